@@ -51,7 +51,24 @@ def test_the_cost_of_a_run():
     assert not [name for name in as_json(*words[:-4]) if "cost" in name or "run_" in name]
 
 
-@pytest.mark.parametrize("flag,value", [("train-tokens", value) for value in ("T", "15X", "-1", "nan", "inf")]
+def test_tables_have_the_cost_of_runs(tmp_path):
+    words = (*QWEN, "--gpus", "32,64", "--gpu-hour-price", 2.5)
+    heading, one, two = succeed(*words, "--train-tokens", "15T").splitlines()[:3]
+    assert re.search(r"memory GiB +days +cost", heading)
+    row = as_json(*words[:-4], "--gpus", 64, *words[-2:], "--train-tokens", "15T")
+    assert re.search(rf" {row['run_days']:.1f} +{row['run_cost']:.0f}\b", two), (one, two)
+    assert "cost/1e12 tokens" in succeed(*words).splitlines()[0]
+    expect_error(moesim(*words, "--train-tokens", "15T,20T"), 2, "--train-tokens: '15T,20T' is no")
+    path = tmp_path / "steps.csv"
+    succeed(*words, "--train-tokens", "15T", "--out", path)
+    assert "GPU hours for 15 trillion tokens" in succeed("recommend", "--from", f"{path}:2")
+
+
+def test_a_wrong_cost_is_said_before_a_search():
+    expect_error(moesim("recommend", "--model", "no-such-model", "--train-tokens", "15t"), 2, "--train-tokens: '15t' is no")
+
+
+@pytest.mark.parametrize("flag,value", [("train-tokens", value) for value in ("T", "15X", "15t", "-1", "nan", "inf", "1e305T")]
                          + [("gpu-hour-price", value) for value in ("0", "-2", "$2", "nan")])
 def test_no_cost_of_a_run_without_numbers(flag, value):
     expect_error(moesim(*QWEN, "--gpus", 64, f"--{flag}", value), 2, f"--{flag}: '{value}' is no")

@@ -184,9 +184,10 @@ class Search {
     });
     const double share = (1 - bounded_) / static_cast<double>(bounds.size());
     parallel_for(bounds.size(), search_.jobs, [&](std::size_t at) {
-      if (!bounds[at].misfit.empty()) return;
-      add_times(families[at], drawn_.loss(routing_of(families[at])).loss, room_,
-                search_.software.get(), bounds[at]);
+      if (bounds[at].misfit.empty()) {
+        add_times(families[at], drawn_.loss(routing_of(families[at])).loss, room_,
+                  search_.software.get(), bounds[at]);
+      }
       show_bounded(share);
     });
     SearchCounts& counts = found_.counts;

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
 
@@ -13,25 +11,30 @@ using training::TrainingStep;
 
 namespace {
 
+constexpr double most_tokens = 1e18;
+constexpr double most_price = 1e9;
 constexpr double us_per_day = 24.0 * 3600 * 1e6;
 
 // 15e12, or with a letter for a billion or a trillion: 500B, 15T.
 double tokens_of(const std::string& text) {
   const double unit = text.ends_with('T') ? 1e12 : text.ends_with('B') ? 1e9 : 1;
   const auto number = parse_number<double>(unit > 1 ? text.substr(0, text.size() - 1) : text);
-  if (!number || !std::isfinite(*number) || *number * unit < 1) {
+  if (!number || !(*number * unit >= 1) || *number * unit > most_tokens) {
     throw UsageError(fmt::format(
-        "--train-tokens: '{}' is no number of tokens; give one such as 15T, 500B or 1.5e13", text));
+        "--train-tokens: '{}' is no number of tokens up to {:g}; give one such as 15T, 500B or "
+        "1.5e13",
+        text, most_tokens));
   }
   return *number * unit;
 }
 
 double price_of(const std::string& text) {
   const auto number = parse_number<double>(text);
-  if (!number || !std::isfinite(*number) || *number <= 0) {
-    throw UsageError(fmt::format(
-        "--gpu-hour-price: '{}' is no price; give a number above 0 such as 2.50, in any currency",
-        text));
+  if (!number || !(*number > 0) || *number > most_price) {
+    throw UsageError(
+        fmt::format("--gpu-hour-price: '{}' is no price above 0 and up to {:g}; give a number such "
+                    "as 2.50, in any currency",
+                    text, most_price));
   }
   return *number;
 }

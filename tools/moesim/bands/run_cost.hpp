@@ -24,7 +24,7 @@ struct RunCost {
 
 // --train-tokens and --gpu-hour-price.
 std::vector<Flag> run_cost_flags();
-// Throws UsageError for a value that is no number above 0.
+// Throws UsageError for a value that is no number above 0, and for one beyond any run.
 RunCost requested_run_cost(const CommandLine& line);
 
 // "for 15 trillion tokens", "per 1e12 tokens".

@@ -446,6 +446,7 @@ std::vector<Flag> recommend_flags() {
 
 RecommendRequest requested_search(const SearchSource& source) {
   const CommandLine& line = source.line;
+  requested_run_cost(line);  // an error before the search, not after it
   if (line.has("replicas")) {
     throw UsageError("--replicas: of --mode prefill: training steps are drawn once: leave it out");
   }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "sim/job/job_options.hpp"
+#include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/shell_word.hpp"
@@ -103,8 +104,11 @@ void take_start(const StartingPoint& start, bool is_row, CommandLine& line) {
     line.values[option.name] = text;
     if (start.line.of_row.contains(option.name)) line.of_row.insert(option.name);
   }
-  if (!line.has("software") && start.line.has("software")) {
-    line.values["software"] = start.line.get("software");
+  std::vector<Flag> kept = run_cost_flags();
+  kept.push_back(software_flag());
+  for (const Flag& flag : kept) {
+    if (line.has(flag.name) || !start.line.has(flag.name)) continue;
+    line.values[flag.name] = start.line.get(flag.name);
   }
   if (!line.has("global-batch")) {
     line.values["global-batch"] = fmt::format("{}", job.layout.sequences());

@@ -30,8 +30,8 @@ namespace {
 
 constexpr const char* of_one_step[] = {"measured", "timeline", "timeline-gpus"};
 // Never lists: files and how to write the result.
-constexpr const char* single[] = {"out",      "format", "jobs", "baseline",
-                                  "megatron", "config", "from", "resume"};
+constexpr const char* single[] = {"out",    "format", "jobs",   "baseline",     "megatron",
+                                  "config", "from",   "resume", "train-tokens", "gpu-hour-price"};
 
 bool is_in(const std::string& name, const char* const* first, const char* const* last) {
   return std::find(first, last, name) != last;
@@ -168,6 +168,25 @@ std::string shown_value(const TrainPoint& point, const Flag& flag, const std::st
   return point.row->has(column_of(flag)) && is_absent(cell_of(point, column_of(flag))) ? "" : typed;
 }
 
+struct CostColumn {
+  const char* name;
+  const char* heading;
+  int digits;
+};
+
+// Those that were asked for.
+std::vector<CostColumn> cost_columns(const std::vector<TrainPoint>& points) {
+  std::vector<CostColumn> columns = {{"run_days", "days", 1},
+                                     {"run_cost", "cost", 0},
+                                     {"cost_per_1e12_tokens", "cost/1e12 tokens", 0}};
+  std::erase_if(columns, [&](const CostColumn& column) {
+    return std::all_of(points.begin(), points.end(), [&](const TrainPoint& point) {
+      return number(point, column.name, 1, 0).empty();
+    });
+  });
+  return columns;
+}
+
 std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& grid) {
   std::vector<std::string> heading;
   for (const Flag& flag : grid.flags) heading.push_back(column_of(flag));
@@ -177,6 +196,8 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
   const std::string level = band_level(points);
   heading.insert(heading.end(), {"step ms", fmt::format("if measured, {}", level), "tokens/s/GPU",
                                  "MFU %", "memory GiB"});
+  const std::vector<CostColumn> costs = cost_columns(points);
+  for (const CostColumn& column : costs) heading.emplace_back(column.heading);
   if (drawn) {
     std::vector<Cell> padding;
     for (const TrainPoint& point : points) padding.push_back(cell_of(point, "padding"));
@@ -202,6 +223,9 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
     line.push_back(number(point, "tokens_per_s_per_gpu", 1, 0));
     line.push_back(number(point, "mfu", 100, 1));
     line.push_back(number(point, "memory_gib", 1, 1));
+    for (const CostColumn& column : costs) {
+      line.push_back(number(point, column.name, 1, column.digits));
+    }
     if (drawn) {
       line.push_back(number(point, "residual_loss", 100, 2));
       line.push_back(number(point, "padded", 100, 2));
@@ -386,6 +410,7 @@ ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid) {
   const report::Format format =
       chosen_format(line, to_file ? report::Format::csv : report::Format::table);
   const Output out(line.get("out"));
+  requested_run_cost(line);  // an error at once, not in every row
   const InterruptWatch watch;
   std::vector<TrainPoint> points(grid.lines.size());
   TrainJournal journal(line, grid, points);

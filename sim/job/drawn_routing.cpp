@@ -192,8 +192,10 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
   }
   const scenario::Scenario* const only = &scenario;
   notes.idle = scenario::idle_options(routing_values(typed), {&only, 1}, scenario::Asker::step);
-  notes.scores =
-      scenario::notes_of_scores(scenario.scores, job.model->moe_layers(), job.typed.model);
+  if (scenario.router.scores_experts()) {
+    notes.scores =
+        scenario::notes_of_scores(scenario.scores, job.model->moe_layers(), job.typed.model);
+  }
   DrawnRouting drawn;
   drawn.router = scenario.router;
   drawn.scores = scenario.scores;

@@ -74,3 +74,24 @@ def test_a_placement_by_counts_of_another_model_is_refused(tmp_path):
     source = table(tmp_path, 1, range(4)).removeprefix("counts:")
     expect_error(moesim("simulate", *COMMANDS["simulate"], *MODEL, "--expert-placement", f"balanced:{source}"), 2,
                  "it counts 4 experts, --experts says 8")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("router", ("random", "hash"))
+def test_a_router_that_reads_no_scores_takes_any_file(command, router, tmp_path):
+    words = [router if word == "top2" else word for word in COMMANDS[command]]
+    balanced = succeed(command, *words, *MODEL, "--routing", "balanced")
+    for experts in ((0, 7), range(4)):  # without rows, of another model
+        source = table(tmp_path, 2, experts)
+        result = moesim(command, *words, *MODEL, "--routing", source)
+        assert result.returncode == 0, result.stderr
+        assert "--routing has no effect" in result.stderr and "counts.csv" not in result.stderr
+        assert result.stdout.replace(source, "balanced") == balanced
+
+
+def test_beside_a_router_that_reads_them_counts_are_checked(tmp_path):
+    words = [word if word != "top2" else "random,top2" for word in COMMANDS["sweep"]]
+    result = moesim("sweep", *words, *MODEL, "--routing", table(tmp_path, ALL, range(4)))
+    assert result.returncode == 0 and result.stdout.count("counts.csv counts 4 experts") == 1
+    result = moesim("sweep", *words, *MODEL, "--routing", table(tmp_path, 2, (0, 7)))
+    assert result.returncode == 0 and result.stderr.count("the others get no token there") == 1

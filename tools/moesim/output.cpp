@@ -93,7 +93,9 @@ void note_small_capacity(const scenario::OptionValues& typed,
 
 namespace {
 
-void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& scenario) {
+// `read`: a router chooses by its scores; else it says only how many experts and tokens there are.
+void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& scenario,
+                bool read) {
   const routing::TraceShape& shape = scenario.scores.trace->shape();
   std::string taken;
   const auto take = [&](const char* option, std::int64_t value) {
@@ -106,6 +108,7 @@ void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& s
     take("tokens-per-gpu", scenario.tokens_per_gpu);
   }
   if (!taken.empty()) note(fmt::format("note: from {}:{}", scenario.scores.name(), taken));
+  if (!read) return;
   std::string repeats;
   if (scenario.replicas > shape.steps) {
     repeats =
@@ -129,10 +132,17 @@ void note_scores(const scenario::OptionValues& typed,
   for (const scenario::Scenario* const scenario : scenarios) {
     if (!scenario->has_moe()) continue;
     if (!seen.emplace(scenario->scores.name(), scenario->model_name).second) continue;
+    const bool read =
+        std::any_of(scenarios.begin(), scenarios.end(), [&](const scenario::Scenario* other) {
+          return other->has_moe() && other->router.scores_experts() &&
+                 other->scores.name() == scenario->scores.name() &&
+                 other->model_name == scenario->model_name;
+        });
     if (scenario->scores.trace != nullptr) {
-      note_trace(typed, *scenario);
+      note_trace(typed, *scenario, read);
       continue;
     }
+    if (!read) continue;  // the note of idle options says so
     for (const std::string& text : scenario::notes_of_scores(
              scenario->scores, scenario->moe_layers(), scenario->model_name)) {
       note(text);

@@ -6,6 +6,7 @@
 
 #include "sim/routing/counts/count_distribution.hpp"
 #include "sim/routing/counts/count_growth.hpp"
+#include "sim/routing/jobs/shared_scores.hpp"
 #include "sim/routing/tokens/choice_shares.hpp"
 
 namespace moesim::routing {
@@ -45,7 +46,7 @@ void CountRouter::prepare(std::span<const RoutingJob> jobs, int replica, int lay
     return;
   }
   logits_ = std::make_unique<LogitSource>(
-      job_.scores,
+      shared_scores(jobs),
       LogitShape{job_.experts, job_.expert_parallel, job_.gpus, job_.expert_placement.get()},
       job_.seed, key_.replica, key_.layer);
   noise_ = logits_->noise();

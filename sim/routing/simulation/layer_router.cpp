@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/routing/jobs/shared_scores.hpp"
 #include "sim/routing/simulation/trace_routing.hpp"
 
 namespace moesim::routing {
@@ -154,7 +155,7 @@ void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer
                         static_cast<std::uint32_t>(replica),
                         static_cast<std::uint32_t>(layer)};
   const LogitSource logits(
-      first.scores,
+      shared_scores(jobs),
       {first.experts, first.expert_parallel, first.gpus, first.expert_placement.get()}, first.seed,
       context.replica, context.layer);
   start(jobs, results);

@@ -1,0 +1,17 @@
+#include "sim/routing/jobs/shared_scores.hpp"
+
+#include <algorithm>
+
+namespace moesim::routing {
+
+ScoreSource shared_scores(std::span<const RoutingJob> jobs) {
+  const ScoreSource& scores = jobs.front().scores;
+  const bool unread = std::none_of(
+      jobs.begin(), jobs.end(), [](const RoutingJob& job) { return job.router.scores_experts(); });
+  if (!unread || scores.kind != ScoreSource::Kind::counts) return scores;
+  ScoreSource balanced;
+  balanced.kind = ScoreSource::Kind::balanced;
+  return balanced;
+}
+
+}  // namespace moesim::routing

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <span>
+
+#include "sim/routing/jobs/routing_job.hpp"
+
+namespace moesim::routing {
+
+// What the logits of jobs that share them are drawn from: the scores of each, but not counts that
+// no router of theirs chooses by: those may be of another number of experts.
+ScoreSource shared_scores(std::span<const RoutingJob> jobs);
+
+}  // namespace moesim::routing

@@ -35,7 +35,11 @@ std::string layers_again(const routing::ScoreSource& scores, int layers, const s
   int recorded = 0;
   if (scores.trace != nullptr) recorded = scores.trace->shape().layers;
   if (scores.popularity != nullptr) recorded = static_cast<int>(scores.popularity->size());
-  if (recorded == 0 || layers <= recorded) return "";
+  if (recorded == 0 || layers == recorded) return "";
+  if (layers < recorded) {
+    return fmt::format("{} MoE layer{} of {} take{} the first {} of its {} layers", layers,
+                       layers == 1 ? "" : "s", model, layers == 1 ? "s" : "", layers, recorded);
+  }
   return fmt::format("{} MoE layers of {} take its {} layer{} in turn", layers, model, recorded,
                      recorded == 1 ? "" : "s");
 }

@@ -30,9 +30,9 @@ std::string fidelity_used(const Scenario& scenario);
 void check_routing_job(const Scenario& scenario, Use use);
 
 // Of scores that were recorded in a file, for `layers` MoE layers of `model`; else "".
-// "48 MoE layers of qwen3-30b-a3b take its 16 layers in turn", where it has fewer.
+// "48 MoE layers of qwen3-30b-a3b take its 16 layers in turn", or "the first 48 of its 60 layers".
 std::string layers_again(const routing::ScoreSource& scores, int layers, const std::string& model);
-// A line for each that they have less of than the model: layers, experts with a row of counts.
+// A line for other layers than the model has, and for experts without a row of counts.
 std::vector<std::string> notes_of_scores(const routing::ScoreSource& scores, int layers,
                                          const std::string& model);
 

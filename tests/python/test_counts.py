@@ -95,3 +95,11 @@ def test_beside_a_router_that_reads_them_counts_are_checked(tmp_path):
     assert result.returncode == 0 and result.stdout.count("counts.csv counts 4 experts") == 1
     result = moesim("sweep", *words, *MODEL, "--routing", table(tmp_path, 2, (0, 7)))
     assert result.returncode == 0 and result.stderr.count("the others get no token there") == 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_layers_that_the_model_has_not_are_said(command, tmp_path):
+    source = table(tmp_path, 40, range(8))
+    result = ran(command, source)
+    assert result.returncode == 0, result.stderr
+    assert f"note: {source}: 32 MoE layers of mixtral-8x7b take the first 32 of its 40 layers\n" in result.stderr

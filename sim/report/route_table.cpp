@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "sim/report/slot_share.hpp"
+
 namespace moesim::report {
 namespace {
 
@@ -46,14 +48,12 @@ std::string heading(const Column& column) {
   return column.unit == "share" ? words + " %" : words;
 }
 
-std::string empty_slots_heading(const std::vector<Column>& columns,
-                                const std::vector<CellRow>& rows) {
-  std::vector<Cell> padding;
+const Cell& cell_in(const std::vector<Column>& columns, const CellRow& row, const char* name) {
+  static const Cell absent;
   for (std::size_t column = 0; column < columns.size(); ++column) {
-    if (columns[column].name != "padding") continue;
-    for (const CellRow& row : rows) padding.push_back(row[column]);
+    if (columns[column].name == name) return row[column];
   }
-  return empty_slots_name(padding) + " %";
+  return absent;
 }
 
 std::string cell_text(const Column& column, const Cell& cell) {
@@ -68,13 +68,22 @@ std::string cell_text(const Column& column, const Cell& cell) {
 std::string route_table(const std::vector<Column>& columns, const std::vector<CellRow>& rows) {
   std::vector<std::vector<std::string>> lines(rows.size() + 1);
   std::vector<bool> right;
+  SlotShares slots;
+  std::vector<bool> with_slots;
+  for (const CellRow& row : rows) {
+    const Cell& padding = cell_in(columns, row, "padding");
+    const Cell& capacity = cell_in(columns, row, "capacity");
+    slots.add(padding, capacity);
+    with_slots.push_back(SlotShares::has_slots(padding, capacity));
+  }
   for (std::size_t column = 0; column < columns.size(); ++column) {
-    if (!is_shown(columns, rows, column)) continue;
-    lines[0].push_back(columns[column].name == "padded" ? empty_slots_heading(columns, rows)
-                                                        : heading(columns[column]));
+    const bool of_slots = columns[column].name == "padded";
+    if (!is_shown(columns, rows, column) || (of_slots && !slots.any())) continue;
+    lines[0].push_back(of_slots ? slots.heading() : heading(columns[column]));
     right.push_back(columns[column].type == ColumnType::number);
     for (std::size_t row = 0; row < rows.size(); ++row) {
-      lines[row + 1].push_back(cell_text(columns[column], rows[row][column]));
+      const bool blank = of_slots && !with_slots[row];
+      lines[row + 1].push_back(blank ? "" : cell_text(columns[column], rows[row][column]));
     }
   }
   return align(lines, right);

@@ -10,6 +10,7 @@
 
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
+#include "sim/report/slot_share.hpp"
 #include "sim/study/sweep/efficiency.hpp"
 
 namespace moesim::report {
@@ -183,10 +184,16 @@ std::string baseline_text(const study::Row& row) {
                      std::get<bool>(cell_of(row, "within_noise")) ? "  within the noise" : "");
 }
 
-std::vector<std::string> figure_cells(const study::Row& row, const TimeUnit& unit, bool compares) {
+bool has_slots(const study::Row& row) {
+  return SlotShares::has_slots(cell_of(row, "padding"), cell_of(row, "capacity"));
+}
+
+// `slots`, `compares`: whether the table has these columns.
+std::vector<std::string> figure_cells(const study::Row& row, const TimeUnit& unit, bool slots,
+                                      bool compares) {
   const bool refused = text_of(cell_of(row, "status")) != "ok";
   if (refused) {
-    std::vector<std::string> cells(compares ? 9 : 8);
+    std::vector<std::string> cells(std::size_t{7} + (slots ? 1 : 0) + (compares ? 1 : 0));
     cells.push_back("refused: " + text_of(cell_of(row, "reason")));
     return cells;
   }
@@ -202,8 +209,9 @@ std::vector<std::string> figure_cells(const study::Row& row, const TimeUnit& uni
       grouped(number("tokens_per_s_per_gpu") * number("step_ms") / number("step_ms_p50")),
       share("failed"),
       share("residual_loss"),
-      share("padded"),
-      fmt::format("{:.1f}", number("memory_gib"))};
+  };
+  if (slots) cells.push_back(has_slots(row) ? share("padded") : "");
+  cells.push_back(fmt::format("{:.1f}", number("memory_gib")));
   if (compares) cells.push_back(baseline_text(row));
   cells.push_back(fits ? "" : "does not fit");
   return cells;
@@ -350,19 +358,22 @@ std::string sweep_summary(const std::vector<study::Row>& rows) {
     right.push_back(is_number);
   };
   head(fmt::format("step {}", unit.name), true);
-  std::vector<Cell> padding;
-  for (const study::Row& row : rows) padding.push_back(cell_of(row, "padding"));
-  const std::string empty = empty_slots_name(padding) + " %";
-  for (const char* heading : {"if measured, p05 to p95", "tokens/s/GPU", "if measured", "failed %",
-                              "token loss %", empty.c_str(), "memory GiB"}) {
+  SlotShares slots;
+  for (const study::Row& row : rows) slots.add(cell_of(row, "padding"), cell_of(row, "capacity"));
+  for (const char* heading :
+       {"if measured, p05 to p95", "tokens/s/GPU", "if measured", "failed %", "token loss %"}) {
     head(heading, true);
   }
+  if (slots.any()) head(slots.heading(), true);
+  head("memory GiB", true);
   if (compares) head("speed over baseline", false);
   head("", false);
   for (const study::Row& row : rows) {
     std::vector<std::string> line;
     for (const std::size_t column : options) line.push_back(text_of(option_of(row, column)));
-    for (std::string& cell : figure_cells(row, unit, compares)) line.push_back(std::move(cell));
+    for (std::string& cell : figure_cells(row, unit, slots.any(), compares)) {
+      line.push_back(std::move(cell));
+    }
     lines.push_back(std::move(line));
   }
   return align(lines, right) + convention_line(rows);

@@ -159,7 +159,12 @@ def test_slots_that_are_not_sent_are_empty_not_padded():
     dropless = (*DRAWN, "--router", "dropless")
     assert "of slots" not in succeed(*dropless) and "of routes failed\n" in succeed(*dropless)
     assert re.search(r"[\d.]+ % of slots padded", succeed(*dropless, "--padding", "busiest"))
-    assert " empty %" in succeed(*DRAWN, "--router", "dropless,dropless").splitlines()[0]
+    table = succeed(*DRAWN, "--router", "dropless,dropless")
+    assert "empty" not in table and "padded" not in table and " token loss %  imbalance" in table
+    header, lossless, full = succeed(*DRAWN, "--router", "dropless,topk", "--capacity-factor", 1.5).splitlines()[:3]
+    end = header.index(" padded %") + len(" padded %")
+    assert not lossless[end - 9:end].strip() and re.fullmatch(r" +\d+\.\d\d", full[end - 9:end])
+    assert "padded" in rows_of(*dropless)[0]
 
 
 def test_slots_that_simulate_sweep_and_route_do_not_send_are_empty_too():
@@ -173,5 +178,13 @@ def test_slots_that_simulate_sweep_and_route_do_not_send_are_empty_too():
         def heading(*more):
             return succeed(command, *few, *more).splitlines()[0]
         assert " padded %" in heading("topk,dropless"), command
-        assert " empty %" in heading("dropless", "--seed", "1,2"), command
+        table = succeed(command, *few, "dropless", "--seed", "1,2")
+        assert "empty" not in table and "padded" not in table and "dropless" in table, command
+        header, *lines = succeed(command, *few, "topk,dropless,base,dense" if command == "sweep" else
+                                 "topk,dropless,base").splitlines()
+        end = header.index(" padded %") + len(" padded %")
+        shares = {line.split()[0]: line[end - 9:end].strip() for line in lines if line[:1] in "tdb"}
+        assert float(shares["top2"]) > 0 and shares["dropless"] == "" and shares["base"] == "0.00", command
+        assert shares.get("dense", "") == "", command
+        assert "padded" in succeed(command, *few, "dropless", "--format", "csv").splitlines()[0], command
         assert " empty %" in heading("topk", "--padding", "none,capacity"), command

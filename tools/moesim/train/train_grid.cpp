@@ -13,6 +13,7 @@
 
 #include "sim/base/parallel.hpp"
 #include "sim/base/text.hpp"
+#include "sim/report/slot_share.hpp"
 #include "sim/study/search/memory_share.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "sim/uncertainty/step_distance.hpp"
@@ -198,11 +199,14 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
                                  "MFU %", "memory GiB"});
   const std::vector<CostColumn> costs = cost_columns(points);
   for (const CostColumn& column : costs) heading.emplace_back(column.heading);
+  report::SlotShares slots;
+  for (const TrainPoint& point : points) {
+    slots.add(cell_of(point, "padding"), cell_of(point, "capacity"));
+  }
   if (drawn) {
-    std::vector<Cell> padding;
-    for (const TrainPoint& point : points) padding.push_back(cell_of(point, "padding"));
-    heading.insert(heading.end(),
-                   {"token loss %", report::empty_slots_name(padding) + " %", "imbalance"});
+    heading.emplace_back("token loss %");
+    if (slots.any()) heading.push_back(slots.heading());
+    heading.emplace_back("imbalance");
   }
   const bool compared = std::any_of(points.begin(), points.end(), [](const TrainPoint& point) {
     return !number(point, "speed_over_baseline", 1, 0).empty();
@@ -228,7 +232,9 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
     }
     if (drawn) {
       line.push_back(number(point, "residual_loss", 100, 2));
-      line.push_back(number(point, "padded", 100, 2));
+      const bool has_slots =
+          report::SlotShares::has_slots(cell_of(point, "padding"), cell_of(point, "capacity"));
+      if (slots.any()) line.push_back(has_slots ? number(point, "padded", 100, 2) : "");
       line.push_back(number(point, "imbalance", 1, 3));
     }
     if (compared) {

@@ -95,6 +95,8 @@ def test_bad_option(options, parts):
 @pytest.mark.parametrize(("words", "start"), [
     (["sweep", "--model", "llama2-7b,nosuch"], "--model: unknown model 'nosuch'"),
     (["train", "--gpus", "8", "--model", "qwen3-30b-a3b", "--dispatcher", "nosuch"], "--dispatcher: unknown dispatcher"),
+    (["train", "--gpus", "8", "--model", "qwen3-30b-a3b,nosuch"], "--model: unknown model 'nosuch'"),
+    (["train", "--gpus", "8", "--model", "qwen3-30b-a3b", "--profile", "h100-sxm,nosuch"], "--profile: unknown profile 'nosuch'"),
     (["recommend", "--gpus", "8", "--model", "qwen3-30b-a3b", "--dispatcher", "deepep,nosuch"],
      "--dispatcher: unknown dispatcher 'nosuch'"),
     (["layout", "--gpus", "8", "--model", "nosuch"], "--model: unknown model"),

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "sim/base/parallel.hpp"
+#include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/slot_share.hpp"
 #include "sim/study/search/memory_share.hpp"
@@ -65,6 +66,8 @@ TrainPoint predicted(const CommandLine& line) {
     point.is_tight = static_cast<double>(step.peak_memory().count) >
                      study::usual_memory_share * static_cast<double>(room.count);
     point.software = band.subject.software;
+  } catch (const UnknownDocument&) {
+    throw;  // of the command line, which knows the flag
   } catch (const Error& error) {
     point.refusal = error.what();
   }

@@ -420,6 +420,18 @@ def test_prefill_takes_lists_of_every_option():
     assert "dispatcher" not in succeed(*PREFILL, "--dispatcher", "deepep").split("to reproduce:")[0]
 
 
+def test_prefill_tables_have_words_in_headings_and_numbers_at_the_right():
+    words = ("recommend", "--mode", "prefill", "--model", "mixtral-8x7b", "--gpus", 16, "--expert-parallel", 8,
+             "--micro-batch", 1, "--sequence-length", "512,1024", "--seed", "1,12", "--padding", "capacity,none",
+             "--router", "top2", "--capacity-factor", 1, "--replicas", 1, "--max-loss", "100%")
+    table = succeed(*words).split("\n\n")[1].splitlines()
+    header, rows = table[0], [line for line in table[1:] if line[:1].isdigit()]
+    assert "  padding   seed  sequence length  " in header and len(rows) == 5
+    for heading, values in (("seed", {"1", "12"}), ("sequence length", {"512", "1024"})):
+        end = header.index(heading) + len(heading)
+        assert {row[:end].split()[-1] for row in rows} <= values and all(row[end - 1].isdigit() for row in rows), heading
+
+
 def test_prefill_takes_no_flags_of_training():
     expect_error(moesim(*PREFILL, "--recompute", "full"), 2, "--recompute with --mode prefill")
     expect_error(moesim(*SMALL, "--replicas", 3), 2, "--replicas: of --mode prefill")

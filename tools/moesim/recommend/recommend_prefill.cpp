@@ -114,14 +114,18 @@ class PassCells {
 
   std::vector<std::string> names() const {
     std::vector<std::string> names = {"EP", "batch", "router", "CF"};
-    names.insert(names.end(), varied_.begin(), varied_.end());
+    for (std::string option : varied_) {
+      std::replace(option.begin(), option.end(), '-', ' ');
+      names.push_back(std::move(option));
+    }
     names.insert(names.end(), {"tokens/s/GPU", "step", "loss %", "GiB"});
     return names;
   }
   // Which are figures.
   std::vector<bool> right() const {
     std::vector<bool> right = {true, true, false, true};
-    right.insert(right.end(), varied_.size(), false);
+    for (const std::string& option : varied_)
+      right.push_back(scenario::option_named(option).is_number());
     right.insert(right.end(), 4, true);
     return right;
   }

@@ -81,7 +81,7 @@ Fault offload_fault(const TrainingJob& job) {
   return fmt::format(
       "{}: the profile {} does not say how fast its GPU reaches the host's memory: add "
       "pcie_bytes_per_second to its device",
-      flag, job.profile->name());
+      flag, job.typed.profile.empty() ? job.profile->name() : job.typed.profile);
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 
 PartTimes layer_time(const TrainingJob& job, LayerExtent extent, bool backward) {
   if (!job.model->moe) {
-    throw UsageError(
-        fmt::format("--model {}: it has no experts, so no MoE layer", job.model->name));
+    throw UsageError(fmt::format("--model {}: it has no experts, so no MoE layer",
+                                 job.typed.model.empty() ? job.model->name : job.typed.model));
   }
   check_job(job);
   const Pipelines pipelines(job);

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import moesim, needs_binary, succeed
+from command_line import expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -83,3 +83,11 @@ def test_a_baseline_of_the_same_machine_may_be_typed_otherwise(own):
         assert ("of two models" not in text) == is_one, model
     other = moesim("train", *STEP, "--model", "two.json", "--profile", "h100-sxm", "--baseline", plain, cwd=own)
     assert other.returncode == 2 and "a step of h200-sxm, this one is of h100-sxm" in other.stderr
+
+
+def test_refusals_name_what_was_typed(own):
+    profile = read(own / "gpu.json")
+    del profile["devices"][0]["pcie_bytes_per_second"]
+    (own / "gpu.json").write_text(json.dumps(profile), encoding="utf-8")
+    expect_error(moesim("train", *STEP, "--model", "qwen3-30b-a3b", "--profile", "gpu.json", "--offload", "moe_act", cwd=own),
+                 2, "the profile gpu.json does not say how fast")

@@ -111,3 +111,13 @@ TEST_CASE("of layers recomputed in blocks each takes its share, in pairs too") {
     CHECK(times[2] - times[0] == Approx(4 / layers * all).epsilon(0.1));
   }
 }
+
+TEST_CASE("a layer of a dense model is refused with the model's name as it was typed") {
+  TrainingJob made = job("llama2-7b", 16, 1);
+  const auto refused = [&](const char* says) {
+    CHECK_THROWS_WITH(layer_time(made, LayerExtent::moe, false), ContainsSubstring(says));
+  };
+  refused("--model llama2-7b: it has no experts");
+  made.typed.model = "own/dense.json";
+  refused("--model own/dense.json: it has no experts");
+}

@@ -58,18 +58,24 @@ double StepEnds::exposed_us(const Wanted& wanted, double window_us, bool overlap
 }
 
 // Gradients of copies of experts go to the expert, its weights come back: assumed to be exposed.
-double StepEnds::copies_us(const model::StageParameters& held) const {
+double StepEnds::copies_us(const model::StageParameters& held, RankEnd& end) const {
   if (job_.redundant_experts == 0) return 0;
   const model::StateRules& states = job_.states;
   const double bytes =
       model::reduced_bytes(held, states).expert + model::gathered_bytes(held, states).expert;
   const double copied = static_cast<double>(job_.redundant_experts) / job_.held_experts();
-  return exchanges_.exchange_us(Collective::all_to_all, GroupKind::expert, bytes * copied);
+  const double time_us =
+      exchanges_.exchange_us(Collective::all_to_all, GroupKind::expert, bytes * copied);
+  // Named for what it does: an all-to-all of that group would be taken for rows of tokens.
+  end.exchanges.push_back(
+      {Part::gradients, Collective::reduce_scatter, GroupKind::expert_data, 1, time_us});
+  return time_us;
 }
 
 // The all-reduce of each share among the optimizer instances, under what the last backward pass
 // still hides (`hidden_us`); the last bucket never.
-double StepEnds::across_instances_us(const model::StageParameters& held, double hidden_us) const {
+double StepEnds::across_instances_us(const model::StageParameters& held, double hidden_us,
+                                     RankEnd& end) const {
   const int instances = job_.states.optimizer_instances;
   if (instances < 2) return 0;
   double all = 0;
@@ -80,8 +86,12 @@ double StepEnds::across_instances_us(const model::StageParameters& held, double 
     if (ranks < 2) continue;
     const double bytes = job_.states.gradient_bytes * parameters * instances / ranks;
     const double time_us = exchanges_.across_instances_us(Collective::all_reduce, group, bytes);
+    const double buckets = std::ceil(parameters / largest_bucket(ranks));
+    if (buckets == 0) continue;
     all += time_us;
-    last = std::max(last, time_us / std::ceil(parameters / largest_bucket(ranks)));
+    last = std::max(last, time_us / buckets);
+    end.exchanges.push_back({Part::gradients, Collective::all_reduce, group,
+                             static_cast<int>(buckets), time_us / buckets, true});
   }
   return job_.overlaps_gradients ? std::max(last, all - hidden_us) : all;
 }
@@ -102,19 +112,20 @@ RankEnd StepEnds::of(int rank) const {
   const model::StateRules& states = job_.states;
   const bool reduces_all = states.zero == 0;
   // Shared gradients are reduced in every micro-batch.
-  end.reductions = states.zero >= 2 ? pipelines_.micro_batches_of_stage() : 1;
+  const double reductions = states.zero >= 2 ? pipelines_.micro_batches_of_stage() : 1;
   const Wanted gradients = {Part::gradients,
                             reduces_all ? Collective::all_reduce : Collective::reduce_scatter, held,
                             model::reduced_bytes(held, states)};
   if (states.zero < 3) {
-    parts[at(Part::gradients)] +=
-        end.reductions * exposed_us(gradients, backward_us, job_.overlaps_gradients, end);
+    end.last_reduction_us = exposed_us(gradients, backward_us, job_.overlaps_gradients, end);
   }
+  const double earlier_us = (reductions - 1) * end.last_reduction_us;
   // With ZeRO 3 the exchanges under a pass lie inside an instance, on other links.
   double hidden_us = hidden_share * backward_us;
   for (const BucketExchange& each : end.exchanges) hidden_us -= each.buckets * each.each_us;
-  parts[at(Part::gradients)] +=
-      across_instances_us(held, std::max(0.0, hidden_us)) + copies_us(held);
+  end.last_reduction_us +=
+      across_instances_us(held, std::max(0.0, hidden_us), end) + copies_us(held, end);
+  parts[at(Part::gradients)] += earlier_us + end.last_reduction_us;
   if (states.zero == 1 || states.zero == 2) {
     const Wanted gathered = {Part::parameters, Collective::all_gather, held,
                              model::gathered_bytes(held, states)};

@@ -14,11 +14,12 @@ struct BucketExchange {
   parallel::GroupKind group = parallel::GroupKind::data_context;
   int buckets = 0;
   double each_us = 0;
+  bool is_across_instances = false;  // StateRules::optimizer_instances; else inside one
 };
 struct RankEnd {
   PartTimes parts{};  // what is exposed after the last backward pass
   std::vector<BucketExchange> exchanges;
-  double reductions = 1;  // of the gradients, of which the parts hold all
+  double last_reduction_us = 0;  // of parts[gradients]: behind the rank's last pass
 };
 
 // The ends of a step, behind the last backward pass: the exchanges of gradients and weights as far
@@ -40,8 +41,9 @@ class StepEnds {
   BucketExchange buckets_of(Part part, profile::Collective kind, parallel::GroupKind group,
                             double parameters, double bytes) const;
   double exposed_us(const Wanted& wanted, double window_us, bool overlaps, RankEnd& end) const;
-  double copies_us(const model::StageParameters& held) const;
-  double across_instances_us(const model::StageParameters& held, double hidden_us) const;
+  double copies_us(const model::StageParameters& held, RankEnd& end) const;
+  double across_instances_us(const model::StageParameters& held, double hidden_us,
+                             RankEnd& end) const;
 
   const TrainingJob& job_;
   const Pipelines& pipelines_;

@@ -300,7 +300,9 @@ class TimelineWriter {
     const std::vector<BucketExchange>& exchanges = step_.ends[at(rank)].exchanges;
     for (auto each = exchanges.rbegin(); each != exchanges.rend(); ++each) {
       if (each->part != Part::gradients) continue;
-      const Kernel kernel = {collective_text(each->kind), group_text(each->group)};
+      const char* among = each->is_across_instances ? "inter_partial_" : "";  // as Megatron-Core
+      const Kernel kernel = {collective_text(each->kind),
+                             std::string(among) + group_text(each->group)};
       for (int bucket = each->buckets; bucket > 0; --bucket) {
         Picoseconds left = Picoseconds::from_us(each->each_us);
         const std::string detail = fmt::format("bucket {} of {}", bucket, each->buckets);
@@ -320,8 +322,7 @@ class TimelineWriter {
     const std::vector<parallel::OperationSpan>& spans = run_.run.ranks[at(rank)].spans;
     const Picoseconds last = spans.empty() ? Picoseconds(0) : spans.back().end;
     const RankEnd& own = step_.ends[at(rank)];
-    const Picoseconds reduced =
-        Picoseconds::from_us(own.parts[at(Part::gradients)] / own.reductions);
+    const Picoseconds reduced = Picoseconds::from_us(own.last_reduction_us);
     add_buckets(rank, last, last + reduced);
     // All ranks wait for the gradient norm; the rank whose end is longest sets the times.
     const auto longest = std::max_element(

@@ -204,6 +204,9 @@ PIPELINE = (*QWEN, "--pipeline-parallel", 4)
     QWEN, (*QWEN, "--context-parallel", 2, "--dispatcher", "deepep"), (*QWEN, "--tensor-parallel", 2, "--zero", 3),
     (*PIPELINE, "--virtual-pipeline", 2), (*PIPELINE, "--pipeline-schedule", "zb-h1"), (*PIPELINE, "--zero", 2),
     (*PIPELINE, "--recompute", "full:block:6"),
+    ("train", "--model", "qwen3-30b-a3b", "--gpus", 32, "--expert-parallel", 8, "--optimizer-instances", 4),
+    (*QWEN, "--zero", 3, "--optimizer-instances", 2), (*PIPELINE, "--zero", 2, "--optimizer-instances", 2),
+    (*QWEN, "--expert-parallel", 32, "--zero", 3, "--router", "topk", "--routing", "zipf:0.6", "--redundant-experts", 32),
     (*PIPELINE, "--routing-draws", "per-micro-batch", "--host-read-us", 500)])
 def test_the_own_timeline_of_a_training_step_has_no_difference_in_any_part(tmp_path, job):
     succeed(*job, "--timeline", tmp_path / "rank{rank}.json")

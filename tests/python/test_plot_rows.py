@@ -156,6 +156,29 @@ def test_labels_of_facets_do_not_overlap(tmp_path, x, facet, size):
         assert axes.yaxis.label.get_window_extent(renderer).y1 <= above
     assert not any(one.overlaps(other) for at, one in enumerate(boxes) for other in boxes[at + 1:])
     assert all(0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert all(text.get_window_extent(renderer).x1 <= figure.bbox.x1 for text in figure.texts)
+
+
+@pytest.mark.parametrize("facet", [None, "router"])
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_labels_and_subtitles_of_a_narrow_page_are_whole(tmp_path, monkeypatch, facet, kind):
+    monkeypatch.setattr(axes_chart.rows, "factor_axis", lambda shared: "capacity factor (k: balanced load)")
+    path = sweep(tmp_path / "s.csv", [row(router, factor=factor, step=100 * factor)
+                                      for router in ("top1", "top2", "top2+ir", "top2+fr+ir") for factor in (1, 2, 3)])
+    table = rows.read([path], where="router=top1|top2|top2+ir|top2+fr+ir,capacity_factor<=3,gpus=8|16|32|64|128|256")
+    figure = draw(table, x="capacity_factor", facet=facet, size=page.Size(84 / 25.4, 8))
+    figure.savefig(tmp_path / f"narrow.{kind}")
+    renderer = figure.canvas.get_renderer()
+    for text in figure.texts:
+        assert 0 <= text.get_window_extent(renderer).x0 and text.get_window_extent(renderer).x1 <= figure.bbox.x1
+    labels = [(axes.xaxis.label, axes) for axes in figure.axes if axes.get_visible() and axes.get_xlabel()]
+    assert labels and all(" ".join(label.get_text().split()) == "capacity factor (k: balanced load)"
+                          for label, _ in labels)
+    for label, axes in labels:
+        assert label.get_window_extent(renderer).width <= axes.get_window_extent().width + 1
+    boxes = [axes.get_tightbbox(renderer) for axes in figure.axes if axes.get_visible()]
+    assert not any(one.overlaps(other) for at, one in enumerate(boxes) for other in boxes[at + 1:])
+    assert all(0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
 
 
 def test_what_follows_from_other_options_is_no_line(tmp_path):

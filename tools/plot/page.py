@@ -4,6 +4,7 @@ import textwrap
 from dataclasses import dataclass
 
 from matplotlib import pyplot
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 
 import look
@@ -91,9 +92,38 @@ def unfit_entry():
     return Line2D([], [], color=look.GREY, alpha=look.PALE, marker="o", markerfacecolor="white")
 
 
-def _wrapped(text, size, points):
-    letters = max(20, int(size.width * 72 / (0.52 * points)))
-    return "\n".join(textwrap.wrap(text, letters, break_long_words=False))
+def _wrapped(figure, text, inches, points, weight="normal"):
+    """Lines as wide as the page has room for, as measured: letters differ in width. Only a word that is wider than a
+    line is divided."""
+    renderer, font = figure.canvas.get_renderer(), FontProperties(size=points, weight=weight)
+    room = 0.98 * inches * figure.dpi  # the same letters are a little wider in some formats
+
+    def fits(line):
+        return renderer.get_text_width_height_descent(line, font, False)[0] <= room
+    lines = [""]
+    for word in text.split():
+        if fits(f"{lines[-1]} {word}".strip()):
+            lines[-1] = f"{lines[-1]} {word}".strip()
+            continue
+        while not fits(word) and len(word) > 1:
+            most = max((count for count in range(1, len(word)) if fits(word[:count])), default=1)
+            lines.append(word[:most])
+            word = word[most:]
+        lines.append(word)
+    return "\n".join(filter(None, lines))
+
+
+def _wrap_x_labels(figure, axes, inner, gap):
+    """To the panels, whose width they must not set: `inner` inches are for all columns."""
+    shown = [(one, one.get_xlabel()) for one in axes.flat if one.get_visible() and one.get_xlabel()]
+    for one, _ in shown:
+        one.set_xlabel("")
+    figure.canvas.draw()
+    left, _, right, _, _, inside = _overhang(figure, axes)
+    columns = axes.shape[1]
+    panel = (inner - left - right - (columns - 1) * (inside + right + 2 * gap)) / columns
+    for one, text in shown:
+        one.set_xlabel(_wrapped(figure, text, panel, one.xaxis.label.get_fontsize()))
 
 
 def _overhang(figure, axes):
@@ -129,8 +159,9 @@ def end_page(figure, axes, size, title, under, handles, labels):
     """Title and subtitle above, the legend below, margins as the labels need them."""
     gap = 0.6 * size.font / 72
     big, small = 1.15 * size.font, 0.88 * size.font
-    title, under = _wrapped(title, size, 1.25 * big), _wrapped(under, size, small)
     width, height = figure.get_size_inches()
+    title = _wrapped(figure, title, width - 2 * gap, big, "bold")
+    under = _wrapped(figure, under, width - 2 * gap, small)
     above = (gap + (title.count("\n") + 1) * 1.3 * big / 72
              + (under.count("\n") + 1) * 1.35 * small / 72 + gap)
     legend, legend_height = None, 0.0
@@ -138,6 +169,7 @@ def end_page(figure, axes, size, title, under, handles, labels):
         labels = [textwrap.fill(label, max(16, int(width * 72 / (0.6 * size.font)) - 8)) for label in labels]
         legend = _legend(figure, handles, labels, width, gap)
         legend_height = legend.get_window_extent().height / figure.dpi + gap
+    _wrap_x_labels(figure, axes, width - 2 * gap, gap)
     figure.canvas.draw()
     left, below, right, over, between, inside = _overhang(figure, axes)
     rows, columns = axes.shape

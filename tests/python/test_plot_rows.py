@@ -353,6 +353,16 @@ def test_names_of_the_front_cover_no_other(tmp_path):
     assert kinds_chart.pareto(rows.read([near]), None, SIZE, "").axes[0].get_xscale() == "linear"
 
 
+def test_what_a_run_is_assumed_to_be_and_places_in_a_list_are_no_figures(tmp_path):
+    more = {"train_tokens": "1.5e13", "gpu_hour_price": "2.5", "rank": "1", "twins": "3", "counted_loss": "0.05", "run_cost": "9e6"}
+    path = tmp_path / "s.csv"
+    path.write_text("\n".join([",".join([HEADER, *more]), *(",".join([row(gpus=gpus), *more.values()]) for gpus in (8, 16))]))
+    data = report_page.data_of(rows.read([str(path)]), "gpus", "step_ms", None)
+    assert {"counted_loss", "run_cost", "residual_loss"} == {name for name in data["figures"] if name in (*more, "residual_loss")}
+    assert data["scale"]["counted_loss"] == 100
+    assert data["names"]["counted_loss"] == "counted loss, %"
+
+
 def test_one_sweep_over_another(tmp_path):
     first = sweep(tmp_path / "a.csv", [row("top1", factor=factor, step=100, profile="a") for factor in (1, 2)])
     second = sweep(tmp_path / "b.csv", [row("top1", factor=factor, step=50 * factor, profile="b")

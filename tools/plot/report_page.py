@@ -9,7 +9,8 @@ import rows
 from chart_data import BadInput, band_columns, training_words
 
 MOST_ROWS = 20000
-NO_FIGURES = ("band_level", "memory_gib_by_rank")
+# Numbers, but what is assumed of a run, or places in a list.
+NO_FIGURES = ("band_level", "memory_gib_by_rank", "train_tokens", "gpu_hour_price", "rank", "twins")
 # What the bands of moesim train are based on (sim/uncertainty/step_errors.hpp).
 BASES = {"own": "your own steps, of this model", "own-models": "your own steps, of other models",
          "model": "steps of this model with this software on this machine",

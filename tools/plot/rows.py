@@ -318,7 +318,7 @@ def scale_of(table, name):
 
 
 def is_share(table, name):
-    return table.columns.units.get(name) == "share" or name.endswith("_share")
+    return table.columns.units.get(name) == "share" or name.endswith("_share") or name == "counted_loss"
 
 
 def axis_name(table, name):

@@ -363,6 +363,13 @@ def test_what_a_run_is_assumed_to_be_and_places_in_a_list_are_no_figures(tmp_pat
     assert data["names"]["counted_loss"] == "counted loss, %"
 
 
+def test_quantiles_have_the_name_and_unit_of_their_figure(tmp_path):
+    table = rows.read([sweep(tmp_path / "s.csv", [row()])])
+    assert [rows.axis_name(table, f"step_ms{end}") for end in ("", "_p05", "_p50", "_same_p05", "_same_p95")] == [
+        "step time, ms", "step time, ms: p05", "step time, ms: p50",
+        "step time, ms: p05, software and machine the same", "step time, ms: p95, software and machine the same"]
+
+
 def test_one_sweep_over_another(tmp_path):
     first = sweep(tmp_path / "a.csv", [row("top1", factor=factor, step=100, profile="a") for factor in (1, 2)])
     second = sweep(tmp_path / "b.csv", [row("top1", factor=factor, step=50 * factor, profile="b")

@@ -21,8 +21,9 @@ NAMES = {
     "gpu_hours_per_1e12_tokens": "GPU hours per 1e12 tokens", "padded": "slots that stay empty, %"}
 
 # Ends of columns that have the name of a figure before them.
-ENDS = {"_low": "low end if measured", "_likely": "likely if measured", "_high": "high end if measured", "_p05": "p05",
-        "_p95": "p95"}
+ENDS = {"_low": "low end if measured", "_likely": "likely if measured", "_high": "high end if measured",
+        "_same_p05": "p05, software and machine the same", "_same_p95": "p95, software and machine the same",
+        "_p05": "p05", "_p50": "p50", "_p95": "p95"}
 
 # What a reader calls a column of `moesim sweep` or `train`.
 USUAL_NAMES = {

@@ -24,6 +24,7 @@ import page  # noqa: E402
 import plot  # noqa: E402
 import report_page  # noqa: E402
 import rows  # noqa: E402
+import sweep_chart  # noqa: E402
 from chart_data import BadInput  # noqa: E402
 
 SIZE = page.Size()
@@ -368,6 +369,32 @@ def test_quantiles_have_the_name_and_unit_of_their_figure(tmp_path):
     assert [rows.axis_name(table, f"step_ms{end}") for end in ("", "_p05", "_p50", "_same_p05", "_same_p95")] == [
         "step time, ms", "step time, ms: p05", "step time, ms: p50",
         "step time, ms: p05, software and machine the same", "step time, ms: p95, software and machine the same"]
+
+
+def test_days_and_cost_of_a_run_say_its_tokens_and_the_price(tmp_path, monkeypatch):
+    path = tmp_path / "s.csv"
+    path.write_text("\n".join([HEADER + ",train_tokens,gpu_hour_price,run_days,run_cost",
+                               *(f"{row(gpus=gpus)},1.5e13,2.5,30,{9e6 + gpus}" for gpus in (8, 16))]))
+    for y, said, unsaid in (("run_cost", ["a run of 15T tokens", "2.5 per GPU hour"], []),
+                            ("run_days", ["a run of 15T tokens"], ["per GPU hour"]), ("step_ms", [], ["15T", "per GPU hour"])):
+        figure = draw(rows.read([str(path)]), y=y)
+        text = " ".join(figure.texts[1].get_text().split())
+        assert all(words in text for words in said) and not any(words in text for words in unsaid), y
+    monkeypatch.setattr(report_page, "plotly_source", lambda: "")
+    assert "a run of 15T tokens, 2.5 per GPU hour" in report_page.text(rows.read([str(path)]), "gpus", "step_ms", None, "")
+
+
+def test_lines_to_which_no_grouped_option_applies_say_so(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row("top1", gpus, factor) for gpus in (8, 16) for factor in (1, 2)]
+                 + [row("dropless", gpus, "") for gpus in (8, 16)])
+    figure = draw(rows.read([path]), facet="router")
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names[:3] == ["capacity factor 1", "capacity factor 2", "no capacity factor"]
+
+
+def test_one_gpu_is_singular():
+    assert sweep_chart.subtitle({"expert_parallel": "1"}, 0) == "expert parallel over 1 GPU"
+    assert sweep_chart.subtitle({"expert_parallel": "8"}, 0) == "expert parallel over 8 GPUs"
 
 
 def test_one_sweep_over_another(tmp_path):

@@ -223,7 +223,9 @@ def draw(table, x, ys, group, facet, size, title):
         if unfit:
             handles.append(page.unfit_entry())
             names.append("pale, hollow: does not fit in GPU memory")
-        notes = [f"{unfit} of {len(table.rows)} do not fit in GPU memory"] if unfit else []
+        notes = rows.run_notes(table, [x, *ys])
+        if unfit:
+            notes.append(f"{unfit} of {len(table.rows)} do not fit in GPU memory")
         if any(y in OF_MODEL_FLOPS for y in ys) and any(float(row.get("failed") or 0) > 0 for row in table.rows):
             notes.append("FLOPs of dropped routes are counted too")
         what = " and ".join(rows.axis_name(table, y).split(",")[0] for y in ys)

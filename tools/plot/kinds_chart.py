@@ -176,7 +176,7 @@ def pareto(table, group, size, title):
     groups = {}
     for row in table.rows:
         if rows.figure_of(row, "residual_loss") is not None or row.get("router") == "dense":
-            groups.setdefault(rows.label_of(row, names) or "all rows", []).append(row)
+            groups.setdefault(rows.label_of(row, names) or rows.without(names), []).append(row)
     if len(groups) > axes_chart.MOST_LINES:
         raise BadInput(f"{len(groups)} groups, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
                        "choose rows with --where, or columns with --group")
@@ -259,6 +259,7 @@ def compare(table, x, y, group, size, title):
     table.require(y, "y")
     first, second = table.files
     apart, pairs = _pairs(table, first, second)
+    notes = rows.run_notes(table, [x, y])
     if not pairs:
         raise BadInput(f"{second}: no row has the options of a row of {first}, so there is nothing to compare")
     ratios = {}
@@ -319,4 +320,4 @@ def compare(table, x, y, group, size, title):
         return page.end_page(figure, axes, size,
                              title or f"{rows.axis_name(table, y).split(',')[0]}: {what}",
                              f"{len(table.rows)} scenarios that both files have; "
-                             + page.subtitle(table, apart=apart), handles, labels)
+                             + page.subtitle(table, notes, apart=apart), handles, labels)

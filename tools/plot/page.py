@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 import look
 from chart_data import BadInput, training_words
-from sweep_chart import MODES
+from sweep_chart import MODES, gpus_in_words
 
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
 WIDEST, NARROWEST = 40.0, 1.5
@@ -64,10 +64,11 @@ def subtitle(table, extra=(), apart=()):
     parts = [MODES.get(shared["mode"], shared["mode"])] if "mode" in shared else training_words(shared)
     if "router" in shared:
         parts.append(f"router {shared['router']}")
-    for name, words in (("experts", "experts"), ("expert_parallel", "expert parallel over {} GPUs"),
+    for name, words in (("experts", "experts"), ("expert_parallel", "expert parallel over {}"),
                         ("sequence_length", "{} tokens per sequence"), ("routing", "routing {}")):
         if name in shared:
-            parts.append(words.format(shared[name]) if "{" in words else f"{shared[name]} {words}")
+            value = gpus_in_words(shared[name]) if name == "expert_parallel" else shared[name]
+            parts.append(words.format(value) if "{" in words else f"{shared[name]} {words}")
     if table.where:
         parts.append(f"where {table.where}")
     if table.refused:

@@ -107,7 +107,7 @@ def text(table, x, y, group, title):
     data = json.dumps(data_of(table, x, y, group)).replace("</", "<\\/")
     name = title or page.heading(table, "training steps" if training_words(table.shared()) else "sweep")
     shared = ", ".join(f"{option_columns.words(key)} {value}" for key, value in table.shared().items())
-    return PAGE.format(title=html.escape(name), under=html.escape(page.subtitle(table)),
+    return PAGE.format(title=html.escape(name), under=html.escape(page.subtitle(table, rows.run_notes(table, table.known()))),
                        shared=html.escape(shared), notes=html.escape(_notes(table)), basis=_basis(table), data=data,
                        plotly=plotly_source(), script=SCRIPT)
 
@@ -140,7 +140,8 @@ function draw() {
     if (row[at[x]] === '' || row[at[y]] === '') continue;
     if (only && row[at.fits_memory] === 'false') continue;
     const label = group.map(name => row[at[name]] === '' ? '' :
-      (name === 'router' ? '' : D.names[name].split(',')[0] + ' ') + row[at[name]]).filter(Boolean).join(', ') || 'all rows';
+      (name === 'router' ? '' : D.names[name].split(',')[0] + ' ') + row[at[name]]).filter(Boolean).join(', ')
+      || group.map(name => 'no ' + D.names[name].split(/, | \\(/)[0]).join(', ') || 'all rows';
     if (!lines.has(label)) lines.set(label, []);
     lines.get(label).push(row);
   }

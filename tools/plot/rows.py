@@ -18,6 +18,7 @@ NAMES = {
     "tokens_per_s": "speed of all GPUs, tokens/s", "residual_loss": "token loss, %",
     "mfu": "MFU, %", "tflops_per_gpu": "model TFLOP/s per GPU", "memory_gib": "memory, GiB per GPU",
     "failed": "routes failed before rectification, %", "gpus": "GPUs",
+    "run_days": "length of the run, days", "run_cost": "cost of the run",
     "gpu_hours_per_1e12_tokens": "GPU hours per 1e12 tokens", "padded": "slots that stay empty, %"}
 
 # Ends of columns that have the name of a figure before them.
@@ -246,6 +247,11 @@ def label_of(row, names):
     return ", ".join(parts)
 
 
+def without(names):
+    """Of rows in which none of the options applies."""
+    return ", ".join(f"no {option_columns.words(name)}" for name in names) or "all rows"
+
+
 def lines(table, x, group, facet=None):
     """Lines in file order, each with one row at an x. Options in which rows of one line and x still
     differ are refused by name."""
@@ -254,7 +260,7 @@ def lines(table, x, group, facet=None):
     found = {}
     for row in table.rows:
         key = tuple(row[name] for name in (*([facet] if facet else []), *names))
-        line = found.setdefault(key, Line(label_of(row, names) or "all rows", key))
+        line = found.setdefault(key, Line(label_of(row, names) or without(names), key))
         line.rows.append(row)
     for line in found.values():
         _check_one_each(table, x, line, apart + list(names))
@@ -320,6 +326,26 @@ def scale_of(table, name):
 
 def is_share(table, name):
     return table.columns.units.get(name) == "share" or name.endswith("_share") or name == "counted_loss"
+
+
+def _amount(tokens):
+    """"15T", as it is typed."""
+    size, letter = next(((size, letter) for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")) if tokens >= size), (1, ""))
+    return f"{tokens / size:g}{letter}"
+
+
+def run_notes(table, figures):
+    """What the days and costs of a run among the figures are of: its tokens, and the price."""
+    def told(column, text):
+        values = sorted({figure_of(row, column) for row in table.rows} - {None})
+        return " or ".join(text(value) for value in values)
+    tokens, price = told("train_tokens", _amount), told("gpu_hour_price", "{:g}".format)
+    notes = []
+    if tokens and any(name.startswith(("run_days", "run_cost")) for name in figures):
+        notes.append(f"a run of {tokens} tokens")
+    if price and any(name.startswith(("run_cost", "cost_per_")) for name in figures):
+        notes.append(f"{price} per GPU hour")
+    return notes
 
 
 def axis_name(table, name):

@@ -15,6 +15,10 @@ MODES = {"train": "training step", "prefill": "forward pass only (prefill)"}
 DISPATCHES = {"index": "rows moved to experts by index", "einsum": "rows moved to experts by products with masks (einsum)"}
 
 
+def gpus_in_words(count):
+    return f"{count} GPU" if count == "1" else f"{count} GPUs"
+
+
 def setting(shared):
     """The model and the GPUs that all rows share."""
     model = shared.get("model", "several models")
@@ -42,7 +46,7 @@ def subtitle(shared, refused, notes=()):
     if "experts" in shared:
         parts.append(f"{shared['experts']} experts")
     if "expert_parallel" in shared:
-        parts.append(f"expert parallel over {shared['expert_parallel']} GPUs")
+        parts.append(f"expert parallel over {gpus_in_words(shared['expert_parallel'])}")
     if "tokens_per_gpu" in shared:
         parts.append(f"{int(float(shared['tokens_per_gpu'])):,} tokens per GPU")
     if "routing" in shared:

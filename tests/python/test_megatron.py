@@ -409,6 +409,9 @@ def with_capacity(arguments=""):
     ("--moe-token-drop-policy probs", (), "own-weight"),
     ("--moe-router-score-function sigmoid", (), "own-weight"),  # over the sum of the 8
     ("--moe-router-pre-softmax", (), "own-score"),
+    ("--moe-router-score-function softmax --moe-router-pre-softmax", (), "own-score"),
+    ("--moe-router-score-function sigmoid --moe-router-pre-softmax", (), "own-weight"),  # of a softmax alone
+    ("--moe-router-score-function sigmoid --moe-router-pre-softmax", ("--top-k", 1), "own-score"),
     ("--moe-token-drop-policy position", (), "token-order"),
     ("", ("--router", "top1"), "own-score"),  # a softmax over one is 1 for all
     ("", ("--top-k", 1), "own-score"),

@@ -397,14 +397,15 @@ bool chooses_one(const MegatronInput& input) {
 }
 
 // `probs` drops by a route's weight (megatron/core/transformer/moe/moe_utils.py): of a softmax over
-// the k chosen, or of sigmoids over their sum; with --moe-router-pre-softmax, which k = 1 needs, of
-// a softmax over all experts. `position` knows a token's place, not which of its choices an expert
-// is.
+// the k chosen, with --moe-router-pre-softmax, which k = 1 needs, of one over all experts; of other
+// score functions, which take no notice of that argument, over the sum of the k, for k = 1 the
+// score itself. `position` knows a token's place, not which of its choices an expert is.
 void take_drops(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   const bool pads = given.has("moe-pad-expert-input-to-capacity");
   const std::string policy = given.text("moe-token-drop-policy").value_or("probs");
-  const bool is_share_of_all = given.has("moe-router-pre-softmax");
+  const std::string scores = given.text("moe-router-score-function").value_or("softmax");
+  const bool is_share_of_all = given.has("moe-router-pre-softmax") && scores == "softmax";
   if (!given.has("moe-expert-capacity-factor")) return;
   input.options["padding"] = pads ? "capacity" : "none";
   if (policy == "position") {

@@ -1,5 +1,6 @@
 """--megatron FILE: arguments of Megatron-LM as options of train and layout; a model of such a file."""
 
+import csv
 import json
 import os
 import subprocess
@@ -423,6 +424,38 @@ def test_a_capacity_drops_by_megatrons_rule(tmp_path, arguments, typed, priority
     read = figures("train", "--megatron", write(tmp_path, script), *typed)
     assert read["priority"] == priority
     assert "moe-router-pre-softmax" not in moesim("layout", "--megatron", write(tmp_path, script)).stderr
+
+
+@pytest.mark.parametrize("arguments, typed", [
+    ("", ("--top-k", "1,2")),
+    ("", ("--top-k", "1:3:1")),
+    ("", ("--router", "top1,top2")),
+    ("", ("--router", "topk,top1", "--model", "qwen3-30b-a3b")),
+])
+def test_one_priority_is_not_of_tokens_with_one_expert_and_of_more(tmp_path, arguments, typed):
+    script = write(tmp_path, with_capacity(arguments))
+    expect_error(moesim("train", "--megatron", script, *typed), 2, f"{typed[0]} {typed[1]}: with a capacity",
+                 "own-score where a token chooses one expert, else by own-weight", "type a --priority")
+    succeed("train", "--megatron", script, *typed, "--priority", "own-score")
+
+
+@pytest.mark.parametrize("arguments, typed, priority", [
+    ("", ("--top-k", "2,4"), "own-weight"),
+    ("", ("--router", "top1,top1+ir"), "own-score"),
+    ("", ("--router", "dropless,top1"), "own-score"),  # of those that drop
+    ("--moe-router-pre-softmax", ("--top-k", "1,2"), "own-score"),
+    ("--moe-token-drop-policy position", ("--top-k", "1,2"), "token-order"),
+])
+def test_lists_of_one_rule_have_its_priority(tmp_path, arguments, typed, priority):
+    script = write(tmp_path, with_capacity(arguments))
+    rows = succeed("train", "--megatron", script, *typed, "--format", "csv").splitlines()
+    found = {cells["priority"] for cells in csv.DictReader(rows)} - {""}
+    assert found == {priority}
+
+
+def test_a_drop_policy_is_one_of_megatrons(tmp_path):
+    script = write(tmp_path, with_capacity("--moe-token-drop-policy nonsense"))
+    expect_error(moesim("train", "--megatron", script), 2, "--moe-token-drop-policy: 'nonsense': known are position, probs")
 
 
 def test_dropping_by_weight_loses_less_than_by_the_best_score(tmp_path):

@@ -7,6 +7,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "sim/job/job_options.hpp"
 #include "sim/model/megatron_model.hpp"
 #include "sim/routing/routers/router_name.hpp"
+#include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/train/megatron_stages.hpp"
 
@@ -385,15 +387,62 @@ void take_states(MegatronInput& input) {
       {{"no_shard", "0"}, {"optim", "1"}, {"optim_grads", "2"}, {"optim_grads_params", "3"}});
 }
 
-// Whether a token chooses one expert by the router that is typed, else by the model's.
-bool chooses_one(const MegatronInput& input) {
-  std::int64_t usual = input.given.size("moe-router-topk").value_or(2);
-  if (input.model) usual = input.model->moe ? input.model->moe->top_k : 0;
-  const auto typed = parse_number<int>(input.line.get("top-k"));
-  const std::string router = input.line.get("router");
-  if (router.empty()) return typed ? *typed == 1 : usual == 1;
-  if (router.find(',') != std::string::npos) return false;
-  return routing::parse_router(router, typed.value_or(0), usual == 1 ? 1 : 2).top_k == 1;
+// The k of the models, that of the script where none is typed.
+std::vector<int> usual_choices(const MegatronInput& input) {
+  std::vector<int> usual;
+  const std::string models = input.line.get("model");
+  for (const std::string_view name : split(models, ',')) {
+    try {
+      const model::Model model = model::Model::load(std::string(name));
+      usual.push_back(model.moe ? model.moe->top_k : 0);
+    } catch (const Error&) {  // of the model, said where it is resolved
+    }
+  }
+  if (!models.empty()) return usual;
+  return {static_cast<int>(input.given.size("moe-router-topk").value_or(2))};
+}
+
+std::vector<std::string> typed_values(const MegatronInput& input, const char* option,
+                                      bool is_number) {
+  if (!input.typed(option)) return {""};
+  return study::expand(fmt::format("--{}", option), input.line.get(option), is_number);
+}
+
+// How many experts a token chooses, of each router typed that has a capacity, else of the models'.
+std::set<int> choices_with_capacity(const MegatronInput& input) {
+  std::set<int> choices;
+  for (const int usual : usual_choices(input)) {
+    for (const std::string& typed : typed_values(input, "top-k", true)) {
+      const int top_k = parse_number<int>(typed).value_or(0);
+      for (const std::string& router : typed_values(input, "router", false)) {
+        try {
+          const routing::RouterConfig config =
+              routing::parse_router(router.empty() ? "topk" : router, top_k, usual);
+          if (config.overflows()) choices.insert(config.top_k);
+        } catch (const Error&) {  // of this point, said where it is resolved
+        }
+      }
+    }
+  }
+  return choices;
+}
+
+// The priority of all points, which is one for k = 1 and another above.
+std::string priority_by_weight(const MegatronInput& input) {
+  const std::set<int> choices = choices_with_capacity(input);
+  if (!choices.contains(1)) return "own-weight";
+  if (choices.size() == 1) return "own-score";
+  std::vector<std::string> lists;
+  for (const char* option : {"model", "router", "top-k"}) {
+    const std::string text = input.line.get(option);
+    const bool is_range = option == std::string_view("top-k") && text.find(':') != text.npos;
+    if (!is_range && text.find(',') == text.npos) continue;
+    lists.push_back(fmt::format("--{} {}", option, text));
+  }
+  throw UsageError(fmt::format(
+      "{}: with a capacity Megatron-LM drops by --priority own-score where a token chooses one "
+      "expert, else by own-weight: type a --priority for all, or run them one by one",
+      fmt::join(lists, ", ")));
 }
 
 // `probs` drops by a route's weight (megatron/core/transformer/moe/moe_utils.py): of a softmax over
@@ -403,16 +452,18 @@ bool chooses_one(const MegatronInput& input) {
 void take_drops(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   const bool pads = given.has("moe-pad-expert-input-to-capacity");
-  const std::string policy = given.text("moe-token-drop-policy").value_or("probs");
   const std::string scores = given.text("moe-router-score-function").value_or("softmax");
   const bool is_share_of_all = given.has("moe-router-pre-softmax") && scores == "softmax";
+  const std::string policy = given.text("moe-token-drop-policy").value_or("probs");
+  if (policy != "probs" && policy != "position") {
+    given.fail("moe-token-drop-policy", fmt::format("'{}': known are position, probs", policy));
+  }
   if (!given.has("moe-expert-capacity-factor")) return;
   input.options["padding"] = pads ? "capacity" : "none";
-  if (policy == "position") {
-    input.options["priority"] = "token-order";
-  } else {
-    input.options["priority"] = is_share_of_all || chooses_one(input) ? "own-score" : "own-weight";
-  }
+  if (input.typed("priority")) return;
+  input.options["priority"] = policy == "position" ? "token-order"
+                              : is_share_of_all    ? "own-score"
+                                                   : priority_by_weight(input);
 }
 
 void take_experts(MegatronInput& input) {

@@ -458,6 +458,13 @@ def test_a_drop_policy_is_one_of_megatrons(tmp_path):
     expect_error(moesim("train", "--megatron", script), 2, "--moe-token-drop-policy: 'nonsense': known are position, probs")
 
 
+def test_what_the_file_says_is_not_noted_as_typed(tmp_path):
+    script = write(tmp_path, with_capacity())
+    assert "has no effect" not in moesim("train", "--megatron", script, "--router", "dropless").stderr
+    typed = moesim("train", "--megatron", script, "--router", "dropless", "--priority", "random")
+    assert "--priority has no effect" in typed.stderr
+
+
 def test_dropping_by_weight_loses_less_than_by_the_best_score(tmp_path):
     script = write(tmp_path, with_capacity())
     read, best = (figures("train", "--megatron", script, "--seed", 2, *words) for words in ((), ("--priority", "token-max")))

@@ -36,7 +36,8 @@ std::string column_of(const Flag& flag);
 struct CommandLine {
   std::map<std::string, std::string> values;
   std::vector<std::string> positionals;
-  std::set<std::string> of_row;  // the values that --from took: nobody asked for them one by one
+  // Values that --from or --megatron took: nobody asked for them one by one.
+  std::set<std::string> of_row;
 
   bool has(const std::string& flag) const { return values.count(flag) != 0; }
   std::string get(const std::string& flag, const std::string& fallback = "") const;

@@ -629,7 +629,9 @@ CommandLine with_megatron(const Command& command, CommandLine line) {
     const auto known = std::find_if(command.flags.begin(), command.flags.end(),
                                     [&](const Flag& flag) { return flag.name == option.first; });
     if (known == command.flags.end()) continue;
-    if (full.values.insert(option).second) ++taken;
+    if (!full.values.insert(option).second) continue;
+    full.of_row.insert(option.first);
+    ++taken;
   }
   note_rest(given, taken, of_model);
   return full;

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <memory>
 #include <vector>
 
 #include "sim/base/digest.hpp"
+#include "sim/base/domain_parts.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
@@ -37,15 +39,17 @@ std::string cut_groups(const Scenario& scenario) {
                      scenario.expert_parallel, scenario.cluster->gpus_per_domain);
 }
 
-bool is_aligned(const cluster::Cluster& cluster, int gpus, int ranks) {
-  const int domain = cluster::usual_ranks_per_domain(cluster, gpus);
-  return gpus <= domain || ranks % domain == 0 || domain % ranks == 0;
+// As Scenario::has_aligned_groups() of a job on as many GPUs of the whole cluster.
+bool is_aligned(const std::shared_ptr<const cluster::Cluster>& cluster, int gpus, int ranks) {
+  const int domain = cluster::on_parts_of_domains(cluster, gpus)->gpus_per_domain;
+  return !domains_cut_groups(gpus, ranks, domain);
 }
 
 // "--expert-parallel 1, 2, 4, 8, or --gpus 128": sizes of aligned groups on as many GPUs, and the
 // nearest number of GPUs for groups of this size.
 std::string aligned_choices(const Scenario& scenario) {
-  const cluster::Cluster cluster = cluster::Cluster::load(scenario.cluster_name);
+  const auto cluster =
+      std::make_shared<const cluster::Cluster>(cluster::Cluster::load(scenario.cluster_name));
   const int ranks = scenario.expert_parallel;
   std::vector<int> sizes;
   for (int size = 1; size <= scenario.gpus; ++size) {
@@ -53,7 +57,7 @@ std::string aligned_choices(const Scenario& scenario) {
     if (divides && is_aligned(cluster, scenario.gpus, size)) sizes.push_back(size);
   }
   std::string text = fmt::format("--expert-parallel {}", fmt::join(sizes, ", "));
-  const int most = cluster.max_gpus();
+  const int most = cluster->max_gpus();
   for (int apart = ranks; apart <= scenario.gpus; apart += ranks) {
     for (const int gpus : {scenario.gpus - apart, scenario.gpus + apart}) {
       if (gpus < ranks || (most > 0 && gpus > most) || !is_aligned(cluster, gpus, ranks)) continue;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/base/domain_parts.hpp"
+
 namespace moesim::scenario {
 
 routing::RoutingJob Scenario::routing_job() const {
@@ -37,6 +39,10 @@ std::int64_t Scenario::tokens_of(int gpu) const {
 
 bool Scenario::is_ragged() const {
   return has_moe() && scores.is_ragged(expert_parallel, tokens_per_gpu);
+}
+
+bool Scenario::has_aligned_groups() const {
+  return !domains_cut_groups(gpus, expert_parallel, cluster->gpus_per_domain);
 }
 
 double Scenario::mean_tokens() const {

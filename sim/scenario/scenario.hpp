@@ -39,12 +39,7 @@ struct Scenario : Documents, Layout, Exchange, Batch, Training, Scores, Environm
   routing::RoutingJob routing_job() const;
   // Columns of the gate's matrix: experts, slots of soft routing, none without a gate.
   std::int64_t gate_outputs() const;
-  // Whether every expert-parallel group has whole nodes (NVLink domains), or lies inside one: all
-  // groups do where all GPUs are of the first domain.
-  bool has_aligned_groups() const {
-    return gpus <= cluster->gpus_per_domain || expert_parallel % cluster->gpus_per_domain == 0 ||
-           cluster->gpus_per_domain % expert_parallel == 0;
-  }
+  bool has_aligned_groups() const;  // with NVLink domains: see domains_cut_groups()
   // Soft routing mixes the tokens of one sequence into slots (Puigcerver et al. 2023,
   // arXiv:2308.00951, section 2.1): so many sequences on a GPU of S tokens, and E p slots for each,
   // so that it has C for each expert.

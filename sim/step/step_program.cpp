@@ -1,8 +1,8 @@
 #include "sim/step/step_program.hpp"
 
-#include <numeric>
 #include <utility>
 
+#include "sim/base/domain_parts.hpp"
 #include "sim/step/gpu_parameters.hpp"
 #include "sim/step/message_bytes.hpp"
 #include "sim/step/part.hpp"
@@ -36,13 +36,6 @@ std::string with_pass(const std::string& name, Pass pass) {
   return pass == Pass::forward ? name : name + "_backward";
 }
 
-// GPUs of an expert-parallel group that an NVLink domain has.
-int part_in_domain(const scenario::Scenario& scenario) {
-  const int domain = scenario.cluster->gpus_per_domain;
-  return scenario.gpus <= domain ? scenario.expert_parallel
-                                 : std::gcd(scenario.expert_parallel, domain);
-}
-
 }  // namespace
 
 routing::MoeLayerShape moe_layer_shape(const scenario::Scenario& scenario) {
@@ -66,10 +59,12 @@ class StepProgram::Builder {
         operations_(built.operations_) {
     program_.ranks = scenario.gpus;
     // In the order of Groups.
-    program_.partitions = {engine::blocks(scenario.gpus, scenario.expert_parallel),
-                           engine::strided(scenario.gpus, scenario.expert_parallel),
-                           engine::blocks(scenario.gpus, scenario.gpus),
-                           engine::blocks(scenario.gpus, part_in_domain(scenario))};
+    program_.partitions = {
+        engine::blocks(scenario.gpus, scenario.expert_parallel),
+        engine::strided(scenario.gpus, scenario.expert_parallel),
+        engine::blocks(scenario.gpus, scenario.gpus),
+        engine::blocks(scenario.gpus, part_in_domain(scenario.gpus, scenario.expert_parallel,
+                                                     scenario.cluster->gpus_per_domain))};
     int ordinal = 0;
     for (int layer = 0; layer < scenario.model->layers; ++layer) {
       moe_ordinal_.push_back(is_moe(layer) ? ordinal++ : -1);

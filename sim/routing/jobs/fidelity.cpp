@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "sim/base/domain_parts.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
 #include "sim/routing/scores/score_model.hpp"
 #include "sim/routing/tokens/tile_kernels.hpp"
@@ -58,11 +59,9 @@ bool may_lack_its_only_local(const RoutingJob& job) {
   return alone && router.ir_duplicates == IrDuplicates::exclude && router.choices() > 1;
 }
 
-// Whether the ends of domains cut groups, each in its own way.
 bool has_cut_groups(const RoutingJob& job) {
-  const int domain = job.gpus_per_domain;
-  return domain > 0 && job.gpus > domain && job.expert_parallel % domain != 0 &&
-         domain % job.expert_parallel != 0;
+  return job.gpus_per_domain > 0 &&
+         domains_cut_groups(job.gpus, job.expert_parallel, job.gpus_per_domain);
 }
 
 }  // namespace

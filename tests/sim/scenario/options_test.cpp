@@ -2,6 +2,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/base/text.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -142,6 +143,39 @@ TEST_CASE("groups on a part of one rack are aligned, and the message says which 
   CHECK(has(cut, "choose --expert-parallel 1, 2, 4, 8, 16, or --gpus 64, or --dedup gpu"));
   for (const char* ranks : {"1", "2", "4", "8", "16"}) {
     CHECK(resolved(on_racks("96", ranks)).has_aligned_groups());
+  }
+}
+
+TEST_CASE("sizes of groups that are offered are taken, also where parts are no whole nodes") {
+  const auto on_racks = [](const std::string& gpus, const std::string& ranks) {
+    return OptionValues{{"model", "deepseek-v3-4layers"},
+                        {"cluster", "gb200-nvl72"},
+                        {"profile", "gb200"},
+                        {"router", "top1"},
+                        {"padding", "none"},
+                        {"mode", "prefill"},
+                        {"gpus", gpus},
+                        {"experts", gpus},
+                        {"expert-parallel", ranks},
+                        {"dedup", "node"}};
+  };
+  const auto offered = [&](const std::string& gpus, const std::string& ranks) {
+    const std::string cut = refusal(on_racks(gpus, ranks));
+    const std::string_view start = "choose --expert-parallel ";
+    REQUIRE(has(cut, std::string(start)));
+    const std::size_t begin = cut.find(start) + start.size();
+    return cut.substr(begin, cut.find(", or --gpus", begin) - begin);
+  };
+  CHECK(offered("74", "37") == "1, 2");  // 72 and 2 GPUs of two racks
+  CHECK(offered("100", "25") == "1, 2, 4");
+  CHECK(offered("96", "32") == "1, 2, 3, 4, 6, 8, 12, 16, 24, 48, 96");  // 48 of each
+  for (const auto& [gpus, ranks] : {std::pair{"74", "37"}, {"100", "25"}, {"96", "32"}}) {
+    const std::string sizes = offered(gpus, ranks);
+    for (const std::string_view size : split(sizes, ',')) {
+      CAPTURE(gpus, size);
+      const std::size_t digit = size.find_first_not_of(' ');
+      CHECK(refusal(on_racks(gpus, std::string(size.substr(digit)))) == "accepted");
+    }
   }
 }
 

@@ -19,9 +19,10 @@ std::string divisors(std::int64_t number, std::int64_t at_most) {
 
 void check_experts_divide(std::int64_t experts, std::int64_t ranks, std::int64_t gpus) {
   if (ranks >= 1 && experts % ranks == 0) return;
-  throw UsageError(fmt::format(
-      "--expert-parallel: {} experts cannot be spread evenly over {} GPUs: use one of {}", experts,
-      ranks, divisors(std::gcd(experts, gpus), gpus)));
+  const std::string sizes = divisors(std::gcd(experts, gpus), gpus);
+  throw UsageError(
+      fmt::format("--expert-parallel: {} experts cannot be spread evenly over {} GPUs: use {}{}",
+                  experts, ranks, sizes.find(',') == std::string::npos ? "" : "one of ", sizes));
 }
 
 }  // namespace moesim

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/scenario/option_table.hpp"
 #include "sim/scenario/router_options.hpp"
@@ -62,9 +63,12 @@ void refuse_list(const Option& option, const std::string& text) {
 
 Decimal OptionTable::parse_decimal(const std::string& flag, const std::string& text,
                                    const Decimal& low, const Decimal& high) {
-  const bool is_negative = text.size() > 1 && text[0] == '-';
-  const Decimal value = Decimal::parse(is_negative ? text.substr(1) : text, flag);
-  if (!is_negative && low <= value && value <= high) return value;
+  const bool is_negative = text.starts_with('-') && parse_number<double>(text) &&
+                           text.find_first_not_of("0123456789.", 1) == std::string::npos;
+  if (!is_negative) {
+    const Decimal value = Decimal::parse(text, flag);
+    if (low <= value && value <= high) return value;
+  }
   throw UsageError(
       fmt::format("{}: {} is out of range: give {} to {}", flag, text, low.text(), high.text()));
 }

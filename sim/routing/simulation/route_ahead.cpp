@@ -1,5 +1,6 @@
 #include "sim/routing/simulation/route_ahead.hpp"
 
+#include <algorithm>
 #include <mutex>
 
 #include "sim/base/parallel.hpp"
@@ -44,9 +45,14 @@ void route_ahead(std::span<const RoutingJob> jobs, int replicas, int threads, Ro
   };
   const LayerWatch watch(cache, by_layer ? count : std::function<void()>());
   // Replica by replica: routing the first job also routes the other jobs that share its logits.
-  parallel_for(tasks, threads, [&](std::size_t task) {
+  // Threads that find no replica left ask for the last ones too: they route layers of those that
+  // are not finished.
+  const std::size_t helpers = static_cast<std::size_t>(std::max(threads, 1)) - 1;
+  parallel_for(tasks + helpers, threads, [&](std::size_t at) {
+    const bool helps = at >= tasks;
+    const std::size_t task = helps ? tasks - 1 - (at - tasks) % tasks : at;
     cache.get(jobs[task % jobs.size()], static_cast<int>(task / jobs.size()));
-    if (!by_layer) count();
+    if (!by_layer && !helps) count();
   });
 }
 

@@ -1,5 +1,8 @@
 #include "sim/routing/simulation/route_ahead.hpp"
 
+#include <chrono>
+#include <set>
+#include <thread>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -51,6 +54,24 @@ TEST_CASE("of one job routed ahead the layers are counted") {
     CHECK(cache.get(jobs[0], 3)->loss.failed == simulate_routing(jobs[0], 3).loss.failed);
     CHECK(watched.done.size() == watched.total);  // found in the cache: nothing was routed again
   }
+}
+
+TEST_CASE("threads share the layers of a replica") {
+  std::vector<RoutingJob> jobs{make("top2")};
+  jobs.front().layers = 24;
+  RoutingCache cache;
+  std::set<std::thread::id> threads;
+  std::size_t layers = 0;
+  route_ahead(jobs, 1, 2, cache, [&](std::size_t done, std::size_t) {
+    threads.insert(std::this_thread::get_id());
+    layers = done;
+    // Time for the other thread to start.
+    if (done == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  });
+  CHECK(threads.size() == 2);
+  CHECK(layers == 24);
+  CHECK(cache.get(jobs[0], 0)->loss.failed == simulate_routing(jobs[0], 0).loss.failed);
+  CHECK(layers == 24);
 }
 
 TEST_CASE("of several jobs routed ahead the replicas are counted") {

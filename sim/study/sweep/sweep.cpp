@@ -9,6 +9,9 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <unordered_map>
+
+#include <boost/functional/hash.hpp>
 
 #include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
@@ -22,6 +25,19 @@ namespace {
 
 Row refused(const SweepPoint& point, const std::string& reason) {
   return refused_row(point.scenario ? &*point.scenario : nullptr, point.values, reason);
+}
+
+std::size_t hash_of(const Row& row) {
+  std::size_t hash = 0;
+  for (const Cell& cell : row) {
+    boost::hash_combine(hash, cell.index());
+    if (const auto* text = std::get_if<std::string>(&cell)) {
+      boost::hash_combine(hash, *text);
+    } else {
+      boost::hash_combine(hash, number_in(cell));
+    }
+  }
+  return hash;
 }
 
 bool routes(const SweepPoint& point) {
@@ -268,11 +284,20 @@ bool SweepResult::complete() const {
 }
 
 void mark_repeats(std::vector<SweepPoint>& points) {
-  std::map<Row, std::size_t> first;
+  // All rows would take some 400 MB of 100,000 scenarios: those of equal hash are made again.
+  std::unordered_multimap<std::size_t, std::size_t> first;
   for (std::size_t index = 0; index < points.size(); ++index) {
-    const auto [known, is_new] =
-        first.emplace(refused(points[index], points[index].refusal), index);
-    if (!is_new) points[index].repeats = known->second;
+    const Row row = refused(points[index], points[index].refusal);
+    const std::size_t hash = hash_of(row);
+    const auto [begin, end] = first.equal_range(hash);
+    const auto known = std::find_if(begin, end, [&](const auto& one) {
+      return refused(points[one.second], points[one.second].refusal) == row;
+    });
+    if (known != end) {
+      points[index].repeats = known->second;
+    } else {
+      first.emplace(hash, index);
+    }
   }
 }
 

@@ -47,7 +47,7 @@ double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC
 
 struct Tally {
   double worst = 0, worst_error = 0, squares = 0, count = 0;
-  int beyond = 0, surely_beyond = 0;
+  int beyond = 0, significant = 0;
 };
 
 bool is_wanted(const DistanceShape& shape, std::span<char*> words) {
@@ -77,23 +77,23 @@ int show_distances(std::span<char*> words, bool kept) {
           tally.worst_error = metric.error;
         }
         if (std::abs(metric.off) <= metric.bar) continue;
-        const bool surely = std::abs(metric.off) > metric.bar + 3 * metric.error;
+        const bool significant = std::abs(metric.off) > metric.bar + 3 * metric.error;
         tally.beyond += 1;
-        tally.surely_beyond += surely ? 1 : 0;
+        tally.significant += significant ? 1 : 0;
         fmt::print("  {:<44} {:<17} {:>10.2f} {:+.2f} +- {:.2f}{}\n", distance.router, metric.name,
-                   metric.tokens, metric.off, metric.error, surely ? "  beyond the bar" : "");
+                   metric.tokens, metric.off, metric.error, significant ? "  beyond the bar" : "");
       }
     }
     std::fflush(stdout);
   }
   fmt::print("\n{:<17} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n", "", "rms", "worst", "+-", "figures",
-             "beyond", "surely");
+             "beyond", "signif.");
   int failures = 0;
   for (const auto& [name, tally] : all) {
     fmt::print("{:<17} {:>8.3f} {:>+8.3f} {:>8.3f} {:>8} {:>8} {:>8}\n", name,
                std::sqrt(tally.squares / tally.count), tally.worst, tally.worst_error, tally.count,
-               tally.beyond, tally.surely_beyond);
-    failures += tally.surely_beyond;
+               tally.beyond, tally.significant);
+    failures += tally.significant;
   }
   return failures == 0 ? 0 : 5;
 }

@@ -112,6 +112,18 @@ std::string shipped_model_like(const std::string& name, const std::vector<std::s
   return found.empty() ? nearest(small, shipped) : found;
 }
 
+// The document of a model in a checkpoint's folder; nothing if the name is that of no folder.
+std::optional<std::string> in_checkpoint(const std::string& kind, const std::string& folder) {
+  std::error_code ignored;
+  if (kind != "models" || folder.empty() || !fs::is_directory(folder, ignored)) return std::nullopt;
+  const fs::path config = fs::path(folder) / "config.json";
+  if (fs::exists(config, ignored)) return config.string();
+  throw UsageError(fmt::format(
+      "'{}' is a folder without a config.json: give that of a Hugging Face checkpoint, or the path "
+      "of a document",
+      folder));
+}
+
 [[noreturn]] void refuse_hugging_face_id(const std::string& id) {
   const std::string like = shipped_model_like(id.substr(id.find('/') + 1), shipped_names("models"));
   throw UnknownDocument(
@@ -134,6 +146,7 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
   const bool is_path =
       name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
   if (is_path) {
+    if (const auto config = in_checkpoint(kind, name_or_path)) return *config;
     if (kind == "models" && is_hugging_face_id(name_or_path)) refuse_hugging_face_id(name_or_path);
     return name_or_path;
   }
@@ -148,6 +161,7 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
   const fs::path shipped = folder / kind / (name_or_path + ".json");
   std::error_code ignored;
   if (!name_or_path.empty() && fs::is_regular_file(shipped, ignored)) return shipped.string();
+  if (const auto config = in_checkpoint(kind, name_or_path)) return *config;
   const std::vector<std::string> names = shipped_names(kind);
   const std::string what = kind == "hardware"  ? "profile"
                            : kind == "studies" ? "study"

@@ -39,6 +39,21 @@ def test_every_configuration_is_routed_by_its_own_router(name):
     assert result["model"] == str(path)
 
 
+def test_a_checkpoints_folder_stands_for_its_config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    expect_error(moesim("train", "--model", folder), 2, f"'{folder}' is a folder without a config.json")
+    (folder / "config.json").write_text((FOLDER / "mixtral-8x7b.json").read_text(encoding="utf-8"), encoding="utf-8")
+    expected = json.loads(succeed("train", "--model", folder / "config.json", "--format", "json"))
+    for name in (folder, "checkpoint"):
+        assert json.loads(succeed("train", "--model", name, "--format", "json")) == expected | {"model": str(name)}
+    # A shipped name is that of the shipped document, whatever lies here.
+    folder.rename(tmp_path / "qwen3-30b-a3b")
+    assert json.loads(succeed("layout", "--model", "qwen3-30b-a3b", "--format", "json")) == json.loads(
+        succeed("layout", "--model", "qwen3-30b-a3b", "--format", "json", cwd="/"))
+
+
 def test_a_configuration_simulates_as_the_shipped_document():
     """Mixtral: the same sizes and router, so the same times."""
     rows = [json.loads(succeed("simulate", "--model", model, *STEP))

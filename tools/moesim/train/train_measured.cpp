@@ -113,8 +113,9 @@ std::string measured_text(const training::TrainingStep& step, const TrainBand& b
   std::string text = fmt::format("\nmeasured {:.2f} ms, expected {:.2f} ms: {:.3f} times, {}\n",
                                  measured.ms(), expected_ms, measured.ms() / expected_ms, verdict);
   if (!measured.trace) return text;
-  text += fmt::format("{} of {} GPUs, the slowest; each moment counts once\n", measured.trace->file,
-                      measured.trace->gpus);
+  const std::size_t gpus = measured.trace->gpus;
+  text += fmt::format("{}{}; each moment counts once\n", measured.trace->file,
+                      gpus == 1 ? ", of one GPU" : fmt::format(" of {} GPUs, the slowest", gpus));
   return text + part_table(step, measured);
 }
 

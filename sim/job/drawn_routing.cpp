@@ -26,12 +26,18 @@ constexpr const char* balanced = "balanced";
 // Scenario options with the same name and meaning in `simulate`.
 constexpr const char* routing_options[] = {"router",
                                            "top-k",
+                                           "group-score",
+                                           "score-function",
+                                           "second-expert",
+                                           "expert-bias",
+                                           "router-dtype",
                                            "capacity-factor",
                                            "capacity-convention",
                                            "capacity-scope",
                                            "min-capacity",
                                            "router-dialect",
                                            "padding",
+                                           "capacity-alignment",
                                            "priority",
                                            "fill-order",
                                            "ir-duplicates",
@@ -39,6 +45,10 @@ constexpr const char* routing_options[] = {"router",
                                            "fidelity",
                                            "expert-placement",
                                            "seed"};
+
+// Of these, those whose column is only in rows of jobs that have them: they came later.
+constexpr const char* rare_options[] = {"group-score", "score-function", "second-expert",
+                                        "expert-bias", "router-dtype",   "capacity-alignment"};
 
 std::string default_in_training(const std::string& option, const std::string& usual) {
   if (option == "capacity-factor") return "dropless";
@@ -154,6 +164,40 @@ void check_expert_load(const TrainingJob& job) {
       "of experts: give one of them");
 }
 
+// Whether a capacity is asked for that the model's own router, which drops nothing, does not have.
+bool lacks_capacity(const OptionValues& typed, const routing::RouterConfig& router) {
+  return typed.contains("capacity-factor") && !typed.contains("router") && !router.has_capacity() &&
+         !router.pads_to_busiest();
+}
+
+// topk in the place of a model's router that has no capacity where one is asked for.
+void replace_router(OptionValues& values, const OptionValues& typed,
+                    scenario::DocumentCache& documents, RoutingNotes& notes) {
+  OptionValues usual = values;
+  for (const char* option : rare_options) usual.erase(option);  // those of topk may not be its
+  const routing::RouterConfig router =
+      scenario::resolve(usual, documents, scenario::Use::routing).router;
+  if (!lacks_capacity(typed, router)) return;
+  values["router"] = "topk";
+  values.try_emplace("top-k", fmt::format("{}", router.top_k));
+  notes.replaced.push_back(fmt::format(
+      "note: --capacity-factor: the model's router, {}, has no capacity: topk in its place",
+      router.name()));
+}
+
+scenario::Scenario resolved_routing(OptionValues values, const OptionValues& typed,
+                                    scenario::DocumentCache& documents, RoutingNotes& notes) {
+  const bool has_factor = typed.contains("capacity-factor");
+  if (has_factor && !typed.contains("router")) replace_router(values, typed, documents, notes);
+  scenario::Scenario scenario = scenario::resolve(values, documents, scenario::Use::routing);
+  if (scenario.scores.kind == routing::ScoreSource::Kind::unknown) refuse_unknown_popularity();
+  // A capacity only where one is asked for.
+  if (!has_factor && scenario.router.kind->capacity == routing::CapacityRule::by_factor) {
+    scenario.router.drops = false;
+  }
+  return scenario;
+}
+
 }  // namespace
 
 std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const TrainingJob& job,
@@ -169,27 +213,8 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
         "--router: model {} has no MoE layers: leave the options of routing out", job.typed.model));
   }
   scenario::DocumentCache documents;
-  scenario::Scenario scenario =
-      scenario::resolve(scenario_values(typed, job), documents, scenario::Use::routing);
-  if (scenario.scores.kind == routing::ScoreSource::Kind::unknown) refuse_unknown_popularity();
-  // A capacity only where one is asked for.
-  using routing::CapacityRule;
-  const bool has_factor = typed.contains("capacity-factor");
-  if (!has_factor && scenario.router.kind->capacity == CapacityRule::by_factor) {
-    scenario.router.drops = false;
-  }
-  if (has_factor && !typed.contains("router") && !scenario.router.has_capacity() &&
-      !scenario.router.pads_to_busiest()) {
-    // The model's own router drops nothing.
-    OptionValues values = scenario_values(typed, job);
-    values["router"] = "topk";
-    values.try_emplace("top-k", fmt::format("{}", scenario.router.top_k));
-    notes.replaced.push_back(
-        fmt::format("note: --capacity-factor: the model's router, {}, has no capacity: topk in its "
-                    "place",
-                    scenario.router.name()));
-    scenario = scenario::resolve(values, documents, scenario::Use::routing);
-  }
+  const scenario::Scenario scenario =
+      resolved_routing(scenario_values(typed, job), typed, documents, notes);
   const scenario::Scenario* const only = &scenario;
   notes.idle = scenario::idle_options(routing_values(typed), {&only, 1}, scenario::Asker::step);
   if (scenario.router.scores_experts()) {
@@ -202,6 +227,10 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
   drawn.fidelity = scenario.fidelity;
   drawn.placement = scenario.order;
   drawn.placement_name = scenario.expert_placement;
+  for (const char* option : rare_options) {
+    if (!typed.contains(option)) continue;
+    drawn.rare_options.emplace_back(option, scenario::option_named(option).cell(scenario));
+  }
   drawn.seed = scenario.seed;
   drawn.draws = draws_of(typed);
   drawn.rank_capacity = rank_capacity(typed);

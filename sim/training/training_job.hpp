@@ -4,7 +4,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "sim/base/cell.hpp"
 #include "sim/base/enum_names.hpp"
 #include "sim/cluster/cluster.hpp"
 #include "sim/model/model.hpp"
@@ -56,6 +59,9 @@ struct DrawnRouting {
   routing::Fidelity fidelity = routing::Fidelity::automatic;
   std::shared_ptr<const routing::ExpertPlacement> placement;  // null: contiguous
   std::string placement_name = "contiguous";                  // as --expert-placement has it
+  // Of the options of a router that most jobs leave alone those that were typed: flag and value, no
+  // value where this router has no such choice.
+  std::vector<std::pair<std::string, Cell>> rare_options;
   RoutingDraws draws = RoutingDraws::per_layer;
   // Without capacity per expert: rows of a rank's buffer over balance; 0: as many as come. See
   // rank_capacity.hpp.

@@ -426,6 +426,24 @@ def test_a_capacity_drops_by_megatrons_rule(tmp_path, arguments, typed, priority
     assert "moe-router-pre-softmax" not in moesim("layout", "--megatron", write(tmp_path, script)).stderr
 
 
+@pytest.mark.parametrize("arguments, columns", [
+    ("", {}),
+    ("--moe-router-score-function sigmoid", {"score_function": "sigmoid"}),
+    # A bias: topk in the place of a router without capacity.
+    ("--moe-router-score-function sigmoid --moe-router-enable-expert-bias", {"score_function": "sigmoid"}),
+    ("--moe-router-num-groups 8 --moe-router-group-topk 4", {"group_score": "topk-logits"}),
+    ("--moe-router-num-groups 8 --moe-router-group-topk 4 --moe-router-pre-softmax", {"group_score": "topk"}),
+])
+def test_scores_are_those_of_the_script(tmp_path, arguments, columns):
+    read = figures("train", "--megatron", write(tmp_path, with_capacity(arguments)))
+    assert {name: read[name] for name in ("score_function", "group_score") if name in read} == columns
+
+
+def test_no_routing_is_drawn_for_scores_alone(tmp_path):
+    scores = SCRIPT.replace("--num-experts 128", "--moe-router-num-groups 8 --moe-router-group-topk 4 --num-experts 128")
+    assert "router" not in figures("train", "--megatron", write(tmp_path, scores))
+
+
 @pytest.mark.parametrize("arguments, typed", [
     ("", ("--top-k", "1,2")),
     ("", ("--top-k", "1:3:1")),

@@ -331,6 +331,31 @@ def test_loss_agrees_with_route_at_the_same_tokens_per_gpu():
     assert drawn["residual_loss"] == pytest.approx(alone["residual_loss"], abs=0.002)
 
 
+@pytest.mark.parametrize("router, words", [
+    ("top1", ("--score-function", "sigmoid")),
+    ("top2", ("--second-expert", "sampled")),
+    ("top2", ("--router-dtype", "bf16")),
+    ("top2", ("--capacity-alignment", 512)),
+    ("group-limited:8:4", ("--group-score", "topk")),
+])
+def test_rare_options_of_a_router_mean_what_they_do_in_route(tmp_path, router, words):
+    """Each drops what `route` drops of the same scores, has a column of its own, and is read back from it."""
+    router = ("--router", router, "--capacity-factor", 0.5, "--capacity-convention", "library", "--fidelity", "tokens",
+              "--seed", 3)
+    sizes = ("--sequence-length", 512, "--global-batch", 64)
+    alone = json.loads(succeed("route", "--model", "qwen3-30b-a3b", "--gpus", 8, "--expert-parallel", 8,
+                               "--tokens-per-gpu", 512, "--replicas", 1, *router, *words, "--format", "json"))
+    job = (*ROUTED, *sizes, *router)
+    drawn = as_json(*job, *words)
+    assert drawn["failed"] == pytest.approx(alone["failed"], rel=1e-9)
+    assert drawn[words[0][2:].replace("-", "_")] == words[1]
+    table = tmp_path / "step.csv"
+    succeed(*job, *words, "--out", table)
+    assert as_json("train", "--from", f"{table}:1")["failed"] == drawn["failed"]
+    assert f", {words[0][2:]} {words[1]}; " in succeed(*job, *words)
+    assert set(drawn) - set(as_json(*job)) == {words[0][2:].replace("-", "_")}
+
+
 def test_hot_ranks_cost_time_and_a_capacity_buys_it_back():
     hot = (*ROUTED, "--routing", "hot-rank:3", "--routing-draws", "per-micro-batch")
     dropless, dropping = as_json(*hot), as_json(*hot, "--capacity-factor", 1.25, "--padding", "none")

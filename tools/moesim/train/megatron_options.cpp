@@ -466,6 +466,32 @@ void take_drops(MegatronInput& input) {
                                                    : priority_by_weight(input);
 }
 
+bool draws_routing(const MegatronInput& input) {
+  const bool draws = input.typed("routing-draws") && input.line.get("routing-draws") != "balanced";
+  return input.given.has("moe-expert-capacity-factor") || input.typed("routing") || draws;
+}
+
+// What decides an expert, or a group of them, of the model's own router, where routing is drawn:
+// sigmoids of logits, in the place of a softmax, matter to what an expert's capacity drops, and
+// groups are kept by the sum of their k / KEPT best experts
+// (megatron/core/transformer/moe/moe_utils.py, group_limited_topk), of logits where the softmax
+// comes after the choice.
+void take_scores(MegatronInput& input) {
+  const MegatronArguments& given = input.given;
+  const std::string scores = given.text("moe-router-score-function").value_or("softmax");
+  const bool is_softmax_after = scores == "softmax" && !given.has("moe-router-pre-softmax");
+  const bool has_groups = given.size("moe-router-num-groups").value_or(1) > 1;
+  const bool has_bias = given.has("moe-router-enable-expert-bias");
+  if (input.typed("router") || input.typed("model") || !draws_routing(input)) return;
+  // A router with a bias has no capacity, and topk is drawn in its place.
+  const bool is_replaced = has_bias && given.has("moe-expert-capacity-factor");
+  if (has_groups && !is_replaced) {
+    input.options["group-score"] = is_softmax_after && !has_bias ? "topk-logits" : "topk";
+  } else if (scores == "sigmoid" && given.has("moe-expert-capacity-factor")) {
+    input.options["score-function"] = "sigmoid";
+  }
+}
+
 void take_experts(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   const std::string type = given.text("moe-token-dispatcher-type").value_or("allgather");
@@ -481,6 +507,7 @@ void take_experts(MegatronInput& input) {
     given.has(shape);
   }
   take_drops(input);
+  take_scores(input);
 }
 
 void take_graphs(MegatronInput& input) {

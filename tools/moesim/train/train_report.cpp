@@ -64,6 +64,9 @@ std::string router_text(const TrainingJob& job) {
   } else {
     text += ", no capacity";
   }
+  for (const auto& [option, value] : drawn.rare_options) {
+    if (!is_absent(value)) text += fmt::format(", {} {}", option, report::text_of(value));
+  }
   return text + fmt::format("; {}", drawn.scores.name());
 }
 
@@ -260,6 +263,9 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("load_max", figure_cell(figures.largest_load));
   row.add("expert_load_mean", figures.sampled ? Cell() : figure_cell(figures.mean_expert_load));
   row.add("balanced_step_ms", figure_cell(step.balanced_step_us / 1e3));
+  for (const auto& [option, value] : drawn.rare_options) {
+    row.add(job::job_option_named(option).column(), value);
+  }
   if (!step.rank_capacity) return;
   const training::RankCapacityFigures& rank = *step.rank_capacity;
   row.add("rank_capacity", figure_cell(drawn.rank_capacity));

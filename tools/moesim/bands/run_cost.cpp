@@ -81,6 +81,14 @@ std::string cost_text(const RunCost& cost, const TrainingStep& step) {
   return text;
 }
 
+std::vector<CostFigure> cost_figures(const RunCost& cost, const TrainingStep& step) {
+  std::vector<CostFigure> figures = {{"GPU hours", cost.gpu_hours(step), grouped}};
+  const auto in_days = [](double days) { return fmt::format("{:.1f}", days); };
+  if (cost.tokens) figures.push_back({"days", cost.days(step), in_days});
+  if (cost.price) figures.push_back({"cost", cost.money(step), grouped});
+  return figures;
+}
+
 std::vector<std::pair<std::string, Cell>> cost_cells(const RunCost& cost, const TrainingStep& step,
                                                      double low, double high) {
   std::vector<std::pair<std::string, Cell>> cells;

@@ -31,6 +31,14 @@ RunCost requested_run_cost(const CommandLine& line);
 std::string run_text(const RunCost& cost);
 // "660,630 GPU hours for 15 trillion tokens, 860.2 days; 1,321,260 at 2 a GPU hour".
 std::string cost_text(const RunCost& cost, const training::TrainingStep& step);
+// One figure of a run's cost, as tables and sentences print it.
+struct CostFigure {
+  std::string name;  // "GPU hours", "days", "cost"
+  double value = 0;
+  std::string (*text)(double) = nullptr;
+};
+// GPU hours, then days where the run's tokens are said, then what it costs where the price is.
+std::vector<CostFigure> cost_figures(const RunCost& cost, const training::TrainingStep& step);
 // The columns of a row that were asked for: tokens and days of the run, its cost; both also at the
 // ends of a band of times, `low` and `high` times the step's.
 std::vector<std::pair<std::string, Cell>> cost_cells(const RunCost& cost,

@@ -174,16 +174,13 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
 }
 
 std::string band_text(const TrainBand& answer, const TrainingStep& step) {
-  const RunCost& cost = answer.cost;
-  std::vector<std::vector<std::string>> lines = {{"band", "times predicted", "step", "tokens/s/GPU",
-                                                  "TFLOP/s/GPU", "GPU hours " + run_text(cost)}};
-  if (cost.tokens) lines.front().push_back("days");
-  if (cost.price) lines.front().push_back("cost");
+  const std::vector<CostFigure> costs = cost_figures(answer.cost, step);
+  std::vector<std::vector<std::string>> lines = {
+      {"band", "times predicted", "step", "tokens/s/GPU", "TFLOP/s/GPU"}};
+  for (const CostFigure& cost : costs) lines.front().push_back(cost.name);
+  lines.front()[lines.front().size() - costs.size()] += " " + run_text(answer.cost);
   const auto add_costs = [&](std::vector<std::string>& cells, auto between) {
-    cells.push_back(between(cost.gpu_hours(step), grouped));
-    const auto in_days = [](double days) { return fmt::format("{:.1f}", days); };
-    if (cost.tokens) cells.push_back(between(cost.days(step), in_days));
-    if (cost.price) cells.push_back(between(cost.money(step), grouped));
+    for (const CostFigure& cost : costs) cells.push_back(between(cost.value, cost.text));
   };
   for (const uncertainty::BandLevel& each : answer.band.levels) {
     const double low = std::exp(each.log_ratios.low);

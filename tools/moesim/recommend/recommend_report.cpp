@@ -7,14 +7,13 @@
 #include <cmath>
 #include <utility>
 
-#include "sim/base/parallel.hpp"
 #include "sim/base/text.hpp"
-#include "sim/study/search/drawn_routings.hpp"
 #include "sim/training/step_bound.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/recommend/recommend_assumptions.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
+#include "tools/moesim/recommend/recommend_drawn.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 #include "tools/moesim/recommend/recommend_yours.hpp"
@@ -27,7 +26,6 @@ using study::FoundStep;
 using study::TrainingFound;
 using study::TrainingSearch;
 using training::TrainingJob;
-constexpr std::size_t most_drawn = 20;
 using Lines = std::vector<std::vector<std::string>>;
 
 std::string heading(const TrainingSearch& search, const TrainingFound& found) {
@@ -57,29 +55,6 @@ std::string given_up(const FoundStep& step, const FoundStep& best) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// The best under forced balance with the routing of a model's router, which is never balanced; as
-// many as best, nothing where one cannot be drawn. Empty: there is nothing to draw.
-using DrawnBest = std::vector<std::optional<FoundStep>>;
-
-DrawnBest drawn_best(const RecommendRequest& request, const std::vector<FoundStep>& best) {
-  const TrainingSearch& search = request.search;
-  if (!search.space.base.model->moe || best.front().job.routing) return {};
-  // The others of a long list are not worth the time.
-  DrawnBest drawn(std::min(best.size(), most_drawn));
-  study::DrawnRoutings draws;
-  parallel_for(drawn.size(), search.jobs, [&](std::size_t at) {
-    try {
-      FoundStep found{request.drawn(best[at].job), {}, 0, 0, {}, {}};
-      const auto loads = draws.loads({0, &found.job});
-      study::set_step(search, training::training_step(found.job, loads), found);
-      drawn[at] = std::move(found);
-    } catch (const Error&) {
-      // Its groups cannot be drawn: the cell stays empty.
-    }
-  });
-  return drawn;
-}
-
 std::string speed_text(double speed) { return fmt::format("{:.0f}", speed); }
 
 // Of one of the best: predicted, likely by the software's level, with routing drawn, the band.
@@ -91,10 +66,7 @@ std::vector<std::string> speed_cells(const RecommendRequest& request, const Foun
   const double speed = step.tokens_per_second_per_gpu;
   std::vector<std::string> cells = {speed_text(speed),
                                     speed_text(speed / std::exp(band.expected.mean))};
-  if (!drawn.empty()) {
-    const bool known = place < drawn.size() && drawn[place];
-    cells.push_back(known ? speed_text(drawn[place]->step.tokens_per_second_per_gpu) : "");
-  }
+  if (!drawn.empty()) cells.push_back(drawn.cell(place));
   cells.push_back(
       fmt::format("{:.0f} to {:.0f}", speed / std::exp(widest.high), speed / std::exp(widest.low)));
   return cells;
@@ -103,7 +75,9 @@ std::vector<std::string> speed_cells(const RecommendRequest& request, const Foun
 std::string legend_of(bool has_drawn, bool gives_up) {
   std::string text =
       "likely: tokens/s/GPU that a measurement is expected to say, the band around it";
-  if (has_drawn) text += "; drawn: as predicted, with routing drawn";
+  if (has_drawn) {
+    text += "; drawn: as predicted, with routing drawn, * where the GPU's memory is too small then";
+  }
   if (gives_up) text += "; gives up: % of the speed of 1, GiB per GPU more than 1";
   return text + "\n";
 }
@@ -137,15 +111,16 @@ std::string best_table(const RecommendRequest& request, const std::vector<FoundS
   }
   if (request.yours && request.yours->step) {
     const FoundStep& yours = *request.yours->step;
-    add(yours, 0, drawn.empty() ? DrawnBest{} : drawn_best(request, {yours}), "yours");
+    add(yours, 0, drawn.empty() ? drawn : DrawnBest(request, {yours}), "yours");
   }
   return report::align(lines, right_aligned(lines.front())) +
          legend_of(!drawn.empty(), best.size() > 1 || lines.size() > 2);
 }
 
-std::string first_cost_text(const RecommendRequest& request, const FoundStep& first) {
-  training::TrainingStep step = first.predicted.value_or(first.step);
-  const TrainBand answer = requested_band(request.line, first.job, step);
+// Of the one to take, which has a place among the best.
+std::string cost_line(const RecommendRequest& request, const FoundStep& found, std::size_t place) {
+  training::TrainingStep step = found.predicted.value_or(found.step);
+  const TrainBand answer = requested_band(request.line, found.job, step);
   const uncertainty::BandLevel& widest = answer.band.widest();
   const auto at_band = [&](double figure, auto text) {
     return fmt::format("likely {}; {:.0f} % band {} to {}",
@@ -153,47 +128,17 @@ std::string first_cost_text(const RecommendRequest& request, const FoundStep& fi
                        text(figure * std::exp(widest.log_ratios.low)),
                        text(figure * std::exp(widest.log_ratios.high)));
   };
-  const RunCost& cost = answer.cost;
-  const double hours = cost.gpu_hours(step);
-  std::string text = fmt::format("1 costs {} GPU hours {}, {}\n", grouped(hours), run_text(cost),
-                                 at_band(hours, grouped));
-  if (cost.tokens) {
-    const auto in_days = [](double days) { return fmt::format("{:.1f}", days); };
-    const double days = cost.days(step);
-    text += fmt::format("  days: {}, {}\n", in_days(days), at_band(days, in_days));
-  }
-  if (cost.price) {
-    text += fmt::format("  at {:g} a GPU hour: {}, {}\n", *cost.price, grouped(cost.money(step)),
-                        at_band(cost.money(step), grouped));
-  }
-  return text;
-}
-
-// What drawn routing makes of the best under forced balance.
-std::string drawn_text(const RecommendRequest& request, const DrawnBest& drawn) {
-  if (drawn.empty() || !drawn.front()) return "";
-  const double room = room_gib(request.search);
-  const FoundStep& first = *drawn.front();
-  const auto speed = [](const FoundStep& found) { return found.step.tokens_per_second_per_gpu; };
-  std::optional<std::size_t> fastest;  // that fits
-  std::vector<std::string> too_large;
-  for (std::size_t place = 0; place < drawn.size(); ++place) {
-    if (!drawn[place]) continue;
-    if (drawn[place]->step.peak_memory().gib() > room) {
-      too_large.push_back(fmt::format("{}", place + 1));
-    } else if (!fastest || speed(*drawn[place]) > speed(*drawn[*fastest])) {
-      fastest = place;
+  std::string text;
+  for (const CostFigure& each : cost_figures(answer.cost, step)) {
+    const std::string likely = at_band(each.value, each.text);
+    if (text.empty()) {
+      text = fmt::format("{} costs {} {} {}, {}\n", place + 1, each.text(each.value), each.name,
+                         run_text(answer.cost), likely);
+    } else {
+      text += fmt::format("  {}: {}, {}\n", each.name, each.text(each.value), likely);
     }
   }
-  std::string text =
-      fmt::format("with routing drawn ({}) 1 has {:.0f} tokens/s/GPU and takes {:.1f} GiB",
-                  first.job.routing->scores.name(), speed(first), first.step.peak_memory().gib());
-  if (!too_large.empty()) {
-    text += fmt::format("; more than {:.1f} GiB take {}", room, fmt::join(too_large, ", "));
-  }
-  if (fastest.value_or(0) > 0) text += fmt::format("; the fastest that fits is {}", *fastest + 1);
-  if (fastest.value_or(1) > 0) text += "\n  (--routing-draws per-layer searches with it)";
-  return text + "\n";
+  return text;
 }
 
 // "2: 12 more within 0.4 % of its speed, that differ in VP, recompute".
@@ -267,6 +212,7 @@ std::string commands(const RecommendRequest& request, const TrainingFound& found
 // Of the best, then of what is on the front alone.
 std::vector<NamedCells> rows_of(const RecommendRequest& request, const TrainingFound& found) {
   std::vector<NamedCells> rows;
+  const DrawnBest drawn(request, found.best);
   const auto add = [&](const FoundStep& step, int rank, bool on_front, bool is_yours = false) {
     NamedCells row = row_of(request, step);
     training::TrainingStep predicted = step.predicted.value_or(step.step);
@@ -277,6 +223,7 @@ std::vector<NamedCells> rows_of(const RecommendRequest& request, const TrainingF
     row.add("on_front", on_front);
     row.add("twins", rank > 0 ? Cell(static_cast<std::int64_t>(step.twins.count)) : Cell());
     if (request.yours) row.add("yours", is_yours);
+    drawn.add_cells(rank > 0 ? static_cast<std::size_t>(rank - 1) : found.best.size(), row);
     rows.push_back(std::move(row));
   };
   const auto same = [&](const FoundStep& one, const FoundStep& other) {
@@ -312,11 +259,12 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
   if (found.best.empty()) {
     text += too_lossy_text(search, found) + "\n" + yours_text(request, {}, "") + "\n";
   } else {
-    const DrawnBest drawn = drawn_best(request, found.best);
-    text += best_table(request, found.best, drawn) + first_cost_text(request, found.best.front()) +
+    const DrawnBest drawn(request, found.best);
+    const std::size_t usable = drawn.usable();
+    text += best_table(request, found.best, drawn) + drawn.text() +
+            cost_line(request, found.best[usable], usable) +
             order_text(request.software, found.best) + assumptions_text(request, found.best) +
-            yours_text(request, found.best, "1") + drawn_text(request, drawn) +
-            twin_lines(search, found.best) + "\n";
+            yours_text(request, found.best, "1") + twin_lines(search, found.best) + "\n";
   }
   text += front_table(search, found.front);
   return text + commands(request, found);

@@ -157,18 +157,17 @@ std::string heading(const CommandLine& line, const Searches& searches,
 
 std::string percent(double share) { return fmt::format("{:.0f}", 100 * share); }
 
-std::vector<std::string> cost_names(const RunCost& cost) {
-  std::vector<std::string> names = {cost.tokens ? "GPU hours" : "GPU h/1e12 tokens"};
-  if (cost.tokens) names.emplace_back("days");
-  if (cost.price) names.emplace_back("cost");
+std::vector<std::string> cost_names(const RunCost& cost, const training::TrainingStep& step) {
+  std::vector<std::string> names;
+  for (const CostFigure& each : cost_figures(cost, step)) names.push_back(each.name);
+  if (!cost.tokens) names.front() = "GPU h/1e12 tokens";
   return names;
 }
 
-std::vector<std::string> cost_figures(const RunCost& cost, const training::TrainingStep& step) {
-  std::vector<std::string> cells = {fmt::format("{:.0f}", cost.gpu_hours(step))};
-  if (cost.tokens) cells.push_back(fmt::format("{:.1f}", cost.days(step)));
-  if (cost.price) cells.push_back(grouped(cost.money(step)));
-  return cells;
+std::vector<std::string> cost_texts(const RunCost& cost, const training::TrainingStep& step) {
+  std::vector<std::string> texts;
+  for (const CostFigure& each : cost_figures(cost, step)) texts.push_back(each.text(each.value));
+  return texts;
 }
 
 std::vector<std::string> figures_of(const Searched& each, bool with_loss) {
@@ -178,7 +177,7 @@ std::vector<std::string> figures_of(const Searched& each, bool with_loss) {
                                     fmt::format("{:.0f}", step.tokens_per_second_per_gpu),
                                     percent(each.scaling.efficiency),
                                     each.scaling.gain ? percent(*each.scaling.gain) : ""};
-  append(cells, cost_figures(each.band.cost, step));
+  append(cells, cost_texts(each.band.cost, step));
   append(cells, {step_text(step.step_us),
                  fmt::format("{} to {}", step_text(std::exp(widest.low) * step.step_us),
                              step_text(std::exp(widest.high) * step.step_us))});
@@ -195,7 +194,7 @@ std::string table_of(const std::vector<Searched>& searched) {
   append(lines.front(), layout_names);
   append(lines.front(), extras.names());
   append(lines.front(), {"tokens/s", "tokens/s/GPU", "efficiency %", "added GPU %"});
-  append(lines.front(), cost_names(searched.front().band.cost));
+  append(lines.front(), cost_names(searched.front().band.cost, searched.front().best.step));
   append(lines.front(),
          {"step", fmt::format("{:.0f} % band", 100 * searched.front().band.band.widest().level)});
   if (with_loss) lines.front().emplace_back("loss %");

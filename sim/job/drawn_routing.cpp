@@ -157,8 +157,23 @@ void set_expert_load(const std::string& text, Resolution& at) {
   at.job.expert_load = load;
 }
 
+// Of the fullest rank, over balance: all tokens choose experts that it has.
+double most_load(const TrainingJob& job) {
+  const double ranks = job.layout.layout.expert;
+  const double choices = job.experts_per_token();
+  return std::min(ranks, std::max(1.0, job.held_experts() / choices));
+}
+
 void check_expert_load(const TrainingJob& job) {
-  if (!job.routing || job.expert_load <= 0) return;
+  if (job.expert_load <= 0) return;
+  const double most = job.model->moe ? most_load(job) : 1;
+  if (!job.routing && job.expert_load > most) {
+    throw UsageError(fmt::format(
+        "--expert-load {:g}: at most {:g} of {} expert-parallel ranks, where all tokens choose "
+        "experts of one",
+        job.expert_load, most, job.layout.layout.expert));
+  }
+  if (!job.routing) return;
   throw UsageError(
       "--expert-load with --capacity-factor or another option of routing: these decide the rows "
       "of experts: give one of them");

@@ -21,8 +21,9 @@ BufferBytes gathered_bytes(const StageParameters& parameters, const StateRules& 
 double owned_parameters(const StageParameters& parameters, const ShardSizes& shards,
                         const StateRules& rules) {
   if (rules.zero == 0) return parameters.dense + parameters.expert;
-  return parameters.dense / sharing_ranks(shards.dense_replicas(), rules) +
-         parameters.expert / sharing_ranks(shards.expert_data, rules);
+  return (parameters.dense / sharing_ranks(shards.dense_replicas(), rules) +
+          parameters.expert / sharing_ranks(shards.expert_data, rules)) /
+         owners(shards, rules);
 }
 
 double adam_bytes(const StateRules& rules) {
@@ -42,7 +43,8 @@ double optimizer_bytes(const StageParameters& parameters, const ShardSizes& shar
 double clear_gradient_bytes(const StageParameters& parameters, const ShardSizes& shards,
                             const StateRules& rules) {
   if (rules.zero < 2) return fp32 * (parameters.dense + parameters.expert);
-  return fp32 * owned_parameters(parameters, shards, rules);
+  // Each copy of a stage adds up gradients of its own.
+  return fp32 * owners(shards, rules) * owned_parameters(parameters, shards, rules);
 }
 
 }  // namespace moesim::model

@@ -11,6 +11,9 @@ struct ShardSizes {
   int expert_tensor = 1;
   int data = 1;
   int expert_data = 1;
+  // Pipeline ranks that have the weights of a stage: two under dualpipe, whose micro-batches come
+  // from both ends.
+  int stage_copies = 1;
 
   // Ranks that hold the same weights outside the experts: context ranks have other tokens only.
   int dense_replicas() const { return data * context; }

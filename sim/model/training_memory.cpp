@@ -269,7 +269,7 @@ double chunk_activations(const Model& model, const StageContent& content, const 
 
 StageContent all_of(const std::vector<HeldChunk>& chunks) {
   StageContent sum;
-  for (const auto& [content, in_flight] : chunks) {
+  for (const auto& [content, in_flight, waiting] : chunks) {
     sum.dense_layers += content.dense_layers;
     sum.moe_layers += content.moe_layers;
     sum.mtp_depths += content.mtp_depths;
@@ -335,7 +335,7 @@ Offloaded offloaded_of(const StageMemoryQuery& query) {
   const double dense = of(LayerKind::dense);
   const double moe = query.model->moe ? of(LayerKind::moe) : 0;
   double layers = 0;
-  for (const auto& [content, in_flight] : query.chunks) {
+  for (const auto& [content, in_flight, waiting] : query.chunks) {
     const double depths = content.mtp_depths;
     const double last = last_kind(*query.model) == LayerKind::moe ? moe : dense;
     sum.all +=
@@ -389,6 +389,10 @@ int sharing_ranks(int replicas, const StateRules& rules) {
   return replicas > 1 ? replicas / instances : 1;
 }
 
+int owners(const ShardSizes& shards, const StateRules& rules) {
+  return rules.zero >= 1 ? shards.stage_copies : 1;
+}
+
 StateBytes state_bytes(const StageParameters& parameters, const ShardSizes& shards,
                        const StateRules& rules) {
   const double gemm_weight =
@@ -405,7 +409,7 @@ StateBytes state_bytes(const StageParameters& parameters, const ShardSizes& shar
   bytes.weights = shared(1, dense_weights, dense, rules.zero >= 3) +
                   shared(gemm_weight, parameters.expert, expert, rules.zero >= 3);
   bytes.gradients = both(rules.gradient_bytes, rules.zero >= 2);
-  bytes.optimizer = both(fp32 + 2 * rules.moment_bytes, rules.zero >= 1);
+  bytes.optimizer = both(fp32 + 2 * rules.moment_bytes, rules.zero >= 1) / owners(shards, rules);
   return bytes;
 }
 
@@ -413,14 +417,24 @@ double gathered_layers(const Model& model, const StageContent& content, const Sh
                        const StateRules& rules, int experts) {
   const double weight =
       stored_weight_bytes(rules.precision, rules.low_precision_gather, rules.transposed_copies);
-  StageContent one;
-  (content.moe_layers > 0 ? one.moe_layers : one.dense_layers) = 1;
-  const StageParameters layer = stage_parameters(model, one, shards, experts);
-  const double layers = std::min(2.0, content.layers());
-  const double dense = weight * layer.gemm + bf16 * (layer.dense - layer.gemm);
-  // Weights without replicas lie whole where they are.
-  return layers * ((shards.dense_replicas() > 1 ? dense : 0) +
-                   (shards.expert_data > 1 ? weight * layer.expert : 0));
+  const auto gathered = [&](double dense_layers, double moe_layers) {
+    StageContent some;
+    some.dense_layers = dense_layers;
+    some.moe_layers = moe_layers;
+    const StageParameters held = stage_parameters(model, some, shards, experts);
+    const double dense = weight * held.gemm + bf16 * (held.dense - held.gemm);
+    // Weights without replicas lie whole where they are.
+    return (shards.dense_replicas() > 1 ? dense : 0) +
+           (shards.expert_data > 1 ? weight * held.expert : 0);
+  };
+  double most = std::max(content.dense_layers > 0 ? gathered(1, 0) : 0,
+                         content.moe_layers > 0 ? gathered(0, 1) : 0);
+  for (int layer = 1; layer < model.layers; ++layer) {
+    const int moe = (model.is_moe_layer(layer - 1) ? 1 : 0) + (model.is_moe_layer(layer) ? 1 : 0);
+    if (content.moe_layers < moe || content.dense_layers < 2 - moe) continue;
+    most = std::max(most, gathered(2 - moe, moe));
+  }
+  return most;
 }
 
 double kept_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
@@ -456,9 +470,13 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
   const double per_rank = query.tokens / query.shards.tensor;
   const double tokens = query.activations.sequence_parallel ? per_rank : query.tokens;
   double kept = 0;
-  for (const auto& [content, in_flight] : query.chunks) {
+  ActivationRules whole = query.activations;
+  whole.recompute = {};
+  for (const auto& [content, in_flight, waiting] : query.chunks) {
     if (in_flight == 0) continue;
-    kept += in_flight * chunk_activations(model, content, query.shards, query.activations);
+    kept +=
+        (in_flight - waiting) * chunk_activations(model, content, query.shards, query.activations) +
+        waiting * chunk_activations(model, content, query.shards, whole);
   }
   const Offloaded offloaded = offloaded_of(query);
   kept += offloaded.moving;

@@ -53,6 +53,8 @@ struct StateRules {
 // Ranks that share what `replicas` of the same weights keep: all of them, or those of an optimizer
 // instance. Throws UsageError where the instances do not divide them.
 int sharing_ranks(int replicas, const StateRules& rules);
+// Ranks of `ShardSizes::stage_copies` that share a stage's optimizer.
+int owners(const ShardSizes& shards, const StateRules& rules);
 struct StateBytes {
   double weights = 0;
   double gradients = 0;
@@ -111,6 +113,9 @@ double offloaded_bytes(const Model& model, LayerKind kind, const ShardSizes& sha
 struct HeldChunk {
   StageContent content;
   double in_flight = 1;
+  // Of these, those that wait for their weight gradient: what was recomputed for the input gradient
+  // is held until then.
+  double waiting = 0;
 };
 
 struct StageMemoryQuery {

@@ -60,18 +60,23 @@ class Runner {
     for (std::size_t rank = 0; rank < run_.ranks.size(); ++rank) {
       RankRun& use = run_.ranks[rank];
       use.idle = run_.makespan - use.busy;
-      const std::vector<double> alike(static_cast<std::size_t>(stages_), 1);
-      for (const bool longer : {false, true}) {
-        const std::vector<int> held =
-            held_at_peak(schedule_, static_cast<int>(rank), alike, longer);
-        (longer ? use.held_until_weight_gradient : use.held) =
-            std::accumulate(held.begin(), held.end(), 0);
-      }
+      use.held = held_of(static_cast<int>(rank), {1, 0});
+      use.held_until_weight_gradient = held_of(static_cast<int>(rank), {1, 1});
     }
     return std::move(run_);
   }
 
  private:
+  // Passes that a rank holds at most, all stages alike.
+  int held_of(int rank, const PassWeight& weight) const {
+    int sum = 0;
+    const std::vector<PassWeight> alike(static_cast<std::size_t>(stages_), weight);
+    for (const HeldPasses& held : held_at_peak(schedule_, rank, alike)) {
+      sum += held.all - (weight.waiting > 0 ? 0 : held.waiting);
+    }
+    return sum;
+  }
+
   // Runs operations of a rank until one has to wait.
   void advance(int rank) {
     const auto at = static_cast<std::size_t>(rank);
@@ -196,31 +201,34 @@ double ScheduleRun::bubble_share() const {
   return idle / (static_cast<double>(makespan.count) * static_cast<double>(ranks.size()));
 }
 
-std::vector<int> held_at_peak(const Schedule& schedule, int rank,
-                              const std::vector<double>& weights, bool until_weight_gradient) {
-  std::vector<int> held(weights.size(), 0);
-  std::vector<int> at_peak = held;
+std::vector<HeldPasses> held_at_peak(const Schedule& schedule, int rank,
+                                     const std::vector<PassWeight>& weights) {
+  std::vector<HeldPasses> held(weights.size());
+  std::vector<HeldPasses> at_peak = held;
   double sum = 0;
   double peak = 0;
   bool rising = false;  // copies are made where the sum stops rising, not at every step up
-  const auto note_peak = [&] {
-    if (rising && sum > peak) peak = sum, at_peak = held;
-    rising = false;
+  const auto change = [&](double by) {
+    if (by < 0 && rising && sum > peak) peak = sum, at_peak = held;
+    if (by != 0) rising = by > 0;
+    sum += by;
   };
+  const auto at = [](const ChunkPass& pass) { return static_cast<std::size_t>(pass.stage); };
   for (const PipelineOperation& operation : schedule.ranks[static_cast<std::size_t>(rank)]) {
     if (operation.is_forward()) {
-      ++held[static_cast<std::size_t>(operation.pass.stage)];
-      sum += weights[static_cast<std::size_t>(operation.pass.stage)];
-      rising = true;
+      change(weights[at(operation.pass)].before);
+      ++held[at(operation.pass)].all;
     }
-    const bool ends =
-        until_weight_gradient ? operation.has_weight_gradient() : operation.is_backward();
-    if (!ends) continue;
-    note_peak();
-    --held[static_cast<std::size_t>(operation.backward_pass().stage)];
-    sum -= weights[static_cast<std::size_t>(operation.backward_pass().stage)];
+    if (!operation.is_backward() && !operation.has_weight_gradient()) continue;
+    const std::size_t stage = at(operation.backward_pass());
+    const PassWeight& weight = weights[stage];
+    const bool waits = operation.is_backward() && !operation.has_weight_gradient();
+    const bool waited = !operation.is_backward();
+    change(waits ? weight.waiting - weight.before : waited ? -weight.waiting : -weight.before);
+    held[stage].waiting += waits ? 1 : waited ? -1 : 0;
+    held[stage].all -= waits ? 0 : 1;
   }
-  note_peak();
+  change(-1);
   return at_peak;
 }
 

@@ -64,9 +64,21 @@ using OperationTime = std::function<Picoseconds(const PipelineOperation&)>;
 ScheduleRun run_schedule(const Schedule& schedule, const OperationTime& time, Picoseconds p2p,
                          bool p2p_occupies_rank);
 
-// How many passes of each stage a rank holds when the sum of their `weights` (of one pass of each
-// stage, such as bytes) is largest, until the input gradient or until the weight gradient too.
-std::vector<int> held_at_peak(const Schedule& schedule, int rank,
-                              const std::vector<double>& weights, bool until_weight_gradient);
+// What one pass of a stage weighs, such as bytes: until its input gradient, and from there until
+// its weight gradient, where that comes later.
+struct PassWeight {
+  double before = 1;
+  double waiting = 1;
+};
+
+// Passes of one stage that a rank holds: all of them, and those that wait for a weight gradient.
+struct HeldPasses {
+  int all = 0;
+  int waiting = 0;
+};
+
+// How many passes of each stage a rank holds when the sum of their weights is largest.
+std::vector<HeldPasses> held_at_peak(const Schedule& schedule, int rank,
+                                     const std::vector<PassWeight>& weights);
 
 }  // namespace moesim::parallel

@@ -60,6 +60,8 @@ void Passes::add(const Passes& other) {
   training::add(forward, other.forward);
   training::add(input_gradient, other.input_gradient);
   training::add(weight_gradient, other.weight_gradient);
+  forward_under_host += other.forward_under_host;
+  backward_under_host += other.backward_under_host;
 }
 
 LayerPrices::LayerPrices(const TrainingJob& job)
@@ -163,17 +165,31 @@ Passes LayerPrices::projections() const {
   return passes;
 }
 
-Passes LayerPrices::elementwise() const {
-  const model::Model& model = *job_.model;
-  const double token_bytes = bf16 * job_.tokens_per_rank() * static_cast<double>(model.hidden);
-  const std::int64_t turned = model.latent ? (model.heads + 1) * model.latent->rope_dim
-                                           : (model.heads + model.kv_heads) * model.head_dim;
-  const double rotated =
-      bf16 * job_.tokens() * static_cast<double>(turned) / job_.layout.layout.tensor;
+Passes LayerPrices::norms() const {
+  const double token_bytes =
+      bf16 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
   Passes passes;
   for (int block = 0; block < 2; ++block) {
     add_memory(passes, Part::attention, 2 * token_bytes, 4 * token_bytes,
                MemoryKernel::normalization);
+  }
+  return passes;
+}
+
+// Of the queries and keys that the rotary embedding turns.
+double LayerPrices::rotary_bytes() const {
+  const model::Model& model = *job_.model;
+  const std::int64_t turned = model.latent ? (model.heads + 1) * model.latent->rope_dim
+                                           : (model.heads + model.kv_heads) * model.head_dim;
+  return bf16 * job_.tokens() * static_cast<double>(turned) / job_.layout.layout.tensor;
+}
+
+Passes LayerPrices::elementwise() const {
+  const model::Model& model = *job_.model;
+  const double token_bytes = bf16 * job_.tokens_per_rank() * static_cast<double>(model.hidden);
+  const double rotated = rotary_bytes();
+  Passes passes;
+  for (int block = 0; block < 2; ++block) {
     add_memory(passes, Part::attention, 3 * token_bytes, 3 * token_bytes, MemoryKernel::streaming);
   }
   add_memory(passes, Part::attention, 2 * rotated, 2 * rotated, MemoryKernel::streaming);
@@ -181,9 +197,8 @@ Passes LayerPrices::elementwise() const {
   const double normed =
       model.latent ? job_.tokens_per_rank() *
                          static_cast<double>(model.latent->query_rank + model.latent->kv_rank)
-      : model.query_key_norm
-          ? job_.tokens() * static_cast<double>(turned) / job_.layout.layout.tensor
-          : 0;
+      : model.query_key_norm ? rotated / bf16
+                             : 0;
   add_memory(passes, Part::attention, 2 * bf16 * normed, 4 * bf16 * normed,
              MemoryKernel::normalization);
   return passes;
@@ -322,8 +337,15 @@ void LayerPrices::add_offload(Passes& passes, bool is_moe, const MoeLoad& load) 
   const double copy_us =
       bytes / (host_efficiency * job_.profile->device().host_bandwidth.bytes_per_second) * 1e6;
   const double backward_us = sum(passes.input_gradient) + sum(passes.weight_gradient);
-  passes.forward[at(Part::offload)] = std::max(0.0, copy_us - sum(passes.forward));
-  passes.input_gradient[at(Part::offload)] = std::max(0.0, copy_us - backward_us);
+  const auto exposed = [&](double beside_us) { return std::max(0.0, copy_us - beside_us); };
+  const double forward = exposed(sum(passes.forward));
+  const double backward = exposed(backward_us);
+  passes.forward_under_host +=
+      exposed(sum(passes.forward) - passes.forward[at(Part::host)]) - forward;
+  passes.backward_under_host +=
+      exposed(backward_us - passes.input_gradient[at(Part::host)]) - backward;
+  passes.forward[at(Part::offload)] = forward;
+  passes.input_gradient[at(Part::offload)] = backward;
 }
 
 double LayerPrices::exchanged_us(const model::TrainingExchanges& exchanges,
@@ -341,22 +363,24 @@ Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load) const {
   const int layer = first_layer(model, is_moe);
   const Passes attention = core_attention();
   const double attention_us = sum(attention.forward);
-  const Passes norms = elementwise();
+  const Passes block_norms = norms();
   const Passes products = projections();
   Passes passes = attention;
-  passes.add(norms);
+  passes.add(block_norms);
+  passes.add(elementwise());
   passes.add(products);
   Passes divided = products;  // over tensor ranks
   const double context_us = exchanged_us(model::context_exchanges(query, false), {attention_us, 0});
   Modules modules = {{Module::core_attn, attention_us + context_us},
-                     {Module::layernorm, sum(norms.forward)}};
+                     {Module::layernorm, sum(block_norms.forward)}};
   if (model.latent) {
     model::Recompute up;
     up.add(Module::mla_up_proj);
     const double length = query.length;
-    modules[Module::mla_up_proj] = sum(products.forward) *
-                                   model::recompute_work(model, layer, up, length, 0).gemm_flops /
-                                   model::layer_work(model, layer, length).projections;
+    modules[Module::mla_up_proj] =
+        sum(products.forward) * model::recompute_work(model, layer, up, length, 0).gemm_flops /
+            model::layer_work(model, layer, length).projections +
+        memory_us(2 * rotary_bytes(), MemoryKernel::streaming);
   }
   if (is_moe) {
     const int slices = query.shards.expert_tensor;
@@ -416,18 +440,27 @@ void LayerPrices::add_shared_weights(Passes& passes, const model::StageContent& 
   };
   const double gather_us = both(Collective::all_gather, model::gathered_bytes(held, states));
   const double reduce_us = both(Collective::reduce_scatter, model::reduced_bytes(held, states));
-  const double forward_us = hidden_share * sum(passes.forward);
-  const double backward_us =
-      hidden_share * (sum(passes.input_gradient) + sum(passes.weight_gradient));
   const bool gathers_early = job_.overlaps_parameters;
   const bool reduces_early = job_.overlaps_gradients;
-  passes.forward[at(Part::parameters)] +=
-      std::max(0.0, gather_us - (gathers_early ? forward_us : 0));
-  const double beyond = std::max(0.0, gather_us - (gathers_early ? backward_us : 0));
-  const double left_us = gathers_early ? std::max(0.0, backward_us - gather_us) : backward_us;
-  passes.input_gradient[at(Part::parameters)] += beyond;
-  passes.input_gradient[at(Part::gradients)] +=
-      std::max(0.0, reduce_us - (reduces_early ? left_us : 0));
+  const auto gather_beside = [&](double beside_us) {
+    return std::max(0.0, gather_us - (gathers_early ? hidden_share * beside_us : 0));
+  };
+  // Gathers come first.
+  const auto reduce_beside = [&](double beside_us) {
+    const double hides_us = hidden_share * beside_us;
+    const double left_us = gathers_early ? std::max(0.0, hides_us - gather_us) : hides_us;
+    return std::max(0.0, reduce_us - (reduces_early ? left_us : 0));
+  };
+  const double forward_us = sum(passes.forward);
+  const double backward_us = sum(passes.input_gradient) + sum(passes.weight_gradient);
+  const double forward_work_us = forward_us - passes.forward[at(Part::host)];
+  const double backward_work_us = backward_us - passes.input_gradient[at(Part::host)];
+  passes.forward_under_host += gather_beside(forward_work_us) - gather_beside(forward_us);
+  passes.backward_under_host += gather_beside(backward_work_us) - gather_beside(backward_us) +
+                                reduce_beside(backward_work_us) - reduce_beside(backward_us);
+  passes.forward[at(Part::parameters)] += gather_beside(forward_us);
+  passes.input_gradient[at(Part::parameters)] += gather_beside(backward_us);
+  passes.input_gradient[at(Part::gradients)] += reduce_beside(backward_us);
 }
 
 parallel::LayerPieces LayerPrices::pieces(const Passes& passes) {
@@ -440,8 +473,8 @@ parallel::LayerPieces LayerPrices::pieces(const Passes& passes) {
     return time(sum(times) - experts(times) - exchanges(times) - times[at(Part::host)]);
   };
   parallel::LayerPieces pieces;
-  pieces.attention_forward = rest(passes.forward);
-  pieces.attention_backward = rest(passes.input_gradient);
+  pieces.attention_forward = rest(passes.forward) + time(passes.forward_under_host);
+  pieces.attention_backward = rest(passes.input_gradient) + time(passes.backward_under_host);
   pieces.attention_weight_gradient = rest(passes.weight_gradient);
   pieces.experts_forward = time(experts(passes.forward));
   pieces.experts_backward = time(experts(passes.input_gradient));

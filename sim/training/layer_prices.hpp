@@ -60,6 +60,9 @@ struct Passes {
   PartTimes forward{};
   PartTimes input_gradient{};
   PartTimes weight_gradient{};
+  // Of copies and gathers, what the waits for the host hide: exposed where there are none.
+  double forward_under_host = 0;
+  double backward_under_host = 0;
 
   void add(const Passes& other);
 };
@@ -100,7 +103,10 @@ class LayerPrices {
  private:
   Passes core_attention() const;
   Passes projections() const;
-  Passes elementwise() const;  // norms, residuals, rotary embedding
+  Passes norms() const;  // of the two blocks
+  // Residuals, rotary embedding, norms inside attention.
+  Passes elementwise() const;
+  double rotary_bytes() const;
   Passes activation(Part part, double rows, std::int64_t inner) const;
   // Of `copies` FFNs that share `rows`.
   Passes ffn(Part part, double rows, std::int64_t inner, double copies) const;

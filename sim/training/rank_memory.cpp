@@ -45,20 +45,24 @@ std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
   query.states = job.states;
   query.activations = job.activation_rules(loads.of_layer);
   query.experts = job.held_experts();
-  std::vector<double> bytes;  // of a pass
+  std::vector<parallel::PassWeight> bytes;
+  const auto of_pass = [&](const parallel::PipelineChunk& chunk, double waiting) {
+    query.chunks = {{chunk_content(*job.model, chunk), 1, waiting}};
+    return static_cast<double>(model::stage_memory(query).activations.count);
+  };
   for (const parallel::PipelineChunk& chunk : chunks) {
-    query.chunks = {{chunk_content(*job.model, chunk), 1}};
-    bytes.push_back(static_cast<double>(model::stage_memory(query).activations.count));
+    bytes.push_back({of_pass(chunk, 0), of_pass(chunk, 1)});
   }
   std::vector<model::StageMemory> memory;
   for (int rank = 0; rank < schedule.shape.ranks; ++rank) {
-    const std::vector<int> held = parallel::held_at_peak(schedule, rank, bytes, true);
+    const std::vector<parallel::HeldPasses> held = parallel::held_at_peak(schedule, rank, bytes);
     query.activations.load = loads.of_ranks[static_cast<std::size_t>(rank)];
     query.chunks.clear();
     for (const int chunk : schedule.shape.stages_of(rank)) {
       const auto at = static_cast<std::size_t>(chunk);
-      query.chunks.push_back(
-          {chunk_content(*job.model, chunks[at]), static_cast<double>(held[at])});
+      query.chunks.push_back({chunk_content(*job.model, chunks[at]),
+                              static_cast<double>(held[at].all),
+                              static_cast<double>(held[at].waiting)});
     }
     memory.push_back(model::stage_memory(query));
   }

@@ -92,8 +92,15 @@ double TrainingJob::tokens_per_rank() const {
 
 model::ShardSizes TrainingJob::shards() const {
   const parallel::ParallelLayout& sizes = layout.layout;
-  return {sizes.tensor,        sizes.context, sizes.expert,
-          sizes.expert_tensor, sizes.data(),  sizes.expert_data()};
+  const bool comes_from_both_ends =
+      layout.schedule == parallel::ScheduleKind::dualpipe && sizes.pipeline > 1;
+  return {sizes.tensor,
+          sizes.context,
+          sizes.expert,
+          sizes.expert_tensor,
+          sizes.data(),
+          sizes.expert_data(),
+          comes_from_both_ends ? 2 : 1};
 }
 
 bool gathers_low_precision(model::Precision precision) {

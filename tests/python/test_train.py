@@ -238,6 +238,7 @@ def test_bands_are_wider_where_less_is_known():
     (("--gpus", 64, "--launch-us", "-1"), "--launch-us: '-1' is not a number from 0 to 1000"),
     (("--gpus", 64, "--cuda-graphs", "layers"), "--cuda-graphs layers"),
     (("--gpus", 64, "--expert-load", "0.5"), "--expert-load"),
+    (("--gpus", 64, "--expert-load", "8.1"), "--expert-load 8.1: at most 8 of 8 expert-parallel ranks"),
     (("--gpus", 64, "--recompute", "attention"), "--recompute"),
     (("--gpus", 64, "--expert-load", "2", "--capacity-factor", "1"), "give one of them"),
     (("--gpus", 64, "--router", "soft"), "--router: soft mixes all tokens"),
@@ -361,6 +362,45 @@ def test_hot_ranks_cost_time_and_a_capacity_buys_it_back():
     dropless, dropping = as_json(*hot), as_json(*hot, "--capacity-factor", 1.25, "--padding", "none")
     assert dropless["imbalance"] > 2 and dropless["residual_loss"] == 0
     assert dropping["step_ms"] < dropless["step_ms"] and dropping["residual_loss"] > 0.04
+
+
+OFFLOADED = ("train", "--model", "mixtral-8x7b", "--gpus", 128, "--tensor-parallel", 2, "--expert-parallel", 4,
+             "--expert-tensor-parallel", 2, "--global-batch", 768, "--profile", "b200-sxm", "--precision", "fp8-delayed",
+             "--ep-overlap", "on", "--offload", "expert_fc1,moe_act")
+SHARDED = ("train", "--model", "deepseek-v2", "--gpus", 128, "--tensor-parallel", 4, "--expert-parallel", 16,
+           "--global-batch", 256, "--profile", "gb200", "--zero", 3, "--ep-overlap", "on")
+
+
+@pytest.mark.parametrize("job", [OFFLOADED, SHARDED])
+def test_a_slower_host_makes_no_step_faster(job):
+    """Copies and gathers under the wait for the host lie open in pairs of chunks, which do not wait."""
+    steps = [as_json(*job, "--launch-us", launch_us)["step_ms"] for launch_us in (0, 5, 10, 15, 20, 30)]
+    assert steps == sorted(steps)
+
+
+def test_recomputed_norms_cost_two_norms():
+    """Without residuals, rotary embedding and norms inside attention: a row of 2,048 read and written in bf16."""
+    without_host = (*QWEN, "--gpus", 8, "--global-batch", 64, "--profile", "h200-sxm", "--launch-us", 0,
+                    "--host-read-us", 0)
+    again = as_json(*without_host, "--recompute", "layernorm")["recompute_ms"]
+    (norm,) = succeed("predict", "--op", "memory", "--kernel", "normalization", "--bytes", 2 * 2 * 4096 * 2048,
+                      "--profile", "h200-sxm").splitlines()[1:]
+    norm_us = float(norm.split("normalization")[1].split()[0])
+    assert again == pytest.approx(8 * 48 * 2 * 1.5 * norm_us / 1e3, rel=0.01)
+
+
+@pytest.mark.parametrize("schedule, waiting", [("zb-h1", 3), ("zb-h2", 3)])
+def test_a_delayed_weight_gradient_holds_what_was_recomputed(schedule, waiting):
+    """On the last rank that is nearly what is held without recomputing, on the first one far less."""
+    job = (*QWEN, "--gpus", 64, "--pipeline-parallel", 4, "--global-batch", 256, "--pipeline-schedule")
+
+    def by_rank(*words):
+        return [float(gib) for gib in as_json(*job, *words)["memory_gib_by_rank"].split()]
+
+    plain, recomputed = by_rank(schedule), by_rank(schedule, "--recompute", "full")
+    of_1f1b = by_rank("1f1b", "--recompute", "full")
+    assert recomputed[0] < 0.65 * plain[0] and abs(recomputed[-1] / plain[-1] - 1) < 0.03
+    assert recomputed[-1] - of_1f1b[-1] > 6 * waiting  # GiB
 
 
 def test_a_rank_capacity_says_chance_and_cost_of_reruns():

@@ -131,7 +131,15 @@ TEST_CASE("other optimizers and ZeRO stages") {
   CHECK(gathered * 1e-9 == Approx(2 * 2 * 11.507).margin(0.005));
   // What has no replica lies whole where it is: 256 experts of 3 x 7168 x 2048, then all.
   const double experts = 2.0 * 2 * 256 * 3 * 7168 * 2048;
-  CHECK(gathered - gathered_layers(model, whole(model), {.data = 2}, {}, 256) == Approx(experts));
+  const StageContent last = layers_of(model, 59, 2);
+  CHECK(gathered - gathered_layers(model, last, {.data = 2}, {}, 256) == Approx(experts));
+  // Without its experts an MoE layer is smaller than a dense one, of which the first stage has two
+  // neighbours: 3 x 7168 x 18432 over the shared expert's 3 x 7168 x 2048 and a router.
+  const double wider = 2.0 * 7168 * (3 * (18432 - 2048) - 256);
+  CHECK(gathered_layers(model, layers_of(model, 0, 4), {.data = 2}, {}, 256) ==
+        Approx(gathered - experts + 2 * wider));
+  CHECK(gathered_layers(model, layers_of(model, 2, 4), {.data = 2}, {}, 256) ==
+        Approx(gathered - experts + wider));
   CHECK(gathered_layers(model, whole(model), {}, {}, 256) == 0);
 }
 

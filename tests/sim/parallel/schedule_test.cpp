@@ -381,17 +381,37 @@ TEST_CASE("ranks that wait for each other are an error") {
 }
 
 TEST_CASE("the peak is counted by weight") {
-  using moesim::parallel::held_at_peak;
+  using moesim::parallel::PassWeight;
+  using Held = std::vector<std::pair<int, int>>;  // of each stage: all, waiting
+  const auto held_at_peak = [](const Schedule& schedule, int rank,
+                               const std::vector<PassWeight>& weights) {
+    Held found;
+    for (const auto& held : moesim::parallel::held_at_peak(schedule, rank, weights)) {
+      found.emplace_back(held.all, held.waiting);
+    }
+    return found;
+  };
   // Rank 1 of 2, two chunks (stages 1 and 3), m 2: F F F F of warm-up 0 + 2, then by turns:
   // F1 F1 | F3 B3 F3 B3 | B1 B1.
   const Schedule schedule = make_schedule(shape_of(interleaved, 2, 2, 2));
-  CHECK(held_at_peak(schedule, 1, {1, 1, 1, 1}, false) == std::vector<int>{0, 2, 0, 1});
-  CHECK(held_at_peak(schedule, 1, {0, 0, 0, 1}, false) == std::vector<int>{0, 2, 0, 1});
+  const Held both_chunks = {{0, 0}, {2, 0}, {0, 0}, {1, 0}};
+  const PassWeight none = {0, 0};
+  CHECK(held_at_peak(schedule, 1, {{}, {}, {}, {}}) == both_chunks);
+  CHECK(held_at_peak(schedule, 1, {none, none, none, {}}) == both_chunks);
   // Where the second chunk weighs nothing, nothing is added by it.
-  CHECK(held_at_peak(schedule, 1, {1, 1, 1, 0}, false) == std::vector<int>{0, 2, 0, 1});
+  CHECK(held_at_peak(schedule, 1, {{}, {}, {}, none})[1] == std::pair(2, 0));
+  // The last rank of ZB-H1: F B, F B, F B, F, then a weight gradient before each further forward.
   const Schedule late = make_schedule(shape_of(ScheduleKind::zb_h1, 4, 8));
-  CHECK(held_at_peak(late, 3, {1, 1, 1, 1}, false) == std::vector<int>{0, 0, 0, 1});
-  CHECK(held_at_peak(late, 3, {1, 1, 1, 1}, true) == std::vector<int>{0, 0, 0, 4});
+  const auto of_last = [](int all, int waiting) {
+    return Held{{0, 0}, {0, 0}, {0, 0}, {all, waiting}};
+  };
+  const auto last = [&](double waiting) {
+    return held_at_peak(late, 3, std::vector<PassWeight>(4, {1, waiting}));
+  };
+  CHECK(last(0).back().first - last(0).back().second == 1);
+  CHECK(last(1).back().first == 4);
+  // Recomputed for the input gradient, they weigh more while they wait: when none is still to come.
+  CHECK(last(3) == of_last(4, 4));
 }
 
 TEST_CASE("a large schedule runs in time linear in its operations") {

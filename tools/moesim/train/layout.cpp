@@ -42,6 +42,7 @@ ExitCode run(const CommandLine& given) {
   training::TrainingJob job = job::resolve_layout(line.values, ranks_per_domain);
   GpuRoom room;
   if (line.has("profile")) {
+    job.typed.profile = line.get("profile");
     job.profile =
         std::make_shared<const profile::Profile>(profile::Profile::load(line.get("profile")));
     job::check_products(job);

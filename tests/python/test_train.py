@@ -19,6 +19,15 @@ def as_json(*words):
     return json.loads(succeed(*words, "--format", "json"))
 
 
+def test_bands_of_an_unknown_software_say_that_they_held_less():
+    """As the page has it: fewer of the steps of a software that was left out were inside 80 % bands."""
+    assert "a software left out" in succeed(*QWEN, "--gpus", 64)
+    assert "a software left out" not in succeed(*QWEN, "--gpus", 64, "--software", "megatron-bridge")
+    page = (pathlib.Path(__file__).resolve().parents[2] / "profiles" / "ACCURACY.md").read_text(encoding="utf-8")
+    (inside, points), = re.findall(r"\| a software left out \| 80 % \| (\d+) of (\d+)", page)
+    assert int(inside) / int(points) < 0.75
+
+
 def test_table_csv_and_json_agree():
     words = (*QWEN, "--gpus", 64, "--pipeline-parallel", 2)
     result = as_json(*words)

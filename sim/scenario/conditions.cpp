@@ -50,15 +50,17 @@ void disturb_compute(const Conditions& conditions, int operation, std::uint64_t 
 }
 
 void disturb_exchange(const engine::Partition& partition, std::size_t operation,
-                      const std::vector<double>& slow, double latency,
+                      const std::vector<double>& slow, const std::vector<double>& latency,
                       engine::Durations& durations) {
   std::vector<Picoseconds> each(slow.size());
   bool changed = false;
-  for (const std::vector<int>& group : partition.groups) {
+  for (std::size_t index = 0; index < partition.groups.size(); ++index) {
+    const std::vector<int>& group = partition.groups[index];
     double factor = 1;
     for (const int rank : group) factor = std::max(factor, slow[static_cast<std::size_t>(rank)]);
     const Picoseconds alone = durations.of(static_cast<int>(operation), group.front());
-    const Picoseconds slowed = scaled(alone, latency + (1 - latency) * factor);
+    const double waits = latency.empty() ? 0 : latency[latency.size() == 1 ? 0 : index];
+    const Picoseconds slowed = scaled(alone, waits + (1 - waits) * factor);
     for (const int rank : group) each[static_cast<std::size_t>(rank)] = slowed;
     changed = changed || factor != 1;
   }
@@ -120,7 +122,8 @@ engine::Slowdowns parse_slowdowns(const std::string& text, const std::string& fl
 }
 
 void disturb(const Conditions& conditions, const engine::Program& program, std::uint64_t seed,
-             int replica, engine::Durations& durations, std::span<const double> latency) {
+             int replica, engine::Durations& durations,
+             std::span<const std::vector<double>> latency) {
   const bool compute = !conditions.slow_gpus.empty() || conditions.jitter > 0;
   const bool links = !conditions.slow_links.empty();
   const std::vector<double> slow_gpus = by_gpu(conditions.slow_gpus, program.ranks);
@@ -131,7 +134,7 @@ void disturb(const Conditions& conditions, const engine::Program& program, std::
       disturb_compute(conditions, static_cast<int>(op), seed, replica, slow_gpus, durations);
     } else if (groups >= 0 && links) {
       disturb_exchange(program.partitions[static_cast<std::size_t>(groups)], op, slow_links,
-                       latency.empty() ? 0 : latency[op], durations);
+                       latency.empty() ? std::vector<double>() : latency[op], durations);
     }
   }
 }

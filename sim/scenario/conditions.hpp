@@ -35,10 +35,12 @@ GpuFactors parse_gpu_factors(const std::string& text, const std::string& flag);
 engine::Slowdowns parse_slowdowns(const std::string& text, const std::string& flag);
 
 // Applies slow GPUs and jitter to compute, slow links to the collectives of the groups that have
-// such a GPU: the slowest port sets the pace of all, but for their latency, of which `latency` has
-// the share in each operation's time (empty: none). The jitter of a (replica, GPU, operation)
-// depends on `seed` and on nothing else, and its median is 1.
+// such a GPU: the slowest port sets the pace of all, but for their latency, of which `latency`
+// [operation][group] has the share in an operation's time (one number: of all groups; empty: none).
+// The jitter of a (replica, GPU, operation) depends on `seed` and on nothing else, and its median
+// is 1.
 void disturb(const Conditions& conditions, const engine::Program& program, std::uint64_t seed,
-             int replica, engine::Durations& durations, std::span<const double> latency = {});
+             int replica, engine::Durations& durations,
+             std::span<const std::vector<double>> latency = {});
 
 }  // namespace moesim::scenario

@@ -23,14 +23,19 @@ ByteMatrix transposed(const ByteMatrix& bytes) {
 
 }  // namespace
 
-void PaddedTraffic::fill(int operation, int /*group*/, ByteMatrix& bytes) const {
-  const auto layer = static_cast<std::size_t>(model_.moe_layer(operation));
+void PaddedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
   const std::int64_t experts = model_.scenario().experts / model_.scenario().expert_parallel;
-  const std::int64_t block = routing_.layers[layer].exchanged_capacity * experts *
-                             std::llround(model_.row_bytes(operation));
+  const std::int64_t block =
+      routed(operation).block_of(group) * experts * std::llround(model_.row_bytes(operation));
   for (int source = 0; source < bytes.ranks(); ++source) {
     std::fill_n(bytes.row(source), bytes.ranks(), block);
   }
+}
+
+// The size itself: rows of a block are counts of kept_rows and fit.
+int PaddedTraffic::pattern(int operation, int group) const {
+  const routing::LayerRouting& layer = routed(operation);
+  return layer.group_blocks.empty() ? 0 : static_cast<int>(layer.block_of(group));
 }
 
 UnpaddedTraffic::UnpaddedTraffic(const StepModel& model, const routing::ReplicaRouting& routing)

@@ -14,7 +14,8 @@ namespace moesim::step {
 
 // What the GPUs of each expert-parallel group send each other in the all-to-alls of MoE layers.
 
-// Equal blocks between all members, C rows for each expert. Keeps references to both arguments.
+// Equal blocks between all members of a group, C rows for each expert. Keeps references to both
+// arguments.
 class PaddedTraffic final : public engine::Traffic {
  public:
   PaddedTraffic(const StepModel& model, const routing::ReplicaRouting& routing)
@@ -24,9 +25,14 @@ class PaddedTraffic final : public engine::Traffic {
     return model_.direction(operation) != Direction::none;
   }
   void fill(int operation, int group, ByteMatrix& bytes) const override;
-  int pattern(int /*operation*/, int /*group*/) const override { return 0; }
+  // Groups with blocks of the same size.
+  int pattern(int operation, int group) const override;
 
  private:
+  const routing::LayerRouting& routed(int operation) const {
+    return routing_.layers[static_cast<std::size_t>(model_.moe_layer(operation))];
+  }
+
   const StepModel& model_;
   const routing::ReplicaRouting& routing_;
 };

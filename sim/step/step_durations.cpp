@@ -6,6 +6,7 @@
 #include <cassert>
 #include <map>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -100,45 +101,61 @@ std::vector<bool> StepDurations::skipped(const routing::ReplicaRouting& routing)
 // C, rows per source GPU and expert. In a layer without exchange the GPU's own experts get all the
 // slots that the GPU would fill on the experts of its group.
 std::int64_t StepDurations::block_rows(const routing::LayerRouting& layer,
-                                       TokenClass tokens) const {
-  if (layer.exchanged) return layer.exchanged_capacity;
+                                       const GpuClass& gpus) const {
+  const std::int64_t block = layer.block_of(gpus.group);
+  if (layer.exchanged) return block;
   const std::int64_t sources = scenario_.expert_parallel;
   const int own = scenario_.experts / scenario_.expert_parallel;
   const std::int64_t slots =
-      tokens == 0 ? layer.exchanged_capacity
-                  : scenario_.router.own_capacity(prices_.token_classes().tokens(tokens), own);
+      gpus.tokens == 0
+          ? block
+          : scenario_.router.own_capacity(prices_.token_classes().tokens(gpus.tokens), own);
   return (slots + sources - 1) / sources;
 }
 
-// The work of an operation on the GPUs of a token class, which all do the same, in equal blocks;
-// null: no work.
+// The work of an operation on the GPUs of a class, in equal blocks; null: no work.
 PricedWork* StepDurations::work_on(int op, const routing::ReplicaRouting* routing,
-                                   TokenClass tokens) {
+                                   const GpuClass& gpus) {
   const StepOperation& operation = program_.operation(op);
-  if (is_fixed(operation) && !operation.announces) return &prices_.fixed(op, tokens);
+  if (is_fixed(operation) && !operation.announces) return &prices_.fixed(op, gpus.tokens);
   assert(routing != nullptr);
   const routing::LayerRouting& layer = layer_of(operation, *routing);
   if ((exchanges_rows(operation) || operation.announces) && !layer.exchanged) return nullptr;
-  if (is_fixed(operation)) return &prices_.fixed(op, tokens);
+  if (is_fixed(operation)) return &prices_.fixed(op, gpus.tokens);
   if (operation.work == Work::exchange_rectified) {
     // The busiest GPU determines the time of its domain; the maximum over domains is used for all.
     return &prices_.sized(operation, {true, 0, most_rectified(layer)}, 0);
   }
-  return &prices_.sized(operation, {true, block_rows(layer, tokens), 0}, tokens);
+  return &prices_.sized(operation, {true, block_rows(layer, gpus), 0}, gpus.tokens);
 }
 
 Picoseconds StepDurations::time_on(int op, const routing::ReplicaRouting* routing,
-                                   TokenClass tokens, int replica) {
-  PricedWork* work = work_on(op, routing, tokens);
+                                   const GpuClass& gpus, int replica) {
+  PricedWork* work = work_on(op, routing, gpus);
   return work == nullptr ? Picoseconds(0) : prices_.time(*work, replica);
 }
 
-void StepDurations::by_token_class(int op, const routing::ReplicaRouting* routing, int replica,
-                                   engine::Durations& durations) {
+// Whether the operation takes longer in groups with larger blocks.
+bool StepDurations::goes_by_blocks(int op, const routing::ReplicaRouting* routing) const {
+  const StepOperation& operation = program_.operation(op);
+  if (routing == nullptr || is_fixed(operation)) return false;
+  if (!exchanges_rows(operation) && operation.work != Work::phase) return false;
+  return !layer_of(operation, *routing).group_blocks.empty();
+}
+
+void StepDurations::by_gpu_class(int op, const routing::ReplicaRouting* routing, int replica,
+                                 engine::Durations& durations) {
   const TokenClasses& classes = prices_.token_classes();
-  std::vector<Picoseconds> times;
-  for (TokenClass tokens = 0; tokens < classes.count(); ++tokens) {
-    times.push_back(time_on(op, routing, tokens, replica));
+  const StepOperation& operation = program_.operation(op);
+  const bool by_tokens = goes_by_tokens(operation) || operation.work == Work::phase;
+  const std::size_t count = by_tokens ? classes.count() : 1;
+  const bool by_blocks = goes_by_blocks(op, routing);
+  const int groups = by_blocks ? scenario_.gpus / scenario_.expert_parallel : 1;
+  std::vector<Picoseconds> times;  // [group, class]
+  for (int group = 0; group < groups; ++group) {
+    for (TokenClass tokens = 0; tokens < count; ++tokens) {
+      times.push_back(time_on(op, routing, {tokens, group}, replica));
+    }
   }
   const auto at = static_cast<std::size_t>(op);
   if (all_equal(times)) {
@@ -146,7 +163,8 @@ void StepDurations::by_token_class(int op, const routing::ReplicaRouting* routin
     return;
   }
   for (int gpu = 0; gpu < scenario_.gpus; ++gpu) {
-    durations.per_rank[at].push_back(times[classes.of(gpu)]);
+    const auto group = static_cast<std::size_t>(by_blocks ? group_of(gpu) : 0);
+    durations.per_rank[at].push_back(times[group * count + (by_tokens ? classes.of(gpu) : 0)]);
   }
 }
 
@@ -154,15 +172,16 @@ std::vector<Picoseconds> StepDurations::by_rectified_rows(const StepOperation& o
                                                           const routing::LayerRouting& layer,
                                                           int replica) {
   const bool with_experts = scenario_.router.ir_compute == routing::IrCompute::grouped;
-  std::map<std::pair<TokenClass, std::int64_t>, Picoseconds> known;
+  std::map<std::tuple<TokenClass, std::int64_t, std::int64_t>, Picoseconds> known;
   std::vector<Picoseconds> times;
   times.reserve(layer.ir_rows.size());
   for (std::size_t gpu = 0; gpu < layer.ir_rows.size(); ++gpu) {
     const std::int64_t rows = layer.ir_rows[gpu];
     const TokenClass tokens = prices_.token_classes().of(static_cast<int>(gpu));
-    const auto [found, added] = known.try_emplace({tokens, rows});
+    const std::int64_t block =
+        with_experts ? block_rows(layer, {tokens, group_of(static_cast<int>(gpu))}) : 0;
+    const auto [found, added] = known.try_emplace({tokens, block, rows});
     if (added) {
-      const std::int64_t block = with_experts ? block_rows(layer, tokens) : 0;
       found->second = prices_.time(prices_.sized(operation, {true, block, rows}, tokens), replica);
     }
     times.push_back(found->second);
@@ -180,10 +199,11 @@ engine::Durations StepDurations::padded(const routing::ReplicaRouting* routing, 
     if (is_rectify(operation)) {
       assert(routing != nullptr);
       durations.per_rank[at] = by_rectified_rows(operation, layer_of(operation, *routing), replica);
-    } else if (!one_class && (goes_by_tokens(operation) || operation.work == Work::phase)) {
-      by_token_class(op, routing, replica, durations);
+    } else if (goes_by_blocks(op, routing) ||
+               (!one_class && (goes_by_tokens(operation) || operation.work == Work::phase))) {
+      by_gpu_class(op, routing, replica, durations);
     } else {
-      durations.uniform[at] = time_on(op, routing, 0, replica);
+      durations.uniform[at] = time_on(op, routing, {}, replica);
     }
   }
   return durations;
@@ -285,11 +305,11 @@ engine::Durations StepDurations::unpadded(const routing::ReplicaRouting& routing
       continue;
     }
     if (!one_class && goes_by_tokens(operation)) {
-      by_token_class(op, &routing, replica, durations);
+      by_gpu_class(op, &routing, replica, durations);
       continue;
     }
     if (is_fixed(operation) || operation.work != Work::phase) {
-      durations.uniform[at] = time_on(op, &routing, 0, replica);
+      durations.uniform[at] = time_on(op, &routing, {}, replica);
       continue;
     }
     const routing::LayerRouting& layer = layer_of(operation, routing);
@@ -342,13 +362,13 @@ PricedWork* StepDurations::work_of(int op, int gpu, const routing::ReplicaRoutin
     const routing::LayerRouting& layer = layer_of(operation, *routing);
     const bool with_experts = scenario_.router.ir_compute == routing::IrCompute::grouped;
     const std::int64_t rows = *routing::GpuRows(layer.ir_rows, 1).of(gpu);
-    return &prices_.sized(operation, {true, with_experts ? block_rows(layer, tokens) : 0, rows},
-                          tokens);
+    const std::int64_t block = with_experts ? block_rows(layer, {tokens, group_of(gpu)}) : 0;
+    return &prices_.sized(operation, {true, block, rows}, tokens);
   }
   const bool goes_by_rows = operation.work == Work::phase && !is_fixed(operation);
   if (routing == nullptr || scenario_.router.pads_exchange() ||
       !(exchanges_rows(operation) || goes_by_rows)) {
-    return work_on(op, routing, tokens);
+    return work_on(op, routing, {tokens, group_of(gpu)});
   }
   const routing::LayerRouting& layer = layer_of(operation, *routing);
   if (exchanges_rows(operation)) {
@@ -364,14 +384,18 @@ PricedWork* StepDurations::work_of(int op, int gpu, const routing::ReplicaRoutin
   return &prices_.sized(operation, {false, priced_rows(operation, rows), 0}, received ? 0 : tokens);
 }
 
-std::vector<double> StepDurations::latency_shares(const routing::ReplicaRouting* routing) {
-  std::vector<double> shares(program_.operations().size());
+std::vector<std::vector<double>> StepDurations::latency_shares(
+    const routing::ReplicaRouting* routing) {
+  std::vector<std::vector<double>> shares(program_.operations().size());
   if (scenario_.conditions.slow_links.empty()) return shares;
   for (int op = 0; op < static_cast<int>(shares.size()); ++op) {
     if (program_.operation(op).groups == Groups::none) continue;
     if (dispatcher_ && exchanges_rows(program_.operation(op))) continue;  // all of it waits
-    const PricedWork* work = work_on(op, routing, 0);
-    if (work != nullptr) shares[static_cast<std::size_t>(op)] = work->latency_share();
+    const int groups = goes_by_blocks(op, routing) ? scenario_.gpus / scenario_.expert_parallel : 1;
+    for (int group = 0; group < groups; ++group) {
+      const PricedWork* work = work_on(op, routing, {0, group});
+      shares[static_cast<std::size_t>(op)].push_back(work == nullptr ? 0 : work->latency_share());
+    }
   }
   return shares;
 }

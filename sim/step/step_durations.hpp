@@ -37,8 +37,8 @@ class StepDurations {
   // computes blocks of several experts, that of its longest one: for shares of curves. Not for the
   // all-to-alls that unpadded() leaves 0. Valid until the next call.
   PricedWork* work_of(int operation, int gpu, const routing::ReplicaRouting* routing);
-  // [operation] as StepModel::latency_shares().
-  std::vector<double> latency_shares(const routing::ReplicaRouting* routing);
+  // As StepModel::latency_shares().
+  std::vector<std::vector<double>> latency_shares(const routing::ReplicaRouting* routing);
   // What the times of a dispatcher are based on; empty without one.
   std::string dispatcher_provenance() const { return dispatcher_ ? dispatcher_->provenance() : ""; }
 
@@ -54,16 +54,24 @@ class StepDurations {
     return routing.layers[static_cast<std::size_t>(operation.moe_layer)];
   }
   std::vector<bool> skipped(const routing::ReplicaRouting& routing) const;
-  std::int64_t block_rows(const routing::LayerRouting& layer, TokenClass tokens) const;
-  Picoseconds time_on(int operation, const routing::ReplicaRouting* routing, TokenClass tokens,
+  // GPUs that do the same in an operation with equal blocks: those of a token class in groups with
+  // blocks of the same size, by one of these groups.
+  struct GpuClass {
+    TokenClass tokens = 0;
+    int group = 0;
+  };
+  std::int64_t block_rows(const routing::LayerRouting& layer, const GpuClass& gpus) const;
+  Picoseconds time_on(int operation, const routing::ReplicaRouting* routing, const GpuClass& gpus,
                       int replica);
-  PricedWork* work_on(int operation, const routing::ReplicaRouting* routing, TokenClass tokens);
-  void by_token_class(int operation, const routing::ReplicaRouting* routing, int replica,
-                      engine::Durations& durations);
+  PricedWork* work_on(int operation, const routing::ReplicaRouting* routing, const GpuClass& gpus);
+  bool goes_by_blocks(int operation, const routing::ReplicaRouting* routing) const;
+  void by_gpu_class(int operation, const routing::ReplicaRouting* routing, int replica,
+                    engine::Durations& durations);
   std::vector<Picoseconds> by_rectified_rows(const StepOperation& operation,
                                              const routing::LayerRouting& layer, int replica);
   std::vector<Picoseconds> by_rows(const StepOperation& operation, const RowCounts& counts,
                                    int replica);
+  int group_of(int gpu) const { return gpu / scenario_.expert_parallel; }
   routing::GpuRows kept_rows(const routing::LayerRouting& layer) const {
     return {layer.kept_rows, scenario_.experts};
   }

@@ -51,9 +51,9 @@ double StepModel::error_of(PricedWork& work, int replica) const {
   return without == Picoseconds(0) ? 1 : prices_.time(work, replica).us() / without.us();
 }
 
-double StepModel::exchange_error(int operation, const routing::ReplicaRouting& routing,
+double StepModel::exchange_error(int operation, int gpu, const routing::ReplicaRouting& routing,
                                  int replica) {
-  PricedWork* work = durations_.work_of(operation, 0, &routing);
+  PricedWork* work = durations_.work_of(operation, gpu, &routing);
   return work == nullptr ? 1 : error_of(*work, replica);
 }
 

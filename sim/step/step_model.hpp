@@ -43,9 +43,10 @@ class StepModel {
     return durations_.unpadded(routing, replica);
   }
 
-  // [operation] the share of an exchange's time that is latency, which slow links do not change. 0
-  // for compute, and where the scenario has no slow links.
-  std::vector<double> latency_shares(const routing::ReplicaRouting* routing) {
+  // [operation][group] the share of an exchange's time that is latency, which slow links do not
+  // change; one number where it is the same in all groups. None for compute, and where the scenario
+  // has no slow links.
+  std::vector<std::vector<double>> latency_shares(const routing::ReplicaRouting* routing) {
     return durations_.latency_shares(routing);
   }
 
@@ -69,9 +70,10 @@ class StepModel {
     return program_.operation(operation).collective == profile::Collective::all_gather;
   }
   // The factor by which the curve errors of a replica change the time of an all-to-all: of an even
-  // one without padding, and of an operation in equal blocks.
+  // one without padding, and of a GPU's operation in equal blocks.
   double exchange_error(int replica) { return error_of(even_exchange(), replica); }
-  double exchange_error(int operation, const routing::ReplicaRouting& routing, int replica);
+  double exchange_error(int operation, int gpu, const routing::ReplicaRouting& routing,
+                        int replica);
   // The curves that price an operation of a GPU, and its time with the errors of a replica. Of
   // unpadded all-to-alls those of an even one, of a GPU's experts those of its busiest: in
   // proportion to the true time. Null: none. Valid until the next call.

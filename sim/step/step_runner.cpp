@@ -16,6 +16,18 @@ bool is_exchanged(const StepModel& model, const routing::ReplicaRouting& routing
   return routing.layers[static_cast<std::size_t>(model.moe_layer(operation))].exchanged;
 }
 
+// The group whose blocks are the largest: the links are set for these, as the others wait for it.
+int largest_group(const routing::LayerRouting& layer) {
+  const std::vector<std::int64_t>& blocks = layer.group_blocks;
+  return static_cast<int>(std::max_element(blocks.begin(), blocks.end()) - blocks.begin());
+}
+
+bool has_unequal_groups(const routing::ReplicaRouting& routing) {
+  return std::any_of(
+      routing.layers.begin(), routing.layers.end(),
+      [](const routing::LayerRouting& layer) { return !layer.group_blocks.empty(); });
+}
+
 }  // namespace
 
 StepRunner::StepRunner(StepModel& model) : model_(model) {
@@ -86,15 +98,21 @@ engine::Execution StepRunner::run_equal_flows(const routing::ReplicaRouting& rou
   double block = 0;
   double slower = 1;
   if (exchange >= 0) {
-    const auto layer = static_cast<std::size_t>(model_.moe_layer(exchange));
-    block = static_cast<double>(scenario.experts * routing.layers[layer].exchanged_capacity) /
+    const routing::LayerRouting& layer =
+        routing.layers[static_cast<std::size_t>(model_.moe_layer(exchange))];
+    block = static_cast<double>(scenario.experts * layer.exchanged_capacity) /
             scenario.expert_parallel * model_.row_bytes();
-    slower = model_.exchange_error(exchange, routing, errors);
+    const int gpu = largest_group(layer) * scenario.expert_parallel;
+    slower = model_.exchange_error(exchange, gpu, routing, errors);
   }
-  const network::Topology topology = links_at(block).topology(slower);
+  ExchangeLinks& links = links_at(block);
+  const network::Topology topology = links.topology(slower);
   network::FlowFabric fabric(topology);
-  const PaddedTraffic traffic(model_, routing);
-  return engine::run(model_.program(), durations, fabric, &traffic);
+  const PaddedTraffic equal(model_, routing);
+  const AdjustedTraffic by_group(equal, links, scenario.expert_parallel);
+  const bool adjust = has_unequal_groups(routing);
+  return engine::run(model_.program(), durations, fabric,
+                     adjust ? static_cast<const engine::Traffic*>(&by_group) : &equal);
 }
 
 }  // namespace moesim::step

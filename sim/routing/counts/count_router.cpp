@@ -6,6 +6,7 @@
 
 #include "sim/routing/counts/count_distribution.hpp"
 #include "sim/routing/counts/count_growth.hpp"
+#include "sim/routing/jobs/group_blocks.hpp"
 #include "sim/routing/jobs/shared_scores.hpp"
 #include "sim/routing/tokens/choice_shares.hpp"
 
@@ -283,19 +284,6 @@ void CountRouter::settle(const RoutingJob& job, LayerRouting& result) {
   }
   if (job.count_copies) count_copies(job, result);
   set_losses(job, result);
-}
-
-// As Decision: each group pads to its own largest count.
-void CountRouter::pad_to_busiest(const RoutingJob& job, LayerRouting& result) {
-  const auto width = static_cast<std::ptrdiff_t>(job.expert_parallel) * job.experts;
-  double slots = 0;
-  for (auto group = result.kept_rows.begin(); group < result.kept_rows.end(); group += width) {
-    const std::int64_t most = *std::max_element(group, group + width);
-    slots += static_cast<double>(job.router.aligned(most)) * static_cast<double>(width);
-  }
-  const auto kept = std::accumulate(result.kept_rows.begin(), result.kept_rows.end(), 0.0);
-  result.exchanged_capacity = job.router.aligned(result.exchanged_capacity);
-  result.loss.padded = share(slots - kept, slots);
 }
 
 void CountRouter::set_losses(const RoutingJob& job, LayerRouting& result) {

@@ -93,7 +93,6 @@ class CountRouter {
                       std::vector<std::int64_t>& of_gpu, LayerRouting& result) const;
   void deal_by_rank(const Counts& counts, std::size_t first_gpu, std::int64_t slots,
                     LayerRouting& result);
-  static void pad_to_busiest(const RoutingJob& job, LayerRouting& result);
   void set_losses(const RoutingJob& job, LayerRouting& result);
   void set_ir_rows(const RoutingJob& job, const PilotLoss& pilot, LayerRouting& result);
   std::vector<double> partial_tokens(const RoutingJob& job, const PilotLoss& pilot,

@@ -4,6 +4,7 @@
 
 #include "sim/routing/counts/count_distribution.hpp"
 #include "sim/routing/counts/count_growth.hpp"
+#include "sim/routing/jobs/group_blocks.hpp"
 
 namespace moesim::routing {
 
@@ -60,7 +61,7 @@ void CountRouter::keep_by_group(const RouterConfig& router, const Counts& counts
     if (!counts.fill_in) continue;
     deal_by_chance(counts.nominees, deal_fill_plane, gpu, filled, kept_.filled, result);
   }
-  result.exchanged_capacity = *std::max_element(result.kept_rows.begin(), result.kept_rows.end());
+  set_largest_kept(job_, result);
 }
 
 // Keys are independent of ranks: all sets of routes of a group with the same size are equally

@@ -58,7 +58,7 @@ struct RouterConfig {
   // An expert takes at most C rows from a source GPU, with C from the capacity factor: capacity
   // options have an effect.
   bool has_capacity() const { return !is_dense() && drops; }
-  // All (source, expert) blocks of the exchange have LayerRouting::exchanged_capacity rows, kept or
+  // All (source, expert) blocks of a group's exchange have LayerRouting::block_of() rows, kept or
   // not. Otherwise LayerRouting::kept_rows are the rows that are sent.
   bool pads_exchange() const;
   // The rows that GPUs send to each other are known before routing: no exchange of counts.

@@ -1,7 +1,9 @@
 #include "sim/routing/simulation/layer_router.hpp"
 
 #include <algorithm>
+#include <utility>
 
+#include "sim/routing/jobs/group_blocks.hpp"
 #include "sim/routing/jobs/shared_scores.hpp"
 #include "sim/routing/simulation/trace_routing.hpp"
 
@@ -89,7 +91,7 @@ void LayerRouter::add_group(const GroupView& part, int group, const RoutingJob& 
   for (std::size_t expert = 0; expert < part.demand.size(); ++expert) {
     result.demand[expert] += part.demand[expert];
   }
-  result.exchanged_capacity = std::max(result.exchanged_capacity, part.exchanged_capacity);
+  result.group_blocks.push_back(part.exchanged_capacity);
   const auto append = [](std::vector<std::int32_t>& all, const std::vector<std::int32_t>& more) {
     all.insert(all.end(), more.begin(), more.end());
   };
@@ -166,6 +168,7 @@ void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer
   }
   for (std::size_t job = 0; job < jobs.size(); ++job) {
     results[job].loss = sums_[job].loss(jobs[job].router);
+    set_blocks(std::move(results[job].group_blocks), results[job]);
     if (!has_exact_counts(jobs[job])) continue;
     take_exact_counts(jobs[job], replica, layer, results[job]);
     results[job].copies = {};  // counts do not tell which routes belong to one token

@@ -81,7 +81,10 @@ std::size_t result_bytes(const RoutingJob& job) {
     rows += gpus * static_cast<std::size_t>(job.expert_parallel + group_nodes(job));
   return static_cast<std::size_t>(job.layers) *
          (rows * sizeof(std::int32_t) +
-          static_cast<std::size_t>(job.experts) * sizeof(std::int64_t) + sizeof(LayerRouting));
+          (static_cast<std::size_t>(job.experts) +
+           gpus / static_cast<std::size_t>(job.expert_parallel)) *
+              sizeof(std::int64_t) +
+          sizeof(LayerRouting));
 }
 
 struct RoutingCache::State {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/jobs/group_blocks.hpp"
 
 namespace moesim::routing {
 
@@ -149,7 +150,7 @@ void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouti
   }
   result.loss.failed = static_cast<double>(all.failed) / static_cast<double>(all.routes);
   if (!limited) {
-    result.exchanged_capacity = *std::max_element(result.kept_rows.begin(), result.kept_rows.end());
+    set_largest_kept(job, result);
   } else if (!job.router.fill_in) {
     const double room = static_cast<double>(slots) * job.gpus * job.experts;
     const auto kept = static_cast<double>(all.routes - all.failed);

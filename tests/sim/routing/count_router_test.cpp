@@ -93,8 +93,13 @@ TEST_CASE("what counts decide is exact", "[routing]") {
       CHECK(result.loss.padded == Approx(1 - kept / slots));
       const double filled = job.router.fill_in ? (1 - *result.loss.fill_failed) * 24 * 1024 : 0.0;
       CHECK(kept == Approx(static_cast<double>(routes) * (1 - result.loss.failed) + filled));
-      CHECK(result.exchanged_capacity >=
-            *std::max_element(result.kept_rows.begin(), result.kept_rows.end()));
+      const std::ptrdiff_t cells = std::ptrdiff_t{job.expert_parallel} * 16;
+      for (int group = 0; group < job.gpus / job.expert_parallel; ++group) {
+        const auto first = result.kept_rows.begin() + group * cells;
+        const std::int64_t largest = *std::max_element(first, first + cells);
+        const bool padded_to_it = job.router.capacity_scope == CapacityScope::group;
+        CHECK(result.block_of(group) == (padded_to_it ? largest : result.capacity));
+      }
       // A token that lost all its one choice lost it in every sense.
       if (job.router.top_k == 1) CHECK(result.loss.partial == Approx(result.loss.failed));
     }

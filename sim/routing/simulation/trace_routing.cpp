@@ -115,6 +115,24 @@ bool has_exact_counts(const RoutingJob& job) {
          job.scores.kind == ScoreSource::Kind::trace && job.router.takes_best();
 }
 
+namespace {
+
+// Of a capacity that fill-in uses up: what failed is recorded, `fill_failed` drawn, and the other
+// shares follow from the two. Recorded routes may leave fewer slots than the drawn nominees took.
+void set_filled_losses(const RoutingJob& job, const CountedRoutes& recorded, double slots,
+                       TokenLoss& loss) {
+  const double nominations = static_cast<double>(job.tokens_per_gpu) * job.gpus;
+  const auto routes = static_cast<double>(recorded.routes);
+  const auto kept = static_cast<double>(recorded.routes - recorded.failed);
+  const double drawn = (1 - loss.fill_failed.value_or(1)) * nominations;
+  const double filled = std::min(drawn, slots - kept);
+  loss.fill_failed = 1 - filled / nominations;
+  loss.failed_attempted = 1 - (kept + filled) / (routes + nominations);
+  loss.padded = slots > 0 ? (slots - kept - filled) / slots : 0;
+}
+
+}  // namespace
+
 void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouting& result) {
   const Trace& trace = *job.scores.trace;
   const TraceShape& shape = trace.shape();
@@ -149,10 +167,14 @@ void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouti
     all.failed += domain.failed;
   }
   result.loss.failed = static_cast<double>(all.failed) / static_cast<double>(all.routes);
-  if (!limited) {
+  const double room = static_cast<double>(slots) * job.gpus * job.experts;
+  if (job.router.pads_to_busiest()) {
+    pad_to_busiest(job, result);
+  } else if (!limited) {
     set_largest_kept(job, result);
-  } else if (!job.router.fill_in) {
-    const double room = static_cast<double>(slots) * job.gpus * job.experts;
+  } else if (job.router.fill_in) {
+    set_filled_losses(job, all, room, result.loss);
+  } else {
     const auto kept = static_cast<double>(all.routes - all.failed);
     result.loss.padded = room > 0 ? (room - kept) / room : 0;
   }

@@ -27,8 +27,10 @@ CountedRoutes count_routes(std::span<const std::int64_t> counts, std::int64_t sl
 bool has_exact_counts(const RoutingJob& job);
 
 // Replaces the values drawn from the popularity of the recorded counts by the counts themselves:
-// `failed` and `demand`; without fill-in `padded`; and under `source` scope without fill-in
-// `kept_rows`. Masses, partial tokens and IR rows stay as drawn.
+// `failed` and `demand`; without fill-in `padded`; and without fill-in, under `source` scope or
+// without a capacity, `kept_rows` and the blocks of a padded exchange. With fill-in the nominees
+// stay as drawn, at most as many as the recorded routes leave slots: `failed_attempted` and
+// `padded` follow. Masses, partial tokens and IR rows stay as drawn.
 void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouting& result);
 
 }  // namespace moesim::routing

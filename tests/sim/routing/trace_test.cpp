@@ -306,6 +306,45 @@ TEST_CASE("recorded counts lose exactly what lies above the capacity") {
   CHECK_THROWS_WITH(check(job), ContainsSubstring("--tokens-per-gpu 8"));
 }
 
+TEST_CASE("recorded counts are padded to the largest of each group, aligned") {
+  RoutingJob job = job_of("gaussian:0", "top2", 2, 4, 8, 1);
+  job.expert_parallel = 1;  // each GPU is a group
+  job.scores.kind = ScoreSource::Kind::trace;
+  job.scores.trace = Trace::of_counts("counts", {1, 2, 1, 8, 4, 2}, {8, 5, 2, 1, 0, 4, 7, 5});
+  job.router.drops = false;
+  job.router.padding = Padding::busiest;
+  LayerRouting layer = simulate_routing(job, 0).layers[0];
+  CHECK(layer.block_of(0) == 8);
+  CHECK(layer.block_of(1) == 7);
+  CHECK(layer.loss.padded == Approx(1 - 32.0 / (4 * 8 + 4 * 7)));
+  job.router.capacity_alignment = 5;
+  layer = simulate_routing(job, 0).layers[0];
+  CHECK(layer.block_of(0) == 10);
+  CHECK(layer.block_of(1) == 10);
+  CHECK(layer.loss.padded == Approx(1 - 32.0 / (8 * 10)));
+}
+
+TEST_CASE("shares of fill-in follow from the recorded failures and the drawn nominees") {
+  RoutingJob job = job_of("gaussian:0", "top2+fr", 2, 4, 8, 1);
+  job.scores.kind = ScoreSource::Kind::trace;
+  job.scores.trace = Trace::of_counts("counts", {1, 2, 1, 8, 4, 2}, {8, 5, 2, 1, 0, 4, 7, 5});
+  for (const char* factor : {"0.5", "2", "2.5", "4"}) {
+    for (const CapacityScope scope : {CapacityScope::source, CapacityScope::group}) {
+      job.router.capacity_factor = Decimal::parse(factor, "factor");
+      job.router.capacity_scope = scope;
+      const LayerRouting layer = simulate_routing(job, 0).layers[0];
+      const TokenLoss& loss = layer.loss;
+      // 32 primary routes, 16 nominations, 8 C slots.
+      const double kept = 32 * (1 - loss.failed);
+      const double filled = 16 * (1 - *loss.fill_failed);
+      const double slots = 8.0 * static_cast<double>(layer.capacity);
+      CHECK(*loss.failed_attempted == Approx(1 - (kept + filled) / 48));
+      CHECK(loss.padded == Approx(1 - (kept + filled) / slots).margin(1e-12));
+      CHECK(loss.padded >= 0);
+    }
+  }
+}
+
 // Gumbel-max draws from the popularity: with one choice the shares come back.
 TEST_CASE("trace-repeat draws any number of tokens from recorded counts") {
   RoutingJob job = job_of("gaussian:0", "top1", 2, 4, 16384, 1);

@@ -155,7 +155,53 @@ def test_losses_of_generated_routing():
     assert detail["z"] == pytest.approx(np.mean([layer["z"] for layer in detail["layers"]]))
     assert "z-loss" in succeed(*words, "--router", "top2")
     result = moesim(*words, "--router", "random")
-    assert result.returncode == 2 and "does not choose the best experts" in result.stderr
+    assert result.returncode == 2 and "does not give each token k experts" in result.stderr
+
+
+def detail_of_losses(*words):
+    return json.loads(succeed("route", *words, "--losses", "--replicas", 1, "--format", "json"))["detail"]["auxiliary_losses"]
+
+
+def trace_of(logits, tmp_path, top_k=1):
+    """logits: [rank, layer, token, expert]."""
+    np.save(tmp_path / "logits.npy", logits.astype(np.float32))
+    succeed("import", tmp_path / "logits.npy", "--axes", "rank,layer,token,expert", "--top-k", top_k,
+            "--out", tmp_path / "trace")
+    return "trace:" + str(tmp_path / "trace")
+
+
+def test_losses_are_the_mean_over_all_groups(tmp_path):
+    """Each GPU a group: one nearly balanced, one with all tokens on expert 0."""
+    logits = np.zeros((2, 1, 64, 8), np.float32)
+    logits[0] = np.random.default_rng(0).normal(size=(1, 64, 8)) * .01
+    logits[1, ..., 0] = 6
+    losses = detail_of_losses("--routing", trace_of(logits, tmp_path), "--gpus", 2, "--expert-parallel", 1, "--router",
+                              "top1")
+    exact = logits[:, 0].astype(float)
+    g = np.exp(exact) / np.exp(exact).sum(-1, keepdims=True)
+    first = [np.bincount(group.argmax(-1), minlength=8) / 64 for group in exact]
+    assert losses["balance"] == pytest.approx(np.mean([8 * f @ p.mean(0) for f, p in zip(first, g)]), rel=1e-6)
+    assert losses["z"] == pytest.approx((np.log(np.exp(exact).sum(-1)) ** 2).mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("words", [("top2", "--expert-bias"), ("top2", "--router-dtype", "bf16"),
+                                   ("top2", "--second-expert", "sampled"), ("group-limited:2:1", "--top-k", 2),
+                                   ("bias-balanced", "--top-k", 2, "--expert-bias"), ("sinkhorn", "--top-k", 2),
+                                   ("gating-dropout:0.5", "--top-k", 2)])
+def test_losses_of_a_trace_are_those_of_its_logits(tmp_path, words):
+    """Whatever the router chooses by."""
+    logits = np.random.default_rng(2).normal(size=(4, 1, 64, 8)).astype(np.float32)
+    np.save(tmp_path / "group.npy", logits[:, 0])
+    if words[-1] == "--expert-bias":
+        np.save(tmp_path / "bias.npy", np.arange(8, dtype=np.float32) / 10)
+        words = (*words, tmp_path / "bias.npy")
+    drawn = detail_of_losses("--routing", trace_of(logits, tmp_path, 2), "--gpus", 4, "--expert-parallel", 4, "--router",
+                             *words)
+    (given,) = json.loads(succeed("route", "--logits", tmp_path / "group.npy", "--losses", "--format", "json", "--router",
+                                  *words))
+    for name, column in (("balance", "balance_loss"), ("balance_all_choices", "balance_loss_all_choices"),
+                         ("z", "z_loss")):
+        assert drawn[name] == pytest.approx(given[column], rel=1e-6)
 
 
 def test_dropout_that_lowers_k_has_the_losses_of_the_choices_left(tmp_path):

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/groups/group_logits.hpp"
+#include "sim/routing/groups/kind_router.hpp"
 #include "sim/routing/scores/logit_source.hpp"
 
 namespace moesim::routing {
@@ -13,16 +16,95 @@ namespace {
 
 void check_losses(const RoutingJob& job) {
   const RouterConfig& router = job.router;
-  if (!router.kind->takes_best || router.expert_bias ||
-      router.second_expert == SecondExpert::sampled || router.router_dtype != RouterDtype::fp32) {
-    throw UsageError(fmt::format(
-        "--losses: router {} does not choose the best experts by score alone: choose top1, top2, "
-        "... without --expert-bias, --router-dtype and a sampled --second-expert",
-        router.name()));
+  if (!router.scores_experts() || !router.chooses_top_k()) {
+    throw UsageError(
+        fmt::format("--losses: router {} does not give each token k experts by its scores: choose "
+                    "top1, top2, ...",
+                    router.name()));
   }
   if (job.fidelity == Fidelity::counts) {
     throw UsageError("--losses: counts have no logits: use --fidelity tokens");
   }
+}
+
+// The losses of the groups of one layer, one after another.
+class LayerLosses {
+ public:
+  LayerLosses(const RoutingJob& job, const LogitSource& source, RouterContext context,
+              std::int64_t sequence_tokens)
+      : job_(job),
+        source_(source),
+        context_(context),
+        sequence_tokens_(sequence_tokens),
+        kernels_(tile_kernels(best_simd_level())),
+        router_(make_kind_router({job.router, job.experts, job.expert_parallel, kernels_, true})) {}
+
+  AuxiliaryLosses of_group(int group) {
+    const RouterConfig& router = job_.router;
+    context_.place.first_gpu = group * job_.expert_parallel;
+    if (router_ != nullptr) choose(group);
+    // A layer that skips the exchange may choose fewer than k.
+    const int choices = router_ == nullptr ? router.top_k : routes_.top_k;
+    AuxiliarySums sums(
+        job_.experts, choices, sequence_tokens_,
+        router.kind->scores_by_sigmoid ? ScoreFunction::sigmoid : router.score_function);
+    for (int rank = 0; rank < job_.expert_parallel; ++rank) {
+      const int gpu = context_.place.first_gpu + rank;
+      std::vector<float> logits =
+          source_.rank_logits(static_cast<std::uint32_t>(gpu), job_.tokens_of(gpu), kernels_);
+      if (router.router_dtype == RouterDtype::bf16) round_to_bf16(logits);
+      sums.add(logits, job_.tokens_of(gpu), rank, chosen(rank));
+    }
+    return sums.losses();
+  }
+
+ private:
+  // By the router's own rule, where it is not simply the k largest logits.
+  void choose(int group) {
+    const DrawnLogits drawn(job_, source_, context_.place.first_gpu, kernels_);
+    const RoundedLogits rounded(drawn);
+    const bool in_bf16 = job_.router.router_dtype == RouterDtype::bf16;
+    const GroupLogits& seen = in_bf16 ? static_cast<const GroupLogits&>(rounded) : drawn;
+    if (group == 0) router_->start_layer(seen, context_);
+    router_->decide(seen, context_);
+    routes_.ranks = job_.expert_parallel;
+    routes_.experts = job_.experts;
+    routes_.top_k = job_.router.top_k;
+    routes_.choices = job_.router.choices();
+    routes_.tokens = static_cast<std::size_t>(seen.all_tokens());
+    routes_.rank_begin.assign(1, 0);
+    for (int rank = 0; rank < seen.ranks(); ++rank) {
+      routes_.rank_begin.push_back(routes_.rank_begin.back() + seen.tokens(rank));
+    }
+    router_->collect(routes_);
+  }
+
+  ChosenExperts chosen(int rank) const {
+    if (router_ == nullptr) return {};
+    return {routes_.expert.data() + routes_.rank_begin[static_cast<std::size_t>(rank)],
+            routes_.stride};
+  }
+
+  const RoutingJob& job_;
+  const LogitSource& source_;
+  RouterContext context_;
+  std::int64_t sequence_tokens_;
+  const TileKernels& kernels_;
+  std::unique_ptr<KindRouter> router_;
+  RoutedGroup routes_;
+};
+
+// A library balances the load of each group by itself; all groups have as many tokens.
+AuxiliaryLosses mean_over_groups(LayerLosses& layer, int groups) {
+  AuxiliaryLosses mean;
+  for (int group = 0; group < groups; ++group) {
+    const AuxiliaryLosses each = layer.of_group(group);
+    mean.balance += each.balance / groups;
+    mean.balance_all += each.balance_all / groups;
+    mean.balance_sequence += each.balance_sequence / groups;
+    mean.z += each.z / groups;
+  }
+  return mean;
 }
 
 }  // namespace
@@ -39,13 +121,12 @@ std::vector<AuxiliaryLosses> auxiliary_losses(const RoutingJob& job, int replica
     if (!logits.has_logits()) {
       throw UsageError(fmt::format("--losses: {} holds choices, no logits", job.scores.name()));
     }
-    AuxiliarySums sums(job.experts, job.router.top_k, sequence_tokens, job.router.score_function);
-    for (int rank = 0; rank < job.expert_parallel; ++rank) {
-      const std::int64_t tokens = job.tokens_of(rank);
-      const auto index = static_cast<std::uint32_t>(rank);
-      sums.add(logits.rank_logits(index, tokens, tile_kernels(best_simd_level())), tokens, rank);
-    }
-    losses.push_back(sums.losses());
+    const RouterContext context{{0, job.gpus_per_domain},
+                                job.seed,
+                                static_cast<std::uint32_t>(replica),
+                                static_cast<std::uint32_t>(layer)};
+    LayerLosses of_layer(job, logits, context, sequence_tokens);
+    losses.push_back(mean_over_groups(of_layer, job.gpus / job.expert_parallel));
   }
   return losses;
 }

@@ -8,10 +8,10 @@
 namespace moesim::routing {
 
 // The balance losses and the z-loss of each MoE layer of a replica, over the tokens of all ranks of
-// the first expert-parallel group, from the logits that simulate_routing() routes; sequences are
-// `sequence_tokens` of a rank each (0: all its tokens). Throws UsageError for what has none: a
-// router that does not choose the best by score alone, counts instead of tokens, a trace of
-// choices.
+// a group, mean over expert-parallel groups, from the logits and the choices of simulate_routing();
+// sequences are `sequence_tokens` of a rank each (0: all its tokens). Throws UsageError for what
+// has none: a router that does not give each token k experts by its scores, counts instead of
+// tokens, a trace of choices.
 std::vector<AuxiliaryLosses> auxiliary_losses(const RoutingJob& job, int replica,
                                               std::int64_t sequence_tokens = 0);
 

@@ -52,6 +52,19 @@ TEST_CASE("group-limited takes the best experts of the best groups") {
   CHECK(group.loss.failed == 0);
 }
 
+TEST_CASE("token-max of group-limited goes by the largest g of all experts") {
+  // By sums of logits both tokens keep the second group and choose experts 2 and 3 of it, with one
+  // slot each. Token 0 has its largest g, 0.79, outside: above the 0.51 of token 1.
+  const Logits logits{{3, -5, 1, 0.9F, /**/ -2, -2, 2, 1.9F}};
+  RouterConfig config = make("group-limited:2:1", 2, "1");
+  config.group_score = GroupScore::topk_logits;
+  config.drops = true;
+  config.priority = Priority::token_max;
+  const RoutedGroup group = route(config, 4, logits);
+  CHECK(kept_experts(group, 0, 0) == std::vector<int>{2, 3});
+  CHECK(kept_experts(group, 0, 1).empty());
+}
+
 TEST_CASE("group-limited agrees with a plain sort, ties and -inf included") {
   const int experts = 12;
   for (unsigned seed = 0; seed < 20; ++seed) {

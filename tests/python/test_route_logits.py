@@ -170,6 +170,21 @@ def trace_of(logits, tmp_path, top_k=1):
     return "trace:" + str(tmp_path / "trace")
 
 
+@pytest.mark.parametrize("router", ["random", "hash", "soft"])
+def test_a_trace_without_effect_refuses_nothing(tmp_path, router):
+    """The trace holds choices, which routers that read no scores do not need."""
+    np.save(tmp_path / "choices.npy", np.tile(np.arange(2, dtype=np.int32), (1, 1, 64, 1)))
+    succeed("import", tmp_path / "choices.npy", "--axes", "rank,layer,token,choice", "--experts", 8, "--top-k", 2,
+            "--out", tmp_path / "trace")
+    words = ("route", "--router", router, "--gpus", 2, "--expert-parallel", 2, "--experts", 8, "--tokens-per-gpu", 64,
+             "--replicas", 1, "--format", "json")
+    result = moesim(*words, "--routing", "trace:" + str(tmp_path / "trace"))
+    assert result.returncode == 0 and "--routing has no effect" in result.stderr
+    of_trace, alone = json.loads(result.stdout), json.loads(succeed(*words))
+    # The trace has one layer, the model more: the first is the same.
+    assert of_trace["detail"]["layer_failed"] == alone["detail"]["layer_failed"][:1]
+
+
 def test_losses_are_the_mean_over_all_groups(tmp_path):
     """Each GPU a group: one nearly balanced, one with all tokens on expert 0."""
     logits = np.zeros((2, 1, 64, 8), np.float32)

@@ -8,7 +8,8 @@ ScoreSource shared_scores(std::span<const RoutingJob> jobs) {
   const ScoreSource& scores = jobs.front().scores;
   const bool unread = std::none_of(
       jobs.begin(), jobs.end(), [](const RoutingJob& job) { return job.router.scores_experts(); });
-  if (!unread || scores.kind != ScoreSource::Kind::counts) return scores;
+  const bool recorded = scores.kind == ScoreSource::Kind::counts || scores.trace != nullptr;
+  if (!unread || !recorded) return scores;
   ScoreSource balanced;
   balanced.kind = ScoreSource::Kind::balanced;
   return balanced;

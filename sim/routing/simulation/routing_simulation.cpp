@@ -95,8 +95,10 @@ void check(const RoutingJob& job) {
     check_router(router, job.experts, job.expert_parallel, job.tokens_of(rank));
   }
   check_order(job);
-  if (router.scores_experts()) check_counted_experts(job.scores, job.experts);
-  if (job.scores.trace != nullptr) check_trace(job);
+  if (router.scores_experts()) {
+    check_counted_experts(job.scores, job.experts);
+    if (job.scores.trace != nullptr) check_trace(job);
+  }
   if (job.fidelity != Fidelity::counts) return;
   const std::string refusal = counts_refusal(job);
   if (refusal.empty()) return;

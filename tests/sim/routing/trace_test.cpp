@@ -345,6 +345,15 @@ TEST_CASE("shares of fill-in follow from the recorded failures and the drawn nom
   }
 }
 
+TEST_CASE("a router that reads no scores is routed beside any trace") {
+  const Folder folder;
+  write_choices(folder, false);
+  RoutingJob job = job_of(from_trace, "random", 2, 8, 64, 1);  // the trace has 4 experts, 6 tokens
+  RoutingJob drawn = job_of("gaussian:0", "random", 2, 8, 64, 1);
+  CHECK(simulate_routing(job, 0).layers[0].kept_rows ==
+        simulate_routing(drawn, 0).layers[0].kept_rows);
+}
+
 // Gumbel-max draws from the popularity: with one choice the shares come back.
 TEST_CASE("trace-repeat draws any number of tokens from recorded counts") {
   RoutingJob job = job_of("gaussian:0", "top1", 2, 4, 16384, 1);

@@ -52,7 +52,7 @@ void check_slowdowns(const Scenario& scenario, Use use) {
     throw UsageError(fmt::format(
         "--overlap-slowdown: only exchanges of equal blocks slow down beside compute, and router "
         "{} sends uneven ones: leave it out",
-        scenario.router.name()));
+        scenario.router.asked_name()));
   }
 }
 

@@ -104,8 +104,8 @@ void check_dispatch(const Scenario& scenario, Use use) {
   if (scenario.dispatch != Dispatch::einsum) return;
   const routing::RouterConfig& router = scenario.router;
   const auto refuse = [&](const char* why) {
-    throw UsageError(
-        fmt::format("--dispatch einsum: router {} {}; use --dispatch index", router.name(), why));
+    throw UsageError(fmt::format("--dispatch einsum: router {} {}; use --dispatch index",
+                                 router.asked_name(), why));
   };
   if (!router.pads_exchange()) {
     refuse(router.has_capacity()
@@ -132,7 +132,7 @@ void check_deduplication(const Scenario& scenario, Use use) {
     refuse(
         fmt::format("router {} sends every expert a block of its own, full or not: choose "
                     "{}--router dropless, or leave it out",
-                    router.name(), unpadded.counts_known() ? "" : "--padding none or "));
+                    router.asked_name(), unpadded.counts_known() ? "" : "--padding none or "));
   }
   if (scenario.dedup == Deduplication::none) return;
   if (scenario.fidelity == routing::Fidelity::counts && scenario.dispatcher == nullptr) {

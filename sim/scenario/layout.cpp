@@ -35,7 +35,7 @@ void settle_experts(Resolution& at) {
     throw UsageError(fmt::format(
         "--router: model {} has no MoE layers for {} to route: use --router dense or a model with "
         "experts",
-        scenario.model_name, scenario.router.name()));
+        scenario.model_name, scenario.router.asked_name()));
   }
 }
 

@@ -24,7 +24,9 @@ void use_router(const std::string& name, int top_k, Resolution& at) {
   RouterConfig& router = at.scenario.router;
   router = routing::parse_router(name, top_k, model.moe ? model.moe->top_k : 0);
   const auto infer = router.kind->infer;
-  if (infer != nullptr && at.scenario.mode == Mode::prefill) infer(router);
+  if (infer == nullptr || at.scenario.mode != Mode::prefill) return;
+  router.trained_name = router.name();
+  infer(router);
 }
 
 // Whether "topk" has its k is decided with the other options.
@@ -61,8 +63,8 @@ void check_choices(const Scenario& scenario, Use use) {
     throw UsageError(fmt::format(
         "--router: {} asks for {} experts per token{}, but there are {}: use a smaller k or more "
         "--experts",
-        router.name(), router.choices(), router.fill_in ? " (fill-in needs one more than k)" : "",
-        scenario.experts));
+        router.asked_name(), router.choices(),
+        router.fill_in ? " (fill-in needs one more than k)" : "", scenario.experts));
   }
   if (use == Use::step && !scenario.has_moe() && scenario.model->ffn == 0) {
     throw UsageError(fmt::format(
@@ -80,7 +82,7 @@ void check_top_k(std::int64_t top_k, Resolution& at) {
   throw UsageError(fmt::format(
       "--top-k: {} contradicts --router {}, which has k = {}: leave --top-k out, or use "
       "--router topk --top-k {}",
-      top_k, at.find("router") != nullptr ? *at.find("router") : router.name(), router.top_k,
+      top_k, at.find("router") != nullptr ? *at.find("router") : router.asked_name(), router.top_k,
       top_k));
 }
 
@@ -94,7 +96,7 @@ void apply_dialect(Resolution& at) {
   if (router.dialect == routing::Dialect::paper || router.chooses_top_k()) return;
   throw UsageError(fmt::format(
       "--router-dialect: {} has no {}: dialects are of routers that choose the k best experts",
-      routing::name_of(router.dialect), router.name()));
+      routing::name_of(router.dialect), router.asked_name()));
 }
 
 void leave_to_dialect(Resolution&) {}
@@ -124,13 +126,13 @@ void settle_padding(Resolution& at) {
       router.kind->capacity == routing::CapacityRule::equal_shares) {
     throw UsageError(fmt::format(
         "--padding busiest: router {} has blocks of a size of its own: leave --padding out",
-        router.name()));
+        router.asked_name()));
   }
   if (router.fill_in || router.rectification != routing::Rectification::none) {
     throw UsageError(fmt::format(
         "--padding busiest: nothing is dropped, so {} has nothing to rectify: leave +fr and +ir "
         "out, or use --padding capacity",
-        router.name()));
+        router.asked_name()));
   }
   router.drops = false;
 }
@@ -142,7 +144,7 @@ void check_ir_compute(const Scenario& scenario, Use use) {
   throw UsageError(fmt::format(
       "--ir-compute grouped: router {} without padding has no blocks of equal size to append "
       "rows to; use separate or overlap",
-      router.name()));
+      router.asked_name()));
 }
 
 // The name of any enumeration of sim/routing.

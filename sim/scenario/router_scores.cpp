@@ -27,7 +27,7 @@ void check_group_score(Resolution& at) {
   }
   throw UsageError(fmt::format(
       "--group-score topk-logits: {} selects by a score with a bias, not by logits: use topk",
-      router.name()));
+      router.asked_name()));
 }
 
 void declare_groups(OptionTable& table) {
@@ -54,7 +54,7 @@ void check_variant_of(Resolution& at, const char* flag, bool set) {
   throw UsageError(
       fmt::format("--{}: router {} has a rule of its own: it is of top1, topk and "
                   "dropless",
-                  flag, router.name()));
+                  flag, router.asked_name()));
 }
 
 void check_score_function(Resolution& at) {
@@ -74,7 +74,7 @@ void load_expert_bias(const std::string& text, Resolution& at) {
   if (router.kind->takes_best || router.kind->scores_by_sigmoid) return;
   throw UsageError(fmt::format(
       "--expert-bias: router {} has no bias: it is of top1, topk, dropless and bias-balanced",
-      router.name()));
+      router.asked_name()));
 }
 
 std::string expert_bias_name(const Scenario& scenario) {

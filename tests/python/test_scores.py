@@ -123,6 +123,9 @@ def test_mistakes_are_named(tmp_path, words, part):
     (["route", "--routing", "ragged-source", "--router", "base"], "--router base:greedy"),
     (["route", "--routing", "burst:4:2"], "no share from 0 to 1"),
     (["simulate", "--routing", "empty-rank", "--router", "base"], "--router base:greedy"),
+    # By the name that was typed, not by that of its rule in a forward pass.
+    (["route", "--router", "base", "--mode", "prefill", "--router-dialect", "deepspeed"], "deepspeed has no base: "),
+    (["simulate", "--router", "gating-dropout:0.4", "--mode", "prefill", "--dedup", "node"], "router gating-dropout:0.4 "),
 ])
 def test_scenarios_that_cannot_be_say_why(words, part):
     result = moesim(*words)

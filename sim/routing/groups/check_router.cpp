@@ -15,25 +15,25 @@ void check_groups(const RouterConfig& config, int experts) {
   if (experts % config.groups != 0) {
     const int less = experts / config.groups * config.groups;
     const std::string fewer = less > 0 ? fmt::format("{} or ", less) : "";
-    throw UsageError(
-        fmt::format("--router {}: {} experts do not divide into {} groups of equal size: choose "
-                    "--experts {}{}, "
-                    "or a number of groups that divides {}",
-                    config.name(), experts, config.groups, fewer, less + config.groups, experts));
+    throw UsageError(fmt::format(
+        "--router {}: {} experts do not divide into {} groups of equal size: choose "
+        "--experts {}{}, "
+        "or a number of groups that divides {}",
+        config.asked_name(), experts, config.groups, fewer, less + config.groups, experts));
   }
   const int offered = experts / config.groups * config.kept_groups;
   if (offered >= config.top_k) return;
   throw UsageError(fmt::format(
       "--router {}: the {} groups kept hold {} experts, fewer than the {} of a token: keep more "
       "groups, or lower --top-k",
-      config.name(), config.kept_groups, offered, config.top_k));
+      config.asked_name(), config.kept_groups, offered, config.top_k));
 }
 
 void check_scope(const RouterConfig& config) {
   if (config.capacity_scope == CapacityScope::source || config.kind->no_group_scope == nullptr) {
     return;
   }
-  throw UsageError(fmt::format("--router {}: {}: leave --capacity-scope out", config.name(),
+  throw UsageError(fmt::format("--router {}: {}: leave --capacity-scope out", config.asked_name(),
                                config.kind->no_group_scope));
 }
 
@@ -47,7 +47,7 @@ void check_variant(const RouterConfig& config, int experts) {
     throw UsageError(fmt::format(
         "--second-expert sampled: {} chooses {} experts for a token: it is of top2, or topk with "
         "--top-k 2",
-        config.name(), config.choices()));
+        config.asked_name(), config.choices()));
   }
 }
 
@@ -67,7 +67,8 @@ void check_router(const RouterConfig& config, int experts, int ranks, std::int64
     throw UsageError(fmt::format(
         "{} needs {} different experts per token{}, but there are {}: lower --top-k or raise "
         "--experts",
-        config.name(), config.choices(), config.fill_in ? " (one more for fill-in)" : "", experts));
+        config.asked_name(), config.choices(), config.fill_in ? " (one more for fill-in)" : "",
+        experts));
   }
   check_experts_divide(experts, ranks, experts);
   check_scope(config);
@@ -87,11 +88,12 @@ void check_placement(const RouterConfig& config, const ExpertPlacement& placemen
   }
   if (!config.scores_experts()) {
     refuse_placement(fmt::format("router {} scores no experts, so that one place is like another",
-                                 config.name()));
+                                 config.asked_name()));
   }
   if (config.groups > 1) {
-    refuse_placement(fmt::format(
-        "the groups of router {} are of neighbouring experts, which it would part", config.name()));
+    refuse_placement(
+        fmt::format("the groups of router {} are of neighbouring experts, which it would part",
+                    config.asked_name()));
   }
 }
 

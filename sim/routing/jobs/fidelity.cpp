@@ -89,7 +89,8 @@ bool is_sampled(const RoutingJob& job) {
 
 std::string counts_refusal(const RoutingJob& job) {
   if (job.router.kind->no_counts != nullptr) {
-    return fmt::format("counts are not for {}: {}", job.router.name(), job.router.kind->no_counts);
+    return fmt::format("counts are not for {}: {}", job.router.asked_name(),
+                       job.router.kind->no_counts);
   }
   if (job.tokens_per_gpu < least_tokens && job.router.has_gate()) {
     return fmt::format("{} tokens per GPU are too few: counts start at {}", job.tokens_per_gpu,
@@ -104,7 +105,8 @@ std::string counts_refusal(const RoutingJob& job) {
            "--score-function, --second-expert, --router-dtype or --expert-bias";
   }
   if (job.router.drops && job.router.has_gate() && !job.router.takes_best()) {
-    return fmt::format("which routes of {} a capacity drops is not worked out", job.router.name());
+    return fmt::format("which routes of {} a capacity drops is not worked out",
+                       job.router.asked_name());
   }
   if (job.count_copies && job.router.drops && job.router.choices() > 1) {
     return "with a capacity counts do not say which of a token's routes are kept, and so how many "
@@ -124,7 +126,7 @@ std::string counts_refusal(const RoutingJob& job) {
     return fmt::format(
         "with --ir-duplicates exclude and one expert per GPU, {} rectifies only tokens that did "
         "not keep that expert, and counts do not tell which these are",
-        job.router.name());
+        job.router.asked_name());
   }
   return refuse_scores(job);
 }

@@ -58,7 +58,7 @@ void add_router(const RouterConfig& router, Key& key) {
                capacity_factor, capacity_convention, capacity_scope, min_capacity,
                capacity_alignment, padding, drops, group_score, score_function, second_expert,
                router_dtype, expert_bias, priority, weights, weight_scale, fill_order, ir_compute,
-               ir_duplicates, dialect] = router;
+               ir_duplicates, dialect, trained_name] = router;
   const bool pads_to_busiest = padding == Padding::busiest;
   key.add(kind->name(router), groups, kept_groups);
   for (const Decimal& parameter : parameters) key.add(parameter);
@@ -69,7 +69,7 @@ void add_router(const RouterConfig& router, Key& key) {
           expert_bias == nullptr ? std::uint64_t{0} : expert_bias->digest());
   if (fill_in) key.add(fill_order);
   if (rectification != Rectification::none) key.add(ir_duplicates);
-  leave_out(weights, weight_scale, ir_compute);
+  leave_out(weights, weight_scale, ir_compute, trained_name);
 }
 
 // Not a member function, in which the names would shadow the members.

@@ -51,6 +51,7 @@ struct RouterConfig {
   IrCompute ir_compute = IrCompute::separate;
   IrDuplicates ir_duplicates = IrDuplicates::allow;
   Dialect dialect = Dialect::paper;
+  std::string trained_name;  // name() before RouterDescriptor::infer(); empty: the same
 
   bool is_dense() const { return !kind->moe; }
   int choices() const { return top_k + (fill_in ? 1 : 0); }  // k'
@@ -111,6 +112,8 @@ struct RouterConfig {
   // they were typed. Together with top_k it contains everything that parse_router()
   // (routers/router_name.hpp) sets.
   std::string name() const;
+  // The router that was asked for, which refusals name.
+  std::string asked_name() const { return trained_name.empty() ? name() : trained_name; }
 };
 
 }  // namespace moesim::routing

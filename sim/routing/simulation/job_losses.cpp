@@ -20,7 +20,7 @@ void check_losses(const RoutingJob& job) {
     throw UsageError(
         fmt::format("--losses: router {} does not give each token k experts by its scores: choose "
                     "top1, top2, ...",
-                    router.name()));
+                    router.asked_name()));
   }
   if (job.fidelity == Fidelity::counts) {
     throw UsageError("--losses: counts have no logits: use --fidelity tokens");

@@ -64,7 +64,7 @@ void check_ragged(const RoutingJob& job) {
   if (reason == nullptr || !job.is_ragged()) return;
   throw UsageError(
       fmt::format("--routing {}: --router {} {}, but here rank 0 has {} and rank {} has {}: {}",
-                  job.scores.name(), job.router.name(), reason, job.tokens_of(0), ranks - 1,
+                  job.scores.name(), job.router.asked_name(), reason, job.tokens_of(0), ranks - 1,
                   job.tokens_of(ranks - 1), job.router.kind->for_unequal_tokens));
 }
 

@@ -57,7 +57,7 @@ void check_choices(const RouterConfig& router, const Trace& trace) {
   if (!router.takes_best()) {
     refuse(trace, fmt::format("it holds each token's choices, and --router {} makes choices of its "
                               "own: choose top1, top2, ... or dropless, or record logits",
-                              router.name()));
+                              router.asked_name()));
   }
   if (router.rectification != Rectification::none) {
     refuse(trace,
@@ -68,7 +68,7 @@ void check_choices(const RouterConfig& router, const Trace& trace) {
     refuse(trace,
            fmt::format("it holds {} choices per token, {} needs {}: choose a smaller k{}, or "
                        "record more choices",
-                       trace.shape().top_k, router.name(), router.choices(),
+                       trace.shape().top_k, router.asked_name(), router.choices(),
                        router.fill_in ? " or leave +fr out" : ""));
   }
   if (trace.has_probabilities()) return;

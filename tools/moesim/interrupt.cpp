@@ -35,6 +35,11 @@ void install_signal_handlers() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
+void end_by_closed_pipe() {
+  std::signal(SIGPIPE, SIG_DFL);
+  std::raise(SIGPIPE);
+}
+
 InterruptWatch::InterruptWatch() {
   interrupted = false;
   watched = true;

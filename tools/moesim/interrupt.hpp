@@ -9,6 +9,9 @@ namespace moesim::tool {
 // signals end the process with 130. A write to a closed pipe is an error, not a signal.
 void install_signal_handlers();
 
+// Ends the process as a closed pipe does where nothing handles it: by SIGPIPE, without a word.
+void end_by_closed_pipe();
+
 class InterruptWatch {
  public:
   InterruptWatch();

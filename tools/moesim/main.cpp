@@ -98,5 +98,6 @@ int main(int count, char** arguments) {
   } catch (const std::exception& error) {
     note(fmt::format("moesim: internal error: {}; please report it", error.what()));
   }
+  if (code == ExitCode::ok && moesim::tool::reader_has_left()) moesim::tool::end_by_closed_pipe();
   return static_cast<int>(code);
 }

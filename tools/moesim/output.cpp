@@ -224,6 +224,9 @@ Output::Output(std::string path) : path_(std::move(path)) {
 
 namespace {
 
+// main asks for it after the command, whose other files are to be written all the same.
+bool reader_left = false;
+
 // The error number if not all of it could be written, else 0.
 int print(const std::string& text) {
   const bool terminal = ::isatty(STDOUT_FILENO) != 0;
@@ -250,8 +253,15 @@ void Output::write(const std::string& content) const {
     write_file_atomically(path_, content);
     return;
   }
-  check_printed(print(content));
+  const int error = print(content);
+  if (error == EPIPE) {
+    reader_left = true;
+  } else {
+    check_printed(error);
+  }
 }
+
+bool reader_has_left() { return reader_left; }
 
 report::Format chosen_format(const CommandLine& line, report::Format fallback) {
   if (line.has("format")) return report::parse_format(line.get("format"));

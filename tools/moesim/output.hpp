@@ -49,13 +49,16 @@ class Output {
  public:
   // `path` empty: stdout. Throws Error at once if the file could not be written.
   explicit Output(std::string path);
-  // Throws Error if not all of it could be written.
+  // Throws Error if not all of it could be written, but not for a closed pipe (| head).
   void write(const std::string& content) const;
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
 };
+
+// Whether stdout is a pipe that was closed before all of a result was written.
+bool reader_has_left();
 
 // A help text on stdout; a reader that has seen enough (| head) is no error.
 void show(const std::string& text);

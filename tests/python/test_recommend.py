@@ -404,8 +404,22 @@ def test_prefill_commands_print_the_same_figures_and_the_best_are_those_of_a_swe
 
 def test_prefill_names_the_convention_of_its_capacity_factors():
     words = (*PREFILL, "--router", "top2", "--capacity-factor", 2, "--max-loss", "100%")
-    assert "\nCF: library convention" in succeed(*words)
-    assert "\nCF: paper convention" in succeed(*words, "--capacity-convention", "paper")
+    assert succeed(*words).count("\nCF: library convention, a balanced load needs CF 1 (") == 1
+    assert "\nCF: paper convention, a balanced load needs CF k (" in succeed(*words, "--capacity-convention", "paper")
+
+
+def test_prefill_says_what_it_searched_on():
+    table = succeed(*PREFILL, "--router", "dropless")
+    assert table.startswith("mixtral-8x7b on 16 x h100-sxm (hgx-h100): forward passes of sequences of 1024 tokens, bf16\n")
+
+
+def test_prefill_gives_the_commands_of_the_front_where_all_lose_too_much():
+    table = succeed(*PREFILL, "--router", "top2+fr", "--capacity-factor", 1)
+    enough = re.search(r"nothing loses at most 0 %.*: --max-loss ([\d.]+%) would list some", table).group(1)
+    commands = table.split("to reproduce:\n")[1].splitlines()
+    assert commands and all(re.match(r"  [a-z]  moesim simulate ", line) for line in commands)
+    listed = succeed(*PREFILL, "--router", "top2+fr", "--capacity-factor", 1, "--max-loss", enough)
+    assert "\n  1  moesim simulate " in listed
 
 
 def test_prefill_takes_lists_of_every_option():

@@ -50,6 +50,14 @@ double room_gib(const TrainingSearch& search) {
   return search.memory_share * search.space.base.profile->device().hbm_bytes.gib();
 }
 
+std::string front_name(std::size_t place) {
+  std::string name;
+  for (std::size_t left = place + 1; left > 0; left = (left - 1) / 26) {
+    name.insert(name.begin(), static_cast<char>('a' + (left - 1) % 26));
+  }
+  return name;
+}
+
 std::string count_text(std::size_t count) { return grouped(static_cast<double>(count)); }
 
 std::string step_text(double us) {

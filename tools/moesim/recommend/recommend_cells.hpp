@@ -11,6 +11,8 @@ namespace moesim::tool {
 
 // What a step may take of a GPU's memory.
 double room_gib(const study::TrainingSearch& search);
+// "a" for the first of the front, "z", "aa" and so on; those of the best have numbers.
+std::string front_name(std::size_t place);
 // "86,016"
 std::string count_text(std::size_t count);
 // "812 ms", "83.9 s"

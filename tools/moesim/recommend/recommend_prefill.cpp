@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -12,7 +13,7 @@
 #include "sim/study/search/prefill_search.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/recommend/recommend_chart.hpp"
+#include "tools/moesim/recommend/recommend_cells.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 #include "tools/moesim/recommend/recommend_scaling.hpp"
 #include "tools/moesim/shell_word.hpp"
@@ -174,21 +175,86 @@ std::string order_text(const std::vector<FoundPass>& best) {
   return fmt::format("order: {} within the noise of 1 ({})\n", fmt::join(noise, ", "), why);
 }
 
-std::string table_of(const PrefillSearch& search, const PrefillFound& found) {
+// The different values of a column, in order: "hgx-h100", "512 or 1024".
+std::string values_of(const PrefillFound& found, const std::string& column) {
+  std::vector<std::string> values;
+  const auto add = [&](const FoundPass& pass) {
+    const Cell& cell = pass.row[study::column_index(column)];
+    if (is_absent(cell)) return;
+    const std::string text = pass.text(column);
+    const std::string value = text.empty() ? fmt::format("{:.0f}", pass.figure(column)) : text;
+    if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+  };
+  for (const FoundPass& pass : found.best) add(pass);
+  for (const FoundPass& pass : found.front) add(pass);
+  return fmt::format("{}", fmt::join(values, " or "));
+}
+
+// What a capacity factor is a multiple of: simulate and sweep have another default.
+std::string convention_line(const PrefillFound& found) {
+  const std::string conventions = values_of(found, "capacity_convention");
+  if (conventions.empty()) return "";
+  const char* meaning = conventions == "library" ? ", a balanced load needs CF 1"
+                        : conventions == "paper" ? ", a balanced load needs CF k"
+                                                 : "";
+  return fmt::format(
+      "CF: {} convention{} (--capacity-convention; the default is library here, paper in simulate "
+      "and sweep)\n",
+      conventions, meaning);
+}
+
+std::string heading(const PrefillSearch& search, const PrefillFound& found) {
   std::string text = fmt::format(
-      "{} scenarios simulated, {} of them do not fit in {:.0f} % of a GPU, {} cannot be\n\n",
-      found.simulated, found.too_large, 100 * search.memory_share, found.refused);
-  if (found.refused > 0) {
-    text.insert(text.size() - 1, fmt::format("one that cannot be: {}\n", found.a_refusal));
+      "{} on {} x {} ({}): forward passes of sequences of {} tokens, bf16\n"
+      "{} scenarios simulated, {} of them do not fit in {:.0f} % of a GPU, {} cannot be\n",
+      values_of(found, "model"), values_of(found, "gpus"), values_of(found, "profile"),
+      values_of(found, "cluster"), values_of(found, "sequence_length"), found.simulated,
+      found.too_large, 100 * search.memory_share, found.refused);
+  if (found.refused > 0) text += fmt::format("one that cannot be: {}\n", found.a_refusal);
+  return text + convention_line(found) + "\n";
+}
+
+// That all lose too much, and the least --max-loss that would list one, in tenths of a per cent.
+std::string too_lossy_text(const PrefillSearch& search, const PrefillFound& found) {
+  const double least = found.front.back().loss;
+  return fmt::format(
+      "nothing loses at most {:g} % of the routing weight: the least loses {:.2f} %: --max-loss "
+      "{:g}% would list some\n",
+      100 * search.max_loss, 100 * least, std::ceil(1000 * least) / 10);
+}
+
+// Of the best, or where there are none of the front.
+std::string commands(const PrefillFound& found) {
+  std::string text = "\nto reproduce:\n";
+  for (std::size_t place = 0; place < found.best.size(); ++place) {
+    text += fmt::format("  {}  {}\n", place + 1, command_of(found.best[place]));
   }
-  std::set<std::string> conventions;
-  for (const FoundPass& pass : found.best) conventions.insert(pass.text("capacity_convention"));
-  conventions.erase("");
-  if (!conventions.empty()) {
-    text.insert(text.size() - 1, fmt::format("CF: {} convention (--capacity-convention)\n",
-                                             fmt::join(conventions, ", ")));
+  if (!found.best.empty()) return text;
+  for (std::size_t place = 0; place < found.front.size(); ++place) {
+    text += fmt::format("  {}  {}\n", front_name(place), command_of(found.front[place]));
   }
-  const PassCells columns(found);
+  return text;
+}
+
+std::string front_table(const PassCells& columns, const PrefillFound& found) {
+  // A front of one is listed above, unless it loses too much to be.
+  if (found.front.size() < (found.best.empty() ? 1U : 2U)) return "";
+  std::vector<std::vector<std::string>> lines = {{"#"}};
+  const auto add = [&](const std::vector<std::string>& cells) {
+    lines.back().insert(lines.back().end(), cells.begin(), cells.end());
+  };
+  add(columns.names());
+  for (std::size_t place = 0; place < found.front.size(); ++place) {
+    lines.push_back({front_name(place)});
+    add(columns.of(found.front[place]));
+  }
+  std::vector<bool> right = columns.right();
+  right.insert(right.begin(), false);
+  return "\nspeed for loss: no other scenario is faster and loses less\n" +
+         report::align(lines, right);
+}
+
+std::string best_table(const PassCells& columns, const PrefillFound& found) {
   const std::vector<std::string> names = columns.names();
   const std::vector<bool> right = columns.right();
   std::vector<std::vector<std::string>> lines = {{"#"}};
@@ -209,20 +275,14 @@ std::string table_of(const PrefillSearch& search, const PrefillFound& found) {
   std::vector<bool> sides = {true};
   sides.insert(sides.end(), right.begin(), right.end());
   sides.insert(sides.end(), {true, false});
-  text += found.best.empty() ? fmt::format("nothing loses at most {:g} % of the routing weight\n",
-                                           100 * search.max_loss)
-                             : report::align(lines, sides) + order_text(found.best);
-  if (found.front.size() > 1) {
-    std::vector<std::vector<std::string>> front = {names};
-    for (const FoundPass& pass : found.front) front.push_back(columns.of(pass));
-    text += "\nspeed for loss: no other scenario is faster and loses less\n" +
-            report::align(front, right);
-  }
-  text += "\nto reproduce:\n";
-  for (std::size_t place = 0; place < found.best.size(); ++place) {
-    text += fmt::format("  {}  {}\n", place + 1, command_of(found.best[place]));
-  }
-  return text;
+  return report::align(lines, sides) + order_text(found.best);
+}
+
+std::string table_of(const PrefillSearch& search, const PrefillFound& found) {
+  const PassCells columns(found);
+  return heading(search, found) +
+         (found.best.empty() ? too_lossy_text(search, found) : best_table(columns, found)) +
+         front_table(columns, found) + commands(found);
 }
 
 // The columns of a sweep, and rank, front and command.

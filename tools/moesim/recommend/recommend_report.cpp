@@ -165,15 +165,6 @@ std::string twin_lines(const TrainingSearch& search, const std::vector<FoundStep
   return text;
 }
 
-// "a" for the first of the front, "z", "aa" and so on; those of the best have numbers.
-std::string front_name(std::size_t place) {
-  std::string name;
-  for (std::size_t left = place + 1; left > 0; left = (left - 1) / 26) {
-    name.insert(name.begin(), static_cast<char>('a' + (left - 1) % 26));
-  }
-  return name;
-}
-
 std::string front_table(const TrainingSearch& search, const std::vector<FoundStep>& front) {
   if (front.size() < 2) return "";
   const Extras extras(search);

@@ -387,6 +387,16 @@ void take_yours(const StartingPoint& start, RecommendRequest& request) {
   request.yours = std::move(yours);
 }
 
+// A share without "%" of a tenth or more is rarely meant: 0.5 is often typed for half a per cent.
+void check_max_loss(const CommandLine& line) {
+  constexpr double least_doubtful = 0.1;
+  const std::string text = line.get("max-loss", "0");
+  const auto share = parse_number<double>(text);
+  if (!share || *share < least_doubtful || *share > 1) return;
+  throw UsageError(fmt::format("--max-loss {}: per cent, or a share of 1? Give {:g}% or {:g}%",
+                               text, *share, 100 * *share));
+}
+
 }  // namespace
 
 SearchLimits requested_limits(const CommandLine& line) {
@@ -394,9 +404,7 @@ SearchLimits requested_limits(const CommandLine& line) {
   if (line.has("best")) {
     limits.best = static_cast<std::size_t>(parse_whole("--best", line.get("best"), 1, 1000));
   }
-  if (line.get("max-loss") == "1") {
-    throw UsageError("--max-loss 1: of 1? Give 1% or, for any loss, 100%");
-  }
+  check_max_loss(line);
   limits.max_loss = share_of(line, "max-loss", 0, 0);
   limits.memory_share = share_of(line, "memory-share", limits.memory_share, 0.01);
   if (line.has("min-speed")) {

@@ -39,12 +39,18 @@ def test_a_capacity_factor_that_was_probably_meant_per_route_is_noted(command):
     (line,) = said("--router", "top4", "--capacity-factor", "1.9")
     assert line.startswith("note: --capacity-factor 1.9: in the paper's convention, the default, a balanced load of "
                            "top4 needs 4;") and line.endswith("add --capacity-convention library")
-    # Half the load or more, the default, few experts a token, no drops, a convention.
-    for more in (["top4", "--capacity-factor", 2], ["top4"], ["top3", "--capacity-factor", 1],
+    # C = ceil(1.25 x 512 / 16) = 40 slots of each of 16 experts for 2 x 512 routes: 640 of 1024 fit.
+    (line,) = said("--router", "topk", "--top-k", 2, "--capacity-factor", "1.25")
+    assert "at least 37.5 % of the routes fail, as with 0.625 per routed token" in line
+    # What a balanced load needs, the default, one expert a token, no drops, a convention.
+    for more in (["top4", "--capacity-factor", 4], ["top4"], ["top1", "--capacity-factor", "0.5"],
                  ["expert-choice", "--top-k", 4, "--capacity-factor", 1],
                  ["top4", "--capacity-factor", 1, "--capacity-convention", "paper"],
                  ["top4", "--capacity-factor", 1, "--router-dialect", "megatron"]):
         assert not said("--router", *more), more
+    if command != "simulate":  # a list is below on purpose, unless it is far below
+        assert not said("--router", "top2", "--capacity-factor", "0.5:2:0.5")
+        assert len(said("--router", "top4", "--capacity-factor", "1:4:1")) == 1
 
 
 def test_an_expectation_is_not_called_measured():

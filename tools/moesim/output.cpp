@@ -71,22 +71,44 @@ void note_idle_option(const scenario::IdleOption& idle) {
   note(fmt::format("note: --{} has no effect: {}", idle.option, idle.why));
 }
 
+namespace {
+
+// Of the routes of a balanced load, those for which experts have no slot.
+double share_without_slot(const scenario::Scenario& scenario) {
+  const auto tokens = static_cast<double>(scenario.tokens_per_gpu);
+  const auto slots =
+      static_cast<double>(scenario.router.capacity(scenario.tokens_per_gpu, scenario.experts));
+  return 1 - scenario.experts * slots / (scenario.router.top_k * tokens);
+}
+
+}  // namespace
+
 void note_small_capacity(const scenario::OptionValues& typed,
                          std::span<const scenario::Scenario* const> scenarios) {
+  const auto factors = typed.find("capacity-factor");
+  if (factors == typed.end() || typed.contains("capacity-convention") ||
+      typed.contains("router-dialect")) {
+    return;
+  }
+  // A list or range goes below what a balanced load needs on purpose, unless it is far below.
   constexpr int many = 4;
-  if (!typed.contains("capacity-factor") || typed.contains("capacity-convention")) return;
+  const bool is_list = factors->second.find_first_of(",:") != std::string::npos;
   for (const scenario::Scenario* scenario : scenarios) {
     const routing::RouterConfig& router = scenario->router;
     const double factor = router.capacity_factor.to_double();
     const bool by_paper = router.capacity_convention == routing::CapacityConvention::paper &&
                           router.dialect == routing::Dialect::paper;
-    if (!by_paper || !router.overflows() || router.top_k < many) continue;
-    if (2 * factor >= router.top_k) continue;
+    if (!by_paper || !router.overflows() || router.top_k < 2) continue;
+    if (is_list && (router.top_k < many || 2 * factor >= router.top_k)) continue;
+    const double missing = share_without_slot(*scenario);
+    if (missing <= 0) continue;
     note(fmt::format(
-        "note: --capacity-factor {}: in the paper's convention, the default, a balanced load of {} "
-        "needs {}; if the factor is per routed token, as in Megatron-LM, DeepSpeed and Tutel, add "
+        "note: --capacity-factor {0}: in the paper's convention, the default, a balanced load of "
+        "{1} needs {2}; at least {3:.1f} % of the routes fail, as with {4:g} per routed token; if "
+        "{0} is per routed token, as in Megatron-LM, DeepSpeed and Tutel, add "
         "--capacity-convention library",
-        router.capacity_factor.text(), router.name(), router.top_k));
+        router.capacity_factor.text(), router.name(), router.top_k, 100 * missing,
+        factor / router.top_k));
     return;
   }
 }

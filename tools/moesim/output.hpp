@@ -27,8 +27,9 @@ void note_idle_options(const scenario::OptionValues& typed,
 
 void note_idle_option(const scenario::IdleOption& idle);
 
-// One such line where a capacity factor that was typed without a convention lets less than half of
-// a balanced load through and the router has k of 4 or more: probably meant per routed token.
+// One such line where a capacity factor that was typed without a convention or dialect has fewer
+// slots than a balanced load needs: often meant per routed token. Of a list only where k is 4 or
+// more and less than half of that load fits.
 void note_small_capacity(const scenario::OptionValues& typed,
                          std::span<const scenario::Scenario* const> scenarios);
 

@@ -12,6 +12,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/json_text.hpp"
 #include "sim/base/text.hpp"
+#include "sim/model/tokenizers.hpp"
 
 namespace moesim::model {
 namespace {
@@ -159,6 +160,15 @@ void add_window(const MegatronArguments& arguments, json& model) {
                      {"full_every", arguments.count("window-attn-skip-freq").value_or(0)}};
 }
 
+std::int64_t vocabulary_of(const MegatronArguments& arguments) {
+  if (const auto typed = arguments.size("vocab-size")) return *typed;
+  if (const auto known = known_vocabulary(arguments)) return known->tokens;
+  throw UsageError(
+      fmt::format("{0}: --vocab-size is missing (the tokenizer decides it, which is not read): add "
+                  "--vocab-size N to {0}, or give --model",
+                  arguments.name()));
+}
+
 constexpr const char* of_model[] = {"disable-bias-linear",
                                     "ffn-hidden-size",
                                     "group-query-attention",
@@ -193,6 +203,14 @@ constexpr const char* of_model[] = {"disable-bias-linear",
 
 }  // namespace
 
+std::string vocabulary_note(const MegatronArguments& arguments) {
+  if (arguments.has("vocab-size")) return "";
+  const auto known = known_vocabulary(arguments);
+  if (!known) return "";
+  return fmt::format("note: {}: no --vocab-size: {} is taken, by {} ({})", arguments.name(),
+                     known->tokens, known->tokenizer, known->source);
+}
+
 void mark_model_arguments(const MegatronArguments& arguments) {
   for (const char* argument : of_model) arguments.has(argument);
 }
@@ -216,8 +234,7 @@ Model megatron_model(const MegatronArguments& arguments) {
   model["ffn"] = arguments.size("ffn-hidden-size").value_or(usual);
   add_attention(arguments, model);
   add_window(arguments, model);
-  const std::int64_t tokens =
-      needed(arguments, "vocab-size", " (the tokenizer decides it, which is not read)");
+  const std::int64_t tokens = vocabulary_of(arguments);
   const std::int64_t multiple = arguments.size("make-vocab-size-divisible-by").value_or(128) *
                                 arguments.size("tensor-model-parallel-size").value_or(1);
   model["vocabulary"] = (tokens + multiple - 1) / multiple * multiple;

@@ -142,7 +142,9 @@ def test_latent_attention_dense_layers_and_groups(tmp_path):
 
 @pytest.mark.parametrize("text, why", [
     ("echo nothing\n", "no argument of Megatron-LM"),
-    (SCRIPT.replace("--vocab-size 151936", ""), "--vocab-size is missing"),
+    (SCRIPT.replace("--vocab-size 151936", ""), "run.sh, or give --model"),
+    (SCRIPT.replace("--vocab-size 151936", "--tokenizer-type HuggingFaceTokenizer --tokenizer-model own/codellama-34b"),
+     "--vocab-size is missing"),
     (SCRIPT.replace("--hidden-size 2048", "--hidden-size two"), "run.sh:12: --hidden-size: 'two'"),
     (SCRIPT.replace("MBS=2\n", ""), "--micro-batch-size: '$MBS': the script does not set it"),
     (SCRIPT.replace("--bf16", "--cp-comm-type a2a+p2p"), "known are a2a, all_gather, p2p"),
@@ -301,6 +303,23 @@ def test_typed_sizes_divide_the_layers_anew(tmp_path):
     chunks = write(tmp_path, SCRIPT.replace("--lr 1e-4", "--num-virtual-stages-per-pipeline-rank 4"))
     assert figures("layout", "--megatron", chunks)["virtual_pipeline"] == 4
     assert layout_of(chunks, "--pipeline-layout", "Et*20|t*28L") == "Et*20|t*28L"
+
+
+@pytest.mark.parametrize("tokenizer, size", [
+    ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model mistralai/Mixtral-8x7B-v0.1", 32000),
+    ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model /models/Mixtral-8x22B-Instruct-v0.1/", 32768),
+    ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model meta-llama/Meta-Llama-3-8B", 128256),
+    ("--tokenizer-type Llama2Tokenizer --tokenizer-model $UNSET/tokenizer.model", 32000),
+    ("--tokenizer-type Llama3Tokenizer --tokenizer-model /data/tokenizer.model", 128256),
+    ("--tokenizer-type GPT2BPETokenizer --vocab-file gpt2-vocab.json", 50257),
+])
+def test_a_known_tokenizer_gives_the_vocabulary(tmp_path, tokenizer, size):
+    named = write(tmp_path, SCRIPT.replace("--vocab-size 151936", tokenizer), "named.sh")
+    typed = write(tmp_path, SCRIPT.replace("--vocab-size 151936", f"--vocab-size {size}"), "typed.sh")
+    result = moesim("train", "--megatron", named, "--format", "json")
+    assert result.returncode == 0, result.stderr
+    assert f"note: {named}: no --vocab-size: {size} is taken, by --tokenizer-" in result.stderr
+    assert json.loads(result.stdout)["step_ms"] == figures("train", "--megatron", typed)["step_ms"]
 
 
 def test_a_typed_model_leaves_out_that_of_the_script(tmp_path):

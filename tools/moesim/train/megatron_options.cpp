@@ -532,6 +532,10 @@ std::shared_ptr<const model::Model> model_of(const CommandLine& line) {
   return std::make_shared<const model::Model>(model::Model::load(name));
 }
 
+void note_vocabulary(const MegatronArguments& given) {
+  if (const std::string text = model::vocabulary_note(given); !text.empty()) note(text);
+}
+
 // The model's own errors, and how many of the arguments are left to --model.
 std::size_t take_model(MegatronInput& input) {
   const std::size_t before = input.given.not_asked().size();
@@ -546,6 +550,7 @@ std::size_t take_model(MegatronInput& input) {
         input.given.name()));
   }
   model::megatron_model(input.given);
+  note_vocabulary(input.given);
   input.options["model"] = input.given.name();
   return 0;
 }
@@ -608,7 +613,9 @@ void note_model_alone(const CommandLine& line) {
     if (!MegatronArguments::is_path(name)) continue;
     std::vector<std::string> left;
     try {
-      left = layout_arguments(MegatronArguments::load(name), line);
+      const MegatronArguments given = MegatronArguments::load(name);
+      note_vocabulary(given);
+      left = layout_arguments(given, line);
     } catch (const Error&) {  // of the model, said where it is resolved
       continue;
     }

@@ -5,6 +5,9 @@ import io
 import json
 import re
 import shlex
+import signal
+import subprocess
+import time
 
 import pytest
 from command_line import expect_error, moesim, needs_binary, succeed
@@ -380,6 +383,16 @@ def test_the_chart_of_the_front_is_drawn(tmp_path):
         assert any(row["on_front"] == "true" and row["capacity_factor"] == "0.5" for row in csv.DictReader(file))
     assert chart.read_text(encoding="utf-8").startswith("<?xml")
     expect_error(moesim(*words, "--chart", tmp_path / "front.txt"), 2, "--chart", ".png, .pdf or .svg")
+
+
+def test_an_interrupted_search_says_how_far_it_was():
+    words = ("recommend", "--model", "qwen3-235b-a22b", "--gpus", "512", "--max-loss", "1%", "--jobs", "1")
+    process = subprocess.Popen([BINARY, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and out == ""
+    assert re.search(r"^moesim: interrupted at [\d,]+ candidates.*: no result is kept$", errors, re.M), errors
 
 
 PREFILL = ("recommend", "--mode", "prefill", "--model", "mixtral-8x7b", "--gpus", 16, "--expert-parallel", "4,8",

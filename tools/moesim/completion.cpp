@@ -173,7 +173,9 @@ std::string manual() {
   return text +
          ".SH EXIT STATUS\n0 ok, 1 failure, 2 usage, 3 missing hardware or driver, 4 verification "
          "failed, 5 quality "
-         "bar not met, 124 timeout, 130 interrupted (partial results saved).\n";
+         "bar not met, 124 timeout, 130 interrupted (what is finished is saved by sweep, by train "
+         "of several "
+         "steps and by profile).\n";
 }
 
 ExitCode run(const CommandLine& line) {

@@ -2,7 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <csignal>
+#include <cstring>
+#include <mutex>
 
 #include "sim/base/error.hpp"
 
@@ -14,8 +18,27 @@ std::atomic<bool> watched{false};
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
+// How far the command is. A text is written beside the one that a handler may be reading.
+constexpr std::size_t longest = 240;
+std::array<std::array<char, longest>, 2> texts{};
+std::atomic<const char*> reached{nullptr};
+std::mutex of_texts;  // of those who write
+
+void say(const char* text) { static_cast<void>(::write(STDERR_FILENO, text, std::strlen(text))); }
+
+void say_interrupted() {
+  say("moesim: interrupted");
+  if (const char* const text = reached.load()) {
+    say(" at ");
+    say(text);
+  }
+  say(": no result is kept\n");
+}
+
 void on_signal(int) {
-  if (watched.load() && !interrupted.exchange(true)) return;
+  const bool is_watched = watched.load();
+  if (is_watched && !interrupted.exchange(true)) return;
+  if (!is_watched) say_interrupted();
   ::_exit(static_cast<int>(ExitCode::interrupted));
 }
 
@@ -33,6 +56,16 @@ void install_signal_handlers() {
   ::sigaction(SIGHUP, nullptr, &before);
   if (before.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+}
+
+void set_reached(std::string_view text) {
+  const std::lock_guard hold(of_texts);
+  const char* const shown = reached.load();
+  auto& next = shown == texts[0].data() ? texts[1] : texts[0];
+  const std::size_t size = std::min(text.size(), longest - 1);
+  std::copy_n(text.begin(), size, next.begin());
+  next[size] = '\0';
+  reached = size == 0 ? nullptr : next.data();
 }
 
 void end_by_closed_pipe() {

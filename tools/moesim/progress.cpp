@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
@@ -69,14 +70,29 @@ void ProgressLine::show(std::size_t done, std::size_t total) {
 
 void ProgressLine::show(const study::SweepProgress& progress) {
   if (!due()) return;
-  draw(progress_text(progress, unit_, std::chrono::duration<double>(last_ - start_).count()));
+  const double elapsed = std::chrono::duration<double>(last_ - start_).count();
+  const std::string text = progress_text(progress, unit_, elapsed);
+  set_reached(text);
+  draw(text);
 }
 
 void ProgressLine::show(const std::string& text) {
+  set_reached(text);
   if (due()) draw(text);
 }
 
+void ProgressLine::show(const std::string& text, double share) {
+  set_reached(text);
+  if (!due()) return;
+  constexpr double least_share = 0.02;  // before, the time left is anybody's guess
+  const double elapsed = std::chrono::duration<double>(last_ - start_).count();
+  const bool known = terminal_ && share >= least_share && share < 1;
+  draw(known ? fmt::format("{}, about {} left of it", text, duration(elapsed / share - elapsed))
+             : text);
+}
+
 void ProgressLine::finish(const std::string& text) {
+  set_reached("");
   if (drawn_) std::fputs("\r\033[K", stderr);
   drawn_ = false;
   if (!text.empty()) note(text);

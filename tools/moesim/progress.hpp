@@ -19,6 +19,9 @@ class ProgressLine {
   void show(std::size_t done, std::size_t total);
   // The same of a text of the caller's own.
   void show(const std::string& text);
+  // The same where `share` of it is done: on a terminal with the time that the rest takes, if each
+  // part takes as long as those before it on average.
+  void show(const std::string& text, double share);
   // Ends the redrawn line; a text stays in its place.
   void finish(const std::string& text = "");
 

@@ -17,6 +17,15 @@
 namespace moesim::tool {
 namespace {
 
+// How many are simulated is not known beforehand, how many are bounded is.
+void show_search(ProgressLine& line, const study::SearchProgress& done) {
+  if (done.simulated == 0) {
+    line.show(search_text(done), done.bounded);
+  } else {
+    line.show(search_text(done));
+  }
+}
+
 ExitCode search_layouts(const SearchSource& source) {
   const CommandLine& line = source.line;
   const report::Format format = chosen_format(line, report::Format::table);
@@ -28,9 +37,7 @@ ExitCode search_layouts(const SearchSource& source) {
   RecommendRequest request = requested_search(source);
   note_cluster(line, request.search.space.base);
   ProgressLine progress("candidates");
-  request.search.progress = [&](const study::SearchProgress& done) {
-    progress.show(search_text(done));
-  };
+  request.search.progress = [&](const study::SearchProgress& done) { show_search(progress, done); };
   if (!all.empty()) {
     write_file_atomically(all, rendered_candidates(request, study::simulate_all(request.search)));
   }

@@ -187,6 +187,58 @@ def test_without_error_bars_there_is_no_band(tmp_path):
     assert legend == ["top1"]
 
 
+def compared(folder):
+    """Two padded routers and dropless, which the sweep compared with dropless."""
+    head = HEADER.strip() + ",step_ms_p50,step_ms_same_p05,step_ms_same_p95,speed_over_baseline,speed_over_baseline_p05,speed_over_baseline_p95\n"
+    def line(router, factor, step, *ratio):
+        return f"{row(router, factor, step, 0.1, 0.1).strip()},{step / 0.6},{0.95 * step},{1.05 * step},{','.join(map(str, ratio))}\n"
+    path = folder / "compared.csv"
+    path.write_text(head + line("dropless", "", 100, 1, 1, 1) + line("top2", 1, 80, 1.25, 0.98, 1.6) + line("top2", 2, 90, 1.11, 0.9, 1.4))
+    return path
+
+
+def bands_of(axes):
+    """(low, high) of the shades at their first point."""
+    return [tuple(round(float(end)) for end in (path.vertices[:, 1].min(), path.vertices[:, 1].max()))
+            for shade in axes.collections for path in shade.get_paths()]
+
+
+def test_bands_are_those_of_the_comparison_with_the_baseline(tmp_path):
+    path = compared(tmp_path)
+    speed = sweep_chart.draw(str(path), None, "").axes[0]
+    # 12,500 at 1.25 (0.98 to 1.6) times dropless: the band reaches dropless's line, at 10,000, as "within the noise" says.
+    (band,) = bands_of(speed)
+    assert band[0] <= 9800 and band[1] == 16000
+    assert not speed.patches  # the baseline has none
+    legend = " ".join(text.get_text() for text in speed.get_legend().get_texts()).replace("\n", " ")
+    assert "the speed over that of dropless, the baseline" in legend
+    table = rows.read([str(path)])
+    assert rows.band_of(table.rows[1], "tokens_per_s_per_gpu") == pytest.approx((9800, 12500, 16000))
+    assert rows.band_of(table.rows[1], "step_ms") == pytest.approx((80 * 1.25 / 1.6, 80, 80 * 1.25 / 0.98))
+    assert "the baseline" in table.band_words()
+
+
+def test_without_a_baseline_every_line_has_the_band_of_itself(tmp_path):
+    path = compared(tmp_path)
+    path.write_text("\n".join(",".join(line.split(",")[:-3]) for line in path.read_text().splitlines()) + "\n")
+    speed = sweep_chart.draw(str(path), None, "").axes[0]
+    assert len(speed.patches) == 1 and len(bands_of(speed)) == 1  # dropless, which is the same everywhere, too
+    legend = " ".join(text.get_text() for text in speed.get_legend().get_texts()).replace("\n", " ")
+    assert "of each by itself" in legend and "sweep --baseline" in legend
+
+
+def test_the_level_that_a_measurement_is_likely_to_find_is_said(tmp_path):
+    path = str(compared(tmp_path))
+    figure = sweep_chart.draw(path, None, "")
+    assert figure.axes[0].get_ylabel() == "speed, tokens/s per GPU\n(measured: likely 0.6 times that)"
+    assert "measured speeds are likely 0.6 times these, 0.8 to 1.1 times with 90 % chance" in figure.texts[1].get_text()
+    table = rows.read([path])
+    assert table.level(["tokens_per_s_per_gpu"]) in page.subtitle(table, figures=["tokens_per_s_per_gpu"])
+    # Slow steps are low speeds: 1 / 0.6.
+    assert table.level(["step_ms"]) == "Level of all: measured steps take likely 1.7 times these, 0.9 to 1.2 times with 90 % chance"
+    assert table.level(["memory_gib"]) == ""
+
+
 def test_predicted_speeds_are_not_taken_for_measured(two_routers, tmp_path, capsys):
     predicted = tmp_path / "predicted.csv"
     predicted.write_text("router,capacity_factor,tokens_per_s_per_gpu,provenance\ntop1,1,9,x\n")
@@ -468,8 +520,8 @@ def test_more_lines_than_can_be_told_apart_are_refused(tmp_path):
 def trained(folder, convention):
     """Two rows as moesim train writes them: one band for all."""
     path = folder / f"{convention}.csv"
-    header = HEADER.strip() + ",capacity_convention,band_level,tokens_per_s_per_gpu_low,tokens_per_s_per_gpu_high\n"
-    rows = [f"ok,top2,train,32,h100,m,{factor},{step},,,{1e6 / step},0.1,0.1,{convention},0.8,{0.5e6 / step},{1.5e6 / step}\n"
+    header = HEADER.strip() + ",capacity_convention,band_level,step_ms_low,step_ms_likely,step_ms_high\n"
+    rows = [f"ok,top2,train,32,h100,m,{factor},{step},,,{1e6 / step},0.1,0.1,{convention},0.8,{step / 1.5},{step / 0.8},{step / 0.5}\n"
             for factor, step in ((1, 100), (2, 200))]
     path.write_text(header + "".join(rows))
     return str(path)
@@ -482,4 +534,5 @@ def test_the_axis_says_what_a_capacity_factor_is_a_multiple_of(tmp_path, convent
     assert figure.axes[1].get_xlabel() == f"capacity factor ({balanced}: balanced load)"
     assert loss_chart.draw(path, None).axes[0].get_xlabel() == figure.axes[1].get_xlabel()
     # The band of train is of all rows together: said, not drawn.
-    assert "the error of all speeds together, 0.5 to 1.5 times with 80 % chance" in figure.texts[1].get_text().replace("\n", " ")
+    assert ("Level of all: measured speeds are likely 0.8 times these, 0.5 to 1.5 times with 80 % chance"
+            in figure.texts[1].get_text().replace("\n", " "))

@@ -1,6 +1,5 @@
 """Published accuracy against predicted speed: one panel for the mean, one for each benchmark."""
 import json
-import textwrap
 from dataclasses import dataclass
 
 import matplotlib
@@ -10,11 +9,9 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 import look
-from chart_data import BadInput, memory_notes, read_sweep
-from sweep_chart import subtitle
-
-
-LINE = 170  # letters of the text above the panels that fit beside each other
+import speed_bands
+from chart_data import BadInput, good_rows, memory_notes, read_sweep
+from sweep_chart import MARGIN, SUBTITLE_POINTS, subtitle, text_above
 
 
 @dataclass(frozen=True)
@@ -117,11 +114,12 @@ def draw(path, study_path, title, fits_only=False):
             f"{subtitle(shared, refused, memory_notes(path, series, fits_only))}"
     if absent:
         where += f"; {absent} point{'s' * (absent > 1)} of the study not in the sweep"
-    where = textwrap.wrap(f"Speed: {where}", LINE)
+    results = good_rows(path)
     with matplotlib.rc_context(look.RC):
         figure = pyplot.figure(figsize=(13.5, 7.4))
+        where = text_above(figure, [f"Speed: {where}", speed_bands.level_text(results)])
         rows = -(-len(study["benchmarks"]) // 2)
-        grid = figure.add_gridspec(rows, 4, left=0.05, right=0.985, top=0.867 - 0.022 * len(where), bottom=0.155,
+        grid = figure.add_gridspec(rows, 4, left=0.05, right=0.985, top=0.845 - 0.022 * where.count("\n"), bottom=0.155,
                                    width_ratios=(1.25, 1.25, 1, 1), wspace=0.28, hspace=0.33)
         mean = figure.add_subplot(grid[:, :2])
         _draw_panel(mean, lines, styles, lambda point: point.mean)
@@ -134,20 +132,20 @@ def draw(path, study_path, title, fits_only=False):
             axes = figure.add_subplot(grid[index // 2, 2 + index % 2])
             _draw_panel(axes, lines, styles, lambda point, at=index: point.scores[at], 0.75)
             axes.set_title(name, loc="left", fontsize=10)
-        _legend(figure, lines, styles, study)
+        _legend(figure, lines, styles, study, speed_bands.legend_text(results))
         _headline(figure, title or study["title"], study.get("caption", ""), where)
     return figure
 
 
-def _legend(figure, lines, styles, study):
+def _legend(figure, lines, styles, study, band):
     handles = [Line2D([], [], linewidth=1.3, **styles[router]) for router in lines]
     figure.legend(handles, list(lines), loc="lower left", bbox_to_anchor=(0.035, 0.035),
                   ncol=len(lines), handlelength=3.4, columnspacing=1.6)
-    figure.text(0.05, 0.012, f"Accuracy: {study['source']}. Bars of speed: p05 to p95.",
+    figure.text(0.05, 0.012, f"Accuracy: {study['source']}. Bars of speed: {band}.",
                 fontsize=8.5, color="#333333")
 
 
 def _headline(figure, title, caption, where):
-    figure.text(0.015, 0.98, title, fontsize=13, fontweight="bold", va="top")
-    figure.text(0.015, 0.94, f"Up is better, right is faster. {caption}", fontsize=9.5, va="top")
-    figure.text(0.015, 0.91, "\n".join(where), fontsize=9.5, color="#333333", va="top")
+    figure.text(MARGIN, 0.98, title, fontsize=13, fontweight="bold", va="top")
+    figure.text(MARGIN, 0.94, f"Up is better, right is faster. {caption}", fontsize=SUBTITLE_POINTS, va="top")
+    figure.text(MARGIN, 0.91, where, fontsize=SUBTITLE_POINTS, color="#333333", va="top")

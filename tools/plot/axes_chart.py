@@ -16,7 +16,6 @@ from chart_data import BadInput, fits
 MOST_LINES, MOST_PANELS = 28, 16
 # By the FLOPs that the model has per token, whatever its router drops.
 OF_MODEL_FLOPS = ("mfu", "tflops_per_gpu")
-BAND = "p05 to p95, software and machine the same"
 
 
 def band_entry():
@@ -136,8 +135,10 @@ def draw_line(axes, table, line, x, y, how, shade):
     shown = [row for row in line.rows if row[x] != "" and rows.figure_of(row, y) is not None]
     flat = [row for row in line.rows if row[x] == "" and rows.figure_of(row, y) is not None]
     for row in flat:  # x does not apply: the same everywhere
-        axes.axhline(scale * rows.figure_of(row, y), color=how["color"], linestyle=how["linestyle"],
-                     alpha=None if fits(row) else look.PALE)
+        low, value, high = (scale * end for end in rows.band_of(row, y))
+        axes.axhline(value, color=how["color"], linestyle=how["linestyle"], alpha=None if fits(row) else look.PALE)
+        if fits(row) and low < high:
+            axes.axhspan(low, high, color=how["color"], alpha=shade, linewidth=0)
     if not shown:
         return False
     xs = [scale_x * place(row[x]) for row in shown]
@@ -218,7 +219,7 @@ def draw(table, x, ys, group, facet, size, title):
             handles, names = [], []
         if banded:
             handles.append(band_entry())
-            names.append(BAND)
+            names.append(table.band_words())
         unfit = sum(not fits(row) for row in table.rows)
         if unfit:
             handles.append(page.unfit_entry())
@@ -231,4 +232,4 @@ def draw(table, x, ys, group, facet, size, title):
         what = " and ".join(rows.axis_name(table, y).split(",")[0] for y in ys)
         return page.end_page(figure, axes, size,
                              title or page.heading(table, f"{what} by {rows.axis_name(table, x).split(',')[0]}"),
-                             page.subtitle(table, notes), handles, names)
+                             page.subtitle(table, notes, figures=ys), handles, names)

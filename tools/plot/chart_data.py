@@ -3,6 +3,7 @@ import csv
 from dataclasses import dataclass, field
 
 import option_columns
+import speed_bands
 
 
 class BadInput(Exception):
@@ -216,16 +217,23 @@ def fits(row):
     return row.get("fits_memory") != "false"
 
 
-def read_point(path, line, row):
-    """A slow step is a low speed. The band is that beside steps of the same software and machine, which
-    lines are compared by; files of older versions have the one alone, or with few replicas none."""
-    speed = present(path, line, row, "tokens_per_s_per_gpu")
+def _speed_band(path, line, row, speed, over_baseline):
+    """(low, high) of a speed, as speed_bands says; a slow step is a low speed. Files of older versions have one band
+    alone, or with few replicas none."""
+    if over_baseline:
+        ratio, low, high = (number(path, line, row, name) for name in
+                            (speed_bands.RATIO, speed_bands.LOW, speed_bands.HIGH))
+        return (speed * low / ratio, speed * high / ratio) if ratio and low and high else (speed, speed)
     step = present(path, line, row, "step_ms")
-    low, high = band_columns(row)
-    slow = end_of_band(path, line, row, high) or step
-    fast = end_of_band(path, line, row, low) or step
-    return Point(number(path, line, row, "capacity_factor"), speed, speed * step / slow,
-                 speed * step / fast,
+    fast, slow = (end_of_band(path, line, row, name) or step for name in band_columns(row))
+    return speed * step / slow, speed * step / fast
+
+
+def read_point(path, line, row, over_baseline=False):
+    """`over_baseline`: the band is that of the ratio to the row's baseline."""
+    speed = present(path, line, row, "tokens_per_s_per_gpu")
+    return Point(number(path, line, row, "capacity_factor"), speed,
+                 *_speed_band(path, line, row, speed, over_baseline),
                  number(path, line, row, "residual_loss"), number(path, line, row, "failed"),
                  number(path, line, row, "padded") if "padded" in row else None, fits(row))
 
@@ -245,16 +253,9 @@ def memory_notes(path, series, fits_only):
     return [f"pale, hollow: {unfit} of {len(points)} do not fit in GPU memory"] if unfit else []
 
 
-def common_band_notes(path):
-    """What a subtitle says of the band of moesim train: one factor for all points, so that it is not drawn."""
-    low, high = "tokens_per_s_per_gpu_low", "tokens_per_s_per_gpu_high"
-    rows = [row for _, row in read_rows(path, ()) if row["status"] == "ok" and row.get(low) and row.get(high)]
-    if not rows:
-        return []
-    speed = float(rows[0]["tokens_per_s_per_gpu"])
-    level = f"{100 * float(rows[0]['band_level']):.0f} %"
-    return [f"not drawn: the error of all speeds together, {float(rows[0][low]) / speed:.2g} to "
-            f"{float(rows[0][high]) / speed:.2g} times with {level} chance"]
+def good_rows(path):
+    """The rows that have a result, as dictionaries."""
+    return [row for _, row in read_rows(path, ()) if row["status"] == "ok"]
 
 
 def read_sweep(path, fits_only=False, where=""):
@@ -285,10 +286,11 @@ def read_sweep(path, fits_only=False, where=""):
         raise BadInput(f"{path}: {len(lines)} lines, and more than {MOST_LINES} cannot be distinguished: choose "
                        f"some with --where, such as --where '{such}'")
     series, notes = [], differing_k([row for _, row in good])
+    over_baseline = speed_bands.compares(row for _, row in good)
     for (router, values), members in lines.items():
         label = ", ".join([with_k(router, notes), *(f"{option_columns.words(name)} {value}"
                                      for name, value in zip(differing, values) if value)])
-        points = [read_point(path, line, row) for line, row in members]
+        points = [read_point(path, line, row, over_baseline) for line, row in members]
         series.append(Series(router, label,
                              sorted(points, key=lambda point: point.capacity_factor or 0)))
     return series, common(good, columns), refused

@@ -70,13 +70,13 @@ def breakdown(table, group, size, title):
         names = [name.removesuffix("_ms").replace("_", " ") for name in shown]
         if any(low < high for low, _, high in (rows.band_of(row, "step_ms") for row in table.rows)):
             handles.append(matplotlib.lines.Line2D([], [], color="black", marker="|"))
-            names.append("p05 to p95 of the step")
+            names.append(table.band_words())
         unfit = sum(not fits(row) for row in table.rows)
         notes = [f"pale: {unit_count(unfit, len(labels))}"] if unfit else []
         if set(parts) <= set(table.columns.parts) and any(row.get("replicas") != "1" for row in table.rows):
             notes.append("parts are of the replica with the median step, which can differ between bars: small differences are chance")
         return page.end_page(figure, axes, size, title or page.heading(table, "where the time of a step goes"),
-                             page.subtitle(table, notes), handles, names)
+                             page.subtitle(table, notes, figures=["step_ms"]), handles, names)
 
 
 def unit_count(unfit, total):
@@ -131,7 +131,7 @@ def scaling(table, group, size, title):
         names.append("linear scaling from the fewest GPUs")
         if banded:
             handles.append(axes_chart.band_entry())
-            names.append(axes_chart.BAND)
+            names.append(table.band_words())
         pays = [rows.present(row, "gpus") for row in lines[0].rows
                 if is_search and row["scaling_pays"].lower() == "true"]  # pandas writes True
         if pays and len(lines) == 1:
@@ -145,8 +145,8 @@ def scaling(table, group, size, title):
             handles.append(page.unfit_entry())
             names.append("pale, hollow: does not fit in GPU memory")
         return page.end_page(figure, axes, size, title or page.heading(table, "scaling over GPUs"),
-                             page.subtitle(table, [unit_count(unfit, len(table.rows))] if unfit else []),
-                             handles, names)
+                             page.subtitle(table, [unit_count(unfit, len(table.rows))] if unfit else [],
+                                           figures=["tokens_per_s"]), handles, names)
 
 
 def front_of(points):
@@ -193,7 +193,7 @@ def pareto(table, group, size, title):
     with matplotlib.rc_context(page.settings(size)):
         figure, axes = page.grid(size, 1, 1)
         one = axes[0][0]
-        fitting, losses = [], []
+        fitting, losses, barred = [], [], False
         for members, how in zip(groups.values(), styles):
             for row in members:
                 loss, speed, _ = place(row)
@@ -201,6 +201,7 @@ def pareto(table, group, size, title):
                 look.plot_line(one, [loss], [speed], [fits(row)], how)
                 low, _, high = rows.band_of(row, "tokens_per_s_per_gpu")
                 if fits(row):
+                    barred |= low < high
                     fitting.append(place(row))
                     one.plot([loss, loss], [low, high], color=how["color"], linewidth=0.8, alpha=0.6)
         front = front_of(fitting)
@@ -214,13 +215,17 @@ def pareto(table, group, size, title):
         handles.append(matplotlib.lines.Line2D([], [], color="black", linewidth=1))
         labels.append("Pareto front of what fits" if any(not fits(row) for row in table.rows)
                       else "Pareto front")
+        if barred:
+            handles.append(matplotlib.lines.Line2D([], [], linestyle="none", marker="|", color=look.GREY,
+                                                   markersize=1.2 * size.font))
+            labels.append(table.band_words())
         unfit = sum(not fits(row) for row in table.rows)
         if unfit:
             handles.append(page.unfit_entry())
             labels.append("pale, hollow: does not fit in GPU memory")
         page.end_page(figure, axes, size, title or page.heading(table, "speed and token loss"),
-                      page.subtitle(table, [unit_count(unfit, len(table.rows))] if unfit else []),
-                      handles, labels)
+                      page.subtitle(table, [unit_count(unfit, len(table.rows))] if unfit else [],
+                                    figures=["tokens_per_s_per_gpu"]), handles, labels)
         look.label_points(one, [(loss, speed) for loss, speed, _ in front],
                           [rows.label_of(row, varying).replace("capacity factor", "CF") for _, _, row in front],
                           0.75 * size.font)

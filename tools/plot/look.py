@@ -2,6 +2,7 @@
 import math
 
 import numpy as np
+from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 # Okabe and Ito's palette (2008), without its yellow, which vanishes on white.
@@ -169,6 +170,27 @@ def loss_axis(axes, losses):
     else:
         axes.margins(x=0.12)
         axes.set_xlim(left=min(0, axes.get_xlim()[0]))
+
+
+def wrapped(figure, text, inches, points, weight="normal"):
+    """Lines of at most so many inches, as measured: letters differ in width. Only a word that is wider than a
+    line is divided."""
+    renderer, font = figure.canvas.get_renderer(), FontProperties(size=points, weight=weight)
+    room = 0.98 * inches * figure.dpi  # the same letters are a little wider in some formats
+
+    def fits(line):
+        return renderer.get_text_width_height_descent(line, font, False)[0] <= room
+    lines = [""]
+    for word in text.split():
+        if fits(f"{lines[-1]} {word}".strip()):
+            lines[-1] = f"{lines[-1]} {word}".strip()
+            continue
+        while not fits(word) and len(word) > 1:
+            most = max((count for count in range(1, len(word)) if fits(word[:count])), default=1)
+            lines.append(word[:most])
+            word = word[most:]
+        lines.append(word)
+    return "\n".join(filter(None, lines))
 
 
 def thousands(axis):

@@ -1,15 +1,13 @@
 """What routers lose and pad by capacity factor: one line per router, skew or other option."""
-import textwrap
-
 import matplotlib
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
 
 import look
 from chart_data import BadInput, factor_axis, memory_notes, read_sweep
-from sweep_chart import setting, subtitle, with_factor, wrapped
+from sweep_chart import MARGIN, SUBTITLE_POINTS, setting, subtitle, text_above, with_factor, wrapped
 
-SUBTITLE_LETTERS = 185  # that a line of it has room for
+WIDTH = 14.5  # of the page, in inches
 PANELS = (("failed", "routes that failed,\nbefore rectification"),
           ("token_loss", "token loss: weight of chosen experts\nthat no expert processes, after rectification"),
           ("padded", "slots that stay empty"))
@@ -26,11 +24,12 @@ def draw(path, title, fits_only=False, where=""):
         [look.style_by_index(index) for index in range(len(series))]
     styles = look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
     notes = memory_notes(path, series, fits_only)
-    below = textwrap.wrap(f"{setting(shared)}, {subtitle(shared, refused, notes)}", SUBTITLE_LETTERS)
     with matplotlib.rc_context(look.RC):
-        top = 1.15 + 0.17 * (len(below) - 1)
+        figure, grid = pyplot.subplots(1, 3, sharex=True, figsize=(WIDTH, 4.9))
+        below = text_above(figure, [f"{setting(shared)}, {subtitle(shared, refused, notes)}"])
+        top = 1.15 + 0.17 * below.count("\n")
         height = 3.75 + top + 0.3 * max(0, len(series) - 12)  # room for the legend
-        figure, grid = pyplot.subplots(1, 3, sharex=True, figsize=(14.5, height))
+        figure.set_size_inches(WIDTH, height)
         figure.subplots_adjust(left=0.05, right=0.83, top=1 - top / height, bottom=0.56 / height,
                                wspace=0.2)
         for axes, (name, meaning) in zip(grid, PANELS):
@@ -59,7 +58,7 @@ def draw(path, title, fits_only=False, where=""):
         figure.legend(handles, [wrapped(label, 24) for label in labels], loc="upper left",
                       bbox_to_anchor=(0.838, 1 - (top - 0.1) / height), handlelength=3.4)
         what = f"{same}: l" if same else "L"
-        figure.text(0.015, 1 - 0.12 / height, title or f"{what}oss and padding by capacity factor",
+        figure.text(MARGIN, 1 - 0.12 / height, title or f"{what}oss and padding by capacity factor",
                     fontsize=13, fontweight="bold", va="top")
-        figure.text(0.015, 1 - 0.44 / height, "\n".join(below), fontsize=9.5, color="#333333", va="top")
+        figure.text(MARGIN, 1 - 0.44 / height, below, fontsize=SUBTITLE_POINTS, color="#333333", va="top")
     return figure

@@ -4,7 +4,6 @@ import textwrap
 from dataclasses import dataclass
 
 from matplotlib import pyplot
-from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 
 import look
@@ -58,8 +57,8 @@ def grid(size, rows, columns, aspect=0.62, **how):
     return pyplot.subplots(rows, columns, figsize=(size.width, rows * height), squeeze=False, **how)
 
 
-def subtitle(table, extra=(), apart=()):
-    """What all rows share but for some options, and what is left out or marked."""
+def subtitle(table, extra=(), apart=(), figures=()):
+    """What all rows share but for some options, what is left out or marked, and the level of the figures."""
     shared = {name: value for name, value in table.shared().items() if name not in apart}
     parts = [MODES.get(shared["mode"], shared["mode"])] if "mode" in shared else training_words(shared)
     if "router" in shared:
@@ -75,7 +74,7 @@ def subtitle(table, extra=(), apart=()):
         parts.append(f"{table.refused} refused scenario{'s' * (table.refused > 1)} left out")
     if table.unfit_left_out:
         parts.append(f"{table.unfit_left_out} that do not fit in memory left out")
-    return ", ".join([*parts, *extra])
+    return ". ".join(filter(None, [", ".join([*parts, *extra]), table.level(figures)]))
 
 
 def heading(table, what):
@@ -93,27 +92,6 @@ def unfit_entry():
     return Line2D([], [], color=look.GREY, alpha=look.PALE, marker="o", markerfacecolor="white")
 
 
-def _wrapped(figure, text, inches, points, weight="normal"):
-    """Lines as wide as the page has room for, as measured: letters differ in width. Only a word that is wider than a
-    line is divided."""
-    renderer, font = figure.canvas.get_renderer(), FontProperties(size=points, weight=weight)
-    room = 0.98 * inches * figure.dpi  # the same letters are a little wider in some formats
-
-    def fits(line):
-        return renderer.get_text_width_height_descent(line, font, False)[0] <= room
-    lines = [""]
-    for word in text.split():
-        if fits(f"{lines[-1]} {word}".strip()):
-            lines[-1] = f"{lines[-1]} {word}".strip()
-            continue
-        while not fits(word) and len(word) > 1:
-            most = max((count for count in range(1, len(word)) if fits(word[:count])), default=1)
-            lines.append(word[:most])
-            word = word[most:]
-        lines.append(word)
-    return "\n".join(filter(None, lines))
-
-
 def _wrap_x_labels(figure, axes, inner, gap):
     """To the panels, whose width they must not set: `inner` inches are for all columns."""
     shown = [(one, one.get_xlabel()) for one in axes.flat if one.get_visible() and one.get_xlabel()]
@@ -124,7 +102,7 @@ def _wrap_x_labels(figure, axes, inner, gap):
     columns = axes.shape[1]
     panel = (inner - left - right - (columns - 1) * (inside + right + 2 * gap)) / columns
     for one, text in shown:
-        one.set_xlabel(_wrapped(figure, text, panel, one.xaxis.label.get_fontsize()))
+        one.set_xlabel(look.wrapped(figure, text, panel, one.xaxis.label.get_fontsize()))
 
 
 def _overhang(figure, axes):
@@ -161,8 +139,8 @@ def end_page(figure, axes, size, title, under, handles, labels):
     gap = 0.6 * size.font / 72
     big, small = 1.15 * size.font, 0.88 * size.font
     width, height = figure.get_size_inches()
-    title = _wrapped(figure, title, width - 2 * gap, big, "bold")
-    under = _wrapped(figure, under, width - 2 * gap, small)
+    title = look.wrapped(figure, title, width - 2 * gap, big, "bold")
+    under = look.wrapped(figure, under, width - 2 * gap, small)
     above = (gap + (title.count("\n") + 1) * 1.3 * big / 72
              + (under.count("\n") + 1) * 1.35 * small / 72 + gap)
     legend, legend_height = None, 0.0

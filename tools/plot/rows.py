@@ -4,9 +4,11 @@ import re
 from dataclasses import dataclass, field
 
 import option_columns
+import speed_bands
 from chart_data import BadInput, band_columns, differing_k, factor_axis, fits, read_rows, with_k
 
 FILE = "file"  # a column of its own where several files are read
+OVER_BASELINE = "_over_baseline"  # set of a row whose band is that of its ratio to a baseline
 COMPARISONS = {
     "=": lambda a, b: a == b, "!=": lambda a, b: a != b, "<=": lambda a, b: a <= b,
     ">=": lambda a, b: a >= b, "<": lambda a, b: a < b, ">": lambda a, b: a > b}
@@ -88,6 +90,16 @@ class Table:
         return [name for name in self.options()
                 if name not in without and _differs(self.rows, name, self.columns.by_router)]
 
+    def band_words(self):
+        """What the bands of band_of() are."""
+        return speed_bands.legend_text(self.rows if len(self.files) == 1 else [])
+
+    def level(self, figures):
+        """A sentence on the level of the speeds, or the steps, among the figures."""
+        if not any(name in BANDED for name in figures):
+            return ""
+        return speed_bands.level_text(self.rows, of_steps=all(BANDED.get(name, 1) > 0 for name in figures))
+
     def shared(self):
         result = {}
         for name in self.options():
@@ -156,8 +168,14 @@ def is_number(text):
 
 
 def band_of(row, name):
-    """(low, value, high) of a figure; without an error bar all three are the same."""
+    """(low, value, high) of a figure, as speed_bands says; without an error bar all three are the same."""
     value = figure_of(row, name)
+    if name in BANDED and row.get(OVER_BASELINE):
+        ratio, *ends = (figure_of(row, column) for column in (speed_bands.RATIO, speed_bands.LOW, speed_bands.HIGH))
+        if None in (value, ratio, *ends):
+            return value, value, value
+        low, high = sorted(value * (end / ratio) ** -BANDED[name] for end in ends)
+        return low, value, high
     if f"{name}_p05" in row and name != "step_ms":
         ends = [figure_of(row, f"{name}_{share}") for share in ("p05", "p95")]
         return (value, value, value) if None in (value, *ends) else (ends[0], value, ends[1])
@@ -226,6 +244,9 @@ def read(paths, where="", fits_only=False):
             raise BadInput(f"{paths[0]}: no scenario fits in the memory of a GPU: leave --fits-only "
                            "out to see how many there are")
         table.rows = kept
+    if len(paths) == 1 and speed_bands.compares(table.rows):  # files have a baseline each
+        for row in table.rows:
+            row[OVER_BASELINE] = "true"
     notes = differing_k([row for row in table.rows if "router" in row])
     for row in table.rows:
         row["_router"] = with_k(row.get("router", ""), notes)

@@ -8,7 +8,8 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
 import look
-from chart_data import (BadInput, common_band_notes, factor_axis, has_bands, memory_notes, read_measured, read_sweep,
+import speed_bands
+from chart_data import (BadInput, factor_axis, good_rows, has_bands, memory_notes, read_measured, read_sweep,
                         training_words)
 
 MODES = {"train": "training step", "prefill": "forward pass only (prefill)"}
@@ -30,7 +31,9 @@ def _title(shared):
     return f"{setting(shared)}: speed and token loss by capacity factor"
 
 
-SUBTITLE_LETTERS = 135  # that a line of it has room for
+WIDTH = 10.5  # of the page, in inches
+MARGIN = 0.015  # of the texts on the left and right, as a share of the width
+SUBTITLE_POINTS = 9.5
 MOST_NOTE_LINES = 5  # of text, that name the dotted lines which start close to each other
 MOST_WITH_NOTES = 8  # lines whose legend says which of them lie on each other
 
@@ -56,6 +59,18 @@ def subtitle(shared, refused, notes=()):
     return ", ".join([*parts, *notes])
 
 
+def text_above(figure, parts):
+    """Sentences above the panels, in lines as wide as the page."""
+    text = ". ".join(filter(None, parts))
+    return look.wrapped(figure, text, (1 - 2 * MARGIN) * figure.get_size_inches()[0], SUBTITLE_POINTS)
+
+
+def speed_axis(rows):
+    """Its name, with how much of that speed a measurement is likely to find."""
+    likely = speed_bands.likely_text(rows)
+    return "speed, tokens/s per GPU" + (f"\n(measured: likely {likely} times that)" if likely not in ("", "1") else "")
+
+
 def with_factor(points):
     return [point for point in points if point.capacity_factor is not None]
 
@@ -68,6 +83,8 @@ def _draw_speed(axes, series, styles):
             if point.capacity_factor is None:  # no experts, no capacity: the same everywhere
                 axes.axhline(point.speed, color=how["color"], linewidth=1.3,
                              linestyle=how["linestyle"], alpha=None if point.fits else look.PALE)
+                if point.fits and point.speed_low < point.speed_high:
+                    axes.axhspan(point.speed_low, point.speed_high, color=how["color"], alpha=shade, linewidth=0)
         factors = [point.capacity_factor for point in points]
         axes.fill_between(factors, [point.speed_low for point in points],
                           [point.speed_high for point in points], color=how["color"], alpha=shade,
@@ -75,7 +92,6 @@ def _draw_speed(axes, series, styles):
         if points:
             look.plot_line(axes, factors, [point.speed for point in points],
                            [point.fits for point in points], how, linewidth=1.6)
-    axes.set_ylabel("speed, tokens/s per GPU")
     look.thousands(axes.yaxis)
 
 
@@ -228,7 +244,7 @@ def _covered(series):
     return found
 
 
-def _legends(speed, loss, series, styles, measured, only_routers):
+def _legends(speed, loss, series, styles, measured, only_routers, band):
     # The legend of many lines has no room for more.
     above = _covered(series) if only_routers and len(series) <= MOST_WITH_NOTES else {}
     entries = [(Line2D([], [], linewidth=1.6, **how),
@@ -236,7 +252,7 @@ def _legends(speed, loss, series, styles, measured, only_routers):
                for at, (entry, how) in enumerate(zip(series, styles))]
     if has_bands(series):
         entries.append((Patch(color="#999999", alpha=0.35, linewidth=0),
-                        "5th to 95th percentile:\nsame software and machine"))
+                        wrapped(band, 26)))
     if any(not point.fits for entry in series for point in entry.points):
         entries.append((Line2D([], [], color=look.GREY, alpha=look.PALE, linewidth=1.6, marker="o",
                                markerfacecolor="white"), "pale, hollow: does not fit\nin GPU memory"))
@@ -268,20 +284,21 @@ def draw(path, measured_path, title, fits_only=False, where=""):
     styles = look.router_styles([entry.router for entry in series]) if only_routers else \
         [look.style_by_index(index) for index in range(len(series))]
     styles = look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
-    notes = memory_notes(path, series, fits_only) + common_band_notes(path)
-    below = textwrap.wrap(subtitle(shared, refused, notes), SUBTITLE_LETTERS)
+    notes, results = memory_notes(path, series, fits_only), good_rows(path)
     with matplotlib.rc_context(look.RC):
-        top = 0.72 + 0.17 * (len(below) - 1)
-        height = 6.88 + top + 0.45 * max(0, len(series) - 14)  # the legend takes a line or two for each
-        figure, (speed, loss) = pyplot.subplots(2, 1, sharex=True, figsize=(10.5, height),
+        figure, (speed, loss) = pyplot.subplots(2, 1, sharex=True, figsize=(WIDTH, 7.6),
                                                 gridspec_kw={"height_ratios": (1.5, 1)})
+        below = text_above(figure, [subtitle(shared, refused, notes), speed_bands.level_text(results)])
+        top = 0.72 + 0.17 * below.count("\n")
+        height = 6.88 + top + 0.45 * max(0, len(series) - 14)  # the legend takes a line or two for each
+        figure.set_size_inches(WIDTH, height)
         figure.subplots_adjust(left=0.1, right=0.755, top=1 - top / height,
                                bottom=0.53 / height, hspace=0.08)
         _draw_speed(speed, series, styles)
+        speed.set_ylabel(speed_axis(results))
         _draw_loss(loss, series, styles, factor_axis(shared))
         shown = _draw_measured(speed, series, styles, measured)
-        _legends(speed, loss, series, styles, shown, only_routers)
-        figure.text(0.015, 1 - 0.11 / height, title or _title(shared), fontsize=13, fontweight="bold", va="top")
-        figure.text(0.015, 1 - 0.38 / height, "\n".join(below),
-                    fontsize=9.5, color="#333333", va="top")
+        _legends(speed, loss, series, styles, shown, only_routers, speed_bands.legend_text(results))
+        figure.text(MARGIN, 1 - 0.11 / height, title or _title(shared), fontsize=13, fontweight="bold", va="top")
+        figure.text(MARGIN, 1 - 0.38 / height, below, fontsize=SUBTITLE_POINTS, color="#333333", va="top")
     return figure

@@ -1,0 +1,67 @@
+"""Which band a chart draws around speeds, and how far the level of all of them may be off: ends and words.
+
+Where the sweep compared its rows with a baseline (`sweep --baseline`), the band is that of this comparison, so that a
+band reaches the baseline's line exactly where the sweep says "within the noise". Otherwise it is the band of each row by
+itself, which does not say whether two rows differ: errors that both share make the difference surer, those between two
+configurations of one software, such as padded and dropless, less sure.
+"""
+
+RATIO, LOW, HIGH = "speed_over_baseline", "speed_over_baseline_p05", "speed_over_baseline_p95"
+ALONE = ("p05 to p95 of each by itself, software and machine the same; not of a difference of two, which "
+         "sweep --baseline gives")
+
+
+def compares(rows):
+    """Whether the rows were compared with a baseline."""
+    return any(row.get(LOW) for row in rows)
+
+
+def _is_baseline(row):
+    return bool(row.get(LOW)) and float(row[LOW]) == float(row[HIGH]) == 1
+
+
+def legend_text(rows):
+    """What the shade, or a bar, is."""
+    if not compares(rows):
+        return ALONE
+    routers = {row.get("router", "") for row in rows if _is_baseline(row)}
+    return ("p05 to p95 of the speed over that of " +
+            (f"{routers.pop()}, the baseline: compare with its line alone" if len(routers) == 1 else "its baseline"))
+
+
+def _step_ratios(rows, column):
+    """Step time over that in the column, of rows that have both."""
+    return [float(row["step_ms"]) / float(row[column]) for row in rows if row.get("step_ms") and row.get(column)]
+
+
+def _span(values):
+    low, high = f"{min(values):.2g}", f"{max(values):.2g}"
+    return low if low == high else f"{low} to {high}"
+
+
+# (step time as likely measured, its ends, the level of these): of moesim sweep, of moesim train.
+_COLUMNS = (("step_ms_p50", "step_ms_p05", "step_ms_p95"), ("step_ms_likely", "step_ms_low", "step_ms_high"))
+
+
+def _level_columns(rows):
+    return next((names for names in _COLUMNS if _step_ratios(rows, names[0])), None)
+
+
+def likely_text(rows):
+    """"0.6": how many times a speed is likely measured; "" where the rows do not say."""
+    names = _level_columns(rows)
+    return _span(_step_ratios(rows, names[0])) if names else ""
+
+
+def level_text(rows, of_steps=False):
+    """A sentence on the error that all speeds (or steps) have in common, which no band shows; "" where rows do not say."""
+    names = _level_columns(rows)
+    if not names:
+        return ""
+    likely, fast, slow = (_step_ratios(rows, name) for name in names)
+    level = 90 if names is _COLUMNS[0] else 100 * float(next((row["band_level"] for row in rows if row.get("band_level")), 0.8))
+    if of_steps:
+        likely, fast, slow = ([1 / ratio for ratio in ratios] for ratios in (likely, slow, fast))
+    what = "take likely" if of_steps else "are likely"
+    ends = f", {min(slow):.2g} to {max(fast):.2g} times with {level:.0f} % chance" if slow and fast else ""
+    return f"Level of all: measured {'steps' if of_steps else 'speeds'} {what} {_span(likely)} times these{ends}"

@@ -55,7 +55,7 @@ FRONT = ((38.9, 9954, "top2", "0.5"), (21.5, 7494, "top2", "0.75"), (12.2, 6102,
 
 
 @pytest.mark.parametrize("best", [4, 6])  # of FRONT: in the middle, and where the axis begins
-def test_labels_of_the_front_lie_on_no_line_and_no_axis(best):
+def test_labels_of_the_front_lie_on_no_line_and_no_axis(best, monkeypatch):
     pytest.importorskip("matplotlib", reason="charts need matplotlib")
     sizes = {"tensor_parallel": "1", "context_parallel": "1", "pipeline_parallel": "2", "virtual_pipeline": "8",
              "expert_parallel": "8", "expert_tensor_parallel": "1", "model": "m", "gpus": "64", "profile": "p", "cluster": "c"}
@@ -69,12 +69,13 @@ def test_labels_of_the_front_lie_on_no_line_and_no_axis(best):
     try:
         import front_chart
         import look
+        monkeypatch.setattr(front_chart, "BEYOND", len(FRONT))  # all of the front
         figure = front_chart.draw(rows, 0.13, "")
         axes, = figure.axes
         boxes = [text.get_window_extent() for text in axes.texts]
         assert len(boxes) >= 6 and "1, 2, 3, 4, 5" in [text.get_text() for text in axes.texts]
         frame = axes.get_window_extent()
-        line = look._drawn(axes)[0]
+        (line, *_), _ = look._drawn(axes)
         for at, box in enumerate(boxes):
             assert box.x0 >= frame.x0 and box.x1 <= frame.x1
             assert not line.intersects_bbox(box, filled=False), axes.texts[at].get_text()
@@ -110,6 +111,67 @@ def test_each_letter_of_the_front_stands_at_its_own_point(tmp_path):
         assert "the best, by rank" not in [text.get_text() for text in axes.get_legend().get_texts()]
     finally:
         sys.path.pop(0)
+
+
+def found(loss, speed, rank="", on_front="true", **more):
+    """A row of moesim recommend."""
+    return {"model": "m", "gpus": "64", "profile": "p", "cluster": "c", "router": "top2", "capacity_factor": "1",
+            "tensor_parallel": "1", "pipeline_parallel": "2", "expert_parallel": "8", "virtual_pipeline": "4", "micro_batch": "1",
+            "residual_loss": str(loss / 100), "tokens_per_s_per_gpu": str(speed), "step_ms": "100", "step_ms_likely": "125",
+            "tokens_per_s_per_gpu_low": str(0.5 * speed), "tokens_per_s_per_gpu_high": str(1.5 * speed), "band_level": "0.8",
+            "memory_gib": "60.4", "rank": rank, "on_front": on_front, **more}
+
+
+@pytest.fixture
+def front_chart(monkeypatch):
+    pytest.importorskip("matplotlib", reason="charts need matplotlib")
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "plot"))
+    import front_chart as module
+    return module
+
+
+def test_candidates_that_lose_the_same_are_bars_with_their_layouts(front_chart):
+    rows = [found(0, 5000, "1"), found(0, 4900, "2", "false", virtual_pipeline="8")]
+    axes, = front_chart.draw(rows, 0.13, "").axes
+    assert [bar.get_width() for bar in axes.containers[0]] == [5000, 4900]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["1: TP 1, PP 2, VP 4, EP 8", "2: TP 1, PP 2, VP 8, EP 8"]
+    ends = [list(line.get_xdata()) for line in axes.get_lines()]
+    assert [2500, 7500] in ends and [4000] in ends  # the band, and the speed likely measured: 100 ms over 125
+    assert "5,000, 60 GiB" in [text.get_text() for text in axes.texts]
+    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert "within 13 % of the best: noise, at even odds" in legend
+
+
+def test_points_that_lose_far_more_than_the_best_are_named_not_drawn(front_chart):
+    rows = [found(2, 5000, "1"), found(3, 5500), found(8, 6000), found(20, 7000), found(40, 9000), found(0, 4000)]
+    axes, = front_chart.draw(rows, 0.13, "").axes
+    front = next(line for line in axes.get_lines() if len(line.get_xdata()) > 2)
+    assert list(front.get_xdata()) == [0, 2, 3, 8]
+    assert "beyond the right end: b, a of the front, which lose 20 to 40 %" in axes.get_xlabel()
+    assert not any(text.get_text().startswith(("a", "b")) for text in axes.texts)
+
+
+def test_a_nonlinear_axis_of_losses_says_so(front_chart):
+    axes, = front_chart.draw([found(loss, 5000 + 100 * loss) for loss in (0, 1, 20)], 0, "").axes
+    assert "linear up to 1 %, logarithmic beyond" in axes.get_xlabel()
+    axes, = front_chart.draw([found(loss, 5000 + 100 * loss) for loss in (0, 1, 2)], 0, "").axes
+    assert "logarithmic" not in axes.get_xlabel()
+
+
+def test_what_recommend_found_is_drawn_as_candidates_by_plot_too(front_chart, tmp_path, capsys):
+    import csv
+
+    import plot
+    rows = [{"status": "ok", **row} for row in (found(0, 5000, "1"), found(0, 4900, "2", "false", virtual_pipeline="8"))]
+    path = tmp_path / "found.csv"
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, rows[0])
+        table.writeheader()
+        table.writerows(rows)
+    assert plot.main(["sweep", str(path), "--out", str(tmp_path / "x.svg")]) == 0
+    assert "1: TP 1, PP 2, VP 4, EP 8" in (tmp_path / "x.svg").read_text()
+    assert plot.main(["loss", str(path), "--out", str(tmp_path / "y.svg")]) == plot.EXIT_USAGE
+    assert "what moesim recommend found" in capsys.readouterr().err
 
 
 def test_a_label_of_several_points_names_the_router_of_each():

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Speed against token loss of what `moesim recommend` found: its best, numbered, and the front of all candidates.
+"""Speed against token loss of what `moesim recommend` found: its best, numbered, and the front of all candidates;
+where all lose the same, the best as bars.
 
     front_chart.py FOUND.csv --out CHART.png [--noise SHARE] [--title TEXT]
 
@@ -15,6 +16,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 MARKER = 12       # pixels, of a diamond
 MOST_LINES = 3    # of a label
+COLUMNS = {"tokens_per_s_per_gpu", "residual_loss", "on_front", "rank"}  # which only recommend writes together
+BEYOND = 2        # points of the front that lose more than all of the best, which are drawn
+SAME_LOSS = 0.005  # %
 
 
 def letter(place):
@@ -71,25 +75,59 @@ def _close(rows, pixels, width, height):
     return groups
 
 
+def loss(row):
+    return 100 * float(row.get("counted_loss") or row["residual_loss"])
+
+
+def _shown(rows):
+    """(rows that are drawn, those of the front that lose so much that they would hide the others)."""
+    asked = max((loss(row) for row in rows if row["rank"] or row.get("yours") == "true"), default=None)
+    if asked is None:
+        return rows, []
+    beyond = sorted((row for row in rows if loss(row) > asked), key=loss)[BEYOND:]
+    return [row for row in rows if row not in beyond], beyond
+
+
+def _beyond_text(beyond, names):
+    letters = ", ".join(names[id(row)] for row in sorted(beyond, key=loss))
+    losses = sorted({f"{loss(row):.2g}" for row in beyond}, key=float)
+    return (f"beyond the right end: {letters} of the front, which lose{'s' * (len(beyond) == 1)} "
+            + (f"{losses[0]} %" if len(losses) == 1 else f"{losses[0]} to {losses[-1]} %"))
+
+
 def draw(rows, noise, title):
+    """The figure. `noise`: speeds that far below the best are within the noise; 0: not known."""
+    import matplotlib
+    from look import RC
+    matplotlib.rcParams.update(RC)
+    first = rows[0]
+    title = title or f"{first['model']} on {first['gpus']} GPUs ({first['profile']}, {first['cluster']})"
+    noise_label = f"within {100 * noise:.0f} % of the best: noise, at even odds"
+    if max(map(loss, rows)) - min(map(loss, rows)) < SAME_LOSS:
+        import candidates_chart
+        return candidates_chart.draw(rows, noise_label, noise, f"{title}: token loss {loss(first):.2g} %")
+    return _draw_front(rows, noise, noise_label, title)
+
+
+def _draw_front(rows, noise, noise_label, title):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from look import COLOURS, RC, label_points, loss_axis, thousands
-    import matplotlib
-    matplotlib.rcParams.update(RC)
+    from look import COLOURS, label_points, loss_axis, thousands
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     FigureCanvasAgg(figure)  # measures labels
     axes = figure.subplots()
     speed = lambda row: float(row["tokens_per_s_per_gpu"])
-    loss = lambda row: 100 * float(row.get("counted_loss") or row["residual_loss"])
     best = sorted((row for row in rows if row["rank"]), key=lambda row: int(row["rank"]))
     front = sorted((row for row in rows if row["on_front"] == "true"), key=loss)
+    names = {id(row): letter(place) for place, row in enumerate(reversed(front))}
+    rows, beyond = _shown(rows)
+    front = [row for row in front if row not in beyond]
     if best and noise > 0:
         axes.axhspan(speed(best[0]) / (1 + noise), speed(best[0]), color="#EEEEEE", zorder=0,
-                     label=f"within {100 * noise:.0f} % of the best: noise, at even odds")
+                     label=noise_label)
     if len(front) > 1:
         axes.step([loss(row) for row in front], [speed(row) for row in front], where="post",
-                  color=COLOURS[0], marker="o", markersize=6, label="front: no candidate is faster and loses less (letters as in its table)")
+                  color=COLOURS[0], marker="o", markersize=6, label="front: no candidate is faster and loses less (a: the fastest)")
     if best:
         axes.plot([loss(row) for row in best], [speed(row) for row in best], linestyle="", marker="D", markersize=7,
                   markerfacecolor="white", color=COLOURS[1], label="the best, by rank", clip_on=False, zorder=4)
@@ -98,13 +136,11 @@ def draw(rows, noise, title):
         axes.plot([loss(row) for row in yours], [speed(row) for row in yours], linestyle="", marker="X", markersize=9,
                   color=COLOURS[2], label="the layout that the search started from", clip_on=False, zorder=5)
     axes.margins(y=0.16)
-    loss_axis(axes, [loss(row) for row in rows])
-    axes.set_xlabel("token loss, % of the routing weight")
+    scale = loss_axis(axes, [loss(row) for row in rows])
+    axes.set_xlabel(f"token loss, % of the routing weight{scale}" + (f"\n{_beyond_text(beyond, names)}" if beyond else ""))
     axes.set_ylabel("tokens/s per GPU, predicted")
     thousands(axes.yaxis)
-    first = rows[0]
-    axes.set_title(title or f"{first['model']} on {first['gpus']} GPUs ({first['profile']}, {first['cluster']})",
-                   loc="left")
+    axes.set_title(title, loc="left")
     axes.legend(loc="best")
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # labels stay where they found room
@@ -120,7 +156,6 @@ def draw(rows, noise, title):
             label.remove()
             axes.annotate(text, (loss(same[-1]), speed(same[-1])), xytext=(8, -3), ha="left", va="top", **how)
     routers = {row["router"] for row in rows if row not in yours}
-    names = {id(row): letter(place) for place, row in enumerate(reversed(front))}
     # A label for each point that can be told from the others; where it has no room, its letters alone.
     groups = _close(front, pixels, MARKER, MARKER)
     points = [(loss(group[-1]), speed(group[-1])) for group in groups]
@@ -129,6 +164,13 @@ def draw(rows, noise, title):
     letters = [", ".join(sorted((names[id(row)] for row in group), key=_by_letter)) for group in groups]
     label_points(axes, points, ["" if text in written else short for text, short in zip(texts, letters)], 8.5)
     return figure
+
+
+def read(path):
+    """The rows of a CSV of moesim recommend; nothing for any other."""
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return rows if rows and COLUMNS <= rows[0].keys() else []
 
 
 def main(words):
@@ -142,9 +184,8 @@ def main(words):
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "moesim"
     from plot import save
-    with open(options.input, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    if not rows or not {"tokens_per_s_per_gpu", "residual_loss", "on_front", "rank"} <= rows[0].keys():
+    rows = read(options.input)
+    if not rows:
         print(f"moesim: error: {options.input}: not a CSV of moesim recommend", file=sys.stderr)
         return 2
     try:

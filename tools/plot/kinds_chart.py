@@ -208,8 +208,7 @@ def pareto(table, group, size, title):
         one.plot([point[0] for point in front], [point[1] for point in front], color="black", linewidth=1,
                  drawstyle="steps-post", zorder=1.5)
         look.thousands(one.yaxis)
-        look.loss_axis(one, losses)
-        one.set_xlabel("token loss, %")
+        one.set_xlabel("token loss, %" + look.loss_axis(one, losses))
         one.set_ylabel("speed, tokens/s per GPU")
         handles, labels = page.legend_entries(styles, groups)
         handles.append(matplotlib.lines.Line2D([], [], color="black", linewidth=1))

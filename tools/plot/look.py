@@ -109,19 +109,19 @@ def label_points(axes, points, texts, font):
     taken = [text.get_window_extent(renderer) for text in axes.texts]
     if axes.get_legend():
         taken.append(axes.get_legend().get_window_extent(renderer))
-    drawn = _drawn(axes)
+    drawn, marks = _drawn(axes)
     places = axes.transData.transform(np.asarray(points, dtype=float).reshape(-1, 2))
-    near = [(x, y) for y in (6, -6, 16, -16) for x in (5, -5)]
+    near = [(x, y) for y in (6, -6, 16, -16) for x in (5, -5)] + [(12, 0), (-12, 0), (12, 26), (-12, 26), (12, -26), (-12, -26)]
     for point, text in zip(points, texts):
         if not text or any(text == other and _near(axes, point, at) for other, at in written):
             continue
         for x, y, over_lines in [(x, y, over) for over in (False, True) for x, y in near]:
             label = axes.annotate(text, point, xytext=(x, y), textcoords="offset points", fontsize=font,
-                                  ha="left" if x > 0 else "right", va="bottom" if y > 0 else "top", annotation_clip=False)
+                                  ha="left" if x > 0 else "right", va="bottom" if y > 0 else "top" if y < 0 else "center", annotation_clip=False)
             box = label.get_window_extent(renderer)
             if (box.x0 >= inside.x0 and box.x1 <= inside.x1
                     and _is_nearest(box, axes.transData.transform(point), places)
-                    and not any(box.overlaps(other) for other in taken)
+                    and not any(box.overlaps(other) for other in (*taken, *marks))
                     and (over_lines or not any(path.intersects_bbox(box, filled=False) for path in drawn))):
                 taken.append(box)
                 written.append((text, point))
@@ -138,20 +138,21 @@ def _is_nearest(box, own, places):
     return all(away(own) <= away(place) or math.hypot(*(place - own)) < 3 for place in places)
 
 
-def _drawn(axes, marker=4):
-    """Paths of the lines and of crosses on their markers, in pixels."""
+def _drawn(axes):
+    """(paths of the lines, boxes of their markers), in pixels."""
     from matplotlib.cbook import STEP_LOOKUP_MAP
     from matplotlib.path import Path
-    paths = []
+    from matplotlib.transforms import Bbox
+    paths, boxes = [], []
     for line in axes.lines:
         corners = line.get_transform().transform(np.column_stack(line.get_data()).astype(float))
         corners = corners[np.isfinite(corners).all(axis=1)]
         if line.get_linestyle() not in ("None", " ", "") and len(corners) > 1:
             paths.append(Path(np.column_stack(STEP_LOOKUP_MAP[line.get_drawstyle()](*corners.T))))
         if line.get_marker() not in ("None", " ", "", None):
-            for x, y in corners:
-                paths += [Path([(x - marker, y), (x + marker, y)]), Path([(x, y - marker), (x, y + marker)])]
-    return paths
+            half = 0.4 * line.get_markersize() * axes.figure.dpi / 72  # corners of the box are empty
+            boxes += [Bbox.from_extents(x - half, y - half, x + half, y + half) for x, y in corners]
+    return paths, boxes
 
 
 def _near(axes, one, other, pixels=3):
@@ -160,16 +161,18 @@ def _near(axes, one, other, pixels=3):
 
 
 def loss_axis(axes, losses):
-    """Token loss in %: where it spans decades, linear up to 1 % and logarithmic beyond."""
+    """Token loss in %: where it spans decades, linear up to 1 % and logarithmic beyond; returns what its name says of
+    that."""
     if max(losses) > 10 and sum(loss < 2 for loss in losses) > 1:
         axes.set_xscale("symlog", linthresh=1, linscale=0.6)
         axes.set_xlim(-0.15, 1.3 * max(losses))
         axes.set_xticks([tick for tick in (0, 0.5, 1, 2, 5, 10, 20, 50, 100) if tick <= 1.3 * max(losses)])
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_locator(NullLocator())
-    else:
-        axes.margins(x=0.12)
-        axes.set_xlim(left=min(0, axes.get_xlim()[0]))
+        return " (linear up to 1 %, logarithmic beyond)"
+    axes.margins(x=0.12)
+    axes.set_xlim(left=min(0, axes.get_xlim()[0]))
+    return ""
 
 
 def wrapped(figure, text, inches, points, weight="normal"):

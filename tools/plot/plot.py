@@ -98,6 +98,17 @@ def draw_rows(options):
     return draw(table, group, size, options.title)
 
 
+def draw_found(found, options):
+    """What moesim recommend found has a chart of its own, not the lines of a sweep."""
+    import front_chart
+    from chart_data import BadInput
+    if options.kind == "loss" or options.measured or options.where or options.fits_only:
+        raise BadInput(f"{options.input}: this is what moesim recommend found, a few candidates: it is drawn with neither "
+                       "--chart loss nor --measured, --where, --fits-only: leave them out, or sweep the options in "
+                       "question with moesim train")
+    return front_chart.draw(found, 0, options.title)
+
+
 def main(words):
     options = arguments(words)
     options.input = options.inputs[0]
@@ -112,7 +123,11 @@ def main(words):
     if options.options:
         os.environ[VARIABLE] = options.options
     try:
-        if options.kind in OF_ROWS:
+        import front_chart
+        found = front_chart.read(options.input) if options.kind in ("sweep", "loss") else []
+        if found:
+            figure = draw_found(found, options)
+        elif options.kind in OF_ROWS:
             figure = draw_rows(options)
         elif options.kind == "sweep":
             from sweep_chart import draw

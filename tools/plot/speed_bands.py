@@ -26,7 +26,7 @@ def legend_text(rows):
         return ALONE
     routers = {row.get("router", "") for row in rows if _is_baseline(row)}
     return ("p05 to p95 of the speed over that of " +
-            (f"{routers.pop()}, the baseline: compare with its line alone" if len(routers) == 1 else "its baseline"))
+            (f"{routers.pop()}, the baseline: compare with it alone" if len(routers) == 1 else "its baseline"))
 
 
 def _step_ratios(rows, column):

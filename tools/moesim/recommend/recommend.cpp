@@ -46,8 +46,8 @@ ExitCode search_layouts(const SearchSource& source) {
   if (found.best.empty() && found.front.empty()) throw Error(nothing_fits(request.search, found));
   out.write(rendered_search(request, found, format));
   if (!chart.empty()) {
-    draw_front(rendered_search(request, found, report::Format::csv), order_noise(request.software),
-               chart);
+    draw_front(rendered_search(request, found, report::Format::csv),
+               order_noise(request.software, found.best), chart);
   }
   return ExitCode::ok;
 }

@@ -38,6 +38,17 @@ double surety(const uncertainty::Band& ratios, const FoundStep& one, const Found
   return 0;
 }
 
+// The place of the one of the best that differs most from the first; at least two are given.
+std::size_t farthest_place(const std::vector<FoundStep>& best) {
+  std::size_t farthest = 1;
+  for (std::size_t place = 2; place < best.size(); ++place) {
+    if (distance(best.front(), best[place]) > distance(best.front(), best[farthest])) {
+      farthest = place;
+    }
+  }
+  return farthest;
+}
+
 std::string places(const std::vector<std::size_t>& numbers) {
   std::string text;
   for (std::size_t at = 0; at < numbers.size(); ++at) {
@@ -76,12 +87,11 @@ double surely_slower(const std::string& software, const FoundStep& one, const Fo
 std::string order_text(const std::string& software, const std::vector<FoundStep>& best) {
   if (best.size() < 2) return "";
   std::map<double, std::vector<std::size_t>> by_level;
-  std::size_t farthest = 1;
   for (std::size_t place = 1; place < best.size(); ++place) {
-    const double apart = distance(best.front(), best[place]);
-    by_level[surety(ratios_at(software, apart), best.front(), best[place])].push_back(place + 1);
-    if (apart > distance(best.front(), best[farthest])) farthest = place;
+    const uncertainty::Band ratios = step_ratios(software, best.front(), best[place]);
+    by_level[surety(ratios, best.front(), best[place])].push_back(place + 1);
   }
+  const std::size_t farthest = farthest_place(best);
   const uncertainty::Band ratios = ratios_at(software, distance(best.front(), best[farthest]));
   std::vector<std::string> parts;
   for (const auto& [level, numbers] : by_level) {
@@ -104,8 +114,10 @@ std::string order_text(const std::string& software, const std::vector<FoundStep>
       100 * widest.level, percent(widest), ratios.held_out);
 }
 
-double order_noise(const std::string& software) {
-  const uncertainty::Band ratios = ratios_at(software, uncertainty::usual_distance);
+double order_noise(const std::string& software, const std::vector<FoundStep>& best) {
+  const double apart = best.size() < 2 ? uncertainty::usual_distance
+                                       : distance(best.front(), best[farthest_place(best)]);
+  const uncertainty::Band ratios = ratios_at(software, apart);
   return std::exp(ratios.levels.back().log_ratios.high) - 1;
 }
 

@@ -1,0 +1,95 @@
+"""The layouts that `moesim recommend` found as bars of their speed: what to look at where all lose the same tokens."""
+import look
+
+# (column, how a label names it): what tells layouts apart; the first ones stand in every label.
+SIZES = (("tensor_parallel", "TP"), ("context_parallel", "CP"), ("pipeline_parallel", "PP"), ("virtual_pipeline", "VP"),
+         ("expert_parallel", "EP"), ("expert_tensor_parallel", "ETP"), ("micro_batch", "batch"))
+OTHERS = (("recompute", "recompute"), ("zero", "ZeRO"), ("precision", ""), ("dispatcher", ""), ("ep_overlap", "overlap"),
+          ("pipeline_schedule", ""), ("ranks_per_domain", "ranks per rack"), ("router", ""), ("capacity_factor", "CF"))
+ALWAYS = ("tensor_parallel", "pipeline_parallel", "expert_parallel")
+LETTERS = 46  # of a line of a label
+ROW = 0.5     # inches of a bar
+
+
+def _differs(rows, column):
+    return len({row.get(column, "") for row in rows}) > 1
+
+
+def _part(row, column, name):
+    value = row.get(column, "").replace(",", "+")
+    return f"{name} {value}".strip() if value else ""
+
+
+def label(row, rows):
+    """"1: TP 1, PP 2, EP 8, batch 2": its rank, and what tells it from the other rows."""
+    import textwrap
+    parts = [_part(row, column, name) for column, name in (*SIZES, *OTHERS) if column in ALWAYS or _differs(rows, column)]
+    rank = row.get("rank") or ("yours" if row.get("yours") == "true" else "")
+    text = ", ".join(filter(None, parts))
+    return "\n".join(textwrap.wrap(f"{rank}: {text}" if rank else text, LETTERS))
+
+
+def _number(row, column):
+    return float(row[column]) if row.get(column) else None
+
+
+def _likely(row):
+    """The speed that a measurement is likely to find."""
+    step, likely = _number(row, "step_ms"), _number(row, "step_ms_likely")
+    return float(row["tokens_per_s_per_gpu"]) * step / likely if step and likely else None
+
+
+def _draw_band(axes, place, row):
+    """The ends of the band and the likely speed; returns whether there is one."""
+    low, high, likely = (_number(row, "tokens_per_s_per_gpu_low"), _number(row, "tokens_per_s_per_gpu_high"), _likely(row))
+    if None in (low, high, likely):
+        return False
+    axes.plot([low, high], [place, place], color=look.GREY, linewidth=1.2, marker="|", markersize=7, zorder=4)
+    axes.plot([likely], [place], color=look.GREY, marker="o", markersize=6, markerfacecolor="white", linestyle="", zorder=5)
+    return True
+
+
+def _legend(axes, rows, noise_span, banded):
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+    handles = [Patch(color=look.COLOURS[0])]
+    names = ["predicted speed"]
+    if banded:
+        level = 100 * float(next((row["band_level"] for row in rows if row.get("band_level")), 0.8))
+        handles.append(Line2D([], [], color=look.GREY, marker="o", markerfacecolor="white"))
+        names.append(f"likely measured, and its {level:.0f} % band: one error of all bars together")
+    if noise_span:
+        handles.append(noise_span)
+        names.append(noise_span.get_label())
+    axes.legend(handles, names, loc="upper left", bbox_to_anchor=(0, -0.55 / (ROW * len(rows))), borderaxespad=0)
+
+
+def draw(rows, noise_label, noise, title):
+    """The figure. `noise`: speeds that far below the best are within the noise, as `noise_label` says; 0: not known."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    rows = sorted(rows, key=lambda row: (int(row["rank"]) if row["rank"] else 1e9, -float(row["tokens_per_s_per_gpu"])))
+    labels = [label(row, rows) for row in rows]
+    figure = Figure(figsize=(9, 1.8 + ROW * len(rows)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    speeds = [float(row["tokens_per_s_per_gpu"]) for row in rows]
+    span = None
+    if noise > 0 and len(rows) > 1:
+        span = axes.axvspan(speeds[0] / (1 + noise), speeds[0], color="#CCCCCC", alpha=0.5, zorder=3, linewidth=0, label=noise_label)
+    places = list(range(len(rows)))[::-1]
+    colours = [look.COLOURS[2] if row.get("yours") == "true" else look.COLOURS[0] for row in rows]
+    axes.barh(places, speeds, color=colours, height=0.6, alpha=0.85, zorder=2)
+    banded = [_draw_band(axes, place, row) for place, row in zip(places, rows)]
+    for place, row, speed in zip(places, rows, speeds):
+        text = f"{speed:,.0f}" + (f", {float(row['memory_gib']):.0f} GiB" if row.get("memory_gib") else "")
+        axes.annotate(text, (1.01, place), xycoords=axes.get_yaxis_transform(), fontsize=9, va="center", annotation_clip=False)
+    axes.set_yticks(places, labels, fontsize=9)
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.set_xlim(left=0)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("tokens/s per GPU")
+    look.thousands(axes.xaxis)
+    axes.set_title(title, loc="left")
+    _legend(axes, rows, span, any(banded))
+    return figure

@@ -273,6 +273,29 @@ def test_colours_of_twelve_lines_differ_and_those_of_flat_lines_too():
     assert few[0]["color"] != few[1]["color"] and few[1]["linestyle"] == look.FLAT_DASHES[0]
 
 
+def test_a_router_looks_the_same_whatever_else_is_drawn():
+    def look_of(router, routers):
+        style = look.router_styles(routers)[routers.index(router)]
+        return style["color"], style["marker"]
+    for router in ("dropless", "top2+fr+ir", "expert-choice"):
+        alone = look_of(router, [router])
+        assert alone == look_of(router, ["top1", "dropless", "base", "top2+ir", "top2+fr+ir", "expert-choice"])
+        assert alone == look_of(router, ["expert-choice", "top2+fr+ir", "top2", "dropless"])
+
+
+def test_one_router_has_one_colour_in_all_kinds_of_charts(tmp_path):
+    path = tmp_path / "s.csv"
+    path.write_text(HEADER + row("dropless", "", 100, 0, 0) + "".join(
+        row(router, factor, (90 + len(router)) * factor, 0.1, 0.1 / factor) for router in ("top2", "top2+fr+ir") for factor in (1, 2)))
+    expected = dict(zip(("dropless", "top2", "top2+fr+ir"), look.router_styles(["dropless", "top2", "top2+fr+ir"])))
+    speed = sweep_chart.draw(str(path), None, "").axes[0]
+    pareto = kinds_chart.pareto(rows.read([str(path)]), None, page.size_of("", ""), "")
+    for legend in (speed.get_legend(), pareto.legends[0]):
+        shown = {text.get_text(): handle.get_color() for text, handle in zip(legend.get_texts(), legend.legendHandles)
+                 if text.get_text() in expected}
+        assert shown == {router: style["color"] for router, style in expected.items()}
+
+
 @pytest.mark.parametrize(("varying", "flat"), [(9, 4), (3, 10), (6, 7), (10, 7), (11, 4), (0, 12)])
 def test_flat_lines_have_a_style_each(varying, flat):
     is_flat = [False] * varying + [True] * flat

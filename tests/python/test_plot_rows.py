@@ -212,7 +212,7 @@ def test_points_tell_apart_what_differs_beside_the_router(tmp_path):
         return legend[:legend.index("Pareto front")], [text.get_text() for text in figure.axes[0].texts if text.get_text()]
     legend, names = told((8, 16))
     assert len(legend) == 4 and "top1, gpus 8" in legend or "gpus 8, top1" in legend
-    assert names == ["CF 2", "CF 1"]
+    assert names == ["top1, CF 2", "top1, CF 1"]
     legend, names = told((8, 16, 32, 64, 128))  # too many markers: the router's, and the rest by name
     assert legend == ["top1", "top2"] and any("gpus" in name for name in names)
 

@@ -157,11 +157,31 @@ def draw_line(axes, table, line, x, y, how, shade):
 
 
 def styles_of(lines, size):
-    """One style for each line. Routers keep those of the other charts where lines are routers alone."""
-    styles = [look.style_by_index(index) for index in range(len(lines))]
+    """One style for each line, {label: rows} of it: a router's is the same in all charts."""
+    told = list(zip(*(_router_and_rest(label, members) for label, members in lines.items())))
+    styles = [dict(style) for style in look.line_styles(*told)]
     for style in styles:
-        style["markersize"] = 0.55 * size.font
+        style["markersize"] = 0.1 * size.font * style.get("markersize", 5.5)
     return styles
+
+
+def _router_and_rest(label, members):
+    """(the router that a line's label names, or None; the rest of the label)."""
+    routers = {(row.get("_router", ""), row.get("router", "")) for row in members}
+    words = label.split(", ")
+    (named, router), *more = routers
+    if more or not router or named not in words:
+        return None, label
+    words.remove(named)
+    return router, ", ".join(words)
+
+
+def _rows_by_label(lines):
+    """Lines of one label, in several panels, share a style."""
+    found = {}
+    for line in lines:
+        found.setdefault(line.label, []).extend(line.rows)
+    return found
 
 
 def draw(table, x, ys, group, facet, size, title):
@@ -182,7 +202,7 @@ def draw(table, x, ys, group, facet, size, title):
     if len(facets) * len(ys) > MOST_PANELS:
         raise BadInput(f"--facet {facet}: {len(facets) * len(ys)} panels, and at most {MOST_PANELS} can be "
                        "read: choose rows with --where")
-    styles = dict(zip(labels, styles_of(labels, size)))
+    styles = dict(zip(labels, styles_of(_rows_by_label(lines), size)))
     if positions(table, x)[1] is not None:  # names have no order that a line could follow
         for style in styles.values():
             style["linestyle"] = "none"

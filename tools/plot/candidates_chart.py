@@ -7,8 +7,13 @@ SIZES = (("tensor_parallel", "TP"), ("context_parallel", "CP"), ("pipeline_paral
 OTHERS = (("recompute", "recompute"), ("zero", "ZeRO"), ("precision", ""), ("dispatcher", ""), ("ep_overlap", "overlap"),
           ("pipeline_schedule", ""), ("ranks_per_domain", "ranks per rack"), ("router", ""), ("capacity_factor", "CF"))
 ALWAYS = ("tensor_parallel", "pipeline_parallel", "expert_parallel")
+YOURS = look.COLOURS[2]
 LETTERS = 46  # of a line of a label
 ROW = 0.5     # inches of a bar
+
+
+def _is_yours(row):
+    return row.get("yours") == "true"
 
 
 def _differs(rows, column):
@@ -24,7 +29,7 @@ def label(row, rows):
     """"1: TP 1, PP 2, EP 8, batch 2": its rank, and what tells it from the other rows."""
     import textwrap
     parts = [_part(row, column, name) for column, name in (*SIZES, *OTHERS) if column in ALWAYS or _differs(rows, column)]
-    rank = row.get("rank") or ("yours" if row.get("yours") == "true" else "")
+    rank = row.get("rank") or ("yours" if _is_yours(row) else "")
     text = ", ".join(filter(None, parts))
     return "\n".join(textwrap.wrap(f"{rank}: {text}" if rank else text, LETTERS))
 
@@ -54,6 +59,9 @@ def _legend(axes, rows, noise_span, banded):
     from matplotlib.patches import Patch
     handles = [Patch(color=look.COLOURS[0])]
     names = ["predicted speed"]
+    if any(_is_yours(row) for row in rows):
+        handles.append(Patch(color=YOURS))
+        names.append("the layout that the search started from")
     if banded:
         level = 100 * float(next((row["band_level"] for row in rows if row.get("band_level")), 0.8))
         handles.append(Line2D([], [], color=look.GREY, marker="o", markerfacecolor="white"))
@@ -78,7 +86,7 @@ def draw(rows, noise_label, noise, title):
     if noise > 0 and len(rows) > 1:
         span = axes.axvspan(speeds[0] / (1 + noise), speeds[0], color="#CCCCCC", alpha=0.5, zorder=3, linewidth=0, label=noise_label)
     places = list(range(len(rows)))[::-1]
-    colours = [look.COLOURS[2] if row.get("yours") == "true" else look.COLOURS[0] for row in rows]
+    colours = [YOURS if _is_yours(row) else look.COLOURS[0] for row in rows]
     axes.barh(places, speeds, color=colours, height=0.6, alpha=0.85, zorder=2)
     banded = [_draw_band(axes, place, row) for place, row in zip(places, rows)]
     for place, row, speed in zip(places, rows, speeds):

@@ -98,7 +98,7 @@ def scaling(table, group, size, title):
     if len(lines) > axes_chart.MOST_LINES:
         raise BadInput(f"{len(lines)} lines, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
                        "choose rows with --where")
-    styles = axes_chart.styles_of(lines, size)
+    styles = axes_chart.styles_of({line.label: line.rows for line in lines}, size)
     with matplotlib.rc_context(page.settings(size)):
         narrow = size.width < 6
         figure, axes = page.grid(size, 2 if narrow else 1, 1 if narrow else 2, aspect=0.8)
@@ -166,6 +166,18 @@ def _point_groups(table, told):
     return names if "router" in names and len(groups) <= MOST_MARKERS else ["router"]
 
 
+def _label_front(axes, front, names, varying, font):
+    """"top2+fr, CF 1" beside each point of the front; without the router, which its marker tells, where there is no room."""
+    places = [(loss, speed) for loss, speed, _ in front]
+
+    def texts(told):
+        return [rows.label_of(row, told).replace("capacity factor", "CF") for _, _, row in front]
+    short = texts(varying)
+    long = texts(["router", *varying]) if "router" in names else short
+    written = look.label_points(axes, places, long, font)
+    look.label_points(axes, places, ["" if text in written else brief for text, brief in zip(long, short)], font)
+
+
 def pareto(table, group, size, title):
     """Every scenario by token loss and speed; the front of those that fit is joined and named."""
     for name in ("residual_loss", "tokens_per_s_per_gpu"):
@@ -180,12 +192,12 @@ def pareto(table, group, size, title):
     if len(groups) > axes_chart.MOST_LINES:
         raise BadInput(f"{len(groups)} groups, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
                        "choose rows with --where, or columns with --group")
-    by_router = names == ["router"] and all("," not in label for label in groups)
-    styles = look.router_styles([members[0]["router"] for members in groups.values()]) if by_router else axes_chart.styles_of(groups, size)
+    styles = axes_chart.styles_of(groups, size)
     if len({(how["color"], how["marker"], how.get("markerfacecolor")) for how in styles}) < len(styles):
-        styles = axes_chart.styles_of(groups, size)  # routers whose lines differ in dashes alone; points have none
+        # Lines of these differ in dashes alone; points have none.
+        styles = [look.style_by_index(index) for index in range(len(groups))]
     styles = [{**how, "linestyle": "none", "marker": how["marker"] or "*",
-               "markersize": size.font / 10 * how.get("markersize", 7)} for how in styles]
+               "markersize": how.get("markersize") or 0.7 * size.font} for how in styles]
 
     def place(row):
         return (100 * (rows.figure_of(row, "residual_loss") or 0),
@@ -225,9 +237,7 @@ def pareto(table, group, size, title):
         page.end_page(figure, axes, size, title or page.heading(table, "speed and token loss"),
                       page.subtitle(table, [unit_count(unfit, len(table.rows))] if unfit else [],
                                     figures=["tokens_per_s_per_gpu"]), handles, labels)
-        look.label_points(one, [(loss, speed) for loss, speed, _ in front],
-                          [rows.label_of(row, varying).replace("capacity factor", "CF") for _, _, row in front],
-                          0.75 * size.font)
+        _label_front(one, front, names, varying, 0.75 * size.font)
         return figure
 
 
@@ -283,7 +293,7 @@ def compare(table, x, y, group, size, title):
     if len(lines) > axes_chart.MOST_LINES:
         raise BadInput(f"{len(lines)} lines, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
                        "choose rows with --where")
-    styles = axes_chart.styles_of(lines, size)
+    styles = axes_chart.styles_of({line.label: line.rows for line in lines}, size)
     names = rows.file_names(table.files)
     with matplotlib.rc_context(page.settings(size)):
         figure, axes = page.grid(size, 1, 1)

@@ -1,5 +1,6 @@
 """How the charts look: colours that colour-blind readers can distinguish, markers that are readable in grey."""
 import math
+import re
 
 import numpy as np
 from matplotlib.font_manager import FontProperties
@@ -19,6 +20,10 @@ LIGHT_GREY = "#BBBBBB"
 RECTIFICATIONS = {"": 0, "+ir": 1, "+fr+ir": 2, "+fr": 3, "+ir@node": 4, "+fr+ir@node": 5}
 DASHES = ("-", (0, (5, 2.5)), (0, (8, 2, 1.5, 2)), (0, (3, 1.5)))
 FLAT_DASHES = ((0, (6, 2, 1, 2)), (0, (1, 1.2)), (0, (8, 1.5)))
+# Of routers that are no top-k: their own place of COLOURS and MORE_COLOURS, and marker, in every chart.
+OTHER_ROUTERS = {"dropless": (8, "P"), "expert-choice": (10, "v"), "base": (11, "X"), "sinkhorn": (9, "d"),
+                 "bias-balanced": (7, "h"), "hash": (4, "<"), "random": (5, ">"), "soft": (6, "p"),
+                 "group-limited": (5, "H"), "scomoe": (11, "1"), "gating-dropout": (10, "8"), "thor": (4, "*")}
 DENSE = {"color": "#000000", "marker": "", "linestyle": "-."}
 
 RC = {
@@ -47,43 +52,82 @@ def pairs_of(colours):
 
 
 def flat_styles(styles, flat):
-    """The styles with those of lines that are the same everywhere (`flat`, one bool each) told
-    apart by colour and dashes instead of markers: colours that no other line has while there are such."""
-    result = []
-    number = 0
+    """The styles with those of lines that are the same everywhere (`flat`, one bool each) told apart by dashes instead of
+    markers, and by colours that no other line has while there are such: their own first."""
+    result, number = list(styles), 0
     taken = {style["color"] for style, is_flat in zip(styles, flat) if not is_flat or style is DENSE}
+    own = [style["color"] for style, is_flat in zip(styles, flat) if is_flat and style is not DENSE]
     all_colours = COLOURS + MORE_COLOURS
-    free = [colour for colour in all_colours if colour not in taken]
+    keep = len(set(own)) == len(own) and not taken & set(own)
+    free = own if keep else [colour for colour in all_colours if colour not in taken]
     pairs = [*pairs_of(free), *pairs_of([colour for colour in all_colours if colour in taken])]
-    for style, is_flat in zip(styles, flat):
-        if not is_flat or style is DENSE:
-            result.append(style)
-            continue
-        colour, dashes = pairs[number % len(pairs)]
-        result.append({"color": colour, "marker": "", "linestyle": dashes})
-        number += 1
+    for at, (style, is_flat) in enumerate(zip(styles, flat)):
+        if is_flat and style is not DENSE:
+            colour, dashes = pairs[number % len(pairs)]
+            result[at] = {"color": colour, "marker": "", "linestyle": dashes}
+            number += 1
     return result
 
 
+def _family(router):
+    """"bias-balanced" of "bias-balanced:0.001+groups:8:4"."""
+    return re.split(r"[+:]", router, maxsplit=1)[0]
+
+
+def _suffix(router):
+    """What follows the name of a top-k router: "+fr+ir"."""
+    return router[len(router.split("+")[0]):]
+
+
+def _is_top_k(router):
+    return _suffix(router) in RECTIFICATIONS and (_suffix(router) != "" or _family(router) not in OTHER_ROUTERS)
+
+
+def _other_style(router, taken):
+    """Of a router that is not like top-k: its own colour and marker, or the first colour that is free."""
+    colours = COLOURS + MORE_COLOURS
+    place, marker = OTHER_ROUTERS.get(_family(router), (len(taken) % len(colours), MARKERS[len(taken) % len(MARKERS)]))
+    free = [place, *range(len(COLOURS), len(colours)), *range(len(COLOURS) - 1, -1, -1)]
+    colour = next((colours[at] for at in free if colours[at] not in taken), colours[place])
+    return {"color": colour, "marker": marker, "linestyle": DASHES[0], "markersize": 6.5}
+
+
 def router_styles(routers):
-    """One style per router of a list of different names."""
-    bases = [router.split("+")[0] for router in routers]
-    order = [base for base in dict.fromkeys(bases) if base != "dense"]
-    suffixes = [router[len(base):] for router, base in zip(routers, bases)]
-    if len(order) > len(DASHES) or any(suffix not in RECTIFICATIONS for suffix in suffixes):
+    """One style per router of a list of different names. Colour and marker of a router are the same in every chart:
+    of top-k by its rectification, where the k has its dashes and filling."""
+    order = [base for base in dict.fromkeys(router.split("+")[0] for router in routers if _is_top_k(router)) if base != "dense"]
+    if len(order) > len(DASHES):
         return [style_by_index(index) for index in range(len(routers))]
-    styles = []
-    for base, suffix in zip(bases, suffixes):
-        if base == "dense":
-            styles.append(DENSE)
+    styles = {}
+    for router in filter(_is_top_k, routers):
+        if router == "dense":
+            styles[router] = DENSE
             continue
-        style = style_by_index(RECTIFICATIONS[suffix])
-        style["linestyle"] = DASHES[order.index(base)]
-        style["markersize"] = 7
-        if order.index(base) % 2 == 1:  # smaller, so that a filled marker underneath shows
+        at = order.index(router.split("+")[0])
+        style = {**style_by_index(RECTIFICATIONS[_suffix(router)]), "linestyle": DASHES[at], "markersize": 7}
+        if at % 2 == 1:  # smaller, so that a filled marker underneath shows
             style.update(markerfacecolor="white", markersize=4.5)
-        styles.append(style)
-    return styles
+        styles[router] = style
+    for router in sorted(set(routers) - set(styles)):  # in no order of the rows
+        styles[router] = _other_style(router, [style["color"] for style in styles.values()])
+    return [styles[router] for router in routers]
+
+
+def line_styles(routers, others):
+    """Styles of lines that are a router (None: of no router) and other options each: those of the routers where these
+    tell lines apart, together with few other options; else one by one."""
+    lines = list(zip(routers, others))
+    names = list(dict.fromkeys(routers))
+    kinds = list(dict.fromkeys(others))
+    if None in routers or len(set(lines)) < len(lines) or len(kinds) > 1 and (len(names) == 1 or len(kinds) > 2):
+        return [style_by_index(index) for index in range(len(lines))]
+    own = dict(zip(names, router_styles(names)))
+    if len(kinds) == 1:
+        return [own[router] for router in routers]
+    if len({(style["color"], style["marker"]) for style in own.values()}) < len(names):
+        return [style_by_index(index) for index in range(len(lines))]
+    return [{**own[router], "linestyle": DASHES[kinds.index(other)], "markersize": (7, 4.5)[kinds.index(other)],
+             "markerfacecolor": (own[router]["color"], "white")[kinds.index(other)]} for router, other in lines]
 
 
 PALE = 0.4  # of lines and marks that do not fit in memory

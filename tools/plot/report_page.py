@@ -71,7 +71,8 @@ def _notes(table):
     notes = []
     if _has_error_bars(table):
         same = "_same_" in band_columns(table.rows[0])[0]
-        notes.append("Error bars: p05 to p95" + (", software and machine the same, of each row by itself: sweep --baseline compares rows." if same else "."))
+        alone = ", software and machine the same, of each row by itself: sweep --baseline compares rows."
+        notes.append("Error bars: p05 to p95" + (alone if same else "."))
     elif _levels(table):
         notes.append("No error bars: most of the error is one factor of all rows together. A mark pointed at says where a "
                      f"measured step lies with {_levels(table)} chance (columns _low and _high).")

@@ -285,7 +285,25 @@ def test_scaling_is_relative_to_the_fewest_gpus(tmp_path):
     total, share = kinds_chart.scaling(rows.read([path]), None, SIZE, "").axes
     assert [list(line.get_ydata()) for line in drawn(total)] == [[80000, 256000], [80000, 320000]]
     assert list(drawn(share)[0].get_ydata()) == [100, 80]
-    assert speed_bands.ALONE in [text.get_text().replace("\n", " ") for text in total.figure.legends[0].get_texts()]
+    assert any(text.get_text().replace("\n", " ").startswith(speed_bands.ALONE) for text in total.figure.legends[0].get_texts())
+    assert share.get_ylabel().replace("\n", " ") == "speed of one GPU, % of that with 8 GPUs"
+    # Steps of 90 to 125 % of the median on both sides: half widths add as squares of logarithms.
+    low, high = (80 * math.exp(sign * math.hypot(math.log(1.25), math.log(1 / 0.9))) for sign in (-1, 1))
+    ends = share.collections[0].get_paths()[0].vertices
+    assert sorted({round(float(y), 3) for x, y in ends if x == 32}) == pytest.approx([low, high], abs=1e-3)
+
+
+def test_charts_of_an_interrupted_sweep_say_so(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row(gpus=8, step=100), row(gpus=32, step=125)])
+    def told():
+        return " ".join(text.get_text() for text in kinds_chart.scaling(rows.read([path]), None, SIZE, "").texts).replace("\n", " ")
+    assert "partial" not in told()
+    (tmp_path / "s.csv.partial").write_text("moesim sweep journal")
+    assert "s.csv is partial: its sweep was interrupted, --resume continues it" in told()
+    (tmp_path / "s.csv.partial").unlink()
+    lines = Path(path).read_text().splitlines()
+    Path(path).write_text("\n".join([lines[0] + ",grid_row", *(f"{line},{at}/96:00f3" for at, line in enumerate(lines[1:]))]) + "\n")
+    assert "s.csv is partial: 2 of 96 scenarios" in told()
     path = sweep(tmp_path / "s.csv", [row(gpus=8)])
     with pytest.raises(BadInput, match="several numbers of GPUs"):
         kinds_chart.scaling(rows.read([path]), None, SIZE, "")

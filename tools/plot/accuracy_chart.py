@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 import look
 import speed_bands
-from chart_data import BadInput, good_rows, memory_notes, read_sweep
+from chart_data import BadInput, good_rows, memory_notes, partial_notes, read_sweep
 from sweep_chart import MARGIN, SUBTITLE_POINTS, subtitle, text_above
 
 
@@ -111,7 +111,7 @@ def draw(path, study_path, title, fits_only=False):
         styles["dense"] = {**styles["dense"], "marker": "*", "markersize": 11}
     where = f"{shared.get('model', 'several models')} on {shared.get('gpus', '')} x " \
             f"{shared.get('profile', 'several profiles')}, " \
-            f"{subtitle(shared, refused, memory_notes(path, series, fits_only))}"
+            f"{subtitle(shared, refused, memory_notes(path, series, fits_only) + partial_notes([path]))}"
     if absent:
         where += f"; {absent} point{'s' * (absent > 1)} of the study not in the sweep"
     results = good_rows(path)

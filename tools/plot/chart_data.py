@@ -1,5 +1,6 @@
 """What the charts read: rows of a sweep, measured points."""
 import csv
+import os
 from dataclasses import dataclass, field
 
 import option_columns
@@ -256,6 +257,24 @@ def memory_notes(path, series, fits_only):
 def good_rows(path):
     """The rows that have a result, as dictionaries."""
     return [row for _, row in read_rows(path, ()) if row["status"] == "ok"]
+
+
+JOURNAL = ".partial"  # behind the name of a sweep's file: what an interrupted one has done
+
+
+def _partial_note(path):
+    """What the chart of a file does not show, as rows that are not there look like none; "" where it is whole."""
+    name = os.path.basename(path)
+    if os.path.exists(path + JOURNAL):
+        return f"{name} is partial: its sweep was interrupted, --resume continues it"
+    rows = {row["grid_row"] for _, row in read_rows(path, ()) if row.get("grid_row")}  # "17/96:00f3": of a shard
+    total = next(iter(rows), "").partition("/")[2].partition(":")[0]
+    return f"{name} is partial: {len(rows)} of {total} scenarios" if total.isdigit() and len(rows) < int(total) else ""
+
+
+def partial_notes(paths):
+    """What a subtitle says of files that have not all rows of their sweep."""
+    return list(filter(None, map(_partial_note, dict.fromkeys(paths))))
 
 
 def read_sweep(path, fits_only=False, where=""):

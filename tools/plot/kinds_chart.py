@@ -9,6 +9,7 @@ import axes_chart
 import look
 import page
 import rows
+import speed_bands
 from chart_data import BadInput, fits
 
 MOST_BARS = 40
@@ -83,6 +84,29 @@ def unit_count(unfit, total):
     return f"{unfit} of {total} do not fit in GPU memory"
 
 
+def _width(low, high):
+    """Between two quantiles, in logarithms; none where a figure has no band."""
+    return math.log(high / low) if low else 0
+
+
+def _ratio_band(above, below):
+    """(low, value, high) of a ratio of two figures with bands, whose errors are taken as independent: half widths add as
+    squares of logarithms."""
+    value = above[1] / below[1]
+    low = math.hypot(_width(above[0], above[1]), _width(below[1], below[2]))
+    high = math.hypot(_width(above[1], above[2]), _width(below[0], below[1]))
+    return value * math.exp(-low), value, value * math.exp(high)
+
+
+def _draw_share_band(axes, line, xs, how, shade):
+    """The band of each row's speed over the first's, in per cent; returns its highest end."""
+    bands = [rows.band_of(row, "tokens_per_s_per_gpu") for row in line.rows]
+    ends = [(100, 100, 100), *([100 * end for end in _ratio_band(band, bands[0])] for band in bands[1:])]
+    axes.fill_between(xs, [low for low, _, _ in ends], [high for _, _, high in ends], color=how["color"], alpha=shade,
+                      linewidth=0, where=[fits(row) for row in line.rows])
+    return max(high for _, _, high in ends)
+
+
 def scaling(table, group, size, title):
     """Speed of all GPUs by their number, and the share that is left of the fewest GPUs' speed each."""
     for name in ("gpus", "tokens_per_s_per_gpu"):
@@ -110,6 +134,8 @@ def scaling(table, group, size, title):
             xs = [rows.present(row, "gpus") for row in line.rows]
             ys = [100 * rows.present(row, "tokens_per_s_per_gpu") / first for row in line.rows]
             look.plot_line(share, xs, ys, [fits(row) for row in line.rows], how)
+            if not speed_bands.compares(line.rows):
+                top = max(top, _draw_share_band(share, line, xs, how, min(0.14, 0.9 / len(lines))))
             # Above the line, which it would be hidden by where scaling is perfect.
             total.plot(xs, [first * gpus for gpus in xs], color=look.GREY, linestyle=":", linewidth=1, zorder=5)
             top = max(top, *ys)
@@ -125,13 +151,15 @@ def scaling(table, group, size, title):
         look.thousands(total.yaxis)
         total.set_ylabel("speed of all GPUs, tokens/s")
         share.set_ylim(0, 1.08 * top)
-        share.set_ylabel("per GPU, % of the fewest GPUs'")
+        fewest = {rows.present(line.rows[0], "gpus") for line in lines}
+        share.set_ylabel("speed of one GPU, % of that with " + (f"{fewest.pop():.0f} GPUs" if len(fewest) == 1 else "the fewest GPUs"))
         handles, names = page.legend_entries(styles, [line.label for line in lines])
         handles.append(matplotlib.lines.Line2D([], [], color=look.GREY, linestyle=":", linewidth=1))
         names.append("linear scaling from the fewest GPUs")
         if banded:
             handles.append(axes_chart.band_entry())
-            names.append(table.band_words())
+            names.append(table.band_words() + ("" if speed_bands.compares(table.rows) else
+                                               "; of one GPU: if the errors of both numbers of GPUs were independent"))
         pays = [rows.present(row, "gpus") for row in lines[0].rows
                 if is_search and row["scaling_pays"].lower() == "true"]  # pandas writes True
         if pays and len(lines) == 1:
@@ -260,11 +288,6 @@ def _pairs(table, first, second):
     return apart, pairs
 
 
-def _width(low, high):
-    """Between two quantiles, in logarithms; none where a figure has no band."""
-    return math.log(high / low) if low else 0
-
-
 def compare(table, x, y, group, size, title):
     """The ratio of a figure of the second file to that of the first, scenario by scenario."""
     if len(table.files) != 2:
@@ -281,11 +304,7 @@ def compare(table, x, y, group, size, title):
         below, above = rows.band_of(one, y), rows.band_of(other, y)
         if not below[1] or above[1] is None:
             continue
-        value = above[1] / below[1]
-        # Errors of the two are taken as independent: half widths add as squares of logarithms.
-        low = math.hypot(_width(above[0], above[1]), _width(below[1], below[2]))
-        high = math.hypot(_width(above[1], above[2]), _width(below[0], below[1]))
-        ratios[id(one)] = (value * math.exp(-low), value, value * math.exp(high), fits(one) and fits(other))
+        ratios[id(one)] = (*_ratio_band(above, below), fits(one) and fits(other))
     table.rows = [one for one, _ in pairs if id(one) in ratios]
     if not table.rows:
         raise BadInput(f"--y {y}: no pair of rows has a number there")

@@ -4,7 +4,7 @@ from matplotlib import pyplot
 from matplotlib.lines import Line2D
 
 import look
-from chart_data import BadInput, factor_axis, memory_notes, read_sweep
+from chart_data import BadInput, factor_axis, memory_notes, partial_notes, read_sweep
 from sweep_chart import MARGIN, SUBTITLE_POINTS, setting, subtitle, text_above, with_factor, wrapped
 
 WIDTH = 14.5  # of the page, in inches
@@ -23,7 +23,7 @@ def draw(path, title, fits_only=False, where=""):
     styles = look.router_styles([entry.router for entry in series]) if only_routers else \
         [look.style_by_index(index) for index in range(len(series))]
     styles = look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
-    notes = memory_notes(path, series, fits_only)
+    notes = memory_notes(path, series, fits_only) + partial_notes([path])
     with matplotlib.rc_context(look.RC):
         figure, grid = pyplot.subplots(1, 3, sharex=True, figsize=(WIDTH, 4.9))
         below = text_above(figure, [f"{setting(shared)}, {subtitle(shared, refused, notes)}"])

@@ -7,7 +7,7 @@ from matplotlib import pyplot
 from matplotlib.lines import Line2D
 
 import look
-from chart_data import BadInput, training_words
+from chart_data import BadInput, partial_notes, training_words
 from sweep_chart import MODES, gpus_in_words
 
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
@@ -74,7 +74,7 @@ def subtitle(table, extra=(), apart=(), figures=()):
         parts.append(f"{table.refused} refused scenario{'s' * (table.refused > 1)} left out")
     if table.unfit_left_out:
         parts.append(f"{table.unfit_left_out} that do not fit in memory left out")
-    return ". ".join(filter(None, [", ".join([*parts, *extra]), table.level(figures)]))
+    return ". ".join(filter(None, [", ".join([*parts, *extra, *partial_notes(table.files)]), table.level(figures)]))
 
 
 def heading(table, what):

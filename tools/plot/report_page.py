@@ -6,7 +6,7 @@ import json
 import option_columns
 import page
 import rows
-from chart_data import BadInput, band_columns, training_words
+from chart_data import BadInput, band_columns, partial_notes, training_words
 
 MOST_ROWS = 20000
 # Numbers, but what is assumed of a run, or places in a list.
@@ -68,7 +68,7 @@ def _levels(table):
 
 def _notes(table):
     """What the page says below its chart of the bands and of what does not compare."""
-    notes = []
+    notes = [f"{note}." for note in partial_notes(table.files)]
     if _has_error_bars(table):
         same = "_same_" in band_columns(table.rows[0])[0]
         alone = ", software and machine the same, of each row by itself: sweep --baseline compares rows."

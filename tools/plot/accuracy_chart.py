@@ -117,7 +117,8 @@ def draw(path, study_path, title, fits_only=False):
     results = good_rows(path)
     with matplotlib.rc_context(look.RC):
         figure = pyplot.figure(figsize=(13.5, 7.4))
-        where = text_above(figure, [f"Speed: {where}", speed_bands.level_text(results)])
+        where = text_above(figure, [f"Speed: {where}", speed_bands.level_text(results),
+                                    f"Bars of speed: {speed_bands.legend_text(results)}"])
         rows = -(-len(study["benchmarks"]) // 2)
         grid = figure.add_gridspec(rows, 4, left=0.05, right=0.985, top=0.845 - 0.022 * where.count("\n"), bottom=0.155,
                                    width_ratios=(1.25, 1.25, 1, 1), wspace=0.28, hspace=0.33)
@@ -132,16 +133,16 @@ def draw(path, study_path, title, fits_only=False):
             axes = figure.add_subplot(grid[index // 2, 2 + index % 2])
             _draw_panel(axes, lines, styles, lambda point, at=index: point.scores[at], 0.75)
             axes.set_title(name, loc="left", fontsize=10)
-        _legend(figure, lines, styles, study, speed_bands.legend_text(results))
+        _legend(figure, lines, styles, study)
         _headline(figure, title or study["title"], study.get("caption", ""), where)
     return figure
 
 
-def _legend(figure, lines, styles, study, band):
+def _legend(figure, lines, styles, study):
     handles = [Line2D([], [], linewidth=1.3, **styles[router]) for router in lines]
     figure.legend(handles, list(lines), loc="lower left", bbox_to_anchor=(0.035, 0.035),
                   ncol=len(lines), handlelength=3.4, columnspacing=1.6)
-    figure.text(0.05, 0.012, f"Accuracy: {study['source']}. Bars of speed: {band}.",
+    figure.text(0.05, 0.012, f"Accuracy: {study['source']}.",
                 fontsize=8.5, color="#333333")
 
 

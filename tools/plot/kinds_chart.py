@@ -107,6 +107,24 @@ def _draw_share_band(axes, line, xs, how, shade):
     return max(high for _, _, high in ends)
 
 
+def _style_scaling(total, share, table, lines, top):
+    """Axes of the speed of all GPUs and of that of one; `top`: the highest per cent of the latter."""
+    numbers = [rows.present(row, "gpus") for row in table.rows]
+    doublings = max(numbers) >= LOGARITHMIC * min(numbers)
+    for one in (total, share):
+        axes_chart.style_x(one, table, "gpus", doublings)
+        one.set_xlabel("GPUs")
+    if doublings:
+        look.logarithmic(total)
+    else:
+        total.set_ylim(bottom=0)
+    look.thousands(total.yaxis)
+    total.set_ylabel("speed of all GPUs, tokens/s")
+    share.set_ylim(0, 1.08 * top)
+    fewest = {rows.present(line.rows[0], "gpus") for line in lines}
+    share.set_ylabel("speed of one GPU, % of that with " + (f"{fewest.pop():.0f} GPUs" if len(fewest) == 1 else "the fewest GPUs"))
+
+
 def scaling(table, group, size, title):
     """Speed of all GPUs by their number, and the share that is left of the fewest GPUs' speed each."""
     for name in ("gpus", "tokens_per_s_per_gpu"):
@@ -139,20 +157,7 @@ def scaling(table, group, size, title):
             # Above the line, which it would be hidden by where scaling is perfect.
             total.plot(xs, [first * gpus for gpus in xs], color=look.GREY, linestyle=":", linewidth=1, zorder=5)
             top = max(top, *ys)
-        numbers = [rows.present(row, "gpus") for row in table.rows]
-        doublings = max(numbers) >= LOGARITHMIC * min(numbers)
-        for one in (total, share):
-            axes_chart.style_x(one, table, "gpus", doublings)
-            one.set_xlabel("GPUs")
-        if doublings:
-            look.logarithmic(total)
-        else:
-            total.set_ylim(bottom=0)
-        look.thousands(total.yaxis)
-        total.set_ylabel("speed of all GPUs, tokens/s")
-        share.set_ylim(0, 1.08 * top)
-        fewest = {rows.present(line.rows[0], "gpus") for line in lines}
-        share.set_ylabel("speed of one GPU, % of that with " + (f"{fewest.pop():.0f} GPUs" if len(fewest) == 1 else "the fewest GPUs"))
+        _style_scaling(total, share, table, lines, top)
         handles, names = page.legend_entries(styles, [line.label for line in lines])
         handles.append(matplotlib.lines.Line2D([], [], color=look.GREY, linestyle=":", linewidth=1))
         names.append("linear scaling from the fewest GPUs")
@@ -194,15 +199,17 @@ def _point_groups(table, told):
     return names if "router" in names and len(groups) <= MOST_MARKERS else ["router"]
 
 
-def _label_front(axes, front, names, varying, font):
+def _label_front(axes, front, varying, with_router, font):
     """"top2+fr, CF 1" beside each point of the front; without the router, which its marker tells, where there is no room."""
     places = [(loss, speed) for loss, speed, _ in front]
 
     def texts(told):
         return [rows.label_of(row, told).replace("capacity factor", "CF") for _, _, row in front]
     short = texts(varying)
-    long = texts(["router", *varying]) if "router" in names else short
+    long = texts(["router", *varying]) if with_router else short
     written = look.label_points(axes, places, long, font)
+    if long is short:
+        return
     look.label_points(axes, places, ["" if text in written else brief for text, brief in zip(long, short)], font)
 
 
@@ -265,7 +272,8 @@ def pareto(table, group, size, title):
         page.end_page(figure, axes, size, title or page.heading(table, "speed and token loss"),
                       page.subtitle(table, [unit_count(unfit, len(table.rows))] if unfit else [],
                                     figures=["tokens_per_s_per_gpu"]), handles, labels)
-        _label_front(one, front, names, varying, 0.75 * size.font)
+        with_router = "router" in names and len({row.get("router") for row in table.rows}) > 1
+        _label_front(one, front, varying, with_router, 0.75 * size.font)
         return figure
 
 

@@ -48,9 +48,10 @@ def _level_columns(rows):
 
 
 def likely_text(rows):
-    """"0.6": how many times a speed is likely measured; "" where the rows do not say."""
+    """"0.6": how many times a speed is likely measured; "" where the rows do not say, or it is the same."""
     names = _level_columns(rows)
-    return _span(_step_ratios(rows, names[0])) if names else ""
+    ratios = _step_ratios(rows, names[0]) if names else []
+    return "" if all(abs(ratio - 1) < 0.03 for ratio in ratios) else _span(ratios)
 
 
 def level_text(rows, of_steps=False):

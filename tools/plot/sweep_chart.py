@@ -68,7 +68,7 @@ def text_above(figure, parts):
 def speed_axis(rows):
     """Its name, with how much of that speed a measurement is likely to find."""
     likely = speed_bands.likely_text(rows)
-    return "speed, tokens/s per GPU" + (f"\n(measured: likely {likely} times that)" if likely not in ("", "1") else "")
+    return "speed, tokens/s per GPU" + (f"\n(measured: likely {likely} times that)" if likely else "")
 
 
 def with_factor(points):

@@ -1,5 +1,6 @@
 """The layouts that `moesim recommend` found as bars of their speed: what to look at where all lose the same tokens."""
 import look
+import speed_bands
 
 # (column, how a label names it): what tells layouts apart; the first ones stand in every label.
 SIZES = (("tensor_parallel", "TP"), ("context_parallel", "CP"), ("pipeline_parallel", "PP"), ("virtual_pipeline", "VP"),
@@ -34,42 +35,34 @@ def label(row, rows):
     return "\n".join(textwrap.wrap(f"{rank}: {text}" if rank else text, LETTERS))
 
 
-def _number(row, column):
-    return float(row[column]) if row.get(column) else None
-
-
-def _likely(row):
-    """The speed that a measurement is likely to find."""
-    step, likely = _number(row, "step_ms"), _number(row, "step_ms_likely")
-    return float(row["tokens_per_s_per_gpu"]) * step / likely if step and likely else None
-
-
-def _draw_band(axes, place, row):
-    """The ends of the band and the likely speed; returns whether there is one."""
-    low, high, likely = (_number(row, "tokens_per_s_per_gpu_low"), _number(row, "tokens_per_s_per_gpu_high"), _likely(row))
-    if None in (low, high, likely):
+def _draw_band(axes, place, row, columns):
+    """The speed that a measurement is likely to find, and its ends; returns whether the row has them."""
+    if not all(row.get(column) for column in ("step_ms", *columns)):
         return False
+    likely, high, low = (float(row["tokens_per_s_per_gpu"]) * float(row["step_ms"]) / float(row[column]) for column in columns)
     axes.plot([low, high], [place, place], color=look.GREY, linewidth=1.2, marker="|", markersize=7, zorder=4)
     axes.plot([likely], [place], color=look.GREY, marker="o", markersize=6, markerfacecolor="white", linestyle="", zorder=5)
     return True
 
 
-def _legend(axes, rows, noise_span, banded):
+def _legend(axes, rows, noise_span, level):
+    """`level`: of the bands, in per cent; 0: there are none."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
+    from matplotlib.transforms import ScaledTranslation
     handles = [Patch(color=look.COLOURS[0])]
     names = ["predicted speed"]
     if any(_is_yours(row) for row in rows):
         handles.append(Patch(color=YOURS))
         names.append("the layout that the search started from")
-    if banded:
-        level = 100 * float(next((row["band_level"] for row in rows if row.get("band_level")), 0.8))
+    if level:
         handles.append(Line2D([], [], color=look.GREY, marker="o", markerfacecolor="white"))
         names.append(f"likely measured, and its {level:.0f} % band: one error of all bars together")
     if noise_span:
         handles.append(noise_span)
         names.append(noise_span.get_label())
-    axes.legend(handles, names, loc="upper left", bbox_to_anchor=(0, -0.55 / (ROW * len(rows))), borderaxespad=0)
+    below = axes.transAxes + ScaledTranslation(0, -0.55, axes.figure.dpi_scale_trans)  # inches, below the axis's name
+    axes.legend(handles, names, loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=below, borderaxespad=0)
 
 
 def draw(rows, noise_label, noise, title):
@@ -88,7 +81,8 @@ def draw(rows, noise_label, noise, title):
     places = list(range(len(rows)))[::-1]
     colours = [YOURS if _is_yours(row) else look.COLOURS[0] for row in rows]
     axes.barh(places, speeds, color=colours, height=0.6, alpha=0.85, zorder=2)
-    banded = [_draw_band(axes, place, row) for place, row in zip(places, rows)]
+    columns = speed_bands.level_columns(rows)
+    banded = columns and any([_draw_band(axes, place, row, columns) for place, row in zip(places, rows)])
     for place, row, speed in zip(places, rows, speeds):
         text = f"{speed:,.0f}" + (f", {float(row['memory_gib']):.0f} GiB" if row.get("memory_gib") else "")
         axes.annotate(text, (1.01, place), xycoords=axes.get_yaxis_transform(), fontsize=9, va="center", annotation_clip=False)
@@ -99,5 +93,5 @@ def draw(rows, noise_label, noise, title):
     axes.set_xlabel("tokens/s per GPU")
     look.thousands(axes.xaxis)
     axes.set_title(title, loc="left")
-    _legend(axes, rows, span, any(banded))
+    _legend(axes, rows, span, speed_bands.level_of(rows, columns) if banded else 0)
     return figure

@@ -40,27 +40,33 @@ def _span(values):
 
 
 # (step time as likely measured, its ends, the level of these): of moesim sweep, of moesim train.
-_COLUMNS = (("step_ms_p50", "step_ms_p05", "step_ms_p95"), ("step_ms_likely", "step_ms_low", "step_ms_high"))
+LEVEL_COLUMNS = (("step_ms_p50", "step_ms_p05", "step_ms_p95"), ("step_ms_likely", "step_ms_low", "step_ms_high"))
 
 
-def _level_columns(rows):
-    return next((names for names in _COLUMNS if _step_ratios(rows, names[0])), None)
+def level_columns(rows):
+    """Those of LEVEL_COLUMNS that the rows have, or None."""
+    return next((names for names in LEVEL_COLUMNS if _step_ratios(rows, names[0])), None)
 
 
 def likely_text(rows):
     """"0.6": how many times a speed is likely measured; "" where the rows do not say, or it is the same."""
-    names = _level_columns(rows)
+    names = level_columns(rows)
     ratios = _step_ratios(rows, names[0]) if names else []
     return "" if all(abs(ratio - 1) < 0.03 for ratio in ratios) else _span(ratios)
 
 
+def level_of(rows, names):
+    """Of the ends among LEVEL_COLUMNS, in per cent."""
+    return 90 if names is LEVEL_COLUMNS[0] else 100 * float(next((row["band_level"] for row in rows if row.get("band_level")), 0.8))
+
+
 def level_text(rows, of_steps=False):
     """A sentence on the error that all speeds (or steps) have in common, which no band shows; "" where rows do not say."""
-    names = _level_columns(rows)
+    names = level_columns(rows)
     if not names:
         return ""
     likely, fast, slow = (_step_ratios(rows, name) for name in names)
-    level = 90 if names is _COLUMNS[0] else 100 * float(next((row["band_level"] for row in rows if row.get("band_level")), 0.8))
+    level = level_of(rows, names)
     if of_steps:
         likely, fast, slow = ([1 / ratio for ratio in ratios] for ratios in (likely, slow, fast))
     what = "take likely" if of_steps else "are likely"

@@ -180,9 +180,10 @@ Profile Profile::read_calibration(const Document& document, const std::string& f
   const Node root = document.root();
   if (calibrated == Calibrated::refused) {
     root.fail(
-        "moesim calibrate fitted it to what train predicts, which simulate prices otherwise: train "
-        "and predict take it as a profile, nothing else does. For simulate and sweep: moesim "
-        "calibrate --command simulate",
+        "moesim calibrate fitted it to what train predicts, which simulate prices otherwise: "
+        "train, "
+        "recommend and predict take it as a profile. For simulate and sweep: moesim calibrate "
+        "--command simulate",
         "format");
   }
   const std::string hardware = root.text_or("profile", "");

@@ -5,11 +5,14 @@ import io
 import json
 import random
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 from command_line import expect_error, moesim, needs_binary, succeed, written
 
 pytestmark = needs_binary
+PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 COMMON = ("--profile", "b200-sxm", "--gpus", 8, "--sequence-length", 4096)
 LAYOUTS = [{"model": model, "pipeline_parallel": stages, "expert_parallel": 8 // stages,
             "global_batch": batch}
@@ -128,9 +131,34 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path, steps):
 def test_software_of_another_machine_is_refused(tmp_path, steps):
     out = tmp_path / "mine.json"
     succeed("calibrate", written(tmp_path / "steps.csv", steps[:3]), *COMMON, "--out", out)
-    expect_error(moesim("train", "--profile", "h100-sxm", "--software", out), 2, "calibrated on NVIDIA B200")
+    expect_error(moesim("train", "--profile", "h100-sxm", "--software", out), 2, "calibrated on NVIDIA B200",
+                 f"give --profile {out} in its place", "calibrate with steps of NVIDIA H100")
     out.write_text(out.read_text().replace('"degrees": 5.0', '"degrees": -1'))
     expect_error(moesim("train", "--profile", "b200-sxm", "--software", out), 2, "mine.json", "degrees")
+
+
+def test_software_beside_another_profile_than_it_was_fitted_with_is_noted(tmp_path, steps):
+    out, copy = tmp_path / "mine.json", tmp_path / "other.json"
+    succeed("calibrate", written(tmp_path / "steps.csv", steps[:3]), *COMMON, "--out", out)
+    assert json.loads(out.read_text())["profile"] == "b200-sxm"
+    shutil.copyfile(PROFILES / "hardware/b200-sxm.json", copy)
+    words = ("train", *COMMON[2:], "--model", "deepseek-v2-4layers", "--expert-parallel", 8, "--software", out)
+    result = moesim(*words, "--profile", copy)
+    assert result.returncode == 0, result.stderr
+    assert f"was fitted to what b200-sxm predicts, this step is predicted by {copy}" in result.stderr
+    assert "was fitted to what" not in moesim(*words, "--profile", "b200-sxm").stderr
+
+
+def test_an_option_that_every_row_has_of_its_own_is_noted(tmp_path, steps):
+    rows = [{**row, "profile": "b200-sxm"} for row in steps[:3]]
+    def said(rows, profile):
+        result = moesim("calibrate", written(tmp_path / "steps.csv", rows), *COMMON[2:], "--profile", profile)
+        assert result.returncode == 0, result.stderr
+        return "has no effect" in result.stderr
+    result = moesim("calibrate", written(tmp_path / "steps.csv", rows), *COMMON[2:], "--profile", "h100-sxm")
+    assert "note: --profile h100-sxm has no effect: each row of " in result.stderr
+    assert not said(rows, "b200-sxm")  # the same
+    assert not said([{**rows[0], "profile": ""}, *rows[1:]], "b200-sxm")
 
 
 def predicted_exchange(profile, op, gpus, size):
@@ -246,6 +274,7 @@ def test_a_calibration_is_no_profile_of_hardware(tmp_path, exchanges):
     for command in (("simulate",), ("calibrate", file)):
         expect_error(moesim(*command, "--profile", out), 2, "mine.json", "calibrate")
     expect_error(moesim("train", "--profile", out, "--software", "megatron-bridge"), 2, "--software megatron-bridge")
+    assert "train, recommend and predict take it as a profile" in moesim("simulate", "--profile", out).stderr
 
 
 def test_rows_that_contradict_each_other_are_said(tmp_path, steps, exchanges):

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/training/layer_time.hpp"
 #include "sim/uncertainty/step_software.hpp"
+#include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -155,10 +157,29 @@ std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
   if (!is_path(software)) return std::nullopt;
   auto own = uncertainty::StepSoftware::load(software);
   if (own.machine == job.profile->device().name) return own;
-  throw UsageError(
-      fmt::format("--software {}: calibrated on {}, this step is one of {}: calibrate with steps "
-                  "of that machine",
-                  software, own.machine, job.profile->device().name));
+  throw UsageError(fmt::format(
+      "--software {0}: calibrated on {1}, this step is one of {2}: {3}, or calibrate with steps of "
+      "{2}",
+      software, own.machine, job.profile->device().name,
+      own.profile.empty() ? "give the --profile of " + own.machine
+                          : fmt::format("give --profile {} in its place", software)));
+}
+
+void note_software(const CommandLine& line, const training::TrainingJob& job) {
+  if (!line.has("software")) return;
+  const auto own = own_software(line, job);
+  if (!own || own->profile.empty()) return;
+  // The same profile may be typed by name or path.
+  const auto name = [](const std::string& typed) {
+    return std::filesystem::path(typed).stem().string();
+  };
+  const std::string used = job.typed.profile;
+  if (used == line.get("software") || name(own->profile) == name(used)) return;
+  note(fmt::format(
+      "note: --software {0} was fitted to what {1} predicts, this step is predicted by {2}: where "
+      "their curves differ, that counts twice or not at all: give --profile {0} in its place, or "
+      "calibrate with --profile {2}",
+      line.get("software"), own->profile, used));
 }
 
 TrainBand requested_band(const CommandLine& line, const training::TrainingJob& job,

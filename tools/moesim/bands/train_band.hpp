@@ -40,6 +40,9 @@ std::vector<Flag> band_flags();
 std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
                                                       const training::TrainingJob& job);
 
+// Says where --software was fitted to what another profile predicts than that of the step.
+void note_software(const CommandLine& line, const training::TrainingJob& job);
+
 // For --software, or for software that is not named. A document of one's own software changes
 // `step` to what that software makes of it. Throws UsageError for a software of which no step was
 // measured, and for a document of another machine.

@@ -14,6 +14,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
+#include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -51,6 +52,7 @@ class Rows {
   std::string time_column(std::size_t row) const;
   std::string differing(std::size_t row) const;
   void check_columns(const std::vector<CalibrationRow>& rows) const;
+  void note_overridden() const;
 
   CsvTable table_;
   const CommandLine& line_;
@@ -213,6 +215,7 @@ std::vector<CalibrationRow> Rows::predicted() const {
   for (std::size_t index = 0; index < table_.rows.size(); ++index) {
     options.push_back(asked(op_of(index), index));
   }
+  note_overridden();
   predictor_.prepare(options);
   std::vector<CalibrationRow> rows;
   for (std::size_t index = 0; index < table_.rows.size(); ++index) {
@@ -223,6 +226,22 @@ std::vector<CalibrationRow> Rows::predicted() const {
     if (is_last || (index == 0 && is_told)) check_columns(rows);
   }
   return rows;
+}
+
+// A typed option holds for rows without one of their own: where all have another, it does nothing.
+void Rows::note_overridden() const {
+  for (const auto& [column, flag] : options_) {
+    if (!line_.has(flag)) continue;
+    const std::string& typed = line_.get(flag);
+    const auto has_other = [&, at = column](const std::vector<std::string>& row) {
+      return !row[at].empty() && row[at] != typed;
+    };
+    if (!std::all_of(table_.rows.begin(), table_.rows.end(), has_other)) continue;
+    note(fmt::format(
+        "note: --{} {} has no effect: each row of {} has its own in the column {}; remove the "
+        "column to take what is typed",
+        flag, typed, table_.name, table_.columns[column]));
+  }
 }
 
 void check_machines(const std::vector<CalibrationRow>& rows) {

@@ -106,7 +106,7 @@ void scale(const uncertainty::StepSoftware& software, const std::string& file,
            QueryAnswer& answer) {
   constexpr double level = 0.9;
   if (software.scatter(uncertainty::RowKind::exchange).rows == 0) {
-    answer.provenance += fmt::format("; no exchange was measured for {}", file);
+    answer.provenance += fmt::format("; not scaled: {} was calibrated without exchanges", file);
     return;
   }
   const auto alone = software.exchange_factor(answer.crosses, level);

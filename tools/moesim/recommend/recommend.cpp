@@ -2,6 +2,7 @@
 
 #include "sim/base/enum_names.hpp"
 #include "sim/base/file.hpp"
+#include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/progress.hpp"
@@ -36,6 +37,7 @@ ExitCode search_layouts(const SearchSource& source) {
   if (!chart.empty()) check_chart(chart);
   RecommendRequest request = requested_search(source);
   note_cluster(line, request.search.space.base);
+  note_software(line, request.search.space.base);
   ProgressLine progress("candidates");
   request.search.progress = [&](const study::SearchProgress& done) { show_search(progress, done); };
   if (!all.empty()) {

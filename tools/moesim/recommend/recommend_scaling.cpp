@@ -92,6 +92,7 @@ void search_on(const SearchSource& source, int gpus, ProgressLine& progress, Sea
   one.line.values["gpus"] = fmt::format("{}", gpus);
   RecommendRequest request = requested_search(one);
   note_cluster(one.line, request.search.space.base);
+  note_software(one.line, request.search.space.base);
   request.search.best = 1;
   request.search.twin_margin = 0;
   request.search.progress = [&](const study::SearchProgress& done) {

@@ -112,6 +112,7 @@ ExitCode run(const CommandLine& given) {
   }
   const TrainingJob job = requested_job(line);
   note_cluster(line, job);
+  note_software(line, job);
   const TimelineFiles files(line, job.layout.layout.gpus);
   training::TrainingStep step = training::training_step(job);
   if (files.wanted()) {

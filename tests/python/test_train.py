@@ -73,6 +73,12 @@ def test_tables_have_the_cost_of_runs(tmp_path):
     assert "GPU hours for 15 trillion tokens" in succeed("recommend", "--from", f"{path}:2")
 
 
+@pytest.mark.parametrize("command", ["train", "recommend"])
+def test_a_run_has_the_tokens_of_a_step_at_least(command):
+    words = (command, "--model", "qwen3-30b-a3b", "--gpus", 64, "--global-batch", 1024, "--sequence-length", 4096)
+    expect_error(moesim(*words, "--train-tokens", 10), 2, "--train-tokens 10: one step has 4,194,304 tokens")
+
+
 def test_a_wrong_cost_is_said_before_a_search():
     expect_error(moesim("recommend", "--model", "no-such-model", "--train-tokens", "15t"), 2, "--train-tokens: '15t' is no")
 

@@ -65,6 +65,14 @@ RunCost requested_run_cost(const CommandLine& line) {
   return cost;
 }
 
+void check_run(const RunCost& cost, double tokens_per_step) {
+  if (!cost.tokens || *cost.tokens >= tokens_per_step) return;
+  throw UsageError(fmt::format(
+      "--train-tokens {:.0f}: one step has {} tokens (--global-batch x --sequence-length): give "
+      "those of the whole run, such as 15T or 500B",
+      *cost.tokens, grouped(tokens_per_step)));
+}
+
 std::string run_text(const RunCost& cost) {
   if (!cost.tokens) return "per 1e12 tokens";
   if (*cost.tokens >= 1e12) return fmt::format("for {:g} trillion tokens", *cost.tokens / 1e12);

@@ -27,6 +27,9 @@ std::vector<Flag> run_cost_flags();
 // Throws UsageError for a value that is no number above 0, and for one beyond any run.
 RunCost requested_run_cost(const CommandLine& line);
 
+// Throws UsageError where the run has fewer tokens than one step.
+void check_run(const RunCost& cost, double tokens_per_step);
+
 // "for 15 trillion tokens", "per 1e12 tokens".
 std::string run_text(const RunCost& cost);
 // "660,630 GPU hours for 15 trillion tokens, 860.2 days; 1,321,260 at 2 a GPU hour".

@@ -195,6 +195,7 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
     found.terms = uncertainty::terms_of(errors, found.subject, found.band, job, step);
   }
   found.cost = requested_run_cost(line);
+  check_run(found.cost, step.tokens);
   if (line.has("baseline")) {
     found.baseline = requested_baseline(line.get("baseline"), job, step, found.subject.software);
   }

@@ -468,6 +468,8 @@ RecommendRequest requested_search(const SearchSource& source) {
   base.layout.recomputes_experts = false;
   base.layout.global_batch =
       requested_whole(line, "global-batch", sequences_per_gpu * base.layout.layout.gpus);
+  check_run(requested_run_cost(line),
+            static_cast<double>(base.layout.global_batch * base.layout.sequence_length));
   base.graphs = value_in(training::graphs_names, line.get("cuda-graphs", "none"), "--cuda-graphs");
   RecommendRequest request;
   request.line = line;

@@ -57,8 +57,10 @@ Decimal Decimal::parse(std::string_view text, const std::string& what) {
     }
   }
   if (!valid || whole + scale == 0) {
-    throw UsageError(fmt::format("{}: '{}' is not a non-negative decimal number such as 1.25{}",
-                                 what, text, share_hint(text)));
+    throw UsageError(
+        fmt::format("{}: '{}' is not a non-negative decimal number such as 1.25, without exponent "
+                    "and below 1000000000{}",
+                    what, text, share_hint(text)));
   }
   return Decimal(digits, scale);
 }

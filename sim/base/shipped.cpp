@@ -163,15 +163,21 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
   if (!name_or_path.empty() && fs::is_regular_file(shipped, ignored)) return shipped.string();
   if (const auto config = in_checkpoint(kind, name_or_path)) return *config;
   const std::vector<std::string> names = shipped_names(kind);
+  std::vector<std::string> meant = names;
+  std::string others;
+  if (kind == "dispatchers") {  // what steps take where there is none
+    meant.emplace_back("all-to-all");
+    others = "; of a step also all-to-all, NCCL's";
+  }
   const std::string what = kind == "hardware"  ? "profile"
                            : kind == "studies" ? "study"
                                                : kind.substr(0, kind.size() - 1);
   const std::string like = like_shipped(kind, name_or_path);
   throw UnknownDocument(
       name_or_path,
-      fmt::format("unknown {} '{}'{}; shipped: {}; or give the path of a JSON file (in {})", what,
-                  name_or_path, like.empty() ? suggestion(name_or_path, names) : like,
-                  fmt::join(names, ", "), folder.string()));
+      fmt::format("unknown {} '{}'{}; shipped: {}{}; or give the path of a JSON file (in {})", what,
+                  name_or_path, like.empty() ? suggestion(name_or_path, meant) : like,
+                  fmt::join(names, ", "), others, folder.string()));
 }
 
 std::string find_trace(const std::string& name_or_path) {
@@ -181,26 +187,49 @@ std::string find_trace(const std::string& name_or_path) {
   return find_shipped("traces/" + name_or_path).value_or(name_or_path);
 }
 
+namespace {
+
+// How many letters are changed, added, left out or swapped with their neighbour (optimal string
+// alignment), three rows at a time.
+std::size_t distance(const std::string& one, const std::string& other) {
+  std::vector<std::size_t> before;
+  std::vector<std::size_t> last;
+  std::vector<std::size_t> row(other.size() + 1);
+  for (std::size_t column = 0; column < row.size(); ++column) row[column] = column;
+  for (std::size_t letter = 0; letter < one.size(); ++letter) {
+    before = std::move(last);
+    last = row;
+    row[0] = letter + 1;
+    for (std::size_t column = 1; column < row.size(); ++column) {
+      const bool same = one[letter] == other[column - 1];
+      row[column] =
+          std::min({last[column] + 1, row[column - 1] + 1, last[column - 1] + (same ? 0 : 1)});
+      const bool swapped = letter > 0 && column > 1 && one[letter] == other[column - 2] &&
+                           one[letter - 1] == other[column - 1];
+      if (swapped) row[column] = std::min(row[column], before[column - 2] + 1);
+    }
+  }
+  return row.back();
+}
+
+std::size_t apart(std::size_t one, std::size_t other) {
+  return one > other ? one - other : other - one;
+}
+
+}  // namespace
+
 std::string nearest(const std::string& typed, const std::vector<std::string>& known) {
   const std::string word = lower(typed);
   std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
+  // Any two words of two letters would be alike.
+  std::size_t best_distance = word.size() <= 2 ? 1 : std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : known) {
-    // Levenshtein distance, one row at a time.
-    const std::string small = lower(candidate);
-    std::vector<std::size_t> row(small.size() + 1);
-    for (std::size_t column = 0; column < row.size(); ++column) row[column] = column;
-    for (std::size_t letter = 0; letter < word.size(); ++letter) {
-      std::size_t diagonal = row[0];
-      row[0] = letter + 1;
-      for (std::size_t column = 1; column < row.size(); ++column) {
-        const std::size_t changed = diagonal + (word[letter] == small[column - 1] ? 0 : 1);
-        diagonal = row[column];
-        row[column] = std::min({row[column] + 1, row[column - 1] + 1, changed});
-      }
-    }
-    if (row.back() < best_distance) {
-      best_distance = row.back();
+    const std::size_t found = distance(word, lower(candidate));
+    // Letters are more often swapped than left out.
+    const bool is_as_long = found == best_distance && !best.empty() &&
+                            apart(candidate.size(), word.size()) < apart(best.size(), word.size());
+    if (found < best_distance || is_as_long) {
+      best_distance = found;
       best = candidate;
     }
   }

@@ -161,6 +161,12 @@ def test_an_option_that_every_row_has_of_its_own_is_noted(tmp_path, steps):
     assert not said([{**rows[0], "profile": ""}, *rows[1:]], "b200-sxm")
 
 
+def test_a_column_that_others_call_otherwise_is_named(tmp_path, steps):
+    rows = [{**{key: value for key, value in row.items() if key != "pipeline_parallel"}, "tp": 1} for row in steps[:3]]
+    result = moesim("calibrate", written(tmp_path / "steps.csv", rows), *COMMON)
+    expect_error(result, 2, "column tp", "did you mean 'tensor-parallel'?")
+
+
 def predicted_exchange(profile, op, gpus, size):
     return json.loads(succeed("predict", "--profile", profile, "--op", op, "--gpus", gpus, "--bytes", size,
                               "--format", "json"))

@@ -13,6 +13,9 @@ PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 
 BAD_OPTIONS = [
     (["--capacity-facter", "1"], ["--capacity-facter", "did you mean '--capacity-factor'?"]),
+    (["--modle", "mixtral-8x7b"], ["did you mean '--model'?"]),  # two letters swapped, not --mode
+    (["--capacity-factor", "1e9"], ["not a non-negative decimal number", "without exponent and below 1000000000"]),
+    (["--router", "dropless", "--dispatcher", "DeepEP"], ["did you mean 'deepep'?", "also all-to-all"]),
     (["--capacity-facter=1"], ["did you mean '--capacity-factor'?"]),
     (["--capacity"], ["unknown option --capacity"]),  # no guessing of shortened names
     (["-g", "8"], ["unknown option -g"]),

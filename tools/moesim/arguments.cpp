@@ -82,14 +82,23 @@ std::string commands_that_have(const std::string& flag) {
   return fmt::format("moesim {} and {} have", fmt::join(names, ", "), last);
 }
 
+}  // namespace
+
+std::string option_meant(const std::string& typed) {
+  for (const OtherName& other : other_names) {
+    if (typed == other.typed) return other.option;
+  }
+  return typed;
+}
+
+namespace {
+
 [[noreturn]] void fail_unknown(const Command& command, const std::string& typed) {
   std::vector<std::string> known;
   for (const Flag& flag : flags_of(command)) known.push_back("--" + flag.name);
   const std::string bare = typed.substr(0, typed.find('='));
-  std::string meant = bare.substr(std::min(bare.find_first_not_of('-'), bare.size()));
-  for (const OtherName& other : other_names) {
-    if (meant == other.typed) meant = other.option;
-  }
+  const std::string meant =
+      option_meant(bare.substr(std::min(bare.find_first_not_of('-'), bare.size())));
   if (has_flag(command, meant)) {
     throw UsageError(
         fmt::format("unknown option {} (did you mean '--{}'?); 'moesim {} --help' "

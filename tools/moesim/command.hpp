@@ -32,6 +32,10 @@ std::vector<scenario::NamedValue> name_choices(const Names& names) {
 // The column of results that holds its value: "zero", "tensor_parallel".
 std::string column_of(const Flag& flag);
 
+// The option that other programs call by that name, such as "tensor-parallel" of "tp"; else as
+// typed.
+std::string option_meant(const std::string& typed);
+
 // What was typed after the subcommand: the last value of every flag, and the rest.
 struct CommandLine {
   std::map<std::string, std::string> values;

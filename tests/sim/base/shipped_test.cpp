@@ -66,4 +66,8 @@ TEST_CASE("the nearest word is offered only when it is near") {
   CHECK(nearest("GB200_NVL72", {"gb200-nvl72", "gb300-nvl72"}) == "gb200-nvl72");
   CHECK(suggestion("--sede", flags) == " (did you mean '--seed'?)");
   CHECK(suggestion("wholly-different-word", flags).empty());
+  // One letter left out, or two swapped: the latter.
+  CHECK(nearest("--modle", {"--mode", "--model"}) == "--model");
+  // One letter of two is nothing in common.
+  CHECK(nearest("tp", {"op", "id"}).empty());
 }

@@ -205,7 +205,7 @@ void Rows::check_columns(const std::vector<CalibrationRow>& rows) const {
             ? std::string("measured times are in milliseconds, in the column measured_ms, or "
                           "in microseconds, in measured_us")
             : fmt::format("no option of {}{}: remove the column, or name it note or id{}",
-                          predictor_.commands(), suggestion(dashed(name), known),
+                          predictor_.commands(), suggestion(option_meant(dashed(name)), known),
                           predictor_.elsewhere(name))));
   }
 }

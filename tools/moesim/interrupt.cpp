@@ -22,13 +22,16 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 constexpr std::size_t longest = 240;
 std::array<std::array<char, longest>, 2> texts{};
 std::atomic<const char*> reached{nullptr};
-std::mutex of_texts;  // of those who write
+std::mutex of_texts;       // of those who write
+bool is_terminal = false;  // stderr, where a progress line stands
 
 void say(const char* text) { static_cast<void>(::write(STDERR_FILENO, text, std::strlen(text))); }
 
 void say_interrupted() {
+  const char* const text = reached.load();
+  if (is_terminal && text != nullptr) say("\r\033[K");
   say("moesim: interrupted");
-  if (const char* const text = reached.load()) {
+  if (text != nullptr) {
     say(" at ");
     say(text);
   }
@@ -45,6 +48,7 @@ void on_signal(int) {
 }  // namespace
 
 void install_signal_handlers() {
+  is_terminal = ::isatty(STDERR_FILENO) != 0;
   struct sigaction action {};
   action.sa_handler = on_signal;
   ::sigemptyset(&action.sa_mask);

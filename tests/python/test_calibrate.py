@@ -133,6 +133,8 @@ def test_software_of_another_machine_is_refused(tmp_path, steps):
     succeed("calibrate", written(tmp_path / "steps.csv", steps[:3]), *COMMON, "--out", out)
     expect_error(moesim("train", "--profile", "h100-sxm", "--software", out), 2, "calibrated on NVIDIA B200",
                  f"give --profile {out} in its place", "calibrate with steps of NVIDIA H100")
+    exchange = predicted_exchange(out, "all-to-all", 8, "1MiB")
+    assert exchange["provenance"].endswith(f"; not scaled: {out} was calibrated without exchanges")
     out.write_text(out.read_text().replace('"degrees": 5.0', '"degrees": -1'))
     expect_error(moesim("train", "--profile", "b200-sxm", "--software", out), 2, "mine.json", "degrees")
 

@@ -29,8 +29,7 @@ MOESIM_DEVICE void choose_token(const ChooseArguments& in, const TokenLogits<lan
     logits.largest(in.local_first, in.local_last, in.local_places, expert, chosen);
     if (write && lane < in.local_places) {
       const std::int64_t at = lane * out.stride + token;
-      const bool masked = chosen == -__builtin_huge_valf();  // no IR to it: choice_table.hpp
-      out.local_expert[at] = logits.valid && !masked ? expert : no_expert;
+      out.local_expert[at] = logits.valid ? expert : no_expert;
       out.local_probability[at] = logits.valid ? logits.probability(chosen) : 0.0F;
     }
   }

@@ -381,7 +381,6 @@ std::map<std::pair<int, int>, IrTargets> CountPilot::ir_targets(const RouterConf
         tally[bands.of[expert]].failed_routes += 1;
         to_failed = to_failed || (rectified && expert == run.ir_expert[token]);
       }
-      if (best[begin + token] == no_expert) continue;  // none that its logits allow
       tally[bands.of[best[begin + token]]].tokens += 1;
       if (!rectified) continue;
       Tally& target = tally[bands.of[run.ir_expert[token]]];

@@ -39,12 +39,6 @@ void TileChooser::best(int first, int last, int choices, const ChoiceOutput& out
   to_probabilities(choices, out);
 }
 
-void TileChooser::best_local(const LocalExperts& local, const ChoiceOutput& out) {
-  kernels_.largest(tile_.data(), local.first, local.last, local.wanted, out);
-  ChoiceTable::leave_out_masked(local.wanted, out);
-  to_probabilities(local.wanted, out);
-}
-
 void TileChooser::best_mass(int choices, float* mass) {
   const auto size = static_cast<std::size_t>(choices) * tile_tokens;
   if (probability_.size() < size) probability_.resize(size);

@@ -24,8 +24,6 @@ class TileChooser {
   void find_best(int choices, const ChoiceOutput& out);
   // The `choices` best of experts [first, last), with g.
   void best(int first, int last, int choices, const ChoiceOutput& out);
-  // The same of the experts that a token may be rectified to; no_expert for those with logit -inf.
-  void best_local(const LocalExperts& local, const ChoiceOutput& out);
   // The sum of the g of the `choices` best of all experts: 16 values.
   void best_mass(int choices, float* mass);
   // Converts the whole tile to g.

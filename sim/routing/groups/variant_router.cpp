@@ -89,9 +89,7 @@ class VariantChooser final : public Chooser {
     for (std::size_t choice = 0; choice < choices; ++choice) {
       for (std::size_t place = 0; place < tile_tokens; ++place) {
         const std::size_t at = choice * to.stride + place;
-        const std::uint16_t expert = to.expert[at];
-        to.probability[at] =
-            expert == no_expert ? 0.0F : score_[std::size_t{expert} * tile_tokens + place];
+        to.probability[at] = score_[std::size_t{to.expert[at]} * tile_tokens + place];
       }
     }
   }
@@ -119,7 +117,6 @@ class VariantChooser final : public Chooser {
   // By logit: different logits may have the same g.
   void take_local(const LocalExperts& local, const ChoiceOutput& to) {
     shape_.kernels.largest(tile_.tile(), local.first, local.last, local.wanted, to);
-    ChoiceTable::leave_out_masked(local.wanted, to);
     to_scores(static_cast<std::size_t>(local.wanted), to);
   }
 

@@ -49,7 +49,7 @@ class DropoutChooser final : public Chooser {
           tile_.find_best(kept.config.choices(), to);
         }
         if (local.wanted > 0) {
-          tile_.best_local(local, out.table.local_output(token));
+          tile_.best(local.first, local.last, local.wanted, out.table.local_output(token));
         }
       });
       out.table.set_local_places(local.wanted);

@@ -88,20 +88,8 @@ void ChoiceTable::append_tile(std::size_t at, std::int64_t token, int valid, int
     const ChoiceOutput near{local_expert_.data() + place, local_probability_.data() + place,
                             stride_};
     kernels.largest(tile_.data(), set.first, set.last, set.wanted, near);
-    leave_out_masked(set.wanted, near);
     kernels.probabilities(maximum, sum, set.wanted, near);
     place += static_cast<std::size_t>(locals_) * stride_;
-  }
-}
-
-void ChoiceTable::leave_out_masked(int wanted, const ChoiceOutput& local) {
-  constexpr float masked = -std::numeric_limits<float>::infinity();
-  for (std::size_t row = 0; row < static_cast<std::size_t>(wanted); ++row) {
-    std::uint16_t* expert = local.expert + row * local.stride;
-    const float* logit = local.probability + row * local.stride;
-    for (std::size_t place = 0; place < tile_tokens; ++place) {
-      expert[place] = logit[place] == masked ? no_expert : expert[place];
-    }
   }
 }
 

@@ -76,9 +76,6 @@ class ChoiceTable {
     return {local_expert_.data() + at, local_probability_.data() + at, stride_};
   }
   void set_local_places(int wanted) { places_.push_back(wanted); }
-  // In the `wanted` rows of local experts, while these hold logits: no_expert in place of experts
-  // with logit -inf. A token is not rectified to an expert that its logits exclude.
-  static void leave_out_masked(int wanted, const ChoiceOutput& local);
 
   // The output for the largest g of all experts of the next tokens, 16 of them, for callers whose
   // first choice may be another expert. For every tile of every rank, or none.

@@ -103,7 +103,7 @@ void find_untaken_locals(const LocalSearch& search, std::vector<std::uint16_t>& 
           taken = taken || (is_kept(choice, token) &&
                             table.expert(static_cast<int>(choice))[token] == candidate);
         }
-        if (taken || candidate == no_expert) continue;
+        if (taken) continue;
         expert[token] = candidate;
         probability[token] = table.local_probability(search.local_set, place)[token];
       }

@@ -56,18 +56,6 @@ std::vector<float> join(const std::vector<std::vector<float>>& rows) {
   return all;
 }
 
-// Every third token of a rank has logits of -inf for the rank's own experts.
-void mask_own_experts(Logits& logits, int experts) {
-  const std::size_t width = static_cast<std::size_t>(experts);
-  const std::size_t own = width / logits.size();
-  for (std::size_t rank = 0; rank < logits.size(); ++rank) {
-    for (std::size_t row = 0; row < logits[rank].size(); row += 3 * width) {
-      std::fill_n(logits[rank].begin() + static_cast<std::ptrdiff_t>(row + rank * own), own,
-                  -std::numeric_limits<float>::infinity());
-    }
-  }
-}
-
 void compare_losses(const TokenLoss& fast, const TokenLoss& plain) {
   const auto near = [](double value) { return Approx(value).margin(2e-6); };
   CHECK(fast.failed == Approx(plain.failed).margin(1e-12));
@@ -107,9 +95,8 @@ TEST_CASE("the router agrees with the rules written out, under every option") {
             config.ir_duplicates = duplicates;
             config.weights = static_cast<Weights>(compared % 3);
             const int levels = compared % 2 == 0 ? 4 : 0;
-            Logits logits =
+            const Logits logits =
                 random_logits(experts, {33, 0, 17, 40}, static_cast<unsigned>(compared), levels);
-            if (compared % 5 == 0) mask_own_experts(logits, experts);
             const RoutedGroup fast = route(config, experts, logits, context);
             const naive::Router plain(config, experts, logits, context);
             INFO(config.name() << " " << name_of(priority) << " " << name_of(scope) << " "
@@ -295,32 +282,6 @@ TEST_CASE("minus infinity is never chosen while a finite logit is left") {
   CHECK(group.weight[0] == 1.0F);
   CHECK(group.weight[2] == 1.0F);
   CHECK(group.loss.failed == 0);
-}
-
-TEST_CASE("a token is not rectified to an expert that its logits exclude") {
-  const float none = -std::numeric_limits<float>::infinity();
-  // Two ranks of two experts. C = 1: of the tokens of rank 0, which all choose expert 2, three
-  // fail. Token 1 may go nowhere on its GPU, token 2 to expert 1 (however small its g), token 3 to
-  // both.
-  const Logits logits = {
-      {none, none, 5, 1, /**/ none, none, 4, 1, /**/ none, -200, 3, 1, /**/ 0, 0, 2, 1}, {}};
-  for (const auto duplicates : {IrDuplicates::allow, IrDuplicates::exclude}) {
-    for (const auto dtype : {RouterDtype::fp32, RouterDtype::bf16}) {
-      RouterConfig config = make("top1+ir", "1");
-      config.ir_duplicates = duplicates;
-      config.router_dtype = dtype;
-      const RoutedGroup group = route(config, 4, logits);
-      REQUIRE(slots(group, 0) == std::vector<int>{0, -1, -1, -1});
-      CHECK(group.ir_expert == std::vector<std::int32_t>{-1, -1, 1, 0});
-      CHECK(group.ir_weight[1] == 0);
-      CHECK(group.ir_weight[2] == 1);
-      CHECK(group.loss.unrouted == 0.25);
-      CHECK(group.ir_rows == std::vector<std::int32_t>{2, 0});
-    }
-  }
-  RouterConfig dropout = parse_router("gating-dropout:0+ir", 1);
-  dropout.capacity_factor = Decimal(1);
-  CHECK(route(dropout, 4, logits).ir_expert == std::vector<std::int32_t>{-1, -1, 1, 0});
 }
 
 TEST_CASE("NaN and +inf name the rank and the token") {

@@ -197,7 +197,6 @@ class Router {
       if (reachable) near.push_back(expert);
     }
     for (const int expert : near) {
-      if (std::isinf(token.logits[static_cast<std::size_t>(expert)])) continue;
       bool taken = false;
       for (std::size_t choice = 0; choice < token.chosen.size(); ++choice) {
         taken = taken || (token.chosen[choice] == expert && token.slot[choice] >= 0);

@@ -86,12 +86,14 @@ def test_the_command_uses_the_documents_and_libraries_of_the_wheel(folder, tmp_p
 
 def test_simulate_is_the_result_of_the_command(python):
     printed = python("""
-step = moesim.simulate(router="top2+fr+ir", capacity_factor=1.0, gpus=8, replicas=2, mode="prefill")
+step = moesim.simulate(router="top2+fr+ir", capacity_factor=1.0, capacity_convention="paper", gpus=8,
+                       replicas=2, mode="prefill")
 assert isinstance(step, dict) and step["status"] == "ok" and step["router"] == "top2+fr+ir", step
 assert step["rectify_ms"] > 0 and step["detail"], step
 print(repr(step["step_ms"]))""")
     told = json.loads(call(BINARY, "simulate", "--router", "top2+fr+ir", "--capacity-factor", "1",
-                           "--gpus", "8", "--replicas", "2", "--mode", "prefill", "--format", "json"))
+                           "--capacity-convention", "paper", "--gpus", "8", "--replicas", "2", "--mode", "prefill",
+                           "--format", "json"))
     assert float(printed) == told["step_ms"]
 
 

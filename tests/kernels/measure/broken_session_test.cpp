@@ -57,7 +57,7 @@ TEST_CASE("a rank that fails leaves the group before its device ends, which wait
     device.dies_at = 2;
     // As the end of a communicator may: nothing goes on until the other rank's has ended too.
     device.at_end = [&] {
-      for (int tries = 0; tries < 200 && !other_ended; ++tries) {
+      for (int tries = 0; tries < 6000 && !other_ended; ++tries) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       }
       waited_in_vain = !other_ended;

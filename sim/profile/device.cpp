@@ -26,6 +26,9 @@ Device Device::read(const Node& node) {
   device.hbm_bandwidth = Bandwidth(figure(node, "hbm_bytes_per_second"));
   device.l2_bytes = Bytes(whole_figure(node, "l2_bytes"));
   device.peak_bf16_flops = figure(node, "peak_bf16_flops");
+  if (node.has("sustained_bf16_flops")) {
+    device.sustained_bf16_flops = figure(node, "sustained_bf16_flops");
+  }
   if (node.has("nvlink_bytes_per_second")) {
     device.nvlink_bandwidth = Bandwidth(figure(node, "nvlink_bytes_per_second"));
   }

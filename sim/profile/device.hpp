@@ -19,6 +19,8 @@ struct Device {
   Bandwidth hbm_bandwidth;  // peak
   Bytes l2_bytes;
   double peak_bf16_flops = 0;  // dense tensor-core FLOP/s
+  // What products in bf16 hold under load that goes on, within the board's power; 0: not known.
+  double sustained_bf16_flops = 0;
   Bandwidth nvlink_bandwidth;  // peak per GPU and direction; 0: its GPUs are on PCIe alone
   // Peak to and from the host's memory, per GPU and direction: PCIe or NVLink-C2C; 0: not said.
   Bandwidth host_bandwidth;

@@ -16,27 +16,11 @@ using profile::MemoryKernel;
 // the peak bandwidth where the curve has 0.9 (MooreThreads/SimuMax v1.2, b200_bf16_ceperm.json).
 constexpr double memory_slowdown = 1.5;
 
-// A product cannot run faster than the board's power allows. Published: B200 at 1,000 W holds
-// 1.06 PFLOP/s in bf16 over the long products of that table, on average of forward, input and
-// weight gradients, where a lone kernel reaches 1.6.
-constexpr double blackwell_joules_per_flop = 0.94e-12;
-// Fitted: 660 TFLOP/s at 700 W.
-constexpr double hopper_joules_per_flop = 1.06e-12;
-// Assumed, and within what fits: 0.4 and 0.5 change the errors by less than 1 %.
+// A product cannot run faster than the board's power allows (profile::Device); in other formats
+// than bf16 a FLOP takes so much of its energy. Assumed, and within what fits: 0.4 and 0.5 change
+// the errors by less than 1 %.
 constexpr double fp8_energy_share = 0.42;
 constexpr double fp4_energy_share = 0.25;
-
-struct Board {
-  const char* device;  // part of its name
-  double watts;        // datasheets: the most that can be configured
-  double joules_per_flop;
-};
-constexpr std::array boards = {Board{"GB300", 1400, blackwell_joules_per_flop},
-                               Board{"GB200", 1200, blackwell_joules_per_flop},
-                               Board{"B300", 1100, blackwell_joules_per_flop},
-                               Board{"B200", 1000, blackwell_joules_per_flop},
-                               Board{"H200", 700, hopper_joules_per_flop},
-                               Board{"H100", 700, hopper_joules_per_flop}};
 
 // The measured FP8 calls cast their activations in a slow kernel of their own, which a fit can take
 // out of long products only: an FP8 product is priced as bf16's, at 0.95 of the ratio of peaks.
@@ -83,13 +67,6 @@ double window_share(const model::Model& model, double length) {
 
 KernelPrices::KernelPrices(const TrainingJob& job)
     : job_(job), products_(job.profile->training_products()), type_(job.product_type()) {
-  const std::string& name = job.profile->device().name;
-  for (const Board& board : boards) {
-    if (name.find(board.device) == std::string::npos) continue;
-    watts_ = board.watts;
-    joules_flop_ = board.joules_per_flop;
-    break;
-  }
   window_share_ = window_share(*job.model, static_cast<double>(job.layout.sequence_length));
   products_.gemm(1024, 1024, 1024, type_);  // throws where there is no curve
 }
@@ -118,9 +95,10 @@ double KernelPrices::dense_product_us(const Product& product) const {
     const double call_us = products_.gemm(m, n, k, type).time_us;
     time_us = std::max(call_us - products_.gemm_cast_us(m, k, type), least_product_share * call_us);
   }
-  if (watts_ <= 0) return time_us;
+  const double sustained = job_.profile->device().sustained_bf16_flops;
+  if (sustained <= 0) return time_us;
   const double flops = 2 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  return std::max(time_us, flops * energy_share(type) * joules_flop_ / watts_ * 1e6);
+  return std::max(time_us, flops * energy_share(type) / sustained * 1e6);
 }
 
 double KernelPrices::product_us(const Product& product) const {

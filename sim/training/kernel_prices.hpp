@@ -44,8 +44,6 @@ class KernelPrices {
   const TrainingJob& job_;
   const profile::Profile& products_;  // whose curves price products
   std::string type_;                  // of the GEMM format, as curves are named
-  double watts_ = 0;                  // of the board; 0: not known, no limit
-  double joules_flop_ = 0;            // of a product in bf16
   double window_share_ = 1;
 };
 

@@ -47,6 +47,15 @@ FIGURES = {
     "l40s": (142, 48 * 2**30, 864e9, 96 * 2**20, 362.05e12, 32e9),
     "rtx-pro-6000": (188, 96 * 2**30, 1597e9, 128 * 2**20, 500e12, 64e9),
 }
+# What products hold within the board's power. name: (W, pJ per FLOP in bf16, source)
+BLACKWELL_POWER = ("0.94 pJ per FLOP: over the long products of a public table, on average of forward, input and weight "
+                   "gradients, B200 at 1,000 W holds 1.06 PFLOP/s (MooreThreads/SimuMax v1.2, b200_bf16_ceperm.json)")
+HOPPER_POWER = "1.06 pJ per FLOP: fitted to public training steps (sim/training/README.md)"
+POWERS = {
+    "h100-sxm": (700, 1.06, HOPPER_POWER), "h200-sxm": (700, 1.06, HOPPER_POWER),
+    "b200-sxm": (1000, 0.94, BLACKWELL_POWER), "b300-sxm": (1100, 0.94, BLACKWELL_POWER),
+    "gb200": (1200, 0.94, BLACKWELL_POWER), "gb300": (1400, 0.94, BLACKWELL_POWER),
+}
 KEYS = (("sms", "streaming multiprocessors"), ("hbm_bytes", "bytes"),
         ("hbm_bytes_per_second", "bytes/s"), ("l2_bytes", "bytes"), ("peak_bf16_flops", "FLOP/s"),
         ("nvlink_bytes_per_second", "bytes/s per direction"))
@@ -110,6 +119,8 @@ def device(profile):
         origin, source = NOT_IN_DATASHEETS.get((profile, key), ("datasheet", DATASHEETS[profile]))
         result[key.replace("nvlink", "pcie") if over_pcie else key] = figure(value, unit, source,
                                                                             origin)
+        if key == "peak_bf16_flops" and profile in POWERS:
+            result["sustained_bf16_flops"] = sustained_flops(*POWERS[profile], figure)
     if profile in HOST_LINKS:
         key, rate, origin, source = HOST_LINKS[profile]
         result[key] = figure(rate, "bytes/s per direction", source, origin)
@@ -118,6 +129,12 @@ def device(profile):
     unit = "GPUs in one PCIe box" if over_pcie else "GPUs in one NVLink domain"
     result["gpus_per_node"] = figure(topology["gpus_per_node"], unit, topology["source"])
     return result
+
+
+def sustained_flops(watts, picojoules, source, figure):
+    """What products in bf16 hold at the most that the board can be configured to draw."""
+    return figure(float(round(watts / picojoules * 1e12)), "FLOP/s",
+                  f"{watts:,} W of the datasheet at {source}", "derived")
 
 
 def all_devices():

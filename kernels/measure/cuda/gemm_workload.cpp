@@ -1,9 +1,14 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <vector>
+
+#include "kernels/measure/cuda/nvml.hpp"
 #include "kernels/measure/cuda/rotated_workload.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
 #include "kernels/measure/points/product_element.hpp"
 #include "sim/base/random.hpp"
+#include "sim/base/statistics.hpp"
 
 namespace moesim::kernels::measure::cuda {
 namespace {
@@ -77,7 +82,45 @@ class GemmWorkload : public RotatedWorkload, public Queueable {
   DeviceBuffer<std::uint16_t> x_, w_, y_;
 };
 
+// Details: power_w, its median over the later half of the samples, and throttled_by as of the last
+// one, where NVML tells.
+class SustainedWorkload : public GemmWorkload {
+ public:
+  SustainedWorkload(Context& context, const PointSpec& spec, std::uint64_t seed)
+      : GemmWorkload(context, spec, seed), calls_(spec.calls) {}
+
+  Run cold() override {
+    return translated([this] {
+      return context_.timer->back_to_back(
+          calls_, [this](std::size_t) { launch(next_copy()); },
+          [this] { states_.push_back(device_state(context_.facts.uuid)); });
+    });
+  }
+  bool has_hot() const override { return false; }
+  std::string timer() const override { return "cuda-events, back to back"; }
+  Params details() override {
+    Params details = Params::object();
+    std::vector<double> watts;
+    for (std::size_t at = states_.size() / 2; at < states_.size(); ++at) {
+      if (states_[at].power_w > 0) watts.push_back(states_[at].power_w);
+    }
+    if (watts.empty()) return details;
+    details["power_w"] = median(watts);
+    details["throttled_by"] = fmt::format("{}", fmt::join(states_.back().throttled_by, " + "));
+    return details;
+  }
+
+ private:
+  std::size_t calls_;
+  std::vector<DeviceState> states_;
+};
+
 }  // namespace
+
+std::unique_ptr<Workload> sustained_workload(Context& context, const PointSpec& spec,
+                                             std::uint64_t seed) {
+  return std::make_unique<SustainedWorkload>(context, spec, seed);
+}
 
 std::unique_ptr<Workload> gemm_workload(Context& context, const PointSpec& spec,
                                         std::uint64_t seed) {

@@ -14,7 +14,6 @@ using NvmlResult = int;  // 0: success
 using NvmlDevice = struct nvmlDevice_st*;
 struct Nvml {
   NvmlResult (*init)() = nullptr;
-  NvmlResult (*shutdown)() = nullptr;
   NvmlResult (*driver_version)(char*, unsigned) = nullptr;
   NvmlResult (*device_by_uuid)(const char*, NvmlDevice*) = nullptr;
   NvmlResult (*power_limit)(NvmlDevice, unsigned*) = nullptr;                 // milliwatts
@@ -37,7 +36,6 @@ Nvml load() {
     if (function == nullptr) nvml.trouble = fmt::format("NVML has no {}", name);
   };
   find(nvml.init, "nvmlInit_v2");
-  find(nvml.shutdown, "nvmlShutdown");
   find(nvml.driver_version, "nvmlSystemGetDriverVersion");
   find(nvml.device_by_uuid, "nvmlDeviceGetHandleByUUID");
   find(nvml.power_limit, "nvmlDeviceGetEnforcedPowerLimit");
@@ -85,7 +83,8 @@ DeviceState device_state(const std::string& uuid) {
   DeviceState state;
   state.trouble = nvml.trouble;
   if (!state.trouble.empty()) return state;
-  const NvmlResult started = nvml.init();
+  // Once, and until the process ends: a start may take longer than what is asked about lasts.
+  static const NvmlResult started = nvml.init();
   if (started != 0) {
     state.trouble = fmt::format("NVML does not start: error {}", started);
     return state;
@@ -98,7 +97,6 @@ DeviceState device_state(const std::string& uuid) {
   } else {
     state.trouble = fmt::format("NVML knows no {}", uuid);
   }
-  nvml.shutdown();
   return state;
 }
 

@@ -98,6 +98,21 @@ Run StreamTimer::cold_unheld(const std::function<void()>& work,
   return {1e3 * static_cast<double>(milliseconds), clock_mhz()};
 }
 
+Run StreamTimer::back_to_back(std::size_t calls, const std::function<void(std::size_t)>& work,
+                              const std::function<void()>& meanwhile) {
+  MOESIM_CUDA(cudaMemsetAsync(clocks_.data(), 0, clocks_.size() * sizeof(SmClock), stream_));
+  launch_clocks(clocks_.data(), sms_, stream_);
+  MOESIM_CUDA(cudaEventRecord(start_, stream_));
+  for (std::size_t call = 0; call < calls; ++call) work(call);
+  MOESIM_CUDA(cudaEventRecord(stop_, stream_));
+  launch_clocks(clocks_.data() + most_sms, sms_, stream_);
+  meanwhile();
+  MOESIM_CUDA(cudaStreamSynchronize(stream_));
+  float milliseconds = 0;
+  MOESIM_CUDA(cudaEventElapsedTime(&milliseconds, start_, stop_));
+  return {1e3 * static_cast<double>(milliseconds) / static_cast<double>(calls), clock_mhz(), calls};
+}
+
 double StreamTimer::clock_mhz() {
   std::vector<SmClock> read(std::size_t{2} * most_sms);
   MOESIM_CUDA(cudaMemcpy(read.data(), clocks_.data(), read.size() * sizeof(SmClock),

@@ -34,6 +34,11 @@ class StreamTimer {
   // The same for work that waits for the stream itself, which therefore cannot be held: what the
   // host takes to queue it counts where the device is faster. Ranks meet before the work.
   Run cold_unheld(const std::function<void()>& work, const std::function<void()>& before_work = {});
+  // `calls` of `work` (told which one it is) queued back to back, the stream not held and the L2
+  // not flushed, so that the device hardly rests between two of these: the time of one call, and
+  // the mean clock. `meanwhile` is called when all is queued, while the device works.
+  Run back_to_back(std::size_t calls, const std::function<void(std::size_t)>& work,
+                   const std::function<void()>& meanwhile);
   // One launch of a CUDA graph of `calls` calls of `work` (told which one it is), in microseconds.
   // The graph of the last `calls` is kept until forget(). Throws NotMeasurable if the host needs
   // more than 2 s to launch it, three times.

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "kernels/measure/suites/sustained.hpp"
+
 namespace moesim::kernels::measure::cuda {
 namespace {
 
@@ -13,6 +15,7 @@ struct Entry {
 };
 
 constexpr std::array workloads{Entry{"gemm", gemm_workload},
+                               Entry{sustained_op, sustained_workload},
                                Entry{"memory", memory_workload},
                                Entry{"attention", attention_workload},
                                Entry{"route", routing_workload},

@@ -11,6 +11,9 @@ namespace moesim::kernels::measure::cuda {
 // or Error.
 std::unique_ptr<Workload> gemm_workload(Context& context, const PointSpec& spec,
                                         std::uint64_t seed);
+// op "sustained-gemm": the same product without a rest, with what NVML says meanwhile.
+std::unique_ptr<Workload> sustained_workload(Context& context, const PointSpec& spec,
+                                             std::uint64_t seed);
 std::unique_ptr<Workload> memory_workload(Context& context, const PointSpec& spec,
                                           std::uint64_t seed);
 std::unique_ptr<Workload> collective_workload(Context& context, const PointSpec& spec,

@@ -4,11 +4,13 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <cctype>
 #include <optional>
 
 #include "kernels/measure/fit/fit.hpp"
 #include "kernels/measure/suites/overlap.hpp"
+#include "kernels/measure/suites/sustained.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
@@ -182,6 +184,9 @@ class Writer {
     out["l2_bytes"] = figure(device.l2_bytes, "bytes", "measured", driver);
     out["peak_bf16_flops"] = told_or_base("peak_bf16_flops", device.peak_bf16_flops, "FLOP/s",
                                           "SMs, clock and the FLOPs per cycle of its architecture");
+    if (std::optional<ordered_json> sustained = sustained_products()) {
+      out["sustained_bf16_flops"] = std::move(*sustained);
+    }
     for (const char* link :
          {"nvlink_bytes_per_second", "pcie_bytes_per_second", "c2c_bytes_per_second"}) {
       if (!base_.at("devices").at(0).contains(link)) continue;
@@ -189,6 +194,26 @@ class Writer {
     }
     out["gpus_per_node"] = told_or_base("gpus_per_node", 0, "GPUs in one NVLink domain", "");
     return out;
+  }
+
+  // As measured, else the base's.
+  std::optional<ordered_json> sustained_products() const {
+    constexpr const char* key = "sustained_bf16_flops";
+    for (const Point& point : fitted_) {
+      const std::optional<double> time_us = point.time_us();
+      if (point.op != sustained_op || !time_us) continue;
+      const auto [m, n, k] =
+          std::array{point.params.at("m").get<double>(), point.params.at("n").get<double>(),
+                     point.params.at("k").get<double>()};
+      std::string how = fmt::format("{}, products of {} x {} x {} back to back", source_, m, n, k);
+      if (point.clock_mhz > 0) how += fmt::format(", {:.0f} MHz", point.clock_mhz);
+      if (point.details.contains("power_w")) {
+        how += fmt::format(", {:.0f} W", point.details.at("power_w").get<double>());
+      }
+      return figure(2 * m * n * k / *time_us * 1e6, "FLOP/s", "measured", how);
+    }
+    if (!base_.at("devices").at(0).contains(key)) return std::nullopt;
+    return told_or_base(key, 0, "FLOP/s", "");
   }
 
   ordered_json topology() const {

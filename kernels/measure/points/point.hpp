@@ -33,6 +33,8 @@ struct PointSpec {
   double prepare_s = 0;
   // Calls back to back in one sample, whose time is divided by it.
   std::size_t calls = 1;
+  // The device works so many seconds without a rest before samples count.
+  double heat_s = 0;
 
   // "gemm {"dtype":"bf16","k":4096,...}": one text per tuple of independent variables.
   std::string key() const;

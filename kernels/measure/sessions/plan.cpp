@@ -42,8 +42,8 @@ double estimate_seconds(const PointSpec& spec, const Rates& rates, const TrialOp
   // Twice the L2 filled, twice the L2 read.
   const double flush = 4 * rates.l2_bytes / (usual_share * rates.memory_bytes_per_second);
   const double cold = static_cast<double>(spec.calls) * once + flush + submit_s;
-  const double warm_up =
-      std::max(options.warm_up.least_s, static_cast<double>(options.warm_up.fewest) * cold);
+  const double warm_up = std::max(
+      {options.warm_up.least_s, spec.heat_s, static_cast<double>(options.warm_up.fewest) * cold});
   const double hot =
       spec.collective ? 0 : usual_hot_samples * std::max(options.hot_sample_us * 1e-6, once);
   const double prepare =

@@ -118,6 +118,8 @@ class Trial {
     phase("warm-up");
     WarmUpRule limits = options_.warm_up;
     if (shares_gpu()) limits.most_s = std::min(limits.most_s, options_.shared_gpu_most_s);
+    limits.least_s = std::max(limits.least_s, spec_.heat_s);
+    limits.most_s = std::max(limits.most_s, 2 * spec_.heat_s);
     WarmUp rule(limits);
     const double start = device_.now_s();
     bool enough = false;

@@ -11,6 +11,7 @@
 #include "kernels/measure/suites/overlap.hpp"
 #include "kernels/measure/suites/permute.hpp"
 #include "kernels/measure/suites/routing.hpp"
+#include "kernels/measure/suites/sustained.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 
@@ -19,9 +20,9 @@ namespace moesim::kernels::measure {
 const std::vector<Suite>& all_suites() {
   // In the order in which they run: a run that ends early has what MoE needs. Attention is last, as
   // each of its points is compiled first.
-  static const std::vector<Suite> suites = {gemm_suite(),    memory_suite(),   permute_suite(),
-                                            experts_suite(), routing_suite(),  collectives_suite(),
-                                            overlap_suite(), attention_suite()};
+  static const std::vector<Suite> suites = {
+      gemm_suite(),    sustained_suite(),   memory_suite(),  permute_suite(),  experts_suite(),
+      routing_suite(), collectives_suite(), overlap_suite(), attention_suite()};
   return suites;
 }
 

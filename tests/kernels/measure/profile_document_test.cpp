@@ -6,6 +6,8 @@
 
 #include "kernels/measure/sessions/plan.hpp"
 #include "kernels/measure/sessions/trial.hpp"
+#include "kernels/measure/suites/suites.hpp"
+#include "kernels/measure/suites/sustained.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
@@ -103,6 +105,8 @@ TEST_CASE("a measured profile answers with the laws of its machine, and a simula
   const auto attention = profile.attention(2, 3000, 32, 32, 128, false);
   CHECK(attention.origin == moesim::profile::Origin::measured);
   CHECK(attention.time_us == Approx(3 + 2.0 * 2 * 32 * 3000 * 3000 * 128 / 700e6).epsilon(0.08));
+  // What products hold without a rest: the law's rate, whatever the base says.
+  CHECK(profile.device().sustained_bf16_flops == Approx(700e12).epsilon(0.01));
   // What was not measured stays published.
   CHECK(profile.attention(1, 2048, 32, 4, 192, false).origin == moesim::profile::Origin::published);
   CHECK(profile.collective(moesim::profile::Collective::all_to_all, 4, 1e6).origin ==
@@ -142,8 +146,23 @@ TEST_CASE("a document says what it rests on") {
   CHECK(document["conditions"]["cupti"].is_null());
   CHECK(document["devices"][0]["uuid"] == device.device_facts.uuid);
   CHECK(document["missing"].size() == measure::always_missing().size());
-  // Nothing measured: every curve is the base's, as it was.
+  // Nothing measured: every curve is the base's, as it was, and what products hold.
   for (const auto& curve : document["curves"]) CHECK(curve["origin"] != "measured");
+  CHECK(document["devices"][0]["sustained_bf16_flops"]["origin"] == "derived");
+}
+
+TEST_CASE("what products hold without a rest is said with its clock and power") {
+  FakeDevice device(simple_law);
+  measure::SoloGroup group;
+  const measure::PointSpec spec = measure::sustained_suite().points(1).at(0);
+  measure::Point point = measure::measure_point(device, group, spec, "sustained", 1);
+  point.details = {{"power_w", 690.5}, {"throttled_by", "power limit"}};
+  const auto document = measure::profile_document(facts_of(device, "held"), {point}, {});
+  const auto& held = document["devices"][0]["sustained_bf16_flops"];
+  CHECK(held["origin"] == "measured");
+  CHECK_THAT(held["source"].get<std::string>(),
+             ContainsSubstring("products of 8192 x 8192 x 8192 back to back, 1980 MHz, 690 W"));
+  CHECK(document["points"][0]["details"]["throttled_by"] == "power limit");
 }
 
 TEST_CASE("another device takes the nearest base, and its curves count as assumed") {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "kernels/measure/sessions/plan.hpp"
 #include "kernels/measure/suites/suites.hpp"
 #include "tests/kernels/measure/fake_device.hpp"
 #include "tests/support/catch.hpp"
@@ -95,6 +96,20 @@ TEST_CASE("a kernel that never settles is marked") {
   double clock = 1980;
   device.clock_of_run = [&clock](std::size_t) { return clock *= 0.98; };
   CHECK(measure_alone(device).quality != measure::Quality::good);
+}
+
+TEST_CASE("a point that heats the device first counts no sample before") {
+  FakeDevice device([](const auto&) { return 50'000.0; });
+  // The clock falls to 0.8 of what it was in the first two seconds, as at a power limit.
+  device.clock_of_run = [&device](std::size_t) { return device.now_s() < 2 ? 1980 : 1584; };
+  measure::PointSpec spec = some_point();
+  spec.heat_s = 2.5;
+  measure::SoloGroup group;
+  const measure::Point point = measure::measure_point(device, group, spec, "sustained", 1);
+  CHECK(point.cold->summary.median == Approx(50'000.0 / 0.8).epsilon(0.005));
+  CHECK(point.clock_mhz == 1584);
+  CHECK(point.quality == measure::Quality::good);
+  CHECK(measure::estimate_seconds(spec, {}, {}) > 2.5);
 }
 
 TEST_CASE("a collective takes the slowest rank's time, and rank 0 says when it is enough") {

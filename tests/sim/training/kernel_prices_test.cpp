@@ -44,9 +44,28 @@ TEST_CASE("long products run at the rate that the board's power allows") {
   // Small ones keep the curve's time.
   const KernelPrices::Product small = {256, 256, 256};
   CHECK(KernelPrices(b200).product_us(small) == b200.profile->gemm(256, 256, 256).time_us);
-  // No board is known of an A100.
+  // Of an A100 it is not known.
   const TrainingJob a100 = job("a100-sxm-80gb", "dgx-a100");
   CHECK(KernelPrices(a100).product_us(longest) == a100.profile->gemm(16384, 16384, 16384).time_us);
+}
+
+TEST_CASE("a profile that measured what products hold is priced by it") {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("own-power-{}.json", getpid()))
+          .string();
+  std::string text = read_file(find_document("hardware", "h100-sxm"));
+  const std::string figure = "\"sustained_bf16_flops\": {\n        \"value\": ";
+  const std::size_t at = text.find(figure);
+  REQUIRE(at != std::string::npos);
+  const std::size_t from = at + figure.size();
+  text.replace(from, text.find(',', from) - from, "4e14");
+  write_file_atomically(path, text);
+  const TrainingJob own = job(path.c_str(), "hgx-h100");
+  const KernelPrices::Product longest = {16384, 16384, 16384};
+  CHECK(teraflops(longest, KernelPrices(own).product_us(longest)) == Approx(400));
+  const TrainingJob shipped = job("h100-sxm", "hgx-h100");
+  CHECK(teraflops(longest, KernelPrices(shipped).product_us(longest)) == Approx(700 / 1.06));
+  std::filesystem::remove(path);
 }
 
 TEST_CASE("products of the shipped gb200 have the curve of its die, at its own power") {

@@ -28,6 +28,22 @@ TEST_CASE("a graph is on the device before the stream is first held for it, and 
   CHECK(fake_runtime().calls == launch);
 }
 
+TEST_CASE("calls back to back share their time, and the device works meanwhile") {
+  fake_runtime() = {};
+  StreamTimer timer(1 << 20, 1);
+  fake_runtime().calls.clear();
+  std::vector<std::size_t> called;
+  const measure::Run run = timer.back_to_back(
+      4, [&called](std::size_t call) { called.push_back(call); },
+      [] { fake_runtime().calls.emplace_back("meanwhile"); });
+  CHECK(called == std::vector<std::size_t>{0, 1, 2, 3});
+  CHECK(run.time_us == 250);
+  CHECK(run.calls == 4);
+  // Neither held nor flushed.
+  CHECK(fake_runtime().calls ==
+        std::vector<std::string>{"clocks", "event", "event", "clocks", "meanwhile", "synchronise"});
+}
+
 TEST_CASE("a host that is too slow three times leaves the point unmeasured, not the session") {
   fake_runtime() = {};
   StreamTimer timer(1 << 20, 1);

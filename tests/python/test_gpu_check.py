@@ -237,6 +237,13 @@ def test_gpu_tests_that_all_skip_have_not_passed(machine):
     assert "no test ran" in result.stderr
 
 
+def test_a_sanitizer_under_which_the_tests_skip_has_not_passed(machine):
+    machine.program("compute-sanitizer", 'echo "SKIPPED: no usable GPU"')
+    result = machine("--parts", "sanitizer")
+    assert result.returncode == 1
+    assert "memcheck: no test ran" in (machine.folder / "sanitizer.log").read_text()
+
+
 def test_two_ranks_share_the_gpu_under_names_of_their_own(machine):
     machine.program("moesim", f"""echo "host $NCCL_HOSTID $NCCL_NET $NCCL_SOCKET_IFNAME"
 echo '{SYNTHETIC}' >{machine.folder}/ranks.json""")

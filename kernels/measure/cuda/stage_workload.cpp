@@ -33,9 +33,13 @@ class RouterStage : public RotatedWorkload {
     MOESIM_CUDA(cudaStreamSynchronize(stream()));
   }
   std::string check() override {
-    if (!assigns_) tokens_.router().assign(stream());
+    const routing::RouterProblem& problem = tokens_.problem();
+    const routing::RouterBuffers& buffers = tokens_.router().buffers();
+    if (!assigns_) routing::launch_assign(assign_arguments(problem, buffers), stream());
+    routing::launch_weigh(weigh_arguments(problem, buffers), stream());
+    if (problem.rectified()) routing::launch_collect(collect_arguments(problem, buffers), stream());
     MOESIM_CUDA(cudaStreamSynchronize(stream()));
-    return tokens_.check(download(tokens_.logits(), logits_of(tokens_.problem())));
+    return tokens_.check(download(tokens_.logits(), logits_of(problem)));
   }
 
  private:

@@ -63,9 +63,16 @@ void choose_form(const FfnPlan& plan, ExpertGemm& call) {
   if (plan.layout.is_padded()) {
     return pick(GemmForm::strided_batched, "equal rows per expert at equal distances");
   }
-  if (plan.options.grouped) return pick(GemmForm::grouped, "rows differ by expert");
-  pick(GemmForm::one_by_one,
-       "rows differ by expert, and this cuBLAS (before 12.5) has no cublasGemmGroupedBatchedEx");
+  if (!plan.options.grouped) {
+    return pick(
+        GemmForm::one_by_one,
+        "rows differ by expert, and this cuBLAS (before 12.5) has no cublasGemmGroupedBatchedEx");
+  }
+  const auto experts = static_cast<std::int64_t>(call.blocks.size());
+  if (plan.layout.rows() > most_grouped_rows * experts) {
+    return pick(GemmForm::one_by_one, "rows differ by expert, and a product alone fills the GPU");
+  }
+  pick(GemmForm::grouped, "rows differ by expert");
 }
 
 // `shape` with the rows of an expert in place of -1.

@@ -70,6 +70,9 @@ enum class GemmForm {
 };
 const char* name_of(GemmForm form);
 
+// Mean rows of an expert up to which a grouped call is used.
+inline constexpr std::int64_t most_grouped_rows = 128;
+
 // One expert's part of a call; offsets in elements.
 struct GemmBlock {
   int expert = 0;

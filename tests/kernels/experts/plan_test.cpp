@@ -60,6 +60,10 @@ TEST_CASE("the form of a call follows from who has rows, and says why") {
   CHECK(form({5, 0, 2}, true).blocks[1].right == 2 * 16 * 8);
   CHECK(form({5, 0, 2}, false).form == GemmForm::one_by_one);
   CHECK_THAT(form({5, 0, 2}, false).reason, ContainsSubstring("12.5"));
+  // 128 rows an expert on average, and one more.
+  CHECK(form({200, 0, 56}, true).form == GemmForm::grouped);
+  CHECK(form({200, 0, 57}, true).form == GemmForm::one_by_one);
+  CHECK_THAT(form({200, 0, 57}, true).reason, ContainsSubstring("fills the GPU"));
   CHECK(form({0, 7, 0}, true).form == GemmForm::plain);
   CHECK(form({0, 0, 0}, true).form == GemmForm::none);
   CHECK(plan_ffn({1, 8, 8}, RowLayout::padded(1, 9)).forward[0].form == GemmForm::plain);

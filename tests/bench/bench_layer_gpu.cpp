@@ -31,7 +31,7 @@ constexpr const char* usage =
     "  --list           the layers, without measuring\n"
     "Exit code: 0 measured, and within the bars if there is a profile; 2 a wrong option, 3 no "
     "GPU,\n"
-    "4 a result was wrong, 5 a bar is not met.\n";
+    "4 a result was wrong, 5 a bar is not met, 124 not all layers were measured.\n";
 
 std::map<std::string, std::string> parse(int count, char** words) {
   std::map<std::string, std::string> given = {
@@ -124,8 +124,12 @@ moesim::ExitCode run(int count, char** words) {
   const auto machine = measure::open_machine();
   const measure::LayerSessionReport report = measure::measure_layers(*machine, options);
   if (report.voided > 0) return moesim::ExitCode::verification_failed;
-  if (given.at("--profile").empty()) return moesim::ExitCode::ok;
-  return compare(options.out, given.at("--profile"));
+  moesim::ExitCode code = moesim::ExitCode::ok;
+  if (!given.at("--profile").empty()) code = compare(options.out, given.at("--profile"));
+  if (report.missing == 0) return code;
+  std::printf("%zu layers were not measured: see missing in %s\n", report.missing,
+              options.out.c_str());
+  return code == moesim::ExitCode::ok ? moesim::ExitCode::timeout : code;
 }
 
 }  // namespace

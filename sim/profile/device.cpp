@@ -29,6 +29,9 @@ Device Device::read(const Node& node) {
   if (node.has("sustained_bf16_flops")) {
     device.sustained_bf16_flops = figure(node, "sustained_bf16_flops");
   }
+  if (node.has("sustained_padding_share")) {
+    device.sustained_padding_share = figure(node, "sustained_padding_share");
+  }
   if (node.has("nvlink_bytes_per_second")) {
     device.nvlink_bandwidth = Bandwidth(figure(node, "nvlink_bytes_per_second"));
   }

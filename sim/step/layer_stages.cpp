@@ -82,15 +82,16 @@ namespace {
 // gate, and the software that blends IR rows.
 class PaddedLayer {
  public:
-  PaddedLayer(const scenario::Scenario& scenario, std::int64_t capacity, std::int64_t ir_rows)
+  PaddedLayer(const scenario::Scenario& scenario, const PaddedLayerRows& rows)
       : scenario_(scenario),
         fused_(with(scenario, scenario::Fusion::fused, scenario.dispatch)),
         moved_(with(scenario, scenario::Fusion::eager, scenario::Dispatch::index)),
         pricer_(scenario_),
         fused_pricer_(fused_),
         moved_pricer_(moved_),
-        capacity_(capacity),
-        ir_rows_(ir_rows),
+        capacity_(rows.capacity),
+        ir_rows_(rows.ir_rows),
+        padding_share_(rows.padding_share),
         members_(static_cast<std::size_t>(scenario.expert_parallel)) {
     std::iota(members_.begin(), members_.end(), 0);
   }
@@ -148,6 +149,41 @@ class PaddedLayer {
     kernels.erase(kernels.begin(), kernels.begin() + static_cast<std::ptrdiff_t>(moves));
     return kernels;
   }
+  // IR rows add to the weights' gradients that the padded rows have written, so these are read.
+  Kernels read_gradients() const {
+    if (ir_rows_ == 0) return {};
+    const model::Model& model = *scenario_.model;
+    const std::int64_t local = scenario_.experts / scenario_.expert_parallel;
+    const auto elements = static_cast<double>(local * ((model.gated ? 2 : 1) + 1) * model.hidden *
+                                              model.moe->expert_ffn);
+    return {{"", KernelClass::memory, scenario_.profile->memory(2 * elements), 1, 0}};
+  }
+  // The products of an FFN at the rate that the device sustains; `zeros` of the rows are zeros,
+  // which take less power. What a curve says beyond that rate is not the power's and stays.
+  Kernels sustained(Kernels kernels, Pass pass, double rows, double zeros) const {
+    const profile::Device& device = scenario_.profile->device();
+    if (device.sustained_bf16_flops <= 0) return kernels;
+    const model::Model& model = *scenario_.model;
+    const auto matrices = static_cast<double>((model.gated ? 2 : 1) + 1);
+    const double flops = (pass == Pass::forward ? 2 : 4) * matrices * rows *
+                         static_cast<double>(model.hidden * model.moe->expert_ffn);
+    const double held_us = 1e6 * flops / device.sustained_bf16_flops;
+    double products_us = 0;
+    for (const Kernel& kernel : kernels) {
+      if (kernel.kernel_class != KernelClass::gemm) continue;
+      products_us += kernel.count * kernel.estimate.time_us;
+    }
+    if (products_us <= 0) return kernels;
+    const double time_us = held_us * (1 - zeros * (1 - device.sustained_padding_share)) +
+                           std::max(0.0, products_us - held_us);
+    for (Kernel& kernel : kernels) {
+      if (kernel.kernel_class != KernelClass::gemm) continue;
+      kernel.estimate.time_us *= time_us / products_us;
+      kernel.estimate.time_us_p05 *= time_us / products_us;
+      kernel.estimate.time_us_p95 *= time_us / products_us;
+    }
+    return kernels;
+  }
   Kernels exchange(const char* name) const {
     return {pricer_.exchange(Collective::all_to_all, members_, pricer_.dispatch_bytes(capacity_),
                              name)};
@@ -190,12 +226,15 @@ class PaddedLayer {
         return exchange(stage.name);
       case MoeStageKind::experts:
       case MoeStageKind::experts_backward:
-        return pricer_.experts(pass, capacity_, 0);
+        return sustained(pricer_.experts(pass, capacity_, 0), pass,
+                         static_cast<double>(scenario_.experts * capacity_), padding_share_);
       case MoeStageKind::ir_counts:
         return pricer_.host_read();
       case MoeStageKind::ir_experts:
+        return sustained(ir_ffn(pass), pass, static_cast<double>(ir_rows_), 0);
       case MoeStageKind::ir_experts_backward:
-        return ir_ffn(pass);
+        return joined(sustained(ir_ffn(pass), pass, static_cast<double>(ir_rows_), 0),
+                      read_gradients());
       case MoeStageKind::assign:
       case MoeStageKind::weigh:
       case MoeStageKind::collect:
@@ -217,14 +256,15 @@ class PaddedLayer {
   scenario::Scenario fused_, moved_;
   KernelPricer pricer_, fused_pricer_, moved_pricer_;
   std::int64_t capacity_, ir_rows_;
+  double padding_share_;
   std::vector<int> members_;
 };
 
 }  // namespace
 
 std::vector<LayerStage> padded_layer_stages(const scenario::Scenario& scenario, Pass pass,
-                                            std::int64_t capacity, std::int64_t ir_rows) {
-  return PaddedLayer(scenario, capacity, ir_rows).stages(pass);
+                                            const PaddedLayerRows& rows) {
+  return PaddedLayer(scenario, rows).stages(pass);
 }
 
 double total_us(const std::vector<LayerStage>& stages) {

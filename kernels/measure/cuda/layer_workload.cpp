@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -114,6 +115,7 @@ class Layer : public Workload {
   Params details() override {
     return translated([this] {
       Params out = {{"capacity", plan_.problem.router.capacity()},
+                    {"kept_rows", kept_rows()},
                     {"ir_rows", run_.ir_rows()},
                     {"stages", Params::array()}};
       const std::vector<layer::Stage>& stages = plan_.stages(pass_);
@@ -172,6 +174,12 @@ class Layer : public Workload {
       row_values.push_back(bf16_value(bits));
     }
     return row_values;
+  }
+
+  std::int64_t kept_rows() const {
+    const auto each =
+        download(run_.router().kept_rows, static_cast<std::size_t>(plan_.problem.router.experts));
+    return std::accumulate(each.begin(), each.end(), std::int64_t{0});
   }
 
   std::string check_routes() {

@@ -184,9 +184,7 @@ class Writer {
     out["l2_bytes"] = figure(device.l2_bytes, "bytes", "measured", driver);
     out["peak_bf16_flops"] = told_or_base("peak_bf16_flops", device.peak_bf16_flops, "FLOP/s",
                                           "SMs, clock and the FLOPs per cycle of its architecture");
-    if (std::optional<ordered_json> sustained = sustained_products()) {
-      out["sustained_bf16_flops"] = std::move(*sustained);
-    }
+    add_sustained(out);
     for (const char* link :
          {"nvlink_bytes_per_second", "pcie_bytes_per_second", "c2c_bytes_per_second"}) {
       if (!base_.at("devices").at(0).contains(link)) continue;
@@ -196,24 +194,44 @@ class Writer {
     return out;
   }
 
-  // As measured, else the base's.
-  std::optional<ordered_json> sustained_products() const {
-    constexpr const char* key = "sustained_bf16_flops";
+  const Point* sustained_point(double zeros) const {
     for (const Point& point : fitted_) {
-      const std::optional<double> time_us = point.time_us();
-      if (point.op != sustained_op || !time_us) continue;
-      const auto [m, n, k] =
-          std::array{point.params.at("m").get<double>(), point.params.at("n").get<double>(),
-                     point.params.at("k").get<double>()};
-      std::string how = fmt::format("{}, products of {} x {} x {} back to back", source_, m, n, k);
-      if (point.clock_mhz > 0) how += fmt::format(", {:.0f} MHz", point.clock_mhz);
-      if (point.details.contains("power_w")) {
-        how += fmt::format(", {:.0f} W", point.details.at("power_w").get<double>());
-      }
-      return figure(2 * m * n * k / *time_us * 1e6, "FLOP/s", "measured", how);
+      if (point.op != sustained_op || !point.time_us()) continue;
+      if (point.params.value(zero_share, 0.0) == zeros) return &point;
     }
-    if (!base_.at("devices").at(0).contains(key)) return std::nullopt;
-    return told_or_base(key, 0, "FLOP/s", "");
+    return nullptr;
+  }
+
+  // What products hold without a rest, as measured, else the base's.
+  void add_sustained(ordered_json& out) const {
+    constexpr const char* rate = "sustained_bf16_flops";
+    constexpr const char* padding = "sustained_padding_share";
+    const ordered_json& base = base_.at("devices").at(0);
+    const Point* const full = sustained_point(0);
+    if (full == nullptr) {
+      if (base.contains(rate)) out[rate] = told_or_base(rate, 0, "FLOP/s", "");
+      if (base.contains(padding)) out[padding] = told_or_base(padding, 0, "ratio", "");
+      return;
+    }
+    const auto [m, n, k] =
+        std::array{full->params.at("m").get<double>(), full->params.at("n").get<double>(),
+                   full->params.at("k").get<double>()};
+    std::string how = fmt::format("{}, products of {} x {} x {} back to back", source_, m, n, k);
+    if (full->clock_mhz > 0) how += fmt::format(", {:.0f} MHz", full->clock_mhz);
+    if (full->details.contains("power_w")) {
+      how += fmt::format(", {:.0f} W", full->details.at("power_w").get<double>());
+    }
+    out[rate] = figure(2 * m * n * k / *full->time_us() * 1e6, "FLOP/s", "measured", how);
+    constexpr double zeros = 0.5;
+    const Point* const padded = sustained_point(zeros);
+    if (padded == nullptr) return;
+    const double share = 1 - (1 - *padded->time_us() / *full->time_us()) / zeros;
+    if (share <= 0) return;
+    out[padding] =
+        figure(std::min(1.0, share), "ratio", "measured",
+               fmt::format("{}, the same products with half of the rows zeros: {:.0f} us, not "
+                           "{:.0f} us",
+                           source_, *padded->time_us(), *full->time_us()));
   }
 
   ordered_json topology() const {

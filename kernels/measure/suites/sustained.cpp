@@ -17,7 +17,9 @@ std::vector<PointSpec> sustained_points(Ranks) {
   spec.op = sustained_op;
   spec.heat_s = heat_s;
   spec.calls = static_cast<std::size_t>(std::ceil(sample_flops / spec.flops));
-  return {spec};
+  PointSpec padded = spec;
+  padded.params[zero_share] = 0.5;
+  return {spec, padded};
 }
 
 }  // namespace

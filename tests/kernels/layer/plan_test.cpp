@@ -348,7 +348,7 @@ TEST_CASE("the simulator's price list of a layer has its stages, by name and in 
           for (const Stage& stage : plan.stages(pass)) names.emplace_back(stage.name);
           for (const step::LayerStage& stage : step::padded_layer_stages(
                    scenario, pass == Pass::forward ? step::Pass::forward : step::Pass::backward,
-                   2048, 100)) {
+                   {2048, 100, 0.25})) {
             priced.push_back(stage.name);
             CHECK(stage.estimate.time_us > 0);
           }

@@ -43,6 +43,13 @@ void check_sizes(const Node& params, const scenario::Scenario& scenario) {
   same("ffn", scenario.model->moe->expert_ffn);
 }
 
+step::PaddedLayerRows rows_of(const Node& details, const scenario::Scenario& scenario) {
+  step::PaddedLayerRows rows{details.positive_integer("capacity"), details.integer("ir_rows"), 0};
+  const auto all = static_cast<double>(scenario.experts * rows.capacity);
+  rows.padding_share = 1 - static_cast<double>(details.integer("kept_rows")) / all;
+  return rows;
+}
+
 // The part rows of one layer; its prediction, microseconds.
 double add_stages(const Node& details, const std::vector<step::LayerStage>& stages,
                   const std::string& subject, Validation& validation) {
@@ -86,9 +93,7 @@ std::optional<double> add_point(const Node& root, const Node& point, const std::
   const step::Pass pass =
       params.text("pass") == "forward" ? step::Pass::forward : step::Pass::backward;
   const double predicted =
-      add_stages(details,
-                 step::padded_layer_stages(scenario, pass, details.positive_integer("capacity"),
-                                           details.integer("ir_rows")),
+      add_stages(details, step::padded_layer_stages(scenario, pass, rows_of(details, scenario)),
                  subject, validation);
   const double measured = point.at("cold").positive("median");
   const double error = predicted / measured - 1;

@@ -1,24 +1,33 @@
 #pragma once
 
 #include "kernels/base/philox.cuh"
+#include "kernels/routing/lane_lists.cuh"
 #include "kernels/routing/token_logits.cuh"
 
-// Softmax and top-k', one token per 8, 16 or 32 lanes, all in registers: reads 4 E bytes a token,
-// writes 6 per choice. A choice costs two warp reductions (value, then lowest expert).
+// Softmax and top-k', one token per 8, 16 or 32 lanes, in registers: reads 4 E bytes a token,
+// writes 6 per choice. A choice costs two warp reductions (value, then lowest expert) and a search
+// of each lane's values; of many choices among many experts, each lane sorts its values once.
 namespace moesim::kernels::routing {
 
 inline constexpr int choose_threads = 256;
 
+template <int values>
+MOESIM_HOST_DEVICE constexpr std::size_t choose_shared_bytes() {
+  return values == 4 || values == 8 ? choose_threads * values * sizeof(LaneEntry) : 0;
+}
+
 // One token from prepared logits; all lanes of the warp take part, `write` is false for those
-// without a token.
+// without a token. `lists`: shared memory of this lane, null without.
 template <int lanes, int values>
 MOESIM_DEVICE void choose_token(const ChooseArguments& in, const TokenLogits<lanes, values>& logits,
-                                int token, bool write) {
+                                int token, bool write, LaneEntry* lists = nullptr) {
   const int lane = lane_index() % lanes;
   const ChoiceArrays& out = in.out;
   std::uint16_t expert = no_expert;
   float chosen = 0;
-  logits.largest(0, in.experts, in.choices, expert, chosen);
+  if (!largest_of_lists(logits, lists, in.experts, in.choices, expert, chosen)) {
+    logits.largest(0, in.experts, in.choices, expert, chosen);
+  }
   if (write && lane < in.choices) {
     const std::int64_t at = lane * out.stride + token;
     out.expert[at] = logits.valid ? expert : no_expert;
@@ -50,7 +59,7 @@ MOESIM_DEVICE void choose_token(const ChooseArguments& in, const TokenLogits<lan
   if (!logits.valid && out.invalid != nullptr) atomic_add(out.invalid, 1);
 }
 
-// Blocks of choose_threads threads, choose_threads / lanes tokens each.
+// Blocks of choose_threads threads, choose_threads / lanes tokens each, choose_shared_bytes.
 template <int lanes, int values>
 MOESIM_KERNEL(choose_threads)
 choose_experts(ChooseArguments in) {
@@ -65,7 +74,11 @@ choose_experts(ChooseArguments in) {
         there && expert < in.experts ? load_constant(row + expert) : -__builtin_huge_valf();
   }
   logits.prepare();
-  choose_token(in, logits, token, there);
+  LaneEntry* lists = nullptr;
+  if constexpr (choose_shared_bytes<values>() > 0) {
+    lists = reinterpret_cast<LaneEntry*>(shared_memory()) + thread_index();
+  }
+  choose_token(in, logits, token, there, lists);
 }
 
 // Calls `with(lanes, values)`, both as compile-time constants, for the layout that holds `experts`.

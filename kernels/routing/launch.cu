@@ -55,7 +55,9 @@ void launch_choose(const ChooseArguments& in, Stream stream) {
   with_layout(in.experts, [&](auto lanes, auto values) {
     constexpr int width = decltype(lanes)::value;
     const unsigned blocks = blocks_for(std::int64_t{in.tokens} * width, choose_threads);
-    choose_experts<width, decltype(values)::value><<<blocks, choose_threads, 0, stream>>>(in);
+    constexpr int held = decltype(values)::value;
+    choose_experts<width, held>
+        <<<blocks, choose_threads, choose_shared_bytes<held>(), stream>>>(in);
   });
   MOESIM_CUDA(cudaGetLastError());
 }

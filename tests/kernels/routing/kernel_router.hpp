@@ -42,8 +42,8 @@ inline void run_choose(const ChooseArguments& in, simt::Turns turns) {
     constexpr int width = decltype(lanes)::value;
     const int blocks = blocks_for(std::int64_t{in.tokens} * width, choose_threads);
     simt::launch(
-        {blocks, choose_threads, 0}, [&] { choose_experts<width, decltype(values)::value>(in); },
-        turns);
+        {blocks, choose_threads, choose_shared_bytes<decltype(values)::value>()},
+        [&] { choose_experts<width, decltype(values)::value>(in); }, turns);
   });
 }
 

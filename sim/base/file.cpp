@@ -42,7 +42,7 @@ class Descriptor {
 }
 
 [[noreturn]] void fail_reading(const std::string& path, const std::string& reason) {
-  throw UsageError(fmt::format("{}: cannot read: {}", path, reason));
+  throw UnreadableFile(path, fmt::format("{}: cannot read: {}", path, reason));
 }
 
 // A device, a pipe or a terminal has no content to protect, and a rename would replace it.

@@ -3,8 +3,22 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "sim/base/error.hpp"
 
 namespace moesim {
+
+// Of a file that cannot be read; the message names it and the reason.
+class UnreadableFile : public UsageError {
+ public:
+  UnreadableFile(std::string path, const std::string& message)
+      : UsageError(message), path_(std::move(path)) {}
+  const std::string& path() const { return path_; }  // as it was asked for
+
+ private:
+  std::string path_;
+};
 
 // The most that is read into memory: of a file; of a pipe or a terminal; of another device, which
 // may never end (/dev/zero).
@@ -12,7 +26,7 @@ inline constexpr std::uint64_t most_file_bytes = std::uint64_t{16} << 30;
 inline constexpr std::uint64_t most_stream_bytes = std::uint64_t{1} << 30;
 inline constexpr std::uint64_t most_device_bytes = std::uint64_t{1} << 20;
 
-// The whole file. Throws UsageError naming the path and the reason (absent, a folder, unreadable,
+// The whole file. Throws UnreadableFile naming the path and the reason (absent, a folder, unreadable,
 // longer than the bounds above).
 std::string read_file(const std::string& path);
 

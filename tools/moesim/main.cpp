@@ -5,6 +5,7 @@
 #include <new>
 #include <string_view>
 
+#include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "tools/moesim/command.hpp"
@@ -41,13 +42,21 @@ std::string flag_with(const CommandLine& line, const std::string& name) {
   return found.size() == 1 ? found.front() : "";
 }
 
+// `error` again, with the flag that asked for the document or file `name` before its message.
+[[noreturn]] void rethrow_with_flag(const CommandLine& line, const std::string& name,
+                                    const UsageError& error) {
+  const std::string flag = flag_with(line, name);
+  if (flag.empty()) throw error;
+  throw UsageError(fmt::format("--{}: {}", flag, error.what()));
+}
+
 ExitCode run_command(const Command& command, const CommandLine& line) {
   try {
     return command.run(line);
   } catch (const UnknownDocument& error) {
-    const std::string flag = flag_with(line, error.name());
-    if (flag.empty()) throw;
-    throw UsageError(fmt::format("--{}: {}", flag, error.what()));
+    rethrow_with_flag(line, error.name(), error);
+  } catch (const UnreadableFile& error) {
+    rethrow_with_flag(line, error.path(), error);
   }
 }
 

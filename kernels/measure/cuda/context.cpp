@@ -9,6 +9,7 @@
 
 #include "kernels/base/cublas_library.hpp"
 #include "kernels/measure/cuda/nccl.hpp"
+#include "kernels/measure/cuda/nvml.hpp"
 #include "kernels/measure/ranks/launch.hpp"
 #include "sim/base/error.hpp"
 
@@ -95,6 +96,10 @@ Context::Context(int device, Group& members) : index(device), group(members) {
   timer = std::make_unique<StreamTimer>(facts.l2_bytes, static_cast<int>(facts.sms));
   timer->cold([] {});  // a GPU that this build has no kernels for shows here, not amid the points
   versions = read_versions();
+  // Its own version, where NVML tells it; else the newest CUDA it knows.
+  if (std::string driver = device_state(facts.uuid).driver; !driver.empty()) {
+    versions.driver = std::move(driver);
+  }
   if (cublas_library().trouble.empty()) {
     cublas_.emplace();
     workspace = DeviceBuffer<std::uint8_t>(workspace_bytes);

@@ -96,8 +96,8 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, Lines& lines)
                      duration(rank.rerun_us))});
   }
   const double more = step.step_us / step.balanced_step_us - 1;
-  lines.push_back({"imbalance", fmt::format("{:+.1f} % of step time: {} with forced balance",
-                                            100 * more, duration(step.balanced_step_us))});
+  lines.push_back({"uneven load", fmt::format("{:+.1f} % of step time: {} with forced balance",
+                                              100 * more, duration(step.balanced_step_us))});
 }
 
 // On the host, of the GPU that has most there.

@@ -243,6 +243,26 @@ std::vector<std::pair<std::string, std::string>> schedule_choices() {
   return choices;
 }
 
+// What a size is that several operations take.
+const std::map<std::string, std::string>& size_meaning() {
+  static const std::map<std::string, std::string> all{
+      {"batch", "sequences"},
+      {"experts", "of all GPUs together; of expert-ffn: those of the GPU"},
+      {"ffn", "inner width of an expert"},
+      {"gpus", "how many take part"},
+      {"head-dim", "width of a head"},
+      {"heads", "query heads of the GPU"},
+      {"hidden", "elements of a token"},
+      {"k", "of gemm: columns of A, rows of B; of quantize: columns; else experts of a token"},
+      {"kv-heads", "heads of keys and values of the GPU"},
+      {"m", "rows of A"},
+      {"n", "columns of B"},
+      {"rows", "of all experts of the GPU together"},
+      {"sequence", "tokens of a sequence"},
+      {"tokens", "of each GPU"}};
+  return all;
+}
+
 const std::map<std::string, ParameterHelp>& parameter_help() {
   static const std::map<std::string, ParameterHelp> all{
       {"kernel",
@@ -327,7 +347,10 @@ std::vector<Flag> flags() {
   for (const auto& [name, ops] : users) {
     const auto help = parameter_help().find(name);
     if (help == parameter_help().end()) {
-      flags.push_back({name, "N", "", "of " + ops});
+      const auto meaning = size_meaning().find(name);
+      flags.push_back(
+          {name, "N", "",
+           "of " + ops + (meaning == size_meaning().end() ? "" : ": " + meaning->second)});
     } else {
       flags.push_back({name, help->second.value, "", help->second.text,
                        scenario::named_values(help->second.choices)});

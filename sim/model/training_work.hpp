@@ -37,11 +37,6 @@ double keys_seen(const Model& model, int layer, double length);
 double head_work(const Model& model);            // 2 h V
 double mtp_projection_work(const Model& model);  // 4 h^2: two hidden vectors to one
 
-// Backward passes: two GEMMs, by input and by weight, for each of the forward pass; flash attention
-// computes 5 products for its 2 (arXiv:2205.14135, algorithm 4), of which 4 count as model FLOPs.
-inline constexpr double gemm_backward = 2;
-inline constexpr double core_attention_backward = 2.5;
-
 // Model FLOPs per token, forward and backward, by Megatron's definition (megatron/training/
 // training.py, num_floating_point_operations): 3 times the forward pass; `choices` experts per
 // token whatever is dropped or padded; causal halves; no router, no recomputation; the head once

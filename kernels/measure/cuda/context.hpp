@@ -50,7 +50,6 @@ struct Context {
   std::optional<CublasHandle> cublas_;
   std::unique_ptr<CudnnHandle> cudnn_;
   std::unique_ptr<Tiers> tiers_;
-  std::string tiers_trouble_;
 };
 
 // "GPU-1b2c...", the device's own; "" if the driver does not say.

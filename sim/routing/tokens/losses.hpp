@@ -9,10 +9,8 @@
 
 namespace moesim::routing {
 
-// The auxiliary losses of router training, and their usual weights.
-inline constexpr double balance_loss_weight = 1e-2;  // Switch (Fedus et al. 2021)
-inline constexpr double z_loss_weight = 1e-3;        // ST-MoE (Zoph et al. 2022)
-
+// The auxiliary losses of router training. Usual weights: 0.01 for balance (Switch, Fedus et al.
+// 2021), 0.001 for z (ST-MoE, Zoph et al. 2022).
 struct AuxiliaryLosses {
   double balance = 0;      // E sum_e f_e P_e: 1 when choices and probabilities are balanced
   double balance_all = 0;  // the same with the share of all k choices in place of f_e

@@ -98,7 +98,9 @@ TrainingCandidates possible_jobs(const TrainingSpace& space) {
   if (possible.count > 0) return possible;
   if (possible.combinations == 0) {
     throw UsageError(
-        fmt::format("none of the layouts asked for is possible: their sizes do not divide {} GPUs",
+        fmt::format("none of the layouts asked for is possible: their sizes do not divide {} GPUs; "
+                    "change --gpus, or give --tensor-parallel, --context-parallel, "
+                    "--pipeline-parallel and --expert-parallel sizes that divide it",
                     space.base.layout.layout.gpus));
   }
   std::string text =

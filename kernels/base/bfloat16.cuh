@@ -27,6 +27,18 @@ MOESIM_HOST_DEVICE inline Bfloat16 to_bfloat16(float value) {
   return {static_cast<std::uint16_t>(bits >> 16)};
 }
 
+// to_bfloat16() of both, `low` in the lower half: one instruction of the GPU, whose NaN is the
+// same.
+MOESIM_DEVICE std::uint32_t to_bfloat16_pair(float low, float high) {
+#if defined(__CUDACC__)
+  std::uint32_t pair = 0;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return to_bfloat16(low).bits | static_cast<std::uint32_t>(to_bfloat16(high).bits) << 16;
+#endif
+}
+
 template <typename Element>
 MOESIM_HOST_DEVICE inline Element from_float(float value);
 template <>

@@ -27,8 +27,7 @@ MOESIM_DEVICE Vector16 pack(const float (&values)[vector_elements<Element>]) {
     for (int at = 0; at < 4; ++at) vector.word[at] = bits_of(values[at]);
   } else {
     for (int at = 0; at < 4; ++at) {
-      vector.word[at] = to_bfloat16(values[2 * at]).bits |
-                        static_cast<std::uint32_t>(to_bfloat16(values[2 * at + 1]).bits) << 16;
+      vector.word[at] = to_bfloat16_pair(values[2 * at], values[2 * at + 1]);
     }
   }
   return vector;

@@ -10,7 +10,7 @@
 #include "kernels/base/per_kernel.hpp"
 
 // What a launch needs to know of its kernel on the current device, asked once per kernel and
-// device. Both throw CudaError.
+// device. All throw CudaError.
 namespace moesim::kernels {
 
 inline int current_device() {
@@ -19,16 +19,31 @@ inline int current_device() {
   return device;
 }
 
-// Blocks of `threads` without dynamic shared memory that the device holds at once, at least one per
-// processor.
-inline int resident_blocks(const void* kernel, int threads) {
+// Blocks of `threads` with `bytes` of dynamic shared memory, the same at every call for a kernel,
+// that the device holds at once, at least one per processor.
+inline int resident_blocks(const void* kernel, int threads, std::size_t bytes = 0) {
   static PerKernel<int> blocks;
   const int device = current_device();
   return blocks.get(kernel, device, [&] {
     int processors = 0, each = 0;
     MOESIM_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-    MOESIM_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, 0));
+    if (bytes > 0) {  // as much of the cache as these blocks need, whatever the driver would guess
+      MOESIM_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                       cudaSharedmemCarveoutMaxShared));
+    }
+    MOESIM_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, bytes));
     return processors * std::max(each, 1);
+  });
+}
+
+// What a block can have of shared memory, static and dynamic together.
+inline int block_shared_memory() {
+  static PerKernel<int> room;
+  const int device = current_device();
+  return room.get(nullptr, device, [device] {
+    int bytes = 0;
+    MOESIM_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    return bytes;
   });
 }
 
@@ -39,9 +54,8 @@ inline int resident_blocks(const void* kernel, int threads) {
 inline void allow_shared_memory(const void* kernel, std::size_t bytes) {
   static PerKernel<std::size_t> allowed;
   const int device = current_device();
-  allowed.raise(kernel, device, bytes, [kernel, device](std::size_t most) {
-    int room = 0;
-    MOESIM_CUDA(cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  allowed.raise(kernel, device, bytes, [kernel](std::size_t most) {
+    const int room = block_shared_memory();
     if (most > static_cast<std::size_t>(room)) {
       throw CudaError("a kernel needs " + std::to_string(most) +
                           " bytes of shared memory for a block, and this GPU has " +

@@ -14,12 +14,15 @@ namespace moesim::kernels::exchange {
 
 namespace {
 
-template <typename Kernel, typename Arguments>
-void launch(Kernel kernel, const Arguments& in, Stream stream) {
+template <typename Kernel, typename Arguments, typename... More>
+void launch(Kernel kernel, const Arguments& in, Stream stream, std::size_t shared_bytes = 0,
+            const More&... more) {
   if (in.map.tokens == 0 && in.map.block_rows == 0) return;
+  const auto* const address = reinterpret_cast<const void*>(kernel);
+  if (shared_bytes > 0) allow_shared_memory(address, shared_bytes);
   // As many blocks as the device holds at once: the kernels stride over tokens.
-  const int blocks = resident_blocks(reinterpret_cast<const void*>(kernel), rows_threads);
-  kernel<<<static_cast<unsigned>(blocks), rows_threads, 0, stream>>>(in);
+  const int blocks = resident_blocks(address, rows_threads, shared_bytes);
+  kernel<<<static_cast<unsigned>(blocks), rows_threads, shared_bytes, stream>>>(in, more...);
   MOESIM_CUDA(cudaGetLastError());
 }
 
@@ -30,21 +33,30 @@ void launch_dispatch(const DispatchArguments& in, Stream stream) {
   launch(dispatch_rows, in, stream);
 }
 
+void launch_weigh_and_dispatch(const routing::WeighArguments& weigh, const DispatchArguments& in,
+                               Stream stream) {
+  const NvtxRange range("weigh and permute");
+  if (weigh.local_places > 0) {
+    throw std::invalid_argument("weights with IR take a launch of their own before the permute");
+  }
+  launch(weigh_and_dispatch_rows, in, stream, 0, weigh);
+}
+
 void launch_combine(const CombineArguments& in, ElementType type, Stream stream) {
   const NvtxRange range("combine");
   if (type == ElementType::bfloat16) {
-    launch(combine_rows<Bfloat16>, in, stream);
+    launch(combine_rows<Bfloat16>, in, stream, combine_shared_bytes);
   } else {
-    launch(combine_rows<float>, in, stream);
+    launch(combine_rows<float>, in, stream, combine_shared_bytes);
   }
 }
 
 void launch_combine_backward(const CombineBackwardArguments& in, ElementType type, Stream stream) {
   const NvtxRange range("combine backward");
   if (type == ElementType::bfloat16) {
-    launch(combine_rows_backward<Bfloat16>, in, stream);
+    launch(combine_rows_backward<Bfloat16>, in, stream, combine_backward_shared_bytes);
   } else {
-    launch(combine_rows_backward<float>, in, stream);
+    launch(combine_rows_backward<float>, in, stream, combine_backward_shared_bytes);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/exchange/arguments.hpp"
+#include "kernels/routing/arguments.hpp"
 
 struct CUstream_st;
 
@@ -11,6 +12,10 @@ namespace moesim::kernels::exchange {
 using Stream = CUstream_st*;
 
 void launch_dispatch(const DispatchArguments& in, Stream stream);
+// The weights of a router without IR (launch_weigh()) and the dispatch of the same routes, in one
+// launch. Throws std::invalid_argument with IR, whose rows are known only behind its weights.
+void launch_weigh_and_dispatch(const routing::WeighArguments& weigh, const DispatchArguments& in,
+                               Stream stream);
 void launch_combine(const CombineArguments& in, ElementType type, Stream stream);
 void launch_combine_backward(const CombineBackwardArguments& in, ElementType type, Stream stream);
 

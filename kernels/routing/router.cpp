@@ -27,6 +27,13 @@ void DeviceRouter::gate_and_route(const void* x, const void* weights, int hidden
   assign(stream);
 }
 
+void DeviceRouter::gate_and_assign(const void* x, const void* weights, int hidden, bool bfloat16,
+                                   float* logits, Stream stream) const {
+  const GateArguments in{x, weights, hidden, logits, choose_arguments(problem_, buffers_, logits)};
+  launch_gate(in, bfloat16, stream);
+  launch_assign(assign_arguments(problem_, buffers_), stream);
+}
+
 void DeviceRouter::assign(Stream stream) const {
   launch_assign(assign_arguments(problem_, buffers_), stream);
   launch_weigh(weigh_arguments(problem_, buffers_), stream);

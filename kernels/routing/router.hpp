@@ -20,7 +20,11 @@ class DeviceRouter {
   // `logits`: launches as for launch_gate(), and 2, 3 with IR.
   void gate_and_route(const void* x, const void* weights, int hidden, bool bfloat16, float* logits,
                       Stream stream) const;
-  // The same from choices that are there already (the fused gate): one launch less.
+  // The same without weights and IR, which exchange::launch_weigh_and_dispatch() finds as it moves
+  // the rows: 1 launch less.
+  void gate_and_assign(const void* x, const void* weights, int hidden, bool bfloat16, float* logits,
+                       Stream stream) const;
+  // From choices that are there already (the fused gate): one launch less than route().
   void assign(Stream stream) const;
   // 1 launch; arguments as for backward_arguments().
   void backward(const float* logits, const float* upstream, const float* ir_upstream,

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/base/block.cuh"
-#include "kernels/routing/arguments.hpp"
+#include "kernels/routing/route_mass.cuh"
 
 // From slots to weights and IR rows.
 namespace moesim::kernels::routing {
@@ -28,22 +28,18 @@ MOESIM_DEVICE bool find_ir(const WeighArguments& in, int token, std::uint16_t& e
   return false;
 }
 
-// One thread per token: reads 8 to 10 bytes per choice, writes 4. The sums are taken choice after
-// choice, as the reference takes them, so that weights agree to the bit.
+// One thread per token: reads 8 to 10 bytes per choice, writes 4.
 MOESIM_KERNEL(weigh_threads)
 weigh_routes(WeighArguments in) {
   namespace math = ::moesim::routing;
   const int token = block_index() * block_threads() + thread_index();
   if (token >= in.tokens) return;
-  float kept_mass = 0;
-  float top_mass = 0;
+  RouteMass mass;
   int kept = 0;
   for (int choice = 0; choice < in.choices; ++choice) {
     const std::int64_t at = choice * in.stride + token;
-    const float g = in.probability[at];
     const bool keep = in.slot[at] != slot_failed;
-    kept_mass = math::add(kept_mass, keep ? g : 0.0F);
-    if (choice < in.top_k) top_mass = math::add(top_mass, g);
+    mass.add(in.probability[at], keep, choice < in.top_k);
     kept += keep ? 1 : 0;
   }
   std::uint16_t ir_expert = no_expert;
@@ -52,13 +48,10 @@ weigh_routes(WeighArguments in) {
       in.local_places > 0 && kept < in.top_k && find_ir(in, token, ir_expert, ir_probability);
   const float ir_mass =
       rectified ? math::multiply(static_cast<float>(in.top_k - kept), ir_probability) : 0.0F;
-  const float whole = in.rule == WeightRule::kept          ? math::add(kept_mass, ir_mass)
-                      : in.rule == WeightRule::before_drop ? top_mass
-                                                           : 1.0F;
+  const float whole = mass.whole(in.rule, ir_mass);
   for (int choice = 0; choice < in.choices; ++choice) {
     const std::int64_t at = choice * in.stride + token;
-    const bool keep = in.slot[at] != slot_failed && whole > 0;
-    in.weight[at] = keep ? math::divide(in.probability[at], whole) : 0.0F;
+    in.weight[at] = route_weight(in.probability[at], in.slot[at] != slot_failed, whole);
   }
   if (in.local_places == 0) return;
   in.ir_expert[token] = rectified ? ir_expert : no_expert;

@@ -112,7 +112,7 @@ TEST_CASE("the GPU's permute copies tokens to their rows and clears the padding"
 
 TEST_CASE("the GPU's combine and its backward weigh the right rows") {
   MOESIM_NEEDS_GPU();
-  for (const char* name : {"top1", "top2", "top2+fr+ir"}) {
+  for (const char* name : {"top1", "top2", "top2+fr+ir", "top7+fr+ir", "top8"}) {
     const Layer layer(name);
     const auto x = random_rows(tokens, 1), y = random_rows(layer.rows, 2),
                z = random_rows(tokens, 3);
@@ -158,6 +158,65 @@ TEST_CASE("the GPU's combine and its backward weigh the right rows") {
         }
         total += to_float(x[place(token, column)]);
         REQUIRE(combined[place(token, column)].bits == to_bfloat16(total).bits);
+      }
+    }
+  }
+}
+
+TEST_CASE("the GPU's combine rounds every kind of number as the host does") {
+  MOESIM_NEEDS_GPU();
+  const Layer layer("top2");
+  std::mt19937 engine(4);
+  std::vector<Bfloat16> values(layer.rows * hidden);
+  // Numbers of all sizes, infinities, NaNs.
+  for (Bfloat16& value : values) value.bits = static_cast<std::uint16_t>(engine());
+  const DeviceBuffer<Bfloat16> rows(values);
+  DeviceBuffer<Bfloat16> out(static_cast<std::size_t>(tokens) * hidden);
+  CombineArguments in;
+  in.map = layer.map;
+  in.row_vectors = row_vectors(hidden, ElementType::bfloat16);
+  in.weight = layer.device.weight;
+  in.rows = rows.data();
+  in.out = out.data();
+  launch_combine(in, ElementType::bfloat16, nullptr);
+  const auto combined = out.download();
+  for (int token = 0; token < tokens; ++token) {
+    for (int column = 0; column < hidden; ++column) {
+      float total = 0;
+      for (int choice = 0; choice < layer.problem.choices(); ++choice) {
+        const std::int64_t row = layer.row(token, choice);
+        const auto route = static_cast<std::size_t>(choice * layer.problem.stride() + token);
+        if (row < 0) continue;
+        total = std::fma(layer.at.weight[route], to_float(values[place(row, column)]), total);
+      }
+      REQUIRE(combined[place(token, column)].bits == to_bfloat16(total).bits);
+    }
+  }
+}
+
+TEST_CASE("weights and permute in one launch of the GPU are those of two") {
+  MOESIM_NEEDS_GPU();
+  for (const char* name : {"top1", "top2", "top8", "top2+fr"}) {
+    const Layer layer(name);
+    const DeviceBuffer<Bfloat16> input(random_rows(tokens, 1));
+    DeviceBuffer<Bfloat16> apart(layer.rows * hidden), fused(layer.rows * hidden);
+    apart.fill(0x7f);
+    fused.fill(0x7f);
+    DeviceBuffer<float> weight(
+        static_cast<std::size_t>(layer.problem.stride() * layer.problem.choices()));
+    const int vectors = row_vectors(hidden, ElementType::bfloat16);
+    launch_dispatch({layer.map, vectors, input.data(), apart.data(), nullptr}, nullptr);
+    auto weigh = weigh_arguments(layer.problem, layer.device);
+    weigh.weight = weight.data();
+    launch_weigh_and_dispatch(weigh, {layer.map, vectors, input.data(), fused.data(), nullptr},
+                              nullptr);
+    const auto two = apart.download(), one = fused.download();
+    for (std::size_t at = 0; at < two.size(); ++at) REQUIRE(one[at].bits == two[at].bits);
+    const auto found = weight.download();
+    for (int choice = 0; choice < layer.problem.choices(); ++choice) {
+      for (int token = 0; token < tokens; ++token) {
+        const auto route = static_cast<std::size_t>(choice * layer.problem.stride() + token);
+        REQUIRE(found[route] == layer.at.weight[route]);
       }
     }
   }

@@ -52,10 +52,12 @@ class HostLayer : public layer::LayerBackend {
     simt::launch(rows, [&] { exchange::dispatch_rows(in); });
   }
   void combine(const exchange::CombineArguments& in) override {
-    simt::launch(rows, [&] { exchange::combine_rows<Bfloat16>(in); });
+    simt::launch({rows.blocks, rows.threads, exchange::combine_shared_bytes},
+                 [&] { exchange::combine_rows<Bfloat16>(in); });
   }
   void combine_backward(const exchange::CombineBackwardArguments& in) override {
-    simt::launch(rows, [&] { exchange::combine_rows_backward<Bfloat16>(in); });
+    simt::launch({rows.blocks, rows.threads, exchange::combine_backward_shared_bytes},
+                 [&] { exchange::combine_rows_backward<Bfloat16>(in); });
   }
   void one_hot(const exchange::OneHotArguments& in) override {
     simt::launch(rows, [&] { exchange::fill_one_hot<Bfloat16>(in); });

@@ -44,13 +44,14 @@ struct Layer {
   RouteMap map;
   int ir_rows = 0;
 
-  Layer(const std::string& name, const std::string& factor, int experts, int tokens,
-        unsigned seed) {
+  Layer(const std::string& name, const std::string& factor, int experts, int tokens, unsigned seed,
+        ::moesim::routing::Weights weights = ::moesim::routing::Weights::kept) {
     std::mt19937 engine(seed);
     std::vector<float> logits(static_cast<std::size_t>(experts * tokens));
     for (float& value : logits) value = static_cast<float>(engine()) * 0x1p-30F;
     ::moesim::routing::RouterConfig config = ::moesim::routing::parse_router(name, 0);
     config.capacity_factor = moesim::Decimal::parse(factor, "factor");
+    config.weights = weights;
     rank = std::move(moesim::kernels::routing::route_by_kernels(config, experts, {logits})[0]);
     const auto& at = rank->buffers;
     map = {tokens,
@@ -128,7 +129,7 @@ void check_combine(Layer& layer, int hidden, bool weighted, bool residual) {
   in.ir_rows = ir_rows.data();
   if (residual) in.residual = x.data();
   in.out = out.data();
-  simt::launch(shape, [&] { combine_rows<Element>(in); });
+  simt::launch({3, 64, combine_shared_bytes}, [&] { combine_rows<Element>(in); });
   for (int token = 0; token < layer.map.tokens; ++token) {
     for (int column = 0; column < hidden; ++column) {
       float sum = 0;
@@ -169,7 +170,7 @@ void check_combine_backward(Layer& layer, int hidden) {
                               ir_gradient.data(),
                               upstream.data(),
                               ir_upstream.data()};
-  simt::launch(shape, [&] { combine_rows_backward<Element>(in); });
+  simt::launch({3, 64, combine_backward_shared_bytes}, [&] { combine_rows_backward<Element>(in); });
   const auto check = [&](Matrix<Element>& values, Matrix<Element>& gradients, std::int64_t row,
                          int token, float weight, float product) {
     double expected = 0;
@@ -199,8 +200,8 @@ void check_combine_backward(Layer& layer, int hidden) {
 }
 
 template <typename Element>
-void check_all(const char* name, const char* factor, int tokens) {
-  Layer layer(name, factor, 4, tokens, 7);
+void check_all(const char* name, const char* factor, int tokens, int experts = 4) {
+  Layer layer(name, factor, experts, tokens, 7);
   if (layer.map.ir_row == nullptr) layer.rank->buffers.ir_weight = nullptr;
   for (const int hidden : {16, 64, 1032}) {  // pieces: half a warp, a warp and some, many and some
     check_dispatch<Element>(layer, hidden);
@@ -221,6 +222,51 @@ TEST_CASE("permute, combine and their backwards move and weigh the right rows") 
     }
   }
   check_all<Bfloat16>("top2+ir", "1", 0);
+  // More rows than a ring has pieces, and as many as there can be.
+  for (const char* name : {"top8", "top15+fr+ir", "top16"}) {
+    for (const char* factor : {"1", "16"}) {
+      INFO(name << " CF " << factor);
+      check_all<Bfloat16>(name, factor, 13, 16);
+      check_all<float>(name, factor, 13, 16);
+    }
+  }
+}
+
+TEST_CASE("weights and permute in one launch are those of two, to the bit") {
+  using ::moesim::routing::Weights;
+  constexpr int hidden = 1032;
+  for (const char* name : {"top1", "top2", "top3", "top2+fr"}) {
+    for (const Weights weights : {Weights::kept, Weights::before_drop, Weights::raw}) {
+      for (const char* factor : {"0.5", "2.5", "0"}) {
+        INFO(name << " CF " << factor);
+        Layer layer(name, factor, 4, 21, 9, weights);
+        std::mt19937 engine(4);
+        Matrix<Bfloat16> x(layer.map.tokens, hidden);
+        Matrix<Bfloat16> apart(layer.rows(), hidden), fused(layer.rows(), hidden);
+        x.draw(engine);
+        const DispatchArguments two{layer.map, hidden / 8, x.data(), apart.data(), nullptr};
+        simt::launch(shape, [&] { dispatch_rows(two); });
+        const auto& at = layer.rank->buffers;
+        std::vector<float> found(static_cast<std::size_t>(layer.map.stride * layer.map.choices), 9);
+        auto weigh = weigh_arguments(layer.rank->problem, at);
+        weigh.weight = found.data();
+        const DispatchArguments one{layer.map, hidden / 8, x.data(), fused.data(), nullptr};
+        simt::launch(
+            shape, [&] { weigh_and_dispatch_rows(one, weigh); }, simt::Turns::shuffled);
+        for (int row = 0; row < layer.rows(); ++row) {
+          for (int column = 0; column < hidden; ++column) {
+            REQUIRE(fused.at(row, column).bits == apart.at(row, column).bits);
+          }
+        }
+        for (int choice = 0; choice < layer.map.choices; ++choice) {
+          for (int token = 0; token < layer.map.tokens; ++token) {
+            const std::int64_t place = choice * layer.map.stride + token;
+            REQUIRE(bits_of(found[static_cast<std::size_t>(place)]) == bits_of(at.weight[place]));
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("the one-hot masks of the einsum formulation hold each route once") {

@@ -158,11 +158,12 @@ PEERS = [
     ("choose-top2-e64", "torch.softmax, torch.topk", lambda t, f: choose(t, f, 64, 2)),
     ("choose-top8-e256", "torch.softmax, torch.topk", lambda t, f: choose(t, f, 256, 8)),
     ("assign-token-max", "argsort, one_hot, cumsum", capacity_by_sort),
-    *[(f"permute-top{k}", "torch.index_select", lambda t, f, k=k: permute(t, f, k)) for k in (1, 2)],
+    *[(f"permute-top{k}", "torch.index_select", lambda t, f, k=k: permute(t, f, k))
+      for k in (1, 2, 8)],
     *[(f"permute-top{k}", "one-hot einsum", lambda t, f, k=k: einsum_permute(t, f, k))
       for k in (1, 2)],
     *[(f"combine-top{k}", "zeros, mul, index_add_", lambda t, f, k=k: combine(t, f, k))
-      for k in (1, 2)],
+      for k in (1, 2, 8)],
     *[(f"combine-top{k}", "one-hot einsum", lambda t, f, k=k: einsum_combine(t, f, k))
       for k in (1, 2)],
 ]

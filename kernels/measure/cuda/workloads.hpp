@@ -36,6 +36,9 @@ std::unique_ptr<Workload> attention_workload(Context& context, const PointSpec& 
                                              std::uint64_t seed);
 // op "permute" or "combine", or the backward of one ("combine-backward").
 std::unique_ptr<Workload> row_workload(Context& context, const PointSpec& spec, std::uint64_t seed);
+// op "dispatch": gate, capacity, weights and permute of a layer, in three launches.
+std::unique_ptr<Workload> dispatch_workload(Context& context, const PointSpec& spec,
+                                            std::uint64_t seed);
 
 // op "layer": a whole MoE layer (kernels/layer), one pass of it; params as layer_point() sets them.
 std::unique_ptr<Workload> layer_workload(Context& context, const PointSpec& spec,

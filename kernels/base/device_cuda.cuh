@@ -19,6 +19,11 @@ MOESIM_DEVICE unsigned char* shared_memory() {
 
 MOESIM_DEVICE void sync_block() { __syncthreads(); }
 MOESIM_DEVICE void sync_warp() { __syncwarp(); }
+// The `threads` threads of a block's part `part` alone; parts are of equal size, whole warps, one
+// behind the other, 15 at most.
+MOESIM_DEVICE void sync_part(int part, int threads) {
+  asm volatile("bar.sync %0, %1;\n" ::"r"(part + 1), "r"(threads) : "memory");
+}
 
 template <typename Value>
 MOESIM_DEVICE Value shuffle(Value value, int from) {

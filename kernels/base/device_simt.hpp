@@ -16,6 +16,9 @@ MOESIM_DEVICE int grid_blocks() { return simt::place().blocks; }
 MOESIM_DEVICE unsigned char* shared_memory() { return simt::place().shared; }
 
 MOESIM_DEVICE void sync_block(int line = __builtin_LINE()) { simt::block_barrier(line); }
+MOESIM_DEVICE void sync_part(int part, int threads, int line = __builtin_LINE()) {
+  simt::part_barrier(part, threads, line);
+}
 MOESIM_DEVICE void sync_warp(int line = __builtin_LINE()) { simt::warp_exchange(0, line); }
 
 template <typename Value>

@@ -19,6 +19,8 @@ struct Place {
 const Place& place();
 
 void block_barrier(int line);
+// Threads [part * threads, + threads) of the block alone.
+void part_barrier(int part, int threads, int line);
 
 // Every lane of the warp deposits a value and gets the values of all 32, valid until the lane's
 // next but one exchange.

@@ -9,14 +9,16 @@
 // The router GEMM on tensor cores (mma.sync m16n8k16, bf16 in, fp32 sums), softmax and top-k' on
 // its accumulators. x is read once: a block takes 128 tokens and all experts (up to 128, as one
 // tile; more experts are several tiles and a launch of choose_experts). The floor is the 2 S h
-// bytes of x, 28 us at S = 16,384, h = 4,096 and 4.8 TB/s: so what counts is bytes in flight. Six
-// stages of 24 KB (E = 64) are kept coming by asynchronous copies; 128 blocks fill an H200's 132
-// processors once.
+// bytes of x, 28 us at S = 16,384, h = 4,096 and 4.8 TB/s: so what counts is bytes in flight, and
+// that no warp waits for another. 128 blocks fill an H200's 132 processors once.
 //
-// Eight warps: four times 32 tokens, and two halves of each stage's 64 hidden elements. 32 tokens a
-// warp halve the shared-memory reads of W; the two halves are added at the end in a fixed order.
-// Rows of a stage are 128 bytes; their 16-byte pieces are permuted by the row, so that the eight
-// rows of a matrix lie in different banks.
+// The block's warps are in parts that take turns at stages of 64 hidden elements. Each part has a
+// ring of its own, kept filled by asynchronous copies, and barriers of its own, so that one waits
+// for memory or reads its matrices while another multiplies. The parts' stages lie side by side in
+// memory: with four of them 512 bytes of a row are read at about the same time. Their sums are
+// added at the end in a fixed order. A warp has 64 tokens (32 where accumulators or shared memory
+// are short), which read W from shared memory once. Rows of a stage are 128 bytes; their 16-byte
+// pieces are permuted by the row, so that the eight rows of a matrix lie in different banks.
 namespace moesim::kernels::routing {
 
 inline constexpr int gate_threads = 256;
@@ -24,15 +26,24 @@ inline constexpr int gate_tokens = 128;  // of a block
 inline constexpr int gate_depth = 64;    // hidden elements of a stage
 inline constexpr int gate_pieces = gate_depth / 8;
 
-template <int tile_experts>
+// `large`: where a block can have 227 KiB of shared memory (sm_90), else 163 (sm_80).
+template <int tile_experts, bool large>
 struct GateShape {
-  static constexpr int stages = tile_experts > 64 ? 4 : 6;
+  static constexpr int parts = tile_experts > 64 || (tile_experts > 32 && !large) ? 2 : 4;
+  static constexpr int part_threads = gate_threads / parts;
+  static constexpr int warp_tokens = gate_tokens / (part_threads / warp_lanes);
   static constexpr int rows = gate_tokens + tile_experts;  // of a stage
   static constexpr int stage_bytes = rows * gate_depth * 2;
+  static constexpr int room = (large ? 227 : 163) * 1024;
+  static constexpr int most_stages = room / (parts * stage_bytes);
+  static constexpr int stages = most_stages < 4 ? most_stages : 4;  // of a part
+  static_assert(stages >= 2);
+  static constexpr int ring_bytes = stages * stage_bytes;
   static constexpr int logit_stride = tile_experts + 8;
-  static constexpr int logit_bytes = gate_tokens * logit_stride * 4;
+  static constexpr int part_logits = gate_tokens * logit_stride;
+  static constexpr int logit_bytes = parts * part_logits * 4;
   static constexpr int shared_bytes =
-      stages * stage_bytes > logit_bytes ? stages* stage_bytes : logit_bytes;
+      parts * ring_bytes > logit_bytes ? parts* ring_bytes : logit_bytes;
   static constexpr int lanes = tile_experts < 32 ? tile_experts : 32;  // for many choices
 };
 
@@ -41,81 +52,89 @@ MOESIM_DEVICE unsigned char* gate_piece(unsigned char* stage, int row, int piece
   return stage + (row * gate_pieces + (piece ^ row % 8)) * 16;
 }
 
-// What this thread copies of every stage: piece `thread % 8` of row `thread / 8` and of each 32nd
-// row below it. Rows and places are the same in all stages, so that they are worked out once; a
-// stage then costs one comparison, and for each of its 16-byte copies two or three instructions.
-template <int tile_experts>
+// What this thread copies of each of its part's stages: piece `thread % 8` of row `thread / 8` and
+// of each row_step-th row below it.
+template <typename Shape>
 struct StageCopier {
-  using Shape = GateShape<tile_experts>;
-  static constexpr int rows_at_once = gate_threads / gate_pieces;
-  static constexpr int copies = (Shape::rows + rows_at_once - 1) / rows_at_once;
-  static_assert(gate_tokens % rows_at_once == 0 && rows_at_once % 8 == 0);
+  static constexpr int row_step = Shape::part_threads / gate_pieces;
+  static constexpr int token_copies = gate_tokens / row_step;
+  static constexpr int copies = Shape::rows / row_step;
+  static_assert(Shape::rows % row_step == 0 && row_step % 8 == 0 && copies < 32);
+  static constexpr std::uint32_t all = (1U << copies) - 1;
 
-  const Bfloat16* row[copies];  // of hidden element `column` of stage 0; of the first row if none
-  std::uint32_t there = 0;      // a bit for each copy: whether its token or expert exists
+  const Bfloat16* token_row;   // of the first copy, hidden element `column` of stage 0
+  const Bfloat16* expert_row;  // of the first copy of an expert
+  std::uint32_t there = 0;     // a bit for each copy: whether its token or expert exists
   int column = 0;
   int hidden = 0;
   int place = 0;  // of the first copy, bytes from the stage's begin
 
   MOESIM_DEVICE StageCopier(const GateArguments& in, int first_token, int first_expert)
       : column(thread_index() % gate_pieces * 8), hidden(in.hidden) {
-    const int first = thread_index() / gate_pieces;
+    const int first = thread_index() % Shape::part_threads / gate_pieces;
     place = (first * gate_pieces + (thread_index() % gate_pieces ^ first % 8)) * 16;
     MOESIM_UNROLL_ALL
     for (int copy = 0; copy < copies; ++copy) {
-      const bool is_token = copy < gate_tokens / rows_at_once;
-      const int index =
-          copy * rows_at_once + first + (is_token ? first_token : first_expert - gate_tokens);
-      const bool exists = index < (is_token ? in.choose.tokens : in.choose.experts);
-      row[copy] = static_cast<const Bfloat16*>(is_token ? in.tokens : in.weights) +
-                  static_cast<std::int64_t>(exists ? index : 0) * hidden;
+      const int row = copy * row_step + first;
+      const bool exists = row < gate_tokens ? first_token + row < in.choose.tokens
+                                            : first_expert + row - gate_tokens < in.choose.experts;
       there |= (exists ? 1U : 0U) << copy;
     }
+    token_row = static_cast<const Bfloat16*>(in.tokens) +
+                static_cast<std::int64_t>(first_token + first) * hidden + column;
+    expert_row = static_cast<const Bfloat16*>(in.weights) +
+                 static_cast<std::int64_t>(first_expert + first) * hidden + column;
   }
 
   // Hidden elements [step * gate_depth, ... + gate_depth) to `stage`, zeros where there are none.
   MOESIM_DEVICE void copy(unsigned char* stage, int step) const {
-    const int from = step * gate_depth + column;
-    const bool inside = from < hidden;
-    const std::uint32_t valid = inside ? there : 0;
-    const int offset = inside ? from : 0;
+    const int from = step * gate_depth;
+    if (there == all && from + column < hidden) {
+      each_copy(stage, from, [](int) { return true; });
+    } else {
+      const std::uint32_t valid = from + column < hidden ? there : 0;
+      each_copy(stage, from, [valid](int copy) { return (valid >> copy & 1U) != 0; });
+    }
+  }
+
+ private:
+  template <typename Valid>
+  MOESIM_DEVICE void each_copy(unsigned char* stage, int from, Valid&& valid) const {
+    const std::int64_t down = static_cast<std::int64_t>(row_step) * hidden;
+    const Bfloat16* row = token_row + from;
     MOESIM_UNROLL_ALL
     for (int copy = 0; copy < copies; ++copy) {
-      constexpr bool whole = Shape::rows % rows_at_once == 0;
-      if (!whole && copy == copies - 1 &&
-          thread_index() / gate_pieces >= Shape::rows % rows_at_once) {
-        break;
-      }
-      copy_async_16(stage + place + copy * rows_at_once * gate_pieces * 16, row[copy] + offset,
-                    (valid >> copy & 1U) != 0);
+      if (copy == token_copies) row = expert_row + from;
+      // An address that is never read is this thread's first, which is one of the array's.
+      copy_async_16(stage + place + copy * row_step * gate_pieces * 16,
+                    valid(copy) ? row : expert_row, valid(copy));
+      row += down;
     }
   }
 };
 
-// This warp's half of a stage: two steps of 16 hidden elements.
-template <int tile_experts>
-MOESIM_DEVICE void multiply_stage(unsigned char* stage, float (&sum)[2][tile_experts / 8][4]) {
+// This warp's tokens and all experts of a stage: four steps of 16 hidden elements.
+template <typename Shape, int parts, int blocks>
+MOESIM_DEVICE void multiply_stage(unsigned char* stage, float (&sum)[parts][blocks][4]) {
   const int lane = lane_index();
-  const int token_rows = warp_index() % 4 * 32;
-  const int half = warp_index() / 4;
+  const int token_rows = thread_index() % Shape::part_threads / warp_lanes * Shape::warp_tokens;
   MOESIM_UNROLL_ALL
-  for (int step = 0; step < 2; ++step) {
-    const int piece = half * 4 + step * 2;
-    std::uint32_t a[2][4];
+  for (int piece = 0; piece < gate_pieces; piece += 2) {
+    std::uint32_t a[parts][4];
     MOESIM_UNROLL_ALL
-    for (int part = 0; part < 2; ++part) {
+    for (int part = 0; part < parts; ++part) {
       load_matrices(a[part],
                     gate_piece(stage, token_rows + part * 16 + lane % 16, piece + lane / 16));
     }
     MOESIM_UNROLL_ALL
-    for (int pair = 0; pair < tile_experts / 16; ++pair) {
+    for (int pair = 0; pair < blocks / 2; ++pair) {
       std::uint32_t b[4];
       const int row = gate_tokens + pair * 16 + lane / 16 * 8 + lane % 8;
       load_matrices(b, gate_piece(stage, row, piece + lane / 8 % 2));
       const std::uint32_t first[2] = {b[0], b[1]};
       const std::uint32_t second[2] = {b[2], b[3]};
       MOESIM_UNROLL_ALL
-      for (int part = 0; part < 2; ++part) {
+      for (int part = 0; part < parts; ++part) {
         multiply_matrices(sum[part][2 * pair], a[part], first);
         multiply_matrices(sum[part][2 * pair + 1], a[part], second);
       }
@@ -123,34 +142,44 @@ MOESIM_DEVICE void multiply_stage(unsigned char* stage, float (&sum)[2][tile_exp
   }
 }
 
-// Both halves' sums to one array of logits in shared memory, [gate_tokens, logit_stride].
-template <int tile_experts>
-MOESIM_DEVICE void join_halves(const float (&sum)[2][tile_experts / 8][4], float* logits) {
-  constexpr int stride = GateShape<tile_experts>::logit_stride;
+struct alignas(8) TwoFloats {
+  float first, second;
+};
+
+// This warp's sums to its part's array of shared memory, [gate_tokens, logit_stride].
+template <typename Shape, int parts, int blocks>
+MOESIM_DEVICE void store_sums(const float (&sum)[parts][blocks][4], float* logits) {
   const int lane = lane_index();
-  for (int half = 1; half >= 0; --half) {
-    sync_block();
-    if (warp_index() / 4 != half) continue;  // the same for all lanes
+  const int own = thread_index() % Shape::part_threads / warp_lanes * Shape::warp_tokens;
+  logits += thread_index() / Shape::part_threads * Shape::part_logits;
+  MOESIM_UNROLL_ALL
+  for (int part = 0; part < parts; ++part) {
     MOESIM_UNROLL_ALL
-    for (int part = 0; part < 2; ++part) {
+    for (int block = 0; block < blocks; ++block) {
       MOESIM_UNROLL_ALL
-      for (int block = 0; block < tile_experts / 8; ++block) {
-        MOESIM_UNROLL_ALL
-        for (int value = 0; value < 4; ++value) {
-          const int token = warp_index() % 4 * 32 + part * 16 + lane / 4 + value / 2 * 8;
-          float& to = logits[token * stride + block * 8 + lane % 4 * 2 + value % 2];
-          to = half == 1 ? sum[part][block][value] : sum[part][block][value] + to;
-        }
+      for (int half = 0; half < 2; ++half) {
+        const int token = own + part * 16 + half * 8 + lane / 4;
+        float* to = logits + token * Shape::logit_stride + block * 8 + lane % 4 * 2;
+        *reinterpret_cast<TwoFloats*>(to) = {sum[part][block][2 * half],
+                                             sum[part][block][2 * half + 1]};
       }
     }
   }
-  sync_block();
 }
 
-template <int tile_experts>
+// A logit of the block: its parts' sums, in their order.
+template <typename Shape>
+MOESIM_DEVICE float joined_logit(const float* logits, int row, int expert) {
+  const float* at = logits + row * Shape::logit_stride + expert;
+  float sum = at[0];
+  MOESIM_UNROLL_ALL
+  for (int part = 1; part < Shape::parts; ++part) sum += at[part * Shape::part_logits];
+  return sum;
+}
+
+template <int tile_experts, typename Shape>
 MOESIM_DEVICE void write_logits(const GateArguments& in, const float* logits, int first_token,
                                 int first_expert) {
-  constexpr int stride = GateShape<tile_experts>::logit_stride;
   const int experts = in.choose.experts - first_expert;
   const int width = experts < tile_experts ? experts : tile_experts;
   for (int row = warp_index(); row < gate_tokens; row += gate_threads / warp_lanes) {
@@ -158,73 +187,94 @@ MOESIM_DEVICE void write_logits(const GateArguments& in, const float* logits, in
     float* to =
         in.logits + static_cast<std::int64_t>(first_token + row) * in.choose.experts + first_expert;
     for (int expert = lane_index(); expert < width; expert += warp_lanes) {
-      to[expert] = logits[row * stride + expert];
+      to[expert] = joined_logit<Shape>(logits, row, expert);
     }
   }
 }
 
-// Each warp chooses for its 16 tokens, 32 / lanes of them at once: eight lanes a token, so that the
-// warp is done in four rounds, unless more choices are wanted.
-template <int tile_experts, int lanes>
+// Each warp writes the logits of its 16 tokens and chooses for them, 32 / lanes of them at once:
+// eight lanes a token, so that the warp is done in four rounds, unless more choices are wanted.
+// `whole`: there are as many experts as the tile has, so that no lane asks whether its own exist.
+template <int tile_experts, int lanes, bool whole, typename Shape>
 MOESIM_DEVICE void choose_tile(const GateArguments& in, const float* logits, int first_token) {
   constexpr int values = tile_experts / lanes;
   constexpr int at_once = warp_lanes / lanes;
   constexpr int own = gate_tokens / (gate_threads / warp_lanes);
+  const float infinity = __builtin_huge_valf();
+  ChooseArguments choose = in.choose;
+  if (whole) choose.experts = tile_experts;
   for (int step = 0; step < own; step += at_once) {
     const int row = warp_index() * own + step + lane_index() / lanes;
+    const bool there = first_token + row < choose.tokens;
     TokenLogits<lanes, values> token;
-    token.experts = in.choose.experts;
+    token.experts = choose.experts;
+    MOESIM_UNROLL_ALL
+    for (int value = 0; value < values; ++value) {
+      token.logit[value] = joined_logit<Shape>(logits, row, token.expert_at(value));
+    }
+    float* to = in.logits + static_cast<std::int64_t>(first_token + row) * choose.experts;
+    const bool wanted = there && in.logits != nullptr;
     MOESIM_UNROLL_ALL
     for (int value = 0; value < values; ++value) {
       const int expert = token.expert_at(value);
-      token.logit[value] = expert < token.experts
-                               ? logits[row * GateShape<tile_experts>::logit_stride + expert]
-                               : -__builtin_huge_valf();
+      if (wanted && expert < choose.experts) to[expert] = token.logit[value];
+      token.logit[value] = expert < choose.experts ? token.logit[value] : -infinity;
     }
     token.prepare();
-    choose_token(in.choose, token, first_token + row, first_token + row < in.choose.tokens);
+    choose_token(choose, token, first_token + row, there);
   }
 }
 
 // ceil(tokens / gate_tokens) * tiles blocks of gate_threads threads, where tiles of `tile_experts`
 // experts cover all; with several, logits are all it makes.
-template <int tile_experts>
+template <int tile_experts, bool large>
 MOESIM_LARGE_KERNEL(gate_threads)
 gate_bfloat16(GateArguments in) {
-  using Shape = GateShape<tile_experts>;
-  constexpr int ring_bytes = Shape::stages * Shape::stage_bytes;
+  using Shape = GateShape<tile_experts, large>;
   const int tiles = (in.choose.experts + tile_experts - 1) / tile_experts;
   const int first_token = block_index() / tiles * gate_tokens;
   const int first_expert = block_index() % tiles * tile_experts;
-  const int steps = (in.hidden + gate_depth - 1) / gate_depth;
-  unsigned char* memory = shared_memory();
-  const StageCopier<tile_experts> copier(in, first_token, first_expert);
+  // Of all stages this part has stages part, part + parts, ...
+  const int part = warp_index() / (Shape::part_threads / warp_lanes);
+  const int all_steps = (in.hidden + gate_depth - 1) / gate_depth;
+  const int steps = (all_steps - part + Shape::parts - 1) / Shape::parts;
+  unsigned char* ring = shared_memory() + part * Shape::ring_bytes;
+  const StageCopier<Shape> copier(in, first_token, first_expert);
   for (int step = 0; step < Shape::stages - 1; ++step) {
-    if (step < steps) copier.copy(memory + step * Shape::stage_bytes, step);
+    if (step < steps) copier.copy(ring + step * Shape::stage_bytes, part + step * Shape::parts);
     commit_copies();
   }
-  float sum[2][tile_experts / 8][4] = {};
+  float sum[Shape::warp_tokens / 16][tile_experts / 8][4] = {};
   int read = 0;  // offsets of the stages in the ring
-  int write = ring_bytes - Shape::stage_bytes;
+  int write = Shape::ring_bytes - Shape::stage_bytes;
   for (int step = 0; step < steps; ++step) {
     wait_for_copies<Shape::stages - 2>();
-    sync_block();  // the stage is there for all, and all are done with the one before it
+    // The stage is there for all of the part, and all are done with the one before it.
+    sync_part(part, Shape::part_threads);
     const int next = step + Shape::stages - 1;
-    if (next < steps) copier.copy(memory + write, next);
+    if (next < steps) copier.copy(ring + write, part + next * Shape::parts);
     commit_copies();
-    multiply_stage<tile_experts>(memory + read, sum);
-    write = read;  // it is read no more after the next sync_block()
-    read = read + Shape::stage_bytes == ring_bytes ? 0 : read + Shape::stage_bytes;
+    multiply_stage<Shape>(ring + read, sum);
+    write = read;  // it is read no more after the next sync_part()
+    read = read + Shape::stage_bytes == Shape::ring_bytes ? 0 : read + Shape::stage_bytes;
   }
   wait_for_copies<0>();
-  auto* logits = reinterpret_cast<float*>(memory);
-  join_halves<tile_experts>(sum, logits);
-  if (in.logits != nullptr) write_logits<tile_experts>(in, logits, first_token, first_expert);
-  if (tiles > 1) return;
-  if (in.choose.choices <= 8 && in.choose.local_places <= 8) {
-    choose_tile<tile_experts, 8>(in, logits, first_token);
+  sync_block();  // all rings are free
+  auto* logits = reinterpret_cast<float*>(shared_memory());
+  store_sums<Shape>(sum, logits);
+  sync_block();
+  if (tiles > 1) {
+    if (in.logits != nullptr) {
+      write_logits<tile_experts, Shape>(in, logits, first_token, first_expert);
+    }
+  } else if (in.choose.choices <= 8 && in.choose.local_places <= 8) {
+    if (in.choose.experts == tile_experts) {
+      choose_tile<tile_experts, 8, true, Shape>(in, logits, first_token);
+    } else {
+      choose_tile<tile_experts, 8, false, Shape>(in, logits, first_token);
+    }
   } else {
-    choose_tile<tile_experts, Shape::lanes>(in, logits, first_token);
+    choose_tile<tile_experts, Shape::lanes, false, Shape>(in, logits, first_token);
   }
 }
 

@@ -20,6 +20,17 @@ unsigned blocks_for(std::int64_t threads, int per_block) {
   return static_cast<unsigned>((threads + per_block - 1) / per_block);
 }
 
+template <int width, bool large>
+void launch_tiled(const GateArguments& in, Stream stream) {
+  constexpr int bytes = GateShape<width, large>::shared_bytes;
+  allow_shared_memory(reinterpret_cast<const void*>(gate_bfloat16<width, large>), bytes);
+  const unsigned tiles = blocks_for(in.choose.experts, width);
+  const unsigned blocks = blocks_for(in.choose.tokens, gate_tokens) * tiles;
+  gate_bfloat16<width, large><<<blocks, gate_threads, bytes, stream>>>(in);
+  MOESIM_CUDA(cudaGetLastError());
+  if (tiles > 1) launch_choose(in.choose, stream);
+}
+
 }  // namespace
 
 void launch_gate(const GateArguments& in, bool bfloat16, Stream stream) {
@@ -39,13 +50,11 @@ void launch_gate(const GateArguments& in, bool bfloat16, Stream stream) {
   }
   with_gate_tile(experts, [&](auto tile) {
     constexpr int width = decltype(tile)::value;
-    constexpr int bytes = GateShape<width>::shared_bytes;
-    allow_shared_memory(reinterpret_cast<const void*>(gate_bfloat16<width>), bytes);
-    const unsigned tiles = blocks_for(experts, width);
-    gate_bfloat16<width>
-        <<<blocks_for(tokens, gate_tokens) * tiles, gate_threads, bytes, stream>>>(in);
-    MOESIM_CUDA(cudaGetLastError());
-    if (tiles > 1) launch_choose(in.choose, stream);
+    if (block_shared_memory() >= GateShape<width, true>::shared_bytes) {
+      launch_tiled<width, true>(in, stream);
+    } else {
+      launch_tiled<width, false>(in, stream);
+    }
   });
 }
 

@@ -25,8 +25,8 @@ class HostLayer : public layer::LayerBackend {
       constexpr int width = decltype(tile)::value;
       const int tiles = routing::blocks_for(in.choose.experts, width);
       const int blocks = routing::blocks_for(in.choose.tokens, routing::gate_tokens) * tiles;
-      simt::launch({blocks, routing::gate_threads, routing::GateShape<width>::shared_bytes},
-                   [&] { routing::gate_bfloat16<width>(in); });
+      simt::launch({blocks, routing::gate_threads, routing::GateShape<width, true>::shared_bytes},
+                   [&] { routing::gate_bfloat16<width, true>(in); });
       if (tiles > 1) routing::run_choose(in.choose, simt::Turns::forward);
     });
   }

@@ -81,34 +81,44 @@ void check_choices(const KernelRank& gated, const std::vector<float>& logits) {
 TEST_CASE("the gate multiplies on matrix fragments and chooses from its sums") {
   int cases = 0;
   int with_many_choices = 0;
-  for (const int experts : {3, 8, 16, 20, 32, 40, 64, 100, 128, 200, 300}) {
-    for (const int tokens : {1, 130}) {
-      const int hidden = std::vector<int>{8, 64, 200, 512}[static_cast<std::size_t>(cases % 4)];
-      const GateInput<Bfloat16> input(tokens, experts, hidden, static_cast<unsigned>(cases));
-      std::vector<float> logits(static_cast<std::size_t>(tokens * experts), 99.0F);
-      // Above 8 choices the epilogue gives a token more lanes.
-      const bool many_choices = experts >= 16 && cases % 4 == 3;
-      KernelRank rank(problem_of(tokens, experts, many_choices ? "top10+fr+ir" : "top2+fr+ir"), {});
-      with_many_choices += many_choices ? 1 : 0;
-      GateArguments in{input.tokens.data(), input.weights.data(), hidden, logits.data(),
-                       choose_arguments(rank.problem, rank.buffers, logits.data())};
-      with_gate_tile(experts, [&](auto tile) {
-        constexpr int width = decltype(tile)::value;
-        const int tiles = (experts + width - 1) / width;
-        simt::launch(
-            {(tokens + gate_tokens - 1) / gate_tokens * tiles, gate_threads,
-             GateShape<width>::shared_bytes},
-            [&] { gate_bfloat16<width>(in); }, static_cast<simt::Turns>(cases % 3));
-        if (tiles > 1) run_choose(in.choose, simt::Turns::forward);
-      });
-      INFO("S " << tokens << " E " << experts << " h " << hidden);
-      input.check(logits);
-      check_choices(rank, logits);
-      ++cases;
+  for (const bool large : {false, true}) {
+    for (const int experts : {3, 8, 16, 20, 32, 40, 64, 100, 128, 200, 300}) {
+      for (const int tokens : {1, 130}) {
+        const int hidden = std::vector<int>{8, 64, 200, 512}[static_cast<std::size_t>(cases % 4)];
+        const GateInput<Bfloat16> input(tokens, experts, hidden, static_cast<unsigned>(cases));
+        std::vector<float> logits(static_cast<std::size_t>(tokens * experts), 99.0F);
+        // Above 8 choices the epilogue gives a token more lanes.
+        const bool many_choices = experts >= 16 && cases % 4 == 3;
+        KernelRank rank(problem_of(tokens, experts, many_choices ? "top10+fr+ir" : "top2+fr+ir"),
+                        {});
+        with_many_choices += many_choices ? 1 : 0;
+        GateArguments in{input.tokens.data(), input.weights.data(), hidden, logits.data(),
+                         choose_arguments(rank.problem, rank.buffers, logits.data())};
+        with_gate_tile(experts, [&](auto tile) {
+          constexpr int width = decltype(tile)::value;
+          const int tiles = (experts + width - 1) / width;
+          const int blocks = (tokens + gate_tokens - 1) / gate_tokens * tiles;
+          const auto turns = static_cast<simt::Turns>(cases % 3);
+          if (large) {
+            simt::launch(
+                {blocks, gate_threads, GateShape<width, true>::shared_bytes},
+                [&] { gate_bfloat16<width, true>(in); }, turns);
+          } else {
+            simt::launch(
+                {blocks, gate_threads, GateShape<width, false>::shared_bytes},
+                [&] { gate_bfloat16<width, false>(in); }, turns);
+          }
+          if (tiles > 1) run_choose(in.choose, simt::Turns::forward);
+        });
+        INFO("S " << tokens << " E " << experts << " h " << hidden << " large " << large);
+        input.check(logits);
+        check_choices(rank, logits);
+        ++cases;
+      }
     }
   }
-  CHECK(cases == 22);
-  CHECK(with_many_choices == 4);
+  CHECK(cases == 44);
+  CHECK(with_many_choices == 9);
 }
 
 TEST_CASE("the fp32 gate multiplies in fp32") {

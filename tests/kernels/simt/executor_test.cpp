@@ -48,6 +48,31 @@ TEST_CASE("threads of a block exchange values through shared memory and a barrie
   }
 }
 
+TEST_CASE("a part of a block waits for its own threads alone") {
+  for (const Turns turns : {Turns::forward, Turns::backward, Turns::shuffled}) {
+    std::vector<int> out(128, -1);
+    launch(
+        {1, 128, 128 * sizeof(int)},
+        [&] {
+          int* shared = reinterpret_cast<int*>(shared_memory());
+          const int thread = thread_index(), part = thread / 64;
+          // One part has more rounds than the other.
+          for (int round = 0; round <= 2 * part; ++round) {
+            shared[thread] = thread + 1000 * round;
+            sync_part(part, 64);
+            out[static_cast<std::size_t>(thread)] = shared[part * 64 + 63 - thread % 64];
+            sync_part(part, 64);
+          }
+          sync_block();
+        },
+        turns);
+    for (int thread = 0; thread < 128; ++thread) {
+      const int part = thread / 64;
+      REQUIRE(out[static_cast<std::size_t>(thread)] == part * 64 + 63 - thread % 64 + 2000 * part);
+    }
+  }
+}
+
 TEST_CASE("warp operations see all lanes of their warp, in a row") {
   std::vector<std::uint32_t> sums(64), odd(64), best(64), up(64), mirrored(64);
   launch({1, 64}, [&] {
@@ -93,6 +118,17 @@ TEST_CASE("a barrier that some threads never reach is a fault") {
     }
   });
   CHECK_THAT(apart, ContainsSubstring("while others wait at that of line"));
+}
+
+TEST_CASE("a barrier of another part, or one that some of a part never reach, is a fault") {
+  CHECK_THAT(fault_of({1, 64}, [] { sync_part(0, 32); }), ContainsSubstring("not its own"));
+  CHECK_THAT(fault_of({1, 64}, [] { sync_part(thread_index() / 48, 48); }),
+             ContainsSubstring("not its own"));
+  CHECK_THAT(fault_of({1, 128},
+                      [] {
+                        if (thread_index() != 70) sync_part(thread_index() / 64, 64);
+                      }),
+             ContainsSubstring("block 0, thread 64 waits for ever in the barrier"));
 }
 
 TEST_CASE("lanes that part before a warp operation are a fault") {

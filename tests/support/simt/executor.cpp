@@ -3,6 +3,7 @@
 #include "tests/support/simt/executor.hpp"
 
 #include <algorithm>
+#include <array>
 #include <csetjmp>
 #include <cstring>
 #include <deque>
@@ -75,7 +76,7 @@ void forget(Context&) {}
   setcontext(&to.context);
 }
 
-enum class State { ready, at_barrier, in_warp, done };
+enum class State { ready, at_barrier, at_part, in_warp, done };
 
 struct Copy {
   void* to = nullptr;
@@ -98,6 +99,14 @@ struct Warp {
   int arrived = 0;
   int line = 0;
 };
+
+// A barrier of some of a block's threads.
+struct Part {
+  int arrived = 0;
+  int threads = 0;
+  int line = 0;
+};
+constexpr int most_parts = 15;
 
 // Stacks of earlier launches: their pages are there already.
 thread_local std::vector<std::unique_ptr<unsigned char[]>> stacks;
@@ -158,6 +167,28 @@ class Machine {
     park(fiber, State::at_barrier, line);
   }
 
+  void part_barrier(int part, int threads, int line) {
+    Fiber& fiber = current();
+    const int number = fiber.place.thread / threads;
+    if (threads % lanes != 0 || shape_.threads % threads != 0 || part != number ||
+        part >= most_parts) {
+      throw Fault(where(fiber) + " came to the barrier of line " + std::to_string(line) +
+                  " for part " + std::to_string(part) + " of " + std::to_string(threads) +
+                  " threads, which is not its own");
+    }
+    Part& own = parts_[static_cast<std::size_t>(part)];
+    if (own.arrived == 0) own = {0, threads, line};
+    if (own.line != line || own.threads != threads) {
+      throw Fault(where(fiber) + " came to the barrier of line " + std::to_string(line) +
+                  " while others of its part wait at that of line " + std::to_string(own.line));
+    }
+    if (++own.arrived < threads) return park(fiber, State::at_part, line);
+    own.arrived = 0;
+    for (int thread = part * threads; thread < (part + 1) * threads; ++thread) {
+      fibers_[static_cast<std::size_t>(thread)].state = State::ready;
+    }
+  }
+
   const std::uint64_t* exchange(std::uint64_t value, int line) {
     Fiber& fiber = current();
     const auto number = static_cast<std::size_t>(fiber.place.thread / lanes);
@@ -213,6 +244,7 @@ class Machine {
     std::memset(shared_start_, poison, shape_.shared_bytes + guard_bytes);
     at_barrier_ = 0;
     for (Warp& warp : warps_) warp.arrived = 0;
+    for (Part& part : parts_) part.arrived = 0;
     for (std::size_t thread = 0; thread < fibers_.size(); ++thread) {
       fibers_[thread].state = State::ready;
       fibers_[thread].place = {static_cast<int>(thread), shape_.threads, block, shape_.blocks,
@@ -254,7 +286,7 @@ class Machine {
       if (fiber.state == State::done) ++done;
       if (fiber.state != State::done && waiting == nullptr) waiting = &fiber;
     }
-    const char* what = waiting->state == State::at_barrier ? "the barrier" : "the warp operation";
+    const char* what = waiting->state == State::in_warp ? "the warp operation" : "the barrier";
     throw Fault(where(*waiting) + " waits for ever in " + what + " of line " +
                 std::to_string(waiting->line) + ": others are elsewhere, " + std::to_string(done) +
                 " threads have returned");
@@ -267,6 +299,7 @@ class Machine {
   Context scheduler_;
   std::vector<Fiber> fibers_;
   std::vector<Warp> warps_;
+  std::array<Part, most_parts> parts_;
   std::vector<unsigned char> shared_;
   unsigned char* shared_start_ = nullptr;
   Fiber* current_ = nullptr;
@@ -310,6 +343,7 @@ void finish_group(const std::vector<Copy>& group) {
 
 const Place& place() { return machine->current().place; }
 void block_barrier(int line) { machine->barrier(line); }
+void part_barrier(int part, int threads, int line) { machine->part_barrier(part, threads, line); }
 const std::uint64_t* warp_exchange(std::uint64_t value, int line) {
   return machine->exchange(value, line);
 }

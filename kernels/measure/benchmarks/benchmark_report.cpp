@@ -40,6 +40,64 @@ const char* word(Verdict verdict) {
   return verdict == Verdict::met ? "met" : verdict == Verdict::unmet ? "UNMET" : "";
 }
 
+std::optional<double> times_as_long(const std::optional<double>& peer_us,
+                                    const std::optional<Figures>& ours) {
+  if (!peer_us || !ours) return std::nullopt;
+  return *peer_us / ours->summary.median;
+}
+
+PeerRatio compare(const Peer& peer, const Point& point, bool hot) {
+  PeerRatio ratio{peer, times_as_long(peer.cold_us, point.cold),
+                  times_as_long(peer.hot_us, point.hot), hot};
+  if (!ratio.judged()) ratio.by_hot = !hot;
+  return ratio;
+}
+
+// "cold 45.41 us (0.97 times ours), hot 44.02 us (0.98 times ours), judged hot".
+std::string words(const PeerRatio& ratio) {
+  std::string out;
+  const auto add = [&out](const char* kind, const std::optional<double>& time_us,
+                          const std::optional<double>& times) {
+    if (!time_us) return;
+    out += fmt::format("{}{} {:.2f} us", out.empty() ? "" : ", ", kind, *time_us);
+    if (times) out += fmt::format(" ({:.2f} times ours)", *times);
+  };
+  add("cold", ratio.peer.cold_us, ratio.cold);
+  add("hot", ratio.peer.hot_us, ratio.hot);
+  return out + (ratio.judged() ? ratio.by_hot ? ", judged hot" : ", judged cold" : ", not judged");
+}
+
+// What a table says below the line of a benchmark.
+std::string beside(const BenchmarkRow& row, const std::vector<MissingPeer>& missing) {
+  std::string out;
+  for (const PeerRatio& ratio : row.peers) {
+    out += fmt::format("  {:<52} {}\n", ratio.peer.name, words(ratio));
+  }
+  for (const MissingPeer& peer : missing) {
+    if (peer.benchmark != row.id) continue;
+    out += fmt::format("  {:<52} missing: {}\n", peer.name, peer.reason);
+  }
+  for (const PublishedTime& published : published_times()) {
+    if (published.benchmark != row.id) continue;
+    out += fmt::format("  {:<52} {:.2f} us, not judged: {}\n", "published", published.time_us,
+                       published.source);
+  }
+  return out;
+}
+
+nlohmann::ordered_json as_json(const PeerRatio& ratio) {
+  nlohmann::ordered_json out = {{"name", ratio.peer.name}};
+  const auto add = [&out](const std::string& kind, const std::optional<double>& time_us,
+                          const std::optional<double>& times) {
+    if (time_us) out[kind + "_us"] = *time_us;
+    if (times) out[kind + "_ratio"] = *times;
+  };
+  add("cold", ratio.peer.cold_us, ratio.cold);
+  add("hot", ratio.peer.hot_us, ratio.hot);
+  out["judged"] = ratio.judged() ? nlohmann::ordered_json(ratio.by_hot ? "hot" : "cold") : nullptr;
+  return out;
+}
+
 }  // namespace
 
 BenchmarkRow judge(const Benchmark& benchmark, const Point& point, double copy_bytes_per_second,
@@ -54,8 +112,8 @@ BenchmarkRow judge(const Benchmark& benchmark, const Point& point, double copy_b
     return row;
   }
   row.time_us = *time_us;
-  const bool hot = point.hot && point.hot->summary.median == *time_us;
-  const Summary& summary = (hot ? point.hot : point.cold)->summary;
+  row.hot = point.hot && point.hot->summary.median == *time_us;
+  const Summary& summary = (row.hot ? point.hot : point.cold)->summary;
   row.p05_us = summary.p05;
   row.p95_us = summary.p95;
   row.samples = summary.n;
@@ -64,14 +122,15 @@ BenchmarkRow judge(const Benchmark& benchmark, const Point& point, double copy_b
   if (copy_bytes_per_second > 0) row.of_copy = row.bytes_per_second / copy_bytes_per_second;
   if (peak_bytes_per_second > 0) row.of_floor = peak_bytes_per_second / row.bytes_per_second;
   bool met = meets(benchmark.bar, row);
+  bool judged = benchmark.bar.kind != BarKind::none;
   for (const Peer& peer : peers) {
     if (peer.benchmark != benchmark.id) continue;
-    row.peers.emplace_back(peer, peer.time_us / row.time_us);
-    met = met && peer.time_us > row.time_us;
+    row.peers.push_back(compare(peer, point, row.hot));
+    const std::optional<double> times = row.peers.back().judged();
+    judged = judged || times;
+    met = met && (!times || *times > 1);
   }
-  if (benchmark.bar.kind != BarKind::none || !row.peers.empty()) {
-    row.verdict = met ? Verdict::met : Verdict::unmet;
-  }
+  if (judged) row.verdict = met ? Verdict::met : Verdict::unmet;
   return row;
 }
 
@@ -91,22 +150,21 @@ bool BenchmarkReport::all_met() const {
 
 std::string BenchmarkReport::table() const {
   std::string out = fmt::format(
-      "{}, driver {}, CUDA {}, {}\n{:<18} {:>10} {:>10} {:>10} {:>9} {:>8} {:>8}  {:<26} {}\n",
-      device.name, versions.driver, versions.cuda_runtime, date, "benchmark", "median us", "p05",
-      "p95", "GB/s", "of copy", "x floor", "bar", "verdict");
+      "{}, driver {}, CUDA {}, {}\n{:<21} {:>10} {:<4} {:>10} {:>10} {:>9} {:>8} {:>8}  {:<26} "
+      "{}\n",
+      device.name, versions.driver, versions.cuda_runtime, date, "benchmark", "median us", "",
+      "p05", "p95", "GB/s", "of copy", "x floor", "bar", "verdict");
+  if (!peers.empty()) out += fmt::format("peers: {}\n", peers);
   for (const BenchmarkRow& row : rows) {
     if (!row.trouble.empty()) {
-      out += fmt::format("{:<18} not measured: {}\n", row.id, row.trouble);
+      out += fmt::format("{:<21} not measured: {}\n", row.id, row.trouble);
       continue;
     }
-    out +=
-        fmt::format("{:<18} {:>10.2f} {:>10.2f} {:>10.2f} {:>9.0f} {:>7.1f}% {:>8.2f}  {:<26} {}\n",
-                    row.id, row.time_us, row.p05_us, row.p95_us, row.bytes_per_second / 1e9,
-                    100 * row.of_copy, row.of_floor, row.bar, word(row.verdict));
-    for (const auto& [peer, ratio] : row.peers) {
-      out += fmt::format("  {:<40} {:>10.2f} us, {:.2f} times as long\n", peer.name, peer.time_us,
-                         ratio);
-    }
+    out += fmt::format(
+        "{:<21} {:>10.2f} {:<4} {:>10.2f} {:>10.2f} {:>9.0f} {:>7.1f}% {:>8.2f}  {:<26} {}\n",
+        row.id, row.time_us, row.hot ? "hot" : "cold", row.p05_us, row.p95_us,
+        row.bytes_per_second / 1e9, 100 * row.of_copy, row.of_floor, row.bar, word(row.verdict));
+    out += beside(row, missing_peers);
   }
   return out;
 }
@@ -141,22 +199,25 @@ nlohmann::ordered_json BenchmarkReport::json() const {
                                 {"driver", versions.driver},
                                 {"cuda_runtime", versions.cuda_runtime},
                                 {"peers", peers},
+                                {"missing_peers", nlohmann::ordered_json::array()},
                                 {"rows", nlohmann::ordered_json::array()}};
+  for (const MissingPeer& peer : missing_peers) {
+    out["missing_peers"].push_back(
+        {{"benchmark", peer.benchmark}, {"name", peer.name}, {"reason", peer.reason}});
+  }
   for (const BenchmarkRow& row : rows) {
     nlohmann::ordered_json entry = {{"benchmark", row.id}, {"trouble", row.trouble}};
     if (row.point) entry["point"] = to_json(*row.point);
     if (row.trouble.empty()) {
       entry["time_us"] = row.time_us;
+      entry["timed"] = row.hot ? "hot" : "cold";
       entry["bytes_per_second"] = row.bytes_per_second;
       entry["of_copy"] = row.of_copy;
       entry["of_floor"] = row.of_floor;
       entry["bar"] = row.bar;
       entry["verdict"] = word(row.verdict);
       entry["peers"] = nlohmann::ordered_json::array();
-      for (const auto& [peer, ratio] : row.peers) {
-        entry["peers"].push_back(
-            {{"name", peer.name}, {"time_us", peer.time_us}, {"ratio", ratio}});
-      }
+      for (const PeerRatio& ratio : row.peers) entry["peers"].push_back(as_json(ratio));
     }
     out["rows"].push_back(std::move(entry));
   }

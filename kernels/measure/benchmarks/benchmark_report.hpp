@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "kernels/measure/benchmarks/kernel_benchmarks.hpp"
@@ -15,6 +14,17 @@ namespace moesim::kernels::measure {
 
 enum class Verdict { none, met, unmet };
 
+// A peer beside our kernel, like with like: how many times as long it takes.
+struct PeerRatio {
+  Peer peer;
+  std::optional<double> cold;
+  std::optional<double> hot;
+  // What the verdict looks at: of the kind that the row's time is, or of the other if the peer has
+  // none of that kind.
+  bool by_hot = false;
+  std::optional<double> judged() const { return by_hot ? hot : cold; }
+};
+
 // One line of the table. A result that was wrong, or that could not be had, has a trouble and no
 // figures; so has one that there was no time for.
 struct BenchmarkRow {
@@ -23,6 +33,7 @@ struct BenchmarkRow {
   std::string trouble;
   bool late = false;  // for lack of time
   double time_us = 0;
+  bool hot = false;   // of a CUDA graph, not with the L2 flushed
   double p05_us = 0;  // of the same samples as time_us, as are those that follow
   double p95_us = 0;
   std::size_t samples = 0;
@@ -32,7 +43,7 @@ struct BenchmarkRow {
   double of_floor = 0;  // time against that of its bytes at peak bandwidth; 0: peak not known
   std::string bar;      // "at most 10 us", "" if none
   Verdict verdict = Verdict::none;
-  std::vector<std::pair<Peer, double>> peers;  // and how many times as long as ours it takes
+  std::vector<PeerRatio> peers;
 };
 
 // `copy_bytes_per_second` and `peak_bytes_per_second` are 0 where they are not known; a bar that
@@ -45,6 +56,7 @@ struct BenchmarkReport {
   Versions versions;
   std::string date;   // ISO 8601, UTC
   std::string peers;  // of which version; "" if there are none
+  std::vector<MissingPeer> missing_peers;
   std::vector<BenchmarkRow> rows;
 
   bool all_right() const;  // no row has a trouble, but for those that are late

@@ -13,6 +13,7 @@ BenchmarkReport run_benchmarks(Device& device, const std::vector<Benchmark>& ben
   report.device = device.facts();
   report.versions = device.versions();
   report.date = options.date;
+  report.missing_peers = peers.missing;
   if (!peers.peers.empty()) {
     if (peers.device != report.device.name) {
       throw UsageError(
@@ -52,7 +53,11 @@ BenchmarkReport run_benchmarks(Device& device, const std::vector<Benchmark>& ben
       row.of_copy = 1;
     }
     if (!benchmark.peer_of.empty() && row.trouble.empty()) {
-      known.push_back({benchmark.peer_of, benchmark.id, row.time_us});
+      const auto time = [](const std::optional<Figures>& figures) {
+        return figures ? std::optional(figures->summary.median) : std::nullopt;
+      };
+      known.push_back(
+          {benchmark.peer_of, benchmark.id, time(row.point->cold), time(row.point->hot)});
     }
     add(std::move(row));
   }

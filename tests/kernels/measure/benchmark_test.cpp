@@ -80,12 +80,87 @@ TEST_CASE("a bar without what it is held against is not met") {
 }
 
 TEST_CASE("a faster peer is a bar not met, another benchmark's is not looked at") {
-  CHECK(verdict({}, 300, 0, 0, {{"permute", "slow", 600}}) == Verdict::met);
-  CHECK(verdict({}, 300, 0, 0, {{"permute", "slow", 600}, {"permute", "fast", 299}}) ==
-        Verdict::unmet);
-  CHECK(verdict({}, 300, 0, 0, {{"combine", "fast", 1}}) == Verdict::none);
-  CHECK(verdict({BarKind::microseconds, 100}, 300, 0, 0, {{"permute", "slow", 600}}) ==
-        Verdict::unmet);
+  const measure::Peer slow{"permute", "slow", 600, {}};
+  CHECK(verdict({}, 300, 0, 0, {slow}) == Verdict::met);
+  CHECK(verdict({}, 300, 0, 0, {slow, {"permute", "fast", 299, {}}}) == Verdict::unmet);
+  CHECK(verdict({}, 300, 0, 0, {{"combine", "fast", 1, {}}}) == Verdict::none);
+  CHECK(verdict({BarKind::microseconds, 100}, 300, 0, 0, {slow}) == Verdict::unmet);
+}
+
+TEST_CASE("a peer is compared like with like: hot with hot, cold with cold") {
+  // 15 us cold, 10 us hot: below 20 us the row's time is the hot one.
+  measure::Point point = timed(15);
+  measure::Figures hot;
+  hot.samples = {10, 10, 10};
+  hot.summary = measure::summarise(hot.samples);
+  point.hot = hot;
+  Benchmark benchmark;
+  benchmark.id = "permute";
+  benchmark.spec.bytes = 1e9;
+  const auto row = [&](const measure::Peer& peer) {
+    return measure::judge(benchmark, point, 0, 0, {peer});
+  };
+  // Its cold time is above our hot one, which says nothing.
+  const auto faster = row({"permute", "both", 14, 9});
+  CHECK(faster.hot);
+  CHECK(faster.verdict == Verdict::unmet);
+  CHECK(faster.peers[0].cold == Approx(14.0 / 15));
+  CHECK(faster.peers[0].hot == Approx(0.9));
+  CHECK(faster.peers[0].judged() == Approx(0.9));
+  CHECK(row({"permute", "slower hot", 14, 11}).verdict == Verdict::met);
+  // One that no graph can hold is compared cold.
+  const auto cold = row({"permute", "cold only", 12, {}});
+  CHECK_FALSE(cold.peers[0].by_hot);
+  CHECK(cold.verdict == Verdict::unmet);
+  CHECK(row({"permute", "cold only", 16, {}}).verdict == Verdict::met);
+
+  point.hot.reset();
+  CHECK_FALSE(row({"permute", "both", 16, 1}).peers[0].by_hot);
+  CHECK(row({"permute", "both", 16, 1}).verdict == Verdict::met);
+  CHECK(row({"permute", "both", 14, 100}).verdict == Verdict::unmet);
+  // With nothing of the same kind there is no verdict.
+  const auto apart = row({"permute", "hot only", {}, 1});
+  CHECK_FALSE(apart.peers[0].judged());
+  CHECK(apart.verdict == Verdict::none);
+}
+
+TEST_CASE("the table says how a peer was judged, who is missing, and what others published") {
+  Benchmark benchmark;
+  benchmark.id = "choose-top8-e256";
+  benchmark.spec.bytes = 1e9;
+  BenchmarkReport report;
+  report.peers = "PyTorch 2.11";
+  report.missing_peers = {{"choose-top8-e256", "SGLang: moe_fused_gate", "no --wheels"},
+                          {"permute-top1", "TE: permute", "out of memory"}};
+  const std::vector<measure::Peer> peers = {{"choose-top8-e256", "PyTorch: topk", 45, 50}};
+  report.rows = {measure::judge(benchmark, timed(30), 0, 0, peers)};
+  const std::string table = report.table();
+  CHECK_THAT(table, ContainsSubstring("peers: PyTorch 2.11\n"));
+  CHECK_THAT(table, ContainsSubstring("30.00 cold"));
+  CHECK_THAT(table,
+             ContainsSubstring("cold 45.00 us (1.50 times ours), hot 50.00 us, judged cold\n"));
+  CHECK_THAT(table, ContainsSubstring("missing: no --wheels\n"));
+  CHECK_THAT(table, ContainsSubstring("22.50 us, not judged: "));
+  CHECK(table.find("out of memory") == std::string::npos);
+  const auto json = report.json();
+  CHECK(json.at("missing_peers").size() == 2);
+  const auto& peer = json.at("rows")[0].at("peers")[0];
+  CHECK(peer.at("cold_us") == 45);
+  CHECK(peer.at("cold_ratio") == Approx(1.5));
+  CHECK_FALSE(peer.contains("hot_ratio"));
+  CHECK(peer.at("judged") == "cold");
+  CHECK(json.at("rows")[0].at("timed") == "cold");
+}
+
+TEST_CASE("a published time is never a bar") {
+  for (const measure::PublishedTime& published : measure::published_times()) {
+    Benchmark benchmark;
+    benchmark.id = published.benchmark;
+    benchmark.spec.bytes = 1e9;
+    CHECK(measure::judge(benchmark, timed(1000 * published.time_us), 0, 0, {}).verdict ==
+          Verdict::none);
+    CHECK_FALSE(published.source.empty());
+  }
 }
 
 TEST_CASE("benchmarks have names of their own, bytes, and the copy comes first") {
@@ -196,22 +271,38 @@ TEST_CASE("without a copy to hold it to, permute is unmet") {
 TEST_CASE("peers are read, joined by benchmark, and refused from another device") {
   const auto path = (std::filesystem::temp_directory_path() / "moesim-peers.json").string();
   std::ofstream(path) << R"({"format": "moesim-gpu-peers", "device": "NVIDIA H200",
-    "version": "PyTorch 2.9", "peers": [{"benchmark": "choose-top2-e64",
-    "name": "torch.softmax, torch.topk", "median_us": 300}]})";
+    "version": "PyTorch 2.9", "peers": [
+      {"benchmark": "choose-top2-e64", "name": "PyTorch: softmax, topk",
+       "cold": {"median_us": 310, "n": 30}, "hot": {"median_us": 300}},
+      {"benchmark": "permute-top1", "name": "not in a graph", "cold": {"median_us": 900},
+       "hot": null}],
+    "missing": [{"benchmark": "permute-top1", "name": "one-hot einsum", "reason": "no memory"}]})";
   const measure::PeerRun peers = measure::load_peers(path);
+  CHECK_FALSE(peers.peers[1].hot_us);
   FakeDevice fast = device(0.9, 6);
   const auto report = measure::run_benchmarks(fast, measure::kernel_benchmarks(), peers, 1, {});
   const auto choose = row(report, "choose-top2-e64");
   REQUIRE(choose.peers.size() == 1);
-  CHECK(choose.peers[0].second == Approx(300 / choose.time_us));
+  CHECK(choose.hot);
+  CHECK(choose.peers[0].judged() == Approx(300 / choose.time_us));
   CHECK(choose.verdict == Verdict::met);
-  CHECK(report.table().find("torch.topk") != std::string::npos);
+  CHECK(report.table().find("softmax, topk") != std::string::npos);
+  CHECK(report.table().find("missing: no memory") != std::string::npos);
   FakeDevice other = device(0.9, 6);
   other.device_facts.name = "NVIDIA A100";
   CHECK_THROWS_WITH(measure::run_benchmarks(other, measure::kernel_benchmarks(), peers, 1, {}),
                     ContainsSubstring("measured on NVIDIA H200, this is NVIDIA A100"));
   std::ofstream(path) << R"({"format": "something"})";
   CHECK_THROWS_WITH(measure::load_peers(path), ContainsSubstring("gpu_peers.py"));
+  const auto with = [&path](const std::string& peer) {
+    std::ofstream(path) << R"({"format": "moesim-gpu-peers", "device": "a", "version": "b",
+      "missing": [], "peers": [{"benchmark": "c", "name": "d", )"
+                        << peer << "}]}";
+  };
+  with(R"("cold": null, "hot": null)");
+  CHECK_THROWS_WITH(measure::load_peers(path), ContainsSubstring("cold or hot"));
+  with(R"("cold": {"median_us": 0})");
+  CHECK_THROWS_WITH(measure::load_peers(path), ContainsSubstring("median_us"));
   std::filesystem::remove(path);
 }
 
@@ -226,8 +317,10 @@ TEST_CASE("a peer that is measured in the same run is joined to the benchmark it
     const auto gate = std::find_if(rows.begin(), rows.end(),
                                    [](const auto& row) { return row.id == "gate-bf16"; });
     REQUIRE(gate->peers.size() == 1);
-    CHECK(gate->peers[0].first.name == "cublas-gate-bf16");
-    CHECK(gate->peers[0].second == Approx(40 / gate->time_us).epsilon(0.01));
+    CHECK(gate->peers[0].peer.name == "cublas-gate-bf16");
+    CHECK_FALSE(gate->peers[0].by_hot);  // above 20 us
+    CHECK(gate->peers[0].judged() == Approx(40 / gate->time_us).epsilon(0.01));
+    CHECK(gate->peers[0].hot == Approx(40.0 / ours).epsilon(0.01));
     return gate->verdict;
   };
   CHECK(verdict(30) == measure::Verdict::met);

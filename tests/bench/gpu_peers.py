@@ -1,208 +1,250 @@
 #!/usr/bin/env python3
-"""What PyTorch takes on this GPU for the operations of bench_gpu_kernels, on the same shapes.
+"""What others take on this GPU for the operations of bench_gpu_kernels, on the same shapes.
 
-usage: gpu_peers.py [--out FILE]
+usage: gpu_peers.py [--out FILE] [--seconds N] [--wheels FOLDER] [--check]
 
-Each operation is warmed up, then timed by CUDA events with the L2 flushed before every run;
-medians with spread. One-hot dispatch and combine are the einsum formulation of GShard (Lepikhin et
-al. 2020, algorithm 1). Exit code: 0 done, 2 a wrong option, 3 no PyTorch, or no GPU that it can use.
+Peers are PyTorch, call after call and compiled, and Triton kernels of SGLang and TransformerEngine
+from unpacked wheels. Each is first compared with a plain reference, then timed cold (L2 flushed by
+a fill and a read, the stream held until all is queued, events) and hot (a CUDA graph of at least a
+millisecond), and after that compared once more; medians with spread. FILE is written whole after
+each. One-hot dispatch and combine are the einsum formulation of GShard (Lepikhin et al. 2020,
+algorithm 1). Exit code: 0 done, 1 the device was lost or, with --check, a peer was wrong, 2 a wrong
+option, 3 no PyTorch, or no GPU that it can use.
 """
 
 import argparse
 import json
 import os
-import statistics
 import sys
-import tempfile
 import time
 
-S, E, H = 16384, 64, 4096
-WARM_UP_S = 0.2
-FEWEST, MOST, MOST_S = 30, 300, 3.0
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+LATE = "the time limit of {:g} s was over"
+# Said, since one may look for them here.
+NOT_HERE = [
+    {"benchmark": "route-top8-e256", "name": "SGLang: moe_align_block_size",
+     "reason": "CUDA source that is compiled with tvm_ffi when it is first called"},
+    {"benchmark": "route-top8-e256", "name": "vLLM: moe_align_block_size",
+     "reason": "a function of its compiled extension"},
+]
 
 
-def torch_or_exit():
+def torch_or_exit(needs_gpu):
     try:
         import torch
     except ImportError as error:
         print(f"gpu_peers: no PyTorch here: {error}", file=sys.stderr)
         sys.exit(3)
-    if not torch.cuda.is_available():
+    if needs_gpu and not torch.cuda.is_available():
         print("gpu_peers: PyTorch finds no GPU it can use", file=sys.stderr)
         sys.exit(3)
     return torch
 
 
-def rank_based_ci(samples):
-    """Half the width of the 95 % interval of the median by order statistics (normal approximation)."""
-    ordered = sorted(samples)
-    reach = 0.98 * len(ordered) ** 0.5
-    low = max(int(len(ordered) / 2 - reach), 0)
-    high = min(int(len(ordered) / 2 + reach) + 1, len(ordered) - 1)
-    return (ordered[high] - ordered[low]) / 2
+class Tools:
+    """What the builders of peers need beside their case."""
+
+    def __init__(self, torch, device, wheels):
+        self.torch, self.device, self.wheels = torch, device, wheels
+
+    def compiled(self, function, mode=None):
+        """On the CPU, where only the result counts, without making code."""
+        if self.device == "cpu":
+            return self.torch.compile(function, dynamic=False, backend="aot_eager")
+        return self.torch.compile(function, dynamic=False, mode=mode)
 
 
-def summary(samples):
-    ordered = sorted(samples)
-    at = lambda share: ordered[min(int(share * len(ordered)), len(ordered) - 1)]
-    return {"median_us": statistics.median(ordered), "p05_us": at(0.05), "p95_us": at(0.95),
-            "ci95_us": rank_based_ci(ordered), "n": len(ordered)}
+class DeviceLost(Exception):
+    pass
 
 
-class Timer:
-    def __init__(self, torch):
-        self.torch = torch
-        self.flushed = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+class Bench:
+    """Builds, compares and times a peer."""
 
-    def once(self, work):
-        start = self.torch.cuda.Event(enable_timing=True)
-        stop = self.torch.cuda.Event(enable_timing=True)
-        self.flushed.zero_()
-        # The stream is kept busy until all is queued, so that no gap of the host is timed.
-        self.torch.cuda._sleep(1_000_000)
-        start.record()
-        work()
-        stop.record()
-        stop.synchronize()
-        return 1e3 * start.elapsed_time(stop)
+    def __init__(self, torch, device, shapes, wheels, timer=None):
+        self.torch, self.device, self.shapes, self.timer = torch, device, shapes, timer
+        self.tools = Tools(torch, device, wheels)
+        self.case_id, self.case = None, None
 
-    def __call__(self, work):
-        begin = time.monotonic()
-        while time.monotonic() - begin < WARM_UP_S:
-            self.once(work)
-        samples, begin = [], time.monotonic()
-        while len(samples) < FEWEST or (
-                len(samples) < MOST and time.monotonic() - begin < MOST_S):
-            samples.append(self.once(work))
-            if len(samples) >= FEWEST and len(samples) % 16 == 0:
-                if rank_based_ci(samples) <= 0.005 * statistics.median(samples):
-                    break
-        return summary(samples)
+    def case_of(self, benchmark):
+        from peers import cases
+        if benchmark != self.case_id:
+            self.case_id, self.case = None, None
+            self.empty()
+            self.case = cases.make(benchmark, self.shapes, cases.Place(self.device))
+            self.case_id = benchmark
+        return self.case
 
+    def empty(self):
+        if self.device != "cpu":
+            self.torch.cuda.empty_cache()
 
-def gate(torch, time_of):
-    x = torch.rand(S, H, device="cuda", dtype=torch.bfloat16) - 0.5
-    w = torch.rand(E, H, device="cuda", dtype=torch.bfloat16) - 0.5
+    def poison(self):
+        """What the next results are allocated from, so that one who writes nothing is not given
+        the right result of the peer before."""
+        if self.device == "cpu":
+            return
+        free, _ = self.torch.cuda.mem_get_info()
+        # Small results come from blocks of their own.
+        sizes = [min(free // 2, 2 << 30)] + 16 * [1 << 19]
+        made = [self.torch.full((size,), 0xff, dtype=self.torch.uint8, device="cuda")
+                for size in sizes]
+        del made
 
-    def work():
-        torch.topk(torch.softmax((x @ w.t()).float(), dim=-1), 2, dim=-1)
-
-    return time_of(work)
-
-
-def choose(torch, time_of, experts, k):
-    logits = torch.randn(S, experts, device="cuda")
-    return time_of(lambda: torch.topk(torch.softmax(logits, dim=-1), k, dim=-1))
-
-
-def slots(torch, k):
-    """A balanced router's routes in random order: [S k] rows, each of one token's choice."""
-    order = torch.randperm(S * k, device="cuda")
-    return order, order // k
-
-
-def capacity_by_sort(torch, time_of):
-    """Top-2, max-gate priority, 512 slots an expert of S k / E: an argsort, one-hots, a cumsum."""
-    gates, experts = torch.topk(torch.softmax(torch.randn(S, E, device="cuda"), dim=-1), 2, dim=-1)
-    capacity = S // E
-
-    def work():
-        first = torch.argsort(gates[:, 0], descending=True, stable=True)
-        chosen = experts[first].t().reshape(-1)  # choice after choice
-        mask = torch.nn.functional.one_hot(chosen, E)
-        place = (torch.cumsum(mask, dim=0) * mask).sum(dim=1) - 1
-        torch.where(place < capacity, place, -1)
-
-    return time_of(work)
-
-
-def permute(torch, time_of, k):
-    x = torch.rand(S, H, device="cuda", dtype=torch.bfloat16)
-    _, token = slots(torch, k)
-    return time_of(lambda: torch.index_select(x, 0, token))
-
-
-def combine(torch, time_of, k):
-    rows = torch.rand(S * k, H, device="cuda", dtype=torch.bfloat16)
-    weight = torch.rand(S * k, 1, device="cuda", dtype=torch.bfloat16)
-    _, token = slots(torch, k)
-
-    def work():
-        out = torch.zeros(S, H, device="cuda", dtype=torch.bfloat16)
-        out.index_add_(0, token, rows * weight)
-
-    return time_of(work)
-
-
-def one_hot_mask(torch, k):
-    order, token = slots(torch, k)
-    mask = torch.zeros(S, S * k, device="cuda", dtype=torch.bfloat16)
-    mask[token, torch.arange(S * k, device="cuda")] = 1
-    return mask.view(S, E, S * k // E)
-
-
-def einsum_permute(torch, time_of, k):
-    x = torch.rand(S, H, device="cuda", dtype=torch.bfloat16)
-    mask = one_hot_mask(torch, k)
-    return time_of(lambda: torch.einsum("sec,sh->ech", mask, x))
-
-
-def einsum_combine(torch, time_of, k):
-    rows = torch.rand(E, S * k // E, H, device="cuda", dtype=torch.bfloat16)
-    mask = one_hot_mask(torch, k)
-    return time_of(lambda: torch.einsum("sec,ech->sh", mask, rows))
-
-
-PEERS = [
-    ("gate-bf16", "matmul, torch.softmax, torch.topk", gate),
-    ("choose-top2-e64", "torch.softmax, torch.topk", lambda t, f: choose(t, f, 64, 2)),
-    ("choose-top8-e256", "torch.softmax, torch.topk", lambda t, f: choose(t, f, 256, 8)),
-    ("assign-token-max", "argsort, one_hot, cumsum", capacity_by_sort),
-    *[(f"permute-top{k}", "torch.index_select", lambda t, f, k=k: permute(t, f, k))
-      for k in (1, 2, 8)],
-    *[(f"permute-top{k}", "one-hot einsum", lambda t, f, k=k: einsum_permute(t, f, k))
-      for k in (1, 2)],
-    *[(f"combine-top{k}", "zeros, mul, index_add_", lambda t, f, k=k: combine(t, f, k))
-      for k in (1, 2, 8)],
-    *[(f"combine-top{k}", "one-hot einsum", lambda t, f, k=k: einsum_combine(t, f, k))
-      for k in (1, 2)],
-]
-
-
-def measure(torch):
-    time_of, peers, missing = Timer(torch), [], []
-    for benchmark, name, run in PEERS:
+    def run(self, peer):
+        """Figures of a peer, or of nothing but its result where there is no timer. Throws what
+        says why there are none."""
+        if self.device == "cpu" and not peer.interpreted:
+            raise NotImplementedError("Triton's interpreter cannot run it")
+        case = self.case_of(peer.benchmark)
+        built = peer.build(case, self.tools)
+        work, read = built if isinstance(built, tuple) else (built, lambda result: result)
+        check = lambda result, copy: case.check(read(result), copy)
+        self.empty()
+        self.poison()
+        for copy in range(case.copies):
+            wrong = check(work(copy), copy)
+            if wrong:
+                raise ValueError(f"wrong: {wrong}")
+        if self.timer is None:
+            return {}
+        self.empty()
+        cold = self.timer.cold(work, case.copies)
+        figures = {"cold": cold, "hot": None}
         try:
-            figures = run(torch, time_of)
-        except torch.cuda.OutOfMemoryError:
-            missing.append({"benchmark": benchmark, "name": name, "reason": "out of device memory"})
-            continue
-        finally:
-            torch.cuda.empty_cache()
-        peers.append({"benchmark": benchmark, "name": name, **figures})
-        print(f"{benchmark:<18} {name:<36} {figures['median_us']:>10.2f} us "
-              f"({figures['p05_us']:.2f} to {figures['p95_us']:.2f}, n {figures['n']})")
-    return {"format": "moesim-gpu-peers", "device": torch.cuda.get_device_name(0),
-            "version": f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}",
+            figures["hot"] = self.timer.hot(work, case.copies, cold["median_us"], check)
+        except Exception as error:
+            self.alive(error)
+            # That a capture could not end comes of what broke it.
+            figures["no_hot"] = reason_of(error.__context__ or error)
+        wrong = check(work(0), 0)
+        if wrong:
+            raise ValueError(f"wrong after it was timed: {wrong}")
+        return figures
+
+    def alive(self, error):
+        """Throws DeviceLost if the device does not outlive `error`."""
+        if self.device == "cpu":
+            return
+        try:
+            self.torch.cuda.synchronize()
+        except Exception as lost:
+            raise DeviceLost(reason_of(error)) from lost
+
+
+def reason_of(error):
+    text = str(error).strip().split("\n")[0][:200]
+    plain = type(error).__name__ in ("Absent", "NotImplementedError", "NotMeasurable", "ValueError")
+    return text if plain and text else f"{type(error).__name__}: {text}"
+
+
+def measure(bench, peers, document, write, seconds=0, clock=time.monotonic, say=print, begin=None):
+    """Fills `document`, which `write` is given after each peer. No peer begins `seconds` after
+    `begin`, or after now. False if the device was lost."""
+    begin, lost = clock() if begin is None else begin, ""
+    for peer in peers:
+        key = {"benchmark": peer.benchmark, "name": peer.name}
+        reason = lost
+        if not reason and seconds and clock() - begin > seconds:
+            reason = LATE.format(seconds)
+        if not reason:
+            try:
+                figures = bench.run(peer)
+                document["peers"].append({**key, **figures})
+            except DeviceLost as error:
+                reason = lost = f"the device was lost: {error}"
+            except Exception as error:  # of whatever a peer throws: the others go on
+                reason = reason_of(error)
+                try:
+                    bench.alive(error)
+                except DeviceLost:
+                    reason = lost = f"the device was lost: {reason}"
+        if reason:
+            document["missing"].append({**key, "reason": reason})
+        say(line_of(key, reason, None if reason else document["peers"][-1]))
+        write(document)
+    return not lost
+
+
+def line_of(key, reason, figures):
+    head = f"{key['benchmark']:<21} {key['name']:<46}"
+    if reason:
+        return f"{head} missing: {reason}"
+    if "cold" not in figures:
+        return f"{head} right"
+    part = lambda each: (f"{each['median_us']:>9.2f} us ({each['p05_us']:.2f} to "
+                         f"{each['p95_us']:.2f}, n {each['n']})")
+    hot = part(figures["hot"]) if figures["hot"] else f"none: {figures['no_hot']}"
+    return f"{head} cold {part(figures['cold'])}, hot {hot}"
+
+
+def document_of(torch, device, wheels):
+    versions = {"PyTorch": torch.__version__, "CUDA": torch.version.cuda, **wheels.versions()}
+    try:
+        import triton
+        versions["Triton"] = triton.__version__
+    except ImportError:
+        pass
+    return {"format": "moesim-gpu-peers",
+            "device": "cpu" if device == "cpu" else torch.cuda.get_device_name(0),
+            "version": ", ".join(f"{name} {version}" for name, version in versions.items()),
+            "versions": versions,
             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "peers": peers, "missing": missing}
+            "peers": [], "missing": list(NOT_HERE)}
 
 
-def write(path, document):
-    folder = os.path.dirname(os.path.abspath(path))
-    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+def write_whole(path, document):
+    with open(path + ".part", "w", encoding="utf-8") as file:
         json.dump(document, file, indent=1)
-    os.replace(file.name, path)
+    os.replace(path + ".part", path)
 
 
-def main():
+def parse(words):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", help="where peers.json goes, for bench_gpu_kernels --peers")
-    options = parser.parse_args()
-    document = measure(torch_or_exit())
-    if options.out:
-        write(options.out, document)
+    parser.add_argument("--seconds", type=float, default=0,
+                        help="begin no peer after so many seconds (default: 0, no limit)")
+    parser.add_argument("--wheels", default=os.environ.get("MOESIM_PEER_WHEELS", ""),
+                        help="a folder with the Python files of the wheels of sglang and "
+                             "transformer_engine (default: $MOESIM_PEER_WHEELS)")
+    parser.add_argument("--only", default="", help="only benchmarks and names that contain this")
+    parser.add_argument("--check", action="store_true",
+                        help="only compare results, at small shapes; without a GPU on the CPU")
+    options = parser.parse_args(words)
+    if options.seconds < 0:
+        parser.error("--seconds: expected 0 or more")
+    if options.wheels and not os.path.isdir(options.wheels):
+        parser.error(f"--wheels: no folder '{options.wheels}'")
+    return options
+
+
+def prepare(options):
+    """The bench, and the document it fills."""
+    torch = torch_or_exit(needs_gpu=not options.check)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+    from peers import shapes, timer, wheels
+    found = wheels.Wheels(options.wheels, torch, device)
+    sizes = shapes.SMALL if options.check else shapes.FULL
+    bench = Bench(torch, device, sizes, found, None if options.check else timer.Timer(torch))
+    return bench, document_of(torch, device, found)
+
+
+def main():
+    begin = time.monotonic()  # importing PyTorch takes seconds, too
+    options = parse(sys.argv[1:])
+    bench, document = prepare(options)
+    from peers.catalogue import PEERS
+    chosen = [peer for peer in PEERS if options.only in f"{peer.benchmark} {peer.name}"]
+    write = (lambda each: write_whole(options.out, each)) if options.out else (lambda each: None)
+    with bench.torch.no_grad():
+        kept = measure(bench, chosen, document, write, options.seconds,
+                       say=lambda text: print(text, flush=True), begin=begin)
+    wrong = [each for each in document["missing"] if each["reason"].startswith("wrong")]
+    sys.exit(0 if kept and not (options.check and wrong) else 1)
 
 
 if __name__ == "__main__":

@@ -133,7 +133,11 @@ def test_packed_programs_carry_their_libraries_and_start_from_nothing(tmp_path, 
     assert result.returncode == 0, result.stderr
     names = {path.name for path in (packed / "lib").iterdir()}
     assert names and not any(name.startswith(("libc.so", "libstdc++", "libcublas")) for name in names)
-    assert (packed / "tests" / "bench" / "gpu_peers.py").exists()
+    peers = subprocess.run([sys.executable, packed / "tests" / "bench" / "gpu_peers.py", "--help"],
+                           capture_output=True, text=True, check=False)
+    assert peers.returncode == 0, peers.stderr
+    assert (packed / "tests" / "bench" / "peers" / "timer.py").exists()
+    assert not (packed / "peer-wheels").exists()
     assert (packed / "profiles" / "hardware").is_dir()
     # Where there is nothing but the pack: no checkout, no environment.
     moved = tmp_path / "elsewhere"
@@ -328,10 +332,28 @@ while [ $# -gt 1 ]; do [ "$1" = --out ] && echo '{}' >"$2"; shift; done""")
     assert states(machine.folder) == {"benchmarks": "passed"}
     calls = [line for line in machine.lines() if "--out" in line]
     assert calls[0].startswith("python3 ") and "gpu_peers.py --out" in calls[0]
+    # A third of 580 s, less what the last one that began may take.
+    assert 170 < int(calls[0].split("--seconds ")[1]) <= 184 and "--wheels" not in calls[0]
     # All of 570 s, less what it takes to end.
     assert calls[1].rsplit(" ", 1)[0] == (
         f"bench_gpu_kernels --out {machine.folder} --peers {machine.folder}/peers.json --timeout")
     assert 500 < int(calls[1].rsplit(" ", 1)[1]) <= 565
+
+
+def test_peers_of_wheels_are_carried_in_the_pack_and_found_there(machine, tmp_path, built):
+    wheels = tmp_path / "wheels"
+    (wheels / "sglang").mkdir(parents=True)
+    packed = tmp_path / "packed"
+    result = check("--bin", built, "--pack", packed, env={"MOESIM_PEER_WHEELS": str(wheels)})
+    assert result.returncode == 0, result.stderr
+    assert (packed / "peer-wheels" / "sglang").is_dir()
+
+    machine.program("bench_gpu_kernels", "exit 0")
+    machine.program("python3", "exit 0")
+    (machine.tree / "peer-wheels").mkdir()
+    assert machine("--parts", "benchmarks", python="python3").returncode == 0
+    call = [line for line in machine.lines() if "--out" in line][0]
+    assert call.endswith(f"--wheels {machine.tree}/peer-wheels")
 
 
 def test_benchmarks_run_without_pytorch_too(machine):

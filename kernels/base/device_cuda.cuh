@@ -11,6 +11,11 @@ inline constexpr unsigned all_lanes = 0xffffffffU;
 MOESIM_DEVICE int thread_index() { return static_cast<int>(threadIdx.x); }
 MOESIM_DEVICE int block_index() { return static_cast<int>(blockIdx.x); }
 MOESIM_DEVICE int block_threads() { return static_cast<int>(blockDim.x); }
+// Where all launches have the same number: known to the compiler.
+template <int launched>
+MOESIM_DEVICE int block_threads() {
+  return launched;
+}
 MOESIM_DEVICE int grid_blocks() { return static_cast<int>(gridDim.x); }
 MOESIM_DEVICE unsigned char* shared_memory() {
   extern __shared__ __align__(128) unsigned char moesim_shared[];

@@ -12,6 +12,11 @@ namespace moesim::kernels {
 MOESIM_DEVICE int thread_index() { return simt::place().thread; }
 MOESIM_DEVICE int block_index() { return simt::place().block; }
 MOESIM_DEVICE int block_threads() { return simt::place().threads; }
+// A GPU's launches all have `launched` threads; those of tests may have fewer.
+template <int launched>
+MOESIM_DEVICE int block_threads() {
+  return simt::place().threads;
+}
 MOESIM_DEVICE int grid_blocks() { return simt::place().blocks; }
 MOESIM_DEVICE unsigned char* shared_memory() { return simt::place().shared; }
 

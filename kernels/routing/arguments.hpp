@@ -76,7 +76,7 @@ struct AssignArguments {
   std::int32_t* row_route = nullptr;      // [expert, capacity]: token * choices + choice, -1 empty
   std::int32_t* kept_rows = nullptr;      // [expert]
   std::int32_t* kept_primary = nullptr;   // [expert], without fill-in
-  std::int32_t buffered_keys = 0;         // room for so many in shared memory
+  std::int32_t buffered_keys = 0;         // and routes: shared memory has room for so many
 };
 
 enum class WeightRule : std::int32_t { kept, before_drop, raw };

@@ -17,9 +17,9 @@ using ::moesim::routing::Priority;
 using ::moesim::routing::Weights;
 
 // What a block may have on the smallest of the targets (sm_80: 163 KiB less what the system
-// keeps), and so many keys that a usual overflow fits while two blocks share a processor.
+// keeps), and what lists of routes may fill of it: so much is to be had on every GPU from sm_80 on.
 constexpr std::size_t most_shared_bytes = std::size_t{160} * 1024;
-constexpr int usual_buffered_keys = 16384;
+constexpr std::size_t usual_shared_bytes = std::size_t{96} * 1024;
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
@@ -83,9 +83,10 @@ AssignShape assign_shape(int tokens, int choices) {
         "memory, {} are to be had; split the batch, or use --capacity-scope source",
         tokens, choices, masks, most_shared_bytes));
   }
-  // An expert has a token at most once, so never more keys than tokens.
-  const auto room = static_cast<int>((most_shared_bytes - masks) / 4);
-  shape.buffered_keys = std::min({tokens, usual_buffered_keys, room});
+  // An expert has a token at most once, so never more routes than tokens.
+  const auto room =
+      static_cast<int>((usual_shared_bytes - std::min(usual_shared_bytes, masks)) / 8);
+  shape.buffered_keys = std::min(tokens, room);
   shape.shared_bytes = assign_shared_bytes(tokens, choices, shape.buffered_keys);
   return shape;
 }

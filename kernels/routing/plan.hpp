@@ -73,8 +73,8 @@ BackwardArguments backward_arguments(const RouterProblem& problem, const RouterB
                                      const float* ir_upstream, NormaliserRule rule,
                                      float* gradient);
 
-// How many keys an assignment buffers, and the shared memory that takes. Throws UsageError when
-// the masks alone exceed what a block can have.
+// How many routes of an expert an assignment lists with their keys, and the shared memory that
+// takes. Throws UsageError when the masks alone exceed what a block can have.
 struct AssignShape {
   int buffered_keys = 0;
   std::size_t shared_bytes = 0;

@@ -85,7 +85,7 @@ inline void assign_group(std::vector<std::unique_ptr<KernelRank>>& ranks, simt::
     capacity += rank->problem.capacity();
   }
   in.capacity = static_cast<std::int32_t>(capacity);
-  in.stride = (in.tokens + 31) / 32 * 32;
+  in.stride = (in.tokens + 31) / 32 * 32 + 32;  // more than needed; expert 0 in the padding
   const auto size = static_cast<std::size_t>(in.stride * in.choices);
   std::vector<Vector16> aligned(size / 8);
   auto* expert = reinterpret_cast<std::uint16_t*>(aligned.data());

@@ -165,10 +165,32 @@ TEST_CASE("kernels route many tokens through few slots") {
       }
       compare(config, 4, logits);
       compare(config, 4, logits, {}, Turns::shuffled, 0);  // keys read again, never buffered
+      // Some experts' routes fit, of others only those of the choice that is cut, of others none.
+      compare(config, 4, logits, {}, Turns::backward, 1200);
       ++compared;
     }
   }
   CHECK(compared == 12);
+}
+
+TEST_CASE("kernels cut where many keys are nearly or quite equal") {
+  // Of 2000 keys all but a few fall in one bin of the first histogram, there in few bins, and there
+  // tie: more than are compared with each other.
+  for (const auto priority : {Priority::token_max, Priority::own_score, Priority::random}) {
+    for (const char* factor : {"0.6", "0.97", "1.5"}) {
+      RouterConfig config = make("top1+fr", factor);
+      config.priority = priority;
+      Logits logits = random_logits(2, {2000}, 7, 2);
+      for (std::size_t token = 0; token < 2000; ++token) {
+        const float spread = token % 97 == 0 ? 8.0F : static_cast<float>(token % 5) * 0x1p-21F;
+        logits[0][2 * token] = 1 + spread;
+        logits[0][2 * token + 1] = token % 3 == 0 ? 2.0F : -3.0F;
+      }
+      for (const auto turns : {Turns::forward, Turns::shuffled}) {
+        compare(config, 2, logits, {}, turns);
+      }
+    }
+  }
 }
 
 TEST_CASE("equal logits go to the first experts, tokens in order") {

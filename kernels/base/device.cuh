@@ -14,6 +14,8 @@
 #define MOESIM_KERNEL(threads) __global__ void __launch_bounds__(threads)
 // One block to a processor is enough: without this, the compiler spills to make room for two.
 #define MOESIM_LARGE_KERNEL(threads) __global__ void __launch_bounds__(threads, 1)
+// Two blocks shall share a processor.
+#define MOESIM_PAIRED_KERNEL(threads) __global__ void __launch_bounds__(threads, 2)
 #define MOESIM_DEVICE __device__ __forceinline__
 #define MOESIM_PRAGMA(text) _Pragma(#text)
 #define MOESIM_UNROLL(count) MOESIM_PRAGMA(unroll count)
@@ -21,6 +23,7 @@
 #else
 #define MOESIM_KERNEL(threads) inline void
 #define MOESIM_LARGE_KERNEL(threads) inline void
+#define MOESIM_PAIRED_KERNEL(threads) inline void
 #define MOESIM_UNROLL(count)
 #define MOESIM_UNROLL_ALL
 #define MOESIM_DEVICE inline

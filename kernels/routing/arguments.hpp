@@ -76,7 +76,11 @@ struct AssignArguments {
   std::int32_t* row_route = nullptr;      // [expert, capacity]: token * choices + choice, -1 empty
   std::int32_t* kept_rows = nullptr;      // [expert]
   std::int32_t* kept_primary = nullptr;   // [expert], without fill-in
-  std::int32_t buffered_keys = 0;         // and routes: shared memory has room for so many
+  // All routes sorted by expert, tile by tile (assign_tiles.cuh), by a launch of its own; both
+  // null: each expert looks for its routes itself.
+  std::uint32_t* tile_begin = nullptr;  // [tile, expert + 1]
+  std::uint16_t* tile_token = nullptr;  // [tile, tile_tokens]
+  std::int32_t buffered_keys = 0;       // and routes: shared memory has room for so many
 };
 
 enum class WeightRule : std::int32_t { kept, before_drop, raw };

@@ -2,9 +2,10 @@
 
 #include "kernels/routing/assign_list.cuh"
 #include "kernels/routing/assign_masks.cuh"
+#include "kernels/routing/assign_tiles.cuh"
 
-// Capacity assignment in one launch: a block of 512 threads per expert, no block waits for
-// another, no sort.
+// Capacity assignment in one launch, with many experts and choices in two: a block of 512 threads
+// per expert, no block waits for another, no sort.
 //
 // Choices come one after another, so at most one choice of an expert is cut: those before it fit
 // whole, those after it find no slot (own-score: the primary choices together count as one). A
@@ -21,11 +22,12 @@
 //      token;
 //   5. numbers what is kept of that choice in the list's order, by ballots and a scan.
 // A list that does not fit in shared memory is not made: assign_masks.cuh does steps 3 to 5 on the
-// masks.
+// masks. Where E blocks would read too much in step 1, a launch before this one sorts all routes,
+// and the list comes from there (assign_tiles.cuh).
 //
 // At S = 16,384, E = 64, k = 2: 64 KB of experts a block (4 MB from L2 in all, 64 KB from memory),
 // about 512 routes, half of them cut; 128 KB of slots and E C rows written. There are few bytes:
-// what counts are two dependent reads of global memory, seven to nine barriers, and some 700
+// what counts are two dependent reads of global memory, seven to nine barriers, and an estimated 700
 // instructions of each of 16 warps, four of which share a scheduler. With 32 warps those would take
 // longer than all else.
 namespace moesim::kernels::routing {
@@ -169,26 +171,40 @@ MOESIM_DEVICE void list_routes(const AssignArguments& in, const AssignMemory& me
   }
 }
 
-// One block per expert, assign_threads threads, assign_shared_bytes of shared memory. `stride` is a
-// multiple of 32 and `expert` aligned to 16 bytes.
-MOESIM_LARGE_KERNEL(assign_threads)
-assign_capacity(AssignArguments in) {
-  const int expert = block_index();
-  const AssignMemory memory = assign_memory(in);
+// Steps 1 and 2; false if the list does not fit: then there are the masks.
+MOESIM_DEVICE bool list_choices(const AssignArguments& in, const AssignMemory& memory, int expert) {
   const Groups groups = own_groups(in);
   Pieces pieces{};
   if (groups.first < groups.last) pieces = load_pieces(in, groups.first);
   clear_words(memory);  // while they are on their way
   const std::uint32_t of_warp = find_masks(in, memory, groups, pieces, expert);
   const ScanResult scan = scan_warps(of_warp, assign_warps(), memory.warps);
-  if (scan.total > static_cast<std::uint32_t>(in.buffered_keys)) {
-    assign_masks(in, memory, expert);
-    return;
-  }
+  if (scan.total > static_cast<std::uint32_t>(in.buffered_keys)) return false;
   list_routes(in, memory, groups, scan.before);
   if (thread_index() == 0) memory.begin[in.choices] = scan.total;
   sync_block();
-  assign_list(in, memory, expert);
+  return true;
+}
+
+// One block per expert, assign_threads threads, assign_shared_bytes of shared memory. `stride` is a
+// multiple of 32 and `expert` aligned to 16 bytes.
+MOESIM_PAIRED_KERNEL(assign_threads)
+assign_capacity(AssignArguments in) {
+  const int expert = block_index();
+  const AssignMemory memory = assign_memory(in);
+  bool listed = false;
+  if (in.tile_begin != nullptr) {
+    clear_words(memory);
+    listed = list_tiles(in, memory, expert);
+  }
+  if (!listed) listed = list_choices(in, memory, expert);
+  const KeptRoutes kept =
+      listed ? assign_list(in, memory, expert) : assign_masks(in, memory, expert);
+  if (thread_index() != 0) return;
+  in.kept_rows[expert] = static_cast<std::int32_t>(kept.all);
+  if (in.kept_primary != nullptr) {
+    in.kept_primary[expert] = static_cast<std::int32_t>(kept.primary);
+  }
 }
 
 }  // namespace moesim::kernels::routing

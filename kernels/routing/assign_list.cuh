@@ -247,7 +247,7 @@ MOESIM_DEVICE void settle_cut(const AssignArguments& in, const AssignMemory& mem
     most = least = key;
     ranks.first_rank = ranks.rank(key, memory.routes[first]);
   }
-  MOESIM_UNROLL(2)
+  MOESIM_UNROLL(1)
   for (std::uint32_t at = first + list_step(); at < cut.end; at += list_step()) {
     const std::uint32_t route = memory.routes[at];
     const std::uint32_t other = key_of(in, cut.stage, choice_of(route), token_of(route));
@@ -261,7 +261,8 @@ MOESIM_DEVICE void settle_cut(const AssignArguments& in, const AssignMemory& mem
 
 // Assigns the slots of `expert` from its list. `begin` of each choice and of the one behind the
 // last is known, the histogram and `cursor` are 0, and a barrier is behind all that.
-MOESIM_DEVICE void assign_list(const AssignArguments& in, const AssignMemory& memory, int expert) {
+MOESIM_DEVICE KeptRoutes assign_list(const AssignArguments& in, const AssignMemory& memory,
+                                     int expert) {
   const auto capacity = static_cast<std::uint32_t>(in.capacity);
   const std::uint32_t routes = memory.begin[in.choices];
   const std::uint32_t kept = routes < capacity ? routes : capacity;
@@ -282,19 +283,14 @@ MOESIM_DEVICE void assign_list(const AssignArguments& in, const AssignMemory& me
       key = key_of(in, cut.stage, choice_of(route), token_of(route));
     }
   }
-  MOESIM_UNROLL(2)
+  MOESIM_UNROLL(1)
   for (auto at = static_cast<std::uint32_t>(thread_index()); at < ordered; at += list_step()) {
     slots.place(memory.routes[at], at);
   }
   slots.clear_from(kept);
-  if (thread_index() == 0) {
-    in.kept_rows[expert] = static_cast<std::int32_t>(kept);
-    const std::uint32_t primary = memory.begin[in.top_k];
-    if (in.kept_primary != nullptr) {
-      in.kept_primary[expert] = static_cast<std::int32_t>(kept < primary ? kept : primary);
-    }
-  }
   if (by_key) settle_cut(in, memory, cut, key, slots);
+  const std::uint32_t primary = memory.begin[in.top_k];
+  return {kept, kept < primary ? kept : primary};
 }
 
 }  // namespace moesim::kernels::routing

@@ -36,7 +36,7 @@ MOESIM_DEVICE void visit_keys(const AssignArguments& in, const AssignMemory& mem
   const int words = mask_words(in.tokens);
   const int warps = block_threads() / warp_lanes;
   for (int choice = stage.first; choice < stage.last; ++choice) {
-    MOESIM_UNROLL(4)
+    MOESIM_UNROLL(1)
     for (int word = warp_index(); word < words; word += warps) {
       if ((memory.masks[choice * words + word] >> lane_index() & 1U) == 0) continue;
       use(key_of(in, stage, choice, word * 32 + lane_index()));
@@ -53,7 +53,7 @@ MOESIM_DEVICE void gather_keys(const AssignArguments& in, const AssignMemory& me
   std::uint32_t most = 0;
   std::uint32_t most_inverse = 0;
   for (int choice = stage.first; choice < stage.last; ++choice) {
-    MOESIM_UNROLL(4)
+    MOESIM_UNROLL(1)
     for (int word = warp_index(); word < words; word += warps) {
       const std::uint32_t mask = memory.masks[choice * words + word];
       if (mask == 0) continue;  // the same for all lanes
@@ -170,7 +170,7 @@ MOESIM_DEVICE void cut_stage(const AssignArguments& in, const AssignMemory& memo
   if (!stage.by_position) threshold = find_threshold(in, memory, stage, routes, quota);
   int last = in.tokens;
   if (!threshold.keeps_all_ties) {
-    MOESIM_UNROLL(4)
+    MOESIM_UNROLL(1)
     for (int word = warp_index(); word < words; word += warps) {
       std::uint32_t ties = 0;
       for (int choice = stage.first; choice < stage.last; ++choice) {
@@ -187,7 +187,7 @@ MOESIM_DEVICE void cut_stage(const AssignArguments& in, const AssignMemory& memo
     last = find_cut(in, memory, threshold.ties_kept);
   }
   for (int choice = stage.first; choice < stage.last; ++choice) {
-    MOESIM_UNROLL(4)
+    MOESIM_UNROLL(1)
     for (int word = warp_index(); word < words; word += warps) {
       const std::uint32_t mask = memory.masks[choice * words + word];
       if (mask == 0) continue;
@@ -241,7 +241,8 @@ MOESIM_DEVICE std::uint32_t number_routes(const AssignArguments& in, const Assig
 }
 
 // Assigns the slots of `expert`, whose routes are the masks.
-MOESIM_DEVICE void assign_masks(const AssignArguments& in, const AssignMemory& memory, int expert) {
+MOESIM_DEVICE KeptRoutes assign_masks(const AssignArguments& in, const AssignMemory& memory,
+                                      int expert) {
   count_masks(in, memory);
   sync_block();
   auto left = static_cast<std::uint32_t>(in.capacity);
@@ -278,11 +279,7 @@ MOESIM_DEVICE void assign_masks(const AssignArguments& in, const AssignMemory& m
       rows[row] = -1;
     }
   }
-  if (thread_index() != 0) return;
-  in.kept_rows[expert] = static_cast<std::int32_t>(kept);
-  if (in.kept_primary != nullptr) {
-    in.kept_primary[expert] = static_cast<std::int32_t>(kept_primary);
-  }
+  return {kept, kept_primary};
 }
 
 }  // namespace moesim::kernels::routing

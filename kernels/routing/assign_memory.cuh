@@ -75,6 +75,12 @@ MOESIM_DEVICE AssignMemory assign_memory(const AssignArguments& in) {
   return memory;
 }
 
+// How many routes of an expert have slots.
+struct KeptRoutes {
+  std::uint32_t all = 0;
+  std::uint32_t primary = 0;
+};
+
 // The routes of one stage: choices [first, last) that stand in one queue, and the keys they stand
 // there by.
 struct Stage {

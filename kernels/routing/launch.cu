@@ -73,6 +73,12 @@ void launch_choose(const ChooseArguments& in, Stream stream) {
 
 void launch_assign(const AssignArguments& in, Stream stream) {
   const NvtxRange range("assign");
+  if (in.tile_begin != nullptr) {
+    const std::size_t bytes = sort_shared_bytes(in.experts);
+    const int tiles = tiles_of_choice(in.tokens) * in.choices;
+    sort_tile<<<static_cast<unsigned>(tiles), tile_tokens, bytes, stream>>>(in);
+    MOESIM_CUDA(cudaGetLastError());
+  }
   const std::size_t bytes = assign_shared_bytes(in.tokens, in.choices, in.buffered_keys);
   allow_shared_memory(reinterpret_cast<const void*>(assign_capacity), bytes);
   assign_capacity<<<static_cast<unsigned>(in.experts), assign_threads, bytes, stream>>>(in);

@@ -120,6 +120,11 @@ RouterBuffers carve_all(Carver& carver, const RouterProblem& problem) {
   if (problem.list_rows) {
     carver.take(buffers.row_route, std::int64_t{problem.experts} * problem.capacity());
   }
+  if (problem.sorts_tiles()) {
+    const std::int64_t tiles = std::int64_t{tiles_of_choice(problem.tokens)} * problem.choices();
+    carver.take(buffers.tile_begin, tiles * (problem.experts + 1));
+    carver.take(buffers.tile_token, tiles * tile_tokens);
+  }
   carver.take(buffers.kept_rows, problem.experts);
   carver.take(buffers.kept_primary, problem.experts);
   carver.take(buffers.invalid, 1);
@@ -202,9 +207,12 @@ AssignArguments assign_arguments(const RouterProblem& problem, const RouterBuffe
   in.key = buffers.key;
   in.slot = buffers.slot;
   in.row_route = buffers.row_route;
+  in.tile_begin = buffers.tile_begin;
+  in.tile_token = buffers.tile_token;
   in.kept_rows = buffers.kept_rows;
   in.kept_primary = buffers.kept_primary;
-  in.buffered_keys = assign_shape(in.tokens, in.choices).buffered_keys;
+  in.buffered_keys =
+      std::min(assign_shape(in.tokens, in.choices).buffered_keys, problem.most_listed);
   return in;
 }
 

@@ -19,6 +19,10 @@ struct RouterProblem {
   int rank = 0;
   ::moesim::routing::RouterContext context;
   bool list_rows = false;  // RouterBuffers::row_route is wanted
+  // How the capacity is assigned; tests set them lower. Where all experts together would look at
+  // more routes than this, the routes are sorted first: an estimate of where that pays on an H200.
+  std::int64_t most_looks = std::int64_t{1} << 23;
+  int most_listed = 1 << 24;  // routes of an expert that are listed in shared memory
 
   // Throws UsageError when the router cannot be: dense, k' > E, more than most_choices choices or
   // most_experts experts, E % ranks != 0, more tokens than bit masks in shared memory can hold.
@@ -28,6 +32,7 @@ struct RouterProblem {
   std::int32_t capacity() const;
   ::moesim::routing::LocalExperts local() const;  // wanted = 0 without IR
   bool rectified() const { return local().wanted > 0; }
+  bool sorts_tiles() const { return std::int64_t{experts} * choices() * tokens > most_looks; }
 };
 
 // One rank's results and what the backward needs of them; all on the device. Arrays of [choice,
@@ -48,6 +53,8 @@ struct RouterBuffers {
   std::uint32_t* key = nullptr;          // [token], Priority::random
   // [experts, capacity]: token * k' + choice, -1: empty; with RouterProblem::list_rows
   std::int32_t* row_route = nullptr;
+  std::uint32_t* tile_begin = nullptr;  // with RouterProblem::sorts_tiles(), as AssignArguments'
+  std::uint16_t* tile_token = nullptr;
   std::int32_t* kept_rows = nullptr;     // [experts]
   std::int32_t* kept_primary = nullptr;  // [experts]
   std::int32_t* invalid = nullptr;       // [1]: tokens with NaN or +inf logits; zero it yourself
@@ -62,7 +69,8 @@ RouterBuffers carve(void* memory, const RouterProblem& problem);
 ChooseArguments choose_arguments(const RouterProblem& problem, const RouterBuffers& buffers,
                                  const float* logits);
 // Capacity per source. Under CapacityScope::group the arrays of all ranks have to be gathered
-// first: then set tokens, stride, capacity (the sum over ranks) and the pointers yourself.
+// first: then set tokens, stride, capacity (the sum over ranks) and the pointers yourself, those of
+// the tiles to null.
 AssignArguments assign_arguments(const RouterProblem& problem, const RouterBuffers& buffers);
 WeighArguments weigh_arguments(const RouterProblem& problem, const RouterBuffers& buffers);
 CollectArguments collect_arguments(const RouterProblem& problem, const RouterBuffers& buffers);

@@ -56,6 +56,11 @@ inline int some_threads(int most) {
 }
 
 inline void run_assign(const AssignArguments& in, simt::Turns turns) {
+  if (in.tile_begin != nullptr) {
+    simt::launch(
+        {tiles_of_choice(in.tokens) * in.choices, tile_tokens, sort_shared_bytes(in.experts)},
+        [&] { sort_tile(in); }, turns);
+  }
   simt::launch(
       {in.experts, some_threads(assign_threads),
        assign_shared_bytes(in.tokens, in.choices, in.buffered_keys)},
@@ -113,6 +118,8 @@ inline void assign_group(std::vector<std::unique_ptr<KernelRank>>& ranks, simt::
   in.key = key.data();
   in.slot = slot.data();
   in.row_route = nullptr;
+  in.tile_begin = nullptr;
+  in.tile_token = nullptr;
   in.kept_rows = kept.data();
   in.kept_primary = nullptr;
   in.buffered_keys = assign_shape(in.tokens, in.choices).buffered_keys;
@@ -127,7 +134,7 @@ inline std::vector<std::unique_ptr<KernelRank>> route_by_kernels(
     const ::moesim::routing::RouterConfig& config, int experts,
     const std::vector<std::vector<float>>& logits,
     const ::moesim::routing::RouterContext& context = {}, simt::Turns turns = simt::Turns::forward,
-    int buffered_keys = -1) {
+    int buffered_keys = -1, std::int64_t most_looks = RouterProblem().most_looks) {
   std::vector<std::unique_ptr<KernelRank>> ranks;
   for (std::size_t rank = 0; rank < logits.size(); ++rank) {
     RouterProblem problem;
@@ -138,6 +145,7 @@ inline std::vector<std::unique_ptr<KernelRank>> route_by_kernels(
     problem.rank = static_cast<int>(rank);
     problem.context = context;
     problem.list_rows = true;
+    problem.most_looks = most_looks;
     ranks.push_back(std::make_unique<KernelRank>(problem, logits[rank]));
     KernelRank& one = *ranks.back();
     run_choose(choose_arguments(one.problem, one.buffers, one.logits.data()), turns);

@@ -73,8 +73,9 @@ void check_rows(const KernelRank& rank) {
 // Routes by kernels and by the reference and requires the same bits.
 void compare(const RouterConfig& config, int experts, const Logits& logits,
              const routing::RouterContext& context = {}, Turns turns = Turns::forward,
-             int buffered_keys = -1) {
-  const auto ranks = route_by_kernels(config, experts, logits, context, turns, buffered_keys);
+             int buffered_keys = -1, std::int64_t most_looks = RouterProblem().most_looks) {
+  const auto ranks =
+      route_by_kernels(config, experts, logits, context, turns, buffered_keys, most_looks);
   const routing::RoutedGroup expected = reference(config, experts, logits, context);
   std::vector<routing::Route> routes;
   for (const auto& rank : ranks) {
@@ -193,6 +194,30 @@ TEST_CASE("kernels cut where many keys are nearly or quite equal") {
   }
 }
 
+TEST_CASE("kernels route the same when all routes are sorted first") {
+  int compared = 0;
+  for (const int experts : {1, 7, 8, 64, 65, 256, 511, 512}) {
+    for (const int tokens : {1, 31, 1024, 1025, 2500}) {
+      if (tokens > 1025 && experts > 65) continue;
+      const auto priority =
+          std::vector<Priority>{Priority::token_max, Priority::own_score, Priority::position,
+                                Priority::random}[static_cast<std::size_t>(compared % 4)];
+      RouterConfig config = make(experts < 4         ? "top1"
+                                 : compared % 2 == 0 ? "top3+fr"
+                                                     : "top2",
+                                 compared % 3 == 0 ? "50" : "0.8");
+      config.priority = priority;
+      const auto logits =
+          random_logits(experts, {tokens}, static_cast<unsigned>(compared), compared % 3);
+      const auto turns = static_cast<Turns>(compared % 3);
+      compare(config, experts, logits, {}, turns, -1, 0);
+      compare(config, experts, logits, {}, turns, tokens / 2, 0);  // some lists do not fit
+      ++compared;
+    }
+  }
+  CHECK(compared == 37);
+}
+
 TEST_CASE("equal logits go to the first experts, tokens in order") {
   for (const auto priority :
        {Priority::token_max, Priority::own_score, Priority::position, Priority::random}) {
@@ -287,6 +312,23 @@ TEST_CASE("a wrong weight, IR row or count of the kernels is found and named") {
   CHECK_THAT(found_in(at.ir_begin[8], 1, rows), ContainsSubstring("1 IR rows are counted"));
   CHECK(routes() == "");
   CHECK(rows() == "");
+}
+
+TEST_CASE("routes are sorted first where the experts would look at many") {
+  RouterProblem problem;
+  problem.config = make("top2", "1");
+  problem.tokens = 16384;
+  problem.experts = 64;
+  CHECK_FALSE(problem.sorts_tiles());
+  CHECK(assign_arguments(problem, carve(nullptr, problem)).tile_begin == nullptr);
+  const auto small = buffer_bytes(problem);
+  problem.config = make("top8", "1");
+  problem.experts = 256;
+  CHECK(problem.sorts_tiles());
+  problem.most_listed = 100;
+  CHECK(assign_arguments(problem, carve(nullptr, problem)).buffered_keys == 100);
+  // 128 tiles, of 257 words and 1,024 tokens each.
+  CHECK(buffer_bytes(problem) > small + 128 * (257 * 4 + 1024 * 2));
 }
 
 TEST_CASE("problems that the kernels cannot take are refused by name") {

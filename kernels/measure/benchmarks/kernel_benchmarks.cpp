@@ -99,7 +99,7 @@ Benchmark dispatch() {
 }
 
 std::vector<Benchmark> make_benchmarks() {
-  constexpr Bar capacity{BarKind::microseconds, 10};
+  constexpr Bar capacity{BarKind::microseconds, 5};
   std::vector<Benchmark> all = {device_copy(), gate_by_cublas(), gate()};
   // Logits read, 10 bytes written per choice.
   all.push_back(routed("choose-top2-e64", "choose", "top2", 64, "2", "token-max", 4 * 64 + 20));
@@ -110,12 +110,17 @@ std::vector<Benchmark> make_benchmarks() {
                          20, capacity));
   }
   all.push_back(routed("assign-fill-in", "assign", "top2+fr", 64, "1", "token-max", 30));
+  // Half as many slots again as are needed on average: nothing is dropped.
+  all.push_back(routed("assign-top8-e256", "assign", "top8", 256, "12", "token-max", 80));
   // From logits to slots and weights, all launches: 24 bytes more per choice than `choose`.
   for (const char* router : {"top2", "top2+fr", "top2+ir", "top2+fr+ir"}) {
     const bool fills = std::string(router).find("fr") != std::string::npos;
     all.push_back(routed(fmt::format("route-{}", router), "route", router, 64, "1", "token-max",
                          4 * 64 + 34 * (fills ? 3 : 2)));
   }
+  all.push_back(routed("route-top8-e256", "route", "top8", 256, "12", "token-max", 4 * 256 + 272));
+  all.back().spec.params["tokens"] = tokens / 2;  // as others publish it
+  all.back().spec.bytes /= 2;
   all.push_back(
       routed("backward-top2", "router-backward", "top2", 64, "1", "token-max", 8 * 64 + 28));
   for (const char* op : {"permute", "combine", "permute-backward", "combine-backward"}) {
@@ -152,6 +157,13 @@ std::vector<PointSpec> sanitizer_points() {
     if (spec.op == "memory" || spec.params.value("cublas", false)) continue;
     points.push_back(spec);
     points.back().params["tokens"] = few;  // the bytes stay, so that buffers are not rotated
+  }
+  // Routes that are sorted first, and experts with more of them than a list in shared memory holds.
+  for (const char* limit : {"most_looks", "most_listed"}) {
+    PointSpec spec = routed("", "assign", "top2+fr", 60, "1", "token-max", 1e3).spec;
+    spec.params["tokens"] = few;
+    spec.params[limit] = 0;
+    points.push_back(spec);
   }
   // Each form of the gate's tile, and experts that fill no warp.
   for (const std::int64_t experts : {8, 60, 128, 256}) {

@@ -21,6 +21,8 @@ routing::RouterProblem problem_of(const PointSpec& spec) {
   }
   problem.tokens = spec.params.at("tokens");
   problem.experts = spec.params.at("experts");
+  problem.most_looks = spec.params.value("most_looks", problem.most_looks);
+  problem.most_listed = spec.params.value("most_listed", problem.most_listed);
   problem.check();
   return problem;
 }

@@ -27,9 +27,9 @@
 //
 // At S = 16,384, E = 64, k = 2: 64 KB of experts a block (4 MB from L2 in all, 64 KB from memory),
 // about 512 routes, half of them cut; 128 KB of slots and E C rows written. There are few bytes:
-// what counts are two dependent reads of global memory, seven to nine barriers, and an estimated 700
-// instructions of each of 16 warps, four of which share a scheduler. With 32 warps those would take
-// longer than all else.
+// what counts are two dependent reads of global memory, seven to nine barriers, and an estimated
+// 700 instructions of each of 16 warps, four of which share a scheduler. With 32 warps those would
+// take longer than all else.
 namespace moesim::kernels::routing {
 
 // A place among the masks; choice == in.choices: behind the end.

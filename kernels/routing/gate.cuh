@@ -238,6 +238,7 @@ gate_bfloat16(GateArguments in) {
   const int part = warp_index() / (Shape::part_threads / warp_lanes);
   const int all_steps = (in.hidden + gate_depth - 1) / gate_depth;
   const int steps = (all_steps - part + Shape::parts - 1) / Shape::parts;
+  const int rounds = (all_steps + Shape::parts - 1) / Shape::parts;  // of all parts, the last empty
   unsigned char* ring = shared_memory() + part * Shape::ring_bytes;
   const StageCopier<Shape> copier(in, first_token, first_expert);
   for (int step = 0; step < Shape::stages - 1; ++step) {
@@ -247,14 +248,16 @@ gate_bfloat16(GateArguments in) {
   float sum[Shape::warp_tokens / 16][tile_experts / 8][4] = {};
   int read = 0;  // offsets of the stages in the ring
   int write = Shape::ring_bytes - Shape::stage_bytes;
-  for (int step = 0; step < steps; ++step) {
+  // As many barriers for each part: racecheck counts them, and took the next one of the block for
+  // another where a part had one less.
+  for (int step = 0; step < rounds; ++step) {
     wait_for_copies<Shape::stages - 2>();
     // The stage is there for all of the part, and all are done with the one before it.
     sync_part(part, Shape::part_threads);
     const int next = step + Shape::stages - 1;
     if (next < steps) copier.copy(ring + write, part + next * Shape::parts);
     commit_copies();
-    multiply_stage<Shape>(ring + read, sum);
+    if (step < steps) multiply_stage<Shape>(ring + read, sum);
     write = read;  // it is read no more after the next sync_part()
     read = read + Shape::stage_bytes == Shape::ring_bytes ? 0 : read + Shape::stage_bytes;
   }

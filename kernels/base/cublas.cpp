@@ -15,14 +15,13 @@ cublasOperation_t operation(bool transposed) { return transposed ? CUBLAS_OP_T :
 
 constexpr const char* no_grouped_gemm = "this cuBLAS has no grouped products: plan them one by one";
 
-// A product that cuBLAS has no kernel for, or no memory, is no failure of the device.
+}  // namespace
+
 cudaError_t code_of(cublasStatus_t status) {
   if (status == CUBLAS_STATUS_ALLOC_FAILED) return cudaErrorMemoryAllocation;
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return cudaErrorNotSupported;
   return cudaErrorUnknown;
 }
-
-}  // namespace
 
 void check_cublas(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;

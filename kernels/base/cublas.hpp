@@ -14,6 +14,10 @@ namespace moesim::kernels {
 // Throws CudaError; a workspace that cannot be had counts as out of memory.
 void check_cublas(cublasStatus_t status, const char* what);
 
+// What CUDA would call it: a product that cuBLAS has no kernel for, or no memory, is no failure of
+// the device.
+cudaError_t code_of(cublasStatus_t status);
+
 // cuBLAS on the current device.
 class CublasHandle {
  public:

@@ -80,8 +80,9 @@ class Profile {
   // "expert-ffn", "quantize"), as the document names them ("bf16"); empty: no curve.
   std::vector<std::string> data_types(const std::string& op) const;
 
-  // C[m, n] = A[m, k] B[k, n], C in bf16, A and B in `dtype`; all sizes >= 1. The measured calls of
-  // other types than bf16 begin with A in bf16: their times hold its quantisation.
+  // C[m, n] = A[m, k] B[k, n], C in bf16, A and B in `dtype`; all sizes >= 1. The published calls
+  // of other types than bf16 begin with A in bf16: their times hold its quantisation. Those that
+  // moesim profile measures do not.
   Estimate gemm(std::int64_t m, std::int64_t n, std::int64_t k,
                 const std::string& dtype = default_data_type) const;
 

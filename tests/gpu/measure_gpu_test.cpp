@@ -71,6 +71,29 @@ TEST_CASE("the GPU measures one point of every suite, and its results are right"
   check_sound(measure_one(*device, "experts", {"layout=ragged", "rows=512", "experts=8"}));
 }
 
+TEST_CASE("on the GPU FP8 products by cuBLASLt agree with fp64 sums, for both kinds of scales") {
+  MOESIM_NEEDS_GPU();
+  const auto machine = measure::open_machine();
+  measure::SoloGroup alone;
+  const auto device = machine->open(0, alone);
+  const measure::DeviceFacts facts = device->facts();
+  const int capability = 10 * facts.compute_major + facts.compute_minor;
+  for (const char* dtype : {"dtype=fp8", "dtype=fp8_block"}) {
+    CAPTURE(dtype);
+    const bool has = std::string(dtype) == "dtype=fp8" ? capability >= 89 : capability == 90;
+    // 768 and 2,048 wide: 6 blocks of k, which the weights' scales pad to 8, and 16.
+    for (const auto& words : {std::vector<std::string>{dtype, "m=1024", "n=2048", "k=768"},
+                              {dtype, "m=16", "n=768", "k=2048"},
+                              {dtype, "m=4096", "n=4096", "k=14336"}}) {
+      if (has) {
+        check_sound(measure_one(*device, "gemm-fp8", words));
+      } else {
+        CHECK_THROWS_AS(measure_one(*device, "gemm-fp8", words), measure::NotMeasurable);
+      }
+    }
+  }
+}
+
 TEST_CASE("on the GPU attention by cuDNN agrees with an fp64 softmax") {
   MOESIM_NEEDS_GPU();
   const auto machine = measure::open_machine();

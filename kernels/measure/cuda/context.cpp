@@ -122,6 +122,11 @@ cublasHandle_t Context::cublas() const {
   return cublas_->get();
 }
 
+const CublasLtHandle& Context::cublas_lt() {
+  if (!cublas_lt_) cublas_lt_ = std::make_unique<CublasLtHandle>();
+  return *cublas_lt_;
+}
+
 const CudnnHandle& Context::cudnn() {
   if (!cudnn_) cudnn_ = std::make_unique<CudnnHandle>(timer->stream());
   return *cudnn_;

@@ -7,6 +7,7 @@
 #include "kernels/base/cublas.hpp"
 #include "kernels/measure/cuda/cudnn.hpp"
 #include "kernels/measure/cuda/cupti_tracer.hpp"
+#include "kernels/measure/cuda/fp8_product.hpp"
 #include "kernels/measure/cuda/stream_timer.hpp"
 #include "kernels/measure/ranks/group.hpp"
 
@@ -28,6 +29,8 @@ struct Context {
   std::unique_ptr<StreamTimer> timer;
   // Throws NotMeasurable with the reason if there is no cuBLAS.
   cublasHandle_t cublas() const;
+  // Made when it is first wanted. Throws NotMeasurable with the reason if there is no cuBLASLt.
+  const CublasLtHandle& cublas_lt();
   // Made when it is first wanted. Throws NotMeasurable with the reason if there is no cuDNN.
   const CudnnHandle& cudnn();
   DeviceBuffer<std::uint8_t> workspace;    // of cuBLAS, so that its products can be captured
@@ -48,6 +51,7 @@ struct Context {
 
  private:
   std::optional<CublasHandle> cublas_;
+  std::unique_ptr<CublasLtHandle> cublas_lt_;
   std::unique_ptr<CudnnHandle> cudnn_;
   std::unique_ptr<Tiers> tiers_;
 };

@@ -1,4 +1,5 @@
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 
 #include <algorithm>
 
@@ -61,6 +62,18 @@ __global__ void random_bf16(__nv_bfloat16* out, std::size_t count, std::uint64_t
 
 __global__ void random_floats(float* out, std::size_t count, std::uint64_t seed) {
   for (std::size_t at = first(); at < count; at += stride()) out[at] = unit(seed, at);
+}
+
+__global__ void random_e4m3(std::uint8_t* out, std::size_t count, std::uint64_t seed) {
+  for (std::size_t at = first(); at < count; at += stride()) {
+    out[at] = __nv_cvt_float_to_fp8(256 * unit(seed, at), __NV_SATFINITE, __NV_E4M3);
+  }
+}
+
+__global__ void random_scales(float* out, std::size_t count, std::uint64_t seed) {
+  for (std::size_t at = first(); at < count; at += stride()) {
+    out[at] = exp2f(unit(seed, at) - 8);
+  }
 }
 
 __device__ std::uint32_t word_of(std::uint32_t rank, std::uint32_t salt, std::size_t at) {
@@ -193,6 +206,16 @@ void launch_random_bf16(std::uint16_t* out, std::size_t count, std::uint64_t see
 
 void launch_random_floats(float* out, std::size_t count, std::uint64_t seed, Stream stream) {
   random_floats<<<blocks_for(count), threads, 0, stream>>>(out, count, seed);
+  MOESIM_CUDA(cudaGetLastError());
+}
+
+void launch_random_e4m3(std::uint8_t* out, std::size_t count, std::uint64_t seed, Stream stream) {
+  random_e4m3<<<blocks_for(count), threads, 0, stream>>>(out, count, seed);
+  MOESIM_CUDA(cudaGetLastError());
+}
+
+void launch_random_scales(float* out, std::size_t count, std::uint64_t seed, Stream stream) {
+  random_scales<<<blocks_for(count), threads, 0, stream>>>(out, count, seed);
   MOESIM_CUDA(cudaGetLastError());
 }
 

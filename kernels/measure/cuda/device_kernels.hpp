@@ -29,8 +29,14 @@ void launch_clocks(SmClock* out, int sms, Stream stream);
 // bf16 in (-scale, scale), never zeros: a counter-based hash of (seed, index).
 void launch_random_bf16(std::uint16_t* out, std::size_t count, std::uint64_t seed, float scale,
                         Stream stream);
+// e4m3 in (-256, 256), and scales in (1 / 512, 1 / 128) for them.
+void launch_random_e4m3(std::uint8_t* out, std::size_t count, std::uint64_t seed, Stream stream);
+void launch_random_scales(float* out, std::size_t count, std::uint64_t seed, Stream stream);
 void launch_random_floats(float* out, std::size_t count, std::uint64_t seed, Stream stream);
-// Words that name their rank and offset: rank << 24 | (offset + salt) & 0xffffff.
+// Words that name their rank and offset.
+inline std::uint32_t pattern_word(std::uint32_t rank, std::uint32_t salt, std::size_t at) {
+  return rank << 24U | ((static_cast<std::uint32_t>(at) + salt) & 0xffffffU);
+}
 void launch_pattern(std::uint32_t* out, std::size_t words, std::uint32_t rank, std::uint32_t salt,
                     Stream stream);
 // Adds to *wrong the number of words that differ from launch_pattern's.

@@ -152,6 +152,7 @@ std::unique_ptr<Workload> sustained_workload(Context& context, const PointSpec& 
 
 std::unique_ptr<Workload> gemm_workload(Context& context, const PointSpec& spec,
                                         std::uint64_t seed) {
+  if (spec.params.at("dtype") != "bf16") return fp8_workload(context, spec, seed);
   return std::make_unique<GemmWorkload>(context, spec, seed);
 }
 

@@ -11,6 +11,8 @@ namespace moesim::kernels::measure::cuda {
 // or Error.
 std::unique_ptr<Workload> gemm_workload(Context& context, const PointSpec& spec,
                                         std::uint64_t seed);
+// op "gemm" too, of other data types than bf16 (suites/gemm_fp8.hpp).
+std::unique_ptr<Workload> fp8_workload(Context& context, const PointSpec& spec, std::uint64_t seed);
 // op "sustained-gemm": the same product without a rest, with what NVML says meanwhile.
 std::unique_ptr<Workload> sustained_workload(Context& context, const PointSpec& spec,
                                              std::uint64_t seed);

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "kernels/measure/fit/fit.hpp"
+#include "kernels/measure/suites/gemm_fp8.hpp"
 #include "kernels/measure/suites/overlap.hpp"
 #include "kernels/measure/suites/sustained.hpp"
 #include "sim/base/document.hpp"
@@ -256,12 +257,16 @@ class Writer {
 
   std::optional<ordered_json> measured(const ordered_json& prior) {
     const std::string op = prior.at("op");
-    if (op == "gemm" || op == "attention") {
-      // The suites measure bf16: curves of other data types stay the base's.
-      const std::string type = prior.at("params").value("dtype", profile::default_data_type);
+    const std::string type = prior.at("params").value("dtype", profile::default_data_type);
+    const std::int64_t sms = facts_.device.sms;
+    if (op == "gemm" && type == profile::default_data_type) {
+      return fit_gemm(fitted_, prior, sms, source_);
+    }
+    if (op == "gemm") return measured_narrow(type, prior);
+    if (op == "attention") {
+      // Measured in bf16: curves of other data types stay the base's.
       if (type != profile::default_data_type) return std::nullopt;
-      return op == "gemm" ? fit_gemm(fitted_, prior, facts_.device.sms, source_)
-                          : fit_attention(fitted_, prior, facts_.device.sms, source_);
+      return fit_attention(fitted_, prior, sms, source_);
     }
     if (op == "memory") return fit_memory(fitted_, prior.at("params").at("kernel"), source_);
     if (op == "permute" || op == "combine") {
@@ -271,6 +276,13 @@ class Writer {
       return fit_collective(fitted_, op, facts_.versions.nccl, prior, source_);
     }
     return std::nullopt;
+  }
+
+  // A product of a data type for which there is a suite. Its curve may begin with that of bf16, as
+  // measured if it is.
+  std::optional<ordered_json> measured_narrow(const std::string& type, const ordered_json& prior) {
+    if (type != fp8_tensor && type != fp8_block) return std::nullopt;
+    return fit_gemm_fp8(fitted_, prior, products_, facts_.device.sms, source_);
   }
 
   // All measured curves, and the base's for the rest. A measured exchange stands beside the
@@ -286,6 +298,11 @@ class Writer {
     for (const auto& prior : priors) {
       if (prior.at("op") == "memory" && prior.at("params").at("kernel") == "streaming") {
         streaming_ = fit_memory(fitted_, "streaming", source_).value_or(prior);
+      }
+      if (prior.at("op") == "gemm" &&
+          prior.at("params").value("dtype", profile::default_data_type) ==
+              profile::default_data_type) {
+        products_ = fit_gemm(fitted_, prior, facts_.device.sms, source_).value_or(prior);
       }
     }
     for (const auto& prior : priors) {
@@ -315,6 +332,7 @@ class Writer {
   ordered_json donor_;
   std::string source_;
   ordered_json streaming_;
+  ordered_json products_;  // the curve of bf16 products
 };
 
 }  // namespace

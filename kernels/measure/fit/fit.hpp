@@ -20,6 +20,14 @@ std::optional<nlohmann::ordered_json> fit_gemm(const std::vector<Point>& points,
                                                const nlohmann::ordered_json& prior,
                                                std::int64_t sms, const std::string& source);
 
+// The same of FP8 products, whose points are the product alone. Two priors are corrected, and the
+// one that predicts held-out points better is taken: the prior's tile kernels without its cast of
+// A, and those of `bf16` (the profile's curve of bf16) with steps of twice as many elements.
+std::optional<nlohmann::ordered_json> fit_gemm_fp8(const std::vector<Point>& points,
+                                                   const nlohmann::ordered_json& prior,
+                                                   const nlohmann::ordered_json& bf16,
+                                                   std::int64_t sms, const std::string& source);
+
 // Attention of the prior's head size: the prior's tiles (a curve of model "flash-tiles") and one
 // more smooth correction in log time over length and footprint. The residual is from 5 seeded
 // folds.

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "kernels/measure/fit/fit.hpp"
 #include "kernels/measure/fit/residual_figures.hpp"
@@ -9,6 +10,7 @@
 #include "sim/base/document.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/profile/kernels/gemm_curve.hpp"
+#include "sim/profile/profile.hpp"
 
 namespace moesim::kernels::measure {
 namespace {
@@ -27,13 +29,20 @@ struct Shape {
   double log_error() const { return std::log(time_us / prior_us); }
 };
 
+std::string data_type(const nlohmann::ordered_json& params) {
+  return params.value("dtype", profile::default_data_type);
+}
+
+// Those of the prior's data type.
 std::vector<Shape> read_shapes(const std::vector<Point>& points, const ordered_json& prior) {
   const Document document = Document::parse(prior.dump(), "prior");
   const profile::GemmCurve curve(document.root());
+  const std::string type = data_type(prior.at("params"));
   std::vector<Shape> shapes;
   for (const Point& point : points) {
     const auto time_us = point.time_us();
     if (point.op != "gemm" || point.synthetic || !time_us) continue;
+    if (data_type(point.params) != type) continue;
     const std::int64_t m = point.params.at("m"), n = point.params.at("n"), k = point.params.at("k");
     Shape shape;
     for (const std::int64_t size : {m, n, k}) {
@@ -85,14 +94,14 @@ double mean_error(const std::vector<HeldOut>& held) {
   return mean(errors);
 }
 
-}  // namespace
+struct Corrected {
+  ordered_json curve;
+  double error = 0;  // of held-out points, in log time
+};
 
-std::optional<ordered_json> fit_gemm(const std::vector<Point>& points, const ordered_json& prior,
-                                     std::int64_t sms, const std::string& source) {
-  ordered_json curve = prior;
-  if (sms > 0) curve["physics"]["sms"] = sms;
-  const std::vector<Shape> shapes = read_shapes(points, curve);
-  if (shapes.size() < fewest_gemm_points) return std::nullopt;
+// What is left to write of a curve that follows `prior`.
+Corrected corrected(ordered_json curve, const std::vector<Shape>& shapes,
+                    const std::string& source) {
   ordered_json& corrections = curve["corrections"];
   const std::vector<std::vector<double>> axes = {corrections["m_knots"], corrections["n_knots"],
                                                  corrections["k_knots"]};
@@ -117,10 +126,56 @@ std::optional<ordered_json> fit_gemm(const std::vector<Point>& points, const ord
   curve["origin"] = "measured";
   curve["note"] = fmt::format(
       "Corrected to {} measured shapes in log time; the tile kernels are those of the prior: {}",
-      shapes.size(), prior.at("source").get<std::string>());
+      shapes.size(), curve.at("source").get<std::string>());
   curve["source"] = source;
   curve.erase("noise");
+  return {std::move(curve), mean_error(best)};
+}
+
+// The product of a call that casts A first, without the cast.
+ordered_json product_alone(ordered_json curve) {
+  curve["physics"].erase("input_us_per_element");
+  curve["valid"].erase("time_us");
   return curve;
+}
+
+// The tile kernels of bf16 for a type of half its size, which `narrow` is a curve of: a step of
+// twice as many elements takes as long, and as much power.
+ordered_json halved(const ordered_json& wide, const ordered_json& narrow) {
+  ordered_json curve = wide;
+  curve["params"] = narrow.at("params");
+  ordered_json& physics = curve["physics"];
+  physics["step"] = 2 * physics.at("step").get<double>();
+  physics["throttle_tflops"] = 2 * physics.at("throttle_tflops").get<double>();
+  physics["element_bytes"] = narrow.at("physics").value("element_bytes", 1.0);
+  return curve;
+}
+
+}  // namespace
+
+std::optional<ordered_json> fit_gemm(const std::vector<Point>& points, const ordered_json& prior,
+                                     std::int64_t sms, const std::string& source) {
+  ordered_json curve = prior;
+  if (sms > 0) curve["physics"]["sms"] = sms;
+  const std::vector<Shape> shapes = read_shapes(points, curve);
+  if (shapes.size() < fewest_gemm_points) return std::nullopt;
+  return corrected(std::move(curve), shapes, source).curve;
+}
+
+std::optional<ordered_json> fit_gemm_fp8(const std::vector<Point>& points,
+                                         const ordered_json& prior, const ordered_json& bf16,
+                                         std::int64_t sms, const std::string& source) {
+  std::optional<Corrected> best;
+  for (ordered_json start : {product_alone(prior), halved(bf16, prior)}) {
+    if (sms > 0) start["physics"]["sms"] = sms;
+    const std::vector<Shape> shapes = read_shapes(points, start);
+    if (shapes.size() < fewest_gemm_points) return std::nullopt;
+    Corrected each = corrected(std::move(start), shapes, source);
+    if (!best || each.error < best->error) best = std::move(each);
+  }
+  best->curve["note"] = fmt::format("The product alone: A is in FP8 already. {}",
+                                    best->curve.at("note").get<std::string>());
+  return std::move(best->curve);
 }
 
 }  // namespace moesim::kernels::measure

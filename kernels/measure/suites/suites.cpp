@@ -7,6 +7,7 @@
 #include "kernels/measure/suites/collectives.hpp"
 #include "kernels/measure/suites/experts.hpp"
 #include "kernels/measure/suites/gemm.hpp"
+#include "kernels/measure/suites/gemm_fp8.hpp"
 #include "kernels/measure/suites/memory.hpp"
 #include "kernels/measure/suites/overlap.hpp"
 #include "kernels/measure/suites/permute.hpp"
@@ -22,7 +23,7 @@ const std::vector<Suite>& all_suites() {
   // each of its points is compiled first.
   static const std::vector<Suite> suites = {
       gemm_suite(),    sustained_suite(),   memory_suite(),  permute_suite(),  experts_suite(),
-      routing_suite(), collectives_suite(), overlap_suite(), attention_suite()};
+      routing_suite(), collectives_suite(), overlap_suite(), gemm_fp8_suite(), attention_suite()};
   return suites;
 }
 

@@ -40,12 +40,13 @@ std::vector<measure::Point> points_of(const std::string& suite, int gpus, Law la
   return points;
 }
 
-ordered_json shipped_curve(const std::string& op) {
+ordered_json shipped_curve(const std::string& op, const std::string& dtype = "") {
   const auto document =
       moesim::Document::load(std::string(MOESIM_SOURCE_DIR) + "/profiles/hardware/h200-sxm.json");
   const auto root = document.root();
   for (const auto& curve : root.json().at("curves")) {
-    if (curve.at("op") == op && curve.value("default", true)) {
+    if (curve.at("op") == op && curve.value("default", true) &&
+        (dtype.empty() || curve.at("params").value("dtype", "") == dtype)) {
       return ordered_json::parse(curve.dump());
     }
   }
@@ -110,6 +111,47 @@ TEST_CASE("matrix products follow a machine that differs from the prior") {
   CHECK(median > 0.005);
   CHECK(median < 0.015);
   CHECK_THAT((*curve)["note"].get<std::string>(), ContainsSubstring("252 measured shapes"));
+}
+
+// A machine whose FP8 products take 0.55 of the time of bf16's, and have no cast in them.
+TEST_CASE("FP8 products follow the machine, by block and by tensor, without the prior's cast") {
+  const ordered_json bf16 = shipped_curve("gemm");
+  const moesim::Document bf16_document = as_document(bf16);
+  const moesim::profile::GemmCurve wide(bf16_document.root());
+  moesim::Stream stream({6, moesim::Purpose::test_data});
+  const auto truth = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return 0.55 * wide.estimate(m, n, k).time_us;
+  };
+  const auto points = points_of("gemm-fp8", 1, [&](const measure::PointSpec& spec) {
+    const double slower = spec.params["dtype"] == "fp8_block" ? 1.1 : 1;
+    return slower * truth(spec.params["m"], spec.params["n"], spec.params["k"]) *
+           (1 + 0.01 * stream.normal());
+  });
+  for (const auto& [dtype, slower] : {std::pair{"fp8", 1.0}, {"fp8_block", 1.1}}) {
+    const ordered_json prior = shipped_curve("gemm", dtype);
+    REQUIRE(prior["physics"].contains("input_us_per_element"));
+    const auto curve = measure::fit_gemm_fp8(points, prior, bf16, 132, "moesim profile on a fake");
+    REQUIRE(curve);
+    CHECK((*curve)["params"]["dtype"] == dtype);
+    CHECK((*curve)["origin"] == "measured");
+    CHECK_THAT((*curve)["note"].get<std::string>(),
+               ContainsSubstring("90 measured shapes") && ContainsSubstring("The product alone"));
+    const moesim::Document document = as_document(*curve);
+    const moesim::profile::GemmCurve fitted(document.root());
+    CHECK(fitted.cast_us(4096, 4096) == 0);
+    for (const auto& [m, n, k] :
+         {std::array{700, 5120, 5120}, {2500, 8192, 1024}, {5000, 3000, 9000}}) {
+      CAPTURE(dtype, m, n, k);
+      const auto estimate = fitted.estimate(m, n, k);
+      CHECK(estimate.time_us == Approx(slower * truth(m, n, k)).epsilon(0.08));
+      CHECK(estimate.support == moesim::profile::Support::interpolated);
+    }
+    CHECK((*curve)["residual"]["median_abs"].get<double>() < 0.05);
+  }
+  // Points of bf16 are none of FP8, and the other way round.
+  const auto others = points_of("gemm", 1, [](const auto&) { return 5.0; });
+  CHECK_FALSE(measure::fit_gemm_fp8(others, shipped_curve("gemm", "fp8"), bf16, 132, "s"));
+  CHECK_FALSE(measure::fit_gemm(points, bf16, 132, "s"));
 }
 
 TEST_CASE("too few, void or synthetic points make no curve") {

@@ -91,6 +91,13 @@ TEST_CASE("a measured profile answers with the laws of its machine, and a simula
   const auto product = profile.gemm(6000, 8192, 5120);
   CHECK(product.origin == moesim::profile::Origin::measured);
   CHECK(product.time_us == Approx(3 + 2.0 * 6000 * 8192 * 5120 / 700e6).epsilon(0.08));
+  // In FP8 twice as fast, and no cast in it; training prices such products by their curves.
+  for (const char* dtype : {"fp8", "fp8_block"}) {
+    const auto narrow = profile.gemm(6000, 8192, 5120, dtype);
+    CHECK(narrow.origin == moesim::profile::Origin::measured);
+    CHECK(narrow.time_us == Approx(3 + 1.0 * 6000 * 8192 * 5120 / 700e6).epsilon(0.08));
+    CHECK(profile.gemm_cast_us(6000, 5120, dtype) == 0);
+  }
   // permute and combine run at the full memory bandwidth under this law.
   const double moved = 2.0 * 4096 * (16384 + 32768);
   CHECK(profile.permute(16384, 4096, 2).time_us == Approx(3 + moved / 4.2e6).epsilon(0.02));

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
@@ -95,6 +96,27 @@ TEST_CASE("FP8 products take no longer than bf16's, at expert sizes too") {
   }
   low.profile = job("a100-sxm-80gb", "dgx-a100").profile;
   CHECK_THROWS_AS(KernelPrices(low), Error);
+}
+
+// As moesim profile writes it: FP8 products alone, no cast of A in the curve.
+TEST_CASE("a profile that measured FP8 products alone is priced by their curve") {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("own-fp8-{}.json", getpid())).string();
+  auto document = nlohmann::ordered_json::parse(read_file(find_document("hardware", "h100-sxm")));
+  document["devices"][0].erase("sustained_bf16_flops");  // the curve's price, whatever the power
+  for (auto& curve : document["curves"]) {
+    if (curve["op"] == "gemm") curve["physics"].erase("input_us_per_element");
+  }
+  write_file_atomically(path, document.dump());
+  TrainingJob own = job(path.c_str(), "hgx-h100");
+  own.states.precision = model::Precision::fp8_current;
+  const KernelPrices::Product product = {8192, 4096, 7168};
+  CHECK(KernelPrices(own).product_us(product) ==
+        own.profile->gemm(8192, 4096, 7168, "fp8").time_us);
+  own.states.precision = model::Precision::fp8_block;
+  CHECK(KernelPrices(own).product_us(product) ==
+        own.profile->gemm(8192, 4096, 7168, "fp8_block").time_us);
+  std::filesystem::remove(path);
 }
 
 TEST_CASE("experts apart wait for their weights, one kernel hides the reads") {

@@ -139,6 +139,8 @@ std::vector<Finding> examine() {
   findings.push_back(cuda());
   findings.push_back(library("cuBLAS", "MOESIM_CUBLAS_LIBRARY", files_of_cuda("libcublas"),
                              "matrix products, experts and layers cannot be measured here"));
+  findings.push_back(library("cuBLASLt", "MOESIM_CUBLASLT_LIBRARY", files_of_cuda("libcublasLt"),
+                             "FP8 products cannot be measured here"));
   findings.push_back(library("NCCL", "MOESIM_NCCL_LIBRARY", {"libnccl.so.2"},
                              "exchanges cannot be measured here; curves come from profiles"));
   findings.push_back(library("cuDNN", "MOESIM_CUDNN_LIBRARY", {"libcudnn.so.9"},

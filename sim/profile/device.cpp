@@ -38,6 +38,9 @@ Device Device::read(const Node& node) {
   for (const char* link : {"pcie_bytes_per_second", "c2c_bytes_per_second"}) {
     if (node.has(link)) device.host_bandwidth = Bandwidth(figure(node, link));
   }
+  if (node.has("host_copy_bytes_per_second")) {
+    device.host_copy_bandwidth = Bandwidth(figure(node, "host_copy_bytes_per_second"));
+  }
   device.gpus_per_node = whole_figure(node, "gpus_per_node");
   device.usual_cluster = node.text_or("usual_cluster", "");
   return device;

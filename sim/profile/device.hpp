@@ -26,6 +26,7 @@ struct Device {
   Bandwidth nvlink_bandwidth;  // peak per GPU and direction; 0: its GPUs are on PCIe alone
   // Peak to and from the host's memory, per GPU and direction: PCIe or NVLink-C2C; 0: not said.
   Bandwidth host_bandwidth;
+  Bandwidth host_copy_bandwidth;   // the slower direction of long copies as measured; 0: it was not
   std::int64_t gpus_per_node = 0;  // in one NVLink domain
   std::string usual_cluster;       // shipped cluster its nodes usually form; "": not said
 };

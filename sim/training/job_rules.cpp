@@ -75,8 +75,11 @@ Fault offload_fault(const TrainingJob& job) {
   if (job.graphs == Graphs::layers) {
     return flag + " with --cuda-graphs layers: frameworks do not capture the copies";
   }
-  if (!job.profile || job.profile->device().host_bandwidth.bytes_per_second > 0) {
-    return std::nullopt;  // of a layout alone no GPU is known
+  if (!job.profile) return std::nullopt;  // of a layout alone no GPU is known
+  const profile::Device& device = job.profile->device();
+  if (device.host_bandwidth.bytes_per_second > 0 ||
+      device.host_copy_bandwidth.bytes_per_second > 0) {
+    return std::nullopt;
   }
   return fmt::format(
       "{}: the profile {} does not say how fast its GPU reaches the host's memory: add "

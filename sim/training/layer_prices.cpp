@@ -38,6 +38,12 @@ constexpr double host_efficiency = 0.8;
 // Of the router's work, what runs before the rows' counts are known: assumed.
 constexpr double router_before = 0.3;
 
+// Bytes per second of copies to and from the host's memory: measured, or the share of the peak.
+double host_copy_rate(const profile::Device& device) {
+  const double measured = device.host_copy_bandwidth.bytes_per_second;
+  return measured > 0 ? measured : host_efficiency * device.host_bandwidth.bytes_per_second;
+}
+
 std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 std::int64_t whole(double value) { return std::max<std::int64_t>(1, std::llround(value)); }
 
@@ -334,8 +340,7 @@ void LayerPrices::add_offload(Passes& passes, bool is_moe, const MoeLoad& load) 
       job_.tokens_per_rank() *
       model::offloaded_bytes(*job_.model, is_moe ? model::LayerKind::moe : model::LayerKind::dense,
                              job_.shards(), job_.activation_rules(load.computed));
-  const double copy_us =
-      bytes / (host_efficiency * job_.profile->device().host_bandwidth.bytes_per_second) * 1e6;
+  const double copy_us = bytes / host_copy_rate(job_.profile->device()) * 1e6;
   const double backward_us = sum(passes.input_gradient) + sum(passes.weight_gradient);
   const auto exposed = [&](double beside_us) { return std::max(0.0, copy_us - beside_us); };
   const double forward = exposed(sum(passes.forward));

@@ -94,6 +94,32 @@ TEST_CASE("on the GPU FP8 products by cuBLASLt agree with fp64 sums, for both ki
   }
 }
 
+TEST_CASE("on the GPU launches, waits, events and copies to the host take plausible times") {
+  MOESIM_NEEDS_GPU();
+  const auto machine = measure::open_machine();
+  measure::SoloGroup alone;
+  const auto device = machine->open(0, alone);
+  for (const char* what : {"kernel", "queueing", "launch-and-wait", "event-pair"}) {
+    CAPTURE(what);
+    const auto point = measure_one(*device, "launch", {std::string("what=") + what});
+    CHECK(point.verify == "passed");
+    REQUIRE(point.time_us());
+    CHECK(*point.time_us() > 0.1);
+    CHECK(*point.time_us() < 200);
+  }
+  for (const char* direction : {"direction=to-device", "direction=to-host"}) {
+    CAPTURE(direction);
+    const auto word = measure_one(*device, "launch", {direction, "bytes=4"});
+    const auto many = measure_one(*device, "launch", {direction, "bytes=67108864"});
+    CHECK(word.verify == "passed");
+    CHECK(many.verify == "passed");
+    REQUIRE(word.time_us());
+    REQUIRE(many.time_us());
+    CHECK(*word.time_us() < *many.time_us());
+    CHECK(67108864 / *many.time_us() < 1e6);  // of NVLink-C2C, 450 GB/s
+  }
+}
+
 TEST_CASE("on the GPU attention by cuDNN agrees with an fp64 softmax") {
   MOESIM_NEEDS_GPU();
   const auto machine = measure::open_machine();

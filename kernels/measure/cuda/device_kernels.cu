@@ -76,6 +76,8 @@ __global__ void random_scales(float* out, std::size_t count, std::uint64_t seed)
   }
 }
 
+__global__ void empty() {}
+
 __device__ std::uint32_t word_of(std::uint32_t rank, std::uint32_t salt, std::size_t at) {
   return rank << 24 | ((static_cast<std::uint32_t>(at) + salt) & 0xffffffU);
 }
@@ -216,6 +218,11 @@ void launch_random_e4m3(std::uint8_t* out, std::size_t count, std::uint64_t seed
 
 void launch_random_scales(float* out, std::size_t count, std::uint64_t seed, Stream stream) {
   random_scales<<<blocks_for(count), threads, 0, stream>>>(out, count, seed);
+  MOESIM_CUDA(cudaGetLastError());
+}
+
+void launch_empty(Stream stream) {
+  empty<<<1, 1, 0, stream>>>();
   MOESIM_CUDA(cudaGetLastError());
 }
 

@@ -33,6 +33,8 @@ void launch_random_bf16(std::uint16_t* out, std::size_t count, std::uint64_t see
 void launch_random_e4m3(std::uint8_t* out, std::size_t count, std::uint64_t seed, Stream stream);
 void launch_random_scales(float* out, std::size_t count, std::uint64_t seed, Stream stream);
 void launch_random_floats(float* out, std::size_t count, std::uint64_t seed, Stream stream);
+// Does nothing, in one thread.
+void launch_empty(Stream stream);
 // Words that name their rank and offset.
 inline std::uint32_t pattern_word(std::uint32_t rank, std::uint32_t salt, std::size_t at) {
   return rank << 24U | ((static_cast<std::uint32_t>(at) + salt) & 0xffffffU);

@@ -1,6 +1,7 @@
 #include "kernels/measure/cuda/stream_timer.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <vector>
 
 #include "sim/base/statistics.hpp"
@@ -9,6 +10,11 @@ namespace moesim::kernels::measure::cuda {
 namespace {
 
 constexpr std::uint64_t hold_patience_ns = 2'000'000'000;  // then the stream frees itself
+
+double host_us() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::micro>(now).count();
+}
 
 }  // namespace
 
@@ -111,6 +117,30 @@ Run StreamTimer::back_to_back(std::size_t calls, const std::function<void(std::s
   float milliseconds = 0;
   MOESIM_CUDA(cudaEventElapsedTime(&milliseconds, start_, stop_));
   return {1e3 * static_cast<double>(milliseconds) / static_cast<double>(calls), clock_mhz(), calls};
+}
+
+Run StreamTimer::queueing(std::size_t calls, const std::function<void()>& work) {
+  hold();
+  double time_us = 0;
+  try {
+    const double start_us = host_us();
+    for (std::size_t call = 0; call < calls; ++call) work();
+    time_us = host_us() - start_us;
+  } catch (...) {
+    release();
+    throw;
+  }
+  release();
+  MOESIM_CUDA(cudaStreamSynchronize(stream_));
+  return {time_us / static_cast<double>(calls), 0, calls, held()};
+}
+
+Run StreamTimer::round_trip(const std::function<void()>& work) {
+  MOESIM_CUDA(cudaStreamSynchronize(stream_));
+  const double start_us = host_us();
+  work();
+  MOESIM_CUDA(cudaStreamSynchronize(stream_));
+  return {host_us() - start_us, 0};
 }
 
 double StreamTimer::clock_mhz() {

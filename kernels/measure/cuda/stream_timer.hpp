@@ -39,6 +39,11 @@ class StreamTimer {
   // the mean clock. `meanwhile` is called when all is queued, while the device works.
   Run back_to_back(std::size_t calls, const std::function<void(std::size_t)>& work,
                    const std::function<void()>& meanwhile);
+  // What the host takes, by its own clock, to queue each of `calls` of `work` on a stream that is
+  // held meanwhile: the device gives nothing back until all are queued.
+  Run queueing(std::size_t calls, const std::function<void()>& work);
+  // `work` queued on an idle stream and waited for, by the host's clock.
+  Run round_trip(const std::function<void()>& work);
   // One launch of a CUDA graph of `calls` calls of `work` (told which one it is), in microseconds.
   // The graph of the last `calls` is kept until forget(). Throws NotMeasurable if the host needs
   // more than 2 s to launch it, three times.

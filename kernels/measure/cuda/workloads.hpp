@@ -42,6 +42,12 @@ std::unique_ptr<Workload> row_workload(Context& context, const PointSpec& spec, 
 std::unique_ptr<Workload> dispatch_workload(Context& context, const PointSpec& spec,
                                             std::uint64_t seed);
 
+// op "launch": what programs pay beside kernels; op "host-copy": to or from pinned memory.
+std::unique_ptr<Workload> launch_workload(Context& context, const PointSpec& spec,
+                                          std::uint64_t seed);
+std::unique_ptr<Workload> host_copy_workload(Context& context, const PointSpec& spec,
+                                             std::uint64_t seed);
+
 // op "layer": a whole MoE layer (kernels/layer), one pass of it; params as layer_point() sets them.
 std::unique_ptr<Workload> layer_workload(Context& context, const PointSpec& spec,
                                          std::uint64_t seed);

@@ -4,12 +4,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
 #include <optional>
 
 #include "kernels/measure/fit/fit.hpp"
 #include "kernels/measure/suites/gemm_fp8.hpp"
+#include "kernels/measure/suites/launch.hpp"
 #include "kernels/measure/suites/overlap.hpp"
 #include "kernels/measure/suites/sustained.hpp"
 #include "sim/base/document.hpp"
@@ -191,6 +194,9 @@ class Writer {
       if (!base_.at("devices").at(0).contains(link)) continue;
       out[link] = told_or_base(link, 0, "bytes/s per direction", "");
     }
+    if (std::optional<ordered_json> rate = host_copies()) {
+      out["host_copy_bytes_per_second"] = std::move(*rate);
+    }
     out["gpus_per_node"] = told_or_base("gpus_per_node", 0, "GPUs in one NVLink domain", "");
     return out;
   }
@@ -233,6 +239,30 @@ class Writer {
                fmt::format("{}, the same products with half of the rows zeros: {:.0f} us, not "
                            "{:.0f} us",
                            source_, *padded->time_us(), *full->time_us()));
+  }
+
+  // The slower direction's longest copy, else the base's.
+  std::optional<ordered_json> host_copies() const {
+    constexpr const char* key = "host_copy_bytes_per_second";
+    std::map<std::string, std::pair<double, double>> longest;  // by direction: bytes, rate
+    for (const Point& point : fitted_) {
+      const std::optional<double> time_us = point.time_us();
+      if (point.op != "host-copy" || point.synthetic || !time_us) continue;
+      const double bytes = point.params.at("bytes");
+      auto& [most, rate] = longest[point.params.at("direction")];
+      if (bytes < static_cast<double>(long_copy_bytes) || bytes < most) continue;
+      most = bytes;
+      rate = bytes / *time_us * 1e6;
+    }
+    const double one_way = longest[copy_to_device].second, back = longest[copy_to_host].second;
+    if (one_way > 0 && back > 0) {
+      return figure(std::min(one_way, back), "bytes/s per direction", "measured",
+                    fmt::format("{}, pinned memory, the slower of {:.4g} GB/s to the device and "
+                                "{:.4g} GB/s to the host",
+                                source_, one_way / 1e9, back / 1e9));
+    }
+    if (!base_.at("devices").at(0).contains(key)) return std::nullopt;
+    return told_or_base(key, 0, "bytes/s per direction", "");
   }
 
   ordered_json topology() const {

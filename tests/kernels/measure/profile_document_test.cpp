@@ -6,6 +6,7 @@
 
 #include "kernels/measure/sessions/plan.hpp"
 #include "kernels/measure/sessions/trial.hpp"
+#include "kernels/measure/suites/launch.hpp"
 #include "kernels/measure/suites/suites.hpp"
 #include "kernels/measure/suites/sustained.hpp"
 #include "sim/base/error.hpp"
@@ -114,6 +115,9 @@ TEST_CASE("a measured profile answers with the laws of its machine, and a simula
   CHECK(attention.time_us == Approx(3 + 2.0 * 2 * 32 * 3000 * 3000 * 128 / 700e6).epsilon(0.08));
   // What products hold without a rest: the law's rate, whatever the base says.
   CHECK(profile.device().sustained_bf16_flops == Approx(700e12).epsilon(0.01));
+  // Copies to and from the host at the law's rate, an eighth of its links'.
+  CHECK(profile.device().host_copy_bandwidth.bytes_per_second == Approx(380e9 / 8).epsilon(0.01));
+  CHECK(profile.device().host_bandwidth.bytes_per_second == 64e9);  // the datasheet's
   // What was not measured stays published.
   CHECK(profile.attention(1, 2048, 32, 4, 192, false).origin == moesim::profile::Origin::published);
   CHECK(profile.collective(moesim::profile::Collective::all_to_all, 4, 1e6).origin ==
@@ -170,6 +174,30 @@ TEST_CASE("what products hold without a rest is said with its clock and power") 
   CHECK_THAT(held["source"].get<std::string>(),
              ContainsSubstring("products of 8192 x 8192 x 8192 back to back, 1980 MHz, 690 W"));
   CHECK(document["points"][0]["details"]["throttled_by"] == "power limit");
+}
+
+TEST_CASE("what copies to the host hold is that of the slower direction's longest copy") {
+  FakeDevice device([](const measure::PointSpec& spec) {
+    const double bytes = spec.params.at("bytes");
+    const double rate = spec.params.at("direction") == "to-host" ? 50e3 : 55e3;
+    return 8 + bytes / rate;
+  });
+  measure::SoloGroup group;
+  const auto point = [&](const char* direction, std::int64_t bytes) {
+    return measure::measure_point(device, group, measure::host_copy_point(direction, bytes),
+                                  "launch", 1);
+  };
+  std::vector<measure::Point> points = {point("to-device", 64 << 20), point("to-device", 256 << 20),
+                                        point("to-host", 1 << 20)};
+  // Of one direction alone, or of short copies, it is not known.
+  const auto unknown = measure::profile_document(facts_of(device, "half"), points, {});
+  CHECK_FALSE(unknown["devices"][0].contains("host_copy_bytes_per_second"));
+  points.push_back(point("to-host", 64 << 20));
+  const auto document = measure::profile_document(facts_of(device, "copies"), points, {});
+  const auto& rate = document["devices"][0]["host_copy_bytes_per_second"];
+  CHECK(rate["value"].get<double>() == Approx(50e9).epsilon(0.01));
+  CHECK(rate["origin"] == "measured");
+  CHECK_THAT(rate["source"].get<std::string>(), ContainsSubstring("pinned memory"));
 }
 
 TEST_CASE("another device takes the nearest base, and its curves count as assumed") {

@@ -1,8 +1,15 @@
 #include "sim/training/training_step.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/shipped.hpp"
 #include "sim/model/training_exchanges.hpp"
 #include "sim/training/exchange_prices.hpp"
 #include "tests/support/catch.hpp"
@@ -25,6 +32,22 @@ TrainingJob job(int gpus, int pipeline, int expert, std::int64_t global_batch) {
   made.layout.global_batch = global_batch;
   made.host = {0, 0, 0};
   return made;
+}
+
+// An H100 whose copies to and from the host were measured.
+std::shared_ptr<const profile::Profile> copying_at(double bytes_per_second) {
+  auto document = nlohmann::ordered_json::parse(read_file(find_document("hardware", "h100-sxm")));
+  document["devices"][0]["host_copy_bytes_per_second"] = {{"value", bytes_per_second},
+                                                          {"unit", "bytes/s per direction"},
+                                                          {"origin", "measured"},
+                                                          {"source", "a test"}};
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("own-copies-{}.json", getpid()))
+          .string();
+  write_file_atomically(path, document.dump());
+  const auto loaded = std::make_shared<const profile::Profile>(profile::Profile::load(path));
+  std::filesystem::remove(path);
+  return loaded;
 }
 
 std::size_t at(Part part) { return static_cast<std::size_t>(part); }
@@ -75,6 +98,11 @@ TEST_CASE("offloading costs what computing does not hide") {
       std::max(0.0, copy_us - sum(layer.forward)) + std::max(0.0, copy_us - backward_us);
   CHECK(waits_us > 0);
   CHECK(part(all, Part::offload) == Approx(8 * 48 * waits_us));
+  TrainingJob measured = offloading;
+  measured.profile = copying_at(0.8 * 64e9);
+  CHECK(part(training_step(measured), Part::offload) == Approx(part(all, Part::offload)));
+  measured.profile = copying_at(0.4 * 64e9);
+  CHECK(part(training_step(measured), Part::offload) > part(all, Part::offload));
   offloading.recompute.full = model::FullRecompute::uniform;
   CHECK_THROWS_WITH(training_step(offloading), ContainsSubstring("--recompute full"));
   offloading.recompute = {};

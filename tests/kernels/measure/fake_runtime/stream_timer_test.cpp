@@ -1,7 +1,9 @@
 // The timer's calls of the CUDA runtime, on a stand-in for it.
 #include "kernels/measure/cuda/stream_timer.hpp"
 
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/support/catch.hpp"
 #include "tests/support/fake_cuda/runtime.hpp"
@@ -42,6 +44,34 @@ TEST_CASE("calls back to back share their time, and the device works meanwhile")
   // Neither held nor flushed.
   CHECK(fake_runtime().calls ==
         std::vector<std::string>{"clocks", "event", "event", "clocks", "meanwhile", "synchronise"});
+}
+
+TEST_CASE(
+    "the host's own time of launches is taken while the stream is held, or until it is idle") {
+  fake_runtime() = {};
+  StreamTimer timer(1 << 20, 1);
+  fake_runtime().calls.clear();
+  const auto work = [] {
+    fake_runtime().calls.emplace_back("work");
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  };
+  const measure::Run queued = timer.queueing(3, work);
+  CHECK(queued.calls == 3);
+  CHECK(queued.time_us >= 2000);
+  CHECK(queued.clock_mhz == 0);
+  CHECK(queued.held);
+  CHECK(fake_runtime().calls ==
+        std::vector<std::string>{"hold", "work", "work", "work", "synchronise"});
+  fake_runtime().calls.clear();
+  CHECK(timer.round_trip(work).time_us >= 2000);
+  CHECK(fake_runtime().calls == std::vector<std::string>{"synchronise", "work", "synchronise"});
+  fake_runtime().impatient = true;
+  CHECK_FALSE(timer.queueing(1, work).held);
+  // Work that fails leaves no stream held.
+  fake_runtime().impatient = false;
+  CHECK_THROWS_AS(timer.queueing(1, [] { throw std::runtime_error("refused"); }),
+                  std::runtime_error);
+  CHECK(timer.cold([] {}).held);
 }
 
 TEST_CASE("a host that is too slow three times leaves the point unmeasured, not the session") {

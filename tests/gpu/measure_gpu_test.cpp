@@ -131,6 +131,19 @@ TEST_CASE("on the GPU attention by cuDNN agrees with an fp64 softmax") {
   }
 }
 
+TEST_CASE("on the GPU attention's gradients by cuDNN agree with fp64 ones") {
+  MOESIM_NEEDS_GPU();
+  const auto machine = measure::open_machine();
+  measure::SoloGroup alone;
+  const auto device = machine->open(0, alone);
+  for (const auto& words : {std::vector<std::string>{"batch=4", "sequence=1024", "kv_heads=32"},
+                            {"batch=1", "sequence=2048", "heads=32", "kv_heads=8"},
+                            {"batch=1", "sequence=512", "head_dim=64"},
+                            {"batch=1", "sequence=512", "head_dim=256"}}) {
+    check_sound(measure_one(*device, "attention-backward", words));
+  }
+}
+
 TEST_CASE("on the GPU a product beside a copy takes longer than alone, and so does the copy") {
   MOESIM_NEEDS_GPU();
   const auto machine = measure::open_machine();

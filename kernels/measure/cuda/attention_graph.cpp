@@ -12,8 +12,6 @@
 namespace moesim::kernels::measure::cuda {
 namespace {
 
-using Sizes = std::vector<std::int64_t>;
-
 // Headers before cuDNN 9.8 do not know them.
 constexpr auto type_device = static_cast<cudnnBackendDescriptorType_t>(38);
 constexpr auto attribute_device_json = static_cast<cudnnBackendAttributeName_t>(2702);
@@ -26,168 +24,117 @@ static_assert(attribute_order_device == CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
 static_assert(attribute_plan_device == CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
 #endif
 
+using Operations = AttentionOperations;
+
+// The shares of the keys, from their masked scores; their largest and the logarithm of the sum of
+// exponentials, added up, to `statistics` (0: not in memory), which a backward pass reads. cuDNN's
+// engines take the graph only with it, though nobody may read it.
+const CudnnDescriptor& softmax(Operations& list, const CudnnDescriptor& scores,
+                               std::int64_t statistics) {
+  // The second product reads shares in the inputs' type.
+  const CudnnDescriptor& shares = list.scores(CUDNN_DATA_BFLOAT16);
+  const CudnnDescriptor& most = list.row();
+  list.reduction(CUDNN_REDUCE_TENSOR_MAX, scores, most);
+  const CudnnDescriptor& below = list.scores();
+  list.pointwise(CUDNN_POINTWISE_SUB, scores, &most, below);
+  const CudnnDescriptor& powers = list.scores();
+  list.pointwise(CUDNN_POINTWISE_EXP, below, nullptr, powers);
+  const CudnnDescriptor& sum = list.row();
+  list.reduction(CUDNN_REDUCE_TENSOR_ADD, powers, sum);
+  const CudnnDescriptor& logarithm = list.row();
+  list.pointwise(CUDNN_POINTWISE_LOG, sum, nullptr, logarithm);
+  const CudnnDescriptor& both = statistics == 0 ? list.row() : list.of_rows(statistics);
+  list.pointwise(CUDNN_POINTWISE_ADD, most, &logarithm, both);
+  list.pointwise(CUDNN_POINTWISE_DIV, powers, &sum, shares);
+  return shares;
+}
+
+// In the order in which cuDNN's documentation gives the pattern of fused flash attention (graph
+// API, "Fused Attention fprop"): product, scale, mask by comparing row and column, softmax by
+// maximum, exponentials and sum, product.
+void forward(Operations& list, std::int64_t statistics) {
+  const CudnnDescriptor& q = list.of_queries(name_q);
+  const CudnnDescriptor& k = list.of_keys(name_k, true);
+  const CudnnDescriptor& v = list.of_keys(name_v, false);
+  const CudnnDescriptor& out = list.of_queries(name_out);
+  const CudnnDescriptor& scale = list.scalar(name_scale);
+  const CudnnDescriptor& lowest = list.scalar(name_masked);
+  const CudnnDescriptor& scores = list.scores();
+  list.product(q, k, scores);
+  const CudnnDescriptor& scaled = list.scores();
+  list.pointwise(CUDNN_POINTWISE_MUL, scores, &scale, scaled);
+  const CudnnDescriptor& masked = list.causal_mask(scaled, lowest);
+  list.product(softmax(list, masked, statistics), v, out);
+}
+
+// The gradient of K or V: of each head of the queries a product, summed over those of a group.
+void key_gradient(Operations& list, bool grouped, const CudnnDescriptor& of_scores,
+                  const CudnnDescriptor& with, const CudnnDescriptor& result) {
+  const CudnnDescriptor& transposed = list.transposed_scores(CUDNN_DATA_BFLOAT16);
+  list.reshape(of_scores, transposed);
+  if (!grouped) return list.product(transposed, with, result);
+  const CudnnDescriptor& each = list.key_of_each_head();
+  list.product(transposed, with, each);
+  list.reduction(CUDNN_REDUCE_TENSOR_ADD, each, result);
+}
+
+// The pattern of fused flash attention backward (graph API, "Fused Attention bprop"), with P the
+// shares, recomputed from Q, K and the statistics: the rows' sums of dO O; dV = P^T dO; dS = P (dO
+// V^T - those sums) scale; dK = dS^T Q; dQ = dS K, summed in fp32 before it is rounded.
+void backward(Operations& list, bool grouped) {
+  const CudnnDescriptor& q = list.of_queries(name_q);
+  const CudnnDescriptor& k = list.of_keys(name_k, true);
+  const CudnnDescriptor& v = list.of_keys(name_v, true);
+  const CudnnDescriptor& out = list.of_queries(name_out);
+  const CudnnDescriptor& out_gradient = list.of_queries(name_out_gradient);
+  const CudnnDescriptor& scale = list.scalar(name_scale);
+
+  const CudnnDescriptor& multiplied = list.query();
+  list.pointwise(CUDNN_POINTWISE_MUL, out_gradient, &out, multiplied);
+  const CudnnDescriptor& sum = list.row();
+  list.reduction(CUDNN_REDUCE_TENSOR_ADD, multiplied, sum);
+  const CudnnDescriptor& row_sums = list.of_rows(name_row_sums);
+  list.pointwise(CUDNN_POINTWISE_MUL, sum, &list.scalar(name_one), row_sums);
+
+  const CudnnDescriptor& scores = list.scores();
+  list.product(q, k, scores);
+  const CudnnDescriptor& scaled = list.scores();
+  list.pointwise(CUDNN_POINTWISE_MUL, scores, &scale, scaled);
+  const CudnnDescriptor& below = list.scores();
+  list.pointwise(CUDNN_POINTWISE_SUB, scaled, &list.of_rows(name_statistics), below);
+  const CudnnDescriptor& masked = list.causal_mask(below, list.scalar(name_masked));
+  const CudnnDescriptor& shares = list.scores();
+  list.pointwise(CUDNN_POINTWISE_EXP, masked, nullptr, shares);
+  key_gradient(list, grouped, shares, out_gradient, list.of_keys(name_v_gradient, false));
+
+  const CudnnDescriptor& share_gradient = list.scores();
+  list.product(out_gradient, v, share_gradient);
+  const CudnnDescriptor& less = list.scores();
+  list.pointwise(CUDNN_POINTWISE_SUB, share_gradient, &row_sums, less);
+  const CudnnDescriptor& weighted = list.scores();
+  list.pointwise(CUDNN_POINTWISE_MUL, less, &shares, weighted);
+  const CudnnDescriptor& score_gradient = list.scores();
+  list.pointwise(CUDNN_POINTWISE_MUL, weighted, &scale, score_gradient);
+  key_gradient(list, grouped, score_gradient, q, list.of_keys(name_k_gradient, false));
+
+  const CudnnDescriptor& own_keys = list.own_keys();
+  list.reshape(k, own_keys);
+  const CudnnDescriptor& query_sums = list.sums_of_queries(name_q_sums);
+  list.product(score_gradient, own_keys, query_sums);
+  list.pointwise(CUDNN_POINTWISE_IDENTITY, query_sums, nullptr, list.of_queries(name_q_gradient));
+}
+
 }  // namespace
 
-// The operations of causal attention in the order in which cuDNN's documentation gives the pattern
-// of fused flash attention (graph API, "Fused Attention fprop"): product, scale, mask by comparing
-// row and column, softmax by maximum, exponentials and sum, product.
-class AttentionGraph::Builder {
- public:
-  Builder(const profile::AttentionShape& shape, std::deque<CudnnDescriptor>& parts,
-          std::deque<CudnnDescriptor>& operations)
-      : batch_(shape.batch),
-        length_(shape.sequence),
-        heads_(shape.heads),
-        parts_(parts),
-        operations_(operations) {
-    const std::int64_t dim = shape.head_dim, kv = shape.kv_heads;
-    const Sizes query{batch_, heads_, length_, dim}, own{batch_, kv, length_, dim};
-    const Sizes query_strides{length_ * heads_ * dim, dim, heads_ * dim, 1};
-    const Sizes own_strides{length_ * kv * dim, dim, kv * dim, 1};
-    const CudnnDescriptor& q = tensor(name_q, CUDNN_DATA_BFLOAT16, query, query_strides);
-    // The product takes K transposed: [batch, kv_heads, head_dim, sequence].
-    const CudnnDescriptor& k = tensor(name_k, CUDNN_DATA_BFLOAT16, {batch_, kv, dim, length_},
-                                      {own_strides[0], own_strides[1], 1, own_strides[2]});
-    const CudnnDescriptor& v = tensor(name_v, CUDNN_DATA_BFLOAT16, own, own_strides);
-    const CudnnDescriptor& out = tensor(name_out, CUDNN_DATA_BFLOAT16, query, query_strides);
-    const CudnnDescriptor& scale = scalar(name_scale);
-    const CudnnDescriptor& lowest = scalar(name_masked);
-
-    const CudnnDescriptor& scores = scratch(CUDNN_DATA_FLOAT);
-    product(q, k, scores);
-    const CudnnDescriptor& scaled = scratch(CUDNN_DATA_FLOAT);
-    pointwise(CUDNN_POINTWISE_MUL, scores, &scale, scaled);
-    const CudnnDescriptor& masked = mask(scaled, lowest);
-    // The second product reads shares in the inputs' type.
-    const CudnnDescriptor& shares = scratch(CUDNN_DATA_BFLOAT16);
-    softmax(masked, shares);
-    product(shares, v, out);
+AttentionGraph::AttentionGraph(const profile::AttentionShape& shape, AttentionPass pass) {
+  AttentionOperations list(shape, first_own, parts_, operations_);
+  if (pass == AttentionPass::backward) {
+    backward(list, shape.heads != shape.kv_heads);
+  } else {
+    constexpr std::int64_t unnamed = 0;
+    forward(list,
+            pass == AttentionPass::forward_for_backward ? std::int64_t{name_statistics} : unnamed);
   }
-
- private:
-  CudnnDescriptor& described(std::int64_t name, cudnnDataType_t type, const Sizes& sizes,
-                             const Sizes& strides) {
-    constexpr std::int64_t alignment = 16;
-    return parts_.emplace_back(CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor")
-        .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, name)
-        .set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type)
-        .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, alignment)
-        .set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, sizes)
-        .set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, strides);
-  }
-  const CudnnDescriptor& tensor(AttentionName name, cudnnDataType_t type, const Sizes& sizes,
-                                const Sizes& strides) {
-    return described(name, type, sizes, strides).finalize();
-  }
-  const CudnnDescriptor& scalar(AttentionName name) {
-    return described(name, CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1})
-        .set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, true)
-        .finalize();
-  }
-  // A value between operations, never in memory: of each query with `columns` keys.
-  const CudnnDescriptor& scratch(cudnnDataType_t type, std::int64_t columns = 0) {
-    if (columns == 0) columns = length_;
-    return described(next_++, type, {batch_, heads_, length_, columns},
-                     {heads_ * length_ * columns, length_ * columns, columns, 1})
-        .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, true)
-        .finalize();
-  }
-
-  void product(const CudnnDescriptor& left, const CudnnDescriptor& right,
-               const CudnnDescriptor& result) {
-    const CudnnDescriptor& how =
-        parts_.emplace_back(CUDNN_BACKEND_MATMUL_DESCRIPTOR, "a product")
-            .set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT)
-            .finalize();
-    operations_.emplace_back(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, "a product's operation")
-        .set(CUDNN_ATTR_OPERATION_MATMUL_DESC, how)
-        .set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, left)
-        .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, right)
-        .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, result)
-        .finalize();
-  }
-
-  struct Element {
-    cudnnDataType_t computed = CUDNN_DATA_FLOAT;
-    std::int64_t axis = -1;                    // of CUDNN_POINTWISE_GEN_INDEX
-    const CudnnDescriptor* chooser = nullptr;  // of CUDNN_POINTWISE_BINARY_SELECT
-  };
-  void pointwise(cudnnPointwiseMode_t mode, const CudnnDescriptor& first,
-                 const CudnnDescriptor* second, const CudnnDescriptor& result, Element more) {
-    CudnnDescriptor& how =
-        parts_.emplace_back(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "an elementwise operation")
-            .set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode)
-            .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, more.computed);
-    if (more.axis >= 0) how.set(CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, more.axis);
-    how.finalize();
-    CudnnDescriptor& operation = operations_
-                                     .emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
-                                                   "an elementwise operation's place")
-                                     .set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how)
-                                     .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, first)
-                                     .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, result);
-    if (second != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *second);
-    if (more.chooser != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, *more.chooser);
-    operation.finalize();
-  }
-  void pointwise(cudnnPointwiseMode_t mode, const CudnnDescriptor& first,
-                 const CudnnDescriptor* second, const CudnnDescriptor& result) {
-    pointwise(mode, first, second, result, Element());
-  }
-
-  void reduction(cudnnReduceTensorOp_t mode, const CudnnDescriptor& from,
-                 const CudnnDescriptor& result) {
-    const CudnnDescriptor& how =
-        parts_.emplace_back(CUDNN_BACKEND_REDUCTION_DESCRIPTOR, "a reduction")
-            .set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, mode)
-            .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT)
-            .finalize();
-    operations_.emplace_back(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "a reduction's place")
-        .set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, how)
-        .set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, from)
-        .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, result)
-        .finalize();
-  }
-
-  // Scores of keys after the query give way to `lowest`.
-  const CudnnDescriptor& mask(const CudnnDescriptor& scores, const CudnnDescriptor& lowest) {
-    const CudnnDescriptor& row = scratch(CUDNN_DATA_INT32);
-    const CudnnDescriptor& column = scratch(CUDNN_DATA_INT32);
-    pointwise(CUDNN_POINTWISE_GEN_INDEX, scores, nullptr, row, {.axis = 2});
-    pointwise(CUDNN_POINTWISE_GEN_INDEX, scores, nullptr, column, {.axis = 3});
-    const CudnnDescriptor& seen = scratch(CUDNN_DATA_BOOLEAN);
-    pointwise(CUDNN_POINTWISE_CMP_GE, row, &column, seen, {.computed = CUDNN_DATA_BOOLEAN});
-    const CudnnDescriptor& masked = scratch(CUDNN_DATA_FLOAT);
-    pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, &lowest, masked, {.chooser = &seen});
-    return masked;
-  }
-
-  void softmax(const CudnnDescriptor& scores, const CudnnDescriptor& shares) {
-    const CudnnDescriptor& most = scratch(CUDNN_DATA_FLOAT, 1);
-    reduction(CUDNN_REDUCE_TENSOR_MAX, scores, most);
-    const CudnnDescriptor& below = scratch(CUDNN_DATA_FLOAT);
-    pointwise(CUDNN_POINTWISE_SUB, scores, &most, below);
-    const CudnnDescriptor& powers = scratch(CUDNN_DATA_FLOAT);
-    pointwise(CUDNN_POINTWISE_EXP, below, nullptr, powers);
-    const CudnnDescriptor& sum = scratch(CUDNN_DATA_FLOAT, 1);
-    reduction(CUDNN_REDUCE_TENSOR_ADD, powers, sum);
-    // The logarithm of the sum of exponentials, which a backward pass would read: cuDNN's engines
-    // take the graph only with it, though nobody reads it here.
-    const CudnnDescriptor& logarithm = scratch(CUDNN_DATA_FLOAT, 1);
-    pointwise(CUDNN_POINTWISE_LOG, sum, nullptr, logarithm);
-    const CudnnDescriptor& statistics = scratch(CUDNN_DATA_FLOAT, 1);
-    pointwise(CUDNN_POINTWISE_ADD, most, &logarithm, statistics);
-    pointwise(CUDNN_POINTWISE_DIV, powers, &sum, shares);
-  }
-
-  std::int64_t batch_, length_, heads_;
-  std::int64_t next_ = first_own;
-  std::deque<CudnnDescriptor>& parts_;
-  std::deque<CudnnDescriptor>& operations_;
-};
-
-AttentionGraph::AttentionGraph(const profile::AttentionShape& shape) {
-  Builder(shape, parts_, operations_);
 }
 
 CudnnDescriptor AttentionGraph::finished(const CudnnTarget& target) const {

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "kernels/measure/cuda/attention_operations.hpp"
+#include "kernels/measure/cuda/cudnn.hpp"
 #include "kernels/measure/cuda/cudnn_library.hpp"
 #include "sim/profile/kernels/attention_curve.hpp"
 
@@ -20,7 +22,16 @@ enum AttentionName : std::int64_t {
   name_out,
   name_scale,
   name_masked,
-  first_own
+  first_own,
+  // Of the backward pass, and of a forward pass before it: the statistics.
+  name_statistics = 1001,
+  name_out_gradient,
+  name_q_gradient,
+  name_k_gradient,
+  name_v_gradient,
+  name_one,       // the number
+  name_row_sums,  // room for the backward pass: of dO O, and of the gradient of Q
+  name_q_sums
 };
 
 // What a plan is made for: a handle's device, or one that is described and need not be there.
@@ -41,15 +52,15 @@ class CudnnTarget {
   std::optional<CudnnDescriptor> device_;
 };
 
-// Causal attention as a graph of operations, with what it refers to.
+// Causal attention or its backward pass as a graph of operations, with what it refers to.
 class AttentionGraph {
  public:
-  explicit AttentionGraph(const profile::AttentionShape& shape);
+  explicit AttentionGraph(const profile::AttentionShape& shape,
+                          AttentionPass pass = AttentionPass::forward);
   // The finished graph; it refers to this object's parts.
   CudnnDescriptor finished(const CudnnTarget& target) const;
 
  private:
-  class Builder;
   std::deque<CudnnDescriptor> parts_;  // in places that stay, as operations refer to them
   std::deque<CudnnDescriptor> operations_;
 };

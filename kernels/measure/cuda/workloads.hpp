@@ -36,6 +36,9 @@ std::unique_ptr<Workload> expert_workload(Context& context, const PointSpec& spe
 // op "attention": causal attention forward by cuDNN.
 std::unique_ptr<Workload> attention_workload(Context& context, const PointSpec& spec,
                                              std::uint64_t seed);
+// op "attention-backward": the backward pass of that.
+std::unique_ptr<Workload> attention_backward_workload(Context& context, const PointSpec& spec,
+                                                      std::uint64_t seed);
 // op "permute" or "combine", or the backward of one ("combine-backward").
 std::unique_ptr<Workload> row_workload(Context& context, const PointSpec& spec, std::uint64_t seed);
 // op "dispatch": gate, capacity, weights and permute of a layer, in three launches.

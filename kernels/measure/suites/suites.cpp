@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "kernels/measure/suites/attention.hpp"
+#include "kernels/measure/suites/attention_backward.hpp"
 #include "kernels/measure/suites/collectives.hpp"
 #include "kernels/measure/suites/experts.hpp"
 #include "kernels/measure/suites/gemm.hpp"
@@ -22,10 +23,10 @@ namespace moesim::kernels::measure {
 const std::vector<Suite>& all_suites() {
   // In the order in which they run: a run that ends early has what MoE needs. Attention is last, as
   // each of its points is compiled first.
-  static const std::vector<Suite> suites = {gemm_suite(),        sustained_suite(), memory_suite(),
-                                            permute_suite(),     experts_suite(),   routing_suite(),
-                                            collectives_suite(), overlap_suite(),   launch_suite(),
-                                            gemm_fp8_suite(),    attention_suite()};
+  static const std::vector<Suite> suites = {
+      gemm_suite(),    sustained_suite(), memory_suite(),      permute_suite(),
+      experts_suite(), routing_suite(),   collectives_suite(), overlap_suite(),
+      launch_suite(),  gemm_fp8_suite(),  attention_suite(),   attention_backward_suite()};
   return suites;
 }
 

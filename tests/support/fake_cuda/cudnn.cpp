@@ -60,6 +60,9 @@ std::string described(const Descriptor& of) {
       return "matmul " + tensor_of(of, CUDNN_ATTR_OPERATION_MATMUL_ADESC) + " " +
              tensor_of(of, CUDNN_ATTR_OPERATION_MATMUL_BDESC) + " to " +
              tensor_of(of, CUDNN_ATTR_OPERATION_MATMUL_CDESC);
+    case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
+      return "reshape " + tensor_of(of, CUDNN_ATTR_OPERATION_RESHAPE_XDESC) + " to " +
+             tensor_of(of, CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
       return "reduce " +
              numbers_of(*of.parts.at(CUDNN_ATTR_OPERATION_REDUCTION_DESC),

@@ -52,18 +52,20 @@ void need_driver() {
   throw moesim::Error(::dlerror());
 }
 
-void plan(const moesim::profile::AttentionShape& shape, const std::string& device) {
+void plan(const moesim::profile::AttentionShape& shape, const std::string& device,
+          cuda::AttentionPass pass = cuda::AttentionPass::forward) {
   const cuda::CudnnTarget target(device);
-  const cuda::AttentionGraph operations(shape);
+  const cuda::AttentionGraph operations(shape, pass);
   const cuda::CudnnDescriptor graph = operations.finished(target);
   cuda::first_plan(graph, target);
 }
 
 // "planned" or what is thrown, by the cuDNN of this machine.
-std::string planned(const moesim::profile::AttentionShape& shape, const std::string& device) {
+std::string planned(const moesim::profile::AttentionShape& shape, const std::string& device,
+                    cuda::AttentionPass pass = cuda::AttentionPass::forward) {
   return in_process("MOESIM_CUDNN_LIBRARY", "", [&] {
     need_driver();
-    plan(shape, device);
+    plan(shape, device, pass);
     return std::string("planned");
   });
 }
@@ -87,6 +89,17 @@ TEST_CASE("cuDNN plans the attention of every head size for A100, H100 and B200"
       // 32 query heads in groups of 4, and as many key heads as query heads.
       CHECK(planned({4, 1024, 32, 8, head_dim}, described(gpu)) == "planned");
     }
+  }
+}
+
+TEST_CASE("cuDNN plans the backward pass, and the forward pass before it, for an H100") {
+  need_cudnn();
+  for (const auto pass :
+       {cuda::AttentionPass::forward_for_backward, cuda::AttentionPass::backward}) {
+    CHECK(planned({1, 512, 32, 32, 128}, described(h100), pass) == "planned");
+    CHECK(planned({4, 4096, 32, 8, 128}, described(h100), pass) == "planned");
+    CHECK(planned({1, 16384, 64, 8, 64}, described(h100), pass) == "planned");
+    CHECK(planned({1, 4096, 16, 4, 256}, described(h100), pass) == "planned");
   }
 }
 

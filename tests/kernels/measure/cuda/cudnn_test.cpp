@@ -148,4 +148,42 @@ TEST_CASE("a cuDNN that is missing, old or broken is told apart") {
   CHECK_THAT(told("softmax").said, ContainsSubstring("an elementwise operation: CUDNN_STATUS_NOT"));
   CHECK_THAT(told("execute").said, ContainsSubstring("an attention call: CUDNN_STATUS_NOT"));
 }
+
+TEST_CASE("a backward pass is five products, and passes every tensor by its name") {
+  const std::string log =
+      (std::filesystem::temp_directory_path() / ("moesim-cudnn-b" + std::to_string(::getpid())))
+          .string();
+  std::filesystem::remove(log);
+  const std::string said = in_process("MOESIM_CUDNN_LIBRARY", MOESIM_FAKE_CUDNN, [&] {
+    ::setenv("FAKE_CUDNN_LOG", log.c_str(), 1);
+    const cuda::CudnnHandle handle(nullptr);
+    cuda::CudnnAttention attention(shape, handle, cuda::AttentionPass::backward);
+    attention.run_backward({at(16), at(32), at(48), at(64), at(80), at(96), at(112), at(128),
+                            at(144), at(160), at(176)},
+                           at(192));
+    return std::string("done");
+  });
+  CHECK(said == "done");
+  std::vector<std::string> lines;
+  std::istringstream text(moesim::read_file(log));
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  std::filesystem::remove(log);
+  // 9 scores; 16 shares, 17 transposed, 18 and 24 gradients of V and K by query head, 19 gradients
+  // of shares, 22 of scores, 23 transposed; 25 K as it lies.
+  CHECK(starting(lines, {"matmul"}) ==
+        std::vector<std::string>{"matmul 1 2 to 9", "matmul 17 1002 to 18", "matmul 1002 3 to 19",
+                                 "matmul 23 1 to 24", "matmul 22 25 to 1008"});
+  CHECK(starting(lines, {"reshape"}) ==
+        std::vector<std::string>{"reshape 16 to 17", "reshape 22 to 23", "reshape 2 to 25"});
+  // Of 8 query heads those of a group of 4 are added.
+  CHECK(starting(lines, {"reduce"}) ==
+        std::vector<std::string>{
+            fmt::format("reduce {} of 7 to 8", int{CUDNN_REDUCE_TENSOR_ADD}),
+            fmt::format("reduce {} of 18 to 1005", int{CUDNN_REDUCE_TENSOR_ADD}),
+            fmt::format("reduce {} of 24 to 1004", int{CUDNN_REDUCE_TENSOR_ADD})});
+  REQUIRE(starting(lines, {"execute"}).size() == 1);
+  CHECK_THAT(starting(lines, {"execute"})[0],
+             ContainsSubstring("execute 1,2,3,4,5,6,1002,1001,1003,1004,1005,1006,1007,1008 "
+                               "workspace 192 16 32 48 64 scale 0.125"));
+}
 #endif

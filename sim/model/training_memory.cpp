@@ -275,6 +275,7 @@ StageContent all_of(const std::vector<HeldChunk>& chunks) {
     sum.mtp_depths += content.mtp_depths;
     sum.embedding |= content.embedding;
     sum.head |= content.head;
+    sum.mtp_losses += content.mtp_losses;
   }
   return sum;
 }
@@ -487,7 +488,7 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
   memory.activations = whole_bytes(tokens * kept);
   memory.offloaded = whole_bytes(tokens * offloaded.all);
   memory.recomputed = whole_bytes(tokens * recomputing(query, stage));
-  const double losses = (stage.head ? 6 : 0) + fp32 * stage.mtp_depths;
+  const double losses = (stage.head ? 6 : 0) + fp32 * stage.mtp_losses;
   memory.logits = whole_bytes(per_rank * losses * real(model.vocabulary));
   if (moe_layers_with_depths(model, stage) > 0) {
     const double there_and_back = query.activations.dispatched_element + bf16;

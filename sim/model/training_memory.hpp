@@ -19,6 +19,9 @@ struct StageContent {
   double mtp_depths = 0;
   bool embedding = false;
   bool head = false;  // with the final norm
+  // Depths of prediction whose losses are computed by that head: of all stages, where it is
+  // (Megatron-Core, gpt_model.py, _postprocess).
+  double mtp_losses = 0;
 
   double layers() const { return dense_layers + moe_layers; }
 };
@@ -134,7 +137,7 @@ struct StageMemory {
   Bytes optimizer;
   Bytes activations;       // kept, over all micro-batches in flight; offloaded ones of two layers
   Bytes recomputed;        // of the layer whose backward pass runs
-  Bytes logits;            // and their gradient: 6 V per token, 4 V for each prediction depth
+  Bytes logits;            // and their gradient: 6 V per token, 4 V for each depth's loss
   Bytes exchange_buffers;  // 4 k T' h in bf16: dispatch and combine, used by all layers
   Bytes offloaded;         // in the host's memory, not in total()
 

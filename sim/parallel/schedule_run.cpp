@@ -34,7 +34,7 @@ class Done {
 
 class Runner {
  public:
-  Runner(const Schedule& schedule, const OperationTime& time, Picoseconds p2p,
+  Runner(const Schedule& schedule, const OperationTime& time, const std::vector<Picoseconds>& p2p,
          bool p2p_occupies_rank)
       : schedule_(schedule),
         shape_(schedule.shape),
@@ -89,41 +89,47 @@ class Runner {
       run_.ranks[at].spans.push_back({start, end});
       run_.ranks[at].busy += end - start;
       run_.makespan = std::max(run_.makespan, end);
-      const bool sends = finish(rank, operation, end);
-      free_[at] = sends && p2p_occupies_rank_ ? end + p2p_ : end;
+      const Picoseconds sending = finish(rank, operation, end);
+      free_[at] = p2p_occupies_rank_ ? end + sending : end;
       ++next_[at];
     }
   }
 
+  // Between a stage and one beside it.
+  Picoseconds p2p(int stage, int other) const {
+    return p2p_[static_cast<std::size_t>(std::min(stage, other))];
+  }
+
   // Whether all inputs are known; moves `start` to where they are there.
   bool wait_for_inputs(int rank, const PipelineOperation& operation, Picoseconds& start) {
-    const auto has = [&](Done& done, const ChunkPass& pass) {
-      const Picoseconds end = done[pass];
+    // What `stage` made of a micro-batch, for a stage beside it or the same one.
+    const auto has = [&](Done& done, const ChunkPass& pass, int stage) {
+      const Picoseconds end = done[{pass.micro_batch, stage}];
       if (end == not_yet) return false;
-      const bool sent = shape_.rank_of(pass.stage, pass.micro_batch) != rank;
-      start = std::max(start, sent ? end + p2p_ : end);
+      const bool sent = shape_.rank_of(stage, pass.micro_batch) != rank;
+      start = std::max(start, sent ? end + p2p(stage, pass.stage) : end);
       return true;
     };
     const ChunkPass& pass = operation.pass;
-    if (operation.kind == OperationKind::weight_gradient) return has(backward_, pass);
-    if (operation.is_forward() && pass.stage > 0 &&
-        !has(forward_, {pass.micro_batch, pass.stage - 1})) {
+    if (operation.kind == OperationKind::weight_gradient) return has(backward_, pass, pass.stage);
+    if (operation.is_forward() && pass.stage > 0 && !has(forward_, pass, pass.stage - 1)) {
       return false;
     }
     if (!operation.is_backward()) return true;
     const ChunkPass& back = operation.backward_pass();
-    return has(forward_, back) &&
-           (back.stage + 1 == stages_ || has(backward_, {back.micro_batch, back.stage + 1}));
+    return has(forward_, back, back.stage) &&
+           (back.stage + 1 == stages_ || has(backward_, back, back.stage + 1));
   }
 
-  // Notes the results and wakes the ranks that may wait for them. Whether there are such.
-  bool finish(int rank, const PipelineOperation& operation, Picoseconds end) {
-    bool sends = false;
+  // Notes the results and wakes the ranks that may wait for them; returns what the longest send to
+  // such a rank takes.
+  Picoseconds finish(int rank, const PipelineOperation& operation, Picoseconds end) {
+    Picoseconds sending;
     const auto tell = [&](const ChunkPass& pass, int stage) {
       if (stage < 0 || stage == stages_) return;
       const int other = shape_.rank_of(stage, pass.micro_batch);
       if (other == rank) return;
-      sends = true;
+      sending = std::max(sending, p2p(pass.stage, stage));
       awake_.push_back(other);
     };
     if (operation.is_forward()) {
@@ -135,7 +141,7 @@ class Runner {
       backward_[pass] = end;
       tell(pass, pass.stage - 1);
     }
-    return sends;
+    return sending;
   }
 
   void check_finished() const {
@@ -154,7 +160,7 @@ class Runner {
   const Schedule& schedule_;
   const ScheduleShape& shape_;
   const OperationTime& time_;
-  Picoseconds p2p_;
+  const std::vector<Picoseconds>& p2p_;
   bool p2p_occupies_rank_;
   int stages_;
   Done forward_;
@@ -237,11 +243,13 @@ ScheduleRun run_schedule(const Schedule& schedule, const PipelineTimes& times) {
   const OperationTime time = [&](const PipelineOperation& operation) {
     return duration(times, operation);
   };
-  return Runner(schedule, time, times.p2p, times.p2p_occupies_rank).run();
+  const std::vector<Picoseconds> p2p(times.stages.size(), times.p2p);
+  return Runner(schedule, time, p2p, times.p2p_occupies_rank).run();
 }
 
-ScheduleRun run_schedule(const Schedule& schedule, const OperationTime& time, Picoseconds p2p,
-                         bool p2p_occupies_rank) {
+ScheduleRun run_schedule(const Schedule& schedule, const OperationTime& time,
+                         const std::vector<Picoseconds>& p2p, bool p2p_occupies_rank) {
+  assert(static_cast<int>(p2p.size()) + 1 >= schedule.shape.stages());
   return Runner(schedule, time, p2p, p2p_occupies_rank).run();
 }
 

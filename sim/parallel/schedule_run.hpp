@@ -59,10 +59,12 @@ struct ScheduleRun {
 ScheduleRun run_schedule(const Schedule& schedule, const PipelineTimes& times);
 
 // The same with a time of its own for every operation: micro-batches of one stage may differ. It is
-// asked for each operation once. `p2p`, `p2p_occupies_rank`: as of PipelineTimes.
+// asked for each operation once. `p2p` and `p2p_occupies_rank` are those of PipelineTimes, with a
+// time of its own for what stage j sends to stage j + 1 and gets back from it: p2p[j].
+// Precondition: p2p has a time for each stage but the last.
 using OperationTime = std::function<Picoseconds(const PipelineOperation&)>;
-ScheduleRun run_schedule(const Schedule& schedule, const OperationTime& time, Picoseconds p2p,
-                         bool p2p_occupies_rank);
+ScheduleRun run_schedule(const Schedule& schedule, const OperationTime& time,
+                         const std::vector<Picoseconds>& p2p, bool p2p_occupies_rank);
 
 // What one pass of a stage weighs, such as bytes: until its input gradient, and from there until
 // its weight gradient, where that comes later.

@@ -144,7 +144,7 @@ model::ExchangeQuery ExchangePrices::query() const {
   return query;
 }
 
-double ExchangePrices::boundary_us() const {
+double ExchangePrices::boundary_us(int hidden_states) const {
   const std::vector<int>& group = members(GroupKind::pipeline);
   if (group.size() < 2) return 0;
   const cluster::Cluster& cluster = *job_.cluster;
@@ -155,7 +155,7 @@ double ExchangePrices::boundary_us() const {
               : Bandwidth(cluster.domain.port.bytes_per_second * cluster.domain.efficiency.value);
   const double latency = crosses ? cluster.nic_latency_us : cluster.domain.latency_us;
   const double bytes =
-      2 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);  // bf16
+      hidden_states * bf16 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
   return latency + bytes / rate.bytes_per_second * 1e6;
 }
 

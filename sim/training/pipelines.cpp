@@ -50,10 +50,12 @@ std::vector<Stage> Pipelines::make_stages() const {
   const model::Model& model = *job_.model;
   std::vector<Stage> stages;
   int moe_layer = 0;
-  for (const parallel::PipelineChunk& chunk : parallel::stages_of(model, job_.layout).chunks) {
+  const parallel::PipelineLayout layout = parallel::stages_of(model, job_.layout);
+  const std::vector<model::StageContent> contents = chunk_contents(model, layout);
+  for (const parallel::PipelineChunk& chunk : layout.chunks) {
     Stage stage;
     stage.chunk = chunk;
-    stage.content = chunk_content(model, chunk);
+    stage.content = contents[stages.size()];
     for (int layer = 0; layer < chunk.layers; ++layer) {
       const bool is_moe = model.is_moe_layer(chunk.first_layer + layer);
       stage.layers.push_back(is_moe ? moe_layer++ : dense_layer);
@@ -106,13 +108,14 @@ Passes Pipelines::total(int set, const ChunkPass& pass) {
   Passes passes;
   for (const Passes* layer : layers_of(set, pass)) passes.add(*layer);
   if (stage.chunk.embedding) passes.add(prices_.embedding());
-  // A depth of prediction is a projection, a layer like the last one, and the head again.
+  // A depth of prediction is a projection, a layer like the last one, and where the loss is
+  // computed the head again.
   for (const int layer : stage.predictions) {
     passes.add(prices_.prediction());
     passes.add(priced(layer, set, pass.micro_batch));
-    passes.add(prices_.head());
+    if (stage.chunk.loss) passes.add(prices_.head());
   }
-  if (stage.chunk.loss) passes.add(prices_.head());
+  for (int loss = 0; loss < stage.losses_beside_own_depths(); ++loss) passes.add(prices_.head());
   return passes;
 }
 
@@ -176,6 +179,17 @@ const Passes& Pipelines::passes(const PipelineRun& run, const ChunkPass& pass) c
   return run.passes[(shared ? 0 : at(pass.micro_batch) * stages_.size()) + at(pass.stage)];
 }
 
+// Behind the prediction depths their hidden states travel with the model's.
+std::vector<Picoseconds> Pipelines::boundary_times() const {
+  std::vector<Picoseconds> times;
+  int depths = 0;
+  for (const Stage& stage : stages_) {
+    depths += stage.chunk.mtp;
+    times.push_back(Picoseconds::from_us(prices_.exchanges().boundary_us(1 + depths)));
+  }
+  return times;
+}
+
 PipelineRun Pipelines::run_of(int set) {
   PipelineRun run;
   run.set = set;
@@ -205,8 +219,7 @@ PipelineRun Pipelines::run_of(int set) {
     return own.forward + of(operation.paired).of(OperationKind::backward);
   };
   // Megatron-Core sends and receives between the passes of 1f1b, and beside them when interleaved.
-  run.run = parallel::run_schedule(schedule_, time,
-                                   Picoseconds::from_us(prices_.exchanges().boundary_us()),
+  run.run = parallel::run_schedule(schedule_, time, boundary_times(),
                                    shape_.kind == parallel::ScheduleKind::one_f_one_b);
   return run;
 }

@@ -22,6 +22,11 @@ struct Stage {
   // Decoder layers, and those of prediction depths: the number of an MoE layer, or dense_layer.
   std::vector<int> layers;
   std::vector<int> predictions;
+
+  // Losses computed here whose prediction depths are on chunks before, and the model's own.
+  int losses_beside_own_depths() const {
+    return chunk.loss ? 1 + static_cast<int>(content.mtp_losses) - chunk.mtp : 0;
+  }
 };
 
 // How the pipeline of a set of ranks ran.
@@ -88,6 +93,7 @@ class Pipelines {
                           int micro_batch);
   Passes total(int set, const parallel::ChunkPass& pass);
   PipelineRun run_of(int set);
+  std::vector<Picoseconds> boundary_times() const;
   Picoseconds pair_time(const PipelineRun& run, const parallel::ChunkPass& forward,
                         const parallel::ChunkPass& backward);
   const TrainingJob& job_;

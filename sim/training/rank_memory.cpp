@@ -4,20 +4,22 @@
 
 namespace moesim::training {
 
-model::StageContent chunk_content(const model::Model& model, const parallel::PipelineChunk& chunk) {
-  model::StageContent content = model::layers_of(model, chunk.first_layer, chunk.layers);
-  content.mtp_depths = chunk.mtp;
-  content.embedding = chunk.embedding;
-  content.head = chunk.loss;
-  return content;
+std::vector<model::StageContent> chunk_contents(const model::Model& model,
+                                                const parallel::PipelineLayout& layout) {
+  std::vector<model::StageContent> contents;
+  for (const parallel::PipelineChunk& chunk : layout.chunks) {
+    model::StageContent content = model::layers_of(model, chunk.first_layer, chunk.layers);
+    content.mtp_depths = chunk.mtp;
+    content.embedding = chunk.embedding;
+    content.head = chunk.loss;
+    content.mtp_losses = chunk.loss ? layout.mtp() : 0;
+    contents.push_back(content);
+  }
+  return contents;
 }
 
 std::vector<model::StageContent> chunk_contents(const TrainingJob& job) {
-  std::vector<model::StageContent> contents;
-  for (const parallel::PipelineChunk& chunk : parallel::stages_of(*job.model, job.layout).chunks) {
-    contents.push_back(chunk_content(*job.model, chunk));
-  }
-  return contents;
+  return chunk_contents(*job.model, parallel::stages_of(*job.model, job.layout));
 }
 
 model::StageParameters rank_parameters(const TrainingJob& job,
@@ -36,7 +38,7 @@ model::StageParameters rank_parameters(const TrainingJob& job,
 
 std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
                                             const parallel::Schedule& schedule,
-                                            const std::vector<parallel::PipelineChunk>& chunks,
+                                            const std::vector<model::StageContent>& contents,
                                             const HeldLoads& loads) {
   model::StageMemoryQuery query;
   query.model = job.model.get();
@@ -46,12 +48,12 @@ std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
   query.activations = job.activation_rules(loads.of_layer);
   query.experts = job.held_experts();
   std::vector<parallel::PassWeight> bytes;
-  const auto of_pass = [&](const parallel::PipelineChunk& chunk, double waiting) {
-    query.chunks = {{chunk_content(*job.model, chunk), 1, waiting}};
+  const auto of_pass = [&](const model::StageContent& content, double waiting) {
+    query.chunks = {{content, 1, waiting}};
     return static_cast<double>(model::stage_memory(query).activations.count);
   };
-  for (const parallel::PipelineChunk& chunk : chunks) {
-    bytes.push_back({of_pass(chunk, 0), of_pass(chunk, 1)});
+  for (const model::StageContent& content : contents) {
+    bytes.push_back({of_pass(content, 0), of_pass(content, 1)});
   }
   std::vector<model::StageMemory> memory;
   for (int rank = 0; rank < schedule.shape.ranks; ++rank) {
@@ -60,9 +62,8 @@ std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
     query.chunks.clear();
     for (const int chunk : schedule.shape.stages_of(rank)) {
       const auto at = static_cast<std::size_t>(chunk);
-      query.chunks.push_back({chunk_content(*job.model, chunks[at]),
-                              static_cast<double>(held[at].all),
-                              static_cast<double>(held[at].waiting)});
+      query.chunks.push_back(
+          {contents[at], static_cast<double>(held[at].all), static_cast<double>(held[at].waiting)});
     }
     memory.push_back(model::stage_memory(query));
   }

@@ -8,10 +8,10 @@
 
 namespace moesim::training {
 
-// What stands on a chunk of a pipeline.
-model::StageContent chunk_content(const model::Model& model, const parallel::PipelineChunk& chunk);
-
-// Of all chunks of a job, in the order of stages.
+// What stands on the chunks of a pipeline, in the order of stages.
+std::vector<model::StageContent> chunk_contents(const model::Model& model,
+                                                const parallel::PipelineLayout& layout);
+// Of a job.
 std::vector<model::StageContent> chunk_contents(const TrainingJob& job);
 
 // The weights that a GPU of a pipeline rank has. `contents`: chunk_contents().
@@ -25,10 +25,10 @@ struct HeldLoads {
 };
 
 // What a GPU of each pipeline rank holds when the activations of all its chunks together are
-// largest; a pass holds its own until its weight gradient.
+// largest; a pass holds its own until its weight gradient. `contents`: chunk_contents().
 std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
                                             const parallel::Schedule& schedule,
-                                            const std::vector<parallel::PipelineChunk>& chunks,
+                                            const std::vector<model::StageContent>& contents,
                                             const HeldLoads& loads);
 
 }  // namespace moesim::training

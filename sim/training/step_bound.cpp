@@ -76,7 +76,7 @@ class LeastStages {
       times.add(least(prices_.prediction()), content.mtp_depths);
       times.add(least_layer(is_moe), content.mtp_depths);
     }
-    const double heads = content.mtp_depths + (content.head ? 1 : 0);
+    const double heads = content.mtp_losses + (content.head ? 1 : 0);
     if (heads > 0) times.add(least(prices_.head()), heads);
     return times;
   }

@@ -39,15 +39,15 @@ double drawn_load_of(const Pipelines& pipelines, int rank) {
 }  // namespace
 
 std::vector<model::StageMemory> step_memory(const TrainingJob& job, const Pipelines& pipelines) {
-  std::vector<parallel::PipelineChunk> chunks;
-  for (const Stage& stage : pipelines.stages()) chunks.push_back(stage.chunk);
+  std::vector<model::StageContent> contents;
+  for (const Stage& stage : pipelines.stages()) contents.push_back(stage.content);
   const double layer = layer_load(job, pipelines);
   HeldLoads loads{{}, layer};
   for (int rank = 0; rank < pipelines.shape().ranks; ++rank) {
     loads.of_ranks.push_back(holds_drawn_rows(job, pipelines) ? drawn_load_of(pipelines, rank)
                                                               : layer);
   }
-  return rank_memory(job, pipelines.schedule(), chunks, loads);
+  return rank_memory(job, pipelines.schedule(), contents, loads);
 }
 
 }  // namespace moesim::training

@@ -195,9 +195,11 @@ class TimelineWriter {
       work.push_back({&prices.prediction(), -1});
       work.push_back({&pipelines_.priced(number, run_.set, pass.micro_batch),
                       static_cast<int>(job_.model->layers)});
+      if (stage.chunk.loss) work.push_back({&prices.head(), -1});
+    }
+    for (int loss = 0; loss < stage.losses_beside_own_depths(); ++loss) {
       work.push_back({&prices.head(), -1});
     }
-    if (stage.chunk.loss) work.push_back({&prices.head(), -1});
     return work;
   }
 

@@ -116,6 +116,10 @@ def test_a_pipeline_layout_as_frameworks_write_it():
     assert (chunks[0], chunks[14], chunks[15]) == ("Ettt tt", "tt m", "tt L")
     assert result["stages"][0]["layers"] == 5
     assert result["stages"][0]["moe_layers"] == 2  # its first three are dense
+    # Two layers and a prediction depth; two layers and the heads of both losses, 7.591 TFLOP each.
+    tflop = [stage["forward_tflop"] for stage in result["stages"]]
+    assert (tflop[14], tflop[15]) == (pytest.approx(17.288, abs=5e-4), pytest.approx(26.147, abs=5e-4))
+    assert result["stages"][14]["logits_gib"] == 0 < result["stages"][15]["logits_gib"]
     again = as_json(*DEEPSEEK, "--pipeline-parallel", 16, "--expert-parallel", 8,
                     "--pipeline-layout", result["pipeline_layout"].replace("|", "/"))
     assert again == result

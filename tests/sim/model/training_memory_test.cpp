@@ -374,10 +374,20 @@ TEST_CASE("exchange buffers and the losses of prediction depths") {
   CHECK(one.exchange_buffers.count == 4LL * 8 * 4096 * 7168);
   CHECK(one.logits.count == 6LL * 129280 * 4096);
   query.chunks[0].content.mtp_depths = 1;
+  query.chunks[0].content.mtp_losses = 1;
   const StageMemory two = stage_memory(query);
   CHECK(two.exchange_buffers == one.exchange_buffers);
   CHECK(two.logits.count == (6LL + 4) * 129280 * 4096);
   CHECK(two.activations.count - one.activations.count == 4096LL * (457'344 + 8 * 7168));
+  // Depths on one stage, the loss on another, which computes the logits of both.
+  query.chunks[0].content.head = false;
+  query.chunks[0].content.mtp_losses = 0;
+  CHECK(stage_memory(query).logits.count == 0);
+  StageContent loss;
+  loss.head = true;
+  loss.mtp_losses = 1;
+  query.chunks = {{loss, 1}};
+  CHECK(stage_memory(query).logits == two.logits);
 }
 
 TEST_CASE("tensor ranks beyond the key-value heads repeat them") {

@@ -260,7 +260,7 @@ TEST_CASE("every micro-batch takes its own time in every stage") {
       const bool slow = operation.pass == ChunkPass{slow_micro, slow_stage};
       return Picoseconds((operation.kind == OperationKind::forward ? 1 : 2) * (slow ? 2 : 1));
     };
-    return run_schedule(schedule, time, Picoseconds(0), false).makespan.count;
+    return run_schedule(schedule, time, {Picoseconds(0)}, false).makespan.count;
   };
   CHECK(makespan(-1, -1) == 9);
   CHECK(makespan(1, 1) == 12);  // rank 1: 1-2, 2-4, 4-6, 6-10; rank 0: B1 10-12
@@ -274,6 +274,22 @@ TEST_CASE("sends between stages delay a pipeline more than once") {
   CHECK(makespan(shape_of(one_f_one_b, 4, 8), stage(10, 10, 10), 0, 1) == 346);
   CHECK(makespan(shape_of(interleaved, 4, 8, 2), stage(10, 10, 10)) == 570);
   CHECK(makespan(shape_of(interleaved, 4, 8, 2), stage(10, 10, 10), 0, 1) == 584);
+}
+
+TEST_CASE("every boundary has its own time") {
+  const Schedule schedule = make_schedule(shape_of(one_f_one_b, 3, 2));
+  const OperationTime time = [](const PipelineOperation& operation) {
+    return Picoseconds(operation.kind == OperationKind::forward ? 10 : 20);
+  };
+  const std::vector<Picoseconds> p2p = {Picoseconds(1), Picoseconds(3)};
+  // Rank 0: F0 0-10, F1 10-20; rank 1: F0 11-21, F1 21-31; rank 2: F0 24-34, B0 34-54, F1 54-64,
+  // B1 64-84; rank 1: B0 57-77, B1 87-107; rank 0: B0 78-98, B1 108-128.
+  CHECK(run_schedule(schedule, time, p2p, false).makespan.count == 128);
+  // Rank 0: F0 0-10, F1 11-21; rank 1: F0 11-21, F1 24-34; rank 2: F0 24-34, B0 34-54, F1 57-67,
+  // B1 67-87; rank 1: B0 57-77, B1 90-110; rank 0: B1 111-131.
+  const ScheduleRun run = run_schedule(schedule, time, p2p, true);
+  CHECK(run.ranks[1].spans[1].start.count == 24);
+  CHECK(run.makespan.count == 131);
 }
 
 TEST_CASE("a send that occupies its rank delays its next operation") {

@@ -86,6 +86,14 @@ TEST_CASE("nor in other schedules, with overlapped exchanges or with capacity") 
   hidden.layout.expert_overlap = true;
   set_chunks(hidden, 3);
   CHECK(shares_of(hidden).step > 0.4);
+  TrainingJob predicting = job(32, 1, 4, 8);
+  model::Model deeper = *predicting.model;
+  deeper.mtp_depths = 1;
+  predicting.model = std::make_shared<const model::Model>(deeper);
+  for (const char* layout : {"Et*9|t*9|t*5|t*4mL", "Et*9|t*9|t*9m|L"}) {
+    predicting.layout.stages = parallel::parse_pipeline_layout(layout);
+    CHECK(shares_of(predicting).step > 0.4);
+  }
   for (const double factor : {0.5, 1.0, 2.0}) {
     TrainingJob padded = job(32, 1, 2, 8);
     padded.capacity_factor = factor;

@@ -12,6 +12,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/model/training_exchanges.hpp"
 #include "sim/training/exchange_prices.hpp"
+#include "sim/training/pipelines.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -51,6 +52,7 @@ std::shared_ptr<const profile::Profile> copying_at(double bytes_per_second) {
 }
 
 std::size_t at(Part part) { return static_cast<std::size_t>(part); }
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
 double part(const TrainingStep& step, Part part) { return step.parts[at(part)]; }
 
 }  // namespace
@@ -72,6 +74,53 @@ TEST_CASE("the parts of a step add up to it") {
     CHECK(std::accumulate(step.parts.begin(), step.parts.end(), 0.0) == Approx(step.step_us));
     for (const double each : step.parts) CHECK(each >= 0);
   }
+}
+
+TEST_CASE("the head of a prediction depth is computed with the loss") {
+  TrainingJob made = job(32, 4, 8, 64);
+  made.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3"));
+  made.layout.stages = parallel::parse_pipeline_layout("Et*30|t*30|tm|L");
+  Pipelines pipelines(made);
+  const PipelineRun run = pipelines.slowest();
+  const LayerPrices& prices = pipelines.prices();
+  const auto head_us = [&](int stage) {
+    return pipelines.passes(run, {0, stage}).forward[at(Part::head)];
+  };
+  CHECK(head_us(1) == 0);
+  CHECK(head_us(2) == Approx(prices.prediction().forward[at(Part::head)]));
+  CHECK(head_us(3) == Approx(2 * prices.head().forward[at(Part::head)]));
+  // Both hidden vectors of a token travel to it.
+  const double once = prices.exchanges().boundary_us(1);
+  const double twice = prices.exchanges().boundary_us(2);
+  CHECK(once < twice);
+  CHECK(twice < 2 * once);  // the latency is paid once
+  const auto gap = [&](int rank) {
+    return run.run.ranks[at(rank + 1)].spans[0].start - run.run.ranks[at(rank)].spans[0].end;
+  };
+  CHECK(gap(1) == Picoseconds::from_us(once));
+  CHECK(gap(2) == Picoseconds::from_us(twice));
+  const std::vector<model::StageMemory> memory = training_step(made).memory;
+  CHECK(memory[2].logits.count == 0);
+  CHECK(memory[3].logits.count == (6LL + 4) * 129280 * 4096);
+}
+
+TEST_CASE("prediction depths beside the loss compute their heads there") {
+  TrainingJob made = job(32, 4, 8, 64);
+  model::Model predicting = *made.model;
+  predicting.mtp_depths = 2;
+  made.model = std::make_shared<const model::Model>(predicting);
+  const auto head_us = [&](const char* layout) {
+    made.layout.stages = parallel::parse_pipeline_layout(layout);
+    Pipelines pipelines(made);
+    const PipelineRun run = pipelines.slowest();
+    return pipelines.passes(run, {0, 3}).forward[at(Part::head)];
+  };
+  const LayerPrices prices(made);
+  const double head = prices.head().forward[at(Part::head)];
+  const double prediction = prices.prediction().forward[at(Part::head)];
+  CHECK(head_us("Et*16|t*16|t*8|t*8mmL") == Approx(3 * head + 2 * prediction));
+  CHECK(head_us("Et*16|t*16|t*16m|mL") == Approx(3 * head + prediction));
+  CHECK(head_us("Et*16|t*16|t*16mm|L") == Approx(3 * head));
 }
 
 TEST_CASE("offloading costs what computing does not hide") {

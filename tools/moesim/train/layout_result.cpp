@@ -21,7 +21,7 @@ constexpr std::int64_t most_operations = 10'000'000;
 // Of one micro-batch on one GPU: tensor and context ranks share the tokens; rows of experts are
 // balanced, k per token.
 double forward_flops(const model::Model& model, const parallel::LayoutRequest& request,
-                     const parallel::PipelineChunk& chunk) {
+                     const parallel::PipelineChunk& chunk, double mtp_losses) {
   const auto length = static_cast<double>(request.sequence_length);
   const int choices = model.moe ? model.moe->top_k : 0;
   double per_token = 0;
@@ -29,8 +29,9 @@ double forward_flops(const model::Model& model, const parallel::LayoutRequest& r
     per_token += model::layer_work(model, layer, length).total(choices);
   }
   const double last_layer = model::layer_work(model, model.layers - 1, length).total(choices);
-  per_token += chunk.mtp * (last_layer + model::mtp_projection_work(model) + head_work(model));
-  if (chunk.loss) per_token += head_work(model);
+  const double head = chunk.loss ? head_work(model) : 0;
+  per_token += chunk.mtp * (last_layer + model::mtp_projection_work(model) + head);
+  per_token += (1 + mtp_losses - chunk.mtp) * head;  // depths on chunks before, and the model's own
   const double ranks = request.layout.tensor * request.layout.context;
   return per_token * static_cast<double>(request.micro_batch) * length / ranks;
 }
@@ -47,8 +48,10 @@ parallel::PipelineTimes times_of(const std::vector<double>& flops) {
 void set_memory(LayoutResult& result) {
   const double load = result.expert_load();
   const std::vector<double> of_ranks(result.stages.size(), load);
+  const std::vector<model::StageContent> contents =
+      training::chunk_contents(*result.job.model, result.chunks);
   const std::vector<model::StageMemory> memory =
-      training::rank_memory(result.job, result.schedule, result.chunks.chunks, {of_ranks, load});
+      training::rank_memory(result.job, result.schedule, contents, {of_ranks, load});
   for (std::size_t rank = 0; rank < memory.size(); ++rank) {
     result.stages[rank].memory = memory[rank];
   }
@@ -133,7 +136,7 @@ LayoutResult make_layout_result(training::TrainingJob job, GpuRoom room) {
   result.schedule = parallel::make_schedule(request.shape());
   std::vector<double> flops;
   for (const parallel::PipelineChunk& chunk : result.chunks.chunks) {
-    flops.push_back(forward_flops(model, request, chunk));
+    flops.push_back(forward_flops(model, request, chunk, result.chunks.mtp()));
   }
   check_work(flops, result.schedule.shape.micro_batches);
   result.run = parallel::run_schedule(result.schedule, times_of(flops));

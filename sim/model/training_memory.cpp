@@ -367,8 +367,9 @@ StageParameters stage_parameters(const Model& model, const StageContent& content
     sum.add(layer_weights(model, LayerKind::moe, shards, experts), content.moe_layers);
   }
   if (content.mtp_depths > 0) sum.add(mtp_weights(model, shards, experts), content.mtp_depths);
-  const bool one_matrix = model.tied_embedding && content.embedding && content.head;
-  const int matrices = one_matrix ? 1 : int{content.embedding} + int{content.head};
+  const bool embeds = content.embedding || (content.mtp_depths > 0 && !content.embedding_beside);
+  const bool one_matrix = model.tied_embedding && embeds && content.head;
+  const int matrices = one_matrix ? 1 : int{embeds} + int{content.head};
   sum.split_rest += matrices * real(model.vocabulary * model.hidden);
   if (content.head) sum.whole_rest += real(model.hidden);
   StageParameters parameters;

@@ -22,6 +22,8 @@ struct StageContent {
   // Depths of prediction whose losses are computed by that head: of all stages, where it is
   // (Megatron-Core, gpt_model.py, _postprocess).
   double mtp_losses = 0;
+  // Another chunk of the rank has the embedding: prediction depths need no copy of it.
+  bool embedding_beside = false;
 
   double layers() const { return dense_layers + moe_layers; }
 };
@@ -38,6 +40,8 @@ struct StageParameters {
 // With `experts` per MoE layer. Tensor ranks split projections, dense and shared FFN, embedding and
 // head, and repeat norms, router and the down-projections of latent attention (Megatron-LM). A tied
 // embedding is counted on the stages of embedding and head; once where they are the same.
+// Prediction depths read the embedding: a stage without it has a copy (Megatron-Core,
+// gpt_model.py).
 StageParameters stage_parameters(const Model& model, const StageContent& content,
                                  const ShardSizes& shards, int experts);
 

@@ -1,5 +1,7 @@
 #include "sim/training/rank_memory.hpp"
 
+#include <algorithm>
+
 #include "sim/parallel/schedule_run.hpp"
 
 namespace moesim::training {
@@ -26,9 +28,15 @@ model::StageParameters rank_parameters(const TrainingJob& job,
                                        const std::vector<model::StageContent>& contents, int rank) {
   model::StageParameters found;
   const int experts = job.held_experts();
-  for (const int stage : job.layout.shape().stages_of(rank)) {
-    const model::StageParameters each = model::stage_parameters(
-        *job.model, contents[static_cast<std::size_t>(stage)], job.shards(), experts);
+  const std::vector<int> stages = job.layout.shape().stages_of(rank);
+  const bool has_embedding = std::any_of(stages.begin(), stages.end(), [&](int stage) {
+    return contents[static_cast<std::size_t>(stage)].embedding;
+  });
+  for (const int stage : stages) {
+    model::StageContent content = contents[static_cast<std::size_t>(stage)];
+    content.embedding_beside = has_embedding && !content.embedding;
+    const model::StageParameters each =
+        model::stage_parameters(*job.model, content, job.shards(), experts);
     found.dense += each.dense;
     found.expert += each.expert;
     found.gemm += each.gemm;

@@ -125,6 +125,18 @@ def test_a_pipeline_layout_as_frameworks_write_it():
     assert again == result
 
 
+def test_a_stage_with_a_prediction_depth_has_a_copy_of_the_embedding():
+    def states(layout):
+        stage = as_json(*DEEPSEEK, "--pipeline-parallel", 4, "--expert-parallel", 8,
+                        "--pipeline-layout", layout)["stages"][2]
+        return sum(stage[name] for name in ("weights_gib", "gradients_gib", "optimizer_gib"))
+
+    # 0.9267 B parameters at 6 + 12 / 64 bytes; the depth is a layer and a projection besides.
+    projection = (2 * 7168 * 7168 + 3 * 7168) * (6 + 12 / 64) / 2**30
+    copy = states("Et*30|t*30|tm|L") - states("Et*30|t*29|tt|L") - projection
+    assert copy == pytest.approx(5.34, abs=0.01)
+
+
 def test_formats_agree():
     words = (*QWEN, "--gpus", 64, "--pipeline-parallel", 4, "--tensor-parallel", 2)
     result = as_json(*words)

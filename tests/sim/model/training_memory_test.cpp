@@ -98,12 +98,33 @@ TEST_CASE("a prediction depth is a layer, a projection and three norms") {
   const Model model = Model::load("deepseek-v3");
   StageContent depth;
   depth.mtp_depths = 1;
+  depth.embedding = true;
   StageContent layer;
   layer.moe_layers = 1;
+  layer.embedding = true;
   const StageParameters one = stage_parameters(model, depth, {}, 256);
   const StageParameters other = stage_parameters(model, layer, {}, 256);
   CHECK(one.expert == other.expert);
   CHECK(one.dense - other.dense == 2.0 * 7168 * 7168 + 3 * 7168);
+}
+
+TEST_CASE("prediction depths without the embedding beside them have a copy of it") {
+  Model model = Model::load("deepseek-v3");
+  const double matrix = 129280.0 * 7168;
+  const auto dense = [&](bool embedding, bool head, bool beside = false) {
+    StageContent content;
+    content.mtp_depths = 1;
+    content.embedding = embedding;
+    content.head = head;
+    content.embedding_beside = beside;
+    return stage_parameters(model, content, {}, 256).dense;
+  };
+  const double depth = dense(false, false, true);
+  CHECK(dense(false, false) - depth == matrix);  // 0.9267 B, 5.34 GiB at 6 + 12 / 64 bytes
+  CHECK(dense(true, false) == dense(false, false));
+  CHECK(dense(false, true) - depth == 2 * matrix + 7168);  // the head, with the final norm
+  model.tied_embedding = true;
+  CHECK(dense(false, true) - depth == matrix + 7168);
 }
 
 TEST_CASE("other optimizers and ZeRO stages") {

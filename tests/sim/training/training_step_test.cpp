@@ -13,6 +13,7 @@
 #include "sim/model/training_exchanges.hpp"
 #include "sim/training/exchange_prices.hpp"
 #include "sim/training/pipelines.hpp"
+#include "sim/training/rank_memory.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -102,6 +103,23 @@ TEST_CASE("the head of a prediction depth is computed with the loss") {
   const std::vector<model::StageMemory> memory = training_step(made).memory;
   CHECK(memory[2].logits.count == 0);
   CHECK(memory[3].logits.count == (6LL + 4) * 129280 * 4096);
+}
+
+TEST_CASE("a rank with prediction depths has one embedding, its own or a copy") {
+  TrainingJob made = job(32, 4, 8, 64);
+  made.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3"));
+  const auto dense = [&](const char* layout, int rank) {
+    made.layout.stages = parallel::parse_pipeline_layout(layout);
+    return rank_parameters(made, chunk_contents(made), rank).dense;
+  };
+  const double matrix = 129280.0 * 7168;
+  const double projection = 2.0 * 7168 * 7168 + 3 * 7168;
+  const double layer = dense("Et*30|t*30|t|L", 2);
+  CHECK(dense("Et*30|t*30|tm|L", 2) == 2 * layer + projection + matrix);
+  // Folded: the first chunk and the last are on one rank.
+  made.layout.schedule = parallel::ScheduleKind::dualpipe_v;
+  const double first = dense("Et*8|(t*8|)*6t*5L", 0);
+  CHECK(dense("Et*8|(t*8|)*6t*5mL", 0) - first == layer + projection);
 }
 
 TEST_CASE("prediction depths beside the loss compute their heads there") {

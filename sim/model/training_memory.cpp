@@ -321,6 +321,28 @@ double recomputing(const StageMemoryQuery& query, const StageContent& stage) {
   return most * std::min<double>(rules.recompute.layers, longest);
 }
 
+// What context ranks hold of each other's keys and values, and of their gradients, in the backward
+// pass of a layer (Transformer Engine, context_parallel.py: full-length k_ag, v_ag, dk and dv
+// behind an all-gather, two buffers of each in a ring).
+double context_buffers(const StageMemoryQuery& query, const StageContent& stage) {
+  const int ranks = query.shards.context;
+  const bool has_attention = stage.layers() + stage.mtp_depths > 0;
+  if (ranks == 1 || !has_attention || query.context == ContextMethod::all_to_all) return 0;
+  const Model& model = *query.model;
+  const std::int64_t heads = model.latent ? model.heads : spread_kv_heads(model, query.shards);
+  const double width = real(heads * (model.query_key_dim() + model.value_dim()));
+  const int pieces = query.context == ContextMethod::all_gather ? ranks : 2;
+  return 2 * bf16 * pieces * query.tokens * width / query.shards.tensor;
+}
+
+// Of dispatch and combine.
+double expert_buffers(const StageMemoryQuery& query, const StageContent& stage) {
+  if (moe_layers_with_depths(*query.model, stage) == 0) return 0;
+  const double there_and_back = query.activations.dispatched_element + bf16;
+  return there_and_back * query.activations.choices * query.activations.layer_load *
+         (query.tokens / query.shards.tensor) * real(query.model->hidden);
+}
+
 // Per token of the rank, of all micro-batches in flight.
 struct Offloaded {
   double all = 0;
@@ -491,12 +513,8 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
   memory.recomputed = whole_bytes(tokens * recomputing(query, stage));
   const double losses = (stage.head ? 6 : 0) + fp32 * stage.mtp_losses;
   memory.logits = whole_bytes(per_rank * losses * real(model.vocabulary));
-  if (moe_layers_with_depths(model, stage) > 0) {
-    const double there_and_back = query.activations.dispatched_element + bf16;
-    memory.exchange_buffers =
-        whole_bytes(there_and_back * query.activations.choices * query.activations.layer_load *
-                    per_rank * real(model.hidden));
-  }
+  memory.exchange_buffers =
+      whole_bytes(expert_buffers(query, stage) + context_buffers(query, stage));
   return memory;
 }
 

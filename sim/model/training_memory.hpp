@@ -9,6 +9,7 @@
 #include "sim/model/precision.hpp"
 #include "sim/model/recompute.hpp"
 #include "sim/model/shard_sizes.hpp"
+#include "sim/model/training_exchanges.hpp"
 
 namespace moesim::model {
 
@@ -131,6 +132,7 @@ struct StageMemoryQuery {
   int experts = 0;
   std::vector<HeldChunk> chunks;
   double tokens = 0;  // T of a tensor-parallel group, one micro-batch
+  ContextMethod context = ContextMethod::ring;
   StateRules states;
   ActivationRules activations;
 };
@@ -139,11 +141,13 @@ struct StageMemory {
   Bytes weights;
   Bytes gradients;
   Bytes optimizer;
-  Bytes activations;       // kept, over all micro-batches in flight; offloaded ones of two layers
-  Bytes recomputed;        // of the layer whose backward pass runs
-  Bytes logits;            // and their gradient: 6 V per token, 4 V for each depth's loss
-  Bytes exchange_buffers;  // 4 k T' h in bf16: dispatch and combine, used by all layers
-  Bytes offloaded;         // in the host's memory, not in total()
+  Bytes activations;  // kept, over all micro-batches in flight; offloaded ones of two layers
+  Bytes recomputed;   // of the layer whose backward pass runs
+  Bytes logits;       // and their gradient: 6 V per token, 4 V for each depth's loss
+  // Used by all layers. Dispatch and combine: 4 k T' h in bf16. Keys, values and their gradients
+  // that context ranks gather, of all of them, or of two at a time that go round in a ring.
+  Bytes exchange_buffers;
+  Bytes offloaded;  // in the host's memory, not in total()
 
   Bytes states() const { return weights + gradients + optimizer; }
   Bytes total() const { return states() + activations + recomputed + logits + exchange_buffers; }

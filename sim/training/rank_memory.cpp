@@ -52,6 +52,7 @@ std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
   query.model = job.model.get();
   query.shards = job.shards();
   query.tokens = job.tokens();
+  query.context = job.layout.context_method;
   query.states = job.states;
   query.activations = job.activation_rules(loads.of_layer);
   query.experts = job.held_experts();

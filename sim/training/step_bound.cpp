@@ -150,6 +150,7 @@ model::StageMemoryQuery memory_query(const TrainingJob& job, double imbalance) {
   query.shards = job.shards();
   query.experts = job.model->moe ? job.model->moe->experts : 0;
   query.tokens = job.tokens();
+  query.context = job.layout.context_method;
   query.states = job.states;
   query.activations =
       job.activation_rules(job.capacity_factor > 0 ? job.capacity_factor : imbalance);

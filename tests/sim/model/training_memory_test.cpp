@@ -411,6 +411,38 @@ TEST_CASE("exchange buffers and the losses of prediction depths") {
   CHECK(stage_memory(query).logits == two.logits);
 }
 
+TEST_CASE("context ranks hold keys and values of each other") {
+  const Model model = Model::load("qwen3-30b-a3b");  // 4 key-value heads of 128
+  StageMemoryQuery query;
+  query.model = &model;
+  query.experts = 128;
+  query.tokens = 8192;
+  query.shards.tensor = 2;
+  query.shards.context = 8;
+  StageContent layer;
+  layer.moe_layers = 1;
+  query.chunks = {{layer, 3}};
+  const auto bytes = [&](ContextMethod method) {
+    query.context = method;
+    return stage_memory(query).exchange_buffers.count;
+  };
+  // Keys and values, 2 * 4 * 128 per token, and as many gradients, in bf16, once for all layers.
+  const std::int64_t piece = 2LL * 2 * 8192 * (2 * 4 * 128) / 2;
+  const std::int64_t rest = bytes(ContextMethod::all_to_all);
+  CHECK(bytes(ContextMethod::all_gather) - rest == 8 * piece);
+  CHECK(bytes(ContextMethod::ring) - rest == 2 * piece);
+  query.shards.tensor = 8;  // a head on each rank
+  CHECK(bytes(ContextMethod::all_gather) - bytes(ContextMethod::all_to_all) ==
+        8 * 2LL * 2 * 8192 * 2 * 128);
+  query.shards.context = 1;
+  CHECK(bytes(ContextMethod::all_gather) == bytes(ContextMethod::all_to_all));
+  StageContent none;
+  none.head = true;
+  query.shards.context = 8;
+  query.chunks = {{none, 1}};
+  CHECK(bytes(ContextMethod::all_gather) == 0);
+}
+
 TEST_CASE("tensor ranks beyond the key-value heads repeat them") {
   const Model model = Model::load("llama3-70b");  // 8 key-value heads
   StageContent layer;

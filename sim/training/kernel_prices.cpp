@@ -130,11 +130,16 @@ double KernelPrices::core_attention_us(bool backward) const {
   const double kernel = model.latent ? (backward ? latent_backward : latent_forward)
                                      : (backward ? backward_attention : 1);
   const double narrow = job_.fp8_attention ? fp8_attention_share : 1;
-  return share * kernel * narrow *
-         job_.profile
-             ->attention(job_.layout.micro_batch, job_.layout.sequence_length, heads, kv_heads,
-                         model.head_dim, backward)
-             .time_us;
+  const auto curve_us = [&](const profile::Profile& profile) {
+    return profile
+        .attention(job_.layout.micro_batch, job_.layout.sequence_length, heads, kv_heads,
+                   model.head_dim, backward)
+        .time_us;
+  };
+  double time_us = curve_us(*job_.profile);
+  // Attention of a board that was slowed down is slower too, most of all in long kernels.
+  if (&products_ != job_.profile.get()) time_us = std::min(time_us, curve_us(products_));
+  return share * kernel * narrow * time_us;
 }
 
 }  // namespace moesim::training

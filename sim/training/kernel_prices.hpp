@@ -42,7 +42,7 @@ class KernelPrices {
   double dense_product_us(const Product& product) const;
 
   const TrainingJob& job_;
-  const profile::Profile& products_;  // whose curves price products
+  const profile::Profile& products_;  // whose curves price products, and attention where faster
   std::string type_;                  // of the GEMM format, as curves are named
   double window_share_ = 1;
 };

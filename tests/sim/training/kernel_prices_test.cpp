@@ -80,6 +80,29 @@ TEST_CASE("products of the shipped gb200 have the curve of its die, at its own p
   CHECK(gb200.profile->gemm(16384, 16384, 16384).time_us > KernelPrices(gb200).product_us(longest));
 }
 
+TEST_CASE("attention of the shipped gb200 takes no longer than that of its die") {
+  TrainingJob gb200 = job("gb200", "gb200-nvl72", "deepseek-v3");
+  TrainingJob b200 = job("b200-sxm", "hgx-b200", "deepseek-v3");
+  for (const bool backward : {false, true}) {
+    // Short: as measured on the board itself.
+    for (TrainingJob* made : {&gb200, &b200}) {
+      made->layout.sequence_length = 4096;
+      made->layout.micro_batch = 1;
+    }
+    CHECK(KernelPrices(gb200).core_attention_us(backward) <
+          KernelPrices(b200).core_attention_us(backward));
+    // Long: the board had slowed down.
+    for (TrainingJob* made : {&gb200, &b200}) {
+      made->layout.sequence_length = 32768;
+      made->layout.micro_batch = 2;
+    }
+    CHECK(gb200.profile->attention(2, 32768, 128, 128, 128, backward).time_us >
+          1.1 * b200.profile->attention(2, 32768, 128, 128, 128, backward).time_us);
+    CHECK(KernelPrices(gb200).core_attention_us(backward) ==
+          KernelPrices(b200).core_attention_us(backward));
+  }
+}
+
 TEST_CASE("FP8 products take no longer than bf16's, at expert sizes too") {
   TrainingJob low = job("b200-sxm", "hgx-b200");
   const KernelPrices wide(low);

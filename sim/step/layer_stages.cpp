@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "sim/routing/rules/moe_stages.hpp"
 
@@ -158,31 +159,45 @@ class PaddedLayer {
                                               model.moe->expert_ffn);
     return {{"", KernelClass::memory, scenario_.profile->memory(2 * elements), 1, 0}};
   }
-  // The products of an FFN at the rate that the device sustains; `zeros` of the rows are zeros,
-  // which take less power. What a curve says beyond that rate is not the power's and stays.
-  Kernels sustained(Kernels kernels, Pass pass, double rows, double zeros) const {
+  // Products of so many FLOPs at the rate that the device sustains; a share `zeros` of their left
+  // factor's rows is zeros, which take less power. A curve's time beyond that rate is not the
+  // power's and stays.
+  Kernels sustained(Kernels kernels, double flops, double zeros) const {
     const profile::Device& device = scenario_.profile->device();
     if (device.sustained_bf16_flops <= 0) return kernels;
-    const model::Model& model = *scenario_.model;
-    const auto matrices = static_cast<double>((model.gated ? 2 : 1) + 1);
-    const double flops = (pass == Pass::forward ? 2 : 4) * matrices * rows *
-                         static_cast<double>(model.hidden * model.moe->expert_ffn);
+    const auto is_product = [](const Kernel& kernel) {
+      return kernel.kernel_class == KernelClass::gemm || kernel.kernel_class == KernelClass::einsum;
+    };
     const double held_us = 1e6 * flops / device.sustained_bf16_flops;
     double products_us = 0;
     for (const Kernel& kernel : kernels) {
-      if (kernel.kernel_class != KernelClass::gemm) continue;
-      products_us += kernel.count * kernel.estimate.time_us;
+      if (is_product(kernel)) products_us += kernel.count * kernel.estimate.time_us;
     }
     if (products_us <= 0) return kernels;
     const double time_us = held_us * (1 - zeros * (1 - device.sustained_padding_share)) +
                            std::max(0.0, products_us - held_us);
     for (Kernel& kernel : kernels) {
-      if (kernel.kernel_class != KernelClass::gemm) continue;
+      if (!is_product(kernel)) continue;
       kernel.estimate.time_us *= time_us / products_us;
       kernel.estimate.time_us_p05 *= time_us / products_us;
       kernel.estimate.time_us_p95 *= time_us / products_us;
     }
     return kernels;
+  }
+  double ffn_flops(Pass pass, std::int64_t rows) const {
+    const model::Model& model = *scenario_.model;
+    const auto matrices = static_cast<double>((model.gated ? 2 : 1) + 1);
+    return (pass == Pass::forward ? 2 : 4) * matrices * static_cast<double>(rows) *
+           static_cast<double>(model.hidden * model.moe->expert_ffn);
+  }
+  // Einsum dispatch and combine multiply by a mask of tokens x slots, nearly all of it zeros. The
+  // power is an average over milliseconds, so that what these products save the experts use.
+  Kernels masked(Kernels kernels, double zeros) const {
+    const std::int64_t slots = scenario_.experts * capacity_;
+    return sustained(std::move(kernels),
+                     2.0 * static_cast<double>(scenario_.tokens_per_gpu * slots) *
+                         static_cast<double>(scenario_.model->hidden),
+                     zeros);
   }
   Kernels exchange(const char* name) const {
     return {pricer_.exchange(Collective::all_to_all, members_, pricer_.dispatch_bytes(capacity_),
@@ -209,12 +224,12 @@ class PaddedLayer {
         return joined(pricer_.combine(pass, capacity_), ir_move(pass, 1));
       case MoeStageKind::dispatch_product:
       case MoeStageKind::dispatch_by_input:
-        return without_masks(pricer_.dispatch(pass, capacity_));
+        return masked(without_masks(pricer_.dispatch(pass, capacity_)), 1);
       case MoeStageKind::combine_product:
       case MoeStageKind::mask_by_input:
-        return combine_product(pass, false);
+        return masked(combine_product(pass, false), 1);
       case MoeStageKind::mask_by_weight:
-        return combine_product(pass, true);
+        return masked(combine_product(pass, true), 0);
       case MoeStageKind::gather_ir:
         return ir_move(pass, 0);
       case MoeStageKind::blend_backward:
@@ -226,15 +241,14 @@ class PaddedLayer {
         return exchange(stage.name);
       case MoeStageKind::experts:
       case MoeStageKind::experts_backward:
-        return sustained(pricer_.experts(pass, capacity_, 0), pass,
-                         static_cast<double>(scenario_.experts * capacity_), padding_share_);
+        return sustained(pricer_.experts(pass, capacity_, 0),
+                         ffn_flops(pass, scenario_.experts * capacity_), padding_share_);
       case MoeStageKind::ir_counts:
         return pricer_.host_read();
       case MoeStageKind::ir_experts:
-        return sustained(ir_ffn(pass), pass, static_cast<double>(ir_rows_), 0);
+        return sustained(ir_ffn(pass), ffn_flops(pass, ir_rows_), 0);
       case MoeStageKind::ir_experts_backward:
-        return joined(sustained(ir_ffn(pass), pass, static_cast<double>(ir_rows_), 0),
-                      read_gradients());
+        return joined(sustained(ir_ffn(pass), ffn_flops(pass, ir_rows_), 0), read_gradients());
       case MoeStageKind::assign:
       case MoeStageKind::weigh:
       case MoeStageKind::collect:

@@ -54,7 +54,7 @@ def test_the_measured_profile_predicts_the_layers_of_its_machine():
     assert result.returncode == 0, result.stderr
     verdicts = json.loads(result.stdout)["verdicts"]
     assert [verdict["met"] for verdict in verdicts] == [True, True]
-    assert all("of 32 layers" in verdict["text"] for verdict in verdicts)
+    assert all("of 28 layers" in verdict["text"] for verdict in verdicts)
     for verdict in verdicts:  # the figures of the pages
         assert verdict["text"].split(": ")[1].split(" (")[0] in PAGE
 

@@ -106,8 +106,13 @@ def tiled_us(curve, batch, sequence, heads, kv_heads):
     positive = [max(physics[name], 1e-300) for name in attention.PARAMETERS]
     logs = np.append(np.log(positive), physics["cache_log_us_per_token"])
     values = np.concatenate([term["values"] for term in curve["corrections"]])
+    # Far more heads than were measured are priced in equal pieces, each its own launch.
+    most, pieces = 16 * curve["valid"]["batch_heads"][1], 1.0
+    if batch * heads > most:
+        whole, batch = batch * heads, int(most / heads)
+        pieces = whole / (batch * heads)
     row = pd.DataFrame([[batch, sequence, heads, kv_heads, head_dim]], columns=attention.SHAPE)
-    return float(attention.predict((logs, values), row, FromDocument(curve))[0])
+    return pieces * float(attention.predict((logs, values), row, FromDocument(curve))[0])
 
 
 def gemm_us(document, m, n, k, dtype="bf16"):

@@ -29,6 +29,13 @@ struct Measured {
   double prior_us = 0;
 };
 
+// cuDNN's forward writes no cache of keys and values, what serving engines measure does.
+ordered_json without_cache(ordered_json curve) {
+  constexpr double nothing = -40;  // log microseconds of a token
+  for (auto& cost : curve["physics"]["cache_log_us_per_token"]) cost = nothing;
+  return curve;
+}
+
 std::vector<Measured> read_points(const std::vector<Point>& points, const ordered_json& prior) {
   const Document document = Document::parse(prior.dump(), "prior");
   const profile::AttentionCurve curve(document.root());
@@ -97,7 +104,7 @@ ordered_json valid_range(const std::vector<Measured>& points) {
 std::optional<ordered_json> fit_attention(const std::vector<Point>& points,
                                           const ordered_json& prior, std::int64_t sms,
                                           const std::string& source) {
-  ordered_json curve = prior;
+  ordered_json curve = without_cache(prior);
   if (sms > 0) curve["physics"]["sms"] = sms;
   const std::vector<Measured> own = read_points(points, curve);
   if (own.size() < fewest_attention_points) return std::nullopt;

@@ -26,8 +26,8 @@ inline constexpr std::uint64_t most_file_bytes = std::uint64_t{16} << 30;
 inline constexpr std::uint64_t most_stream_bytes = std::uint64_t{1} << 30;
 inline constexpr std::uint64_t most_device_bytes = std::uint64_t{1} << 20;
 
-// The whole file. Throws UnreadableFile naming the path and the reason (absent, a folder, unreadable,
-// longer than the bounds above).
+// The whole file. Throws UnreadableFile naming the path and the reason (absent, a folder,
+// unreadable, longer than the bounds above).
 std::string read_file(const std::string& path);
 
 // The same of a file that a document names. Throws UsageError for a pipe or a device too: it would

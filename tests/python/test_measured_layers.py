@@ -98,7 +98,7 @@ def test_predictions_add_up_and_grow_as_they_must(tmp_path, predictions):
     forward, backward, ir, einsum, _ = predictions
     # 4.43 TFLOP of 16,384 padded rows at the 660 TFLOP/s that an H100 sustains, and twice that
     # backward.
-    assert 6716 < forward < 7500
+    assert 6716 < forward < 8000
     assert 1.8 * forward < backward < 2.5 * forward
     assert einsum > forward  # two products of 2.2 TFLOP more, and masks
     assert ir < forward  # half the rows, and 900 more
@@ -128,8 +128,8 @@ def test_padding_takes_less_power(tmp_path):
                       "--format", "json")
     experts = [row["predicted"] for row in json.loads(result.stdout)["rows"]
                if row["subject"].endswith(": experts")]
-    # The activation between the products stays: 0.1 ms of 6.7.
-    assert 0.8 <= experts[1] / experts[0] < 0.805
+    # What the activation between the products takes stays, 0.6 ms of 7.3.
+    assert experts[0] - experts[1] == pytest.approx(0.5 * 0.4 * 4.43e12 / 660e12 * 1e6, rel=0.01)
 
 
 def test_void_and_synthetic_layers_are_listed_and_do_not_count(tmp_path, predictions):

@@ -99,13 +99,9 @@ ordered_json valid_range(const std::vector<Measured>& points) {
       {"sequence", {shortest, sequence}}, {"batch_heads", {1, heads}}, {"kv_heads", {1, kv_heads}}};
 }
 
-}  // namespace
-
-std::optional<ordered_json> fit_attention(const std::vector<Point>& points,
-                                          const ordered_json& prior, std::int64_t sms,
-                                          const std::string& source) {
-  ordered_json curve = without_cache(prior);
-  if (sms > 0) curve["physics"]["sms"] = sms;
+std::optional<ordered_json> corrected(const std::vector<Point>& points, const ordered_json& prior,
+                                      const std::string& source) {
+  ordered_json curve = prior;
   const std::vector<Measured> own = read_points(points, curve);
   if (own.size() < fewest_attention_points) return std::nullopt;
   const SmoothGrid grid = fitted(own, std::vector<std::size_t>(own.size(), 0), fold_count);
@@ -126,6 +122,25 @@ std::optional<ordered_json> fit_attention(const std::vector<Point>& points,
       own.size(), prior.at("source").get<std::string>());
   curve["source"] = source;
   return curve;
+}
+
+}  // namespace
+
+std::optional<ordered_json> fit_attention(const std::vector<Point>& points,
+                                          const ordered_json& prior, std::int64_t sms,
+                                          const std::string& source) {
+  ordered_json as_is = prior;
+  if (sms > 0) as_is["physics"]["sms"] = sms;
+  // The prior's cost of the cache stands for other things too: it goes where shapes that were left
+  // out are clearly predicted better for it.
+  std::optional<ordered_json> with = corrected(points, as_is, source);
+  std::optional<ordered_json> without = corrected(points, without_cache(as_is), source);
+  const auto error = [](const ordered_json& curve) {
+    return curve.at("residual").at("p90_abs").get<double>();
+  };
+  constexpr double clearly = 0.9;
+  if (with && without && error(*without) < clearly * error(*with)) return without;
+  return with;
 }
 
 }  // namespace moesim::kernels::measure

@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <array>
+#include <cmath>
 #include <filesystem>
+#include <vector>
 
 #include "kernels/measure/sessions/plan.hpp"
 #include "kernels/measure/sessions/trial.hpp"
@@ -12,6 +15,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/base/statistics.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/outcome.hpp"
@@ -109,10 +113,23 @@ TEST_CASE("a measured profile answers with the laws of its machine, and a simula
     CHECK(estimate.time_us == Approx(12 + bytes * 7 / 8 / 0.38e6).epsilon(0.01));
     CHECK(estimate.origin == moesim::profile::Origin::measured);
   }
-  // Attention at a shape it has not seen: two products over half of the scores at 700 TFLOP/s.
-  const auto attention = profile.attention(2, 3000, 32, 32, 128, false);
-  CHECK(attention.origin == moesim::profile::Origin::measured);
-  CHECK(attention.time_us == Approx(3 + 2.0 * 2 * 32 * 3000 * 3000 * 128 / 700e6).epsilon(0.08));
+  // Attention at shapes it has not seen: two products over half of the scores at 700 TFLOP/s. The
+  // prior's last tile is partly empty, this law's never.
+  std::vector<double> off;
+  for (const auto& [batch, length, kv_heads] : {std::array{2, 3000, 32},
+                                                {1, 3000, 8},
+                                                {2, 5000, 32},
+                                                {4, 1500, 8},
+                                                {8, 700, 32},
+                                                {1, 6144, 32},
+                                                {4, 3072, 8},
+                                                {2, 12000, 8}}) {
+    const auto attention = profile.attention(batch, length, 32, kv_heads, 128, false);
+    CHECK(attention.origin == moesim::profile::Origin::measured);
+    const double law = 3 + 2.0 * batch * 32 * length * length * 128 / 700e6;
+    off.push_back(std::abs(attention.time_us / law - 1));
+  }
+  CHECK(moesim::median(off) < 0.07);  // 0.079 with the prior's cost of a cache
   // What products hold without a rest: the law's rate, whatever the base says.
   CHECK(profile.device().sustained_bf16_flops == Approx(700e12).epsilon(0.01));
   // Copies to and from the host at the law's rate, an eighth of its links'.

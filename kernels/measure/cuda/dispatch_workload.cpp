@@ -1,7 +1,3 @@
-#include <fmt/format.h>
-
-#include <set>
-
 #include "kernels/exchange/launch.hpp"
 #include "kernels/measure/cuda/rotated_workload.hpp"
 #include "kernels/measure/cuda/routed_tokens.hpp"
@@ -22,15 +18,11 @@ class Dispatch : public RotatedWorkload {
         w_(static_cast<std::size_t>(routed_.problem().experts) * width()),
         logits_(count_tokens() * static_cast<std::size_t>(routed_.problem().experts)),
         rows_(copies_ * routed_.rows() * width()) {
-    const routing::RouterProblem& problem = routed_.problem();
-    if (problem.rectified()) throw NotMeasurable("IR rows are known only behind the weights");
+    if (routed_.problem().rectified())
+      throw NotMeasurable("IR rows are known only behind the weights");
     launch_random_bf16(x_.data(), x_.size(), seed + 1, 1, stream());
     launch_random_bf16(w_.data(), w_.size(), seed + 2, 0.05F, stream());
     MOESIM_CUDA(cudaStreamSynchronize(stream()));
-    const routing::RouterBuffers& at = routed_.router().buffers();
-    map_ = {problem.tokens,   problem.experts, problem.choices(), problem.capacity(),
-            problem.stride(), at.expert,       at.slot,           at.kept_rows,
-            nullptr};
   }
 
  protected:
@@ -41,7 +33,7 @@ class Dispatch : public RotatedWorkload {
     router.gate_and_assign(x, w_.data(), hidden_, true, logits_.data(), stream());
     const int vectors = exchange::row_vectors(hidden_, exchange::ElementType::bfloat16);
     exchange::launch_weigh_and_dispatch(weigh_arguments(routed_.problem(), router.buffers()),
-                                        {map_, vectors, x, rows, nullptr}, stream());
+                                        {routed_.map(), vectors, x, rows, nullptr}, stream());
   }
   void poison() override {
     logits_.fill(0xff);
@@ -51,9 +43,8 @@ class Dispatch : public RotatedWorkload {
   std::string check() override {
     // The rule of equality holds from fp32 logits on: those of the device are the input.
     std::string wrong = routed_.check(download(logits_.data(), logits_.size()));
-    const std::size_t last = count_tokens() - 1;
-    for (const std::size_t token : std::set<std::size_t>{0, last / 3, last / 2, last}) {
-      if (wrong.empty()) wrong = check_token(token);
+    for (const std::size_t token : routed_.checked_tokens()) {
+      if (wrong.empty()) wrong = routed_.check_permuted(x_.data(), rows_.data(), width(), token);
     }
     return wrong;
   }
@@ -62,24 +53,11 @@ class Dispatch : public RotatedWorkload {
   std::size_t count_tokens() const { return static_cast<std::size_t>(routed_.problem().tokens); }
   std::size_t width() const { return static_cast<std::size_t>(hidden_); }
 
-  std::string check_token(std::size_t token) const {
-    const auto expected = download(x_.data() + token * width(), width());
-    for (int choice = 0; choice < routed_.problem().choices(); ++choice) {
-      const std::int64_t at = routed_.row(token, choice);
-      if (at < 0) continue;
-      if (download(rows_.data() + static_cast<std::size_t>(at) * width(), width()) != expected) {
-        return fmt::format("row {} is not token {}", at, token);
-      }
-    }
-    return "";
-  }
-
   int hidden_;
   RoutedTokens routed_;
   DeviceBuffer<std::uint16_t> x_, w_;
   DeviceBuffer<float> logits_;
   DeviceBuffer<std::uint16_t> rows_;
-  exchange::RouteMap map_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernels/measure/cuda/device_kernels.hpp"
+#include "kernels/measure/cuda/rotated_workload.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
 #include "kernels/routing/compare.hpp"
 #include "sim/routing/groups/group_router.hpp"
@@ -82,6 +83,36 @@ std::string RoutedTokens::check(const std::vector<float>& logits) {
     return wrong;
   }
   return routing::wrong_ir_rows(problem_, at_);
+}
+
+exchange::RouteMap RoutedTokens::map() const {
+  const routing::RouterBuffers& at = router_.buffers();
+  return {problem_.tokens,
+          problem_.experts,
+          problem_.choices(),
+          problem_.capacity(),
+          problem_.stride(),
+          at.expert,
+          at.slot,
+          at.kept_rows,
+          nullptr};
+}
+
+std::set<std::size_t> RoutedTokens::checked_tokens() const {
+  const std::size_t last = static_cast<std::size_t>(problem_.tokens) - 1;
+  return {0, last / 3, last / 2, last};
+}
+
+std::string RoutedTokens::check_permuted(const std::uint16_t* tokens, const std::uint16_t* rows,
+                                         std::size_t width, std::size_t token) const {
+  const auto expected = cuda::download(tokens + token * width, width);
+  for (int choice = 0; choice < problem_.choices(); ++choice) {
+    const std::int64_t at = row(token, choice);
+    if (at >= 0 && cuda::download(rows + static_cast<std::size_t>(at) * width, width) != expected) {
+      return fmt::format("row {} is not token {}", at, token);
+    }
+  }
+  return "";
 }
 
 }  // namespace moesim::kernels::measure::cuda

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <set>
+
 #include "kernels/base/device_buffer.hpp"
+#include "kernels/exchange/arguments.hpp"
 #include "kernels/measure/devices/device.hpp"
 #include "kernels/routing/router.hpp"
 
@@ -26,6 +29,14 @@ class RoutedTokens {
   std::int64_t row(std::size_t token, int choice) const;
   float weight(std::size_t token, int choice) const;
   void download();
+  // Where the rows of the routes are, without IR.
+  exchange::RouteMap map() const;
+  // Those whose rows are compared: the first, the last and two between.
+  std::set<std::size_t> checked_tokens() const;
+  // "" if each row of `token` in `rows` is its row of `tokens`, both bf16 of `width` on the device;
+  // of the routes that download() fetched.
+  std::string check_permuted(const std::uint16_t* tokens, const std::uint16_t* rows,
+                             std::size_t width, std::size_t token) const;
 
  private:
   routing::RouterProblem problem_;

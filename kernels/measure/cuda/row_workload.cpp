@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <set>
 
 #include "kernels/exchange/launch.hpp"
 #include "kernels/measure/cuda/rotated_workload.hpp"
@@ -34,10 +33,7 @@ class Rows : public RotatedWorkload {
       launch_random_bf16(tokens_.data(), tokens_.size(), seed + 2, 1, stream());
     }
     MOESIM_CUDA(cudaStreamSynchronize(stream()));
-    const routing::RouterBuffers& at = routed_.router().buffers();
-    map_ = {problem.tokens,   problem.experts, problem.choices(), problem.capacity(),
-            problem.stride(), at.expert,       at.slot,           at.kept_rows,
-            nullptr};
+    map_ = routed_.map();
   }
 
  protected:
@@ -70,9 +66,9 @@ class Rows : public RotatedWorkload {
   }
   std::string check() override {
     routed_.download();
-    const std::size_t last = count_tokens() - 1;
-    for (const std::size_t token : std::set<std::size_t>{0, last / 3, last / 2, last}) {
-      std::string wrong = op_ == "permute"            ? check_permuted(token)
+    for (const std::size_t token : routed_.checked_tokens()) {
+      std::string wrong = op_ == "permute"
+                              ? routed_.check_permuted(tokens_.data(), rows_.data(), hidden_, token)
                           : op_ == "combine-backward" ? check_gradients(token)
                                                       : check_combined(token);
       if (!wrong.empty()) return wrong;
@@ -85,17 +81,6 @@ class Rows : public RotatedWorkload {
 
   std::vector<std::uint16_t> row(const DeviceBuffer<std::uint16_t>& from, std::size_t at) const {
     return download(from.data() + at * hidden_, hidden_);
-  }
-
-  std::string check_permuted(std::size_t token) const {
-    const auto expected = row(tokens_, token);
-    for (int choice = 0; choice < routed_.problem().choices(); ++choice) {
-      const std::int64_t at = routed_.row(token, choice);
-      if (at >= 0 && row(rows_, static_cast<std::size_t>(at)) != expected) {
-        return fmt::format("row {} is not token {}", at, token);
-      }
-    }
-    return "";
   }
 
   std::string check_combined(std::size_t token) const {

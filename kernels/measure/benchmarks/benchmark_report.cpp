@@ -36,8 +36,10 @@ std::string words(const Bar& bar) {
   return "";
 }
 
-const char* word(Verdict verdict) {
-  return verdict == Verdict::met ? "met" : verdict == Verdict::unmet ? "UNMET" : "";
+const char* word(const BenchmarkRow& row) {
+  if (row.verdict == Verdict::none) return "";
+  if (row.verdict == Verdict::met) return "met";
+  return row.bar_met ? "UNMET: a peer is faster" : "UNMET";
 }
 
 std::optional<double> times_as_long(const std::optional<double>& peer_us,
@@ -121,7 +123,8 @@ BenchmarkRow judge(const Benchmark& benchmark, const Point& point, double copy_b
   row.bytes_per_second = benchmark.spec.bytes / (1e-6 * row.time_us);
   if (copy_bytes_per_second > 0) row.of_copy = row.bytes_per_second / copy_bytes_per_second;
   if (peak_bytes_per_second > 0) row.of_floor = peak_bytes_per_second / row.bytes_per_second;
-  bool met = meets(benchmark.bar, row);
+  row.bar_met = meets(benchmark.bar, row);
+  bool met = row.bar_met;
   bool judged = benchmark.bar.kind != BarKind::none;
   for (const Peer& peer : peers) {
     if (peer.benchmark != benchmark.id) continue;
@@ -163,7 +166,7 @@ std::string BenchmarkReport::table() const {
     out += fmt::format(
         "{:<21} {:>10.2f} {:<4} {:>10.2f} {:>10.2f} {:>9.0f} {:>7.1f}% {:>8.2f}  {:<26} {}\n",
         row.id, row.time_us, row.hot ? "hot" : "cold", row.p05_us, row.p95_us,
-        row.bytes_per_second / 1e9, 100 * row.of_copy, row.of_floor, row.bar, word(row.verdict));
+        row.bytes_per_second / 1e9, 100 * row.of_copy, row.of_floor, row.bar, word(row));
     out += beside(row, missing_peers);
   }
   return out;
@@ -185,7 +188,7 @@ std::string BenchmarkReport::csv() const {
     } else {
       out += ",,,,,,,";
     }
-    out += fmt::format("{},{},{}\n", quoted(row.bar), word(row.verdict), quoted(row.trouble));
+    out += fmt::format("{},{},{}\n", quoted(row.bar), word(row), quoted(row.trouble));
   }
   return out;
 }
@@ -215,7 +218,7 @@ nlohmann::ordered_json BenchmarkReport::json() const {
       entry["of_copy"] = row.of_copy;
       entry["of_floor"] = row.of_floor;
       entry["bar"] = row.bar;
-      entry["verdict"] = word(row.verdict);
+      entry["verdict"] = word(row);
       entry["peers"] = nlohmann::ordered_json::array();
       for (const PeerRatio& ratio : row.peers) entry["peers"].push_back(as_json(ratio));
     }

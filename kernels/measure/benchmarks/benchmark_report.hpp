@@ -39,9 +39,10 @@ struct BenchmarkRow {
   std::size_t samples = 0;
   std::optional<double> ci95_us;
   double bytes_per_second = 0;
-  double of_copy = 0;   // bandwidth against the device copy's; 0: there is none
-  double of_floor = 0;  // time against that of its bytes at peak bandwidth; 0: peak not known
-  std::string bar;      // "at most 10 us", "" if none
+  double of_copy = 0;    // bandwidth against the device copy's; 0: there is none
+  double of_floor = 0;   // time against that of its bytes at peak bandwidth; 0: peak not known
+  std::string bar;       // "at most 10 us", "" if none
+  bool bar_met = false;  // apart from its peers; of no bar too
   Verdict verdict = Verdict::none;
   std::vector<PeerRatio> peers;
 };

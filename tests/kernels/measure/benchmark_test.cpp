@@ -104,6 +104,11 @@ TEST_CASE("a peer is compared like with like: hot with hot, cold with cold") {
   const auto faster = row({"permute", "both", 14, 9});
   CHECK(faster.hot);
   CHECK(faster.verdict == Verdict::unmet);
+  CHECK(faster.bar_met);
+  measure::BenchmarkReport report;
+  report.rows = {faster};
+  CHECK(report.table().find("UNMET: a peer is faster") != std::string::npos);
+  CHECK(report.csv().find("UNMET: a peer is faster") != std::string::npos);
   CHECK(faster.peers[0].cold == Approx(14.0 / 15));
   CHECK(faster.peers[0].hot == Approx(0.9));
   CHECK(faster.peers[0].judged() == Approx(0.9));

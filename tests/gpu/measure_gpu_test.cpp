@@ -166,7 +166,7 @@ TEST_CASE("on the GPU a product beside a copy takes longer than alone, and so do
     // Both want the same memory: neither is faster for the other's company, but for noise. A
     // product alone draws more power and so has a lower clock.
     const double scale = timed == "gemm" ? clocks[other] / clocks["nothing"] : 1;
-    CHECK(times[other] * scale > 0.97 * times["nothing"]);
+    CHECK(times[other] * scale > 0.98 * times["nothing"]);
   }
 }
 

@@ -98,7 +98,7 @@ def test_predictions_add_up_and_grow_as_they_must(tmp_path, predictions):
     forward, backward, ir, einsum, _ = predictions
     # 4.43 TFLOP of 16,384 padded rows at the 660 TFLOP/s that an H100 sustains, and twice that
     # backward.
-    assert 6716 < forward < 8000
+    assert 6716 < forward < 7600
     assert 1.8 * forward < backward < 2.5 * forward
     assert einsum > forward  # two products of 2.2 TFLOP more, and masks
     assert ir < forward  # half the rows, and 900 more

@@ -178,10 +178,10 @@ TEST_CASE("every kernel that is benchmarked gives right results on the GPU, cold
   for (const measure::Benchmark& benchmark : measure::kernel_benchmarks()) {
     INFO(benchmark.id);
     const auto workload = device->prepare(benchmark.spec, 7);
-    CHECK(workload->verify() == "");
+    CHECK_THAT(workload->verify(), Catch::Matchers::Equals(""));
     CHECK(workload->cold().time_us > 0);
     CHECK(workload->hot(3) > 0);
-    CHECK(workload->verify() == "");
+    CHECK_THAT(workload->verify(), Catch::Matchers::Equals(""));
   }
 }
 
@@ -194,7 +194,7 @@ TEST_CASE("every kernel that is benchmarked runs once for a profiler", "[.][once
   const auto device = machine->open(0, alone);
   for (const measure::Benchmark& benchmark : measure::kernel_benchmarks()) {
     INFO(benchmark.id);
-    CHECK(device->prepare(benchmark.spec, 7)->verify() == "");
+    CHECK_THAT(device->prepare(benchmark.spec, 7)->verify(), Catch::Matchers::Equals(""));
   }
 }
 

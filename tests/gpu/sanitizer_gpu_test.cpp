@@ -19,7 +19,7 @@ TEST_CASE("own kernels give right results on 200 tokens", "[sanitizer]") {
   const auto device = machine->open(0, alone);
   for (const measure::PointSpec& spec : measure::sanitizer_points()) {
     INFO(spec.label());
-    CHECK(device->prepare(spec, 7)->verify() == "");
+    CHECK_THAT(device->prepare(spec, 7)->verify(), Catch::Matchers::Equals(""));
   }
 }
 

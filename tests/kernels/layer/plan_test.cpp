@@ -93,6 +93,7 @@ class Recorder : public LayerBackend {
 LayerRun run_of(const LayerProblem& problem) {
   const LayerPlan plan = plan_layer(problem);
   // Addresses that are never read.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   return {plan, carve(reinterpret_cast<void*>(std::uintptr_t{1} << 20), plan)};
 }
 
@@ -211,6 +212,7 @@ TEST_CASE("buffers lie apart inside their memory, and share only where one rank 
     for (const Dispatch dispatch : {Dispatch::index, Dispatch::einsum}) {
       const LayerPlan plan = plan_layer(make("top2+fr+ir", dispatch, ranks));
       const std::uintptr_t base = std::uintptr_t{1} << 20;
+      // NOLINTNEXTLINE(performance-no-int-to-ptr)
       const LayerMemory memory = carve(reinterpret_cast<void*>(base), plan);
       std::map<std::uintptr_t, std::size_t> pieces;
       std::size_t shared = 0;

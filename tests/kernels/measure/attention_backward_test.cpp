@@ -38,7 +38,8 @@ double loss(const Head& head) {
   return sum;
 }
 
-double difference(Head head, Rows Head::*of, std::size_t at) {
+double difference(const Head& given, Rows Head::*of, std::size_t at) {
+  Head head = given;
   constexpr double step = 1e-5;
   (head.*of)[at] += step;
   const double above = loss(head);

@@ -82,7 +82,7 @@ void compare(const RouterConfig& config, int experts, const Logits& logits,
     const auto some = listed(rank->problem, rank->buffers);
     routes.insert(routes.end(), some.begin(), some.end());
     REQUIRE(*rank->buffers.invalid == 0);
-    REQUIRE(wrong_ir_rows(rank->problem, rank->buffers) == "");
+    REQUIRE_THAT(wrong_ir_rows(rank->problem, rank->buffers), Catch::Matchers::Equals(""));
     if (config.capacity_scope == CapacityScope::group) continue;
     check_rows(*rank);
     for (int expert = 0; expert < experts; ++expert) {
@@ -94,7 +94,7 @@ void compare(const RouterConfig& config, int experts, const Logits& logits,
   INFO(config.name() << " E " << experts << " CF " << config.capacity_factor.text() << " "
                      << name_of(config.priority) << " " << name_of(config.capacity_scope) << " "
                      << name_of(config.fill_order) << " " << name_of(config.ir_duplicates));
-  REQUIRE(difference(routes, expected.routes()) == "");
+  REQUIRE_THAT(difference(routes, expected.routes()), Catch::Matchers::Equals(""));
 }
 
 }  // namespace
@@ -281,7 +281,7 @@ TEST_CASE("a token with NaN or +inf gets no expert, is counted, and disturbs no 
       healthy.push_back(route);
     }
     CHECK(*broken[0]->buffers.invalid == 4);
-    CHECK(difference(healthy, expected) == "");
+    CHECK_THAT(difference(healthy, expected), Catch::Matchers::Equals(""));
   }
 }
 
@@ -292,13 +292,13 @@ TEST_CASE("a wrong weight, IR row or count of the kernels is found and named") {
   const auto rank = std::move(route_by_kernels(config, 8, logits)[0]);
   const RouterProblem& problem = rank->problem;
   const RouterBuffers& at = rank->buffers;
-  REQUIRE(difference(listed(problem, at), expected) == "");
+  REQUIRE_THAT(difference(listed(problem, at), expected), Catch::Matchers::Equals(""));
   REQUIRE(at.ir_begin[8] > 1);
   const int token = at.ir_row_token[1];
   const auto found_in = [](auto& value, auto wrong, auto&& check) {
     const auto right = value;
     value = wrong;
-    const std::string said = check();
+    std::string said = check();
     value = right;
     return said;
   };
@@ -310,8 +310,8 @@ TEST_CASE("a wrong weight, IR row or count of the kernels is found and named") {
   CHECK_THAT(found_in(at.ir_row[token], 0, rows), ContainsSubstring("has IR row 0"));
   CHECK_THAT(found_in(at.ir_row_token[1], token + 1, rows), ContainsSubstring("has IR row 1"));
   CHECK_THAT(found_in(at.ir_begin[8], 1, rows), ContainsSubstring("1 IR rows are counted"));
-  CHECK(routes() == "");
-  CHECK(rows() == "");
+  CHECK_THAT(routes(), Catch::Matchers::Equals(""));
+  CHECK_THAT(rows(), Catch::Matchers::Equals(""));
 }
 
 TEST_CASE("routes are sorted first where the experts would look at many") {

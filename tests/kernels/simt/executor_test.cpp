@@ -37,7 +37,7 @@ TEST_CASE("threads of a block exchange values through shared memory and a barrie
           const int thread = thread_index();
           shared[thread] = thread * 10 + block_index();
           sync_block();
-          out[static_cast<std::size_t>(block_index() * 96 + thread)] = shared[95 - thread];
+          out[block_index() * std::size_t{96} + thread] = shared[95 - thread];
         },
         turns);
     for (int block = 0; block < 3; ++block) {
@@ -111,7 +111,7 @@ TEST_CASE("a barrier that some threads never reach is a fault") {
   CHECK_THAT(left, ContainsSubstring("thread 0 waits for ever in the barrier"));
   CHECK_THAT(left, ContainsSubstring("1 threads have returned"));
   const std::string apart = fault_of({2, 64}, [] {
-    if (thread_index() < 32) {
+    if (thread_index() < 32) {  // NOLINT(bugprone-branch-clone): two barriers
       sync_block();
     } else {
       sync_block();
@@ -210,7 +210,7 @@ TEST_CASE("matrix fragments multiply as the matrices do") {
     multiply_matrices(sum, fragment, half);
     for (int part = 0; part < 4; ++part) {
       const int row = lane / 4 + part / 2 * 8;
-      d[static_cast<std::size_t>(row * 8 + lane % 4 * 2 + part % 2)] = sum[part];
+      d[row * std::size_t{8} + lane % 4 * 2 + part % 2] = sum[part];
     }
   });
   for (std::size_t row = 0; row < 16; ++row) {

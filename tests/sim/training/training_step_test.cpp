@@ -47,7 +47,7 @@ std::shared_ptr<const profile::Profile> copying_at(double bytes_per_second) {
       (std::filesystem::temp_directory_path() / fmt::format("own-copies-{}.json", getpid()))
           .string();
   write_file_atomically(path, document.dump());
-  const auto loaded = std::make_shared<const profile::Profile>(profile::Profile::load(path));
+  auto loaded = std::make_shared<const profile::Profile>(profile::Profile::load(path));
   std::filesystem::remove(path);
   return loaded;
 }

@@ -196,6 +196,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t,
                      " workspace " + numbers_of(own, CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
   const auto& addresses = own.numbers.at(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
   for (std::size_t place = 0; place < 4; ++place) line += " " + std::to_string(addresses[place]);
+  // The caller passed this address as a number.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   line += " scale " + std::to_string(*reinterpret_cast<const float*>(addresses[4]));
   log(line);
   return CUDNN_STATUS_SUCCESS;

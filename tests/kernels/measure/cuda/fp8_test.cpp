@@ -23,8 +23,10 @@ namespace cuda = moesim::kernels::measure::cuda;
 
 namespace {
 
+// An address that is never read.
 template <typename Pointer>
 Pointer at(std::uintptr_t address) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   return reinterpret_cast<Pointer>(address);
 }
 

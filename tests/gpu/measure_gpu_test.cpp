@@ -8,6 +8,7 @@
 #include "kernels/measure/benchmarks/run_benchmarks.hpp"
 #include "kernels/measure/cuda/stream_timer.hpp"
 #include "kernels/measure/devices/machine.hpp"
+#include "kernels/measure/sessions/offers.hpp"
 #include "kernels/measure/sessions/plan.hpp"
 #include "kernels/measure/sessions/trial.hpp"
 #include "sim/base/statistics.hpp"
@@ -69,6 +70,18 @@ TEST_CASE("the GPU measures one point of every suite, and its results are right"
     check_sound(measure_one(*device, "experts", {"layout=padded", pass, "rows=512", "experts=8"}));
   }
   check_sound(measure_one(*device, "experts", {"layout=ragged", "rows=512", "experts=8"}));
+}
+
+TEST_CASE("the GPU offers every kind of point; FP8 is asked of Hopper alone") {
+  MOESIM_NEEDS_GPU();
+  const auto machine = measure::open_machine();
+  measure::SoloGroup alone;
+  const auto device = machine->open(0, alone);
+  for (const measure::Offer& offer : measure::examine(*device, 1)) {
+    if (offer.suite == "gemm-fp8" && device->facts().compute_major != 9) continue;
+    INFO(offer.suite << ": " << offer.kind << ": " << offer.trouble);
+    CHECK(offer.trouble.empty());
+  }
 }
 
 TEST_CASE("on the GPU FP8 products by cuBLASLt agree with fp64 sums, for both kinds of scales") {

@@ -530,6 +530,11 @@ def test_doctor_reports_and_fails_nothing():
         assert findings[name]["found"] is True, findings[name]
     for finding in findings.values():
         assert finding["found"] or finding["without_it"]
+    # Without a GPU the reason; with one, what it is and measures.
+    if "GPU" in findings:
+        assert "driver" in findings["GPU"]["detail"] or "CUDA" in findings["GPU"]["detail"]
+    else:
+        assert "compute capability" in findings["GPU 0"]["detail"]
     assert "CPU" in succeed("doctor")
 
 

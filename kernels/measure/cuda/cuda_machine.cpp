@@ -5,7 +5,6 @@
 #include "kernels/measure/cuda/nvml.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
 #include "kernels/measure/devices/machine.hpp"
-#include "sim/base/error.hpp"
 
 namespace moesim::kernels::measure {
 namespace {
@@ -78,15 +77,18 @@ std::string advice(cudaError_t code) {
 }  // namespace
 
 std::unique_ptr<Machine> open_machine() {
+  const std::string trouble = machine_trouble();
+  if (!trouble.empty()) throw no_machine(trouble);
+  int count = 0;
+  MOESIM_CUDA(cudaGetDeviceCount(&count));
+  return std::make_unique<CudaMachine>(count);
+}
+
+std::string machine_trouble() {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
-  if (code != cudaSuccess || count == 0) {
-    throw Error(fmt::format("nothing to measure with: {}; --list and --dry-run work here, and the "
-                            "shipped profiles (moesim simulate --profile) need no GPU",
-                            advice(code == cudaSuccess ? cudaErrorNoDevice : code)),
-                ExitCode::missing_hardware);
-  }
-  return std::make_unique<CudaMachine>(count);
+  if (code == cudaSuccess && count > 0) return "";
+  return advice(code == cudaSuccess ? cudaErrorNoDevice : code);
 }
 
 std::string cuda_of_build() {

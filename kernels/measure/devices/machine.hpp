@@ -5,6 +5,7 @@
 
 #include "kernels/measure/devices/device.hpp"
 #include "kernels/measure/ranks/group.hpp"
+#include "sim/base/error.hpp"
 
 namespace moesim::kernels::measure {
 
@@ -24,6 +25,11 @@ class Machine {
 // that say what is missing and what to do: this build has no CUDA, no driver, a driver older than
 // the runtime, no device.
 std::unique_ptr<Machine> open_machine();
+
+// Why there is no such device, and what to do; "" if there is one.
+std::string machine_trouble();
+// What open_machine() throws then.
+Error no_machine(const std::string& trouble);
 
 // The version of CUDA that this program was built with, such as "13.0"; "" without CUDA.
 std::string cuda_of_build();

@@ -8,11 +8,13 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <thread>
 
 #include "kernels/base/shared_library.hpp"
 #include "kernels/measure/devices/machine.hpp"
+#include "kernels/measure/sessions/offers.hpp"
 #include "sim/base/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/simd.hpp"
@@ -25,6 +27,8 @@
 
 namespace moesim::tool {
 namespace {
+
+namespace measure = kernels::measure;
 
 struct Finding {
   std::string name;
@@ -86,13 +90,13 @@ Finding library(const std::string& name, const char* variable,
 
 // "libcublas.so.13" for each major version of CUDA that this build takes.
 std::vector<std::string> files_of_cuda(const std::string& stem) {
-  const std::string version = kernels::measure::cuda_of_build();
+  const std::string version = measure::cuda_of_build();
   if (!version.empty()) return {stem + ".so." + version.substr(0, version.find('.'))};
   return {stem + ".so.13", stem + ".so.12"};
 }
 
 Finding cuda() {
-  const std::string version = kernels::measure::cuda_of_build();
+  const std::string version = measure::cuda_of_build();
   return {"CUDA", !version.empty(),
           version.empty() ? "this build has none" : "built with CUDA " + version,
           "kernels cannot be run or timed: build with a CUDA toolkit (nvcc)"};
@@ -108,6 +112,67 @@ Finding driver() {
           : version.empty() ? "not loaded"
                             : "no libcuda.so.1",
           "this machine cannot be measured; simulation uses the shipped profiles"};
+}
+
+std::string on_or_off(const std::string& name, const std::optional<bool>& on) {
+  return on ? fmt::format(", {} {}", name, *on ? "on" : "off") : "";
+}
+
+std::string described(const measure::Device& device) {
+  const measure::DeviceFacts facts = device.facts();
+  const measure::DeviceState state = device.state();
+  std::string text = fmt::format("{}, compute capability {}.{}, {} SMs, {:.0f} GiB", facts.name,
+                                 facts.compute_major, facts.compute_minor, facts.sms,
+                                 static_cast<double>(facts.memory_bytes) / (1 << 30));
+  if (!state.driver.empty()) text += ", driver " + state.driver;
+  if (state.power_limit_w > 0) text += fmt::format(", power limit {:.0f} W", state.power_limit_w);
+  return text + on_or_off("ECC", state.ecc) + on_or_off("MIG", state.mig);
+}
+
+// What the GPU is, and which points of `moesim profile` it measures: the smallest of each kind runs
+// on it and is verified.
+std::vector<Finding> gpu(measure::Machine& machine, int index) {
+  const std::string name = fmt::format("GPU {}", index);
+  const std::string without = "it cannot be measured; simulation uses the shipped profiles";
+  try {
+    measure::SoloGroup alone;
+    const auto device = machine.open(index, alone);
+    std::vector<Finding> findings{{name, true, described(*device), ""}};
+    std::vector<std::string> measured;
+    for (const measure::Offer& offer : measure::examine(*device, 1)) {
+      if (offer.trouble.empty()) {
+        measured.push_back(offer.kind);
+      } else {
+        findings.push_back(
+            {name + ": " + offer.kind, false, offer.trouble,
+             "`moesim profile` leaves it out; its curve comes from the base profile"});
+      }
+    }
+    if (!measured.empty()) {
+      std::sort(measured.begin(), measured.end());
+      measured.erase(std::unique(measured.begin(), measured.end()), measured.end());
+      findings.push_back(
+          {name + " measures", true, fmt::format("{}", fmt::join(measured, ", ")), ""});
+    }
+    return findings;
+  } catch (const Error& error) {
+    return {{name, false, error.what(), without}};
+  }
+}
+
+std::vector<Finding> gpus() {
+  const std::string trouble = measure::machine_trouble();
+  if (!trouble.empty()) {
+    return {
+        {"GPU", false, trouble, "nothing can be measured; simulation uses the shipped profiles"}};
+  }
+  const auto machine = measure::open_machine();
+  std::vector<Finding> findings;
+  for (int index = 0; index < machine->gpus(); ++index) {
+    const std::vector<Finding> own = gpu(*machine, index);
+    findings.insert(findings.end(), own.begin(), own.end());
+  }
+  return findings;
 }
 
 Finding python() {
@@ -147,6 +212,8 @@ std::vector<Finding> examine() {
                              "attention cannot be measured here; its curve comes from profiles"));
   findings.push_back(library("CUPTI", "MOESIM_CUPTI_LIBRARY", files_of_cuda("libcupti"),
                              "kernel timing would fall back to CUDA events"));
+  const std::vector<Finding> of_gpus = gpus();
+  findings.insert(findings.end(), of_gpus.begin(), of_gpus.end());
   findings.push_back(python());
   findings.push_back(documents("profiles", "hardware",
                                [](const std::string& name) { profile::Profile::load(name); }));

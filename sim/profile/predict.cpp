@@ -15,7 +15,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
-#include "sim/profile/separate_ffn.hpp"
+#include "sim/profile/unfused_ffn.hpp"
 
 namespace moesim::profile {
 
@@ -114,12 +114,14 @@ std::vector<std::int64_t> expert_load(const PredictedOperation& op, const Params
 Estimate predict_expert_ffn(const Profile& profile, const PredictedOperation& op,
                             const Params& params, const std::string& dtype) {
   const std::int64_t hidden = count(op, params, "hidden"), ffn = count(op, params, "ffn");
-  if (choice(op, params, "kernel", {"fused", "separate"}) == "separate") {
+  const std::string kernel = choice(op, params, "kernel", {"fused", "separate", "batched"});
+  if (kernel != "fused") {
     if (dtype != default_data_type) {
-      throw UsageError(fmt::format("{}: separate kernels are priced in {} alone: leave dtype out",
-                                   op.name, default_data_type));
+      throw UsageError(fmt::format("{}: {} kernels are priced in {} alone: leave dtype out",
+                                   op.name, kernel, default_data_type));
     }
-    return separate_expert_ffn(profile, expert_load(op, params), hidden, ffn);
+    const auto price = kernel == "separate" ? separate_expert_ffn : batched_expert_ffn;
+    return price(profile, expert_load(op, params), hidden, ffn);
   }
   if (params.count("rows-per-expert") != 0) {
     return profile.expert_ffn(expert_load(op, params), hidden, ffn, dtype);

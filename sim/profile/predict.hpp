@@ -23,8 +23,8 @@ const PredictedOperation& find_operation(const std::string& name);
 // activation or normalization; "pass" of attention is forward or backward; "nccl" of an exchange
 // is a version the profile has; "rows-per-expert" of expert-ffn is a list (zeros allowed) in the
 // place of rows and experts, "kernel" of it fused (the measured kernels of serving engines) or
-// separate (separate_ffn.hpp); "dtype" is a data type that the profile has a curve of, bf16 if none
-// is named (of quantize: to which the activations are cast). What a dispatcher
+// separate or batched (unfused_ffn.hpp); "dtype" is a data type that the profile has a curve of,
+// bf16 if none is named (of quantize: to which the activations are cast). What a dispatcher
 // exchanges (dispatch, combine with one) needs a cluster too and is refused here. Throws UsageError
 // for an unknown operation or parameter, a missing, negative or non-numeric one, and Error where
 // the profile cannot answer.

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "sim/profile/batched_products.hpp"
 #include "sim/step/kernels.hpp"
 
 namespace moesim::step {
@@ -13,19 +13,19 @@ class KernelPricer::List {
  public:
   List(const profile::Profile& profile, Pass pass) : profile_(profile), pass_(pass) {}
 
-  // Forward y[m, n] = x[m, k] W; backward by input [m, k] and by weight [n, k].
+  // Forward y[m, n] = x[m, k] W; backward by input [m, k] and by weight [n, k]. m rows of
+  // `experts`, each with a W of its own, in one call.
   void gemm(const std::string& label, std::int64_t m, std::int64_t n, std::int64_t k,
-            double count = 1) {
+            double count = 1, std::int64_t experts = 1) {
     if (m == 0) return;
     if (pass_ == Pass::forward) {
-      add(label, KernelClass::gemm, profile_.gemm(m, n, k), count);
+      add(label, KernelClass::gemm, profile::batched_product(profile_, {m, n, k, experts}), count);
       return;
     }
-    add(label + " by input", KernelClass::gemm, profile_.gemm(m, k, n), count);
-    // The [n, k] gradient or its transpose, whichever fits: the measured sweeps have larger n than
-    // m.
-    add(label + " by weight", KernelClass::gemm, profile_.gemm(std::min(n, k), std::max(n, k), m),
-        count);
+    add(label + " by input", KernelClass::gemm,
+        profile::batched_product(profile_, {m, k, n, experts}), count);
+    add(label + " by weight", KernelClass::gemm,
+        profile::batched_weight_gradient(profile_, {m, n, k, experts}), count);
   }
   void memory(const std::string& label, double bytes,
               profile::MemoryKernel kind = profile::MemoryKernel::streaming, double count = 1,

@@ -94,12 +94,16 @@ Kernels KernelPricer::attention(Pass pass, bool causal) const {
   return list.take();
 }
 
+bool KernelPricer::are_batched() const {
+  return scenario_.expert_products == scenario::ExpertProducts::batched;
+}
+
 void KernelPricer::gated_ffn(List& list, Pass pass, std::int64_t rows, std::int64_t inner,
-                             double count) const {
+                             double count, std::int64_t experts) const {
   if (rows == 0) return;
   const std::int64_t matrices_up = model_.gated ? 2 : 1;
   const double cells = element * static_cast<double>(rows * inner);
-  list.gemm("ffn up", rows, matrices_up * inner, model_.hidden, count);
+  list.gemm("ffn up", rows, matrices_up * inner, model_.hidden, count, experts);
   // Forward: reads the gate and up halves, writes their product; backward: reads both and the
   // gradient, writes two gradients.
   const double forward = static_cast<double>(matrices_up) + 1;
@@ -108,7 +112,16 @@ void KernelPricer::gated_ffn(List& list, Pass pass, std::int64_t rows, std::int6
               scenario_.fusion == scenario::Fusion::fused ? profile::MemoryKernel::streaming
                                                           : profile::MemoryKernel::activation,
               count);
-  list.gemm("ffn down", rows, model_.hidden, inner, count);
+  list.gemm("ffn down", rows, model_.hidden, inner, count, experts);
+}
+
+void KernelPricer::expert_ffns(List& list, Pass pass, std::int64_t rows) const {
+  const std::int64_t local = experts_per_rank();
+  if (are_batched()) {
+    gated_ffn(list, pass, rows * local, model_.moe->expert_ffn, 1, local);
+  } else {
+    gated_ffn(list, pass, rows, model_.moe->expert_ffn, static_cast<double>(local));
+  }
 }
 
 Kernels KernelPricer::dense_ffn(Pass pass) const {
@@ -214,14 +227,13 @@ Kernels KernelPricer::combine_rows(Pass pass, std::int64_t rows) const {
 
 Kernels KernelPricer::expert_rows(Pass pass, std::int64_t rows) const {
   List list(profile_, pass);
-  gated_ffn(list, pass, rows, model_.moe->expert_ffn, 1);
+  gated_ffn(list, pass, rows, model_.moe->expert_ffn, 1, are_batched() ? experts_per_rank() : 1);
   return list.take();
 }
 
 Kernels KernelPricer::experts(Pass pass, std::int64_t capacity, std::int64_t appended_rows) const {
   List list(profile_, pass);
-  const std::int64_t rows = scenario_.expert_parallel * capacity + appended_rows;
-  gated_ffn(list, pass, rows, model_.moe->expert_ffn, static_cast<double>(experts_per_rank()));
+  expert_ffns(list, pass, scenario_.expert_parallel * capacity + appended_rows);
   return list.take();
 }
 
@@ -235,8 +247,7 @@ Kernels KernelPricer::rectify(Pass pass, std::int64_t rows) const {
   Kernels kernels = rectify_moves(pass, rows);
   List list(profile_, pass);
   const std::int64_t local = experts_per_rank();
-  gated_ffn(list, pass, (rows + local - 1) / local, model_.moe->expert_ffn,
-            static_cast<double>(local));
+  expert_ffns(list, pass, (rows + local - 1) / local);
   for (Kernel& kernel : list.take()) kernels.push_back(std::move(kernel));
   return kernels;
 }

@@ -58,7 +58,8 @@ class KernelPricer {
   Kernels experts(Pass pass, std::int64_t capacity, std::int64_t appended_rows) const;
   // BASE's output, `rows` of it.
   Kernels gated_residual(Pass pass, std::int64_t rows) const;
-  // The same without padding: `rows` that this GPU sends, or that one of its experts computes.
+  // The same without padding: `rows` that this GPU sends, or that one of its experts computes; all
+  // of them together where their products are batched.
   Kernels dispatch_rows(std::int64_t rows) const;
   Kernels combine_rows(Pass pass, std::int64_t rows) const;
   Kernels expert_rows(Pass pass, std::int64_t rows) const;
@@ -83,7 +84,12 @@ class KernelPricer {
 
  private:
   std::int64_t experts_per_rank() const;
-  void gated_ffn(List& list, Pass pass, std::int64_t rows, std::int64_t inner, double count) const;
+  bool are_batched() const;  // the products of local experts, in one call
+  // `count` calls of `rows` rows, of so many experts each.
+  void gated_ffn(List& list, Pass pass, std::int64_t rows, std::int64_t inner, double count,
+                 std::int64_t experts = 1) const;
+  // FFNs of the GPU's experts, `rows` of each.
+  void expert_ffns(List& list, Pass pass, std::int64_t rows) const;
   double token_bytes() const { return row_bytes(tokens_); }
   void gate_product(List& list, const routing::GateWork& work) const;
   Kernels mix(Pass pass, const std::string& name, std::int64_t made, std::int64_t used) const;

@@ -84,7 +84,7 @@ namespace {
 class PaddedLayer {
  public:
   PaddedLayer(const scenario::Scenario& scenario, const PaddedLayerRows& rows)
-      : scenario_(scenario),
+      : scenario_(batched(scenario)),
         fused_(with(scenario, scenario::Fusion::fused, scenario.dispatch)),
         moved_(with(scenario, scenario::Fusion::eager, scenario::Dispatch::index)),
         pricer_(scenario_),
@@ -111,6 +111,12 @@ class PaddedLayer {
   }
 
  private:
+  // kernels/experts multiplies equal rows of all experts in one call. IR rows stay apart, as it
+  // does for many of them.
+  static scenario::Scenario batched(scenario::Scenario scenario) {
+    scenario.expert_products = scenario::ExpertProducts::batched;
+    return scenario;
+  }
   static scenario::Scenario with(scenario::Scenario scenario, scenario::Fusion fusion,
                                  scenario::Dispatch dispatch) {
     scenario.fusion = fusion;
@@ -266,7 +272,7 @@ class PaddedLayer {
     return touch(stage.kind);
   }
 
-  const scenario::Scenario& scenario_;
+  const scenario::Scenario scenario_;
   scenario::Scenario fused_, moved_;
   KernelPricer pricer_, fused_pricer_, moved_pricer_;
   std::int64_t capacity_, ir_rows_;

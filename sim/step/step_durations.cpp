@@ -6,6 +6,7 @@
 #include <cassert>
 #include <map>
 #include <numeric>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -241,9 +242,15 @@ std::vector<Picoseconds> StepDurations::by_rows(const StepOperation& operation,
     RowPrices& prices = prices_.by_rows(operation, 0, replica);
     const auto local = static_cast<std::size_t>(scenario_.experts / scenario_.expert_parallel);
     for (std::size_t first = 0; first < counts.received.size(); first += local) {
+      const auto of_gpu = std::span(counts.received).subspan(first, local);
+      if (scenario_.expert_products == scenario::ExpertProducts::batched) {
+        const std::int64_t rows = std::accumulate(of_gpu.begin(), of_gpu.end(), std::int64_t{0});
+        times.push_back(rows == 0 ? Picoseconds(0) : prices.of(rows));
+        continue;
+      }
       Picoseconds sum;
-      for (std::size_t expert = first; expert < first + local; ++expert) {
-        if (counts.received[expert] != 0) sum += prices.of(counts.received[expert]);
+      for (const std::int32_t rows : of_gpu) {
+        if (rows != 0) sum += prices.of(rows);
       }
       times.push_back(sum);
     }
@@ -331,7 +338,8 @@ engine::Durations StepDurations::unpadded(const routing::ReplicaRouting& routing
   return durations;
 }
 
-// The rows that a GPU sends, or the most that one of its experts receives.
+// The rows that a GPU sends, or the most that one of its experts receives; batched, that they all
+// receive.
 std::int64_t StepDurations::rows_of(const StepOperation& operation,
                                     const routing::LayerRouting& layer, int gpu) const {
   const routing::GpuRows kept = kept_rows(layer);
@@ -343,15 +351,16 @@ std::int64_t StepDurations::rows_of(const StepOperation& operation,
   const int local = experts / members;
   const int first = gpu % members * local;
   const std::int32_t* of_group = kept.of(gpu / members * members);
-  std::int64_t most = 0;
+  std::int64_t most = 0, all = 0;
   for (int expert = first; expert < first + local; ++expert) {
     std::int64_t received = 0;
     for (int source = 0; source < members; ++source) {
       received += of_group[source * experts + expert];
     }
     most = std::max(most, received);
+    all += received;
   }
-  return most;
+  return scenario_.expert_products == scenario::ExpertProducts::batched ? all : most;
 }
 
 PricedWork* StepDurations::work_of(int op, int gpu, const routing::ReplicaRouting* routing) {

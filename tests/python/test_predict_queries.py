@@ -247,7 +247,7 @@ def test_separate_products_are_those_of_a_step():
     (("--rows-per-expert", "5,6", "--rows", 12), "rows 12, but rows-per-expert has 11"),
     (("--rows-per-expert", "0,0", "--kernel", "separate"), "no expert has a row"),
     (("--rows", 5), "experts is missing"), (("--rows", 5, "--experts", 1, "--kernel", "fast"),
-                                            "fused, separate")])
+                                            "fused, separate, batched")])
 def test_bad_loads(words, part):
     result = moesim("predict", *FFN, *words)
     assert result.returncode == 2 and part in result.stderr, result.stderr

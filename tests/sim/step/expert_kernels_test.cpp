@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "sim/profile/predict.hpp"
-#include "sim/profile/separate_ffn.hpp"
+#include "sim/profile/unfused_ffn.hpp"
 #include "sim/step/kernels.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/scenarios.hpp"
@@ -44,4 +44,37 @@ TEST_CASE("separate expert FFNs take what a step's experts take") {
                                        std::int64_t{512} * scenario.expert_parallel);
   CHECK(profile::separate_expert_ffn(*scenario.profile, even, model.hidden, ffn).time_us ==
         Approx(padded).epsilon(1e-12));
+}
+
+TEST_CASE("batched expert FFNs take what a step's experts take in one call") {
+  scenario::Scenario scenario = support::scenario_of("mixtral-8x7b", 2);
+  scenario.expert_products = scenario::ExpertProducts::batched;
+  constexpr std::size_t local = 4;
+  scenario.experts = static_cast<int>(local) * scenario.expert_parallel;
+  const step::KernelPricer pricer(scenario);
+  const model::Model& model = *scenario.model;
+  const auto sum = [](const step::Kernels& kernels) {
+    double time_us = 0;
+    for (const step::Kernel& kernel : kernels) time_us += kernel.count * kernel.estimate.time_us;
+    return time_us;
+  };
+  const auto batched = [&](const std::vector<std::int64_t>& load) {
+    return profile::batched_expert_ffn(*scenario.profile, load, model.hidden, model.moe->expert_ffn)
+        .time_us;
+  };
+  // Padded blocks of a capacity, and the rows of all experts together where there is none.
+  const std::vector<std::int64_t> even(local, std::int64_t{512} * scenario.expert_parallel);
+  CHECK(sum(pricer.experts(step::Pass::forward, 512, 0)) == Approx(batched(even)).epsilon(1e-12));
+  std::vector<std::int64_t> uneven(local, 0);
+  uneven.front() = 700;
+  uneven.back() += 324;
+  CHECK(sum(pricer.expert_rows(step::Pass::forward, 1024)) ==
+        Approx(batched(uneven)).epsilon(1e-12));
+  // Of few rows, the weights of all experts are read once.
+  scenario::Scenario separate = scenario;
+  separate.expert_products = scenario::ExpertProducts::separate;
+  const step::KernelPricer apart(separate);
+  for (const step::Pass pass : {step::Pass::forward, step::Pass::backward}) {
+    CHECK(sum(pricer.experts(pass, 8, 0)) < sum(apart.experts(pass, 8, 0)));
+  }
 }

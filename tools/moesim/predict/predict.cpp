@@ -268,7 +268,9 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
       {"kernel",
        {"NAME",
         "of memory: streaming (default), activation or normalization; of expert-ffn: fused "
-        "(default), as serving engines run it, or separate products, as 'simulate' prices it"}},
+        "(default), as serving engines run it, or separate or batched products, as 'simulate' "
+        "prices "
+        "them (--expert-products)"}},
       {"dtype",
        {"NAME",
         "of gemm, attention, latent-attention, expert-ffn: a data type that the profile has "

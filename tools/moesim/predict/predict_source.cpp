@@ -137,8 +137,10 @@ std::string what_it_holds(const std::string& op, const QueryParams& params,
         profile.gemm_cast_us(std::stoll(text("m")), std::stoll(text("k")), dtype) > 0;
     return casts ? "; a call that first casts A from bf16" : "";
   }
-  const bool fused = op == "expert-ffn" && text("kernel") != "separate";
-  return fused ? "; a serving engine's fused kernel (kernel separate: a training library's)" : "";
+  const bool fused = op == "expert-ffn" && (text("kernel").empty() || text("kernel") == "fused");
+  return fused ? "; a serving engine's fused kernel (kernel separate or batched: a training "
+                 "library's)"
+               : "";
 }
 
 }  // namespace

@@ -16,4 +16,9 @@ namespace moesim::profile {
 Estimate separate_expert_ffn(const Profile& profile, std::span<const std::int64_t> rows_per_expert,
                              std::int64_t hidden, std::int64_t ffn);
 
+// The same with both products of all experts in a call each (batched_products.hpp), and one
+// activation; experts without rows have their weights read too.
+Estimate batched_expert_ffn(const Profile& profile, std::span<const std::int64_t> rows_per_expert,
+                            std::int64_t hidden, std::int64_t ffn);
+
 }  // namespace moesim::profile

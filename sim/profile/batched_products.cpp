@@ -1,0 +1,57 @@
+#include "sim/profile/batched_products.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moesim::profile {
+namespace {
+
+constexpr double element = 2;  // bytes of bf16
+
+// Of the law: no measured FFN is farther off (batched_products.hpp).
+constexpr double law_error = 0.15;
+
+// Longer products than the sweeps have take as long as that many of this length.
+constexpr std::int64_t longest = 65536;
+
+Estimate scaled(Estimate estimate, double factor) {
+  estimate.time_us *= factor;
+  estimate.time_us_p05 *= factor;
+  estimate.time_us_p95 *= factor;
+  return estimate;
+}
+
+Estimate by_law(Estimate estimate) {
+  const double time_us = estimate.time_us, law_us = law_error * time_us;
+  estimate.time_us_p05 = time_us - std::hypot(time_us - estimate.time_us_p05, law_us);
+  estimate.time_us_p95 = time_us + std::hypot(estimate.time_us_p95 - time_us, law_us);
+  estimate.origin = std::max(estimate.origin, Origin::derived);
+  return estimate;
+}
+
+// A product whose first dimension may be longer than the sweeps'.
+Estimate long_product(const Profile& profile, std::int64_t m, std::int64_t n, std::int64_t k) {
+  if (m <= longest) return profile.gemm(m, n, k);
+  return scaled(profile.gemm(longest, n, k), static_cast<double>(m) / longest);
+}
+
+}  // namespace
+
+Estimate batched_product(const Profile& profile, const BatchedProduct& product) {
+  if (product.experts == 1) return profile.gemm(product.rows, product.n, product.k);
+  const Estimate dense = long_product(profile, product.rows, product.n, product.k);
+  const double weights = static_cast<double>(product.experts) * static_cast<double>(product.n) *
+                         static_cast<double>(product.k);
+  const Estimate reading = profile.memory(element * weights);
+  return by_law(reading.time_us > dense.time_us ? reading : dense);
+}
+
+// The [n, k] gradient or its transpose, whichever fits: the measured sweeps have larger n than m.
+Estimate batched_weight_gradient(const Profile& profile, const BatchedProduct& product) {
+  const auto [less, more] = std::minmax(product.n, product.k);
+  if (product.experts == 1) return profile.gemm(less, more, product.rows);
+  const std::int64_t depth = (product.rows + product.experts - 1) / product.experts;
+  return by_law(long_product(profile, product.experts * less, more, depth));
+}
+
+}  // namespace moesim::profile

@@ -105,7 +105,7 @@ struct StageCopier {
     MOESIM_UNROLL_ALL
     for (int copy = 0; copy < copies; ++copy) {
       if (copy == token_copies) row = expert_row + from;
-      // An address that is never read is this thread's first, which is one of the array's.
+      // A copy of nothing reads nothing, wherever its address points.
       copy_async_16(stage + place + copy * row_step * gate_pieces * 16,
                     valid(copy) ? row : expert_row, valid(copy));
       row += down;

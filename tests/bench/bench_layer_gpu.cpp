@@ -129,7 +129,8 @@ moesim::ExitCode run(int count, char** words) {
   if (report.missing == 0) return code;
   std::printf("%zu layers were not measured: see missing in %s\n", report.missing,
               options.out.c_str());
-  return code == moesim::ExitCode::ok ? moesim::ExitCode::timeout : code;
+  if (code != moesim::ExitCode::ok) return code;
+  return report.late > 0 ? moesim::ExitCode::timeout : moesim::ExitCode::missing_hardware;
 }
 
 }  // namespace

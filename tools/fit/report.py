@@ -75,11 +75,18 @@ def table(documents):
 
 def first_check(document, op, dtype):
     """(figures of the first check among the curves of an operation and a data type, the curve), or
-    None without such a curve."""
-    for curve in document["curves"]:
-        if curve["op"] == op and curve["params"].get("dtype", "bf16") == dtype:
-            return curve["residual"].get("checks", [curve["residual"]])[0], curve
-    return None
+    None without such a curve. Measured curves have no checks: the one of most points stands for
+    them, as other data have more points of what is asked most."""
+    curves = [each for each in document["curves"]
+              if each["op"] == op and each["params"].get("dtype", "bf16") == dtype]
+    for curve in curves:
+        if "checks" in curve["residual"]:
+            return curve["residual"]["checks"][0], curve
+    measured = [each for each in curves if each["origin"] == "measured"]
+    if not curves:
+        return None
+    curve = max(measured, key=lambda each: each["residual"]["n"]) if measured else curves[0]
+    return curve["residual"], curve
 
 
 def cell(found, goal):

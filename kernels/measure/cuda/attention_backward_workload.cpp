@@ -174,9 +174,10 @@ class AttentionBackward : public RotatedWorkload {
     for (std::size_t at = 0; at < got.size(); ++at) {
       if (close(got[at], wanted.out[at], wanted.size[at] * 0x1p-8)) continue;
       return fmt::format(
-          "gradient of a {}: sequence {}, head {}, token {}: element {} is {}, "
-          "expected {}",
-          what, batch, place, row, at, got[at], wanted.out[at]);
+          "gradient of a {}: sequence {}, head {}, token {}: element {} is {}, expected {}, of "
+          "terms "
+          "that add up to {}",
+          what, batch, place, row, at, got[at], wanted.out[at], wanted.size[at]);
     }
     return "";
   }

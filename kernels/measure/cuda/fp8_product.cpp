@@ -128,10 +128,10 @@ struct Fp8Product::State {
     int count = 0;
     const cublasStatus_t status = cublas_lt().heuristic(
         handle, product.get(), w.get(), x.get(), y.get(), y.get(), limits.get(), 1, &found, &count);
-    if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
-      throw NotMeasurable(
-          fmt::format("cuBLASLt has no FP8 product for this shape: {}", cublas_lt().words(status)));
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0)) {
+      throw NotMeasurable("cuBLASLt has no FP8 product for this shape");
     }
+    check(status, "cublasLtMatmulAlgoGetHeuristic");
     algorithm = found.algo;
   }
 

@@ -214,10 +214,10 @@ class Writer {
     constexpr const char* rate = "sustained_bf16_flops";
     constexpr const char* padding = "sustained_padding_share";
     const ordered_json& base = base_.at("devices").at(0);
+    if (base.contains(padding)) out[padding] = told_or_base(padding, 0, "ratio", "");
     const Point* const full = sustained_point(0);
     if (full == nullptr) {
       if (base.contains(rate)) out[rate] = told_or_base(rate, 0, "FLOP/s", "");
-      if (base.contains(padding)) out[padding] = told_or_base(padding, 0, "ratio", "");
       return;
     }
     const auto [m, n, k] =

@@ -100,7 +100,7 @@ ordered_json valid_range(const std::vector<Measured>& points) {
 }
 
 std::optional<ordered_json> corrected(const std::vector<Point>& points, const ordered_json& prior,
-                                      const std::string& source) {
+                                      const std::string& source, const char* cache) {
   ordered_json curve = prior;
   const std::vector<Measured> own = read_points(points, curve);
   if (own.size() < fewest_attention_points) return std::nullopt;
@@ -117,9 +117,10 @@ std::optional<ordered_json> corrected(const std::vector<Point>& points, const or
       held_out(own), "time_us", fmt::format("{} seeded folds of the measured shapes", fold_count));
   curve["origin"] = "measured";
   curve["note"] = fmt::format(
-      "cuDNN's forward, which writes no cache, corrected to {} measured shapes in log time; the "
-      "tiles are those of the prior: {}. Backward = 2.5 x forward by FLOPs (assumed).",
-      own.size(), prior.at("source").get<std::string>());
+      "cuDNN's forward, corrected to {} measured shapes in log time; the tiles are those of the "
+      "prior, {} its cost of a cache, which cuDNN does not write: {}. Backward = 2.5 x forward by "
+      "FLOPs (assumed).",
+      own.size(), cache, prior.at("source").get<std::string>());
   curve["source"] = source;
   return curve;
 }
@@ -133,8 +134,8 @@ std::optional<ordered_json> fit_attention(const std::vector<Point>& points,
   if (sms > 0) as_is["physics"]["sms"] = sms;
   // The prior's cost of the cache stands for other things too: it goes where shapes that were left
   // out are clearly predicted better for it.
-  std::optional<ordered_json> with = corrected(points, as_is, source);
-  std::optional<ordered_json> without = corrected(points, without_cache(as_is), source);
+  std::optional<ordered_json> with = corrected(points, as_is, source, "with");
+  std::optional<ordered_json> without = corrected(points, without_cache(as_is), source, "without");
   const auto error = [](const ordered_json& curve) {
     return curve.at("residual").at("p90_abs").get<double>();
   };

@@ -67,6 +67,7 @@ class Member {
       const bool late = options_.timeout_s > 0 && device_->now_s() - start > options_.timeout_s;
       // Rank 0 decides: a rank that stopped for itself would leave the others waiting.
       if (group_.from_root(late ? "1" : "0") == "1") {
+        ++report.late;
         miss(report, spec, fmt::format("the time limit of {} s was over", options_.timeout_s));
         continue;
       }

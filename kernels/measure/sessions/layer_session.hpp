@@ -26,7 +26,8 @@ struct LayerSessionOptions {
 struct LayerSessionReport {
   nlohmann::ordered_json document;  // profiles/schema/measured-layer.schema.json
   std::size_t voided = 0;           // layers whose results were wrong
-  std::size_t missing = 0;          // that did not fit, or for which there was no time
+  std::size_t missing = 0;          // that did not fit or cannot be measured, or were late
+  std::size_t late = 0;             // for which there was no time
 };
 
 // Measures each case forward and backward on size.gpus GPUs of this process, one thread each, all

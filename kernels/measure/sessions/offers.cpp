@@ -36,7 +36,8 @@ std::vector<std::pair<std::string, PointSpec>> smallest_of_each_kind(const Suite
 
 }  // namespace
 
-std::vector<Offer> examine(Device& device, int gpus) {
+std::vector<Offer> examine(Device& device, int gpus,
+                           const std::function<void(const std::string&)>& begins) {
   constexpr std::uint64_t seed = 1;
   std::vector<Offer> offers;
   std::string lost;
@@ -45,6 +46,7 @@ std::vector<Offer> examine(Device& device, int gpus) {
     for (const auto& [kind, spec] : smallest_of_each_kind(suite, gpus)) {
       std::string trouble = lost;
       if (lost.empty()) {
+        if (begins) begins(suite.name + ": " + kind);
         try {
           trouble = device.prepare(spec, seed)->verify();
         } catch (const DeviceFailed& error) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,9 @@ struct Offer {
 // Makes the smallest point of each kind ready on the device, runs it once and verifies it: what the
 // device really does, with the libraries that it finds. Suites for more GPUs than `gpus` are left
 // out. A kind that fails keeps nothing from the next, unless the device is lost: then all that
-// follow have its trouble. Does not throw what the device throws.
-std::vector<Offer> examine(Device& device, int gpus);
+// follow have its trouble. Does not throw what the device throws. `begins` is told each suite and
+// kind before it runs.
+std::vector<Offer> examine(Device& device, int gpus,
+                           const std::function<void(const std::string&)>& begins = {});
 
 }  // namespace moesim::kernels::measure

@@ -92,6 +92,7 @@ TEST_CASE("wrong, too large and late layers are said to be, and the rest is kept
   check_schema(options.out);
   CHECK(report.voided == 1);
   CHECK(report.missing == 1);
+  CHECK(report.late == 0);
   CHECK(report.document["points"][1]["verify"] == "token 7 is off");
   CHECK(report.document["points"][1]["cold"].is_null());
   CHECK(report.document["missing"][0]["reason"] == "out of device memory: 1 MiB");
@@ -102,6 +103,7 @@ TEST_CASE("wrong, too large and late layers are said to be, and the rest is kept
   report = measure_layers(healthy, options);
   CHECK(report.document["points"].size() == 1);
   CHECK(report.missing == 3);
+  CHECK(report.late == 3);
   CHECK_THAT(report.document["missing"][0]["reason"].get<std::string>(),
              ContainsSubstring("time limit of 0.001 s was over"));
 }

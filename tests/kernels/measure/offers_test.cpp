@@ -41,6 +41,9 @@ std::string label_of_smallest(const std::string& suite, const std::string& dtype
 TEST_CASE("every suite that one GPU can measure offers each of its kinds once") {
   FakeDevice device(simple_law);
   const auto found = offers_of(device, 1);
+  std::vector<std::string> begun;
+  measure::examine(device, 1, [&](const std::string& kind) { begun.push_back(kind); });
+  CHECK(begun.size() == found.size());
   for (const measure::Suite& suite : measure::all_suites()) {
     const bool there = std::any_of(found.begin(), found.end(), [&](const auto& entry) {
       return entry.first.first == suite.name;
@@ -51,7 +54,7 @@ TEST_CASE("every suite that one GPU can measure offers each of its kinds once") 
   CHECK(found.count({"gemm-fp8", "gemm fp8"}) == 1);
   CHECK(found.count({"gemm-fp8", "gemm fp8_block"}) == 1);
   CHECK(found.count({"experts", "expert-ffn bf16 backward"}) == 1);
-  CHECK(device.prepared == found.size());
+  CHECK(device.prepared == 2 * found.size());
 }
 
 TEST_CASE("a kind that is refused or wrong says why, and the others are examined") {

@@ -15,6 +15,7 @@
 #include "kernels/base/shared_library.hpp"
 #include "kernels/measure/devices/machine.hpp"
 #include "kernels/measure/sessions/offers.hpp"
+#include "kernels/measure/timing/watchdog.hpp"
 #include "sim/base/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/simd.hpp"
@@ -129,23 +130,39 @@ std::string described(const measure::Device& device) {
   return text + on_or_off("ECC", state.ecc) + on_or_off("MIG", state.mig);
 }
 
+// A GPU that hangs would keep this command for ever.
+measure::WatchdogOptions watch_over(const std::string& gpu) {
+  measure::WatchdogOptions options;
+  options.who = gpu;
+  options.stall_s = 120;
+  options.tell = [](const std::string& text) { note(text); };
+  options.give_up = [](const std::string& where, ExitCode code) {
+    note(fmt::format("moesim: error: {}: reset or restart the GPU", where));
+    ::_exit(static_cast<int>(code));
+  };
+  return options;
+}
+
 // What the GPU is, and which points of `moesim profile` it measures: the smallest of each kind runs
 // on it and is verified.
 std::vector<Finding> gpu(measure::Machine& machine, int index) {
   const std::string name = fmt::format("GPU {}", index);
   const std::string without = "it cannot be measured; simulation uses the shipped profiles";
+  measure::Watchdog dog(watch_over(name));
+  dog.phase("opening the device");
   try {
     measure::SoloGroup alone;
     const auto device = machine.open(index, alone);
     std::vector<Finding> findings{{name, true, described(*device), ""}};
     std::vector<std::string> measured;
-    for (const measure::Offer& offer : measure::examine(*device, 1)) {
+    for (const measure::Offer& offer :
+         measure::examine(*device, 1, [&](const std::string& kind) { dog.phase(kind); })) {
       if (offer.trouble.empty()) {
         measured.push_back(offer.kind);
       } else {
-        findings.push_back(
-            {name + ": " + offer.kind, false, offer.trouble,
-             "`moesim profile` leaves it out; its curve comes from the base profile"});
+        findings.push_back({name + ": " + offer.kind, false, offer.trouble,
+                            "a profile measured here has no such points; where it has a curve of "
+                            "them, it is the base profile's"});
       }
     }
     if (!measured.empty()) {

@@ -180,6 +180,7 @@ TEST_CASE("a rank that hangs: at the timeout the others say which and where, poi
   const auto sound = [](FakeDevice&) {};
   const auto hangs = [](FakeDevice& device) { device.hangs_at = 3; };
   const pid_t first = rank_of(options, 0, 2, loopback(), sound, folder.file("log0"));
+  options.timeout_s += 2;  // the rank that hangs must not be gone before the other says so
   const pid_t second = rank_of(options, 1, 2, loopback(), hangs, folder.file("log1"));
   CHECK(exit_code(first) == 124);
   CHECK(exit_code(second) == 124);

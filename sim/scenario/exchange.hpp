@@ -15,13 +15,6 @@ inline constexpr EnumNames<Dispatch, 2> dispatch_names{
     {{Dispatch::index, "index", "gathered"},
      {Dispatch::einsum, "einsum", "by products with one-hot masks"}}};
 
-// separate: as a loop over the experts of a GPU (DeepSpeed); batched: as grouped products
-// (profile/batched_products.hpp).
-enum class ExpertProducts { separate, batched };
-inline constexpr EnumNames<ExpertProducts, 2> expert_products_names{
-    {{ExpertProducts::separate, "separate", "in a call each"},
-     {ExpertProducts::batched, "batched", "in one call"}}};
-
 // What an exchange without padding sends of a token that several of its GPUs' experts keep: a row
 // for each expert (libraries on NCCL's all-to-all); one for each GPU; or one for each node (NVLink
 // domain), to the GPU there of the sender's place in its own node, which forwards it to the others
@@ -33,10 +26,9 @@ inline constexpr EnumNames<Deduplication, 3> deduplication_names{
      {Deduplication::gpu, "gpu", "GPU"},
      {Deduplication::node, "node", "NVLink domain, and on over NVLink, as DeepEP does"}}};
 
-// How tokens get to their experts, and how these compute.
+// How tokens get to their experts.
 struct Exchange {
   Dispatch dispatch = Dispatch::index;
-  ExpertProducts expert_products = ExpertProducts::separate;
   Deduplication dedup = Deduplication::none;
   // What carries the rows that routing keeps, instead of NCCL's all-to-all; null: that.
   std::shared_ptr<const profile::Dispatcher> dispatcher;
@@ -84,12 +76,6 @@ void declare_exchange(Table& table) {
       .idle(without_exchange)
       .checked(check_dispatcher)
       .contents(dispatcher_contents);
-  table.choice("expert-products", expert_products_names, &Exchange::expert_products)
-      .by_default("separate")
-      .help("a GPU's experts multiply their rows:")
-      .in_route(false)
-      .applies(has_experts)
-      .idle(without_moe_step);
 }
 
 }  // namespace moesim::scenario

@@ -21,6 +21,7 @@ std::vector<Option> declare_options() {
   declare_layout(table);
   declare_router(table);
   declare_exchange(table);
+  declare_software(table);
   declare_batch(table);
   declare_training(table);
   declare_scores(table);

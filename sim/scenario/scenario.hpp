@@ -10,14 +10,10 @@
 #include "sim/scenario/layout.hpp"
 #include "sim/scenario/run.hpp"
 #include "sim/scenario/scores.hpp"
+#include "sim/scenario/software.hpp"
 #include "sim/scenario/training.hpp"
 
 namespace moesim::scenario {
-
-// How far the training software fuses small kernels. eager: a gate in fp32 of many kernels, and the
-// gated activation as the profile's activation curve has it; fused: one gate kernel with bf16
-// input, and an activation that streams at the memory bandwidth (Megatron-Core's).
-enum class Fusion { eager, fused };
 
 // One step to be simulated, complete and checked: everything a result depends on. The fields of its
 // topics are in their files, each with the option that sets it: a new option is a field and its
@@ -25,9 +21,8 @@ enum class Fusion { eager, fused };
 // fingerprint follow from the entry (option.hpp says what it may have, option_table.hpp how it is
 // written). The entries are templates so that files that use the fields alone do not compile the
 // table.
-struct Scenario : Documents, Layout, Exchange, Batch, Training, Scores, Environment, Run {
+struct Scenario : Documents, Layout, Exchange, Software, Batch, Training, Scores, Environment, Run {
   routing::RouterConfig router;
-  Fusion fusion = Fusion::eager;
 
   bool has_moe() const { return !router.is_dense() && model->moe.has_value(); }
   int moe_layers() const;  // that are routed

@@ -16,15 +16,16 @@ class KernelPricer::List {
   // Forward y[m, n] = x[m, k] W; backward by input [m, k] and by weight [n, k]. m rows of
   // `experts`, each with a W of its own, in one call.
   void gemm(const std::string& label, std::int64_t m, std::int64_t n, std::int64_t k,
-            double count = 1, std::int64_t experts = 1) {
+            double count = 1, std::int64_t experts = 1,
+            KernelClass kernel_class = KernelClass::gemm) {
     if (m == 0) return;
     if (pass_ == Pass::forward) {
-      add(label, KernelClass::gemm, profile::batched_product(profile_, {m, n, k, experts}), count);
+      add(label, kernel_class, profile::batched_product(profile_, {m, n, k, experts}), count);
       return;
     }
-    add(label + " by input", KernelClass::gemm,
-        profile::batched_product(profile_, {m, k, n, experts}), count);
-    add(label + " by weight", KernelClass::gemm,
+    add(label + " by input", kernel_class, profile::batched_product(profile_, {m, k, n, experts}),
+        count);
+    add(label + " by weight", kernel_class,
         profile::batched_weight_gradient(profile_, {m, n, k, experts}), count);
   }
   void memory(const std::string& label, double bytes,

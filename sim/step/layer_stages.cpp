@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "sim/routing/rules/gate_work.hpp"
 #include "sim/routing/rules/moe_stages.hpp"
 
 namespace moesim::step {
@@ -145,6 +148,14 @@ class PaddedLayer {
     first.insert(first.end(), second.begin(), second.end());
     return first;
   }
+  // The kernels of the fused gate with these labels.
+  Kernels of_gate(Pass pass, const std::vector<std::string>& labels) const {
+    Kernels kernels = fused_pricer_.router(pass);
+    std::erase_if(kernels, [&](const Kernel& kernel) {
+      return std::find(labels.begin(), labels.end(), kernel.label) == labels.end();
+    });
+    return kernels;
+  }
   // For IR rows: 0 is the gather, 1 the blend; no kernel without rows.
   Kernels ir_move(Pass pass, std::size_t which) const {
     const Kernels moves = moved_pricer_.rectify_moves(pass, rectified() ? ir_rows_ : 0);
@@ -221,7 +232,17 @@ class PaddedLayer {
   Kernels kernels_of(const MoeStage& stage, Pass pass) const {
     switch (stage.kind) {
       case MoeStageKind::gate:
-        return fused_pricer_.router(pass);
+        return of_gate(pass, {routing::fused::product, routing::fused::choices});
+      case MoeStageKind::assign:
+        return of_gate(pass, {routing::fused::positions});
+      case MoeStageKind::weigh:
+        return of_gate(pass, {routing::fused::weights});
+      case MoeStageKind::collect:
+        return of_gate(pass, {routing::fused::rectification});
+      case MoeStageKind::router_backward:
+        return of_gate(pass, {routing::fused::choices_backward});
+      case MoeStageKind::gate_by_weight:
+        return of_gate(pass, {routing::fused::product + std::string(" by weight")});
       case MoeStageKind::permute:
       case MoeStageKind::permute_backward:
         return joined(pricer_.dispatch(pass, capacity_), ir_move(pass, 0));
@@ -255,18 +276,13 @@ class PaddedLayer {
         return sustained(ir_ffn(pass), ffn_flops(pass, ir_rows_), 0);
       case MoeStageKind::ir_experts_backward:
         return joined(sustained(ir_ffn(pass), ffn_flops(pass, ir_rows_), 0), read_gradients());
-      case MoeStageKind::assign:
-      case MoeStageKind::weigh:
-      case MoeStageKind::collect:
       case MoeStageKind::dispatch_mask:
       case MoeStageKind::combine_mask:
       case MoeStageKind::blend:
       case MoeStageKind::read_mask:
       case MoeStageKind::blend_gradient:
-      case MoeStageKind::router_backward:
       case MoeStageKind::narrow:
-      case MoeStageKind::gate_by_weight:
-      case MoeStageKind::gate_by_input:
+      case MoeStageKind::gate_by_input:  // adds to the gradient of the experts' input
         break;
     }
     return touch(stage.kind);

@@ -161,11 +161,11 @@ void add_auction(const GateShape& shape, GateWorkList& list) {
 }
 
 // BASE trains its centroids only through the weight of the expert's output: the gate itself has no
-// backward pass, unless it is fused into one kernel.
-GateWorkList greedy_price(const RouterConfig& /*config*/, const GateShape& shape) {
-  if (shape.fused) return fused_gate(shape);
+// backward pass.
+GateWorkList greedy_price(const RouterConfig& config, const GateShape& shape) {
   GateWorkList list;
   if (shape.backward) return list;
+  if (shape.fused) return fused_gate(config, shape);
   add_gate_product(shape, list);
   add_gate_kernels(shape, base_kernels, list);
   return list;
@@ -173,7 +173,7 @@ GateWorkList greedy_price(const RouterConfig& /*config*/, const GateShape& shape
 
 GateWorkList price(const RouterConfig& config, const GateShape& shape) {
   GateWorkList list = greedy_price(config, shape);
-  if (!shape.fused && !shape.backward) add_auction(shape, list);
+  if (!shape.backward) add_auction(shape, list);
   return list;
 }
 

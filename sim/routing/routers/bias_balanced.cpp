@@ -57,12 +57,10 @@ constexpr double bias_kernels = 2;
 constexpr double bias_update_kernels = 4;
 
 GateWorkList price(const RouterConfig& config, const GateShape& shape) {
-  const int choices = config.choices();
   const double grouping = config.groups > 1 ? group_kernels : 0;
-  return library_gate(shape,
-                      gate_kernels + gate_kernels_per_choice * choices + grouping + bias_kernels +
-                          (shape.train ? bias_update_kernels : 0),
-                      choices);
+  return library_gate(config, shape,
+                      gate_kernels + gate_kernels_per_choice * config.choices() + grouping +
+                          bias_kernels + (shape.train ? bias_update_kernels : 0));
 }
 
 }  // namespace

@@ -232,9 +232,9 @@ std::unique_ptr<KindRouter> make(const KindShape& shape) {
 }
 
 GateWorkList price(const RouterConfig& config, const GateShape& shape) {
-  const int choices = config.choices();
   const double grouping = config.groups > 1 ? group_kernels : 0;
-  return library_gate(shape, gate_kernels + gate_kernels_per_choice * choices + grouping, choices);
+  return library_gate(config, shape,
+                      gate_kernels + gate_kernels_per_choice * config.choices() + grouping);
 }
 
 }  // namespace

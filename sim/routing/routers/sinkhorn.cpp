@@ -194,12 +194,13 @@ constexpr double round_kernels = 4;
 constexpr double assumed_rounds = 8;
 
 GateWorkList price(const RouterConfig& config, const GateShape& shape) {
-  const int choices = config.choices();
   const double rounds =
       balances(config) && !shape.backward ? 1 + round_kernels * assumed_rounds : 0;
-  GateWorkList list =
-      library_gate(shape, gate_kernels + gate_kernels_per_choice * choices + rounds, choices);
-  if (rounds > 0) {  // whether it has converged
+  GateWorkList list = library_gate(
+      config, shape, gate_kernels + gate_kernels_per_choice * config.choices() + rounds);
+  if (rounds > 0) {
+    if (shape.fused) add_gate_kernels(shape, rounds, list);
+    // The host reads whether it has converged.
     list.push_back(
         {.kind = GateWork::Kind::host_read, .label = "host read", .count = assumed_rounds});
   }

@@ -3,14 +3,46 @@
 #include "sim/routing/rules/router_config.hpp"
 
 namespace moesim::routing {
+namespace {
 
-GateWorkList fused_gate(const GateShape& shape) {
-  const double input = bf16_bytes * static_cast<double>(shape.tokens * shape.hidden);
-  const double logits = fp32_bytes * static_cast<double>(shape.tokens * shape.experts);
-  GateWork gate;
-  gate.label = shape.backward ? "fused gate backward" : "fused gate";
-  gate.bytes = shape.backward ? 3 * input + 2 * logits : input + logits;
-  return {gate};
+constexpr double route_bytes = 8;  // an expert and a weight or a position, of 4 bytes each
+
+}  // namespace
+
+void add_bf16_product(const GateShape& shape, GateWorkList& list) {
+  list.push_back({.kind = GateWork::Kind::bf16_product,
+                  .label = fused::product,
+                  .rows = shape.tokens,
+                  .columns = shape.experts,
+                  .depth = shape.hidden});
+}
+
+GateWorkList fused_gate(const RouterConfig& config, const GateShape& shape) {
+  GateWorkList list;
+  add_bf16_product(shape, list);
+  const auto tokens = static_cast<double>(shape.tokens);
+  const double logits = fp32_bytes * tokens * shape.experts;
+  const double routes = route_bytes * tokens * config.choices();
+  // A token's choices follow one another, and so do what is done with them.
+  const std::int64_t picks = shape.tokens * (config.choices() + 1);
+  const auto select = [&](const char* label, double kernels, double bytes, std::int64_t rows) {
+    list.push_back({.kind = GateWork::Kind::selection,
+                    .label = label,
+                    .bytes = bytes,
+                    .rows = rows,
+                    .count = kernels});
+  };
+  if (shape.backward) {
+    select(fused::choices_backward, 1, 2 * logits, picks);
+    return list;
+  }
+  select(fused::choices, 1, logits, picks);
+  select(fused::positions, 1, routes, picks);
+  select(fused::weights, 1, routes, 0);
+  if (config.rectification != Rectification::none) {
+    select(fused::rectification, 2, routes, picks);
+  }
+  return list;
 }
 
 void add_gate_product(const GateShape& shape, GateWorkList& list) {
@@ -48,18 +80,17 @@ void add_queue_positions(const GateShape& shape, int choices, GateWorkList& list
   list.push_back(scan);
 }
 
-GateWorkList library_gate(const GateShape& shape, double kernels, int choices) {
-  if (shape.fused) return fused_gate(shape);
+GateWorkList library_gate(const RouterConfig& config, const GateShape& shape, double kernels) {
+  if (shape.fused) return fused_gate(config, shape);
   GateWorkList list;
   add_gate_product(shape, list);
   add_gate_kernels(shape, kernels, list);
-  add_queue_positions(shape, choices, list);
+  add_queue_positions(shape, config.choices(), list);
   return list;
 }
 
 GateWorkList top_k_gate(const RouterConfig& config, const GateShape& shape) {
-  const int choices = config.choices();
-  return library_gate(shape, gate_kernels + gate_kernels_per_choice * choices, choices);
+  return library_gate(config, shape, gate_kernels + gate_kernels_per_choice * config.choices());
 }
 
 GateWorkList scoreless_gate(const RouterConfig& config, const GateShape& shape) {

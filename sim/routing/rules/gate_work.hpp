@@ -16,7 +16,7 @@ struct GateShape {
   std::int64_t slots = 0;  // per sequence, for slots that mix tokens (soft)
   bool backward = false;
   bool train = false;    // part of a training step, forward or backward
-  bool fused = false;    // the software computes a gate in one kernel
+  bool fused = false;    // the software computes a gate in few kernels
   bool one_hot = false;  // tokens are dispatched by products with one-hot masks
 };
 
@@ -24,6 +24,8 @@ struct GateWork {
   enum class Kind {
     gemm,          // bf16, [rows, depth] by [depth, columns]; backward by input and by weight
     fp32_product,  // the same in true fp32, without tensor cores
+    bf16_product,  // the same on tensor cores
+    selection,     // `count` kernels that read or write `bytes` each, with `rows` dependent picks
     streaming,     // `bytes` read or written
     serial_scan,   // `rows` dependent steps
     host_read      // the host reads a result, and the GPU waits for what it launches next
@@ -55,9 +57,21 @@ inline constexpr double group_kernels = 6;
 // columns of [S, E], which sorts what it selects.
 inline constexpr double radix_passes = 4;
 
-// Gate GEMM, softmax and top-k' in one kernel on tensor cores, the bf16 input read once; backward:
-// one GEMM by input and one by weight.
-GateWorkList fused_gate(const GateShape& shape);
+// The gate of a library with fused kernels: a product in bf16; a kernel that reads the logits and
+// chooses, one that gives positions within the capacity, one that weighs, and two for IR. Backward:
+// the product by input and by weight, and one kernel over probabilities and their gradients. The
+// kernels are those of kernels/routing; serving engines' top-k kernels with moe_align_block_size
+// are as many.
+namespace fused {
+inline constexpr const char* product = "fused gate";
+inline constexpr const char* choices = "gate choices";
+inline constexpr const char* choices_backward = "gate choices backward";
+inline constexpr const char* positions = "gate positions";
+inline constexpr const char* weights = "gate weights";
+inline constexpr const char* rectification = "gate rectification";
+}  // namespace fused
+void add_bf16_product(const GateShape& shape, GateWorkList& list);
+GateWorkList fused_gate(const RouterConfig& config, const GateShape& shape);
 // The input in fp32 and its product with the gate in fp32; backward by input and by weight.
 void add_gate_product(const GateShape& shape, GateWorkList& list);
 // `count` kernels over [S, E], half as many in the backward pass.
@@ -66,7 +80,7 @@ void add_gate_kernels(const GateShape& shape, double count, GateWorkList& list);
 void add_queue_positions(const GateShape& shape, int choices, GateWorkList& list);
 // The gate of a library that takes the best experts of each token: fused, or a product, `kernels`
 // small kernels and queue positions.
-GateWorkList library_gate(const GateShape& shape, double kernels, int choices);
+GateWorkList library_gate(const RouterConfig& config, const GateShape& shape, double kernels);
 // The same with the number of kernels of top-k.
 GateWorkList top_k_gate(const RouterConfig& config, const GateShape& shape);
 // A gate without scores: no products, no training, only the kernels for the choices.

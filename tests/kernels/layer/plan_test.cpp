@@ -263,6 +263,10 @@ TEST_CASE("every kernel that the simulator prices in a layer has a stage") {
   // The simulator's kernel to the stage that does its work here.
   const std::map<std::string, StageKind> counterpart = {
       {"fused gate", StageKind::gate},
+      {"gate choices", StageKind::gate},
+      {"gate positions", StageKind::assign},
+      {"gate weights", StageKind::weigh},
+      {"gate rectification", StageKind::collect},
       {"permute", StageKind::permute},
       {"einsum mask", StageKind::dispatch_mask},
       {"einsum dispatch", StageKind::dispatch_product},
@@ -274,7 +278,9 @@ TEST_CASE("every kernel that the simulator prices in a layer has a stage") {
       {"combine", StageKind::combine},
       {"einsum weights", StageKind::combine_mask},
       {"einsum combine", StageKind::combine_product},
-      {"fused gate backward", StageKind::router_backward},
+      {"gate choices backward", StageKind::router_backward},
+      {"fused gate by input", StageKind::gate_by_input},
+      {"fused gate by weight", StageKind::gate_by_weight},
       {"combine backward", StageKind::combine_backward},
       {"einsum combine by weight", StageKind::mask_by_weight},
       {"einsum combine by input", StageKind::mask_by_input},

@@ -1,6 +1,7 @@
 #include "sim/step/layer_stages.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -134,6 +135,10 @@ class PaddedLayer {
 
   bool einsum() const { return scenario_.dispatch == scenario::Dispatch::einsum; }
   bool rectified() const { return scenario_.router.rectification != routing::Rectification::none; }
+  // Combine reads no empty slots.
+  std::int64_t kept_rows() const {
+    return std::llround((1 - padding_share_) * static_cast<double>(scenario_.experts * capacity_));
+  }
   MoeLayerSizes sizes() const {
     return {scenario_.tokens_per_gpu, scenario_.experts,          capacity_,
             scenario_.model->hidden,  scenario_.router.choices(), rectified()};
@@ -244,9 +249,11 @@ class PaddedLayer {
       case MoeStageKind::gate_by_weight:
         return of_gate(pass, {routing::fused::product + std::string(" by weight")});
       case MoeStageKind::permute:
-      case MoeStageKind::permute_backward:
         return joined(pricer_.dispatch(pass, capacity_), ir_move(pass, 0));
+      case MoeStageKind::permute_backward:  // each token's rows are added up, as in combine
+        return joined(pricer_.combine_rows(Pass::forward, kept_rows()), ir_move(pass, 0));
       case MoeStageKind::combine:
+        return joined(pricer_.combine_rows(Pass::forward, kept_rows()), ir_move(pass, 1));
       case MoeStageKind::combine_backward:
         return joined(pricer_.combine(pass, capacity_), ir_move(pass, 1));
       case MoeStageKind::dispatch_product:

@@ -51,7 +51,10 @@ FIGURES = {
 BLACKWELL_POWER = ("0.94 pJ per FLOP: over the long products of a public table, on average of forward, input and weight "
                    "gradients, B200 at 1,000 W holds 1.06 PFLOP/s (MooreThreads/SimuMax v1.2, b200_bf16_ceperm.json)")
 HOPPER_POWER = "1.06 pJ per FLOP: fitted to public training steps (sim/training/README.md)"
+AMPERE_POWER = ("1.72 pJ per FLOP: products of 4 ms and more in microsoft/vidur's operator profiles of an A100 hold 232 "
+                "TFLOP/s in the median (MIT)")
 POWERS = {
+    "a100-sxm-80gb": (400, 1.72, AMPERE_POWER),
     "h100-sxm": (700, 1.06, HOPPER_POWER), "h200-sxm": (700, 1.06, HOPPER_POWER),
     "b200-sxm": (1000, 0.94, BLACKWELL_POWER), "b300-sxm": (1100, 0.94, BLACKWELL_POWER),
     "gb200": (1200, 0.94, BLACKWELL_POWER), "gb300": (1400, 0.94, BLACKWELL_POWER),

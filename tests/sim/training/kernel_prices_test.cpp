@@ -45,9 +45,20 @@ TEST_CASE("long products run at the rate that the board's power allows") {
   // Small ones keep the curve's time.
   const KernelPrices::Product small = {256, 256, 256};
   CHECK(KernelPrices(b200).product_us(small) == b200.profile->gemm(256, 256, 256).time_us);
-  // Of an A100 it is not known.
   const TrainingJob a100 = job("a100-sxm-80gb", "dgx-a100");
-  CHECK(KernelPrices(a100).product_us(longest) == a100.profile->gemm(16384, 16384, 16384).time_us);
+  CHECK(teraflops(longest, KernelPrices(a100).product_us(longest)) == Approx(400 / 1.72));
+}
+
+TEST_CASE("without what products hold, long ones run at the rate of the curve") {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("no-power-{}.json", getpid())).string();
+  auto document = nlohmann::ordered_json::parse(read_file(find_document("hardware", "h100-sxm")));
+  document["devices"][0].erase("sustained_bf16_flops");
+  write_file_atomically(path, document.dump());
+  const TrainingJob own = job(path.c_str(), "hgx-h100");
+  CHECK(KernelPrices(own).product_us({16384, 16384, 16384}) ==
+        own.profile->gemm(16384, 16384, 16384).time_us);
+  std::filesystem::remove(path);
 }
 
 TEST_CASE("a profile that measured what products hold is priced by it") {
@@ -152,6 +163,21 @@ TEST_CASE("experts apart wait for their weights, one kernel hides the reads") {
   CHECK(apart == Approx(1870).epsilon(0.25));
   experts.fused_experts = true;
   CHECK(KernelPrices(experts).product_us(grouped) == KernelPrices(experts).product_us(dense));
+}
+
+TEST_CASE("gradients of many experts' weights are one product of all their columns") {
+  const TrainingJob experts = job("h100-sxm", "hgx-h100");
+  const KernelPrices prices(experts);
+  const auto us = [&](std::int64_t rows, double copies) {
+    return prices.product_us({768, 2048, rows, copies, false, true});
+  };
+  // 16 experts of 32 rows each write 16 gradients, where one product of 512 rows writes one.
+  CHECK(us(16 * 32, 16) == prices.product_us({16 * 768, 2048, 32}));
+  CHECK(us(16 * 32, 16) > 1.2 * us(16 * 32, 1));
+  // Of many rows the FLOPs count, however they are shared out.
+  CHECK(us(16 * 8192, 16) == Approx(us(16 * 8192, 1)).epsilon(0.1));
+  // More columns than the curves have: in proportion.
+  CHECK(us(256 * 4096, 256) == Approx(2 * us(128 * 4096, 128)).epsilon(0.02));
 }
 
 TEST_CASE("core attention of windows and in FP8 takes part of the time") {

@@ -29,6 +29,11 @@ Estimate by_law(Estimate estimate) {
   return estimate;
 }
 
+// No more experts have rows than there are rows. At most: several rows may be of one expert.
+std::int64_t busy_experts(const BatchedProduct& product) {
+  return std::min(product.experts, product.rows);
+}
+
 // A product whose first dimension may be longer than the sweeps'.
 Estimate long_product(const Profile& profile, std::int64_t m, std::int64_t n, std::int64_t k) {
   if (m <= longest) return profile.gemm(m, n, k);
@@ -40,8 +45,8 @@ Estimate long_product(const Profile& profile, std::int64_t m, std::int64_t n, st
 Estimate batched_product(const Profile& profile, const BatchedProduct& product) {
   if (product.experts == 1) return profile.gemm(product.rows, product.n, product.k);
   const Estimate dense = long_product(profile, product.rows, product.n, product.k);
-  const double weights = static_cast<double>(product.experts) * static_cast<double>(product.n) *
-                         static_cast<double>(product.k);
+  const double weights = static_cast<double>(busy_experts(product)) *
+                         static_cast<double>(product.n) * static_cast<double>(product.k);
   const Estimate reading = profile.memory(element * weights);
   return by_law(reading.time_us > dense.time_us ? reading : dense);
 }
@@ -50,8 +55,9 @@ Estimate batched_product(const Profile& profile, const BatchedProduct& product) 
 Estimate batched_weight_gradient(const Profile& profile, const BatchedProduct& product) {
   const auto [less, more] = std::minmax(product.n, product.k);
   if (product.experts == 1) return profile.gemm(less, more, product.rows);
-  const std::int64_t depth = (product.rows + product.experts - 1) / product.experts;
-  return by_law(long_product(profile, product.experts * less, more, depth));
+  const std::int64_t experts = busy_experts(product);
+  const std::int64_t depth = (product.rows + experts - 1) / experts;
+  return by_law(long_product(profile, experts * less, more, depth));
 }
 
 }  // namespace moesim::profile

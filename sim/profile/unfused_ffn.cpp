@@ -82,11 +82,11 @@ Estimate separate_expert_ffn(const Profile& profile, std::span<const std::int64_
 
 Estimate batched_expert_ffn(const Profile& profile, std::span<const std::int64_t> rows_per_expert,
                             std::int64_t hidden, std::int64_t ffn) {
-  std::int64_t rows = 0;
+  std::int64_t rows = 0, experts = 0;
   for (const auto& [of_each, count] : experts_by_rows(rows_per_expert)) {
+    experts += static_cast<std::int64_t>(count);
     rows += of_each * static_cast<std::int64_t>(count);
   }
-  const auto experts = static_cast<std::int64_t>(rows_per_expert.size());
   FfnSum sum;
   sum.add({batched_product(profile, {rows, 2 * ffn, hidden, experts}),
            activation(profile, rows, ffn), batched_product(profile, {rows, hidden, ffn, experts})},

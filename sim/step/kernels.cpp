@@ -98,6 +98,16 @@ bool KernelPricer::are_batched() const {
   return scenario_.expert_products == scenario::ExpertProducts::batched;
 }
 
+// Fused, it streams, unless the profile's own activation kernel is faster than that.
+profile::MemoryKernel KernelPricer::activation_kernel(double bytes) const {
+  using profile::MemoryKernel;
+  if (scenario_.fusion == scenario::Fusion::eager) return MemoryKernel::activation;
+  return profile_.memory(bytes, MemoryKernel::streaming).time_us <
+                 profile_.memory(bytes, MemoryKernel::activation).time_us
+             ? MemoryKernel::streaming
+             : MemoryKernel::activation;
+}
+
 void KernelPricer::gated_ffn(List& list, Pass pass, std::int64_t rows, std::int64_t inner,
                              double count, std::int64_t experts) const {
   if (rows == 0) return;
@@ -107,11 +117,9 @@ void KernelPricer::gated_ffn(List& list, Pass pass, std::int64_t rows, std::int6
   // Forward: reads the gate and up halves, writes their product; backward: reads both and the
   // gradient, writes two gradients.
   const double forward = static_cast<double>(matrices_up) + 1;
-  list.memory(pass == Pass::forward ? "activation" : "activation backward",
-              cells * (pass == Pass::forward ? forward : 2 * forward - 1),
-              scenario_.fusion == scenario::Fusion::fused ? profile::MemoryKernel::streaming
-                                                          : profile::MemoryKernel::activation,
-              count);
+  const double bytes = cells * (pass == Pass::forward ? forward : 2 * forward - 1);
+  list.memory(pass == Pass::forward ? "activation" : "activation backward", bytes,
+              activation_kernel(bytes), count);
   list.gemm("ffn down", rows, model_.hidden, inner, count, experts);
 }
 

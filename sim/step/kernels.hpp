@@ -84,6 +84,7 @@ class KernelPricer {
 
  private:
   std::int64_t experts_per_rank() const;
+  profile::MemoryKernel activation_kernel(double bytes) const;
   bool are_batched() const;  // the products of local experts, in one call
   // `count` calls of `rows` rows, of so many experts each.
   void gated_ffn(List& list, Pass pass, std::int64_t rows, std::int64_t inner, double count,

@@ -249,8 +249,8 @@ GateWorkList price(const RouterConfig& config, const GateShape& shape) {
   const double local = local_share(config).to_double();
   const double node = node_share(config).to_double();
   const double pools = (local > 0 ? 1 : 0) + (node > 0 ? 1 : 0) + (local + node < 1 ? 1 : 0);
-  return library_gate(config, shape,
-                      pools * (gate_kernels + gate_kernels_per_choice * config.choices()));
+  return library_gate(config, shape, gate_kernels + gate_kernels_per_choice * config.choices(),
+                      pools);
 }
 
 }  // namespace

@@ -7,6 +7,20 @@ namespace {
 
 constexpr double route_bytes = 8;  // an expert and a weight or a position, of 4 bytes each
 
+// A token's choices follow one another, and so do what is done with them.
+std::int64_t picks_of(const RouterConfig& config, const GateShape& shape) {
+  return shape.tokens * (config.choices() + 1);
+}
+
+void add_selection(const char* label, double kernels, double bytes, std::int64_t picks,
+                   GateWorkList& list) {
+  list.push_back({.kind = GateWork::Kind::selection,
+                  .label = label,
+                  .bytes = bytes,
+                  .rows = picks,
+                  .count = kernels});
+}
+
 }  // namespace
 
 void add_bf16_product(const GateShape& shape, GateWorkList& list) {
@@ -17,31 +31,27 @@ void add_bf16_product(const GateShape& shape, GateWorkList& list) {
                   .depth = shape.hidden});
 }
 
-GateWorkList fused_gate(const RouterConfig& config, const GateShape& shape) {
+void add_fused_positions(const RouterConfig& config, const GateShape& shape, GateWorkList& list) {
+  const std::int64_t picks = picks_of(config, shape);
+  const double routes = route_bytes * static_cast<double>(shape.tokens) * config.choices();
+  add_selection(fused::positions, 1, routes, picks, list);
+  add_selection(fused::weights, 1, routes, 0, list);
+  if (config.rectification != Rectification::none) {
+    add_selection(fused::rectification, 2, routes, picks, list);
+  }
+}
+
+GateWorkList fused_gate(const RouterConfig& config, const GateShape& shape, double pools) {
   GateWorkList list;
   add_bf16_product(shape, list);
-  const auto tokens = static_cast<double>(shape.tokens);
-  const double logits = fp32_bytes * tokens * shape.experts;
-  const double routes = route_bytes * tokens * config.choices();
-  // A token's choices follow one another, and so do what is done with them.
-  const std::int64_t picks = shape.tokens * (config.choices() + 1);
-  const auto select = [&](const char* label, double kernels, double bytes, std::int64_t rows) {
-    list.push_back({.kind = GateWork::Kind::selection,
-                    .label = label,
-                    .bytes = bytes,
-                    .rows = rows,
-                    .count = kernels});
-  };
+  const std::int64_t picks = picks_of(config, shape);
+  const double logits = fp32_bytes * static_cast<double>(shape.tokens) * shape.experts;
   if (shape.backward) {
-    select(fused::choices_backward, 1, 2 * logits, picks);
+    add_selection(fused::choices_backward, pools, 2 * logits / pools, picks, list);
     return list;
   }
-  select(fused::choices, 1, logits, picks);
-  select(fused::positions, 1, routes, picks);
-  select(fused::weights, 1, routes, 0);
-  if (config.rectification != Rectification::none) {
-    select(fused::rectification, 2, routes, picks);
-  }
+  add_selection(fused::choices, pools, logits / pools, picks, list);
+  add_fused_positions(config, shape, list);
   return list;
 }
 
@@ -80,11 +90,12 @@ void add_queue_positions(const GateShape& shape, int choices, GateWorkList& list
   list.push_back(scan);
 }
 
-GateWorkList library_gate(const RouterConfig& config, const GateShape& shape, double kernels) {
-  if (shape.fused) return fused_gate(config, shape);
+GateWorkList library_gate(const RouterConfig& config, const GateShape& shape, double kernels,
+                          double pools) {
+  if (shape.fused) return fused_gate(config, shape, pools);
   GateWorkList list;
   add_gate_product(shape, list);
-  add_gate_kernels(shape, kernels, list);
+  add_gate_kernels(shape, pools * kernels, list);
   add_queue_positions(shape, config.choices(), list);
   return list;
 }
@@ -96,6 +107,10 @@ GateWorkList top_k_gate(const RouterConfig& config, const GateShape& shape) {
 GateWorkList scoreless_gate(const RouterConfig& config, const GateShape& shape) {
   GateWorkList list;
   if (shape.backward) return list;
+  if (shape.fused) {
+    add_fused_positions(config, shape, list);
+    return list;
+  }
   add_gate_kernels(shape, gate_kernels_per_choice * config.choices(), list);
   add_queue_positions(shape, config.choices(), list);
   return list;

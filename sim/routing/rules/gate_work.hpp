@@ -71,7 +71,10 @@ inline constexpr const char* weights = "gate weights";
 inline constexpr const char* rectification = "gate rectification";
 }  // namespace fused
 void add_bf16_product(const GateShape& shape, GateWorkList& list);
-GateWorkList fused_gate(const RouterConfig& config, const GateShape& shape);
+// What follows the choices.
+void add_fused_positions(const RouterConfig& config, const GateShape& shape, GateWorkList& list);
+// `pools` of tokens select separately.
+GateWorkList fused_gate(const RouterConfig& config, const GateShape& shape, double pools = 1);
 // The input in fp32 and its product with the gate in fp32; backward by input and by weight.
 void add_gate_product(const GateShape& shape, GateWorkList& list);
 // `count` kernels over [S, E], half as many in the backward pass.
@@ -80,7 +83,8 @@ void add_gate_kernels(const GateShape& shape, double count, GateWorkList& list);
 void add_queue_positions(const GateShape& shape, int choices, GateWorkList& list);
 // The gate of a library that takes the best experts of each token: fused, or a product, `kernels`
 // small kernels and queue positions.
-GateWorkList library_gate(const RouterConfig& config, const GateShape& shape, double kernels);
+GateWorkList library_gate(const RouterConfig& config, const GateShape& shape, double kernels,
+                          double pools = 1);
 // The same with the number of kernels of top-k.
 GateWorkList top_k_gate(const RouterConfig& config, const GateShape& shape);
 // A gate without scores: no products, no training, only the kernels for the choices.

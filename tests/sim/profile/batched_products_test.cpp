@@ -1,5 +1,6 @@
 #include "sim/profile/batched_products.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -30,6 +31,16 @@ TEST_CASE("batched products take as long as one of all rows, or as reading the w
   CHECK(many.origin == Origin::derived);
   const Estimate few = batched_product(profile, {64, 2048, 2048, 64});
   CHECK(few.time_us == profile.memory(2.0 * 64 * 2048 * 2048).time_us);
+  // Weights of experts without a row are not read.
+  CHECK(batched_product(profile, {3, 2048, 2048, 64}).time_us ==
+        batched_product(profile, {3, 2048, 2048, 3}).time_us);
+  CHECK(batched_weight_gradient(profile, {3, 2048, 2048, 64}).time_us ==
+        batched_weight_gradient(profile, {3, 2048, 2048, 3}).time_us);
+  const std::vector<std::int64_t> three{1, 1, 1};
+  std::vector<std::int64_t> of_many(64, 0);
+  std::copy(three.begin(), three.end(), of_many.begin() + 20);
+  CHECK(batched_expert_ffn(profile, of_many, 2048, 1408).time_us ==
+        batched_expert_ffn(profile, three, 2048, 1408).time_us);
   // [n, k] gradients of all experts side by side, as deep as one expert has rows.
   CHECK(batched_weight_gradient(profile, {8 * 512, 2048, 1024, 8}).time_us ==
         profile.gemm(8 * 1024, 2048, 512).time_us);

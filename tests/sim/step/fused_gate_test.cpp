@@ -111,6 +111,35 @@ TEST_CASE("a fused gate costs more with more choices, more experts, and with IR"
                   routing::fused::rectification));
 }
 
+TEST_CASE("a gate without scores has positions and weights alone") {
+  scenario::Scenario scenario = fused_scenario("hash");
+  for (const scenario::Dispatch dispatch :
+       {scenario::Dispatch::index, scenario::Dispatch::einsum}) {
+    scenario.dispatch = dispatch;
+    const Kernels hash = KernelPricer(scenario).router(Pass::forward);
+    REQUIRE(hash.size() == 2);
+    CHECK(hash[0].label == routing::fused::positions);
+    CHECK(hash[1].label == routing::fused::weights);
+  }
+}
+
+TEST_CASE("each pool of scomoe selects apart") {
+  CHECK(gate_us(fused_scenario("scomoe:0.3:0.3")) > gate_us(fused_scenario("scomoe:0:0")) + 2);
+}
+
+TEST_CASE("an activation is no slower when it is fused") {
+  scenario::Scenario scenario = fused_scenario("top2");
+  scenario.profile =
+      std::make_shared<const profile::Profile>(profile::Profile::load("h200-sxm-measured"));
+  for (const std::int64_t tokens : {64, 65536}) {
+    scenario.tokens_per_gpu = tokens;
+    scenario.fusion = scenario::Fusion::fused;
+    const double fused_us = us_of(KernelPricer(scenario).dense_ffn(Pass::forward));
+    scenario.fusion = scenario::Fusion::eager;
+    CHECK(us_of(KernelPricer(scenario).dense_ffn(Pass::forward)) >= fused_us);
+  }
+}
+
 // No library fuses these: they stay, after a product in bf16.
 TEST_CASE("rounds, auctions and columns that are sorted stay as they are in a fused gate") {
   for (const auto& [router, label] :

@@ -1,6 +1,7 @@
 #include "sim/step/exchange_links.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -37,11 +38,12 @@ double busiest_us_per_byte(const cluster::Cluster& cluster, int gpus) {
 
 ExchangeLinks::ExchangeLinks(const StepModel& model, double block) : model_(model), block_(block) {
   const scenario::Scenario& scenario = model.scenario();
-  inside_ = std::min(scenario.expert_parallel, scenario.cluster->gpus_per_domain);
   topology_ = network::topology_of(*scenario.cluster, cluster::contiguous_placement(scenario.gpus));
   slow_down(topology_, network::links_of(topology_.outer), model_.exchange_multiplier());
-  calibrate_inside();
-  calibrate_between();
+  if (block_ > 0) {
+    calibrate_inside();
+    calibrate_between();
+  }
   for (const scenario::GpuFactor& slow : scenario.conditions.slow_links) {
     const auto gpu = static_cast<std::size_t>(slow.gpu);
     for (const network::Plane* plane : {&topology_.inner, &topology_.outer}) {
@@ -51,81 +53,105 @@ ExchangeLinks::ExchangeLinks(const StepModel& model, double block) : model_(mode
   }
 }
 
-network::MeasuredTime ExchangeLinks::curve(double buffer) const {
-  const network::DomainCurves curves(*model_.scenario().profile, *model_.scenario().cluster);
-  const auto curve_us = [&](double bytes) {
-    return curves.collective(profile::Collective::all_to_all, inside_, bytes).time_us *
+void ExchangeLinks::calibrate_inside() {
+  const scenario::Scenario& scenario = model_.scenario();
+  const int members = std::min(scenario.expert_parallel, scenario.cluster->gpus_per_domain);
+  if (members < 2) return;
+  inside_.members = members;
+  inside_.peers = members - 1;
+  inside_.time_us = [this, members](double buffer) {
+    const scenario::Scenario& of = model_.scenario();
+    return network::DomainCurves(*of.profile, *of.cluster)
+               .collective(profile::Collective::all_to_all, members, buffer)
+               .time_us *
            model_.exchange_multiplier();
   };
-  return {curve_us(buffer), curve_us(1)};
+  inside_.reference_buffer = block_ * members;
+  inside_.reference = {inside_.time_us(inside_.reference_buffer), inside_.time_us(1)};
+  const double link_us = busiest_us_per_byte(*scenario.cluster, members) * block_;
+  network::calibrate_inside(topology_, link_us, inside_.reference);
 }
 
-void ExchangeLinks::calibrate_inside() {
-  if (inside_ < 2 || block_ == 0) return;
-  const double link_us = busiest_us_per_byte(*model_.scenario().cluster, inside_) * block_;
-  network::calibrate_inside(topology_, link_us, curve(block_ * inside_));
-}
-
-// NICs reach the share of their efficiency that the law between nodes says, and all that a uniform
-// exchange takes beside its bytes on them is latency.
+// NICs take all of a uniform exchange but the time of the smallest: also what the law adds for the
+// part inside a domain, which goes before the crossing.
 void ExchangeLinks::calibrate_between() {
   const scenario::Scenario& scenario = model_.scenario();
   const cluster::Cluster& cluster = *scenario.cluster;
   const std::vector<int> members = cluster::contiguous_placement(scenario.expert_parallel);
-  if (block_ == 0 || cluster.nic_start.value == 0) return;
-  if (network::span_of(members, cluster).domains < 2) return;
+  if (cluster.nic_start.value == 0) return;
+  const network::Span span = network::span_of(members, cluster);
+  if (span.domains < 2) return;
   const network::PortModel ports(scenario.profile, scenario.cluster);
-  const network::PortModel::Crossed crossed =
-      ports.across(profile::Collective::all_to_all, members, block_ * scenario.expert_parallel);
-  network::scale_nics(topology_, crossed.nic_share);
-  const double beside_us = crossed.estimate.time_us - crossed.stream_us;
-  network::set_port_latency(topology_, topology_.outer,
-                            Picoseconds::from_us(beside_us * model_.exchange_multiplier()));
+  const auto across = [ports, members](double buffer) {
+    return ports.across(profile::Collective::all_to_all, members, buffer);
+  };
+  const double multiplier = model_.exchange_multiplier();
+  between_.members = span.gpus;
+  between_.peers = span.gpus - span.smallest_share;
+  between_.time_us = [across, multiplier](double buffer) {
+    return across(buffer).estimate.time_us * multiplier;
+  };
+  between_.reference_buffer = block_ * span.gpus;
+  const network::PortModel::Crossed crossed = across(between_.reference_buffer);
+  between_.reference = {crossed.estimate.time_us * multiplier,
+                        between_.time_us(static_cast<double>(span.gpus))};
+  const double latency_us = between_.reference.latency_us();
+  const double sending_us = (between_.reference.time_us - latency_us) / multiplier;
+  network::scale_nics(topology_, crossed.nic_share * crossed.stream_us / sending_us);
+  network::set_port_latency(topology_, topology_.outer, Picoseconds::from_us(latency_us));
 }
 
 void ExchangeLinks::adjust(int first, ByteMatrix& bytes) {
-  if (inside_ < 2 || block_ == 0) return;
   const cluster::Cluster& cluster = *model_.scenario().cluster;
   const int members = bytes.ranks();
-  const auto together = [&](int source, int destination) {
-    return source != destination &&
-           cluster.domain_of(first + source) == cluster.domain_of(first + destination);
-  };
-  std::vector<std::int64_t> in(static_cast<std::size_t>(members));
-  std::int64_t busiest = 0;
-  for (int source = 0; source < members; ++source) {
-    std::int64_t out = 0;
-    for (int destination = 0; destination < members; ++destination) {
-      if (!together(source, destination)) continue;
-      out += bytes.at(source, destination);
-      in[static_cast<std::size_t>(destination)] += bytes.at(source, destination);
-    }
-    busiest = std::max(busiest, out);
+  std::vector<int> domains;
+  for (int member = 0; member < members; ++member) {
+    domains.push_back(cluster.domain_of(first + member));
   }
-  for (const std::int64_t received : in) busiest = std::max(busiest, received);
-  if (busiest == 0) return;
-  const double factor = stretch(busiest);
+  const auto side_of = [&](int source, int destination) {
+    return static_cast<std::size_t>(domains[static_cast<std::size_t>(source)] !=
+                                    domains[static_cast<std::size_t>(destination)]);
+  };
+  std::array<std::vector<std::int64_t>, 2> in;  // [side][destination]
+  for (std::vector<std::int64_t>& side : in) side.resize(static_cast<std::size_t>(members));
+  std::array<std::int64_t, 2> busiest{};
+  for (int source = 0; source < members; ++source) {
+    std::array<std::int64_t, 2> out{};
+    for (int destination = 0; destination < members; ++destination) {
+      if (source == destination) continue;
+      const std::size_t side = side_of(source, destination);
+      const std::int64_t sent = bytes.at(source, destination);
+      out[side] += sent;
+      in[side][static_cast<std::size_t>(destination)] += sent;
+    }
+    for (std::size_t side = 0; side < 2; ++side) busiest[side] = std::max(busiest[side], out[side]);
+  }
+  std::array<double, 2> factors{};
+  for (std::size_t side = 0; side < 2; ++side) {
+    for (const std::int64_t received : in[side]) busiest[side] = std::max(busiest[side], received);
+    factors[side] = stretch(busiest[side], side == 0 ? inside_ : between_);
+  }
   for (int source = 0; source < members; ++source) {
     for (int destination = 0; destination < members; ++destination) {
-      if (!together(source, destination)) continue;
       std::int64_t& sent = bytes.at(source, destination);
-      if (sent == 0) continue;
+      if (sent == 0 || source == destination) continue;
+      const double factor = factors[side_of(source, destination)];
       sent = std::max<std::int64_t>(1, std::llround(static_cast<double>(sent) * factor));
     }
   }
 }
 
-// The ratio of the bytes that take the curve's time on these links to the actual bytes. Where a
-// curve falls below the latency of its smallest size, one hundredth of its time is left for the
-// bytes.
-double ExchangeLinks::stretch(std::int64_t busiest) {
-  const auto [found, added] = stretch_.try_emplace(busiest);
+// The ratio of the bytes that take the exchange's time on these links to the actual bytes. Where
+// that time is below the latency, one hundredth of it is left for the bytes.
+double ExchangeLinks::stretch(std::int64_t busiest, Side& side) {
+  if (busiest == 0 || side.peers == 0) return 1;
+  const auto [found, added] = side.stretched.try_emplace(busiest);
   if (!added) return found->second;
-  const network::MeasuredTime reference = curve(block_ * inside_);
-  const double buffer = static_cast<double>(busiest) * inside_ / (inside_ - 1);
-  const double time_us = curve(buffer).time_us;
-  const double sending_us = std::max(time_us - reference.latency_us(), 0.01 * time_us);
-  const double per_byte = (reference.time_us - reference.latency_us()) / (block_ * inside_);
+  const double buffer = static_cast<double>(busiest) * side.members / side.peers;
+  const double time_us = side.time_us(buffer);
+  const double latency_us = side.reference.latency_us();
+  const double sending_us = std::max(time_us - latency_us, 0.01 * time_us);
+  const double per_byte = (side.reference.time_us - latency_us) / side.reference_buffer;
   return found->second = sending_us / (per_byte * buffer);
 }
 

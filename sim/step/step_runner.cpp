@@ -22,10 +22,13 @@ int largest_group(const routing::LayerRouting& layer) {
   return static_cast<int>(std::max_element(blocks.begin(), blocks.end()) - blocks.begin());
 }
 
-bool has_unequal_groups(const routing::ReplicaRouting& routing) {
-  return std::any_of(
-      routing.layers.begin(), routing.layers.end(),
-      [](const routing::LayerRouting& layer) { return !layer.group_blocks.empty(); });
+// In groups or from layer to layer: the links are set for those of one.
+bool has_unequal_blocks(const routing::ReplicaRouting& routing) {
+  const std::vector<routing::LayerRouting>& layers = routing.layers;
+  return std::any_of(layers.begin(), layers.end(), [&](const routing::LayerRouting& layer) {
+    return !layer.group_blocks.empty() ||
+           layer.exchanged_capacity != layers.front().exchanged_capacity;
+  });
 }
 
 }  // namespace
@@ -110,7 +113,7 @@ engine::Execution StepRunner::run_equal_flows(const routing::ReplicaRouting& rou
   network::FlowFabric fabric(topology);
   const PaddedTraffic equal(model_, routing);
   const AdjustedTraffic by_group(equal, links, scenario.expert_parallel);
-  const bool adjust = has_unequal_groups(routing);
+  const bool adjust = has_unequal_blocks(routing);
   return engine::run(model_.program(), durations, fabric,
                      adjust ? static_cast<const engine::Traffic*>(&by_group) : &equal);
 }

@@ -76,6 +76,23 @@ TEST_CASE("exact flows take the measured time of each group's blocks") {
   }
 }
 
+TEST_CASE("exact flows take the time of each layer's blocks, inside a domain and between them") {
+  for (const int members : {8, 16}) {
+    CAPTURE(members);
+    scenario::Scenario scenario = padded_scenario(members / 8);
+    scenario.expert_parallel = members;
+    scenario.experts = members;
+    const Picoseconds fast = ends_of(scenario, {4096}, {16}).front();
+    scenario.network = scenario::Network::flows;
+    const Picoseconds falling = ends_of(scenario, {4096}, {16}).front();
+    const Picoseconds rising = ends_of(scenario, {16}, {4096}).front();
+    CHECK(falling.us() == Approx(rising.us()).epsilon(1e-6));
+    CHECK(falling.us() == Approx(fast.us()).epsilon(1e-6));
+    scenario.conditions.slow_links = {{0, 1.01}};
+    CHECK(ends_of(scenario, {16}, {4096}).front() > rising);
+  }
+}
+
 TEST_CASE("a slow link stretches the exchange of its group's own blocks") {
   scenario::Scenario both = padded_scenario(2);
   scenario::Scenario alone = padded_scenario(1);

@@ -11,6 +11,7 @@
 #include "sim/network/flows/flow_fabric.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
 #include "sim/routing/routers/router_name.hpp"
+#include "sim/step/step_runner.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/skewed_counts.hpp"
 
@@ -71,6 +72,29 @@ TEST_CASE("without padding, equal counts cost what equal blocks cost") {
     CHECK(ragged.per_rank[at].empty());
     if (model.direction(op) != StepModel::Direction::none) continue;
     CHECK(ragged.uniform[at] == padded.uniform[at]);
+  }
+}
+
+TEST_CASE("between nodes equal counts of any size cost what equal blocks cost") {
+  const scenario::Scenario unpadded = [] {
+    scenario::Scenario scenario = ragged_scenario(16, 16, 16);
+    scenario.router.padding = routing::Padding::none;
+    return scenario;
+  }();
+  scenario::Scenario padded = unpadded;
+  padded.router.padding = routing::Padding::capacity;
+  const auto end_us = [](const scenario::Scenario& scenario, std::int32_t rows) {
+    StepModel model(scenario);
+    const routing::ReplicaRouting routing = equal_counts(scenario, rows);
+    const engine::Execution execution = StepRunner(model).run(&routing, 0, StepModel::no_errors);
+    return execution.end_of(0).us();
+  };
+  // Counts are exchanged and read by the host: as long for any number of rows.
+  const double counts_us = end_us(unpadded, 256) - end_us(padded, 256);
+  CHECK(counts_us > 0);
+  for (const std::int32_t rows : {16, 64, 1024, 4096}) {
+    CAPTURE(rows);
+    CHECK(end_us(unpadded, rows) - end_us(padded, rows) == Approx(counts_us).epsilon(0.001));
   }
 }
 

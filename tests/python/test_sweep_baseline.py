@@ -90,3 +90,69 @@ def test_an_interrupted_sweep_of_another_baseline_is_not_taken_over(tmp_path):
     succeed(*words)
     result = moesim(*words, "--resume", "--baseline", "router=top1")
     assert result.returncode == 2 and "--baseline" in result.stderr
+
+
+def resume(out, routers, baseline, factors="1"):
+    more = ("--baseline", baseline) if baseline else ()
+    return moesim("sweep", *SMALL[:-2], "--router", routers, "--capacity-factor", factors, *more, "--out", out, "--resume")
+
+
+@pytest.fixture
+def compared(tmp_path):
+    out = tmp_path / "s.csv"
+    succeed("sweep", *SMALL[:-2], "--router", "top1,top2", "--capacity-factor", 1, "--baseline", "router=top1", "--out", out)
+    return out
+
+
+def test_a_finished_sweep_of_the_same_baseline_is_complete(compared):
+    before, stamp = compared.read_bytes(), compared.stat().st_mtime_ns
+    result = resume(compared, "top1,top2", "router=top1")
+    assert result.returncode == 0 and "already complete, 2 scenarios" in result.stderr
+    assert compared.read_bytes() == before and compared.stat().st_mtime_ns == stamp
+
+
+def test_a_finished_sweep_of_another_baseline_says_what_to_do(compared, tmp_path):
+    before = compared.read_bytes()
+    result = resume(compared, "top1,top2", "router=top2")
+    assert result.returncode == 2 and compared.read_bytes() == before
+    for part in ("another baseline than router=top2", "give the --baseline that it was made with", "leave --resume out"):
+        assert part in result.stderr
+    none = tmp_path / "none.csv"
+    succeed("sweep", *SMALL[:-2], "--router", "top1,top2", "--capacity-factor", 1, "--out", none)
+    result = resume(none, "top1,top2", "router=top1")
+    assert result.returncode == 2 and "no baseline: leave --baseline out too" in result.stderr
+    # Some rows are compared alike, others are not.
+    some = tmp_path / "some.csv"
+    succeed("sweep", *SMALL[:-2], "--router", "top1", "--capacity-factor", "1,2", "--baseline", "capacity-factor=2", "--out", some)
+    result = resume(some, "top1", "router=top1", "1,2")
+    assert result.returncode == 2 and "another baseline than router=top1" in result.stderr
+
+
+def test_more_rows_of_the_same_baseline_are_added(compared, tmp_path):
+    for baseline in ("router=top1", ""):  # without one, as if there had never been one
+        whole, part = tmp_path / "whole.csv", tmp_path / "part.csv"
+        more = ("--baseline", baseline) if baseline else ()
+        succeed("sweep", *SMALL[:-2], "--router", "top1,top2,top2+ir", "--capacity-factor", 1, *more, "--out", whole)
+        part.write_bytes(compared.read_bytes())
+        result = resume(part, "top1,top2,top2+ir", baseline)
+        assert result.returncode == 0 and "2 of these 3 scenarios are taken from it" in result.stderr
+        assert part.read_text() == whole.read_text()
+
+
+def test_rows_without_the_row_they_are_compared_with_are_not_taken(compared):
+    heading, first, second = compared.read_text().splitlines(keepends=True)
+    compared.write_text(heading + second)
+    result = resume(compared, "top1,top2", "router=top1")
+    assert result.returncode == 2 and "not beside the rows that they are compared with" in result.stderr
+    compared.write_text(heading + first)
+    assert resume(compared, "top1,top2", "router=top1").returncode == 0
+    assert compared.read_text() == heading + first + second
+
+
+def test_a_finished_sweep_of_a_refused_baseline_is_not_of_another(tmp_path):
+    out = tmp_path / "s.csv"
+    words = ("sweep", *SMALL[:-2], "--router", "top1", "--expert-parallel", "3,4", "--baseline", "expert-parallel=3", "--out", out)
+    succeed(*words)
+    before = out.read_bytes()
+    result = moesim(*words, "--resume")
+    assert result.returncode == 0 and "1 of these 2 scenarios are taken" in result.stderr and out.read_bytes() == before

@@ -96,7 +96,60 @@ bool differ_in_capacity_alone(const scenario::Scenario& one, const scenario::Sce
   });
 }
 
+// Of a row: absent cells where it is compared with nothing.
+constexpr const char* comparison_columns[] = {"speed_over_baseline", "speed_over_baseline_p05",
+                                              "speed_over_baseline_p95", "within_noise"};
+
+// Of figures as a CSV has them, in nine digits.
+bool is_near(double one, double other) { return std::abs(one - other) <= 1e-7 * std::abs(other); }
+
+// Whether `row` is compared with itself, which `baseline` is, or with another row `baseline`.
+bool is_compared_with(const Row& row, const Row& baseline) {
+  static const std::size_t ratio = column_index("speed_over_baseline");
+  static const std::size_t speed = column_index("tokens_per_s_per_gpu");
+  if (is_absent(row[ratio])) return false;
+  if (&row == &baseline) {
+    // A row is as fast as itself without any doubt, and no other is.
+    return std::all_of(std::begin(comparison_columns), std::end(comparison_columns) - 1,
+                       [&](const char* name) { return number_in(row[column_index(name)]) == 1; });
+  }
+  return is_near(number_in(row[ratio]) * number_in(baseline[speed]), number_in(row[speed]));
+}
+
 }  // namespace
+
+std::optional<std::size_t> baseline_at(const std::vector<SweepPoint>& points,
+                                       const std::vector<std::optional<std::size_t>>& baseline_of,
+                                       std::size_t index) {
+  if (index >= baseline_of.size() || !baseline_of[index]) return std::nullopt;
+  const SweepPoint& baseline = points[*baseline_of[index]];
+  if (!baseline.refusal.empty() || !baseline.scenario) return std::nullopt;
+  return baseline_of[index];
+}
+
+ComparedRows compared_rows(const std::vector<SweepPoint>& points,
+                           const std::vector<std::optional<std::size_t>>& baseline_of,
+                           const std::map<std::size_t, Row>& rows) {
+  const std::size_t ratio = column_index("speed_over_baseline");
+  ComparedRows compared;
+  for (const auto& [index, row] : rows) {
+    compared.has_none = compared.has_none && is_absent(row[ratio]);
+    const std::optional<std::size_t> baseline = baseline_at(points, baseline_of, index);
+    const auto its_row = baseline ? rows.find(*baseline) : rows.end();
+    if (baseline && its_row == rows.end()) continue;
+    if (baseline ? is_compared_with(row, its_row->second) : is_absent(row[ratio])) {
+      compared.alike.emplace(index, row);
+    } else {
+      compared.differs = true;
+    }
+  }
+  return compared;
+}
+
+Row without_baseline(Row row) {
+  for (const char* name : comparison_columns) row[column_index(name)] = Cell();
+  return row;
+}
 
 std::vector<std::optional<std::size_t>> baselines(const std::vector<SweepPoint>& points,
                                                   const std::string& text) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +17,29 @@ namespace moesim::study {
 // value that the grid does not have.
 std::vector<std::optional<std::size_t>> baselines(const std::vector<SweepPoint>& points,
                                                   const std::string& text);
+
+// The point that `index` is compared with: nothing where there is none (`baseline_of` may be
+// empty), or where it is refused before it is evaluated.
+std::optional<std::size_t> baseline_at(const std::vector<SweepPoint>& points,
+                                       const std::vector<std::optional<std::size_t>>& baseline_of,
+                                       std::size_t index);
+
+// What finished rows, by point, are compared with.
+struct ComparedRows {
+  std::map<std::size_t, Row> alike;  // with the baselines asked for
+  bool has_none = true;              // no row is compared with any
+  bool differs = false;              // some row is compared with another, or none, than asked for
+};
+
+// Those of `rows` whose columns over_baseline are of these baselines: the ratio of its speed to
+// that of its baseline's row. A row whose baseline is not among the rows is left out, as it cannot
+// be checked.
+ComparedRows compared_rows(const std::vector<SweepPoint>& points,
+                           const std::vector<std::optional<std::size_t>>& baseline_of,
+                           const std::map<std::size_t, Row>& rows);
+
+// The row as of a sweep without a baseline.
+Row without_baseline(Row row);
 
 // How many times as fast `outcome` is as `baseline`: what both share cancels. Of two profiles or
 // clusters only the draws do. Steps that differ in router and capacity alone, padded to it, have

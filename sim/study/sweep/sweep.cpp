@@ -200,7 +200,7 @@ class Workers {
     try {
       const std::size_t index = static_cast<std::size_t>(&point - points_.data());
       Outcome outcome = *outcome_of(index);
-      if (const auto baseline = baseline_of(index)) {
+      if (const auto baseline = baseline_at(points_, settings_.baseline_of, index)) {
         try {
           outcome.over_baseline = *baseline == index ? SpeedRatio{}
                                                      : speed_ratio(*point.scenario, outcome,
@@ -214,14 +214,6 @@ class Workers {
     } catch (const Error& error) {
       return refused(point, error.what());
     }
-  }
-
-  // Nothing where there is none, or none that can be.
-  std::optional<std::size_t> baseline_of(std::size_t index) const {
-    if (index >= settings_.baseline_of.size() || !settings_.baseline_of[index]) return std::nullopt;
-    const SweepPoint& baseline = points_[*settings_.baseline_of[index]];
-    if (!baseline.refusal.empty() || !baseline.scenario) return std::nullopt;
-    return settings_.baseline_of[index];
   }
 
   // Of a baseline, which several rows ask for, evaluated once.

@@ -159,11 +159,36 @@ void warn_beforehand(const std::vector<study::SweepPoint>& points) {
       nearest->profile_name, memory_hint_text(*nearest, outcome)));
 }
 
+// Those of the rows of a finished sweep that are compared with the baseline of this one. Throws
+// UsageError where there is one, and the rows are compared with none or another.
+std::map<std::size_t, study::Row> rows_of_baseline(
+    const std::string& path, const std::string& baseline,
+    const std::vector<study::SweepPoint>& points,
+    const std::vector<std::optional<std::size_t>>& baseline_of,
+    const std::map<std::size_t, study::Row>& rows) {
+  study::ComparedRows compared = study::compared_rows(points, baseline_of, rows);
+  if (!compared.differs && !compared.alike.empty()) return std::move(compared.alike);
+  std::string why = "compared with another baseline than " + baseline;
+  std::string instead = "give the --baseline that it was made with";
+  if (compared.has_none) {
+    why = "compared with no baseline";
+    instead = "leave --baseline out too";
+  } else if (!compared.differs) {
+    why = "not beside the rows that they are compared with";
+    instead = "sweep a grid with those rows";
+  }
+  throw UsageError(fmt::format(
+      "--resume: {} is finished, and its rows are {}: {}, choose another --out, or leave "
+      "--resume out to replace it",
+      path, why, instead));
+}
+
 // Rows of a finished sweep in the file that --resume names, where no interrupted one is. Throws
 // UsageError if none of its rows is of this sweep.
-std::map<std::size_t, study::Row> rows_of_finished(const std::string& path,
-                                                   const std::vector<study::SweepPoint>& points,
-                                                   report::Format format, std::size_t total) {
+std::map<std::size_t, study::Row> rows_of_finished(
+    const std::string& path, const std::vector<study::SweepPoint>& points,
+    const std::string& baseline, const std::vector<std::optional<std::size_t>>& baseline_of,
+    report::Format format, std::size_t total) {
   if (format != report::Format::csv) {
     throw UsageError(
         fmt::format("--resume: {} exists, and no interrupted sweep beside it; rows are read back "
@@ -177,6 +202,11 @@ std::map<std::size_t, study::Row> rows_of_finished(const std::string& path,
         "--resume: {} is finished, and none of its {} scenarios has these options: choose another "
         "--out, or leave --resume out to replace it",
         path, finished.in_file));
+  }
+  if (!baseline.empty()) {
+    finished.rows = rows_of_baseline(path, baseline, points, baseline_of, finished.rows);
+  } else if (finished.rows.size() < total) {  // the new rows are compared with none
+    for (auto& [index, row] : finished.rows) row = study::without_baseline(std::move(row));
   }
   if (finished.rows.size() < total || finished.in_file > total) {
     note(fmt::format(
@@ -314,14 +344,9 @@ ExitCode run(const CommandLine& line) {
   const bool is_continued = process && exists(out.path() + ".parts");
   const bool replaces = exists(out.path());
   const bool interrupted = exists(settings.journal);
-  if (settings.resume && !interrupted && replaces && !baseline.empty()) {
-    throw UsageError(fmt::format(
-        "--resume: {} is finished, and its rows are compared with no or another --baseline: leave "
-        "--resume out to replace it",
-        out.path()));
-  }
   if (settings.resume && !interrupted && replaces && !is_continued) {
-    settings.known = rows_of_finished(out.path(), points, format, total);
+    settings.known =
+        rows_of_finished(out.path(), points, baseline, settings.baseline_of, format, total);
     if (settings.known.size() == total) {
       note(fmt::format(
           "{}: already complete, {} scenarios (found by their options; without --resume all are "

@@ -213,8 +213,42 @@ def test_points_tell_apart_what_differs_beside_the_router(tmp_path):
     legend, names = told((8, 16))
     assert len(legend) == 4 and "top1, gpus 8" in legend or "gpus 8, top1" in legend
     assert names == ["top1, CF 2", "top1, CF 1"]
-    legend, names = told((8, 16, 32, 64, 128))  # too many markers: the router's, and the rest by name
-    assert legend == ["top1", "top2"] and any("gpus" in name for name in names)
+    legend, _ = told((8, 16, 32, 64, 128))
+    assert len(legend) == len(set(legend)) == 10
+
+
+def test_points_of_one_router_are_told_apart_by_what_differs(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row("top2", gpus, factor, step=100 * factor / gpus, loss=0.1 / factor, profile=profile)
+                                      for profile in "pq" for gpus in (8, 16) for factor in (1, 2)])
+    figure = kinds_chart.pareto(rows.read([path]), None, SIZE, "")
+    legend = figure.legends[0]
+    assert [text.get_text() for text in legend.get_texts()][:4] == [
+        f"profile {profile}, gpus {gpus}" for profile in "pq" for gpus in (8, 16)]
+    assert len({(handle.get_color(), handle.get_marker()) for handle in legend.legendHandles[:4]}) == 4
+
+
+def test_more_groups_of_points_than_markers_are_refused(tmp_path):
+    lines = [row("top2", gpus, step=100 / gpus, profile=profile) for profile in "pqrs" for gpus in range(1, 9)]
+    table = rows.read([sweep(tmp_path / "s.csv", lines)])
+    with pytest.raises(BadInput, match="32 groups of points, by profile, gpus, and more than 28 .* such as --group profile$"):
+        kinds_chart.pareto(table, None, SIZE, "")
+    with pytest.raises(BadInput, match="32 groups .* fewer columns with --group$"):
+        kinds_chart.pareto(table, ["gpus", "profile"], SIZE, "")
+    assert kinds_chart.pareto(table, ["profile"], SIZE, "").legends[0].get_texts()[0].get_text() == "profile p"
+    # Of layouts that moesim recommend found, which differ in everything, the front is named.
+    found = tmp_path / "found.csv"
+    found.write_text("\n".join([HEADER + ",scaling_pays", *(f"{line},true" for line in lines)]))
+    assert kinds_chart.pareto(rows.read([str(found)]), None, SIZE, "").legends[0].get_texts()[0].get_text() == "top2"
+
+
+def test_a_front_of_one_point_is_no_line_of_the_legend(tmp_path):
+    def legend(losses):
+        path = sweep(tmp_path / "s.csv", [row("top1", factor=factor, step=100 * factor, loss=loss)
+                                          for factor, loss in zip((1, 2), losses)])
+        figure = kinds_chart.pareto(rows.read([path]), None, SIZE, "")
+        return [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "Pareto front" in legend((0.2, 0.1))
+    assert "Pareto front" not in legend((0.1, 0.2))
 
 
 def test_a_usual_name_is_answered_with_the_column(tmp_path, capsys):

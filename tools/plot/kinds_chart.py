@@ -14,7 +14,6 @@ from chart_data import BadInput, fits
 
 MOST_BARS = 40
 LOGARITHMIC = 4  # the most GPUs of a scaling over the fewest; both axes are linear below: a straight line is linear scaling
-MOST_MARKERS = 8  # of a cloud of points, that are told apart without being asked for
 # Two neighbours differ in colour, and in grey by hatching.
 HATCHES = ("", "////", "", "....", "", "\\\\\\\\", "xxxx", "", "", "----", "....", "", "////", "\\\\\\\\", "", "////")
 PART_COLOURS = ("#0072B2", "#9ECAE1", "#222222", "#E69F00", "#009E73", "#F0E442", "#D55E00",
@@ -125,15 +124,19 @@ def _style_scaling(total, share, table, lines, top):
     share.set_ylabel("speed of one GPU, % of that with " + (f"{fewest.pop():.0f} GPUs" if len(fewest) == 1 else "the fewest GPUs"))
 
 
+def is_search(table):
+    """Whether moesim recommend found the rows: their layouts follow from the GPUs."""
+    return "scaling_pays" in table.known()
+
+
 def scaling(table, group, size, title):
     """Speed of all GPUs by their number, and the share that is left of the fewest GPUs' speed each."""
     for name in ("gpus", "tokens_per_s_per_gpu"):
         table.require(name, "x")
-    is_search = "scaling_pays" in table.known()  # moesim recommend: layouts follow from the GPUs
-    if is_search and group is None:
+    if is_search(table) and group is None:
         group = [rows.FILE] if len(table.files) > 1 else []
     lines = rows.lines(table, "gpus", group)
-    if is_search and not group:
+    if is_search(table) and not group:
         lines[0].label = "the fastest layout on each number of GPUs"
     if all(len(line.rows) < 2 for line in lines):
         raise BadInput(f"{table.files[0]}: a scaling takes several numbers of GPUs: sweep --gpus 8,16,32")
@@ -166,7 +169,7 @@ def scaling(table, group, size, title):
             names.append(table.band_words() + ("" if speed_bands.compares(table.rows) else
                                                "; of one GPU: if the errors of both numbers of GPUs were independent"))
         pays = [rows.present(row, "gpus") for row in lines[0].rows
-                if is_search and row["scaling_pays"].lower() == "true"]  # pandas writes True
+                if is_search(table) and row["scaling_pays"].lower() == "true"]  # pandas writes True
         if pays and len(lines) == 1:
             most = max(pays)
             for one in (total, share):
@@ -191,12 +194,36 @@ def front_of(points):
     return front
 
 
+def _is_placed(row):
+    """Whether the row has a place on the axis of token loss."""
+    return rows.figure_of(row, "residual_loss") is not None or row.get("router") == "dense"
+
+
+def _by_label(table, names):
+    """{label: rows} of the points that one marker stands for."""
+    groups = {}
+    for row in filter(_is_placed, table.rows):
+        groups.setdefault(rows.label_of(row, names) or rows.without(names), []).append(row)
+    return groups
+
+
 def _point_groups(table, told):
-    """What points of one marker have in common: all that tells the rows apart but the capacity factor; the
-    router alone where that makes too many markers."""
+    """What points of one marker have in common: all that tells the rows apart but the capacity factor. Layouts that
+    moesim recommend found differ in too much for that, and the front names them."""
     names = [name for name in told if name != "capacity_factor"]
-    groups = {rows.label_of(row, names) for row in table.rows}
-    return names if "router" in names and len(groups) <= MOST_MARKERS else ["router"]
+    return ["router"] if not names or is_search(table) else names
+
+
+def _check_groups(table, names, is_given):
+    """Refuses more groups than markers, naming fewer options that the markers are enough for."""
+    count = len(_by_label(table, names))
+    if count <= axes_chart.MOST_LINES:
+        return
+    fewer = next((names[:size] for size in range(len(names) - 1, 0, -1)
+                  if 1 < len(_by_label(table, names[:size])) <= axes_chart.MOST_LINES), [])
+    such = f", such as --group {','.join(fewer)}" if fewer and not is_given else ""
+    raise BadInput(f"{count} groups of points, by {', '.join(names)}, and more than {axes_chart.MOST_LINES} cannot be "
+                   f"distinguished: choose rows with --where, or fewer columns with --group{such}")
 
 
 def _label_front(axes, front, varying, with_router, font):
@@ -219,14 +246,9 @@ def pareto(table, group, size, title):
         table.require(name, "y")
     told = rows.needed(table, (), table.differing())
     names = _point_groups(table, told) if group is None else group
+    _check_groups(table, names, group is not None)
     varying = [name for name in told if name not in names]
-    groups = {}
-    for row in table.rows:
-        if rows.figure_of(row, "residual_loss") is not None or row.get("router") == "dense":
-            groups.setdefault(rows.label_of(row, names) or rows.without(names), []).append(row)
-    if len(groups) > axes_chart.MOST_LINES:
-        raise BadInput(f"{len(groups)} groups, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
-                       "choose rows with --where, or columns with --group")
+    groups = _by_label(table, names)
     styles = axes_chart.styles_of(groups, size)
     if len({(how["color"], how["marker"], how.get("markerfacecolor")) for how in styles}) < len(styles):
         # Lines of these differ in dashes alone; points have none.
@@ -258,9 +280,10 @@ def pareto(table, group, size, title):
         one.set_xlabel("token loss, %" + look.loss_axis(one, losses))
         one.set_ylabel("speed, tokens/s per GPU")
         handles, labels = page.legend_entries(styles, groups)
-        handles.append(matplotlib.lines.Line2D([], [], color="black", linewidth=1))
-        labels.append("Pareto front of what fits" if any(not fits(row) for row in table.rows)
-                      else "Pareto front")
+        if len(front) > 1:  # one point has no line
+            handles.append(matplotlib.lines.Line2D([], [], color="black", linewidth=1))
+            labels.append("Pareto front of what fits" if any(not fits(row) for row in table.rows)
+                          else "Pareto front")
         if barred:
             handles.append(matplotlib.lines.Line2D([], [], linestyle="none", marker="|", color=look.GREY,
                                                    markersize=1.2 * size.font))

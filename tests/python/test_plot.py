@@ -126,6 +126,20 @@ def test_legends_do_not_collide_with_the_panels(two_routers):
     assert not first.overlaps(second)
 
 
+@pytest.mark.parametrize("step", [1000, 1, 0.01])  # speeds of 4, 7 and 9 digits
+def test_the_name_of_the_speed_lies_on_the_page(tmp_path, step):
+    path = tmp_path / "s.csv"
+    path.write_text(HEADER.strip() + ",step_ms_low,step_ms_likely,step_ms_high\n" + "".join(
+        f"{row('top1', factor, factor * step, 0.1, 0.1).strip()},{factor * step},{1.5 * factor * step},{2 * factor * step}\n"
+        for factor in (1, 2)))
+    figure = sweep_chart.draw(str(path), None, "")
+    figure.canvas.draw()
+    speed, loss = figure.axes
+    for axes in (speed, loss):
+        assert axes.yaxis.label.get_window_extent().x0 >= 0.5 * sweep_chart.MARGIN * figure.bbox.width
+    assert speed.bbox.width > 0.5 * figure.bbox.width and speed.bbox.x0 == loss.bbox.x0
+
+
 def test_measured_points_of_the_same_mode_only(two_routers, tmp_path):
     path = tmp_path / "m.csv"
     path.write_text("router,capacity_factor,tokens_per_s_per_gpu,mode,source,excluded\n"

@@ -240,6 +240,28 @@ def wrapped(figure, text, inches, points, weight="normal"):
     return "\n".join(filter(None, lines))
 
 
+def overhang(figure, axes):
+    """How far labels reach beyond the panels of a grid (rows of columns), in inches: to the left, below the last row,
+    to the right, above, below the other rows, to the left of the other columns."""
+    renderer = figure.canvas.get_renderer()
+    left = below = right = above = between = inside = 0.0
+    rows, columns = axes.shape
+    for index, one in enumerate(axes.flat):
+        if not one.get_visible():
+            continue
+        panel, whole = one.get_window_extent(), one.get_tightbbox(renderer)
+        right, above = max(right, whole.x1 - panel.x1), max(above, whole.y1 - panel.y1)
+        if index // columns == rows - 1:
+            below = max(below, panel.y0 - whole.y0)
+        else:
+            between = max(between, panel.y0 - whole.y0)
+        if index % columns == 0:
+            left = max(left, panel.x0 - whole.x0)
+        else:
+            inside = max(inside, panel.x0 - whole.x0)
+    return [side / figure.dpi for side in (left, below, right, above, between, inside)]
+
+
 def thousands(axis):
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 

@@ -98,33 +98,11 @@ def _wrap_x_labels(figure, axes, inner, gap):
     for one, _ in shown:
         one.set_xlabel("")
     figure.canvas.draw()
-    left, _, right, _, _, inside = _overhang(figure, axes)
+    left, _, right, _, _, inside = look.overhang(figure, axes)
     columns = axes.shape[1]
     panel = (inner - left - right - (columns - 1) * (inside + right + 2 * gap)) / columns
     for one, text in shown:
         one.set_xlabel(look.wrapped(figure, text, panel, one.xaxis.label.get_fontsize()))
-
-
-def _overhang(figure, axes):
-    """How far labels reach beyond the panels, in inches: to the left, below the last row, to the right,
-    above, below the other rows, to the left of the other columns."""
-    renderer = figure.canvas.get_renderer()
-    left = below = right = above = between = inside = 0.0
-    rows, columns = axes.shape
-    for index, one in enumerate(axes.flat):
-        if not one.get_visible():
-            continue
-        panel, whole = one.get_window_extent(), one.get_tightbbox(renderer)
-        right, above = max(right, whole.x1 - panel.x1), max(above, whole.y1 - panel.y1)
-        if index // columns == rows - 1:
-            below = max(below, panel.y0 - whole.y0)
-        else:
-            between = max(between, panel.y0 - whole.y0)
-        if index % columns == 0:
-            left = max(left, panel.x0 - whole.x0)
-        else:
-            inside = max(inside, panel.x0 - whole.x0)
-    return [side / figure.dpi for side in (left, below, right, above, between, inside)]
 
 
 def _highest_label(figure, axes):
@@ -150,7 +128,7 @@ def end_page(figure, axes, size, title, under, handles, labels):
         legend_height = legend.get_window_extent().height / figure.dpi + gap
     _wrap_x_labels(figure, axes, width - 2 * gap, gap)
     figure.canvas.draw()
-    left, below, right, over, between, inside = _overhang(figure, axes)
+    left, below, right, over, between, inside = look.overhang(figure, axes)
     rows, columns = axes.shape
     total = height + above + legend_height + gap
     figure.set_size_inches(width, total)

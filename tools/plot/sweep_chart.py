@@ -33,6 +33,7 @@ def _title(shared):
 
 WIDTH = 10.5  # of the page, in inches
 MARGIN = 0.015  # of the texts on the left and right, as a share of the width
+LEFT = 0.1  # of the panels, at least, as a share of the width: labels of many digits take more
 SUBTITLE_POINTS = 9.5
 MOST_NOTE_LINES = 5  # of text, that name the dotted lines which start close to each other
 MOST_WITH_NOTES = 8  # lines whose legend says which of them lie on each other
@@ -286,16 +287,19 @@ def draw(path, measured_path, title, fits_only=False, where=""):
     styles = look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
     notes, results = memory_notes(path, series, fits_only) + partial_notes([path]), good_rows(path)
     with matplotlib.rc_context(look.RC):
-        figure, (speed, loss) = pyplot.subplots(2, 1, sharex=True, figsize=(WIDTH, 7.6),
-                                                gridspec_kw={"height_ratios": (1.5, 1)})
+        figure, grid = pyplot.subplots(2, 1, sharex=True, squeeze=False, figsize=(WIDTH, 7.6),
+                                       gridspec_kw={"height_ratios": (1.5, 1)})
+        speed, loss = grid.flat
         below = text_above(figure, [subtitle(shared, refused, notes), speed_bands.level_text(results)])
         top = 0.72 + 0.17 * below.count("\n")
         height = 6.88 + top + 0.45 * max(0, len(series) - 14)  # the legend takes a line or two for each
         figure.set_size_inches(WIDTH, height)
-        figure.subplots_adjust(left=0.1, right=0.755, top=1 - top / height,
+        figure.subplots_adjust(left=LEFT, right=0.755, top=1 - top / height,
                                bottom=0.53 / height, hspace=0.08)
         _draw_speed(speed, series, styles)
         speed.set_ylabel(speed_axis(results))
+        left = look.overhang(figure, grid)[0] / WIDTH + MARGIN
+        figure.subplots_adjust(left=max(LEFT, left))
         _draw_loss(loss, series, styles, factor_axis(shared))
         shown = _draw_measured(speed, series, styles, measured)
         _legends(speed, loss, series, styles, shown, only_routers, speed_bands.legend_text(results))

@@ -140,6 +140,18 @@ def test_the_name_of_the_speed_lies_on_the_page(tmp_path, step):
     assert speed.bbox.width > 0.5 * figure.bbox.width and speed.bbox.x0 == loss.bbox.x0
 
 
+def test_routes_that_failed_at_one_factor_have_a_mark(tmp_path):
+    def failed(factors):
+        path = sweep_file(tmp_path, [row("top1", factor, 100, 0.2 / factor, 0.1 / factor) for factor in factors])
+        loss = sweep_chart.draw(path, None, "").axes[1]
+        line = next(line for line in loss.get_lines() if line.get_color() == look.GREY)
+        shown = next(handle for text, handle in zip(loss.get_legend().get_texts(), loss.get_legend().legendHandles)
+                     if "failed" in text.get_text())
+        return (line.get_marker(), line.get_ydata()[0]), (shown.get_marker(), shown.get_linestyle())
+    assert failed((1,)) == (("x", 20), ("x", "None"))
+    assert failed((1, 2)) == (("None", 20), ("None", ":"))
+
+
 def test_measured_points_of_the_same_mode_only(two_routers, tmp_path):
     path = tmp_path / "m.csv"
     path.write_text("router,capacity_factor,tokens_per_s_per_gpu,mode,source,excluded\n"

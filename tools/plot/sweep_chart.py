@@ -109,8 +109,7 @@ def _draw_loss(axes, series, styles, factor_name):
                              linestyle=how["linestyle"], alpha=None if point.fits else look.PALE)
     for label, points in _apart(_failed_lines(series)):
         shares = [100 * point.failed for point in points]
-        axes.plot([point.capacity_factor for point in points], shares, color=look.GREY,
-                  linestyle=":", linewidth=1.6)
+        axes.plot([point.capacity_factor for point in points], shares, **_failed_style(points))
         if not label:
             continue
         axes.annotate(f"{label}\nfailed", (points[0].capacity_factor, shares[0]), fontsize=8.5,
@@ -142,6 +141,21 @@ def _make_room(axes, first, right):
     for note, box in zip(axes.texts, boxes):
         up = max(0.0, panel.y0 + pad - box.y0) - max(0.0, box.y1 - panel.y1 + pad)
         note.set_position((-7, up * 72 / axes.figure.dpi))
+
+
+def _failed_style(points):
+    """A dotted line; a cross over the marks of the routers where it has one point, of which no line shows."""
+    alone = {"marker": "x", "markersize": 8, "markeredgewidth": 1.8, "zorder": 5} if len(points) == 1 else {}
+    return {"color": look.GREY, "linestyle": ":", "linewidth": 1.6, **alone}
+
+
+def _failed_entry(series):
+    """(handle, label) of the legend: as the lines are drawn that have the most points."""
+    most = max((points for _, points in _failed_lines(series)), key=len, default=[])
+    style = _failed_style(most)
+    if "marker" in style:
+        style["linestyle"] = "none"
+    return Line2D([], [], **style), "routes that failed, before\nrectification"
 
 
 def _failed_lines(series):
@@ -266,12 +280,10 @@ def _legends(speed, loss, series, styles, measured, only_routers, band):
     panel = loss.get_window_extent()
     reached = (legend.get_window_extent().y0 - panel.y0) / panel.height - 0.03
     place["bbox_to_anchor"] = (1.01, min(1.0, reached))
-    loss.legend(handlelength=3.4, **place, handles=[
-        Line2D([], [], color=look.GREY, linewidth=1.6,
-               label="lines as above: share of the\nchosen experts' weight that\nno expert "
-                     "processes, after\nrectification"),
-        Line2D([], [], color=look.GREY, linestyle=":", linewidth=1.6,
-               label="routes that failed, before\nrectification")])
+    entries = [(Line2D([], [], color=look.GREY, linewidth=1.6),
+                "lines as above: share of the\nchosen experts' weight that\nno expert processes, after\nrectification"),
+               _failed_entry(series)]
+    loss.legend(*zip(*entries), handlelength=3.4, **place)
 
 
 def draw(path, measured_path, title, fits_only=False, where=""):

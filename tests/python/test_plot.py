@@ -140,6 +140,14 @@ def test_the_name_of_the_speed_lies_on_the_page(tmp_path, step):
     assert speed.bbox.width > 0.5 * figure.bbox.width and speed.bbox.x0 == loss.bbox.x0
 
 
+def test_legends_of_long_labels_stay_on_the_page(tmp_path):
+    path = many_lines(tmp_path, [f"top2+a-router-with-a-name-of-{count}-lines-and-its-options" for count in range(8)], (1, 2))
+    figure = sweep_chart.draw(path, None, "")
+    figure.canvas.draw()
+    first, second = (axes.get_legend().get_window_extent() for axes in figure.axes)
+    assert second.y0 >= 0 and second.y1 < first.y0 < second.y1 + 0.05 * figure.bbox.height
+
+
 def test_routes_that_failed_at_one_factor_have_a_mark(tmp_path):
     def failed(factors):
         path = sweep_file(tmp_path, [row("top1", factor, 100, 0.2 / factor, 0.1 / factor) for factor in factors])

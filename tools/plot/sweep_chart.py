@@ -286,6 +286,12 @@ def _legends(speed, loss, series, styles, measured, only_routers, band):
     loss.legend(*zip(*entries), handlelength=3.4, **place)
 
 
+def _set_height(figure, height, top):
+    """Of the page, of which `top` inches are above the panels."""
+    figure.set_size_inches(WIDTH, height)
+    figure.subplots_adjust(top=1 - top / height, bottom=0.53 / height)
+
+
 def draw(path, measured_path, title, fits_only=False, where=""):
     """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
     series, shared, refused = read_sweep(path, fits_only, where)
@@ -305,16 +311,21 @@ def draw(path, measured_path, title, fits_only=False, where=""):
         below = text_above(figure, [subtitle(shared, refused, notes), speed_bands.level_text(results)])
         top = 0.72 + 0.17 * below.count("\n")
         height = 6.88 + top + 0.45 * max(0, len(series) - 14)  # the legend takes a line or two for each
-        figure.set_size_inches(WIDTH, height)
-        figure.subplots_adjust(left=LEFT, right=0.755, top=1 - top / height,
-                               bottom=0.53 / height, hspace=0.08)
+        figure.subplots_adjust(left=LEFT, right=0.755, hspace=0.08)
+        _set_height(figure, height, top)
         _draw_speed(speed, series, styles)
         speed.set_ylabel(speed_axis(results))
         left = look.overhang(figure, grid)[0] / WIDTH + MARGIN
         figure.subplots_adjust(left=max(LEFT, left))
         _draw_loss(loss, series, styles, factor_axis(shared))
         shown = _draw_measured(speed, series, styles, measured)
-        _legends(speed, loss, series, styles, shown, only_routers, speed_bands.legend_text(results))
+        words = only_routers, speed_bands.legend_text(results)
+        _legends(speed, loss, series, styles, shown, *words)
+        below_page = MARGIN * WIDTH - loss.get_legend().get_window_extent().y0 / figure.dpi
+        if below_page > 0:  # labels of three and more lines
+            height += below_page
+            _set_height(figure, height, top)
+            _legends(speed, loss, series, styles, shown, *words)
         figure.text(MARGIN, 1 - 0.11 / height, title or _title(shared), fontsize=13, fontweight="bold", va="top")
         figure.text(MARGIN, 1 - 0.38 / height, below, fontsize=SUBTITLE_POINTS, color="#333333", va="top")
     return figure

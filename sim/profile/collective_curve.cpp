@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/no_answer.hpp"
@@ -24,6 +25,14 @@ Residual by_bytes(const Node& node) {
   return residual;
 }
 
+// Ascending.
+std::vector<double> read_sizes(const Node& node) {
+  std::vector<double> sizes = node.numbers("measured_bytes");
+  if (sizes.empty()) node.fail("expected at least one size", "measured_bytes");
+  std::sort(sizes.begin(), sizes.end());
+  return sizes;
+}
+
 // As Node::fail() names a key.
 std::string where(const Node& node, const std::string& key) {
   return fmt::format("{}: {}/{}", node.file(), node.path(), key);
@@ -40,13 +49,7 @@ CollectiveCurve::CollectiveCurve(const Node& node, const NodeLinks& links)
       links_(links),
       nccl_(node.at("params").text("nccl")),
       is_default_(node.boolean_or("default", false)),
-      residual_(node.at("residual")),
-      measured_bytes_(node.numbers("measured_bytes")) {
-  if (const auto near = node.find("residual_at_measured")) at_measured_.emplace_back(*near);
-  if (measured_bytes_.empty()) node.fail("expected at least one size", "measured_bytes");
-  std::sort(measured_bytes_.begin(), measured_bytes_.end());
-  if (residual_.by() != "bytes") node.at("residual").fail("expected \"bytes\"", "by");
-  read_scatter(node);
+      errors_(std::make_shared<const Errors>(read_errors(node, nccl_, read_sizes(node)))) {
   for (const Node& item : node.items("branches")) {
     branches_.push_back(read_branch(item));
     const std::size_t count = branches_.size();
@@ -71,14 +74,16 @@ CollectiveCurve::CollectiveCurve(const Node& node, const NodeLinks& links)
   }
 }
 
+// What the law starts from is the curve of the most GPUs: its errors are the law's too.
 void CollectiveCurve::add_law(const NodeLinks& links, int up_to, const Residual& residual) {
   std::vector<CountCurve> fewer;
   for (const Branch& branch : branches_) fewer.push_back({branch.gpus, branch.curve});
   const int measured = branches_.back().gpus;
+  const std::shared_ptr<const Errors> errors = branches_.back().errors;
   for (int gpus = measured + 1; gpus <= up_to; ++gpus) {
     // The law is checked over one doubling of the GPU count.
     const double doublings = std::log2(static_cast<double>(gpus) / measured) - 1;
-    branches_.push_back({gpus, Origin::derived, among_more_gpus(kind_, links, fewer, gpus),
+    branches_.push_back({gpus, Origin::derived, among_more_gpus(kind_, links, fewer, gpus), errors,
                          OwnResidual{residual, residual, false}, std::max(doublings, 0.0)});
   }
 }
@@ -88,7 +93,12 @@ CollectiveCurve::Branch CollectiveCurve::read_branch(const Node& node) const {
   if (gpus < 2) node.fail("expected at least 2: one GPU does not communicate", "gpus");
   constexpr std::int64_t most = 1 << 20;
   if (gpus > most) node.fail(fmt::format("{} GPUs: at most {}", gpus, most), "gpus");
-  Branch branch{static_cast<int>(gpus), read_origin(node, "origin"), SizeCurve(node), {}, 0};
+  Branch branch{static_cast<int>(gpus),
+                read_origin(node, "origin"),
+                SizeCurve(node),
+                errors_of_branch(node),
+                {},
+                0};
   if (const auto own = node.find("residual")) {
     const auto same = node.find("residual_same_version");
     branch.own = OwnResidual{by_bytes(*own), by_bytes(same ? *same : *own), true};
@@ -96,11 +106,30 @@ CollectiveCurve::Branch CollectiveCurve::read_branch(const Node& node) const {
   return branch;
 }
 
-void CollectiveCurve::read_scatter(const Node& node) {
-  if (const auto tail = node.find("tail")) tail_ = by_bytes(tail->at("residual"));
+CollectiveCurve::Errors CollectiveCurve::read_errors(const Node& node, const std::string& nccl,
+                                                     std::vector<double> measured_bytes) {
+  Errors errors{nccl, by_bytes(node.at("residual")), {}, {}, {}, std::move(measured_bytes)};
+  if (const auto near = node.find("residual_at_measured")) errors.at_measured = Residual(*near);
+  if (const auto tail = node.find("tail")) errors.tail = by_bytes(tail->at("residual"));
   if (const auto scatter = node.find("scatter")) {
-    scatter_ = Scatter{by_bytes(scatter->at("any_version")), by_bytes(scatter->at("same_version"))};
+    errors.scatter =
+        Scatter{by_bytes(scatter->at("any_version")), by_bytes(scatter->at("same_version"))};
   }
+  return errors;
+}
+
+std::shared_ptr<const CollectiveCurve::Errors> CollectiveCurve::errors_of_branch(
+    const Node& node) const {
+  const auto from = node.find("from_curve");
+  const bool has_sizes = node.has("measured_bytes");
+  if (!from && !has_sizes) return errors_;
+  std::vector<double> sizes = has_sizes ? read_sizes(node) : errors_->measured_bytes;
+  if (from) {
+    return std::make_shared<const Errors>(read_errors(*from, from->text("nccl"), std::move(sizes)));
+  }
+  Errors errors = *errors_;
+  errors.measured_bytes = std::move(sizes);
+  return std::make_shared<const Errors>(std::move(errors));
 }
 
 std::vector<int> CollectiveCurve::gpu_counts() const {
@@ -109,15 +138,17 @@ std::vector<int> CollectiveCurve::gpu_counts() const {
   return counts;
 }
 
-double CollectiveCurve::octaves_to_measured(double bytes) const {
+double CollectiveCurve::Errors::octaves_to_measured(double bytes) const {
   double nearest = std::numeric_limits<double>::infinity();
-  for (const double size : measured_bytes_) {
+  for (const double size : measured_bytes) {
     nearest = std::min(nearest, std::abs(std::log2(bytes / size)));
   }
   return nearest;
 }
 
-bool CollectiveCurve::beyond_measured(double bytes) const { return bytes > measured_bytes_.back(); }
+bool CollectiveCurve::Errors::is_outside(double bytes) const {
+  return bytes < measured_bytes.front() || beyond_measured(bytes);
+}
 
 bool CollectiveCurve::is_far(const Branch& branch) const {
   if (!branch.own) return false;
@@ -129,16 +160,19 @@ bool CollectiveCurve::is_far(const Branch& branch) const {
 const Residual& CollectiveCurve::residual_of(const Branch& branch, double bytes,
                                              bool same_version) const {
   if (branch.own) return same_version ? branch.own->same_version : branch.own->any_version;
-  return tail_ && beyond_measured(bytes) ? *tail_ : residual_;
+  const Errors& errors = *branch.errors;
+  return errors.tail && errors.beyond_measured(bytes) ? *errors.tail : errors.residual;
 }
 
 // Held-out sizes were one octave from the next: at a measured size the bar is that of the fit, and
 // it grows from there with the distance.
 void CollectiveCurve::near_measured(const Branch& branch, double bytes, Estimate& estimate) const {
-  if (branch.own || at_measured_.empty() || (tail_ && beyond_measured(bytes))) return;
+  const Errors& errors = *branch.errors;
+  if (branch.own || !errors.at_measured) return;
+  if (errors.tail && errors.beyond_measured(bytes)) return;
   Estimate near;
-  at_measured_.front().apply(estimate.time_us, bytes, 1, near);
-  const double share = std::min(octaves_to_measured(bytes), 1.0);
+  errors.at_measured->apply(estimate.time_us, bytes, 1, near);
+  const double share = std::min(errors.octaves_to_measured(bytes), 1.0);
   estimate.time_us_p05 = near.time_us_p05 + (estimate.time_us_p05 - near.time_us_p05) * share;
   estimate.time_us_p95 = near.time_us_p95 + (estimate.time_us_p95 - near.time_us_p95) * share;
 }
@@ -148,9 +182,10 @@ void CollectiveCurve::near_measured(const Branch& branch, double bytes, Estimate
 // scatter.
 void CollectiveCurve::spread(const Branch& branch, double bytes, bool same_version,
                              Estimate& estimate) const {
-  if (!scatter_) return;
+  const std::optional<Scatter>& scatter = branch.errors->scatter;
+  if (!scatter) return;
   if (!branch.own || !branch.own->has_scatter) {
-    (same_version ? scatter_->same_version : scatter_->any_version).join(bytes, estimate);
+    (same_version ? scatter->same_version : scatter->any_version).join(bytes, estimate);
   }
   if (same_version) return;
   const double over = branch.curve.over_chord(bytes);
@@ -171,11 +206,14 @@ void CollectiveCurve::raise_low_end(const Branch& branch, double bytes, bool sam
   estimate.time_us_p05 = std::max(estimate.time_us_p05, std::min(fewer, estimate.time_us));
 }
 
-Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes, bool same_version) const {
-  const double away = octaves_to_measured(bytes);
-  const bool outside = bytes < measured_bytes_.front() || beyond_measured(bytes);
+Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes, bool asked_version) const {
+  const Errors& errors = *branch.errors;
+  const bool is_other_version = errors.nccl != nccl_;
+  const bool same_version = asked_version && !is_other_version;
+  const double away = errors.octaves_to_measured(bytes);
+  const bool outside = errors.is_outside(bytes);
   double further = outside ? away : 0;  // octaves beyond what the errors were taken from
-  if (tail_ && beyond_measured(bytes)) {
+  if (errors.tail && errors.beyond_measured(bytes)) {
     further = std::max(std::log2(bytes / branch.curve.largest()), 0.0);
   }
   Estimate estimate;
@@ -189,10 +227,12 @@ Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes, bool sam
         std::min(estimate.time_us_p05, estimate.time_us * std::max(1 - share, 0.1));
     estimate.time_us_p95 = std::max(estimate.time_us_p95, estimate.time_us * (1 + share));
   }
-  if (branch.own) raise_low_end(branch, bytes, same_version, estimate);
-  estimate.origin = branch.origin;
+  if (branch.own) raise_low_end(branch, bytes, asked_version, estimate);
+  // Of the version that was asked for nothing was measured among so many GPUs.
+  estimate.origin =
+      asked_version && is_other_version ? std::max(branch.origin, Origin::derived) : branch.origin;
   estimate.support = Support::interpolated;
-  if (away == 0 && branch.origin != Origin::derived) estimate.support = Support::measured_point;
+  if (away == 0 && estimate.origin != Origin::derived) estimate.support = Support::measured_point;
   if (outside || is_far(branch)) estimate.support = Support::extrapolated;
   return estimate;
 }

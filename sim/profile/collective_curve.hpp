@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,7 +22,9 @@ inline constexpr double another_day = 0.06;
 // The time of one kind of exchange inside a node, under one NCCL version, by GPU count and size.
 class CollectiveCurve {
  public:
-  // From a curve of model "piecewise-alpha-beta"; errors name file and key. For more
+  // From a curve of model "piecewise-alpha-beta"; errors name file and key. A branch whose
+  // "from_curve" says so was kept from another curve and has the NCCL version and the errors of
+  // that one; "measured_bytes" of a branch are its own sizes, in the place of the curve's. For more
   // GPUs than it has branches for the law of sim/profile/gpu_count_law.hpp answers: as many as the
   // curve's "law" says, with its error bar, or without one those that `links` join, with the bar of
   // the law's checks on other machines.
@@ -30,7 +33,7 @@ class CollectiveCurve {
   Collective kind() const { return kind_; }
   const std::string& nccl() const { return nccl_; }
   bool is_default() const { return is_default_; }
-  const Residual& residual() const { return residual_; }
+  const Residual& residual() const { return errors_->residual; }
   std::vector<int> gpu_counts() const;
 
   // `bytes` > 0 is nccl-tests' size column. `same_version`: who asks runs the curve's own NCCL
@@ -48,41 +51,51 @@ class CollectiveCurve {
     Residual same_version;
     bool has_scatter;  // between runs: it is not to be added
   };
-  struct Branch {
-    int gpus;
-    Origin origin;
-    SizeCurve curve;
-    std::optional<OwnResidual> own;  // none: the curve's residual holds
-    double doublings = 0;            // of the GPU count beyond the law's checks
-  };
   // How far other runs lie from such a curve.
   struct Scatter {
     Residual any_version;
     Residual same_version;
   };
-  void read_scatter(const Node& node);
+  // The errors of what was measured together, and where that was.
+  struct Errors {
+    std::string nccl;
+    Residual residual;                    // of sizes one octave from any measured one
+    std::optional<Residual> at_measured;  // of the measured sizes themselves
+    std::optional<Residual> tail;         // of knots beyond them; none: the last piece goes on
+    std::optional<Scatter> scatter;
+    std::vector<double> measured_bytes;  // ascending
+
+    double octaves_to_measured(double bytes) const;
+    bool beyond_measured(double bytes) const { return bytes > measured_bytes.back(); }
+    bool is_outside(double bytes) const;
+  };
+  struct Branch {
+    int gpus;
+    Origin origin;
+    SizeCurve curve;
+    std::shared_ptr<const Errors> errors;  // the curve's, or those of the curve it was kept from
+    std::optional<OwnResidual> own;        // none: the residual of `errors` holds
+    double doublings = 0;                  // of the GPU count beyond the law's checks
+  };
+  static Errors read_errors(const Node& node, const std::string& nccl,
+                            std::vector<double> measured_bytes);
   Branch read_branch(const Node& node) const;
+  std::shared_ptr<const Errors> errors_of_branch(const Node& node) const;
   [[noreturn]] void refuse(int gpus) const;
   void add_law(const NodeLinks& links, int up_to, const Residual& residual);
   void raise_low_end(const Branch& branch, double bytes, bool same_version,
                      Estimate& estimate) const;
-  Estimate at_branch(const Branch& branch, double bytes, bool same_version) const;
+  Estimate at_branch(const Branch& branch, double bytes, bool asked_version) const;
   void near_measured(const Branch& branch, double bytes, Estimate& estimate) const;
   void spread(const Branch& branch, double bytes, bool same_version, Estimate& estimate) const;
-  bool beyond_measured(double bytes) const;
   bool is_far(const Branch& branch) const;  // more than one doubling from what was measured
   const Residual& residual_of(const Branch& branch, double bytes, bool same_version) const;
-  double octaves_to_measured(double bytes) const;
 
   Collective kind_;
   NodeLinks links_;
   std::string nccl_;
   bool is_default_;
-  Residual residual_;                  // of sizes one octave from any measured one
-  std::vector<Residual> at_measured_;  // of the measured sizes themselves; none or one
-  std::optional<Residual> tail_;       // of knots beyond them; none: the last piece goes on
-  std::optional<Scatter> scatter_;
-  std::vector<double> measured_bytes_;
+  std::shared_ptr<const Errors> errors_;
   std::vector<Branch> branches_;  // ascending GPU counts
 };
 

@@ -61,6 +61,39 @@ def test_imported_times_are_predicted_and_the_rest_is_the_base(tmp_path):
     assert succeed(*gemm, "--profile", profile) == succeed(*gemm, "--profile", "h200-sxm")
 
 
+@pytest.mark.parametrize("version", ["2.26.2", "9.9.9"])
+def test_gpu_counts_that_were_not_run_keep_the_band_of_the_base(version, tmp_path):
+    (tmp_path / "eight.txt").write_text(output(8, linear))
+    command = [version if word == "9.9.9" else word for word in words(tmp_path, tmp_path / "eight.txt")]
+    assert moesim(*command).returncode == 0
+    for gpus in (2, 4):
+        for size in (512, 4096, 3 * 2**20, 2**30):
+            answer = predicted(tmp_path / "mine.json", gpus, size)
+            assert answer == predicted("h200-sxm", gpus, size)
+            assert answer["time_us_p05"] < answer["time_us"] < answer["time_us_p95"]
+    asked = ("predict", "--op", "all-to-all", "--gpus", 4, "--bytes", 4096, "--format", "json", "--nccl", version,
+             "--profile", tmp_path / "mine.json")
+    answer = json.loads(succeed(*asked))
+    # Of a version that only eight GPUs ran, four have no measured point.
+    assert answer["provenance"] == ("published, measured point" if version == "2.26.2" else "derived, interpolated")
+    assert answer["time_us_p05"] < answer["time_us"] < answer["time_us_p95"]
+
+
+def test_measured_sizes_are_those_of_their_gpu_count(tmp_path):
+    (tmp_path / "eight.txt").write_text(output(8, linear))
+    odd = output(4, linear)
+    for size in reversed(SIZES):  # 1.5 times the sizes of the other run, times and bandwidths too
+        odd = odd.replace(f"{size:12d}  {size // 2:12d}", f"{size * 3 // 2:12d}  {size * 3 // 4:12d}")
+    (tmp_path / "four.txt").write_text(odd)
+    assert moesim(*words(tmp_path, tmp_path / "eight.txt", tmp_path / "four.txt")).returncode == 0
+    profile = tmp_path / "mine.json"
+    assert predicted(profile, 8, 4 * 2**20)["provenance"] == "measured, measured point"
+    assert predicted(profile, 8, 6 * 2**20)["provenance"] == "measured, interpolated"
+    assert predicted(profile, 4, 6 * 2**20)["provenance"] == "measured, measured point"
+    assert predicted(profile, 4, 4 * 2**20)["provenance"] == "measured, interpolated"
+    assert predicted(profile, 8, 2**20 * 192)["provenance"] == "measured, extrapolated"
+
+
 @pytest.mark.parametrize(("file", "name"), [
     ("my_h200.json", "my_h200"), ("My Node_2.json", "My-Node_2"), ("_.json", "imported")])
 def test_the_name_is_that_of_the_file(file, name, tmp_path):

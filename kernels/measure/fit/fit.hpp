@@ -43,7 +43,7 @@ std::optional<nlohmann::ordered_json> fit_memory(const std::vector<Point>& point
 
 // The same for one kind of exchange among the GPUs of one node, equal counts, one branch per GPU
 // count; GPU counts of `prior` (a curve of the same op, or null) that were not measured keep its
-// branches. `nccl` is the version measured.
+// branches, with its version, errors and measured sizes. `nccl` is the version measured.
 std::optional<nlohmann::ordered_json> fit_collective(const std::vector<Point>& points,
                                                      const std::string& op, const std::string& nccl,
                                                      const nlohmann::ordered_json& prior,

@@ -90,6 +90,24 @@ bool counts(const Point& point, const std::string& op) {
   return point.op == op && !point.synthetic && point.time_us().has_value();
 }
 
+// The branches of a curve by GPU count, each with the errors and the measured sizes that it has
+// there: beside branches of another run those of the curve are no longer its own.
+std::map<int, ordered_json> kept_branches(const ordered_json& prior) {
+  std::map<int, ordered_json> branches;
+  if (prior.is_null()) return branches;
+  ordered_json from = {{"nccl", prior.at("params").at("nccl")}};
+  for (const char* key : {"source", "residual", "residual_at_measured", "scatter", "tail"}) {
+    if (prior.contains(key)) from[key] = prior[key];
+  }
+  for (ordered_json branch : prior.at("branches")) {
+    if (!branch.contains("measured_bytes")) branch["measured_bytes"] = prior.at("measured_bytes");
+    if (!branch.contains("from_curve")) branch["from_curve"] = from;
+    const int gpus = branch.at("gpus");
+    branches[gpus] = std::move(branch);
+  }
+  return branches;
+}
+
 }  // namespace
 
 std::optional<ordered_json> fit_memory(const std::vector<Point>& points, const std::string& kernel,
@@ -130,17 +148,17 @@ std::optional<ordered_json> fit_collective(const std::vector<Point>& points, con
   }
   std::erase_if(times, [](const auto& each) { return each.second.size() < fewest_sizes; });
   if (times.empty()) return std::nullopt;
-  std::map<int, ordered_json> branches;
-  if (!prior.is_null()) {
-    for (const auto& branch : prior.at("branches")) branches[branch.at("gpus")] = branch;
-  }
+  std::map<int, ordered_json> branches = kept_branches(prior);
   std::set<double> measured_bytes;
   std::vector<HeldOut> held, seen;
   for (const auto& [gpus, each] : times) {
     const Sizes sizes = by_size(each);
     const Knots knots = rising(sizes);
-    branches[gpus] = {
-        {"gpus", gpus}, {"origin", "measured"}, {"bytes", knots.bytes}, {"time_us", knots.time_us}};
+    branches[gpus] = {{"gpus", gpus},
+                      {"origin", "measured"},
+                      {"bytes", knots.bytes},
+                      {"time_us", knots.time_us},
+                      {"measured_bytes", knots.bytes}};
     measured_bytes.insert(knots.bytes.begin(), knots.bytes.end());
     for (const HeldOut& error : leave_one_out(sizes, true)) held.push_back(error);
     for (const HeldOut& error : in_sample(sizes)) seen.push_back(error);
@@ -155,14 +173,14 @@ std::optional<ordered_json> fit_collective(const std::vector<Point>& points, con
       {"branches", list},
       {"measured_bytes", measured_bytes},
       {"valid",
-       {{"gpus", {branches.begin()->first, branches.rbegin()->first}},
+       {{"gpus", {times.begin()->first, times.rbegin()->first}},
         {"bytes", {*measured_bytes.begin(), *measured_bytes.rbegin()}}}},
       {"residual", residual_figures(held, "bytes", "each measured size left out in turn", 4)},
       {"residual_at_measured",
        residual_figures(seen, "bytes", "every size against the fit that saw it", 4)},
       {"source", source},
       {"origin", "measured"},
-      {"note", "Branches of GPU counts that were not measured keep their own origin."}};
+      {"note", "Branches of GPU counts that were not measured keep their own origin and errors."}};
   // The law for more GPUs goes on where the measured branches end.
   if (!prior.is_null() && prior.contains("law") &&
       prior["law"]["up_to"].get<int>() > branches.rbegin()->first) {

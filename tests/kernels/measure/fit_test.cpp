@@ -11,6 +11,7 @@
 #include "kernels/measure/suites/suites.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/random.hpp"
+#include "sim/profile/collective_curve.hpp"
 #include "sim/profile/kernels/attention_curve.hpp"
 #include "sim/profile/kernels/gemm_curve.hpp"
 #include "sim/profile/kernels/memory_curve.hpp"
@@ -220,6 +221,50 @@ TEST_CASE("a measured exchange joins the published branches of other GPU counts"
   CHECK(origins[4] == "measured");
   CHECK(origins[2] == prior["branches"][0]["origin"].get<std::string>());
   CHECK((*json)["params"]["nccl"] == "2.28.3");
+}
+
+TEST_CASE("branches of an exchange that were not measured keep their errors and sizes") {
+  const ordered_json prior = shipped_curve("all-to-all");
+  const std::string version = prior["params"]["nccl"];
+  const auto branch_of = [](const ordered_json& curve, int gpus) {
+    for (const auto& branch : curve["branches"]) {
+      if (branch["gpus"] == gpus) return branch;
+    }
+    return ordered_json();
+  };
+  const auto of_count = [](int gpus) {
+    return points_of("collectives", gpus,
+                     [](const measure::PointSpec& spec) { return 12 + spec.sent_bytes / 0.38e6; });
+  };
+  const auto first = measure::fit_collective(of_count(4), "all-to-all", "2.99", prior, "first");
+  REQUIRE(first);
+  CHECK((*first)["valid"]["gpus"] == ordered_json({4, 4}));
+  CHECK(branch_of(*first, 4)["measured_bytes"].size() == 19);
+  CHECK_FALSE(branch_of(*first, 4).contains("from_curve"));
+  const ordered_json kept = branch_of(*first, 2);
+  CHECK(kept["measured_bytes"] == prior["measured_bytes"]);
+  CHECK(kept["from_curve"]["nccl"] == version);
+  for (const char* key : {"source", "residual", "residual_at_measured", "scatter", "tail"}) {
+    CHECK(kept["from_curve"][key] == prior[key]);
+  }
+  // Read, it answers as the prior does where the version is not said.
+  const auto before_document = as_document(prior), after_document = as_document(*first);
+  const moesim::profile::CollectiveCurve before(before_document.root());
+  const moesim::profile::CollectiveCurve after(after_document.root());
+  for (const double bytes : {100.0, 4096.0, 3e6, 2e9}) {
+    const auto was = before.estimate(2, bytes), is = after.estimate(2, bytes);
+    CHECK(is.time_us_p05 == was.time_us_p05);
+    CHECK(is.time_us_p95 == was.time_us_p95);
+    CHECK(moesim::profile::describe(is) == moesim::profile::describe(was));
+    // Of the law for eight the low end is that of the four that were measured.
+    CHECK(after.estimate(8, bytes).time_us_p95 == before.estimate(8, bytes).time_us_p95);
+  }
+  // Measured once more, among two: four GPUs keep what they were measured with the first time.
+  const auto second = measure::fit_collective(of_count(2), "all-to-all", "3.0", *first, "second");
+  REQUIRE(second);
+  CHECK(branch_of(*second, 4)["from_curve"]["nccl"] == "2.99");
+  CHECK(branch_of(*second, 4)["from_curve"]["source"] == "first");
+  CHECK(branch_of(*second, 8)["from_curve"]["nccl"] == version);
 }
 
 TEST_CASE("row moves come back as their share of the streaming bandwidth") {

@@ -263,3 +263,53 @@ TEST_CASE("another NCCL version is another curve") {
       profile.collective(Collective::all_to_all, 4, mebibyte, "1.0"),
       ContainsSubstring("2.23") && ContainsSubstring("2.27.3") && ContainsSubstring("2.29.2"));
 }
+
+// Two GPUs kept from a curve of another version, with 10 %, scatter, a tail and sizes of its own;
+// four measured, without. What holds for one does not hold for the other.
+TEST_CASE("a branch kept from another curve has the errors, sizes and version of that one") {
+  const std::string from = R"("from_curve": {"nccl": "1.9", )" + residual("residual", "0.1") + "," +
+                           residual("residual_at_measured", "0.02") + R"(, "scatter": {)" +
+                           residual("any_version", "0.2") + "," + residual("same_version", "0.01") +
+                           R"(}, "tail": {"note": "test", )" + residual("residual", "0.3") + "}}";
+  const std::string text =
+      R"({"op": "all-to-all", "params": {"nccl": "2.0"}, "measured_bytes": [100, 200, 400],
+          "branches": [
+            {"gpus": 2, "origin": "published", "bytes": [100, 200, 800],
+             "time_us": [10, 110, 710], "measured_bytes": [100, 200], )" +
+      from + R"(},
+            {"gpus": 4, "origin": "measured", "bytes": [100, 400], "time_us": [20, 320],
+             "measured_bytes": [100, 400]}], )" +
+      residual("residual", "0.08") + "," + residual("residual_at_measured", "0") + "}";
+  const CollectiveCurve curve(Document::parse(text, "x.json").root());
+  const auto up = [&](int gpus, double bytes, bool same) {
+    const Estimate estimate = curve.estimate(gpus, bytes, same);
+    return std::log(estimate.time_us_p95 / estimate.time_us);
+  };
+  // At 200 bytes 2 % and 20 % of another version, which that of the curve is, too.
+  const double bar = std::hypot(std::log(1.02), std::log(1.2));
+  CHECK(up(2, 200, false) == Approx(bar));
+  CHECK(up(2, 200, true) == Approx(bar));
+  CHECK(curve.estimate(2, 200).support == Support::measured_point);
+  CHECK(curve.estimate(2, 200).origin == Origin::published);
+  CHECK(curve.estimate(2, 200, true).support == Support::interpolated);
+  CHECK(curve.estimate(2, 200, true).origin == Origin::derived);
+  // 400 bytes are in the tail of the one and a measured size of the other.
+  CHECK(curve.estimate(2, 400).support == Support::extrapolated);
+  CHECK(up(2, 400, false) > std::hypot(std::log(1.3), std::log(1.2)) - 1e-9);
+  CHECK(curve.estimate(4, 400, true).support == Support::measured_point);
+  CHECK(up(4, 400, false) == Approx(std::log(1 + another_day)));
+  CHECK(curve.estimate(4, 200).support == Support::interpolated);
+  CHECK(up(4, 200, false) == Approx(std::log(1.08)));
+}
+
+TEST_CASE("a branch without measured sizes, or from a curve without errors, is refused") {
+  const auto wrong = [](const std::string& more) {
+    return simple(R"(, "branches": [{"gpus": 2, "origin": "published", "bytes": [100, 200],
+                                     "time_us": [10, 110], )" +
+                  more + "}]");
+  };
+  CHECK_THROWS_WITH(wrong(R"("measured_bytes": [])"),
+                    ContainsSubstring("/branches/0/measured_bytes: expected at least one size"));
+  CHECK_THROWS_WITH(wrong(R"("from_curve": {"nccl": "1"})"),
+                    ContainsSubstring("/branches/0/from_curve") && ContainsSubstring("residual"));
+}

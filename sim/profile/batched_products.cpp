@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/profile/scaled_estimate.hpp"
+
 namespace moesim::profile {
 namespace {
 
@@ -13,13 +15,6 @@ constexpr double law_error = 0.15;
 
 // Longer products than the sweeps have take as long as that many of this length.
 constexpr std::int64_t longest = 65536;
-
-Estimate scaled(Estimate estimate, double factor) {
-  estimate.time_us *= factor;
-  estimate.time_us_p05 *= factor;
-  estimate.time_us_p95 *= factor;
-  return estimate;
-}
 
 Estimate by_law(Estimate estimate) {
   const double time_us = estimate.time_us, law_us = law_error * time_us;

@@ -15,6 +15,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
+#include "sim/profile/scaled_estimate.hpp"
 #include "sim/profile/unfused_ffn.hpp"
 
 namespace moesim::profile {
@@ -186,27 +187,61 @@ void check_names(const PredictedOperation& op, const Params& params) {
   }
 }
 
+Estimate by_curve(const Profile& profile, const PredictedOperation& op, const Params& params) {
+  const std::string& name = op.name;
+  const std::string dtype = data_type_of(profile, op, params);
+  if (name == "dispatch" || params.count("dispatcher") != 0) {
+    throw UsageError(
+        fmt::format("{}: a dispatcher exchanges over a cluster: ask moesim predict", name));
+  }
+  const auto number = [&](const char* key) { return count(op, params, key); };
+  if (name == "gemm") return profile.gemm(number("m"), number("n"), number("k"), dtype);
+  if (name == "attention") return predict_attention(profile, op, params, dtype);
+  if (name == "latent-attention") return predict_latent(profile, op, params, dtype);
+  if (name == "quantize") return profile.quantize(number("m"), number("k"), dtype);
+  if (name == "memory") return predict_memory(profile, op, params);
+  if (name == "permute") return profile.permute(number("tokens"), number("hidden"), number("k"));
+  if (name == "combine") return profile.combine(number("tokens"), number("hidden"), number("k"));
+  if (name == "expert-ffn") return predict_expert_ffn(profile, op, params, dtype);
+  return predict_collective(profile, value_in(collective_names, name, "operation"), op, params);
+}
+
+// What is a sum of kernels of several classes.
+bool holds_multipliers(const PredictedOperation& op, const Params& params) {
+  const auto kernel = params.find("kernel");
+  return op.name == "expert-ffn" && kernel != params.end() && !kernel->second.empty() &&
+         kernel->second != "fused";
+}
+
 }  // namespace
 
 const std::vector<PredictedOperation>& operations() {
   static const std::vector<PredictedOperation> all = {
-      {"gemm", {"m", "n", "k"}, {"dtype"}},
-      {"attention", {"batch", "sequence", "heads", "kv-heads", "head-dim"}, {"pass", "dtype"}},
-      {"latent-attention", {"batch", "sequence", "heads"}, {"pass", "dtype"}},
-      {"quantize", {"m", "k"}, {"dtype"}},
-      {"memory", {"bytes"}, {"kernel"}},
-      {"permute", {"tokens", "hidden", "k"}, {}},
+      {"gemm", {"m", "n", "k"}, {"dtype"}, "gemm"},
+      {"attention",
+       {"batch", "sequence", "heads", "kv-heads", "head-dim"},
+       {"pass", "dtype"},
+       "attention"},
+      {"latent-attention", {"batch", "sequence", "heads"}, {"pass", "dtype"}, "attention"},
+      {"quantize", {"m", "k"}, {"dtype"}, "memory"},
+      {"memory", {"bytes"}, {"kernel"}, "memory"},
+      {"permute", {"tokens", "hidden", "k"}, {}, "memory"},
       {"dispatch",
        {"dispatcher", "tokens", "hidden", "k", "experts", "gpus"},
-       {"sms", "row-format", "node-limit", "cluster", "transport"}},
+       {"sms", "row-format", "node-limit", "cluster", "transport"},
+       "exchange"},
       {"combine",
        {"tokens", "hidden", "k"},
-       {"dispatcher", "experts", "gpus", "sms", "node-limit", "cluster", "transport"}},
-      {"expert-ffn", {"rows", "hidden", "ffn", "experts"}, {"rows-per-expert", "kernel", "dtype"}},
-      {"all-to-all", {"gpus", "bytes"}, {"nccl"}},
-      {"all-reduce", {"gpus", "bytes"}, {"nccl"}},
-      {"all-gather", {"gpus", "bytes"}, {"nccl"}},
-      {"reduce-scatter", {"gpus", "bytes"}, {"nccl"}},
+       {"dispatcher", "experts", "gpus", "sms", "node-limit", "cluster", "transport"},
+       "memory"},
+      {"expert-ffn",
+       {"rows", "hidden", "ffn", "experts"},
+       {"rows-per-expert", "kernel", "dtype"},
+       "gemm"},
+      {"all-to-all", {"gpus", "bytes"}, {"nccl"}, "exchange"},
+      {"all-reduce", {"gpus", "bytes"}, {"nccl"}, "exchange"},
+      {"all-gather", {"gpus", "bytes"}, {"nccl"}, "exchange"},
+      {"reduce-scatter", {"gpus", "bytes"}, {"nccl"}, "exchange"},
   };
   return all;
 }
@@ -224,21 +259,10 @@ const PredictedOperation& find_operation(const std::string& name) {
 Estimate predict(const Profile& profile, const std::string& name, const Params& params) {
   const PredictedOperation& op = find_operation(name);
   check_names(op, params);
-  const std::string dtype = data_type_of(profile, op, params);
-  if (name == "dispatch" || params.count("dispatcher") != 0) {
-    throw UsageError(
-        fmt::format("{}: a dispatcher exchanges over a cluster: ask moesim predict", name));
-  }
-  const auto number = [&](const char* key) { return count(op, params, key); };
-  if (name == "gemm") return profile.gemm(number("m"), number("n"), number("k"), dtype);
-  if (name == "attention") return predict_attention(profile, op, params, dtype);
-  if (name == "latent-attention") return predict_latent(profile, op, params, dtype);
-  if (name == "quantize") return profile.quantize(number("m"), number("k"), dtype);
-  if (name == "memory") return predict_memory(profile, op, params);
-  if (name == "permute") return profile.permute(number("tokens"), number("hidden"), number("k"));
-  if (name == "combine") return profile.combine(number("tokens"), number("hidden"), number("k"));
-  if (name == "expert-ffn") return predict_expert_ffn(profile, op, params, dtype);
-  return predict_collective(profile, value_in(collective_names, name, "operation"), op, params);
+  const Estimate estimate = by_curve(profile, op, params);
+  return holds_multipliers(op, params)
+             ? estimate
+             : scaled(estimate, profile.software_multiplier(op.kernel_class));
 }
 
 }  // namespace moesim::profile

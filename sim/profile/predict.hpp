@@ -13,13 +13,15 @@ struct PredictedOperation {
   std::string name;                     // "gemm"
   std::vector<std::string> parameters;  // required: "m", "n", "k"
   std::vector<std::string> optional;    // "kernel", "pass", "nccl"
+  std::string kernel_class;             // of Profile::software_multiplier(): "gemm"
 };
 const std::vector<PredictedOperation>& operations();
 // Throws UsageError that lists the operations, with the nearest one as a suggestion.
 const PredictedOperation& find_operation(const std::string& name);
 
-// The time of one operation. `params` maps parameter names to their text: whole numbers of at
-// least 1; "bytes" also takes suffixes (64MiB, 1GB, 1e6); "kernel" of memory is streaming,
+// The time of one operation; of a profile with multipliers of a software as that runs it: times the
+// multiplier of the operation's class. `params` maps parameter names to their text: whole numbers
+// of at least 1; "bytes" also takes suffixes (64MiB, 1GB, 1e6); "kernel" of memory is streaming,
 // activation or normalization; "pass" of attention is forward or backward; "nccl" of an exchange
 // is a version the profile has; "rows-per-expert" of expert-ffn is a list (zeros allowed) in the
 // place of rows and experts, "kernel" of it fused (the measured kernels of serving engines) or

@@ -8,6 +8,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/no_answer.hpp"
 #include "sim/profile/batched_products.hpp"
+#include "sim/profile/scaled_estimate.hpp"
 
 namespace moesim::profile {
 namespace {
@@ -26,7 +27,17 @@ struct Sum {
 
 // The activation reads the gate and up halves and writes their product.
 Estimate activation(const Profile& profile, std::int64_t rows, std::int64_t ffn) {
-  return profile.memory(3 * element * static_cast<double>(rows * ffn), MemoryKernel::activation);
+  return scaled(
+      profile.memory(3 * element * static_cast<double>(rows * ffn), MemoryKernel::activation),
+      profile.software_multiplier("memory"));
+}
+
+Estimate product(const Profile& profile, std::int64_t m, std::int64_t n, std::int64_t k) {
+  return scaled(profile.gemm(m, n, k), profile.software_multiplier("gemm"));
+}
+
+Estimate batched(const Profile& profile, const BatchedProduct& shape) {
+  return scaled(batched_product(profile, shape), profile.software_multiplier("gemm"));
 }
 
 // Products, activation, products: kernels of one kind err together, those of different kinds
@@ -73,8 +84,8 @@ Estimate separate_expert_ffn(const Profile& profile, std::span<const std::int64_
                              std::int64_t hidden, std::int64_t ffn) {
   FfnSum sum;
   for (const auto& [rows, count] : experts_by_rows(rows_per_expert)) {
-    sum.add({profile.gemm(rows, 2 * ffn, hidden), activation(profile, rows, ffn),
-             profile.gemm(rows, hidden, ffn)},
+    sum.add({product(profile, rows, 2 * ffn, hidden), activation(profile, rows, ffn),
+             product(profile, rows, hidden, ffn)},
             count);
   }
   return sum.take();
@@ -88,8 +99,8 @@ Estimate batched_expert_ffn(const Profile& profile, std::span<const std::int64_t
     rows += of_each * static_cast<std::int64_t>(count);
   }
   FfnSum sum;
-  sum.add({batched_product(profile, {rows, 2 * ffn, hidden, experts}),
-           activation(profile, rows, ffn), batched_product(profile, {rows, hidden, ffn, experts})},
+  sum.add({batched(profile, {rows, 2 * ffn, hidden, experts}), activation(profile, rows, ffn),
+           batched(profile, {rows, hidden, ffn, experts})},
           1);
   return sum.take();
 }

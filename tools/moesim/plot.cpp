@@ -190,8 +190,8 @@ bool is_routing(const std::string& input) {
   if (json.is_null()) return false;  // the profile's reader says where it is malformed
   const bool routing = json.is_object() && json.contains("detail") && json["detail"].is_object() &&
                        json["detail"].contains("replicas") && json["detail"].contains("layers");
-  if (routing ||
-      (json.is_object() && json.contains("format") && json["format"] == "moesim-profile"))
+  if (routing || (json.is_object() && json.contains("format") &&
+                  (json["format"] == "moesim-profile" || json["format"] == "moesim-software")))
     return routing;
   throw UsageError(fmt::format(
       "{}: this is neither the JSON of moesim route (--format json --out FILE) nor a profile: {}",

@@ -93,6 +93,28 @@ TEST_CASE("each data type has a curve of its own, bf16 if none is named") {
           "bf16 alone");
 }
 
+TEST_CASE("operations of a software profile take the multiplier of their class") {
+  const std::string folder = std::string(MOESIM_SOURCE_DIR) + "/profiles/hardware/";
+  const Profile software = Profile::load(folder + "a100-sxm-80gb-deepspeed.json");
+  const Profile hardware = Profile::load(folder + "a100-sxm-80gb.json");
+  const auto slower = [&](const std::string& op, const Params& params) {
+    const Estimate with = predict(software, op, params), without = predict(hardware, op, params);
+    const double factor = with.time_us / without.time_us;
+    CHECK(with.time_us_p05 == Approx(factor * without.time_us_p05));
+    CHECK(with.time_us_p95 == Approx(factor * without.time_us_p95));
+    return factor;
+  };
+  CHECK(slower("gemm", {{"m", "4096"}, {"n", "28672"}, {"k", "4096"}}) == Approx(1.346));
+  CHECK(slower("memory", {{"bytes", "1GiB"}}) == Approx(1.346));
+  Params ffn = {{"rows", "512"}, {"hidden", "4096"}, {"ffn", "1024"}, {"experts", "4"}};
+  for (const std::string kernel : {"fused", "separate", "batched"}) {
+    ffn["kernel"] = kernel;
+    CHECK(slower("expert-ffn", ffn) == Approx(1.346));
+  }
+  // It has no multiplier of exchanges.
+  CHECK(slower("all-to-all", {{"gpus", "8"}, {"bytes", "4MiB"}}) == 1);
+}
+
 TEST_CASE("queries that make no sense are usage errors that say what to try") {
   refuses("gem", {}, "did you mean 'gemm'");
   refuses("gem", {}, "reduce-scatter");

@@ -335,7 +335,9 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
 
 std::vector<Flag> flags() {
   std::vector<Flag> flags{{"profile", "NAME|FILE", scenario::option_named("profile").default_text,
-                           "measured GPU and node"}};
+                           "measured GPU and node; of software on one (a100-sxm-80gb-deepspeed, a "
+                           "document of calibrate) times are multiplied by its factors, of "
+                           "calibrate for train those of exchanges alone"}};
   std::string names;
   std::map<std::string, std::string> users;
   for (const profile::PredictedOperation& op : profile::operations()) {

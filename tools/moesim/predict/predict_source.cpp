@@ -12,6 +12,7 @@
 #include "sim/base/units.hpp"
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/predict/predict_dispatch.hpp"
+#include "tools/moesim/software_times.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -143,6 +144,30 @@ std::string what_it_holds(const std::string& op, const QueryParams& params,
                : "";
 }
 
+// An exchange over a cluster, whose time no curve alone says.
+void scale_by_multiplier(const profile::Profile& profile, QueryAnswer& answer) {
+  const double factor = profile.software_multiplier("exchange");
+  answer.estimate = as_software_runs_it(profile, "exchange", answer.estimate);
+  for (double& finish : answer.rank_finish_us) finish *= factor;
+  answer.lower_us *= factor;
+  answer.upper_us *= factor;
+  answer.provenance += software_provenance(profile, "exchange");
+}
+
+// What profile::predict() multiplied by.
+std::string multipliers_of(const std::string& op, const QueryParams& params,
+                           const profile::Profile& profile) {
+  const std::string& own = profile::find_operation(op).kernel_class;
+  std::string text = software_provenance(profile, own);
+  const auto kernel = params.find("kernel");
+  const bool has_activation = op == "expert-ffn" && kernel != params.end() &&
+                              (kernel->second == "separate" || kernel->second == "batched");
+  if (has_activation && profile.software_multiplier("memory") != profile.software_multiplier(own)) {
+    text += software_provenance(profile, "memory");
+  }
+  return text;
+}
+
 }  // namespace
 
 QueryAnswer QuerySource::ask(const std::string& op, QueryParams params) {
@@ -164,15 +189,19 @@ QueryAnswer QuerySource::ask(const std::string& op, QueryParams params) {
     answer.lower_us = time.lower_us;
     answer.upper_us = time.upper_us;
     answer.crosses = source.exchanges.crosses_domains(answer.params);
+    scale_by_multiplier(*source.profile, answer);
   } else if (is_dispatch(op, answer.params)) {
     const DispatchAnswer time = predict_dispatch(op, answer.params, *source.profile);
     answer.estimate = time.estimate;
     answer.provenance = time.provenance;
     answer.crosses = source.exchanges.crosses_domains(answer.params);
+    scale_by_multiplier(*source.profile, answer);
   } else {
-    answer.estimate = profile::predict(*source.profile, op, answer.params);
-    answer.provenance =
-        profile::describe(answer.estimate) + what_it_holds(op, answer.params, *source.profile);
+    answer.estimate = with_fit_error(*source.profile, profile::find_operation(op).kernel_class,
+                                     profile::predict(*source.profile, op, answer.params));
+    answer.provenance = profile::describe(answer.estimate) +
+                        what_it_holds(op, answer.params, *source.profile) +
+                        multipliers_of(op, answer.params, *source.profile);
     // Exchanges inside a node are symmetric: every rank sends and receives its last byte at once.
     if (is_collective(profile::find_operation(op))) {
       const auto ranks = static_cast<std::size_t>(std::stoll(answer.params.at("gpus")));

@@ -1,6 +1,7 @@
 #include "tools/moesim/profiling/profile_curves.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +10,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/json_text.hpp"
+#include "tools/moesim/software_times.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -18,9 +20,11 @@ using profile::Collective;
 using profile::Estimate;
 using profile::Profile;
 
+using Ask = std::function<Estimate(double)>;
+
 // One line of a panel: `work` over time is its y, in units of `work` per microsecond.
-Json series(const std::string& label, const std::vector<double>& sizes,
-            const std::function<Estimate(double)>& ask, const std::function<double(double)>& work) {
+Json series(const std::string& label, const std::vector<double>& sizes, const Ask& ask,
+            const std::function<double(double)>& work) {
   Json line = {{"label", label},       {"x", Json::array()},    {"y", Json::array()},
                {"low", Json::array()}, {"high", Json::array()}, {"extrapolated", Json::array()}};
   for (const double size : sizes) {
@@ -37,6 +41,13 @@ Json series(const std::string& label, const std::vector<double>& sizes,
     line["extrapolated"].push_back(estimate.support == profile::Support::extrapolated);
   }
   return line;
+}
+
+// As the profile's software runs a class of kernels.
+Ask in_software(const Profile& profile, const char* kernel_class, const Ask& ask) {
+  return [&profile, kernel_class, ask](double size) {
+    return as_software_runs_it(profile, kernel_class, ask(size));
+  };
 }
 
 // `count` sizes from low to high, evenly spaced in their logarithm, whole.
@@ -66,10 +77,11 @@ Json gemm_panel(const Profile& profile) {
   std::vector<Json> lines;
   for (const auto& [n, k] :
        {std::pair{4096, 4096}, std::pair{11008, 4096}, std::pair{1024, 1024}}) {
-    lines.push_back(series(
-        fmt::format("n = {}, k = {}", n, k), sizes(16, 32768, 60),
-        [&, n = n, k = k](double m) { return profile.gemm(whole(m), n, k); },
-        [n = n, k = k](double m) { return 2e-6 * m * n * k; }));
+    lines.push_back(
+        series(fmt::format("n = {}, k = {}", n, k), sizes(16, 32768, 60),
+               in_software(profile, "gemm",
+                           [&, n = n, k = k](double m) { return profile.gemm(whole(m), n, k); }),
+               [n = n, k = k](double m) { return 2e-6 * m * n * k; }));
   }
   return panel("Matrix product, bf16", "rows m", "TFLOP/s", false, lines);
 }
@@ -80,9 +92,10 @@ Json attention_panel(const Profile& profile) {
   for (const int size : {128, 64}) {
     lines.push_back(series(
         fmt::format("head size {}", size), {128, 256, 512, 1024, 2048, 4096, 8192, 16384},
-        [&, size](double length) {
-          return profile.attention(batch(length), whole(length), 32, 32, size, false);
-        },
+        in_software(profile, "attention",
+                    [&, size](double length) {
+                      return profile.attention(batch(length), whole(length), 32, 32, size, false);
+                    }),
         // Causal: half of 4 S^2 d FLOPs per head.
         [&, size](double length) {
           return 2e-6 * static_cast<double>(batch(length)) * length * length * 32 * size;
@@ -97,7 +110,9 @@ Json expert_panel(const Profile& profile) {
   for (const int experts : {1, 4, 8}) {
     lines.push_back(series(
         fmt::format("{} local expert{}", experts, experts == 1 ? "" : "s"), sizes(64, 65536, 40),
-        [&](double rows) { return profile.expert_ffn(whole(rows), 4096, 14336, experts); },
+        in_software(
+            profile, "gemm",
+            [&](double rows) { return profile.expert_ffn(whole(rows), 4096, 14336, experts); }),
         [](double rows) { return 6e-6 * rows * 4096 * 14336; }));
   }
   return panel("Expert FFN, hidden 4,096, inner 14,336", "rows", "TFLOP/s", false, lines);
@@ -110,10 +125,10 @@ double bus_share(Collective kind, int gpus) {
 }
 
 Json exchange_line(const Profile& profile, const std::string& label, Collective kind, int gpus) {
-  return series(
-      label, sizes(4096, 1 << 29, 60),
-      [&](double bytes) { return profile.collective(kind, gpus, bytes); },
-      [=](double bytes) { return 1e-3 * bytes * bus_share(kind, gpus); });
+  return series(label, sizes(4096, 1 << 29, 60),
+                in_software(profile, "exchange",
+                            [&](double bytes) { return profile.collective(kind, gpus, bytes); }),
+                [=](double bytes) { return 1e-3 * bytes * bus_share(kind, gpus); });
 }
 
 Json all_to_all_panel(const Profile& profile) {
@@ -142,10 +157,24 @@ Json memory_panel(const Profile& profile) {
         std::pair{"normalisation", profile::MemoryKernel::normalization}}) {
     lines.push_back(series(
         label, sizes(65536, 4.0 * (1 << 30), 50),
-        [&, kind = kernel](double bytes) { return profile.memory(bytes, kind); },
+        in_software(profile, "memory",
+                    [&, kind = kernel](double bytes) { return profile.memory(bytes, kind); }),
         [](double bytes) { return 1e-3 * bytes; }));
   }
   return panel("Memory-bound kernels", "bytes read and written", "GB/s", true, lines);
+}
+
+// Of the classes that are drawn; "": a profile of hardware alone.
+std::string multipliers_text(const Profile& profile) {
+  if (!profile.software()) return "";
+  std::vector<std::string> factors;
+  for (const auto& [label, kernel_class] :
+       {std::pair{"products", "gemm"}, std::pair{"attention", "attention"},
+        std::pair{"exchanges", "exchange"}, std::pair{"memory-bound kernels", "memory"}}) {
+    factors.push_back(fmt::format("{} {:.3f}", label, profile.software_multiplier(kernel_class)));
+  }
+  return fmt::format("\ntimes of {}, multiplied by its factors: {}", profile.software()->profile,
+                     fmt::join(factors, ", "));
 }
 
 }  // namespace
@@ -156,8 +185,9 @@ std::string curves_json(const Profile& profile, const std::string& title) {
   const std::string links =
       nvlink > 0 ? fmt::format("{:.0f} GB/s NVLink per direction", nvlink) : "GPUs on PCIe";
   const std::string subtitle = fmt::format(
-      "{}: {:.0f} TFLOP/s dense bf16, {:.0f} GB/s memory, {} (peaks of the datasheet)", device.name,
-      device.peak_bf16_flops * 1e-12, device.hbm_bandwidth.gb_per_s(), links);
+      "{}: {:.0f} TFLOP/s dense bf16, {:.0f} GB/s memory, {} (peaks of the datasheet){}",
+      device.name, device.peak_bf16_flops * 1e-12, device.hbm_bandwidth.gb_per_s(), links,
+      multipliers_text(profile));
   const Json curves = {
       {"title", title.empty() ? "Cost curves of profile " + profile.name() : title},
       {"subtitle", subtitle},

@@ -254,7 +254,7 @@ double chunk_activations(const Model& model, const StageContent& content, const 
     sum = std::ceil(content.layers() / rules.recompute.layers) * input;
   } else {
     const double again = std::min<double>(rules.recompute.layers, content.layers());
-    const double dense = std::min(again, content.dense_layers);
+    const double dense = dense_among_first(model, content, again);
     whole.recompute = {};
     sum = again * input + kept(content.dense_layers - dense, content.moe_layers - (again - dense));
   }
@@ -304,15 +304,33 @@ void check(const StageMemoryQuery& query) {
 
 Bytes whole_bytes(double bytes) { return Bytes(std::llround(bytes)); }
 
+// The layers of a stage of which something is recomputed: under FullRecompute::block the first ones
+// of each chunk, and prediction depths.
+StageContent recomputed_layers(const StageMemoryQuery& query, const StageContent& stage) {
+  const Recompute& recompute = query.activations.recompute;
+  if (recompute.full != FullRecompute::block) return stage;
+  StageContent sum;
+  sum.mtp_depths = stage.mtp_depths;
+  for (const HeldChunk& chunk : query.chunks) {
+    const double again = std::min<double>(recompute.layers, chunk.content.layers());
+    const double dense = dense_among_first(*query.model, chunk.content, again);
+    sum.dense_layers += dense;
+    sum.moe_layers += again - dense;
+  }
+  return sum;
+}
+
 // Of the layer at work: the largest, or a group of such layers inside a chunk.
 double recomputing(const StageMemoryQuery& query, const StageContent& stage) {
   ActivationRules rules = query.activations;
   rules.load = rules.layer_load;
+  const StageContent again = recomputed_layers(query, stage);
   double most = 0;
-  if (stage.dense_layers > 0) {
+  if (again.dense_layers > 0 ||
+      (again.mtp_depths > 0 && last_kind(*query.model) == LayerKind::dense)) {
     most = recomputed_bytes(*query.model, LayerKind::dense, query.shards, rules);
   }
-  if (moe_layers_with_depths(*query.model, stage) > 0) {
+  if (moe_layers_with_depths(*query.model, again) > 0) {
     most = std::max(most, recomputed_bytes(*query.model, LayerKind::moe, query.shards, rules));
   }
   if (rules.recompute.full != FullRecompute::uniform) return most;
@@ -373,10 +391,17 @@ Offloaded offloaded_of(const StageMemoryQuery& query) {
 
 StageContent layers_of(const Model& model, int first, int count) {
   StageContent content;
+  content.first_layer = first;
   for (int layer = first; layer < first + count; ++layer) {
     (model.is_moe_layer(layer) ? content.moe_layers : content.dense_layers) += 1;
   }
   return content;
+}
+
+double dense_among_first(const Model& model, const StageContent& content, double count) {
+  const double most = std::min(count, content.layers());
+  if (content.first_layer < 0) return std::min(most, content.dense_layers);
+  return layers_of(model, content.first_layer, static_cast<int>(most)).dense_layers;
 }
 
 StageParameters stage_parameters(const Model& model, const StageContent& content,

@@ -25,11 +25,15 @@ struct StageContent {
   double mtp_losses = 0;
   // Another chunk of the rank has the embedding: prediction depths need no copy of it.
   bool embedding_beside = false;
+  // Of the model, where layers() follow each other from there on; -1: the dense ones come first.
+  int first_layer = -1;
 
   double layers() const { return dense_layers + moe_layers; }
 };
 // `count` layers of a model from `first` on.
 StageContent layers_of(const Model& model, int first, int count);
+// The dense ones among the first `count` layers of a chunk, of which it may have fewer.
+double dense_among_first(const Model& model, const StageContent& content, double count);
 
 // Weights on one rank. Of the dense ones, `replicated` lie whole on every tensor rank, `gemm` are
 // those that GEMMs in the recipe's format read; embedding, head, router and norms are not.
@@ -142,7 +146,7 @@ struct StageMemory {
   Bytes gradients;
   Bytes optimizer;
   Bytes activations;  // kept, over all micro-batches in flight; offloaded ones of two layers
-  Bytes recomputed;   // of the layer whose backward pass runs
+  Bytes recomputed;   // of the layer whose backward pass runs: the largest one recomputed
   Bytes logits;       // and their gradient: 6 V per token, 4 V for each depth's loss
   // Used by all layers. Dispatch and combine: 4 k T' h in bf16. Keys, values and their gradients
   // that context ranks gather, of all of them, or of two at a time that go round in a ring.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "sim/model/data_parallel.hpp"
 #include "sim/training/rank_memory.hpp"
@@ -171,12 +172,12 @@ Bytes rank_bound(const TrainingJob& job, const Contents& contents, int rank, dou
   }
   const double layers_held = fewest * passes_held(shape, rank);
   Bytes least;
-  std::set<std::pair<double, double>> seen;
+  std::set<std::tuple<double, double, double>> seen;  // chunks that hold the same
   for (std::size_t place = 0; place < own.size(); ++place) {
     const model::StageContent& content = query.chunks[place].content;
-    if (!seen.emplace(content.dense_layers, content.moe_layers + content.mtp_depths).second) {
-      continue;
-    }
+    const double moe_layers = content.moe_layers + content.mtp_depths;
+    const double dense_again = model::dense_among_first(*job.model, content, job.recompute.layers);
+    if (!seen.emplace(content.dense_layers, moe_layers, dense_again).second) continue;
     const double each = layers(own[place]);
     query.chunks[place].in_flight = each > 0 ? layers_held / each : 0;
     const Bytes all = model::stage_memory(query).total();

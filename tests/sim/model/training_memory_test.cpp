@@ -1,7 +1,10 @@
 #include "sim/model/training_memory.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "tests/support/catch.hpp"
@@ -377,6 +380,51 @@ TEST_CASE("whole layers are recomputed in groups, or the first of a stage") {
   CHECK(activations("full:block:4") == 4 * input + 6 * layer);
   CHECK(stage_memory(query).recomputed.count == std::llround(1000 * (layer - input)));
   CHECK(activations("full:block:40") == 10 * input);
+}
+
+// Whatever is recomputed one layer at a time, the layer at work is there again: of one chunk in
+// flight, n layers of a kind save all but one of them and cost an input each.
+TEST_CASE("blocks take the first layers of a chunk, of the kinds that they have") {
+  const Model deepseek = Model::load("deepseek-v2-lite");  // a dense layer, then MoE layers
+  StageMemoryQuery query;
+  query.model = &deepseek;
+  query.experts = 64;
+  query.tokens = 1000;
+  query.activations.choices = 6;
+  using KeptAndAgain = std::pair<double, double>;  // per token
+  const auto bytes = [&](const char* recompute) {
+    query.activations.recompute = parse_recompute(recompute, "");
+    const StageMemory memory = stage_memory(query);
+    return KeptAndAgain(static_cast<double>(memory.activations.count) / 1000,
+                        static_cast<double>(memory.recomputed.count) / 1000);
+  };
+  const double input = 2 * 2048;
+  const double dense = kept(deepseek, LayerKind::dense);
+  const double moe = kept(deepseek, LayerKind::moe);
+  query.chunks = {{layers_of(deepseek, 0, 3), 1}};
+  CHECK(bytes("none") == KeptAndAgain(dense + 2 * moe, 0));
+  CHECK(bytes("full:block:1") == KeptAndAgain(input + 2 * moe, dense - input));
+  CHECK(bytes("full:block:2") == KeptAndAgain(2 * input + moe, moe - input));
+  // Another chunk begins with an MoE layer.
+  query.chunks.push_back({layers_of(deepseek, 3, 1), 1});
+  CHECK(bytes("full:block:1").second == moe - input);
+  // A prediction depth is recomputed whatever its chunk has.
+  query.chunks = {{layers_of(deepseek, 0, 3), 1}};
+  query.chunks[0].content.mtp_depths = 1;
+  CHECK(bytes("full:block:1").second == moe - input);
+
+  const Model alternate = Model::load("gpt-l16-h2560-moe16-alternate");
+  query.model = &alternate;
+  query.experts = alternate.moe->experts;
+  query.activations.choices = alternate.moe->top_k;
+  query.chunks = {{layers_of(alternate, 0, 16), 1}};
+  double before = bytes("none").first;
+  for (int again = 1; again <= 16; ++again) {
+    const double after = bytes(fmt::format("full:block:{}", again).c_str()).first;
+    const LayerKind kind = alternate.is_moe_layer(again - 1) ? LayerKind::moe : LayerKind::dense;
+    CHECK(before - after == kept(alternate, kind) - 2 * 2560);
+    before = after;
+  }
 }
 
 TEST_CASE("exchange buffers and the losses of prediction depths") {

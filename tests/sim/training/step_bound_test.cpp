@@ -74,6 +74,19 @@ TEST_CASE("no step is below its bound, whatever its layout") {
   }
 }
 
+TEST_CASE("nor where blocks recompute dense and MoE layers alike") {
+  for (const char* blocks : {"full:block:1", "full:block:2", "full:block:3"}) {
+    for (const int virtual_stages : {1, 2}) {
+      TrainingJob made = job(32, 1, 2, 8);
+      made.model =
+          std::make_shared<const model::Model>(model::Model::load("gpt-l16-h2560-moe16-alternate"));
+      made.recompute = model::parse_recompute(blocks, "test");
+      set_chunks(made, virtual_stages);
+      CHECK(shares_of(made).memory > 0.5);
+    }
+  }
+}
+
 TEST_CASE("nor in other schedules, with overlapped exchanges or with capacity") {
   for (const ScheduleKind kind : {ScheduleKind::gpipe, ScheduleKind::zb_h1, ScheduleKind::zb_h2,
                                   ScheduleKind::dualpipe, ScheduleKind::dualpipe_v}) {

@@ -204,7 +204,7 @@ void declare_schedule(JobOptionTable& table) {
         return Cell(std::int64_t{job.layout.shape().group_size()});
       })
       .idle([](const TrainingJob& job) -> std::string {
-        return job.layout.shape().kind == parallel::ScheduleKind::interleaved
+        return job.layout.kind() == parallel::ScheduleKind::interleaved
                    ? ""
                    : "--micro-batch-group has no effect: only the interleaved schedule has groups";
       })

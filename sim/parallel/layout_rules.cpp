@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -222,13 +221,20 @@ bool has_uneven_layers(const model::Model& model, const LayoutRequest& request) 
   return model.layers % chunks != 0 && model.layers > chunks;
 }
 
+Fault any_fault(const model::Model& model, const LayoutRequest& request,
+                const FurtherFault& further) {
+  Fault fault = layout_fault(model, request);
+  return fault || !further ? fault : further(request);
+}
+
 // Whether that is all that is wrong: the error then names a pipeline layout that works, and one of
 // less than half or more than twice the ranks is no answer.
-bool answers_as_uneven_layout(const model::Model& model, const LayoutRequest& request) {
+bool answers_as_uneven_layout(const model::Model& model, const LayoutRequest& request,
+                              const FurtherFault& further) {
   if (ranks_fault(request.layout) || !has_uneven_layers(model, request)) return false;
   LayoutRequest uneven = request;
   uneven.stages = nearly_even_pipeline_layout(model.layers, request.shape().stages());
-  return !layout_fault(model, uneven);
+  return !any_fault(model, uneven, further);
 }
 
 // GPUs of a node, nearly everywhere. Tensor ranks beyond one exchange each layer's activations
@@ -239,7 +245,8 @@ constexpr double last_resort = 100;  // farther than any ratio of sizes
 class Changes {
  public:
   // With `uneven`, layouts whose layers do not divide count too, and say which layers each has.
-  Changes(const LayoutRequest& request, bool uneven) : request_(request), uneven_(uneven) {}
+  Changes(const LayoutRequest& request, const FurtherFault& further, bool uneven)
+      : request_(request), further_(further), uneven_(uneven) {}
 
   // The nearest values of an option but the old one; `set` changes the field to one of them. Values
   // above `most_usual` come last, unless the old one is above it.
@@ -300,8 +307,8 @@ class Changes {
       if (chunks % layout.pipeline == 0) layout.virtual_pipeline = chunks / layout.pipeline;
       if (changed.schedule == ScheduleKind::dualpipe_v) layout.virtual_pipeline = 1;
     }
-    if (!layout_fault(model, changed)) return "";
-    if (!uneven_ || !answers_as_uneven_layout(model, changed)) return std::nullopt;
+    if (!any_fault(model, changed, further_)) return "";
+    if (!uneven_ || !answers_as_uneven_layout(model, changed, further_)) return std::nullopt;
     return fmt::format(" --pipeline-layout '{}'",
                        nearly_even_pipeline_layout(model.layers, changed.shape().stages()).text());
   }
@@ -332,6 +339,7 @@ class Changes {
   }
 
   const LayoutRequest& request_;
+  const FurtherFault& further_;
   bool uneven_;
   std::vector<Change> changes_;
 };
@@ -367,14 +375,18 @@ std::int64_t LayoutRequest::sequences() const {
 
 ScheduleShape LayoutRequest::shape() const {
   ScheduleShape shape;
-  shape.kind = schedule.value_or(layout.virtual_pipeline > 1 ? ScheduleKind::interleaved
-                                                             : ScheduleKind::one_f_one_b);
+  shape.kind = kind();
   shape.ranks = layout.pipeline;
   shape.virtual_stages = layout.virtual_pipeline;
   shape.micro_batches = micro_batches();
   shape.group = micro_batch_group;
   shape.expert_overlap = expert_overlap;
   return shape;
+}
+
+ScheduleKind LayoutRequest::kind() const {
+  return schedule.value_or(layout.virtual_pipeline > 1 ? ScheduleKind::interleaved
+                                                       : ScheduleKind::one_f_one_b);
 }
 
 std::optional<std::string> layout_fault(const model::Model& model, const LayoutRequest& request) {
@@ -390,11 +402,11 @@ std::optional<std::string> layout_fault(const model::Model& model, const LayoutR
 }
 
 std::vector<std::string> nearest_layouts(const model::Model& model, const LayoutRequest& request,
-                                         std::size_t count) {
+                                         const FurtherFault& further, std::size_t count) {
   const ParallelLayout& layout = request.layout;
   const std::vector<std::int64_t> sizes = divisors(layout.gpus);
-  const bool is_answered = answers_as_uneven_layout(model, request);
-  Changes changes(request, !is_answered && has_uneven_layers(model, request));
+  const bool is_answered = answers_as_uneven_layout(model, request, further);
+  Changes changes(request, further, !is_answered && has_uneven_layers(model, request));
   if (std::max(attention_ranks(layout), expert_ranks(layout)) <= most_gpus) {
     const std::int64_t unit = std::lcm(attention_ranks(layout), expert_ranks(layout));
     changes.add_size("gpus", multiples(unit, layout.gpus), &ParallelLayout::gpus);
@@ -415,10 +427,11 @@ std::vector<std::string> nearest_layouts(const model::Model& model, const Layout
   return changes.possible(model, count, is_answered ? 1 : any);
 }
 
-void check_layout(const model::Model& model, const LayoutRequest& request) {
-  const Fault fault = layout_fault(model, request);
+void check_layout(const model::Model& model, const LayoutRequest& request,
+                  const FurtherFault& further) {
+  const Fault fault = any_fault(model, request, further);
   if (!fault) return;
-  const std::vector<std::string> near = nearest_layouts(model, request);
+  const std::vector<std::string> near = nearest_layouts(model, request, further);
   throw UsageError(near.empty() ? *fault
                                 : fmt::format("{}; nearest layouts that work: {}", *fault,
                                               fmt::join(near, "; ")));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,8 @@ struct LayoutRequest {
   int micro_batches() const;
   std::int64_t sequences() const;  // of a step
   ScheduleShape shape() const;
+  // Of shape(); of any request.
+  ScheduleKind kind() const;
 };
 
 // The first rule that a request breaks, as a sentence that names the option; nothing if it can be.
@@ -38,13 +41,19 @@ struct LayoutRequest {
 // schedules.py) that follow from the model and the sizes.
 std::optional<std::string> layout_fault(const model::Model& model, const LayoutRequest& request);
 
+// What else a job has against a request without layout_fault(): a sentence, or nothing.
+using FurtherFault = std::function<std::optional<std::string>(const LayoutRequest&)>;
+
 // Up to `count` requests that can be, as options: "--expert-parallel 32". Of those that differ from
-// `request` in one option, or else in two, the nearest by ratio.
+// `request` in one option, or else in two, the nearest by ratio. `further` may be null.
 std::vector<std::string> nearest_layouts(const model::Model& model, const LayoutRequest& request,
+                                         const FurtherFault& further = nullptr,
                                          std::size_t count = 3);
 
-// Throws UsageError with the fault and the nearest layouts.
-void check_layout(const model::Model& model, const LayoutRequest& request);
+// Throws UsageError with the fault, of the layout or else a further one, and the nearest layouts
+// that have neither.
+void check_layout(const model::Model& model, const LayoutRequest& request,
+                  const FurtherFault& further = nullptr);
 
 // The chunks of a request: those it gives, or the layers divided evenly. Precondition: no fault.
 PipelineLayout stages_of(const model::Model& model, const LayoutRequest& request);

@@ -87,10 +87,26 @@ Fault offload_fault(const TrainingJob& job) {
       flag, job.typed.profile.empty() ? job.profile->name() : job.typed.profile);
 }
 
+// The ranks of an exchange of experts, slices among them, follow each other.
+Fault reach_fault(const TrainingJob& job) {
+  if (!job.dispatcher || !job.cluster || job.dispatcher->crosses_nodes()) return std::nullopt;
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const int ranks = sizes.expert * sizes.expert_tensor;
+  const int domain = job.placed_ranks();
+  if (sizes.gpus <= domain || domain % ranks == 0) return std::nullopt;
+  return fmt::format(
+      "--dispatcher {} works inside one NVLink domain: --expert-parallel {} x "
+      "--expert-tensor-parallel {} = {} ranks lie in several, each of {}: take fewer, or a "
+      "dispatcher that reaches other domains, such as deepep",
+      job.typed.dispatcher.empty() ? job.dispatcher->name : job.typed.dispatcher, sizes.expert,
+      sizes.expert_tensor, ranks, domain);
+}
+
 }  // namespace
 
 std::optional<std::string> option_fault(const TrainingJob& job) {
-  for (const auto rule : {rank_capacity_fault, instances_fault, copies_fault, offload_fault}) {
+  for (const auto rule :
+       {rank_capacity_fault, instances_fault, copies_fault, offload_fault, reach_fault}) {
     if (Fault fault = rule(job)) return fault;
   }
   return std::nullopt;
@@ -101,8 +117,11 @@ void check_options(const TrainingJob& job) {
 }
 
 void check_job(const TrainingJob& job) {
-  parallel::check_layout(*job.model, job.layout);
-  check_options(job);
+  TrainingJob changed = job;
+  parallel::check_layout(*job.model, job.layout, [&](const parallel::LayoutRequest& request) {
+    changed.layout = request;
+    return option_fault(changed);
+  });
 }
 
 }  // namespace moesim::training

@@ -50,6 +50,47 @@ TEST_CASE("copies that do not divide are refused wherever loads are drawn") {
   CHECK_THAT(option_fault(made).value(), ContainsSubstring("leave the capacity out"));
 }
 
+TEST_CASE("of the nearest layouts none breaks a rule of the options") {
+  TrainingJob made = job("mixtral-8x7b", 16, 2);
+  made.layout.layout.tensor = made.layout.layout.pipeline = 4;
+  made.layout.micro_batch = 12;
+  made.layout.global_batch = 128;
+  made.states.optimizer_instances = 2;
+  // 16 / (TP 4 x PP 4): one replica, which no batch divides in two.
+  CHECK_THROWS_WITH(check_job(made), ContainsSubstring("--global-batch 128 is no multiple of") &&
+                                         ContainsSubstring("nearest layouts that work: --") &&
+                                         !ContainsSubstring("work: --global-batch 132;"));
+  made.states.optimizer_instances = 1;
+  CHECK_THROWS_WITH(check_job(made), ContainsSubstring("work: --global-batch 132;"));
+}
+
+TEST_CASE("a dispatcher of one NVLink domain takes no larger group of experts") {
+  TrainingJob made = job("qwen3-30b-a3b", 16, 16);
+  made.dispatcher =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("trtllm"));
+  CHECK_THROWS_AS(check_job(made), UsageError);
+  CHECK_THROWS_WITH(check_job(made),
+                    ContainsSubstring("--dispatcher trtllm works inside one NVLink domain") &&
+                        ContainsSubstring("such as deepep; nearest layouts that work: "
+                                          "--expert-parallel 8; --expert-parallel 4"));
+  made.layout.layout.expert = 8;
+  CHECK_NOTHROW(check_job(made));
+  CHECK_NOTHROW(training_step(made));
+  made.layout.layout.expert_tensor = 2;
+  CHECK_THROWS_WITH(check_job(made), ContainsSubstring("= 16 ranks lie in several, each of 8"));
+  made.layout.layout.expert_tensor = 1;
+  made.ranks_per_domain = 4;
+  CHECK_THROWS_WITH(check_job(made), ContainsSubstring("each of 4"));
+  made.ranks_per_domain = 0;
+  made.layout.layout.gpus = made.layout.layout.expert = 1;
+  CHECK_NOTHROW(check_job(made));
+  made.layout.layout.gpus = made.layout.layout.expert = 64;
+  made.layout.global_batch = 256;
+  made.dispatcher =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
+  CHECK_NOTHROW(check_job(made));
+}
+
 TEST_CASE("where every token takes every expert no buffer overflows, whatever the budget") {
   TrainingJob made = job("mixtral-8x7b", 16, 8);
   made.routing = dropless("gaussian:0.1", 8);

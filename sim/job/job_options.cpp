@@ -66,17 +66,6 @@ void check(const TrainingJob& job, const std::vector<const JobOption*>& options)
   }
 }
 
-// Options that are asked for, not at their default, and change nothing.
-void note_idle_options(const scenario::OptionValues& asked, const TrainingJob& job,
-                       std::vector<std::string>& notes) {
-  for (const JobOption& option : job_options()) {
-    const auto typed = asked.find(option.name);
-    if (option.idle == nullptr || typed == asked.end()) continue;
-    const std::string idle = typed->second == option.default_text ? "" : option.idle(job);
-    if (!idle.empty()) notes.push_back("note: " + idle);
-  }
-}
-
 }  // namespace
 
 std::string JobOption::column() const {
@@ -102,6 +91,21 @@ const JobOption& job_option_named(const std::string& name) {
   return *found;
 }
 
+std::vector<std::string> idle_notes(const scenario::OptionValues& asked,
+                                    std::span<const TrainingJob> jobs) {
+  std::vector<std::string> notes;
+  for (const JobOption& option : job_options()) {
+    const auto typed = asked.find(option.name);
+    if (option.idle == nullptr || typed == asked.end()) continue;
+    if (jobs.empty() || typed->second == option.default_text) continue;
+    const bool in_all = std::all_of(jobs.begin(), jobs.end(), [&](const TrainingJob& job) {
+      return !option.idle(job).empty();
+    });
+    if (in_all) notes.push_back("note: " + option.idle(jobs.front()));
+  }
+  return notes;
+}
+
 ResolvedJob resolve_job(const scenario::OptionValues& typed) { return resolve_job(typed, typed); }
 
 ResolvedJob resolve_job(const scenario::OptionValues& typed, const scenario::OptionValues& asked) {
@@ -116,7 +120,7 @@ ResolvedJob resolve_job(const scenario::OptionValues& typed, const scenario::Opt
   check(job, options_with([](const JobOption&) { return true; }));
   std::erase_if(resolved.routing_notes.idle,
                 [&](const scenario::IdleOption& idle) { return !asked.contains(idle.option); });
-  note_idle_options(asked, job, resolved.notes);
+  resolved.notes = idle_notes(asked, {&job, 1});
   return resolved;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,11 @@ namespace moesim::job {
 const std::vector<JobOption>& job_options();
 // Throws Error if there is none.
 const JobOption& job_option_named(const std::string& name);
+
+// On the options of `asked` that are not at their default and change nothing in any of the jobs, a
+// line each: "note: --tensor-overlap has no effect: ...", with the reason in the first job.
+std::vector<std::string> idle_notes(const scenario::OptionValues& asked,
+                                    std::span<const training::TrainingJob> jobs);
 
 struct ResolvedJob {
   training::TrainingJob job;

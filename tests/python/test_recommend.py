@@ -65,6 +65,21 @@ def test_the_best_five_are_the_best_of_all_candidates(tmp_path):
     assert all(float(row["memory_gib"]) <= 72 for row in rows)
 
 
+@pytest.mark.parametrize("searched,words,note", [
+    (("--context-parallel", "1,2"), ("--context-method", "all-to-all"), "--context-method"),
+    (("--tensor-parallel", "1,2"), ("--tensor-overlap", "on"), "--tensor-overlap"),
+    (("--recompute", "moe/none"), ("--offload", "moe_act"), "--offload"),
+])
+def test_an_option_without_effect_is_named_where_no_candidate_has_one(searched, words, note):
+    base = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", 1,
+            "--best", 1, *words)
+    flag, values = searched
+    several = moesim(*base, flag, values)
+    assert several.returncode == 0 and "no effect" not in several.stderr
+    one = moesim(*base, flag, values.replace("/", ",").split(",")[0])
+    assert one.returncode == 0 and f"note: {note} has no effect" in one.stderr
+
+
 def test_threads_do_not_change_the_result():
     assert succeed(*SMALL, "--jobs", 1) == succeed(*SMALL, "--jobs", 2)
 

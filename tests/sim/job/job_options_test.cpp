@@ -156,6 +156,27 @@ TEST_CASE("the machine is checked before routing is asked for") {
   CHECK_THROWS_WITH(resolve_job(values), ContainsSubstring("--ranks-per-domain 99"));
 }
 
+TEST_CASE("of several jobs an option is idle that changes none") {
+  const OptionValues asked = with(with(usual, "tensor-overlap", "on"), "micro-batch-group", "4");
+  std::vector<TrainingJob> jobs = {resolve_job(asked).job};
+  CHECK(idle_notes(asked, jobs) == resolve_job(asked).notes);
+  CHECK(idle_notes(asked, jobs).size() == 2);
+  jobs.push_back(resolve_job(with(asked, "tensor-parallel", "2")).job);
+  CHECK(idle_notes(asked, jobs) ==
+        std::vector<std::string>{
+            "note: --micro-batch-group has no effect: only the interleaved schedule has groups"});
+  CHECK(idle_notes(usual, jobs).empty());
+  CHECK(idle_notes(asked, {}).empty());
+}
+
+// Before the layout is checked, no replica may be left to divide the batch by.
+TEST_CASE("options without effect are found in a layout that cannot be") {
+  OptionValues values = with(with(usual, "gpus", "8"), "tensor-parallel", "16");
+  values["global-batch"] = "32";
+  values["micro-batch-group"] = "4";
+  CHECK(resolve_job(values).notes.size() == 1);
+}
+
 TEST_CASE("a layout needs no GPU and has the memory rules of the whole job") {
   const OptionValues values = with(with(usual, "precision", "fp8-current"), "expert-load", "1.2");
   const TrainingJob layout = resolve_layout(values, 8);

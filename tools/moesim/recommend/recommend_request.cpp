@@ -354,13 +354,42 @@ void add_layout(const CommandLine& line, const TrainingJob& job, TrainingSpace& 
   if (!is_placed) add("ranks-per-domain", job.ranks_per_domain, space.ranks_per_domain);
 }
 
+// Jobs of a search with each value of what an option's effect depends on (job::JobOption::idle).
+std::vector<TrainingJob> varied_jobs(const TrainingSpace& space) {
+  TrainingJob first = space.base;
+  parallel::ParallelLayout& sizes = first.layout.layout;
+  sizes.tensor = space.tensor.front();
+  sizes.context = space.context.front();
+  first.recompute = space.recompute.front();
+  std::vector<TrainingJob> jobs = {first};
+  for (const int tensor : space.tensor) {
+    jobs.push_back(first);
+    jobs.back().layout.layout.tensor = tensor;
+  }
+  for (const int context : space.context) {
+    jobs.push_back(first);
+    jobs.back().layout.layout.context = context;
+  }
+  for (const model::Recompute& recompute : space.recompute) {
+    jobs.push_back(first);
+    jobs.back().recompute = recompute;
+  }
+  return jobs;
+}
+
+// On what has no effect in any candidate, of what was typed.
+void note_idle_options(const CommandLine& line, const TrainingSpace& space) {
+  scenario::OptionValues asked = first_values(line).values;
+  for (const std::string& name : line.of_row) asked.erase(name);
+  for (const std::string& text : job::idle_notes(asked, varied_jobs(space))) note(text);
+}
+
 // Sets the step of the layout that was started from, with routing drawn where the search draws
 // all, or why there is none.
 void set_step_of(const StartingPoint& start, const RecommendRequest& request, Yours& yours) {
   try {
     TrainingJob job = resolved_job(start.line, true).job;
-    parallel::check_layout(*job.model, job.layout);
-    if (const auto fault = training::option_fault(job)) throw UsageError(*fault);
+    training::check_job(job);
     if (!job.routing && request.search.space.routings.front()) {
       job = request.drawn(job);
       if (job.routing) yours.command += " --routing-draws per-layer";
@@ -458,9 +487,7 @@ RecommendRequest requested_search(const SearchSource& source) {
   if (line.has("replicas")) {
     throw UsageError("--replicas: of --mode prefill: training steps are drawn once: leave it out");
   }
-  job::ResolvedJob resolved = resolved_job(first_values(line));
-  for (const std::string& text : resolved.notes) note(text);  // those of routing: take_routings()
-  TrainingJob base = std::move(resolved.job);
+  TrainingJob base = resolved_job(first_values(line), true).job;
   const TrainingJob usual = base;  // with a layout that routing is checked with
   base.layout.layout = {};
   base.layout.layout.gpus = static_cast<int>(requested_whole(line, "gpus", 32));
@@ -481,6 +508,7 @@ RecommendRequest requested_search(const SearchSource& source) {
   search.space = study::usual_training_space(base);
   take_lists(line, search.space);
   if (source.start) add_layout(line, resolved_job(source.start->line, true).job, search.space);
+  note_idle_options(line, search.space);
   search.space.mtp_depths =
       static_cast<int>(line.has("mtp") ? parse_whole("--mtp", line.get("mtp"), 0, 16) : 0);
   if (search.space.mtp_depths > base.model->mtp_depths) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/profile/residual.hpp"
 
 namespace moesim::profile {
@@ -40,17 +41,18 @@ const StageCost& cost_of(const Dispatcher& dispatcher, const std::string& device
   const auto at = static_cast<std::size_t>(stage);
   if (!group.crosses()) return machine.inside[at];
   if (machine.across[at]) return *machine.across[at];
-  throw Error(fmt::format("dispatcher {} works inside one NVLink domain: {} GPUs lie in {} of {}",
-                          dispatcher.name, group.gpus, group.domains(), group.per_domain));
+  throw NoAnswer(
+      fmt::format("dispatcher {} works inside one NVLink domain: {} GPUs lie in {} of {}",
+                  dispatcher.name, group.gpus, group.domains(), group.per_domain));
 }
 
 // Of the transport; of an unknown one the range of both.
 DispatchNic nic_of(const Dispatcher& dispatcher, const DispatchRates& rates) {
   const auto& found = dispatcher.nic[static_cast<std::size_t>(rates.transport)];
   if (!found) {
-    throw Error(fmt::format("dispatcher {} has no figures for NICs that {}", dispatcher.name,
-                            rates.transport == Transport::gpu ? "GPUs write to by themselves"
-                                                              : "a CPU proxy writes to (EFA)"));
+    throw NoAnswer(fmt::format("dispatcher {} has no figures for NICs that {}", dispatcher.name,
+                               rates.transport == Transport::gpu ? "GPUs write to by themselves"
+                                                                 : "a CPU proxy writes to (EFA)"));
   }
   DispatchNic nic = *found;
   if (rates.transport_known) return nic;

@@ -76,8 +76,8 @@ struct DispatchRates {
 // The four work at once: the slowest decides, in a norm of order 6, chosen where curves bend.
 // Quantiles: what NVLink's and the NIC's own quantiles make of the time and the stage's factor err
 // independently of each other, so that the squares of their logs add up. `row_bytes` as
-// dispatched_row_bytes(); `sms` is ignored where the dispatcher leaves no choice. Throws Error for
-// what the dispatcher does not do: other nodes, a transport.
+// dispatched_row_bytes(); `sms` is ignored where the dispatcher leaves no choice. Throws NoAnswer
+// for what the dispatcher does not do: other nodes, a transport.
 Estimate dispatch_time(const Dispatcher& dispatcher, const std::string& device, MoeStage stage,
                        const DispatchGroup& group, const DispatchLoad& load, double row_bytes,
                        const DispatchRates& rates, int sms);

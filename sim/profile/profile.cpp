@@ -134,7 +134,7 @@ void Profile::Content::lacks(const std::string& what) const {
 void Profile::Content::check_fits(const char* op, double bytes) const {
   const auto most = static_cast<double>(device.hbm_bytes.count);
   if (bytes <= most) return;
-  throw Error(fmt::format(
+  throw NoAnswer(fmt::format(
       "{} of {:.4g} GiB, read and written: the GPU of profile {} has {:.4g} GiB of memory: take "
       "fewer tokens",
       op, bytes / (1 << 30), name, most / (1 << 30)));

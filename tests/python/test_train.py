@@ -111,6 +111,51 @@ def test_an_option_that_changes_nothing_is_said(words, note):
     assert f"note: {note}" in ran.stderr
 
 
+def working_layouts(*words):
+    said = moesim("train", *words)
+    assert said.returncode == 2 and said.stdout == ""
+    proposals = said.stderr.split("nearest layouts that work: ")[1].strip().split("; ")
+    changed = []
+    for proposal in proposals:
+        options = dict(zip(words[::2], words[1::2]))
+        typed = shlex.split(proposal)
+        changed.append({**options, **dict(zip(typed[::2], typed[1::2]))})
+    return said.stderr, changed
+
+
+@pytest.mark.parametrize("words,refused", [
+    (("--model", "mixtral-8x7b", "--gpus", 16, "--tensor-parallel", 4, "--pipeline-parallel", 4, "--expert-parallel", 2,
+      "--micro-batch", 12, "--global-batch", 128, "--optimizer-instances", 2), "is no multiple of --micro-batch"),
+    (("--model", "deepseek-v2", "--profile", "h100-sxm", "--gpus", 512, "--tensor-parallel", 2, "--pipeline-parallel", 2,
+      "--expert-parallel", 64, "--expert-tensor-parallel", 4, "--dispatcher", "trtllm"), "does not divide the 160 experts"),
+    (("--model", "qwen3-30b-a3b", "--gpus", 16, "--expert-parallel", 16, "--dispatcher", "trtllm"),
+     "works inside one NVLink domain"),
+])
+def test_layouts_that_are_said_to_work_do(words, refused):
+    said, changed = working_layouts(*words)
+    assert refused in said and changed
+    for options in changed:
+        ran = moesim("train", *(word for pair in options.items() for word in pair))
+        assert ran.returncode == 0, (options, ran.stderr)
+
+
+def test_more_tokens_than_a_gpu_holds_are_a_fault_of_the_request():
+    expect_error(moesim("train", "--model", "deepseek-v3", "--profile", "h100-sxm", "--gpus", 64, "--expert-parallel", 8,
+                        "--micro-batch", 8, "--global-batch", 512, "--sequence-length", 131072), 2,
+                 "permute of 126.1 GiB", "take fewer tokens")
+
+
+def test_a_batch_that_no_replica_divides_is_refused():
+    expect_error(moesim("train", "--gpus", 8, "--tensor-parallel", 16, "--global-batch", 32, "--micro-batch-group", 4),
+                 2, "--gpus 8 is no multiple of --tensor-parallel 16")
+
+
+def test_a_recomputed_dense_layer_needs_no_room_for_an_moe_layer():
+    words = ("train", "--model", "deepseek-v2-lite", "--gpus", 8, "--expert-parallel", 8, "--format", "json")
+    plain, block = (json.loads(succeed(*words, *more)) for more in ((), ("--recompute", "full:block:1")))
+    assert block["memory_gib"] <= plain["memory_gib"] + 2 * 2048 * 4096 / 2**30
+
+
 def test_a_default_that_is_typed_is_no_news():
     assert "no effect" not in moesim(*QWEN, "--gpus", 64, "--context-method", "ring", "--recompute", "layernorm").stderr
 

@@ -48,7 +48,8 @@ routing::ReplicaRouting equal_counts(const scenario::Scenario& scenario, std::in
     routing::LayerRouting one;
     one.capacity = rows;
     one.exchanged_capacity = rows;
-    one.kept_rows.assign(static_cast<std::size_t>(scenario.gpus * scenario.experts), rows);
+    one.kept_rows.assign(
+        static_cast<std::size_t>(scenario.gpus) * static_cast<std::size_t>(scenario.experts), rows);
     routing.layers.push_back(one);
   }
   return routing;
@@ -116,7 +117,8 @@ TEST_CASE("traffic carries the rows of each GPU to the GPUs of their experts, an
     for (int source = 0; source < 4; ++source) {
       for (int owner = 0; owner < 4; ++owner) {
         // Group 1 starts at GPU 4; hidden 4,096 of 2 bytes.
-        const auto cell = static_cast<std::size_t>((4 + source) * 8 + 2 * owner);
+        const std::size_t cell =
+            static_cast<std::size_t>(4 + source) * 8 + static_cast<std::size_t>(2 * owner);
         CHECK(there.at(source, owner) == (rows[cell] + rows[cell + 1]) * std::int64_t{8192});
         CHECK(back.at(owner, source) == there.at(source, owner));
       }

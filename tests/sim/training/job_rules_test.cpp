@@ -98,7 +98,7 @@ TEST_CASE("where every token takes every expert no buffer overflows, whatever th
   const TrainingStep step = training_step(made);
   CHECK(step.rank_capacity->overflow_chance == 0);
   CHECK(step.step_us == step.rank_capacity->static_step_us);
-  CHECK(RankRowsLaw(made).rows_for(0.01) == 8 * 1024 * 8 / 8);
+  CHECK(RankRowsLaw(made).rows_for(0.01) == 8 * 1024 * 8 / 8.0);
 }
 
 TEST_CASE("one rank with all experts has as many rows as balance, exactly") {

@@ -10,6 +10,7 @@
 #include "sim/network/ports/port_bounder.hpp"
 #include "sim/network/ports/port_model.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
+#include "sim/step/prices.hpp"
 
 namespace moesim::step {
 namespace {
@@ -77,8 +78,9 @@ void ExchangeLinks::calibrate_inside() {
 void ExchangeLinks::calibrate_between() {
   const scenario::Scenario& scenario = model_.scenario();
   const cluster::Cluster& cluster = *scenario.cluster;
-  const std::vector<int> members = cluster::contiguous_placement(scenario.expert_parallel);
   if (cluster.nic_start.value == 0) return;
+  const std::vector<int> members =
+      farthest_group(engine::blocks(scenario.gpus, scenario.expert_parallel).groups, cluster);
   const network::Span span = network::span_of(members, cluster);
   if (span.domains < 2) return;
   const network::PortModel ports(scenario.profile, scenario.cluster);
@@ -98,6 +100,10 @@ void ExchangeLinks::calibrate_between() {
   const double latency_us = between_.reference.latency_us();
   const double sending_us = (between_.reference.time_us - latency_us) / multiplier;
   network::scale_nics(topology_, crossed.nic_share * crossed.stream_us / sending_us);
+  // That of switches above the NICs is in the law's time.
+  for (const int link : network::links_of(topology_.outer)) {
+    topology_.links[static_cast<std::size_t>(link)].latency = Picoseconds(0);
+  }
   network::set_port_latency(topology_, topology_.outer, Picoseconds::from_us(latency_us));
 }
 

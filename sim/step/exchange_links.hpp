@@ -15,8 +15,9 @@ namespace moesim::step {
 // The links that the all-to-alls of a step share. Links inside a domain, switches included, are
 // scaled so that an exchange of equal blocks among its members takes the time of the profile's
 // curve; NICs so that one that leaves its domain takes the time of the law between nodes
-// (PortModel::across), the part inside included. The latency is the time of the smallest size. The
-// software's multiplier applies to all links, slow links to their ports.
+// (PortModel::across), the part inside included, the farthest group's where groups are placed
+// differently; switches above the NICs keep their bandwidth. The latency is the time of the
+// smallest size. The software's multiplier applies to all links, slow links to their ports.
 //
 // The bandwidth of curve and law depends on the size, but a link has a single bandwidth: it is set
 // at a reference block, and exchanges of other sizes get the number of bytes that takes their time

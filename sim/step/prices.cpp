@@ -9,23 +9,6 @@ namespace {
 
 constexpr std::int64_t tile = 16;  // rows
 
-// Groups of one partition may be placed differently on the nodes (expert groups of 6 on nodes of
-// 8). All are assumed to take as long as the slowest group: the one on the most nodes, with the
-// fewest members per node.
-std::vector<int> farthest_group(const engine::Partition& partition,
-                                const cluster::Cluster& cluster) {
-  const auto farther = [&](const std::vector<int>& first, const std::vector<int>& second) {
-    const network::Span a = network::span_of(first, cluster);
-    const network::Span b = network::span_of(second, cluster);
-    return a.domains != b.domains ? a.domains > b.domains : a.smallest_share < b.smallest_share;
-  };
-  const std::vector<int>* chosen = &partition.groups.front();
-  for (const std::vector<int>& group : partition.groups) {
-    if (farther(group, *chosen)) chosen = &group;
-  }
-  return *chosen;
-}
-
 Calibration with_software(Calibration calibration, const profile::Profile& profile) {
   for (std::size_t kind = 0; kind < kernel_class_count; ++kind) {
     calibration.multiplier[kind] *=
@@ -35,6 +18,20 @@ Calibration with_software(Calibration calibration, const profile::Profile& profi
 }
 
 }  // namespace
+
+std::vector<int> farthest_group(const std::vector<std::vector<int>>& groups,
+                                const cluster::Cluster& cluster) {
+  const auto farther = [&](const std::vector<int>& first, const std::vector<int>& second) {
+    const network::Span a = network::span_of(first, cluster);
+    const network::Span b = network::span_of(second, cluster);
+    return a.domains != b.domains ? a.domains > b.domains : a.smallest_share < b.smallest_share;
+  };
+  const std::vector<int>* chosen = &groups.front();
+  for (const std::vector<int>& group : groups) {
+    if (farther(group, *chosen)) chosen = &group;
+  }
+  return *chosen;
+}
 
 bool is_fixed(const StepOperation& operation) {
   switch (operation.work) {
@@ -82,7 +79,7 @@ Prices::Prices(const scenario::Scenario& scenario, const StepProgram& program,
     pricers_.emplace_back(scenario, classes_.tokens(tokens));
   }
   for (const engine::Partition& partition : program.program().partitions) {
-    members_.push_back(farthest_group(partition, *scenario.cluster));
+    members_.push_back(farthest_group(partition.groups, *scenario.cluster));
   }
   price_fixed(program);
 }

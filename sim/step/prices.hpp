@@ -14,6 +14,12 @@
 
 namespace moesim::step {
 
+// Groups of one partition may be placed differently on the nodes (expert groups of 6 on nodes of
+// 8). All are assumed to take as long as the slowest group: the one on the most nodes, with the
+// fewest members per node.
+std::vector<int> farthest_group(const std::vector<std::vector<int>>& groups,
+                                const cluster::Cluster& cluster);
+
 // A kernel with the number of its curve error in place of the label.
 struct PricedKernel {
   int error = 0;

@@ -30,9 +30,6 @@ constexpr double fp8_over_bf16 = 1.9;
 // Of a call in NVFP4, what is product at least: assumed.
 constexpr double least_product_share = 1.0 / 8;
 
-// Of gradients of many experts' weights in one product.
-constexpr double most_columns = 65'536;
-
 // Core attention over the curve's, which is of inference kernels, and backward over 2.5 times that.
 // Latent: B200 0.78 and 1.01 (the same table, cuDNN), H800 0.82 and 1.13 (deepseek-ai/profile-data,
 // FlashAttention-3). Others: B200, 32 to 128 heads of 128, 0.98 to 1.02 and 0.91 to 1.22.
@@ -106,22 +103,9 @@ double KernelPrices::dense_product_us(const Product& product) const {
   return std::max(time_us, flops * energy_share(type) / sustained * 1e6);
 }
 
-// One product with as many times the columns as there are experts, as deep as one's rows: on an
-// H200 9 % off in the median, where a dense product of all rows is up to 42 % too fast for few rows
-// (profile/batched_products.hpp). In pieces that the curves have.
-double KernelPrices::weight_gradients_us(Product product) const {
-  const double columns = product.copies * static_cast<double>(product.m);
-  const double pieces = std::ceil(columns / most_columns);
-  product.m = std::llround(columns / pieces);
-  product.k =
-      std::max<std::int64_t>(1, std::llround(static_cast<double>(product.k) / product.copies));
-  return pieces * dense_product_us(product);
-}
-
 double KernelPrices::product_us(const Product& product) const {
-  if (product.copies > 1 && product.by_weight) return weight_gradients_us(product);
   const double dense_us = dense_product_us(product);
-  if (product.copies <= 1) return dense_us;
+  if (product.copies <= 1 || product.by_weight) return dense_us;
   const double weights =
       product.copies * static_cast<double>(product.n) * static_cast<double>(product.k);
   const std::string type = product.is_wide ? profile::default_data_type : type_;

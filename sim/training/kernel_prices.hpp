@@ -19,8 +19,8 @@ class KernelPrices {
   double memory_us(double bytes, profile::MemoryKernel kind) const;
 
   // C[m, n] = A[m, k] B[k, n] for each of `copies` weights of one shape, `m` rows over all of them.
-  // A, B in the GEMM format of the job, or in bf16 where `is_wide`. A product by weight gives the
-  // [m, n] gradients of the weights: its sum runs over the rows, `k` of all copies together.
+  // A, B in the GEMM format of the job, or in bf16 where `is_wide`. A product by weight, whose sum
+  // runs over the rows, reads no weights.
   struct Product {
     std::int64_t m = 1;
     std::int64_t n = 1;
@@ -40,7 +40,6 @@ class KernelPrices {
 
  private:
   double dense_product_us(const Product& product) const;
-  double weight_gradients_us(Product product) const;
 
   const TrainingJob& job_;
   const profile::Profile& products_;  // whose curves price products, and attention where faster

@@ -93,6 +93,24 @@ TEST_CASE("exact flows take the time of each layer's blocks, inside a domain and
   }
 }
 
+// Groups of 6 on nodes of 8: the first one lies in one node, the others cross.
+TEST_CASE("links between nodes take the time of the farthest group") {
+  scenario::Scenario scenario = padded_scenario(3);
+  scenario.expert_parallel = 6;
+  scenario.experts = 6;
+  for (const std::int64_t rows : {16, 2048}) {
+    CAPTURE(rows);
+    const Blocks blocks(4, rows);
+    const auto slowest_us = [&](scenario::Network network) {
+      scenario.network = network;
+      const std::vector<Picoseconds> ends = ends_of(scenario, blocks, blocks);
+      return std::max_element(ends.begin(), ends.end())->us();
+    };
+    CHECK(slowest_us(scenario::Network::flows) ==
+          Approx(slowest_us(scenario::Network::fast)).epsilon(0.002));
+  }
+}
+
 TEST_CASE("a slow link stretches the exchange of its group's own blocks") {
   scenario::Scenario both = padded_scenario(2);
   scenario::Scenario alone = padded_scenario(1);

@@ -165,21 +165,6 @@ TEST_CASE("experts apart wait for their weights, one kernel hides the reads") {
   CHECK(KernelPrices(experts).product_us(grouped) == KernelPrices(experts).product_us(dense));
 }
 
-TEST_CASE("gradients of many experts' weights are one product of all their columns") {
-  const TrainingJob experts = job("h100-sxm", "hgx-h100");
-  const KernelPrices prices(experts);
-  const auto us = [&](std::int64_t rows, double copies) {
-    return prices.product_us({768, 2048, rows, copies, false, true});
-  };
-  // 16 experts of 32 rows each write 16 gradients, where one product of 512 rows writes one.
-  CHECK(us(16 * 32, 16) == prices.product_us({16 * 768, 2048, 32}));
-  CHECK(us(16 * 32, 16) > 1.2 * us(16 * 32, 1));
-  // Of many rows the FLOPs count, however they are shared out.
-  CHECK(us(16 * 8192, 16) == Approx(us(16 * 8192, 1)).epsilon(0.1));
-  // More columns than the curves have: in proportion.
-  CHECK(us(256 * 4096, 256) == Approx(2 * us(128 * 4096, 128)).epsilon(0.02));
-}
-
 TEST_CASE("core attention of windows and in FP8 takes part of the time") {
   TrainingJob full = job("b200-sxm", "hgx-b200", "gpt-oss-120b");
   const double windows = KernelPrices(full).core_attention_us(false);

@@ -170,12 +170,12 @@ std::map<std::size_t, study::Row> rows_of_baseline(
   if (!compared.differs && !compared.alike.empty()) return std::move(compared.alike);
   std::string why = "compared with another baseline than " + baseline;
   std::string instead = "give the --baseline that it was made with";
-  if (compared.has_none) {
-    why = "compared with no baseline";
-    instead = "leave --baseline out too";
-  } else if (!compared.differs) {
+  if (!compared.differs) {
     why = "not beside the rows that they are compared with";
     instead = "sweep a grid with those rows";
+  } else if (compared.has_none) {
+    why = "compared with no baseline";
+    instead = "leave --baseline out too";
   }
   throw UsageError(fmt::format(
       "--resume: {} is finished, and its rows are {}: {}, choose another --out, or leave "

@@ -8,8 +8,8 @@ namespace moesim::scenario {
 
 // eager: a gate in fp32 of many kernels, as DeepSpeed's, and the gated activation as the profile's
 // activation curve has it; fused: a gate's product in bf16 on tensor cores and its choices in a few
-// kernels (routing/rules/gate_work.hpp), and an activation that streams at the memory bandwidth
-// (Megatron-Core's, vLLM's, SGLang's).
+// kernels (routing/rules/gate_work.hpp), and an activation that streams at the memory bandwidth,
+// unless the profile's own is faster (Megatron-Core's, vLLM's, SGLang's).
 enum class Fusion { eager, fused };
 inline constexpr EnumNames<Fusion, 2> fusion_names{
     {{Fusion::eager, "eager", "a kernel for each operation, the gate in fp32 (DeepSpeed)"},

@@ -203,6 +203,12 @@ void keep_moe(const Model& model, const ShardSizes& shards, const ActivationRule
   keep_inner(model, rows * real(model.moe->expert_ffn),
              {.dropped_by = moe, .offloaded_by = mask(OffloadModule::moe_act)},
              mask(RecomputeModule::moe_act), list);
+  // Not fused with a gate, the activation is kept for the gradient of the routes' weights, too
+  // (Megatron-Core, TEGroupedMLP.forward).
+  if (!model.gated) {
+    list.add({.elements = rows * real(model.moe->expert_ffn),
+              .dropped_by = moe | mask(RecomputeModule::moe_act)});
+  }
   keep_inner(model, real(model.moe->shared_ffn),
              {.dropped_by = moe | mask(RecomputeModule::shared_experts)}, 0, list);
   list.other(8 * real(model.moe->experts), moe);

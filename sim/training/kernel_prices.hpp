@@ -17,6 +17,9 @@ class KernelPrices {
 
   // A memory-bound kernel that reads and writes `bytes`; 0 bytes: 0 us.
   double memory_us(double bytes, profile::MemoryKernel kind) const;
+  // A tensor operation of PyTorch, one element at a time: as fast as the curve. The additions of
+  // public operator profiles (microsoft/vidur) run at 0.97 of H100's peak and 0.88 of A100's.
+  double elementwise_us(double bytes) const;
 
   // C[m, n] = A[m, k] B[k, n] for each of `copies` weights of one shape, `m` rows over all of them.
   // A, B in the GEMM format of the job, or in bf16 where `is_wide`. A product by weight, whose sum

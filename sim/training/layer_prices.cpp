@@ -32,6 +32,12 @@ constexpr double loss_backward_bytes = 8;
 // (megatron/core/transformer/moe/experts.py, _apply_bias); counted in that code.
 constexpr double bias_bytes = 28;
 constexpr double bias_backward_bytes = 40;
+// An activation without a gate is not fused with the routes' weights, fp32: per cell, Megatron-Core
+// multiplies by them in fp32 and casts the product back, and backward casts the gradient, makes both
+// gradients of the multiplication in fp32, casts one and adds the other up over the row (the same
+// file, TEGroupedMLP.forward; counted in that code).
+constexpr double weighing_bytes = 12;
+constexpr double weighing_backward_bytes = 34;
 // Of the peak to and from the host's memory: assumed. Published by users of nvbandwidth: 0.84 of
 // PCIe 5.0 (H100, to the host), 0.77 of NVLink-C2C (GH200, from the host).
 constexpr double host_efficiency = 0.8;
@@ -216,6 +222,11 @@ Passes LayerPrices::activation(Part part, double rows, std::int64_t inner) const
   Passes passes;
   add_memory(passes, part, (matrices_up + 1) * cells, (2 * matrices_up + 1) * cells,
              MemoryKernel::activation);
+  if (part == Part::experts && !job_.model->gated) {
+    passes.forward[at(part)] += kernels_.elementwise_us(weighing_bytes / bf16 * cells);
+    passes.input_gradient[at(part)] +=
+        kernels_.elementwise_us(weighing_backward_bytes / bf16 * cells);
+  }
   return passes;
 }
 
@@ -273,8 +284,9 @@ Passes LayerPrices::routing(const MoeLoad& load) const {
     add_memory(passes, Part::router, cast, cast, MemoryKernel::streaming);
   }
   const double moves = kernels_.rows_moved_us(tokens, rows);
-  // Rows that came by source rank are sorted by expert, and back.
-  const bool sorts = job_.dispatcher == nullptr && job_.layout.layout.expert > 1;
+  // Rows that came by source rank are sorted by expert, and back, if they are of several.
+  const bool sorts = job_.dispatcher == nullptr && job_.layout.layout.expert > 1 &&
+                     job_.held_experts() > job_.layout.layout.expert;
   const double sorting = sorts ? 2 * memory_us(2 * bf16 * rows * static_cast<double>(model.hidden),
                                                MemoryKernel::streaming)
                                : 0;

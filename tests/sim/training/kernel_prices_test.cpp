@@ -10,6 +10,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/training/host_launches.hpp"
+#include "sim/training/layer_time.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -132,6 +133,16 @@ TEST_CASE("FP8 products take no longer than bf16's, at expert sizes too") {
   CHECK_THROWS_AS(KernelPrices(low), Error);
 }
 
+TEST_CASE("products scaled by blocks gain less over bf16 than those scaled by tensor") {
+  TrainingJob low = job("h100-sxm", "hgx-h100");
+  const KernelPrices::Product product = {8192, 14336, 4096};
+  const double bf16_us = low.profile->gemm(8192, 14336, 4096).time_us;
+  low.states.precision = model::Precision::fp8_current;
+  CHECK(bf16_us / KernelPrices(low).product_us(product) == Approx(1.9));
+  low.states.precision = model::Precision::fp8_block;
+  CHECK(bf16_us / KernelPrices(low).product_us(product) == Approx(1.7));
+}
+
 // As moesim profile writes it: FP8 products alone, no cast of A in the curve.
 TEST_CASE("a profile that measured FP8 products alone is priced by their curve") {
   const std::string path =
@@ -163,6 +174,46 @@ TEST_CASE("experts apart wait for their weights, one kernel hides the reads") {
   CHECK(apart == Approx(1870).epsilon(0.25));
   experts.fused_experts = true;
   CHECK(KernelPrices(experts).product_us(grouped) == KernelPrices(experts).product_us(dense));
+}
+
+namespace {
+
+double part_us(const TrainingJob& made, Part part, bool backward) {
+  return layer_time(made, LayerExtent::moe, backward)[static_cast<std::size_t>(part)];
+}
+
+}  // namespace
+
+TEST_CASE("experts without a gate multiply by the routes' weights in operations of their own") {
+  const TrainingJob gated = job("h100-sxm", "hgx-h100", "mixtral-8x7b");
+  TrainingJob plain = gated;
+  model::Model two_matrices = *gated.model;
+  two_matrices.gated = false;
+  plain.model = std::make_shared<const model::Model>(two_matrices);
+  const KernelPrices prices(plain);
+  const double rows = 2 * plain.tokens_per_rank() * forced_load(plain).computed;
+  const double cells = rows * 14336;
+  const double products_us = prices.product_us({std::llround(rows), 14336, 4096}) +
+                             prices.product_us({std::llround(rows), 4096, 14336});
+  // GELU reads and writes bf16; the product in fp32, read and cast: 6 + 6 bytes at the curve.
+  CHECK(part_us(plain, Part::experts, false) ==
+        Approx(products_us + prices.memory_us(4 * cells, profile::MemoryKernel::activation) +
+               plain.profile->memory(12 * cells).time_us));
+  CHECK(part_us(plain, Part::experts, true) < part_us(gated, Part::experts, true));
+}
+
+TEST_CASE("rows are sorted by expert behind an all-to-all where a rank has several") {
+  TrainingJob one = job("h100-sxm", "hgx-h100", "mixtral-8x7b");
+  TrainingJob two = one;
+  two.layout.layout.expert = 4;
+  const double sorted_us = part_us(two, Part::router, false) - part_us(one, Part::router, false);
+  const double rows_bytes = 2.0 * 2 * 4096 * 4096;  // k rows of a token, bf16
+  const KernelPrices prices(one);
+  CHECK(sorted_us > 1.9 * prices.memory_us(2 * rows_bytes, profile::MemoryKernel::streaming));
+  one.dispatcher = two.dispatcher = std::make_shared<const profile::Dispatcher>(
+      profile::Dispatcher::load("deepep"));
+  CHECK(part_us(two, Part::router, false) ==
+        Approx(part_us(one, Part::router, false)).epsilon(0.01));
 }
 
 TEST_CASE("core attention of windows and in FP8 takes part of the time") {

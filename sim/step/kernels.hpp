@@ -76,7 +76,6 @@ class KernelPricer {
   Kernel exchange(profile::Collective kind, std::span<const int> members, double bytes,
                   const std::string& label) const;
   // As the functions of message_bytes.hpp.
-  double counts_bytes() const { return step::counts_bytes(scenario_); }
   double dispatch_bytes(std::int64_t capacity) const {
     return step::dispatch_bytes(scenario_, capacity);
   }

@@ -17,7 +17,6 @@ using profile::Collective;
 using profile::Estimate;
 using routing::MoeLayerShape;
 using routing::MoeLayerSizes;
-using routing::MoePhase;
 using routing::MoeStage;
 using routing::MoeStageKind;
 using routing::RowMoves;
@@ -35,53 +34,6 @@ Estimate sum(const Kernels& kernels) {
   }
   return total;
 }
-
-}  // namespace
-
-std::vector<LayerStage> dropless_layer_stages(const scenario::Scenario& scenario, Pass pass,
-                                              bool exchange_counts) {
-  const KernelPricer pricer(scenario);
-  const std::int64_t rows = scenario.tokens_per_gpu * scenario.router.top_k;
-  const std::int64_t capacity = rows / scenario.experts;
-  std::vector<int> members(static_cast<std::size_t>(scenario.expert_parallel));
-  std::iota(members.begin(), members.end(), 0);
-  std::vector<LayerStage> stages;
-  const auto named = [&](const char* name) {
-    return pass == Pass::forward ? std::string(name) : std::string(name) + " backward";
-  };
-  const auto add = [&](const std::string& name, const Kernels& kernels) {
-    if (!kernels.empty()) stages.push_back({name, sum(kernels)});
-  };
-  const auto exchange = [&](const std::string& name, Collective kind, double bytes) {
-    add(name, {pricer.exchange(kind, members, bytes, name)});
-  };
-  const double tokens = pricer.dispatch_bytes(capacity);
-  MoeLayerShape shape;
-  shape.exchanges = members.size() > 1;
-  for (const MoePhase phase : moe_phases(pass, shape)) {
-    if (phase == MoePhase::route) {
-      add(named("router"), pricer.router(pass));
-    } else if (phase == MoePhase::announce && exchange_counts) {
-      exchange("counts all-gather", Collective::all_gather, pricer.counts_bytes());
-    } else if (phase == MoePhase::dispatch) {
-      add(named("permute"), pricer.dispatch(pass, capacity));
-    } else if (phase == MoePhase::dispatch_exchange) {
-      exchange(named("dispatch all-to-all"), Collective::all_to_all, tokens);
-      if (!exchange_counts) continue;
-      exchange("probabilities all-to-all", Collective::all_to_all,
-               probability_bytes * static_cast<double>(rows));
-    } else if (phase == MoePhase::experts) {
-      add(named("expert FFN"), pricer.experts(pass, capacity, 0));
-    } else if (phase == MoePhase::combine_exchange) {
-      exchange(named("combine all-to-all"), Collective::all_to_all, tokens);
-    } else if (phase == MoePhase::combine) {
-      add(named("unpermute"), pricer.combine(pass, capacity));
-    }
-  }
-  return stages;
-}
-
-namespace {
 
 // Prices the stages of kernels/layer. The copies hold what differs between stages: the kind of
 // gate, and the software that blends IR rows.

@@ -13,13 +13,6 @@ struct LayerStage {
   profile::Estimate estimate;
 };
 
-// One MoE layer alone, balanced and dropless: k S / E rows per (source, expert), one stage after
-// another in the order of routing::moe_phases(). `exchange_counts` adds the exchanges of libraries
-// without padding: an all-gather of the counts first, and (with the tokens) an all-to-all of one
-// fp32 probability per row.
-std::vector<LayerStage> dropless_layer_stages(const scenario::Scenario& scenario, Pass pass,
-                                              bool exchange_counts);
-
 // One MoE layer as kernels/layer runs it, stage by stage of routing::moe_stages(): rows padded to
 // `capacity` per (source, expert), a fused gate, capacity and weights one launch each, one-hot
 // masks written once, IR rows after the others, and one wait of the host for the number of IR rows.

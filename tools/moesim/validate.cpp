@@ -182,7 +182,7 @@ study::Validation validate_layer(const CommandLine& line, scenario::DocumentCach
       throw UsageError(
           "validate: --profile goes with --measured FILE: published layers name theirs");
     }
-    return study::validate_layer(documents);
+    return study::validate_layer();
   }
   if (!line.has("profile")) {
     throw UsageError(
@@ -294,7 +294,7 @@ Command validate_command() {
             "routing; moe_training_steps.csv for training, with more from "
             "deepseek_train_kernels.csv; some are in tests/data of moesim's source"},
            {"measured", "FILE", "none",
-            "for layer: what bench_layer_gpu measured, instead of the published layer"},
+            "for layer: what bench_layer_gpu measured, instead of the published layers"},
            {"profile", "NAME|FILE", "none", "for --measured: the profile of the same machine"},
            {"residuals", "FILE", "none",
             "for training or steps: write how far steps are off by group, what the bands of train "

@@ -99,7 +99,7 @@ TEST_CASE("a balanced dropless step is the padded one at CF = k and the counts")
     const KernelPricer pricer(dropless);
     const std::vector<int> members = one_group();
     const double counts_us =
-        pricer.exchange(profile::Collective::all_gather, members, pricer.counts_bytes(), "counts")
+        pricer.exchange(profile::Collective::all_gather, members, counts_bytes(dropless), "counts")
             .estimate.time_us +
         host_read_us;
     const double difference_us =
@@ -174,7 +174,7 @@ TEST_CASE("gating dropout at 0 is top-k; a layer that skips saves its two all-to
     }
   }
   const double counts_us = announced_us(unpadded, profile::Collective::all_gather,
-                                        KernelPricer(unpadded).counts_bytes()) +
+                                        counts_bytes(unpadded)) +
                            host_read_us;
   // Bytes are rounded to one of 16 MB.
   CHECK(step_us(unpadded, all) - step_us(unpadded, own) ==

@@ -5,7 +5,6 @@
 
 #include "sim/engine/engine.hpp"
 #include "sim/routing/routers/router_name.hpp"
-#include "sim/step/layer_stages.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/scenarios.hpp"
 
@@ -244,17 +243,6 @@ TEST_CASE("calibration multiplies the kernels of its class and no others") {
   mask_only.multiplier[static_cast<std::size_t>(KernelClass::mask)] = 3;
   StepModel index_dispatch(scenario, mask_only);
   CHECK(step_ms(index_dispatch, routing) == step_ms(plain, routing));
-}
-
-TEST_CASE("the stages of a layer cover exchange and compute in both directions") {
-  scenario::Scenario scenario = small_scenario();
-  scenario.gpus = 8;
-  const auto forward = dropless_layer_stages(scenario, Pass::forward, true);
-  const auto without = dropless_layer_stages(scenario, Pass::forward, false);
-  CHECK(forward.size() == without.size() + 2);
-  CHECK(total_us(forward) > total_us(without));
-  const auto backward = dropless_layer_stages(scenario, Pass::backward, false);
-  CHECK(total_us(backward) > 1.5 * total_us(without));
 }
 
 }  // namespace moesim::step

@@ -124,32 +124,25 @@ TEST_CASE("a study that does not say what it measured is refused with file and k
   std::remove(path.c_str());
 }
 
-TEST_CASE("a layer is held against its published time stage by stage") {
-  scenario::DocumentCache documents;
-  const Validation validation = validate_layer(documents);
-  double forward = 0;
-  std::vector<double> totals;
+TEST_CASE("published layers are held against their times part by part") {
+  const Validation validation = validate_layer();
+  double sum_ms = 0;
+  std::vector<double> errors;
   for (const ValidationRow& row : validation.rows) {
     if (row.role == "part") {
-      forward += row.predicted;
-    } else {
-      CHECK(row.predicted == Approx(forward * 1e-3));
-      totals.push_back(*row.error);
-      forward = 0;
+      sum_ms += row.predicted * 1e-3;
+      continue;
     }
+    CHECK(row.predicted == Approx(sum_ms));
+    errors.push_back(*row.error);
+    sum_ms = 0;
   }
-  REQUIRE(totals.size() == 2);
-  // Forward misses its bar of 5 % by 1.5 points, backward its 10 % by half a point.
-  CHECK(totals[0] == Approx(0.0646).margin(0.0002));
-  CHECK(totals[1] == Approx(0.1051).margin(0.0002));
-  // Each bar, whether the band holds the time, and that two points make no table of bands.
-  REQUIRE(validation.verdicts.size() == 5);
-  CHECK(validation.verdicts[0].met == false);
-  CHECK(validation.verdicts[2].met == false);
-  CHECK_THAT(validation.verdicts[1].text, ContainsSubstring("holds the measured time"));
-  CHECK_THAT(validation.verdicts[3].text, ContainsSubstring("misses the measured time"));
-  CHECK_THAT(validation.verdicts[4].text, ContainsSubstring("bands: two points"));
-  CHECK(validation.calibration.empty());
+  REQUIRE(errors.size() == 12);  // of NCCL, DeepEP, HybridEP, each in bf16 and FP8, each two passes
+  REQUIRE(validation.verdicts.size() == 13);
+  for (std::size_t pass = 0; pass < errors.size(); ++pass) {
+    const double bar = pass % 2 == 0 ? 0.05 : 0.1;
+    CHECK(validation.verdicts[pass].met == (std::abs(errors[pass]) <= bar));
+  }
 }
 
 TEST_CASE("SmartMoE's steps are predicted or left out with a reason") {

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "sim/scenario/document_cache.hpp"
 #include "sim/study/validation/tables/validation.hpp"
 
 namespace moesim::study {
 
-// One published MoE layer, composed stage by stage (profiles/layers): no fitted constant.
-Validation validate_layer(scenario::DocumentCache& documents);
+// Published MoE layers (profiles/layers), each pass in parts, as `train` prices them: no constant
+// is fitted to them.
+Validation validate_layer();
 
 }  // namespace moesim::study

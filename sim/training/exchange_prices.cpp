@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "sim/model/data_parallel.hpp"
 #include "sim/network/exchange/dispatch_place.hpp"
@@ -53,14 +54,30 @@ Collective collective_of(ExchangeKind kind) {
   }
 }
 
+// The GPU of the cluster that a rank is placed on.
+int gpu_of(const TrainingJob& job, int rank) {
+  const int together = job.placed_ranks();
+  return rank / together * job.cluster->gpus_per_domain + rank % together;
+}
+
 // The group of a kind that touches most domains, as GPUs of the cluster.
 std::vector<int> members_of(const TrainingJob& job, GroupKind kind) {
-  const int together = job.placed_ranks();
-  std::vector<int> widest = job.layout.layout.widest_group(kind, together);
-  for (int& rank : widest) {
-    rank = rank / together * job.cluster->gpus_per_domain + rank % together;
-  }
+  std::vector<int> widest = job.layout.layout.widest_group(kind, job.placed_ranks());
+  for (int& rank : widest) rank = gpu_of(job, rank);
   return widest;
+}
+
+// Bytes per second of messages between neighbouring stages that leave a domain, all ranks at once.
+double boundary_nic_rate(const TrainingJob& job) {
+  const cluster::Cluster& cluster = *job.cluster;
+  if (!network::has_less_above(cluster)) return cluster.effective_nic().bytes_per_second;
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const int stage = sizes.gpus / sizes.pipeline;
+  std::vector<std::pair<int, int>> messages;
+  for (int rank = 0; rank + stage < sizes.gpus; ++rank) {
+    messages.emplace_back(gpu_of(job, rank), gpu_of(job, rank + stage));
+  }
+  return network::message_nic_rate(cluster, messages) * cluster.nic_efficiency;
 }
 
 // How a group lies on NVLink domains, as evenly as may be where it fills none.
@@ -150,13 +167,13 @@ double ExchangePrices::boundary_us(int hidden_states) const {
   const cluster::Cluster& cluster = *job_.cluster;
   // The slowest boundary: between domains where one is crossed.
   const bool crosses = cluster.domain_of(group.front()) != cluster.domain_of(group.back());
-  const Bandwidth rate =
-      crosses ? cluster.effective_nic()
-              : Bandwidth(cluster.domain.port.bytes_per_second * cluster.domain.efficiency.value);
+  const double rate = crosses
+                          ? boundary_nic_rate(job_)
+                          : cluster.domain.port.bytes_per_second * cluster.domain.efficiency.value;
   const double latency = crosses ? cluster.nic_latency_us : cluster.domain.latency_us;
   const double bytes =
       hidden_states * bf16 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
-  return latency + bytes / rate.bytes_per_second * 1e6;
+  return latency + bytes / rate * 1e6;
 }
 
 // With all slices of the experts, which are neighbours.

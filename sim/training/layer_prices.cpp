@@ -33,9 +33,9 @@ constexpr double loss_backward_bytes = 8;
 constexpr double bias_bytes = 28;
 constexpr double bias_backward_bytes = 40;
 // An activation without a gate is not fused with the routes' weights, fp32: per cell, Megatron-Core
-// multiplies by them in fp32 and casts the product back, and backward casts the gradient, makes both
-// gradients of the multiplication in fp32, casts one and adds the other up over the row (the same
-// file, TEGroupedMLP.forward; counted in that code).
+// multiplies by them in fp32 and casts the product back, and backward casts the gradient, makes
+// both gradients of the multiplication in fp32, casts one and adds the other up over the row (the
+// same file, TEGroupedMLP.forward; counted in that code).
 constexpr double weighing_bytes = 12;
 constexpr double weighing_backward_bytes = 34;
 // Of the peak to and from the host's memory: assumed. Published by users of nvbandwidth: 0.84 of

@@ -351,9 +351,9 @@ ExchangeAnswer ExchangeModel::exchange(std::span<const int> members, const ByteM
 
 Estimate ExchangeModel::price(Collective kind, std::span<const int> members, double bytes,
                               Senders senders) const {
-  Estimate estimate = ports_.price(kind, members, bytes);
+  Estimate estimate = ports_.price(kind, members, bytes, senders);
   if (span_of(members, *cluster_).domains == 1) return estimate;
-  if (find_measured(*cluster_, kind, members) != nullptr) return estimate;  // switches and all
+  if (ports_.measured(kind, members, senders) != nullptr) return estimate;  // switches and all
   const double above_us = us_per_byte_above(kind, members, *cluster_, senders) * bytes;
   if (above_us == 0) return estimate;
   const auto no_faster = [&](double time_us, double efficiency) {

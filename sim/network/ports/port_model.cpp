@@ -55,8 +55,8 @@ struct NicLoads {
   double tree_bytes = 0;  // all-reduce as trees
 };
 
-NicLoads busiest_nic(Collective kind, std::span<const int> members,
-                     const cluster::Cluster& cluster) {
+NicLoads busiest_nic(Collective kind, std::span<const int> members, const cluster::Cluster& cluster,
+                     Senders senders) {
   struct Domain {
     int members = 0;
     std::map<std::pair<int, int>, int> behind;  // members by node and NIC
@@ -72,12 +72,14 @@ NicLoads busiest_nic(Collective kind, std::span<const int> members,
   // NIC bandwidth behind one port of a node, in that of one GPU: more where GPUs share a NIC.
   const double width = static_cast<double>(cluster.gpus_per_node) / cluster.ports_per_node();
   NicLoads worst;
+  const bool shared = senders == Senders::all_below;
   for (const auto& [number, domain] : domains) {
-    const double all_nics = width * static_cast<double>(domain.behind.size());
+    const double all_nics =
+        shared ? domain.members : width * static_cast<double>(domain.behind.size());
     if (kind == Collective::all_to_all) {
       const double others = (ranks - domain.members) / ranks;
       for (const auto& [nic, sharing] : domain.behind) {
-        worst.bytes = std::max(worst.bytes, sharing * others / width);
+        worst.bytes = std::max(worst.bytes, others * (shared ? 1 : sharing / width));
       }
       continue;
     }
@@ -138,15 +140,15 @@ PortModel::Inside PortModel::inside(Collective kind, const Span& span, double by
 }
 
 PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> members, double bytes,
-                                     std::optional<int> peers) const {
+                                     std::optional<int> peers, Senders senders) const {
   const Span span = span_of(members, *cluster_);
   if (!(cluster_->nic_per_gpu.bytes_per_second > 0)) {
     throw Error(fmt::format(
-        "cluster '{}' has no NIC bandwidth, but an {} among {} GPUs leaves its domain: give the "
-        "cluster document a nic_per_gpu, or choose fewer GPUs",
-        cluster_->name, name_of(kind), span.gpus));
+        "cluster '{}' has no NIC bandwidth, but {} {} among {} GPUs leaves its domain: give the "
+        "cluster document a nic, or choose fewer GPUs",
+        cluster_->name, kind == Collective::reduce_scatter ? "a" : "an", name_of(kind), span.gpus));
   }
-  const NicLoads loads = busiest_nic(kind, members, *cluster_);
+  const NicLoads loads = busiest_nic(kind, members, *cluster_, senders);
   const CrossingLoad load{kind,
                           span.gpus,
                           span.domains,
@@ -205,19 +207,21 @@ PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> membe
 
 // By the curves of other numbers of nodes.
 void PortModel::correct(Collective kind, std::span<const int> members, double bytes,
-                        Crossed& crossed) const {
+                        Senders senders, Crossed& crossed) const {
   const auto curves = measured_elsewhere(*cluster_, kind, members);
   if (curves.empty()) return;
   constexpr double weight = 0.5;
   constexpr double range = 0.2;
-  const double here = busiest_nic(kind, members, *cluster_).bytes;
+  const double here = busiest_nic(kind, members, *cluster_, senders).bytes;
   double sum = 0;
   const auto ranks = static_cast<int>(members.size());
   bool any_fewer = false, any_more = false, any_size = false;
   for (const cluster::MeasuredExchange* curve : curves) {
     const std::vector<int> those = members_of(*curve, *cluster_);
-    const double buffer = bytes * here / busiest_nic(kind, those, *cluster_).bytes;
-    const double law_us = by_law(kind, those, buffer, std::nullopt).estimate.time_us;
+    const double there = busiest_nic(kind, those, *cluster_, Senders::members).bytes;
+    const double buffer = bytes * here / there;
+    const double law_us =
+        by_law(kind, those, buffer, std::nullopt, Senders::members).estimate.time_us;
     const cluster::MeasuredExchange::Time time = curve->at(buffer);
     sum += std::log(time.time_us / law_us);
     any_fewer |= curve->gpus <= ranks;
@@ -234,15 +238,26 @@ void PortModel::correct(Collective kind, std::span<const int> members, double by
   crossed.measured = measured_basis(*cluster_, kind, members);
 }
 
+const cluster::MeasuredExchange* PortModel::measured(Collective kind, std::span<const int> members,
+                                                     Senders senders) const {
+  const cluster::MeasuredExchange* curve = find_measured(*cluster_, kind, members);
+  if (curve == nullptr || senders == Senders::members) return curve;
+  if (span_of(members, *cluster_).domains == 1) return curve;
+  const double alone = busiest_nic(kind, members, *cluster_, Senders::members).bytes;
+  const double shared = busiest_nic(kind, members, *cluster_, senders).bytes;
+  constexpr double rounding = 1e-9;
+  return shared > alone * (1 + rounding) ? nullptr : curve;
+}
+
 PortModel::Crossed PortModel::across(Collective kind, std::span<const int> members, double bytes,
-                                     std::optional<int> peers) const {
-  Crossed crossed = by_law(kind, members, bytes, peers);
+                                     std::optional<int> peers, Senders senders) const {
+  Crossed crossed = by_law(kind, members, bytes, peers, senders);
   if (peers) return crossed;
-  if (const cluster::MeasuredExchange* curve = find_measured(*cluster_, kind, members)) {
+  if (const cluster::MeasuredExchange* curve = measured(kind, members, senders)) {
     crossed.estimate = estimate_of(*curve, bytes);
     crossed.measured = measured_basis(*cluster_, kind, members);
   } else {
-    correct(kind, members, bytes, crossed);
+    correct(kind, members, bytes, senders, crossed);
   }
   if (crossed.measured.empty()) return crossed;
   // The bytes on a NIC take no longer than the whole.
@@ -254,13 +269,14 @@ PortModel::Crossed PortModel::across(Collective kind, std::span<const int> membe
   return crossed;
 }
 
-Estimate PortModel::price(Collective kind, std::span<const int> members, double bytes) const {
+Estimate PortModel::price(Collective kind, std::span<const int> members, double bytes,
+                          Senders senders) const {
   const Span span = span_of(members, *cluster_);
   if (span.gpus < 2) {
     throw Error(
         fmt::format("an {} of one GPU with itself is a copy, not communication", name_of(kind)));
   }
-  if (span.domains > 1) return across(kind, members, bytes, std::nullopt).estimate;
+  if (span.domains > 1) return across(kind, members, bytes, std::nullopt, senders).estimate;
   if (const cluster::MeasuredExchange* curve = find_measured(*cluster_, kind, members)) {
     return estimate_of(*curve, bytes);
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "sim/cluster/cluster.hpp"
+#include "sim/network/ports/switch_limits.hpp"
 #include "sim/profile/profile.hpp"
 
 namespace moesim::network {
@@ -31,9 +32,11 @@ double bytes_inside(profile::Collective kind, const Span& span, double bytes);
 //   all-reduce      rings: twice that; trees: 2 (N - 1) / N of the buffer over the NICs of a
 //   domain,
 //                   of which there are N
-// The NICs of a domain are those behind its members. So no answer is below what the bytes that must
-// enter or leave any domain need on its NICs. Inside, the fullest domain decides. Behind PCIe the
-// bytes of an all-to-all inside the node and on its NICs move at the same time.
+// The NICs of a domain are those behind its members, whole (Senders::members) or the members'
+// shares of them, where the other GPUs behind exchange as much at the same time
+// (Senders::all_below). So no answer is below what the bytes that must enter or leave any domain
+// need on its NICs. Inside, the fullest domain decides. Behind PCIe the bytes of an all-to-all
+// inside the node and on its NICs move at the same time.
 //
 // What the cluster document has measured goes before: among as many GPUs on as many nodes its curve
 // answers. Curves of other numbers of nodes correct the law by half of what it is off there, at the
@@ -47,8 +50,8 @@ class PortModel {
   // `bytes` > 0 is nccl-tests' per-rank buffer. One member is no communication: Error. What crosses
   // domains is marked assumed; its quantiles add the independent errors of the NICs' efficiency, of
   // the start, of the part inside and of the law, each at its own quantile, in quadrature.
-  profile::Estimate price(profile::Collective kind, std::span<const int> members,
-                          double bytes) const;
+  profile::Estimate price(profile::Collective kind, std::span<const int> members, double bytes,
+                          Senders senders = Senders::members) const;
 
   // How a collective that leaves its domain is carried out.
   struct Crossed {
@@ -63,15 +66,19 @@ class PortModel {
   // The same with its parts. Precondition: the members lie in several domains. `peers`: those that
   // a rank sends to over its NIC in an all-to-all; absent: all of other domains.
   Crossed across(profile::Collective kind, std::span<const int> members, double bytes,
-                 std::optional<int> peers = std::nullopt) const;
+                 std::optional<int> peers = std::nullopt, Senders senders = Senders::members) const;
+  // Whether what was measured among as many GPUs on as many nodes answers for these: not where
+  // others take part of their NICs.
+  const cluster::MeasuredExchange* measured(profile::Collective kind, std::span<const int> members,
+                                            Senders senders) const;
 
  private:
   struct Inside;
   Inside inside(profile::Collective kind, const Span& span, double bytes) const;
   Crossed by_law(profile::Collective kind, std::span<const int> members, double bytes,
-                 std::optional<int> peers) const;
+                 std::optional<int> peers, Senders senders) const;
   void correct(profile::Collective kind, std::span<const int> members, double bytes,
-               Crossed& crossed) const;
+               Senders senders, Crossed& crossed) const;
 
   std::shared_ptr<const profile::Profile> profile_;
   std::shared_ptr<const cluster::Cluster> cluster_;

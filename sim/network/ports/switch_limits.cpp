@@ -28,14 +28,6 @@ std::vector<double> uplink_of_node(const Cluster& cluster) {
   return rates;
 }
 
-bool has_less_above(const Cluster& cluster) {
-  constexpr double rounding = 1e-9;
-  const double of_nics = cluster.nic_per_gpu.bytes_per_second * cluster.gpus_per_node;
-  const std::vector<double> rates = uplink_of_node(cluster);
-  return std::any_of(rates.begin(), rates.end(),
-                     [&](double rate) { return rate < of_nics * (1 - rounding); });
-}
-
 // Of one switch of a level.
 double gpus_below(const Cluster& cluster, std::size_t level) {
   const int side_by_side = cluster.rails && level == 0 ? cluster.ports_per_node() : 1;
@@ -92,6 +84,14 @@ std::vector<double> rings_passing(Collective kind, const Topology& topology, con
 
 }  // namespace
 
+bool has_less_above(const Cluster& cluster) {
+  constexpr double rounding = 1e-9;
+  const double of_nics = cluster.nic_per_gpu.bytes_per_second * cluster.gpus_per_node;
+  const std::vector<double> rates = uplink_of_node(cluster);
+  return std::any_of(rates.begin(), rates.end(),
+                     [&](double rate) { return rate < of_nics * (1 - rounding); });
+}
+
 double us_per_byte_above(Collective kind, std::span<const int> members, const Cluster& cluster,
                          Senders senders) {
   if (!has_less_above(cluster)) return 0;
@@ -136,6 +136,29 @@ double dispatch_nic_rate(const Cluster& cluster, const profile::DispatchGroup& g
     const double leaving =
         static_cast<double>(group.domains() - below) / static_cast<double>(group.domains() - 1);
     rate = std::min(rate, uplinks[level] / cluster.gpus_per_node / leaving);
+  }
+  return rate;
+}
+
+double message_nic_rate(const Cluster& cluster, std::span<const std::pair<int, int>> messages) {
+  double rate = cluster.nic_per_gpu.bytes_per_second;
+  const std::vector<double> uplinks = uplink_of_node(cluster);
+  for (std::size_t level = 0; level < uplinks.size(); ++level) {
+    const int below = cluster.levels[level].below;
+    std::map<int, int> up;  // messages that leave the nodes below a switch, or its rails'
+    std::map<int, int> down;
+    for (const auto& [source, destination] : messages) {
+      const int from = cluster.node_of(source) / below;
+      const int to = cluster.node_of(destination) / below;
+      if (from == to || cluster.domain_of(source) == cluster.domain_of(destination)) continue;
+      ++up[from];
+      ++down[to];
+    }
+    for (const auto& ways : {up, down}) {
+      for (const auto& [of_switch, count] : ways) {
+        rate = std::min(rate, uplinks[level] * below / count);
+      }
+    }
   }
   return rate;
 }

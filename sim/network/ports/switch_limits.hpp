@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 
 #include "sim/cluster/cluster.hpp"
 #include "sim/profile/collective.hpp"
@@ -10,7 +11,11 @@ namespace moesim::network {
 
 // What the switches above the NICs allow, where a switch has less bandwidth up than its NICs below.
 
-// Who sends through the switches at the same time.
+// Whether a switch of the fabric has less bandwidth up than the NICs below it.
+bool has_less_above(const cluster::Cluster& cluster);
+
+// Who sends through NICs and switches at the same time: the members of an exchange alone, or all
+// GPUs that share these with them.
 enum class Senders { members, all_below };
 
 // How long the busiest way up or down needs, at the NICs' efficiency, for each byte of the buffer
@@ -32,5 +37,11 @@ double us_per_byte_above(profile::Collective kind, std::span<const int> members,
 // be neighbours, and all GPUs below a switch to send as much. Dispatchers send between GPUs of the
 // same place in their nodes, so that bytes stay on their rail.
 double dispatch_nic_rate(const cluster::Cluster& cluster, const profile::DispatchGroup& group);
+
+// The bytes per second of the slowest message where each of these GPUs sends one to its partner at
+// the same time, at the NICs' line rate: its share of the NICs or, between switches, of the way up.
+// Messages inside a domain do not count; without others the share of the NICs.
+double message_nic_rate(const cluster::Cluster& cluster,
+                        std::span<const std::pair<int, int>> messages);
 
 }  // namespace moesim::network

@@ -57,6 +57,44 @@ TEST_CASE("an all-to-all across nodes: the part inside, the start, the bytes on 
         crossed.estimate.time_us);
 }
 
+TEST_CASE("groups that exchange at the same time share the NICs of a node") {
+  const auto profile = std::make_shared<profile::Profile>(profile::Profile::load("a100-sxm-80gb"));
+  const auto with_nics = [&](int number, double times_rate) {
+    auto cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load("dgx-a100"));
+    cluster->nics_per_node = number;
+    cluster->nic.bytes_per_second *= times_rate;
+    cluster->nic_per_gpu.bytes_per_second *= times_rate * number / 8;
+    return PortModel(profile, cluster);
+  };
+  const double bytes = 1 << 28;
+  for (const Collective kind :
+       {Collective::all_to_all, Collective::all_reduce, Collective::reduce_scatter}) {
+    for (const int stride : {1, 4, 8}) {  // 8, 2 and 1 members on each of 4 nodes
+      const std::vector<int> group = gpus(32 / stride, stride);
+      // As many GPUs have as much NIC: half the NICs of twice the rate change nothing.
+      const double all_us = with_nics(8, 1).price(kind, group, bytes, Senders::all_below).time_us;
+      for (const int number : {4, 2, 1}) {
+        CHECK(
+            with_nics(number, 8.0 / number).price(kind, group, bytes, Senders::all_below).time_us ==
+            Approx(all_us));
+      }
+      // An eighth of the NICs carries what all carried.
+      const PortModel one = with_nics(1, 1);
+      CHECK(one.across(kind, group, bytes, std::nullopt, Senders::all_below).stream_us ==
+            Approx(8 * with_nics(8, 1)
+                           .across(kind, group, bytes, std::nullopt, Senders::all_below)
+                           .stream_us));
+      // Alone, a group has the whole NIC that its members are behind.
+      CHECK(one.price(kind, group, bytes, Senders::all_below).time_us >=
+            one.price(kind, group, bytes).time_us);
+    }
+  }
+  // All GPUs of the nodes: nobody else shares their NICs.
+  CHECK(
+      with_nics(2, 1).price(Collective::all_reduce, gpus(32), bytes, Senders::all_below).time_us ==
+      with_nics(2, 1).price(Collective::all_reduce, gpus(32), bytes).time_us);
+}
+
 TEST_CASE("rings put nearly the whole buffer through the NICs of every node") {
   const cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
   const double bytes = 4e9;

@@ -143,3 +143,19 @@ TEST_CASE("a dispatcher's rows share the ways up of neighbours") {
   CHECK(dispatch_nic_rate(racks, {288, 72}) ==
         Approx(racks.nic_per_gpu.bytes_per_second / 10 * 3 / 2));
 }
+
+TEST_CASE("messages of all GPUs to partners share the way up of their switch") {
+  Cluster leaves = tapered(2, 8);  // two nodes of 8 NICs of 50 GB/s: 100 GB/s up
+  leaves.rails = false;
+  leaves.levels[0].uplink = Bandwidth(100e9);
+  const auto slowest = [&](int senders, int distance) {
+    std::vector<std::pair<int, int>> messages;
+    for (int gpu = 0; gpu < senders; ++gpu) messages.emplace_back(gpu, gpu + distance);
+    return message_nic_rate(leaves, messages);
+  };
+  CHECK(slowest(32, 8) == Approx(100e9 / 8));    // every second node sends out of its leaf
+  CHECK(slowest(32, 16) == Approx(100e9 / 16));  // every node
+  CHECK(slowest(1, 16) == 50e9);                 // no faster than its NIC
+  CHECK(slowest(8, 8) == 50e9);                  // inside the leaf
+  CHECK(slowest(4, 4) == 50e9);                  // inside the node
+}

@@ -173,9 +173,9 @@ TEST_CASE("gating dropout at 0 is top-k; a layer that skips saves its two all-to
           expert == gpu % 8 ? 8192 : 0;
     }
   }
-  const double counts_us = announced_us(unpadded, profile::Collective::all_gather,
-                                        counts_bytes(unpadded)) +
-                           host_read_us;
+  const double counts_us =
+      announced_us(unpadded, profile::Collective::all_gather, counts_bytes(unpadded)) +
+      host_read_us;
   // Bytes are rounded to one of 16 MB.
   CHECK(step_us(unpadded, all) - step_us(unpadded, own) ==
         Approx(2 * all_to_all_us + counts_us).margin(0.01));

@@ -210,8 +210,8 @@ TEST_CASE("rows are sorted by expert behind an all-to-all where a rank has sever
   const double rows_bytes = 2.0 * 2 * 4096 * 4096;  // k rows of a token, bf16
   const KernelPrices prices(one);
   CHECK(sorted_us > 1.9 * prices.memory_us(2 * rows_bytes, profile::MemoryKernel::streaming));
-  one.dispatcher = two.dispatcher = std::make_shared<const profile::Dispatcher>(
-      profile::Dispatcher::load("deepep"));
+  one.dispatcher = two.dispatcher =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
   CHECK(part_us(two, Part::router, false) ==
         Approx(part_us(one, Part::router, false)).epsilon(0.01));
 }

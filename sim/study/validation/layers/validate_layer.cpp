@@ -72,8 +72,7 @@ std::vector<PartTime> other_parts(const training::TrainingJob& job, bool backwar
 }
 
 std::vector<PartTime> parts_of(const training::TrainingJob& job, bool backward) {
-  const training::PartTimes times =
-      training::layer_time(job, training::LayerExtent::moe, backward);
+  const training::PartTimes times = training::layer_time(job, training::LayerExtent::moe, backward);
   std::vector<PartTime> parts;
   for (const auto& part : training::part_names) {
     const double time_us = times[static_cast<std::size_t>(part.value)];

@@ -167,6 +167,8 @@ def test_the_program_describes_every_column_of_a_sweep(monkeypatch):
     assert not columns.training & {"router", "gpus", "zero"}
     assert {"fidelity", "top_k", "router", "capacity_factor", "seed"} <= set(columns.options)
     assert {"step_ms", "residual_loss", "capacity", "status"} <= columns.results
+    assert {"cluster", "global_batch", "fidelity"} <= columns.derived  # fidelity: what auto chose
+    assert not {"routing", "seed", "tensor_parallel"} & columns.derived
     assert columns.by_router == {"top_k", "capacity_convention", "min_capacity", "padding",
                                  "priority", "weights", "group_score", "score_function", "second_expert"}
 

@@ -36,10 +36,13 @@ HEADER = ("status,profile,cluster,router,gpus,capacity_factor,global_batch,step_
 
 @pytest.fixture(autouse=True)
 def options(tmp_path_factory, monkeypatch):
-    described = document(options=("profile", "cluster", "router", "gpus", "capacity_factor", "global_batch"))
+    described = document(options=("profile", "cluster", "router", "gpus", "capacity_factor", "global_batch",
+                                  "tensor_parallel", "fidelity"))
     for option in described["options"]:
         if option["column"] in ("cluster", "global_batch"):
             option["default"] = "what others say"
+        elif option["column"] == "fidelity":
+            option["default"] = "auto"
     described["columns"] += [{"name": name, "role": "part", "unit": "ms"} for name in PARTS]
     described["columns"] += [{"name": "mfu", "role": "figure", "unit": "share"}]
     path = tmp_path_factory.mktemp("options") / "options.json"
@@ -187,6 +190,36 @@ def test_what_follows_from_other_options_is_no_line(tmp_path):
     # A global batch follows from the GPUs on the axis, a cluster from its profile.
     path = sweep(tmp_path / "s.csv", [row(gpus=gpus, profile=profile) for gpus in (8, 16) for profile in "ab"])
     assert [line.label for line in rows.lines(rows.read([path]), "gpus", None)] == ["profile a", "profile b"]
+
+
+def with_columns(path, lines, **columns):
+    """A sweep whose rows have more columns, with a value for each row."""
+    path.write_text("\n".join([",".join([HEADER, *columns]),
+                               *(",".join(map(str, cells)) for cells in zip(lines, *columns.values()))]) + "\n")
+    return str(path)
+
+
+def test_a_fidelity_that_follows_from_the_gpus_is_one_line_and_said(tmp_path):
+    # --fidelity auto draws tokens of few GPUs and counts of many.
+    path = with_columns(tmp_path / "s.csv", [row(gpus=gpus, step=100 + gpus) for gpus in (16, 32, 64, 128)],
+                        fidelity=["tokens", "tokens", "counts", "counts"])
+    figure = kinds_chart.scaling(rows.read([path]), None, SIZE, "")
+    share = figure.axes[1].get_lines()
+    assert [list(line.get_xdata()) for line in share] == [[16, 32, 64, 128]] and share[0].get_ydata()[2] < 100
+    said = "fidelity of routing differs: tokens (GPUs 16, 32), counts (GPUs 64, 128)"
+    assert said in " ".join(figure.texts[1].get_text().split())
+    assert said in " ".join(draw(rows.read([path]), y="step_ms").texts[1].get_text().split())
+    for chart in (kinds_chart.breakdown, kinds_chart.pareto):
+        assert said in " ".join(chart(rows.read([path]), None, SIZE, "").texts[1].get_text().split())
+
+
+def test_both_fidelities_of_one_scenario_are_two_lines(tmp_path):
+    path = with_columns(tmp_path / "s.csv", [row(gpus=gpus) for gpus in (16, 32) for _ in "tc"],
+                        fidelity=["tokens", "counts"] * 2)
+    figure = kinds_chart.scaling(rows.read([path]), None, SIZE, "")
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names[:2] == ["fidelity tokens", "fidelity counts"]
+    assert "fidelity" not in figure.texts[1].get_text()
 
 
 def test_rows_that_share_a_place_are_refused_by_name(tmp_path):

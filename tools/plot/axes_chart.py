@@ -11,6 +11,7 @@ import look
 import option_columns
 import page
 import rows
+import untold
 from chart_data import BadInput, fits
 
 MOST_LINES, MOST_PANELS = 28, 16
@@ -244,7 +245,8 @@ def draw(table, x, ys, group, facet, size, title):
         if unfit:
             handles.append(page.unfit_entry())
             names.append("pale, hollow: does not fit in GPU memory")
-        notes = rows.run_notes(table, [x, *ys])
+        told = [x, *([facet] if facet else []), *rows.names_of(table, x, group, facet)]
+        notes = [*rows.run_notes(table, [x, *ys]), *untold.note(table, "fidelity", told)]
         if unfit:
             notes.append(f"{unfit} of {len(table.rows)} do not fit in GPU memory")
         if any(y in OF_MODEL_FLOPS for y in ys) and any(float(row.get("failed") or 0) > 0 for row in table.rows):

@@ -10,6 +10,7 @@ import look
 import page
 import rows
 import speed_bands
+import untold
 from chart_data import BadInput, fits
 
 MOST_BARS = 40
@@ -20,10 +21,9 @@ PART_COLOURS = ("#0072B2", "#9ECAE1", "#222222", "#E69F00", "#009E73", "#F0E442"
                 "#F2C6DC", "#5B2A86", "#BBBBBB", "#56B4E9", "#A6761D", "#CC79A7", "#666666", "#B2DF8A", "#FB9A99")
 
 
-def _labels(table, given):
+def _names(table, given):
     """What tells the rows apart: without options that follow from the others."""
-    names = rows.needed(table, (), table.differing()) if given is None else given
-    return [rows.label_of(row, names) or "the scenario" for row in table.rows]
+    return rows.needed(table, (), table.differing()) if given is None else given
 
 
 def breakdown(table, group, size, title):
@@ -35,7 +35,8 @@ def breakdown(table, group, size, title):
     if len(table.rows) > MOST_BARS:
         raise BadInput(f"{len(table.rows)} bars, and more than {MOST_BARS} cannot be read: choose rows with "
                        "--where")
-    labels = _labels(table, group)
+    told = _names(table, group)
+    labels = [rows.label_of(row, told) or "the scenario" for row in table.rows]
     totals = [rows.present(row, "step_ms") for row in table.rows]
     unit, scale = ("s", 1e-3) if max(totals) >= 1e4 else ("ms", 1.0)
     shown = [name for name in parts
@@ -72,7 +73,7 @@ def breakdown(table, group, size, title):
             handles.append(matplotlib.lines.Line2D([], [], color="black", marker="|"))
             names.append(table.band_words())
         unfit = sum(not fits(row) for row in table.rows)
-        notes = [f"pale: {unit_count(unfit, len(labels))}"] if unfit else []
+        notes = untold.note(table, "fidelity", told) + ([f"pale: {unit_count(unfit, len(labels))}"] if unfit else [])
         if set(parts) <= set(table.columns.parts) and any(row.get("replicas") != "1" for row in table.rows):
             notes.append("parts are of the replica with the median step, which can differ between bars: small differences are chance")
         return page.end_page(figure, axes, size, title or page.heading(table, "where the time of a step goes"),
@@ -144,6 +145,7 @@ def scaling(table, group, size, title):
         raise BadInput(f"{len(lines)} lines, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
                        "choose rows with --where")
     styles = axes_chart.styles_of({line.label: line.rows for line in lines}, size)
+    notes = untold.note(table, "fidelity", ["gpus", *rows.names_of(table, "gpus", group)])
     with matplotlib.rc_context(page.settings(size)):
         narrow = size.width < 6
         figure, axes = page.grid(size, 2 if narrow else 1, 1 if narrow else 2, aspect=0.8)
@@ -181,7 +183,7 @@ def scaling(table, group, size, title):
             handles.append(page.unfit_entry())
             names.append("pale, hollow: does not fit in GPU memory")
         return page.end_page(figure, axes, size, title or page.heading(table, "scaling over GPUs"),
-                             page.subtitle(table, [unit_count(unfit, len(table.rows))] if unfit else [],
+                             page.subtitle(table, notes + ([unit_count(unfit, len(table.rows))] if unfit else []),
                                            figures=["tokens_per_s"]), handles, names)
 
 
@@ -244,10 +246,11 @@ def pareto(table, group, size, title):
     """Every scenario by token loss and speed; the front of those that fit is joined and named."""
     for name in ("residual_loss", "tokens_per_s_per_gpu"):
         table.require(name, "y")
-    told = rows.needed(table, (), table.differing())
+    told = _names(table, None)
     names = _point_groups(table, told) if group is None else group
     _check_groups(table, names, group is not None)
     varying = [name for name in told if name not in names]
+    notes = untold.note(table, "fidelity", [*names, *varying])
     groups = _by_label(table, names)
     styles = axes_chart.styles_of(groups, size)
     if len({(how["color"], how["marker"], how.get("markerfacecolor")) for how in styles}) < len(styles):
@@ -293,7 +296,7 @@ def pareto(table, group, size, title):
             handles.append(page.unfit_entry())
             labels.append("pale, hollow: does not fit in GPU memory")
         page.end_page(figure, axes, size, title or page.heading(table, "speed and token loss"),
-                      page.subtitle(table, [unit_count(unfit, len(table.rows))] if unfit else [],
+                      page.subtitle(table, notes + ([unit_count(unfit, len(table.rows))] if unfit else []),
                                     figures=["tokens_per_s_per_gpu"]), handles, labels)
         with_router = "router" in names and len({row.get("router") for row in table.rows}) > 1
         _label_front(one, front, varying, with_router, 0.75 * size.font)
@@ -340,6 +343,7 @@ def compare(table, x, y, group, size, title):
     if not table.rows:
         raise BadInput(f"--y {y}: no pair of rows has a number there")
     lines = rows.lines(table, x, group)
+    notes += untold.note(table, "fidelity", [x, *rows.names_of(table, x, group)])
     if len(lines) > axes_chart.MOST_LINES:
         raise BadInput(f"{len(lines)} lines, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
                        "choose rows with --where")

@@ -28,7 +28,7 @@ class NoOptions(Exception):
 class OptionColumns:
     """Columns in the order of the document. `by_router`: those whose default a router sets; `parts`:
     those that sum to the step; `units`: of the columns that have one; `derived`: those whose default
-    follows from other options, in words ("the profile's usual node"); `training`: those that only
+    follows from other options, in words ("the profile's usual node") or as "auto", of which rows have what was chosen; `training`: those that only
     moesim train has; `training_parts`: the parts of its step."""
     options: tuple
     by_router: frozenset
@@ -63,7 +63,7 @@ def parse(text, source):
                          frozenset(name for name, default in
                                    [*training.items(),
                                     *((option["column"], option.get("default", "")) for option in declared)]
-                                   if " " in default),
+                                   if " " in default or default == "auto"),
                          frozenset(training), tuple(document.get("training_parts", [])))
 
 

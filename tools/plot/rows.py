@@ -273,11 +273,17 @@ def without(names):
     return ", ".join(f"no {option_columns.words(name)}" for name in names) or "all rows"
 
 
+def names_of(table, x, group, facet=None):
+    """The options that labels of lines() name."""
+    apart = [name for name in (x, facet) if name]
+    return group if group is not None else needed(table, apart, table.differing(apart))
+
+
 def lines(table, x, group, facet=None):
     """Lines in file order, each with one row at an x. Options in which rows of one line and x still
     differ are refused by name."""
     apart = [name for name in (x, facet) if name]
-    names = group if group is not None else needed(table, apart, table.differing(apart))
+    names = names_of(table, x, group, facet)
     found = {}
     for row in table.rows:
         key = tuple(row[name] for name in (*([facet] if facet else []), *names))
@@ -289,13 +295,13 @@ def lines(table, x, group, facet=None):
     return list(found.values())
 
 
-# Options with a default in words that are nevertheless chosen rather than derived.
-CHOSEN = ("router", "capacity_factor", "model")
+# Options with a default in words, or "auto", that are nevertheless chosen rather than derived.
+CHOSEN = ("router", "capacity_factor", "model", "network")
 
 
 def needed(table, apart, names):
-    """`names` of options without those that follow from the others: a cluster from its profile, a global batch
-    from the GPUs on the axis."""
+    """`names` of options without those that follow from the others: a cluster from its profile, a global batch or
+    what --fidelity auto chose from the GPUs on the axis."""
     droppable = [name for name in (FILE, *reversed(names))
                  if name in names and (name == FILE or name in table.columns.derived - set(CHOSEN))]
     for name in droppable:

@@ -222,6 +222,54 @@ def test_both_fidelities_of_one_scenario_are_two_lines(tmp_path):
     assert "fidelity" not in figure.texts[1].get_text()
 
 
+@pytest.fixture
+def layouts(tmp_path):
+    """Tensor parallelism over 64 GPUs: the more of it, the smaller the global batch."""
+    lines = [row(gpus=64, factor=factor, step=step).split(",") for step in (103, 101, 100) for factor in (1, 2)]
+    for cells, batch in zip(lines, (256, 256, 128, 128, 64, 64)):
+        cells[HEADER.split(",").index("global_batch")] = str(batch)
+    return with_columns(tmp_path / "l.csv", [",".join(cells) for cells in lines], tensor_parallel=[1, 1, 2, 2, 4, 4])
+
+
+def test_times_of_steps_of_different_batches_say_so(layouts):
+    said = "global batch differs: 256 (tensor parallel 1), 128 (tensor parallel 2), 64 (tensor parallel 4)"
+    for x in ("tensor_parallel", "capacity_factor"):
+        for y, is_told in (("step_ms", True), ("attention_ms", True), ("tokens_per_s_per_gpu", False)):
+            figure = draw(rows.read([layouts], "" if x == "capacity_factor" else "capacity_factor=1"), x=x, y=y)
+            assert (said in " ".join(figure.texts[1].get_text().split())) == is_told
+            assert ("(global batch differs)" in figure.axes[0].get_ylabel()) == is_told
+    # Where every GPU has the same share of it, that share.
+    path = Path(layouts).with_name("w.csv")
+    figure = draw(rows.read([sweep(path, [row(gpus=gpus) for gpus in (8, 16)])]), y="step_ms")
+    assert "global batch: 4 per GPU" in figure.texts[1].get_text().replace("\n", " ")
+    assert figure.axes[0].get_ylabel() == "step time, ms"
+
+
+def test_bars_and_points_of_different_batches_name_them(layouts):
+    def bars(where, group=None):
+        figure = kinds_chart.breakdown(rows.read([layouts], where), group, SIZE, "")
+        return [text.get_text() for text in figure.axes[0].get_yticklabels()], " ".join(figure.texts[1].get_text().split())
+    names = [f"global batch {batch}, tensor parallel {size}" for batch, size in ((256, 1), (128, 2), (64, 4))]
+    labels, under = bars("capacity_factor=1")
+    assert labels == names and "global batch" not in under
+    labels, under = bars("capacity_factor=1", ["tensor_parallel"])
+    assert labels[0] == "tensor parallel 1" and "global batch differs: 256 (tensor parallel 1)" in under
+    legend = kinds_chart.pareto(rows.read([layouts]), None, SIZE, "").legends[0]
+    assert [text.get_text() for text in legend.get_texts()][:3] == names
+
+
+def test_a_comparison_of_steps_names_their_batches(layouts):
+    first, second = (Path(layouts).with_name(f"{size}.csv") for size in "12")
+    head, *lines = Path(layouts).read_text().splitlines()
+    first.write_text("\n".join([head, *lines[:2]]) + "\n")
+    second.write_text("\n".join([head, *lines[2:4]]) + "\n")
+    table = lambda: rows.read([str(first), str(second)])  # noqa: E731
+    for y, title in (("step_ms", "step time: global batch 128, tensor parallel 2 over global batch 256, tensor parallel 1"),
+                     ("tokens_per_s_per_gpu", "speed: tensor parallel 2 over tensor parallel 1")):
+        figure = kinds_chart.compare(table(), "capacity_factor", y, None, SIZE, "")
+        assert " ".join(figure.texts[0].get_text().split()) == title
+
+
 def test_rows_that_share_a_place_are_refused_by_name(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(router, gpus) for router in ("top1", "top2") for gpus in (8, 16)])
     with pytest.raises(BadInput, match="differ in router: add it to --group or --facet, or choose with --where "

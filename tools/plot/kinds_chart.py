@@ -21,11 +21,6 @@ PART_COLOURS = ("#0072B2", "#9ECAE1", "#222222", "#E69F00", "#009E73", "#F0E442"
                 "#F2C6DC", "#5B2A86", "#BBBBBB", "#56B4E9", "#A6761D", "#CC79A7", "#666666", "#B2DF8A", "#FB9A99")
 
 
-def _names(table, given):
-    """What tells the rows apart: without options that follow from the others."""
-    return rows.needed(table, (), table.differing()) if given is None else given
-
-
 def breakdown(table, group, size, title):
     """A bar of the parts of each row's step, which sum to it."""
     parts = table.parts()
@@ -35,7 +30,7 @@ def breakdown(table, group, size, title):
     if len(table.rows) > MOST_BARS:
         raise BadInput(f"{len(table.rows)} bars, and more than {MOST_BARS} cannot be read: choose rows with "
                        "--where")
-    told = _names(table, group)
+    told = untold.names(table) if group is None else group
     labels = [rows.label_of(row, told) or "the scenario" for row in table.rows]
     totals = [rows.present(row, "step_ms") for row in table.rows]
     unit, scale = ("s", 1e-3) if max(totals) >= 1e4 else ("ms", 1.0)
@@ -73,7 +68,8 @@ def breakdown(table, group, size, title):
             handles.append(matplotlib.lines.Line2D([], [], color="black", marker="|"))
             names.append(table.band_words())
         unfit = sum(not fits(row) for row in table.rows)
-        notes = untold.note(table, "fidelity", told) + ([f"pale: {unit_count(unfit, len(labels))}"] if unfit else [])
+        notes = untold.note(table, "fidelity", told) + untold.batch_note(table, told)
+        notes += [f"pale: {unit_count(unfit, len(labels))}"] if unfit else []
         if set(parts) <= set(table.columns.parts) and any(row.get("replicas") != "1" for row in table.rows):
             notes.append("parts are of the replica with the median step, which can differ between bars: small differences are chance")
         return page.end_page(figure, axes, size, title or page.heading(table, "where the time of a step goes"),
@@ -246,7 +242,7 @@ def pareto(table, group, size, title):
     """Every scenario by token loss and speed; the front of those that fit is joined and named."""
     for name in ("residual_loss", "tokens_per_s_per_gpu"):
         table.require(name, "y")
-    told = _names(table, None)
+    told = untold.names(table)
     names = _point_groups(table, told) if group is None else group
     _check_groups(table, names, group is not None)
     varying = [name for name in told if name not in names]
@@ -378,8 +374,9 @@ def compare(table, x, y, group, size, title):
         if not all(ratio[3] for ratio in ratios.values()):
             handles.append(page.unfit_entry())
             labels.append("pale, hollow: one of the two does not fit in GPU memory")
-        # A cluster that follows from its profile says nothing more.
-        told = [name for name in apart if name not in table.columns.derived - set(rows.CHOSEN)] or apart
+        # A cluster that follows from its profile says nothing more, other than the batch of a step.
+        follows = table.columns.derived - set(rows.CHOSEN) - ({untold.BATCH} if rows.is_time(y) else set())
+        told = [name for name in apart if name not in follows] or apart
         def setting(path):
             row = next(row for row in (*(pair[0] for pair in pairs), *(pair[1] for pair in pairs))
                        if row["_path"] == path)

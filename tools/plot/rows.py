@@ -361,6 +361,11 @@ def _amount(tokens):
     return f"{tokens / size:g}{letter}"
 
 
+def is_time(name):
+    """Whether a figure is a time of a step or of a part of it: step_ms, step_ms_p05, expert_ms."""
+    return "ms" in name.split("_")
+
+
 def run_notes(table, figures):
     """What the days and costs of a run among the figures are of: its tokens, and the price."""
     def told(column, text):

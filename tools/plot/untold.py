@@ -4,15 +4,16 @@ import rows
 
 MOST_PLACES = 8  # of an axis or labels, at which the value of an option is told
 MOST_VALUES = 4
+BATCH = "global_batch"
 WORDS = {"fidelity": "fidelity of routing"}
 
 
 def _listed(values):
-    """"256, 128, 64", or the ends of many numbers."""
+    """"64, 128, 256", or the ends of many numbers."""
+    values = sorted(values, key=lambda text: rows.order(text)[:2])
     if len(values) <= MOST_VALUES or not all(map(rows.is_number, values)):
         return ", ".join(values)
-    numbers = sorted(values, key=float)
-    return f"{numbers[0]} to {numbers[-1]}"
+    return f"{values[0]} to {values[-1]}"
 
 
 def _by_place(table, name, column):
@@ -42,3 +43,25 @@ def note(table, name, told):
             values = ", ".join(f"{value} ({words} {', '.join(there)})" for value, there in places.items())
             break
     return [f"{WORDS.get(name) or option_columns.words(name)} differs: {values}"]
+
+
+def batch_per_gpu(table):
+    """The sequences of a step for each GPU where all rows have as many; None where they differ or are not known."""
+    shares = {rows.figure_of(row, BATCH) / rows.figure_of(row, "gpus") if row.get(BATCH) and row.get("gpus") else None
+              for row in table.rows}
+    return shares.pop() if len(shares) == 1 else None
+
+
+def batch_note(table, told):
+    """As note(), of the global batch: steps of different batches do not compare."""
+    found = note(table, BATCH, told)
+    per_gpu = batch_per_gpu(table)
+    return [f"global batch: {per_gpu:g} per GPU"] if found and per_gpu else found
+
+
+def names(table):
+    """The options that tell rows apart, without those that follow from the others; the global batch stays where GPUs
+    have different shares of it, as such steps do not compare."""
+    differing = table.differing()
+    found = rows.needed(table, (), differing)
+    return [name for name in differing if name in found or name == BATCH and not batch_per_gpu(table)]

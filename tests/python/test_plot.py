@@ -400,6 +400,27 @@ def test_labels_of_many_options_stay_inside_the_figure(tmp_path):
     assert notes == ["top2\nfailed"]
 
 
+def options_that_fail(folder, shares):
+    """A sweep of one router over networks and slow GPUs; `shares` of routes that fail of each."""
+    path = folder / "s.csv"
+    path.write_text(HEADER.strip() + ",network,slow_gpu\n" + "".join(
+        f"{row('top8', factor, 100, share / factor, share / 2).strip()},{network},{slow}\n"
+        for (network, slow), share in shares.items() for factor in (1, 2)))
+    return str(path)
+
+
+def test_notes_of_failures_name_what_tells_them_apart(tmp_path, monkeypatch):
+    def notes(shares):
+        return [text.get_text() for text in sweep_chart.draw(options_that_fail(tmp_path, shares), None, "").axes[1].texts]
+    by_slow = {(network, slow): 0.5 if slow == "none" else 0.48 for network in ("fast", "flows") for slow in ("none", "3:1.5")}
+    assert notes(by_slow) == ["slow gpu none,\nslow gpu 3:1.5\nfailed"]
+    assert notes({key: 0.5 if key == ("fast", "none") else 0.48 for key in by_slow}) == [
+        "top8, network\nfast, slow gpu\nnone\nand 1 more\nfailed"]  # the other line is of three pairs
+    # However long, the first has its name.
+    monkeypatch.setattr(sweep_chart, "MOST_NOTE_LINES", 0)
+    assert notes(by_slow) == ["slow gpu none\nand 1 more\nfailed"]
+
+
 def many_lines(folder, routers, factors):
     """A sweep of routers under names of routing as long as the ones that ship."""
     path = folder / "many.csv"

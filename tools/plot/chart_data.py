@@ -26,10 +26,12 @@ class Point:
 
 @dataclass
 class Series:
-    """The scenarios that differ in capacity factor alone."""
+    """The scenarios that differ in capacity factor alone. `options`: those that its label names beside the router,
+    chosen ones before those that follow from others."""
     router: str
     label: str
     points: list = field(default_factory=list)
+    options: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -310,8 +312,9 @@ def read_sweep(path, fits_only=False, where=""):
         label = ", ".join([with_k(router, notes), *(f"{option_columns.words(name)} {value}"
                                      for name, value in zip(differing, values) if value)])
         points = [read_point(path, line, row, over_baseline) for line, row in members]
-        series.append(Series(router, label,
-                             sorted(points, key=lambda point: point.capacity_factor or 0)))
+        options = sorted(filter(lambda option: option[1], zip(differing, values)),
+                         key=lambda option: option[0] in columns.derived)
+        series.append(Series(router, label, sorted(points, key=lambda point: point.capacity_factor or 0), dict(options)))
     return series, common(good, columns), refused
 
 

@@ -8,6 +8,7 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
 import look
+import option_columns
 import speed_bands
 from chart_data import (BadInput, factor_axis, good_rows, has_bands, memory_notes, partial_notes, read_measured,
                         read_sweep, training_words)
@@ -36,6 +37,7 @@ MARGIN = 0.015  # of the texts on the left and right, as a share of the width
 LEFT = 0.1  # of the panels, at least, as a share of the width: labels of many digits take more
 SUBTITLE_POINTS = 9.5
 MOST_NOTE_LINES = 5  # of text, that name the dotted lines which start close to each other
+NOTE_LETTERS = 18  # in a line of it
 MOST_WITH_NOTES = 8  # lines whose legend says which of them lie on each other
 
 
@@ -166,14 +168,36 @@ def _failed_lines(series):
         points = [point for point in with_factor(entry.points) if point.failed is not None]
         if points:
             key = tuple((point.capacity_factor, point.failed) for point in points)
-            lines.setdefault(key, (entry, points))
-    bases = [entry.router.split("+")[0] for entry, _ in lines.values()]
+            lines.setdefault(key, (points, []))[1].append(entry)
+    labels = _labels_of_failed([entries for _, entries in lines.values()])
+    return [(label, points) for label, (points, _) in zip(labels, lines.values())]
+
+
+def _labels_of_failed(lines):
+    """Of lines of several entries each: the k, which says it all where no option but the router changes what fails; else
+    the fewest options that tell the lines apart, of which no line has two values."""
+    bases = [entries[0].router.split("+")[0] for entries in lines]
+    names = dict.fromkeys(name for entries in lines for entry in entries for name in entry.options)
+    told = [name for name in names
+            if all(len({entry.options.get(name) for entry in entries}) == 1 for entries in lines)]
+
+    def are_apart(names):
+        return len({(base, *(first.options.get(name) for name in names))
+                    for (first, *_), base in zip(lines, bases)}) == len(lines)
+    for name in reversed(told) if are_apart(told) else ():
+        rest = [other for other in told if other != name]
+        told = rest if are_apart(rest) else told
     labels = []
-    for (entry, _), base in zip(lines.values(), bases):
-        # The k says it all where no option but the router changes what fails.
-        alone = bases.count(base) == 1
-        labels.append(base if alone else wrapped(entry.label.replace(entry.router, base, 1), 14))
-    return [(label, points) for label, (_, points) in zip(labels, lines.values())]
+    for (first, *_), base in zip(lines, bases):
+        router, *_ = first.label.replace(first.router, base, 1).split(", ")
+        values = [f"{option_columns.words(name)} {first.options[name]}" for name in told if name in first.options]
+        if bases.count(base) == 1:
+            labels.append(base)
+        elif values and are_apart(told):
+            labels.append(wrapped(", ".join(([router] if len(set(bases)) > 1 else []) + values), NOTE_LETTERS))
+        else:
+            labels.append(wrapped(first.label.replace(first.router, base, 1), NOTE_LETTERS))
+    return labels
 
 
 def _apart(lines):
@@ -188,11 +212,11 @@ def _apart(lines):
         result.append(([] if near else [label], points))
     def joined(labels):
         labels = list(dict.fromkeys(labels))  # draws of one router may differ by a route
-        if len(labels) < 3 and not any("\n" in label for label in labels):
+        if len(labels) < 3 and len(", ".join(labels)) <= NOTE_LETTERS and not any("\n" in label for label in labels):
             return ", ".join(labels)
         # One below the other, from the highest down, as long as that is a note beside the lines.
         named = [label for at, label in enumerate(labels)
-                 if sum(other.count("\n") + 1 for other in labels[:at + 1]) <= MOST_NOTE_LINES]
+                 if at == 0 or sum(other.count("\n") + 1 for other in labels[:at + 1]) <= MOST_NOTE_LINES]
         more = len(labels) - len(named)
         return ",\n".join(named) + (f"\nand {more} more" if more else "")
 

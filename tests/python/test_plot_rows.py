@@ -214,11 +214,11 @@ def test_a_fidelity_that_follows_from_the_gpus_is_one_line_and_said(tmp_path):
 
 
 def test_both_fidelities_of_one_scenario_are_two_lines(tmp_path):
-    path = with_columns(tmp_path / "s.csv", [row(gpus=gpus) for gpus in (16, 32) for _ in "tc"],
+    path = with_columns(tmp_path / "s.csv", [row(gpus=gpus, step=step) for gpus in (16, 32) for step in (100, 120)],
                         fidelity=["tokens", "counts"] * 2)
     figure = kinds_chart.scaling(rows.read([path]), None, SIZE, "")
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names[:2] == ["fidelity tokens", "fidelity counts"]
+    assert names[0].startswith("fidelity tokens") and names[1] == "fidelity counts"
     assert "fidelity" not in figure.texts[1].get_text()
 
 
@@ -519,11 +519,52 @@ def test_days_and_cost_of_a_run_say_its_tokens_and_the_price(tmp_path, monkeypat
 
 
 def test_lines_to_which_no_grouped_option_applies_say_so(tmp_path):
-    path = sweep(tmp_path / "s.csv", [row("top1", gpus, factor) for gpus in (8, 16) for factor in (1, 2)]
-                 + [row("dropless", gpus, "") for gpus in (8, 16)])
+    path = sweep(tmp_path / "s.csv", [row("top1", gpus, factor, step=100 * factor) for gpus in (8, 16) for factor in (1, 2)]
+                 + [row("dropless", gpus, "", step=150) for gpus in (8, 16)])
     figure = draw(rows.read([path]), facet="router")
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names[:3] == ["capacity factor 1", "capacity factor 2", "no capacity factor"]
+
+
+def test_lines_below_others_say_so(tmp_path):
+    # Steps of top1 and top2 differ by 0.1 %, those of base by 10 %, and all lose the same.
+    path = sweep(tmp_path / "s.csv", [row(router, gpus, step=step + gpus) for router, step in
+                                      (("top1", 100), ("top2", 100.1), ("base", 110)) for gpus in (8, 16)])
+
+    def legend(figure):
+        return [text.get_text().replace("\n", " ") for text in figure.legends[0].get_texts()][:3]
+    assert legend(draw(rows.read([path]), y="step_ms")) == ["top1 (step time: as top2)", "top2", "base"]
+    assert legend(draw(rows.read([path]), y="step_ms,residual_loss")) == [
+        "top1 (step time: as top2; token loss: as base)", "top2 (token loss: as base)", "base"]
+    assert legend(draw(rows.read([path]), x="capacity_factor", y="residual_loss", facet="gpus")) == [
+        "top1 (token loss: as base)", "top2 (token loss: as base)", "base"]
+    assert legend(kinds_chart.scaling(rows.read([path]), None, SIZE, "")) == ["top1 (speed: as top2)", "top2", "base"]
+
+
+def test_lines_that_are_seen_in_a_panel_or_on_a_short_axis_are_not_said_to_be_below_others(tmp_path):
+    def legend(lines, **how):
+        table = rows.read([sweep(tmp_path / "s.csv", [row(router, gpus, step=step) for router, gpus, step in lines])])
+        return [text.get_text() for text in draw(table, y="step_ms", **how).legends[0].get_texts()][:2]
+    lines = [("top1", 8, 100), ("top2", 8, 100), ("top1", 16, 100), ("top2", 16, 120)]
+    assert legend(lines, x="capacity_factor", facet="gpus") == legend(lines) == ["top1", "top2"]
+    lines = [(router, gpus, step) for router, step in (("top1", 100), ("top2", 100.1)) for gpus in (8, 16)]
+    assert legend(lines) == ["top1 (step time: as top2)", "top2"]
+    (tmp_path / "s.csv").write_text((tmp_path / "s.csv").read_text().replace("step_ms_p05,step_ms_p95", "a,b"))
+    figure = draw(rows.read([str(tmp_path / "s.csv")]), y="step_ms")  # without bands the axis has 0.1 ms
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["top1", "top2"]
+
+
+def test_lines_that_scale_alike_or_have_one_ratio_say_so(tmp_path):
+    def legend(figure):
+        return [text.get_text() for text in figure.legends[0].get_texts()][:2]
+    path = sweep(tmp_path / "s.csv", [row(router, gpus, step=step) for router, step in (("top1", 100), ("top2", 120))
+                                      for gpus in (8, 16)])
+    assert legend(kinds_chart.scaling(rows.read([path]), None, SIZE, "")) == ["top1 (speed of one GPU: as top2)", "top2"]
+    first, second = (sweep(tmp_path / f"{name}.csv", [row(router, factor=factor, step=step * factor, profile=name)
+                                                      for router in ("top1", "top2") for factor in (1, 2)])
+                     for name, step in (("a", 100), ("b", 50)))
+    figure = kinds_chart.compare(rows.read([first, second]), "capacity_factor", "step_ms", None, SIZE, "")
+    assert legend(figure) == ["top1 (ratio: as top2)", "top2"]
 
 
 def test_one_gpu_is_singular():

@@ -7,6 +7,7 @@ import matplotlib
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
+import hidden
 import look
 import option_columns
 import page
@@ -157,6 +158,14 @@ def draw_line(axes, table, line, x, y, how, shade):
     return banded
 
 
+def panel_of(axes, table, lines, x, y):
+    """What hidden.notes() takes of lines that draw_line() drew."""
+    scale = rows.scale_of(table, y)
+    return hidden.Panel(rows.axis_name(table, y).split(",")[0], axes,
+                        {line.label: {row[x]: scale * rows.figure_of(row, y) for row in line.rows
+                                      if rows.figure_of(row, y) is not None} for line in lines})
+
+
 def styles_of(lines, size):
     """One style for each line, {label: rows} of it: a router's is the same in all charts."""
     told = list(zip(*(_router_and_rest(label, members) for label, members in lines.items())))
@@ -216,16 +225,16 @@ def draw(table, x, ys, group, facet, size, title):
         count = len(ys) * len(facets) if len(ys) > 1 else len(facets)
         figure, axes = page.grid(size, -(-count // columns), columns, sharex=True,
                                  sharey="row" if len(ys) > 1 else bool(facet))
-        banded = False
+        banded, drawn = False, []
         for index, one in enumerate(axes.flat):
             if index >= count:
                 one.set_visible(False)
                 continue
             y = ys[index // columns] if len(ys) > 1 else ys[0]
             value = facets[index % columns] if len(ys) > 1 else facets[index]
-            for line in lines:
-                if not facet or line.key[0] == value:
-                    banded |= draw_line(one, table, line, x, y, styles[line.label], shade)
+            drawn.append((one, table, [line for line in lines if not facet or line.key[0] == value], x, y))
+            for line in drawn[-1][2]:
+                banded |= draw_line(one, table, line, x, y, styles[line.label], shade)
             style_x(one, table, x)
             if facet and index < (columns if len(ys) > 1 else count):
                 letters = int(_panel_width(one) * 72 / (0.6 * size.font))
@@ -238,7 +247,8 @@ def draw(table, x, ys, group, facet, size, title):
                 one.xaxis.set_tick_params(labelbottom=True)
         for one in axes.flat[:count]:  # after all lines, as panels share their limits
             style_y(one)
-        handles, names = page.legend_entries(styles.values(), labels)
+        below = hidden.notes([panel_of(*those) for those in drawn])
+        handles, names = page.legend_entries(styles.values(), [label + below.get(label, "") for label in labels])
         if len(labels) == 1 and labels[0] == "all rows":
             handles, names = [], []
         if banded:

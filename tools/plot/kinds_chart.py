@@ -6,6 +6,7 @@ import matplotlib
 from matplotlib.patches import Patch
 
 import axes_chart
+import hidden
 import look
 import page
 import rows
@@ -146,20 +147,24 @@ def scaling(table, group, size, title):
         narrow = size.width < 6
         figure, axes = page.grid(size, 2 if narrow else 1, 1 if narrow else 2, aspect=0.8)
         total, share = axes.flat
-        top, banded = 0, False
+        top, banded, shares = 0, False, {}
         for line, how in zip(lines, styles):
             banded |= axes_chart.draw_line(total, table, line, "gpus", "tokens_per_s", how, min(0.14, 0.9 / len(lines)))
             first = rows.present(line.rows[0], "tokens_per_s_per_gpu")
             xs = [rows.present(row, "gpus") for row in line.rows]
             ys = [100 * rows.present(row, "tokens_per_s_per_gpu") / first for row in line.rows]
             look.plot_line(share, xs, ys, [fits(row) for row in line.rows], how)
+            shares[line.label] = dict(zip(xs, ys))
             if not speed_bands.compares(line.rows):
                 top = max(top, _draw_share_band(share, line, xs, how, min(0.14, 0.9 / len(lines))))
             # Above the line, which it would be hidden by where scaling is perfect.
             total.plot(xs, [first * gpus for gpus in xs], color=look.GREY, linestyle=":", linewidth=1, zorder=5)
             top = max(top, *ys)
         _style_scaling(total, share, table, lines, top)
-        handles, names = page.legend_entries(styles, [line.label for line in lines])
+        totals = axes_chart.panel_of(total, table, lines, "gpus", "tokens_per_s").lines
+        below = {**hidden.notes([hidden.Panel("speed of one GPU", share, shares)]),
+                 **hidden.notes([hidden.Panel("speed", total, totals)])}
+        handles, names = page.legend_entries(styles, [line.label + below.get(line.label, "") for line in lines])
         handles.append(matplotlib.lines.Line2D([], [], color=look.GREY, linestyle=":", linewidth=1))
         names.append("linear scaling from the fewest GPUs")
         if banded:
@@ -367,7 +372,9 @@ def compare(table, x, y, group, size, title):
         axes_chart.style_x(panel, table, x)
         panel.set_xlabel(rows.axis_name(table, x))
         panel.set_ylabel(f"{rows.axis_name(table, y).split(',')[0]}, ratio")
-        handles, labels = page.legend_entries(styles, [line.label for line in lines])
+        below = hidden.notes([hidden.Panel("ratio", panel, {line.label: {row[x]: ratios[id(row)][1] for row in line.rows}
+                                                             for line in lines})])
+        handles, labels = page.legend_entries(styles, [line.label + below.get(line.label, "") for line in lines])
         if any(low < high for low, _, high, _ in ratios.values()):
             handles.append(Patch(color="#999999", alpha=0.35, linewidth=0))
             labels.append("p05 to p95 if the errors of both were independent: shared ones cancel")

@@ -167,10 +167,9 @@ TEST_CASE("gating dropout at 0 is top-k; a layer that skips saves its two all-to
   scenario::Scenario unpadded = half;
   unpadded.router.padding = routing::Padding::none;
   routing::ReplicaRouting own = one;
-  for (int gpu = 0; gpu < 16; ++gpu) {
-    for (int expert = 0; expert < 8; ++expert) {
-      own.layers[1].kept_rows[static_cast<std::size_t>(gpu * 8 + expert)] =
-          expert == gpu % 8 ? 8192 : 0;
+  for (std::size_t gpu = 0; gpu < 16; ++gpu) {
+    for (std::size_t expert = 0; expert < 8; ++expert) {
+      own.layers[1].kept_rows[gpu * 8 + expert] = expert == gpu % 8 ? 8192 : 0;
     }
   }
   const double counts_us =
@@ -198,9 +197,9 @@ TEST_CASE("nobody waits where nothing is exchanged, whatever announces it and on
   for (routing::LayerRouting& layer : own.layers) {
     layer.exchanged = false;
     layer.exchanged_capacity = 8192;
-    for (int gpu = 0; gpu < 16; ++gpu) {
-      for (int expert = 0; expert < 8; ++expert) {
-        layer.kept_rows[static_cast<std::size_t>(gpu * 8 + expert)] = expert == gpu % 8 ? 8192 : 0;
+    for (std::size_t gpu = 0; gpu < 16; ++gpu) {
+      for (std::size_t expert = 0; expert < 8; ++expert) {
+        layer.kept_rows[gpu * 8 + expert] = expert == gpu % 8 ? 8192 : 0;
       }
     }
   }
@@ -454,21 +453,21 @@ TEST_CASE("what needs equal blocks is refused where there are none, with a way o
   };
   for (const char* router : {"dropless", "scomoe:0.2:0.2", "soft", "base", "bias-balanced"}) {
     scenario::Scenario scenario = scenario_of(router);
-    CHECK(reason(scenario) == "");
+    CHECK(reason(scenario).empty());
     scenario.dispatch = scenario::Dispatch::einsum;
     CHECK(reason(scenario).find("use --dispatch index") != std::string::npos);
   }
   for (const char* router : {"expert-choice", "gating-dropout:0.2", "hash", "random"}) {
     scenario::Scenario scenario = scenario_of(router);
     scenario.dispatch = scenario::Dispatch::einsum;
-    CHECK(reason(scenario) == "");
+    CHECK(reason(scenario).empty());
   }
   scenario::Scenario slowed = scenario_of("dropless");
   slowed.conditions.slowdowns = {1.1, 1.2};
   CHECK(reason(slowed).find("--overlap-slowdown") == 0);
   scenario::Scenario unpadded = scenario_of("top2+ir");
   unpadded.router.ir_compute = routing::IrCompute::grouped;
-  CHECK(reason(unpadded) == "");
+  CHECK(reason(unpadded).empty());
   unpadded.router.padding = routing::Padding::none;
   CHECK(reason(unpadded).find("use separate or overlap") != std::string::npos);
 }

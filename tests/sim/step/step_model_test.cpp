@@ -31,7 +31,7 @@ double step_ms(StepModel& model, const routing::ReplicaRouting& routing) {
 
 // Routing with the given rectified rows on every GPU.
 routing::ReplicaRouting routing_with(const scenario::Scenario& scenario,
-                                     std::vector<std::int32_t> ir_rows) {
+                                     const std::vector<std::int32_t>& ir_rows) {
   routing::ReplicaRouting routing;
   for (int layer = 0; layer < scenario.model->moe_layers(); ++layer) {
     routing::LayerRouting one;

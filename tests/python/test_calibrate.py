@@ -139,6 +139,26 @@ def test_software_of_another_machine_is_refused(tmp_path, steps):
     expect_error(moesim("train", "--profile", "b200-sxm", "--software", out), 2, "mine.json", "degrees")
 
 
+def test_a_calibrated_step_has_no_ratio_to_one_that_is_not(tmp_path, steps):
+    out, other = tmp_path / "mine.json", tmp_path / "other.json"
+    succeed("calibrate", written(tmp_path / "steps.csv", steps[:3]), *COMMON, "--out", out)
+    succeed("calibrate", written(tmp_path / "steps.csv", steps[3:6]), *COMMON, "--out", other)
+    shutil.copyfile(out, tmp_path / "copy.json")
+    words = ("train", *COMMON[2:], "--model", "deepseek-v2-4layers", "--expert-parallel", 8)
+    for profile, form in (("b200-sxm", "csv"), (out, "json")):
+        base = tmp_path / f"base.{form}"
+        succeed(*words, "--profile", profile, "--format", form, "--out", base)
+    plain, own = tmp_path / "base.csv", tmp_path / "base.json"
+    for how in (("--profile", out), ("--profile", "b200-sxm", "--software", out)):
+        expect_error(moesim(*words, *how, "--baseline", plain), 2, "base.csv: its step is not calibrated",
+                     f"this one is calibrated by {out}")
+        assert "1.000 times as fast" in succeed(*words, *how, "--baseline", own)
+    expect_error(moesim(*words, "--profile", "b200-sxm", "--baseline", own), 2, f"calibrated by {out}",
+                 "this one is not calibrated")
+    expect_error(moesim(*words, "--profile", other, "--baseline", own), 2, "that of the calibration")
+    assert "1.000 times as fast" in succeed(*words, "--profile", "copy.json", "--baseline", own, cwd=tmp_path)
+
+
 def test_software_beside_another_profile_than_it_was_fitted_with_is_noted(tmp_path, steps):
     out, copy = tmp_path / "mine.json", tmp_path / "other.json"
     succeed("calibrate", written(tmp_path / "steps.csv", steps[:3]), *COMMON, "--out", out)

@@ -617,6 +617,9 @@ def test_a_step_beside_a_baseline_says_whether_the_difference_is_noise(tmp_path)
     assert far["beyond_noise_level"] == 0.9 and alike["beyond_noise_level"] is None
     assert "more than noise at 90 %" in succeed(*words, "--launch-us", 300, "--baseline", base)
     expect_error(moesim(*words, "--profile", "h200-sxm", "--baseline", base), 2, "base.csv", "do not cancel")
+    expect_error(moesim(*words, "--cluster", "hgx-h200", "--baseline", base), 2, "a step on hgx-h100", "do not cancel")
+    expect_error(moesim(*words[:-1], "simumax", "--baseline", base), 2, "a step of megatron-bridge", "do not cancel")
+    assert as_json(*words[:-2], "--baseline", base)["speed_over_baseline"] == pytest.approx(1)
     base.write_text("model,profile\na,b\n")
     expect_error(moesim(*words, "--baseline", base), 2, "base.csv", "tokens_per_s_per_gpu")
 

@@ -44,6 +44,18 @@ def test_a_row_reproduces_itself(tmp_path):
         assert all(not there[name] for name in there if name not in again and name != "status")
 
 
+def test_rows_of_two_clusters_have_no_ratio(tmp_path):
+    assert "between two rows errors of software and machine cancel" in succeed(*QWEN, "--pipeline-parallel", "1,2")
+    both = ("--cluster", "hgx-h100,hgx-h200")
+    assert "cancel" not in succeed(*QWEN, *both)
+    base = tmp_path / "base.csv"
+    succeed(*QWEN, "--format", "csv", "--out", base)
+    here, there = rows_of(*QWEN, *both, "--baseline", base)
+    assert (here["status"], there["status"]) == ("ok", "refused")
+    assert float(here["speed_over_baseline"]) == pytest.approx(1)
+    assert "the errors of two clusters do not cancel" in there["reason"]
+
+
 def test_combinations_without_effect_are_left_out():
     result = moesim(*DRAWN, "--router", "dropless,topk", "--capacity-factor", "1,1.5,2")
     assert result.returncode == 0

@@ -85,6 +85,15 @@ def test_a_baseline_of_the_same_machine_may_be_typed_otherwise(own):
     assert other.returncode == 2 and "a step of h200-sxm, this one is of h100-sxm" in other.stderr
 
 
+def test_a_cluster_of_one_name_is_one_machine_of_a_baseline(own):
+    plain = own / "plain.csv"
+    words = ("train", *STEP, "--model", "qwen3-30b-a3b", "--profile", "h200-sxm")
+    succeed(*words, "--cluster", "nodes.json", "--format", "csv", "--out", plain, cwd=own)
+    succeed(*words, "--baseline", plain, cwd=own)
+    other = moesim(*words, "--cluster", "hgx-h100", "--baseline", plain, cwd=own)
+    assert other.returncode == 2 and "a step on nodes.json, this one is on hgx-h100" in other.stderr
+
+
 def test_refusals_name_what_was_typed(own):
     profile = read(own / "gpu.json")
     del profile["devices"][0]["pcie_bytes_per_second"]

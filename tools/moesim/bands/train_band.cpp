@@ -64,12 +64,6 @@ std::string basis_text(const TrainBand& answer) {
   return text;
 }
 
-// A path, as find_document() tells paths from names.
-bool is_path(const std::string& name) {
-  return name.find('/') != std::string::npos ||
-         (name.size() > 5 && name.compare(name.size() - 5, 5, ".json") == 0);
-}
-
 // "3 of your own steps, 4 layers and 6 exchanges".
 std::string own_rows(const uncertainty::StepSoftware& software) {
   std::vector<std::string> words;
@@ -110,6 +104,16 @@ TrainBand own_band(const std::string& path, const uncertainty::StepSoftware& cal
 
 }  // namespace
 
+// A path, as find_document() tells paths from names.
+bool names_own_software(const std::string& name) {
+  return name.find('/') != std::string::npos ||
+         (name.size() > 5 && name.compare(name.size() - 5, 5, ".json") == 0);
+}
+
+const std::string& software_cell(const TrainBand& band) {
+  return band.own.empty() ? band.subject.software : band.own;
+}
+
 const uncertainty::StepErrors& shipped_errors() {
   static const uncertainty::StepErrors errors(uncertainty::Residuals::load(shipped_residuals));
   return errors;
@@ -138,8 +142,8 @@ std::vector<Flag> band_flags() {
   std::vector<Flag> flags = {
       software_flag(),
       {"baseline", "FILE", "none",
-       "what train --format csv or json wrote of a step on the same machine: by how much this one "
-       "is faster, and whether that is more than noise"}};
+       "what train --format csv or json wrote of a step on the same machine, cluster and software: "
+       "by how much this one is faster, and whether that is more than noise"}};
   for (const Flag& flag : run_cost_flags()) flags.push_back(flag);
   return flags;
 }
@@ -154,7 +158,7 @@ std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
         "{}",
         software, profiled, job.profile->name()));
   }
-  if (!is_path(software)) return std::nullopt;
+  if (!names_own_software(software)) return std::nullopt;
   auto own = uncertainty::StepSoftware::load(software);
   if (own.machine == job.profile->device().name) return own;
   throw UsageError(fmt::format(
@@ -197,7 +201,7 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
   found.cost = requested_run_cost(line);
   check_run(found.cost, step.tokens);
   if (line.has("baseline")) {
-    found.baseline = requested_baseline(line.get("baseline"), job, step, found.subject.software);
+    found.baseline = requested_baseline(line.get("baseline"), job, step, found);
   }
   return found;
 }
@@ -245,7 +249,7 @@ std::vector<std::pair<std::string, Cell>> band_cells(const TrainBand& answer,
   const uncertainty::BandLevel& widest = answer.band.widest();
   const double low = std::exp(widest.log_ratios.low);
   const double high = std::exp(widest.log_ratios.high);
-  const std::string software = answer.own.empty() ? answer.subject.software : answer.own;
+  const std::string& software = software_cell(answer);
   std::vector<std::pair<std::string, Cell>> cells = {
       {"software", software.empty() ? Cell() : Cell(software)},
       {"band_level", figure_cell(widest.level)},

@@ -25,6 +25,12 @@ struct TrainBand {
   RunCost cost;
 };
 
+// Whether what --software names, or a row's column, is a document of one's own, not published
+// software.
+bool names_own_software(const std::string& name);
+// What the column software of a row has: published software, or the document; "": not known.
+const std::string& software_cell(const TrainBand& band);
+
 // Of the published steps that ship.
 const uncertainty::StepErrors& shipped_errors();
 // What the errors of a job's step depend on. Throws UsageError for a software of which no step was

@@ -11,6 +11,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/cluster/cluster.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/uncertainty/step_distance.hpp"
@@ -23,6 +24,8 @@ namespace {
 struct Written {
   std::string model;
   std::string profile;
+  std::string cluster;
+  std::string software;  // published, or a document of one's own; "": not said
   double speed = 0;
   std::vector<double> parts;  // uncertainty::part_times(); empty: the file does not tell
 };
@@ -51,7 +54,11 @@ Written read_baseline(const std::string& path) {
     const Document document = Document::load(path);
     const Node root = document.root();
     const double speed = root.positive(speed_column);
-    return {root.text("model"), root.text("profile"), speed,
+    return {root.text("model"),
+            root.text("profile"),
+            root.text("cluster"),
+            root.text_or("software", ""),
+            speed,
             written_parts(speed, [&](const std::string& column) {
               return root.has(column) ? std::optional(root.number(column)) : std::nullopt;
             })};
@@ -64,7 +71,12 @@ Written read_baseline(const std::string& path) {
                     path, table.rows.size()));
   }
   const double speed = table.positive(0, speed_column);
-  return {table.text(0, "model"), table.text(0, "profile"), speed,
+  const std::size_t software = table.find("software");
+  return {table.text(0, "model"),
+          table.text(0, "profile"),
+          table.text(0, "cluster"),
+          software == CsvTable::npos ? "" : table.rows[0][software],
+          speed,
           written_parts(speed, [&](const std::string& column) {
             const std::size_t at = table.find(column);
             const bool has = at != CsvTable::npos && !table.rows[0][at].empty();
@@ -82,15 +94,59 @@ std::string profile_in(const std::string& typed) {
   }
 }
 
-// Whether both stand for one model: a shipped name and the path of its document do, two files that
-// give themselves one name do not.
-bool is_one_model(const std::string& one, const std::string& other) {
+// The same of its cluster.
+std::string cluster_in(const std::string& typed) {
+  try {
+    return cluster::Cluster::load(typed).name;
+  } catch (const Error&) {
+    return typed;
+  }
+}
+
+// Whether both stand for one document of a kind ("models"): a shipped name and the path of its
+// document do, two files that give themselves one name do not.
+bool is_one_document(const std::string& kind, const std::string& one, const std::string& other) {
   if (one == other) return true;
   try {
-    return read_file(find_document("models", one)) == read_file(find_document("models", other));
+    return read_file(find_document(kind, one)) == read_file(find_document(kind, other));
   } catch (const Error&) {
     return false;
   }
+}
+
+// Throws UsageError naming the file where the errors of the two steps do not cancel, or where their
+// ratio would be that of a calibration.
+void check_same(const std::string& path, const Written& baseline, const training::TrainingJob& job,
+                const std::string& software) {
+  if (baseline.profile != job.typed.profile &&
+      profile_in(baseline.profile) != job.profile->name()) {
+    throw UsageError(
+        fmt::format("--baseline {}: a step of {}, this one is of {}: the errors of two machines do "
+                    "not cancel",
+                    path, baseline.profile, job.typed.profile));
+  }
+  if (baseline.cluster != job.typed.cluster && cluster_in(baseline.cluster) != job.cluster->name) {
+    throw UsageError(fmt::format(
+        "--baseline {}: a step on {}, this one is on {}: the errors of two clusters do not cancel",
+        path, baseline.cluster, job.typed.cluster));
+  }
+  const bool was_fitted = names_own_software(baseline.software);
+  const bool is_fitted = names_own_software(software);
+  if (was_fitted || is_fitted) {
+    if (was_fitted && is_fitted && is_one_document("hardware", baseline.software, software)) return;
+    const auto by = [](bool fitted, const std::string& name) {
+      return fitted ? "calibrated by " + name : std::string("not calibrated");
+    };
+    throw UsageError(fmt::format(
+        "--baseline {}: its step is {}, this one is {}: their ratio would be that of the "
+        "calibration: predict both with one --profile and --software",
+        path, by(was_fitted, baseline.software), by(is_fitted, software)));
+  }
+  // A software that is not said changes no step: it may be the same.
+  if (baseline.software.empty() || software.empty() || baseline.software == software) return;
+  throw UsageError(fmt::format(
+      "--baseline {}: a step of {}, this one is of {}: the errors of two softwares do not cancel",
+      path, baseline.software, software));
 }
 
 }  // namespace
@@ -103,23 +159,18 @@ std::optional<double> BaselineRatio::beyond_noise() const {
 }
 
 BaselineRatio requested_baseline(const std::string& path, const training::TrainingJob& job,
-                                 const training::TrainingStep& step, const std::string& software) {
+                                 const training::TrainingStep& step, const TrainBand& answer) {
   const Written baseline = read_baseline(path);
-  if (baseline.profile != job.typed.profile &&
-      profile_in(baseline.profile) != job.profile->name()) {
-    throw UsageError(
-        fmt::format("--baseline {}: a step of {}, this one is of {}: the errors of two machines do "
-                    "not cancel",
-                    path, baseline.profile, job.typed.profile));
-  }
+  check_same(path, baseline, job, software_cell(answer));
   BaselineRatio ratio;
   ratio.path = path;
   ratio.speed = step.tokens_per_second_per_gpu / baseline.speed;
-  ratio.same_model = is_one_model(baseline.model, job.typed.model);
+  ratio.same_model = is_one_document("models", baseline.model, job.typed.model);
   ratio.distance = baseline.parts.empty()
                        ? uncertainty::far_apart
                        : uncertainty::step_distance(uncertainty::part_times(step), baseline.parts);
-  ratio.band = shipped_errors().ratio_band(software, ratio.same_model, ratio.distance);
+  ratio.band =
+      shipped_errors().ratio_band(answer.subject.software, ratio.same_model, ratio.distance);
   return ratio;
 }
 

@@ -12,7 +12,7 @@
 
 namespace moesim::tool {
 
-// A step beside one that `train` predicted before, on the same machine and with the same software,
+// A step beside one that `train` predicted before, on the same machine, cluster and software,
 // whose errors cancel.
 struct BaselineRatio {
   std::string path;
@@ -25,10 +25,13 @@ struct BaselineRatio {
   std::optional<double> beyond_noise() const;
 };
 
-// --baseline FILE: what `train --format csv` or json wrote. Throws UsageError naming the file: no
-// such output, more than one row, another machine.
+struct TrainBand;
+
+// --baseline FILE: what `train --format csv` or json wrote, beside `step` as `answer` changed it.
+// Throws UsageError naming the file: no such output, more than one row, another machine or cluster,
+// another published software, one step calibrated and the other not by the same document.
 BaselineRatio requested_baseline(const std::string& path, const training::TrainingJob& job,
-                                 const training::TrainingStep& step, const std::string& software);
+                                 const training::TrainingStep& step, const TrainBand& answer);
 
 std::string baseline_text(const BaselineRatio& ratio);
 std::vector<std::pair<std::string, Cell>> baseline_cells(const BaselineRatio& ratio);

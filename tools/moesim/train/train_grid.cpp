@@ -265,8 +265,8 @@ std::vector<double> part_times(const TrainPoint& point) {
   return times;
 }
 
-// What rows of one machine and software share cancels between them: how far the ratio of two may be
-// off. Empty where machine or software differ.
+// What rows of one machine, cluster and software share cancels between them: how far the ratio of
+// two may be off. Empty where one of these differs.
 std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
                        const std::vector<TrainPoint>& points) {
   const auto varies = [&](const char* flag) {
@@ -275,7 +275,9 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
   };
   const auto first =
       std::find_if(points.begin(), points.end(), [](const TrainPoint& point) { return point.row; });
-  if (first == points.end() || varies("profile") || varies("software")) return "";
+  if (first == points.end() || varies("profile") || varies("cluster") || varies("software")) {
+    return "";
+  }
   const bool same_model = !varies("model");
   double farthest = 0;
   for (const TrainPoint& point : points) {

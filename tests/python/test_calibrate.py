@@ -159,6 +159,21 @@ def test_a_calibrated_step_has_no_ratio_to_one_that_is_not(tmp_path, steps):
     assert "1.000 times as fast" in succeed(*words, "--profile", "copy.json", "--baseline", own, cwd=tmp_path)
 
 
+def test_a_timeline_of_a_calibrated_step_says_that_it_is_not_scaled(tmp_path, steps):
+    out, timeline = tmp_path / "mine.json", tmp_path / "step.json"
+    succeed("calibrate", written(tmp_path / "steps.csv", steps[:3]), *COMMON, "--out", out)
+    words = ("train", *COMMON[2:], "--model", "deepseek-v2-4layers", "--expert-parallel", 8, "--timeline", timeline)
+    plain = moesim(*words, "--profile", "b200-sxm", "--format", "json")
+    assert "--timeline" not in plain.stderr
+    for how in (("--profile", out), ("--profile", "b200-sxm", "--software", out)):
+        result = moesim(*words, *how, "--format", "json")
+        before, after = (json.loads(one.stdout)["step_ms"] for one in (plain, result))
+        assert f"of the step before {out} scales it: {before:.4g} ms, not the {after:.4g} ms" in result.stderr
+        end = max(event["ts"] + event["dur"] for event in json.loads(timeline.read_text())["traceEvents"]
+                  if event["ph"] == "X")
+        assert end == pytest.approx(1e3 * before, rel=1e-6) and after > 1.3 * before
+
+
 def test_software_beside_another_profile_than_it_was_fitted_with_is_noted(tmp_path, steps):
     out, copy = tmp_path / "mine.json", tmp_path / "other.json"
     succeed("calibrate", written(tmp_path / "steps.csv", steps[:3]), *COMMON, "--out", out)

@@ -77,6 +77,15 @@ void note_memory(const CommandLine& line, const TrainingJob& job,
                    room.gib(), text));
 }
 
+// A calibration has factors of the parts of a whole step, not of kernels at their places.
+void note_timeline(const TrainBand& band, double predicted_us, double step_us) {
+  if (band.own.empty()) return;
+  note(fmt::format(
+      "note: --timeline is of the step before {} scales it: {:.4g} ms, not the {:.4g} ms of the "
+      "result: the fitted factors are of parts of a whole step, not of single kernels",
+      band.own, predicted_us / 1e3, step_us / 1e3));
+}
+
 std::vector<Flag> flags() {
   std::vector<Flag> flags = train_flags();
   for (const Flag& flag : band_flags()) flags.push_back(flag);
@@ -118,7 +127,9 @@ ExitCode run(const CommandLine& given) {
   if (files.wanted()) {
     files.write(training::step_timeline(job, step), timeline_title(job), "one pipeline");
   }
+  const double predicted_us = step.step_us;
   const TrainBand band = requested_band(line, job, step);
+  if (files.wanted()) note_timeline(band, predicted_us, step.step_us);
   std::string text = rendered_training(job, step, band, format);
   if (measured) text += measured_text(step, band, *measured);
   out.write(text);

@@ -44,6 +44,15 @@ def test_a_row_reproduces_itself(tmp_path):
         assert all(not there[name] for name in there if name not in again and name != "status")
 
 
+@pytest.mark.parametrize(("router", "fidelity"), [("sinkhorn", "auto"), ("dropless", "counts")])
+def test_a_row_says_how_its_routing_was_drawn_as_the_option_takes_it(tmp_path, router, fidelity):
+    path = tmp_path / "step.csv"
+    succeed(*QWEN, "--expert-parallel", 8, "--router", router, "--format", "csv", "--out", path)
+    row, = csv.DictReader(path.open(encoding="utf-8"))
+    assert row["fidelity"] == fidelity
+    assert [row] == rows_of("train", "--from", f"{path}:1")
+
+
 def test_rows_of_two_clusters_have_no_ratio(tmp_path):
     assert "between two rows errors of software and machine cancel" in succeed(*QWEN, "--pipeline-parallel", "1,2")
     both = ("--cluster", "hgx-h100,hgx-h200")

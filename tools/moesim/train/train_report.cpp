@@ -251,7 +251,9 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("capacity", router.has_capacity() ? whole(figures.capacity) : Cell());
   row.add("routing", drawn.scores.name());
   row.add("routing_draws", std::string(name_in(training::routing_draws_names, drawn.draws)));
-  row.add("fidelity", figures.sampled ? std::string("sample") : routing::name_of(figures.fidelity));
+  // As the option takes it: a sample is what auto chose.
+  row.add("fidelity",
+          routing::name_of(figures.sampled ? routing::Fidelity::automatic : figures.fidelity));
   row.add("seed", whole(static_cast<std::int64_t>(drawn.seed)));
   row.add("failed", figure_cell(figures.loss.failed));
   row.add("partial", figure_cell(figures.loss.partial));

@@ -152,6 +152,29 @@ SoftwarePrior prior_of(const StepErrors& errors, const Subject& subject) {
   return prior;
 }
 
+SoftwarePrior mixture_of(const std::vector<SoftwarePrior>& priors) {
+  const auto mean_over = [&](auto value_in) {
+    double sum = 0;
+    for (const SoftwarePrior& prior : priors) sum += value_in(prior);
+    return sum / static_cast<double>(priors.size());
+  };
+  SoftwarePrior mixture;
+  for (std::size_t place = 0; place < unknown_count; ++place) {
+    const double mean = mean_over([&](const SoftwarePrior& prior) { return prior.mean[place]; });
+    mixture.mean[place] = mean;
+    // The variance inside the priors and that between them.
+    mixture.deviation[place] = std::sqrt(mean_over([&](const SoftwarePrior& prior) {
+      return square(prior.deviation[place]) + square(prior.mean[place] - mean);
+    }));
+  }
+  for (std::size_t kind = 0; kind < row_kind_count; ++kind) {
+    mixture.scatter[kind] = std::sqrt(
+        mean_over([&](const SoftwarePrior& prior) { return square(prior.scatter[kind]); }));
+  }
+  mixture.scatter_rows = mean_over([](const SoftwarePrior& prior) { return prior.scatter_rows; });
+  return mixture;
+}
+
 SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredStep>& rows) {
   for (const MeasuredStep& row : rows) {
     if (row.predicted.kind == RowKind::layer) {

@@ -27,6 +27,12 @@ struct SoftwarePrior {
 // launches to a factor of two, 20 ms of fixed cost: assumed.
 SoftwarePrior prior_of(const StepErrors& errors, const Subject& subject);
 
+// Of rows whose priors differ, of several models say, each of equal weight: they have one software
+// all the same. The mean and the variance of each unknown are those of the mixture, so that priors
+// apart leave it more uncertain; scatters are root mean squares. Of equal priors it is that prior;
+// the order does not matter. Precondition: at least one.
+SoftwarePrior mixture_of(const std::vector<SoftwarePrior>& priors);
+
 // The prior with the unknowns that only these rows bring into question: experts where a layer was
 // measured (15 %), NICs where an exchange through them was (20 %, the law with machines left out),
 // and what layers and exchanges that are measured alone have of their own (15 % each; all assumed

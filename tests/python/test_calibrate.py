@@ -87,6 +87,21 @@ def test_a_fixed_cost_that_is_asked_for_is_found(tmp_path):
     assert fitted["fixed_ms"] == pytest.approx(100, rel=0.2)
 
 
+def test_the_order_of_rows_of_several_models_does_not_matter(tmp_path):
+    """What is known before of a model in bf16 and of another in FP8 differs, in mean and scatter."""
+    rows = [{"model": "qwen3-30b-a3b", "precision": "bf16", "measured_ms": 4300},
+            {"model": "olmoe-1b-7b", "precision": "fp8-current", "measured_ms": 900}]
+    fits = []
+    for place, order in enumerate((rows, rows[::-1])):
+        out = tmp_path / f"{place}.json"
+        succeed("calibrate", written(tmp_path / "steps.csv", order), "--gpus", 16, "--software", "simumax", "--out", out)
+        fits.append(json.loads(out.read_text()))
+    assert fits[0]["fitted"] == pytest.approx(fits[1]["fitted"], rel=1e-9)
+    assert fits[0]["scatters"]["step"] == pytest.approx(fits[1]["scatters"]["step"], rel=1e-9)
+    for one, other in zip(fits[0]["covariance"], fits[1]["covariance"]):
+        assert one == pytest.approx(other, rel=1e-9)
+
+
 def test_more_rows_narrow_the_band(tmp_path, steps):
     def width(count):
         out = tmp_path / f"{count}.json"

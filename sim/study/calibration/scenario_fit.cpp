@@ -64,16 +64,17 @@ Simulated simulated_at(const scenario::Scenario& scenario, const Factors& factor
 }  // namespace
 
 uncertainty::SoftwarePrior scenario_prior(const std::vector<MeasuredScenario>& rows) {
-  uncertainty::SoftwarePrior prior;
+  std::vector<uncertainty::SoftwarePrior> priors;
   for (const MeasuredScenario& row : rows) {
     const uncertainty::SoftwareError known = software_error(row.scenario, {});
-    prior.mean[at(Unknown::level)] += known.mean / static_cast<double>(rows.size());
+    uncertainty::SoftwarePrior& prior = priors.emplace_back();
+    prior.mean[at(Unknown::level)] = known.mean;
     prior.deviation[at(Unknown::level)] = known.factor * known.deviation;
+    prior.deviation[at(Unknown::exchange)] = exchange_deviation;
     prior.scatter[static_cast<std::size_t>(uncertainty::RowKind::step)] =
         known.scatter / known.factor;
   }
-  prior.deviation[at(Unknown::exchange)] = exchange_deviation;
-  return prior;
+  return uncertainty::mixture_of(priors);
 }
 
 ScenarioFit fit_scenarios(const std::vector<MeasuredScenario>& rows,

@@ -144,6 +144,27 @@ TEST_CASE("an unknown that is not fitted stays at the prior, as uncertain as bef
   CHECK(fit.effective < 1);
 }
 
+TEST_CASE("the prior of rows whose priors differ does not depend on their order") {
+  SoftwarePrior one = prior();
+  SoftwarePrior other = prior();
+  other.mean[0] = 0.7;
+  other.deviation[0] = 0.1;
+  other.scatter[0] = 0.2;
+  const SoftwarePrior mixed = mixture_of({one, other, other});
+  // The mean of 0.3, 0.7 and 0.7. Variances inside: (0.09 + 0.01 + 0.01) / 3; between: 2 / 9 x
+  // 0.4^2.
+  CHECK(mixed.mean[0] == Approx(1.7 / 3));
+  CHECK(mixed.deviation[0] == Approx(std::sqrt(0.11 / 3 + 0.32 / 9)));
+  CHECK(mixed.scatter[0] == Approx(std::sqrt((0.01 + 0.04 + 0.04) / 3)));
+  CHECK(mixed.deviation[1] == Approx(one.deviation[1]));
+  CHECK(mixed.scatter_rows == Approx(one.scatter_rows));
+  const SoftwarePrior turned = mixture_of({other, one, other});
+  CHECK(turned.mean[0] == Approx(mixed.mean[0]));
+  CHECK(turned.deviation[0] == Approx(mixed.deviation[0]));
+  CHECK(turned.scatter[0] == Approx(mixed.scatter[0]));
+  CHECK(mixture_of({one, one}).deviation[0] == Approx(one.deviation[0]));
+}
+
 TEST_CASE("the fixed cost is never negative") {
   const std::vector<MeasuredStep> steps = {
       {{100, 0, 0}, 90}, {{1000, 0, 0}, 1400}, {{10000, 0, 0}, 14000}};

@@ -76,14 +76,11 @@ uncertainty::SoftwarePrior prior_for(const std::vector<CalibrationRow>& rows,
     subjects.push_back(subject_of(*row.prediction.job, software));
   }
   if (subjects.empty()) subjects.push_back({software, rows.front().prediction.machine, "", false});
-  uncertainty::SoftwarePrior prior;
-  double mean = 0;
+  std::vector<uncertainty::SoftwarePrior> priors;
   for (const uncertainty::Subject& subject : subjects) {
-    prior = uncertainty::prior_of(shipped_errors(), subject);
-    mean += prior.mean[at(Unknown::level)] / static_cast<double>(subjects.size());
+    priors.push_back(uncertainty::prior_of(shipped_errors(), subject));
   }
-  prior.mean[at(Unknown::level)] = mean;
-  return uncertainty::prior_with(prior, steps);
+  return uncertainty::prior_with(uncertainty::mixture_of(priors), steps);
 }
 
 // A fixed cost that is asked for by name may be a fifth of the shortest step, and not 20 ms alone.

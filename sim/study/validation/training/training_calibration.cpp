@@ -59,18 +59,16 @@ void judge(const std::vector<Observation>& observations, const std::vector<Measu
   std::set<std::string> models;
   std::set<std::string> precisions;
   std::set<std::string> configurations;
-  uncertainty::SoftwarePrior prior;
-  double mean = 0;
+  std::vector<uncertainty::SoftwarePrior> priors;
   for (const std::size_t row : known) {
     const Observation& observation = observations[row];
     rows.push_back(steps[row]);
     models.insert(observation.subject.model);
     precisions.insert(precision_name(observation.subject));
     configurations.insert(observation.configuration);
-    prior = uncertainty::prior_of(others, observation.subject);
-    mean += prior.mean[0] / static_cast<double>(known.size());
+    priors.push_back(uncertainty::prior_of(others, observation.subject));
   }
-  prior.mean[0] = mean;
+  const uncertainty::SoftwarePrior prior = uncertainty::mixture_of(priors);
   const auto fit = uncertainty::fit_steps(rows, uncertainty::carried_by(rows, prior), prior);
   uncertainty::StepSoftware software = uncertainty::software_of(fit);
   software.models = {models.begin(), models.end()};

@@ -75,6 +75,17 @@ def test_a_csv_of_train_with_measured_times_is_one_of_calibrate(tmp_path):
     assert float(error[1]) < 5  # published steps pull a little
 
 
+@pytest.mark.parametrize("words", [("--train-tokens", "15T", "--gpu-hour-price", 2), ("--gpu-hour-price", 2)])
+def test_a_csv_of_train_with_costs_and_a_baseline_is_one_too(tmp_path, words):
+    base, path = tmp_path / "base.csv", tmp_path / "steps.csv"
+    step = ("train", "--model", "deepseek-v3-4layers", *COMMON)
+    succeed(*step, "--format", "csv", "--out", base)
+    succeed(*step, "--global-batch", "16,32,64", *words, "--baseline", base, "--out", path)
+    rows = [{**row, "measured_ms": 1.4 * float(row["step_ms"])} for row in csv.DictReader(path.open(encoding="utf-8"))]
+    assert rows[0]["speed_over_baseline"] and rows[0]["gpu_hour_price"] == "2"
+    assert "3 rows decide" in succeed("calibrate", written(path, rows))
+
+
 def test_a_fixed_cost_that_is_asked_for_is_found(tmp_path):
     rows = []
     for layout in LAYOUTS:

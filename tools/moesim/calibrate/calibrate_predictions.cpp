@@ -149,7 +149,12 @@ std::vector<std::string> TrainRows::result_columns(const RowPrediction& row) con
   band.band = shipped_errors().band(band.subject);
   band.terms.emplace_back();
   std::vector<std::string> results = training_columns(*row.job, *row.step);
-  for (const auto& [name, cell] : band_cells(band, *row.step)) results.push_back(name);
+  // Those of --train-tokens, --gpu-hour-price and --baseline too, whichever the file has.
+  band.baseline.emplace().band = band.band;
+  for (const auto& tokens : {std::optional(1e12), std::optional<double>()}) {
+    band.cost = {tokens, 1.0};
+    for (const auto& [name, cell] : band_cells(band, *row.step)) results.push_back(name);
+  }
   return results;
 }
 

@@ -86,6 +86,35 @@ def test_a_csv_of_train_with_costs_and_a_baseline_is_one_too(tmp_path, words):
     assert "3 rows decide" in succeed("calibrate", written(path, rows))
 
 
+def test_the_column_software_is_the_option(tmp_path, steps):
+    def calibrated(names, *words):
+        out = tmp_path / "mine.json"
+        rows = [{**row, "software": name} for row, name in zip(steps, names)]
+        result = moesim("calibrate", written(tmp_path / "steps.csv", rows), *COMMON, "--out", out, *words)
+        assert result.returncode == 0, result.stderr
+        return json.loads(out.read_text()), result.stderr
+
+    typed, notes = calibrated([""] * 3, "--software", "simumax")
+    assert typed["software"] == "simumax" and "column software" not in notes
+    assert calibrated(["simumax", "", "simumax"])[0] == typed
+    assert calibrated([""] * 3)[0] != typed
+    same, notes = calibrated(["aws", "aws", "megatron-bridge"], "--software", "simumax")
+    assert same == typed and "steps.csv: line 2 has aws in the column software" in notes
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps(typed))
+    assert calibrated([own] * 3)[0] == typed  # whose steps it was fitted from
+
+
+@pytest.mark.parametrize(("names", "text"), [
+    (("simumax", "", "aws"), "steps.csv: line 4, column software: aws, line 2 has simumax"),
+    (("simumacs",) * 3, "steps.csv: line 2, column software: unknown 'simumacs' (did you mean 'simumax'?)"),
+    (("gone.json",) * 3, "steps.csv: line 2, column software: gone.json"),
+])
+def test_a_column_software_that_cannot_be_is_named(tmp_path, steps, names, text):
+    rows = [{**row, "software": name} for row, name in zip(steps, names)]
+    expect_error(moesim("calibrate", written(tmp_path / "steps.csv", rows), *COMMON), 2, text)
+
+
 def test_a_fixed_cost_that_is_asked_for_is_found(tmp_path):
     rows = []
     for layout in LAYOUTS:

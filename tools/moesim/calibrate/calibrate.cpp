@@ -8,7 +8,9 @@
 #include <map>
 #include <set>
 
+#include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/base/text.hpp"
 #include "sim/study/calibration/scenario_fit.hpp"
@@ -62,6 +64,61 @@ std::vector<Unknown> requested_unknowns(const CommandLine& line,
   return unknowns;
 }
 
+// Whose published steps a row's column software names: a document stands for what it was fitted
+// from. "": nobody's.
+std::string software_in(const CalibrationRow& row) {
+  const std::vector<std::string> known = shipped_errors().residuals().software();
+  const bool is_known = std::find(known.begin(), known.end(), row.software) != known.end();
+  if (row.software.empty() || is_known) return row.software;
+  if (names_own_software(row.software)) {
+    try {
+      return StepSoftware::load(row.software).software;
+    } catch (const Error& error) {
+      throw UsageError(
+          fmt::format("{}, column software: {}; --software says it for all rows, an empty cell "
+                      "that it is not known",
+                      row.where(), error.what()));
+    }
+  }
+  throw UsageError(fmt::format(
+      "{}, column software: unknown '{}'{}; with published steps: {}; leave the cell "
+      "empty for another, or name the column note",
+      row.where(), row.software, suggestion(row.software, known), fmt::join(known, ", ")));
+}
+
+// --software, else what the column software of the rows says; "": nothing does. Throws UsageError
+// for rows that say two.
+std::string requested_software(const CommandLine& line, const std::vector<CalibrationRow>& rows) {
+  if (line.has("software")) {
+    const std::string& typed = line.get("software");
+    const auto other = std::find_if(rows.begin(), rows.end(), [&](const CalibrationRow& row) {
+      return !row.software.empty() && row.software != typed;
+    });
+    if (other != rows.end()) {
+      note(fmt::format("note: --software {} holds for all rows: {} has {} in the column software",
+                       typed, other->where(), other->software));
+    }
+    return typed;
+  }
+  const CalibrationRow* first = nullptr;
+  std::string software;
+  for (const CalibrationRow& row : rows) {
+    const std::string said = software_in(row);
+    if (said.empty()) continue;
+    if (first == nullptr) {
+      first = &row;
+      software = said;
+    }
+    if (said == software) continue;
+    throw UsageError(fmt::format(
+        "{}, column software: {}, line {}{} has {}: calibrate them apart, or say with --software "
+        "whose published steps are known before",
+        row.where(), said, first->line, row.file == first->file ? "" : " of " + first->file,
+        software));
+  }
+  return software;
+}
+
 // The prior of the rows: of several models have one software all the same. Exchanges alone say
 // nothing of a model.
 uncertainty::SoftwarePrior prior_for(const std::vector<CalibrationRow>& rows,
@@ -111,11 +168,12 @@ std::string source_of(const CommandLine& line) {
   return fmt::format("moesim calibrate {}", fmt::join(files, " "));
 }
 
-StepSoftware named_software(const CommandLine& line, const std::vector<CalibrationRow>& rows,
-                            const StepFit& fit, const std::vector<double>& left_out) {
+StepSoftware named_software(const CommandLine& line, const std::string& published,
+                            const std::vector<CalibrationRow>& rows, const StepFit& fit,
+                            const std::vector<double>& left_out) {
   StepSoftware software = uncertainty::software_of(fit);
   software.name = name_of_document(line);
-  software.software = line.get("software");
+  software.software = published;
   software.source = source_of(line);
   software.machine = rows.front().prediction.machine;
   software.profile = rows.front().prediction.profile;
@@ -276,7 +334,8 @@ ExitCode calibrate_train(const CommandLine& line) {
   TrainRows predictor;
   const std::vector<CalibrationRow> rows = load_calibration_rows(line.positionals, line, predictor);
   const std::vector<MeasuredStep> steps = steps_of(rows);
-  uncertainty::SoftwarePrior prior = prior_for(rows, steps, line.get("software"));
+  const std::string published = requested_software(line, rows);
+  uncertainty::SoftwarePrior prior = prior_for(rows, steps, published);
   const std::vector<Unknown> free = requested_unknowns(line, steps, prior);
   if (line.has("fit")) widen_fixed_cost(free, steps, prior);
   const StepFit fit = uncertainty::fit_steps(steps, free, prior);
@@ -285,7 +344,7 @@ ExitCode calibrate_train(const CommandLine& line) {
   for (const MeasuredStep& step : steps) {
     calibrated_ms.push_back(uncertainty::scaled_ms(step.predicted, fit.unknowns));
   }
-  const StepSoftware software = named_software(line, rows, fit, left_out);
+  const StepSoftware software = named_software(line, published, rows, fit, left_out);
   Output("").write(fmt::format("{}\n{}\n{}{}{}", rows_table(rows, calibrated_ms, left_out),
                                fit_table(fit, free, prior),
                                decided_text(rows.size(), fit.effective, free.size()),
@@ -369,7 +428,7 @@ std::vector<Flag> flags() {
         {"simulate", "steps and forward passes of simulate and sweep"}}},
       {"out", "FILE", "none", "the document, for --profile"},
       {"name", "NAME", "that of the file", "its name"},
-      {"software", "NAME", "not known",
+      {"software", "NAME", "the column software",
        "whose published steps are known before: megatron-bridge, simumax, aws"},
       {"fit", "LIST", "what the rows can carry", "parameters:", {}}};
   for (const auto& unknown : uncertainty::unknown_names) {

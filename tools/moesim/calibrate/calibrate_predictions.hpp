@@ -50,6 +50,8 @@ class RowPredictor {
   // The columns that rows of an operation take, beside those of every row. Throws UsageError for
   // one that is none of operations().
   virtual std::set<std::string> columns_of(const std::string& op) const = 0;
+  // Whether a column software says whose published steps are known before, as --software does.
+  virtual bool takes_software() const = 0;
   // Of all rows of a file, before predict() is asked for each: what they share is computed once.
   // Rows that are refused are left for predict() to say so.
   virtual void prepare(const std::vector<CommandLine>&) {}
@@ -66,6 +68,7 @@ class TrainRows : public RowPredictor {
   std::string elsewhere(const std::string& column) const override;
   std::vector<std::string> operations() const override;
   std::set<std::string> columns_of(const std::string& op) const override;
+  bool takes_software() const override { return true; }
   RowPrediction predict(const std::string& op, const CommandLine& asked) override;
   std::vector<std::string> result_columns(const RowPrediction& row) const override;
 
@@ -85,6 +88,7 @@ class SimulateRows : public RowPredictor {
   std::string elsewhere(const std::string& column) const override;
   std::vector<std::string> operations() const override { return {step_op}; }
   std::set<std::string> columns_of(const std::string& op) const override;
+  bool takes_software() const override { return false; }
   // Logits are drawn once for all routers and capacity factors.
   void prepare(const std::vector<CommandLine>& rows) override;
   RowPrediction predict(const std::string& op, const CommandLine& asked) override;

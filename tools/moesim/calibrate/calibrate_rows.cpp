@@ -22,6 +22,7 @@ namespace {
 constexpr const char* op_column = "op";
 constexpr const char* ms_column = "measured_ms";
 constexpr const char* us_column = "measured_us";
+constexpr const char* software_column = "software";
 // Beyond these a measured time is of another unit or another step: published steps lie within a
 // factor of 9 of their prediction.
 constexpr double most_ratio = 30;
@@ -169,6 +170,10 @@ CalibrationRow Rows::row(std::size_t row, const CommandLine& options) const {
   found.options = differing(row);
   for (const auto& [flag, value] : options.values)
     found.configuration += fmt::format("{}={}|", flag, value);
+  const std::size_t software = table_.find(software_column);
+  if (predictor_.takes_software() && software != CsvTable::npos) {
+    found.software = table_.rows[row][software];
+  }
   try {
     found.prediction = predictor_.predict(found.op, options);
   } catch (const Error& error) {
@@ -184,6 +189,7 @@ CalibrationRow Rows::row(std::size_t row, const CommandLine& options) const {
 void Rows::check_columns(const std::vector<CalibrationRow>& rows) const {
   std::vector<std::string> ignored = {op_column, ms_column, us_column, "note",
                                       "id",      "status",  "reason"};
+  if (predictor_.takes_software()) ignored.emplace_back(software_column);
   const std::set<std::string> options = option_names();
   std::vector<std::string> known(options.begin(), options.end());
   known.insert(known.end(), ignored.begin(), ignored.end());

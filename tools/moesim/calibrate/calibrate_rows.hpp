@@ -16,6 +16,7 @@ struct CalibrationRow {
   std::string op;
   std::string options;        // that differ from row to row, for people
   std::string configuration;  // all of them
+  std::string software;       // what the column software has; "": nothing
   RowPrediction prediction;
   std::string time_column;  // that has the measured time
   uncertainty::MeasuredStep step;
@@ -26,12 +27,12 @@ struct CalibrationRow {
 // The rows of CSVs of measured times. The column op says what a row is of (operations() of the
 // predictor; without it a step), measured_ms or measured_us how long it took, the others are
 // options of the predictor's commands (with - or _); an empty cell is an option that is not given;
-// options of `line` hold for every row that has none of its own. The other columns of the command's
-// own CSV are ignored, so that such a file with measured_ms added is one of these. Throws
-// UsageError naming file, line and column: an unknown column or operation, a cell that its row does
-// not take, a row that the command refuses, rows of different machines, no or two measured times,
-// one that looks like another unit or is shorter than the GPU's peak allows, the same row with
-// different times, fewer than two rows.
+// options of `line` hold for every row that has none of its own. The column software of train is
+// kept as it is. The other columns of the command's own CSV are ignored, so that such a file with
+// measured_ms added is one of these. Throws UsageError naming file, line and column: an unknown
+// column or operation, a cell that its row does not take, a row that the command refuses, rows of
+// different machines, no or two measured times, one that looks like another unit or is shorter than
+// the GPU's peak allows, the same row with different times, fewer than two rows.
 std::vector<CalibrationRow> load_calibration_rows(const std::vector<std::string>& paths,
                                                   const CommandLine& line, RowPredictor& predictor);
 

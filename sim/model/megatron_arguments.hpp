@@ -15,7 +15,8 @@ namespace moesim::model {
 //
 // Script: every word that begins with two dashes, wherever it stands (command lines, arrays, quoted
 // lists of arguments, lines of #SBATCH), with the words behind it. Variables that the script sets
-// are put in, ${NAME:-DEFAULT} and $((A * B)) too; nothing is run, and of branches all are read.
+// are put in, ${NAME:-DEFAULT}, ${NAME:+WORDS}, ${NAME:0:2} and $((A * B)) too, other operations
+// are not done; nothing is run, and of branches all are read.
 // YAML: the keys of all levels but those in capitals; "true" is a flag alone, "false" and "null"
 // are none.
 class MegatronArguments {

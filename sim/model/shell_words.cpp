@@ -269,7 +269,7 @@ class Reader {
       if (letter == '"' || letter == '\'') {
         text += quoted_text(letter);
       } else if (letter == '$') {
-        text += dollar();
+        text += dollar().text;
       } else {
         text += letter;
         ++at_;
@@ -294,13 +294,21 @@ class Reader {
     const int line = line_;
     std::string word;
     bool quoted = false;
+    std::vector<std::string> before;  // words of the same word, which an expansion divides
     while (at_ < script_.size()) {
       const char letter = script_[at_];
       if (letter == '"' || letter == '\'') {
         quoted = true;
         word += quoted_text(letter);
       } else if (letter == '$') {
-        word += dollar();
+        const auto [text, is_known] = dollar();
+        const bool divides =
+            is_known && text.find('$') == std::string::npos && !is_assignment(word, word.find('='));
+        if (divides) {
+          add_divided(text, before, word);
+        } else {
+          word += text;
+        }
       } else if (letter == '\\' && at_ + 1 < script_.size()) {
         if (script_[at_ + 1] == '\n') break;
         word += script_[at_ + 1];
@@ -313,8 +321,9 @@ class Reader {
         ++at_;
       }
     }
+    for (const std::string& each : before) words_.push_back({each, line});
     const auto equals = word.find('=');
-    if (is_assignment(word, equals)) {
+    if (before.empty() && is_assignment(word, equals)) {
       variables()[word.substr(0, equals)] = word.substr(equals + 1);
       // A list of arguments in a text.
       const std::string value = word.substr(equals + 1);
@@ -325,6 +334,19 @@ class Reader {
       add_words(word, line);
     } else if (!word.empty() || quoted) {
       words_.push_back({word, line});
+    }
+  }
+
+  // Of an expansion without quotes its spaces end words.
+  static void add_divided(const std::string& text, std::vector<std::string>& before,
+                          std::string& word) {
+    for (const char letter : text) {
+      if (std::isspace(static_cast<unsigned char>(letter)) == 0) {
+        word += letter;
+      } else if (!word.empty()) {
+        before.push_back(std::move(word));
+        word.clear();
+      }
     }
   }
 
@@ -349,7 +371,7 @@ class Reader {
     std::string text;
     for (++at_; at_ < script_.size() && script_[at_] != quote;) {
       if (quote == '"' && script_[at_] == '$') {
-        text += dollar();
+        text += dollar().text;
         continue;
       }
       if (quote == '"' && script_[at_] == '\\' && at_ + 1 < script_.size()) {
@@ -371,16 +393,21 @@ class Reader {
     return text;
   }
 
-  // The text of a variable or an arithmetic expression; as it is written where it is not known.
-  std::string dollar() {
+  // What stands for a "$..."; as it is written where it is not known.
+  struct Expansion {
+    std::string text;
+    bool is_known = true;
+  };
+
+  Expansion dollar() {
     const std::size_t begin = at_++;
     if (script_.compare(at_, 2, "((") == 0) {
       const auto end = closing(at_ + 2, '(', ')');
-      if (end == std::string::npos) return "$";
+      if (end == std::string::npos) return {"$", false};
       const std::string expression = script_.substr(at_ + 2, end - at_ - 2);
       at_ = std::min(end + 2, script_.size());
       const auto value = Arithmetic(expression, *variables_).value();
-      return value ? fmt::format("{}", *value) : script_.substr(begin, at_ - begin);
+      return value ? Expansion{fmt::format("{}", *value)} : unknown(begin);
     }
     if (at_ < script_.size() && script_[at_] == '(') {  // the output of a command
       for (int open = 0; at_ < script_.size();) {
@@ -389,51 +416,97 @@ class Reader {
         if (letter == '(') ++open;
         if (letter == ')' && --open == 0) break;
       }
-      return script_.substr(begin, at_ - begin);
+      return unknown(begin);
     }
     const bool braced = at_ < script_.size() && script_[at_] == '{';
     if (braced) ++at_;
     std::string name;
     while (at_ < script_.size() && is_name(script_[at_])) name += script_[at_++];
-    std::string fallback;
-    bool has_fallback = false;
-    bool sets_variable = false;
+    std::string operation;
     if (braced) {
       const auto end = closing(at_, '{', '}');
-      if (end == std::string::npos) return "$";
-      const std::string rest = script_.substr(at_, end - at_);
-      // An array's words stand where it is set.
-      if (rest.rfind("[@]", 0) == 0 || rest.rfind("[*]", 0) == 0) {
-        at_ = end + 1;
-        return "";
-      }
-      for (const char* mark : {":-", "-", ":=", "="}) {
-        if (rest.rfind(mark, 0) != 0) continue;
-        const std::string text = rest.substr(std::string(mark).size());
-        Reader inner(text, name_, put_in_, variables_);
-        inner.nesting_ = nesting_ + 1;
-        fallback = nesting_ < deepest ? inner.expanded() : text;
-        has_fallback = true;
-        sets_variable = std::string(mark).back() == '=';
-        break;
-      }
+      if (end == std::string::npos) return {"$", false};
+      operation = script_.substr(at_, end - at_);
       at_ = end + 1;
     }
+    const std::optional<std::string> text = operated(name, operation);
+    return text ? Expansion{*text} : unknown(begin);
+  }
+
+  Expansion unknown(std::size_t begin) const { return {script_.substr(begin, at_ - begin), false}; }
+
+  // The value of "${NAME OPERATION}"; nothing where it or the operation is not known.
+  std::optional<std::string> operated(const std::string& name, const std::string& operation) {
+    // An array's words stand where it is set.
+    if (operation.rfind("[@]", 0) == 0 || operation.rfind("[*]", 0) == 0) return "";
     const auto known = variables_->find(name);
-    if (known != variables_->end()) {
-      // Lists of arguments were read where they are set.
-      if (known->second.find("--") != std::string::npos) return "";
-      // Each line A=$A$A makes A twice as long.
-      constexpr std::size_t most = 1 << 22;
-      put_in_ += known->second.size();
-      if (put_in_ > most) {
-        throw UsageError(fmt::format("{}:{}: variables have more than {} MiB where they are used",
-                                     name_, line_, most >> 20));
-      }
-      return known->second;
+    if (operation.empty()) return value_of(known);
+    const std::size_t sign = operation.front() == ':' ? 1 : 0;
+    const bool is_set = known != variables_->end() && (sign == 0 || !known->second.empty());
+    const std::string text = operation.substr(std::min(sign + 1, operation.size()));
+    switch (sign < operation.size() ? operation[sign] : '\0') {
+      case '?':
+        return value_of(known);
+      case '-':
+        return is_set ? value_of(known) : inner_text(text);
+      case '+':
+        return is_set ? inner_text(text) : "";
+      case '=':
+        if (is_set) return value_of(known);
+        return variables()[name] = inner_text(text);
+      default:
+        return sign == 1 ? part_of(known, operation.substr(1)) : std::nullopt;
     }
-    if (sets_variable) variables()[name] = fallback;
-    return has_fallback ? fallback : script_.substr(begin, at_ - begin);
+  }
+
+  // Of "OFFSET" and "OFFSET:LENGTH"; below 0 they count from the end.
+  std::optional<std::string> part_of(Variables::const_iterator known, const std::string& range) {
+    const std::optional<std::string> whole = value_of(known);
+    if (!whole) return std::nullopt;
+    const auto size = static_cast<std::int64_t>(whole->size());
+    const auto colon = range.find(':');
+    const auto number = [&](const std::string& text) {
+      return Arithmetic(text, *variables_).value();
+    };
+    const auto offset = number(signed_number(range.substr(0, colon)));
+    if (!offset) return std::nullopt;
+    const std::int64_t begin = *offset < 0 ? size + *offset : *offset;
+    if (begin < 0 || begin > size) return "";
+    std::int64_t end = size;
+    if (colon != std::string::npos) {
+      const auto length = number(signed_number(range.substr(colon + 1)));
+      if (!length) return std::nullopt;
+      end = *length < 0 ? size + *length : std::min(size, begin + std::min(size, *length));
+    }
+    if (end < begin) return std::nullopt;
+    return whole->substr(begin, end - begin);
+  }
+
+  // With a 0 before a sign, which Arithmetic has between operands alone.
+  static std::string signed_number(const std::string& text) {
+    const auto first = text.find_first_not_of(' ');
+    return first != std::string::npos && text[first] == '-' ? "0" + text.substr(first) : text;
+  }
+
+  std::string inner_text(const std::string& text) {
+    if (nesting_ >= deepest) return text;
+    Reader inner(text, name_, put_in_, variables_);
+    inner.nesting_ = nesting_ + 1;
+    return inner.expanded();
+  }
+
+  std::optional<std::string> value_of(Variables::const_iterator known) {
+    if (known == variables_->end()) return std::nullopt;
+    // Lists of arguments were read where they are set.
+    if (known->second.find("--") != std::string::npos) return "";
+    // Each line A=$A$A makes A twice as long.
+    constexpr std::size_t most = 1 << 22;
+    put_in_ += known->second.size();
+    if (put_in_ > most) {
+      throw UsageError(fmt::format("{}:{}: variables have more than {} MiB where they are used",
+                                   name_, line_, most >> 20));
+    }
+    return known->second;
   }
 
   static constexpr int deepest = 20;

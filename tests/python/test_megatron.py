@@ -198,6 +198,23 @@ def test_fallbacks_are_expanded_and_nested_arithmetic_counts(tmp_path):
     assert figures_of == figures("train", "--megatron", write(tmp_path, SCRIPT))
 
 
+@pytest.mark.parametrize("lines, size", [
+    ("N=6400", "${N:0:3}"), ("N=x640y", "${N:1:-1}"), ("N=1", "${N:+640}"), ("N=640", "${N:+$N}"), ("N=", "${N:-640}"),
+])
+def test_operations_on_a_variable_are_done(tmp_path, lines, size):
+    script = SCRIPT.replace("MBS=2\n", f"MBS=2\n{lines}\n").replace('"$GBS"', f'"{size}" ${{N:+--fp8-format hybrid}} ${{M:+--fp16}}')
+    read = figures("layout", "--megatron", write(tmp_path, script))
+    assert read["global_batch"] == 640
+    precision = figures("train", "--megatron", write(tmp_path, script))["precision"]
+    assert precision == ("bf16" if lines == "N=" else "fp8-delayed")
+
+
+@pytest.mark.parametrize("size", ["${N%0}", "${N#6}", "${N/0/}", "${N//0/}", "${N^^}", "${M:0:2}"])
+def test_an_operation_that_is_not_done_is_refused(tmp_path, size):
+    script = SCRIPT.replace("MBS=2\n", "MBS=2\nN=6400\n").replace('"$GBS"', f'"{size}"')
+    expect_error(moesim("train", "--megatron", write(tmp_path, script)), 2, f"--global-batch-size: '{size}'", "put its value there")
+
+
 def test_a_here_document_is_read_whatever_its_apostrophes(tmp_path):
     first, command = SCRIPT.split("torchrun ")
     script = f"{first}sbatch <<'EOF'\n# the user's own\ntorchrun {command}EOF\n"

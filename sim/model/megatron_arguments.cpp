@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <initializer_list>
 #include <limits>
 #include <sstream>
 
@@ -94,8 +95,23 @@ bool is_yaml(const std::string& path) {
   return ending == "yaml" || ending == "yml";
 }
 
+// Words of YAML 1.1 as PyYAML resolves them (yaml/resolver.py), without quotes: in small letters,
+// in capitals, or with the first one alone.
+bool is_word(const std::string& value, std::initializer_list<std::string_view> words) {
+  std::string small = value;
+  std::transform(small.begin(), small.end(), small.begin(),
+                 [](unsigned char letter) { return std::tolower(letter); });
+  if (std::find(words.begin(), words.end(), small) == words.end()) return false;
+  const auto is_small = [](unsigned char letter) { return std::islower(letter) != 0; };
+  return std::all_of(value.begin() + 1, value.end(), is_small) ||
+         std::none_of(value.begin(), value.end(), is_small);
+}
+
+bool says_yes(const std::string& value) { return is_word(value, {"true", "yes", "on"}); }
+
+// "None" is what Python writes where it means null.
 bool says_no(const std::string& value) {
-  return value == "false" || value == "False" || value == "null" || value == "~" || value == "None";
+  return is_word(value, {"false", "no", "off", "null"}) || value == "~" || value == "None";
 }
 
 }  // namespace
@@ -171,7 +187,7 @@ void MegatronArguments::read_yaml(const std::string& text) {
     if (says_no(value)) continue;
     current = &arguments_[name];
     *current = {{}, number, current->asked};
-    if (!value.empty() && value != "true" && value != "True") current->values = yaml_values(value);
+    if (!value.empty() && !says_yes(value)) current->values = yaml_values(value);
     if (known != std::end(config_keys)) current->asked = true;
   }
 }

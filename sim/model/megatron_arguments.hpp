@@ -17,8 +17,8 @@ namespace moesim::model {
 // lists of arguments, lines of #SBATCH), with the words behind it. Variables that the script sets
 // are put in, ${NAME:-DEFAULT}, ${NAME:+WORDS}, ${NAME:0:2} and $((A * B)) too, other operations
 // are not done; nothing is run, and of branches all are read.
-// YAML: the keys of all levels but those in capitals; "true" is a flag alone, "false" and "null"
-// are none.
+// YAML: the keys of all levels but those in capitals; "true", "yes" and "on" are a flag alone,
+// "false", "no", "off", "null", "~" and "None" are none (YAML 1.1; "TRUE" and "True" are "true").
 class MegatronArguments {
  public:
   // Throws UsageError naming the file, and the line of what cannot be read.

@@ -258,6 +258,26 @@ def test_keys_of_a_transformer_config_are_its_arguments(tmp_path):
     assert figures("train", "--megatron", write(tmp_path, keys, "run.yaml"), "--gpus", 64)["precision"] == "fp8-current"
 
 
+@pytest.mark.parametrize("yes, no", [
+    ("true", "false"), ("TRUE", "FALSE"), ("True", "False"), ("yes", "no"), ("YES", "NO"), ("Yes", "No"), ("on", "off"),
+    ("ON", "OFF"), ("On", "Off"), ("true", "~"), ("true", "null"), ("true", "NULL"), ("true", "None"),
+])
+def test_booleans_of_a_yaml_are_those_of_pyyaml(tmp_path, yes, no):
+    text = YAML.replace(": true", f": {yes}").replace(": null", f": {no}")
+    text += f"  --overlap-moe-expert-parallel-comm: {no}  # not\n  add_bias_linear: {no}\n  --fp8-output-proj: {no}\n"
+    path = write(tmp_path, text, "run.yaml")
+    assert figures("train", "--megatron", path, "--gpus", 64) == \
+        figures("train", "--megatron", write(tmp_path, YAML, "run.yaml"), "--gpus", 64)
+    off = write(tmp_path, text.replace(f"use-distributed-optimizer: {yes}", f"use-distributed-optimizer: {no}"), "off.yaml")
+    assert figures("train", "--megatron", off, "--gpus", 64)["zero"] == 0
+
+
+@pytest.mark.parametrize("value", ["'no'", '"off"', "nO", "y", "n", "offs"])
+def test_other_values_of_a_yaml_are_no_booleans(tmp_path, value):
+    path = write(tmp_path, YAML.replace("--fp8-format: null", f"--fp8-format: {value}"), "run.yaml")
+    assert figures("train", "--megatron", path, "--gpus", 64)["precision"] == "fp8-delayed"
+
+
 def layout_of(path, *words):
     return figures("layout", "--megatron", path, *words)["pipeline_layout"]
 

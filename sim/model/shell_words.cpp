@@ -11,7 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <sstream>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
@@ -118,6 +118,35 @@ class Arithmetic {
   const Variables& variables_;
   std::size_t at_ = 0;
   int depth_ = 0;
+};
+
+// The words of a list of arguments in a text, quotes taken off; as letters where one has no end.
+std::vector<std::string> words_in(const std::string& text, bool with_quotes = true) {
+  std::vector<std::string> words;
+  std::string word;
+  bool is_word = false;
+  char quote = 0;
+  for (const char letter : text) {
+    const bool is_quote =
+        with_quotes && (quote == 0 ? letter == '"' || letter == '\'' : letter == quote);
+    if (is_quote) {
+      quote = quote == 0 ? letter : '\0';
+      is_word = true;
+    } else if (quote != 0 || std::isspace(static_cast<unsigned char>(letter)) == 0) {
+      word += letter;
+      is_word = true;
+    } else if (is_word) {
+      words.push_back(std::exchange(word, ""));
+      is_word = false;
+    }
+  }
+  if (quote != 0) return words_in(text, false);
+  if (is_word) words.push_back(word);
+  return words;
+}
+
+struct OpenQuote : UsageError {
+  using UsageError::UsageError;
 };
 
 class Reader {
@@ -228,15 +257,21 @@ class Reader {
     }
     if (at_ < script_.size() && script_[at_] == '-') ++at_;
     while (at_ < script_.size() && (script_[at_] == ' ' || script_[at_] == '\t')) ++at_;
+    document_is_quoted_ = false;
     while (at_ < script_.size() && (is_name(script_[at_]) || script_[at_] == '"' ||
                                     script_[at_] == '\'' || script_[at_] == '\\')) {
-      if (is_name(script_[at_])) document_end_ += script_[at_];
+      if (is_name(script_[at_])) {
+        document_end_ += script_[at_];
+      } else {
+        document_is_quoted_ = true;
+      }
       ++at_;
     }
   }
 
-  // Its words, up to the line that ends it: often it is the script of a job. Its quotes are
-  // letters. Without those of texts deep in texts, each of which is read anew.
+  // Its words, up to the line that ends it: often it is the script of a job. A text for people may
+  // have apostrophes: then its quotes are letters. Without the words of texts deep in texts, each
+  // of which is read anew.
   void take_document() {
     const std::string end = std::move(document_end_);
     document_end_.clear();
@@ -244,21 +279,44 @@ class Reader {
     const int first = line_;
     while (at_ < script_.size()) {
       const std::size_t stop = std::min(script_.find('\n', at_), script_.size());
-      std::string text = script_.substr(at_, stop - at_);
+      const std::string text = script_.substr(at_, stop - at_);
       at_ = std::min(stop + 1, script_.size());
       ++line_;
       const auto begin = text.find_first_not_of('\t');
       if (begin != std::string::npos && text.substr(begin) == end) break;
-      std::erase_if(text, [](char letter) { return letter == '"' || letter == '\''; });
       body += text + "\n";
     }
     if (nesting_ == deepest) return;
-    Reader inner(body, name_, put_in_, variables_);
-    inner.nesting_ = nesting_ + 1;
-    for (ShellWord& word : inner.read()) {
+    if (!document_is_quoted_) take_off_backslashes(body);
+    std::vector<ShellWord> words;
+    try {
+      words = words_of_document(body);
+    } catch (const OpenQuote&) {
+      std::erase_if(body, [](char letter) { return letter == '"' || letter == '\''; });
+      words = words_of_document(body);
+    }
+    for (ShellWord& word : words) {
       word.line += first - 1;
       words_.push_back(std::move(word));
     }
+  }
+
+  std::vector<ShellWord> words_of_document(const std::string& body) {
+    Reader inner(body, name_, put_in_, variables_);
+    inner.nesting_ = nesting_ + 1;
+    inner.fills_quotes_ = !document_is_quoted_;
+    return inner.read();
+  }
+
+  // Those that keep a "$" from the shell that puts variables into the document.
+  static void take_off_backslashes(std::string& body) {
+    std::size_t to = 0;
+    for (std::size_t from = 0; from < body.size(); ++from) {
+      const char next = from + 1 < body.size() ? body[from + 1] : '\0';
+      if (body[from] == '\\' && (next == '$' || next == '`' || next == '\\')) ++from;
+      body[to++] = body[from];
+    }
+    body.resize(to);
   }
 
   // Of a text in a script, which is no command: quotes taken off, variables put in.
@@ -359,8 +417,7 @@ class Reader {
 
   void add_words(const std::string& text, int line) {
     end_command();
-    std::istringstream parts(text);
-    for (std::string part; parts >> part;) {
+    for (const std::string& part : words_in(text)) {
       if (part != "\\") words_.push_back({part, line});
     }
     words_.push_back({"", line});
@@ -370,7 +427,7 @@ class Reader {
     const int line = line_;
     std::string text;
     for (++at_; at_ < script_.size() && script_[at_] != quote;) {
-      if (quote == '"' && script_[at_] == '$') {
+      if ((quote == '"' || fills_quotes_) && script_[at_] == '$') {
         text += dollar().text;
         continue;
       }
@@ -387,7 +444,7 @@ class Reader {
       text += script_[at_++];
     }
     if (at_ == script_.size()) {
-      throw UsageError(fmt::format("{}:{}: the quote {} has no end", name_, line, quote));
+      throw OpenQuote(fmt::format("{}:{}: the quote {} has no end", name_, line, quote));
     }
     ++at_;
     return text;
@@ -516,11 +573,13 @@ class Reader {
   std::size_t& put_in_;
   std::size_t at_ = 0;
   int line_ = 1;
-  std::size_t begin_ = 0;     // the first word of the command
-  bool is_batch_ = false;     // the command is a line of #SBATCH
-  int depth_ = 0;             // of the brackets of an array
-  int nesting_ = 0;           // of texts in texts
-  std::string document_end_;  // the word that ends the text which begins on the next line
+  std::size_t begin_ = 0;            // the first word of the command
+  bool is_batch_ = false;            // the command is a line of #SBATCH
+  int depth_ = 0;                    // of the brackets of an array
+  int nesting_ = 0;                  // of texts in texts
+  std::string document_end_;         // the word that ends the text which begins on the next line
+  bool document_is_quoted_ = false;  // no variables are put in, but by the shell that reads it
+  bool fills_quotes_ = false;        // variables are put in single quotes too
   std::shared_ptr<Variables> variables_;  // shared with texts in texts until one sets some
   std::vector<ShellWord> words_;
 };

@@ -15,7 +15,7 @@ struct ShellWord {
 // Quotes and comments are taken off, continued lines joined, variables that are set above put in:
 // $NAME, ${NAME}, ${NAME:-WORDS} (-, =, ?, +, each with or without ':'), ${NAME:OFFSET:LENGTH},
 // $((A * B)). Others stay as they are written, other operations too. "#SBATCH" begins a command, whose options set the variables that
-// Slurm would. Slurm's -N and -n are --nodes and --ntasks. Throws UsageError naming file and line
+// Slurm would. Here-documents are read as scripts. Slurm's -N and -n are --nodes and --ntasks. Throws UsageError naming file and line
 // for a quote without an end.
 std::vector<ShellWord> shell_words(const std::string& script, const std::string& name);
 

@@ -222,6 +222,26 @@ def test_a_here_document_is_read_whatever_its_apostrophes(tmp_path):
         figures("train", "--megatron", write(tmp_path, SCRIPT))
 
 
+LAYOUT = "--pipeline-model-parallel-layout Et*20|t*28L"
+
+
+@pytest.mark.parametrize("begin, end, quote", [
+    ("bash <<EOF", "EOF", '"'), ("bash <<EOF", "EOF", "'"), ("srun bash <<'EOF'", "EOF", '"'),
+    ("cat > run.sh <<-\"END\"", "\tEND", "'"),
+])
+def test_a_layout_in_a_here_document_keeps_its_bars(tmp_path, begin, end, quote):
+    first, command = SCRIPT.split("torchrun ")
+    command = command.replace("--lr 1e-4", LAYOUT.replace("Et", quote + "Et") + quote)
+    script = f"{first}{begin}\ntorchrun {command}{end}\n"
+    assert layout_of(write(tmp_path, script)) == "Et*20|t*28L"
+
+
+def test_a_list_in_quotes_has_quotes_of_its_own(tmp_path):
+    layout = LAYOUT.replace("Et", "'Et") + "'"
+    script = SCRIPT.replace("torchrun ", f'LIST="--lr 1e-4 {layout} --seed 1"\ntorchrun ').replace("--lr 1e-4 --data", "$LIST --data")
+    assert layout_of(write(tmp_path, script)) == "Et*20|t*28L"
+
+
 def test_here_documents_in_here_documents_end_at_some_depth(tmp_path):
     """Each was read into a text of its own: gigabytes of a script of 80 KB, and the end of the stack."""
     read = figures("train", "--megatron", write(tmp_path, SCRIPT + 20_000 * "<<A\n"))

@@ -58,3 +58,24 @@ TEST_CASE("shell words: spaces of a variable without quotes end words") {
         "<run> <--m> <moe_act> <layernorm> <moe_act layernorm> ;");
   CHECK(words_of("N=$(nodes | wc -l)\nrun $N") == "<run> <$(nodes | wc -l)> ;");
 }
+
+TEST_CASE("shell words: a here-document is a script with its own quotes") {
+  CHECK(words_of("bash <<EOF\nrun \"a|b c\" 'd;e' | tee\nEOF\nnext") ==
+        "<bash> ; <run> <a|b c> <d;e> ; <tee> ; <next> ;");
+  CHECK(words_of("N=4\nbash <<EOF\nrun '$N' \"$N\" \\$N\nEOF") == "<bash> ; <run> <4> <4> <4> ;");
+  CHECK(words_of("N=4\nbash <<'EOF'\nrun '$N' \"$N\" \\$N\nEOF") ==
+        "<bash> ; <run> <$N> <4> <$N> ;");
+  CHECK(words_of("bash <<EOF\nM=3\nrun \\$M \\\\\n  x\nEOF") == "<bash> ; <run> <3> <x> ;");
+}
+
+TEST_CASE("shell words: quotes of a text that does not close them are no quotes") {
+  CHECK(words_of("cat <<EOF\ndon't \"run\" this\nEOF\nrun 'a b'") ==
+        "<cat> ; <dont> <run> <this> ; <run> <a b> ;");
+  CHECK(words_of("a <<A\nb <<B\nit's\nB\nrun \"c d\"\nA") == "<a> ; <b> ; <its> ; <run> <c d> ;");
+}
+
+TEST_CASE("shell words: a list in a text has quotes of its own") {
+  CHECK(words_of("A=\"--layout 'Et*24|t*24L' --path 'a b' --c d\"") ==
+        "<--layout> <Et*24|t*24L> <--path> <a b> <--c> <d> ;");
+  CHECK(words_of("A=\"--name it's --b 2\"") == "<--name> <it's> <--b> <2> ;");
+}

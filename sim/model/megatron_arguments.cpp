@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cctype>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
+#include <set>
 #include <sstream>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
@@ -85,6 +88,46 @@ constexpr ConfigKey config_keys[] = {
     {"share-embeddings-and-output-weights", "untie-embeddings-and-output-weights", true},
 };
 
+// Arguments by which a command is known as one that trains, those that end in a dash are
+// beginnings.
+constexpr std::string_view of_training[] = {"bf16",
+                                            "context-parallel-size",
+                                            "data-path",
+                                            "expert-",
+                                            "ffn-hidden-size",
+                                            "fp16",
+                                            "fp4-",
+                                            "fp8-",
+                                            "global-batch-size",
+                                            "hidden-size",
+                                            "lr",
+                                            "micro-batch-size",
+                                            "moe-",
+                                            "num-attention-heads",
+                                            "num-experts",
+                                            "num-layers",
+                                            "pipeline-model-parallel-",
+                                            "recompute-",
+                                            "seq-length",
+                                            "sequence-parallel",
+                                            "swiglu",
+                                            "tensor-model-parallel-size",
+                                            "train-iters",
+                                            "train-samples",
+                                            "use-distributed-optimizer",
+                                            "vocab-size"};
+
+std::size_t arguments_of_training(const ShellCommand& command) {
+  return static_cast<std::size_t>(
+      std::count_if(command.words.begin(), command.words.end(), [](const ShellWord& word) {
+        if (!is_argument(word.text)) return false;
+        const std::string name = argument_name(word.text.substr(0, word.text.find('=')));
+        return std::any_of(std::begin(of_training), std::end(of_training), [&](auto known) {
+          return known.back() == '-' ? name.rfind(known, 0) == 0 : name == known;
+        });
+      }));
+}
+
 std::string ending_of(const std::string& path) {
   const auto dot = path.rfind('.');
   return dot == std::string::npos ? "" : path.substr(dot + 1);
@@ -141,11 +184,31 @@ MegatronArguments MegatronArguments::parse(const std::string& text, const std::s
 }
 
 void MegatronArguments::read_script(const std::string& text) {
+  const std::vector<ShellCommand> commands = shell_commands(text, name_);
+  const auto is_list = [](const ShellCommand& each) {
+    return each.kind == ShellCommand::Kind::list;
+  };
+  std::size_t of_lists = 0;
+  std::size_t of_commands = 0;
+  for (const ShellCommand& each : commands) {
+    (is_list(each) ? of_lists : of_commands) += arguments_of_training(each);
+  }
+  const bool takes_lists = of_commands == 0 && of_lists > 0;
+  for (const ShellCommand& each : commands) {
+    if (takes_lists || !is_list(each)) take(each);
+  }
+  if (takes_lists) {
+    notes_.push_back(
+        "no command in it has arguments of Megatron-LM: those of all variables are taken");
+  } else {
+    note_unused(commands);
+  }
+}
+
+void MegatronArguments::take(const ShellCommand& command) {
   Argument* current = nullptr;
-  for (const ShellWord& word : shell_words(text, name_)) {
-    if (word.text.empty()) {  // the end of a command
-      current = nullptr;
-    } else if (is_argument(word.text)) {
+  for (const ShellWord& word : command.words) {
+    if (is_argument(word.text)) {
       const auto equals = word.text.find('=');
       current = &arguments_[argument_name(word.text.substr(0, equals))];
       *current = {{}, word.line};
@@ -153,6 +216,28 @@ void MegatronArguments::read_script(const std::string& text) {
     } else if (current != nullptr) {
       current->values.push_back(word.text);
     }
+  }
+}
+
+// Lists that no command uses, by the lines of their arguments.
+void MegatronArguments::note_unused(const std::vector<ShellCommand>& commands) {
+  std::set<std::pair<int, std::string>> used;
+  for (const ShellCommand& each : commands) {
+    if (each.kind == ShellCommand::Kind::list) continue;
+    for (const ShellWord& word : each.words) used.insert({word.line, word.text});
+  }
+  std::map<std::string, std::set<std::pair<int, std::string>>> unused;
+  for (const ShellCommand& each : commands) {
+    if (each.kind != ShellCommand::Kind::list || each.variable.empty()) continue;
+    if (arguments_of_training(each) == 0) continue;
+    for (const ShellWord& word : each.words) {
+      const bool is_unused = is_argument(word.text) && !used.contains({word.line, word.text});
+      if (is_unused) unused[each.variable].insert({word.line, word.text});
+    }
+  }
+  for (const auto& [variable, words] : unused) {
+    left_out_.push_back(fmt::format("{} of {} (line {}), which no command uses", words.size(),
+                                    variable, words.begin()->first));
   }
 }
 

@@ -10,13 +10,16 @@
 
 namespace moesim::model {
 
+struct ShellCommand;
+
 // The arguments of a Megatron-LM training job (megatron/training/arguments.py), as a launch script
 // or a YAML file gives them; names as on Megatron's command line, without dashes.
 //
-// Script: every word that begins with two dashes, wherever it stands (command lines, arrays, quoted
-// lists of arguments, lines of #SBATCH), with the words behind it. Variables that the script sets
-// are put in, ${NAME:-DEFAULT}, ${NAME:+WORDS}, ${NAME:0:2} and $((A * B)) too, other operations
-// are not done; nothing is run, and of branches all are read.
+// Script: every word of a command or of a line of #SBATCH that begins with two dashes, with the
+// words behind it. Variables and arrays that the script sets are put in where they are used,
+// ${NAME:-DEFAULT}, ${NAME:+WORDS}, ${NAME:0:2} and $((A * B)) too, other operations are not done;
+// nothing is run, and of branches all are read. Where no command has arguments of Megatron-LM, as
+// in a script that another reads, those of all variables are taken.
 // YAML: the keys of all levels but those in capitals; "true", "yes" and "on" are a flag alone,
 // "false", "no", "off", "null", "~" and "None" are none (YAML 1.1; "TRUE" and "True" are "true").
 class MegatronArguments {
@@ -39,6 +42,12 @@ class MegatronArguments {
   std::optional<std::int64_t> count(std::string_view argument) const;
   [[noreturn]] void fail(std::string_view argument, const std::string& why) const;
 
+  // What else is to be said of the file, without its name.
+  const std::vector<std::string>& notes() const { return notes_; }
+  // What has arguments that were not taken, such as "2 of OLD (line 3), which no command
+  // uses".
+  const std::vector<std::string>& left_out() const { return left_out_; }
+
   // Arguments that none of the functions above was asked for, sorted.
   std::vector<std::string> not_asked() const;
 
@@ -49,11 +58,15 @@ class MegatronArguments {
     mutable bool asked = false;  // for it
   };
   void read_script(const std::string& text);
+  void take(const ShellCommand& command);
+  void note_unused(const std::vector<ShellCommand>& commands);
   void read_yaml(const std::string& text);
   const Argument* find(std::string_view argument) const;
   std::optional<std::int64_t> whole(std::string_view argument, std::int64_t least) const;
 
   std::string name_;
+  std::vector<std::string> notes_;
+  std::vector<std::string> left_out_;
   std::map<std::string, Argument, std::less<>> arguments_;
 };
 

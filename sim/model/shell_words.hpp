@@ -5,18 +5,38 @@
 
 namespace moesim::model {
 
-// A word of a shell script; an empty one is the end of a command.
 struct ShellWord {
   std::string text;
   int line = 0;
 };
 
-// The words of a script in its order, assignments left out but for the words of what they hold.
-// Quotes and comments are taken off, continued lines joined, variables that are set above put in:
-// $NAME, ${NAME}, ${NAME:-WORDS} (-, =, ?, +, each with or without ':'), ${NAME:OFFSET:LENGTH},
-// $((A * B)). Others stay as they are written, other operations too. "#SBATCH" begins a command, whose options set the variables that
-// Slurm would. Here-documents are read as scripts. Slurm's -N and -n are --nodes and --ntasks. Throws UsageError naming file and line
-// for a quote without an end.
-std::vector<ShellWord> shell_words(const std::string& script, const std::string& name);
+struct ShellCommand {
+  enum class Kind {
+    command,
+    batch,  // a line of #SBATCH
+    list,   // arguments that a variable or a file is set to, whether a command uses them or not
+  };
+  static constexpr int no_command = -1;
+
+  Kind kind = Kind::command;
+  std::vector<ShellWord> words;
+  std::string variable;    // of a list, "" for one in a here-document
+  int outer = no_command;  // the number of the command whose text, here-document or function it is
+
+  // Its first word that is no reserved one, such as "then"; the number of its words without one.
+  std::size_t program() const;
+};
+
+// The commands of a script in its order, without assignments; each list that a variable is set to
+// stands among them. Quotes and comments are taken off, continued lines joined, variables and
+// arrays that are set above put in: $NAME, ${NAME}, ${NAME:-WORDS} (-, =, ?, +, each with or
+// without
+// ':'), ${NAME:OFFSET:LENGTH}, ${NAME[@]}, ${NAME[KEY]}, ${!NAME}, $((A * B)), $(cat <<EOF).
+// Others stay as they are written, other operations too; arrays that are not set are empty. What is
+// set in a branch is added to a list that is set above. Functions are read where they are called,
+// with "$@", those that are not at the end; here-documents and texts with arguments as scripts.
+// "#SBATCH" begins a command, whose options set the variables that Slurm would. Slurm's -N and -n
+// are --nodes and --ntasks. Throws UsageError naming file and line for a quote without an end.
+std::vector<ShellCommand> shell_commands(const std::string& script, const std::string& name);
 
 }  // namespace moesim::model

@@ -222,6 +222,80 @@ def test_a_here_document_is_read_whatever_its_apostrophes(tmp_path):
         figures("train", "--megatron", write(tmp_path, SCRIPT))
 
 
+def test_lists_that_no_command_uses_are_left_out_and_named(tmp_path):
+    old = "OLD=(--fp8-format hybrid\n --recompute-granularity full)\nOLDER='--fp16'\n"
+    script = SCRIPT.replace("torchrun ", old + "torchrun ")
+    result = moesim("train", "--megatron", write(tmp_path, script), "--format", "json")
+    assert json.loads(result.stdout) == figures("train", "--megatron", write(tmp_path, SCRIPT))
+    assert "; arguments left out: 2 of OLD (line 28), which no command uses, 1 of OLDER (line 30), which" in result.stderr
+
+
+@pytest.mark.parametrize("first, second, used", [
+    ("B=(--global-batch-size 512)", "A=(--global-batch-size 1024)", '"${A[@]}" "${B[@]}"'),
+    ("B=(--global-batch-size 512)", "A=(--global-batch-size 1024)", "${A[@]} ${B[*]}"),
+    ("B='--global-batch-size 512'", 'A="--global-batch-size 1024"', "$A $B"),
+    ("B='--global-batch-size 512'", "A=(--global-batch-size 1024 $B)", '"${A[@]}"'),
+    ("A=(--global-batch-size 1024)", "A+=(--global-batch-size 512)", '"${A[@]}"'),
+    ("A='--global-batch-size 1024'", "A+=' --global-batch-size 512'", "$A"),
+    ("A=(--global-batch-size 1024)", "A=(--global-batch-size 512)", '"${A[@]}"'),
+])
+def test_lists_stand_where_they_are_used(tmp_path, first, second, used):
+    script = SCRIPT.replace("torchrun ", f"{first}\n{second}\ntorchrun ").replace('--global-batch-size "$GBS"', used)
+    assert figures("layout", "--megatron", write(tmp_path, script))["global_batch"] == 512
+
+
+HEAD, COMMAND = SCRIPT.split("torchrun ")
+COMMAND = COMMAND.replace(" | tee log.txt", "").rstrip()
+ONE_LINE = COMMAND.replace("\\\n", " ")
+
+
+@pytest.mark.parametrize("script", [
+    f'run() {{\n  torchrun {COMMAND}\n}}\n{HEAD}run | tee log.txt\n',
+    f'run() {{\n  torchrun {COMMAND}\n}}\n{HEAD}srun bash -c run\n',  # called where it is not seen
+    f'run() {{\n  local name=$1; shift\n  torchrun "$@"\n}}\n{HEAD}run qwen {COMMAND}\n',
+    f'{HEAD}main() {{ torchrun {ONE_LINE}; }}\nmain "$@"\n',
+    f'{HEAD}ALL=({COMMAND.replace(chr(92), "")})\nCMD=(torchrun "${{ALL[@]}}")\n"${{CMD[@]}}"\n',
+    f'{HEAD}NAME=MODEL_ARGS\ntorchrun {COMMAND.replace("MODEL_ARGS[@]", "!NAME")}\n',
+    f'{HEAD}CMD="torchrun {ONE_LINE.replace(chr(34), "")}"\necho $CMD\neval $CMD 2>&1 | tee log.txt\n',
+    f'{HEAD}CMD="torchrun {ONE_LINE.replace(chr(34), "")}"\neval "$CMD"\n',
+    f'{HEAD}CMD="torchrun {ONE_LINE.replace(chr(34), "")}"\nsrun bash -c "cd work; $CMD"\n',
+    f"{HEAD}export A=\"${{MODEL_ARGS[*]}}\"\nsrun bash -c 'torchrun {ONE_LINE.replace('${MODEL_ARGS[@]}', '$A')}'\n",
+    f'{HEAD}sbatch <<EOF\n#!/bin/bash\nsrun torchrun {COMMAND}\nEOF\n',
+    f"sbatch <<'EOF'\n{HEAD}srun torchrun {COMMAND}\nEOF\n",
+    f'{HEAD}sbatch --wrap="torchrun {ONE_LINE.replace(chr(34), "")}"\n',
+    f'{HEAD}ARGS=$(cat <<EOF\n{ONE_LINE.replace(chr(34), "")}\nEOF\n)\ntorchrun $ARGS\n',
+    f'{HEAD}if true; then\n  ARGS=({COMMAND.replace(chr(92), "")})\nfi\n(\n  torchrun "${{ARGS[@]}}"\n)\n',
+])
+def test_lists_reach_the_command_on_other_ways(tmp_path, script):
+    result = moesim("train", "--megatron", write(tmp_path, script), "--format", "json")
+    assert json.loads(result.stdout) == figures("train", "--megatron", write(tmp_path, SCRIPT))
+    assert "1 not understood: --warp-drive" in result.stderr
+    assert "left out" not in result.stderr
+
+
+@pytest.mark.parametrize("begin, end", [('export ALL="', '"'), ("ALL=(", ")")])
+def test_lists_of_a_command_that_is_not_seen_are_taken_with_a_note(tmp_path, begin, end):
+    arguments = ONE_LINE.replace('"${DATA}"', "/data").replace('"${MODEL_ARGS[@]}"', "").replace('"', "")
+    script = f"{HEAD}{begin}{arguments}{end}\n. ./common.sh\nbash inner.sh --fast\n"
+    result = moesim("train", "--megatron", write(tmp_path, script), "--format", "json")
+    assert json.loads(result.stdout) == figures("train", "--megatron", write(tmp_path, SCRIPT))
+    assert "run.sh: no command in it has arguments of Megatron-LM: those of all variables are taken" in result.stderr
+
+
+def test_lists_of_all_branches_are_read(tmp_path):
+    branches = """if [ "$KIND" = large ]; then
+  EXTRA=(--fp8-format hybrid)
+else
+  EXTRA=(--recompute-granularity full)
+fi
+[ -n "$MORE" ] && EXTRA=(--seed 3)
+"""
+    script = SCRIPT.replace("torchrun ", branches + "torchrun ").replace("--lr 1e-4", '--lr 1e-4 "${EXTRA[@]}"') \
+                   .replace("--recompute-granularity selective", "")
+    read = figures("train", "--megatron", write(tmp_path, script))
+    assert (read["precision"], read["recompute"]) == ("fp8-delayed", "full")
+
+
 LAYOUT = "--pipeline-model-parallel-layout Et*20|t*28L"
 
 

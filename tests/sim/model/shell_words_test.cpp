@@ -6,14 +6,17 @@ using namespace moesim::model;
 
 namespace {
 
-// Its words with a space between two, commands with a " ; ".
-std::string words_of(const std::string& script) {
+// The words of its commands with a space between two, a " ; " behind each command.
+std::string words_of(const std::string& script, bool with_lists = false) {
   std::string text;
-  for (const ShellWord& word : shell_words(script, "run.sh")) {
-    if (!text.empty()) text += ' ';
-    text += word.text.empty() ? ";" : "<" + word.text + ">";
+  for (const ShellCommand& command : shell_commands(script, "run.sh")) {
+    if (command.words.empty()) continue;
+    if (command.kind == ShellCommand::Kind::list && !with_lists) continue;
+    if (command.kind == ShellCommand::Kind::list) text += command.variable + "=";
+    for (const ShellWord& word : command.words) text += "<" + word.text + "> ";
+    text += "; ";
   }
-  return text;
+  return text.empty() ? "" : text.substr(0, text.size() - 1);
 }
 
 }  // namespace
@@ -75,7 +78,107 @@ TEST_CASE("shell words: quotes of a text that does not close them are no quotes"
 }
 
 TEST_CASE("shell words: a list in a text has quotes of its own") {
-  CHECK(words_of("A=\"--layout 'Et*24|t*24L' --path 'a b' --c d\"") ==
-        "<--layout> <Et*24|t*24L> <--path> <a b> <--c> <d> ;");
-  CHECK(words_of("A=\"--name it's --b 2\"") == "<--name> <it's> <--b> <2> ;");
+  CHECK(words_of("A=\"--layout 'Et*24|t*24L' --path 'a b' --c d\"\nrun $A") ==
+        "<run> <--layout> <Et*24|t*24L> <--path> <a b> <--c> <d> ;");
+  CHECK(words_of("A=\"--name it's --b 2\"\nrun $A") == "<run> <--name> <it's> <--b> <2> ;");
+}
+
+TEST_CASE("shell words: an array's words stand where it is used") {
+  const std::string set = "A=(--a 1 '--b c'\n  --d  # of d\n)\n";
+  CHECK(words_of(set) == "");
+  CHECK(words_of(set + "run \"${A[@]}\" x") == "<run> <--a> <1> <--b c> <--d> <x> ;");
+  CHECK(words_of(set + "run ${A[@]} x") == "<run> <--a> <1> <--b> <c> <--d> <x> ;");
+  CHECK(words_of("A=(a b)\nrun x\"${A[@]}\"y \"${A[*]}\" ${A[*]}") ==
+        "<run> <xa> <by> <a b> <a> <b> ;");
+  CHECK(words_of("A=(--a)\nA+=(--b 2)\nB=(\"${A[@]}\" --c)\nrun ${B[@]}") ==
+        "<run> <--a> <--b> <2> <--c> ;");
+  CHECK(words_of("A=(--a)\nrun ${A[@]}\nA=(--b)\nrun ${A[@]}") == "<run> <--a> ; <run> <--b> ;");
+  CHECK(words_of("E=()\nrun \"${E[@]}\" ${E[@]} ${U[@]} \"${U[@]}\" ${U[@]+\"${U[@]}\"} x") ==
+        "<run> <x> ;");
+  CHECK(words_of("A=(--a '1 2')\nrun \"${A[@]+${A[@]}}\" ${A[0]} ${A[9]}") ==
+        "<run> <--a 1 2> <--a> <${A[9]}> ;");
+  CHECK(words_of("declare -A A=([x]=1 [y]='--b 2')\nA[z]=3\nK=z\nrun ${A[y]} ${A[$K]} ${A[@]}") ==
+        "<declare> <-A> ; <run> <--b> <2> <3> <1> <--b> <2> <3> ;");
+  CHECK(words_of("A=(1 2 3)\nrun ${A[@]:1} ${A[@]:0:2} $A") ==
+        "<run> <2> <3> <1> <2> <1> <2> <3> ;");
+}
+
+TEST_CASE("shell words: a list in a text stands where it is used") {
+  const std::string set = "A=\"--a 1 \\\n  --b 2\"\nB='--c\n--d'\n";
+  CHECK(words_of(set) == "");
+  CHECK(words_of(set + "run $B $A") == "<run> <--c> <--d> <--a> <1> <--b> <2> ;");
+  CHECK(words_of(set + "A=\"$A --e\"\nA+=' --f'\nrun \"$A\"") ==
+        "<run> <--a> <1> <--b> <2> <--e> <--f> ;");
+  CHECK(words_of(set + "run --x=\"$A\"") == "<run> <--x=--a 1    --b 2> ;");
+  CHECK(words_of("A=$(cat <<EOF\n--a $N\n--b 'c d'\nEOF\n)\nrun $A") ==
+        "<run> <--a> <$N> <--b> <c d> ;");
+  CHECK(words_of("A=\"--addr $(first -n | head) --b\"\nrun $A") ==
+        "<run> <--addr> <$(first -n | head)> <--b> ;");
+}
+
+TEST_CASE("shell words: words know the line that they are written on") {
+  const auto commands = shell_commands("A=(--a\n  1\n)\nB=\"--b \\\n 2\"\nrun $B ${A[@]}\n", "x");
+  REQUIRE(commands.size() == 3);
+  std::vector<int> lines;
+  for (const ShellWord& word : commands[2].words) lines.push_back(word.line);
+  CHECK(lines == std::vector<int>{6, 4, 5, 1, 2});
+  CHECK(commands[0].variable == "A");
+}
+
+TEST_CASE("shell words: of branches all are read") {
+  CHECK(words_of("A=(--a)\nif x; then A=(--b); else A=(--c); fi\nA+=(--d)\nrun ${A[@]}") ==
+        "<if> <x> ; <then> ; <else> ; <fi> ; <run> <--a> <--b> <--c> <--d> ;");
+  CHECK(words_of("case $X in\n a) A='--a';;\n b) A='--b';;\nesac\nrun $A") ==
+        "<case> <$X> <in> ; <a> ; <b> ; <esac> ; <run> <--a> <--b> ;");
+  CHECK(words_of("A=--a\n[ x ] && A=--b\n[ x ] ||\n A=\"$A --c\"\nA2=\nrun $A") ==
+        "<[> <x> <]> ; <[> <x> <]> ; <run> <--a> <--b> <--c> ;");
+  CHECK(words_of("N=1\nif x; then N=2; fi\nrun $N") == "<if> <x> ; <then> ; <fi> ; <run> <2> ;");
+}
+
+TEST_CASE("shell words: names of variables") {
+  CHECK(words_of("A=(--a 1)\nN=A\nM='A[@]'\nrun ${!N} \"${!M}\" ${!U}") ==
+        "<run> <--a> <1> <--a> <1> <${!U}> ;");
+  CHECK(words_of("A=(--a 1)\nf() { local -n r=$1; run \"${r[@]}\"; }\nf A") ==
+        "<f> <A> ; <local> <-n> ; <run> <--a> <1> ;");
+}
+
+TEST_CASE("shell words: functions are read where they are called") {
+  const std::string set = "f() {\n  run \"$@\" $1 ${A[@]}\n}\nA=(--a)\n";
+  CHECK(words_of(set + "f 'b c' d") == "<f> <b c> <d> ; <run> <b c> <d> <b> <c> <--a> ;");
+  CHECK(words_of(set + "f b && f c") ==
+        "<f> <b> ; <run> <b> <b> <--a> ; <f> <c> ; <run> <c> <c> <--a> ;");
+  CHECK(words_of(set + "other") == "<other> ; <run> <$1> <--a> ;");
+  CHECK(words_of("function f { A=(--b); }\nf\nrun ${A[@]}") == "<f> ; <run> <--b> ;");
+  CHECK(words_of("f() { shift; run \"$@\"; }\nf a b\ng()\n{\n  run \"${@:2}\"\n}\ng a b") ==
+        "<f> <a> <b> ; <shift> ; <run> <b> ; <g> <a> <b> ; <run> <b> ;");
+  CHECK(words_of("set -- a b\nset -- \"$@\" c\nrun $*") ==
+        "<set> <--> <a> <b> ; <set> <--> <a> <b> <c> ; <run> <a> <b> <c> ;");
+  CHECK(words_of("f() { f; f a; run; }\nf") == "<f> ; <f> ; <f> <a> ; <run> ;");
+  CHECK(words_of("f() {\n cat <<E\nit's\nE\n}\nrun 'a b'") ==
+        "<f> ; <{> ; <cat> ; <its> ; <}> ; <run> <a b> ;");
+}
+
+TEST_CASE("shell words: texts that another shell reads") {
+  const std::string set = "A=\"--layout 'Et|tL' --a 1\"\n";
+  CHECK(words_of(set + "sh -c \"cd x; run $A | tee\" --z") ==
+        "<sh> <-c> <--z> ; <cd> <x> ; <run> <--layout> <Et|tL> <--a> <1> ; <tee> ;");
+  CHECK(words_of(set + "sh -c 'run $A --b 2'") ==
+        "<sh> <-c> ; <run> <--layout> <Et|tL> <--a> <1> <--b> <2> ;");
+  CHECK(words_of(set + "C=\"run $A\"\neval $C 2>&1 | tee\n$C") ==
+        "<run> <--layout> <Et|tL> <--a> <1> <2>&1> ; <tee> ; <run> <--layout> <Et|tL> <--a> <1> ;");
+  CHECK(words_of(set + "sh <<EOF\nrun $A\nEOF") == "<sh> ; <run> <--layout> <Et|tL> <--a> <1> ;");
+  CHECK(words_of("A=(--a 1)\neval \"run ${A[@]} --b\"\nsbatch --wrap=\"run ${A[@]} --b 2\" --c") ==
+        "<run> <--a> <1> <--b> ; <sbatch> <--c> ; <run> <--a> <1> <--b> <2> ;");
+  const auto commands = shell_commands("srun sh -c 'run --a'\nsrun sh <<E\nrun --b\nE\n", "x");
+  REQUIRE(commands.size() == 4);
+  CHECK(commands[1].outer == 0);
+  CHECK(commands[2].outer == ShellCommand::no_command);
+  CHECK(commands[3].outer == 2);
+}
+
+TEST_CASE("shell words: lists that are set are known") {
+  CHECK(words_of("A=(--a 1)\nB='--b 2'\nC=3\nrun x", true) ==
+        "A=<--a> <1> ; B=<--b> <2> ; <run> <x> ;");
+  CHECK(words_of("cat > args <<EOF\n--a 1\n--b\nEOF", true) ==
+        "<cat> <>> <args> ; =<--a> <1> ; =<--b> ;");
 }

@@ -568,11 +568,15 @@ void note_rest(const MegatronArguments& given, std::size_t taken, std::size_t of
   const std::string model =
       of_model == 0 ? ""
                     : fmt::format("{} of the model left out, which is that of --model, ", of_model);
-  note(
-      fmt::format("megatron: {}: {} options from it, {}{} arguments without effect on a step, {} "
-                  "not understood{}{}",
-                  given.name(), taken, model, idle, unknown.size(), unknown.empty() ? "" : ": ",
-                  fmt::join(unknown, " ")));
+  for (const std::string& text : given.notes()) {
+    note(fmt::format("note: {}: {}", given.name(), text));
+  }
+  note(fmt::format(
+      "megatron: {}: {} options from it, {}{} arguments without effect on a step, {} "
+      "not understood{}{}{}{}",
+      given.name(), taken, model, idle, unknown.size(), unknown.empty() ? "" : ": ",
+      fmt::join(unknown, " "),
+      given.left_out().empty() ? "" : "; arguments left out: ", fmt::join(given.left_out(), ", ")));
 }
 
 // Arguments of an option that does not declare them, as far as a layout has them.

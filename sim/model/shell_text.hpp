@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cctype>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace moesim::model {
+
+inline bool is_space(char letter) { return std::isspace(static_cast<unsigned char>(letter)) != 0; }
+inline bool is_name(char letter) {
+  return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
+}
+
+// A text that remembers on which line of the script each of its letters stands.
+struct ShellText {
+  std::string letters;
+  std::vector<int> lines;  // of each letter
+
+  ShellText() = default;
+  ShellText(const std::string& text, int line) : letters(text), lines(text.size(), line) {}
+  static ShellText of_script(const std::string& script);
+
+  std::size_t size() const { return letters.size(); }
+  // The last one's behind the end, 1 of an empty text.
+  int line_at(std::size_t at) const;
+  void add(char letter, int line);
+  void add(const ShellText& other);
+  ShellText part(std::size_t begin, std::size_t end) const;
+};
+
+// The words of a text, which its spaces divide but for those in "$(...)" and "${...}".
+// `with_quotes`: and in quotes, which are taken off; they are letters where one has no end.
+std::vector<ShellText> words_in(const ShellText& text, bool with_quotes);
+
+// An argument with two dashes in it, at its beginning or behind a space.
+bool is_list(const std::string& text);
+bool has_argument_behind_space(const std::string& text);
+
+// Where the lines that a shell function's body has after its "{" at `begin` end, before the "}"
+// that is indented as the definition at `definition`; npos where there is none.
+std::size_t body_end(const std::string& script, std::size_t definition, std::size_t begin);
+
+}  // namespace moesim::model

@@ -7,28 +7,17 @@
 #include <initializer_list>
 #include <iterator>
 #include <limits>
-#include <set>
 #include <sstream>
 #include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
+#include "sim/model/megatron_commands.hpp"
 #include "sim/model/shell_words.hpp"
 
 namespace moesim::model {
 namespace {
-
-std::string argument_name(std::string text) {
-  while (!text.empty() && text.front() == '-') text.erase(0, 1);
-  std::replace(text.begin(), text.end(), '_', '-');
-  return text;
-}
-
-bool is_argument(const std::string& word) {
-  return word.size() > 2 && word.rfind("--", 0) == 0 &&
-         std::isalpha(static_cast<unsigned char>(word[2])) != 0;
-}
 
 std::string trimmed(const std::string& text) {
   const auto first = text.find_first_not_of(" \t\r");
@@ -88,46 +77,6 @@ constexpr ConfigKey config_keys[] = {
     {"share-embeddings-and-output-weights", "untie-embeddings-and-output-weights", true},
 };
 
-// Arguments by which a command is known as one that trains, those that end in a dash are
-// beginnings.
-constexpr std::string_view of_training[] = {"bf16",
-                                            "context-parallel-size",
-                                            "data-path",
-                                            "expert-",
-                                            "ffn-hidden-size",
-                                            "fp16",
-                                            "fp4-",
-                                            "fp8-",
-                                            "global-batch-size",
-                                            "hidden-size",
-                                            "lr",
-                                            "micro-batch-size",
-                                            "moe-",
-                                            "num-attention-heads",
-                                            "num-experts",
-                                            "num-layers",
-                                            "pipeline-model-parallel-",
-                                            "recompute-",
-                                            "seq-length",
-                                            "sequence-parallel",
-                                            "swiglu",
-                                            "tensor-model-parallel-size",
-                                            "train-iters",
-                                            "train-samples",
-                                            "use-distributed-optimizer",
-                                            "vocab-size"};
-
-std::size_t arguments_of_training(const ShellCommand& command) {
-  return static_cast<std::size_t>(
-      std::count_if(command.words.begin(), command.words.end(), [](const ShellWord& word) {
-        if (!is_argument(word.text)) return false;
-        const std::string name = argument_name(word.text.substr(0, word.text.find('=')));
-        return std::any_of(std::begin(of_training), std::end(of_training), [&](auto known) {
-          return known.back() == '-' ? name.rfind(known, 0) == 0 : name == known;
-        });
-      }));
-}
-
 std::string ending_of(const std::string& path) {
   const auto dot = path.rfind('.');
   return dot == std::string::npos ? "" : path.substr(dot + 1);
@@ -185,23 +134,15 @@ MegatronArguments MegatronArguments::parse(const std::string& text, const std::s
 
 void MegatronArguments::read_script(const std::string& text) {
   const std::vector<ShellCommand> commands = shell_commands(text, name_);
-  const auto is_list = [](const ShellCommand& each) {
-    return each.kind == ShellCommand::Kind::list;
-  };
-  std::size_t of_lists = 0;
-  std::size_t of_commands = 0;
-  for (const ShellCommand& each : commands) {
-    (is_list(each) ? of_lists : of_commands) += arguments_of_training(each);
+  TrainingCommands training = training_commands(commands);
+  for (std::size_t each = 0; each < commands.size(); ++each) {
+    if (training.taken[each]) take(commands[each]);
   }
-  const bool takes_lists = of_commands == 0 && of_lists > 0;
-  for (const ShellCommand& each : commands) {
-    if (takes_lists || !is_list(each)) take(each);
-  }
-  if (takes_lists) {
+  left_out_ = std::move(training.left_out);
+  if (training.takes_lists) {
     notes_.push_back(
-        "no command in it has arguments of Megatron-LM: those of all variables are taken");
-  } else {
-    note_unused(commands);
+        "the command that trains is not in it, or uses variables that it does not set: arguments "
+        "are taken from all variables");
   }
 }
 
@@ -216,28 +157,6 @@ void MegatronArguments::take(const ShellCommand& command) {
     } else if (current != nullptr) {
       current->values.push_back(word.text);
     }
-  }
-}
-
-// Lists that no command uses, by the lines of their arguments.
-void MegatronArguments::note_unused(const std::vector<ShellCommand>& commands) {
-  std::set<std::pair<int, std::string>> used;
-  for (const ShellCommand& each : commands) {
-    if (each.kind == ShellCommand::Kind::list) continue;
-    for (const ShellWord& word : each.words) used.insert({word.line, word.text});
-  }
-  std::map<std::string, std::set<std::pair<int, std::string>>> unused;
-  for (const ShellCommand& each : commands) {
-    if (each.kind != ShellCommand::Kind::list || each.variable.empty()) continue;
-    if (arguments_of_training(each) == 0) continue;
-    for (const ShellWord& word : each.words) {
-      const bool is_unused = is_argument(word.text) && !used.contains({word.line, word.text});
-      if (is_unused) unused[each.variable].insert({word.line, word.text});
-    }
-  }
-  for (const auto& [variable, words] : unused) {
-    left_out_.push_back(fmt::format("{} of {} (line {}), which no command uses", words.size(),
-                                    variable, words.begin()->first));
   }
 }
 

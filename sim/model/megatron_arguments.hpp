@@ -15,11 +15,12 @@ struct ShellCommand;
 // The arguments of a Megatron-LM training job (megatron/training/arguments.py), as a launch script
 // or a YAML file gives them; names as on Megatron's command line, without dashes.
 //
-// Script: every word of a command or of a line of #SBATCH that begins with two dashes, with the
-// words behind it. Variables and arrays that the script sets are put in where they are used,
+// Script: every word of the command that trains, of what runs it and of lines of #SBATCH
+// (training_commands) that begins with two dashes, with the words behind it. Variables and arrays
+// that the script sets are put in where they are used,
 // ${NAME:-DEFAULT}, ${NAME:+WORDS}, ${NAME:0:2} and $((A * B)) too, other operations are not done;
-// nothing is run, and of branches all are read. Where no command has arguments of Megatron-LM, as
-// in a script that another reads, those of all variables are taken.
+// nothing is run, and of branches all are read. Where the command that trains is not in
+// it, as in a script that another reads, the arguments of all variables are taken.
 // YAML: the keys of all levels but those in capitals; "true", "yes" and "on" are a flag alone,
 // "false", "no", "off", "null", "~" and "None" are none (YAML 1.1; "TRUE" and "True" are "true").
 class MegatronArguments {
@@ -44,8 +45,7 @@ class MegatronArguments {
 
   // What else is to be said of the file, without its name.
   const std::vector<std::string>& notes() const { return notes_; }
-  // What has arguments that were not taken, such as "2 of OLD (line 3), which no command
-  // uses".
+  // What has arguments that were not taken, such as "2 of tools/server.py (line 3)".
   const std::vector<std::string>& left_out() const { return left_out_; }
 
   // Arguments that none of the functions above was asked for, sorted.
@@ -59,7 +59,6 @@ class MegatronArguments {
   };
   void read_script(const std::string& text);
   void take(const ShellCommand& command);
-  void note_unused(const std::vector<ShellCommand>& commands);
   void read_yaml(const std::string& text);
   const Argument* find(std::string_view argument) const;
   std::optional<std::int64_t> whole(std::string_view argument, std::int64_t least) const;

@@ -279,7 +279,58 @@ def test_lists_of_a_command_that_is_not_seen_are_taken_with_a_note(tmp_path, beg
     script = f"{HEAD}{begin}{arguments}{end}\n. ./common.sh\nbash inner.sh --fast\n"
     result = moesim("train", "--megatron", write(tmp_path, script), "--format", "json")
     assert json.loads(result.stdout) == figures("train", "--megatron", write(tmp_path, SCRIPT))
-    assert "run.sh: no command in it has arguments of Megatron-LM: those of all variables are taken" in result.stderr
+    assert "run.sh: the command that trains is not in it, or uses variables that it does not set" in result.stderr
+
+
+SERVER = "python tools/run_server.py --micro-batch-size 4 --recompute-granularity full --port 80"
+
+
+@pytest.mark.parametrize("before, after", [
+    ("", f"{SERVER}\n"),
+    (f"{SERVER}\n", ""),
+    ("", "ARGS='--micro-batch-size 4 --recompute-granularity full --port 80'\npython tools/run_server.py $ARGS\n"),
+    ("", f"echo torchrun pretrain_gpt.py --micro-batch-size 4\nsrun --nodes 2 --ntasks-per-node 4 {SERVER}\n"),
+    ("", f"srun --nodes 2 bash <<EOF\n{SERVER}\nEOF\n"),
+    ("", f"srun --nodes 2 bash -c '{SERVER}'\n"),
+    ("", f"serve() {{\n  {SERVER}\n}}\nserve --nodes 2\n"),
+])
+@pytest.mark.parametrize("name", ["pretrain_gpt.py", "/work/Megatron-LM/pretrain.py", "x.py", "finetune"])
+def test_other_commands_are_left_out_and_named(tmp_path, name, before, after):
+    script = SCRIPT.replace("pretrain_gpt.py", name)
+    result = moesim("train", "--megatron", write(tmp_path, script.replace("torchrun ", f"{before}torchrun ") + after),
+                    "--format", "json")
+    assert json.loads(result.stdout) == figures("train", "--megatron", write(tmp_path, SCRIPT))
+    assert "1 not understood: --warp-drive; arguments left out: " in result.stderr
+    assert " of tools/run_server.py (line " in result.stderr
+
+
+def test_what_runs_the_training_is_taken(tmp_path):
+    script = SCRIPT.replace("--nproc_per_node $GPUS_PER_NODE --nnodes $NNODES", "") + "srun -N 2 nvidia-smi --query\n"
+    for run, end in (("srun -N 4 --ntasks-per-node 8", ""), ("srun -N 4 --ntasks-per-node 8 bash <<EOF\n", "EOF\n")):
+        path = write(tmp_path, script.replace("torchrun ", f"{run} torchrun ").replace("log.txt\n", f"log.txt\n{end}"))
+        assert figures("layout", "--megatron", path)["gpus"] == 32
+    # A script that another command runs.
+    written = script.replace("torchrun ", "cat > job.sh <<EOF\npython ").replace("log.txt\n", "log.txt\nEOF\n")
+    written = written.replace("srun -N 2 nvidia-smi --query", "torchrun --nproc-per-node 8 --nnodes 4 job.sh")
+    assert figures("layout", "--megatron", write(tmp_path, written))["gpus"] == 32
+
+
+def test_the_training_of_each_branch_is_read(tmp_path):
+    first, command = SCRIPT.split("torchrun ")
+    other = command.replace("--warp-drive 9", "--fp8-format hybrid")
+    script = f"{first}if [ $1 = fp8 ]; then\ntorchrun {other}else\ntorchrun {command}fi\n"
+    assert figures("train", "--megatron", write(tmp_path, script))["precision"] == "fp8-delayed"
+
+
+@pytest.mark.parametrize("hidden", ["$(cat args.txt)", '"${!REST}"', "$REST"])
+def test_lists_count_where_the_command_hides_its_arguments(tmp_path, hidden):
+    first, command = SCRIPT.split("torchrun ")
+    rest = ONE_LINE.split('"${MODEL_ARGS[@]}"')[1].replace('"${DATA}"', "/data").replace('"', "")
+    script = f"{first}cat > args.txt <<EOF\n--bf16 ${{MODEL_ARGS[*]}} {rest}\nEOF\n" \
+             f"torchrun $DISTRIBUTED_ARGS pretrain_gpt.py --lr 1 {hidden}\n"
+    result = moesim("train", "--megatron", write(tmp_path, script), "--format", "json")
+    assert json.loads(result.stdout) == figures("train", "--megatron", write(tmp_path, SCRIPT))
+    assert "uses variables that it does not set" in result.stderr
 
 
 def test_lists_of_all_branches_are_read(tmp_path):

@@ -1,0 +1,83 @@
+#include "sim/model/megatron_commands.hpp"
+
+#include <set>
+#include <string>
+
+#include "tests/support/catch.hpp"
+
+using namespace moesim::model;
+
+namespace {
+
+// The lines of the commands that are taken.
+std::set<int> taken_of(const std::string& script) {
+  const auto commands = shell_commands(script, "run.sh");
+  const TrainingCommands training = training_commands(commands);
+  REQUIRE(training.taken.size() == commands.size());
+  std::set<int> lines;
+  for (std::size_t each = 0; each < commands.size(); ++each) {
+    if (training.taken[each] && !commands[each].words.empty()) {
+      lines.insert(commands[each].words.front().line);
+    }
+  }
+  return lines;
+}
+
+std::vector<std::string> left_out_of(const std::string& script) {
+  return training_commands(shell_commands(script, "run.sh")).left_out;
+}
+
+}  // namespace
+
+TEST_CASE("the command that trains is known by its script's name") {
+  const std::string server = "python server.py --bf16 --num-layers 4 --hidden-size 8\n";
+  for (const char* run : {"torchrun a/pretrain_gpt.py", "python x.py Train.py", "bash train.sh",
+                          "srun -m cyclic python3 -u -m my.trainer", "time ./my_pretraining.py"}) {
+    INFO(run);
+    CHECK(taken_of(server + run + " --bf16\n" + server) == std::set<int>{2});
+  }
+  // A script without arguments of Megatron-LM trains nothing.
+  CHECK(taken_of(server + "cp train.sh old\npython plot_train.py --width 3") == std::set<int>{1});
+  CHECK(taken_of("echo python train.py --bf16\n" + server) == std::set<int>{2});
+  CHECK(taken_of("echo python x.py --bf16 | ssh node bash\n") == std::set<int>{1});
+}
+
+TEST_CASE("without such a name it is the script with most arguments, in all branches") {
+  CHECK(taken_of("python a.py --bf16\npython b.py --bf16 --num-layers 4\npython b.py --fp16\n") ==
+        std::set<int>{2, 3});
+}
+
+TEST_CASE("what runs the training is taken") {
+  CHECK(
+      taken_of("#SBATCH --nodes=2\nsrun --nodes 1 ls\nsrun bash -c 'x\npython train.py --bf16'") ==
+      std::set<int>{1, 3, 4});
+  CHECK(taken_of("srun --nodes 2 bash <<E\npython x.py\npython train.py --bf16\nE\n") ==
+        std::set<int>{1, 3});
+  CHECK(taken_of("f() {\n  python train.py $@\n}\ng --bf16\nf --bf16") == std::set<int>{2, 5});
+  CHECK(taken_of("torchrun --nnodes 2 run.sh\npython train.py --bf16\nls --all") ==
+        std::set<int>{1, 2});
+}
+
+TEST_CASE("what is left out is said") {
+  CHECK(left_out_of("OLD=(--bf16\n--lr 2)\npython train.py --bf16\npython a.py --bf16 --port 3\n"
+                    "ls --all\necho --bf16") ==
+        std::vector<std::string>{"2 of a.py (line 4)", "2 of OLD (line 1), which no command uses"});
+  CHECK(left_out_of("A=(--bf16)\nB=(\"${A[@]}\")\npython train.py \"${B[@]}\"").empty());
+}
+
+TEST_CASE("all is taken where the command that trains is not seen") {
+  const auto takes_lists = [](const std::string& script) {
+    const auto training = training_commands(shell_commands(script, "run.sh"));
+    CHECK((!training.takes_lists || training.left_out.empty()));
+    return training.takes_lists;
+  };
+  const std::string lists = "A=(--bf16 --num-layers 3 --lr 1 --hidden-size 4 --swiglu)\n";
+  CHECK(takes_lists(lists + "bash inner.sh"));
+  CHECK(takes_lists(lists + "python tools/preprocess.py --vocab-size 3\nbash inner.sh"));
+  CHECK(takes_lists(lists + "python train.py --bf16 --fp16 --lr 3 $(cat more)"));
+  CHECK(takes_lists(lists + "bash train.sh --bf16"));
+  CHECK_FALSE(takes_lists(lists + "python train.py --bf16"));
+  CHECK_FALSE(takes_lists(lists + "python train.py --bf16 --lr 3 --fp16 --load $MORE"));
+  CHECK_FALSE(takes_lists(lists + "python train.py ${A[@]} $(cat more)"));
+  CHECK_FALSE(takes_lists("ls --all"));
+}

@@ -63,6 +63,21 @@ def test_the_own_timeline_has_no_difference_in_any_part(tmp_path, more):
             assert row["simulated_ms"] == pytest.approx(step[f"{name}_ms"], rel=1e-3, abs=2e-3), name
 
 
+@pytest.mark.parametrize("more", [("--router", "dropless", "--routing", "zipf:1", "--mode", "prefill"),
+                                  ("--router", "top2+ir", "--routing", "zipf:0.7", "--jitter", 0.02),
+                                  ("--router", "topk", "--slow-gpu", "1:1.3", "--slow-link", "2:4")])
+def test_the_order_of_the_traces_does_not_matter(tmp_path, more):
+    """Uneven GPUs wait for each other and end together: the one that the others wait for is compared, whatever file is first."""
+    job = ("--gpus", 12, "--experts", 12, "--expert-parallel", 12, *JOB[4:], *more)
+    step = json.loads(succeed("simulate", *job, "--timeline", tmp_path / "rank{rank}.json", "--format", "json"))
+    ascending = [tmp_path / f"rank{rank}.json" for rank in range(12)]
+    result = explained(ascending, *job)
+    assert result["suspicions"] == [] and result["measured_ms"] == pytest.approx(step["step_ms"], rel=1e-6)
+    # A shell's * has rank10 before rank2.
+    for files in (ascending[::-1], sorted(ascending, key=str), ascending[5:] + ascending[:5]):
+        assert explained(files, *job) == result
+
+
 @pytest.mark.parametrize("part", ["attention", "dense_ffn", "expert", "rectify", "optimizer"])
 @pytest.mark.parametrize("factor", [1.5, 0.6])
 def test_a_part_that_was_changed_in_the_trace_is_named(tmp_path, part, factor):

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <vector>
 
 #include "sim/engine/timeline.hpp"
@@ -20,6 +21,7 @@ struct Bar {
 // So exchanges count where they are exposed, and all sums to end - begin. In milliseconds.
 struct ExposedTime {
   std::array<double, place_count> place_ms{};
+  double exchange_ms = 0;  // of these, exchanges, which wait for other GPUs too
   double idle_ms = 0;
   double total_ms = 0;
 };
@@ -27,7 +29,23 @@ struct ExposedTime {
 // Parts of bars outside begin to end do not count.
 ExposedTime exposed_time(std::vector<Bar> bars, double begin_us, double end_us);
 
-// Of the rank of a simulated step that ends last, whose bars say their parts.
+// The GPU that the others of a step wait for, and how much shorter its step is than the longest.
+struct CriticalGpu {
+  std::size_t index = 0;
+  double shorter_ms = 0;
+};
+
+// GPUs that wait for each other end a step together, so the longest step alone is chance: of those
+// whose steps are within 1 % of the longest, the one with the least time in exchanges, of equal
+// ones the first. Steps count without their exchanges between stages of a pipeline, which are waits
+// too; where there are such stages, the longest step alone decides. `gpus` in the order of ranks,
+// at least one.
+CriticalGpu critical_gpu(const std::vector<ExposedTime>& gpus);
+
+// The step of one GPU until that of the slowest ends.
+ExposedTime extended(ExposedTime time, double more_ms);
+
+// Of the critical GPU of a simulated step, until the last one ends. Bars say their parts.
 ExposedTime exposed_time(const engine::Timeline& timeline);
 
 }  // namespace moesim::study

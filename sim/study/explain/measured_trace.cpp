@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -240,28 +241,37 @@ MeasuredStep measured(const std::string& file, const std::string& device,
   return result;
 }
 
+// The order of GPUs, whatever that of the files: by number, as far as devices have one.
+bool is_before(const MeasuredStep& one, const MeasuredStep& other) {
+  const auto key = [](const MeasuredStep& step) {
+    return std::tuple<std::size_t, const std::string&, const std::string&>(step.device.size(),
+                                                                           step.device, step.file);
+  };
+  return key(one) < key(other);
+}
+
 }  // namespace
 
 MeasuredStep read_measured_step(const std::vector<std::string>& files) {
-  // Ranks of a pipeline end together: the slowest is the one that waits least for others.
-  const auto busy_ms = [](const MeasuredStep& step) {
-    return step.exposed.total_ms - step.exposed.place_ms[static_cast<std::size_t>(Place::pipeline)];
-  };
-  std::optional<MeasuredStep> slowest;
-  std::size_t gpus = 0;
+  std::vector<MeasuredStep> gpus;
   for (const std::string& file : files) {
     const Contents contents = read(file);
     for (const auto& [device, kernels] : contents.devices) {
-      MeasuredStep one = measured(file, device, kernels, contents);
-      ++gpus;
-      if (!slowest || busy_ms(one) > busy_ms(*slowest)) slowest = std::move(one);
+      gpus.push_back(measured(file, device, kernels, contents));
     }
   }
-  if (!slowest || slowest->exposed.total_ms <= 0) {
+  std::sort(gpus.begin(), gpus.end(), is_before);
+  std::vector<ExposedTime> times;
+  for (const MeasuredStep& gpu : gpus) times.push_back(gpu.exposed);
+  const auto takes_time = [](const ExposedTime& time) { return time.total_ms > 0; };
+  if (std::none_of(times.begin(), times.end(), takes_time)) {
     throw UsageError("no step that takes time: all kernels have \"dur\" 0");
   }
-  slowest->gpus = gpus;
-  return std::move(*slowest);
+  const CriticalGpu critical = critical_gpu(times);
+  MeasuredStep result = std::move(gpus[critical.index]);
+  result.exposed = extended(result.exposed, critical.shorter_ms);
+  result.gpus = gpus.size();
+  return result;
 }
 
 }  // namespace moesim::study

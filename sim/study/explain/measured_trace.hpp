@@ -20,13 +20,13 @@ struct KernelSum {
 // A step of one GPU as profiler traces show it.
 struct MeasuredStep {
   std::string file;
-  std::string device;              // pid of its kernels: a number, or what the trace has
-  ExposedTime exposed;             // of the step of median length (the lower of two), of this GPU
+  std::string device;  // pid of its kernels: a number, or what the trace has
+  // Of the step of median length (the lower of two), of this GPU; until the slowest one ends.
+  ExposedTime exposed;
   std::vector<double> steps_ms;    // all steps of this GPU, in order
   bool has_marks = true;           // ProfilerStep#; without, all of the trace is one step
   std::vector<KernelSum> kernels;  // of that step, the longest sum first
-  // In all files; this one has the longest median step, without its exchanges between stages.
-  std::size_t gpus = 1;
+  std::size_t gpus = 1;            // in all files; this one is critical_gpu()
 };
 
 // Kernels of traces of torch.profiler, one file per rank or one of several. A step goes from its
@@ -34,8 +34,8 @@ struct MeasuredStep {
 // A kernel belongs to the step in which it was launched (by its correlation with the host's
 // launch), where that is not in the trace the step in which it starts. It counts to a part by the
 // collective that it is, the innermost range that says one (gpu_user_annotation; of its launch:
-// user_annotation, nn.Module of python_function), else its own name. Throws UsageError naming the
-// file: no trace, or without kernels.
+// user_annotation, nn.Module of python_function), else its own name. The order of the files does
+// not matter. Throws UsageError naming the file: no trace, or without kernels.
 MeasuredStep read_measured_step(const std::vector<std::string>& files);
 
 }  // namespace moesim::study

@@ -54,6 +54,55 @@ TEST_CASE("an exchange with computation inside it is exposed on both sides") {
   CHECK(time.idle_ms == Approx(0).margin(1e-12));
 }
 
+TEST_CASE("of GPUs that end together the one that waits least is the critical one") {
+  const auto gpu = [](double total_ms, double exchange_ms, double pipeline_ms = 0) {
+    study::ExposedTime time;
+    time.total_ms = total_ms;
+    time.exchange_ms = exchange_ms;
+    time.place_ms[static_cast<std::size_t>(Place::pipeline)] = pipeline_ms;
+    return time;
+  };
+  // The second ends 0.4 ms before the first, but computes 30 ms more; the fourth ends too early.
+  const study::CriticalGpu waits_least =
+      study::critical_gpu({gpu(100, 50), gpu(99.6, 20), gpu(99.8, 20), gpu(98, 5)});
+  CHECK(waits_least.index == 1);
+  CHECK(waits_least.shorter_ms == Approx(0.4));
+  CHECK(study::critical_gpu({gpu(98, 5), gpu(99.8, 20.0004), gpu(99.6, 20), gpu(100, 50)}).index ==
+        1);  // equal but for the digits of a trace
+  // Stages of a pipeline: without their waits they take 70, 71 and 60 ms.
+  CHECK(study::critical_gpu({gpu(100, 32, 30), gpu(100, 49, 29), gpu(100, 40, 40)}).index == 1);
+  const study::ExposedTime longer = study::extended(gpu(99.6, 20), 0.4);
+  CHECK(longer.total_ms == Approx(100));
+  CHECK(longer.idle_ms == Approx(0.4));
+}
+
+TEST_CASE("a simulated step is that of its critical GPU until the last one ends") {
+  const auto bar = [](int rank, const char* stream, const char* part, double start_us, double us) {
+    engine::TimelineEvent event;
+    event.rank = rank;
+    event.stream = stream;
+    event.category = part;
+    event.start = Picoseconds::from_us(start_us);
+    event.duration = Picoseconds::from_us(us);
+    return event;
+  };
+  // us        0        3000       8000       9950 10000
+  // 0 compute |expert  |          |               |
+  //   NCCL             |exchange                  |
+  // 1 compute |expert             |          |
+  //   NCCL                        |exchange  |
+  const study::ExposedTime time =
+      study::exposed_time({bar(0, "compute", "expert", 0, 3000),
+                           bar(0, "communication", "exposed_exchange", 3000, 7000),
+                           bar(1, "compute", "expert", 0, 8000),
+                           bar(1, "communication", "exposed_exchange", 8000, 1950)});
+  CHECK(at(time, Place::expert) == Approx(8));
+  CHECK(at(time, Place::exposed_exchange) == Approx(1.95));
+  CHECK(time.exchange_ms == Approx(1.95));
+  CHECK(time.idle_ms == Approx(0.05));
+  CHECK(time.total_ms == Approx(10));
+}
+
 TEST_CASE("kernels count by what their names say") {
   const auto place = [](const char* name, const char* collective = "", const char* group = "") {
     return study::place_kernel({name, collective, group});

@@ -78,6 +78,25 @@ def test_the_order_of_the_traces_does_not_matter(tmp_path, more):
         assert explained(files, *job) == result
 
 
+def test_parts_of_uneven_gpus_are_those_of_one_gpu_and_of_simulate_those_of_the_busiest_of_each_layer(tmp_path):
+    more = ("--router", "dropless", "--mode", "prefill")
+    step, files = own_timeline(tmp_path, *JOB, *more)
+    experts = {}  # us by layer and GPU
+    for rank, file in enumerate(files):
+        for event in json.loads(file.read_text())["traceEvents"]:
+            if event.get("cat") == "kernel" and event["args"]["part"] == "expert":
+                experts.setdefault(event["args"]["layer"], {})[rank] = event["dur"]
+    busiest = sum(max(layer.values()) for layer in experts.values()) / 1e3
+    one_gpu = max(sum(layer[rank] for layer in experts.values()) for rank in range(4)) / 1e3
+    rows = by_part(explained(files, *JOB, *more))
+    assert one_gpu < 0.99 * busiest
+    assert step["expert_ms"] == pytest.approx(busiest, rel=5e-3)
+    assert rows["expert"]["simulated_ms"] == pytest.approx(one_gpu, rel=1e-3)
+    # What that GPU does not compute it waits.
+    waits = rows["exposed_exchange"]["simulated_ms"] - step["exposed_exchange_ms"]
+    assert waits == pytest.approx(step["expert_ms"] - rows["expert"]["simulated_ms"], rel=0.02, abs=0.02)
+
+
 @pytest.mark.parametrize("part", ["attention", "dense_ffn", "expert", "rectify", "optimizer"])
 @pytest.mark.parametrize("factor", [1.5, 0.6])
 def test_a_part_that_was_changed_in_the_trace_is_named(tmp_path, part, factor):

@@ -498,6 +498,46 @@ def test_logs_imported_one_after_another_say_the_same_as_together(tmp_path):
         assert answer(tmp_path / "my_cluster.json")["time_us"] == pytest.approx(at_once["time_us"], rel=0.02)
 
 
+def between_log(tmp_path, nodes, gb_per_s):
+    """An all-to-all of 8 GPUs on each of several nodes."""
+    ranks = 8 * nodes
+    lines = ["# nccl-library=22703", "# Collective test starting: alltoall_perf"]
+    lines += [f"#  Rank {rank} Group 0 Pid {4000 + rank} on host-{rank // 8} device {rank % 8} [0x{rank % 8:02x}] NVIDIA H100"
+              for rank in range(ranks)]
+    lines += ["#", "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong"]
+    for size in (2**power for power in range(16, 29)):
+        time_us = 20 * nodes + size / (gb_per_s * 1e3)
+        rate = size / time_us / 1e3
+        cells = f"{time_us:.2f} {rate:.2f} {rate * (ranks - 1) / ranks:.2f} 0"
+        lines.append(f" {size} {size // 2 // ranks} half none -1 {cells} {cells}")
+    path = tmp_path / f"between_{nodes}.log"
+    path.write_text("\n".join([*lines, "# Out of bounds values : 0 OK", ""]))
+    return path
+
+
+def links(document):
+    """All figures of links, without where they are from."""
+    return {part: {key: {name: value for name, value in figure.items() if name != "origin"} if isinstance(figure, dict) else figure
+                   for key, figure in document[part].items()} for part in ("nic", "domain")}
+
+
+@pytest.mark.parametrize("others", [("batch_2nodes.log",), ("ib_write_bw.log", "nvbandwidth.txt")])
+def test_the_order_of_imports_and_a_second_one_change_no_figure(tmp_path, others):
+    """nic.start and nic.efficiency are fitted to each other: no value that an earlier import left in the base may show."""
+    files = [between_log(tmp_path, 2, 14), between_log(tmp_path, 4, 11), one_node_log(tmp_path / "inside.log", usual),
+             *(LOGS / name for name in others)]
+    together = links(imported(tmp_path, *files)[0])
+    assert links(imported(tmp_path, *files[::-1])[0]) == together
+    for order in (files, files[::-1], files[2:] + files[:2]):
+        cluster = "hgx-h100"
+        for file in (*order, files[0]):  # the first a second time
+            document, _ = imported(tmp_path, file, cluster=cluster)
+            cluster = (tmp_path / "my_cluster.json").rename(tmp_path / "base.json")
+        for part, figures in links(document).items():
+            for key, figure in figures.items():
+                assert figure == together[part][key], (order, part, key)
+
+
 def test_a_log_whose_sizes_end_where_latency_decides_is_refused(tmp_path):
     lines = (LOGS / "alltoall_2nodes.log").read_text().splitlines()
     def size_of(line):

@@ -382,7 +382,9 @@ class Importer {
   // together: nic.start and nic.efficiency are what the part inside nodes, which a new log may
   // change, leaves of an exchange between them.
   void keep_exchanges_of_base() {
-    if (links_.exchanges.empty()) return;
+    const bool says_nothing = links_.exchanges.empty() && links_.nic_rates.empty() &&
+                              links_.nic_latency.empty() && links_.copies.empty();
+    if (says_nothing) return;
     const std::vector<MeasuredExchange> found = std::exchange(links_.exchanges, {});
     for (const MeasuredExchange& old : base_.exchanges) {
       const bool replaced = std::any_of(found.begin(), found.end(), [&](const auto& each) {

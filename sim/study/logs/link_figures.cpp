@@ -49,25 +49,29 @@ class LinkWriter {
   }
 
   void write() {
+    if (document_.contains("domain")) write_domain();
     if (document_.contains("nic")) {
       write_latency();
-      const std::vector<const MeasuredExchange*> across = across_domains();
-      write_start(across);
-      write_efficiency(across);
+      write_nics();
     }
-    if (document_.contains("domain")) write_domain();
   }
 
  private:
-  // All-to-alls if there are any; their constants are those that MoE layers need.
-  std::vector<const MeasuredExchange*> across_domains() const {
-    std::vector<const MeasuredExchange*> all_to_alls, others;
+  // What an exchange across domains says of nic.efficiency.
+  struct Rate {
+    const MeasuredExchange* measured;
+    double share;                            // of the line rate
+    std::optional<FittedEfficiency> fitted;  // by the model
+  };
+
+  std::vector<const MeasuredExchange*> across_domains(bool all_to_alls) const {
+    std::vector<const MeasuredExchange*> across;
     for (const MeasuredExchange& measured : evidence_.exchanges) {
       if (!crosses_domains(base_, measured.nodes)) continue;
-      const bool first = measured.operation == MeasuredOperation::all_to_all;
-      (first ? all_to_alls : others).push_back(&measured);
+      const bool is_all_to_all = measured.operation == MeasuredOperation::all_to_all;
+      if (is_all_to_all == all_to_alls) across.push_back(&measured);
     }
-    return all_to_alls.empty() ? others : all_to_alls;
+    return across;
   }
 
   // A message of NCCL with its software: send-receive of the smallest size. What the NICs alone
@@ -92,64 +96,105 @@ class LinkWriter {
       }
     }
     if (found.empty()) return;
-    fitted_.nic_latency_us = median(values(found));
-    document_["nic"]["latency_us"] = {{"value", rounded(fitted_.nic_latency_us)},
-                                      {"origin", origin(found)}};
+    fitted_.nic_latency_us = rounded(median(values(found)));
+    document_["nic"]["latency_us"] = {{"value", fitted_.nic_latency_us}, {"origin", origin(found)}};
     tell("nic.latency_us", fmt::format("{:.2f}", fitted_.nic_latency_us), found);
   }
 
-  void write_start(const std::vector<const MeasuredExchange*>& across) {
-    std::vector<Evidence> found;
-    for (const MeasuredExchange* measured : across) {
-      if (const auto start = nic_start_of(*measured, fitted_, profile_)) {
-        found.push_back({*start, described(*measured) + by_model(), runs_of(*measured)});
+  // The model needs nic.efficiency to say nic.start and the other way round: in turns, until
+  // neither changes. The start of the base is not used, so that the result is the same whether it
+  // was fitted before or not.
+  void write_nics() {
+    std::vector<Evidence> starts = starts_of_exchanges();
+    std::vector<Rate> rates;
+    std::vector<Evidence> shares;
+    if (!starts.empty()) fitted_.nic_start = {1, 1, 1, "measured"};
+    constexpr int most_rounds = 10;
+    for (int round = 0; round < most_rounds; ++round) {
+      const std::pair before{fitted_.nic_start.value, fitted_.nic_efficiency};
+      rates = rates_of_exchanges();
+      shares = shares_of(rates);
+      if (!shares.empty()) {
+        const FittedShare share = efficiency_of(shares);
+        fitted_.nic_efficiency = rounded(share.value);
+        fitted_.nic_efficiency_low = rounded(share.low);
+        fitted_.nic_efficiency_high = rounded(share.high);
       }
+      if (!starts.empty()) {
+        starts = starts_of_exchanges();
+        const FittedShare start = range_of(values(starts), start_spread);
+        fitted_.nic_start = {start.value, start.low, start.high, "measured"};
+      }
+      if (before == std::pair{fitted_.nic_start.value, fitted_.nic_efficiency}) break;
     }
-    if (found.empty()) return;
-    const FittedShare start = range_of(values(found), start_spread);
-    fitted_.nic_start = {start.value, start.low, start.high, "measured"};
-    write("nic", "start", start, found);
+    if (!starts.empty()) write("nic", "start", range_of(values(starts), start_spread), starts);
+    for (const Rate& rate : rates) note_odd_rate(rate);
+    if (!shares.empty()) write("nic", "efficiency", efficiency_of(shares), shares);
   }
 
-  void write_efficiency(const std::vector<const MeasuredExchange*>& across) {
+  // Of all-to-alls if they have such small sizes; their constants are those that MoE layers need.
+  std::vector<Evidence> starts_of_exchanges() const {
     std::vector<Evidence> found;
-    for (const MeasuredExchange* measured : across) {
-      const std::optional<double> share = line_share(*measured, base_);
-      if (!share) continue;
-      if (*share > most_above_line_rate) {
-        throw UsageError(fmt::format(
-            "{}: {}: {:.2f} times the line rate of the NICs of cluster '{}': choose another "
-            "--cluster, or correct its nic.per_node and nic.gbit_per_s",
-            runs_of(*measured), described(*measured), *share, base_.name));
+    for (const bool all_to_alls : {true, false}) {
+      for (const MeasuredExchange* measured : across_domains(all_to_alls)) {
+        if (const auto start = nic_start_of(*measured, fitted_, profile_)) {
+          found.push_back({*start, described(*measured) + by_model(), runs_of(*measured)});
+        }
       }
-      const std::string plain =
-          fmt::format("{} at {:.2f} of the line rate", described(*measured), *share);
-      const std::optional<FittedEfficiency> fitted =
-          nic_efficiency_of(*measured, fitted_, profile_);
-      note_odd_rate(*measured, *share, fitted);
-      found.push_back(with_runs(
-          {fitted ? fitted->value : *share, plain + (fitted ? by_model() : ""), runs_of(*measured)},
-          *measured));
+      if (!found.empty()) break;
     }
-    if (found.empty()) found = evidence_.nic_rates;
-    if (!found.empty()) write("nic", "efficiency", efficiency_of(found), found);
+    return found;
+  }
+
+  // The same of large sizes.
+  std::vector<Rate> rates_of_exchanges() const {
+    std::vector<Rate> found;
+    for (const bool all_to_alls : {true, false}) {
+      for (const MeasuredExchange* measured : across_domains(all_to_alls)) {
+        const std::optional<double> share = line_share(*measured, base_);
+        if (!share) continue;
+        if (*share > most_above_line_rate) {
+          throw UsageError(fmt::format(
+              "{}: {}: {:.2f} times the line rate of the NICs of cluster '{}': choose another "
+              "--cluster, or correct its nic.per_node and nic.gbit_per_s",
+              runs_of(*measured), described(*measured), *share, base_.name));
+        }
+        found.push_back({measured, *share, nic_efficiency_of(*measured, fitted_, profile_)});
+      }
+      if (!found.empty()) break;
+    }
+    return found;
+  }
+
+  // Of single links where no exchange says more.
+  std::vector<Evidence> shares_of(const std::vector<Rate>& rates) const {
+    if (rates.empty()) return evidence_.nic_rates;
+    std::vector<Evidence> shares;
+    for (const Rate& rate : rates) {
+      const std::string plain =
+          fmt::format("{} at {:.2f} of the line rate", described(*rate.measured), rate.share);
+      shares.push_back(with_runs({rate.fitted ? rate.fitted->value : rate.share,
+                                  plain + (rate.fitted ? by_model() : ""), runs_of(*rate.measured)},
+                                 *rate.measured));
+    }
+    return shares;
   }
 
   // A rate that says more of the fabric, or of the model, than of the NICs.
-  void note_odd_rate(const MeasuredExchange& measured, double share,
-                     const std::optional<FittedEfficiency>& fitted) {
-    if (share < least_of_healthy_fabric) {
+  void note_odd_rate(const Rate& rate) {
+    const MeasuredExchange& measured = *rate.measured;
+    if (rate.share < least_of_healthy_fabric) {
       notes_.push_back(fmt::format(
           "warning: {}: {} reaches {:.3f} of the line rate of cluster '{}': does NCCL take all "
           "NICs, over RDMA and not TCP (its log, NCCL_DEBUG=INFO, says so)? Another fabric needs "
           "another --cluster",
-          runs_of(measured), described(measured), share, base_.name));
-    } else if (fitted && fitted->slower > slower_than_measured) {
+          runs_of(measured), described(measured), rate.share, base_.name));
+    } else if (rate.fitted && rate.fitted->slower > slower_than_measured) {
       notes_.push_back(fmt::format(
           "warning: {}: {} reaches {:.2f} of the line rate; the model takes at least {:.2f} times "
           "as long at any efficiency, so 1 is taken: sizes and nodes that were measured are "
           "answered from the log, others may come out slow",
-          runs_of(measured), described(measured), share, fitted->slower));
+          runs_of(measured), described(measured), rate.share, rate.fitted->slower));
     }
   }
 
@@ -166,7 +211,11 @@ class LinkWriter {
       found.push_back(with_runs({*share, described(measured), runs_of(measured)}, measured));
     }
     if (found.empty()) found = evidence_.copies;
-    if (!found.empty()) write("domain", "efficiency", efficiency_of(found), found);
+    if (found.empty()) return;
+    const FittedShare share = efficiency_of(found);
+    fitted_.domain.efficiency = {rounded(share.value), rounded(share.low), rounded(share.high),
+                                 origin(found)};
+    write("domain", "efficiency", share, found);
   }
 
   // A share with the scatter of the largest size's runs, to which it is in inverse proportion.

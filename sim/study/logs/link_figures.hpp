@@ -29,8 +29,9 @@ struct LinkEvidence {
 
 // Sets nic.latency_us, nic.start, nic.efficiency and domain.efficiency of the document of a
 // cluster, with origins that name the files, and adds a line to `notes` for each. What exchanges
-// say goes before single links, of exchanges all-to-alls before others. Throws UsageError for an
-// exchange faster than the line rate of its NICs.
+// say goes before single links, for each figure what all-to-alls say before others. Figures that
+// are set do not depend on what the base has in their place. Throws UsageError for an exchange
+// faster than the line rate of its NICs.
 void write_links(const LinkEvidence& evidence, const cluster::Cluster& base,
                  nlohmann::ordered_json& document, std::vector<std::string>& notes);
 

@@ -110,6 +110,17 @@ std::vector<ShellText> words_in(const ShellText& text, bool with_quotes) {
   return words;
 }
 
+ShellText without_backslashes(const ShellText& body) {
+  ShellText made;
+  for (std::size_t from = 0; from < body.size(); ++from) {
+    const char after = from + 1 < body.size() ? body.letters[from + 1] : '\0';
+    const bool is_sign = after == '$' || after == '`' || after == '\\';
+    if (body.letters[from] == '\\' && is_sign) ++from;
+    made.add(body.letters[from], body.lines[from]);
+  }
+  return made;
+}
+
 bool is_list(const std::string& text) {
   return text.find("$(") != 0 && (begins_argument(text, 0) || has_argument_behind_space(text));
 }

@@ -33,6 +33,9 @@ struct ShellText {
 // `with_quotes`: and in quotes, which are taken off; they are letters where one has no end.
 std::vector<ShellText> words_in(const ShellText& text, bool with_quotes);
 
+// Without those that keep a "$" from the shell that puts variables into a here-document.
+ShellText without_backslashes(const ShellText& body);
+
 // An argument with two dashes in it, at its beginning or behind a space.
 bool is_list(const std::string& text);
 bool has_argument_behind_space(const std::string& text);

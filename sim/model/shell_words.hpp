@@ -30,13 +30,13 @@ struct ShellCommand {
 // The commands of a script in its order, without assignments; each list that a variable is set to
 // stands among them. Quotes and comments are taken off, continued lines joined, variables and
 // arrays that are set above put in: $NAME, ${NAME}, ${NAME:-WORDS} (-, =, ?, +, each with or
-// without
-// ':'), ${NAME:OFFSET:LENGTH}, ${NAME[@]}, ${NAME[KEY]}, ${!NAME}, $((A * B)), $(cat <<EOF).
-// Others stay as they are written, other operations too; arrays that are not set are empty. What is
-// set in a branch is added to a list that is set above. Functions are read where they are called,
-// with "$@", those that are not at the end; here-documents and texts with arguments as scripts.
-// "#SBATCH" begins a command, whose options set the variables that Slurm would. Slurm's -N and -n
-// are --nodes and --ntasks. Throws UsageError naming file and line for a quote without an end.
+// without ':'), ${NAME:OFFSET:LENGTH}, ${NAME[@]}, ${NAME[KEY]}, ${!NAME}, $((A * B)),
+// $(cat <<EOF). Others stay as they are written, other operations too; arrays that are not set are
+// empty. What is set in a branch is added to a list that is set above. Functions are read where
+// they are called, with "$@", those that are not at the end; here-documents and texts with
+// arguments as scripts. "#SBATCH" begins a command, whose options set the variables that Slurm
+// would. Slurm's -N and -n are --nodes and --ntasks. Throws UsageError naming file and line for a
+// quote without an end.
 std::vector<ShellCommand> shell_commands(const std::string& script, const std::string& name);
 
 }  // namespace moesim::model

@@ -35,7 +35,7 @@ struct Level {
   std::string name;       // "leaf", "host bridge"
   int below = 1;          // GPUs (of a domain) or nodes (of the fabric) below one switch
   Bandwidth uplink;       // of one switch, each direction, line rate
-  double latency_us = 0;  // what a message gains by passing the level, up and down together
+  double latency_us = 0;  // by how much a message is delayed, up and down together
 };
 
 // GPUs that reach each other without a NIC: over NVLink or a tree of PCIe switches.

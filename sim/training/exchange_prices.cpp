@@ -108,7 +108,7 @@ bool ExchangePrices::crosses_domains(GroupKind group) const {
 
 double ExchangePrices::among(Collective kind, const std::vector<int>& members, double bytes) const {
   if (members.size() < 2 || bytes <= 0) return 0;
-  return network_.price(kind, members, bytes, network::Senders::all_below).time_us;
+  return network_.price(kind, members, bytes, network::Senders{job_.placed_ranks()}).time_us;
 }
 
 double ExchangePrices::exchange_us(Collective kind, GroupKind group, double bytes) const {

@@ -51,14 +51,11 @@ const MeasuredExchange* find_measured(const cluster::Cluster& cluster, Collectiv
                           static_cast<int>(members.size()));
 }
 
-std::vector<const MeasuredExchange*> measured_elsewhere(const cluster::Cluster& cluster,
-                                                        Collective kind,
-                                                        std::span<const int> members) {
+std::vector<const MeasuredExchange*> measured_between_nodes(const cluster::Cluster& cluster,
+                                                            Collective kind) {
   std::vector<const MeasuredExchange*> curves;
-  const int nodes = even_nodes(cluster, members);
   for (const MeasuredExchange& each : cluster.exchanges) {
     if (each.operation != operation_of(kind)) continue;
-    if (each.nodes == nodes && each.gpus == static_cast<int>(members.size())) continue;
     const int per_node = each.gpus / each.nodes;
     if (!crosses_domains(cluster, each.nodes)) continue;
     if (per_node <= cluster.gpus_per_node) curves.push_back(&each);
@@ -87,14 +84,15 @@ std::vector<int> members_of(const MeasuredExchange& measured, const cluster::Clu
 }
 
 std::string measured_basis(const cluster::Cluster& cluster, Collective kind,
-                           std::span<const int> members) {
-  if (const MeasuredExchange* curve = find_measured(cluster, kind, members)) return curve->origin;
+                           std::span<const int> members, bool is_answer) {
+  const MeasuredExchange* same = find_measured(cluster, kind, members);
+  if (is_answer && same != nullptr) return same->origin;
   const bool crosses = std::any_of(members.begin(), members.end(), [&](int gpu) {
     return cluster.domain_of(gpu) != cluster.domain_of(members.front());
   });
   if (!crosses) return "";
   std::vector<int> nodes;
-  for (const MeasuredExchange* curve : measured_elsewhere(cluster, kind, members)) {
+  for (const MeasuredExchange* curve : measured_between_nodes(cluster, kind)) {
     nodes.push_back(curve->nodes);
   }
   if (nodes.empty()) return "";

@@ -19,10 +19,9 @@ const cluster::MeasuredExchange* find_measured(const cluster::Cluster& cluster,
                                                profile::Collective kind,
                                                std::span<const int> members);
 
-// The curves of `kind` between nodes, on other numbers of nodes or GPUs.
-std::vector<const cluster::MeasuredExchange*> measured_elsewhere(const cluster::Cluster& cluster,
-                                                                 profile::Collective kind,
-                                                                 std::span<const int> members);
+// The curves of `kind` between nodes, on any number of nodes and GPUs.
+std::vector<const cluster::MeasuredExchange*> measured_between_nodes(
+    const cluster::Cluster& cluster, profile::Collective kind);
 
 // The curves of `kind` inside one domain by their number of GPUs. Of several of one number the last
 // in the document.
@@ -35,9 +34,10 @@ std::vector<int> members_of(const cluster::MeasuredExchange& measured,
 
 // What of the cluster's curves the times of `kind` among `members` go by: the origin of the curve
 // that answers, or between domains "corrected by what was measured on 2, 4 nodes of cluster NAME";
-// "": none. DomainCurves::measured has what is scaled inside a domain.
+// "": none. DomainCurves::measured has what is scaled inside a domain. `is_answer`: whether the
+// curve of as many GPUs on as many nodes answers; else it corrects the law as the others do.
 std::string measured_basis(const cluster::Cluster& cluster, profile::Collective kind,
-                           std::span<const int> members);
+                           std::span<const int> members, bool is_answer = true);
 
 // The time of `bytes`. Its quantiles are those of the runs, and at least 6 % on either side for
 // another run on another day (public repeats and siblings differ by 2 to 8 %); half as much again

@@ -42,6 +42,8 @@ PortModel::PortModel(std::shared_ptr<const profile::Profile> profile,
 
 namespace {
 
+const char* article(Collective kind) { return kind == Collective::reduce_scatter ? "a" : "an"; }
+
 // What an exchange among one GPU per domain has instead of a part inside: its kernel's start.
 constexpr double kernel_us = 8.4;
 
@@ -54,6 +56,18 @@ struct NicLoads {
   double bytes = 0;       // all-to-all, rings
   double tree_bytes = 0;  // all-reduce as trees
 };
+
+// The GPUs behind a port of a node that send, the members among them.
+int senders_behind(const cluster::Cluster& cluster, const std::pair<int, int>& node_and_nic,
+                   int members, Senders senders) {
+  int sending = 0;
+  for (int local = 0; local < cluster.gpus_per_node; ++local) {
+    const int gpu = node_and_nic.first * cluster.gpus_per_node + local;
+    if (cluster.nic_of(gpu) != node_and_nic.second) continue;
+    if (gpu % cluster.gpus_per_domain < senders.per_domain) ++sending;
+  }
+  return std::max(members, sending);
+}
 
 NicLoads busiest_nic(Collective kind, std::span<const int> members, const cluster::Cluster& cluster,
                      Senders senders) {
@@ -72,17 +86,16 @@ NicLoads busiest_nic(Collective kind, std::span<const int> members, const cluste
   // NIC bandwidth behind one port of a node, in that of one GPU: more where GPUs share a NIC.
   const double width = static_cast<double>(cluster.gpus_per_node) / cluster.ports_per_node();
   NicLoads worst;
-  const bool shared = senders == Senders::all_below;
   for (const auto& [number, domain] : domains) {
-    const double all_nics =
-        shared ? domain.members : width * static_cast<double>(domain.behind.size());
-    if (kind == Collective::all_to_all) {
-      const double others = (ranks - domain.members) / ranks;
-      for (const auto& [nic, sharing] : domain.behind) {
-        worst.bytes = std::max(worst.bytes, others * (shared ? 1 : sharing / width));
-      }
-      continue;
+    double all_nics = 0;
+    for (const auto& [nic, sharing] : domain.behind) {
+      // The members' share of the port.
+      const double own = width * sharing / senders_behind(cluster, nic, sharing, senders);
+      all_nics += own;
+      if (kind != Collective::all_to_all) continue;
+      worst.bytes = std::max(worst.bytes, sharing * (ranks - domain.members) / ranks / own);
     }
+    if (kind == Collective::all_to_all) continue;
     const double turns = kind == Collective::all_reduce ? 2 : 1;
     worst.bytes = std::max(worst.bytes, turns * ((ranks - 1) / ranks / all_nics));
     worst.tree_bytes = std::max(worst.tree_bytes, 2 * ((count - 1) / count / all_nics));
@@ -146,7 +159,7 @@ PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> membe
     throw Error(fmt::format(
         "cluster '{}' has no NIC bandwidth, but {} {} among {} GPUs leaves its domain: give the "
         "cluster document a nic, or choose fewer GPUs",
-        cluster_->name, kind == Collective::reduce_scatter ? "a" : "an", name_of(kind), span.gpus));
+        cluster_->name, article(kind), name_of(kind), span.gpus));
   }
   const NicLoads loads = busiest_nic(kind, members, *cluster_, senders);
   const CrossingLoad load{kind,
@@ -208,7 +221,7 @@ PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> membe
 // By the curves of other numbers of nodes.
 void PortModel::correct(Collective kind, std::span<const int> members, double bytes,
                         Senders senders, Crossed& crossed) const {
-  const auto curves = measured_elsewhere(*cluster_, kind, members);
+  const auto curves = measured_between_nodes(*cluster_, kind);
   if (curves.empty()) return;
   constexpr double weight = 0.5;
   constexpr double range = 0.2;
@@ -235,13 +248,13 @@ void PortModel::correct(Collective kind, std::span<const int> members, double by
   estimate.time_us_p95 = std::min(estimate.time_us_p95 * factor, estimate.time_us * (1 + range));
   estimate.origin = profile::Origin::derived;
   if (!(any_fewer && any_more && any_size)) estimate.support = profile::Support::extrapolated;
-  crossed.measured = measured_basis(*cluster_, kind, members);
+  crossed.measured = measured_basis(*cluster_, kind, members, false);
 }
 
 const cluster::MeasuredExchange* PortModel::measured(Collective kind, std::span<const int> members,
                                                      Senders senders) const {
   const cluster::MeasuredExchange* curve = find_measured(*cluster_, kind, members);
-  if (curve == nullptr || senders == Senders::members) return curve;
+  if (curve == nullptr || senders.per_domain == 0) return curve;
   if (span_of(members, *cluster_).domains == 1) return curve;
   const double alone = busiest_nic(kind, members, *cluster_, Senders::members).bytes;
   const double shared = busiest_nic(kind, members, *cluster_, senders).bytes;
@@ -273,8 +286,8 @@ Estimate PortModel::price(Collective kind, std::span<const int> members, double 
                           Senders senders) const {
   const Span span = span_of(members, *cluster_);
   if (span.gpus < 2) {
-    throw Error(
-        fmt::format("an {} of one GPU with itself is a copy, not communication", name_of(kind)));
+    throw Error(fmt::format("{} {} of one GPU with itself is a copy, not communication",
+                            article(kind), name_of(kind)));
   }
   if (span.domains > 1) return across(kind, members, bytes, std::nullopt, senders).estimate;
   if (const cluster::MeasuredExchange* curve = find_measured(*cluster_, kind, members)) {

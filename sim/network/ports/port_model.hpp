@@ -32,11 +32,10 @@ double bytes_inside(profile::Collective kind, const Span& span, double bytes);
 //   all-reduce      rings: twice that; trees: 2 (N - 1) / N of the buffer over the NICs of a
 //   domain,
 //                   of which there are N
-// The NICs of a domain are those behind its members, whole (Senders::members) or the members'
-// shares of them, where the other GPUs behind exchange as much at the same time
-// (Senders::all_below). So no answer is below what the bytes that must enter or leave any domain
-// need on its NICs. Inside, the fullest domain decides. Behind PCIe the bytes of an all-to-all
-// inside the node and on its NICs move at the same time.
+// The NICs of a domain are those behind its members, or the members' shares of them where other
+// senders are behind (Senders). So no answer is below what the bytes that must enter or leave any
+// domain need on its NICs. Inside, the fullest domain decides. Behind PCIe the bytes of an
+// all-to-all inside the node and on its NICs move at the same time.
 //
 // What the cluster document has measured goes before: among as many GPUs on as many nodes its curve
 // answers. Curves of other numbers of nodes correct the law by half of what it is off there, at the

@@ -18,20 +18,25 @@ using profile::Collective;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+bool is_rail(const Cluster& cluster, std::size_t level) { return cluster.rails && level == 0; }
+
 // The way up of a node at each level of the fabric, bytes per second.
 std::vector<double> uplink_of_node(const Cluster& cluster) {
   std::vector<double> rates;
   for (const Level& level : cluster.levels) {
-    const int side_by_side = cluster.rails && rates.empty() ? cluster.ports_per_node() : 1;
+    const int side_by_side = is_rail(cluster, rates.size()) ? cluster.ports_per_node() : 1;
     rates.push_back(level.uplink.bytes_per_second * side_by_side / level.below);
   }
   return rates;
 }
 
-// Of one switch of a level.
-double gpus_below(const Cluster& cluster, std::size_t level) {
-  const int side_by_side = cluster.rails && level == 0 ? cluster.ports_per_node() : 1;
-  return static_cast<double>(cluster.levels[level].below) * cluster.gpus_per_node / side_by_side;
+// The GPUs below one switch of a level that send; of a rail's switch all.
+double senders_below(const Cluster& cluster, std::size_t level, Senders senders) {
+  const int side_by_side = is_rail(cluster, level) ? cluster.ports_per_node() : 1;
+  const double all =
+      static_cast<double>(cluster.levels[level].below) * cluster.gpus_per_node / side_by_side;
+  if (side_by_side > 1) return all;
+  return all * std::min(1.0, static_cast<double>(senders.per_domain) / cluster.gpus_per_domain);
 }
 
 // The bytes that come down to each switch of a tier, for each byte of the buffer. As many go up.
@@ -117,8 +122,8 @@ double us_per_byte_above(Collective kind, std::span<const int> members, const Cl
     for (const int of_switch : tier.switch_of) ++members_below[at(of_switch)];
     for (std::size_t each = 0; each < passing.size(); ++each) {
       double rate = topology.links[at(tier.up[each])].bandwidth.bytes_per_second;
-      if (senders == Senders::all_below) {
-        rate *= std::min(1.0, members_below[each] / gpus_below(cluster, number));
+      if (senders.per_domain > 0) {
+        rate *= std::min(1.0, members_below[each] / senders_below(cluster, number, senders));
       }
       worst = std::max(worst, passing[each] / rate * 1e6);
     }
@@ -142,21 +147,28 @@ double dispatch_nic_rate(const Cluster& cluster, const profile::DispatchGroup& g
 
 double message_nic_rate(const Cluster& cluster, std::span<const std::pair<int, int>> messages) {
   double rate = cluster.nic_per_gpu.bytes_per_second;
-  const std::vector<double> uplinks = uplink_of_node(cluster);
-  for (std::size_t level = 0; level < uplinks.size(); ++level) {
-    const int below = cluster.levels[level].below;
-    std::map<int, int> up;  // messages that leave the nodes below a switch, or its rails'
-    std::map<int, int> down;
+  for (std::size_t level = 0; level < cluster.levels.size(); ++level) {
+    const int side_by_side = is_rail(cluster, level) ? cluster.ports_per_node() : 1;
+    const auto switch_of = [&](int gpu) {
+      const int rail = gpu % cluster.gpus_per_node * side_by_side / cluster.gpus_per_node;
+      return at(cluster.node_of(gpu) / cluster.levels[level].below * side_by_side + rail);
+    };
+    std::vector<int> up, down;  // messages through the uplink of each switch
+    const auto count = [](std::vector<int>& ways, std::size_t of_switch) {
+      if (ways.size() <= of_switch) ways.resize(of_switch + 1);
+      ++ways[of_switch];
+    };
     for (const auto& [source, destination] : messages) {
-      const int from = cluster.node_of(source) / below;
-      const int to = cluster.node_of(destination) / below;
+      const std::size_t from = switch_of(source);
+      const std::size_t to = switch_of(destination);
       if (from == to || cluster.domain_of(source) == cluster.domain_of(destination)) continue;
-      ++up[from];
-      ++down[to];
+      count(up, from);
+      count(down, to);
     }
-    for (const auto& ways : {up, down}) {
-      for (const auto& [of_switch, count] : ways) {
-        rate = std::min(rate, uplinks[level] * below / count);
+    for (const std::vector<int>& ways : {up, down}) {
+      for (const int sharing : ways) {
+        if (sharing == 0) continue;
+        rate = std::min(rate, cluster.levels[level].uplink.bytes_per_second / sharing);
       }
     }
   }

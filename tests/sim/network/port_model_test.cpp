@@ -89,6 +89,13 @@ TEST_CASE("groups that exchange at the same time share the NICs of a node") {
             one.price(kind, group, bytes).time_us);
     }
   }
+  // A job with one GPU on each node: its group has the whole NIC, with two each group has half.
+  const PortModel one = with_nics(1, 1);
+  const auto stream_us = [&](Senders senders) {
+    return one.across(Collective::all_reduce, gpus(4, 8), bytes, std::nullopt, senders).stream_us;
+  };
+  CHECK(stream_us(Senders{1}) == stream_us(Senders::members));
+  CHECK(stream_us(Senders{2}) == Approx(2 * stream_us(Senders::members)));
   // All GPUs of the nodes: nobody else shares their NICs.
   CHECK(
       with_nics(2, 1).price(Collective::all_reduce, gpus(32), bytes, Senders::all_below).time_us ==

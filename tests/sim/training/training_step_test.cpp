@@ -559,3 +559,15 @@ TEST_CASE("a dispatcher crosses as many domains as its group is placed on") {
   // 72 ranks in each domain: the second group of 64 lies on two of them.
   CHECK(dispatch(72) == two);
 }
+
+TEST_CASE("messages between stages share the uplinks of their switches") {
+  TrainingJob tapered = job(32, 4, 8, 64);  // a stage is a node
+  const double full_us = ExchangePrices(tapered).boundary_us();
+  auto cluster = std::make_shared<cluster::Cluster>(*tapered.cluster);
+  cluster->levels.front().below = 1;
+  // Each rail's switch has a sixteenth of its node's NIC up.
+  cluster->levels.front().uplink = Bandwidth(cluster->nic.bytes_per_second / 16);
+  tapered.cluster = cluster;
+  const double latency_us = cluster->nic_latency_us;
+  CHECK(ExchangePrices(tapered).boundary_us() - latency_us == Approx(16 * (full_us - latency_us)));
+}

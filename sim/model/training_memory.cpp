@@ -207,7 +207,8 @@ void keep_moe(const Model& model, const ShardSizes& shards, const ActivationRule
   // (Megatron-Core, TEGroupedMLP.forward).
   if (!model.gated) {
     list.add({.elements = rows * real(model.moe->expert_ffn),
-              .dropped_by = moe | mask(RecomputeModule::moe_act)});
+              .dropped_by = moe | mask(RecomputeModule::moe_act),
+              .offloaded_by = mask(OffloadModule::moe_act)});
   }
   keep_inner(model, real(model.moe->shared_ffn),
              {.dropped_by = moe | mask(RecomputeModule::shared_experts)}, 0, list);

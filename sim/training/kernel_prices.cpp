@@ -25,9 +25,11 @@ constexpr double fp4_energy_share = 0.25;
 // The published FP8 calls cast their activations in a slow kernel of their own, which a fit can
 // take out of long products only: where a curve holds that cast, an FP8 product is priced as
 // bf16's, at so many times its speed. moesim profile measures products alone: their curve is the
-// price. From the public tables' products of 2,048 rows and 40,000 columns and more, where the cast
-// is a small part, medians: one scale per tensor H200 1.79, B200 1.88, B300 1.90, GB300 1.82;
-// scales per block, added up apart, H100 1.74, H200 1.76, B200 1.69, B300 1.75, GB300 1.60.
+// price. In the public tables' products with m and k of at least 2,048 and n of at least 40,000,
+// where the cast is a small part, the medians are, one scale per tensor, H100 1.48, H200 1.79,
+// B200 1.88, B300 1.90, GB300 1.82; scales per block H100 1.74, H200 1.76, B200 1.69, B300 1.75,
+// GB300 1.60. H100's calls with one scale are slower than its calls by block, which no product
+// explains; GB200's bf16 is of a board that was slowed down.
 constexpr double fp8_over_bf16 = 1.9;
 constexpr double fp8_block_over_bf16 = 1.7;
 // Of a call in NVFP4, what is product at least: assumed.

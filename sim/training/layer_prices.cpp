@@ -32,7 +32,8 @@ constexpr double loss_backward_bytes = 8;
 // (megatron/core/transformer/moe/experts.py, _apply_bias); counted in that code.
 constexpr double bias_bytes = 28;
 constexpr double bias_backward_bytes = 40;
-// An activation without a gate is not fused with the routes' weights, fp32: per cell, Megatron-Core
+// An activation without a gate (GELU) is an operation of PyTorch, apart from the routes' weights,
+// fp32: per cell, Megatron-Core
 // multiplies by them in fp32 and casts the product back, and backward casts the gradient, makes
 // both gradients of the multiplication in fp32, casts one and adds the other up over the row (the
 // same file, TEGroupedMLP.forward; counted in that code).
@@ -219,13 +220,15 @@ Passes LayerPrices::elementwise() const {
 Passes LayerPrices::activation(Part part, double rows, std::int64_t inner) const {
   const double matrices_up = job_.model->gated ? 2 : 1;
   const double cells = bf16 * rows * static_cast<double>(inner);
+  const double forward = (matrices_up + 1) * cells;
+  const double backward = (2 * matrices_up + 1) * cells;
   Passes passes;
-  add_memory(passes, part, (matrices_up + 1) * cells, (2 * matrices_up + 1) * cells,
-             MemoryKernel::activation);
   if (part == Part::experts && !job_.model->gated) {
-    passes.forward[at(part)] += kernels_.elementwise_us(weighing_bytes / bf16 * cells);
+    passes.forward[at(part)] += kernels_.elementwise_us(forward + weighing_bytes / bf16 * cells);
     passes.input_gradient[at(part)] +=
-        kernels_.elementwise_us(weighing_backward_bytes / bf16 * cells);
+        kernels_.elementwise_us(backward + weighing_backward_bytes / bf16 * cells);
+  } else {
+    add_memory(passes, part, forward, backward, MemoryKernel::activation);
   }
   return passes;
 }

@@ -18,7 +18,7 @@ struct MeasuredScenario {
 };
 
 // What is known of the software of these scenarios before their own steps are: the level and its
-// scatter from published steps (software_error(); of several rows the mixture_of() theirs),
+// scatter from published steps (software_error(); of several rows their mixture_of()),
 // exchanges to 25 % (assumed). Nothing else is in question: a software document has no other
 // factors. `rows` must not be empty.
 uncertainty::SoftwarePrior scenario_prior(const std::vector<MeasuredScenario>& rows);

@@ -523,3 +523,20 @@ TEST_CASE("a stage that cannot be is refused") {
   query.experts = 8;
   CHECK_THROWS_WITH(stage_memory(query), ContainsSubstring("encoder"));
 }
+
+TEST_CASE("experts without a gate keep their activation for the routes' weights") {
+  Model model = Model::load("switch-base-8");
+  ActivationRules rules;
+  rules.choices = 1;
+  rules.load = 1;
+  rules.length = 512;
+  const auto kept = [&](const char* recompute) {
+    rules.recompute = parse_recompute(recompute, "");
+    return kept_bytes(model, LayerKind::moe, {}, rules);
+  };
+  // Before and behind the activation, and weighted: recomputed, the first of three is left.
+  const double width = 3072;
+  CHECK(kept("none") - kept("moe_act") == 2 * 2 * width);
+  model.gated = true;
+  CHECK(kept("none") - kept("moe_act") == 2 * width);
+}

@@ -195,11 +195,17 @@ TEST_CASE("experts without a gate multiply by the routes' weights in operations 
   const double cells = rows * 14336;
   const double products_us = prices.product_us({std::llround(rows), 14336, 4096}) +
                              prices.product_us({std::llround(rows), 4096, 14336});
-  // GELU reads and writes bf16; the product in fp32, read and cast: 6 + 6 bytes at the curve.
+  // GELU reads and writes bf16, the product is written in fp32 and cast: 4 + 6 + 6 bytes at the
+  // curve; backward 6 and 34.
   CHECK(part_us(plain, Part::experts, false) ==
-        Approx(products_us + prices.memory_us(4 * cells, profile::MemoryKernel::activation) +
-               plain.profile->memory(12 * cells).time_us));
-  CHECK(part_us(plain, Part::experts, true) < part_us(gated, Part::experts, true));
+        Approx(products_us + plain.profile->memory(16 * cells).time_us));
+  const double by_weight_us =
+      2 * prices.product_us({4096, 14336, std::llround(rows), 1, false, true});
+  // Gradients in fp32 are read and written, of which the product's bf16 is part.
+  const double added_us =
+      2 * prices.memory_us(6.0 * 4096 * 14336, profile::MemoryKernel::streaming);
+  CHECK(part_us(plain, Part::experts, true) ==
+        Approx(products_us + by_weight_us + added_us + plain.profile->memory(40 * cells).time_us));
 }
 
 TEST_CASE("rows are sorted by expert behind an all-to-all where a rank has several") {

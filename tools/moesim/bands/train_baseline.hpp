@@ -27,7 +27,8 @@ struct BaselineRatio {
 
 struct TrainBand;
 
-// --baseline FILE: what `train --format csv` or json wrote, beside `step` as `answer` changed it.
+// --baseline FILE: what `train --format csv` or json wrote, held against `step`, which `answer` has
+// scaled by its document.
 // Throws UsageError naming the file: no such output, more than one row, another machine or cluster,
 // another published software, one step calibrated and the other not by the same document.
 BaselineRatio requested_baseline(const std::string& path, const training::TrainingJob& job,

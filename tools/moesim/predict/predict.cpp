@@ -153,7 +153,7 @@ std::string band_note(const std::vector<QueryAnswer>& answers) {
   if (!any) return {};
   return "\np05 to p95: 90 % for the machine and library of the profile's own table. Of another "
          "library's products nine\ntenths took 0.82 to 1.26 times as long on A100, 1.01 to 1.72 "
-         "times on H100.\n";
+         "times on H100; no other GPU was checked.\n";
 }
 
 std::string rendered(const std::vector<QueryAnswer>& answers, report::Format format) {

@@ -12,7 +12,6 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/job/job_options.hpp"
-#include "sim/model/precision.hpp"
 #include "sim/training/kernel_prices.hpp"
 #include "sim/training/layer_time.hpp"
 
@@ -42,33 +41,18 @@ struct PartTime {
   double time_us;
 };
 
-// What Megatron-Core's layer does beside what `train` prices. By itself it casts its weights, by
-// row and by column, in every forward pass: steps do it once for all micro-batches. And where
-// neither the router nor a dispatcher pads the rows of an expert for the format, it copies them
-// before the products and behind them (TEGroupedMLP.forward, quantization_padding).
-std::vector<PartTime> other_parts(const training::TrainingJob& job, bool backward) {
-  if (job.states.precision == model::Precision::bf16) return {};
-  const training::KernelPrices prices(job);
-  const model::Model& model = *job.model;
-  const parallel::ParallelLayout& sizes = job.layout.layout;
-  const auto hidden = static_cast<double>(model.hidden);
-  std::vector<PartTime> parts;
-  const auto add = [&](const char* name, double bytes) {
-    parts.push_back({name, prices.memory_us(bytes, profile::MemoryKernel::streaming)});
-  };
-  if (!backward) {
-    const double weights = (model.gated ? 3.0 : 2.0) * hidden *
-                           static_cast<double>(model.moe->expert_ffn) * job.held_experts() /
-                           (sizes.expert * sizes.expert_tensor);
-    add("casts of weights", model::quantize_bytes(job.states.precision, 2) * weights);
-  }
-  if (job.dispatcher == nullptr) {
-    const double rows = job.experts_per_token() * job.tokens_per_rank() * sizes.expert_tensor;
-    constexpr double copies = 2;
-    constexpr double read_and_written = 4;  // bytes of bf16
-    add("padding of rows", copies * read_and_written * rows * hidden);
-  }
-  return parts;
+// Where neither the router nor a dispatcher pads the rows of an expert for a low-precision format,
+// Megatron-Core copies them before the products and behind them (TEGroupedMLP.forward,
+// quantization_padding); microseconds of a pass.
+double padding_us(const training::TrainingJob& job) {
+  if (job.states.precision == model::Precision::bf16 || job.dispatcher != nullptr) return 0;
+  const double rows =
+      job.experts_per_token() * job.tokens_per_rank() * job.layout.layout.expert_tensor;
+  constexpr double copies = 2;
+  constexpr double read_and_written = 4;  // bytes of bf16
+  return training::KernelPrices(job).memory_us(
+      copies * read_and_written * rows * static_cast<double>(job.model->hidden),
+      profile::MemoryKernel::streaming);
 }
 
 std::vector<PartTime> parts_of(const training::TrainingJob& job, bool backward) {
@@ -79,7 +63,9 @@ std::vector<PartTime> parts_of(const training::TrainingJob& job, bool backward) 
     const char* name = part.value == Part::dense_ffn ? "shared experts" : part.name;
     if (time_us > 0) parts.push_back({name, time_us});
   }
-  for (const PartTime& part : other_parts(job, backward)) parts.push_back(part);
+  if (const double time_us = padding_us(job); time_us > 0) {
+    parts.push_back({"padding of rows", time_us});
+  }
   return parts;
 }
 

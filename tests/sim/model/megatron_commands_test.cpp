@@ -1,5 +1,7 @@
 #include "sim/model/megatron_commands.hpp"
 
+#include <fmt/format.h>
+
 #include <set>
 #include <string>
 
@@ -34,7 +36,7 @@ TEST_CASE("the command that trains is known by its script's name") {
   for (const char* run : {"torchrun a/pretrain_gpt.py", "python x.py Train.py", "bash train.sh",
                           "srun -m cyclic python3 -u -m my.trainer", "time ./my_pretraining.py"}) {
     INFO(run);
-    CHECK(taken_of(server + run + " --bf16\n" + server) == std::set<int>{2});
+    CHECK(taken_of(fmt::format("{0}{1} --bf16\n{0}", server, run)) == std::set<int>{2});
   }
   // A script without arguments of Megatron-LM trains nothing.
   CHECK(taken_of(server + "cp train.sh old\npython plot_train.py --width 3") == std::set<int>{1});

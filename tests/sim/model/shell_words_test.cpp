@@ -85,7 +85,7 @@ TEST_CASE("shell words: a list in a text has quotes of its own") {
 
 TEST_CASE("shell words: an array's words stand where it is used") {
   const std::string set = "A=(--a 1 '--b c'\n  --d  # of d\n)\n";
-  CHECK(words_of(set) == "");
+  CHECK(words_of(set).empty());
   CHECK(words_of(set + "run \"${A[@]}\" x") == "<run> <--a> <1> <--b c> <--d> <x> ;");
   CHECK(words_of(set + "run ${A[@]} x") == "<run> <--a> <1> <--b> <c> <--d> <x> ;");
   CHECK(words_of("A=(a b)\nrun x\"${A[@]}\"y \"${A[*]}\" ${A[*]}") ==
@@ -105,7 +105,7 @@ TEST_CASE("shell words: an array's words stand where it is used") {
 
 TEST_CASE("shell words: a list in a text stands where it is used") {
   const std::string set = "A=\"--a 1 \\\n  --b 2\"\nB='--c\n--d'\n";
-  CHECK(words_of(set) == "");
+  CHECK(words_of(set).empty());
   CHECK(words_of(set + "run $B $A") == "<run> <--c> <--d> <--a> <1> <--b> <2> ;");
   CHECK(words_of(set + "A=\"$A --e\"\nA+=' --f'\nrun \"$A\"") ==
         "<run> <--a> <1> <--b> <2> <--e> <--f> ;");

@@ -82,6 +82,7 @@ Dispatcher Dispatcher::read(const Document& document) {
   dispatcher.help = root.text("help");
   dispatcher.sent = value_in(sent_once_names, root.text("sent_once_per"), document.name());
   dispatcher.usual_sms = root.count_or("usual_sms", 0);
+  dispatcher.training_sms = root.count_or("training_sms", dispatcher.usual_sms);
   dispatcher.host_reads = root.boolean_or("host_reads", false);
   dispatcher.header_bytes = root.count_or("header_bytes", 0);
   if (const auto notify = root.find("notify_us")) {

@@ -216,7 +216,7 @@ double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   const double narrower = stage == MoeStage::dispatch ? bf16 - job_.dispatched_element_bytes() : 0;
   const double row = wide - narrower * hidden;
   const double kernel_us = profile::dispatch_time(dispatcher, place.device, stage, place.group,
-                                                  even, row, place.rates, dispatcher.usual_sms)
+                                                  even, row, place.rates, dispatcher.training_sms)
                                .time_us;
   const double notify_us =
       stage == MoeStage::dispatch ? dispatcher.notify_us[place.group.crosses() ? 1 : 0] : 0;

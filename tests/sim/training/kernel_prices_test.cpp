@@ -139,8 +139,18 @@ TEST_CASE("products scaled by blocks gain less over bf16 than those scaled by te
   const double bf16_us = low.profile->gemm(8192, 14336, 4096).time_us;
   low.states.precision = model::Precision::fp8_current;
   CHECK(bf16_us / KernelPrices(low).product_us(product) == Approx(1.9));
+  // By block until the board's power, or what else holds such products in a step, is the limit.
   low.states.precision = model::Precision::fp8_block;
-  CHECK(bf16_us / KernelPrices(low).product_us(product) == Approx(1.7));
+  CHECK(teraflops(product, KernelPrices(low).product_us(product)) == Approx(993));
+  const KernelPrices::Product narrow = {512, 2048, 7168};
+  CHECK(low.profile->gemm(512, 2048, 7168).time_us / KernelPrices(low).product_us(narrow) ==
+        Approx(1.7));
+  // Where the profile does not say what they hold, by the energy of an FP8 FLOP: B200 at 1,000 W.
+  TrainingJob blackwell = job("b200-sxm", "hgx-b200");
+  blackwell.states.precision = model::Precision::fp8_block;
+  const KernelPrices::Product longest = {16384, 16384, 16384};
+  CHECK(teraflops(longest, KernelPrices(blackwell).product_us(longest)) ==
+        Approx(1000 / 0.94 / 0.42));
 }
 
 // As moesim profile writes it: FP8 products alone, no cast of A in the curve.
@@ -148,7 +158,9 @@ TEST_CASE("a profile that measured FP8 products alone is priced by their curve")
   const std::string path =
       (std::filesystem::temp_directory_path() / fmt::format("own-fp8-{}.json", getpid())).string();
   auto document = nlohmann::ordered_json::parse(read_file(find_document("hardware", "h100-sxm")));
-  document["devices"][0].erase("sustained_bf16_flops");  // the curve's price, whatever the power
+  // The curve's price, whatever the power.
+  document["devices"][0].erase("sustained_bf16_flops");
+  document["devices"][0].erase("sustained_fp8_block_flops");
   for (auto& curve : document["curves"]) {
     if (curve["op"] == "gemm") curve["physics"].erase("input_us_per_element");
   }

@@ -57,7 +57,7 @@ std::optional<ProfiledPair> deepseek_pair(const std::string& folder) {
   parallel::OverlapRules rules;
   pair.apart_ms = parallel::overlapped_time(chunk, chunk, rules).us() / 1e3;
   rules.sms = static_cast<int>(job.profile->device().sms);
-  rules.exchange_sms = job.dispatcher->usual_sms;
+  rules.exchange_sms = job.dispatcher->training_sms;
   pair.predicted_ms = parallel::overlapped_time(chunk, chunk, rules).us() / 1e3;
   return pair;
 }

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Writes anew what bands of training steps are made of, and how they did.
+"""Writes anew what bands of steps are made of, and how those of training steps did.
 
     tools/regenerate_bands.py --data FOLDER [--moesim PROGRAM]
 
-FOLDER holds moe_training_steps.csv. Needed after every change of what a training step is priced as:
-writes profiles/residuals/training.json, profiles/studies/training-bands.png and the tables of
-profiles/ACCURACY.md between the marks "training bands".
+FOLDER holds moe_training_steps.csv, smartmoe_gpt_step_times.csv and smartmoe_routing_trace.npz.
+Needed after every change of what a step is priced as, by train or by simulate: writes
+profiles/residuals/training.json and steps.json, profiles/studies/training-bands.png and the tables
+of profiles/ACCURACY.md between the marks "training bands". What `moesim validate steps` prints of
+its bands stands in sim/uncertainty/README.md and ACCURACY.md by hand: compare.
 """
 import argparse
 import json
@@ -52,16 +54,19 @@ def listed(verdicts, part):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--data", required=True, help="the folder that holds moe_training_steps.csv")
+    parser.add_argument("--data", required=True, help="the folder that holds the public tables")
     parser.add_argument("--moesim", default="moesim", help="the command (default: the one on the PATH)")
     options = parser.parse_args()
     page = ROOT / "profiles" / "ACCURACY.md"
     text = page.read_text(encoding="utf-8")
     if BEGIN not in text or END not in text:
         sys.exit(f"regenerate_bands: {page}: no marks '{BEGIN}' and '{END}'")
+    data = Path(options.data).resolve()
+    run(options.moesim, "validate", "steps", "--data", data, "--residuals",
+        ROOT / "profiles" / "residuals" / "steps.json", allowed=(0, QUALITY_BAR_NOT_MET))
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "training.json"
-        run(options.moesim, "validate", "training", "--data", Path(options.data).resolve(), "--residuals",
+        run(options.moesim, "validate", "training", "--data", data, "--residuals",
             ROOT / "profiles" / "residuals" / "training.json", "--format", "json", "--out", out,
             allowed=(0, QUALITY_BAR_NOT_MET))
         run(options.moesim, "plot", out, "--title", "Bands of predicted training steps",

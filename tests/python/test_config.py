@@ -169,3 +169,12 @@ def test_options_of_a_row_without_effect_are_no_news(tmp_path):
         result = moesim("train", "--from", f"{path}:1", *words)
         assert result.returncode == 0 and f"note: --{option} has no effect" in result.stderr
         assert result.stderr.count("no effect") == 1
+
+
+def test_a_refused_row_is_refused_again_for_the_same_reason(tmp_path):
+    rows = tmp_path / "rows.csv"
+    scenario = ("--model", "gpt-l16-h2560-moe16", "--gpus", 8, "--sequence-length", 256, "--micro-batch", 1,
+                "--replicas", 2, "--jobs", 1)
+    succeed("sweep", *scenario, "--dedup", "gpu,none", "--out", rows)
+    refused("simulate", "--from", f"{rows}:1", parts=["--dedup gpu", "router top2"])
+    succeed("simulate", "--from", f"{rows}:2")

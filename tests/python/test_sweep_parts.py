@@ -32,6 +32,10 @@ def test_shards_together_are_the_sweep(tmp_path, whole, count):
     assert succeed("merge", *files).encode() == whole
     rows = [len(file.read_text().splitlines()) - 1 for file in files]
     assert sum(rows) == len(whole.splitlines()) - 1
+    if count == 40:
+        empty = files[rows.index(0)]  # more shards than chunks
+        refused("merge", empty, empty, "--out", tmp_path / "none.csv", parts=["no file holds a row"], code=1)
+        assert not (tmp_path / "none.csv").exists()
     if count == 3:
         assert max(rows) - min(rows) <= 4
         refused("merge", *files[:2], parts=["rows are in no file"], code=1)

@@ -356,11 +356,11 @@ Row refused_row(const Scenario* scenario, const scenario::OptionValues& typed,
     Cell cell;
     if (column.column.role == ColumnRole::status) {
       cell = status_cell(column.column, line);
-    } else if (column.option != nullptr && scenario != nullptr) {
-      cell = column.option->cell(*scenario);
     } else if (column.option != nullptr) {
+      if (scenario != nullptr) cell = column.option->cell(*scenario);
+      // Also what does not apply: it may be why the row is refused, and --from has to find it.
       const auto value = typed.find(column.option->name);
-      if (value != typed.end()) cell = column.option->cell_of(value->second);
+      if (cell == Cell() && value != typed.end()) cell = column.option->cell_of(value->second);
     }
     row.push_back(std::move(cell));
   }

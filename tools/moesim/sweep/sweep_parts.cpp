@@ -156,6 +156,9 @@ MergedParts merge_parts(const std::vector<std::string>& files) {
                                    table.lines[row], name.number));
     }
   }
+  if (rows.empty()) {
+    throw Error("merge: no file holds a row of a sweep: give the files of all its shards");
+  }
   MergedParts merged;
   columns.pop_back();
   merged.csv = csv_line(columns);
@@ -164,8 +167,7 @@ MergedParts merge_parts(const std::vector<std::string>& files) {
     merged.csv += csv_line(cells);
     merged.refused += cells.front() != "ok";
   }
-  const std::size_t total = sweep ? sweep->first : 0;
-  for (std::size_t number = 1; number <= total; ++number) {
+  for (std::size_t number = 1; number <= sweep->first; ++number) {
     if (!rows.contains(number)) merged.missing.push_back(number);
   }
   return merged;

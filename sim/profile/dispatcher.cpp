@@ -83,6 +83,7 @@ Dispatcher Dispatcher::read(const Document& document) {
   dispatcher.sent = value_in(sent_once_names, root.text("sent_once_per"), document.name());
   dispatcher.usual_sms = root.count_or("usual_sms", 0);
   dispatcher.training_sms = root.count_or("training_sms", dispatcher.usual_sms);
+  dispatcher.pads_rows = root.boolean_or("pads_rows", false);
   dispatcher.host_reads = root.boolean_or("host_reads", false);
   dispatcher.header_bytes = root.count_or("header_bytes", 0);
   if (const auto notify = root.find("notify_us")) {

@@ -45,7 +45,8 @@ struct PartTime {
 // Megatron-Core copies them before the products and behind them (TEGroupedMLP.forward,
 // quantization_padding); microseconds of a pass.
 double padding_us(const training::TrainingJob& job) {
-  if (job.states.precision == model::Precision::bf16 || job.dispatcher != nullptr) return 0;
+  if (job.states.precision == model::Precision::bf16) return 0;
+  if (job.dispatcher && job.dispatcher->pads_rows) return 0;
   const double rows =
       job.experts_per_token() * job.tokens_per_rank() * job.layout.layout.expert_tensor;
   constexpr double copies = 2;

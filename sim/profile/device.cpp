@@ -29,6 +29,9 @@ Device Device::read(const Node& node) {
   if (node.has("sustained_bf16_flops")) {
     device.sustained_bf16_flops = figure(node, "sustained_bf16_flops");
   }
+  if (node.has("sustained_fp8_flops")) {
+    device.sustained_fp8_flops = figure(node, "sustained_fp8_flops");
+  }
   if (node.has("sustained_fp8_block_flops")) {
     device.sustained_fp8_block_flops = figure(node, "sustained_fp8_block_flops");
   }

@@ -21,7 +21,9 @@ struct Device {
   double peak_bf16_flops = 0;  // dense tensor-core FLOP/s
   // What products in bf16 hold under load that goes on, within the board's power; 0: not known.
   double sustained_bf16_flops = 0;
-  // The same in FP8 with scales per block; 0: not known, the energy of an FP8 FLOP says it.
+  // The same in FP8, one scale per tensor and scales by block; 0: not known, the energy of an FP8
+  // FLOP says it.
+  double sustained_fp8_flops = 0;
   double sustained_fp8_block_flops = 0;
   // Of such products: time of a row of zeros, as padding is, over that of another row.
   double sustained_padding_share = 1;

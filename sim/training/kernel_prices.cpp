@@ -51,9 +51,10 @@ bool is_fp8(const std::string& type) { return type.rfind("fp8", 0) == 0; }
 
 // FLOP/s that the board's power allows products of a data type; 0: not known.
 double sustained_flops(const profile::Device& device, const std::string& type) {
-  if (type == "fp8_block" && device.sustained_fp8_block_flops > 0) {
-    return device.sustained_fp8_block_flops;
-  }
+  const double held = type == "fp8"         ? device.sustained_fp8_flops
+                      : type == "fp8_block" ? device.sustained_fp8_block_flops
+                                            : 0;
+  if (held > 0) return held;
   if (is_fp8(type)) return device.sustained_bf16_flops / fp8_energy_share;
   return device.sustained_bf16_flops / (type == "nvfp4" ? fp4_energy_share : 1);
 }

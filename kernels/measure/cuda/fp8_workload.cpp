@@ -26,7 +26,7 @@ const CublasLtHandle& usable(Context& context, bool by_block) {
 
 // Y[m, n] = X[m, k] W[n, k]^T in FP8: random e4m3 values and random scales, so that a scale that is
 // read from a wrong place shows.
-class Fp8Workload : public RotatedWorkload {
+class Fp8Workload : public RotatedWorkload, public Queueable {
  public:
   Fp8Workload(Context& context, const PointSpec& spec, std::uint64_t seed)
       : RotatedWorkload(context, rotation(context, spec.bytes)),
@@ -49,6 +49,8 @@ class Fp8Workload : public RotatedWorkload {
     MOESIM_CUDA(cudaStreamSynchronize(stream()));
   }
 
+  void queue(cudaStream_t on) override { run(next_copy(), on); }
+
   Params details() override {
     const std::size_t version = cublas_lt().get_version();
     return {{"library", fmt::format("cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100,
@@ -56,9 +58,7 @@ class Fp8Workload : public RotatedWorkload {
   }
 
  protected:
-  void launch(std::size_t copy) override {
-    product_.run(operands(copy), context_.workspace.data(), stream());
-  }
+  void launch(std::size_t copy) override { run(copy, stream()); }
   void poison() override {
     MOESIM_CUDA(cudaMemsetAsync(y_.data(), 0xff, y_.size() * 2, stream()));
     MOESIM_CUDA(cudaStreamSynchronize(stream()));
@@ -86,6 +86,9 @@ class Fp8Workload : public RotatedWorkload {
   }
 
  private:
+  void run(std::size_t copy, cudaStream_t on) {
+    product_.run(operands(copy), context_.workspace.data(), on);
+  }
   // Each copy's scales begin at a multiple of 256 bytes.
   static std::size_t scales_of_copy(std::size_t count) { return (count + 63) / 64 * 64; }
   Fp8Shape shape() const {

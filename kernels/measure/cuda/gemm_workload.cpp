@@ -1,16 +1,13 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <vector>
 
-#include "kernels/measure/cuda/nvml.hpp"
 #include "kernels/measure/cuda/rotated_workload.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
 #include "kernels/measure/points/product_element.hpp"
 #include "kernels/measure/suites/gemm.hpp"
 #include "kernels/measure/suites/sustained.hpp"
 #include "sim/base/random.hpp"
-#include "sim/base/statistics.hpp"
 
 namespace moesim::kernels::measure::cuda {
 namespace {
@@ -35,6 +32,7 @@ class GemmWorkload : public RotatedWorkload, public Queueable {
         y_(copies_ * m_ * n_) {
     launch_random_bf16(x_.data(), x_.size(), seed, 1, stream());
     launch_random_bf16(w_.data(), w_.size(), seed + 1, 1, stream());
+    clear_rows(spec.params.value(zero_share, 0.0));
     MOESIM_CUDA(cudaStreamSynchronize(stream()));
   }
 
@@ -48,15 +46,6 @@ class GemmWorkload : public RotatedWorkload, public Queueable {
   }
 
  protected:
-  // The last rows of every X, a share of them, become zeros: padding.
-  void clear_rows(double share) {
-    const std::size_t rows = static_cast<std::size_t>(share * static_cast<double>(m_));
-    for (std::size_t copy = 0; copy < copies_ && rows > 0; ++copy) {
-      MOESIM_CUDA(
-          cudaMemsetAsync(x_.data() + (copy * m_ + m_ - rows) * k_, 0, 2 * rows * k_, stream()));
-    }
-    MOESIM_CUDA(cudaStreamSynchronize(stream()));
-  }
   void launch(std::size_t copy) override {
     kernels::Gemm product;
     product.m = static_cast<std::int64_t>(m_);
@@ -89,6 +78,14 @@ class GemmWorkload : public RotatedWorkload, public Queueable {
   }
 
  private:
+  // The last rows of every X, a share of them, become zeros: padding.
+  void clear_rows(double share) {
+    const std::size_t rows = static_cast<std::size_t>(share * static_cast<double>(m_));
+    for (std::size_t copy = 0; copy < copies_ && rows > 0; ++copy) {
+      MOESIM_CUDA(
+          cudaMemsetAsync(x_.data() + (copy * m_ + m_ - rows) * k_, 0, 2 * rows * k_, stream()));
+    }
+  }
   // The k elements of X or W that make row or column `at` of the result, of `count`.
   std::vector<std::uint16_t> factors(const DeviceBuffer<std::uint16_t>& from, std::size_t at,
                                      std::size_t count) {
@@ -108,47 +105,7 @@ class GemmWorkload : public RotatedWorkload, public Queueable {
   DeviceBuffer<std::uint16_t> column_;  // what factors() gathers
 };
 
-// Details: power_w, its median over the later half of the samples, and throttled_by as of the last
-// one, where NVML tells.
-class SustainedWorkload : public GemmWorkload {
- public:
-  SustainedWorkload(Context& context, const PointSpec& spec, std::uint64_t seed)
-      : GemmWorkload(context, spec, seed), calls_(spec.calls) {
-    clear_rows(spec.params.value(zero_share, 0.0));
-  }
-
-  Run cold() override {
-    return translated([this] {
-      return context_.timer->back_to_back(
-          calls_, [this](std::size_t) { launch(next_copy()); },
-          [this] { states_.push_back(device_state(context_.facts.uuid)); });
-    });
-  }
-  bool has_hot() const override { return false; }
-  std::string timer() const override { return "cuda-events, back to back"; }
-  Params details() override {
-    Params details = Params::object();
-    std::vector<double> watts;
-    for (std::size_t at = states_.size() / 2; at < states_.size(); ++at) {
-      if (states_[at].power_w > 0) watts.push_back(states_[at].power_w);
-    }
-    if (watts.empty()) return details;
-    details["power_w"] = median(watts);
-    details["throttled_by"] = fmt::format("{}", fmt::join(states_.back().throttled_by, " + "));
-    return details;
-  }
-
- private:
-  std::size_t calls_;
-  std::vector<DeviceState> states_;
-};
-
 }  // namespace
-
-std::unique_ptr<Workload> sustained_workload(Context& context, const PointSpec& spec,
-                                             std::uint64_t seed) {
-  return std::make_unique<SustainedWorkload>(context, spec, seed);
-}
 
 std::unique_ptr<Workload> gemm_workload(Context& context, const PointSpec& spec,
                                         std::uint64_t seed) {

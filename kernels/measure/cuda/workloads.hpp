@@ -13,7 +13,7 @@ std::unique_ptr<Workload> gemm_workload(Context& context, const PointSpec& spec,
                                         std::uint64_t seed);
 // op "gemm" too, of other data types than bf16 (suites/gemm_fp8.hpp).
 std::unique_ptr<Workload> fp8_workload(Context& context, const PointSpec& spec, std::uint64_t seed);
-// op "sustained-gemm": the same product without a rest, with what NVML says meanwhile.
+// op "sustained-gemm": either of them without a rest, with what NVML says meanwhile.
 std::unique_ptr<Workload> sustained_workload(Context& context, const PointSpec& spec,
                                              std::uint64_t seed);
 std::unique_ptr<Workload> memory_workload(Context& context, const PointSpec& spec,

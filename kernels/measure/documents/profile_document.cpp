@@ -201,23 +201,20 @@ class Writer {
     return out;
   }
 
-  const Point* sustained_point(double zeros) const {
+  const Point* sustained_point(const std::string& dtype, double zeros) const {
     for (const Point& point : fitted_) {
       if (point.op != sustained_op || !point.time_us()) continue;
+      if (point.params.value("dtype", "") != dtype) continue;
       if (point.params.value(zero_share, 0.0) == zeros) return &point;
     }
     return nullptr;
   }
 
-  // What products hold without a rest, as measured, else the base's.
-  void add_sustained(ordered_json& out) const {
-    constexpr const char* rate = "sustained_bf16_flops";
-    constexpr const char* padding = "sustained_padding_share";
-    const ordered_json& base = base_.at("devices").at(0);
-    if (base.contains(padding)) out[padding] = told_or_base(padding, 0, "ratio", "");
-    const Point* const full = sustained_point(0);
+  // What products of a data type hold without a rest, as measured, else the base's.
+  void add_sustained(ordered_json& out, const char* rate, const std::string& dtype) const {
+    const Point* const full = sustained_point(dtype, 0);
     if (full == nullptr) {
-      if (base.contains(rate)) out[rate] = told_or_base(rate, 0, "FLOP/s", "");
+      if (base_.at("devices").at(0).contains(rate)) out[rate] = told_or_base(rate, 0, "FLOP/s", "");
       return;
     }
     const auto [m, n, k] =
@@ -229,9 +226,19 @@ class Writer {
       how += fmt::format(", {:.0f} W", full->details.at("power_w").get<double>());
     }
     out[rate] = figure(2 * m * n * k / *full->time_us() * 1e6, "FLOP/s", "measured", how);
+  }
+
+  void add_sustained(ordered_json& out) const {
+    constexpr const char* padding = "sustained_padding_share";
+    const ordered_json& base = base_.at("devices").at(0);
+    if (base.contains(padding)) out[padding] = told_or_base(padding, 0, "ratio", "");
+    add_sustained(out, "sustained_bf16_flops", "bf16");
+    add_sustained(out, "sustained_fp8_flops", fp8_tensor);
+    add_sustained(out, "sustained_fp8_block_flops", fp8_block);
     constexpr double zeros = 0.5;
-    const Point* const padded = sustained_point(zeros);
-    if (padded == nullptr) return;
+    const Point* const full = sustained_point("bf16", 0);
+    const Point* const padded = sustained_point("bf16", zeros);
+    if (full == nullptr || padded == nullptr) return;
     const double share = 1 - (1 - *padded->time_us() / *full->time_us()) / zeros;
     if (share <= 0) return;
     out[padding] =

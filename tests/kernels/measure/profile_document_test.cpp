@@ -132,6 +132,8 @@ TEST_CASE("a measured profile answers with the laws of its machine, and a simula
   CHECK(moesim::median(off) < 0.07);  // 0.079 with the prior's cost of a cache
   // What products hold without a rest: the law's rate, whatever the base says.
   CHECK(profile.device().sustained_bf16_flops == Approx(700e12).epsilon(0.01));
+  CHECK(profile.device().sustained_fp8_flops == Approx(1400e12).epsilon(0.01));
+  CHECK(profile.device().sustained_fp8_block_flops == Approx(1400e12).epsilon(0.01));
   // Copies to and from the host at the law's rate, an eighth of its links'.
   CHECK(profile.device().host_copy_bandwidth.bytes_per_second == Approx(380e9 / 8).epsilon(0.01));
   CHECK(profile.device().host_bandwidth.bytes_per_second == 64e9);  // the datasheet's
@@ -177,6 +179,7 @@ TEST_CASE("a document says what it rests on") {
   // Nothing measured: every curve is the base's, as it was, and what products hold.
   for (const auto& curve : document["curves"]) CHECK(curve["origin"] != "measured");
   CHECK(document["devices"][0]["sustained_bf16_flops"]["origin"] == "derived");
+  CHECK_FALSE(document["devices"][0].contains("sustained_fp8_flops"));
 }
 
 TEST_CASE("what products hold without a rest is said with its clock and power") {

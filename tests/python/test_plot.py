@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from plot_options import small_options  # noqa: F401 (a fixture)
+from plot_sweeps import HEADER, row, sweep_file
 
 PLOT = Path(__file__).resolve().parents[2] / "tools" / "plot"
 sys.path.insert(0, str(PLOT))
@@ -23,21 +24,6 @@ import plot  # noqa: E402
 import routing_chart  # noqa: E402
 import rows  # noqa: E402
 import sweep_chart  # noqa: E402
-
-HEADER = ("status,router,mode,gpus,profile,model,capacity_factor,step_ms,step_ms_p05,step_ms_p95,"
-          "tokens_per_s_per_gpu,failed,residual_loss\n")
-
-
-def sweep_file(folder, rows):
-    path = folder / "s.csv"
-    path.write_text(HEADER + "".join(rows))
-    return str(path)
-
-
-def row(router, factor, step, failed, loss, mode="prefill", status="ok"):
-    return (f"{status},{router},{mode},32,a100,m,{factor},{step},{0.9 * step},{1.25 * step},"
-            f"{1e6 / step},{failed},{loss}\n")
-
 
 @pytest.fixture
 def two_routers(tmp_path):

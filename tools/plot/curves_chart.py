@@ -17,10 +17,13 @@ def _draw_series(axes, index, line):
     axes.fill_between(line["x"], line["low"], line["high"], color=how["color"], alpha=0.15,
                       linewidth=0)
     measured = [(x, y) for x, y, far in zip(line["x"], line["y"], line["extrapolated"]) if not far]
+    if not measured:  # no solid line that the legend could name
+        axes.plot(line["x"], line["y"], markevery=-(-len(line["x"]) // 8), label=line["label"],
+                  **{**how, "linestyle": ":", "linewidth": 1, "markerfacecolor": "white"})
+        return
     axes.plot(line["x"], line["y"], color=how["color"], linewidth=1, linestyle=":")
-    if measured:
-        axes.plot(*zip(*measured), linewidth=1.6, markevery=-(-len(measured) // 8), label=line["label"],
-                  **how)
+    axes.plot(*zip(*measured), linewidth=1.6, markevery=-(-len(measured) // 8), label=line["label"],
+              **how)
 
 
 def _draw_panel(axes, panel):

@@ -137,7 +137,10 @@ Json all_to_all_panel(const Profile& profile) {
     lines.push_back(
         exchange_line(profile, fmt::format("{} GPUs", gpus), Collective::all_to_all, gpus));
   }
-  return panel("All-to-all inside a node", "buffer per GPU", "bus bandwidth, GB/s", true, lines);
+  // A domain of NVLink can be several nodes (sim/GLOSSARY.md); without NVLink it is one.
+  const bool has_nvlink = profile.device().nvlink_bandwidth.gb_per_s() > 0;
+  return panel(has_nvlink ? "All-to-all inside an NVLink domain" : "All-to-all inside a node",
+               "buffer per GPU", "bus bandwidth, GB/s", true, lines);
 }
 
 Json collectives_panel(const Profile& profile) {

@@ -215,8 +215,19 @@ def loss_axis(axes, losses):
         axes.xaxis.set_minor_locator(NullLocator())
         return " (linear up to 1 %, logarithmic beyond)"
     axes.margins(x=0.12)
+    if max(losses) <= NOTHING:
+        axes.set_xlim(-0.12, 1)
     axes.set_xlim(left=min(0, axes.get_xlim()[0]))
     return ""
+
+
+NOTHING = 1e-9  # %: of routes or tokens, less is the rounding of sums
+
+
+def per_cent_from_zero(axes):
+    """An axis of y from 0 with room above the highest line; to 1 % where all are 0."""
+    top = max((float(y) for line in axes.lines for y in line.get_ydata() if math.isfinite(y)), default=0)
+    axes.set_ylim(0, 1.05 * top if top > NOTHING else 1)
 
 
 def wrapped(figure, text, inches, points, weight="normal"):

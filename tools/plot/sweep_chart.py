@@ -121,7 +121,7 @@ def _draw_loss(axes, series, styles, factor_name):
     factors = [point.capacity_factor for entry in series for point in with_factor(entry.points)]
     room = 0.045 * (max(factors) - min(factors)) or 0.25
     axes.set_xlim(min(factors) - 2 * room, max(factors) + room)
-    axes.set_ylim(bottom=0)
+    look.per_cent_from_zero(axes)
     _make_room(axes, min(factors), max(factors) + room)
     axes.set_ylabel("token loss, %")
     axes.set_xlabel(factor_name)

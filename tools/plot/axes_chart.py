@@ -257,7 +257,7 @@ def draw(table, x, ys, group, facet, size, title):
         unfit = sum(not fits(row) for row in table.rows)
         if unfit:
             handles.append(page.unfit_entry())
-            names.append("pale, hollow: does not fit in GPU memory")
+            names.append(page.UNFIT)
         notes = [*rows.run_notes(table, [x, *ys]), *untold.note(table, "fidelity", told)]
         notes += batch if any(map(rows.is_time, ys)) else []
         if unfit:

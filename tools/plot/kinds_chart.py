@@ -182,7 +182,7 @@ def scaling(table, group, size, title):
         unfit = sum(not fits(row) for row in table.rows)
         if unfit:
             handles.append(page.unfit_entry())
-            names.append("pale, hollow: does not fit in GPU memory")
+            names.append(page.UNFIT)
         return page.end_page(figure, axes, size, title or page.heading(table, "scaling over GPUs"),
                              page.subtitle(table, notes + ([unit_count(unfit, len(table.rows))] if unfit else []),
                                            figures=["tokens_per_s"]), handles, names)
@@ -295,7 +295,7 @@ def pareto(table, group, size, title):
         unfit = sum(not fits(row) for row in table.rows)
         if unfit:
             handles.append(page.unfit_entry())
-            labels.append("pale, hollow: does not fit in GPU memory")
+            labels.append(page.UNFIT)
         page.end_page(figure, axes, size, title or page.heading(table, "speed and token loss"),
                       page.subtitle(table, notes + ([unit_count(unfit, len(table.rows))] if unfit else []),
                                     figures=["tokens_per_s_per_gpu"]), handles, labels)

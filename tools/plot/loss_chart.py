@@ -5,12 +5,36 @@ from matplotlib.lines import Line2D
 
 import look
 from chart_data import BadInput, factor_axis, memory_notes, partial_notes, read_sweep
-from sweep_chart import MARGIN, SUBTITLE_POINTS, setting, subtitle, text_above, with_factor, wrapped
+from page import UNFIT, legend_in_columns, unfit_entry
+from sweep_chart import (MARGIN, SUBTITLE_POINTS, TITLE_POINTS, setting, subtitle, text_above, title_above, with_factor,
+                         wrapped)
 
-WIDTH = 14.5  # of the page, in inches
+WIDTH, PANELS_HIGH, BELOW_PANELS = 14.5, 3.2, 0.56  # of the page, its panels and the names of their axes, in inches
 PANELS = (("failed", "routes that failed,\nbefore rectification"),
           ("token_loss", "token loss: weight of chosen experts\nthat no expert processes, after rectification"),
           ("padded", "slots that stay empty"))
+
+
+def _lay_out(figure, entries, top):
+    """Panels below `top` inches of text and the legend beside them, or below where it is longer than they are high.
+    Returns the height of the page in inches."""
+    height = PANELS_HIGH + BELOW_PANELS + top
+    figure.set_size_inches(WIDTH, height)
+    figure.subplots_adjust(left=0.05, right=0.83, top=1 - top / height, bottom=BELOW_PANELS / height, wspace=0.2)
+    handles, labels = zip(*entries)
+    legend = figure.legend(handles, [wrapped(label, 24) for label in labels], loc="upper left",
+                           bbox_to_anchor=(0.838, 1 - (top - 0.1) / height), handlelength=3.4)
+    figure.canvas.draw()
+    if legend.get_window_extent().y0 >= MARGIN * WIDTH * figure.dpi:
+        return height
+    legend.remove()
+    legend = legend_in_columns(figure, handles, [wrapped(label, 160) for label in labels], (1 - 2 * MARGIN) * WIDTH)
+    more = legend.get_window_extent().height / figure.dpi + 0.25
+    height += more
+    figure.set_size_inches(WIDTH, height)
+    figure.subplots_adjust(right=0.985, top=1 - top / height, bottom=(BELOW_PANELS + more) / height)
+    legend.set_bbox_to_anchor((0.5, MARGIN * WIDTH / height), transform=figure.transFigure)
+    return height
 
 
 def draw(path, title, fits_only=False, where=""):
@@ -27,11 +51,10 @@ def draw(path, title, fits_only=False, where=""):
     with matplotlib.rc_context(look.RC):
         figure, grid = pyplot.subplots(1, 3, sharex=True, figsize=(WIDTH, 4.9))
         below = text_above(figure, [f"{setting(shared)}, {subtitle(shared, refused, notes)}"])
-        top = 1.15 + 0.17 * below.count("\n")
-        height = 3.75 + top + 0.3 * max(0, len(series) - 12)  # room for the legend
-        figure.set_size_inches(WIDTH, height)
-        figure.subplots_adjust(left=0.05, right=0.83, top=1 - top / height, bottom=0.56 / height,
-                               wspace=0.2)
+        # What all lines share is said above them.
+        same = series[0].router if len({entry.router for entry in series}) == 1 else None
+        title, lower = title_above(figure, title or f"{f'{same}: l' if same else 'L'}oss and padding by capacity factor")
+        top = 1.15 + lower + 0.17 * below.count("\n")
         for axes, (name, meaning) in zip(grid, PANELS):
             for entry, how in zip(series, styles):
                 points = [point for point in with_factor(entry.points)
@@ -48,17 +71,12 @@ def draw(path, title, fits_only=False, where=""):
                                [point.fits for point in points], how, linewidth=1.6)
             axes.set_title(meaning, loc="left", fontsize=10)
             axes.set_xlabel(factor_axis(shared))
-            axes.set_ylim(bottom=0)
+            look.per_cent_from_zero(axes)
         grid[0].set_ylabel("%")
-        # What all lines share is said above them.
-        same = series[0].router if len({entry.router for entry in series}) == 1 else None
-        labels = [entry.label.removeprefix(f"{same}, ") if same else entry.label
-                  for entry in series]
-        handles = [Line2D([], [], linewidth=1.6, **how) for how in styles]
-        figure.legend(handles, [wrapped(label, 24) for label in labels], loc="upper left",
-                      bbox_to_anchor=(0.838, 1 - (top - 0.1) / height), handlelength=3.4)
-        what = f"{same}: l" if same else "L"
-        figure.text(MARGIN, 1 - 0.12 / height, title or f"{what}oss and padding by capacity factor",
-                    fontsize=13, fontweight="bold", va="top")
-        figure.text(MARGIN, 1 - 0.44 / height, below, fontsize=SUBTITLE_POINTS, color="#333333", va="top")
+        entries = [(Line2D([], [], linewidth=1.6, **how), entry.label.removeprefix(f"{same}, ") if same else entry.label)
+                   for entry, how in zip(series, styles)]
+        entries += [(unfit_entry(), UNFIT)] if any(not point.fits for entry in series for point in entry.points) else []
+        height = _lay_out(figure, entries, top)
+        figure.text(MARGIN, 1 - 0.12 / height, title, fontsize=TITLE_POINTS, fontweight="bold", va="top")
+        figure.text(MARGIN, 1 - (0.44 + lower) / height, below, fontsize=SUBTITLE_POINTS, color="#333333", va="top")
     return figure

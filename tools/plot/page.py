@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 
 import look
 from chart_data import BadInput, partial_notes, training_words
-from sweep_chart import MODES, gpus_in_words
+from sweep_chart import MODES, gpus_in_words, setting
 
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
 WIDEST, NARROWEST = 40.0, 1.5
@@ -78,14 +78,14 @@ def subtitle(table, extra=(), apart=(), figures=()):
 
 
 def heading(table, what):
-    shared = table.shared()
-    where = f"{shared['gpus']} x " if "gpus" in shared else ""
-    model = shared.get("model", "several models")
-    return f"{model} on {where}{shared.get('profile', 'several GPUs')}: {what}"
+    return f"{setting(table.shared(), 'several GPUs')}: {what}"
 
 
 def legend_entries(styles, labels):
     return [Line2D([], [], **style) for style in styles], list(labels)
+
+
+UNFIT = "pale, hollow: does not fit in GPU memory"
 
 
 def unfit_entry():
@@ -124,7 +124,7 @@ def end_page(figure, axes, size, title, under, handles, labels):
     legend, legend_height = None, 0.0
     if handles:
         labels = [textwrap.fill(label, max(16, int(width * 72 / (0.6 * size.font)) - 8)) for label in labels]
-        legend = _legend(figure, handles, labels, width, gap)
+        legend = legend_in_columns(figure, handles, labels, width - 2 * gap)
         legend_height = legend.get_window_extent().height / figure.dpi + gap
     _wrap_x_labels(figure, axes, width - 2 * gap, gap)
     figure.canvas.draw()
@@ -156,13 +156,13 @@ def end_page(figure, axes, size, title, under, handles, labels):
     return figure
 
 
-def _legend(figure, handles, labels, width, gap):
-    """As many columns as fit into the width."""
+def legend_in_columns(figure, handles, labels, room):
+    """At the lower end, as many columns as fit into so many inches."""
     for columns in range(min(len(handles), 6), 0, -1):
         legend = figure.legend(handles, labels, loc="lower center", ncol=columns, handlelength=3.2,
                                columnspacing=1.4, borderaxespad=0)
         figure.canvas.draw()
-        if columns == 1 or legend.get_window_extent().width / figure.dpi <= width - 2 * gap:
+        if columns == 1 or legend.get_window_extent().width / figure.dpi <= room:
             return legend
         legend.remove()
     return None

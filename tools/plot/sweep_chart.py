@@ -1,5 +1,6 @@
 """Speed against capacity factor, and what the router loses, in one figure."""
 import textwrap
+from pathlib import PurePath
 
 import matplotlib
 from matplotlib import pyplot
@@ -21,11 +22,18 @@ def gpus_in_words(count):
     return f"{count} GPU" if count == "1" else f"{count} GPUs"
 
 
-def setting(shared):
+def document_name(text):
+    """A shipped name as it is; of a path its file's name, or its folder's where the file is a checkpoint's config.json."""
+    path = PurePath(text)
+    return path.parent.name if path.name == "config.json" and path.parent.name else path.name.removesuffix(".json")
+
+
+def setting(shared, many_profiles="several profiles"):
     """The model and the GPUs that all rows share."""
-    model = shared.get("model", "several models")
+    model, profile = (document_name(shared[name]) if name in shared else many
+                      for name, many in (("model", "several models"), ("profile", many_profiles)))
     where = f"{shared['gpus']} x " if "gpus" in shared else ""
-    return f"{model} on {where}{shared.get('profile', 'several profiles')}"
+    return f"{model} on {where}{profile}"
 
 
 def _title(shared):
@@ -35,6 +43,7 @@ def _title(shared):
 WIDTH = 10.5  # of the page, in inches
 MARGIN = 0.015  # of the texts on the left and right, as a share of the width
 LEFT = 0.1  # of the panels, at least, as a share of the width: labels of many digits take more
+TITLE_POINTS = 13
 SUBTITLE_POINTS = 9.5
 MOST_NOTE_LINES = 5  # of text, that name the dotted lines which start close to each other
 NOTE_LETTERS = 18  # in a line of it
@@ -66,6 +75,12 @@ def text_above(figure, parts):
     """Sentences above the panels, in lines as wide as the page."""
     text = ". ".join(filter(None, parts))
     return look.wrapped(figure, text, (1 - 2 * MARGIN) * figure.get_size_inches()[0], SUBTITLE_POINTS)
+
+
+def title_above(figure, title):
+    """(the title in lines as wide as the page, how many inches those after the first take)."""
+    title = look.wrapped(figure, title, (1 - 2 * MARGIN) * figure.get_size_inches()[0], TITLE_POINTS, "bold")
+    return title, 1.2 * TITLE_POINTS / 72 * title.count("\n")
 
 
 def speed_axis(rows):
@@ -333,7 +348,8 @@ def draw(path, measured_path, title, fits_only=False, where=""):
                                        gridspec_kw={"height_ratios": (1.5, 1)})
         speed, loss = grid.flat
         below = text_above(figure, [subtitle(shared, refused, notes), speed_bands.level_text(results)])
-        top = 0.72 + 0.17 * below.count("\n")
+        title, lower = title_above(figure, title or _title(shared))
+        top = 0.72 + lower + 0.17 * below.count("\n")
         height = 6.88 + top + 0.45 * max(0, len(series) - 14)  # the legend takes a line or two for each
         figure.subplots_adjust(left=LEFT, right=0.755, hspace=0.08)
         _set_height(figure, height, top)
@@ -350,6 +366,6 @@ def draw(path, measured_path, title, fits_only=False, where=""):
             height += below_page
             _set_height(figure, height, top)
             _legends(speed, loss, series, styles, shown, *words)
-        figure.text(MARGIN, 1 - 0.11 / height, title or _title(shared), fontsize=13, fontweight="bold", va="top")
-        figure.text(MARGIN, 1 - 0.38 / height, below, fontsize=SUBTITLE_POINTS, color="#333333", va="top")
+        figure.text(MARGIN, 1 - 0.11 / height, title, fontsize=TITLE_POINTS, fontweight="bold", va="top")
+        figure.text(MARGIN, 1 - (0.38 + lower) / height, below, fontsize=SUBTITLE_POINTS, color="#333333", va="top")
     return figure

@@ -1,5 +1,6 @@
 """What the charts read: rows of a sweep, measured points."""
 import csv
+import math
 import os
 from dataclasses import dataclass, field
 
@@ -44,8 +45,8 @@ class Measured:
 
 
 MOST_LINES = 30
-NEEDED = ("status", "router", "capacity_factor", "step_ms", "tokens_per_s_per_gpu", "failed",
-          "residual_loss")
+SPEED = "tokens_per_s_per_gpu"
+NEEDED = ("status", "router", "capacity_factor", "step_ms", SPEED, "failed", "residual_loss")
 
 
 def read_rows(path, needed):
@@ -71,9 +72,22 @@ def number(path, line, row, column):
     if not text:
         return None
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        raise BadInput(f"{path}: line {line}, column {column}: '{text}' is not a number") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadInput(f"{path}: line {line}, column {column}: '{text}' is not a number")
+    return value
+
+
+def check_speeds(path, line, row):
+    """BadInput where a time or speed, by which charts divide, is not above 0."""
+    for column in row:
+        if column == SPEED or column.startswith(("step_ms", speed_bands.RATIO)):
+            value = number(path, line, row, column)
+            if value is not None and value <= 0:
+                raise BadInput(f"{path}: line {line}, column {column}: '{row[column]}' is no time or speed, which are "
+                               "above 0")
 
 
 def present(path, line, row, column):
@@ -286,6 +300,8 @@ def read_sweep(path, fits_only=False, where=""):
     good = [(line, row) for line, row in rows if row["status"] == "ok"]
     if not good:
         raise BadInput(f"{path}: no row with status ok, so there is nothing to draw")
+    for line, row in good:
+        check_speeds(path, line, row)
     refused = len(rows) - len(good)
     if where:
         from rows import Table  # which reads with this module
@@ -320,7 +336,7 @@ def read_sweep(path, fits_only=False, where=""):
 
 def read_measured(path, mode):
     """The measured points of this mode (of every mode if `mode` is None)."""
-    needed = ("router", "capacity_factor", "tokens_per_s_per_gpu")
+    needed = ("router", "capacity_factor", SPEED)
     points = []
     rows = read_rows(path, needed)
     if rows and "provenance" in rows[0][1]:
@@ -328,10 +344,27 @@ def read_measured(path, mode):
                        f"a CSV with the columns {', '.join(needed)} and, if you like, mode, source, "
                        "excluded")
     for line, row in rows:
-        speed = number(path, line, row, "tokens_per_s_per_gpu")
+        check_speeds(path, line, row)
+        speed = number(path, line, row, SPEED)
         if speed is None or (mode and row.get("mode") and row["mode"] != mode):
             continue
         excluded = (row.get("excluded") or "").strip().lower() in ("true", "yes", "1")
         points.append(Measured(row["router"], number(path, line, row, "capacity_factor"), speed,
                                row.get("source") or "", excluded))
     return points
+
+
+MOST_NAMES = 4  # of routers that a note lists
+
+
+def measured_notes(path, mode, series):
+    """What a subtitle says of measured points that have no place on the chart of `series`."""
+    points, routers = read_measured(path, mode), {entry.router for entry in series}
+    absent = list(dict.fromkeys(point.router for point in points if point.router not in routers))
+    more = f" and {len(absent) - MOST_NAMES} more" if len(absent) > MOST_NAMES else ""
+    nowhere = sum(point.router in routers and point.capacity_factor is None for point in points)
+    others = len(read_measured(path, None)) - len(points)
+    left_out = [f"{', '.join(absent[:MOST_NAMES])}{more} (not in the sweep)"] if absent else []
+    left_out += [f"{nowhere} without a capacity factor"] if nowhere else []
+    left_out += [f"{others} of another mode"] if others else []
+    return [f"measured points left out: {'; '.join(left_out)}"] if left_out else []

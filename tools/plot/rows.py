@@ -1,11 +1,12 @@
 """Rows of one or several sweeps, those that --where keeps, as lines over any column."""
+import math
 import os
 import re
 from dataclasses import dataclass, field
 
 import option_columns
 import speed_bands
-from chart_data import BadInput, band_columns, differing_k, factor_axis, fits, read_rows, with_k
+from chart_data import BadInput, band_columns, check_speeds, differing_k, factor_axis, fits, number, read_rows, with_k
 
 FILE = "file"  # a column of its own where several files are read
 OVER_BASELINE = "_over_baseline"  # set of a row whose band is that of its ratio to a baseline
@@ -144,11 +145,7 @@ def figure_of(row, name):
     text = (row.get(name) or "").strip()
     if text in ("", "true", "false"):
         return {"": None, "true": 1.0, "false": 0.0}[text]
-    try:
-        return float(text)
-    except ValueError:
-        raise BadInput(f"{row['_path']}: line {row['_line']}, column {name}: '{text}' is not a "
-                       "number") from None
+    return number(row["_path"], row["_line"], row, name)
 
 
 def present(row, name):
@@ -161,10 +158,9 @@ def present(row, name):
 
 def is_number(text):
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True
 
 
 def band_of(row, name):
@@ -225,6 +221,7 @@ def read(paths, where="", fits_only=False):
             if row["status"] != "ok":
                 refused += 1
                 continue
+            check_speeds(path, line, row)
             rows.append({**row, "_path": path, "_line": line,
                          **({FILE: names[path]} if len(paths) > 1 else {})})
     if not rows:

@@ -11,8 +11,8 @@ from matplotlib.patheffects import withStroke
 import look
 import option_columns
 import speed_bands
-from chart_data import (BadInput, factor_axis, good_rows, has_bands, memory_notes, partial_notes, read_measured,
-                        read_sweep, training_words)
+from chart_data import (BadInput, factor_axis, good_rows, has_bands, measured_notes, memory_notes, partial_notes,
+                        read_measured, read_sweep, training_words)
 
 MODES = {"train": "training step", "prefill": "forward pass only (prefill)"}
 DISPATCHES = {"index": "rows moved to experts by index", "einsum": "rows moved to experts by products with masks (einsum)"}
@@ -343,6 +343,7 @@ def draw(path, measured_path, title, fits_only=False, where=""):
         [look.style_by_index(index) for index in range(len(series))]
     styles = look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
     notes, results = memory_notes(path, series, fits_only) + partial_notes([path]), good_rows(path)
+    notes += measured_notes(measured_path, shared.get("mode"), series) if measured_path else []
     with matplotlib.rc_context(look.RC):
         figure, grid = pyplot.subplots(2, 1, sharex=True, squeeze=False, figsize=(WIDTH, 7.6),
                                        gridspec_kw={"height_ratios": (1.5, 1)})

@@ -354,7 +354,7 @@ def test_notes_of_failures_name_their_routers_and_the_dispatch_is_said_in_words(
         for factor, loss in ((4, 0.5 + 0.01 * at), (8, 0.1))))
     figure = sweep_chart.draw(str(path), None, "")
     notes = [text.get_text() for text in figure.axes[1].texts]
-    assert notes == ["expert-choice,\nsinkhorn,\ntop8\nfailed"]
+    assert notes == ["failed, from above:\nexpert-choice,\nsinkhorn,\ntop8"]
     assert "rows moved to experts by index" in sweep_chart.subtitle({"dispatch": "index"}, 0)
     assert "(einsum)" in sweep_chart.subtitle({"dispatch": "einsum"}, 0)
 
@@ -399,12 +399,12 @@ def test_notes_of_failures_name_what_tells_them_apart(tmp_path, monkeypatch):
     def notes(shares):
         return [text.get_text() for text in sweep_chart.draw(options_that_fail(tmp_path, shares), None, "").axes[1].texts]
     by_slow = {(network, slow): 0.5 if slow == "none" else 0.48 for network in ("fast", "flows") for slow in ("none", "3:1.5")}
-    assert notes(by_slow) == ["slow gpu none,\nslow gpu 3:1.5\nfailed"]
+    assert notes(by_slow) == ["failed, from above:\nslow gpu none,\nslow gpu 3:1.5"]
     assert notes({key: 0.5 if key == ("fast", "none") else 0.48 for key in by_slow}) == [
-        "top8, network\nfast, slow gpu\nnone\nand 1 more\nfailed"]  # the other line is of three pairs
+        "failed, from above:\ntop8, network\nfast, slow gpu\nnone\nand 1 more"]  # the other line is of three pairs
     # However long, the first has its name.
     monkeypatch.setattr(sweep_chart, "MOST_NOTE_LINES", 0)
-    assert notes(by_slow) == ["slow gpu none\nand 1 more\nfailed"]
+    assert notes(by_slow) == ["failed, from above:\nslow gpu none\nand 1 more"]
 
 
 def many_lines(folder, routers, factors):

@@ -79,6 +79,38 @@ def test_titles_name_documents_without_their_folders(tmp_path, typed, named):
         assert figure.texts[0].get_text().startswith(f"{named} on 32 x a100: speed and token loss")
 
 
+@pytest.mark.parametrize(("shares", "note"), [
+    ({"random": (0.01, 0), "soft": (0, 0)}, "failed, from above:\nrandom,\nsoft"),
+    ({"soft": (0.01, 0), "random": (0.01, 0.005)}, "failed, from above:\nrandom,\nsoft"),  # apart at their second point
+    ({"random": (0.01, 0), "soft": (0.01, 0)}, "random\nfailed")])  # one line
+def test_a_note_of_two_lines_that_fail_says_which_is_above(tmp_path, shares, note):
+    path = sweep_file(tmp_path, [row(router, factor, 100, failed, 0.1) for router, those in
+                                 {"top2": (0.5, 0.1), **shares}.items() for factor, failed in zip((1, 2), those)])
+    assert [text.get_text() for text in sweep_chart.draw(path, None, "").axes[1].texts] == ["top2\nfailed", note]
+
+
+def test_notes_of_what_fails_lie_beside_each_other(tmp_path):
+    """That of random and soft, three lines high, begins at the lower end of the panel; the next is 12 % above."""
+    shares = {"top2": 0.5, "expert-choice": 0.49, "hash": 0.118, "random": 0.008, "soft": 0}
+    path = sweep_file(tmp_path, [row(router, factor, 100, share / factor, 0) for router, share in shares.items()
+                                 for factor in (1, 2)])
+    axes = sweep_chart.draw(path, None, "").axes[1]
+    axes.figure.canvas.draw()
+    panel, boxes = axes.get_window_extent(), [note.get_window_extent() for note in axes.texts]
+    assert [note.get_text().count("\n") for note in axes.texts] == [2, 1, 2]
+    assert boxes[0].y1 <= panel.y1 and boxes[2].y0 >= panel.y0
+    assert boxes[1].y1 <= boxes[0].y0 + 1 and boxes[2].y1 <= boxes[1].y0 + 1  # a pixel, of rounding
+
+
+def test_notes_of_speeds_that_coincide_lie_on_the_page(tmp_path):
+    routers = ("top2+a-router-of-a-long-name", "top2+another-of-a-name-as-long")
+    figure = sweep_chart.draw(sweep_file(tmp_path, [row(router, factor, 100, 0.1, 0.1) for router in routers
+                                                    for factor in (1, 2)]), None, "")
+    figure.canvas.draw()
+    legend = figure.axes[0].get_legend()
+    assert "(speed: as" in legend.get_texts()[0].get_text() and legend.get_window_extent().x1 <= figure.bbox.x1
+
+
 def test_axes_of_no_loss_reach_to_one_per_cent(tmp_path):
     """Without a least top they end where rounding does, at 1e-17 %."""
     path = sweep_file(tmp_path, [row("top1", factor, 100 * factor, 0, 0) for factor in (2, 3)])

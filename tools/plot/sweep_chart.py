@@ -129,7 +129,7 @@ def _draw_loss(axes, series, styles, factor_name):
         axes.plot([point.capacity_factor for point in points], shares, **_failed_style(points))
         if not label:
             continue
-        axes.annotate(f"{label}\nfailed", (points[0].capacity_factor, shares[0]), fontsize=8.5,
+        axes.annotate(label, (points[0].capacity_factor, shares[0]), fontsize=8.5,
                       color=look.GREY, xytext=(-7, 0), textcoords="offset points", ha="right",
                       va="center", path_effects=[withStroke(linewidth=3, foreground="white")],
                       zorder=6)
@@ -144,7 +144,7 @@ def _draw_loss(axes, series, styles, factor_name):
 
 def _make_room(axes, first, right):
     """Moves the left end until the notes beside the first point lie inside the panel, and the notes
-    themselves off its lower and upper ends."""
+    themselves, from the highest down, off its lower and upper ends and each other."""
     axes.figure.canvas.draw()
     panel = axes.get_window_extent()
     boxes = [note.get_window_extent() for note in axes.texts]
@@ -155,9 +155,15 @@ def _make_room(axes, first, right):
     need = max(box.width for box in boxes) + pad + 7 * axes.figure.dpi / 72
     share = min(0.5, need / panel.width)  # of the panel, left of the first point
     axes.set_xlim(min(axes.get_xlim()[0], first - share / (1 - share) * (right - first)), right)
-    for note, box in zip(axes.texts, boxes):
-        up = max(0.0, panel.y0 + pad - box.y0) - max(0.0, box.y1 - panel.y1 + pad)
-        note.set_position((-7, up * 72 / axes.figure.dpi))
+    lows, ceiling = [], panel.y1 - pad
+    for box in boxes:
+        lows.append(min(box.y0, ceiling - box.height))
+        ceiling = lows[-1]
+    floor = panel.y0 + pad
+    for note, box, low in reversed(list(zip(axes.texts, boxes, lows))):
+        low = max(low, floor)
+        floor = low + box.height
+        note.set_position((-7, (low - box.y0) * 72 / axes.figure.dpi))
 
 
 def _failed_style(points):
@@ -216,10 +222,12 @@ def _labels_of_failed(lines):
 
 
 def _apart(lines):
-    """The lines with one label for all that start close to each other; the others have none."""
+    """The lines with one label for all that start close to each other, which names them from above; the others have
+    none."""
     top = max((point.failed for _, points in lines for point in points), default=0)
     result = []
-    for label, points in sorted(lines, key=lambda line: -line[1][0].failed):
+    # Of lines that start at one height, by the next point.
+    for label, points in sorted(lines, key=lambda line: [-point.failed for point in line[1]]):
         near = [entry for entry in result
                 if entry[0] and abs(entry[1][0].failed - points[0].failed) < 0.12 * top]
         if near:
@@ -227,13 +235,13 @@ def _apart(lines):
         result.append(([] if near else [label], points))
     def joined(labels):
         labels = list(dict.fromkeys(labels))  # draws of one router may differ by a route
-        if len(labels) < 3 and len(", ".join(labels)) <= NOTE_LETTERS and not any("\n" in label for label in labels):
-            return ", ".join(labels)
+        if len(labels) < 2:
+            return f"{labels[0]}\nfailed" if labels else ""
         # One below the other, from the highest down, as long as that is a note beside the lines.
         named = [label for at, label in enumerate(labels)
                  if at == 0 or sum(other.count("\n") + 1 for other in labels[:at + 1]) <= MOST_NOTE_LINES]
         more = len(labels) - len(named)
-        return ",\n".join(named) + (f"\nand {more} more" if more else "")
+        return "failed, from above:\n" + ",\n".join(named) + (f"\nand {more} more" if more else "")
 
     return [(joined(labels), points) for labels, points in result]
 
@@ -302,7 +310,7 @@ def _legends(speed, loss, series, styles, measured, only_routers, band):
     # The legend of many lines has no room for more.
     above = _covered(series) if only_routers and len(series) <= MOST_WITH_NOTES else {}
     entries = [(Line2D([], [], linewidth=1.6, **how),
-                wrapped(entry.label, 26) + (f"\n(speed: as {above[at]})" if at in above else ""))
+                wrapped(entry.label, 26) + (f"\n{wrapped(f'(speed: as {above[at]})', 26)}" if at in above else ""))
                for at, (entry, how) in enumerate(zip(series, styles))]
     if has_bands(series):
         entries.append((Patch(color="#999999", alpha=0.35, linewidth=0),

@@ -15,11 +15,11 @@ matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not install
 matplotlib.use("Agg")
 
 import chart_data  # noqa: E402
-import kinds_chart  # noqa: E402
 import look  # noqa: E402
 import loss_chart  # noqa: E402
 import option_columns  # noqa: E402
 import page  # noqa: E402
+import pareto_chart  # noqa: E402
 import plot  # noqa: E402
 import routing_chart  # noqa: E402
 import rows  # noqa: E402
@@ -309,7 +309,7 @@ def test_one_router_has_one_colour_in_all_kinds_of_charts(tmp_path):
         row(router, factor, (90 + len(router)) * factor, 0.1, 0.1 / factor) for router in ("top2", "top2+fr+ir") for factor in (1, 2)))
     expected = dict(zip(("dropless", "top2", "top2+fr+ir"), look.router_styles(["dropless", "top2", "top2+fr+ir"])))
     speed = sweep_chart.draw(str(path), None, "").axes[0]
-    pareto = kinds_chart.pareto(rows.read([str(path)]), None, page.size_of("", ""), "")
+    pareto = pareto_chart.pareto(rows.read([str(path)]), None, page.size_of("", ""), "")
     for legend in (speed.get_legend(), pareto.legends[0]):
         shown = {text.get_text(): handle.get_color() for text, handle in zip(legend.get_texts(), legend.legendHandles)
                  if text.get_text() in expected}
@@ -338,7 +338,7 @@ def test_routers_of_another_k_say_so(tmp_path):
     # top1 says it by its name; soft mixes all tokens.
     assert [entry.label for entry in series] == ["top8", "top8+ir", "sinkhorn", "base (k = 1)", "top1", "soft"]
     table = rows.read([str(path)])
-    figure = kinds_chart.pareto(table, None, page.size_of("", ""), "")
+    figure = pareto_chart.pareto(table, None, page.size_of("", ""), "")
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert "base (k = 1)" in labels and "top8" in labels
     # One k alone, or one router of several: nothing to say.

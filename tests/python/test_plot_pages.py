@@ -13,9 +13,9 @@ sys.path.insert(0, str(PLOT))
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 matplotlib.use("Agg")
 
-import kinds_chart  # noqa: E402
 import loss_chart  # noqa: E402
 import page  # noqa: E402
+import pareto_chart  # noqa: E402
 import routing_chart  # noqa: E402
 import rows  # noqa: E402
 import sweep_chart  # noqa: E402
@@ -75,7 +75,7 @@ def test_titles_lie_on_the_page(tmp_path, draw, title):
     ("checkpoints/qwen/config.json", "qwen"), ("config.json", "config"), ("checkpoints/qwen", "qwen")])
 def test_titles_name_documents_without_their_folders(tmp_path, typed, named):
     path = sweep_file(tmp_path, [row("top1", factor, 100, 0.1, 0.1, model=typed) for factor in (1, 2)])
-    for figure in (sweep_chart.draw(path, None, ""), kinds_chart.pareto(rows.read([path]), None, page.Size(), "")):
+    for figure in (sweep_chart.draw(path, None, ""), pareto_chart.pareto(rows.read([path]), None, page.Size(), "")):
         assert figure.texts[0].get_text().startswith(f"{named} on 32 x a100: speed and token loss")
 
 
@@ -116,7 +116,7 @@ def test_axes_of_no_loss_reach_to_one_per_cent(tmp_path):
     path = sweep_file(tmp_path, [row("top1", factor, 100 * factor, 0, 0) for factor in (2, 3)])
     assert sweep_chart.draw(path, None, "").axes[1].get_ylim() == (0, 1)
     assert [axes.get_ylim() for axes in loss_chart.draw(path, "").axes] == [(0, 1)] * 3
-    low, high = kinds_chart.pareto(rows.read([path]), None, page.Size(), "").axes[0].get_xlim()
+    low, high = pareto_chart.pareto(rows.read([path]), None, page.Size(), "").axes[0].get_xlim()
     assert -0.2 < low < 0 and high == 1
 
 

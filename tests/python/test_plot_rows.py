@@ -21,6 +21,7 @@ matplotlib.use("Agg")
 import axes_chart  # noqa: E402
 import kinds_chart  # noqa: E402
 import page  # noqa: E402
+import pareto_chart  # noqa: E402
 import plot  # noqa: E402
 import report_page  # noqa: E402
 import rows  # noqa: E402
@@ -209,7 +210,7 @@ def test_a_fidelity_that_follows_from_the_gpus_is_one_line_and_said(tmp_path):
     said = "fidelity of routing differs: tokens (GPUs 16, 32), counts (GPUs 64, 128)"
     assert said in " ".join(figure.texts[1].get_text().split())
     assert said in " ".join(draw(rows.read([path]), y="step_ms").texts[1].get_text().split())
-    for chart in (kinds_chart.breakdown, kinds_chart.pareto):
+    for chart in (kinds_chart.breakdown, pareto_chart.pareto):
         assert said in " ".join(chart(rows.read([path]), None, SIZE, "").texts[1].get_text().split())
 
 
@@ -254,7 +255,7 @@ def test_bars_and_points_of_different_batches_name_them(layouts):
     assert labels == names and "global batch" not in under
     labels, under = bars("capacity_factor=1", ["tensor_parallel"])
     assert labels[0] == "tensor parallel 1" and "global batch differs: 256 (tensor parallel 1)" in under
-    legend = kinds_chart.pareto(rows.read([layouts]), None, SIZE, "").legends[0]
+    legend = pareto_chart.pareto(rows.read([layouts]), None, SIZE, "").legends[0]
     assert [text.get_text() for text in legend.get_texts()][:3] == names
 
 
@@ -279,7 +280,7 @@ def test_rows_that_share_a_place_are_refused_by_name(tmp_path):
 
 def test_points_of_routers_that_differ_in_dashes_alone_are_told_apart(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(router) for router in ("dropless", "top1", "top2")])
-    figure = kinds_chart.pareto(rows.read([path]), None, SIZE, "")
+    figure = pareto_chart.pareto(rows.read([path]), None, SIZE, "")
     points = [line for line in figure.axes[0].get_lines() if line.get_marker() not in ("", "None")]
     assert len({(line.get_marker(), line.get_color(), line.get_markerfacecolor()) for line in points}) == 3
 
@@ -288,12 +289,12 @@ def test_points_tell_apart_what_differs_beside_the_router(tmp_path):
     def told(counts):
         path = sweep(tmp_path / "s.csv", [row(router, gpus, factor=factor, step=100 * factor / gpus, loss=0.1 / factor)
                                           for router in ("top1", "top2") for gpus in counts for factor in (1, 2)])
-        figure = kinds_chart.pareto(rows.read([path]), None, SIZE, "")
+        figure = pareto_chart.pareto(rows.read([path]), None, SIZE, "")
         legend = [text.get_text() for one in figure.legends for text in one.get_texts()]
         return legend[:legend.index("Pareto front")], [text.get_text() for text in figure.axes[0].texts if text.get_text()]
     legend, names = told((8, 16))
     assert len(legend) == 4 and "top1, gpus 8" in legend or "gpus 8, top1" in legend
-    assert names == ["top1, CF 2", "top1, CF 1"]
+    assert names == ["top1, gpus 16, CF 2", "top1, gpus 16, CF 1"]
     legend, _ = told((8, 16, 32, 64, 128))
     assert len(legend) == len(set(legend)) == 10
 
@@ -301,7 +302,7 @@ def test_points_tell_apart_what_differs_beside_the_router(tmp_path):
 def test_points_of_one_router_are_told_apart_by_what_differs(tmp_path):
     path = sweep(tmp_path / "s.csv", [row("top2", gpus, factor, step=100 * factor / gpus, loss=0.1 / factor, profile=profile)
                                       for profile in "pq" for gpus in (8, 16) for factor in (1, 2)])
-    figure = kinds_chart.pareto(rows.read([path]), None, SIZE, "")
+    figure = pareto_chart.pareto(rows.read([path]), None, SIZE, "")
     legend = figure.legends[0]
     assert [text.get_text() for text in legend.get_texts()][:4] == [
         f"profile {profile}, gpus {gpus}" for profile in "pq" for gpus in (8, 16)]
@@ -312,21 +313,21 @@ def test_more_groups_of_points_than_markers_are_refused(tmp_path):
     lines = [row("top2", gpus, step=100 / gpus, profile=profile) for profile in "pqrs" for gpus in range(1, 9)]
     table = rows.read([sweep(tmp_path / "s.csv", lines)])
     with pytest.raises(BadInput, match="32 groups of points, by profile, gpus, and more than 28 .* such as --group profile$"):
-        kinds_chart.pareto(table, None, SIZE, "")
+        pareto_chart.pareto(table, None, SIZE, "")
     with pytest.raises(BadInput, match="32 groups .* fewer columns with --group$"):
-        kinds_chart.pareto(table, ["gpus", "profile"], SIZE, "")
-    assert kinds_chart.pareto(table, ["profile"], SIZE, "").legends[0].get_texts()[0].get_text() == "profile p"
-    # Of layouts that moesim recommend found, which differ in everything, the front is named.
+        pareto_chart.pareto(table, ["gpus", "profile"], SIZE, "")
+    assert pareto_chart.pareto(table, ["profile"], SIZE, "").legends[0].get_texts()[0].get_text() == "profile p"
+    # Of layouts that moesim recommend found, which differ in everything, the fronts are named.
     found = tmp_path / "found.csv"
     found.write_text("\n".join([HEADER + ",scaling_pays", *(f"{line},true" for line in lines)]))
-    assert kinds_chart.pareto(rows.read([str(found)]), None, SIZE, "").legends[0].get_texts()[0].get_text() == "top2"
+    assert pareto_chart.pareto(rows.read([str(found)]), None, SIZE, "").legends[0].get_texts()[0].get_text() == "profile p, top2"
 
 
 def test_a_front_of_one_point_is_no_line_of_the_legend(tmp_path):
     def legend(losses):
         path = sweep(tmp_path / "s.csv", [row("top1", factor=factor, step=100 * factor, loss=loss)
                                           for factor, loss in zip((1, 2), losses)])
-        figure = kinds_chart.pareto(rows.read([path]), None, SIZE, "")
+        figure = pareto_chart.pareto(rows.read([path]), None, SIZE, "")
         return [text.get_text() for text in figure.legends[0].get_texts()]
     assert "Pareto front" in legend((0.2, 0.1))
     assert "Pareto front" not in legend((0.1, 0.2))
@@ -360,7 +361,7 @@ def test_what_does_not_fit_is_pale_in_every_kind(tmp_path):
                                       for gpus in (8, 16)])
     table = lambda: rows.read([path])  # noqa: E731
     for figure in (draw(table()), kinds_chart.scaling(table(), None, SIZE, ""),
-                   kinds_chart.pareto(table(), ["router"], SIZE, ""),
+                   pareto_chart.pareto(table(), ["router"], SIZE, ""),
                    kinds_chart.breakdown(table(), ["router", "gpus"], SIZE, "")):
         texts = " ".join(text.get_text() for text in figure.texts)
         assert "2 of 4 do not fit" in texts
@@ -462,13 +463,13 @@ def test_scaling_that_pays_may_be_written_by_pandas_or_be_left_out(tmp_path, pay
 
 def test_the_front_is_of_those_that_fit():
     points = [(1, 10, "a"), (2, 9, "b"), (2, 20, "c"), (3, 20, "d"), (0, 5, "e")]
-    assert [name for *_, name in kinds_chart.front_of(points)] == ["e", "a", "c"]
+    assert [name for *_, name in pareto_chart.front_of(points)] == ["e", "a", "c"]
 
 
 def test_the_front_is_drawn_without_what_does_not_fit(tmp_path):
     path = sweep(tmp_path / "s.csv", [row("top1", factor=1, step=100, loss=0.2), row("top1", factor=2, step=200, loss=0),
                                       row("top2", step=10, loss=0.01, fits=False)])
-    figure = kinds_chart.pareto(rows.read([path]), None, SIZE, "")
+    figure = pareto_chart.pareto(rows.read([path]), None, SIZE, "")
     front = [line for line in figure.axes[0].get_lines() if line.get_drawstyle() == "steps-post"]
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in front] == [([0, 20], [5e3, 1e4])]
 
@@ -477,7 +478,7 @@ def test_names_of_the_front_cover_no_other(tmp_path):
     # Twenty points within 0.2 % of loss, and one far off: the axis is logarithmic above 1 %.
     path = sweep(tmp_path / "s.csv", [row("top1", factor=1 + index, step=100 + index, loss=0.002 - 1e-4 * index)
                                       for index in range(20)] + [row("top1", factor=0.5, step=50, loss=0.5)])
-    figure = kinds_chart.pareto(rows.read([path]), None, SIZE, "")
+    figure = pareto_chart.pareto(rows.read([path]), None, SIZE, "")
     axes = figure.axes[0]
     assert axes.get_xscale() == "symlog"
     boxes = [text.get_window_extent() for text in axes.texts]
@@ -485,7 +486,7 @@ def test_names_of_the_front_cover_no_other(tmp_path):
     assert not any(one.overlaps(other) for index, one in enumerate(boxes) for other in boxes[:index])
     assert axes.texts[-1].get_text() == "CF 0.5"
     near = sweep(tmp_path / "n.csv", [row("top1", factor=1, loss=0.02), row("top1", factor=2, step=200, loss=0)])
-    assert kinds_chart.pareto(rows.read([near]), None, SIZE, "").axes[0].get_xscale() == "linear"
+    assert pareto_chart.pareto(rows.read([near]), None, SIZE, "").axes[0].get_xscale() == "linear"
 
 
 def test_what_a_run_is_assumed_to_be_and_places_in_a_list_are_no_figures(tmp_path):

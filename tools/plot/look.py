@@ -144,7 +144,7 @@ def plot_line(axes, xs, ys, fits, how, **more):
         axes.plot(xs, [y if fit else float("nan") for y, fit in zip(ys, fits)], **how, **more)
 
 
-def label_points(axes, points, texts, font):
+def label_points(axes, points, texts, font, colour="black"):
     """Writes each text beside its point, where it covers no other text, line, marker or legend, is nearer to no other
     point and leaves the axes nowhere; where there is no such place, over a line; a text without any place is left
     out. The figure has its final size. Returns the texts written."""
@@ -160,7 +160,7 @@ def label_points(axes, points, texts, font):
         if not text or any(text == other and _near(axes, point, at) for other, at in written):
             continue
         for x, y, over_lines in [(x, y, over) for over in (False, True) for x, y in near]:
-            label = axes.annotate(text, point, xytext=(x, y), textcoords="offset points", fontsize=font,
+            label = axes.annotate(text, point, xytext=(x, y), textcoords="offset points", fontsize=font, color=colour,
                                   ha="left" if x > 0 else "right", va="bottom" if y > 0 else "top" if y < 0 else "center", annotation_clip=False)
             box = label.get_window_extent(renderer)
             if (box.x0 >= inside.x0 and box.x1 <= inside.x1

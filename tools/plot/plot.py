@@ -78,6 +78,7 @@ def draw_rows(options):
     """The figure of one of OF_ROWS; for a report the text of the page."""
     import axes_chart
     import kinds_chart
+    import pareto_chart
     import page
     import rows
     size = page.size_of(options.width, options.font_size)
@@ -94,7 +95,7 @@ def draw_rows(options):
     if options.kind == "compare":
         return kinds_chart.compare(table, x, y, group, size, options.title)
     draw = {"breakdown": kinds_chart.breakdown, "scaling": kinds_chart.scaling,
-            "pareto": kinds_chart.pareto}[options.kind]
+            "pareto": pareto_chart.pareto}[options.kind]
     return draw(table, group, size, options.title)
 
 

@@ -1,0 +1,177 @@
+"""Speed against token loss of every scenario of a sweep, with Pareto fronts: one for each task, the model, machine and
+workload, of which speeds and losses do not compare with those of another."""
+import matplotlib
+
+import axes_chart
+import look
+import option_columns
+import page
+import rows
+import untold
+from chart_data import BadInput, fits
+from kinds_chart import is_search, unit_count
+
+# Options that say what is computed and where, not how.
+TASK = ("mode", "model", "profile", "routing", "sequence_length")
+
+
+def front_of(points):
+    """The points (loss, speed, row) that no other equals or beats in both, by loss."""
+    front = []
+    for point in sorted(points, key=lambda one: (one[0], -one[1])):
+        if not front or point[1] > front[-1][1]:
+            front.append(point)
+    return front
+
+
+def _is_placed(row):
+    """Whether the row has a place on the axis of token loss."""
+    return rows.figure_of(row, "residual_loss") is not None or row.get("router") == "dense"
+
+
+def _by_label(table, names):
+    """{label: rows} of the points that one marker stands for."""
+    groups = {}
+    for row in filter(_is_placed, table.rows):
+        groups.setdefault(rows.label_of(row, names) or rows.without(names), []).append(row)
+    return groups
+
+
+def _point_groups(table, told):
+    """What points of one marker have in common: all that tells the rows apart but the capacity factor. Layouts that
+    moesim recommend found differ in too much for that, and the front names them."""
+    names = [name for name in told if name != "capacity_factor"]
+    return ["router"] if not names or is_search(table) else names
+
+
+def _check_groups(table, names, is_given):
+    """Refuses more groups than markers, naming fewer options that the markers are enough for."""
+    count = len(_by_label(table, names))
+    if count <= axes_chart.MOST_LINES:
+        return
+    fewer = next((names[:size] for size in range(len(names) - 1, 0, -1)
+                  if 1 < len(_by_label(table, names[:size])) <= axes_chart.MOST_LINES), [])
+    such = f", such as --group {','.join(fewer)}" if fewer and not is_given else ""
+    raise BadInput(f"{count} groups of points, by {', '.join(names)}, and more than {axes_chart.MOST_LINES} cannot be "
+                   f"distinguished: choose rows with --where, or fewer columns with --group{such}")
+
+
+def _by_task(table, task, found):
+    """{what its rows share of `task`: those of `found`, (loss, speed, row)}, in the order of the table."""
+    tasks = {rows.label_of(row, task): [] for row in table.rows}
+    for point in found:
+        tasks[rows.label_of(point[2], task)].append(point)
+    return tasks
+
+
+def _check_tasks(table, task):
+    """Refuses more fronts than colours, naming a value of the option that has the most."""
+    count, most = len(_by_task(table, task, [])), len(look.COLOURS + look.MORE_COLOURS)
+    if count > most:
+        name = max(task, key=lambda name: len({row[name] for row in table.rows}))
+        raise BadInput(f"{count} Pareto fronts, one for each {', '.join(map(option_columns.words, task))}, and more than "
+                       f"{most} cannot be distinguished: choose rows with --where, such as "
+                       f"--where '{name}={table.rows[0][name]}'")
+
+
+def _styles(table, groups, task, rest, size):
+    """Of the points of each group, with a colour for each task where there are several; colours of the fronts by task."""
+    tasks = {label: look.style_by_index(index)["color"] for index, label in enumerate(_by_task(table, task, []))}
+    markers = {label: None for label in (rows.label_of(row, rest) for row in table.rows)}
+    markers = {label: index for index, label in enumerate(markers)}
+    if task and len(markers) <= 2 * len(look.MARKERS):
+        styles = []
+        for members in groups.values():
+            colour, index = tasks[rows.label_of(members[0], task)], markers[rows.label_of(members[0], rest)]
+            styles.append({"color": colour, "marker": look.MARKERS[index % len(look.MARKERS)],
+                           "markerfacecolor": colour if index < len(look.MARKERS) else "white"})
+    else:
+        styles = axes_chart.styles_of(groups, size)
+        tasks = dict.fromkeys(tasks, "black")
+        if len({(how["color"], how["marker"], how.get("markerfacecolor")) for how in styles}) < len(styles):
+            # Lines of these differ in dashes alone; points have none.
+            styles = [look.style_by_index(index) for index in range(len(groups))]
+    return [{**how, "linestyle": "none", "marker": how["marker"] or "*",
+             "markersize": how.get("markersize") or 0.7 * size.font} for how in styles], tasks
+
+
+def _draw_points(axes, groups, styles):
+    """The points with their bars; returns the losses of all, (loss, speed, row) of those that fit, whether one has a bar."""
+    losses, fitting, barred = [], [], False
+    for members, how in zip(groups.values(), styles):
+        for row in members:
+            loss, speed = 100 * (rows.figure_of(row, "residual_loss") or 0), rows.present(row, "tokens_per_s_per_gpu")
+            losses.append(loss)
+            look.plot_line(axes, [loss], [speed], [fits(row)], how)
+            low, _, high = rows.band_of(row, "tokens_per_s_per_gpu")
+            if fits(row):
+                barred |= low < high
+                fitting.append((loss, speed, row))
+                axes.plot([loss, loss], [low, high], color=how["color"], linewidth=0.8, alpha=0.6)
+    return losses, fitting, barred
+
+
+def _draw_fronts(axes, fronts, colours, words):
+    """A line for each front; returns handles and labels of those that are one: one point has no line."""
+    handles, labels = [], []
+    for index, (task, front) in enumerate(fronts.items()):
+        line, = axes.plot([point[0] for point in front], [point[1] for point in front], color=colours[task], linewidth=1,
+                          linestyle=look.DASHES[index % len(look.DASHES)], drawstyle="steps-post", zorder=1.5)
+        if len(front) > 1:
+            handles.append(line)
+            labels.append(f"{words}: {task}" if len(fronts) > 1 else words)
+    return handles, labels
+
+
+def _label_fronts(axes, fronts, colours, named, varying, font):
+    """"top2+fr, CF 1" beside each point of a front, in its colour; without the options `named`, which its marker tells,
+    where there is no room."""
+    for task, front in fronts.items():
+        places = [(loss, speed) for loss, speed, _ in front]
+        short, long = ([rows.label_of(row, told).replace("capacity factor", "CF") for _, _, row in front]
+                       for told in (varying, [*named, *varying]))
+        colour = colours[task] if len(fronts) > 1 else "black"
+        written = look.label_points(axes, places, long, font, colour)
+        if named:
+            look.label_points(axes, places, ["" if text in written else brief for text, brief in zip(long, short)], font, colour)
+
+
+def pareto(table, group, size, title):
+    """Every scenario by token loss and speed; the fronts of those that fit are joined and named."""
+    for name in ("residual_loss", "tokens_per_s_per_gpu"):
+        table.require(name, "y")
+    told = untold.names(table)
+    names = _point_groups(table, told) if group is None else group
+    task = [name for name in TASK if name in table.differing()]
+    names = [name for name in task if name not in names] + names
+    rest = [name for name in names if name not in task]
+    _check_tasks(table, task)
+    _check_groups(table, names, group is not None)
+    varying = [name for name in told if name not in names]
+    notes = untold.note(table, "fidelity", [*names, *varying])
+    groups = _by_label(table, names)
+    styles, colours = _styles(table, groups, task, rest, size)
+    with matplotlib.rc_context(page.settings(size)):
+        figure, axes = page.grid(size, 1, 1)
+        one = axes[0][0]
+        losses, fitting, barred = _draw_points(one, groups, styles)
+        fronts = {label: front_of(points) for label, points in _by_task(table, task, fitting).items()}
+        unfit = sum(not fits(row) for row in table.rows)
+        lines = _draw_fronts(one, fronts, colours, "Pareto front of what fits" if unfit else "Pareto front")
+        look.thousands(one.yaxis)
+        one.set_xlabel("token loss, %" + look.loss_axis(one, losses))
+        one.set_ylabel("speed, tokens/s per GPU")
+        handles, labels = (both + more for both, more in zip(page.legend_entries(styles, groups), lines))
+        if barred:
+            handles.append(matplotlib.lines.Line2D([], [], linestyle="none", marker="|", color=look.GREY,
+                                                   markersize=1.2 * size.font))
+            labels.append(table.band_words())
+        if unfit:
+            handles.append(page.unfit_entry())
+            labels.append(page.UNFIT)
+        page.end_page(figure, axes, size, title or page.heading(table, "speed and token loss"),
+                      page.subtitle(table, notes + ([unit_count(unfit, len(table.rows))] if unfit else []),
+                                    figures=["tokens_per_s_per_gpu"]), handles, labels)
+        named = sorted((name for name in rest if name in table.differing()), key=lambda name: name != "router")
+        _label_fronts(one, fronts, colours, named, varying, 0.75 * size.font)
+        return figure

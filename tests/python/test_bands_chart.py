@@ -46,7 +46,7 @@ def test_many_tables_of_few_groups_share_one_name(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "part"), [
-    (document([]), "no bands"),
+    (document([]), "no bands: draw what 'moesim validate' wrote of speeds, steps, exchanges or training"),
     (document([{"left_out": "a model", "level": 0.9}]), "a row has no points"),
 ])
 def test_a_document_without_them_is_named(tmp_path, text, part):

@@ -143,7 +143,12 @@ def test_a_refused_row_has_the_number_of_an_exponent(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "content", "parts"), [
-    ("notes.txt", "hello", ["a chart takes the CSV of a sweep", "a profile"]),
+    ("notes.txt", "hello", ["a chart takes the CSV of a sweep", "of validate speeds, steps, exchanges or training",
+                            "a profile"]),
+    ("routes.json", '[{"router": "top2", "failed": 0}, {"router": "top2", "failed": 0}]',
+     ["the JSON of moesim route of several scenarios (2)", "route one value of each option"]),
+    ("steps.json", '[{"router": "top2", "step_ms": 1}]', ["steps as JSON", "--out FILE.csv"]),
+    ("numbers.json", "[1, 2]", ["neither the JSON of moesim route"]),
     ("data.json", "{}", ["neither the JSON of moesim route", "a chart takes"]),
     ("simulated.json", '{"step_ms": 1}', ["neither the JSON of moesim route"]),
     ("counts.csv", "a,b\n1,2\n", ["a chart takes the CSV of moesim sweep"])])

@@ -172,9 +172,26 @@ ExitCode plot_table(const CommandLine& line, const std::string& input) {
 }
 
 constexpr const char* what_it_takes =
-    "a chart takes the CSV of a sweep (.csv), the JSON of a route or of validate training (.json), "
-    "or "
-    "a profile (a shipped name or .json)";
+    "a chart takes the CSV of a sweep (.csv), the JSON of a route or of validate speeds, steps, "
+    "exchanges or training (.json), or a profile (a shipped name or .json)";
+
+// Throws UsageError for the rows of several scenarios as JSON: of a route without its detail, of
+// steps with their time.
+void refuse_rows(const std::string& input, const nlohmann::json& json) {
+  if (!json.is_array() || json.empty() || !json[0].is_object()) return;
+  if (json[0].contains("step_ms")) {
+    throw UsageError(
+        fmt::format("{}: these are steps as JSON, and a chart takes them as CSV: write them with "
+                    "--out FILE.csv",
+                    input));
+  }
+  if (json[0].contains("router")) {
+    throw UsageError(fmt::format(
+        "{}: this is the JSON of moesim route of several scenarios ({}), and a chart shows one: "
+        "route one value of each option",
+        input, json.size()));
+  }
+}
 
 // Throws UsageError for a file that is neither the JSON of a route nor a profile.
 bool is_routing(const std::string& input) {
@@ -188,6 +205,7 @@ bool is_routing(const std::string& input) {
   }
   const auto json = parse_json_or_null(read_file(input));
   if (json.is_null()) return false;  // the profile's reader says where it is malformed
+  refuse_rows(input, json);
   const bool routing = json.is_object() && json.contains("detail") && json["detail"].is_object() &&
                        json["detail"].contains("replicas") && json["detail"].contains("layers");
   if (routing || (json.is_object() && json.contains("format") &&
@@ -198,7 +216,7 @@ bool is_routing(const std::string& input) {
       input, what_it_takes));
 }
 
-// What `moesim validate training --format json` wrote; false for any other file.
+// What `moesim validate --format json` wrote; false for any other file.
 bool has_bands(const std::string& input) {
   if (!input.ends_with(".json") || !fs::is_regular_file(input)) return false;
   const auto json = nlohmann::json::parse(read_file(input), nullptr, false);
@@ -208,8 +226,8 @@ bool has_bands(const std::string& input) {
 ExitCode run(const CommandLine& line) {
   if (line.positionals.empty()) {
     throw UsageError(
-        "plot what? Give the CSV of a sweep, the JSON of a route or of validate training, or a "
-        "profile: moesim plot sweep.csv");
+        "plot what? Give the CSV of a sweep, the JSON of a route or of validate, or a profile: "
+        "moesim plot sweep.csv");
   }
   const std::string& input = line.positionals[0];
   if (input.ends_with(".csv")) return plot_table(line, input);
@@ -256,7 +274,7 @@ Command plot_command() {
          {"loss", "losses and padding alone"},
          {"breakdown", "the parts of each step as bars"},
          {"scaling", "speed of all GPUs, and of one, over their number"},
-         {"pareto", "speed over token loss, with the front"},
+         {"pareto", "speed over token loss, with a front for each model, machine and mode"},
          {"compare", "the second file over the first, with the band of the ratio"}}},
        {"x", "COLUMN", "none", "draw over any column of the CSV, such as gpus"},
        {"y", "COLUMN,...", "tokens_per_s_per_gpu", "with --x: the figures, a panel for each"},

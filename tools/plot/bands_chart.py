@@ -25,7 +25,7 @@ def read_bands(path):
             raise BadInput(f"{path}: bands: a row has no {absent[0]}")
         kinds.setdefault(row["left_out"], []).append(row)
     if not kinds:
-        raise BadInput(f"{path}: no bands: draw what 'moesim validate training --format json' wrote")
+        raise BadInput(f"{path}: no bands: draw what 'moesim validate' wrote of speeds, steps, exchanges or training (--format json)")
     return {kind: sorted(levels, key=lambda row: row["level"]) for kind, levels in kinds.items()}
 
 

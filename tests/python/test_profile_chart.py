@@ -38,8 +38,8 @@ def test_every_line_has_its_name(tmp_path, far):
 
 
 @needs_binary
-@pytest.mark.parametrize(("profile", "place"), [("gb200", "an NVLink domain"), ("h100-sxm", "an NVLink domain"),
-                                                ("l40s", "a node")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("profile", "place"), [("gb200", "an NVLink domain"), ("l40s", "a node")])
 def test_the_panel_of_all_to_alls_names_the_domain(tmp_path, profile, place):
     """8 GPUs are two nodes of GB200, in one NVLink domain; L40S has none."""
     out = tmp_path / "x.svg"

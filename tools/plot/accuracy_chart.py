@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 import look
 import speed_bands
 from chart_data import BadInput, good_rows, memory_notes, partial_notes, read_sweep
-from sweep_chart import MARGIN, SUBTITLE_POINTS, subtitle, text_above
+from sweep_chart import MARGIN, SUBTITLE_POINTS, setting, subtitle, text_above
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,7 @@ def draw(path, study_path, title, fits_only=False):
     styles = dict(zip(lines, look.router_styles(list(lines))))
     if "dense" in styles:  # a point here, not a line
         styles["dense"] = {**styles["dense"], "marker": "*", "markersize": 11}
-    where = f"{shared.get('model', 'several models')} on {shared.get('gpus', '')} x " \
-            f"{shared.get('profile', 'several profiles')}, " \
+    where = f"{setting(shared)}, " \
             f"{subtitle(shared, refused, memory_notes(path, series, fits_only) + partial_notes([path]))}"
     if absent:
         where += f"; {absent} point{'s' * (absent > 1)} of the study not in the sweep"

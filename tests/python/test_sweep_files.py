@@ -205,3 +205,21 @@ def test_routers_of_another_k_are_named():
     # Names that say their k, and one k alone, are no surprise.
     for routers in ("top1,top2", "top8,dropless"):
         assert "not of the same k" not in moesim(*grid, "--router", routers).stderr
+
+
+def test_a_full_disk_keeps_the_rows_so_far(tmp_path):
+    """As much may be written as the heading and some of the rows take."""
+    grid = ("top1,top2,dropless,top1+ir,top2+ir,top2+fr", "--capacity-factor", "0.5:2:0.25", "--jobs", "1")
+    whole, out = tmp_path / "whole.csv", tmp_path / "rows.csv"
+    assert sweep(whole, *grid).returncode == 0
+    limit = whole.stat().st_size // 2
+    words = [BINARY, "sweep", *SMALL, "--router", *grid, "--out", str(out)]
+    shell = f"ulimit -f {max(limit // 1024, 1)}; trap '' XFSZ; exec \"$@\""
+    result = subprocess.run(["bash", "-c", shell, "-", *words], capture_output=True, text=True, check=False)
+    assert result.returncode == 1, result.stderr
+    assert "cannot save a finished row" in result.stderr and "--resume goes on" in result.stderr
+    kept = (tmp_path / "rows.csv.partial").stat().st_size
+    assert 0 < kept <= limit
+    again = sweep(out, *grid, "--resume")
+    assert again.returncode == 0, again.stderr
+    assert out.read_bytes() == whole.read_bytes()

@@ -220,7 +220,10 @@ void Journal::append(const std::string& line) {
     const ssize_t written = ::write(descriptor_, line.data() + at, line.size() - at);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
-      throw Error(fmt::format("{}: cannot save a finished row: {}", path_, std::strerror(errno)));
+      throw Error(fmt::format(
+          "{}: cannot save a finished row: {}; the rows before it are kept: with space for more, "
+          "--resume goes on after them",
+          path_, std::strerror(errno)));
     }
     at += static_cast<std::size_t>(written);
   }

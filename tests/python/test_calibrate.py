@@ -369,8 +369,12 @@ def test_a_calibration_is_no_profile_of_hardware(tmp_path, exchanges):
     out = tmp_path / "mine.json"
     file = written(tmp_path / "exchanges.csv", exchanges)
     succeed("calibrate", file, "--profile", "b200-sxm", "--out", out)
-    for command in (("simulate",), ("calibrate", file)):
-        expect_error(moesim(*command, "--profile", out), 2, "mine.json", "calibrate")
+    expect_error(moesim("simulate", "--profile", out), 2, "mine.json", "calibrate")
+    rows = written(tmp_path / "rows.csv", [{"gpus": 8, "measured_ms": 100}] * 2)
+    for words, base in (((file, "--profile", out), "b200-sxm"),
+                        ((rows, "--command", "simulate", "--profile", out), "b200-sxm"),
+                        ((file, "--profile", "a100-sxm-80gb-deepspeed"), "a100-sxm-80gb")):
+        expect_error(moesim("calibrate", *words), 2, "line 2: ", f"software on {base} already", f"--profile {base}")
     expect_error(moesim("train", "--profile", out, "--software", "megatron-bridge"), 2, "--software megatron-bridge")
     assert "train, recommend and predict take it as a profile" in moesim("simulate", "--profile", out).stderr
 

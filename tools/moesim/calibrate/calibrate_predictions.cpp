@@ -47,6 +47,23 @@ std::string default_profile() {
   return "";
 }
 
+// Rows are fitted to the times of hardware: software on it would count twice. Throws UsageError for
+// a profile that is calibrated already.
+profile::Profile hardware(const std::string& name) {
+  profile::Profile profile = profile::Profile::load(name, profile::Profile::Calibrated::taken);
+  std::string base;
+  if (profile.software()) {
+    base = profile.software()->profile;
+  } else if (!profile.calibration().empty()) {
+    base = uncertainty::StepSoftware::load(profile.calibration()).profile;
+  }
+  if (base.empty()) return profile;
+  throw UsageError(fmt::format(
+      "--profile {0}: it is software on {1} already, which would count twice: give its hardware, "
+      "--profile {1}",
+      name, base));
+}
+
 RowKind row_kind_of(const std::string& op, const std::vector<std::string>& known) {
   if (op == step_op) return RowKind::step;
   if (op == moe_layer_op || op == layer_op) return RowKind::layer;
@@ -94,14 +111,14 @@ std::set<std::string> TrainRows::columns_of(const std::string& op) const {
 
 const std::string& TrainRows::machine_of(const std::string& profile) {
   std::string& name = machines_[profile];
-  if (name.empty()) name = profile::Profile::load(profile).device().name;
+  if (name.empty()) name = hardware(profile).device().name;
   return name;
 }
 
 RowPrediction TrainRows::exchange(const std::string& op, const CommandLine& asked) {
   RowPrediction found;
   found.profile = asked.get("profile", default_profile());
-  found.machine = machine_of(found.profile);
+  found.machine = machine_of(found.profile);  // refuses one that is calibrated already
   QueryParams params;
   for (const std::string& name : columns_of(op)) {
     if (name == "profile" || !asked.has(name)) continue;
@@ -187,14 +204,10 @@ void SimulateRows::prepare(const std::vector<CommandLine>& rows) {
 
 RowPrediction SimulateRows::predict(const std::string&, const CommandLine& asked) {
   RowPrediction found;
+  const std::string profile = asked.get("profile");
+  if (!profile.empty() && hardware_.insert(profile).second) hardware(profile);
   found.scenario = scenario::resolve(asked.scenario(), documents_);
-  const profile::Profile& profile = *found.scenario->profile;
-  if (profile.software()) {
-    throw UsageError(fmt::format(
-        "--profile {}: it is software on {} already: calibrate that, a profile of hardware",
-        found.scenario->profile_name, profile.software()->profile));
-  }
-  found.machine = profile.device().name;
+  found.machine = found.scenario->profile->device().name;
   found.profile = found.scenario->profile_name;
   const study::Outcome outcome = study::evaluate(*found.scenario, cache_);
   found.classes.compute = outcome.step_ms;

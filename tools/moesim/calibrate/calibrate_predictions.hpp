@@ -96,6 +96,7 @@ class SimulateRows : public RowPredictor {
 
  private:
   scenario::DocumentCache documents_;
+  std::set<std::string> hardware_;  // profiles that are no software
   routing::RoutingCache& cache_;
 };
 

@@ -72,6 +72,13 @@ std::vector<std::string> shipped_names(const std::string& kind) {
   return names;
 }
 
+std::string searched_places(const std::string& kind) {
+  const std::string chosen = chosen_profiles();
+  return chosen.empty()
+             ? fmt::format("{}", fmt::join(shipped_places(), ", "))
+             : fmt::format("{}, as MOESIM_PROFILES says", (fs::path(chosen) / kind).string());
+}
+
 namespace {
 
 // Whether a file is there that cannot be a JSON document: a log, a CSV.
@@ -172,6 +179,13 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
   const std::string what = kind == "hardware"  ? "profile"
                            : kind == "studies" ? "study"
                                                : kind.substr(0, kind.size() - 1);
+  if (names.empty()) {
+    throw UnknownDocument(
+        name_or_path,
+        fmt::format("unknown {} '{}': there is none at all in {}: set MOESIM_PROFILES to the "
+                    "folder 'profiles' of moesim, unset it, or give the path of a JSON file",
+                    what, name_or_path, searched_places(kind)));
+  }
   const std::string like = like_shipped(kind, name_or_path);
   throw UnknownDocument(
       name_or_path,

@@ -33,6 +33,8 @@ std::vector<std::string> shipped_places();
 // find_shipped() does; "" if there are none.
 std::string shipped_folder();
 std::vector<std::string> shipped_names(const std::string& kind);  // sorted, without ".json"
+// Where those of a kind are looked for, for messages: "/x/hardware, as MOESIM_PROFILES says".
+std::string searched_places(const std::string& kind);
 
 // The file behind `name_or_path`: a shipped name, or a path to a file of the user's own (anything
 // with a '/' or ending in .json). Throws UnknownDocument that lists the shipped names, with the

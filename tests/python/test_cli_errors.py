@@ -356,7 +356,10 @@ def test_what_does_not_fit_says_what_would():
 
 def test_shipped_documents_elsewhere(tmp_path):
     result = moesim("simulate", env={"MOESIM_PROFILES": str(tmp_path)})
-    expect_error(result, 2, "unknown profile", str(tmp_path))
+    expect_error(result, 2, "unknown profile", f"none at all in {tmp_path}/hardware, as MOESIM_PROFILES says")
+    doctor = moesim("doctor", "--format", "csv", env={"MOESIM_PROFILES": str(tmp_path)})
+    for kind in ("hardware", "models", "clusters"):
+        assert f"none in {tmp_path}/{kind}, as MOESIM_PROFILES says" in doctor.stdout
     shutil.copytree(PROFILES, tmp_path / "copy")
     assert moesim("simulate", *SMALL,
                   env={"MOESIM_PROFILES": str(tmp_path / "copy")}).returncode == 0

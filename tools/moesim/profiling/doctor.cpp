@@ -211,7 +211,7 @@ Finding documents(const std::string& what, const std::string& kind,
       bad += fmt::format("{}{}", bad.empty() ? "" : "; ", error.what());
     }
   }
-  if (names.empty()) bad = fmt::format("none in {}", fmt::join(shipped_places(), ", "));
+  if (names.empty()) bad = "none in " + searched_places(kind);
   return {what, bad.empty(), bad.empty() ? good : bad,
           "set MOESIM_PROFILES to the folder of shipped documents, or give files of your own"};
 }

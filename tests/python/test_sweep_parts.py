@@ -61,6 +61,14 @@ def test_a_finished_shard_is_not_computed_again(tmp_path):
     refused(*GRID, "--seed", 2, "--shard", "1/4", "--out", file, "--resume", parts=["another sweep"])
 
 
+def test_the_first_run_of_a_shard_with_resume_says_that_it_starts(tmp_path):
+    """As sim/study/sweep/README.md has it for Slurm; of a run without --resume there is nothing to say."""
+    words = (*GRID, "--shard", "1/40", "--out", tmp_path / "part.csv")
+    assert "starting from the first scenario" in moesim(*words, "--resume").stderr
+    assert "starting" not in moesim(*words, "--resume").stderr  # finished
+    assert "starting" not in moesim(*words).stderr
+
+
 def test_what_is_no_shard_is_refused(tmp_path):
     for text in ("0/4", "5/4", "1", "a/b", "1/0"):
         refused(*GRID, "--shard", text, "--out", tmp_path / "p.csv", parts=["--shard", "I from 1 to N"])

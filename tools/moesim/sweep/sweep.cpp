@@ -252,6 +252,12 @@ void check_part(const CommandLine& line, report::Format format, const std::strin
                                line.has("format") ? "leave --format out" : "give --out FILE.csv"));
 }
 
+// --resume on the first run.
+void note_fresh_start(const Output& out) {
+  note(fmt::format("--resume: no interrupted sweep beside {}: starting from the first scenario",
+                   out.path()));
+}
+
 // One shard of the sweep, with the names of its rows.
 ExitCode run_shard(const CommandLine& line, const std::vector<study::SweepPoint>& points,
                    study::SweepSettings settings, const Output& out) {
@@ -269,6 +275,7 @@ ExitCode run_shard(const CommandLine& line, const std::vector<study::SweepPoint>
     throw UsageError(fmt::format(
         "--resume: {} is another shard of this sweep: choose another --out", out.path()));
   }
+  if (settings.resume && !exists(settings.journal)) note_fresh_start(out);
   const InterruptWatch watch;
   settings.stop = &watch.flag();
   ProgressLine progress("scenarios");
@@ -355,8 +362,7 @@ ExitCode run(const CommandLine& line) {
       return ExitCode::ok;
     }
   } else if (settings.resume && !interrupted && !process) {
-    note(fmt::format("--resume: no interrupted sweep beside {}: starting from the first scenario",
-                     out.path()));
+    note_fresh_start(out);
   }
   if (process) return run_with_others(line, points, settings, *process);
 

@@ -243,7 +243,7 @@ def test_bad_start_times(text, parts, sharing, tmp_path):
 
 
 def test_bad_requests(sharing, tmp_path):
-    assert "burst" in refused(sharing, "--schedule", "bursty")
+    assert "choose from burst" in refused(sharing, "--schedule", "bursty")
     assert "network" in refused(sharing, "--network", "slow")
     assert "ideal-switch" in refused(sharing, cluster="ideal-swich")
     assert "leave bytes out" in refused(sharing, "--bytes", "1MiB")
@@ -259,6 +259,8 @@ def test_bad_requests(sharing, tmp_path):
                           "1"], "1 GPU"),
                         (["--op", "all-gather", "--cluster", "dgx-a100", "--gpus", "9", "--bytes",
                           "1", "--schedule", "tree"], "ring"),
+                        (["--op", "all-to-all", "--gpus", "16", "--bytes", "1MiB", "--schedule", "tree"],
+                         "choose from two-level, burst"),
                         (["--op", "all-reduce", "--cluster", "ideal-node8", "--gpus", "9999",
                           "--bytes", "1GB"], "give a --profile"),
                         (["--op", "gemm", "--m", "1", "--n", "1", "--k", "1", "--cluster",

@@ -186,7 +186,9 @@ ExchangePrediction predict_exchange(const ExchangeQuery& query,
     check_size(query, most_uniform_ranks);
   }
   const std::string name = query.schedule.empty() ? "burst" : query.schedule;
-  const ExchangeSchedule& schedule = find_schedule(name);
+  std::vector<std::string> others;
+  if (!query.matrix) others.emplace_back(two_level);
+  const ExchangeSchedule& schedule = find_schedule(name, std::move(others));
   check_schedule(query, schedule);
   const auto ranks = static_cast<int>(query.members.size());
   std::vector<Picoseconds> start = query.start;

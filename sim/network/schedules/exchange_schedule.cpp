@@ -1,5 +1,6 @@
 #include "sim/network/schedules/exchange_schedule.hpp"
 
+#include <utility>
 #include <vector>
 
 #include "sim/base/enum_names.hpp"
@@ -15,8 +16,8 @@ ByteMatrix bytes_on_links(const ExchangeSchedule& schedule, const ExchangeReques
   return schedule.bytes_on_links == nullptr ? request.bytes : schedule.bytes_on_links(request);
 }
 
-const ExchangeSchedule& find_schedule(const std::string& name) {
-  std::vector<std::string> names;
+const ExchangeSchedule& find_schedule(const std::string& name, std::vector<std::string> others) {
+  std::vector<std::string> names = std::move(others);
   for (const ExchangeSchedule* schedule : all_schedules) {
     if (name == schedule->name) return *schedule;
     names.emplace_back(schedule->name);

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <string>
+#include <vector>
 
 #include "sim/base/byte_matrix.hpp"
 #include "sim/network/schedules/exchange_times.hpp"
@@ -43,8 +44,9 @@ inline bool operator==(const ExchangeSchedule& one, const ExchangeSchedule& othe
 
 ExchangeTimes run(const ExchangeSchedule& schedule, const ExchangeRequest& request);
 ByteMatrix bytes_on_links(const ExchangeSchedule& schedule, const ExchangeRequest& request);
-// Throws UsageError that lists the schedules.
-const ExchangeSchedule& find_schedule(const std::string& name);
+// Throws UsageError that lists the schedules, behind `others`, which the caller takes beside them.
+const ExchangeSchedule& find_schedule(const std::string& name,
+                                      std::vector<std::string> others = {});
 
 namespace schedules {
 // All at once.

@@ -93,6 +93,7 @@ TEST_CASE("what has no answer, or one after hours, is refused") {
   };
   refused(among(1, mib), "among 1 GPU");
   refused(among(8, mib, "two-level"), "give --profile");
+  refused(among(8, mib, "tree"), "'tree'; choose from two-level, burst, pairwise");
   refused(among(4097, mib), "more than the 4096");
   refused(among(513, mib, "deepep"), "up to 512 are simulated");
   ExchangeQuery query = among(8, mib);

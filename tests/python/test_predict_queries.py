@@ -160,6 +160,19 @@ def test_a_matrix_without_a_place_refuses_its_row_alone(tmp_path):
     assert "m16.csv: 16 ranks: " in rows[0]["reason"] and "2 GPUs are given for 16 ranks" in rows[0]["reason"]
 
 
+def test_note_and_id_pass_through_in_every_format(tmp_path):
+    path = tmp_path / "queries.csv"
+    path.write_text("id,op,m,n,k,note,profile\nq1,gemm,64,64,64,warm up,\nq2,gemm,64,64,64,,l40s\n")
+    csv_rows = list(csv.DictReader(io.StringIO(succeed("predict", "--in", path))))
+    entries = json.loads(succeed("predict", "--in", path, "--format", "json"))
+    for rows in (csv_rows, entries):
+        assert [(row["id"], row["note"]) for row in rows] == [("q1", "warm up"), ("q2", "")]
+    assert entries[1]["status"] == "refused"
+    heading, first, second = succeed("predict", "--in", path, "--format", "table").splitlines()[:3]
+    assert heading.split()[:3] == ["id", "note", "operation"]
+    assert first.startswith("q1  warm up  gemm ") and second.startswith("q2           gemm ")
+
+
 def test_a_grid_of_gpus_begins_with_one(tmp_path):
     path = tmp_path / "queries.csv"
     path.write_text("op,gpus,bytes\n" + "".join(f"all-to-all,{gpus},1MiB\n" for gpus in (1, 2, 4, 8)))

@@ -54,7 +54,9 @@ Json to_json(const QueryAnswer& answer) {
   for (const auto& [name, text] : answer.params) {
     if (!params.contains(name)) params[name] = parameter_value(name, text);
   }
-  Json object = {{"op", answer.op}, {"params", params}};
+  Json object = Json::object();
+  for (const auto& [column, cell] : answer.passed_through) object[column] = cell;
+  object.update({{"op", answer.op}, {"params", params}});
   if (!answer.refusal.empty()) {
     object.update({{"status", "refused"}, {"reason", answer.refusal}});
     return object;
@@ -85,6 +87,22 @@ std::optional<double> bus_bandwidth(const QueryAnswer& answer) {
 std::vector<std::vector<std::string>> table_of(const std::vector<QueryAnswer>& answers) {
   const bool has_exchanges = std::any_of(answers.begin(), answers.end(), bus_bandwidth);
   std::vector<std::vector<std::string>> lines{
+// The columns note and id of a file in front of its answers. The first of `lines` is the heading.
+void pass_through(const std::vector<QueryAnswer>& answers,
+                  std::vector<std::vector<std::string>>& lines) {
+  std::vector<std::string> heading;
+  for (std::size_t row = 0; row < answers.size(); ++row) {
+    std::vector<std::string> cells;
+    heading.clear();
+    for (const auto& [column, cell] : answers[row].passed_through) {
+      heading.push_back(column);
+      cells.push_back(cell);
+    }
+    lines[row + 1].insert(lines[row + 1].begin(), cells.begin(), cells.end());
+  }
+  lines.front().insert(lines.front().begin(), heading.begin(), heading.end());
+}
+
       {"operation", "parameters", "time us", "p05", "p95", "provenance"}};
   if (has_exchanges) lines.front().insert(lines.front().end() - 1, "busbw GB/s");
   for (const QueryAnswer& answer : answers) {
@@ -116,6 +134,7 @@ std::vector<std::vector<std::string>> table_of(const std::vector<QueryAnswer>& a
   return lines;
 }
 
+  pass_through(answers, lines);
 // The ranks of an exchange that do not all finish together; of many, the last ones.
 std::string rank_table(const QueryAnswer& answer) {
   const std::vector<double>& finish = answer.rank_finish_us;
@@ -160,8 +179,10 @@ std::string rendered(const std::vector<QueryAnswer>& answers, report::Format for
   if (format == report::Format::table) {
     const std::vector<std::vector<std::string>> lines = table_of(answers);
     std::vector<bool> right(lines.front().size(), true);
-    right[0] = right[1] = right.back() = false;
+    std::fill_n(right.begin(), passed + 2, false);
+    right.back() = false;
     return report::align(lines, right) + (answers.size() == 1 ? rank_table(answers.front()) : "") +
+    const std::size_t passed = answers.empty() ? 0 : answers.front().passed_through.size();
            band_note(answers);
   }
   Json array = Json::array();

@@ -13,7 +13,7 @@
 namespace moesim::tool {
 namespace {
 
-const std::vector<std::string> passed_through{"note", "id"};
+const std::vector<std::string> passed_columns{"note", "id"};
 const std::vector<std::string> refusal_columns{"status", "reason"};
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -28,7 +28,7 @@ Queries::Queries(const std::string& path, const std::string& default_op)
   parameters.insert("profile");
   std::vector<std::string> known(parameters.begin(), parameters.end());
   known.emplace_back("op");
-  known.insert(known.end(), passed_through.begin(), passed_through.end());
+  known.insert(known.end(), passed_columns.begin(), passed_columns.end());
   for (std::size_t column = 0; column < table_.columns.size(); ++column) {
     const std::string& title = table_.columns[column];
     const std::string what = fmt::format("{}: line 1, column {}", path, title);
@@ -61,8 +61,18 @@ std::vector<QueryAnswer> Queries::answers(QuerySource& source) const {
   std::vector<QueryAnswer> answers;
   for (std::size_t row = 0; row < table_.rows.size(); ++row) {
     answers.push_back(answer(source, row));
+    answers.back().passed_through = passed_through(row);
   }
   return answers;
+}
+
+std::vector<std::pair<std::string, std::string>> Queries::passed_through(std::size_t row) const {
+  std::vector<std::pair<std::string, std::string>> cells;
+  for (std::size_t column = 0; column < table_.columns.size(); ++column) {
+    if (!contains(passed_columns, table_.columns[column])) continue;
+    cells.emplace_back(table_.columns[column], table_.rows[row][column]);
+  }
+  return cells;
 }
 
 std::string Queries::csv(const std::vector<QueryAnswer>& answers) const {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/base/csv.hpp"
@@ -32,6 +33,7 @@ class Queries {
 
  private:
   QueryAnswer answer(QuerySource& source, std::size_t row) const;
+  std::vector<std::pair<std::string, std::string>> passed_through(std::size_t row) const;
   QueryParams params_of(const profile::PredictedOperation& op, std::size_t row) const;
   // Throws UsageError for text that is no number and negative ones, NoAnswer for others that cannot
   // be.

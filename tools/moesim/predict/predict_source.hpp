@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/profile/estimate.hpp"
@@ -28,6 +29,8 @@ struct QueryAnswer {
   double upper_us = 0;   // else 0
   bool crosses = false;  // of an exchange: its ranks lie in several domains
   std::string refusal;   // why there is no answer; empty: there is one
+  // Of a file of queries: its columns note and id, in their order, and the cells of this row.
+  std::vector<std::pair<std::string, std::string>> passed_through;
 };
 
 // The columns that answers add to their queries, and the cells of one: shortest texts that read

@@ -24,6 +24,18 @@ namespace {
 
 using Params = std::map<std::string, std::string>;
 
+// The usual one first.
+const std::vector<std::string> passes{"forward", "backward"};
+const std::vector<std::string> expert_kernels{"fused", "separate", "batched"};
+const std::vector<std::string> data_types{"bf16",      "fp16",  "fp32",  "tf32",  "fp8",
+                                          "fp8_block", "mxfp8", "nvfp4", "mxfp4", "int8"};
+
+std::vector<std::string> memory_kernels() {
+  std::vector<std::string> kernels;
+  for (const auto& known : memory_kernel_names) kernels.emplace_back(known.name);
+  return kernels;
+}
+
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -55,15 +67,13 @@ std::string choice(const PredictedOperation& op, const Params& params, const std
 
 Estimate predict_memory(const Profile& profile, const PredictedOperation& op,
                         const Params& params) {
-  std::vector<std::string> kernels;
-  for (const auto& known : memory_kernel_names) kernels.emplace_back(known.name);
-  const std::string kernel = choice(op, params, "kernel", kernels);
+  const std::string kernel = choice(op, params, "kernel", memory_kernels());
   return profile.memory(size(op, params), value_in(memory_kernel_names, kernel, op.name));
 }
 
 Estimate predict_attention(const Profile& profile, const PredictedOperation& op,
                            const Params& params, const std::string& dtype) {
-  const bool backward = choice(op, params, "pass", {"forward", "backward"}) == "backward";
+  const bool backward = choice(op, params, "pass", passes) == "backward";
   return profile.attention(count(op, params, "batch"), count(op, params, "sequence"),
                            count(op, params, "heads"), count(op, params, "kv-heads"),
                            count(op, params, "head-dim"), backward, dtype);
@@ -71,7 +81,7 @@ Estimate predict_attention(const Profile& profile, const PredictedOperation& op,
 
 Estimate predict_latent(const Profile& profile, const PredictedOperation& op, const Params& params,
                         const std::string& dtype) {
-  const bool backward = choice(op, params, "pass", {"forward", "backward"}) == "backward";
+  const bool backward = choice(op, params, "pass", passes) == "backward";
   return profile.latent_attention(count(op, params, "batch"), count(op, params, "sequence"),
                                   count(op, params, "heads"), backward, dtype);
 }
@@ -115,7 +125,7 @@ std::vector<std::int64_t> expert_load(const PredictedOperation& op, const Params
 Estimate predict_expert_ffn(const Profile& profile, const PredictedOperation& op,
                             const Params& params, const std::string& dtype) {
   const std::int64_t hidden = count(op, params, "hidden"), ffn = count(op, params, "ffn");
-  const std::string kernel = choice(op, params, "kernel", {"fused", "separate", "batched"});
+  const std::string kernel = choice(op, params, "kernel", expert_kernels);
   if (kernel != "fused") {
     if (dtype != default_data_type) {
       throw UsageError(fmt::format("{}: {} kernels are priced in {} alone: leave dtype out",
@@ -143,15 +153,14 @@ std::string data_type_of(const Profile& profile, const PredictedOperation& op,
   static const std::vector<std::pair<std::string, std::string>> others{
       {"bfloat16", "bf16"}, {"float16", "fp16"}, {"half", "fp16"},          {"float32", "fp32"},
       {"float", "fp32"},    {"float8", "fp8"},   {"fp8-block", "fp8_block"}};
-  static const std::vector<std::string> names{"bf16",      "fp16",  "fp32",  "tf32",  "fp8",
-                                              "fp8_block", "mxfp8", "nvfp4", "mxfp4", "int8"};
   std::string type = named->second;
   for (const auto& [other, own] : others) {
     if (type == other) type = own;
   }
-  if (!contains(names, type) && !contains(known, type)) {
+  if (!contains(data_types, type) && !contains(known, type)) {
     throw UsageError(fmt::format("{}: dtype '{}': expected one of {}{}", op.name, named->second,
-                                 fmt::join(names, ", "), suggestion(named->second, names)));
+                                 fmt::join(data_types, ", "),
+                                 suggestion(named->second, data_types)));
   }
   return type;
 }
@@ -254,6 +263,15 @@ const PredictedOperation& find_operation(const std::string& name) {
   }
   throw UsageError(fmt::format("unknown operation '{}'{}; operations: {}", name,
                                suggestion(name, names), fmt::join(names, ", ")));
+}
+
+std::vector<std::string> choices_of(const std::string& parameter) {
+  if (parameter == "pass") return passes;
+  if (parameter == "dtype") return data_types;
+  if (parameter != "kernel") return {};
+  std::vector<std::string> kernels = memory_kernels();
+  kernels.insert(kernels.end(), expert_kernels.begin(), expert_kernels.end());
+  return kernels;
 }
 
 Estimate predict(const Profile& profile, const std::string& name, const Params& params) {

@@ -19,6 +19,10 @@ const std::vector<PredictedOperation>& operations();
 // Throws UsageError that lists the operations, with the nearest one as a suggestion.
 const PredictedOperation& find_operation(const std::string& name);
 
+// The values of a parameter of operations that is a choice: "kernel", "pass", "dtype"; of others
+// none.
+std::vector<std::string> choices_of(const std::string& parameter);
+
 // The time of one operation; of a profile with multipliers of a software as that runs it: times the
 // multiplier of the operation's class. `params` maps parameter names to their text: whole numbers
 // of at least 1; "bytes" also takes suffixes (64MiB, 1GB, 1e6); "kernel" of memory is streaming,

@@ -37,13 +37,7 @@ nlohmann::ordered_json json_of(const Cell& cell) {
 
 }  // namespace
 
-Format parse_format(const std::string& text) {
-  if (text == "table") return Format::table;
-  if (text == "csv") return Format::csv;
-  if (text == "json") return Format::json;
-  throw UsageError(fmt::format("--format: unknown format '{}'{}; choose from table, csv, json",
-                               text, suggestion(text, {"table", "csv", "json"})));
-}
+Format parse_format(const std::string& text) { return value_in(format_names, text, "--format"); }
 
 std::string figure(double value) {
   if (!std::isfinite(value)) return "";

@@ -5,10 +5,13 @@
 #include <vector>
 
 #include "sim/base/cell.hpp"
+#include "sim/base/enum_names.hpp"
 
 namespace moesim::report {
 
 enum class Format { table, csv, json };
+inline constexpr EnumNames<Format, 3> format_names{
+    {{Format::table, "table"}, {Format::csv, "csv"}, {Format::json, "json"}}};
 // Throws UsageError listing the formats.
 Format parse_format(const std::string& text);
 

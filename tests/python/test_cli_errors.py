@@ -365,6 +365,10 @@ def test_shipped_documents_elsewhere(tmp_path):
                   env={"MOESIM_PROFILES": str(tmp_path / "copy")}).returncode == 0
 
 
+def test_a_study_that_is_none_is_named():
+    expect_error(moesim("validate", "speed"), 2, "'speed' (did you mean 'speeds'?): give speeds, layer, ")
+
+
 def test_plot_of_nothing(tmp_path):
     expect_error(moesim("plot"), 2, "plot what?")
     expect_error(moesim("plot", tmp_path / "absent.csv"), 2, "absent.csv")

@@ -41,6 +41,52 @@ def test_bash_offers_commands_options_and_values(tmp_path):
     assert offered(tmp_path, "moesim", "simulate", "--profile", "spe") == ["speed.csv"]
 
 
+# Folders beside them that no option of names offers.
+@pytest.mark.parametrize(("words", "some", "others"), [
+    (("simulate", "--router", ""), {"top1", "top8", "random", "random:balanced", "scomoe:"}, {"+fr", "soft.csv"}),
+    (("train", "--router", "top"), {"top1", "top2"}, {"dropless"}),
+    (("simulate", "--routing", ""), {"balanced", "zipf:", "trace:"}, {"soft.csv"}),
+    (("predict", "--op", ""), {"gemm", "expert-ffn", "all-to-all"}, {"soft.csv"}),
+    (("predict", "--dtype", ""), {"bf16", "fp8_block"}, {"soft.csv"}),
+    (("predict", "--kernel", ""), {"fused", "activation"}, {"soft.csv"}),
+    (("predict", "--transport", ""), {"gpu", "proxy"}, {"soft.csv"}),
+    (("predict", "--network", ""), {"auto", "flows"}, {"soft.csv"}),
+    (("predict", "--schedule", ""), {"two-level", "burst", "ring", "tree"}, {"soft.csv"}),
+    (("predict", "--format", ""), {"table", "csv", "json"}, {"soft.csv"}),
+    (("options", "--format", ""), {"table", "json"}, {"csv"}),
+    (("predict", "--dispatcher", ""), {"deepep", "soft.csv"}, {"all-to-all"}),
+    (("train", "--dispatcher", ""), {"deepep", "all-to-all", "soft.csv"}, set()),
+    (("train", "--software", ""), {"megatron-bridge", "simumax", "aws", "soft.csv"}, set()),
+    (("calibrate", "--software", ""), {"megatron-bridge"}, {"soft.csv"}),
+    (("import", "--base", ""), {"h100-sxm", "soft.csv"}, set()),
+    (("import", "--op", ""), {"all-to-all", "send-receive"}, {"soft.csv"}),
+    (("import", "--origin", ""), {"measured", "synthetic"}, {"soft.csv"}),
+    (("profile", "--suite", ""), {"gemm", "memory"}, {"soft.csv"}),
+    (("simulate", "--mode", ""), {"train", "prefill"}, {"soft.csv"}),
+    (("validate", ""), {"speeds", "training"}, {"soft.csv", "--data"}),
+    (("completion", ""), {"bash", "zsh", "fish", "man"}, {"soft.csv"}),
+    (("plot", ""), {"h100-sxm", "soft.csv"}, set()),
+    (("merge", ""), {"soft.csv"}, {"--out"}),
+    (("doctor", ""), {"--format", "--out"}, {"soft.csv"}),
+    (("help", ""), {"train", "sweep"}, {"soft.csv"})])
+def test_bash_offers_what_an_option_takes(tmp_path, words, some, others):
+    (tmp_path / "soft.csv").write_text("")
+    found = offered(tmp_path, "moesim", *words)
+    assert some <= set(found) and not others & set(found), found
+    assert len(found) == len(set(found)), found
+
+
+def test_bash_goes_on_behind_a_colon_and_an_equals_sign(tmp_path):
+    """Both are words of their own in COMP_WORDS, and what is offered replaces what stands behind them."""
+    (tmp_path / "recorded").mkdir()
+    assert offered(tmp_path, "moesim", "simulate", "--mode", "=", "tr") == ["train"]
+    assert offered(tmp_path, "moesim", "simulate", "--mode", "=") == ["train", "prefill"]
+    assert offered(tmp_path, "moesim", "simulate", "--router", "random", ":", "b") == ["balanced"]
+    assert offered(tmp_path, "moesim", "simulate", "--routing", "trace", ":", "rec") == ["recorded"]
+    assert offered(tmp_path, "moesim", "simulate", "--routing", "=", "trace", ":", "r") == ["recorded"]
+    assert offered(tmp_path, "moesim", "simulate", "--routing", "zipf", ":", "rec") == []
+
+
 @pytest.mark.parametrize("command", ["simulate", "train", "plot"])
 def test_every_option_of_the_help_is_offered_and_in_the_manual(tmp_path, command):
     options = set(re.findall(r"^  (--[a-z-]+)", succeed(command, "--help"), re.MULTILINE))
@@ -48,6 +94,24 @@ def test_every_option_of_the_help_is_offered_and_in_the_manual(tmp_path, command
     manual = succeed("completion", "man").replace("\\-", "-")
     section = manual.split(f".SS moesim {command} ")[1].split(".SS ")[0]
     assert all(f".B {option}" in section for option in options)
+
+
+def test_fish_has_the_values_too():
+    fish = succeed("completion", "fish").splitlines()
+
+    def line(command, rest):
+        begin = f"complete -c moesim -n '__fish_seen_subcommand_from {command}' {rest}"
+        return next(each for each in fish if each.startswith(begin))
+
+    assert " -x -a 'dense top1 top2 " in line("simulate", "-l router ")
+    assert " -r -F -a 'deepep " in line("predict", "-l dispatcher ")
+    assert " -x -a 'gemm " in line("predict", "-l op ")
+    assert line("validate", "-f -a ") and line("plot", "-F -a ") and line("doctor", "-f -a ''")
+
+
+def test_without_documents_the_rest_is_offered(tmp_path):
+    text = succeed("completion", "bash", env={"MOESIM_PROFILES": str(tmp_path)})
+    assert "--software) values='FILE' ;;" in text and "--mode) values='train prefill' ;;" in text
 
 
 def test_other_shells_know_every_command():

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -11,6 +12,9 @@
 
 namespace moesim::tool {
 
+// What may be typed, for completion alone: asked when a completion script is made.
+using Words = std::function<std::vector<std::string>()>;
+
 // A flag of one subcommand, beside the scenario options. An empty `value` makes it a switch.
 struct Flag {
   std::string name;  // without the dashes
@@ -19,7 +23,13 @@ struct Flag {
   std::string help;
   std::vector<scenario::NamedValue> choices = {};  // what it may be: what that means
   std::string section = "";                        // of a help text; "": the command's own options
+  Words words = nullptr;                           // beside its choices
 };
+
+inline Flag with_words(Flag flag, Words words) {
+  flag.words = std::move(words);
+  return flag;
+}
 
 // A flag's choices, from the names of an enumeration.
 template <class Names>
@@ -27,6 +37,14 @@ std::vector<scenario::NamedValue> name_choices(const Names& names) {
   std::vector<scenario::NamedValue> choices;
   for (const auto& name : names) choices.push_back({name.name, name.meaning});
   return choices;
+}
+
+// The names of an enumeration, for Flag::words.
+template <const auto& names>
+std::vector<std::string> words_in() {
+  std::vector<std::string> words;
+  for (const auto& known : names) words.emplace_back(known.name);
+  return words;
 }
 
 // The column of results that holds its value: "zero", "tensor_parallel".
@@ -62,6 +80,7 @@ struct Command {
   std::string details = "";  // lines below the summary
   // --config and --from are left to `run`, which takes them apart.
   bool takes_sources_apart = false;
+  Words words = nullptr;  // arguments without dashes; "FILE": any file; none given: files alone
 };
 
 // Every subcommand there is, in the order of the help text.

@@ -45,11 +45,18 @@ ExitCode run(const CommandLine& line) {
 }  // namespace
 
 Command options_command() {
+  const auto words = [] {
+    std::vector<std::string> names = words_in<report::format_names>();
+    std::erase(names, name_in(report::format_names, report::Format::csv));
+    return names;
+  };
   return {"options",
           "the scenario options and the result columns, also for programs",
           "[options]",
           "moesim options --format json",
-          {{"format", "NAME", "table; json if --out says so", "table, or json with the columns"},
+          {with_words({"format", "NAME", "table; json if --out says so",
+                       "table, or json with the columns"},
+                      words),
            out_flag()},
           false,
           0,

@@ -299,8 +299,9 @@ report::Format chosen_format(const CommandLine& line, report::Format fallback) {
   return fallback;
 }
 
-Flag format_flag() {
-  return {"format", "NAME", "table; csv or json if --out says so", "table, csv or json"};
+Flag format_flag(const std::string& default_text) {
+  return with_words({"format", "NAME", default_text, "table, csv or json"},
+                    words_in<report::format_names>);
 }
 
 Flag out_flag() { return {"out", "FILE", "stdout", "where the result goes"}; }

@@ -67,7 +67,7 @@ void show(const std::string& text);
 // --format if typed, else what the name of the --out file says, else `fallback`.
 report::Format chosen_format(const CommandLine& line, report::Format fallback);
 
-Flag format_flag();
+Flag format_flag(const std::string& default_text = "table; csv or json if --out says so");
 Flag out_flag();
 Flag jobs_flag();
 int chosen_jobs(const CommandLine& line);

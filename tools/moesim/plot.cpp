@@ -255,6 +255,13 @@ ExitCode run(const CommandLine& line) {
   return run_plotter({"curves", curves.path(), "--out", out}, out);
 }
 
+// Files, and profiles by name.
+std::vector<std::string> inputs() {
+  std::vector<std::string> words = shipped_names("hardware");
+  words.emplace_back("FILE");
+  return words;
+}
+
 }  // namespace
 
 Command plot_command() {
@@ -293,7 +300,10 @@ Command plot_command() {
        {"title", "TEXT", "from the input", "the chart's title"}},
       false,
       32,
-      run};
+      run,
+      "",
+      false,
+      inputs};
 }
 
 }  // namespace moesim::tool

@@ -1,11 +1,14 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "sim/base/file.hpp"
 #include "sim/base/json_text.hpp"
+#include "sim/base/shipped.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/study/validation/exchanges/validate_exchanges.hpp"
 #include "sim/study/validation/layers/validate_layer.hpp"
@@ -253,19 +256,21 @@ std::vector<study::Validation> validate(const CommandLine& line, const std::stri
     }
     validations.push_back(study::validate_training(folder, line.get("residuals")));
   }
-  if (validations.empty()) {
-    throw UsageError(fmt::format(
-        "validate: unknown study '{}': give speeds, layer, steps, exchanges, routing or training, "
-        "or nothing for all",
-        wanted));
-  }
   return validations;
 }
+
+const std::vector<std::string> studies{"speeds",    "layer",   "steps",
+                                       "exchanges", "routing", "training"};
 
 ExitCode run(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const std::string wanted = line.positionals.empty() ? "" : line.positionals.front();
+  const bool is_known = std::find(studies.begin(), studies.end(), wanted) != studies.end();
+  if (!wanted.empty() && !is_known) {
+    throw UsageError(fmt::format("validate: unknown study '{}'{}: give {}, or nothing for all",
+                                 wanted, suggestion(wanted, studies), fmt::join(studies, ", ")));
+  }
   const std::vector<study::Validation> validations = validate(line, wanted);
   out.write(rendered(validations, format));
   for (const study::Validation& validation : validations) {
@@ -282,7 +287,7 @@ ExitCode run(const CommandLine& line) {
 Command validate_command() {
   return {"validate",
           "predictions against measurements: error table, bars, claims",
-          "[speeds|layer|steps|exchanges|routing|training] [options]",
+          fmt::format("[{}] [options]", fmt::join(studies, "|")),
           "moesim validate speeds --format csv --out speeds.csv",
           {{"data", "FOLDER", "none",
             "where the public tables are: smartmoe_gpt_step_times.csv for steps, with more from "
@@ -304,7 +309,10 @@ Command validate_command() {
            jobs_flag()},
           false,
           1,
-          run};
+          run,
+          "",
+          false,
+          [] { return studies; }};
 }
 
 }  // namespace moesim::tool

@@ -131,11 +131,15 @@ uncertainty::Subject subject_of(const training::TrainingJob& job, const std::str
           job.states.precision != model::Precision::bf16};
 }
 
+std::vector<std::string> software_words() { return shipped_errors().residuals().software(); }
+
 Flag software_flag() {
-  return {"software", "NAME|FILE", "not known",
-          "whose measured steps the band is based on: megatron-bridge, simumax (Megatron as "
-          "SimuMax measured it), aws (Megatron on EFA), or your own: a document of moesim "
-          "calibrate"};
+  return with_words(
+      {"software", "NAME|FILE", "not known",
+       "whose measured steps the band is based on: megatron-bridge, simumax (Megatron as "
+       "SimuMax measured it), aws (Megatron on EFA), or your own: a document of moesim "
+       "calibrate"},
+      software_words);
 }
 
 std::vector<Flag> band_flags() {

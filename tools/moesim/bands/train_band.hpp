@@ -39,6 +39,7 @@ uncertainty::Subject subject_of(const training::TrainingJob& job, const std::str
 
 // --software, and all flags of `train` that bands need.
 Flag software_flag();
+std::vector<std::string> software_words();  // whose measured steps are known, for completion
 std::vector<Flag> band_flags();
 
 // The document of one's own software that --software or the profile names; nothing: neither does.

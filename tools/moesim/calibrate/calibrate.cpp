@@ -428,8 +428,9 @@ std::vector<Flag> flags() {
         {"simulate", "steps and forward passes of simulate and sweep"}}},
       {"out", "FILE", "none", "the document, for --profile"},
       {"name", "NAME", "that of the file", "its name"},
-      {"software", "NAME", "the column software",
-       "whose published steps are known before: megatron-bridge, simumax, aws"},
+      with_words({"software", "NAME", "the column software",
+                  "whose published steps are known before: megatron-bridge, simumax, aws"},
+                 software_words),
       {"fit", "LIST", "what the rows can carry", "parameters:", {}}};
   for (const auto& unknown : uncertainty::unknown_names) {
     flags.back().choices.push_back({unknown.name, unknown.meaning});

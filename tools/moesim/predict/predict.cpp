@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -16,11 +17,13 @@
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
 #include "sim/network/schedules/exchange_schedule.hpp"
+#include "sim/network/schedules/exchange_settings.hpp"
 #include "sim/profile/nccl_tests_log.hpp"
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/predict/predict_dispatch.hpp"
 #include "tools/moesim/predict/predict_queries.hpp"
 #include "tools/moesim/predict/predict_source.hpp"
 
@@ -84,9 +87,6 @@ std::optional<double> bus_bandwidth(const QueryAnswer& answer) {
          profile::bus_factor(answer.op, std::stod(gpus->second));
 }
 
-std::vector<std::vector<std::string>> table_of(const std::vector<QueryAnswer>& answers) {
-  const bool has_exchanges = std::any_of(answers.begin(), answers.end(), bus_bandwidth);
-  std::vector<std::vector<std::string>> lines{
 // The columns note and id of a file in front of its answers. The first of `lines` is the heading.
 void pass_through(const std::vector<QueryAnswer>& answers,
                   std::vector<std::vector<std::string>>& lines) {
@@ -103,6 +103,9 @@ void pass_through(const std::vector<QueryAnswer>& answers,
   lines.front().insert(lines.front().begin(), heading.begin(), heading.end());
 }
 
+std::vector<std::vector<std::string>> table_of(const std::vector<QueryAnswer>& answers) {
+  const bool has_exchanges = std::any_of(answers.begin(), answers.end(), bus_bandwidth);
+  std::vector<std::vector<std::string>> lines{
       {"operation", "parameters", "time us", "p05", "p95", "provenance"}};
   if (has_exchanges) lines.front().insert(lines.front().end() - 1, "busbw GB/s");
   for (const QueryAnswer& answer : answers) {
@@ -131,10 +134,10 @@ void pass_through(const std::vector<QueryAnswer>& answers,
     const std::optional<double> bus = bus_bandwidth(answer);
     lines.back().insert(lines.back().end() - 1, bus ? fmt::format("{:.2f}", *bus) : "");
   }
+  pass_through(answers, lines);
   return lines;
 }
 
-  pass_through(answers, lines);
 // The ranks of an exchange that do not all finish together; of many, the last ones.
 std::string rank_table(const QueryAnswer& answer) {
   const std::vector<double>& finish = answer.rank_finish_us;
@@ -178,11 +181,11 @@ std::string band_note(const std::vector<QueryAnswer>& answers) {
 std::string rendered(const std::vector<QueryAnswer>& answers, report::Format format) {
   if (format == report::Format::table) {
     const std::vector<std::vector<std::string>> lines = table_of(answers);
+    const std::size_t passed = answers.empty() ? 0 : answers.front().passed_through.size();
     std::vector<bool> right(lines.front().size(), true);
     std::fill_n(right.begin(), passed + 2, false);
     right.back() = false;
     return report::align(lines, right) + (answers.size() == 1 ? rank_table(answers.front()) : "") +
-    const std::size_t passed = answers.empty() ? 0 : answers.front().passed_through.size();
            band_note(answers);
   }
   Json array = Json::array();
@@ -368,21 +371,33 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
   return all;
 }
 
+std::vector<std::string> operation_names() {
+  std::vector<std::string> operations;
+  for (const profile::PredictedOperation& op : profile::operations()) operations.push_back(op.name);
+  return operations;
+}
+
+// For completion.
+std::vector<std::string> parameter_words(const std::string& parameter) {
+  if (parameter == "network") return words_in<network::method_names>();
+  const std::vector<std::string> words = dispatch_choices(parameter);
+  return words.empty() ? profile::choices_of(parameter) : words;
+}
+
 std::vector<Flag> flags() {
   std::vector<Flag> flags{{"profile", "NAME|FILE", scenario::option_named("profile").default_text,
                            "measured GPU and node; of software on one (a100-sxm-80gb-deepspeed, a "
                            "document of calibrate) times are multiplied by its factors, of "
                            "calibrate for train those of exchanges alone"}};
-  std::string names;
+  const std::string names = fmt::format("{}", fmt::join(operation_names(), ", "));
   std::map<std::string, std::string> users;
   for (const profile::PredictedOperation& op : profile::operations()) {
-    names += (names.empty() ? "" : ", ") + op.name;
     for (const std::string& name : parameters_of(op)) {
       if (name == "profile") continue;
       users[name] += (users[name].empty() ? "" : ", ") + op.name;
     }
   }
-  flags.push_back({"op", "NAME", "", names});
+  flags.push_back(with_words({"op", "NAME", "", names}, operation_names));
   for (const auto& [name, ops] : users) {
     const auto help = parameter_help().find(name);
     if (help == parameter_help().end()) {
@@ -394,6 +409,7 @@ std::vector<Flag> flags() {
       flags.push_back({name, help->second.value, "", help->second.text,
                        scenario::named_values(help->second.choices)});
     }
+    flags.back().words = [parameter = name] { return parameter_words(parameter); };
   }
   flags.push_back(
       {"in", "FILE", "",
@@ -401,7 +417,7 @@ std::vector<Flag> flags() {
        "whose values have no answer says why (columns status and reason, if there is one), the "
        "others are answered (exit code 0; 1 if none is); text that is no number, negative ones, "
        "unknown names and missing cells are errors of the file"});
-  flags.push_back({"format", "NAME", "table; csv for --in", "table, csv or json"});
+  flags.push_back(format_flag("table; csv for --in"));
   flags.push_back(out_flag());
   flags.push_back(config_flag());
   return flags;

@@ -33,6 +33,9 @@ std::int64_t whole(const std::string& op, const Params& params, const std::strin
 }
 
 // One of the values, the first where nothing is said.
+const std::vector<std::string> row_formats{"bf16", "fp8"};
+const std::vector<std::string> transports{"", "gpu", "proxy"};  // first: as the cluster says
+
 std::string one_of(const std::string& op, const Params& params, const std::string& name,
                    const std::vector<std::string>& values) {
   const auto found = params.find(name);
@@ -139,12 +142,18 @@ bool is_dispatch(const std::string& op, const Params& params) {
   return false;
 }
 
+std::vector<std::string> dispatch_choices(const std::string& parameter) {
+  if (parameter == "row-format") return row_formats;
+  if (parameter != "transport") return {};
+  return {transports.begin() + 1, transports.end()};
+}
+
 DispatchAnswer predict_dispatch(const std::string& op, Params& params,
                                 const profile::Profile& profile) {
   check_names(op, params);
   const MoeStage stage = op == "dispatch" ? MoeStage::dispatch : MoeStage::combine;
-  const bool fp8 = one_of(op, params, "row-format", {"bf16", "fp8"}) == "fp8";
-  const std::string transport = one_of(op, params, "transport", {"", "gpu", "proxy"});
+  const bool fp8 = one_of(op, params, "row-format", row_formats) == "fp8";
+  const std::string transport = one_of(op, params, "transport", transports);
   Dispatcher dispatcher = Dispatcher::load(params.at("dispatcher"));
   const int sms = sms_of(op, params, dispatcher, profile);
   const cluster::Cluster cluster = cluster_of(op, params, profile);

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/profile.hpp"
@@ -19,6 +20,9 @@ namespace moesim::tool {
 //   cluster      shipped name or file [the profile's usual one]
 //   transport    gpu or proxy writes to the NICs [as the cluster says]
 bool is_dispatch(const std::string& op, const std::map<std::string, std::string>& params);
+
+// The values of a parameter that is a choice, row-format or transport; of others none.
+std::vector<std::string> dispatch_choices(const std::string& parameter);
 
 struct DispatchAnswer {
   profile::Estimate estimate;

@@ -164,13 +164,13 @@ ImportedTrace imported(const CommandLine& line) {
                   line.positionals.front()));
 }
 
+const std::vector<std::string> origins{"measured", "published", "synthetic"};
+
 std::string origin(const CommandLine& line) {
   std::string text = line.get("origin", "not stated");
-  for (const char* known : {"measured", "published", "synthetic", "not stated"}) {
-    if (text == known) return text;
-  }
-  throw UsageError(fmt::format(
-      "--origin: unknown value '{}': choose from measured, published, synthetic", text));
+  const bool is_known = std::find(origins.begin(), origins.end(), text) != origins.end();
+  if (is_known || text == "not stated") return text;
+  refuse_name("--origin", text, origins);
 }
 
 // The name of a document that is written to `out`: letters, digits, dots, - and _ of the file's, as
@@ -475,9 +475,10 @@ Command import_command() {
         ".json: split sizes count values, N of them a row; of exchanges without split sizes "
         "(padded) "
         "the hidden size"},
-       {"op", "NAME", "as the output says",
-        "of nccl-tests that do not say which program ran: all-to-all, all-reduce, all-gather, "
-        "reduce-scatter; with --cluster also send-receive"},
+       with_words({"op", "NAME", "as the output says",
+                   "of nccl-tests that do not say which program ran: all-to-all, all-reduce, "
+                   "all-gather, reduce-scatter; with --cluster also send-receive"},
+                  words_in<cluster::measured_operation_names>),
        {"nccl", "VERSION", "", "of NCCL that was tested, of logs that do not say"},
        {"base", "NAME|FILE", "none: .txt needs it", "the profile that has everything else"},
        {"other-gpu", "", "off", "of nccl-tests: the base may be of another GPU than the output"},
@@ -490,7 +491,8 @@ Command import_command() {
        {"model", "TEXT", "not stated", "whose routing it is"},
        {"source", "TEXT", "the file", "where the figures come from"},
        {"licence", "TEXT", "not stated", "of the figures"},
-       {"origin", "NAME", "not stated", "measured, published or synthetic"}},
+       with_words({"origin", "NAME", "not stated", "measured, published or synthetic"},
+                  [] { return origins; })},
       false,
       100000,
       run};

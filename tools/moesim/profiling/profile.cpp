@@ -205,6 +205,12 @@ ExitCode run(const CommandLine& line) {
   return options.launch.rank == 0 ? conclude(report) : ExitCode::ok;
 }
 
+std::vector<std::string> suite_names() {
+  std::vector<std::string> names;
+  for (const measure::Suite& suite : measure::all_suites()) names.push_back(suite.name);
+  return names;
+}
+
 }  // namespace
 
 Command profile_command() {
@@ -216,7 +222,7 @@ Command profile_command() {
       {{"out", "FILE", "node.json", "the profile; samples go beside it, to FILE.raw.json"},
        {"list", "", "", "the suites, what they measure and what is not measured"},
        {"dry-run", "", "", "the points in order with the time each takes; no GPU needed"},
-       {"suite", "LIST", "all", "suites, separated by commas"},
+       with_words({"suite", "LIST", "all", "suites, separated by commas"}, suite_names),
        {"only", "WORDS", "all", "points whose label has all these words: \"m=16 n=4096\""},
        {"gpus", "N", "all of this node", "GPUs that one process drives"},
        {"timeout", "SECONDS", "none", "begin no point that would end later; hung ranks end too"},

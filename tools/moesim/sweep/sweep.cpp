@@ -406,7 +406,7 @@ Command sweep_command() {
           "a grid of scenarios to a CSV, in parallel, resumable",
           "[options]",
           "moesim sweep --router top1,top1+ir --capacity-factor 0.5:2:0.5 --out sweep.csv",
-          {{"format", "NAME", "table; with --out csv, or json by its name", "table, csv or json"},
+          {format_flag("table; with --out csv, or json by its name"),
            out_flag(),
            jobs_flag(),
            config_flag(),

@@ -95,9 +95,7 @@ std::vector<Flag> flags() {
   flags.push_back(megatron_input());
   flags.push_back(timeline_flag("the step, one GPU of each pipeline rank"));
   flags.push_back(timeline_gpus_flag());
-  flags.push_back({"format", "NAME",
-                   "table; of several steps with --out csv, or what its name says",
-                   "table, csv or json"});
+  flags.push_back(format_flag("table; of several steps with --out csv, or what its name says"));
   flags.push_back(out_flag());
   flags.push_back(jobs_flag());
   flags.push_back(train_resume_flag());

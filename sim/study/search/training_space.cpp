@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "sim/training/job_rules.hpp"
 
@@ -112,11 +113,14 @@ class Enumeration {
     for (const bool overlap : space_.expert_overlap) {
       for (const int chunks : space_.virtual_pipeline) {
         if (chunks > 1 && request.layout.pipeline == 1) continue;
+        std::set<std::string> divisions;  // of layers that do not divide evenly
         for (const int fewer : space_.fewer_in_last) {
           LayoutRequest each = request;
           each.layout.virtual_pipeline = chunks;
           each.expert_overlap = overlap;
           if (!divide_layers(*space_.base.model, fewer, space_.mtp_depths, each)) continue;
+          // One layer more in all chunks but the last is one fewer in the last.
+          if (each.stages && !divisions.insert(each.stages->text()).second) continue;
           ++found_.combinations;
           if (const auto fault = parallel::layout_fault(*space_.base.model, each)) {
             ++found_.refused;

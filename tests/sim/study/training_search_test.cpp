@@ -234,7 +234,15 @@ TEST_CASE("rectified and dropless routers are bounded below their drawn steps") 
 }
 
 TEST_CASE("candidates are different and possible, and keep what they are asked") {
-  const TrainingSearch asked = search();
+  TrainingSearch asked = search();
+  // 27 layers on two ranks: 14|13, whether the first has one more or the last one fewer.
+  const bool uneven = GENERATE(false, true);
+  if (uneven) {
+    model::Model odd = *asked.space.base.model;
+    odd.layers = 27;
+    asked.space.base.model = std::make_shared<const model::Model>(odd);
+    asked.space.fewer_in_last = {0, 1, 2, 3};
+  }
   const TrainingCandidates possible = candidates_of(asked.space);
   std::set<std::string> seen;
   for (const TrainingFamily& family : possible.families) {

@@ -156,6 +156,15 @@ double share_of(const CommandLine& line, const char* flag, double fallback, doub
                                line.get(flag), least));
 }
 
+// Unless it is there, in whatever order its modules were typed.
+void add_recompute(const model::Recompute& recompute, TrainingSpace& space) {
+  const bool is_there = std::any_of(space.recompute.begin(), space.recompute.end(),
+                                    [&](const model::Recompute& other) {
+                                      return model::name_of(other) == model::name_of(recompute);
+                                    });
+  if (!is_there) space.recompute.push_back(recompute);
+}
+
 void take_lists(const CommandLine& line, TrainingSpace& space) {
   take_sizes(line, "tensor-parallel", space.tensor);
   take_sizes(line, "context-parallel", space.context);
@@ -172,7 +181,7 @@ void take_lists(const CommandLine& line, TrainingSpace& space) {
   if (line.has("recompute")) {
     space.recompute.clear();
     for (const std::string& text : list_of(line, "recompute")) {
-      space.recompute.push_back(model::parse_recompute(text, "--recompute"));
+      add_recompute(model::parse_recompute(text, "--recompute"), space);
     }
   }
   // Each is checked against the GPU and the other options.
@@ -340,11 +349,7 @@ void add_layout(const CommandLine& line, const TrainingJob& job, TrainingSpace& 
   add("expert-tensor-parallel", sizes.expert_tensor, space.expert_tensor);
   add("micro-batch", job.layout.micro_batch, space.micro_batch);
   add("zero", job.states.zero, space.zero);
-  const auto is_there = std::any_of(space.recompute.begin(), space.recompute.end(),
-                                    [&](const model::Recompute& other) {
-                                      return model::name_of(other) == model::name_of(job.recompute);
-                                    });
-  if (!line.has("recompute") && !is_there) space.recompute.push_back(job.recompute);
+  if (!line.has("recompute")) add_recompute(job.recompute, space);
   const bool is_placed =
       std::any_of(space.ranks_per_domain.begin(), space.ranks_per_domain.end(), [&](int ranks) {
         TrainingJob other = space.base;

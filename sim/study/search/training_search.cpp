@@ -47,6 +47,13 @@ struct Candidate {
   double least_loss = 0;  // that its own draws may have
 };
 
+// Of a simulated candidate.
+struct Timed {
+  double step_us = 0;
+  double tokens_per_second_per_gpu = 0;
+  Bytes memory;
+};
+
 // The bounds of all jobs of a family. Layers are priced only where one of them may fit.
 struct FamilyBounds {
   std::vector<Bound> bounds;
@@ -140,6 +147,7 @@ class Search {
   TrainingFound run() {
     show_bounded(0);
     bound_all();
+    times_.resize(candidates_.size());
     BestFirst order;
     for (const Candidate& candidate : candidates_) {
       order.bounds.push_back(candidate.bound.step_us);
@@ -239,12 +247,19 @@ class Search {
     return training::training_step(job, drawn_.loads({candidate.routing, &job}), with_forced_step);
   }
 
-  // Padded blocks take the same time whatever they hold: only what is found is drawn.
-  TrainingStep timed_step(const Candidate& candidate) {
+  // Padded blocks take the same time whatever they hold: only what is found is drawn. By several
+  // threads, each with a candidate of its own.
+  const Timed& simulate(const Candidate& candidate) {
     const BalancedJob balanced(*candidate.job);
-    return counted_step(
+    const TrainingStep step = counted_step(
         search_, *candidate.job,
         balanced.is_exact ? training::training_step(balanced.job) : drawn_step(candidate, false));
+    return time_of(candidate).emplace(
+        Timed{step.step_us, step.tokens_per_second_per_gpu, step.peak_memory()});
+  }
+
+  std::optional<Timed>& time_of(const Candidate& candidate) {
+    return times_[static_cast<std::size_t>(&candidate - candidates_.data())];
   }
 
   // Those of the best with their bounds, which are in the order of candidates_.
@@ -255,20 +270,21 @@ class Search {
       FoundStep& best = found_.best[place];
       const double limit = (1 + search_.twin_margin) * best.step.step_us;
       std::vector<const Candidate*> near;
+      std::vector<const Candidate*> untimed;
       for (const Candidate& candidate : candidates_) {
         const bool is_near = candidate.bound.step_us <= limit && counted.count(&candidate) == 0 &&
                              candidate.loss <= search_.max_loss;
-        if (is_near && is_same(best.job, *candidate.job)) near.push_back(&candidate);
+        if (!is_near || !is_same(best.job, *candidate.job)) continue;
+        near.push_back(&candidate);
+        if (!time_of(candidate)) untimed.push_back(&candidate);
       }
-      std::vector<TrainingStep> steps(near.size());
-      parallel_for(near.size(), search_.jobs,
-                   [&](std::size_t at) { steps[at] = timed_step(*near[at]); });
-      found_.counts.simulated += near.size();
-      for (std::size_t at = 0; at < near.size(); ++at) {
-        if (static_cast<double>(steps[at].peak_memory().count) > room_) continue;
-        if (steps[at].step_us > limit) continue;
-        counted.insert(near[at]);
-        add_twin(*near[at]->job, steps[at].step_us, best);
+      parallel_for(untimed.size(), search_.jobs, [&](std::size_t at) { simulate(*untimed[at]); });
+      found_.counts.simulated += untimed.size();
+      for (const Candidate* candidate : near) {
+        const Timed& timed = *time_of(*candidate);
+        if (static_cast<double>(timed.memory.count) > room_ || timed.step_us > limit) continue;
+        counted.insert(candidate);
+        add_twin(*candidate->job, timed.step_us, best);
       }
     }
   }
@@ -335,9 +351,9 @@ class Search {
       ++skipped_;
       return std::nullopt;
     }
-    const TrainingStep step = timed_step(candidate);
-    if (static_cast<double>(step.peak_memory().count) > room_) {
-      note_too_large(*candidate.job, step.peak_memory());
+    const Timed& step = simulate(candidate);
+    if (static_cast<double>(step.memory.count) > room_) {
+      note_too_large(*candidate.job, step.memory);
       return std::nullopt;
     }
     any_fits_ = true;
@@ -368,6 +384,7 @@ class Search {
   double room_;
   TrainingCandidates possible_;
   std::vector<Candidate> candidates_;
+  std::vector<std::optional<Timed>> times_;  // of candidates_; nothing: not simulated
   DrawnRoutings drawn_;
   TrainingFound found_;
   std::vector<const Candidate*> best_;                           // of found_.best

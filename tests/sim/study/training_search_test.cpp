@@ -302,6 +302,21 @@ TEST_CASE("layouts that share weights are searched beside those that do not") {
   CHECK(found.best.front().job.states.zero == by_speed.front().job.states.zero);
 }
 
+TEST_CASE("a candidate that is simulated for its speed is not simulated again as a twin") {
+  TrainingSearch asked = search();
+  asked.space.tensor = asked.space.expert_tensor = asked.space.virtual_pipeline = {1};
+  asked.space.pipeline = {2};
+  asked.space.fewer_in_last = {0};
+  asked.space.expert = {8};
+  asked.space.micro_batch = {1};
+  asked.space.recompute.resize(1);
+  const TrainingFound found = search_training(asked);
+  CHECK(found.counts.candidates == 2);  // ZeRO 1 and 2: the slower is a twin of the faster
+  REQUIRE(found.best.size() == 1);
+  CHECK(found.best.front().twins.count == 1);
+  CHECK(found.counts.simulated == 2);
+}
+
 TEST_CASE("where nothing fits, the smallest job is named; a speed nobody reaches is not") {
   TrainingSearch asked = search();
   asked.memory_share = 0.05;

@@ -259,20 +259,21 @@ TrainingSpace usual_training_space(const TrainingJob& base) {
 TrainingSpace on_gpus(const TrainingSpace& space, int gpus) {
   TrainingSpace other = space;
   other.base.layout.layout.gpus = gpus;
+  if (!space.typed.contains("global-batch")) {
+    other.base.layout.global_batch =
+        space.base.layout.global_batch * gpus / space.base.layout.layout.gpus;
+  }
   const TrainingSpace usual = usual_training_space(space.base);
   const TrainingSpace widened = usual_training_space(other.base);
-  const auto widen = [&](auto list) {
-    if (space.*list == usual.*list) other.*list = widened.*list;
+  const auto widen = [&](const char* option, auto list) {
+    if (!space.typed.contains(option) && space.*list == usual.*list) other.*list = widened.*list;
   };
-  widen(&TrainingSpace::tensor);
-  widen(&TrainingSpace::context);
-  widen(&TrainingSpace::pipeline);
-  widen(&TrainingSpace::virtual_pipeline);
-  widen(&TrainingSpace::fewer_in_last);
-  widen(&TrainingSpace::expert);
-  widen(&TrainingSpace::expert_tensor);
-  widen(&TrainingSpace::ranks_per_domain);
-  widen(&TrainingSpace::micro_batch);
+  widen("tensor-parallel", &TrainingSpace::tensor);
+  widen("context-parallel", &TrainingSpace::context);
+  widen("pipeline-parallel", &TrainingSpace::pipeline);
+  widen("expert-parallel", &TrainingSpace::expert);
+  widen("expert-tensor-parallel", &TrainingSpace::expert_tensor);
+  widen("ranks-per-domain", &TrainingSpace::ranks_per_domain);
   return other;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct TypedDispatcher {
 // batch and software are those of `base`, so that all candidates compute the same step.
 struct TrainingSpace {
   training::TrainingJob base;
+  // Options whose values were asked for, such as "tensor-parallel" and "global-batch": they stay on
+  // another number of GPUs.
+  std::set<std::string> typed;
   int mtp_depths = 0;  // multi-token prediction, behind the last layer
   std::vector<int> tensor;
   std::vector<int> context;
@@ -56,7 +60,8 @@ std::vector<int> usual_placements(const training::TrainingJob& base);
 // `base`, and the placement if that says one: else usual_placements().
 TrainingSpace usual_training_space(const training::TrainingJob& base);
 
-// A space on another number of GPUs: where a list is the usual one, it becomes that of these GPUs.
+// A space on another number of GPUs, as if it had been asked for there: usual lists that nobody
+// typed become those of these GPUs, and the global batch grows with them unless it was typed.
 TrainingSpace on_gpus(const TrainingSpace& space, int gpus);
 
 // Jobs with the same prices of layers: they differ in the pipeline's chunks, and in ZeRO below 3.

@@ -333,6 +333,20 @@ TEST_CASE("where nothing fits, the smallest job is named; a speed nobody reaches
   CHECK(!slow.smallest.has_value());
 }
 
+TEST_CASE("on another number of GPUs usual lists become those of it, typed ones stay") {
+  TrainingSearch asked = search();
+  TrainingJob one = asked.space.base;
+  one.layout.layout.gpus = 1;
+  TrainingSpace space = usual_training_space(one);
+  CHECK(space.tensor == std::vector<int>{1});
+  CHECK(on_gpus(space, 8).tensor == std::vector<int>{1, 2, 4, 8});
+  CHECK(on_gpus(space, 8).base.layout.global_batch == 8 * 64);
+  space.typed = {"tensor-parallel", "global-batch"};  // one, which is the usual list of one GPU
+  CHECK(on_gpus(space, 8).tensor == std::vector<int>{1});
+  CHECK(on_gpus(space, 8).expert == std::vector<int>{1, 2, 4, 8});
+  CHECK(on_gpus(space, 8).base.layout.global_batch == 64);
+}
+
 TEST_CASE("no possible layout is refused with a rule") {
   TrainingSearch asked = search();
   asked.space.pipeline = {16};

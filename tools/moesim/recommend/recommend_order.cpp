@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "sim/training/routing_misfit.hpp"
 #include "sim/training/step_bound.hpp"
 #include "sim/training/training_step.hpp"
 #include "sim/uncertainty/step_distance.hpp"
@@ -121,34 +122,48 @@ double order_noise(const std::string& software, const std::vector<FoundStep>& be
   return std::exp(ratios.levels.back().log_ratios.high) - 1;
 }
 
-std::vector<std::string> what_would_fit(const TrainingSearch& search, const TrainingJob& smallest) {
+Remedies what_would_fit(const TrainingSearch& search, const TrainingJob& smallest) {
   const double room =
       search.memory_share * static_cast<double>(smallest.profile->device().hbm_bytes.count);
   const auto fits = [&](const TrainingJob& job) {
     return !parallel::layout_fault(*job.model, job.layout) &&
+           training::routing_misfit(job).empty() &&
            static_cast<double>(training::memory_bound(job).count) <= room &&
            static_cast<double>(training::training_step(job).peak_memory().count) <= room;
   };
   constexpr std::size_t most_tried =
       64;  // of a number of GPUs: a bound is lower than what is taken
-  std::vector<std::string> found;
-  TrainingJob lighter = smallest;
-  lighter.states.moment_bytes = 2;
-  if (smallest.states.moment_bytes != 2 && fits(lighter)) {
-    found.emplace_back("--optimizer-moments bf16");
-  }
-  for (int times = 2; times <= 1024; times *= 2) {
-    const int gpus = times * search.space.base.layout.layout.gpus;
-    study::TrainingSpace space = study::on_gpus(search.space, gpus);
-    space.base.layout.global_batch *= times;
-    if (const int most = smallest.cluster->max_gpus(); most > 0 && gpus > most) break;
+  const auto any_fits = [&](const study::TrainingSpace& space) {
     std::vector<TrainingJob> jobs = by_memory(space);
     if (jobs.size() > most_tried) jobs.resize(most_tried);
-    if (std::none_of(jobs.begin(), jobs.end(), fits)) continue;
-    found.push_back(fmt::format("--gpus {}", gpus));
+    return std::any_of(jobs.begin(), jobs.end(), fits);
+  };
+  Remedies remedies;
+  TrainingJob lighter = smallest;
+  lighter.states.moment_bytes = 2;
+  if (smallest.states.moment_bytes != 2) {
+    remedies.tried.emplace_back("--optimizer-moments bf16");
+    if (fits(lighter)) remedies.found = remedies.tried;
+  }
+  int tried = 0;
+  for (int times = 2; times <= 1024; times *= 2) {
+    const int gpus = times * search.space.base.layout.layout.gpus;
+    if (const int most = smallest.cluster->max_gpus(); most > 0 && gpus > most) break;
+    tried = gpus;
+    study::TrainingSpace space = study::on_gpus(search.space, gpus);
+    if (any_fits(space)) {
+      remedies.found.push_back(fmt::format("--gpus {}", gpus));
+      break;
+    }
+    if (!space.typed.contains("global-batch")) continue;
+    space.base.layout.global_batch *= times;
+    if (!any_fits(space)) continue;
+    remedies.found.push_back(
+        fmt::format("--gpus {} --global-batch {}", gpus, space.base.layout.global_batch));
     break;
   }
-  return found;
+  if (tried > 0) remedies.tried.push_back(fmt::format("--gpus up to {}", tried));
+  return remedies;
 }
 
 }  // namespace moesim::tool

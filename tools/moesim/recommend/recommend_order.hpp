@@ -26,9 +26,12 @@ std::string order_text(const std::string& software, const std::vector<study::Fou
 // as usual where there is one alone.
 double order_noise(const std::string& software, const std::vector<study::FoundStep>& best);
 
-// Changes outside of the search under which the job would fit: options of less memory, and the
-// fewest GPUs. Up to three.
-std::vector<std::string> what_would_fit(const study::TrainingSearch& search,
-                                        const training::TrainingJob& smallest);
+// Changes outside of the search under which a job would fit: options of less memory, and the fewest
+// GPUs, with the global batch where the one that was typed is not possible there.
+struct Remedies {
+  std::vector<std::string> found;
+  std::vector<std::string> tried;  // "--gpus up to 4096"
+};
+Remedies what_would_fit(const study::TrainingSearch& search, const training::TrainingJob& smallest);
 
 }  // namespace moesim::tool

@@ -298,9 +298,13 @@ std::string nothing_fits(const TrainingSearch& search, const TrainingFound& foun
       fmt::format("none of the {} candidates fits in {:.1f} GiB, {:.0f} % of the memory of {}: {}",
                   count_text(found.counts.candidates), room_gib(search), 100 * search.memory_share,
                   base.profile->device().name, least_memory_text(found));
-  std::vector<std::string> remedies = what_would_fit(search, *found.smallest);
-  return text +
-         (remedies.empty() ? "" : fmt::format("; would fit: {}", fmt::join(remedies, ", or ")));
+  const Remedies remedies = what_would_fit(search, *found.smallest);
+  if (!remedies.found.empty()) {
+    return text + fmt::format("; would fit: {}", fmt::join(remedies.found, ", or "));
+  }
+  return text + (remedies.tried.empty() ? ""
+                                        : fmt::format("; tried, and none is enough by itself: {}",
+                                                      fmt::join(remedies.tried, ", ")));
 }
 
 }  // namespace moesim::tool

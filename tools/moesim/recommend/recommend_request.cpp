@@ -166,6 +166,7 @@ void add_recompute(const model::Recompute& recompute, TrainingSpace& space) {
 }
 
 void take_lists(const CommandLine& line, TrainingSpace& space) {
+  for (const auto& [option, value] : line.values) space.typed.insert(option);
   take_sizes(line, "tensor-parallel", space.tensor);
   take_sizes(line, "context-parallel", space.context);
   take_sizes(line, "pipeline-parallel", space.pipeline);

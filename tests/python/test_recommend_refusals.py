@@ -1,0 +1,47 @@
+"""moesim recommend: what is said where no layout is possible or fits, and whether the hints hold."""
+
+import re
+import shlex
+
+import pytest
+from command_line import expect_error, moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+
+
+def hint_of(result):
+    """The options of the first hint of a search in which nothing fits."""
+    expect_error(result, 1, "fits in", "would fit: ")
+    return shlex.split(re.search(r"would fit: (?:--optimizer-moments bf16, or )?(--gpus[^,;\n]*)", result.stderr)[1])
+
+
+@pytest.mark.parametrize("words", [
+    # 16 replicas of 2 sequences take 32 sequences.
+    ("--model", "mixtral-8x7b", "--gpus", 8, "--global-batch", 16, "--micro-batch", 2, "--tensor-parallel", 1,
+     "--pipeline-parallel", 1),
+    ("--model", "mixtral-8x22b", "--gpus", 6, "--expert-tensor-parallel", 1, "--micro-batch", 1, "--global-batch", 1,
+     "--memory-share", "0.2"),
+    ("--model", "qwen3-30b-a3b", "--gpus", 2, "--profile", "a100-sxm-80gb", "--global-batch", 32),
+    # Sizes that were typed stay, also where they are all that one GPU allows.
+    ("--gpus", 1, "--tensor-parallel", 1, "--pipeline-parallel", 1, "--expert-parallel", 1, "--expert-tensor-parallel", 1),
+])
+def test_the_number_of_gpus_that_is_said_to_do_does(words):
+    hint = hint_of(moesim("recommend", *words, "--best", 1))
+    assert succeed("recommend", *words, *hint, "--best", 1)
+    fewer = (*hint[:1], str(int(hint[1]) // 2))
+    assert moesim("recommend", *words, *fewer, "--best", 1).returncode != 0
+
+
+def test_a_batch_that_was_not_typed_is_not_in_the_hint():
+    assert len(hint_of(moesim("recommend", "--gpus", 1, "--tensor-parallel", 1))) == 2
+    typed = moesim("recommend", "--model", "mixtral-8x7b", "--gpus", 8, "--global-batch", 16, "--micro-batch", 2,
+                   "--tensor-parallel", 1, "--pipeline-parallel", 1)
+    assert hint_of(typed) == ["--gpus", "16", "--global-batch", "32"]
+
+
+def test_where_no_change_is_enough_what_was_tried_is_said():
+    # All experts and weights on each GPU: more of them help no more than the optimizer's states.
+    words = ("recommend", "--model", "deepseek-v3", "--gpus", 1, "--tensor-parallel", 1, "--pipeline-parallel", 1,
+             "--expert-parallel", 1, "--expert-tensor-parallel", 1)
+    expect_error(moesim(*words), 1, "the least takes ", "; tried, and none is enough by itself: --optimizer-moments bf16, "
+                 "--gpus up to 1024")

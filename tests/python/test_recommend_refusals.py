@@ -1,5 +1,7 @@
 """moesim recommend: what is said where no layout is possible or fits, and whether the hints hold."""
 
+import csv
+import io
 import re
 import shlex
 
@@ -45,3 +47,22 @@ def test_where_no_change_is_enough_what_was_tried_is_said():
              "--expert-parallel", 1, "--expert-tensor-parallel", 1)
     expect_error(moesim(*words), 1, "the least takes ", "; tried, and none is enough by itself: --optimizer-moments bf16, "
                  "--gpus up to 1024")
+
+
+def test_slices_of_experts_between_domains_are_searched_where_they_are_asked_for(tmp_path):
+    """4 x 4 ranks of an expert group on nodes of 8."""
+    every = tmp_path / "all.csv"
+    words = ("recommend", "--gpus", 16, "--expert-parallel", 4, "--expert-tensor-parallel", 4, "--micro-batch", "1,2",
+             "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(succeed(*words, "--all", every))))
+    with open(every, newline="", encoding="utf-8") as file:
+        fitting = [float(row["step_ms"]) for row in csv.DictReader(file) if row["fits_memory"] == "true"]
+    assert float(rows[0]["step_ms"]) == min(fitting)
+    for row in rows:
+        assert (row["expert_parallel"], row["expert_tensor_parallel"]) == ("4", "4")
+        step = succeed(*shlex.split(row["command"])[1:], "--format", "csv")
+        assert next(csv.DictReader(io.StringIO(step)))["step_ms"] == row["step_ms"]
+    # One of the two alone: the usual ones of the other that stay inside a node.
+    sizes = list(csv.DictReader(io.StringIO(succeed("recommend", "--gpus", 16, "--expert-tensor-parallel", 4,
+                                                    "--best", 20, "--format", "csv"))))
+    assert {row["expert_parallel"] for row in sizes} == {"1", "2"}

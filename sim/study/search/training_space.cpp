@@ -88,14 +88,17 @@ class Enumeration {
   }
 
  private:
-  // Slices of an expert are exchanged all the time: never between domains.
+  // Slices of an expert are exchanged all the time: between domains only where that is asked for.
   bool is_possible(const parallel::ParallelLayout& layout) const {
     const auto divides = [&](std::int64_t ranks) {
       return layout.gpus % (ranks * layout.pipeline) == 0;
     };
     const std::int64_t slices = std::int64_t{layout.expert_tensor} * layout.expert;
+    const bool asked_for = space_.typed.contains("expert-tensor-parallel") &&
+                           (space_.typed.contains("expert-parallel") || layout.expert == 1);
     return divides(std::int64_t{layout.tensor} * layout.context) && divides(slices) &&
-           (layout.expert_tensor == 1 || slices <= space_.base.cluster->gpus_per_domain);
+           (layout.expert_tensor == 1 || asked_for ||
+            slices <= space_.base.cluster->gpus_per_domain);
   }
 
   void add_batches(const parallel::ParallelLayout& layout) {

@@ -23,7 +23,7 @@ struct TypedDispatcher {
 struct TrainingSpace {
   training::TrainingJob base;
   // Options whose values were asked for, such as "tensor-parallel" and "global-batch": they stay on
-  // another number of GPUs.
+  // another number of GPUs, and sizes that are not usual together are looked at.
   std::set<std::string> typed;
   int mtp_depths = 0;  // multi-token prediction, behind the last layer
   std::vector<int> tensor;

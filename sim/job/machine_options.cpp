@@ -1,6 +1,7 @@
 #include "sim/job/machine_options.hpp"
 
 #include "sim/job/documents.hpp"
+#include "sim/training/job_rules.hpp"
 
 namespace moesim::job {
 namespace {
@@ -26,11 +27,7 @@ auto in_host(Member HostCosts::*member) {
 }
 
 void check_graphs(const TrainingJob& job) {
-  if (job.graphs != training::Graphs::layers || !job.reads_row_counts()) return;
-  if (!job.model->moe || job.dispatcher) return;
-  throw UsageError(
-      "--cuda-graphs layers: the host reads how many rows a dropless all-to-all brings: give "
-      "--capacity-factor, or a --dispatcher, taken to have buffers for the worst case");
+  if (const auto fault = training::graphs_fault(job)) throw UsageError(*fault);
 }
 
 }  // namespace

@@ -112,6 +112,13 @@ std::optional<std::string> option_fault(const TrainingJob& job) {
   return std::nullopt;
 }
 
+std::optional<std::string> graphs_fault(const TrainingJob& job) {
+  if (job.graphs != Graphs::layers || !job.model->moe || job.dispatcher) return std::nullopt;
+  if (!job.reads_row_counts()) return std::nullopt;
+  return "--cuda-graphs layers: the host reads how many rows a dropless all-to-all brings: give "
+         "--capacity-factor, or a --dispatcher, taken to have buffers for the worst case";
+}
+
 void check_options(const TrainingJob& job) {
   if (const Fault fault = option_fault(job)) throw UsageError(*fault);
 }

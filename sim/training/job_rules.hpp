@@ -12,6 +12,10 @@ namespace moesim::training {
 // of experts, offloading and the reach of a dispatcher. Precondition: a layout without fault.
 std::optional<std::string> option_fault(const TrainingJob& job);
 
+// Of --cuda-graphs, which has nothing to do with the layout: layers are captured with the shapes
+// that the host knows.
+std::optional<std::string> graphs_fault(const TrainingJob& job);
+
 // Throws UsageError with option_fault().
 void check_options(const TrainingJob& job);
 // And as parallel::check_layout() for a layout that cannot be; with the nearest layouts that break

@@ -66,3 +66,24 @@ def test_slices_of_experts_between_domains_are_searched_where_they_are_asked_for
     sizes = list(csv.DictReader(io.StringIO(succeed("recommend", "--gpus", 16, "--expert-tensor-parallel", 4,
                                                     "--best", 20, "--format", "csv"))))
     assert {row["expert_parallel"] for row in sizes} == {"1", "2"}
+
+
+@pytest.mark.parametrize("words", [
+    ("--gpus", 16), ("--gpus", 16, "--tensor-parallel", 1, "--pipeline-parallel", 1),
+    ("--gpus", 32, "--model", "qwen3-30b-a3b", "--global-batch", 512)])
+def test_graphs_that_no_layout_can_have_are_refused_as_train_refuses_them(words):
+    (reason,) = re.findall(r"moesim: error: (--cuda-graphs layers: .*)", moesim("train", "--cuda-graphs", "layers").stderr)
+    expect_error(moesim("recommend", "--cuda-graphs", "layers", *words), 2, f"layouts asked for is possible: {reason}")
+
+
+@pytest.mark.parametrize("words,reason", [
+    # Layouts are possible, with none of the options asked for.
+    (("--ep-overlap", "on", "--recompute", "full", "--dispatcher", "deepep"), "--ep-overlap allows no recomputation"),
+    (("--ep-overlap", "on", "--recompute", "moe", "--pipeline-parallel", 1, "--expert-parallel", 8),
+     "--ep-overlap allows no recomputation"),
+    (("--pipeline-parallel", 1, "--virtual-pipeline", 2), "interleaved needs --virtual-pipeline and --pipeline-parallel above 1"),
+    # Chunks without a pipeline are not why there is none with one.
+    (("--virtual-pipeline", 2, "--global-batch", 17), "--global-batch 17 is no multiple of"),
+])
+def test_the_rule_that_is_broken_is_named(words, reason):
+    expect_error(moesim("recommend", "--gpus", 16, *words), 2, f"layouts asked for is possible: {reason}")

@@ -88,6 +88,16 @@ class Enumeration {
   }
 
  private:
+  // What the one that is told is about, least telling first: a layout that breaks a rule of options
+  // has kept all those of layouts.
+  enum class Rule { none, chunks, layout, option };
+
+  void refuse(Rule rule, const std::string& text) {
+    if (rule <= told_) return;
+    told_ = rule;
+    found_.a_refusal = text;
+  }
+
   // Slices of an expert are exchanged all the time: between domains only where that is asked for.
   bool is_possible(const parallel::ParallelLayout& layout) const {
     const auto divides = [&](std::int64_t ranks) {
@@ -115,7 +125,8 @@ class Enumeration {
     std::vector<LayoutRequest> possible;
     for (const bool overlap : space_.expert_overlap) {
       for (const int chunks : space_.virtual_pipeline) {
-        if (chunks > 1 && request.layout.pipeline == 1) continue;
+        const bool lacks_pipeline = chunks > 1 && request.layout.pipeline == 1;
+        if (lacks_pipeline && !space_.typed.contains("virtual-pipeline")) continue;
         std::set<std::string> divisions;  // of layers that do not divide evenly
         for (const int fewer : space_.fewer_in_last) {
           LayoutRequest each = request;
@@ -127,7 +138,7 @@ class Enumeration {
           ++found_.combinations;
           if (const auto fault = parallel::layout_fault(*space_.base.model, each)) {
             ++found_.refused;
-            if (found_.a_refusal.empty()) found_.a_refusal = *fault;
+            refuse(lacks_pipeline ? Rule::chunks : Rule::layout, *fault);
           } else {
             possible.push_back(each);
           }
@@ -158,10 +169,11 @@ class Enumeration {
       for (const model::Recompute& recompute : space_.recompute) {
         job.routing = space_.routings[routing];
         job.recompute = recompute;
-        // Graphs of layers need shapes that do not depend on routing.
-        const bool reads = job.model->moe && !job.dispatcher && job.reads_row_counts();
-        if (job.graphs == training::Graphs::layers && reads) continue;
-        add_family(job, routing, possible);
+        if (const auto fault = training::graphs_fault(job)) {
+          refuse(Rule::option, *fault);
+        } else {
+          add_family(job, routing, possible);
+        }
       }
     }
   }
@@ -174,13 +186,18 @@ class Enumeration {
     TrainingFamily sharing;  // of weights, which each pass gathers
     family.routing = sharing.routing = routing;
     for (const LayoutRequest& request : possible) {
-      if (request.expert_overlap && experts_again) continue;
       job.layout = request;
       job.layout.recomputes_experts = experts_again;
+      if (request.expert_overlap && experts_again) {
+        if (told_ < Rule::option) {
+          refuse(Rule::option, parallel::layout_fault(*job.model, job.layout).value_or(""));
+        }
+        continue;
+      }
       for (const int zero : space_.zero) {
         job.states.zero = zero;
         if (const auto fault = training::option_fault(job)) {
-          if (found_.a_refusal.empty()) found_.a_refusal = *fault;
+          refuse(Rule::option, *fault);
         } else {
           (zero < 3 ? family : sharing).jobs.push_back(job);
         }
@@ -194,6 +211,7 @@ class Enumeration {
 
   const TrainingSpace& space_;
   TrainingCandidates found_;
+  Rule told_ = Rule::none;  // that found_.a_refusal is of
 };
 
 }  // namespace

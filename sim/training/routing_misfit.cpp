@@ -32,7 +32,9 @@ void check_routing(const routing::RoutingJob& job) {
 }
 
 std::string routing_misfit(const TrainingJob& job) {
-  if (!job.routing || !job.routing->scores.trace) return "";
+  if (!job.routing) return "";
+  const DrawnRouting& drawn = *job.routing;
+  if (!drawn.scores.trace && drawn.fidelity != routing::Fidelity::counts) return "";
   try {
     check_routing(block_routing(job));
   } catch (const UsageError& error) {

@@ -11,8 +11,9 @@ namespace moesim::training {
 // not those of a scenario.
 void check_routing(const routing::RoutingJob& job);
 
-// Why the recorded routing of a job does not fit its groups of experts, or the tokens of a rank;
-// empty where it does, and where no routing is recorded.
+// Why the routing of a job does not fit its groups of experts, or the tokens of a rank: recorded
+// routing is of some, and counts alone cannot be drawn for all. Empty where it fits, and where
+// routing is neither recorded nor asked for by counts.
 std::string routing_misfit(const TrainingJob& job);
 
 }  // namespace moesim::training

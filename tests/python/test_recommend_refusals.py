@@ -87,3 +87,12 @@ def test_graphs_that_no_layout_can_have_are_refused_as_train_refuses_them(words)
 ])
 def test_the_rule_that_is_broken_is_named(words, reason):
     expect_error(moesim("recommend", "--gpus", 16, *words), 2, f"layouts asked for is possible: {reason}")
+
+
+def test_layouts_of_too_few_tokens_for_counts_are_left_out():
+    words = ("recommend", "--model", "llama2-7b-moe8", "--gpus", 8, "--capacity-factor", 1, "--sequence-length", 1024,
+             "--fidelity", "counts", "--max-loss", "10%")
+    table = succeed(*words)
+    assert re.search(r"\n\d+ candidates left out, such as: --fidelity counts: \d+ tokens per GPU are too few", table)
+    assert "  1  moesim train" in table
+    expect_error(moesim(*words, "--tensor-parallel", 8, "--micro-batch", 1), 2, "--fidelity counts: 128 tokens per GPU are too few")

@@ -242,3 +242,15 @@ def test_yours_is_in_the_chart(tmp_path, script):
         pytest.skip("charts need Python with matplotlib")
     assert result.returncode == 0, result.stderr
     assert "the layout that the search started from" in chart.read_text(encoding="utf-8")
+
+
+def test_how_a_row_was_drawn_is_not_how_all_candidates_are(tmp_path):
+    """Its tokens are enough for counts; those of candidates with tensor ranks are not."""
+    path = tmp_path / "steps.csv"
+    succeed("train", "--model", "llama2-7b-moe8", "--gpus", 8, "--capacity-factor", 1, "--sequence-length", 1024, "--out", path)
+    with open(path, newline="", encoding="utf-8") as file:
+        assert [row["fidelity"] for row in csv.DictReader(file)] == ["counts"]
+    result = moesim("recommend", "--from", f"{path}:1", "--best", 1, "--format", "csv")
+    assert result.returncode == 0 and "--fidelity" not in result.stderr
+    first, yours = csv.DictReader(io.StringIO(result.stdout))
+    assert "--fidelity" not in first["command"] and yours["yours"] == "true"

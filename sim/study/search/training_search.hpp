@@ -72,7 +72,7 @@ struct SearchCounts {
   std::size_t violations = 0;  // simulated below their bound: the order is then not proven
   std::size_t unpriced = 0;    // candidates that the profile or the dispatcher cannot price
   std::string an_unpriced;     // why not, of one
-  std::size_t undrawn = 0;     // candidates whose groups of experts or tokens a trace does not fit
+  std::size_t undrawn = 0;     // candidates with a training::routing_misfit()
   std::string an_undrawn;      // why not, of one
 };
 

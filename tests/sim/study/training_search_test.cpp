@@ -291,6 +291,31 @@ TEST_CASE("candidates that break a rule of options are left out, the others are 
   CHECK_THROWS_WITH(search_training(asked), ContainsSubstring("--optimizer-instances 2"));
 }
 
+TEST_CASE("candidates of too few tokens to draw by counts are left out, the others are searched") {
+  TrainingSearch asked = search();
+  model::Model small = *asked.space.base.model;
+  small.layers = 4;
+  asked.space.base.model = std::make_shared<const model::Model>(small);
+  asked.space.base.layout.sequence_length = 256;
+  asked.space.recompute.resize(1);
+  asked.space.zero = {1};
+  asked.space.tensor = {1, 2};  // 128 tokens per rank with 2 and one sequence; counts start at 256
+  asked.max_loss = 1;
+  training::DrawnRouting drawn;
+  drawn.router = routing::parse_router("topk", 8, 8);
+  drawn.fidelity = routing::Fidelity::counts;
+  asked.space.routings = {drawn};
+  const TrainingFound found = search_training(asked);
+  CHECK(found.counts.undrawn > 0);
+  CHECK(found.counts.undrawn < found.counts.candidates / 2);
+  CHECK(found.counts.an_undrawn.find("counts start at 256") != std::string::npos);
+  REQUIRE(!found.best.empty());
+  CHECK(found.best.front().step.step_us == ranked(asked).front().step.step_us);
+  asked.space.tensor = {2};
+  asked.space.micro_batch = {1};
+  CHECK_THROWS_WITH(search_training(asked), ContainsSubstring("counts start at 256"));
+}
+
 TEST_CASE("layouts that share weights are searched beside those that do not") {
   TrainingSearch asked = search();
   asked.space.zero = {1, 3};

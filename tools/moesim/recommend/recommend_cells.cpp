@@ -108,7 +108,7 @@ std::string routing_line(const TrainingSearch& search) {
       fmt::join(sources, ", "), fmt::join(searched, ", "), 100 * search.max_loss, convention);
 }
 
-// What a trace has no routing for.
+// What no routing is drawn for.
 std::string undrawn_line(const study::SearchCounts& counts) {
   if (counts.undrawn == 0) return "";
   return fmt::format("{} candidates left out, such as: {}\n", count_text(counts.undrawn),

@@ -24,7 +24,7 @@ std::string precisions_text(const study::TrainingSearch& search);
 std::string least_memory_text(const study::TrainingFound& found);
 
 // Lines of the heading: which routers and capacity factors were searched, with which routing; how
-// many candidates a trace has no routing for. "" where there is nothing to say.
+// many candidates no routing is drawn for. "" where there is nothing to say.
 std::string routing_line(const study::TrainingSearch& search);
 std::string undrawn_line(const study::SearchCounts& counts);
 

@@ -63,6 +63,7 @@ TrainingJob usual_job(const CommandLine& row) {
 // Of an option of routing, which a job has no column of.
 bool is_usual_routing(const job::JobOption& option, const CommandLine& row) {
   const std::string text = row.get(option.name);
+  if (option.name == "fidelity") return true;  // as it was resolved for the tokens of that layout
   if (option.name == "top-k") return row.get("router") == "top" + text;
   return row.get("router-dialect", "paper") == "paper" && text == option.default_text;
 }

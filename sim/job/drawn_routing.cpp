@@ -1,6 +1,8 @@
 #include "sim/job/drawn_routing.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "sim/base/statistics.hpp"
 #include "sim/routing/routers/router_name.hpp"
@@ -106,21 +108,13 @@ OptionValues scenario_values(const OptionValues& typed, const TrainingJob& job) 
   return values;
 }
 
-bool asks_for_routing(const OptionValues& typed) {
-  return !routing_values(typed).empty() || typed.contains(draws_option) ||
-         typed.contains(rank_option);
-}
-
-void refuse_other_options(const OptionValues& typed) {
-  std::vector<const char*> others(std::begin(routing_options), std::end(routing_options));
-  others.push_back(rank_option);
-  for (const char* option : others) {
-    if (!typed.contains(option)) continue;
-    throw UsageError(fmt::format(
-        "--{} with --routing-draws balanced: forced balance draws no routing: leave one of them "
-        "out",
-        option));
-  }
+// Of those that ask for routing the first that is typed, --routing-draws last; null: none is.
+const char* routing_asked_by(const OptionValues& typed) {
+  std::vector<const char*> options(std::begin(routing_options), std::end(routing_options));
+  options.insert(options.end(), {rank_option, draws_option});
+  const auto found = std::find_if(options.begin(), options.end(),
+                                  [&](const char* option) { return typed.contains(option); });
+  return found == options.end() ? nullptr : *found;
 }
 
 double rank_capacity(const OptionValues& typed) {
@@ -217,15 +211,20 @@ scenario::Scenario resolved_routing(OptionValues values, const OptionValues& typ
 
 std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const TrainingJob& job,
                                           RoutingNotes& notes) {
-  if (!asks_for_routing(typed)) return std::nullopt;
+  const char* const asked_by = routing_asked_by(typed);
+  if (asked_by == nullptr) return std::nullopt;
   if (const auto draws = typed.find(draws_option);
       draws != typed.end() && draws->second == balanced) {
-    refuse_other_options(typed);
-    return std::nullopt;
+    if (std::string_view(asked_by) == draws_option) return std::nullopt;
+    throw UsageError(fmt::format(
+        "--{} with --routing-draws balanced: forced balance draws no routing: leave one of them "
+        "out",
+        asked_by));
   }
   if (!job.model->moe) {
-    throw UsageError(fmt::format(
-        "--router: model {} has no MoE layers: leave the options of routing out", job.typed.model));
+    throw UsageError(
+        fmt::format("--{}: model {} has no MoE layers: leave the options of routing out", asked_by,
+                    job.typed.model));
   }
   scenario::DocumentCache documents;
   const scenario::Scenario scenario =

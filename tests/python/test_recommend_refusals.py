@@ -96,3 +96,25 @@ def test_layouts_of_too_few_tokens_for_counts_are_left_out():
     assert re.search(r"\n\d+ candidates left out, such as: --fidelity counts: \d+ tokens per GPU are too few", table)
     assert "  1  moesim train" in table
     expect_error(moesim(*words, "--tensor-parallel", 8, "--micro-batch", 1), 2, "--fidelity counts: 128 tokens per GPU are too few")
+
+
+@pytest.mark.parametrize("flag,wrong,example", [("--memory-share", "90", "90%"), ("--memory-share", "0", "0.9"),
+                                               ("--max-loss", "7", "0.5%"), ("--max-loss", "x", "0.005")])
+def test_the_example_of_a_share_is_one_that_is_taken(flag, wrong, example):
+    words = ("recommend", "--gpus", 8, "--model", "olmoe-1b-7b", "--tensor-parallel", 1, "--micro-batch", 1,
+             "--recompute", "none", "--capacity-factor", "dropless", "--best", 1)
+    expect_error(moesim(*words, flag, wrong), 2, f"{flag}: '{wrong}' is no share from ", example)
+    assert succeed(*words, flag, example)
+
+
+def test_all_candidates_are_csv(tmp_path):
+    path = tmp_path / "all.json"
+    expect_error(moesim("recommend", "--gpus", 8, "--all", path), 2, f"--all: {path}: the rows are CSV: the name must end in .csv")
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("words,flag", [
+    (("--capacity-factor", 1), "--capacity-factor"), (("--capacity-factor", "dropless,1"), "--capacity-factor"),
+    (("--router", "topk,dropless"), "--router"), (("--routing-draws", "per-layer"), "--routing-draws")])
+def test_the_typed_option_of_routing_is_named_where_a_model_has_none(words, flag):
+    expect_error(moesim("recommend", "--model", "llama2-7b", "--gpus", 8, *words), 2, f"{flag}: model llama2-7b has no MoE layers")

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/enum_names.hpp"
+#include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/command.hpp"
@@ -27,12 +28,19 @@ void show_search(ProgressLine& line, const study::SearchProgress& done) {
   }
 }
 
+void check_all(const std::string& path) {
+  if (!path.ends_with(".csv")) {
+    throw UsageError(fmt::format("--all: {}: the rows are CSV: the name must end in .csv", path));
+  }
+  check_writable(path);
+}
+
 ExitCode search_layouts(const SearchSource& source) {
   const CommandLine& line = source.line;
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const std::string all = line.get("all");
-  if (!all.empty()) check_writable(all);
+  if (!all.empty()) check_all(all);
   const std::string chart = line.get("chart");
   if (!chart.empty()) check_chart(chart);
   RecommendRequest request = requested_search(source);

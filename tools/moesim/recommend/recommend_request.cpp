@@ -144,7 +144,9 @@ CommandLine first_values(const CommandLine& line) {
   return first;
 }
 
-double share_of(const CommandLine& line, const char* flag, double fallback, double least) {
+// `example`: of the shares that people give, in per cent.
+double share_of(const CommandLine& line, const char* flag, double fallback, double least,
+                double example) {
   if (!line.has(flag)) return fallback;
   std::string text = line.get(flag);
   const bool percent = !text.empty() && text.back() == '%';
@@ -152,8 +154,8 @@ double share_of(const CommandLine& line, const char* flag, double fallback, doub
   const auto value = parse_number<double>(text);
   const double share = value.value_or(-1) / (percent ? 100 : 1);
   if (share >= least && share <= 1) return share;
-  throw UsageError(fmt::format("--{}: '{}' is no share from {:g} to 1, such as 0.5% or 0.005", flag,
-                               line.get(flag), least));
+  throw UsageError(fmt::format("--{}: '{}' is no share from {:g} to 1, such as {:g}% or {:g}", flag,
+                               line.get(flag), least, example, example / 100));
 }
 
 // Unless it is there, in whatever order its modules were typed.
@@ -284,7 +286,7 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
   }
   if (line.has("capacity-factor")) factors = list_of(line, "capacity-factor");
   // Beside routing that is drawn, forced balance would win by what imbalance costs.
-  const bool all_drawn = routers.size() > 1 || factors.size() > 1;
+  const bool all_drawn = base.model->moe && (routers.size() > 1 || factors.size() > 1);
   std::vector<std::optional<training::DrawnRouting>>& routings = request.search.space.routings;
   routings.clear();
   SearchNotes notes;
@@ -440,8 +442,8 @@ SearchLimits requested_limits(const CommandLine& line) {
     limits.best = static_cast<std::size_t>(parse_whole("--best", line.get("best"), 1, 1000));
   }
   check_max_loss(line);
-  limits.max_loss = share_of(line, "max-loss", 0, 0);
-  limits.memory_share = share_of(line, "memory-share", limits.memory_share, 0.01);
+  limits.max_loss = share_of(line, "max-loss", 0, 0, 0.5);
+  limits.memory_share = share_of(line, "memory-share", limits.memory_share, 0.01, 90);
   if (line.has("min-speed")) {
     limits.min_speed =
         static_cast<double>(parse_whole("--min-speed", line.get("min-speed"), 0, 1'000'000'000));

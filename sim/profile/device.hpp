@@ -21,8 +21,8 @@ struct Device {
   double peak_bf16_flops = 0;  // dense tensor-core FLOP/s
   // What products in bf16 hold under load that goes on, within the board's power; 0: not known.
   double sustained_bf16_flops = 0;
-  // The same in FP8, one scale per tensor and scales by block; 0: not known, the energy of an FP8
-  // FLOP says it.
+  // What products in FP8 hold in a step, one scale per tensor (MXFP8 too) and scales by block; 0:
+  // not known, the energy of an FP8 FLOP says it.
   double sustained_fp8_flops = 0;
   double sustained_fp8_block_flops = 0;
   // Of such products: time of a row of zeros, as padding is, over that of another row.

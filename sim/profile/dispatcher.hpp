@@ -76,8 +76,8 @@ class Dispatcher {
   std::string help;  // one line
   SentOnce sent = SentOnce::per_node;
   int usual_sms = 0;        // 0: it takes what it finds, no choice of the caller's
-  int training_sms = 0;     // in training libraries: DeepEP 20, its and Megatron-Core's default
-  bool pads_rows = false;   // of an expert, to what products in low precision need
+  int training_sms = 0;     // what training libraries give it
+  bool pads_rows = false;   // those of an expert, as products in low precision need
   bool host_reads = false;  // the host waits for the number of received rows before it goes on
   int header_bytes = 0;     // of a dispatched row
   // What an exchange takes beside its kernel, inside and across: the counts that ranks tell each

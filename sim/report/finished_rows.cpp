@@ -71,7 +71,7 @@ FinishedRows finished_rows(const std::string& path, const std::vector<study::Swe
     const study::SweepPoint& point = points[index];
     if (point.repeats || !point.refusal.empty() || !point.scenario) continue;
     std::vector<std::string> cells;
-    for (const Cell& cell : study::refused_row(&*point.scenario, {}, "")) {
+    for (const Cell& cell : study::refused_row(&*point.scenario, point.values, "")) {
       cells.push_back(text_of(cell));
     }
     const auto found = known.find(options_of(cells));

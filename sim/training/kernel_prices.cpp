@@ -17,8 +17,9 @@ using profile::MemoryKernel;
 constexpr double memory_slowdown = 1.5;
 
 // A product cannot run faster than the board's power allows (profile::Device); in other formats
-// than bf16 a FLOP takes so much of its energy. Assumed for boards that say no more: at 0.5 for FP8
-// Blackwell's steps are 2 to 4 % less too fast, and further apart from those in bf16.
+// than bf16 a FLOP takes so much of its energy. Assumed for boards that do not say what they hold
+// in FP8. At 0.5 predictions for Blackwell in FP8 would be 2 to 4 % slower, so closer, but errors
+// with one factor for bf16 and FP8 larger.
 constexpr double fp8_energy_share = 0.42;
 constexpr double fp4_energy_share = 0.25;
 
@@ -49,7 +50,7 @@ constexpr double least_window_share = 0.3;
 
 bool is_fp8(const std::string& type) { return type.rfind("fp8", 0) == 0; }
 
-// FLOP/s that the board's power allows products of a data type; 0: not known.
+// FLOP/s that products of a data type hold in a step; 0: not known.
 double sustained_flops(const profile::Device& device, const std::string& type) {
   const double held = type == "fp8"         ? device.sustained_fp8_flops
                       : type == "fp8_block" ? device.sustained_fp8_block_flops

@@ -2,6 +2,7 @@
 that made them."""
 
 import csv
+import gzip
 import json
 import os
 import subprocess
@@ -136,3 +137,24 @@ def test_accuracy_shows_the_errors_by_data_type():
     shown = page.split(report.KERNELS_BEGIN)[1].split(report.KERNELS_END)[0].strip()
     table = report.kernels_table(report.documents(ROOT / "profiles" / "hardware"))
     assert shown == table, "run: python3 -m tools.fit.report --kernels profiles/ACCURACY.md"
+
+
+def test_hopper_holds_in_fp8_by_block_what_a_published_step_does():
+    """Calls come in pairs, both matrices of an expert's FFN; the cast between them has a block for each row."""
+    name = "deepseek_train_kernels.csv.gz"
+    with gzip.open(folder_of(name) / name, "rt") as file:
+        kernels = sorted(csv.DictReader(file), key=lambda kernel: int(kernel["start_us"]))
+    flops = time_us = calls = rows = 0
+    for kernel in kernels:
+        blocks = int(kernel["grid"].split("x")[0])
+        if kernel["category"] == "cast" and blocks > 4096 and calls % 2 == 1:
+            rows = blocks
+        if kernel["category"] == "grouped_gemm_m":
+            calls += 1
+            time_us += int(kernel["dur_us"])
+            if calls % 2 == 0:
+                flops += 2 * rows * 7168 * (2 * 2048 + 2048)
+    assert calls == 16
+    for profile in ("h100-sxm", "h200-sxm", "h200-sxm-measured"):
+        held = shipped(profile)["devices"][0]["sustained_fp8_block_flops"]["value"]
+        assert held == pytest.approx(flops / time_us * 1e6, rel=1e-3)

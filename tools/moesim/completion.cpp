@@ -91,9 +91,9 @@ std::vector<std::string> documents_of(const Flag& flag) {
 }
 
 // Nothing where a document that has them is missing.
-std::vector<std::string> words_of(const Flag& flag) {
+std::vector<std::string> asked(const Words& words) {
   try {
-    return flag.words ? flag.words() : std::vector<std::string>();
+    return words ? words() : std::vector<std::string>();
   } catch (const Error&) {
     return {};
   }
@@ -106,7 +106,7 @@ std::vector<std::string> values_of(const Flag& flag) {
     const std::vector<std::string> forms = typed_choice(choice.name);
     found.insert(found.end(), forms.begin(), forms.end());
   }
-  const std::vector<std::string> words = words_of(flag);
+  const std::vector<std::string> words = asked(flag.words);
   found.insert(found.end(), words.begin(), words.end());
   // "train|prefill".
   if (found.empty()) {
@@ -126,7 +126,7 @@ std::vector<std::string> values_of(const Flag& flag) {
 // Those without dashes.
 std::vector<std::string> arguments_of(const Command& command) {
   if (command.max_positionals == 0) return {};
-  return command.words ? command.words() : std::vector<std::string>{any_file};
+  return command.words ? asked(command.words) : std::vector<std::string>{any_file};
 }
 
 std::string bash_case(const Command& command) {

@@ -358,9 +358,13 @@ Row refused_row(const Scenario* scenario, const scenario::OptionValues& typed,
       cell = status_cell(column.column, line);
     } else if (column.option != nullptr) {
       if (scenario != nullptr) cell = column.option->cell(*scenario);
-      // Also what does not apply: it may be why the row is refused, and --from has to find it.
+      // What does not apply has a cell where the reason names it: --from has to find it.
+      const bool is_told =
+          scenario == nullptr || line.find("--" + column.option->name) != std::string::npos;
       const auto value = typed.find(column.option->name);
-      if (cell == Cell() && value != typed.end()) cell = column.option->cell_of(value->second);
+      if (cell == Cell() && is_told && value != typed.end()) {
+        cell = column.option->cell_of(value->second);
+      }
     }
     row.push_back(std::move(cell));
   }

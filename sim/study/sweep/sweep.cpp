@@ -27,13 +27,6 @@ Row refused(const SweepPoint& point, const std::string& reason) {
   return refused_row(point.scenario ? &*point.scenario : nullptr, point.values, reason);
 }
 
-// Equal of points that differ at most in options that do not apply.
-Row identity(const SweepPoint& point) {
-  const bool is_resolved = point.scenario.has_value();
-  return refused_row(is_resolved ? &*point.scenario : nullptr,
-                     is_resolved ? scenario::OptionValues() : point.values, point.refusal);
-}
-
 std::size_t hash_of(const Row& row) {
   std::size_t hash = 0;
   for (const Cell& cell : row) {
@@ -286,11 +279,12 @@ void mark_repeats(std::vector<SweepPoint>& points) {
   // All rows would take some 400 MB of 100,000 scenarios: those of equal hash are made again.
   std::unordered_multimap<std::size_t, std::size_t> first;
   for (std::size_t index = 0; index < points.size(); ++index) {
-    const Row row = identity(points[index]);
+    const Row row = refused(points[index], points[index].refusal);
     const std::size_t hash = hash_of(row);
     const auto [begin, end] = first.equal_range(hash);
-    const auto known = std::find_if(
-        begin, end, [&](const auto& one) { return identity(points[one.second]) == row; });
+    const auto known = std::find_if(begin, end, [&](const auto& one) {
+      return refused(points[one.second], points[one.second].refusal) == row;
+    });
     if (known != end) {
       points[index].repeats = known->second;
     } else {

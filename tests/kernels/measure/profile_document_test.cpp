@@ -179,7 +179,29 @@ TEST_CASE("a document says what it rests on") {
   // Nothing measured: every curve is the base's, as it was, and what products hold.
   for (const auto& curve : document["curves"]) CHECK(curve["origin"] != "measured");
   CHECK(document["devices"][0]["sustained_bf16_flops"]["origin"] == "derived");
-  CHECK_FALSE(document["devices"][0].contains("sustained_fp8_flops"));
+  CHECK(document["devices"][0]["sustained_fp8_flops"]["origin"] == "derived");
+}
+
+TEST_CASE("what products hold without a rest is said of each data type") {
+  const auto dtype = [](const measure::PointSpec& spec) {
+    return spec.params.at("dtype").get<std::string>();
+  };
+  FakeDevice device([&](const measure::PointSpec& spec) {
+    return simple_law(spec) * (dtype(spec) == "fp8_block" ? 1.25 : 1);
+  });
+  measure::SoloGroup group;
+  std::vector<measure::Point> points;
+  for (const measure::PointSpec& spec : measure::sustained_suite().points(1)) {
+    points.push_back(measure::measure_point(device, group, spec, "sustained", 1));
+  }
+  const auto document = measure::profile_document(facts_of(device, "held"), points, {});
+  const auto rate = [&](const char* name) {
+    CHECK(document["devices"][0][name]["origin"] == "measured");
+    return document["devices"][0][name]["value"].get<double>() / 1e12;
+  };
+  CHECK(rate("sustained_bf16_flops") == Approx(700).epsilon(0.01));
+  CHECK(rate("sustained_fp8_flops") == Approx(1400).epsilon(0.01));
+  CHECK(rate("sustained_fp8_block_flops") == Approx(1120).epsilon(0.01));
 }
 
 TEST_CASE("what products hold without a rest is said with its clock and power") {

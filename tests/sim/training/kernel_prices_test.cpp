@@ -136,15 +136,15 @@ TEST_CASE("FP8 products take no longer than bf16's, at expert sizes too") {
 TEST_CASE("products scaled by blocks gain less over bf16 than those scaled by tensor") {
   TrainingJob low = job("h100-sxm", "hgx-h100");
   const KernelPrices::Product product = {8192, 14336, 4096};
-  const double bf16_us = low.profile->gemm(8192, 14336, 4096).time_us;
+  const KernelPrices::Product narrow = {512, 2048, 7168};
+  const double narrow_bf16_us = low.profile->gemm(512, 2048, 7168).time_us;
   low.states.precision = model::Precision::fp8_current;
-  CHECK(bf16_us / KernelPrices(low).product_us(product) == Approx(1.9));
+  CHECK(narrow_bf16_us / KernelPrices(low).product_us(narrow) == Approx(1.9));
+  CHECK(teraflops(product, KernelPrices(low).product_us(product)) == Approx(1300));
   // By block until the board's power, or what else holds such products in a step, is the limit.
   low.states.precision = model::Precision::fp8_block;
   CHECK(teraflops(product, KernelPrices(low).product_us(product)) == Approx(993));
-  const KernelPrices::Product narrow = {512, 2048, 7168};
-  CHECK(low.profile->gemm(512, 2048, 7168).time_us / KernelPrices(low).product_us(narrow) ==
-        Approx(1.7));
+  CHECK(narrow_bf16_us / KernelPrices(low).product_us(narrow) == Approx(1.7));
   // Where the profile does not say what they hold, by the energy of an FP8 FLOP: B200 at 1,000 W.
   TrainingJob blackwell = job("b200-sxm", "hgx-b200");
   blackwell.states.precision = model::Precision::fp8_block;
@@ -160,6 +160,7 @@ TEST_CASE("a profile that measured FP8 products alone is priced by their curve")
   auto document = nlohmann::ordered_json::parse(read_file(find_document("hardware", "h100-sxm")));
   // The curve's price, whatever the power.
   document["devices"][0].erase("sustained_bf16_flops");
+  document["devices"][0].erase("sustained_fp8_flops");
   document["devices"][0].erase("sustained_fp8_block_flops");
   for (auto& curve : document["curves"]) {
     if (curve["op"] == "gemm") curve["physics"].erase("input_us_per_element");

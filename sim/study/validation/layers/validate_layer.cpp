@@ -114,8 +114,8 @@ Validation validate_layer() {
   }
   validation.verdicts.push_back(
       {root.text("name"),
-       fmt::format("all {} passes: {:.1f} % off in the median, {:.1f} % at worst; nothing is "
-                   "fitted to them",
+       fmt::format("all {} passes: {:.1f} % off in the median, {:.1f} % at worst; no constant "
+                   "is fitted to them",
                    errors.size(), 100 * median(errors),
                    100 * *std::max_element(errors.begin(), errors.end())),
        std::nullopt});

@@ -176,7 +176,7 @@ ExchangeSettings settings_of(const ExchangeQuery& query) {
 
 ExchangePrediction predict_exchange(const ExchangeQuery& query,
                                     std::shared_ptr<const profile::Profile> profile,
-                                    std::shared_ptr<const cluster::Cluster> cluster) {
+                                    const std::shared_ptr<const cluster::Cluster>& cluster) {
   check_ranks(query);
   const bool has_profile = profile != nullptr;
   const ExchangeModel model(std::move(profile), cluster, settings_of(query));

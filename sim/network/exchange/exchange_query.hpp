@@ -49,6 +49,6 @@ struct ExchangePrediction {
 // for what does not go together and for simulations that would take hours.
 ExchangePrediction predict_exchange(const ExchangeQuery& query,
                                     std::shared_ptr<const profile::Profile> profile,
-                                    std::shared_ptr<const cluster::Cluster> cluster);
+                                    const std::shared_ptr<const cluster::Cluster>& cluster);
 
 }  // namespace moesim::network

@@ -178,3 +178,13 @@ def test_a_refused_row_is_refused_again_for_the_same_reason(tmp_path):
     succeed("sweep", *scenario, "--dedup", "gpu,none", "--out", rows)
     refused("simulate", "--from", f"{rows}:1", parts=["--dedup gpu", "router top2"])
     succeed("simulate", "--from", f"{rows}:2")
+
+
+def test_a_refused_row_leaves_out_what_neither_applies_nor_is_the_reason(tmp_path):
+    rows = tmp_path / "rows.csv"
+    succeed("sweep", "--model", "gpt-l16-h2560-moe16", "--gpus", 8, "--sequence-length", 256, "--micro-batch", 1,
+            "--replicas", 2, "--router", "dropless", "--capacity-factor", "1,2", "--expert-parallel", "3,8", "--out", rows)
+    found = list(csv.DictReader(rows.open()))
+    assert [row["status"] for row in found] == ["refused", "ok"]
+    assert "--expert-parallel" in found[0]["reason"]
+    assert [row["capacity_factor"] for row in found] == ["", ""]

@@ -107,6 +107,7 @@ void read_gpt_oss(const Node& node, Model& model) {
   if (model.window && !node.has("layer_types")) model.window->full_every = 2;
   model.moe = read_experts(node, "num_local_experts", "intermediate_size");
   model.moe->biased = true;
+  model.moe->clamped = true;
 }
 
 void read_qwen_moe(const Node& node, Model& model) {

@@ -112,6 +112,7 @@ void add_experts(const MegatronArguments& arguments, json& model) {
   moe["first_layer"] = std::max<std::int64_t>(0, first + 1 - every);
   moe["every"] = every;
   moe["biased"] = !arguments.has("disable-bias-linear");
+  moe["clamped"] = arguments.has("activation-func-clamp-value");
   if (first == 0 && every == 1) model.erase("ffn");
   const auto counted = std::count(with.begin(), with.end(), true);
   const std::int64_t begin = moe["first_layer"].get<std::int64_t>();
@@ -169,7 +170,8 @@ std::int64_t vocabulary_of(const MegatronArguments& arguments) {
                   arguments.name()));
 }
 
-constexpr const char* of_model[] = {"disable-bias-linear",
+constexpr const char* of_model[] = {"activation-func-clamp-value",
+                                    "disable-bias-linear",
                                     "ffn-hidden-size",
                                     "group-query-attention",
                                     "hidden-size",

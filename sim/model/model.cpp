@@ -37,6 +37,7 @@ MoeBlock read_moe(const Node& node, int layers) {
   moe.expert_ffn = node.positive_integer("expert_ffn");
   moe.shared_ffn = node.integer_or("shared_ffn", 0);
   moe.biased = node.boolean_or("biased", false);
+  moe.clamped = node.boolean_or("clamped", false);
   moe.first_layer = node.count_or("first_layer", 0);
   moe.every = node.count_or("every", 1, 1);
   if (moe.top_k > moe.experts) {

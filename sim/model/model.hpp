@@ -35,6 +35,7 @@ struct MoeBlock {
   int every = 1;                // of the layers from first_layer on, each every-th one is MoE,
                                 // counted so that the last of each group is
   bool biased = false;          // the experts' products add biases; no count includes them
+  bool clamped = false;         // what enters their activation is clamped first
 };
 
 // Layers in which a token attends to few of the tokens before it.

@@ -210,6 +210,13 @@ void keep_moe(const Model& model, const ShardSizes& shards, const ActivationRule
               .dropped_by = moe | mask(RecomputeModule::moe_act),
               .offloaded_by = mask(OffloadModule::moe_act)});
   }
+  // The gradient of clamps needs what they read, that of the activation what they wrote
+  // (Megatron-Core, weighted_bias_quick_geglu_impl).
+  if (model.moe->clamped && !rules.fused_experts) {
+    list.add({.elements = (model.gated ? 2 : 1) * rows * real(model.moe->expert_ffn),
+              .dropped_by = moe | mask(RecomputeModule::moe_act),
+              .offloaded_by = mask(OffloadModule::moe_act)});
+  }
   keep_inner(model, real(model.moe->shared_ffn),
              {.dropped_by = moe | mask(RecomputeModule::shared_experts)}, 0, list);
   list.other(8 * real(model.moe->experts), moe);

@@ -94,7 +94,8 @@ struct ActivationRules {
   bool flash_attention = true;  // else the scores are kept, 5 a s bytes (arXiv:2205.05198)
   bool dropout = false;         // masks of one byte behind attention and FFN
   bool sequence_parallel = true;
-  double length = 0;              // s, of the scores
+  bool fused_experts = false;  // one kernel clamps what enters their activation, if it is clamped
+  double length = 0;           // s, of the scores
   double dispatched_element = 2;  // bytes, of rows on their way to experts
 };
 
@@ -106,7 +107,8 @@ enum class LayerKind { dense, moe };
 //   4 a dense FFN  4 h + 6 F                      MoE  4 h + k q (2 h + 6 f) + 6 f_s + 8 E
 // after Korthikanti et al. 2022 (arXiv:2205.05198, section 4.1), who with dropout, scores and MHA
 // count 34 h + 5 a s. In another recipe the inputs of GEMMs take its bytes; where something else
-// reads them too (core attention its output, the router its input), bf16 stays beside them.
+// reads them too (core attention its output, the router its input), bf16 stays beside them. Clamped
+// experts keep 4 f k q more, what the clamps read beside what they wrote.
 // Recomputed modules keep nothing, nor do offloaded ones on the GPU; whole layers recomputed keep
 // their input, 2 h.
 double kept_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,

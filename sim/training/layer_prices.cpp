@@ -32,6 +32,12 @@ constexpr double loss_backward_bytes = 8;
 // (megatron/core/transformer/moe/experts.py, _apply_bias); counted in that code.
 constexpr double bias_bytes = 28;
 constexpr double bias_backward_bytes = 40;
+// Both halves that enter a gated activation, clamped: per element of a half, forward two clamps and
+// a concatenation, each reading and writing bf16; backward the gradient of the clamps (gradient and
+// input read, one written) and of the split, which concatenates (megatron/core/fusions/
+// fused_bias_geglu.py, weighted_bias_quick_geglu_impl; counted in that code).
+constexpr double clamp_bytes = 8;
+constexpr double clamp_backward_bytes = 10;
 // An activation without a gate (GELU) is an operation of PyTorch, apart from the routes' weights,
 // fp32: per cell, Megatron-Core
 // multiplies by them in fp32 and casts the product back, and backward casts the gradient, makes
@@ -229,6 +235,11 @@ Passes LayerPrices::activation(Part part, double rows, std::int64_t inner) const
         kernels_.elementwise_us(backward + weighing_backward_bytes / bf16 * cells);
   } else {
     add_memory(passes, part, forward, backward, MemoryKernel::activation);
+  }
+  if (part == Part::experts && job_.model->moe->clamped) {
+    const double entering = matrices_up * rows * static_cast<double>(inner);
+    add_memory(passes, part, clamp_bytes * entering, clamp_backward_bytes * entering,
+               MemoryKernel::streaming);
   }
   return passes;
 }

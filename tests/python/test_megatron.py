@@ -521,7 +521,7 @@ def test_every_argument_of_a_model_is_one_that_a_typed_model_leaves_out(tmp_path
                  "--untie-embeddings-and-output-weights --mtp-num-layers 1 --num-experts 4 --moe-router-topk 2 "
                  "--moe-router-num-groups 2 --moe-router-group-topk 1 --moe-router-enable-expert-bias "
                  "--moe-ffn-hidden-size 64 --moe-shared-expert-intermediate-size 64 --moe-layer-freq 1 "
-                 "--disable-bias-linear --seq-length 128")
+                 "--disable-bias-linear --activation-func-clamp-value 7.0 --seq-length 128")
     path = write(tmp_path, f"torchrun --nproc_per_node 8 x.py {arguments}\n")
     assert " 0 not understood" in moesim("train", "--megatron", path, "--model", "qwen3-30b-a3b").stderr
 
@@ -599,6 +599,16 @@ def test_older_and_newer_names_are_understood(tmp_path):
 def test_a_gated_gelu_has_three_matrices(tmp_path):
     geglu = figures("train", "--megatron", write(tmp_path, SCRIPT.replace("--swiglu", "--quick-geglu")))
     assert geglu["step_ms"] == figures("train", "--megatron", write(tmp_path, SCRIPT))["step_ms"]
+
+
+def test_clamps_before_the_activation_take_time_and_memory(tmp_path):
+    assert "--recompute-modules moe_act" in SCRIPT  # which keeps their memory away
+    script = SCRIPT.replace("--recompute-modules moe_act layernorm", "--recompute-modules layernorm")
+    plain = figures("train", "--megatron", write(tmp_path, script))
+    clamped = figures("train", "--megatron",
+                      write(tmp_path, script.replace("--swiglu", "--swiglu --activation-func-clamp-value 7.0")))
+    assert clamped["step_ms"] > 1.01 * plain["step_ms"]
+    assert clamped["memory_gib"] > plain["memory_gib"]
 
 
 def with_capacity(arguments=""):

@@ -156,6 +156,9 @@ TEST_CASE("layers with experts, and with windows, are where the family has them"
     CHECK_FALSE(model.has_window(47));
   }
   const Model oss = load("gpt-oss-120b");
+  CHECK(oss.moe->biased);
+  CHECK(oss.moe->clamped);
+  CHECK_FALSE(load("mixtral-8x7b").moe->clamped);
   CHECK(oss.has_window(34));
   CHECK_FALSE(oss.has_window(35));
   CHECK_FALSE(load("mixtral-8x7b").window.has_value());

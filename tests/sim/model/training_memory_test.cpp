@@ -540,3 +540,24 @@ TEST_CASE("experts without a gate keep their activation for the routes' weights"
   model.gated = true;
   CHECK(kept("none") - kept("moe_act") == 2 * width);
 }
+
+TEST_CASE("clamped experts keep what they clamp and what comes of it") {
+  Model model = Model::load("gpt-oss-120b");
+  REQUIRE(model.moe->clamped);
+  ActivationRules rules;
+  rules.choices = 4;
+  rules.length = 4096;
+  const auto kept = [&](const char* recompute) {
+    rules.recompute = parse_recompute(recompute, "");
+    return kept_bytes(model, LayerKind::moe, {}, rules);
+  };
+  const double clamped = kept("none");
+  const double recomputed = kept("moe_act");
+  rules.fused_experts = true;
+  CHECK(clamped - kept("none") == 4 * 4 * 2880);  // both halves of four rows in bf16
+  CHECK(kept("moe_act") == recomputed);
+  rules.fused_experts = false;
+  model.moe->clamped = false;
+  CHECK(clamped - kept("none") == 4 * 4 * 2880);
+  CHECK(kept("moe_act") == recomputed);
+}

@@ -10,6 +10,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/training/host_launches.hpp"
+#include "sim/training/layer_prices.hpp"
 #include "sim/training/layer_time.hpp"
 #include "tests/support/catch.hpp"
 
@@ -219,6 +220,31 @@ TEST_CASE("experts without a gate multiply by the routes' weights in operations 
       2 * prices.memory_us(6.0 * 4096 * 14336, profile::MemoryKernel::streaming);
   CHECK(part_us(plain, Part::experts, true) ==
         Approx(products_us + by_weight_us + added_us + plain.profile->memory(40 * cells).time_us));
+}
+
+// In operations of PyTorch, which one kernel for all experts has inside.
+TEST_CASE("clamps before the activation read and write what they clamp") {
+  TrainingJob clamped = job("b200-sxm", "hgx-b200", "gpt-oss-120b");
+  TrainingJob free = clamped;
+  model::Model unclamped = *clamped.model;
+  unclamped.moe->clamped = false;
+  free.model = std::make_shared<const model::Model>(unclamped);
+  const KernelPrices prices(clamped);
+  const double rows = 4 * clamped.tokens_per_rank() * forced_load(clamped).computed;
+  const double entering = 2 * 2880 * rows;
+  const auto longer = [&](bool backward) {
+    return part_us(clamped, Part::experts, backward) - part_us(free, Part::experts, backward);
+  };
+  CHECK(longer(false) == Approx(prices.memory_us(8 * entering, profile::MemoryKernel::streaming)));
+  CHECK(longer(true) == Approx(prices.memory_us(10 * entering, profile::MemoryKernel::streaming)));
+  clamped.recompute = free.recompute = model::parse_recompute("moe_act", "");
+  const auto again_us = [](const TrainingJob& made) {
+    return LayerPrices(made).layer(true).input_gradient[static_cast<std::size_t>(Part::recompute)];
+  };
+  CHECK(again_us(clamped) - again_us(free) == Approx(longer(false)));
+  clamped.fused_experts = free.fused_experts = true;
+  CHECK(longer(false) == 0);
+  CHECK(longer(true) == 0);
 }
 
 TEST_CASE("rows are sorted by expert behind an all-to-all where a rank has several") {

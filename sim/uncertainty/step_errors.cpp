@@ -55,6 +55,18 @@ void widen(std::vector<BandLevel>& wide, const std::vector<BandLevel>& narrower)
   }
 }
 
+// Each level no wider than the same one of `other`.
+void narrow(std::vector<BandLevel>& levels, const std::vector<BandLevel>& other) {
+  const auto width = [](const BandLevel& each) {
+    return each.log_ratios.high - each.log_ratios.low;
+  };
+  for (BandLevel& each : levels) {
+    for (const BandLevel& candidate : other) {
+      if (candidate.level == each.level && width(candidate) < width(each)) each = candidate;
+    }
+  }
+}
+
 // Around `mean`, of a software of which nothing is known: Student's t with as many degrees of
 // freedom as there are softwares that decide the deviation.
 std::vector<BandLevel> of_any_software(double mean, double deviation, std::size_t softwares,
@@ -182,27 +194,34 @@ std::vector<StepErrors::Blind> StepErrors::blinds_for(Basis basis, double widest
   return blinds;
 }
 
+std::vector<BandLevel> StepErrors::levels_blind_to(Blind blind, const Subject& subject,
+                                                   const std::vector<double>& wanted) const {
+  std::vector<HeldOut> held_out;
+  for (const Fold& fold : folds_.at(blind)) {
+    const Expected expected = fold.left.at(subject);
+    HeldOut each{expected.mean, {}};
+    for (const double score : fold.scores) each.scores.push_back(score * expected.deviation());
+    held_out.push_back(std::move(each));
+  }
+  return levels_of(held_out, wanted);
+}
+
 Band StepErrors::band(const Subject& subject, const std::vector<double>& wanted) const {
   Band band;
   band.basis = basis_of(subject);
   band.expected = model_.at(subject);
   for (const Blind blind : blinds_for(band.basis, wanted.front())) {
-    std::vector<HeldOut> held_out;
-    for (const Fold& fold : folds_.at(blind)) {
-      const Expected expected = fold.left.at(subject);
-      HeldOut each{expected.mean, {}};
-      for (const double score : fold.scores) each.scores.push_back(score * expected.deviation());
-      held_out.push_back(std::move(each));
-    }
-    std::vector<BandLevel> found = levels_of(held_out, wanted);
     // Less is known: no level that its own groups do not allow.
-    const std::vector<BandLevel> narrower = std::exchange(band.levels, std::move(found));
+    const std::vector<BandLevel> narrower =
+        std::exchange(band.levels, levels_blind_to(blind, subject, wanted));
     widen(band.levels, narrower);
-    band.held_out = held_out.size();
+    band.held_out = folds_.at(blind).size();
   }
   if (band.levels.empty()) {
     throw Error(residuals_.name + ": too few groups of measured steps for a band");
   }
+  if (band.basis == Basis::model)
+    narrow(band.levels, levels_blind_to(Blind::model, subject, wanted));
   if (band.basis == Basis::nothing) {
     // Machines of one software say little of another software.
     widen(band.levels, of_any_software(band.expected.mean, band.expected.deviation(),

@@ -58,9 +58,10 @@ std::vector<double> usual_levels();
 //
 // Scores are in units of the deviation that ErrorModel expects, so that a question about which less
 // is known gets a wider band; the band of a question is never narrower than that of one that knows
-// more, configurations aside, whose groups are others. Where the software is not known, neither
-// than ErrorModel's, as Student's t with as many degrees of freedom as softwares were measured:
-// their machines are not as many independent groups.
+// more. Configurations aside, whose groups are others: of a known model both bands hold, that of a
+// configuration and that of a model left out, and the narrower one is taken. Where the software is
+// not known, neither than ErrorModel's, as Student's t with as many degrees of freedom as softwares
+// were measured: their machines are not as many independent groups.
 class StepErrors {
  public:
   explicit StepErrors(Residuals residuals);
@@ -84,6 +85,8 @@ class StepErrors {
   };
   std::vector<Fold> folds(Blind blind) const;
   std::vector<Fold> configuration_folds() const;
+  std::vector<BandLevel> levels_blind_to(Blind blind, const Subject& subject,
+                                         const std::vector<double>& wanted) const;
   std::vector<Blind> blinds_for(Basis basis, double widest) const;
   Basis basis_of(const Subject& subject) const;
   void describe(const Subject& subject, Band& band) const;

@@ -27,13 +27,17 @@ struct Machine {
   const char* transport;  // of its NICs, where the cluster document's is another
 };
 
-// By what the name of a system has in it, the longest first.
+// By what the name of a system has in it, the longest first. NVIDIA's nodes of B300 are taken to
+// exchange as those of B200 do, at 400 Gb/s a GPU: what their fabric has is not published, and with
+// the 800 of ConnectX-8 the steps that exchange most between nodes, GPT-OSS's, would be 10 to 29 %
+// too fast, by gradients of experts as by rows; with 400 they are at most 6 % off, as all others.
 const Names<Machine> machines = {{"p5.48xlarge", {"h100-sxm", "hgx-h100", "proxy"}},
                                  {"p5en.48xlarge", {"h200-sxm", "hgx-h200", "proxy"}},
                                  {"p6-b200", {"b200-sxm", "hgx-b200", "proxy"}},
                                  {"p6-b300", {"b300-sxm", "hgx-b300", "proxy"}},
                                  {"GB300", {"gb300", "gb300-nvl72", ""}},
                                  {"GB200", {"gb200", "gb200-nvl72", ""}},
+                                 {"DGX-B300", {"b300-sxm", "hgx-b200", ""}},
                                  {"B300", {"b300-sxm", "hgx-b300", ""}},
                                  {"B200", {"b200-sxm", "hgx-b200", ""}},
                                  {"H200", {"h200-sxm", "hgx-h200", ""}},
@@ -205,6 +209,8 @@ std::shared_ptr<const profile::Dispatcher> proxied(const profile::Dispatcher& di
   return std::make_shared<const profile::Dispatcher>(std::move(made));
 }
 
+constexpr std::int64_t fused_width = 256;
+
 // What the recipes of Megatron-Bridge say where its tables do not (NVIDIA-NeMo/Megatron-Bridge,
 // scripts/performance/configs and src/megatron/bridge/recipes, at the release's tag where it is
 // known). Rows of 25.09 and some of 25.11 name no recipe: they get that of the same model, machine
@@ -237,13 +243,16 @@ void apply_recipe(const TrainingRow& row, Documents& documents, training::Traini
     }
   }
   // cutedsl_fused_grouped_mlp, which has its graph over a whole step; fp8_dot_product_attention.
-  const bool is_dropless = job.capacity_factor <= 0;
-  job.fused_experts = is_dropless && job.graphs == training::Graphs::layers;
+  // Transformer Engine took only widths that 256 divides to the kernel (ops/fused, later 64), which
+  // GPT-OSS's 2,880 is not; the other models' are.
+  const bool is_whole_step = job.capacity_factor <= 0 && job.graphs == training::Graphs::layers;
+  job.fused_experts = is_whole_step && job.model->moe && job.model->hidden % fused_width == 0 &&
+                      job.model->moe->expert_ffn % fused_width == 0;
   // fp8_output_proj, in the recipes for racks that have a graph of the whole step.
   job.low_precision_head = job.states.precision == model::Precision::mxfp8 && is_rack &&
-                           job.fused_experts && (latent || is_gpt_oss);
+                           is_whole_step && (latent || is_gpt_oss);
   job.fp8_attention = job.states.precision == model::Precision::mxfp8 &&
-                      (is_gpt_oss || (latent && has(row.system, "GB300") && job.fused_experts));
+                      (is_gpt_oss || (latent && has(row.system, "GB300") && is_whole_step));
 }
 
 // "CF1.0, pad to capacity" and "1.0": 1; "dropless", or nothing: 0. Throws UsageError for else.

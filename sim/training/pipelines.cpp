@@ -155,7 +155,8 @@ int Pipelines::exchange_sms() const {
   // A CTA for each of NCCL's channels between ranks: 32 in a node of 8 B200 by its start-up log
   // (NVIDIA/nccl issue 1646; 16 on H800, issue 892). Assumed for all.
   constexpr int nccl_sms = 32;
-  const int wanted = job_.dispatcher ? job_.dispatcher->training_sms : nccl_sms;
+  const int usual = job_.dispatcher ? job_.dispatcher->training_sms : nccl_sms;
+  const int wanted = job_.exchange_sms > 0 ? job_.exchange_sms : usual;
   return std::min(wanted, static_cast<int>(job_.profile->device().sms) / 2);
 }
 

@@ -88,6 +88,9 @@ struct TrainingJob {
   std::shared_ptr<const model::Model> model;
   // nullptr: NCCL's all-to-all of every copy of a row.
   std::shared_ptr<const profile::Dispatcher> dispatcher;
+  // What an exchange takes from computation beside it; 0: those that the dispatcher's time is of,
+  // or NCCL's.
+  int exchange_sms = 0;
   TypedDocuments typed;
   parallel::LayoutRequest layout;
   int choices = 0;  // experts per token; 0: those of the model

@@ -307,6 +307,9 @@ TEST_CASE("an exchange that NCCL hides takes 32 of 132 SMs from what hides it") 
   const double exchange_us = part(exposed, Part::dispatch) + part(exposed, Part::combine);
   // Of eight micro-batches, all but the first forward and the last backward pass.
   CHECK(exposed.step_us - hidden.step_us == Approx(7.0 / 8 * 100 / 132 * exchange_us));
+  apart.exchange_sms = 16;
+  const TrainingStep fewer = training_step(apart);
+  CHECK(exposed.step_us - fewer.step_us == Approx(7.0 / 8 * 116 / 132 * exchange_us));
 }
 
 TEST_CASE("tensor parallelism adds exchanges inside the node and divides the rest") {

@@ -242,6 +242,9 @@ void apply_recipe(const TrainingRow& row, Documents& documents, training::Traini
       job.graphs = latent ? training::Graphs::parts : training::Graphs::router;
     }
   }
+  // moe_hybridep_num_sms = 32; that its exchanges take the time of the default, 16, is what steps
+  // say that do not overlap them.
+  if (job.dispatcher && job.dispatcher->name == "hybridep") job.exchange_sms = 32;
   // cutedsl_fused_grouped_mlp, which has its graph over a whole step; fp8_dot_product_attention.
   // Transformer Engine took only widths that 256 divides to the kernel (ops/fused, later 64), which
   // GPT-OSS's 2,880 is not; the other models' are.

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 
+#include "sim/base/error.hpp"
 #include "sim/study/search/training_space.hpp"
 #include "sim/training/job_rules.hpp"
 #include "sim/training/step_bound.hpp"
@@ -17,6 +18,16 @@ using training::TrainingJob;
 
 constexpr int most_tensor_ranks = 8;
 constexpr int highest_zero = 3;
+
+// Drawn routing has rules of its own, such as the fewest tokens of a GPU: none where they refuse
+// it.
+std::optional<training::TrainingStep> step_of(const TrainingJob& job) {
+  try {
+    return training::training_step(job);
+  } catch (const UsageError&) {
+    return std::nullopt;
+  }
+}
 
 class Trials {
  public:
@@ -30,7 +41,9 @@ class Trials {
     if (parallel::layout_fault(*changed.model, changed.layout)) return false;
     if (training::option_fault(changed)) return false;
     if (training::memory_bound(changed).count > room_.count) return false;
-    const training::TrainingStep step = training::training_step(changed);
+    const std::optional<training::TrainingStep> drawn = step_of(changed);
+    if (!drawn) return false;
+    const training::TrainingStep& step = *drawn;
     if (step.peak_memory().count > room_.count) return false;
     found.push_back({options, step.peak_memory(), step.tokens_per_second_per_gpu / speed_});
     return true;

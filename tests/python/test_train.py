@@ -351,6 +351,14 @@ def test_shared_weights_trade_memory_for_exchanges():
     assert hybrid["optimizer_instances"] == 2
 
 
+@pytest.mark.parametrize("drawn", [("--rank-capacity", 1.2), ("--capacity-factor", 1, "--fidelity", "counts")])
+def test_what_drawn_routing_refuses_is_no_hint_against_full_memory(drawn):
+    """More tensor ranks would leave a GPU fewer tokens than counts can be drawn of."""
+    result = moesim("train", "--model", "mixtral-8x7b", "--gpus", 8, "--sequence-length", 256, *drawn)
+    assert result.returncode == 0, result.stderr
+    assert "GiB per GPU" in result.stderr and "too few" not in result.stderr
+
+
 def test_copies_of_hot_experts_level_ranks():
     words = (*QWEN, "--gpus", 64, "--router", "dropless", "--routing", "gaussian:1")
     none, copied = as_json(*words), as_json(*words, "--redundant-experts", 32)

@@ -388,3 +388,12 @@ def test_domains_are_those_of_the_profiles_usual_cluster():
     assert rack["ranks_per_domain"] == 64 and rack["groups"]["ep"]["domains_most"] == 1
     assert as_json(*words, "--gpus", 64, "--profile", "gb200")["ranks_per_domain"] == 72
     assert as_json(*words, "--gpus", 256, "--profile", "gb200", "--ranks-per-domain", 4)["ranks_per_domain"] == 4
+
+
+@pytest.mark.parametrize(("options", "rules"), [
+    ((), "fp32 gradients, Adam sharded (ZeRO 1)"), (("--zero", 0), "fp32 gradients, nothing sharded (ZeRO 0)"),
+    (("--zero", 2, "--gradients", "bf16"), "bf16 gradients, Adam and gradients sharded (ZeRO 2)"),
+    (("--zero", 3), "fp32 gradients, Adam, gradients and weights sharded (ZeRO 3)")])
+def test_the_rule_of_memory_is_that_of_its_figures(options, rules):
+    words = (*QWEN, "--gpus", 16, *options)
+    assert f"memory: GEMMs in bf16, {rules}, recomputed: none" in succeed(*words)

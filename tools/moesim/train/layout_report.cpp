@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "sim/base/json_text.hpp"
@@ -18,8 +19,13 @@ constexpr const char* time_rules =
     "stage times are proportional to the forward FLOPs of their layers: 1 us/GFLOP of F, B, W each";
 
 std::string memory_rules(const training::TrainingJob& job) {
-  std::string text = fmt::format("GEMMs in {}, fp32 gradients, Adam sharded (ZeRO 1)",
-                                 model::name_of(job.states.precision));
+  constexpr std::array sharded = {"nothing sharded", "Adam sharded", "Adam and gradients sharded",
+                                  "Adam, gradients and weights sharded"};
+  const model::StateRules& states = job.states;
+  std::string text =
+      fmt::format("GEMMs in {}, {} gradients, {} (ZeRO {})", model::name_of(states.precision),
+                  states.gradient_bytes == 2 ? "bf16" : "fp32",
+                  sharded.at(static_cast<std::size_t>(states.zero)), states.zero);
   if (job.states.moment_bytes == 2) text += " with bf16 moments";
   text += fmt::format(", recomputed: {}", model::name_of(job.recompute));
   if (job.offload.modules != 0) {

@@ -120,6 +120,15 @@ std::string trace_line(const study::Measured& measured) {
   return text + "\n";
 }
 
+// A trace divides the time that was given beside it.
+std::string scale_line(const study::Measured& measured) {
+  constexpr double rounding = 0.005;
+  if (std::abs(measured.trace_scale() - 1) < rounding) return "";
+  return fmt::format("its step takes {} ms: parts are {:.2f} times as long, to make up {} ms\n",
+                     ms(measured.trace->exposed.total_ms), measured.trace_scale(),
+                     ms(measured.ms()));
+}
+
 std::string part_lines(const study::Explanation& explanation, const study::Measured& measured) {
   Lines lines{{"exposed time, ms", "simulated", "measured", "difference", "ratio", ""}};
   const study::PartDifference* mixed = nullptr;
@@ -145,7 +154,8 @@ std::string part_lines(const study::Explanation& explanation, const study::Measu
   }
   lines.push_back({"sum", ms(expected), ms(total), signed_ms(total - expected),
                    fmt::format("{:.2f}", total / expected), ""});
-  std::string text = trace_line(measured) + align(lines, {false, true, true, true, true, false});
+  std::string text = trace_line(measured) + scale_line(measured) +
+                     align(lines, {false, true, true, true, true, false});
   if (mixed != nullptr) {
     text += fmt::format("* {}:\n  {} of the measured step has names that do not say of which\n",
                         names_in(*mixed), percent(explanation.unplaced_share));

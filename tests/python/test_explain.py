@@ -162,7 +162,15 @@ def test_a_time_alone_is_held_against_the_band():
 def test_a_time_and_a_trace(tmp_path):
     _, files = own_timeline(tmp_path, *ROUTED)
     result = explained([*files, "--measured", "900ms"], *ROUTED)
-    assert result["measured_ms"] == 900 and result["suspicions"] == []
+    alone = explained(files, *ROUTED)
+    assert result["measured_ms"] == 900
+    longer = 900 / alone["measured_ms"]
+    assert abs(longer - 1) > 0.05
+    for part, row in by_part(result).items():
+        assert row["measured_ms"] == pytest.approx(longer * by_part(alone)[part]["measured_ms"], rel=1e-6)
+    text = succeed("explain", *files, "--measured", "900ms", *ROUTED)
+    assert f"parts are {longer:.2f} times as long, to make up 900.0 ms" in text
+    assert "times as long" not in succeed("explain", *files, *ROUTED)
 
 
 @pytest.mark.parametrize(("words", "parts"), [

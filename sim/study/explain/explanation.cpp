@@ -189,6 +189,14 @@ std::vector<TermReach> reaches_of(const scenario::Scenario& scenario, const Outc
   return reaches;
 }
 
+ExposedTime scaled(ExposedTime time, double by) {
+  for (double& place : time.place_ms) place *= by;
+  time.exchange_ms *= by;
+  time.idle_ms *= by;
+  time.total_ms *= by;
+  return time;
+}
+
 }  // namespace
 
 Explanation explain(const scenario::Scenario& scenario, const Outcome& outcome,
@@ -199,7 +207,7 @@ Explanation explain(const scenario::Scenario& scenario, const Outcome& outcome,
   result.band = outcome.band;
   result.terms = reaches_of(scenario, outcome, result.measured_ms);
   if (!measured.trace) return result;
-  const ExposedTime& exposed = measured.trace->exposed;
+  const ExposedTime exposed = scaled(measured.trace->exposed, measured.trace_scale());
   result.parts = rows_of(scenario, exposed_time(timeline), exposed);
   result.suspicions = suspicions_of(result.parts, std::max(result.expected_ms, exposed.total_ms));
   result.unplaced_share =

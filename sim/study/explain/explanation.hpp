@@ -15,6 +15,8 @@ struct Measured {
   std::optional<double> step_ms;
   std::optional<MeasuredStep> trace;
   double ms() const { return step_ms ? *step_ms : trace->exposed.total_ms; }
+  // By which the trace's parts make up the step.
+  double trace_scale() const { return ms() / trace->exposed.total_ms; }
 };
 
 // Exposed time of one part, or of several that the trace does not tell apart.

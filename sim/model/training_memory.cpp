@@ -527,6 +527,8 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
   const StageContent stage = all_of(query.chunks);
   const StageParameters parameters = stage_parameters(model, stage, query.shards, query.experts);
   const StateBytes states = state_bytes(parameters, query.shards, query.states);
+  const StageParameters stepped =
+      stage_parameters(model, stage, query.shards, query.experts - query.copies);
   const double gathered = query.states.zero == 3 ? gathered_layers(model, stage, query.shards,
                                                                    query.states, query.experts)
                                                  : 0;
@@ -546,7 +548,7 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
   StageMemory memory;
   memory.weights = whole_bytes(states.weights + gathered);
   memory.gradients = whole_bytes(states.gradients);
-  memory.optimizer = whole_bytes(states.optimizer);
+  memory.optimizer = whole_bytes(state_bytes(stepped, query.shards, query.states).optimizer);
   memory.activations = whole_bytes(tokens * kept);
   memory.offloaded = whole_bytes(tokens * offloaded.all);
   memory.recomputed = whole_bytes(tokens * recomputing(query, stage));

@@ -136,6 +136,7 @@ struct StageMemoryQuery {
   const Model* model = nullptr;
   ShardSizes shards;
   int experts = 0;
+  int copies = 0;  // of `experts`: their optimizer states are those of the experts they copy
   std::vector<HeldChunk> chunks;
   double tokens = 0;  // T of a tensor-parallel group, one micro-batch
   ContextMethod context = ContextMethod::ring;

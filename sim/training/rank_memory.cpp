@@ -25,9 +25,9 @@ std::vector<model::StageContent> chunk_contents(const TrainingJob& job) {
 }
 
 model::StageParameters rank_parameters(const TrainingJob& job,
-                                       const std::vector<model::StageContent>& contents, int rank) {
+                                       const std::vector<model::StageContent>& contents, int rank,
+                                       int experts) {
   model::StageParameters found;
-  const int experts = job.held_experts();
   const std::vector<int> stages = job.layout.shape().stages_of(rank);
   const bool has_embedding = std::any_of(stages.begin(), stages.end(), [&](int stage) {
     return contents[static_cast<std::size_t>(stage)].embedding;
@@ -56,6 +56,7 @@ std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
   query.states = job.states;
   query.activations = job.activation_rules(loads.of_layer);
   query.experts = job.held_experts();
+  query.copies = job.redundant_experts;
   std::vector<parallel::PassWeight> bytes;
   const auto of_pass = [&](const model::StageContent& content, double waiting) {
     query.chunks = {{content, 1, waiting}};

@@ -14,9 +14,11 @@ std::vector<model::StageContent> chunk_contents(const model::Model& model,
 // Of a job.
 std::vector<model::StageContent> chunk_contents(const TrainingJob& job);
 
-// The weights that a GPU of a pipeline rank has. `contents`: chunk_contents().
+// The weights that a GPU of a pipeline rank has, with `experts` in an MoE layer. `contents`:
+// chunk_contents().
 model::StageParameters rank_parameters(const TrainingJob& job,
-                                       const std::vector<model::StageContent>& contents, int rank);
+                                       const std::vector<model::StageContent>& contents, int rank,
+                                       int experts);
 
 // Rows over balance that ranks keep in MoE layers.
 struct HeldLoads {

@@ -118,7 +118,7 @@ double end_bound(const TrainingJob& job, const LayerPrices& prices) {
   const model::ShardSizes shards = job.shards();
   double most = 0;
   for (int rank = 0; rank < job.layout.layout.pipeline; ++rank) {
-    const model::StageParameters held = rank_parameters(job, contents, rank);
+    const model::StageParameters held = rank_parameters(job, contents, rank, job.experts());
     const double bytes = model::optimizer_bytes(held, shards, job.states);
     most = std::max(most, prices.memory_us(bytes, profile::MemoryKernel::streaming));
   }

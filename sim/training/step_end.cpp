@@ -99,7 +99,10 @@ double StepEnds::across_instances_us(const model::StageParameters& held, double 
 RankEnd StepEnds::of(int rank) const {
   RankEnd end;
   PartTimes& parts = end.parts;
-  const model::StageParameters held = rank_parameters(job_, contents_, rank);
+  // Copies of experts leave their gradients to the expert, which alone is reduced and stepped.
+  const model::StageParameters held = rank_parameters(job_, contents_, rank, job_.experts());
+  const model::StageParameters with_copies =
+      rank_parameters(job_, contents_, rank, job_.held_experts());
   const parallel::ScheduleShape& shape = pipelines_.shape();
   double forward_us = 0;
   double backward_us = 0;
@@ -124,7 +127,7 @@ RankEnd StepEnds::of(int rank) const {
   double hidden_us = hidden_share * backward_us;
   for (const BucketExchange& each : end.exchanges) hidden_us -= each.buckets * each.each_us;
   end.last_reduction_us +=
-      across_instances_us(held, std::max(0.0, hidden_us), end) + copies_us(held, end);
+      across_instances_us(held, std::max(0.0, hidden_us), end) + copies_us(with_copies, end);
   parts[at(Part::gradients)] += earlier_us + end.last_reduction_us;
   if (states.zero == 1 || states.zero == 2) {
     const Wanted gathered = {Part::parameters, Collective::all_gather, held,

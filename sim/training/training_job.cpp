@@ -70,9 +70,9 @@ model::ActivationRules TrainingJob::activation_rules(double load) const {
   return rules;
 }
 
-int TrainingJob::held_experts() const {
-  return model->moe ? model->moe->experts + redundant_experts : 0;
-}
+int TrainingJob::experts() const { return model->moe ? model->moe->experts : 0; }
+
+int TrainingJob::held_experts() const { return model->moe ? experts() + redundant_experts : 0; }
 
 int TrainingJob::placed_ranks() const {
   if (ranks_per_domain > 0) return ranks_per_domain;

@@ -123,6 +123,7 @@ struct TrainingJob {
   int redundant_experts = 0;
 
   int experts_per_token() const;
+  int experts() const;       // of an MoE layer; 0: no experts
   int held_experts() const;  // of an MoE layer, copies included; 0: no experts
   int placed_ranks() const;  // in a domain
   // Whether the host has to read how many rows came before it launches the experts.

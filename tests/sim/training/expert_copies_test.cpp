@@ -47,6 +47,10 @@ TrainingJob skewed(int redundant) {
   return made;
 }
 
+double part_us(const TrainingStep& step, Part part) {
+  return step.parts[static_cast<std::size_t>(part)];
+}
+
 }  // namespace
 
 TEST_CASE("copies of hot experts level the busiest rank, and take memory") {
@@ -60,5 +64,10 @@ TEST_CASE("copies of hot experts level the busiest rank, and take memory") {
   CHECK(many.routing->mean_load < 1.02);
   CHECK(many.routing->mean_load > 1);
   CHECK(many.memory.front().weights > few.memory.front().weights);
+  CHECK(many.memory.front().gradients > few.memory.front().gradients);
+  // Gradients go to the copied expert, which alone has states, is stepped and shared.
+  CHECK(many.memory.front().optimizer == none.memory.front().optimizer);
+  CHECK(part_us(many, Part::optimizer) == part_us(none, Part::optimizer));
+  CHECK(part_us(many, Part::gradients) > part_us(none, Part::gradients));
   CHECK(few.routing->loss.failed == 0);
 }

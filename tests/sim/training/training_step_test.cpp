@@ -110,7 +110,7 @@ TEST_CASE("a rank with prediction depths has one embedding, its own or a copy") 
   made.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3"));
   const auto dense = [&](const char* layout, int rank) {
     made.layout.stages = parallel::parse_pipeline_layout(layout);
-    return rank_parameters(made, chunk_contents(made), rank).dense;
+    return rank_parameters(made, chunk_contents(made), rank, made.experts()).dense;
   };
   const double matrix = 129280.0 * 7168;
   const double projection = 2.0 * 7168 * 7168 + 3 * 7168;

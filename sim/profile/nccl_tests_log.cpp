@@ -243,7 +243,8 @@ class PrintedOutput {
 
   // From "# Collective test starting: alltoall_perf" or a command line among the output.
   void take_program(const std::string& line) {
-    static const std::regex named(R"((^|[/\s"'])([a-z_0-9]+_perf)\b)");
+    // A folder may be named so, too: the last part of a path counts.
+    static const std::regex named(R"((^|[/\s"'])([a-z_0-9]+_perf)(?![\w/.-]))");
     std::smatch match;
     if (line.find("_perf") == std::string::npos || !std::regex_search(line, match, named)) return;
     if (line.find("concluded") != std::string::npos) return;
@@ -258,16 +259,24 @@ class PrintedOutput {
     static const std::regex bounds(R"(^#?\s*Out of bounds values\s*:\s*(\d+))");
     if (line.size() > longest_line) return;
     std::smatch match;
-    if (line.starts_with("# nThread ")) begin();
+    if (line.starts_with("# nThread ")) {
+      begin();
+      take_settings(line);
+    }
     if (line.find("Rank") != std::string::npos && std::regex_match(line, match, rank)) {
       if (!run_.rows.empty()) begin();
       if (run_.line == 0) run_.line = line_;
       ranks_.add(match[1], match[2], match[3], match[4]);
     } else if (line.find("Out of bounds") != std::string::npos &&
-               std::regex_search(line, match, bounds) && match[1] != "0") {
-      refuse(run_, line_,
-             fmt::format("{} values out of bounds: this run measured nothing that counts",
-                         match[1].str()));
+               std::regex_search(line, match, bounds)) {
+      ended_ = true;
+      if (match[1] != "0") {
+        refuse(run_, line_,
+               fmt::format("{} values out of bounds: this run measured nothing that counts",
+                           match[1].str()));
+      }
+    } else if (line.find("Avg bus bandwidth") != std::string::npos) {
+      ended_ = true;
     } else if (line.find("algbw") != std::string::npos) {
       if (line.find("cputime") != std::string::npos) {
         refuse(run_, line_, "these are CPU times (-C 1): run without it");
@@ -275,6 +284,18 @@ class PrintedOutput {
       half_ = line.find("i_min") != std::string::npos ? 8 : 4;
       checked_ = line.find("#wrong") != std::string::npos;
       in_table_ = true;
+    }
+  }
+
+  // Several operations in one group or graph (-m, -G) take less than as many alone.
+  void take_settings(const std::string& line) {
+    static const std::regex grouped(R"(agg iters: (\d+))");
+    static const std::regex graph(R"(graph: (\d+))");
+    std::smatch match;
+    if (std::regex_search(line, match, grouped) && match[1] != "1") {
+      settings_ = fmt::format("{} operations in one group (-m)", match[1].str());
+    } else if (std::regex_search(line, match, graph) && match[1] != "0") {
+      settings_ = fmt::format("{} operations in one CUDA graph (-G)", match[1].str());
     }
   }
 
@@ -345,7 +366,10 @@ class PrintedOutput {
     run_.program = std::exchange(program_, "");
     run_.nccl = nccl_;
     run_.gpus = ranks_.count;
+    const std::string settings = std::exchange(settings_, "");
+    const bool ended = std::exchange(ended_, false);
     if (ranks_.count > 0) {
+      doubt_run(ended, settings);
       check_ranks(run_, ranks_);
       run_.hosts = static_cast<int>(ranks_.on_host.size());
       run_.device = *ranks_.devices.begin();
@@ -359,9 +383,27 @@ class PrintedOutput {
     in_table_ = false;
   }
 
+  void doubt_run(bool ended, const std::string& settings) {
+    if (run_.rows.empty()) return;
+    if (!ended) {
+      run_.doubts.push_back(fmt::format(
+          "warning: {}: line {}: no 'Avg bus bandwidth' line below this row, the last of its run: "
+          "the run failed or its output is cut off, and larger sizes may be missing",
+          file_, run_.rows.back().line));
+    }
+    if (!settings.empty()) {
+      run_.doubts.push_back(fmt::format(
+          "warning: {}: line {}: {}: times of small sizes are shorter than those of exchanges "
+          "one by one, which layers wait for",
+          file_, run_.line, settings));
+    }
+  }
+
   std::string file_;
   std::size_t line_ = 0;
   std::string program_, nccl_;
+  std::string settings_;  // of the run: what makes its times shorter
+  bool ended_ = false;    // the footer of the run was seen
   NcclTestsRun run_;
   Ranks ranks_;
   std::size_t half_ = 4;
@@ -370,6 +412,12 @@ class PrintedOutput {
   bool in_table_ = false;
   std::vector<NcclTestsRun> runs_;
 };
+
+void check_values(const Node& half) {
+  if (half.number_or("nwrong", 0) != 0) {
+    half.fail("wrong values: this run measured nothing that counts", "nwrong");
+  }
+}
 
 // The file of option -J (nccl-tests 2.17 and later).
 NcclTestsRun read_json(const std::string& file) {
@@ -402,13 +450,19 @@ NcclTestsRun read_json(const std::string& file) {
   const std::int64_t own = threads * config.count_or("ngpus", 1, 1);
   const bool fits = own <= std::numeric_limits<int>::max() / ranks.count;
   if (fits && last_rank == (ranks.count - 1) * own) run.gpus = static_cast<int>(ranks.count * own);
+  if (const auto bounds = root.find("out_of_bounds")) {
+    if (const std::int64_t count = bounds->integer_or("count", 0); count != 0) {
+      bounds->fail(
+          fmt::format("{} values out of bounds: this run measured nothing that counts", count),
+          "count");
+    }
+  }
   for (const Node& node : root.items("results")) {
+    if (const auto in_place = node.find("in_place")) check_values(*in_place);
     const auto half = node.find("out_of_place");
     if (!half) continue;
     if (half->has("cpu_time")) half->fail("these are CPU times (-C 1): run without it", "cpu_time");
-    if (half->number_or("nwrong", 0) != 0) {
-      half->fail("wrong values: this run measured nothing that counts", "nwrong");
-    }
+    check_values(*half);
     const double algorithm = half->number("alg_bw");
     NcclTestsRow row{0,
                      node.number("size"),

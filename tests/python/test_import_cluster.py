@@ -549,3 +549,94 @@ def test_a_log_whose_sizes_end_where_latency_decides_is_refused(tmp_path):
     headless.write_text("\n".join(line for line in lines if "#" not in line) + "\n")
     result = moesim("import", headless, "--op", "all-to-all", "--base", "h100-sxm", "--out", tmp_path / "p.json")
     assert result.returncode == 2 and "or its lines with # are missing" in result.stderr
+
+
+def two_nodes(tmp_path, name, changes):
+    """The run on two nodes with some of its text changed."""
+    text = (LOGS / "alltoall_2nodes.log").read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def timed(path, program, factor, shorter, hosts=2):
+    """The same run as another operation that takes less time, with the busbw of it; one host: eight of its GPUs."""
+    lines = []
+    for line in (LOGS / "alltoall_2nodes.log").read_text().replace("alltoall_perf", program).splitlines():
+        if hosts == 1 and "made-up-b" in line:
+            continue
+        fields = line.split()
+        if len(fields) == 13 and fields[0].isdigit():
+            time_us = float(fields[5]) / shorter
+            rate = int(fields[0]) / time_us / 1e3
+            fields[5:8] = f"{time_us:.3f}", f"{rate:.2f}", f"{rate * factor:.2f}"
+            line = " ".join(fields)
+        lines.append(line)
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_no_exchange_is_faster_than_its_links_whatever_else_is_imported(tmp_path):
+    all_to_all = LOGS / "alltoall_2nodes.log"
+    gather = timed(tmp_path / "gather.log", "all_gather_perf", 15 / 16, 8)
+    for files in ((gather,), (all_to_all, gather)):
+        refused(tmp_path, *files, parts=["gather.log", "all-gather of 16 GPUs on 2 nodes", "times the line rate of the NICs"])
+    # Switches that add up let a GPU send half of what a ring would.
+    imported(tmp_path, timed(tmp_path / "nvls.log", "all_reduce_perf", 7 / 4, 4, hosts=1))
+    refused(tmp_path, timed(tmp_path / "inside.log", "all_reduce_perf", 7 / 4, 8, hosts=1),
+            parts=["inside.log", "all-reduce of 8 GPUs on 1 node", "times the line rate of the domain"])
+
+
+def test_of_two_versions_of_nccl_the_one_imported_last_answers(tmp_path):
+    newer = LOGS / "alltoall_2nodes.log"
+    older = two_nodes(tmp_path, "older.log", [("nccl-library=22703", "nccl-library=20909")])
+    for files, last in (((newer, older), "2.9.9"), ((older, newer), "2.27.3")):
+        document, said = imported(tmp_path, *files)
+        assert [each["library"] for each in document["exchanges"]][-1] == f"NCCL {last}"
+        assert f"of several versions of NCCL: NCCL {last} answers" in said
+    assert "several versions" not in imported(tmp_path, newer)[1]
+
+
+@pytest.mark.parametrize(("changes", "part"), [
+    ([("# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 21.5 \n", "")],
+     "line 38: no 'Avg bus bandwidth' line below this row"),
+    ([("agg iters: 1", "agg iters: 100")], "100 operations in one group (-m)"),
+    ([("graph: 0", "graph: 10")], "10 operations in one CUDA graph (-G)")])
+def test_runs_that_say_less_than_they_seem_get_a_warning(tmp_path, changes, part):
+    _, said = imported(tmp_path, two_nodes(tmp_path, "odd.log", changes))
+    assert "warning: " in said and "odd.log" in said and part in said
+    assert "warning" not in imported(tmp_path, LOGS / "alltoall_2nodes.log")[1]
+
+
+def test_a_folder_that_is_named_like_a_program_is_none(tmp_path):
+    old = [("# Collective test starting: alltoall_perf\n", ""), ("# Collective test concluded: alltoall_perf", ""),
+           ("./build/alltoall_perf", "/home/me/nccl_perf/build/alltoall_perf")]
+    document, _ = imported(tmp_path, two_nodes(tmp_path, "old.log", old))
+    assert ("all-to-all", 2, 16) in exchanges(document)
+
+
+@pytest.mark.parametrize("change", [('"out_of_bounds": {"count": 0', '"out_of_bounds": {"count": 8'),
+                                    ('"nwrong": 0.0}, "actual', '"nwrong": 8.0}, "actual')])
+def test_json_output_that_cannot_count_is_refused(tmp_path, change):
+    path = tmp_path / "wrong.json"
+    path.write_text((LOGS / "reduce_scatter_2nodes.json").read_text().replace(*change))
+    refused(tmp_path, path, parts=["wrong.json", "measured nothing that counts"])
+
+
+def test_the_latency_of_large_messages_is_none_of_a_nic(tmp_path):
+    lines = (LOGS / "ib_send_lat.log").read_text().splitlines()
+    rows = [at for at, line in enumerate(lines) if line.split()[:1] and line.split()[0].isdigit()]
+    large = lines[rows[0]].replace(lines[rows[0]].split()[0], "8388608", 1)
+    path = tmp_path / "large.log"
+    path.write_text("\n".join([*lines[:rows[0]], large, *lines[rows[-1] + 1:]]) + "\n")
+    refused(tmp_path, path, parts=["large.log", "8388608 bytes", "-s 8"])
+
+
+def test_a_nic_at_a_fraction_of_its_rate_gets_a_warning(tmp_path):
+    path = tmp_path / "slow.log"
+    path.write_text((LOGS / "ib_write_bw.log").read_text().replace("Gb/sec", "MB/sec"))
+    _, said = imported(tmp_path, path)
+    assert "warning" in said and "slow.log" in said and "of the 400 of cluster 'hgx-h100'" in said

@@ -36,7 +36,9 @@ using profile::NcclTestsRow;
 using profile::NcclTestsRun;
 
 constexpr double least_of_large_messages = 1 << 16;  // bytes: ib_write_bw's default
-constexpr std::int64_t least_largest = 1 << 20;      // bytes that a curve must reach to be told on
+constexpr double least_of_healthy_link = 0.25;
+constexpr double most_of_small_messages = 4096;
+constexpr std::int64_t least_largest = 1 << 20;  // bytes that a curve must reach to be told on
 
 std::string name_of_file(const std::string& file) {
   return std::filesystem::path(file).filename().string();
@@ -170,8 +172,10 @@ class Importer {
                                    run.file, run.nccl));
     }
     for (const std::string& doubt : run.doubts) note(doubt);
-    Curve& curve =
-        curves_[{operation, run.hosts, run.gpus, version.empty() ? "" : "NCCL " + version}];
+    const Key key{operation, run.hosts, run.gpus, version.empty() ? "" : "NCCL " + version};
+    std::erase(order_, key);
+    order_.push_back(key);
+    Curve& curve = curves_[key];
     curve.files.insert(name_of_file(run.file));
     for (const NcclTestsRow* row : rows_of(run, operation)) {
       curve.runs[row->bytes].push_back({row->time_us, run.file, row->line});
@@ -234,11 +238,23 @@ class Importer {
       check_line_rate(file, run.gbit_per_s / line,
                       fmt::format("{}: {:.1f} Gbit/s", from, run.gbit_per_s),
                       fmt::format("{:g} Gbit/s (nic.gbit_per_s)", line));
+      if (run.gbit_per_s / line < least_of_healthy_link) {
+        note(
+            fmt::format("warning: {}: {}: {:.1f} Gbit/s of the {:g} of cluster '{}' "
+                        "(nic.gbit_per_s): another NIC, or a link in need of repair?",
+                        name_of_file(file), from, run.gbit_per_s, line, base_.name));
+      }
       links_.nic_rates.push_back({run.gbit_per_s / line, from, name_of_file(file)});
       note(fmt::format("{}: {}: {:.1f} of {:g} Gbit/s", name_of_file(file), from, run.gbit_per_s,
                        line));
     }
     if (run.latency_us > 0) {
+      if (run.latency_bytes > most_of_small_messages) {
+        throw UsageError(fmt::format(
+            "{}: {}: its smallest message is of {:.0f} bytes, and the latency of a NIC is what "
+            "small ones take: run it with -s 8, or -a for all sizes",
+            file, from, run.latency_bytes));
+      }
       links_.nic_latency.push_back({run.latency_us, from, name_of_file(file)});
       note(fmt::format("{}: {}: {:.2f} us", name_of_file(file), from, run.latency_us));
     }
@@ -343,10 +359,35 @@ class Importer {
     return entry;
   }
 
+  // By exchange, and of several libraries of one exchange in the order of import.
+  std::vector<Key> written_order() {
+    const auto exchange = [](const Key& key) {
+      return std::tuple{std::get<0>(key), std::get<1>(key), std::get<2>(key)};
+    };
+    std::vector<Key> keys = order_;
+    std::stable_sort(keys.begin(), keys.end(), [&](const Key& one, const Key& other) {
+      return exchange(one) < exchange(other);
+    });
+    for (std::size_t at = 1; at < keys.size(); ++at) {
+      const bool is_last = at + 1 == keys.size() || exchange(keys[at + 1]) != exchange(keys[at]);
+      if (!is_last || exchange(keys[at - 1]) != exchange(keys[at])) continue;
+      note(fmt::format("{}: of several versions of NCCL: {} answers, which was imported last",
+                       described(measured_of(keys[at], curves_.at(keys[at]))),
+                       library_of(keys[at])));
+    }
+    return keys;
+  }
+
+  static std::string library_of(const Key& key) {
+    const std::string& library = std::get<3>(key);
+    return library.empty() ? "the one that is not named" : library;
+  }
+
   // The base's own curves, but for those measured anew, and then these: the last one answers.
   void write_exchanges() {
     ordered_json entries = json_.value("exchanges", ordered_json::array());
-    for (const auto& [key, curve] : curves_) {
+    for (const Key& key : written_order()) {
+      const Curve& curve = curves_.at(key);
       MeasuredExchange measured = measured_of(key, curve);
       if (curve.runs.size() < 2) {
         throw UsageError(fmt::format("{}: {}: one size: a curve takes at least two",
@@ -406,6 +447,7 @@ class Importer {
   const Cluster& base_;
   ordered_json json_;
   std::map<Key, Curve> curves_;
+  std::vector<Key> order_;  // of `curves_`, the one that was added to last at the end
   LinkEvidence links_;
   std::vector<cluster::MeasuredDispatch> dispatches_;
   std::vector<std::string> names_, notes_;

@@ -105,7 +105,9 @@ class PerftestOutput {
     if (!latency) latency = column_of(header_, "t_avg[");
     if (!latency) return;
     // The smallest size comes first.
-    if (run.latency_us == 0) run.latency_us = number_at(words, *latency, file_, line_);
+    if (run.latency_us > 0) return;
+    run.latency_us = number_at(words, *latency, file_, line_);
+    run.latency_bytes = number_at(words, 0, file_, line_);
   }
 
   std::string file_;

@@ -17,6 +17,7 @@ struct PerftestRun {
   double gbit_per_s = 0;  // of a bandwidth test: the largest average of all sizes, one direction
   double latency_us = 0;  // of a latency test: t_typical (else t_avg) of the smallest size, one way
   double largest_bytes = 0;  // of a message of a bandwidth test
+  double latency_bytes = 0;  // of the message that took latency_us
 };
 // Throws UsageError naming file and line: no table, rows cut off, cells that are no numbers.
 std::vector<PerftestRun> read_perftest_log(const std::string& file);

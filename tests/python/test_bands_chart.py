@@ -1,6 +1,7 @@
 """moesim plot of the bands that `validate training` judged."""
 
 import json
+from pathlib import Path
 
 import pytest
 from command_line import expect_error, moesim, needs_binary, succeed
@@ -43,6 +44,21 @@ def test_many_tables_of_few_groups_share_one_name(tmp_path):
     file.write_text(document(rows[:9 * 5]))
     succeed("plot", file, "--out", out)
     assert "table 4 (20 points, 5 groups)" in out.read_text()
+
+
+@pytest.mark.parametrize("widest", [0.02, 0.3, 3])  # upper end over lower end: 1.02, 1.35, 20
+def test_the_axis_of_widths_has_labels(tmp_path, monkeypatch, widest):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed").use("Agg")
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "tools" / "plot"))
+    import bands_chart
+    file = tmp_path / "speeds.json"
+    file.write_text(document([{**row("a speed left out", level / 10, level / 10), "log_width": level / 9 * widest}
+                              for level in range(1, 10)]))
+    width = bands_chart.draw(str(file), "").axes[1]
+    width.figure.canvas.draw()
+    low, high = width.get_ylim()
+    labels = [label.get_text() for label in width.get_yticklabels() if low <= label.get_position()[1] <= high]
+    assert len(labels) >= 3 and len(set(labels)) == len(labels) and all(float(text) > 0 for text in labels)
 
 
 @pytest.mark.parametrize(("text", "part"), [

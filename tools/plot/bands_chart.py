@@ -76,7 +76,7 @@ def draw(path, title):
                            fontsize=9.5)
         width.set(xlim=(0, 100), xlabel="level of the band, %",
                   ylabel="upper end over lower end, mean")
-        width.set_yscale("log", base=2)
+        look.logarithmic(width)
         width.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
         width.set_title("how wide", loc="left", fontsize=9.5)
         figure.legend(loc="lower left", bbox_to_anchor=(0.06, 0.01), ncols=2, handlelength=3.2,

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 from matplotlib.font_manager import FontProperties
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 # Okabe and Ito's palette (2008), without its yellow, which vanishes on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -287,6 +287,8 @@ def logarithmic(axes):
         ticks = [digit * 10.0 ** power for power in powers for digit in digits if low <= digit * 10.0 ** power <= high]
         if len(ticks) >= 3:
             break
+    else:  # so short that it is nearly linear
+        ticks = [tick for tick in MaxNLocator(5, steps=(1, 2, 5, 10)).tick_values(low, high) if low <= tick <= high]
     axes.set_yticks(ticks)
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylim(low, high)

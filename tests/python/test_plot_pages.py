@@ -16,6 +16,7 @@ matplotlib.use("Agg")
 import loss_chart  # noqa: E402
 import page  # noqa: E402
 import pareto_chart  # noqa: E402
+import plot  # noqa: E402
 import routing_chart  # noqa: E402
 import rows  # noqa: E402
 import sweep_chart  # noqa: E402
@@ -77,6 +78,18 @@ def test_titles_name_documents_without_their_folders(tmp_path, typed, named):
     path = sweep_file(tmp_path, [row("top1", factor, 100, 0.1, 0.1, model=typed) for factor in (1, 2)])
     for figure in (sweep_chart.draw(path, None, ""), pareto_chart.pareto(rows.read([path]), None, page.Size(), "")):
         assert figure.texts[0].get_text().startswith(f"{named} on 32 x a100: speed and token loss")
+
+
+@pytest.mark.parametrize("kind", ["sweep", "loss", "pareto", "axes"])
+def test_a_dollar_sign_is_no_formula(tmp_path, kind):
+    name, out = "m$x^2$ and $\\frac{$", tmp_path / "chart.svg"
+    path = sweep_file(tmp_path, [row(router, factor, 100 * factor, 0.1, 0.1, model=name)
+                                 for router in ("top1", "a$b$") for factor in (1, 2)])
+    assert plot.main([kind, path, "--x", "capacity_factor", "--out", str(out)]) == 0
+    drawn = out.read_text()
+    assert name in drawn and "a$b$" in drawn
+    assert plot.main([kind, path, "--x", "capacity_factor", "--title", "costs $5 or $\\frac{$", "--out", str(out)]) == 0
+    assert "costs $5 or $\\frac{$" in out.read_text()
 
 
 @pytest.mark.parametrize(("shares", "note"), [

@@ -2,6 +2,7 @@
 import math
 import re
 
+import matplotlib
 import numpy as np
 from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
@@ -34,6 +35,10 @@ RC = {
     # Text stays text: TrueType fonts inside a PDF, which journals ask for, and letters in an SVG.
     "pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none",
 }
+if "text.parse_math" in matplotlib.rcParams:  # of 3.6 and later
+    RC["text.parse_math"] = False  # a "$" of a title or a name is no formula
+# What must hold too when the figure is written.
+RC_OF_TEXT = {name: value for name, value in RC.items() if name.partition(".")[2] in ("fonttype", "parse_math")}
 
 
 def style_by_index(index):

@@ -118,7 +118,7 @@ def main(words):
     matplotlib.rcParams["svg.hashsalt"] = "moesim"  # ids in SVG files do not change from run to run
     import look
     # Text stays text, whatever the context in which a chart was drawn.
-    matplotlib.rcParams.update({name: look.RC[name] for name in ("pdf.fonttype", "ps.fonttype", "svg.fonttype")})
+    matplotlib.rcParams.update(look.RC_OF_TEXT)
     from chart_data import BadInput
     from option_columns import NoOptions, VARIABLE
     if options.options:

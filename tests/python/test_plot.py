@@ -13,7 +13,11 @@ PLOT = Path(__file__).resolve().parents[2] / "tools" / "plot"
 sys.path.insert(0, str(PLOT))
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 matplotlib.use("Agg")
+from matplotlib.collections import LineCollection, PolyCollection  # noqa: E402
+from matplotlib.lines import Line2D  # noqa: E402
+from matplotlib.patches import Rectangle  # noqa: E402
 
+import axes_chart  # noqa: E402
 import chart_data  # noqa: E402
 import look  # noqa: E402
 import loss_chart  # noqa: E402
@@ -79,10 +83,44 @@ def test_no_legend_of_bands_where_none_is_drawn(tmp_path):
     for factor in (1, 2):
         rows += f"ok,top2,{factor},10,9,11,100,0,0,false\n"
     path.write_text(rows)
-    series = chart_data.read_sweep(path)[0]
-    assert not any(point.fits for point in series[0].points) and not chart_data.has_bands(series)
+
+    def named():
+        speed = sweep_chart.draw(str(path), None, "").axes[0]
+        assert bool(speed.collections) == any("p05" in text.get_text() for text in speed.get_legend().get_texts())
+        return bool(speed.collections)
+
+    assert not named()
     path.write_text(rows.replace(",false\n", ",yes\n"))
-    assert chart_data.has_bands(chart_data.read_sweep(path)[0])
+    assert named()
+
+
+def test_a_band_of_one_point_is_a_bar(tmp_path):
+    """And so in the legend, beside the shade of a line where there is one."""
+    path = tmp_path / "s.csv"
+
+    def drawn(*points):
+        path.write_text(HEADER.strip() + ",fits_memory\n" + "".join(
+            f"{row(router, factor, 100, 0.1, 0.1).strip()},{fits}\n" for router, factor, fits in points))
+        figures = (sweep_chart.draw(str(path), None, ""),
+                   axes_chart.draw(rows.read([str(path)]), "capacity_factor", [chart_data.SPEED], None, None, page.Size(), ""))
+        told = []
+        for figure in figures:
+            bars = [segment[:, 1].tolist() for shade in figure.axes[0].collections if isinstance(shade, LineCollection)
+                    for segment in shade.get_segments()]
+            shades = any(isinstance(shade, PolyCollection) for shade in figure.axes[0].collections)
+            legend = figure.axes[0].get_legend() or figure.legends[0]
+            assert bool(legend.findobj(Rectangle)) == shades
+            assert any(line.get_marker() == "|" for line in legend.findobj(Line2D)) == bool(bars)
+            assert all(ends == pytest.approx([8000, 1e4 / 0.9]) for ends in bars)
+            told.append((len(bars), shades))
+        assert told[0] == told[1]
+        return told[0]
+
+    assert drawn(("top1", 1, "true")) == (1, False)
+    assert drawn(("top1", 1, "true"), ("top1", 2, "true")) == (0, True)
+    assert drawn(("top1", 1, "true"), ("top1", 2, "true"), ("top2", 1, "true")) == (1, True)
+    # A point between two that do not fit in memory.
+    assert drawn(("top1", 1, "false"), ("top1", 2, "true"), ("top1", 3, "false")) == (1, False)
 
 
 def test_the_figure_shows_speed_loss_and_failures(two_routers):

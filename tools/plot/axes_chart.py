@@ -4,7 +4,6 @@ import math
 import textwrap
 
 import matplotlib
-from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 import hidden
@@ -18,11 +17,6 @@ from chart_data import BadInput, fits
 MOST_LINES, MOST_PANELS = 28, 16
 # By the FLOPs that the model has per token, whatever its router drops.
 OF_MODEL_FLOPS = ("mfu", "tflops_per_gpu")
-
-
-def band_entry():
-    """What stands for the shade of a band in a legend."""
-    return Patch(color="#999999", alpha=0.35, linewidth=0)
 
 
 def positions(table, x):
@@ -130,32 +124,28 @@ def style_y(axes):
 
 
 def draw_line(axes, table, line, x, y, how, shade):
-    """A line of one figure; returns whether it has an error bar."""
+    """A line of one figure; returns how its band is drawn, as look.band_entry() takes it."""
     place, _ = positions(table, x)
     scale_x = rows.scale_of(table, x) if positions(table, x)[1] is None else 1
     scale = rows.scale_of(table, y)
     shown = [row for row in line.rows if row[x] != "" and rows.figure_of(row, y) is not None]
     flat = [row for row in line.rows if row[x] == "" and rows.figure_of(row, y) is not None]
+    kinds = set()
     for row in flat:  # x does not apply: the same everywhere
         low, value, high = (scale * end for end in rows.band_of(row, y))
         axes.axhline(value, color=how["color"], linestyle=how["linestyle"], alpha=None if fits(row) else look.PALE)
         if fits(row) and low < high:
             axes.axhspan(low, high, color=how["color"], alpha=shade, linewidth=0)
+            kinds.add("shade")
     if not shown:
-        return False
+        return kinds
     xs = [scale_x * place(row[x]) for row in shown]
     bands = [[scale * end for end in rows.band_of(row, y)] for row in shown]
     fit = [fits(row) for row in shown]
-    banded = any(low < high for low, _, high in bands)
-    if banded and len(xs) > 1 and how["linestyle"] != "none":
-        axes.fill_between(xs, [band[0] for band in bands], [band[2] for band in bands], where=fit,
-                          color=how["color"], alpha=shade, linewidth=0)
-    elif banded:
-        axes.errorbar(xs, [band[1] for band in bands], yerr=[[band[1] - band[0] for band in bands],
-                                                             [band[2] - band[1] for band in bands]],
-                      fmt="none", ecolor=how["color"], elinewidth=1)
-    look.plot_line(axes, xs, [band[1] for band in bands], fit, how)
-    return banded
+    lows, figures, highs = zip(*bands)
+    kinds |= look.draw_band(axes, xs, lows, highs, fit, how["color"], shade, how["linestyle"] != "none")
+    look.plot_line(axes, xs, figures, fit, how)
+    return kinds
 
 
 def panel_of(axes, table, lines, x, y):
@@ -225,7 +215,7 @@ def draw(table, x, ys, group, facet, size, title):
         count = len(ys) * len(facets) if len(ys) > 1 else len(facets)
         figure, axes = page.grid(size, -(-count // columns), columns, sharex=True,
                                  sharey="row" if len(ys) > 1 else bool(facet))
-        banded, drawn = False, []
+        kinds, drawn = set(), []
         for index, one in enumerate(axes.flat):
             if index >= count:
                 one.set_visible(False)
@@ -234,7 +224,7 @@ def draw(table, x, ys, group, facet, size, title):
             value = facets[index % columns] if len(ys) > 1 else facets[index]
             drawn.append((one, table, [line for line in lines if not facet or line.key[0] == value], x, y))
             for line in drawn[-1][2]:
-                banded |= draw_line(one, table, line, x, y, styles[line.label], shade)
+                kinds |= draw_line(one, table, line, x, y, styles[line.label], shade)
             style_x(one, table, x)
             if facet and index < (columns if len(ys) > 1 else count):
                 letters = int(_panel_width(one) * 72 / (0.6 * size.font))
@@ -251,8 +241,8 @@ def draw(table, x, ys, group, facet, size, title):
         handles, names = page.legend_entries(styles.values(), [label + below.get(label, "") for label in labels])
         if len(labels) == 1 and labels[0] == "all rows":
             handles, names = [], []
-        if banded:
-            handles.append(band_entry())
+        if kinds:
+            handles.append(look.band_entry(kinds))
             names.append(table.band_words())
         unfit = sum(not fits(row) for row in table.rows)
         if unfit:

@@ -255,11 +255,6 @@ def read_point(path, line, row, over_baseline=False):
                  number(path, line, row, "padded") if "padded" in row else None, fits(row))
 
 
-def has_bands(series):
-    """None is drawn where the memory does not suffice."""
-    return any(point.fits and point.speed_low < point.speed_high for entry in series for point in entry.points)
-
-
 def memory_notes(path, series, fits_only):
     """What a subtitle says of scenarios that do not fit in the memory of a GPU."""
     if fits_only:

@@ -146,9 +146,9 @@ def scaling(table, group, size, title):
         narrow = size.width < 6
         figure, axes = page.grid(size, 2 if narrow else 1, 1 if narrow else 2, aspect=0.8)
         total, share = axes.flat
-        top, banded, shares = 0, False, {}
+        top, kinds, shares = 0, set(), {}
         for line, how in zip(lines, styles):
-            banded |= axes_chart.draw_line(total, table, line, "gpus", "tokens_per_s", how, min(0.14, 0.9 / len(lines)))
+            kinds |= axes_chart.draw_line(total, table, line, "gpus", "tokens_per_s", how, min(0.14, 0.9 / len(lines)))
             first = rows.present(line.rows[0], "tokens_per_s_per_gpu")
             xs = [rows.present(row, "gpus") for row in line.rows]
             ys = [100 * rows.present(row, "tokens_per_s_per_gpu") / first for row in line.rows]
@@ -166,8 +166,8 @@ def scaling(table, group, size, title):
         handles, names = page.legend_entries(styles, [line.label + below.get(line.label, "") for line in lines])
         handles.append(matplotlib.lines.Line2D([], [], color=look.GREY, linestyle=":", linewidth=1))
         names.append("linear scaling from the fewest GPUs")
-        if banded:
-            handles.append(axes_chart.band_entry())
+        if kinds:
+            handles.append(look.band_entry(kinds))
             names.append(table.band_words() + ("" if speed_bands.compares(table.rows) else
                                                "; of one GPU: if the errors of both numbers of GPUs were independent"))
         pays = [rows.present(row, "gpus") for row in lines[0].rows
@@ -237,6 +237,7 @@ def compare(table, x, y, group, size, title):
         figure, axes = page.grid(size, 1, 1)
         panel = axes[0][0]
         place, words = axes_chart.positions(table, x)
+        kinds = set()
         for line, how in zip(lines, styles):
             if words is not None:
                 how["linestyle"] = "none"
@@ -247,8 +248,9 @@ def compare(table, x, y, group, size, title):
             xs = [place(row[x]) for row in shown]
             if not xs:
                 continue
-            panel.fill_between(xs, [ratios[id(row)][0] for row in shown], [ratios[id(row)][2] for row in shown],
-                               color=how["color"], alpha=min(0.14, 0.9 / len(lines)), linewidth=0)
+            lows, _, highs, _ = zip(*(ratios[id(row)] for row in shown))
+            kinds |= look.draw_band(panel, xs, lows, highs, [True] * len(xs), how["color"], min(0.14, 0.9 / len(lines)),
+                                    words is None)
             look.plot_line(panel, xs, [ratios[id(row)][1] for row in shown],
                            [ratios[id(row)][3] for row in shown], how)
         panel.axhline(1, color="black", linewidth=0.8, zorder=1)
@@ -258,8 +260,8 @@ def compare(table, x, y, group, size, title):
         below = hidden.notes([hidden.Panel("ratio", panel, {line.label: {row[x]: ratios[id(row)][1] for row in line.rows}
                                                              for line in lines})])
         handles, labels = page.legend_entries(styles, [line.label + below.get(line.label, "") for line in lines])
-        if any(low < high for low, _, high, _ in ratios.values()):
-            handles.append(Patch(color="#999999", alpha=0.35, linewidth=0))
+        if kinds:
+            handles.append(look.band_entry(kinds))
             labels.append("p05 to p95 if the errors of both were independent: shared ones cancel")
         if not all(ratio[3] for ratio in ratios.values()):
             handles.append(page.unfit_entry())

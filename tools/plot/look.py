@@ -5,6 +5,8 @@ import re
 import matplotlib
 import numpy as np
 from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 # Okabe and Ito's palette (2008), without its yellow, which vanishes on white.
@@ -147,6 +149,26 @@ def plot_line(axes, xs, ys, fits, how, **more):
     axes.plot(xs, ys, **pale, **more)
     if any(fits):
         axes.plot(xs, [y if fit else float("nan") for y, fit in zip(ys, fits)], **how, **more)
+
+
+def draw_band(axes, xs, lows, highs, shown, colour, shade, is_line=True):
+    """The band of a line's points where `shown`: a shade from one to the next, a bar where there is none next to it, as
+    everywhere of points that no line joins. Returns which were drawn, as band_entry() takes them."""
+    wide = [(at, is_line and any(shown[max(0, at - 1):at] + shown[at + 1:at + 2]))
+            for at, (show, low, high) in enumerate(zip(shown, lows, highs)) if show and low < high]
+    bars = [at for at, join in wide if not join]
+    if bars:
+        axes.vlines([xs[at] for at in bars], [lows[at] for at in bars], [highs[at] for at in bars], colors=colour, linewidth=1)
+    if len(wide) > len(bars):
+        axes.fill_between(xs, lows, highs, where=shown, color=colour, alpha=shade, linewidth=0)
+    return {"shade" if join else "bar" for _, join in wide}
+
+
+def band_entry(kinds):
+    """What stands for the bands of draw_band() in a legend."""
+    shade = Patch(color="#999999", alpha=0.35, linewidth=0)
+    bar = Line2D([], [], linestyle="none", marker="|", color=GREY, markersize=12)
+    return (shade, bar) if kinds == {"shade", "bar"} else bar if kinds == {"bar"} else shade
 
 
 def label_points(axes, points, texts, font, colour="black"):

@@ -5,13 +5,12 @@ from pathlib import PurePath
 import matplotlib
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
 import look
 import option_columns
 import speed_bands
-from chart_data import (BadInput, factor_axis, good_rows, has_bands, measured_notes, memory_notes, partial_notes,
+from chart_data import (BadInput, factor_axis, good_rows, measured_notes, memory_notes, partial_notes,
                         read_measured, read_sweep, training_words)
 
 MODES = {"train": "training step", "prefill": "forward pass only (prefill)"}
@@ -94,6 +93,8 @@ def with_factor(points):
 
 
 def _draw_speed(axes, series, styles):
+    """Returns how the bands are drawn, as look.band_entry() takes it."""
+    kinds = set()
     shade = min(0.10, 0.8 / len(series))  # many bands one over another must not hide the lines
     for entry, how in zip(series, styles):
         points = with_factor(entry.points)
@@ -103,14 +104,15 @@ def _draw_speed(axes, series, styles):
                              linestyle=how["linestyle"], alpha=None if point.fits else look.PALE)
                 if point.fits and point.speed_low < point.speed_high:
                     axes.axhspan(point.speed_low, point.speed_high, color=how["color"], alpha=shade, linewidth=0)
+                    kinds.add("shade")
         factors = [point.capacity_factor for point in points]
-        axes.fill_between(factors, [point.speed_low for point in points],
-                          [point.speed_high for point in points], color=how["color"], alpha=shade,
-                          where=[point.fits for point in points], linewidth=0)
+        kinds |= look.draw_band(axes, factors, [point.speed_low for point in points], [point.speed_high for point in points],
+                                [point.fits for point in points], how["color"], shade)
         if points:
             look.plot_line(axes, factors, [point.speed for point in points],
                            [point.fits for point in points], how, linewidth=1.6)
     look.thousands(axes.yaxis)
+    return kinds
 
 
 def _draw_loss(axes, series, styles, factor_name):
@@ -306,15 +308,14 @@ def _covered(series):
     return found
 
 
-def _legends(speed, loss, series, styles, measured, only_routers, band):
+def _legends(speed, loss, series, styles, measured, only_routers, kinds, band):
     # The legend of many lines has no room for more.
     above = _covered(series) if only_routers and len(series) <= MOST_WITH_NOTES else {}
     entries = [(Line2D([], [], linewidth=1.6, **how),
                 wrapped(entry.label, 26) + (f"\n{wrapped(f'(speed: as {above[at]})', 26)}" if at in above else ""))
                for at, (entry, how) in enumerate(zip(series, styles))]
-    if has_bands(series):
-        entries.append((Patch(color="#999999", alpha=0.35, linewidth=0),
-                        wrapped(band, 26)))
+    if kinds:
+        entries.append((look.band_entry(kinds), wrapped(band, 26)))
     if any(not point.fits for entry in series for point in entry.points):
         entries.append((Line2D([], [], color=look.GREY, alpha=look.PALE, linewidth=1.6, marker="o",
                                markerfacecolor="white"), "pale, hollow: does not fit\nin GPU memory"))
@@ -362,13 +363,13 @@ def draw(path, measured_path, title, fits_only=False, where=""):
         height = 6.88 + top + 0.45 * max(0, len(series) - 14)  # the legend takes a line or two for each
         figure.subplots_adjust(left=LEFT, right=0.755, hspace=0.08)
         _set_height(figure, height, top)
-        _draw_speed(speed, series, styles)
+        kinds = _draw_speed(speed, series, styles)
         speed.set_ylabel(speed_axis(results))
         left = look.overhang(figure, grid)[0] / WIDTH + MARGIN
         figure.subplots_adjust(left=max(LEFT, left))
         _draw_loss(loss, series, styles, factor_axis(shared))
         shown = _draw_measured(speed, series, styles, measured)
-        words = only_routers, speed_bands.legend_text(results)
+        words = only_routers, kinds, speed_bands.legend_text(results)
         _legends(speed, loss, series, styles, shown, *words)
         below_page = MARGIN * WIDTH - loss.get_legend().get_window_extent().y0 / figure.dpi
         if below_page > 0:  # labels of three and more lines

@@ -502,18 +502,30 @@ BAD_FILES = [
     (HEADER + row("top1", 1, 1, "", "", status="refused"), "no row with status ok"),
     (HEADER + row("dense", "", 100, "", ""), "capacity factor"),
     (HEADER + row("top1", 1, 100, 0, 0).replace(",0,0", ",x,0"), "line 2, column failed: 'x'"),
-    (HEADER + row("top1", 1, 100, 0, 0) + "ok,top1", "line 3, column tokens_per_s_per_gpu: a number is missing"),
+    (HEADER + row("top1", 1, 100, 0, 0).replace(",10000.0,", ",,"), "line 2, column tokens_per_s_per_gpu: a number is missing"),
+    # Cut short behind the last column that a chart needs, and with one cell too many.
+    (HEADER.strip() + ",note\n" + row("top1", 1, 100, 0, 0), "line 2: 13 fields, but the header has 14"),
+    (HEADER + row("top1", 1, 100, 0, 0) + "\n" + row("top1", 2, 100, 0, "0,0"), "line 4: 14 fields, but the header has 13"),
+    (HEADER + row("top1", 1, 100, 0, 0) + row("top1", 2, 100, 0, 0, model="caf\u00e9"), "line 3: byte 0xe9 is no UTF-8"),
 ]
 
 
 @pytest.mark.parametrize(("text", "message"), BAD_FILES)
 def test_a_file_that_cannot_be_drawn_says_why(text, message, tmp_path, capsys):
     path = tmp_path / "s.csv"
-    path.write_text(text)
+    path.write_text(text, encoding="latin-1")
     out = tmp_path / "x.png"
     assert plot.main(["sweep", str(path), "--out", str(out)]) == plot.EXIT_USAGE
     assert message in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_file_of_a_spreadsheet_is_drawn(two_routers):
+    path = Path(two_routers)
+    plain = lines_of(sweep_chart.draw(two_routers, None, "").axes[0])
+    path.write_text(path.read_text().replace(",m,", ",caf\u00e9,").replace("\n", "\r\n"), encoding="utf-8-sig")
+    figure = sweep_chart.draw(two_routers, None, "")
+    assert lines_of(figure.axes[0]) == plain and figure.texts[0].get_text().startswith("caf\u00e9 on 32 x a100")
 
 
 def test_a_chart_is_written_whole_or_not_at_all(two_routers, tmp_path, capsys):

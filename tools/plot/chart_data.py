@@ -1,5 +1,7 @@
 """What the charts read: rows of a sweep, measured points."""
+import codecs
 import csv
+import io
 import math
 import os
 from dataclasses import dataclass, field
@@ -49,21 +51,37 @@ SPEED = "tokens_per_s_per_gpu"
 NEEDED = ("status", "router", "capacity_factor", "step_ms", SPEED, "failed", "residual_loss")
 
 
+def read_csv(path):
+    """(the names of the columns, [(line, cells by name)]). BadInput for bytes that are no UTF-8 and rows cut short."""
+    with open(path, "rb") as file:
+        data = file.read().removeprefix(codecs.BOM_UTF8)  # spreadsheets write one
+    try:
+        reader = csv.reader(io.StringIO(data.decode("utf-8"), newline=""))
+        header, rows = next(reader, []), []
+        for cells in filter(None, reader):
+            if len(cells) != len(header):
+                raise BadInput(f"{path}: line {reader.line_num}: {len(cells)} fields, but the header has {len(header)}")
+            rows.append((reader.line_num, dict(zip(header, cells))))
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadInput(f"{path}: line {line}: byte 0x{data[error.start]:02x} is no UTF-8: save the file in UTF-8") from None
+    except csv.Error as error:
+        raise BadInput(f"{path}: line {reader.line_num}: {error}") from None
+    return header, rows
+
+
 def read_rows(path, needed):
-    with open(path, newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        missing = [name for name in needed if name not in (reader.fieldnames or [])]
-        if "router" in missing and "pipeline_parallel" in (reader.fieldnames or []):
-            raise BadInput(f"{path}: its steps have no router and no capacity factor: draw them over another "
-                           "option with --x COLUMN, such as --x micro_batch, or with --chart breakdown, "
-                           "scaling or compare")
-        if missing:
-            raise BadInput(f"{path}: line 1: column {missing[0]} is missing: a chart takes the CSV of "
-                           "moesim sweep or train --out FILE.csv with several values of an option, with "
-                           f"the columns {', '.join(needed)}")
-        # A line cut short has no text in its last columns.
-        return [(reader.line_num, {name: text or "" for name, text in row.items() if name is not None})
-                for row in reader]
+    header, rows = read_csv(path)
+    missing = [name for name in needed if name not in header]
+    if "router" in missing and "pipeline_parallel" in header:
+        raise BadInput(f"{path}: its steps have no router and no capacity factor: draw them over another "
+                       "option with --x COLUMN, such as --x micro_batch, or with --chart breakdown, "
+                       "scaling or compare")
+    if missing:
+        raise BadInput(f"{path}: line 1: column {missing[0]} is missing: a chart takes the CSV of "
+                       "moesim sweep or train --out FILE.csv with several values of an option, with "
+                       f"the columns {', '.join(needed)}")
+    return rows
 
 
 def number(path, line, row, column):
@@ -300,8 +318,7 @@ def read_sweep(path, fits_only=False, where=""):
     refused = len(rows) - len(good)
     if where:
         from rows import Table  # which reads with this module
-        table = Table([{**{name: text or "" for name, text in row.items() if name is not None}, "_line": line}
-                       for line, row in good], option_columns.load(), [path], refused, 0, where)
+        table = Table([{**row, "_line": line} for line, row in good], option_columns.load(), [path], refused, 0, where)
         table.choose(where)
         left = {row["_line"] for row in table.rows}
         good = [(line, row) for line, row in good if line in left]

@@ -8,11 +8,12 @@ FOUND.csv is what `moesim recommend --out FOUND.csv` writes. SHARE: speeds that 
 noise. The suffix of CHART chooses the format (png, pdf, svg).
 """
 import argparse
-import csv
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from chart_data import BadInput, read_csv  # noqa: E402
 
 MARKER = 12       # pixels, of a diamond
 MOST_LINES = 3    # of a label
@@ -168,8 +169,7 @@ def _draw_front(rows, noise, noise_label, title):
 
 def read(path):
     """The rows of a CSV of moesim recommend; nothing for any other."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = [row for _, row in read_csv(path)[1]]
     return rows if rows and COLUMNS <= rows[0].keys() else []
 
 
@@ -184,12 +184,14 @@ def main(words):
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "moesim"
     from plot import save
-    rows = read(options.input)
-    if not rows:
-        print(f"moesim: error: {options.input}: not a CSV of moesim recommend", file=sys.stderr)
-        return 2
     try:
+        rows = read(options.input)
+        if not rows:
+            raise BadInput(f"{options.input}: not a CSV of moesim recommend")
         save(draw(rows, options.noise, options.title), options.out)
+    except BadInput as error:
+        print(f"moesim: error: {error}", file=sys.stderr)
+        return 2
     except OSError as error:
         print(f"moesim: error: {options.out}: cannot write: {error.strerror}", file=sys.stderr)
         return 1

@@ -445,6 +445,21 @@ def test_notes_of_failures_name_what_tells_them_apart(tmp_path, monkeypatch):
     assert notes(by_slow) == ["failed, from above:\nslow gpu none\nand 1 more"]
 
 
+def test_lines_below_those_of_another_option_say_so(tmp_path):
+    """Draws of one routing on several machines differ by 0.2 %: one line of what fails."""
+    path = options_that_fail(tmp_path, {("fast", "none"): 0.5, ("flows", "none"): 0.499, ("fast", "3:1.5"): 0.3})
+    speed, loss = sweep_chart.draw(path, None, "").axes
+    legend = [text.get_text().replace("\n", " ") for text in speed.get_legend().get_texts()][:3]
+    assert legend == [f"top8, network {network}, slow gpu {slow}{below}" for network, slow, below in (
+        ("fast", "none", " (speed: as network fast, slow gpu 3:1.5)"),
+        ("flows", "none", " (speed: as network fast, slow gpu 3:1.5)"), ("fast", "3:1.5", ""))]
+    assert [note.get_text() for note in loss.texts] == ["slow gpu none\nfailed", "slow gpu 3:1.5\nfailed"]
+    figure = loss_chart.draw(path, "")
+    legend = [" ".join(text.get_text().split()) for text in figure.legends[0].get_texts()]
+    assert legend == ["network fast, slow gpu none (failed routes, token loss: as network flows, slow gpu none)",
+                      "network flows, slow gpu none", "network fast, slow gpu 3:1.5"]
+
+
 def many_lines(folder, routers, factors):
     """A sweep of routers under names of routing as long as the ones that ship."""
     path = folder / "many.csv"

@@ -3,6 +3,7 @@ import matplotlib
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
 
+import hidden
 import look
 from chart_data import BadInput, factor_axis, memory_notes, partial_notes, read_sweep
 from page import UNFIT, legend_in_columns, unfit_entry
@@ -10,9 +11,10 @@ from sweep_chart import (MARGIN, SUBTITLE_POINTS, TITLE_POINTS, setting, subtitl
                          wrapped)
 
 WIDTH, PANELS_HIGH, BELOW_PANELS = 14.5, 3.2, 0.56  # of the page, its panels and the names of their axes, in inches
-PANELS = (("failed", "routes that failed,\nbefore rectification"),
-          ("token_loss", "token loss: weight of chosen experts\nthat no expert processes, after rectification"),
-          ("padded", "slots that stay empty"))
+# (a figure, the title of its panel, how notes of the legend call it)
+PANELS = (("failed", "routes that failed,\nbefore rectification", "failed routes"),
+          ("token_loss", "token loss: weight of chosen experts\nthat no expert processes, after rectification", "token loss"),
+          ("padded", "slots that stay empty", "empty slots"))
 
 
 def _lay_out(figure, entries, top):
@@ -55,7 +57,9 @@ def draw(path, title, fits_only=False, where=""):
         same = series[0].router if len({entry.router for entry in series}) == 1 else None
         title, lower = title_above(figure, title or f"{f'{same}: l' if same else 'L'}oss and padding by capacity factor")
         top = 1.15 + lower + 0.17 * below.count("\n")
-        for axes, (name, meaning) in zip(grid, PANELS):
+        labels = [entry.label.removeprefix(f"{same}, ") if same else entry.label for entry in series]
+        panels = []
+        for axes, (name, meaning, short) in zip(grid, PANELS):
             for entry, how in zip(series, styles):
                 points = [point for point in with_factor(entry.points)
                           if getattr(point, name) is not None]
@@ -72,9 +76,13 @@ def draw(path, title, fits_only=False, where=""):
             axes.set_title(meaning, loc="left", fontsize=10)
             axes.set_xlabel(factor_axis(shared))
             look.per_cent_from_zero(axes)
+            panels.append(hidden.Panel(short, axes, {
+                label: {point.capacity_factor: 100 * getattr(point, name) for point in entry.points
+                        if getattr(point, name) is not None} for label, entry in zip(labels, series)}))
         grid[0].set_ylabel("%")
-        entries = [(Line2D([], [], linewidth=1.6, **how), entry.label.removeprefix(f"{same}, ") if same else entry.label)
-                   for entry, how in zip(series, styles)]
+        below_others = hidden.notes(panels)
+        entries = [(Line2D([], [], linewidth=1.6, **how), label + below_others.get(label, ""))
+                   for label, how in zip(labels, styles)]
         entries += [(unfit_entry(), UNFIT)] if any(not point.fits for entry in series for point in entry.points) else []
         height = _lay_out(figure, entries, top)
         figure.text(MARGIN, 1 - 0.12 / height, title, fontsize=TITLE_POINTS, fontweight="bold", va="top")

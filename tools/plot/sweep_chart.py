@@ -7,6 +7,7 @@ from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
+import hidden
 import look
 import option_columns
 import speed_bands
@@ -184,16 +185,19 @@ def _failed_entry(series):
 
 
 def _failed_lines(series):
-    """Routes that failed before rectification are the same for all routers of one k: one line for
-    those that coincide."""
-    lines = {}
+    """Routes that failed before rectification are the same for all routers of one k, and draws of them nearly: one line
+    for those that coincide."""
+    lines, top = [], max((point.failed or 0 for entry in series for point in entry.points), default=0)
     for entry in series:
-        points = [point for point in with_factor(entry.points) if point.failed is not None]
-        if points:
-            key = tuple((point.capacity_factor, point.failed) for point in points)
-            lines.setdefault(key, (points, []))[1].append(entry)
-    labels = _labels_of_failed([entries for _, entries in lines.values()])
-    return [(label, points) for label, (points, _) in zip(labels, lines.values())]
+        points = {point.capacity_factor: point for point in with_factor(entry.points) if point.failed is not None}
+        same = [entries for other, entries in lines if other.keys() == points.keys() and all(
+            abs(other[factor].failed - point.failed) <= hidden.SAME * top for factor, point in points.items())]
+        if same:
+            same[0].append(entry)
+        elif points:
+            lines.append((points, [entry]))
+    labels = _labels_of_failed([entries for _, entries in lines])
+    return [(label, list(points.values())) for label, (points, _) in zip(labels, lines)]
 
 
 def _labels_of_failed(lines):
@@ -297,20 +301,22 @@ def _measured_entries(points):
 
 
 def _covered(series):
-    """{index of a line: the label of one drawn later that hides it: the same speeds within 0.3 %}."""
+    """{index of a line: the label of one drawn later that hides it: the same speeds within 0.3 %}, without its router
+    where that is the same."""
     speeds = [{point.capacity_factor: point.speed for point in with_factor(entry.points)} for entry in series]
     found = {}
     for at, one in enumerate(speeds):
         for later in range(at + 1, len(series)):
             other = speeds[later]
             if one and one.keys() == other.keys() and all(abs(one[key] - other[key]) <= 0.003 * one[key] for key in one):
-                found[at] = series[later].label
+                same = series[later].router == series[at].router
+                found[at] = series[later].label.removeprefix(f"{series[at].router}, " if same else "")
     return found
 
 
 def _legends(speed, loss, series, styles, measured, only_routers, kinds, band):
     # The legend of many lines has no room for more.
-    above = _covered(series) if only_routers and len(series) <= MOST_WITH_NOTES else {}
+    above = _covered(series) if len(series) <= MOST_WITH_NOTES else {}
     entries = [(Line2D([], [], linewidth=1.6, **how),
                 wrapped(entry.label, 26) + (f"\n{wrapped(f'(speed: as {above[at]})', 26)}" if at in above else ""))
                for at, (entry, how) in enumerate(zip(series, styles))]

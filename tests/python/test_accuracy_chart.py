@@ -65,6 +65,21 @@ def test_the_figure_has_a_panel_for_the_mean_and_for_each_benchmark(files):
         text.get_text() for text in figure.texts)
 
 
+def test_numbers_cover_no_marker_and_no_other(tmp_path):
+    """Points of the shipped study on speeds that hardly differ, as padded ones of one capacity do."""
+    sweep = tmp_path / "s.csv"
+    routers = [f"top{k}{suffix}" for k in (1, 2) for suffix in ("", "+fr", "+ir", "+fr+ir")]
+    sweep.write_text(HEADER + "".join(row(router, factor, 100 * factor + place) for place, router in enumerate(routers)
+                                      for factor in (0.5, 1, 1.5, 2)))
+    mean = accuracy_chart.draw(str(sweep), STUDY, "").axes[0]
+    mean.figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in mean.texts]
+    points = [mean.transData.transform(point) for line in mean.lines for point in zip(*line.get_data())]
+    assert len(points) == 16 and len(boxes) >= 14
+    assert not any(one.overlaps(other) for at, one in enumerate(boxes) for other in boxes[:at])
+    assert not any(box.contains(*point) for box in boxes for point in points)
+
+
 def test_a_router_with_two_speeds_is_refused(files, tmp_path):
     sweep = tmp_path / "two.csv"
     sweep.write_text(HEADER + row("top1", 1, 100) + row("top1", 1, 300, mode="train"))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import matplotlib
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 import look
@@ -84,16 +83,15 @@ def _draw_panel(axes, lines, styles, value, size=1.0):
 
 
 def _label_factors(axes, lines, styles):
-    """The capacity factor beside each point: above rectified ones, below the others."""
-    for router, points in lines.items():
-        for point in points:
-            if point.capacity_factor is None:
-                continue
-            above = "+" in router
-            axes.annotate(f"{point.capacity_factor:g}", (point.speed, point.mean), fontsize=8.5,
-                          xytext=(0, 7 if above else -8), textcoords="offset points", ha="center",
-                          va="bottom" if above else "top", color=styles[router]["color"],
-                          path_effects=[withStroke(linewidth=2.5, foreground="white")], zorder=6)
+    """The capacity factor beside each point that has room for it."""
+    everywhere = [(router, point) for router, points in lines.items() for point in points]
+    places = [(point.speed, point.mean) for _, point in everywhere]
+    axes.margins(y=0.09)  # room above the highest
+    axes.figure.canvas.draw()  # the limits become final
+    for router in lines:
+        texts = [f"{point.capacity_factor:g}" if own == router and point.capacity_factor is not None else ""
+                 for own, point in everywhere]
+        look.label_points(axes, places, texts, 8.5, styles[router]["color"])
 
 
 def draw(path, study_path, title, fits_only=False):

@@ -210,8 +210,9 @@ def _is_nearest(box, own, places):
 
 
 def _drawn(axes):
-    """(paths of the lines, boxes of their markers), in pixels."""
+    """(paths of the lines and bars, boxes of their markers), in pixels."""
     from matplotlib.cbook import STEP_LOOKUP_MAP
+    from matplotlib.collections import LineCollection
     from matplotlib.path import Path
     from matplotlib.transforms import Bbox
     paths, boxes = [], []
@@ -223,6 +224,9 @@ def _drawn(axes):
         if line.get_marker() not in ("None", " ", "", None):
             half = 0.4 * line.get_markersize() * axes.figure.dpi / 72  # corners of the box are empty
             boxes += [Bbox.from_extents(x - half, y - half, x + half, y + half) for x, y in corners]
+    for bars in axes.collections:
+        if isinstance(bars, LineCollection):
+            paths += [path.transformed(bars.get_transform()) for path in bars.get_paths()]
     return paths, boxes
 
 

@@ -20,6 +20,7 @@ matplotlib.use("Agg")
 
 import axes_chart  # noqa: E402
 import kinds_chart  # noqa: E402
+import loss_chart  # noqa: E402
 import page  # noqa: E402
 import pareto_chart  # noqa: E402
 import plot  # noqa: E402
@@ -232,18 +233,39 @@ def layouts(tmp_path):
     return with_columns(tmp_path / "l.csv", [",".join(cells) for cells in lines], tensor_parallel=[1, 1, 2, 2, 4, 4])
 
 
-def test_times_of_steps_of_different_batches_say_so(layouts):
+def test_charts_of_different_batches_say_so(layouts):
     said = "global batch differs: 256 (tensor parallel 1), 128 (tensor parallel 2), 64 (tensor parallel 4)"
     for x in ("tensor_parallel", "capacity_factor"):
         for y, is_told in (("step_ms", True), ("attention_ms", True), ("tokens_per_s_per_gpu", False)):
             figure = draw(rows.read([layouts], "" if x == "capacity_factor" else "capacity_factor=1"), x=x, y=y)
-            assert (said in " ".join(figure.texts[1].get_text().split())) == is_told
+            assert said in " ".join(figure.texts[1].get_text().split())
             assert ("(global batch differs)" in figure.axes[0].get_ylabel()) == is_told
     # Where every GPU has the same share of it, that share.
     path = Path(layouts).with_name("w.csv")
     figure = draw(rows.read([sweep(path, [row(gpus=gpus) for gpus in (8, 16)])]), y="step_ms")
     assert "global batch: 4 per GPU" in figure.texts[1].get_text().replace("\n", " ")
     assert figure.axes[0].get_ylabel() == "step time, ms"
+    assert "global batch" not in draw(rows.read([str(path)])).texts[1].get_text()
+
+
+def test_options_that_follow_from_those_of_the_labels_are_said_to_differ(tmp_path):
+    """A layout and its chunks follow from the pipeline stages: no label names them, as one option tells the lines apart."""
+    described = json.loads(Path(os.environ["MOESIM_OPTIONS"]).read_text())
+    described["training_options"] = [{"column": name, "default": default} for name, default in
+                                     (("pipeline_parallel", "1"), ("virtual_pipeline", "auto"), ("pipeline_layout", "even parts"))]
+    Path(os.environ["MOESIM_OPTIONS"]).write_text(json.dumps(described))
+    lines = [row(gpus=gpus, step=step + gpus / factor, factor=factor) for step in (100, 120) for gpus in (64, 128) for factor in (1, 2)]
+    path = with_columns(tmp_path / "l.csv", lines, failed=[0] * 8, pipeline_parallel=[2] * 4 + [4] * 4,
+                        virtual_pipeline=[1] * 4 + [8] * 4, pipeline_layout=["a"] * 4 + ["b"] * 4)
+    said = "also differ: virtual pipeline, pipeline layout"
+    read = lambda: rows.read([path], "gpus=64,capacity_factor=1")  # noqa: E731
+    for figure in (draw(rows.read([path], "capacity_factor=1")), draw(read(), x="pipeline_parallel"),
+                   kinds_chart.scaling(rows.read([path], "capacity_factor=1"), None, SIZE, ""),
+                   kinds_chart.breakdown(read(), None, SIZE, ""), pareto_chart.pareto(read(), None, SIZE, ""),
+                   sweep_chart.draw(path, None, "", where="gpus=64"), loss_chart.draw(path, "", where="gpus=64")):
+        assert said in " ".join(" ".join(text.get_text() for text in figure.texts).split())
+    assert "also differ: pipeline parallel" in draw(rows.read([path]), group=["virtual_pipeline"], x="gpus", facet="capacity_factor").texts[1].get_text()
+    assert "differ" not in draw(rows.read([path], "pipeline_parallel=2,capacity_factor=1")).texts[1].get_text()
 
 
 def test_bars_and_points_of_different_batches_name_them(layouts):

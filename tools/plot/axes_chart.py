@@ -203,7 +203,6 @@ def draw(table, x, ys, group, facet, size, title):
         raise BadInput(f"--facet {facet}: {len(facets) * len(ys)} panels, and at most {MOST_PANELS} can be "
                        "read: choose rows with --where")
     told = [x, *([facet] if facet else []), *rows.names_of(table, x, group, facet)]
-    batch = untold.batch_note(table, told)
     styles = dict(zip(labels, styles_of(_rows_by_label(lines), size)))
     if positions(table, x)[1] is not None:  # names have no order that a line could follow
         for style in styles.values():
@@ -230,7 +229,7 @@ def draw(table, x, ys, group, facet, size, title):
                 letters = int(_panel_width(one) * 72 / (0.6 * size.font))
                 one.set_title(textwrap.fill(f"{option_columns.words(facet)} {value or 'none'}", letters), loc="left")
             if index % columns == 0:
-                differs = rows.is_time(y) and batch and not untold.batch_per_gpu(table)
+                differs = rows.is_time(y) and untold.batch_note(table, told) and not untold.batch_per_gpu(table)
                 one.set_ylabel(rows.axis_name(table, y) + ("\n(global batch differs)" if differs else ""))
             if index + columns >= count:
                 one.set_xlabel(rows.axis_name(table, x))
@@ -248,8 +247,7 @@ def draw(table, x, ys, group, facet, size, title):
         if unfit:
             handles.append(page.unfit_entry())
             names.append(page.UNFIT)
-        notes = [*rows.run_notes(table, [x, *ys]), *untold.note(table, "fidelity", told)]
-        notes += batch if any(map(rows.is_time, ys)) else []
+        notes = rows.run_notes(table, [x, *ys]) + untold.notes(table, told, any(map(rows.is_time, ys)))
         if unfit:
             notes.append(f"{unfit} of {len(table.rows)} do not fit in GPU memory")
         if any(y in OF_MODEL_FLOPS for y in ys) and any(float(row.get("failed") or 0) > 0 for row in table.rows):

@@ -68,7 +68,7 @@ def breakdown(table, group, size, title):
             handles.append(matplotlib.lines.Line2D([], [], color="black", marker="|"))
             names.append(table.band_words())
         unfit = sum(not fits(row) for row in table.rows)
-        notes = untold.note(table, "fidelity", told) + untold.batch_note(table, told)
+        notes = untold.notes(table, told, of_times=True)
         notes += [f"pale: {unit_count(unfit, len(labels))}"] if unfit else []
         if set(parts) <= set(table.columns.parts) and any(row.get("replicas") != "1" for row in table.rows):
             notes.append("parts are of the replica with the median step, which can differ between bars: small differences are chance")
@@ -141,7 +141,8 @@ def scaling(table, group, size, title):
         raise BadInput(f"{len(lines)} lines, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
                        "choose rows with --where")
     styles = axes_chart.styles_of({line.label: line.rows for line in lines}, size)
-    notes = untold.note(table, "fidelity", ["gpus", *rows.names_of(table, "gpus", group)])
+    told = ["gpus", *rows.names_of(table, "gpus", group)]
+    notes = untold.note(table, "fidelity", told) if is_search(table) else untold.notes(table, told)
     with matplotlib.rc_context(page.settings(size)):
         narrow = size.width < 6
         figure, axes = page.grid(size, 2 if narrow else 1, 1 if narrow else 2, aspect=0.8)
@@ -227,7 +228,7 @@ def compare(table, x, y, group, size, title):
     if not table.rows:
         raise BadInput(f"--y {y}: no pair of rows has a number there")
     lines = rows.lines(table, x, group)
-    notes += untold.note(table, "fidelity", [x, *rows.names_of(table, x, group)])
+    notes += untold.notes(table, [x, *rows.names_of(table, x, group), *apart], rows.is_time(y))
     if len(lines) > axes_chart.MOST_LINES:
         raise BadInput(f"{len(lines)} lines, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
                        "choose rows with --where")

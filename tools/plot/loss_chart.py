@@ -7,8 +7,8 @@ import hidden
 import look
 from chart_data import BadInput, factor_axis, memory_notes, partial_notes, read_sweep
 from page import UNFIT, legend_in_columns, unfit_entry
-from sweep_chart import (MARGIN, SUBTITLE_POINTS, TITLE_POINTS, setting, subtitle, text_above, title_above, with_factor,
-                         wrapped)
+from sweep_chart import (MARGIN, SUBTITLE_POINTS, TITLE_POINTS, setting, subtitle, text_above, title_above, untold_notes,
+                         with_factor, wrapped)
 
 WIDTH, PANELS_HIGH, BELOW_PANELS = 14.5, 3.2, 0.56  # of the page, its panels and the names of their axes, in inches
 # (a figure, the title of its panel, how notes of the legend call it)
@@ -49,7 +49,7 @@ def draw(path, title, fits_only=False, where=""):
     styles = look.router_styles([entry.router for entry in series]) if only_routers else \
         [look.style_by_index(index) for index in range(len(series))]
     styles = look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
-    notes = memory_notes(path, series, fits_only) + partial_notes([path])
+    notes = memory_notes(path, series, fits_only) + partial_notes([path]) + untold_notes(path, series, fits_only, where)
     with matplotlib.rc_context(look.RC):
         figure, grid = pyplot.subplots(1, 3, sharex=True, figsize=(WIDTH, 4.9))
         below = text_above(figure, [f"{setting(shared)}, {subtitle(shared, refused, notes)}"])

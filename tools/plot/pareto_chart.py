@@ -148,7 +148,7 @@ def pareto(table, group, size, title):
     _check_tasks(table, task)
     _check_groups(table, names, group is not None)
     varying = [name for name in told if name not in names]
-    notes = untold.note(table, "fidelity", [*names, *varying])
+    notes = untold.notes(table, [*names, *varying])
     groups = _by_label(table, names)
     styles, colours = _styles(table, groups, task, rest, size)
     with matplotlib.rc_context(page.settings(size)):

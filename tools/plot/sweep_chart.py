@@ -10,7 +10,9 @@ from matplotlib.patheffects import withStroke
 import hidden
 import look
 import option_columns
+import rows
 import speed_bands
+import untold
 from chart_data import (BadInput, factor_axis, good_rows, measured_notes, memory_notes, partial_notes,
                         read_measured, read_sweep, training_words)
 
@@ -69,6 +71,12 @@ def subtitle(shared, refused, notes=()):
     if refused:
         parts.append(f"{refused} refused scenario{'s' * (refused > 1)} left out")
     return ", ".join([*parts, *notes])
+
+
+def untold_notes(path, series, fits_only, where):
+    """What a subtitle says of options in which rows differ and that no label names."""
+    told = dict.fromkeys(name for entry in series for name in entry.options)
+    return untold.notes(rows.read([path], where, fits_only), ["router", "capacity_factor", *told])
 
 
 def text_above(figure, parts):
@@ -358,6 +366,7 @@ def draw(path, measured_path, title, fits_only=False, where=""):
         [look.style_by_index(index) for index in range(len(series))]
     styles = look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
     notes, results = memory_notes(path, series, fits_only) + partial_notes([path]), good_rows(path)
+    notes += untold_notes(path, series, fits_only, where)
     notes += measured_notes(measured_path, shared.get("mode"), series) if measured_path else []
     with matplotlib.rc_context(look.RC):
         figure, grid = pyplot.subplots(2, 1, sharex=True, squeeze=False, figsize=(WIDTH, 7.6),

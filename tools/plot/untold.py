@@ -59,6 +59,16 @@ def batch_note(table, told):
     return [f"global batch: {per_gpu:g} per GPU"] if found and per_gpu else found
 
 
+def notes(table, told, of_times=False):
+    """All that a subtitle says of options that the chart does not name. `told`: the columns that its axes and labels name;
+    `of_times`: it compares times of steps, which a batch that grows with the GPUs makes longer."""
+    batch = batch_note(table, told) if of_times or not batch_per_gpu(table) else []
+    # A cluster follows from its profile.
+    others = [name for name in table.differing(told) if name not in (rows.FILE, "fidelity", BATCH, "cluster")]
+    also = [f"also differ: {', '.join(map(option_columns.words, others))}"] if others else []
+    return note(table, "fidelity", told) + batch + also
+
+
 def names(table):
     """The options that tell rows apart, without those that follow from the others; the global batch stays where GPUs
     have different shares of it, as such steps do not compare."""

@@ -37,6 +37,29 @@ def test_every_line_has_its_name(tmp_path, far):
     assert {handle.get_linestyle() for handle in handles} == {":" if all(far) else "-"}
 
 
+def test_legends_lie_on_no_band_and_panels_fill_the_page(tmp_path):
+    """Bandwidths of an L40S: they rise, have a peak and stay; the highest band is just below the right end's legend."""
+    sizes = [4096 * 2**step for step in range(18)]
+    speeds = [0.5, 0.7, 1, 1.5, 2.3, 2.9, 3.3, 3.6, 4.8, 5.8, *[5.2] * 8]
+    curves = json.loads(Path(panel_file(tmp_path, [False] * 18)).read_text())
+    panel = curves["panels"][0]
+    panel["series"] = [{**panel["series"][0], "label": label, "x": sizes, "y": [share * speed for speed in speeds],
+                        "low": [0.92 * share * speed for speed in speeds], "high": [1.08 * share * speed for speed in speeds]}
+                       for label, share in (("all-reduce", 1), ("all-gather", 0.9), ("reduce-scatter", 0.95))]
+    for count, columns in ((1, 1), (2, 2), (3, 3), (4, 2), (5, 3), (6, 3)):
+        path = tmp_path / f"{count}.json"
+        path.write_text(json.dumps({**curves, "panels": [panel] * count}))
+        figure = curves_chart.draw(str(path))
+        figure.canvas.draw()
+        shown = [axes for axes in figure.axes if axes.get_legend()]
+        assert len(shown) == count and len({axes.get_position().x0 for axes in shown}) == columns
+        assert max(axes.get_position().x1 for axes in shown) > 0.95
+        for axes in shown:
+            legend = axes.get_legend().get_window_extent()
+            assert not any(legend.contains(*axes.transData.transform((x, y))) for line in panel["series"]
+                           for end in ("low", "high") for x, y in zip(line["x"], line[end]))
+
+
 @needs_binary
 @pytest.mark.slow
 @pytest.mark.parametrize(("profile", "place"), [("gb200", "an NVLink domain"), ("l40s", "a node")])

@@ -16,6 +16,8 @@ def _draw_series(axes, index, line):
     how = {**look.style_by_index(index), "markersize": 4}
     axes.fill_between(line["x"], line["low"], line["high"], color=how["color"], alpha=0.15,
                       linewidth=0)
+    for edge in (line["low"], line["high"]):  # legends keep off lines, not off shades
+        axes.plot(line["x"], edge, linestyle="none")
     measured = [(x, y) for x, y, far in zip(line["x"], line["y"], line["extrapolated"]) if not far]
     if not measured:  # no solid line that the legend could name
         axes.plot(line["x"], line["y"], markevery=-(-len(line["x"]) // 8), label=line["label"],
@@ -48,19 +50,21 @@ def draw(path):
     panels = [panel for panel in curves["panels"] if panel["series"]]
     if not panels:
         raise BadInput("the profile answers none of the charted operations")
-    rows = -(-len(panels) // COLUMNS)
+    columns = 2 if len(panels) in (2, 4) else min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
     with matplotlib.rc_context(look.RC):
         height = 4.1 * rows + 1.1
-        figure, grid = pyplot.subplots(rows, COLUMNS, figsize=(13.5, height), squeeze=False)
-        figure.subplots_adjust(left=0.06, right=0.985, wspace=0.24, hspace=0.36,
+        width = 4.5 * max(2, columns)
+        figure, grid = pyplot.subplots(rows, columns, figsize=(width, height), squeeze=False)
+        figure.subplots_adjust(left=0.81 / width, right=1 - 0.2 / width, wspace=0.24, hspace=0.36,
                                top=1 - 1.05 / height, bottom=1.05 / height)
         for axes, panel in zip(grid.flat, panels):
             _draw_panel(axes, panel)
         for axes in list(grid.flat)[len(panels):]:
             axes.set_axis_off()
-        figure.text(0.015, 1 - 0.2 / height, curves["title"], fontsize=13, fontweight="bold",
+        figure.text(0.2 / width, 1 - 0.2 / height, curves["title"], fontsize=13, fontweight="bold",
                     va="top")
-        figure.text(0.015, 1 - 0.5 / height, curves["subtitle"], fontsize=9.5, color="#333333",
+        figure.text(0.2 / width, 1 - 0.5 / height, curves["subtitle"], fontsize=9.5, color="#333333",
                     va="top")
         figure.legend(loc="lower center", ncol=3, bbox_to_anchor=(0.5, 0), handles=[
             Line2D([], [], color=look.GREY, linewidth=1.6, label="inside what was measured"),

@@ -617,6 +617,17 @@ def test_the_legends_of_a_routing_lie_on_no_line(tmp_path):
         assert not any(legend.overlaps(text.get_window_extent()) for text in figure.texts)
 
 
+@pytest.mark.parametrize(("routing", "name"), [
+    ("zipf:1", "replica"), ("trace:t.json", "replica: the trace's steps in turn"),
+    ("trace-repeat:t.json", "replica: the trace's steps in turn")])
+def test_replicas_are_not_called_steps(tmp_path, routing, name):
+    """Replica r of a trace is step r modulo their number."""
+    path = tmp_path / "route.json"
+    path.write_text(json.dumps({**routing_result(3), "routing": routing}))
+    names = [axes.get_xlabel() for axes in routing_chart.draw(str(path), "").axes if axes.get_xlabel()]
+    assert names == ["MoE layer"] * 3 + [name] * 3
+
+
 def test_a_routing_without_shares_is_refused(tmp_path):
     result = routing_result(1)
     result["detail"]["layers"][0]["expert_demand_share"] = [1]

@@ -127,7 +127,9 @@ def draw(path, title):
         _draw_losses(grid[0][2], layers, positions, "MoE layer")
         if over_time:
             positions = range(len(replicas))
-            name = "replica (of a trace: its step)"
+            # After the last step comes the first again; the file does not say how many there are.
+            of_trace = result["routing"].startswith(("trace:", "trace-repeat:"))
+            name = "replica: the trace's steps in turn" if of_trace else "replica"
             _heat(grid[1][0], figure, _matrix(path, replicas), name,
                   f"Over time: layer {detail['most_uneven_layer']}, the most uneven")
             _draw_peaks(grid[1][1], replicas, positions, name)

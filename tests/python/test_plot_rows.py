@@ -668,8 +668,11 @@ def page_text(path, tmp_path, monkeypatch):
     monkeypatch.setattr(report_page, "plotly_source", lambda: "")
     out = tmp_path / "report.html"
     assert plot.main(["report", str(path), "--out", str(out)]) == 0
-    text = out.read_text()
-    return text, json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+    return out.read_text(), data_of_page(out)
+
+
+def data_of_page(path):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.S)[1])
 
 
 def test_a_page_of_training_steps_has_their_figures_their_band_and_what_they_are_based_on(tmp_path, monkeypatch):
@@ -716,6 +719,41 @@ def test_a_page_draws_its_lines_in_a_browser(twelve, tmp_path):
     assert 'data-lines="12"' in dom
     assert len(re.findall(r'class="legendtext"', dom)) == 12
     assert len(re.findall(r"<tr", dom)) >= 37
+
+
+# Runs the script of a page without a browser, and prints what it hands to Plotly.
+DRAW = """
+const nodes = {};
+const element = () => ({appendChild() {}, addEventListener() {}, replaceChildren() {}, dataset: {}, selectedOptions: []});
+const document = {body: element(), createElement: element, getElementById: id => nodes[id] ??= element()};
+const Plotly = {react: (_, traces, layout) => console.log(JSON.stringify({traces, layout}))};
+const data = JSON.parse(DATA);
+Object.assign(document.getElementById('data'), {textContent: DATA});
+for (const id of ['x', 'y']) document.getElementById(id).value = data[id];
+document.getElementById('group').selectedOptions = data.group.map(value => ({value}));
+"""
+
+
+@pytest.mark.parametrize("x", ["gpus", "profile"])
+def test_names_on_a_page_are_no_markup(tmp_path, monkeypatch, x):
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    names = ["<b>a</b> & <br>b", "c"]
+    path = sweep(tmp_path / "s.csv", [row(gpus=gpus, profile=name, router=router) for name in names for gpus in (8, 16)
+                                      for router in ("top1", "<i>")])
+    monkeypatch.setattr(report_page, "plotly_source", lambda: "")
+    assert plot.main(["report", path, "--x", x, "--group", "router" if x == "profile" else "profile,router",
+                      *(["--where", "gpus=8"] if x == "profile" else []), "--out", str(tmp_path / "x.html")]) == 0
+    data = json.dumps(data_of_page(tmp_path / "x.html"))
+    drawn = subprocess.run(["node", "-e", f"const DATA = {json.dumps(data)};\n{DRAW}\n{report_page.SCRIPT}"],
+                           capture_output=True, text=True, timeout=60, check=True).stdout
+    traces = json.loads(drawn)["traces"]
+    escaped = "&lt;b&gt;a&lt;/b&gt; &amp; &lt;br&gt;b"
+    if x == "profile":
+        assert [trace["name"] for trace in traces] == ["top1", "&lt;i&gt;"] and traces[0]["x"] == [escaped, "c"]
+    else:
+        assert traces[1]["name"] == f"profile {escaped}, &lt;i&gt;" and traces[0]["x"] == [8, 16]
+        assert f"<br>profile {escaped}" in "<br>" + traces[0]["text"][0]
 
 
 def test_a_page_without_plotly_says_what_to_install(twelve, tmp_path, monkeypatch, capsys):

@@ -132,6 +132,8 @@ const dashes = ['solid', 'dash', 'dashdot', 'dot'];
 const marks = ['circle', 'square', 'triangle-up', 'diamond', 'triangle-down', 'cross', 'x'];
 const colours = ['#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#000000'];
 const short = value => typeof value === 'number' ? value.toLocaleString('en', {maximumSignificantDigits: 6}) : value;
+// Plotly takes tags and entities of the texts that it draws as HTML.
+const plain = value => typeof value === 'string' ? value.replace(/&/g, '&amp;').replace(/</g, '&lt;').replace(/>/g, '&gt;') : value;
 function draw() {
   const x = get('x').value, y = get('y').value;
   const group = [...get('group').selectedOptions].map(o => o.value).filter(name => name !== x);
@@ -169,8 +171,8 @@ function draw() {
     };
     const colour = colours[index % 7], unfit = row => row[at.fits_memory] === 'false';
     traces.push({
-      name: label, type: 'scatter', mode: single && numbers ? 'lines+markers' : 'markers',
-      x: members.map(row => (typeof row[at[x]] === 'number' ? D.scale[x] : 1) * row[at[x]] || row[at[x]]),
+      name: plain(label), type: 'scatter', mode: single && numbers ? 'lines+markers' : 'markers',
+      x: members.map(row => typeof row[at[x]] === 'number' ? D.scale[x] * row[at[x]] : plain(row[at[x]])),
       y: members.map(value),
       error_y: {type: 'data', array: ends.map(e => e[0]), arrayminus: ends.map(e => e[1]),
                 visible: ends.some(e => e[0] + e[1] > 0), thickness: 1, width: 3, color: colour},
@@ -179,13 +181,13 @@ function draw() {
                symbol: marks[(index + Math.floor(index / 7)) % 7], line: {color: colour, width: 1.4},
                opacity: members.map(row => unfit(row) ? 0.45 : 1)},
       text: members.map(row => options.filter(name => row[at[name]] !== '').map(name =>
-        name.replace(/_/g, ' ') + ' ' + row[at[name]]).join('<br>') + likely(row) + (unfit(row) ? '<br><b>does not fit in memory</b>' : '')),
+        name.replace(/_/g, ' ') + ' ' + plain(row[at[name]])).join('<br>') + likely(row) + (unfit(row) ? '<br><b>does not fit in memory</b>' : '')),
       hovertemplate: '%{y:.5~g}<br>%{text}<extra></extra>'
     });
     index += 1;
   }
   Plotly.react('chart', traces, {
-    xaxis: {title: {text: D.names[x]}, automargin: true}, yaxis: {title: {text: D.names[y]}, automargin: true, rangemode: get('zero').checked ? 'tozero' : 'normal'},
+    xaxis: {title: {text: plain(D.names[x])}, automargin: true}, yaxis: {title: {text: plain(D.names[y])}, automargin: true, rangemode: get('zero').checked ? 'tozero' : 'normal'},
     legend: {orientation: 'h', y: -0.2}, margin: {t: 10, r: 10}, hovermode: 'closest', template: 'none'
   }, {responsive: true, displaylogo: false});
   document.body.dataset.lines = lines.size;

@@ -543,6 +543,16 @@ def test_a_file_of_a_spreadsheet_is_drawn(two_routers):
     assert lines_of(figure.axes[0]) == plain and figure.texts[0].get_text().startswith("caf\u00e9 on 32 x a100")
 
 
+@pytest.mark.parametrize(("suffix", "is_told"), [("png", True), ("svg", False)])
+def test_letters_that_the_font_lacks_are_told(two_routers, tmp_path, capsys, suffix, is_told):
+    out, title = tmp_path / f"x.{suffix}", "\u6a21\u578b: \u6a21 of caf\u00e9"
+    assert plot.main(["sweep", two_routers, "--title", title, "--out", str(out)]) == 0
+    said = capsys.readouterr().err
+    assert said == (f"warning: {out}: boxes stand for letters that the font of charts lacks: \u6a21 \u578b; "
+                    "an .svg holds them as text\n" if is_told else "")
+    assert suffix != "svg" or title in out.read_text(encoding="utf-8")
+
+
 def test_a_chart_is_written_whole_or_not_at_all(two_routers, tmp_path, capsys):
     assert plot.main(["sweep", two_routers, "--out", str(tmp_path / "no" / "x.png")]) == 1
     assert "cannot write" in capsys.readouterr().err

@@ -20,7 +20,9 @@ Exit codes: 0 ok, 1 failure, 2 usage.
 """
 import argparse
 import os
+import re
 import sys
+import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -110,6 +112,47 @@ def draw_found(found, options):
     return front_chart.draw(found, 0, options.title)
 
 
+def figure_of(options):
+    """What `options.kind` draws of the inputs; for a report the text of the page."""
+    import front_chart
+    found = front_chart.read(options.input) if options.kind in ("sweep", "loss") else []
+    if found:
+        return draw_found(found, options)
+    if options.kind in OF_ROWS:
+        return draw_rows(options)
+    if options.kind == "sweep":
+        from sweep_chart import draw
+        return draw(options.input, options.measured, options.title, options.fits_only, options.where)
+    if options.kind == "loss":
+        from loss_chart import draw
+        return draw(options.input, options.title, options.fits_only, options.where)
+    if options.kind == "accuracy":
+        from accuracy_chart import draw
+        return draw(options.input, options.study, options.title, options.fits_only)
+    if options.kind == "routing":
+        from routing_chart import draw
+        return draw(options.input, options.title)
+    if options.kind == "bands":
+        from bands_chart import draw
+        return draw(options.input, options.title)
+    from curves_chart import draw
+    return draw(options.input)
+
+
+def tell(caught, out):
+    """Warnings of Matplotlib; those of letters that its font lacks as one, of the formats that draw them."""
+    letters = []
+    for warning in caught:
+        absent = re.match(r"Glyph (\d+) .*missing from", str(warning.message))
+        if absent:
+            letters.append(chr(int(absent[1])))
+        else:
+            warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
+    if letters and not out.endswith(".svg"):
+        print(f"warning: {out}: boxes stand for letters that the font of charts lacks: {' '.join(dict.fromkeys(letters))}; "
+              "an .svg holds them as text", file=sys.stderr)
+
+
 def main(words):
     options = arguments(words)
     options.input = options.inputs[0]
@@ -124,31 +167,9 @@ def main(words):
     if options.options:
         os.environ[VARIABLE] = options.options
     try:
-        import front_chart
-        found = front_chart.read(options.input) if options.kind in ("sweep", "loss") else []
-        if found:
-            figure = draw_found(found, options)
-        elif options.kind in OF_ROWS:
-            figure = draw_rows(options)
-        elif options.kind == "sweep":
-            from sweep_chart import draw
-            figure = draw(options.input, options.measured, options.title, options.fits_only, options.where)
-        elif options.kind == "loss":
-            from loss_chart import draw
-            figure = draw(options.input, options.title, options.fits_only, options.where)
-        elif options.kind == "accuracy":
-            from accuracy_chart import draw
-            figure = draw(options.input, options.study, options.title, options.fits_only)
-        elif options.kind == "routing":
-            from routing_chart import draw
-            figure = draw(options.input, options.title)
-        elif options.kind == "bands":
-            from bands_chart import draw
-            figure = draw(options.input, options.title)
-        else:
-            from curves_chart import draw
-            figure = draw(options.input)
-        save(figure, options.out)
+        with warnings.catch_warnings(record=True) as caught:
+            save(figure_of(options), options.out)
+        tell(caught, options.out)
     except BadInput as error:
         print(f"moesim: error: {error}", file=sys.stderr)
         return EXIT_USAGE

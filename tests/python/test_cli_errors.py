@@ -375,7 +375,7 @@ def test_plot_of_nothing(tmp_path):
     expect_error(moesim("plot", "nosuch"), 2, "unknown profile", "a100-sxm-80gb")
     sweep = tmp_path / "s.csv"
     sweep.write_text("status\nok\n")
-    expect_error(moesim("plot", sweep, "--out", tmp_path / "x.gif"), 2, ".png")
+    expect_error(moesim("plot", sweep, "--out", tmp_path / "x.gif"), 2, ".png, .pdf or .svg, of a sweep also .html")
     expect_error(moesim("plot", sweep, "--out", tmp_path / "no" / "x.png"), 1, "cannot write")
 
 

@@ -61,7 +61,8 @@ std::string chart_path(const CommandLine& line, const std::string& input, bool o
         fmt::format("--out {}: only a sweep (a .csv file) has a page: .png, .pdf or .svg", out));
   }
   if (!out.ends_with(".png") && !out.ends_with(".pdf") && !out.ends_with(".svg") && !is_page(out)) {
-    throw UsageError(fmt::format("--out: {}: the name must end in .png, .pdf or .svg", out));
+    throw UsageError(fmt::format(
+        "--out: {}: the name must end in .png, .pdf or .svg, of a sweep also .html", out));
   }
   check_writable(out);
   return out;

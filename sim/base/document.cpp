@@ -1,6 +1,7 @@
 #include "sim/base/document.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -37,26 +38,6 @@ std::string shown(const Json& value) {
   return fmt::format("{} {}", value.type_name(), text);
 }
 
-// The part of a schema that speaks of the value at `path`; null where it branches (anyOf, ...).
-const Json* schema_at(const Json& root, const std::vector<std::string>& path) {
-  const Json* part = &root;
-  for (const std::string& key : path) {
-    if (const auto reference = part->find("$ref"); reference != part->end()) {
-      part = &root.at(Json::json_pointer(reference->get<std::string>().substr(1)));
-    }
-    if (const auto properties = part->find("properties"); properties != part->end()) {
-      const auto found = properties->find(key);
-      if (found == properties->end()) return nullptr;
-      part = &*found;
-    } else if (const auto items = part->find("items"); items != part->end()) {
-      part = &*items;
-    } else {
-      return nullptr;
-    }
-  }
-  return part;
-}
-
 // The value at `path`, or null.
 const Json* value_at(const Json& root, const std::vector<std::string>& path) {
   const Json* value = &root;
@@ -72,8 +53,82 @@ const Json* value_at(const Json& root, const std::vector<std::string>& path) {
   return value;
 }
 
+bool holds(const Json& rules, const Json& value) {
+  valijson::Schema compiled;
+  valijson::SchemaParser(valijson::SchemaParser::kDraft7)
+      .populateSchema(valijson::adapters::NlohmannJsonAdapter(rules), compiled);
+  return valijson::Validator().validate(compiled, valijson::adapters::NlohmannJsonAdapter(value),
+                                        nullptr);
+}
+
+// Appends `part` of the schema `root` and what it takes in for `value`: $ref, allOf, if.
+void add_parts(const Json& root, const Json& part, const Json& value,
+               std::vector<const Json*>& parts) {
+  parts.push_back(&part);
+  if (!part.is_object()) return;
+  if (const auto reference = part.find("$ref"); reference != part.end()) {
+    const Json::json_pointer place(reference->get<std::string>().substr(1));
+    return add_parts(root, root.at(place), value, parts);
+  }
+  if (const auto all = part.find("allOf"); all != part.end()) {
+    for (const Json& each : *all) add_parts(root, each, value, parts);
+  }
+  if (const auto condition = part.find("if"); condition != part.end()) {
+    const auto taken = part.find(holds(*condition, value) ? "then" : "else");
+    if (taken != part.end()) add_parts(root, *taken, value, parts);
+  }
+}
+
+// The parts of a schema that speak of the value at `path` of a document.
+std::vector<const Json*> schema_at(const Json& root, const Json& document,
+                                   const std::vector<std::string>& path) {
+  std::vector<const Json*> parts;
+  add_parts(root, root, document, parts);
+  std::vector<std::string> walked;
+  for (const std::string& key : path) {
+    walked.push_back(key);
+    const Json* value = value_at(document, walked);
+    if (value == nullptr) return {};
+    std::vector<const Json*> inner;
+    for (const Json* part : parts) {
+      if (const auto properties = part->find("properties"); properties != part->end()) {
+        const auto found = properties->find(key);
+        if (found != properties->end()) add_parts(root, *found, *value, inner);
+      } else if (const auto items = part->find("items"); items != part->end()) {
+        add_parts(root, *items, *value, inner);
+      }
+    }
+    parts = std::move(inner);
+  }
+  return parts;
+}
+
+// "type number, exclusiveMinimum 0: what the value means", of all parts of a schema.
+std::string rules_of(const std::vector<const Json*>& schema) {
+  std::vector<std::string> rules;
+  for (const char* rule : {"type", "enum", "const", "minimum", "exclusiveMinimum", "maximum",
+                           "exclusiveMaximum", "minLength", "minItems", "pattern"}) {
+    for (const Json* part : schema) {
+      const auto found = part->find(rule);
+      if (found == part->end()) continue;
+      std::string text = fmt::format(
+          "{} {}", rule, found->is_string() ? found->get<std::string>() : json_text(*found));
+      if (std::find(rules.begin(), rules.end(), text) == rules.end()) rules.push_back(text);
+    }
+  }
+  if (rules.empty()) return "";
+  std::string text = fmt::format("{}", fmt::join(rules, ", "));
+  for (const Json* part : schema) {
+    if (const auto meaning = part->find("description"); meaning != part->end()) {
+      return text + ": " + meaning->get<std::string>();
+    }
+  }
+  return text;
+}
+
 // What the validator says in its own words ("... 'type' constraint"), in the reader's.
-std::string in_plain_words(const std::string& message, const Json* schema, const Json* value) {
+std::string in_plain_words(const std::string& message, const std::vector<const Json*>& schema,
+                           const Json* value) {
   const auto quoted = [&] {
     const std::size_t last = message.rfind('\'');
     const std::size_t first = last == std::string::npos ? last : message.rfind('\'', last - 1);
@@ -84,27 +139,21 @@ std::string in_plain_words(const std::string& message, const Json* schema, const
   }
   if (message.starts_with("Object contains a property")) {
     std::vector<std::string> known;
-    if (schema != nullptr && schema->contains("properties")) {
-      for (const auto& item : schema->at("properties").items()) known.push_back(item.key());
+    for (const Json* part : schema) {
+      const auto properties = part->find("properties");
+      if (properties == part->end()) continue;
+      for (const auto& item : properties->items()) known.push_back(item.key());
     }
     return fmt::format("unknown key '{}'{}", quoted(), suggestion(quoted(), known));
   }
-  if (schema == nullptr || value == nullptr || !schema->is_object()) return message;
-  std::string expected;
-  for (const char* rule : {"type", "enum", "const", "minimum", "exclusiveMinimum", "maximum",
-                           "exclusiveMaximum", "minLength", "minItems", "pattern"}) {
-    if (const auto found = schema->find(rule); found != schema->end()) {
-      if (!expected.empty()) expected += ", ";
-      expected += fmt::format("{} {}", rule,
-                              found->is_string() ? found->get<std::string>() : json_text(*found));
-    }
-  }
-  if (expected.empty()) return message;
-  std::string text = fmt::format("found {}; expected {}", shown(*value), expected);
-  if (const auto meaning = schema->find("description"); meaning != schema->end()) {
-    text += fmt::format(": {}", meaning->get<std::string>());
-  }
-  return text;
+  const std::string expected = rules_of(schema);
+  if (expected.empty() || value == nullptr) return message;
+  return fmt::format("found {}; expected {}", shown(*value), expected);
+}
+
+// Whether a message says no more than that the messages before it make a whole invalid.
+bool only_sums_up(const std::string& message) {
+  return message.starts_with("Failed to validate against");
 }
 
 // The library that checks patterns recurses by the character (std::regex), with the address
@@ -174,12 +223,14 @@ void Document::check(const Content& content, Schema& schema) {
   const valijson::adapters::NlohmannJsonAdapter target(content.value);
   valijson::ValidationResults results;
   if (schema.validator.validate(schema.rules, target, &results)) return;
-  // The last result is the innermost one with the most specific message for combined schemas; the
-  // first names the outermost key. Show the deepest path.
+  // The deepest path, and there what is wrong rather than which combination of schemas it fails.
+  const auto rank = [](const valijson::ValidationResults::Error& error) {
+    return std::pair(error.context.size(), !only_sums_up(error.description));
+  };
   valijson::ValidationResults::Error error;
   valijson::ValidationResults::Error deepest;
   while (results.popError(error)) {
-    if (error.context.size() >= deepest.context.size()) deepest = error;
+    if (rank(error) >= rank(deepest)) deepest = error;
   }
   std::string path;
   std::vector<std::string> keys;
@@ -189,8 +240,9 @@ void Document::check(const Content& content, Schema& schema) {
     path += "/" + name;
     keys.push_back(std::move(name));
   }
-  const std::string reason = in_plain_words(
-      deepest.description, schema_at(schema.content->value, keys), value_at(content.value, keys));
+  const std::string reason =
+      in_plain_words(deepest.description, schema_at(schema.content->value, content.value, keys),
+                     value_at(content.value, keys));
   throw UsageError(fmt::format("{}: {}: {} (schema {})", content.name, path.empty() ? "/" : path,
                                reason, schema.content->name));
 }

@@ -188,3 +188,44 @@ TEST_CASE("a schema violation names the key and the schema") {
   CHECK_THAT(violation(R"({"name": "x", "curves": [{"n": 2}]})"),
              ContainsSubstring("x.json: /curves/0: the key 'op' is missing"));
 }
+
+TEST_CASE("a violation of combined schemas names what is wrong within them") {
+  const Document schema = Document::parse(R"({
+    "definitions": {
+      "size": {"type": "integer", "minimum": 2, "description": "of a group"},
+      "branch": {"required": ["gpus"], "additionalProperties": false,
+                 "properties": {"gpus": {"$ref": "#/definitions/size"}, "note": {}}}
+    },
+    "required": ["op"],
+    "properties": {"op": {"enum": ["sum", "copy"]},
+                   "spread": {"allOf": [{"$ref": "#/definitions/size"}, {"type": "integer"}]}},
+    "allOf": [
+      {"if": {"required": ["op"], "properties": {"op": {"const": "sum"}}},
+       "then": {"required": ["branches"], "properties": {
+         "model": {"const": "tree"}, "branches": {"items": {"$ref": "#/definitions/branch"}}}},
+       "else": {"required": ["rate"]}},
+      {"if": {"required": ["op"], "properties": {"op": {"const": "copy"}}},
+       "then": {"properties": {"model": {"const": "straight"}}}}
+    ]
+  })",
+                                          "s.json");
+  const auto violation = [&](const std::string& content) {
+    return message_of([&] { Document::parse(content, "x.json").validate(schema); });
+  };
+  CHECK(violation(R"({"op": "sum", "model": "tree", "branches": [{"gpus": 2}]})") == "no error");
+  CHECK(violation(R"({"op": "sum"})") ==
+        "x.json: /: the key 'branches' is missing (schema s.json)");
+  CHECK(violation(R"({"op": "copy"})") == "x.json: /: the key 'rate' is missing (schema s.json)");
+  CHECK(violation(R"({"rate": 1})") == "x.json: /: the key 'op' is missing (schema s.json)");
+  CHECK(
+      violation(R"({"op": "sum", "branches": [{"gpus": "4"}]})") ==
+      "x.json: /branches/0/gpus: found string \"4\"; expected type integer, minimum 2: of a group "
+      "(schema s.json)");
+  CHECK(violation(R"({"op": "sum", "branches": [{"gpus": 4, "nota": 1}]})") ==
+        "x.json: /branches/0: unknown key 'nota' (did you mean 'note'?) (schema s.json)");
+  CHECK(violation(R"({"op": "sum", "model": "straight", "branches": []})") ==
+        "x.json: /model: found string \"straight\"; expected const tree (schema s.json)");
+  CHECK(violation(R"({"op": "copy", "rate": 1, "spread": 1})") ==
+        "x.json: /spread: found number 1; expected type integer, minimum 2: of a group "
+        "(schema s.json)");
+}

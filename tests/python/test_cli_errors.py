@@ -203,6 +203,28 @@ def test_profile_that_breaks_the_schema(tmp_path):
     expect_error(moesim("simulate", "--profile", path), 2, str(path), "/devices/0/sms/value")
 
 
+@pytest.mark.parametrize(("key", "where"), [
+    ("scatter", "/curves/{}"), ("residual_at_measured", "/curves/{}"), ("dtype", "/curves/{}/params"),
+    ("note", "/curves/{}/branches/0"), ("by", "/curves/{}/residual"), ("below", "/curves/{}/residual/regions/0"),
+    ("switch_reduces", "/topology")])
+def test_a_misspelt_key_of_a_profile_is_refused(key, where, tmp_path):
+    """Keys that may be left out: one that is misspelt was taken for one that is not there."""
+    found = []
+
+    def misspell(document):
+        at = next(place for place, curve in enumerate(document["curves"]) if curve["op"] == "all-reduce")
+        found.append(where.format(at))
+        part = document
+        for name in found[0].split("/")[1:]:
+            part = part[int(name) if name.isdigit() else name]
+        part.pop(key, None)
+        part[f"{key}x"] = 1
+
+    path = write_profile(tmp_path, misspell)
+    expect_error(moesim("predict", "--profile", path, "--op", "all-reduce", "--gpus", "4", "--bytes", "1MiB"), 2,
+                 f"{path}: {found[0]}: unknown key '{key}x' (did you mean '{key}'?)")
+
+
 @pytest.mark.parametrize(("kind", "where"), [("counts", "line 1"), ("scores", "line 1, column 2"),
                                              ("trace", "line 1, column 2")])
 def test_a_file_of_scores_that_is_another_thing(kind, where, tmp_path):

@@ -225,6 +225,15 @@ def test_a_misspelt_key_of_a_profile_is_refused(key, where, tmp_path):
                  f"{path}: {found[0]}: unknown key '{key}x' (did you mean '{key}'?)")
 
 
+@pytest.mark.parametrize(("key", "unit", "meant"), [
+    ("hbm_bytes", "GB", "const bytes"), ("hbm_bytes_per_second", "GB/s", '["bytes/s","bytes/s per direction"]'),
+    ("peak_bf16_flops", "TFLOP/s", "const FLOP/s")])
+def test_a_figure_of_a_device_in_another_unit_is_refused(key, unit, meant, tmp_path):
+    path = write_profile(tmp_path, lambda document: document["devices"][0][key].update(value=312, unit=unit))
+    expect_error(moesim("simulate", "--profile", path), 2, f'{path}: /devices/0/{key}/unit: found string "{unit}"',
+                 meant)
+
+
 @pytest.mark.parametrize(("kind", "where"), [("counts", "line 1"), ("scores", "line 1, column 2"),
                                              ("trace", "line 1, column 2")])
 def test_a_file_of_scores_that_is_another_thing(kind, where, tmp_path):

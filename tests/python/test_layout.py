@@ -1,6 +1,7 @@
 """moesim layout: process groups, pipeline stages, schedules, and what cannot be."""
 
 import csv
+import gzip
 import io
 import json
 
@@ -279,6 +280,8 @@ def test_the_timeline_shows_the_schedule(tmp_path):
         idle = 1 - sum(bar["dur"] for bar in own) / end
         assert idle == pytest.approx(as_json(*words)["stages"][rank]["idle_share"], abs=1e-6)
     assert own[0]["name"] == "forward: micro-batch 0, chunk 3"
+    succeed(*words, "--timeline", tmp_path / "trace.json.gz")
+    assert gzip.decompress((tmp_path / "trace.json.gz").read_bytes()) == out.read_bytes()
 
 
 @pytest.mark.parametrize(("options", "parts"), [

@@ -18,10 +18,6 @@ namespace {
 
 constexpr std::string_view rank_mark = "{rank}";
 
-void write_file(const std::string& path, const std::string& text) {
-  write_file_atomically(path, path.ends_with(".gz") ? packed(text) : text);
-}
-
 // Many files want a folder of their own: it is made. Where it cannot be, writing says so.
 void make_folder_of(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
@@ -30,6 +26,10 @@ void make_folder_of(const std::string& path) {
 }
 
 }  // namespace
+
+void write_timeline(const std::string& path, const std::string& text) {
+  write_file_atomically(path, path.ends_with(".gz") ? packed(text) : text);
+}
 
 Flag timeline_flag(const std::string& what) {
   return {"timeline", "FILE", "none",
@@ -83,13 +83,13 @@ void TimelineFiles::write(const engine::Timeline& timeline, const std::string& t
         "pipeline rank: leave it out");
   }
   if (path_.find(rank_mark) == std::string::npos) {
-    write_file(path_, report::chrome_trace(kept, title));
+    write_timeline(path_, report::chrome_trace(kept, title));
     note(fmt::format("timeline of {}: {} (open it in ui.perfetto.dev)", what, path_));
     return;
   }
   for (const int rank : ranks) {
     make_folder_of(path_of(rank));
-    write_file(path_of(rank), report::rank_trace(kept, title, rank, gpus_));
+    write_timeline(path_of(rank), report::rank_trace(kept, title, rank, gpus_));
   }
   note(
       fmt::format("timeline of {}: {} files, {} to {} (for Holistic Trace Analysis, or "

@@ -12,6 +12,10 @@ namespace moesim::tool {
 Flag timeline_flag(const std::string& what);
 Flag timeline_gpus_flag();
 
+// The text of a Chrome trace, packed where the name ends in .gz. Throws Error where it cannot be
+// written.
+void write_timeline(const std::string& path, const std::string& text);
+
 // Where a timeline goes, checked before the work that makes it.
 class TimelineFiles {
  public:

@@ -12,6 +12,7 @@
 #include "sim/profile/profile.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/timeline.hpp"
 #include "tools/moesim/train/layout_result.hpp"
 #include "tools/moesim/train/megatron_options.hpp"
 #include "tools/moesim/train/train_request.hpp"
@@ -52,7 +53,7 @@ ExitCode run(const CommandLine& given) {
   }
   const LayoutResult result = make_layout_result(std::move(job), room);
   if (!timeline.empty()) {
-    write_file_atomically(timeline, layout_timeline(result));
+    write_timeline(timeline, layout_timeline(result));
     note(fmt::format("timeline of the pipeline of GPU 0: {} (open it in ui.perfetto.dev)",
                      timeline));
   }
@@ -68,7 +69,7 @@ std::vector<Flag> flags() {
       {"ranks-per-domain", "N", "8; with --profile those of its usual cluster",
        "ranks placed in each NVLink domain"},
       {"groups", "", "", "list the ranks of every group"},
-      {"timeline", "FILE", "none", "Chrome trace of the schedule, the pipeline of GPU 0"},
+      {"timeline", "FILE", "none", "Chrome trace of the schedule, the pipeline of GPU 0; .gz packs it"},
       format_flag(),
       out_flag()};
   flags.insert(flags.end(), more.begin(), more.end());

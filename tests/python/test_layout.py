@@ -152,6 +152,15 @@ def test_formats_agree():
     assert succeed(*words) == table
 
 
+def test_rows_name_the_options_that_memory_depends_on():
+    words = (*QWEN, "--gpus", 64, "--context-parallel", 2, "--context-method", "all-gather", "--zero", 2,
+             "--optimizer-instances", 2, "--ranks-per-domain", 4)
+    row = next(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
+    for name, value in {"context_method": "all-gather", "zero": 2, "optimizer_instances": 2,
+                        "ranks_per_domain": 4}.items():
+        assert as_json(*words)[name] == value and row[name] == str(value)
+
+
 def test_memory_falls_with_what_shares_it():
     def memory(*options):
         stages = as_json(*QWEN, "--gpus", 64, *options)["stages"]

@@ -199,6 +199,10 @@ NamedCells job_cells(const LayoutResult& result) {
   job.add("micro_batch_group", shape.virtual_stages > 1 ? whole(shape.group_size()) : Cell());
   job.add("ep_overlap", std::string(shape.expert_overlap ? "on" : "off"));
   job.add("pipeline_layout", result.chunks.text());
+  for (const char* name : {"context-method", "zero", "optimizer-instances"}) {
+    const job::JobOption& option = job::job_option_named(name);
+    job.add(option.column(), option.value(result.job));
+  }
   for (const job::JobOption& option : job::job_options()) {
     const bool is_kept = option.section == job::Section::precision && option.in_layout;
     if (is_kept && option.in_rows_of(result.job)) {
@@ -209,6 +213,7 @@ NamedCells job_cells(const LayoutResult& result) {
   job.add("profile", result.room.name);
   job.add("model_gflop_per_token", figure_cell(result.model_flops.total * 1e-9));
   job.add("bubble_share", figure_cell(result.run.bubble_share()));
+  job.add("ranks_per_domain", whole(result.job.ranks_per_domain));
   return job;
 }
 
@@ -255,7 +260,6 @@ std::string stage_csv(const LayoutResult& result) {
 nlohmann::ordered_json json_of(const LayoutResult& result, bool list_groups) {
   const NamedCells job = job_cells(result);
   nlohmann::ordered_json object = report::to_json(job.names, job.cells);
-  object["ranks_per_domain"] = result.job.ranks_per_domain;
   object["memory_rules"] = memory_rules(result.job);
   object["time_rules"] = time_rules;
   for (const GroupFigures& group : result.groups) {

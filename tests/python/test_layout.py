@@ -341,6 +341,18 @@ def test_what_cannot_be(options, parts):
     expect_error(moesim(*QWEN, *options), 2, *parts)
 
 
+@pytest.mark.parametrize("words,note", [
+    (("--context-method", "all-to-all"), "--context-method has no effect: --context-parallel 1"),
+    (("--micro-batch-group", 4), "--micro-batch-group has no effect: only the interleaved schedule"),
+    (("--recompute", "mla_up_proj"), "mla_up_proj in --recompute has no effect: no layer of qwen3-30b-a3b has it"),
+    (("--recompute", "full"), ""),
+])
+def test_an_option_that_changes_nothing_is_said(words, note):
+    ran = moesim(*QWEN, "--gpus", 64, "--pipeline-parallel", 2, *words)
+    assert ran.returncode == 0
+    assert f"note: {note}" in ran.stderr if note else "no effect" not in ran.stderr
+
+
 def test_other_models_that_cannot_be():
     expect_error(moesim("layout", "--model", "llama2-7b", "--expert-parallel", 8), 2, "has no experts")
     expect_error(moesim("layout", "--model", "switch-base-8", "--pipeline-parallel", 2), 2, "encoder")

@@ -52,6 +52,7 @@ ExitCode run(const CommandLine& given) {
     job.states.transposed_copies = job::copies_transposed(device);
   }
   const LayoutResult result = make_layout_result(std::move(job), room);
+  for (const std::string& text : job::idle_notes(line.values, {&result.job, 1})) note(text);
   if (!timeline.empty()) {
     write_timeline(timeline, layout_timeline(result));
     note(fmt::format("timeline of the pipeline of GPU 0: {} (open it in ui.perfetto.dev)",

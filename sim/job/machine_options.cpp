@@ -26,6 +26,19 @@ auto in_host(Member HostCosts::*member) {
   return field(&TrainingJob::host, member);
 }
 
+// Why an option of experts has no effect, "" where the model has some.
+std::string idle_without_experts(const TrainingJob& job, const char* option) {
+  if (job.model->moe) return "";
+  return fmt::format("{} has no effect: {} has no experts", option, job.typed.model);
+}
+
+std::string idle_host_read(const TrainingJob& job) {
+  if (!job.model->moe || job.layout.layout.expert > 1) {
+    return idle_without_experts(job, "--host-read-us");
+  }
+  return "--host-read-us has no effect: with --expert-parallel 1 the host reads no row counts";
+}
+
 void check_graphs(const TrainingJob& job) {
   if (const auto fault = training::graphs_fault(job)) throw UsageError(*fault);
 }
@@ -49,6 +62,7 @@ void declare_documents(JobOptionTable& table) {
       .by_default(no_dispatcher)
       .searched()
       .shown_as([](const TrainingJob& job) { return Cell(job.typed.dispatcher); })
+      .idle([](const TrainingJob& job) { return idle_without_experts(job, "--dispatcher"); })
       .help(
           "what carries rows to their experts: all-to-all (NCCL), deepep, hybridep, low-latency, "
           "trtllm, or a document");
@@ -67,6 +81,7 @@ void declare_kernels(JobOptionTable& table) {
   table.begin(Section::machine);
   table.choice("fused-experts", fused_names, field(&TrainingJob::fused_experts), "off|on")
       .by_default("off")
+      .idle([](const TrainingJob& job) { return idle_without_experts(job, "--fused-experts"); })
       .help("kernels of experts:");
   table
       .choice("tensor-overlap", tensor_overlap_names, field(&TrainingJob::overlaps_tensor),
@@ -83,6 +98,11 @@ void declare_kernels(JobOptionTable& table) {
   table.choice("cuda-graphs", training::graphs_names, field(&TrainingJob::graphs), "WHICH")
       .by_default("none")
       .checked(check_graphs)
+      .idle([](const TrainingJob& job) -> std::string {
+        return job.graphs == training::Graphs::router
+                   ? idle_without_experts(job, "--cuda-graphs router")
+                   : "";
+      })
       .help("what is launched as graphs:");
 }
 
@@ -93,6 +113,7 @@ void declare_host(JobOptionTable& table) {
       .help("host time for each kernel launched outside graphs (assumed)");
   table.number("host-read-us", "US", 1e6, in_host(&HostCosts::sync_us))
       .by_default("20")
+      .idle(idle_host_read)
       .help("GPU idle after the host read row counts (assumed)");
   table.number("step-overhead-ms", "MS", 1e6, in_host(&HostCosts::step_us), 1e3)
       .by_default("2")

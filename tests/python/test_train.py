@@ -111,6 +111,30 @@ def test_an_option_that_changes_nothing_is_said(words, note):
     assert f"note: {note}" in ran.stderr
 
 
+@pytest.mark.parametrize("words,option", [
+    (("--dispatcher", "deepep"), "--dispatcher"),
+    (("--fused-experts", "on"), "--fused-experts"),
+    (("--host-read-us", 100), "--host-read-us"),
+    (("--cuda-graphs", "router"), "--cuda-graphs router"),
+    (("--precision", "fp8-block", "--dispatch-precision", "low"), "--dispatch-precision"),
+    (("--cuda-graphs", "parts"), ""),
+])
+def test_options_of_experts_change_nothing_in_a_dense_model(words, option):
+    ran = moesim("train", "--model", "llama2-7b", "--gpus", 16, *words)
+    assert ran.returncode == 0
+    if option:
+        assert f"note: {option} has no effect: llama2-7b has no experts\n" in ran.stderr
+    else:
+        assert "no effect" not in ran.stderr
+
+
+def test_one_rank_of_experts_reads_no_row_counts():
+    words = ("train", "--model", "mixtral-8x7b", "--gpus", 16, "--host-read-us", 100)
+    said = "note: --host-read-us has no effect: with --expert-parallel 1 the host reads no row counts"
+    assert said in moesim(*words, "--expert-parallel", 1).stderr
+    assert said not in moesim(*words, "--expert-parallel", 2).stderr
+
+
 def working_layouts(*words):
     said = moesim("train", *words)
     assert said.returncode == 2 and said.stdout == ""

@@ -752,6 +752,16 @@ def test_the_search_that_a_hint_names_is_of_the_same_step():
     assert search.returncode == 0 or "fits in" in search.stderr, search.stderr
 
 
+@pytest.mark.parametrize("words,option", [
+    (("--model", "deepseek-v3", "--gpus", 64, "--pipeline-layout", "Et*61mL"), " --mtp 1"),
+    (("--model", "kimi-k2", "--gpus", 64, "--ranks-per-domain", 4), " --ranks-per-domain 4"),
+    (("--model", "kimi-k2", "--gpus", 64, "--rank-capacity", 1.2), "searches all layouts, without --rank-capacity:"),
+])
+def test_the_search_that_a_hint_names_keeps_what_is_no_choice_of_layout(words, option):
+    said = moesim("train", *words).stderr
+    assert "moesim recommend" in said and option in said
+
+
 def test_a_table_marks_what_is_tight_and_shows_the_baseline(tmp_path):
     base = tmp_path / "base.csv"
     words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 16, "--expert-parallel", 8)

@@ -41,14 +41,23 @@ std::string search_command(const CommandLine& line, const TrainingJob& job) {
   if (line.has("profile")) text += " --profile " + shell_word(line.get("profile"));
   std::set<std::string> its_choice;
   for (const job::JobOption& option : job::job_options()) {
-    if (is_layout_choice(option)) its_choice.insert(option.name);
+    const bool is_placement = option.name == "ranks-per-domain";  // of the machine there is
+    if (is_layout_choice(option) && !is_placement) its_choice.insert(option.name);
   }
   for (const Flag& flag : recommend_command().flags) {
     const std::string& name = flag.name;
     if (!line.has(name) || left_out.contains(name) || its_choice.contains(name)) continue;
     text += fmt::format(" --{} {}", flag.name, shell_word(line.get(flag.name)));
   }
+  const int mtp = job.layout.stages ? job.layout.stages->mtp() : 0;
+  if (mtp > 0) text += fmt::format(" --mtp {}", mtp);
   return text;
+}
+
+std::string search_hint(const CommandLine& line, const TrainingJob& job) {
+  const bool has_budget = job.routing && job.routing->rank_capacity > 0;
+  return fmt::format("; this searches all layouts{}:\n  {}",
+                     has_budget ? ", without --rank-capacity" : "", search_command(line, job));
 }
 
 // On stderr, where the step does not fit: with what it would.
@@ -71,7 +80,7 @@ void note_memory(const CommandLine& line, const TrainingJob& job,
                          : fmt::format("would fit{}: {}", is_tight ? ", but tightly" : "",
                                        fmt::join(enough, ", or "));
   if (hints.empty() || hints.front().speed < much_slower) {
-    text += "; this searches all layouts:\n  " + search_command(line, job);
+    text += search_hint(line, job);
   }
   note(fmt::format("warning: needs {:.1f} of {:.0f} GiB per GPU; {}", step.peak_memory().gib(),
                    room.gib(), text));

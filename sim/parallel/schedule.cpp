@@ -210,12 +210,13 @@ std::optional<std::string> schedule_fault(const ScheduleShape& shape) {
   const bool interleaved = shape.kind == ScheduleKind::interleaved;
   if (interleaved && (shape.virtual_stages == 1 || shape.ranks == 1)) {
     return fmt::format(
-        "{} needs --virtual-pipeline and --pipeline-parallel above 1, not {} and {}: choose 1f1b",
-        name, shape.virtual_stages, shape.ranks);
+        "{} needs --virtual-pipeline and --pipeline-parallel above 1, not {} and {}: choose 1f1b{}",
+        name, shape.virtual_stages, shape.ranks,
+        shape.virtual_stages > 1 ? " with --virtual-pipeline 1" : "");
   }
   if (!interleaved && shape.virtual_stages > 1) {
-    return fmt::format("{} has no --virtual-pipeline {}: choose interleaved", name,
-                       shape.virtual_stages);
+    return fmt::format("{} has no --virtual-pipeline {}: choose {}", name, shape.virtual_stages,
+                       shape.ranks > 1 ? "interleaved" : "--virtual-pipeline 1");
   }
   const bool turns = interleaved || shape.kind == ScheduleKind::one_f_one_b;
   if (shape.expert_overlap && !turns) {

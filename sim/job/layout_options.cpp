@@ -1,7 +1,5 @@
 #include "sim/job/layout_options.hpp"
 
-#include <algorithm>
-
 #include "sim/job/documents.hpp"
 
 namespace moesim::job {
@@ -43,19 +41,12 @@ void set_schedule(const std::string& text, Resolution& at) {
   at.job.layout.schedule = value_in(parallel::schedule_names, text, "--pipeline-schedule");
 }
 
-// EP: the most that divides the experts and the ranks of a stage, inside a domain.
 void use_widest_expert_parallel(Resolution& at) {
-  parallel::ParallelLayout& layout = at.job.layout.layout;
-  layout.expert = 1;
-  if (!at.job.model->moe) return;
+  parallel::LayoutRequest& request = at.job.layout;
   const int domain =
       at.job.ranks_per_domain > 0 ? at.job.ranks_per_domain : at.job.cluster->gpus_per_domain;
-  const int experts = at.job.model->moe->experts;
-  for (int ranks = 1; ranks <= std::min(domain, experts); ++ranks) {
-    const std::int64_t stage = std::int64_t{ranks} * layout.expert_tensor * layout.pipeline;
-    if (ranks > 1 && ranks * layout.expert_tensor > domain) break;
-    if (experts % ranks == 0 && layout.gpus % stage == 0) layout.expert = ranks;
-  }
+  request.expert_domain = domain;
+  request.layout.expert = parallel::widest_expert_parallel(*at.job.model, request.layout, domain);
 }
 
 // VP: so many that the chunks of a given pipeline layout lie on its ranks.

@@ -180,10 +180,9 @@ void declare_other_precisions(JobOptionTable& table) {
       .rare()
       .checked(check_dispatch_precision)
       .idle([](const TrainingJob& job) -> std::string {
-        return job.model->moe
-                   ? ""
-                   : fmt::format("--dispatch-precision has no effect: {} has no experts",
-                                 job.typed.model);
+        return job.model->moe ? ""
+                              : fmt::format("--dispatch-precision has no effect: {} has no experts",
+                                            job.typed.model);
       })
       .help("precision of rows on their way to experts:");
 }

@@ -302,6 +302,9 @@ class Changes {
     LayoutRequest changed = request_;
     for (const Change* change : changes) change->apply(changed);
     ParallelLayout& layout = changed.layout;
+    if (request_.expert_domain > 0 && layout.expert == request_.layout.expert) {
+      layout.expert = widest_expert_parallel(model, layout, request_.expert_domain);
+    }
     if (changed.stages) {  // the chunks stay, and are divided over more or fewer ranks
       const auto chunks = static_cast<int>(changed.stages->chunks.size());
       if (chunks % layout.pipeline == 0) layout.virtual_pipeline = chunks / layout.pipeline;
@@ -387,6 +390,17 @@ ScheduleShape LayoutRequest::shape() const {
 ScheduleKind LayoutRequest::kind() const {
   return schedule.value_or(layout.virtual_pipeline > 1 ? ScheduleKind::interleaved
                                                        : ScheduleKind::one_f_one_b);
+}
+
+int widest_expert_parallel(const model::Model& model, const ParallelLayout& layout, int domain) {
+  if (!model.moe) return 1;
+  int widest = 1;
+  for (int ranks = 2; ranks <= std::min(domain, model.moe->experts); ++ranks) {
+    if (std::int64_t{ranks} * layout.expert_tensor > domain) break;
+    const std::int64_t stage = std::int64_t{ranks} * layout.expert_tensor * layout.pipeline;
+    if (model.moe->experts % ranks == 0 && layout.gpus % stage == 0) widest = ranks;
+  }
+  return widest;
 }
 
 std::optional<std::string> layout_fault(const model::Model& model, const LayoutRequest& request) {

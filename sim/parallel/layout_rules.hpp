@@ -17,6 +17,7 @@ namespace moesim::parallel {
 // A training job as it is asked for.
 struct LayoutRequest {
   ParallelLayout layout;
+  int expert_domain = 0;  // above 0: EP is no one's choice, but the widest in such a domain
   std::optional<ScheduleKind> schedule;  // not given: interleaved with virtual stages, else 1f1b
   int micro_batch_group = 0;             // interleaved, as ScheduleShape::group
   bool expert_overlap = false;
@@ -35,6 +36,9 @@ struct LayoutRequest {
   // Of shape(); of any request.
   ScheduleKind kind() const;
 };
+
+// EP: the most that divides the experts and the ranks of a stage, inside a domain of so many ranks.
+int widest_expert_parallel(const model::Model& model, const ParallelLayout& layout, int domain);
 
 // The first rule that a request breaks, as a sentence that names the option; nothing if it can be.
 // The rules are those of Megatron-Core (transformer_config.py, parallel_state.py, moe_layer.py,

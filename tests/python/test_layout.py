@@ -389,6 +389,19 @@ def test_the_nearest_layouts_work():
         succeed(*words, *proposal.split())
 
 
+@pytest.mark.parametrize("words", [
+    ("layout", "--model", "mixtral-8x7b", "--gpus", 96, "--expert-tensor-parallel", 3, "--ep-overlap", "on"),
+    ("layout", "--model", "kimi-k2", "--gpus", 31, "--tensor-parallel", 4, "--context-parallel", 2,
+     "--expert-tensor-parallel", 4, "--optimizer-instances", 2),
+    ("train", "--model", "llama2-7b-moe8", "--gpus", 24, "--pipeline-parallel", 16, "--optimizer-instances", 2)],
+    ids=lambda words: " ".join(map(str, words)))
+def test_the_nearest_layouts_take_their_own_default_of_expert_ranks(words):
+    result = moesim(*words)
+    expect_error(result, 2, "nearest layouts that work: ")
+    for proposal in result.stderr.split("nearest layouts that work: ")[1].strip().split("; "):
+        succeed(*words, *proposal.split())
+
+
 def test_proposed_tensor_groups_stay_inside_a_node():
     words = (*QWEN, "--gpus", 64, "--global-batch", 100)
     result = moesim(*words)

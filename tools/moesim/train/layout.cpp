@@ -70,7 +70,8 @@ std::vector<Flag> flags() {
       {"ranks-per-domain", "N", "8; with --profile those of its usual cluster",
        "ranks placed in each NVLink domain"},
       {"groups", "", "", "list the ranks of every group"},
-      {"timeline", "FILE", "none", "Chrome trace of the schedule, the pipeline of GPU 0; .gz packs it"},
+      {"timeline", "FILE", "none",
+       "Chrome trace of the schedule, the pipeline of GPU 0; .gz packs it"},
       format_flag(),
       out_flag()};
   flags.insert(flags.end(), more.begin(), more.end());

@@ -32,6 +32,17 @@ int usual_ranks_per_domain(const CommandLine& line) {
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
 }
 
+// layout has no --cluster: its domains are typed, and may be those of another machine.
+void note_domain(const CommandLine& line, const training::TrainingJob& job) {
+  if (!job.profile || !line.has("ranks-per-domain")) return;
+  const std::string& usual = job.profile->device().usual_cluster;
+  if (usual.empty()) return;
+  const int domain = cluster::Cluster::load(usual).gpus_per_domain;
+  if (job.ranks_per_domain <= domain) return;
+  note(fmt::format("note: --ranks-per-domain {}: those of {} usually have {} ({})",
+                   job.ranks_per_domain, job.typed.profile, domain, usual));
+}
+
 ExitCode run(const CommandLine& given) {
   const CommandLine line = with_megatron(layout_command(), given);
   const report::Format format = chosen_format(line, report::Format::table);
@@ -52,6 +63,7 @@ ExitCode run(const CommandLine& given) {
     job.states.transposed_copies = job::copies_transposed(device);
   }
   const LayoutResult result = make_layout_result(std::move(job), room);
+  note_domain(line, result.job);
   for (const std::string& text : job::idle_notes(line.values, {&result.job, 1})) note(text);
   if (!timeline.empty()) {
     write_timeline(timeline, layout_timeline(result));

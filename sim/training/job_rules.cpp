@@ -123,6 +123,12 @@ void check_options(const TrainingJob& job) {
   if (const Fault fault = option_fault(job)) throw UsageError(*fault);
 }
 
+void check_decoder(const TrainingJob& job) {
+  if (job.model->encoder_layers == 0) return;
+  throw UsageError(fmt::format("--model {} has an encoder: the memory of decoders alone is known",
+                               job.model->name));
+}
+
 void check_job(const TrainingJob& job) {
   TrainingJob changed = job;
   parallel::check_layout(*job.model, job.layout, [&](const parallel::LayoutRequest& request) {

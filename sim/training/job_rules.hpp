@@ -16,6 +16,10 @@ std::optional<std::string> option_fault(const TrainingJob& job);
 // that the host knows.
 std::optional<std::string> graphs_fault(const TrainingJob& job);
 
+// Throws UsageError for a model with an encoder, whose memory no layout has: to be asked before
+// check_job(), which would propose other sizes.
+void check_decoder(const TrainingJob& job);
+
 // Throws UsageError with option_fault().
 void check_options(const TrainingJob& job);
 // And as parallel::check_layout() for a layout that cannot be; with the nearest layouts that break

@@ -193,6 +193,7 @@ double TrainingStep::gpu_hours_per_1e12_tokens() const {
 
 TrainingStep training_step(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads,
                            bool with_forced_step) {
+  check_decoder(job);
   check_job(job);
   if (!job.routing) return Step(job).run();
   if (!loads) loads = std::make_shared<const DrawnLoads>(job);

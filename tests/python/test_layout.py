@@ -360,6 +360,10 @@ def test_an_option_that_changes_nothing_is_said(words, note):
 def test_other_models_that_cannot_be():
     expect_error(moesim("layout", "--model", "llama2-7b", "--expert-parallel", 8), 2, "has no experts")
     expect_error(moesim("layout", "--model", "switch-base-8", "--pipeline-parallel", 2), 2, "encoder")
+    # Three GPUs do not divide by two; no other number would do either.
+    result = moesim("layout", "--model", "switch-base-8", "--gpus", 3, "--expert-parallel", 2)
+    expect_error(result, 2, "switch-base-8 has an encoder")
+    assert "nearest" not in result.stderr
     result = moesim(*DEEPSEEK, "--pipeline-parallel", 8, "--expert-parallel", 32)
     expect_error(result, 2, "61 layers do not divide evenly over 8", "--pipeline-layout")
     layout = result.stderr.split("such as '")[1].split("'")[0]

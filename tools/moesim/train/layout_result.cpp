@@ -128,6 +128,7 @@ LayoutResult make_layout_result(training::TrainingJob job, GpuRoom room) {
   result.room = std::move(room);
   const model::Model& model = *result.job.model;
   const parallel::LayoutRequest& request = result.job.layout;
+  training::check_decoder(result.job);
   training::check_job(result.job);
   result.chunks = parallel::stages_of(model, request);
   result.model_flops = model::model_flops(model, static_cast<double>(request.sequence_length),

@@ -109,7 +109,12 @@ std::string idle_offload(const TrainingJob& job) {
         kind == model::LayerKind::moe ? job.model->moe.has_value() : job.model->dense_layers() > 0;
     if (there) bytes += model::offloaded_bytes(*job.model, kind, job.shards(), rules);
   }
-  return bytes > 0 ? "" : "--offload has no effect: of these modules nothing is kept (--recompute)";
+  if (bytes > 0) return "";
+  if (job.recompute.full == model::FullRecompute::none && job.recompute.modules == 0) {
+    return fmt::format("--offload has no effect: no layer of {} has these modules",
+                       job.typed.model);
+  }
+  return "--offload has no effect: of these modules nothing is kept (--recompute)";
 }
 
 void check_dispatch_precision(const TrainingJob& job) {

@@ -128,6 +128,11 @@ def test_options_of_experts_change_nothing_in_a_dense_model(words, option):
         assert "no effect" not in ran.stderr
 
 
+def test_an_offload_without_its_modules_does_not_blame_recomputation():
+    ran = moesim("train", "--model", "llama2-7b", "--gpus", 16, "--offload", "moe_act")
+    assert "note: --offload has no effect: no layer of llama2-7b has these modules\n" in ran.stderr
+
+
 def test_one_rank_of_experts_reads_no_row_counts():
     words = ("train", "--model", "mixtral-8x7b", "--gpus", 16, "--host-read-us", 100)
     said = "note: --host-read-us has no effect: with --expert-parallel 1 the host reads no row counts"

@@ -192,7 +192,8 @@ void declare_schedule(JobOptionTable& table) {
       .not_searched()
       .megatron("microbatch-group-size-per-virtual-pipeline-stage")
       .shown_as([](const TrainingJob& job) {
-        return Cell(std::int64_t{job.layout.shape().group_size()});
+        const bool has_groups = job.layout.kind() == parallel::ScheduleKind::interleaved;
+        return has_groups ? Cell(std::int64_t{job.layout.shape().group_size()}) : Cell();
       })
       .idle([](const TrainingJob& job) -> std::string {
         return job.layout.kind() == parallel::ScheduleKind::interleaved

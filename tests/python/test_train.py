@@ -128,6 +128,12 @@ def test_options_of_experts_change_nothing_in_a_dense_model(words, option):
         assert "no effect" not in ran.stderr
 
 
+def test_only_the_interleaved_schedule_has_groups():
+    words = (*QWEN, "--gpus", 64, "--pipeline-parallel", 2)
+    assert as_json(*words)["micro_batch_group"] is None
+    assert as_json(*words, "--virtual-pipeline", 2)["micro_batch_group"] == 2
+
+
 def test_an_offload_without_its_modules_does_not_blame_recomputation():
     ran = moesim("train", "--model", "llama2-7b", "--gpus", 16, "--offload", "moe_act")
     assert "note: --offload has no effect: no layer of llama2-7b has these modules\n" in ran.stderr

@@ -443,6 +443,7 @@ def test_the_rule_of_memory_is_that_of_its_figures(options, rules):
     words = (*QWEN, "--gpus", 16, *options)
     assert f"memory: GEMMs in bf16, {rules}, recomputed: none" in succeed(*words)
 
+
 def test_a_domain_larger_than_those_of_the_gpu_is_said():
     words = ("layout", "--gpus", 16, "--profile", "h100-sxm", "--ranks-per-domain")
     assert "note: --ranks-per-domain 16: those of h100-sxm usually have 8 (hgx-h100)" in moesim(*words, 16).stderr

@@ -5,6 +5,8 @@ import rows
 MOST_PLACES = 8  # of an axis or labels, at which the value of an option is told
 MOST_VALUES = 4
 BATCH = "global_batch"
+# Of a profile, and of the numbers of pipeline ranks and chunks, which say as much.
+FOLLOWING = ("cluster", "pipeline_layout", "micro_batch_group")
 WORDS = {"fidelity": "fidelity of routing"}
 
 
@@ -63,8 +65,10 @@ def notes(table, told, of_times=False):
     """All that a subtitle says of options that the chart does not name. `told`: the columns that its axes and labels name;
     `of_times`: it compares times of steps, which a batch that grows with the GPUs makes longer."""
     batch = batch_note(table, told) if of_times or not batch_per_gpu(table) else []
-    # A cluster follows from its profile.
-    others = [name for name in table.differing(told) if name not in (rows.FILE, "fidelity", BATCH, "cluster")]
+    differing = table.differing(told)
+    needed = rows.needed(table, tuple(told), differing)
+    others = [name for name in differing
+              if name not in (rows.FILE, "fidelity", BATCH) and (name in needed or name not in FOLLOWING)]
     also = [f"also differ: {', '.join(map(option_columns.words, others))}"] if others else []
     return note(table, "fidelity", told) + batch + also
 

@@ -242,6 +242,11 @@ bool NpyArray::is_floating() const {
 std::vector<float> NpyArray::floating() const {
   if (dtype == "<f8") {
     const std::vector<double> wide = float64();
+    for (const double value : wide) {
+      if (value > std::numeric_limits<float>::max() && !std::isinf(value)) {
+        refuse(name, fmt::format("{:g} is too large for float32", value));
+      }
+    }
     return {wide.begin(), wide.end()};
   }
   return is_bfloat16(dtype) ? bfloat16_bits() : float16_or_32();

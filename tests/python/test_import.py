@@ -464,6 +464,20 @@ def test_probabilities_and_swapped_axes_get_a_warning(tmp_path):
     assert "warning" not in imported_note(tmp_path, 1 / (1 + np.exp(-logits)))
 
 
+def test_counts_in_floating_point_are_no_logits(tmp_path):
+    counts = np.random.default_rng(1).integers(0, 500, size=(2, 4, 16)).astype(np.float64)
+    np.save(tmp_path / "counts.npy", counts)
+    start = ("import", tmp_path / "counts.npy", "--top-k", 2, "--out", tmp_path / "trace")
+    for axes in ("rank,layer,expert", "step,layer,expert"):
+        refused(*start, "--axes", axes, parts=["--axes: token is missing", "counts.npy", "array.astype(int)"])
+    assert not (tmp_path / "trace").exists()
+    # Without --axes they may be logits of tokens.
+    assert "all values are whole numbers, as counts are" in imported_note(tmp_path, counts)
+    counts[0, 0, 0] = 1e300
+    np.save(tmp_path / "counts.npy", counts)
+    refused(*start, parts=["counts.npy: 1e+300 is too large for float32"])
+
+
 @pytest.mark.parametrize("option, said", [("--profile", "--base NAME"), ("--cluster", "--cluster NAME")])
 def test_a_log_for_a_document_says_import(tmp_path, option, said):
     (tmp_path / "nccl.log").write_text("# nThread 1 nGpus 8\n  1024  256  float\n")

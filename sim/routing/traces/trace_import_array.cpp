@@ -167,6 +167,15 @@ std::vector<std::string> usual_axes(const NpyArray& array) {
 ImportedTrace logits_of(const ArrayQuery& query, const NpyArray& array) {
   const std::vector<std::string> axes = query.axes.empty() ? usual_axes(array) : query.axes;
   const View view = view_of(array, axes, "expert");
+  const auto has = [&](const char* axis) {
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
+  };
+  if (!has("token") && !has("sequence")) {
+    throw UsageError(fmt::format(
+        "--axes: token is missing: {} holds floating-point numbers, which are logits of tokens; "
+        "counts of experts are whole numbers: save them so (NumPy: array.astype(int))",
+        array.name));
+  }
   const TraceShape shape = shape_of(view, query);
   if (shape.top_k > shape.experts) {
     refuse(array.name,

@@ -354,6 +354,14 @@ bool are_probabilities(const routing::Trace& trace) {
   return true;
 }
 
+// Whether all values are whole, none below 0 and some above 1, as of counts.
+bool are_whole(const routing::Trace& trace) {
+  const std::span<const float> values = trace.logits(0, 0, 0);
+  return std::all_of(values.begin(), values.end(),
+                     [](float value) { return value >= 0 && std::trunc(value) == value; }) &&
+         std::any_of(values.begin(), values.end(), [](float value) { return value > 1; });
+}
+
 // What logits are not likely to be.
 void warn_of_logits(const std::string& folder, const routing::Trace& trace) {
   if (trace.kind() != routing::Trace::Kind::logits) return;
@@ -364,6 +372,13 @@ void warn_of_logits(const std::string& folder, const routing::Trace& trace) {
         fmt::format("warning: {}: {} experts for {} tokens: are the axes swapped? The last one is "
                     "the expert; numpy.ascontiguousarray(array.T) swaps two",
                     folder, shape.experts, shape.tokens));
+  }
+  if (are_whole(trace)) {
+    note(
+        fmt::format("warning: {}: all values are whole numbers, as counts are, but taken for "
+                    "logits, as floating-point numbers are: save counts as whole numbers (NumPy: "
+                    "array.astype(int))",
+                    folder));
   }
   if (are_probabilities(trace)) {
     note(fmt::format(

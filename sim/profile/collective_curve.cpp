@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -31,6 +32,21 @@ std::vector<double> read_sizes(const Node& node) {
   if (sizes.empty()) node.fail("expected at least one size", "measured_bytes");
   std::sort(sizes.begin(), sizes.end());
   return sizes;
+}
+
+std::map<double, double> read_measured_times(const Node& node) {
+  std::map<double, double> measured;
+  if (!node.has("measured_time_us")) return measured;
+  const std::vector<double> sizes = node.numbers("measured_bytes");
+  const std::vector<double> times = node.numbers("measured_time_us");
+  if (times.size() != sizes.size()) {
+    node.fail("expected as many times as there are sizes in measured_bytes", "measured_time_us");
+  }
+  for (std::size_t size = 0; size < sizes.size(); ++size) {
+    if (!(times[size] > 0)) node.fail("times must be positive", "measured_time_us");
+    measured[sizes[size]] = times[size];
+  }
+  return measured;
 }
 
 // As Node::fail() names a key.
@@ -83,8 +99,13 @@ void CollectiveCurve::add_law(const NodeLinks& links, int up_to, const Residual&
   for (int gpus = measured + 1; gpus <= up_to; ++gpus) {
     // The law is checked over one doubling of the GPU count.
     const double doublings = std::log2(static_cast<double>(gpus) / measured) - 1;
-    branches_.push_back({gpus, Origin::derived, among_more_gpus(kind_, links, fewer, gpus), errors,
-                         OwnResidual{residual, residual, false}, std::max(doublings, 0.0)});
+    branches_.push_back({gpus,
+                         Origin::derived,
+                         among_more_gpus(kind_, links, fewer, gpus),
+                         errors,
+                         OwnResidual{residual, residual, false},
+                         std::max(doublings, 0.0),
+                         {}});
   }
 }
 
@@ -98,7 +119,8 @@ CollectiveCurve::Branch CollectiveCurve::read_branch(const Node& node) const {
                 SizeCurve(node),
                 errors_of_branch(node),
                 {},
-                0};
+                0,
+                read_measured_times(node)};
   if (const auto own = node.find("residual")) {
     const auto same = node.find("residual_same_version");
     branch.own = OwnResidual{by_bytes(*own), by_bytes(same ? *same : *own), true};
@@ -193,6 +215,26 @@ void CollectiveCurve::spread(const Branch& branch, double bytes, bool same_versi
   estimate.time_us_p95 /= std::min(over, 1.0);
 }
 
+// Where times fell with size, the curve is their average: the band holds what was measured, between
+// two sizes a straight line.
+void CollectiveCurve::hold_measured(const Branch& branch, double bytes, Estimate& estimate) const {
+  const auto above = branch.measured_us.lower_bound(bytes);
+  if (above == branch.measured_us.end()) return;
+  double measured = above->second;
+  if (above->first > bytes) {
+    if (above == branch.measured_us.begin()) return;
+    const auto below = std::prev(above);
+    const double share = (bytes - below->first) / (above->first - below->first);
+    measured = below->second + (above->second - below->second) * share;
+  }
+  estimate.time_us_p05 = std::min(estimate.time_us_p05, measured);
+  estimate.time_us_p95 = std::max(estimate.time_us_p95, measured);
+  const bool is_apart = std::abs(estimate.time_us / measured - 1) >= apart_from_curve;
+  if (is_apart && estimate.support == Support::measured_point) {
+    estimate.support = Support::interpolated;
+  }
+}
+
 // Of a law for more GPUs: with as many bytes each they send as much as fewer do, in more messages,
 // so that the low end is that of the most GPUs that were measured.
 void CollectiveCurve::raise_low_end(const Branch& branch, double bytes, bool same_version,
@@ -234,6 +276,7 @@ Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes, bool ask
   estimate.support = Support::interpolated;
   if (away == 0 && estimate.origin != Origin::derived) estimate.support = Support::measured_point;
   if (outside || is_far(branch)) estimate.support = Support::extrapolated;
+  hold_measured(branch, bytes, estimate);
   return estimate;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,12 +20,17 @@ namespace moesim::profile {
 // and siblings differ by 2 to 8 %.
 inline constexpr double another_day = 0.06;
 
+// From where on a measured size at which the curve says another time is no measured point of it:
+// the least of the above.
+inline constexpr double apart_from_curve = 0.02;
+
 // The time of one kind of exchange inside a node, under one NCCL version, by GPU count and size.
 class CollectiveCurve {
  public:
   // From a curve of model "piecewise-alpha-beta"; errors name file and key. A branch whose
   // "from_curve" says so was kept from another curve and has the NCCL version and the errors of
-  // that one; "measured_bytes" of a branch are its own sizes, in the place of the curve's. For more
+  // that one; "measured_bytes" of a branch are its own sizes, in the place of the curve's, and
+  // "measured_time_us" the times there, where the curve, which does not fall, is another. For more
   // GPUs than it has branches for the law of sim/profile/gpu_count_law.hpp answers: as many as the
   // curve's "law" says, with its error bar, or without one those that `links` join, with the bar of
   // the law's checks on other machines.
@@ -76,6 +82,7 @@ class CollectiveCurve {
     std::shared_ptr<const Errors> errors;  // the curve's, or those of the curve it was kept from
     std::optional<OwnResidual> own;        // none: the residual of `errors` holds
     double doublings = 0;                  // of the GPU count beyond the law's checks
+    std::map<double, double> measured_us;  // by size; empty: as the curve has them
   };
   static Errors read_errors(const Node& node, const std::string& nccl,
                             std::vector<double> measured_bytes);
@@ -88,6 +95,7 @@ class CollectiveCurve {
   Estimate at_branch(const Branch& branch, double bytes, bool asked_version) const;
   void near_measured(const Branch& branch, double bytes, Estimate& estimate) const;
   void spread(const Branch& branch, double bytes, bool same_version, Estimate& estimate) const;
+  void hold_measured(const Branch& branch, double bytes, Estimate& estimate) const;
   bool is_far(const Branch& branch) const;  // more than one doubling from what was measured
   const Residual& residual_of(const Branch& branch, double bytes, bool same_version) const;
 

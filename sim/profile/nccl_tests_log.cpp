@@ -121,7 +121,7 @@ void doubt_falls(NcclTestsRun& run) {
     const auto& [smaller, larger] = falls[fall];
     run.doubts.push_back(fmt::format(
         "warning: {}: {} in {:.2f} us, but {} in {:.2f} us, {:.0f} % less: one of the two was "
-        "disturbed, or NCCL changes its protocol there; both are taken: look at the lines, run "
+        "disturbed, or NCCL changes its protocol there: look at the lines, run "
         "nccl-tests again with more iterations (-n)",
         run.file, place_of(*smaller), smaller->time_us, place_of(*larger), larger->time_us,
         100 * falls[fall].lost_us() / smaller->time_us));

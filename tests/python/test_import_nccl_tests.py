@@ -153,6 +153,37 @@ def test_runs_that_contradict_each_other_and_times_that_fall_are_named(tmp_path)
     assert f"warning: {slow}: 1048576 bytes (line 24) in 99.00 us, but 2097152 bytes (line 25) in 30.49 us" in said
 
 
+def test_times_that_fall_are_averaged_with_a_band_that_holds_them(tmp_path):
+    bent = {2**16: 60.0, 2**17: 41.0, 2**18: 22.78}
+    (tmp_path / "bent.txt").write_text(output(8, lambda size: bent.get(size, linear(size))))
+    said = moesim(*words(tmp_path, tmp_path / "bent.txt")).stderr
+    profile = tmp_path / "mine.json"
+    # Up to 2 MiB times are below the average of those before.
+    pool = {**{2**power: linear(2**power) for power in range(16, 22)}, **bent}
+    average = sum(pool.values()) / len(pool)
+    for size, time_us in pool.items():
+        answer = predicted(profile, 8, size)
+        assert answer["time_us_p05"] <= time_us <= answer["time_us_p95"]
+        assert answer["time_us"] == pytest.approx(average, rel=1e-3)
+        assert answer["provenance"] == "measured, interpolated"
+    assert f"65536 bytes {average:.2f} us (measured 60.00), 131072 bytes {average:.2f} us (measured 41.00)" in said
+    assert ", and 2 more" in said
+    # Half-way between two measured sizes the straight line is held.
+    assert predicted(profile, 8, 3 * 2**15)["time_us_p95"] >= 50.5
+    assert "all-to-all of 8 GPUs: times that fall with size are averaged: " in said and "both are taken" not in said
+    assert predicted(profile, 8, 2**22)["provenance"] == "measured, measured point"
+    # Beside a run of another GPU count it keeps them.
+    (tmp_path / "two.txt").write_text(output(2, linear))
+    again = ("import", tmp_path / "two.txt", "--op", "all-to-all", "--nccl", "9.9.9", "--base", profile, "--out", profile)
+    said = moesim(*again).stderr
+    assert "averaged" not in said and predicted(profile, 8, 2**16)["time_us_p95"] >= 60
+    # Noise of less than repeats differ by is none.
+    (tmp_path / "noisy.txt").write_text(output(8, lambda size: 1.01 * linear(size) if size == 2**12 else linear(size)))
+    assert "averaged" not in moesim(*words(tmp_path, tmp_path / "noisy.txt")).stderr
+    assert "measured_time_us" not in profile.read_text()
+    assert predicted(profile, 8, 2**12)["provenance"] == "measured, measured point"
+
+
 def test_the_version_is_that_of_the_log(tmp_path):
     (tmp_path / "two.txt").write_text("NCCL version 2.21.5+cuda12.4\n" + output(2, linear))
     command = [word for word in words(tmp_path, tmp_path / "two.txt") if word not in ("--nccl", "9.9.9")]

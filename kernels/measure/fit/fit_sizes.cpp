@@ -9,6 +9,7 @@
 #include "kernels/measure/fit/residual_figures.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/statistics.hpp"
+#include "sim/profile/collective_curve.hpp"
 #include "sim/profile/size_curve.hpp"
 
 namespace moesim::kernels::measure {
@@ -59,6 +60,14 @@ Knots rising(const Sizes& sizes) {
   double& last = knots.time_us.back();
   if (last <= knots.time_us[knots.time_us.size() - 2]) last *= 1 + 1e-6;
   return knots;
+}
+
+// Whether a time fell with size by so much that the knots are another one.
+bool is_averaged(const Sizes& sizes, const Knots& knots) {
+  return std::any_of(
+      sizes.begin(), sizes.end(), [&, knot = std::size_t{0}](const auto& size) mutable {
+        return std::abs(knots.time_us[knot++] / size.second - 1) >= profile::apart_from_curve;
+      });
 }
 
 double time_at(const Knots& knots, double bytes) {
@@ -159,6 +168,11 @@ std::optional<ordered_json> fit_collective(const std::vector<Point>& points, con
                       {"bytes", knots.bytes},
                       {"time_us", knots.time_us},
                       {"measured_bytes", knots.bytes}};
+    if (is_averaged(sizes, knots)) {
+      ordered_json& measured_us = branches[gpus]["measured_time_us"];
+      for (const auto& [bytes, time_us] : sizes)
+        measured_us.push_back(significant(time_us, digits));
+    }
     measured_bytes.insert(knots.bytes.begin(), knots.bytes.end());
     for (const HeldOut& error : leave_one_out(sizes, true)) held.push_back(error);
     for (const HeldOut& error : in_sample(sizes)) seen.push_back(error);

@@ -310,6 +310,11 @@ TEST_CASE("a branch without measured sizes, or from a curve without errors, is r
   };
   CHECK_THROWS_WITH(wrong(R"("measured_bytes": [])"),
                     ContainsSubstring("/branches/0/measured_bytes: expected at least one size"));
+  const std::string sizes = R"("measured_bytes": [100, 200], "measured_time_us": )";
+  CHECK_THROWS_WITH(
+      wrong(sizes + "[30]"),
+      ContainsSubstring("/branches/0/measured_time_us: expected as many times as there are sizes"));
+  CHECK_THROWS_WITH(wrong(sizes + "[30, 0]"), ContainsSubstring("times must be positive"));
   CHECK_THROWS_WITH(wrong(R"("from_curve": {"nccl": "1"})"),
                     ContainsSubstring("/branches/0/from_curve") && ContainsSubstring("residual"));
 }

@@ -16,6 +16,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/cluster/measured_exchange.hpp"
+#include "sim/profile/collective_curve.hpp"
 #include "sim/routing/traces/trace_import.hpp"
 #include "sim/study/logs/cluster_import.hpp"
 #include "sim/study/logs/repeated_runs.hpp"
@@ -251,6 +252,33 @@ void note_contradictions(const kernels::measure::NcclTestsImport& request) {
   }
 }
 
+// Sizes at which a profile's curve, which does not fall, has not the time that was measured.
+void note_averages(const kernels::measure::NcclTestsImport& request,
+                   const nlohmann::ordered_json& profile) {
+  constexpr std::size_t most = 4;
+  const nlohmann::ordered_json& curve = profile.at("curves").back();
+  for (const auto& branch : curve.at("branches")) {
+    const auto measured = branch.find("measured_time_us");
+    const bool is_new = !branch.contains("from_curve");
+    if (!is_new || measured == branch.end()) continue;
+    std::vector<std::string> sizes;
+    for (std::size_t size = 0; size < measured->size(); ++size) {
+      const auto bytes = branch.at("bytes").at(size).get<double>();
+      const auto time_us = branch.at("time_us").at(size).get<double>();
+      const auto was = measured->at(size).get<double>();
+      if (std::abs(time_us / was - 1) < profile::apart_from_curve) continue;
+      sizes.push_back(fmt::format("{:.0f} bytes {:.2f} us (measured {:.2f})", bytes, time_us, was));
+    }
+    const std::size_t more = sizes.size() - std::min(sizes.size(), most);
+    sizes.resize(sizes.size() - more);
+    note(fmt::format(
+        "warning: {} of {} GPUs: times that fall with size are averaged: {}{}; bands hold the "
+        "measured ones; a cluster (--cluster instead of --base) keeps them",
+        request.op, branch.at("gpus").get<int>(), fmt::join(sizes, ", "),
+        more == 0 ? "" : fmt::format(", and {} more", more)));
+  }
+}
+
 // nccl-tests output into a profile.
 ExitCode import_exchanges(const CommandLine& line) {
   refuse_others(line, "nccl-tests output (.txt, .log)", {"op", "nccl", "base", "other-gpu"});
@@ -274,8 +302,10 @@ ExitCode import_exchanges(const CommandLine& line) {
   request.other_gpu = line.has("other-gpu");
   check_writable(out);
   request.nccl = nccl_version(line, request.runs);
-  write_file_atomically(out, json_text(measure::profile_with_nccl_tests(request), 1) + "\n");
+  const nlohmann::ordered_json profile = measure::profile_with_nccl_tests(request);
+  write_file_atomically(out, json_text(profile, 1) + "\n");
   note_contradictions(request);
+  note_averages(request, profile);
   for (const measure::NcclTestsRun& run : request.runs) {
     for (const std::string& doubt : run.doubts) note(doubt);
     note(fmt::format("{}: {} on {} GPUs ({}), {} sizes from {}", out, request.op, run.gpus,

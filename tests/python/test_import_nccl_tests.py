@@ -219,6 +219,13 @@ def test_a_run_says_no_more_than_another_day_would(tmp_path):
 def test_more_than_the_links_carry_is_refused(tmp_path):
     (tmp_path / "fast.txt").write_text(output(8, lambda size: 20 + size / 900e3))
     refused(*words(tmp_path, tmp_path / "fast.txt"), parts=["fast.txt", "times the line rate of NVLink", "h200-sxm"])
+    # NVLink's switches add up, so that busbw may be above the 450 GB/s of a link; algbw may not.
+    for rate, code in ((420e3, 0), (500e3, 2)):
+        (tmp_path / "fast.txt").write_text(output(8, lambda size, rate=rate: 5 + size / rate, bus=1.75))
+        command = [word if word != "all-to-all" else "all-reduce" for word in words(tmp_path, tmp_path / "fast.txt")]
+        result = moesim(*command)
+        assert result.returncode == code, result.stderr
+    assert "algbw 4" in result.stderr and "times the line rate of NVLink" in result.stderr
 
 
 def test_a_line_of_megabytes_is_passed_over(tmp_path):

@@ -32,21 +32,24 @@ void check_alike(const NcclTestsImport& request) {
   }
 }
 
-// What leaves a GPU in NCCL's all-reduce may be less than its bus bandwidth: switches add up.
+// What leaves a GPU in NCCL's all-reduce may be less than its bus bandwidth: switches add up, and
+// the buffer leaves it once.
 void check_line_rate(const NcclTestsImport& request, const ordered_json& device,
                      const std::string& base) {
   constexpr double most_above = 1.05;
-  if (!device.contains("nvlink_bytes_per_second") || request.op == "all-reduce") return;
+  if (!device.contains("nvlink_bytes_per_second")) return;
   const double line = device.at("nvlink_bytes_per_second").at("value").get<double>();
   if (line <= 0) return;
+  const bool reduces_all = request.op == "all-reduce";
   for (const NcclTestsRun& run : request.runs) {
     for (const auto& [bytes, time_us] : run.times) {
-      const double rate = bytes * (run.gpus - 1) / run.gpus / time_us * 1e6;
+      const double sent = reduces_all ? bytes : bytes * (run.gpus - 1) / run.gpus;
+      const double rate = sent / time_us * 1e6;
       if (rate <= most_above * line) continue;
       throw UsageError(fmt::format(
-          "{}: bus bandwidth {:.4g} GB/s at {:.0f} bytes, {:.2f} times the line rate of NVLink in "
+          "{}: {} {:.4g} GB/s at {:.0f} bytes, {:.2f} times the line rate of NVLink in "
           "--base {}: is it of another GPU, or of a run whose results were not checked?",
-          run.file, rate / 1e9, bytes, rate / line, base));
+          run.file, reduces_all ? "algbw" : "bus bandwidth", rate / 1e9, bytes, rate / line, base));
     }
   }
 }

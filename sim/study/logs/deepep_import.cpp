@@ -6,7 +6,9 @@
 #include <filesystem>
 
 #include "sim/base/error.hpp"
+#include "sim/cluster/measured_between.hpp"
 #include "sim/profile/moe_exchange_law.hpp"
+#include "sim/study/logs/link_figures.hpp"
 
 namespace moesim::study {
 namespace {
@@ -14,15 +16,39 @@ namespace {
 constexpr int gpus_of_tests = 8;
 constexpr int most_node_groups = 4;  // num_topk_groups of test_internode.py
 
+// Bytes of a GPU's tokens for `groups` nodes or GPUs, its own included.
+double bytes_of(const DeepEpBest& best, int experts, int groups) {
+  const double met = profile::distinct_groups({experts, best.top_k, 0}, groups);
+  // 8-bit values have a scale of 4 bytes for each 128.
+  const double row = best.hidden * (best.row_format == "fp8" ? 1 + 4.0 / 128 : 2);
+  return best.tokens * met * row;
+}
+
 double time_of(const DeepEpBest& best, const DeepEpRun& run, int gpus) {
   if (best.time_us > 0) return best.time_us;
   const bool across = best.rdma_gb_per_s > 0;
   const double rate = across ? best.rdma_gb_per_s : best.nvlink_gb_per_s;
-  const double met =
-      profile::distinct_groups({run.experts, best.top_k, 0}, across ? run.nodes : gpus);
-  // 8-bit values have a scale of 4 bytes for each 128.
-  const double row = best.hidden * (best.row_format == "fp8" ? 1 + 4.0 / 128 : 2);
-  return best.tokens * met * row / (rate * 1e3);
+  return bytes_of(best, run.experts, across ? run.nodes : gpus) / (rate * 1e3);
+}
+
+// What leaves the GPU, or its node, by the line rate of the base.
+void check_rate(const std::string& file, const DeepEpBest& best,
+                const cluster::MeasuredDispatch& found, const cluster::Cluster& cluster) {
+  const bool across = found.nodes > 1;
+  if (across ? !crosses_domains(cluster, found.nodes) : cluster.gpus_per_domain < found.gpus) {
+    return;
+  }
+  const double line = (across ? cluster.nic_per_gpu : cluster.domain.port).gb_per_s();
+  if (line == 0) return;
+  const int groups = across ? found.nodes : found.gpus;
+  const double rate =
+      bytes_of(best, found.experts, groups) * (groups - 1) / groups / (found.time_us * 1e3);
+  check_line_rate(
+      file, rate / line,
+      fmt::format("DeepEP {} ({}) in {:.1f} us is {:.1f} GB/s of a GPU {}", found.stage,
+                  found.row_format, found.time_us, rate, across ? "to other nodes" : "to others"),
+      fmt::format("{:g} GB/s ({})", line,
+                  across ? "of its NICs, nic.gbit_per_s" : "domain.gb_per_s"));
 }
 
 }  // namespace
@@ -58,6 +84,7 @@ std::vector<cluster::MeasuredDispatch> deepep_dispatches(const std::string& file
         {"deepep", best.stage, best.row_format, run.nodes, gpus, best.tokens, best.hidden,
          best.top_k, run.experts, best.sms, time_of(best, run, gpus),
          "measured: DeepEP's test, " + std::filesystem::path(file).filename().string()});
+    check_rate(file, best, dispatches.back(), cluster);
   }
   return dispatches;
 }

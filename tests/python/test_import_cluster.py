@@ -317,6 +317,19 @@ def test_no_dispatch_is_faster_than_its_links(tmp_path):
     refused(tmp_path, tmp_path / "fast.log", more=("--nodes", 2), parts=["DeepEP combine (bf16)", "50 GB/s (of its NICs"])
 
 
+def test_dispatches_that_contradict_each_other_are_named(tmp_path):
+    logs = {}
+    for name, time_us in (("one", 350), ("near", 380), ("slow", 700)):
+        logs[name] = tmp_path / f"{name}.log"
+        logs[name].write_text("[config] num_tokens=4096, hidden=7168, num_topk=8\n"
+                              f"[tuning] Best dispatch (FP8): SMs 24, NVL chunk 12, 300.00 GB/s (NVL), t: {time_us}.0 us\n")
+    assert "warning" not in imported(tmp_path, logs["one"], logs["near"])[1]
+    document, said = imported(tmp_path, logs["one"], logs["slow"])
+    assert "warning: DeepEP dispatch (fp8) on 8 GPUs, 24 SMs, 8 of 256 experts: runs contradict each other" in said
+    assert f"350.00 us ({logs['one']}) and 700.00 us ({logs['slow']}), 2.00 times as long; their geometric mean" in said
+    assert len(document["dispatches"]) == 2
+
+
 def test_a_second_import_replaces_what_was_measured_anew(tmp_path):
     first, _ = imported(tmp_path, LOGS / "alltoall_2nodes.log")
     (tmp_path / "first.json").write_text(json.dumps(first))

@@ -289,12 +289,25 @@ class Importer {
                        name_of_file(file), found.stage, found.row_format, found.tokens, found.gpus,
                        found.nodes, found.nodes == 1 ? "node" : "nodes", found.time_us));
       dispatches_.push_back(found);
+      const double bytes =
+          static_cast<double>(found.tokens) * found.hidden * (found.row_format == "fp8" ? 1 : 2);
+      dispatch_runs_[fmt::format("DeepEP {} ({}) on {} GPUs, {} SMs, {} of {} experts", found.stage,
+                                 found.row_format, found.gpus, found.sms, found.top_k,
+                                 found.experts)][bytes]
+          .push_back({found.time_us, file});
     }
   }
 
   // The base's own, but for those of stages measured anew on as many nodes and GPUs.
   void write_dispatches() {
     if (dispatches_.empty()) return;
+    for (const auto& [setting, runs] : dispatch_runs_) {
+      if (const auto doubt = contradiction_of(setting, runs)) {
+        note(*doubt +
+             "; their geometric mean is taken, with a band that holds all: where one was disturbed "
+             "or of another setting, import the others alone");
+      }
+    }
     ordered_json entries = json_.value("dispatches", ordered_json::array());
     std::erase_if(entries.get_ref<ordered_json::array_t&>(), [&](const auto& old) {
       return std::any_of(dispatches_.begin(), dispatches_.end(), [&](const auto& found) {
@@ -450,6 +463,7 @@ class Importer {
   std::vector<Key> order_;  // of `curves_`, the one that was added to last at the end
   LinkEvidence links_;
   std::vector<cluster::MeasuredDispatch> dispatches_;
+  std::map<std::string, RunsBySize> dispatch_runs_;  // by setting
   std::vector<std::string> names_, notes_;
   std::string model_file_;
 };

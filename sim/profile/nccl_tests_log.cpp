@@ -190,6 +190,19 @@ void check_ranks(const NcclTestsRun& run, const Ranks& ranks) {
   }
 }
 
+// Several operations in one group or graph (-m, -G) take less than as many alone; "": neither.
+std::string settings_of(const std::string& group, const std::string& graph) {
+  if (group != "1") return fmt::format("{} operations in one group (-m)", group);
+  return graph == "0" ? "" : fmt::format("{} operations in one CUDA graph (-G)", graph);
+}
+
+std::string doubt_settings(const std::string& where, const std::string& settings) {
+  return fmt::format(
+      "warning: {}: {}: times of small sizes are shorter than those of exchanges one by one, which "
+      "layers wait for",
+      where, settings);
+}
+
 // Reads the printed output line by line.
 class PrintedOutput {
  public:
@@ -217,6 +230,7 @@ class PrintedOutput {
     if (line.size() <= longest_line) {
       take_version(line);
       take_program(line);
+      take_failure(line);
     }
     const std::size_t start = line.find_first_not_of(" \t");
     if (start == std::string::npos) return;
@@ -250,6 +264,16 @@ class PrintedOutput {
     if (line.find("concluded") != std::string::npos) return;
     if (line.find("starting:") != std::string::npos || !run_.rows.empty()) begin();
     program_ = match[2];
+  }
+
+  // "node0: Test NCCL failure common.cu:954 '...'", " .. node0 pid 4100: Test failure
+  // common.cu:844"
+  void take_failure(const std::string& line) {
+    if (!failure_.empty()) return;
+    for (const char* words : {": Test NCCL failure ", ": Test CUDA failure ", ": Test failure "}) {
+      if (line.find(words) == std::string::npos) continue;
+      failure_ = fmt::format("line {}: {}", line_, printable(line));
+    }
   }
 
   void take_comment(const std::string& line) {
@@ -287,16 +311,13 @@ class PrintedOutput {
     }
   }
 
-  // Several operations in one group or graph (-m, -G) take less than as many alone.
   void take_settings(const std::string& line) {
     static const std::regex grouped(R"(agg iters: (\d+))");
     static const std::regex graph(R"(graph: (\d+))");
     std::smatch match;
-    if (std::regex_search(line, match, grouped) && match[1] != "1") {
-      settings_ = fmt::format("{} operations in one group (-m)", match[1].str());
-    } else if (std::regex_search(line, match, graph) && match[1] != "0") {
-      settings_ = fmt::format("{} operations in one CUDA graph (-G)", match[1].str());
-    }
+    const std::string group = std::regex_search(line, match, grouped) ? match[1].str() : "1";
+    const std::string launches = std::regex_search(line, match, graph) ? match[1].str() : "0";
+    settings_ = settings_of(group, launches);
   }
 
   // Columns: size count type [redop] [root], then out of place and in place each time, algbw,
@@ -368,8 +389,9 @@ class PrintedOutput {
     run_.gpus = ranks_.count;
     const std::string settings = std::exchange(settings_, "");
     const bool ended = std::exchange(ended_, false);
+    const std::string failure = std::exchange(failure_, "");
     if (ranks_.count > 0) {
-      doubt_run(ended, settings);
+      doubt_run(ended, failure, settings);
       check_ranks(run_, ranks_);
       run_.hosts = static_cast<int>(ranks_.on_host.size());
       run_.device = *ranks_.devices.begin();
@@ -383,19 +405,18 @@ class PrintedOutput {
     in_table_ = false;
   }
 
-  void doubt_run(bool ended, const std::string& settings) {
+  void doubt_run(bool ended, const std::string& failure, const std::string& settings) {
     if (run_.rows.empty()) return;
     if (!ended) {
       run_.doubts.push_back(fmt::format(
           "warning: {}: line {}: no 'Avg bus bandwidth' line below this row, the last of its run: "
-          "the run failed or its output is cut off, and larger sizes may be missing",
-          file_, run_.rows.back().line));
+          "{}, and larger sizes may be missing",
+          file_, run_.rows.back().line,
+          failure.empty() ? "the run failed or its output is cut off"
+                          : fmt::format("the run failed ({})", failure)));
     }
     if (!settings.empty()) {
-      run_.doubts.push_back(fmt::format(
-          "warning: {}: line {}: {}: times of small sizes are shorter than those of exchanges "
-          "one by one, which layers wait for",
-          file_, run_.line, settings));
+      run_.doubts.push_back(doubt_settings(fmt::format("{}: line {}", file_, run_.line), settings));
     }
   }
 
@@ -404,6 +425,7 @@ class PrintedOutput {
   std::string program_, nccl_;
   std::string settings_;  // of the run: what makes its times shorter
   bool ended_ = false;    // the footer of the run was seen
+  std::string failure_;   // the first line that says so
   NcclTestsRun run_;
   Ranks ranks_;
   std::size_t half_ = 4;
@@ -416,6 +438,27 @@ class PrintedOutput {
 void check_values(const Node& half) {
   if (half.number_or("nwrong", 0) != 0) {
     half.fail("wrong values: this run measured nothing that counts", "nwrong");
+  }
+}
+
+// Of a file of -J. A run that fails leaves one, too, without what follows the results.
+void doubt_json(const Node& root, NcclTestsRun& run) {
+  const Node config = root.at("config");
+  const std::string settings =
+      settings_of(std::to_string(config.count_or("aggregated_iterations", 1)),
+                  std::to_string(config.count_or("graph", 0)));
+  if (!settings.empty()) run.doubts.push_back(doubt_settings(run.file, settings));
+  if (!root.has("out_of_bounds")) {
+    run.doubts.push_back(
+        fmt::format("warning: {}: no \"out_of_bounds\" after the results: the run failed, and "
+                    "larger sizes may be missing",
+                    run.file));
+  }
+  if (!root.has("errors")) return;
+  for (const std::string& error : root.texts("errors")) {
+    if (error.empty()) continue;
+    run.doubts.push_back(
+        fmt::format("warning: {}: NCCL's last error: {}", run.file, printable(error)));
   }
 }
 
@@ -472,7 +515,21 @@ NcclTestsRun read_json(const std::string& file) {
                      algorithm >= 1 ? half->number("bus_bw") / algorithm : 0};
     add_row(run, std::move(row));
   }
+  doubt_json(root, run);
   return run;
+}
+
+// What stands before "#  Rank  0 ..." where that does not begin its line, as log collectors write
+// times and hosts; empty: no such line.
+std::string prefix_of_ranks(const std::string& file) {
+  static const std::regex ranks(R"(^(.+?)#\s+Rank\s+\d+\s.*\bdevice\s)");
+  std::istringstream text(read_file(file));
+  for (std::string line; std::getline(text, line);) {
+    std::smatch match;
+    if (line.size() > longest_line || line.find(" Rank ") == std::string::npos) continue;
+    if (std::regex_search(line, match, ranks)) return match[1];
+  }
+  return "";
 }
 
 void name_operation(NcclTestsRun& run) {
@@ -512,6 +569,12 @@ std::vector<NcclTestsRun> read_nccl_tests_log(const std::string& file) {
     }
   }
   if (ranks < 2 || rows == 0) {
+    if (const std::string prefix = prefix_of_ranks(file); ranks == 0 && !prefix.empty()) {
+      throw UsageError(
+          fmt::format("{}: lines have '{}' before what nccl-tests printed: take such prefixes off "
+                      "(sed, cut -c{}-); those of mpirun --tag-output and srun --label may stay",
+                      file, printable(prefix), prefix.size() + 1));
+    }
     throw UsageError(
         fmt::format("{}: {} '# Rank' lines and {} rows of times below a heading: this is no "
                     "output of nccl-tests on 2 or more GPUs, or its lines with # are missing: give "

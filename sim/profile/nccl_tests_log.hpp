@@ -28,7 +28,8 @@ struct NcclTestsRun {
   int hosts = 0;  // gpus / hosts on each
   std::vector<NcclTestsRow> rows;
   // The first rows in doubt: printed ones whose time and algbw disagree, and those after which the
-  // time falls by more than noise as bytes grow.
+  // time falls by more than noise as bytes grow. A run that did not come to its end, one whose
+  // operations were started together (-m) or by graphs (-G).
   std::vector<std::string> doubts;
 };
 

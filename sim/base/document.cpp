@@ -377,6 +377,16 @@ std::string Node::text_or(const std::string& key, const std::string& fallback) c
   return has(key) ? text(key) : fallback;
 }
 
+std::string Node::document(const std::string& key, const std::string& kind) const {
+  std::string name = text(key);
+  try {
+    find_document(kind, name);
+  } catch (const UnknownDocument& error) {
+    fail(error.what(), key);
+  }
+  return name;
+}
+
 std::vector<double> Node::numbers(const std::string& key) const {
   const Node list = at(key);
   std::vector<double> values;

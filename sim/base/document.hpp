@@ -58,6 +58,8 @@ class Node {
   bool boolean_or(const std::string& key, bool fallback) const;
   std::string text(const std::string& key) const;
   std::string text_or(const std::string& key, const std::string& fallback) const;
+  // The name or path of another document, of the kind that find_document() takes.
+  std::string document(const std::string& key, const std::string& kind) const;
   std::vector<double> numbers(const std::string& key) const;
   std::vector<std::string> texts(const std::string& key) const;
   std::vector<Node> items(const std::string& key) const;  // the elements of an array

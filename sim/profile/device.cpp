@@ -48,7 +48,7 @@ Device Device::read(const Node& node) {
     device.host_copy_bandwidth = Bandwidth(figure(node, "host_copy_bytes_per_second"));
   }
   device.gpus_per_node = whole_figure(node, "gpus_per_node");
-  device.usual_cluster = node.text_or("usual_cluster", "");
+  if (node.has("usual_cluster")) device.usual_cluster = node.document("usual_cluster", "clusters");
   return device;
 }
 

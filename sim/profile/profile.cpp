@@ -186,21 +186,20 @@ Profile Profile::read_calibration(const Document& document, const std::string& f
         "--command simulate",
         "format");
   }
-  const std::string hardware = root.text_or("profile", "");
-  if (hardware.empty()) {
+  if (!root.has("profile")) {
     root.fail(
         "it does not say which profile predicted its rows: calibrate anew, or give it as "
         "--software of train",
         "profile");
   }
-  const Profile base = load(hardware);
+  const Profile base = load(root.document("profile", "hardware"));
   auto content = std::make_shared<Content>(*base.content_);
   content->calibration = file;
   return Profile(std::move(content));
 }
 
 Profile Profile::read_training_products(const Node& node) {
-  const std::string name = node.text("profile");
+  const std::string name = node.document("profile", "hardware");
   // Before it is loaded: it may name this document again.
   if (Document::load(find_document("hardware", name)).root().find("training_products")) {
     node.fail("expected a profile without training_products of its own", "profile");

@@ -43,7 +43,7 @@ SoftwareDocument SoftwareDocument::read(const Document& document) {
   const Node root = document.root();
   SoftwareDocument software;
   software.name = root.text("name");
-  software.profile = root.text("profile");
+  software.profile = root.document("profile", "hardware");
   software.source = root.text("source");
   const Node multipliers = root.at("multipliers");
   for (const std::string& kind : multipliers.keys()) {

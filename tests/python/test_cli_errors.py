@@ -234,6 +234,18 @@ def test_a_figure_of_a_device_in_another_unit_is_refused(key, unit, meant, tmp_p
                  meant)
 
 
+def test_an_unknown_name_within_a_document_is_told_with_file_and_key(tmp_path):
+    path = write_profile(tmp_path, lambda document: document["devices"][0].update(usual_cluster="dgx-a10"))
+    expect_error(moesim("train", "--profile", path, "--model", "mixtral-8x7b"), 2,
+                 f"{path}: /devices/0/usual_cluster: unknown cluster 'dgx-a10' (did you mean 'dgx-a100'?)")
+    path = write_profile(tmp_path, lambda document: document.update(training_products={"profile": "h10", "source": "x"}))
+    expect_error(moesim("predict", "--profile", path, "--op", "memory", "--bytes", "1MiB"), 2,
+                 f"{path}: /training_products/profile: unknown profile 'h10'")
+    path.write_text(json.dumps({"format": "moesim-software", "version": 1, "name": "mine", "profile": "zzz",
+                                "multipliers": {}, "source": "test"}))
+    expect_error(moesim("simulate", "--profile", path), 2, f"{path}: /profile: unknown profile 'zzz'; shipped: ")
+
+
 @pytest.mark.parametrize(("kind", "where"), [("counts", "line 1"), ("scores", "line 1, column 2"),
                                              ("trace", "line 1, column 2")])
 def test_a_file_of_scores_that_is_another_thing(kind, where, tmp_path):

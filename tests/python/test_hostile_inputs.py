@@ -4,6 +4,7 @@ files: each in its smallest form."""
 import json
 import os
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -31,6 +32,39 @@ def changed(tmp_path, kind, name, change, file="own.json"):
     path = tmp_path / file
     path.write_text(json.dumps(document))
     return path
+
+
+ACROSS = ("--profile", "h100-sxm", "--gpus", "16")
+
+
+@pytest.mark.parametrize(("kind", "name", "path", "figure"), [
+    ("clusters", "hgx-h100", "/domain/latency_us/value", 1e15), ("clusters", "hgx-h100", "/domain/gb_per_s/value", 1e300),
+    ("clusters", "hgx-h100", "/nic/gbit_per_s/value", 1e-300), ("clusters", "hgx-h100", "/nic/efficiency/low", 1e-300),
+    ("dispatchers", "deepep", "/nic/gpu/efficiency/low", 1e-300), ("dispatchers", "deepep", "/notify_us/across", 1e300),
+    ("dispatchers", "deepep", "/machines/0/across/dispatch/sm_gb_per_s", 1e-300)])
+def test_figures_beyond_any_machine(tmp_path, kind, name, path, figure):
+    """They overflowed far from the document: "a latency below 0", a band of nan, an exchange of 0 bytes."""
+    def replace(document):
+        *within, last = [int(key) if key.isdigit() else key for key in path.split("/")[1:]]
+        for key in within:
+            document = document[key]
+        document[last] = figure
+
+    file = changed(tmp_path, kind, name, replace)
+    words = (["--op", "all-to-all", "--bytes", "1MiB", "--cluster", file, "--schedule", "burst"] if kind == "clusters" else
+             ["--op", "dispatch", "--cluster", "hgx-h100", "--dispatcher", file, "--tokens", "4096", "--hidden", "7168", "--k",
+              "8", "--experts", "256"])
+    expect_error(moesim("predict", *ACROSS, *words), 2, f"own.json: {path}: found number ", "expected type number, minimum ")
+
+
+def test_variances_beyond_any_error_model(tmp_path):
+    folder = tmp_path / "profiles"
+    shutil.copytree(PROFILES, folder)
+    document = json.loads((folder / "residuals" / "training.json").read_text())
+    document["components"]["model"] = 1e300
+    (folder / "residuals" / "training.json").write_text(json.dumps(document))
+    expect_error(moesim("train", "--model", "mixtral-8x7b", "--gpus", "64", "--profile", "h100-sxm",
+                        env={"MOESIM_PROFILES": str(folder)}), 2, "training.json: /components/model: found number 1e+300")
 
 
 def test_software_profiles_that_name_each_other(tmp_path):

@@ -25,7 +25,7 @@ double shared(const Subject& one, const Subject& other, const Components& parts)
   if (one.low_precision == other.low_precision) sum += square(parts.precision);
   if (one.software != other.software || one.software.empty()) return sum;
   sum += square(parts.software);
-  if (one.machine != other.machine) return sum;
+  if (!same_machine(one, other)) return sum;
   sum += square(parts.machine);
   return one.model == other.model ? sum + square(parts.model) : sum;
 }

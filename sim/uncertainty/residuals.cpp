@@ -17,6 +17,7 @@ namespace {
 
 constexpr const char* format = "moesim-residuals";
 constexpr const char* profile_prefix = "profile ";
+constexpr double alike = 1.5;   // rates of one kind of NIC, of which some is lost, are nearer
 constexpr double digits = 1e4;  // of logs and ratios that a document keeps
 
 constexpr const char* capacity = "capacity";  // what the pairs of a group differ in alone
@@ -31,7 +32,8 @@ nlohmann::ordered_json rounded_all(const std::array<double, size>& values) {
 }
 
 auto key(const Subject& subject) {
-  return std::tuple(subject.software, subject.machine, subject.model, subject.low_precision);
+  return std::tuple(subject.software, subject.machine, subject.model, subject.low_precision,
+                    subject.nic_gbit_per_s);
 }
 
 Quantiles read_quantiles(const Node& node, const std::string& name) {
@@ -46,7 +48,8 @@ Quantiles read_quantiles(const Node& node, const std::string& name) {
 ResidualGroup read_group(const Node& node) {
   ResidualGroup group;
   group.subject = {node.text("software"), node.text("machine"), node.text("model"),
-                   node.boolean("low_precision")};
+                   node.boolean("low_precision"),
+                   node.has("nic_gbit_per_s") ? node.positive("nic_gbit_per_s") : 0};
   group.rows = node.count("rows");
   group.configurations = node.count("configurations");
   group.least = std::log(node.positive("least"));
@@ -72,13 +75,15 @@ nlohmann::ordered_json json_of(const ResidualGroup& group) {
   nlohmann::ordered_json item = {{"software", group.subject.software},
                                  {"machine", group.subject.machine},
                                  {"model", group.subject.model},
-                                 {"low_precision", group.subject.low_precision},
-                                 {"rows", group.rows},
-                                 {"configurations", group.configurations},
-                                 {"least", rounded(std::exp(group.least))},
-                                 {"median", rounded(std::exp(group.median()))},
-                                 {"most", rounded(std::exp(group.most))},
-                                 {"log_ratios", rounded_all(group.log_ratios)}};
+                                 {"low_precision", group.subject.low_precision}};
+  const double nic = group.subject.nic_gbit_per_s;
+  if (nic > 0) item["nic_gbit_per_s"] = rounded(nic);
+  item["rows"] = group.rows;
+  item["configurations"] = group.configurations;
+  item["least"] = rounded(std::exp(group.least));
+  item["median"] = rounded(std::exp(group.median()));
+  item["most"] = rounded(std::exp(group.most));
+  item["log_ratios"] = rounded_all(group.log_ratios);
   if (group.left_out) item["left_out"] = rounded_all(*group.left_out);
   return item;
 }
@@ -138,6 +143,15 @@ std::vector<double> left_out_errors(const std::vector<const Observation*>& membe
 }
 
 }  // namespace
+
+bool nics_alike(const Subject& one, const Subject& other) {
+  const auto [less, more] = std::minmax(one.nic_gbit_per_s, other.nic_gbit_per_s);
+  return less == 0 || more < alike * less;
+}
+
+bool same_machine(const Subject& one, const Subject& other) {
+  return one.machine == other.machine && nics_alike(one, other);
+}
 
 Quantiles quantiles_of(const std::vector<double>& values) {
   Quantiles quantiles{};

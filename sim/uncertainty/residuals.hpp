@@ -16,9 +16,16 @@ struct Subject {
   std::string machine;         // of the profile's device: "NVIDIA GB300"
   std::string model;           // "deepseek-v3"
   bool low_precision = false;  // products in FP8 or narrower
+  // Of the NICs per GPU, as the cluster of the prediction has them; 0: not told, or none is used.
+  double nic_gbit_per_s = 0;
 
   bool operator==(const Subject&) const = default;
 };
+
+// A machine is a kind of GPU with the NICs that it has: whether both could be the same. The time of
+// a step hangs on its NICs, which may be had with one GPU at rates a factor of two apart.
+bool nics_alike(const Subject& one, const Subject& other);
+bool same_machine(const Subject& one, const Subject& other);  // of any software
 
 // One measured step beside its prediction.
 struct Observation {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -19,8 +20,8 @@ constexpr double least_wanted = 0.8;  // of ratios, before other software is ask
 bool same_software(const Subject& one, const Subject& other) {
   return one.software == other.software;
 }
-bool same_machine(const Subject& one, const Subject& other) {
-  return same_software(one, other) && one.machine == other.machine;
+bool same_place(const Subject& one, const Subject& other) {
+  return same_software(one, other) && same_machine(one, other);
 }
 
 template <class Keep>
@@ -110,25 +111,25 @@ std::vector<StepErrors::Fold> StepErrors::folds(Blind blind) const {
     if (blind == Blind::software) return true;
     return held.model == other.model || (blind == Blind::machine && held.machine == other.machine);
   };
-  std::set<std::pair<std::pair<std::string, std::string>, std::string>> done;
+  std::set<std::tuple<std::string, std::string, double, std::string>> done;
   std::vector<Fold> found;
   for (const ResidualGroup& first : residuals_.groups) {
     const Subject& held = first.subject;
     const std::string model = blind == Blind::model ? held.model : "";
-    if (!done.insert({{held.software, held.machine}, model}).second) continue;
+    if (!done.insert({held.software, held.machine, held.nic_gbit_per_s, model}).second) continue;
     const std::vector<ResidualGroup> left =
         only(residuals_.groups, [&](const Subject& other) { return !drops(held, other); });
     // Held out must be no more than the question lacks: with its software left, on its machine.
     const auto known = [&](const ResidualGroup& group) {
       return blind == Blind::software ||
              (blind == Blind::machine ? same_software(held, group.subject)
-                                      : same_machine(held, group.subject));
+                                      : same_place(held, group.subject));
     };
     if (left.empty() || std::none_of(left.begin(), left.end(), known)) continue;
     Fold fold{ErrorModel(left, residuals_.components), {}};
     for (const ResidualGroup& group : residuals_.groups) {
       const bool member =
-          same_machine(held, group.subject) && (model.empty() || group.subject.model == model);
+          same_place(held, group.subject) && (model.empty() || group.subject.model == model);
       if (!member) continue;
       const Expected expected = fold.left.at(group.subject);
       for (const double value : group.log_ratios) {
@@ -146,7 +147,7 @@ Basis StepErrors::basis_of(const Subject& subject) const {
     const Subject& other = group.subject;
     if (!same_software(subject, other)) continue;
     Basis known = Basis::software;
-    if (same_machine(subject, other)) {
+    if (same_place(subject, other)) {
       known = subject.model == other.model ? Basis::model : Basis::machine;
     }
     basis = std::min(basis, known);
@@ -158,7 +159,7 @@ void StepErrors::describe(const Subject& subject, Band& band) const {
   const std::vector<ResidualGroup> near = only(residuals_.groups, [&](const Subject& other) {
     if (band.basis == Basis::nothing) return true;
     return band.basis == Basis::software ? same_software(subject, other)
-                                         : same_machine(subject, other);
+                                         : same_place(subject, other);
   });
   std::set<std::string> models;
   std::set<std::pair<std::string, std::string>> machines;

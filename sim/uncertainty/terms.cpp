@@ -31,8 +31,15 @@ std::string remedy_of_steps(const Band& band, const Subject& subject) {
                      subject.software.empty() ? "" : " --software " + subject.software);
 }
 
-bool crosses_nodes(const training::TrainingJob& job) {
-  return job.layout.layout.gpus > job.cluster->gpus_per_domain;
+// Its GPU, and its NICs where it is steps with others that were measured.
+std::string machine_text(const StepErrors& errors, const Subject& subject) {
+  for (const ResidualGroup& group : errors.residuals().groups) {
+    if (group.subject.machine == subject.machine && !nics_alike(group.subject, subject)) {
+      return fmt::format("{} with {:g} Gb/s a GPU between nodes", subject.machine,
+                         subject.nic_gbit_per_s);
+    }
+  }
+  return subject.machine;
 }
 
 // "a, b or c".
@@ -45,6 +52,17 @@ std::string alternatives(const std::vector<std::string>& names) {
 }
 
 }  // namespace
+
+Subject subject_of(const training::TrainingJob& job, const std::string& software) {
+  constexpr double bytes_per_gbit = 1e9 / 8;
+  return {software, job.profile->device().name, job.model->name,
+          job.states.precision != model::Precision::bf16,
+          job.cluster->nic_per_gpu.bytes_per_second / bytes_per_gbit};
+}
+
+bool crosses_nodes(const training::TrainingJob& job) {
+  return job.layout.layout.gpus > job.cluster->gpus_per_domain;
+}
 
 std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, const Band& band,
                            const training::TrainingJob& job, const training::TrainingStep& step) {
@@ -67,8 +85,8 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
     unknown += parts.software * parts.software;
   }
   if (band.basis >= Basis::software) {
-    add(fmt::format("no measured step of that software on {}", subject.machine), parts.machine,
-        own_steps);
+    add(fmt::format("no measured step of that software on {}", machine_text(errors, subject)),
+        parts.machine, own_steps);
     unknown += parts.machine * parts.machine;
   }
   if (band.basis >= Basis::machine) {

@@ -29,6 +29,11 @@ struct Term {
 std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, const Band& band,
                            const training::TrainingJob& job, const training::TrainingStep& step);
 
+// What the errors of a job's step depend on.
+Subject subject_of(const training::TrainingJob& job, const std::string& software);
+// Whether its messages take NICs.
+bool crosses_nodes(const training::TrainingJob& job);
+
 // Of a step of one's own software.
 std::vector<Term> own_terms(const Band& band, const Subject& subject, const StepSoftware& software);
 

@@ -19,6 +19,18 @@ def as_json(*words):
     return json.loads(succeed(*words, "--format", "json"))
 
 
+def test_nics_that_the_measured_steps_did_not_have_are_said():
+    """NVIDIA's steps on B300 are in line with 400 Gb/s a GPU, the datasheet has 800."""
+    words = ("--model", "qwen3-30b-a3b", "--profile", "b300-sxm", "--software", "megatron-bridge")
+    faster = moesim("train", *words, "--gpus", 64)
+    assert "in line with 400 Gb/s a GPU between nodes; hgx-b300 has 800" in faster.stderr
+    assert "5 other machines" in faster.stdout
+    for same in (("--gpus", 64, "--cluster", "hgx-b300-400g"), ("--gpus", 8)):  # 8: no NIC is used
+        known = moesim("train", *words, *same)
+        assert known.stderr == ""
+        assert "3 models with megatron-bridge on NVIDIA B300 took" in known.stdout
+
+
 def test_bands_of_an_unknown_software_say_that_they_held_less():
     """As the page has it: fewer of the steps of a software that was left out were inside 80 % bands."""
     assert "a software left out" in succeed(*QWEN, "--gpus", 64)

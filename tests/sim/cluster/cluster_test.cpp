@@ -62,6 +62,7 @@ TEST_CASE("line rates of the shipped clusters are the vendors'") {
                                    {"hgx-h200", 8, 8, 50, 450},
                                    {"hgx-b200", 8, 8, 50, 900},
                                    {"hgx-b300", 8, 8, 100, 900},
+                                   {"hgx-b300-400g", 8, 8, 50, 900},
                                    {"gb200-nvl72", 4, 72, 50, 900},
                                    {"gb300-nvl72", 4, 72, 100, 900},
                                    {"pcie-l40s", 8, 8, 12.5, 32},

@@ -64,6 +64,28 @@ TEST_CASE("what is known of a subject is the basis of its band") {
   CHECK(errors.band(subject("another", "machine 0", "model 0")).basis == Basis::nothing);
 }
 
+TEST_CASE("a machine with NICs of another rate is another machine") {
+  std::vector<Observation> observations = drawn(1, 0.3, 0.1, 0.1, 0.05);
+  for (Observation& each : observations) each.subject.nic_gbit_per_s = 400;
+  const StepErrors errors = errors_of(observations);
+  const auto with_nics = [&](double rate) {
+    Subject asked = subject("software 0", "machine 0", "model 0");
+    asked.nic_gbit_per_s = rate;
+    return errors.band(asked);
+  };
+  CHECK(with_nics(400).basis == Basis::model);
+  CHECK(with_nics(390).basis == Basis::model);  // as measured
+  CHECK(with_nics(0).basis == Basis::model);    // none is used
+  CHECK(with_nics(800).basis == Basis::software);
+  CHECK(with_nics(200).basis == Basis::software);
+  // Its own steps say no more of it than those of any other machine.
+  Subject elsewhere = subject("software 0", "another", "another");
+  elsewhere.nic_gbit_per_s = 800;
+  Subject faster = subject("software 0", "machine 0", "another");
+  faster.nic_gbit_per_s = 800;
+  CHECK(errors.band(faster).expected.mean == Approx(errors.band(elsewhere).expected.mean));
+}
+
 TEST_CASE("a question about which less is known gets a band at least as wide") {
   for (std::uint32_t run = 0; run < 20; ++run) {
     const StepErrors errors = errors_of(drawn(run, 0.3, 0.1, 0.1, 0.05));

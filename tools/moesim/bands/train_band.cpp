@@ -102,6 +102,40 @@ TrainBand own_band(const std::string& path, const uncertainty::StepSoftware& cal
   return found;
 }
 
+// Where it was fitted to what another profile predicts than that of the step.
+void note_other_profile(const CommandLine& line, const training::TrainingJob& job) {
+  const auto own = own_software(line, job);
+  if (!own || own->profile.empty()) return;
+  // The same profile may be typed by name or path.
+  const auto name = [](const std::string& typed) {
+    return std::filesystem::path(typed).stem().string();
+  };
+  const std::string used = job.typed.profile;
+  if (used == line.get("software") || name(own->profile) == name(used)) return;
+  note(fmt::format(
+      "note: --software {0} was fitted to what {1} predicts, this step is predicted by {2}: where "
+      "their curves differ, that counts twice or not at all: give --profile {0} in its place, or "
+      "calibrate with --profile {2}",
+      line.get("software"), own->profile, used));
+}
+
+// Where the published steps on its GPU had other NICs, as their times say, than its cluster has.
+void note_other_nics(const training::TrainingJob& job) {
+  const uncertainty::Subject asked = subject_of(job, "");
+  double measured = 0;
+  for (const uncertainty::ResidualGroup& group : shipped_errors().residuals().groups) {
+    if (group.subject.machine != asked.machine) continue;
+    if (nics_alike(group.subject, asked)) return;
+    measured = group.subject.nic_gbit_per_s;
+  }
+  if (measured == 0) return;
+  note(fmt::format(
+      "note: published steps on {} are in line with {:g} Gb/s a GPU between nodes; {} has {:g}, so "
+      "that the band is that of other machines: give --cluster the NICs that yours has "
+      "(sim/training/README.md)",
+      asked.machine, measured, job.cluster->name, asked.nic_gbit_per_s));
+}
+
 }  // namespace
 
 // A path, as find_document() tells paths from names.
@@ -127,8 +161,9 @@ uncertainty::Subject subject_of(const training::TrainingJob& job, const std::str
                     "moesim calibrate wrote (a path, or a name ending in .json)",
                     software, suggestion(software, known), fmt::join(known, ", ")));
   }
-  return {software, job.profile->device().name, job.model->name,
-          job.states.precision != model::Precision::bf16};
+  uncertainty::Subject subject = uncertainty::subject_of(job, software);
+  if (!uncertainty::crosses_nodes(job)) subject.nic_gbit_per_s = 0;
+  return subject;
 }
 
 std::vector<std::string> software_words() { return shipped_errors().residuals().software(); }
@@ -174,20 +209,11 @@ std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
 }
 
 void note_software(const CommandLine& line, const training::TrainingJob& job) {
-  if (!line.has("software")) return;
-  const auto own = own_software(line, job);
-  if (!own || own->profile.empty()) return;
-  // The same profile may be typed by name or path.
-  const auto name = [](const std::string& typed) {
-    return std::filesystem::path(typed).stem().string();
-  };
-  const std::string used = job.typed.profile;
-  if (used == line.get("software") || name(own->profile) == name(used)) return;
-  note(fmt::format(
-      "note: --software {0} was fitted to what {1} predicts, this step is predicted by {2}: where "
-      "their curves differ, that counts twice or not at all: give --profile {0} in its place, or "
-      "calibrate with --profile {2}",
-      line.get("software"), own->profile, used));
+  if (names_own_software(line.get("software", job.profile->calibration()))) {
+    note_other_profile(line, job);
+  } else {
+    note_other_nics(job);
+  }
 }
 
 TrainBand requested_band(const CommandLine& line, const training::TrainingJob& job,

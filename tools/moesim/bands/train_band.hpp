@@ -47,7 +47,8 @@ std::vector<Flag> band_flags();
 std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
                                                       const training::TrainingJob& job);
 
-// Says where --software was fitted to what another profile predicts than that of the step.
+// Says where --software was fitted to what another profile predicts than that of the step, and
+// where the published steps on its GPU had other NICs than its cluster.
 void note_software(const CommandLine& line, const training::TrainingJob& job);
 
 // For --software, or for software that is not named. A document of one's own software changes

@@ -28,7 +28,7 @@ struct Machine {
 };
 
 // By what the name of a system has in it, the longest first. NVIDIA's nodes of B300 are taken to
-// exchange as those of B200 do, at 400 Gb/s a GPU: what their fabric has is not published, and with
+// exchange at 400 Gb/s a GPU, as those of B200 do: what their fabric has is not published, and with
 // the 800 of ConnectX-8 the steps that exchange most between nodes, GPT-OSS's, would be 10 to 29 %
 // too fast, by gradients of experts as by rows; with 400 they are at most 6 % off, as all others.
 const Names<Machine> machines = {{"p5.48xlarge", {"h100-sxm", "hgx-h100", "proxy"}},
@@ -37,7 +37,7 @@ const Names<Machine> machines = {{"p5.48xlarge", {"h100-sxm", "hgx-h100", "proxy
                                  {"p6-b300", {"b300-sxm", "hgx-b300", "proxy"}},
                                  {"GB300", {"gb300", "gb300-nvl72", ""}},
                                  {"GB200", {"gb200", "gb200-nvl72", ""}},
-                                 {"DGX-B300", {"b300-sxm", "hgx-b200", ""}},
+                                 {"DGX-B300", {"b300-sxm", "hgx-b300-400g", ""}},
                                  {"B300", {"b300-sxm", "hgx-b300", ""}},
                                  {"B200", {"b200-sxm", "hgx-b200", ""}},
                                  {"H200", {"h200-sxm", "hgx-h200", ""}},

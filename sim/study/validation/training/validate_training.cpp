@@ -19,6 +19,7 @@
 #include "sim/training/training_step.hpp"
 #include "sim/uncertainty/error_model.hpp"
 #include "sim/uncertainty/step_distance.hpp"
+#include "sim/uncertainty/terms.hpp"
 
 namespace moesim::study {
 namespace {
@@ -231,8 +232,7 @@ std::vector<uncertainty::Observation> observations_of(const std::vector<Predicte
   for (const Predicted& each : all) {
     const training::TrainingJob& job = each.row->job;
     uncertainty::Observation found;
-    found.subject = {lower_case(each.row->family), job.profile->device().name, job.model->name,
-                     job.states.precision != model::Precision::bf16};
+    found.subject = uncertainty::subject_of(job, lower_case(each.row->family));
     // All that describes it but the release, which is the last cell.
     for (std::size_t cell = 0; cell + 1 < each.row->cells.size(); ++cell) {
       found.configuration += each.row->cells[cell] + "|";

@@ -58,12 +58,17 @@ double StepEnds::exposed_us(const Wanted& wanted, double window_us, bool overlap
 }
 
 // Gradients of copies of experts go to the expert, its weights come back: assumed to be exposed.
+// Where weights are shared, each rank has its share of them.
 double StepEnds::copies_us(const model::StageParameters& held, RankEnd& end) const {
   if (job_.redundant_experts == 0) return 0;
   const model::StateRules& states = job_.states;
   const double bytes =
       model::reduced_bytes(held, states).expert + model::gathered_bytes(held, states).expert;
-  const double copied = static_cast<double>(job_.redundant_experts) / job_.held_experts();
+  const double shares =
+      states.zero < 3
+          ? 1
+          : model::sharing_ranks(job_.layout.layout.group_size(GroupKind::expert_data), states);
+  const double copied = static_cast<double>(job_.redundant_experts) / job_.held_experts() / shares;
   const double time_us =
       exchanges_.exchange_us(Collective::all_to_all, GroupKind::expert, bytes * copied);
   // Named for what it does: an all-to-all of that group would be taken for rows of tokens.
@@ -135,7 +140,12 @@ RankEnd StepEnds::of(int rank) const {
     parts[at(Part::parameters)] += exposed_us(gathered, forward_us, job_.overlaps_parameters, end);
   }
   const model::ShardSizes shards = job_.shards();
-  const double bytes = model::optimizer_bytes(held, shards, states);
+  // Gradients of copies are only cleared.
+  constexpr double fp32 = 4;
+  const double cleared = model::clear_gradient_bytes(with_copies, shards, states) -
+                         model::clear_gradient_bytes(held, shards, states);
+  const double bytes =
+      model::optimizer_bytes(held, shards, states) + cleared / fp32 * states.gradient_bytes;
   parts[at(Part::optimizer)] += pipelines_.prices().memory_us(bytes, MemoryKernel::streaming);
   parts[at(Part::host)] += job_.host.step_us;
   return end;

@@ -67,7 +67,25 @@ TEST_CASE("copies of hot experts level the busiest rank, and take memory") {
   CHECK(many.memory.front().gradients > few.memory.front().gradients);
   // Gradients go to the copied expert, which alone has states, is stepped and shared.
   CHECK(many.memory.front().optimizer == none.memory.front().optimizer);
-  CHECK(part_us(many, Part::optimizer) == part_us(none, Part::optimizer));
+  // Their gradients are cleared as all are: 4 bytes of each, where states take 25 per parameter.
+  CHECK(part_us(many, Part::optimizer) > 1.02 * part_us(none, Part::optimizer));
+  CHECK(part_us(many, Part::optimizer) < 1.05 * part_us(none, Part::optimizer));
   CHECK(part_us(many, Part::gradients) > part_us(none, Part::gradients));
   CHECK(few.routing->loss.failed == 0);
+}
+
+TEST_CASE("a rank that shares weights exchanges its share of the copies") {
+  const auto exchanged_us = [](int zero) {
+    TrainingJob job = skewed(8);
+    job.states.zero = zero;
+    const TrainingStep step = training_step(job);
+    double last_us = 0;  // buckets of gradients come first
+    for (const BucketExchange& each : step.ends.front().exchanges) {
+      if (each.part == Part::gradients) last_us = each.each_us;
+    }
+    return last_us;
+  };
+  // EDP 2: half of what a rank exchanges that has them whole, but for the latency.
+  CHECK(exchanged_us(3) < 0.55 * exchanged_us(1));
+  CHECK(exchanged_us(3) > 0.5 * exchanged_us(1));
 }

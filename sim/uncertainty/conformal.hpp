@@ -21,6 +21,7 @@ struct Interval {
   double high = 0;
   bool contains(double value) const { return low <= value && value <= high; }
   double width() const { return high - low; }
+  bool operator==(const Interval&) const = default;
 };
 
 // Jackknife+ over groups (Barber et al. 2021, arXiv:1905.02928; with groups Lee, Barber and Willett

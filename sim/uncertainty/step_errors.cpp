@@ -56,16 +56,17 @@ void widen(std::vector<BandLevel>& wide, const std::vector<BandLevel>& narrower)
   }
 }
 
-// Each level no wider than the same one of `other`.
-void narrow(std::vector<BandLevel>& levels, const std::vector<BandLevel>& other) {
-  const auto width = [](const BandLevel& each) {
-    return each.log_ratios.high - each.log_ratios.low;
-  };
+// Each level no wider than the same one of `other`. Whether that changed the widest.
+bool narrow(std::vector<BandLevel>& levels, const std::vector<BandLevel>& other) {
+  const Interval before = levels.front().log_ratios;
   for (BandLevel& each : levels) {
     for (const BandLevel& candidate : other) {
-      if (candidate.level == each.level && width(candidate) < width(each)) each = candidate;
+      const bool narrower = candidate.log_ratios.width() < each.log_ratios.width();
+      if (candidate.level == each.level && narrower) each = candidate;
     }
   }
+  widen(levels, std::vector(levels));  // each within the one before it
+  return levels.front().log_ratios != before;
 }
 
 // Around `mean`, of a software of which nothing is known: Student's t with as many degrees of
@@ -195,6 +196,13 @@ std::vector<StepErrors::Blind> StepErrors::blinds_for(Basis basis, double widest
   return blinds;
 }
 
+// A band without a model is one of the subject only where its software ran others.
+bool StepErrors::knows_other_models(const Subject& subject) const {
+  return std::any_of(residuals_.groups.begin(), residuals_.groups.end(), [&](const auto& group) {
+    return same_place(group.subject, subject) && group.subject.model != subject.model;
+  });
+}
+
 std::vector<BandLevel> StepErrors::levels_blind_to(Blind blind, const Subject& subject,
                                                    const std::vector<double>& wanted) const {
   std::vector<HeldOut> held_out;
@@ -221,8 +229,10 @@ Band StepErrors::band(const Subject& subject, const std::vector<double>& wanted)
   if (band.levels.empty()) {
     throw Error(residuals_.name + ": too few groups of measured steps for a band");
   }
-  if (band.basis == Basis::model)
-    narrow(band.levels, levels_blind_to(Blind::model, subject, wanted));
+  if (band.basis == Basis::model && knows_other_models(subject) &&
+      narrow(band.levels, levels_blind_to(Blind::model, subject, wanted))) {
+    band.held_out = folds_.at(Blind::model).size();
+  }
   if (band.basis == Basis::nothing) {
     // Machines of one software say little of another software.
     widen(band.levels, of_any_software(band.expected.mean, band.expected.deviation(),

@@ -59,7 +59,8 @@ std::vector<double> usual_levels();
 // Scores are in units of the deviation that ErrorModel expects, so that a question about which less
 // is known gets a wider band; the band of a question is never narrower than that of one that knows
 // more. Configurations aside, whose groups are others: of a known model both bands hold, that of a
-// configuration and that of a model left out, and the narrower one is taken. Where the software is
+// configuration and, where the software ran other models on the machine, that of a model left out,
+// and the narrower one is taken. Where the software is
 // not known, neither than ErrorModel's, as Student's t with as many degrees of freedom as softwares
 // were measured: their machines are not as many independent groups.
 class StepErrors {
@@ -88,6 +89,7 @@ class StepErrors {
   std::vector<BandLevel> levels_blind_to(Blind blind, const Subject& subject,
                                          const std::vector<double>& wanted) const;
   std::vector<Blind> blinds_for(Basis basis, double widest) const;
+  bool knows_other_models(const Subject& subject) const;
   Basis basis_of(const Subject& subject) const;
   void describe(const Subject& subject, Band& band) const;
 

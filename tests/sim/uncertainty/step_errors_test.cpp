@@ -180,6 +180,27 @@ TEST_CASE("bands of new configurations of known models hold their share, and are
   CHECK(width < 0.7 * of_models);
 }
 
+TEST_CASE("steps of other software do not narrow the band of a software with one model") {
+  // Models of software 0 differ by nothing, configurations of software 1 by much.
+  std::vector<Observation> observations;
+  for (const Observation& each : drawn(5, 0.3, 0.1, 0, 0.01)) {
+    const bool is_one = each.subject.software == "software 1";
+    if (is_one && each.subject.model != "model 0") continue;
+    observations.push_back(each);
+    if (is_one) observations.back().log_ratio += 0.4 * (observations.size() % 4);
+  }
+  const StepErrors errors = errors_of(observations);
+  const std::size_t configurations = errors.residuals().groups.size();
+  CHECK(errors.band(subject("software 1", "machine 0", "model 0")).held_out == configurations);
+  for (const char* model : {"model 0", "model 1"}) {
+    const Band band = errors.band(subject("software 0", "machine 0", model));
+    for (std::size_t at = 1; at < band.levels.size(); ++at) {
+      CHECK(band.levels[at - 1].log_ratios.low <= band.levels[at].log_ratios.low);
+      CHECK(band.levels[at - 1].log_ratios.high >= band.levels[at].log_ratios.high);
+    }
+  }
+}
+
 TEST_CASE("the error model learns a level that a software has on every machine") {
   std::vector<Observation> observations = drawn(3, 0, 0, 0, 0.05);
   for (Observation& each : observations) {

@@ -28,6 +28,7 @@ using Json = nlohmann::json;
 struct Document::Content {
   std::string name;
   Json value;
+  std::string repeated;  // path of a key that is there twice, "" if none is
 };
 
 namespace {
@@ -203,6 +204,21 @@ std::string find_fault(const Json& document) {
   return document.is_object() && fault.starts_with(':') ? "/" + fault : fault;
 }
 
+// Whether a number is whole and written as another one: 8.0, 1e3.
+bool is_whole_float(const Json& value) {
+  if (!value.is_number_float()) return false;
+  constexpr double most = 9007199254740992;  // 2^53: beyond it a double skips whole numbers
+  const double number = value.get<double>();
+  return std::trunc(number) == number && std::abs(number) <= most;
+}
+
+// Writes 8.0 as 8, which are the same to a schema but not to the validator.
+void write_whole_numbers(Json& value) {
+  if (is_whole_float(value)) value = value.get<std::int64_t>();
+  if (!value.is_structured()) return;
+  for (Json& part : value) write_whole_numbers(part);
+}
+
 }  // namespace
 
 // A schema as the validator takes it.
@@ -220,9 +236,20 @@ void Document::check(const Content& content, Schema& schema) {
   if (const std::string fault = find_fault(content.value); !fault.empty()) {
     throw UsageError(fmt::format("{}: {}", content.name, fault));
   }
-  const valijson::adapters::NlohmannJsonAdapter target(content.value);
+  if (!content.repeated.empty()) {
+    throw UsageError(fmt::format("{}: {}: this key is there twice: leave one out", content.name,
+                                 content.repeated));
+  }
   valijson::ValidationResults results;
-  if (schema.validator.validate(schema.rules, target, &results)) return;
+  const auto is_valid = [&](const Json& value) {
+    const valijson::adapters::NlohmannJsonAdapter target(value);
+    return schema.validator.validate(schema.rules, target, &results);
+  };
+  if (is_valid(content.value)) return;
+  Json written = content.value;
+  write_whole_numbers(written);
+  results = {};
+  if (is_valid(written)) return;
   // The deepest path, and there what is wrong rather than which combination of schemas it fails.
   const auto rank = [](const valijson::ValidationResults::Error& error) {
     return std::pair(error.context.size(), !only_sums_up(error.description));
@@ -251,7 +278,10 @@ Document Document::load(const std::string& path) { return parse(read_file(path),
 
 Document Document::parse(const std::string& text, const std::string& name) {
   Document document;
-  document.content_ = std::make_shared<const Content>(Content{name, parse_json(text, name)});
+  std::string repeated;
+  Json value = parse_json(text, name, repeated);
+  document.content_ =
+      std::make_shared<const Content>(Content{name, std::move(value), std::move(repeated)});
   return document;
 }
 
@@ -323,6 +353,7 @@ double Node::positive(const std::string& key) const {
 
 std::int64_t Node::integer(const std::string& key) const {
   const Node value = at(key);
+  if (is_whole_float(value.json())) return value.json().get<std::int64_t>();
   if (!value.json().is_number_integer()) {
     value.fail(fmt::format("expected a whole number, found {}", shown(value.json())));
   }

@@ -21,7 +21,8 @@ class Document {
   // The same from text; `name` stands for the file in messages.
   static Document parse(const std::string& text, const std::string& name);
 
-  // Throws UsageError naming file, key and what the schema (JSON Schema, draft 7) asks for.
+  // Throws UsageError naming file, key and what the schema (JSON Schema, draft 7) asks for, or a
+  // key that is there twice. 8.0 is a whole number, as it is to the schema.
   void validate(const Document& schema) const;
   // The same by a shipped schema, "cluster.schema" say, that each thread reads and compiles once.
   void validate(const std::string& schema) const;

@@ -4,7 +4,9 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string_view>
+#include <vector>
 
 #include "sim/base/error.hpp"
 
@@ -87,15 +89,53 @@ bool is_not_finite(std::string_view text, std::size_t byte) {
   return false;
 }
 
-}  // namespace
+// Finds the first key that an object has twice, of which the parser keeps the last. The parser
+// calls it for each part of a text.
+class RepeatedKey {
+ public:
+  explicit RepeatedKey(std::string& found) : found_(found) {}
 
-Json parse_json(const std::string& text, const std::string& name) {
+  bool operator()(int, Json::parse_event_t event, const Json& parsed) {
+    using Event = Json::parse_event_t;
+    if (event == Event::key) {
+      take_key(parsed.get_ref<const std::string&>());
+    } else if (event == Event::object_end || event == Event::array_end) {
+      open_.pop_back();
+    } else {
+      if (!open_.empty() && open_.back().is_array) ++open_.back().elements;
+      if (event != Event::value) open_.push_back({event == Event::array_start, 0, {}, {}});
+    }
+    return true;
+  }
+
+ private:
+  struct Part {
+    bool is_array;
+    std::size_t elements;
+    std::string key;  // the last one
+    std::set<std::string> keys;
+  };
+
+  void take_key(const std::string& key) {
+    open_.back().key = key;
+    if (open_.back().keys.insert(key).second || !found_.empty()) return;
+    for (const Part& part : open_) {
+      found_ += "/" + (part.is_array ? std::to_string(part.elements - 1) : part.key);
+    }
+  }
+
+  std::string& found_;
+  std::vector<Part> open_;  // outermost first
+};
+
+Json parse(const std::string& text, const std::string& name,
+           const Json::parser_callback_t& callback) {
   if (const auto deep = find_too_deep(text)) {
     refuse(name, text, *deep,
            fmt::format("more than {} arrays and objects inside each other", deepest_json));
   }
   try {
-    return Json::parse(text);
+    return Json::parse(text, callback);
   } catch (const Json::parse_error& error) {
     const std::size_t byte = error.byte == 0 ? 0 : error.byte - 1;
     if (is_not_finite(text, byte)) {
@@ -115,6 +155,17 @@ Json parse_json(const std::string& text, const std::string& name) {
     refuse(name, text, place.value_or(0),
            fmt::format("{} is beyond the largest number, about 1.8e308", number));
   }
+}
+
+}  // namespace
+
+Json parse_json(const std::string& text, const std::string& name) {
+  return parse(text, name, nullptr);
+}
+
+Json parse_json(const std::string& text, const std::string& name, std::string& repeated) {
+  repeated.clear();
+  return parse(text, name, RepeatedKey(repeated));
 }
 
 Json parse_json_or_null(const std::string& text) {

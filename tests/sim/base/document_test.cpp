@@ -229,3 +229,36 @@ TEST_CASE("a violation of combined schemas names what is wrong within them") {
         "x.json: /spread: found number 1; expected type integer, minimum 2: of a group "
         "(schema s.json)");
 }
+
+TEST_CASE("a key that is there twice is refused where a schema is asked") {
+  const Document schema = Document::parse("{}", "s.json");
+  const auto violation = [&](const std::string& content) {
+    return message_of([&] { Document::parse(content, "x.json").validate(schema); });
+  };
+  CHECK(violation(R"({"a": 1, "b": {"a": 2}, "c": [{"a": 1}, {"a": 2}], "d": "\"a\": 1"})") ==
+        "no error");
+  CHECK(violation(R"({"a": 1, "b": 2, "a": 1})") ==
+        "x.json: /a: this key is there twice: leave one out");
+  CHECK(violation(R"({"a": [[0], 1, {"b": [2, {}], "c": 3, "b": 4}], "a": 1})") ==
+        "x.json: /a/2/b: this key is there twice: leave one out");
+  // Logs of other programs are read as they are.
+  CHECK(Document::parse(R"({"a": 1, "a": 2})", "x.json").root().integer("a") == 2);
+}
+
+TEST_CASE("a whole number may be written with a fraction of zero or an exponent") {
+  const Document schema = Document::parse(
+      R"({"properties": {"n": {"type": "integer", "minimum": 1}, "v": {"const": 1},
+                         "x": {"type": "number"}, "s": {"type": "string"}}})",
+      "s.json");
+  const Document document = Document::parse(R"({"n": 8.0, "v": 1.0, "x": 2.5})", "x.json");
+  document.validate(schema);
+  CHECK(document.root().integer("n") == 8);
+  CHECK(Document::parse(R"({"n": 1e3})", "x.json").root().count("n") == 1000);
+  const auto violation = [&](const std::string& content) {
+    return message_of([&] { Document::parse(content, "x.json").validate(schema); });
+  };
+  CHECK_THAT(violation(R"({"n": 8.5})"), ContainsSubstring("x.json: /n: found number 8.5"));
+  CHECK_THAT(violation(R"({"n": 0.0})"), ContainsSubstring("x.json: /n: found number 0.0"));
+  CHECK_THAT(violation(R"({"n": 8.0, "s": 2.0})"), ContainsSubstring("x.json: /s: found number"));
+  CHECK_THAT(violation(R"({"n": 1e300})"), ContainsSubstring("x.json: /n: found number 1e+300"));
+}

@@ -23,6 +23,29 @@ std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 
 }  // namespace
 
+Picoseconds last_pass(const parallel::RankRun& rank) {
+  return rank.spans.empty() ? Picoseconds(0) : rank.spans.back().end;
+}
+
+PartTimes joint_end(const parallel::ScheduleRun& run, const std::vector<RankEnd>& ends) {
+  const auto behind_norm = [](const RankEnd& end) {
+    return sum(end.parts) - end.parts[at(Part::gradients)];
+  };
+  const auto longest =
+      std::max_element(ends.begin(), ends.end(), [&](const RankEnd& one, const RankEnd& other) {
+        return behind_norm(one) < behind_norm(other);
+      });
+  PartTimes joint = longest->parts;
+  joint[at(Part::gradients)] = 0;
+  for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+    const double reduced_us =
+        last_pass(run.ranks[rank]).us() + ends[rank].parts[at(Part::gradients)];
+    joint[at(Part::gradients)] =
+        std::max(joint[at(Part::gradients)], reduced_us - run.makespan.us());
+  }
+  return joint;
+}
+
 StepEnds::StepEnds(const TrainingJob& job, const Pipelines& pipelines, const PipelineRun& slowest)
     : job_(job),
       pipelines_(pipelines),

@@ -22,6 +22,13 @@ struct RankEnd {
   double last_reduction_us = 0;  // of parts[gradients]: behind the rank's last pass
 };
 
+// Of a rank, when it has no pass left.
+Picoseconds last_pass(const parallel::RankRun& rank);
+// What a step takes beyond the makespan of its pipeline. All ranks wait at the gradient norm for
+// the one whose reductions end last, each behind its own last pass, and at the end for the one that
+// takes longest from there.
+PartTimes joint_end(const parallel::ScheduleRun& run, const std::vector<RankEnd>& ends);
+
 // The ends of a step, behind the last backward pass: the exchanges of gradients and weights as far
 // as passes do not hide them, the optimizer, the host.
 class StepEnds {

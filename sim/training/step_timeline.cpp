@@ -321,24 +321,20 @@ class TimelineWriter {
   }
 
   void add_end(int rank) {
-    const std::vector<parallel::OperationSpan>& spans = run_.run.ranks[at(rank)].spans;
-    const Picoseconds last = spans.empty() ? Picoseconds(0) : spans.back().end;
+    const Picoseconds last = last_pass(run_.run.ranks[at(rank)]);
     const RankEnd& own = step_.ends[at(rank)];
-    const Picoseconds reduced = Picoseconds::from_us(own.last_reduction_us);
-    add_buckets(rank, last, last + reduced);
-    // All ranks wait for the gradient norm; the rank whose end is longest sets the times.
-    const auto longest = std::max_element(
-        step_.ends.begin(), step_.ends.end(),
-        [](const RankEnd& one, const RankEnd& other) { return sum(one.parts) < sum(other.parts); });
-    const Picoseconds makespan = run_.run.makespan;
-    add_kernel("p2p", {"nccl:all_reduce", "pipeline_parallel"}, Part::p2p, -1, last + reduced,
-               makespan + reduced, "gradient norm: waits for the other pipeline ranks");
-    double from_us = makespan.us() + longest->parts[at(Part::gradients)];
-    add_kernel("gradients", kernel_of(Part::gradients, job_), Part::gradients, -1,
-               makespan + reduced, Picoseconds::from_us(from_us),
-               "reductions before the last one, or of the rank that takes longest");
+    const Picoseconds reduced = last + Picoseconds::from_us(own.last_reduction_us);
+    const Picoseconds all_reduced =
+        std::max(reduced, last + Picoseconds::from_us(own.parts[at(Part::gradients)]));
+    add_buckets(rank, last, reduced);
+    add_kernel("gradients", kernel_of(Part::gradients, job_), Part::gradients, -1, reduced,
+               all_reduced, "reductions before the last one");
+    const PartTimes joint = joint_end(run_.run, step_.ends);
+    double from_us = run_.run.makespan.us() + joint[at(Part::gradients)];
+    add_kernel("p2p", {"nccl:all_reduce", "pipeline_parallel"}, Part::p2p, -1, all_reduced,
+               Picoseconds::from_us(from_us), "gradient norm: waits for the other pipeline ranks");
     const auto next = [&](Part part) {
-      from_us += longest->parts[at(part)];
+      from_us += joint[at(part)];
       return Picoseconds::from_us(from_us);
     };
     // The host's part is not last: a step ends with its last kernel.

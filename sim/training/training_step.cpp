@@ -104,13 +104,9 @@ TrainingStep Step::run() {
   const auto busiest = std::max_element(ranks.begin(), ranks.end(), busier);
   step.busiest_rank = static_cast<int>(busiest - ranks.begin());
   step.parts = rank_parts(step.busiest_rank, slowest);
-  // All ranks wait for the slowest at the gradient norm and at the end.
   const StepEnds ends(job_, pipelines_, slowest);
-  PartTimes end{};
-  for (int rank = 0; rank < shape_.ranks; ++rank) {
-    step.ends.push_back(ends.of(rank));
-    if (sum(step.ends.back().parts) > sum(end)) end = step.ends.back().parts;
-  }
+  for (int rank = 0; rank < shape_.ranks; ++rank) step.ends.push_back(ends.of(rank));
+  const PartTimes end = joint_end(slowest.run, step.ends);
   for (std::size_t part = 0; part < end.size(); ++part) step.parts[part] += end[part];
   step.step_us = sum(step.parts);
   step.memory = step_memory(job_, pipelines_);

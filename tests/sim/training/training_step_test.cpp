@@ -1,5 +1,7 @@
 #include "sim/training/training_step.hpp"
 
+#include "sim/training/step_end.hpp"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -573,4 +575,26 @@ TEST_CASE("messages between stages share the uplinks of their switches") {
   tapered.cluster = cluster;
   const double latency_us = cluster->nic_latency_us;
   CHECK(ExchangePrices(tapered).boundary_us() - latency_us == Approx(16 * (full_us - latency_us)));
+}
+
+TEST_CASE("a step ends when the last rank's reductions and the longest optimizer have") {
+  // Reductions lie behind each rank's own last pass, not behind the pipeline's.
+  parallel::ScheduleRun run;
+  run.makespan = Picoseconds::from_us(100);
+  run.ranks.resize(2);
+  run.ranks[0].spans = {{Picoseconds(0), Picoseconds::from_us(100)}};
+  run.ranks[1].spans = {{Picoseconds(0), Picoseconds::from_us(70)}};
+  std::vector<RankEnd> ends(2);
+  const auto of = [](RankEnd& end, Part part) -> double& {
+    return end.parts[static_cast<std::size_t>(part)];
+  };
+  of(ends[0], Part::gradients) = 5;
+  of(ends[0], Part::optimizer) = 20;
+  of(ends[1], Part::gradients) = 50;
+  of(ends[1], Part::optimizer) = 8;
+  const auto gradients = static_cast<std::size_t>(Part::gradients);
+  CHECK(joint_end(run, ends)[gradients] == Approx(20));  // 70 + 50 - 100
+  CHECK(sum(joint_end(run, ends)) == Approx(40));        // both optimizers run at once
+  of(ends[1], Part::gradients) = 10;
+  CHECK(joint_end(run, ends)[gradients] == Approx(5));
 }

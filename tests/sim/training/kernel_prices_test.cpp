@@ -268,11 +268,24 @@ TEST_CASE("core attention of windows and in FP8 takes part of the time") {
   without.window.reset();
   TrainingJob other = full;
   other.model = std::make_shared<const model::Model>(without);
-  // Half of the layers at 0.3 of the time.
-  CHECK(windows == Approx(0.65 * KernelPrices(other).core_attention_us(false)).epsilon(0.01));
+  // Half of the layers see 126 of 2,048 keys: (800 + 126) / (800 + 2048) of the time.
+  CHECK(windows == Approx(0.6626 * KernelPrices(other).core_attention_us(false)).epsilon(0.001));
   full.fp8_attention = true;
   CHECK(KernelPrices(full).core_attention_us(false) == Approx(0.7 * windows));
   CHECK(KernelPrices(full).core_attention_us(true) > 2 * 0.7 * windows);
+}
+
+TEST_CASE("attention in a window takes a long sequence no longer per token") {
+  TrainingJob windowed = job("b200-sxm", "hgx-b200", "gpt-oss-120b");
+  model::Model everywhere = *windowed.model;
+  everywhere.window->full_every = 0;
+  windowed.model = std::make_shared<const model::Model>(everywhere);
+  const auto per_token = [&](std::int64_t length) {
+    windowed.layout.sequence_length = length;
+    return KernelPrices(windowed).core_attention_us(false) / static_cast<double>(length);
+  };
+  CHECK(per_token(131072) == Approx(per_token(16384)).epsilon(0.15));
+  CHECK(per_token(131072) < 1.5 * per_token(4096));
 }
 
 TEST_CASE("graphs take launches from the host, fewer with fewer parts in them") {

@@ -65,16 +65,62 @@ DispatchNic nic_of(const Dispatcher& dispatcher, const DispatchRates& rates) {
   return nic;
 }
 
+// The chance that `drawn` of `all` experts are none of `there`.
+double missed(std::int64_t all, std::int64_t there, std::int64_t drawn) {
+  double chance = 1;
+  for (std::int64_t taken = 0; taken < drawn; ++taken) {
+    chance *=
+        std::max(0.0, static_cast<double>(all - there - taken)) / static_cast<double>(all - taken);
+  }
+  return chance;
+}
+
+double combinations(int all, int drawn) {
+  if (drawn < 0 || drawn > all) return 0;
+  double count = 1;
+  for (int each = 1; each <= drawn; ++each) count *= static_cast<double>(all - drawn + each) / each;
+  return count;
+}
+
+// The chance that none of a token's experts is one of [first, last), where it keeps some groups.
+double missed_in_groups(const MoeTraffic& traffic, std::int64_t first, std::int64_t last) {
+  const std::int64_t each = traffic.experts / traffic.groups;
+  const int kept = static_cast<int>(std::min<std::int64_t>(traffic.kept_groups, traffic.top_k));
+  // Of the groups that the experts lie in the outer two may be there in part.
+  const std::int64_t lowest = first / each;
+  const std::int64_t highest = (last - 1) / each;
+  const std::int64_t below = std::min(last, (lowest + 1) * each) - first;
+  const std::int64_t above = highest > lowest ? last - highest * each : 0;
+  const int elsewhere = traffic.groups - static_cast<int>(highest - lowest) - 1;
+  double sum = 0;
+  for (const bool has_below : {false, true}) {
+    for (const bool has_above : {false, true}) {
+      if (has_above && above == 0) continue;
+      // Without the groups that are there as a whole: one of them that is kept is met.
+      const int partial = (has_below ? 1 : 0) + (has_above ? 1 : 0);
+      const double chance =
+          combinations(elsewhere, kept - partial) / combinations(traffic.groups, kept);
+      const double firsts = (has_below ? 1 - static_cast<double>(below) / each : 1) *
+                            (has_above ? 1 - static_cast<double>(above) / each : 1);
+      const std::int64_t there = (has_below ? below : 0) + (has_above ? above : 0);
+      sum += chance * firsts * missed(kept * each - kept, there, traffic.top_k - kept);
+    }
+  }
+  return sum;
+}
+
 }  // namespace
 
-double distinct_groups(const MoeTraffic& traffic, int groups) {
-  const std::int64_t elsewhere = traffic.experts - traffic.experts / groups;
-  double missed = 1;  // the chance that none of the k experts lies in a given group
-  for (std::int64_t drawn = 0; drawn < traffic.top_k; ++drawn) {
-    missed *= std::max(0.0, static_cast<double>(elsewhere - drawn)) /
-              static_cast<double>(traffic.experts - drawn);
+double distinct_places(const MoeTraffic& traffic, int places) {
+  const std::int64_t each = traffic.experts / places;
+  if (traffic.kept_groups >= traffic.groups) {
+    return places * (1 - missed(traffic.experts, each, traffic.top_k));
   }
-  return groups * (1 - missed);
+  double sum = 0;
+  for (int place = 0; place < places; ++place) {
+    sum += 1 - missed_in_groups(traffic, place * each, (place + 1) * each);
+  }
+  return sum;
 }
 
 DispatchLoad balanced_load(SentOnce sent, MoeStage stage, const MoeTraffic& traffic,
@@ -105,11 +151,8 @@ DispatchLoad balanced_load(SentOnce sent, MoeStage stage, const MoeTraffic& traf
     load.nic_rows = load.copies * away;
     return load;
   }
-  const bool limited = traffic.domain_limit > 0 && traffic.domain_limit < domains;
-  const int within = limited ? traffic.domain_limit : domains;
-  const MoeTraffic drawn = {traffic.experts / domains * within, traffic.top_k, 0, 0};
-  const double ranks_met = slices * distinct_groups(drawn, holders / domains * within);
-  const double domains_met = domains > 1 ? distinct_groups(drawn, within) : 0;
+  const double ranks_met = slices * distinct_places(traffic, holders);
+  const double domains_met = domains > 1 ? distinct_places(traffic, domains) : 0;
   load.copies = tokens * ranks_met;
   if (domains > 1) {
     load.copies += tokens * (stage == MoeStage::dispatch ? domains_met : ranks_met);

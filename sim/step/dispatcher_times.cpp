@@ -53,7 +53,8 @@ routing::TokenCopies DispatcherTimes::copies_of(const routing::LayerRouting& lay
                                                 int group) const {
   const int members = place_.group.gpus;
   const int nodes = place_.group.domains();
-  const profile::MoeTraffic traffic = {scenario_.experts, scenario_.router.choices(), 0, 0};
+  const profile::MoeTraffic traffic = {scenario_.experts, scenario_.router.choices(), 0,
+                                       scenario_.router.groups, scenario_.router.kept_groups};
   const GpuRows kept_rows(layer.kept_rows, scenario_.experts);
   routing::TokenCopies copies;
   for (int source = 0; source < members; ++source) {
@@ -63,7 +64,7 @@ routing::TokenCopies DispatcherTimes::copies_of(const routing::LayerRouting& lay
     const auto add = [&](int places, std::vector<std::int32_t>& to) {
       const int experts = scenario_.experts / places;
       const double share = static_cast<double>(traffic.top_k) / scenario_.experts;
-      const double even = profile::distinct_groups(traffic, places) / places;
+      const double even = profile::distinct_places(traffic, places) / places;
       const double off = even / (1 - std::pow(1 - share, experts));
       for (int place = 0; place < places; ++place) {
         double missed = 1;

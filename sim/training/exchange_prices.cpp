@@ -7,6 +7,7 @@
 #include "sim/model/data_parallel.hpp"
 #include "sim/network/exchange/dispatch_place.hpp"
 #include "sim/network/exchange/measured_dispatch.hpp"
+#include "sim/routing/routers/router_name.hpp"
 
 namespace moesim::training {
 namespace {
@@ -54,6 +55,16 @@ Collective collective_of(ExchangeKind kind) {
   }
 }
 
+// Of the rows of an MoE layer, as the drawn router sends them or else the model's own.
+profile::MoeTraffic traffic_of(const TrainingJob& job) {
+  if (!job.model->moe) return {};
+  const int choices = job.experts_per_token();
+  const routing::RouterConfig router =
+      job.routing ? job.routing->router : routing::parse_router(job.model->moe->router, choices);
+  return {job.model->moe->experts,        choices, 0, router.groups, router.kept_groups,
+          job.layout.layout.expert_tensor};
+}
+
 // The GPU of the cluster that a rank is placed on.
 int gpu_of(const TrainingJob& job, int rank) {
   const int together = job.placed_ranks();
@@ -92,7 +103,7 @@ profile::DispatchGroup spread_of(const std::vector<int>& members, const cluster:
 }  // namespace
 
 ExchangePrices::ExchangePrices(const TrainingJob& job)
-    : job_(job), network_(job.profile, job.cluster) {
+    : job_(job), network_(job.profile, job.cluster), traffic_(traffic_of(job)) {
   for (const auto& known : parallel::group_names) {
     members_[at(known.value)] = members_of(job, known.value);
   }
@@ -209,9 +220,8 @@ double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
       job_.profile->device().name, *job_.cluster, spread_of(dispatch_group(), *job_.cluster));
   const profile::Dispatcher dispatcher =
       network::with_measurements(*job_.dispatcher, place, *job_.cluster);
-  const profile::MoeTraffic traffic = {model.moe->experts, choices, 0, 0, slices};
   const profile::DispatchLoad even =
-      profile::balanced_load(dispatcher.sent, stage, traffic, place.group, tokens);
+      profile::balanced_load(dispatcher.sent, stage, traffic_, place.group, tokens);
   const double wide = profile::dispatched_row_bytes(dispatcher, stage, hidden, false);
   const double narrower = stage == MoeStage::dispatch ? bf16 - job_.dispatched_element_bytes() : 0;
   const double row = wide - narrower * hidden;

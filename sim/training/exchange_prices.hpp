@@ -5,6 +5,7 @@
 
 #include "sim/model/training_exchanges.hpp"
 #include "sim/network/exchange/exchange_model.hpp"
+#include "sim/profile/moe_exchange_law.hpp"
 #include "sim/training/training_job.hpp"
 
 namespace moesim::training {
@@ -59,6 +60,7 @@ class ExchangePrices {
 
   const TrainingJob& job_;
   network::ExchangeModel network_;
+  profile::MoeTraffic traffic_;
   std::array<std::vector<int>, parallel::group_names.size()> members_;
 };
 

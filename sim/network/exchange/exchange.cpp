@@ -64,7 +64,7 @@ ExchangeTimes simulate_exchange(const Topology& topology, const ByteMatrix& byte
 
 double distinct_share(int experts, int domains, int choices) {
   assert(choices >= 1 && choices <= experts && domains >= 1 && experts % domains == 0);
-  return profile::distinct_groups({experts, choices, 0}, domains) / choices;
+  return profile::distinct_places({experts, choices, 0}, domains) / choices;
 }
 
 }  // namespace moesim::network

@@ -31,15 +31,15 @@ double time_us(const StageCost& cost, const DispatchLoad& load, const DispatchGr
 
 TEST_CASE("the groups that a token meets follow from drawing without repetition") {
   // One expert per token meets one group; all experts meet all groups.
-  CHECK(distinct_groups({256, 1, 0}, 8) == Approx(1));
-  CHECK(distinct_groups({8, 8, 0}, 8) == Approx(8));
+  CHECK(distinct_places({256, 1, 0}, 8) == Approx(1));
+  CHECK(distinct_places({8, 8, 0}, 8) == Approx(8));
   // Two of four experts in two groups: the second lies in the other group in 2 of 3 cases.
-  CHECK(distinct_groups({4, 2, 0}, 2) == Approx(1 + 2.0 / 3));
+  CHECK(distinct_places({4, 2, 0}, 2) == Approx(1 + 2.0 / 3));
 }
 
 TEST_CASE("a row per node is copied for each rank, and staged for each node or copied twice") {
-  const double ranks = distinct_groups(traffic, 16);
-  const double nodes = distinct_groups(traffic, 2);
+  const double ranks = distinct_places(traffic, 16);
+  const double nodes = distinct_places(traffic, 2);
   const DispatchLoad there =
       balanced_load(SentOnce::per_node, MoeStage::dispatch, traffic, two_nodes, 100);
   CHECK(there.copies == Approx(100 * (ranks + nodes)));
@@ -51,33 +51,54 @@ TEST_CASE("a row per node is copied for each rank, and staged for each node or c
   CHECK(back.copies == Approx(100 * 2 * ranks));
   const DispatchLoad inside =
       balanced_load(SentOnce::per_node, MoeStage::combine, traffic, one_node, 100);
-  CHECK(inside.copies == Approx(100 * distinct_groups(traffic, 8)));
+  CHECK(inside.copies == Approx(100 * distinct_places(traffic, 8)));
   CHECK(inside.nic_rows == 0);
 }
 
 TEST_CASE("a token that is limited to some nodes meets these alone") {
-  // 8 nodes of 8 GPUs with 256 experts; 4 nodes hold 128 on 32 GPUs.
-  const MoeTraffic limited = {256, 8, 0, 4};
+  // 8 nodes of 8 GPUs with 256 experts; 4 nodes hold 128 on 32 GPUs. Each has one of the token's
+  // experts, for which it was kept; the other 4 are any of the other 124.
+  const MoeTraffic limited = {256, 8, 0, 8, 4};
   const DispatchLoad load =
       balanced_load(SentOnce::per_node, MoeStage::dispatch, limited, {64, 8}, 100);
-  const double nodes = distinct_groups({128, 8, 0}, 4);
-  const double ranks = distinct_groups({128, 8, 0}, 32);
+  const double nodes = 4;
+  const double ranks =
+      64 * 0.5 * (1 - 28 / 32.0 * (120 * 119 * 118 * 117) / (124.0 * 123 * 122 * 121));
   CHECK(load.nic_rows == Approx(100 * nodes * 7 / 8));  // one of 8 is its own
   CHECK(load.copies == Approx(100 * (nodes + ranks)));
   CHECK(load.nic_rows <
         balanced_load(SentOnce::per_node, MoeStage::dispatch, traffic, {64, 8}, 100).nic_rows);
   // As many as there are limit nothing.
-  CHECK(balanced_load(SentOnce::per_node, MoeStage::dispatch, {256, 8, 0, 2}, two_nodes, 100)
+  CHECK(balanced_load(SentOnce::per_node, MoeStage::dispatch, {256, 8, 0, 2, 2}, two_nodes, 100)
             .nic_rows ==
         balanced_load(SentOnce::per_node, MoeStage::dispatch, traffic, two_nodes, 100).nic_rows);
+}
+
+TEST_CASE("places that a token of a group-limited router meets") {
+  // The means of 200,000 tokens with normal scores: groups by the sum of their two best (V3), by
+  // their best (V2); places of several groups, of one, of a part of one, across the border of two.
+  struct Expected {
+    MoeTraffic traffic;
+    int places;
+    double met;
+  };
+  const MoeTraffic v3 = {256, 8, 0, 8, 4};
+  const MoeTraffic v2 = {160, 6, 0, 8, 3};
+  for (const Expected& expected :
+       {Expected{v3, 4, 3.126}, Expected{v3, 8, 3.971}, Expected{v3, 16, 5.717},
+        Expected{v3, 64, 7.488}, Expected{v2, 4, 2.572}, Expected{v2, 8, 2.995},
+        Expected{v2, 5, 3.018}, Expected{v2, 20, 4.753}, Expected{v2, 32, 5.197}}) {
+    CAPTURE(expected.traffic.experts, expected.places);
+    CHECK(distinct_places(expected.traffic, expected.places) == Approx(expected.met).epsilon(0.01));
+  }
 }
 
 TEST_CASE("a row goes to all slices of an expert, which lie in one domain") {
   MoeTraffic sliced = traffic;
   sliced.slices = 2;
   // 32 GPUs with 256 experts in two halves: 16 pairs of GPUs hold 16 experts each.
-  const double pairs = distinct_groups(traffic, 16);
-  const double nodes = distinct_groups(traffic, 4);
+  const double pairs = distinct_places(traffic, 16);
+  const double nodes = distinct_places(traffic, 4);
   const DispatchLoad there =
       balanced_load(SentOnce::per_node, MoeStage::dispatch, sliced, {32, 8}, 100);
   CHECK(there.copies == Approx(100 * (2 * pairs + nodes)));

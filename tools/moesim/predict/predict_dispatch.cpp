@@ -106,10 +106,10 @@ std::string beyond(const profile::TokenRange& measured) {
                      measured.most);
 }
 
-// 0: none.
-int node_limit(const std::string& op, const Params& params, const Dispatcher& dispatcher,
-               const profile::MoeTraffic& traffic, const network::DispatchPlace& place) {
-  if (params.count("node-limit") == 0) return 0;
+// Each node's experts are a group.
+void limit_nodes(const std::string& op, const Params& params, const Dispatcher& dispatcher,
+                 const network::DispatchPlace& place, profile::MoeTraffic& traffic) {
+  if (params.count("node-limit") == 0) return;
   const std::int64_t limit = whole(op, params, "node-limit");
   const auto refuse = [&](const std::string& why) {
     throw NoAnswer(fmt::format("{}: node-limit {}: {}", op, limit, why));
@@ -123,7 +123,8 @@ int node_limit(const std::string& op, const Params& params, const Dispatcher& di
   }
   const std::int64_t within = traffic.experts / place.group.domains() * limit;
   if (traffic.top_k > within) refuse(fmt::format("they hold {} experts", within));
-  return static_cast<int>(limit);
+  traffic.groups = place.group.domains();
+  traffic.kept_groups = static_cast<int>(limit);
 }
 
 }  // namespace
@@ -167,7 +168,7 @@ DispatchAnswer predict_dispatch(const std::string& op, Params& params,
   const network::DispatchPlace place =
       network::dispatch_place(profile.device().name, cluster, {gpus, each}, transport);
   dispatcher = network::with_measurements(dispatcher, place, cluster);
-  traffic.domain_limit = node_limit(op, params, dispatcher, traffic, place);
+  limit_nodes(op, params, dispatcher, place, traffic);
   const auto tokens = static_cast<double>(whole(op, params, "tokens"));
   const profile::DispatchLoad load =
       profile::balanced_load(dispatcher.sent, stage, traffic, place.group, tokens);

@@ -121,7 +121,7 @@ std::optional<DispatchSample> across_row(const CsvTable& table, std::size_t row)
   }
   const int places = sample.group.crosses() ? sample.group.domains() : gpus;
   const double counted =
-      each_expert ? tokens * 8 : tokens * profile::distinct_groups(traffic, places);
+      each_expert ? tokens * 8 : tokens * profile::distinct_places(traffic, places);
   sample.time_us = counted * sample.row_bytes / (table.positive(row, "value") * 1e3);
   return sample;
 }

@@ -81,17 +81,16 @@ double StepEnds::exposed_us(const Wanted& wanted, double window_us, bool overlap
 }
 
 // Gradients of copies of experts go to the expert, its weights come back: assumed to be exposed.
-// Where weights are shared, each rank has its share of them.
+// Of what replicas share each has its share.
 double StepEnds::copies_us(const model::StageParameters& held, RankEnd& end) const {
   if (job_.redundant_experts == 0) return 0;
   const model::StateRules& states = job_.states;
+  const int replicas =
+      model::sharing_ranks(job_.layout.layout.group_size(GroupKind::expert_data), states);
   const double bytes =
-      model::reduced_bytes(held, states).expert + model::gathered_bytes(held, states).expert;
-  const double shares =
-      states.zero < 3
-          ? 1
-          : model::sharing_ranks(job_.layout.layout.group_size(GroupKind::expert_data), states);
-  const double copied = static_cast<double>(job_.redundant_experts) / job_.held_experts() / shares;
+      model::reduced_bytes(held, states).expert / (states.zero >= 2 ? replicas : 1) +
+      model::gathered_bytes(held, states).expert / (states.zero >= 3 ? replicas : 1);
+  const double copied = static_cast<double>(job_.redundant_experts) / job_.held_experts();
   const double time_us =
       exchanges_.exchange_us(Collective::all_to_all, GroupKind::expert, bytes * copied);
   // Named for what it does: an all-to-all of that group would be taken for rows of tokens.
@@ -127,7 +126,7 @@ double StepEnds::across_instances_us(const model::StageParameters& held, double 
 RankEnd StepEnds::of(int rank) const {
   RankEnd end;
   PartTimes& parts = end.parts;
-  // Copies of experts leave their gradients to the expert, which alone is reduced and stepped.
+  // Copies of experts leave their gradients to the expert, which alone is stepped.
   const model::StageParameters held = rank_parameters(job_, contents_, rank, job_.experts());
   const model::StageParameters with_copies =
       rank_parameters(job_, contents_, rank, job_.held_experts());
@@ -144,9 +143,11 @@ RankEnd StepEnds::of(int rank) const {
   const bool reduces_all = states.zero == 0;
   // Shared gradients are reduced in every micro-batch.
   const double reductions = states.zero >= 2 ? pipelines_.micro_batches_of_stage() : 1;
+  // Copies' too where replicas share gradients.
+  const model::StageParameters& reduced = states.zero >= 2 ? with_copies : held;
   const Wanted gradients = {Part::gradients,
-                            reduces_all ? Collective::all_reduce : Collective::reduce_scatter, held,
-                            model::reduced_bytes(held, states)};
+                            reduces_all ? Collective::all_reduce : Collective::reduce_scatter,
+                            reduced, model::reduced_bytes(reduced, states)};
   if (states.zero < 3) {
     end.last_reduction_us = exposed_us(gradients, backward_us, job_.overlaps_gradients, end);
   }

@@ -88,4 +88,17 @@ TEST_CASE("a rank that shares weights exchanges its share of the copies") {
   // EDP 2: half of what a rank exchanges that has them whole, but for the latency.
   CHECK(exchanged_us(3) < 0.55 * exchanged_us(1));
   CHECK(exchanged_us(3) > 0.5 * exchanged_us(1));
+  // Half of the gradients, 4 bytes each, and all of the weights, 2 bytes.
+  CHECK(exchanged_us(2) == Approx(4 / 6.0 * exchanged_us(1)).epsilon(0.02));
+}
+
+TEST_CASE("where replicas share gradients those of copies are reduced in every micro-batch") {
+  const auto exposed_us = [](int redundant) {
+    TrainingJob job = skewed(redundant);
+    job.states.zero = 2;
+    job.overlaps_gradients = false;
+    return part_us(training_step(job), Part::gradients);
+  };
+  // 128 copies: twice the experts.
+  CHECK(exposed_us(128) > 1.7 * exposed_us(0));
 }

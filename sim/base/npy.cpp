@@ -1,6 +1,7 @@
 #include "sim/base/npy.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <bit>
 #include <cassert>
@@ -140,6 +141,18 @@ std::vector<std::int64_t> widened(const NpyArray& array) {
   return values;
 }
 
+// Of the value at a place in memory, slowest axis first.
+std::vector<std::size_t> index_of(std::size_t place, const NpyArray& array) {
+  std::vector<std::size_t> index(array.shape.size());
+  for (std::size_t step = 0; step < index.size(); ++step) {
+    const std::size_t axis = array.fortran_order ? step : index.size() - 1 - step;
+    const auto length = static_cast<std::size_t>(array.shape[axis]);
+    index[axis] = place % length;
+    place /= length;
+  }
+  return index;
+}
+
 // IEEE 754 binary16: 5 bits of exponent, bias 15, 10 of fraction.
 float from_half(std::uint16_t bits) {
   const int exponent = bits >> 10 & 0x1f;
@@ -242,10 +255,14 @@ bool NpyArray::is_floating() const {
 std::vector<float> NpyArray::floating() const {
   if (dtype == "<f8") {
     const std::vector<double> wide = float64();
-    for (const double value : wide) {
-      if (value > std::numeric_limits<float>::max() && !std::isinf(value)) {
-        refuse(name, fmt::format("{:g} is too large for float32", value));
+    for (std::size_t at = 0; at < wide.size(); ++at) {
+      if (std::abs(wide[at]) <= std::numeric_limits<float>::max() || !std::isfinite(wide[at])) {
+        continue;
       }
+      refuse(name,
+             fmt::format("{:g} at [{}] is too {} for float32{}", wide[at],
+                         fmt::join(index_of(at, *this), ", "), wide[at] > 0 ? "large" : "small",
+                         wide[at] > 0 ? "" : ": where it masks, save -inf"));
     }
     return {wide.begin(), wide.end()};
   }

@@ -475,7 +475,11 @@ def test_counts_in_floating_point_are_no_logits(tmp_path):
     assert "all values are whole numbers, as counts are" in imported_note(tmp_path, counts)
     counts[0, 0, 0] = 1e300
     np.save(tmp_path / "counts.npy", counts)
-    refused(*start, parts=["counts.npy: 1e+300 is too large for float32"])
+    refused(*start, parts=["counts.npy: 1e+300 at [0, 0, 0] is too large for float32"])
+    counts[0, 0, 0] = 0
+    counts[1, 3, 2] = -1e300
+    np.save(tmp_path / "counts.npy", counts)
+    refused(*start, parts=["counts.npy: -1e+300 at [1, 3, 2] is too small for float32"])
 
 
 @pytest.mark.parametrize("option, said", [("--profile", "--base NAME"), ("--cluster", "--cluster NAME")])

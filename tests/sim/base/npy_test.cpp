@@ -131,3 +131,18 @@ TEST_CASE("float16 widens without loss") {
   CHECK(values ==
         std::vector<float>{1, -2.5F, 0x1p-24F, 65504, -std::numeric_limits<float>::infinity()});
 }
+
+TEST_CASE("float64 beyond float32 is refused with its place") {
+  const auto array = [](double value, const std::string& order = "False") {
+    const double values[] = {1, 2, 3, 4, value, -std::numeric_limits<double>::infinity()};
+    const std::string bytes(reinterpret_cast<const char*>(values), sizeof values);
+    return NpyArray::parse_any_order(npy(dictionary("<f8", "(2, 3)", order), bytes), "x.npy");
+  };
+  CHECK(array(-3e38).floating()[4] == -3e38F);
+  CHECK_THROWS_WITH(array(1e300).floating(),
+                    ContainsSubstring("x.npy: 1e+300 at [1, 1] is too large for float32"));
+  CHECK_THROWS_WITH(array(-1e300).floating(),
+                    ContainsSubstring("-1e+300 at [1, 1] is too small for float32") &&
+                        ContainsSubstring("save -inf"));
+  CHECK_THROWS_WITH(array(-1e300, "True").floating(), ContainsSubstring("-1e+300 at [0, 2]"));
+}

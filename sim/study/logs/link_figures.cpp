@@ -74,9 +74,10 @@ class LinkWriter {
     if (least <= most_above_line_rate) return;
     const bool crosses = crosses_domains(base_, measured.nodes);
     throw UsageError(fmt::format(
-        "{}: {}: {:.2f} times the line rate of the {} of cluster '{}': choose another --cluster, "
+        "{}: {}: {:.2f} times the line rate of the {} of cluster '{}'{}: choose another --cluster, "
         "or correct its {}",
-        runs_of(measured), described(measured), *share, crosses ? "NICs" : "domain", base_.name,
+        runs_of(measured), described(measured), least, crosses ? "NICs" : "domain", base_.name,
+        least < *share ? ", even where switches add up" : "",
         crosses ? "nic.per_node and nic.gbit_per_s" : "domain.gb_per_s"));
   }
 

@@ -325,9 +325,12 @@ def test_dispatches_that_contradict_each_other_are_named(tmp_path):
                               f"[tuning] Best dispatch (FP8): SMs 24, NVL chunk 12, 300.00 GB/s (NVL), t: {time_us}.0 us\n")
     assert "warning" not in imported(tmp_path, logs["one"], logs["near"])[1]
     document, said = imported(tmp_path, logs["one"], logs["slow"])
-    assert "warning: DeepEP dispatch (fp8) on 8 GPUs, 24 SMs, 8 of 256 experts: runs contradict each other" in said
+    assert "warning: DeepEP dispatch (fp8) on 8 GPUs, 24 SMs, 8 of 256 experts, hidden size 7168: runs contradict each other" in said
     assert f"350.00 us ({logs['one']}) and 700.00 us ({logs['slow']}), 2.00 times as long; their geometric mean" in said
     assert len(document["dispatches"]) == 2
+    # As many bytes of rows of another size.
+    logs["slow"].write_text(logs["slow"].read_text().replace("num_tokens=4096, hidden=7168", "num_tokens=2048, hidden=14336"))
+    assert "warning" not in imported(tmp_path, logs["one"], logs["slow"])[1]
 
 
 def test_a_second_import_replaces_what_was_measured_anew(tmp_path):

@@ -291,9 +291,9 @@ class Importer {
       dispatches_.push_back(found);
       const double bytes =
           static_cast<double>(found.tokens) * found.hidden * (found.row_format == "fp8" ? 1 : 2);
-      dispatch_runs_[fmt::format("DeepEP {} ({}) on {} GPUs, {} SMs, {} of {} experts", found.stage,
-                                 found.row_format, found.gpus, found.sms, found.top_k,
-                                 found.experts)][bytes]
+      dispatch_runs_[fmt::format(
+          "DeepEP {} ({}) on {} GPUs, {} SMs, {} of {} experts, hidden size {}", found.stage,
+          found.row_format, found.gpus, found.sms, found.top_k, found.experts, found.hidden)][bytes]
           .push_back({found.time_us, file});
     }
   }

@@ -91,6 +91,16 @@ double boundary_nic_rate(const TrainingJob& job) {
   return network::message_nic_rate(cluster, messages) * cluster.nic_efficiency;
 }
 
+// A group of ranks that share the experts, with all slices of these, which are neighbours.
+std::vector<int> with_slices(const std::vector<int>& members, int slices) {
+  std::vector<int> all;
+  for (const int member : members) {
+    const int first = member - member % slices;
+    for (int slice = 0; slice < slices; ++slice) all.push_back(first + slice);
+  }
+  return all;
+}
+
 // How a group lies on NVLink domains, as evenly as may be where it fills none.
 profile::DispatchGroup spread_of(const std::vector<int>& members, const cluster::Cluster& cluster) {
   std::set<int> domains;
@@ -101,6 +111,11 @@ profile::DispatchGroup spread_of(const std::vector<int>& members, const cluster:
 }
 
 }  // namespace
+
+profile::DispatchGroup dispatch_spread(const TrainingJob& job) {
+  return spread_of(with_slices(members_of(job, GroupKind::expert), job.layout.layout.expert_tensor),
+                   *job.cluster);
+}
 
 ExchangePrices::ExchangePrices(const TrainingJob& job)
     : job_(job), network_(job.profile, job.cluster), traffic_(traffic_of(job)) {
@@ -187,17 +202,6 @@ double ExchangePrices::boundary_us(int hidden_states) const {
   return latency + bytes / rate * 1e6;
 }
 
-// With all slices of the experts, which are neighbours.
-std::vector<int> ExchangePrices::dispatch_group() const {
-  std::vector<int> all;
-  const int slices = job_.layout.layout.expert_tensor;
-  for (const int member : members(GroupKind::expert)) {
-    const int first = member - member % slices;
-    for (int slice = 0; slice < slices; ++slice) all.push_back(first + slice);
-  }
-  return all;
-}
-
 double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   const model::Model& model = *job_.model;
   const int slices = job_.dispatcher ? job_.layout.layout.expert_tensor : 1;
@@ -217,7 +221,8 @@ double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
            exchange_us(Collective::all_to_all, GroupKind::expert, rest);
   }
   const network::DispatchPlace place = network::dispatch_place(
-      job_.profile->device().name, *job_.cluster, spread_of(dispatch_group(), *job_.cluster));
+      job_.profile->device().name, *job_.cluster,
+      spread_of(with_slices(members(GroupKind::expert), slices), *job_.cluster));
   const profile::Dispatcher dispatcher =
       network::with_measurements(*job_.dispatcher, place, *job_.cluster);
   const profile::DispatchLoad even =

@@ -18,6 +18,10 @@ struct MoeLoad {
   bool operator==(const MoeLoad&) const = default;
 };
 
+// How the ranks of an exchange of experts, slices among them, lie on NVLink domains: of all groups
+// those that touch most. Precondition: job.cluster.
+profile::DispatchGroup dispatch_spread(const TrainingJob& job);
+
 // What the exchanges of a job take, in microseconds: the curves of the node and the law between
 // nodes for collectives, the laws of dispatchers. A group of a kind is the one that crosses most
 // domains.
@@ -54,7 +58,6 @@ class ExchangePrices {
   model::ExchangeQuery query() const;
 
  private:
-  std::vector<int> dispatch_group() const;
   const std::vector<int>& members(parallel::GroupKind kind) const;
   double among(profile::Collective kind, const std::vector<int>& members, double bytes) const;
 

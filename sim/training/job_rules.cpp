@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include "sim/base/error.hpp"
+#include "sim/training/drawn_loads.hpp"
+#include "sim/training/exchange_prices.hpp"
+#include "sim/training/rank_capacity.hpp"
+#include "sim/training/routing_misfit.hpp"
 
 namespace moesim::training {
 namespace {
@@ -22,11 +26,15 @@ Fault rank_capacity_fault(const TrainingJob& job) {
     return "--rank-capacity with a capacity per expert: rows that overflow a rank are not dropped, "
            "the step runs again: leave --capacity-factor out";
   }
-  if (!drops_or_rectifies(router)) return std::nullopt;
-  return fmt::format(
-      "--rank-capacity with --router {}: nothing is dropped that could be rectified: choose "
-      "dropless",
-      router.name());
+  if (drops_or_rectifies(router)) {
+    return fmt::format(
+        "--rank-capacity with --router {}: nothing is dropped that could be rectified: choose "
+        "dropless",
+        router.name());
+  }
+  if (!draw_refusal(router).empty()) return std::nullopt;  // for DrawnLoads to say
+  const std::string refusal = rank_capacity_refusal(job);
+  return refusal.empty() ? Fault() : refusal;
 }
 
 Fault instances_fault(const TrainingJob& job) {
@@ -87,6 +95,11 @@ Fault offload_fault(const TrainingJob& job) {
       flag, job.typed.profile.empty() ? job.profile->name() : job.typed.profile);
 }
 
+std::string dispatcher_flag(const TrainingJob& job) {
+  return "--dispatcher " +
+         (job.typed.dispatcher.empty() ? job.dispatcher->name : job.typed.dispatcher);
+}
+
 // The ranks of an exchange of experts, slices among them, follow each other.
 Fault reach_fault(const TrainingJob& job) {
   if (!job.dispatcher || !job.cluster || job.dispatcher->crosses_nodes()) return std::nullopt;
@@ -95,18 +108,44 @@ Fault reach_fault(const TrainingJob& job) {
   const int domain = job.placed_ranks();
   if (sizes.gpus <= domain || domain % ranks == 0) return std::nullopt;
   return fmt::format(
-      "--dispatcher {} works inside one NVLink domain: --expert-parallel {} x "
+      "{} works inside one NVLink domain: --expert-parallel {} x "
       "--expert-tensor-parallel {} = {} ranks lie in several, each of {}: take fewer, or a "
       "dispatcher that reaches other domains, such as deepep",
-      job.typed.dispatcher.empty() ? job.dispatcher->name : job.typed.dispatcher, sizes.expert,
-      sizes.expert_tensor, ranks, domain);
+      dispatcher_flag(job), sizes.expert, sizes.expert_tensor, ranks, domain);
+}
+
+// The laws of dispatchers are of domains with as many ranks each, and with all slices of an expert.
+Fault spread_fault(const TrainingJob& job) {
+  if (!job.dispatcher || !job.cluster) return std::nullopt;
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const int ranks = sizes.expert * sizes.expert_tensor;
+  if (ranks < 2) return std::nullopt;
+  const profile::DispatchGroup group = dispatch_spread(job);
+  if (group.crosses() && ranks % group.per_domain != 0) {
+    return fmt::format(
+        "{} needs as many ranks in each NVLink domain: --expert-parallel {} x "
+        "--expert-tensor-parallel {} = {} ranks do not divide among {} domains",
+        dispatcher_flag(job), sizes.expert, sizes.expert_tensor, ranks, group.domains());
+  }
+  if (group.per_domain % sizes.expert_tensor == 0) return std::nullopt;
+  return fmt::format(
+      "{} needs all slices of an expert in one NVLink domain: --expert-tensor-parallel {} does not "
+      "divide {} ranks of a domain",
+      dispatcher_flag(job), sizes.expert_tensor, group.per_domain);
+}
+
+// A router that is not drawn at all is for DrawnLoads to refuse.
+Fault drawing_fault(const TrainingJob& job) {
+  if (!job.routing || !draw_refusal(job.routing->router).empty()) return std::nullopt;
+  const std::string misfit = routing_misfit(job);
+  return misfit.empty() ? Fault() : misfit;
 }
 
 }  // namespace
 
 std::optional<std::string> option_fault(const TrainingJob& job) {
-  for (const auto rule :
-       {rank_capacity_fault, instances_fault, copies_fault, offload_fault, reach_fault}) {
+  for (const auto rule : {rank_capacity_fault, instances_fault, copies_fault, offload_fault,
+                          reach_fault, spread_fault}) {
     if (Fault fault = rule(job)) return fault;
   }
   return std::nullopt;
@@ -133,7 +172,8 @@ void check_job(const TrainingJob& job) {
   TrainingJob changed = job;
   parallel::check_layout(*job.model, job.layout, [&](const parallel::LayoutRequest& request) {
     changed.layout = request;
-    return option_fault(changed);
+    if (Fault fault = option_fault(changed)) return fault;
+    return drawing_fault(changed);
   });
 }
 

@@ -9,7 +9,8 @@ namespace moesim::training {
 
 // The first rule beside those of layouts (parallel::layout_fault) that a job breaks, as a sentence
 // that names the option; nothing if it breaks none. Of rank capacity, optimizer instances, copies
-// of experts, offloading and the reach of a dispatcher. Precondition: a layout without fault.
+// of experts, offloading, and where the ranks of a dispatcher lie. Precondition: a layout without
+// fault.
 std::optional<std::string> option_fault(const TrainingJob& job);
 
 // Of --cuda-graphs, which has nothing to do with the layout: layers are captured with the shapes
@@ -23,7 +24,7 @@ void check_decoder(const TrainingJob& job);
 // Throws UsageError with option_fault().
 void check_options(const TrainingJob& job);
 // And as parallel::check_layout() for a layout that cannot be; with the nearest layouts that break
-// no rule of either kind.
+// no rule of either kind, and whose ranks the drawn routing fits.
 void check_job(const TrainingJob& job);
 
 }  // namespace moesim::training

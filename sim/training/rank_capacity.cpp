@@ -45,9 +45,8 @@ double log_below(double z) { return std::log1p(-0.5 * std::erfc(z * M_SQRT1_2));
 RankRowsLaw::RankRowsLaw(const TrainingJob& job) {
   const DrawnRouting& drawn = *job.routing;
   const routing::RoutingJob asked = block_routing(job);
-  if (const std::string why = routing::counts_refusal(asked); !why.empty()) {
-    throw UsageError(fmt::format(
-        "--rank-capacity: the chance that a step overflows is computed from counts, and {}", why));
+  if (const std::string refusal = rank_capacity_refusal(job); !refusal.empty()) {
+    throw UsageError(refusal);
   }
   const parallel::ParallelLayout& layout = job.layout.layout;
   const int experts = job.model->moe->experts;
@@ -122,6 +121,13 @@ double RankRowsLaw::rows_for(double chance) const {
     (overflow_chance(middle) > chance ? low : high) = middle;
   }
   return std::ceil(high);
+}
+
+std::string rank_capacity_refusal(const TrainingJob& job) {
+  const std::string why = routing::counts_refusal(block_routing(job));
+  if (why.empty()) return "";
+  return fmt::format(
+      "--rank-capacity: the chance that a step overflows is computed from counts, and {}", why);
 }
 
 double rank_capacity_rows(const TrainingJob& job) {

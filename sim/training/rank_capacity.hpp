@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "sim/training/training_job.hpp"
@@ -13,8 +14,7 @@ namespace moesim::training {
 // independent.
 class RankRowsLaw {
  public:
-  // Precondition: job.routing. Throws UsageError for routers and sources that are not drawn by
-  // counts.
+  // Precondition: job.routing. Throws UsageError with rank_capacity_refusal().
   explicit RankRowsLaw(const TrainingJob& job);
 
   // P(a rank has more than `rows` rows) in one layer, micro-batch and expert-parallel block, mean
@@ -36,6 +36,10 @@ class RankRowsLaw {
   double blocks_ = 0;  // of a layer: micro-batches x blocks of a stage
   double most_rows_ = 0;
 };
+
+// Why that law does not know the routing of a job: routers, sources and few tokens are not drawn by
+// counts. Empty where it does. Precondition: job.routing.
+std::string rank_capacity_refusal(const TrainingJob& job);
 
 // Rows of the buffer of a rank: floor(budget x balance), rounded up to whole blocks of the fused
 // grouped FFN (Megatron-Core, paged_stash.md).

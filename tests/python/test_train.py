@@ -177,6 +177,16 @@ def working_layouts(*words):
       "--expert-parallel", 64, "--expert-tensor-parallel", 4, "--dispatcher", "trtllm"), "does not divide the 160 experts"),
     (("--model", "qwen3-30b-a3b", "--gpus", 16, "--expert-parallel", 16, "--dispatcher", "trtllm"),
      "works inside one NVLink domain"),
+    (("--model", "qwen3-30b-a3b", "--gpus", 64, "--rank-capacity", 1.2, "--tensor-parallel", 5, "--sequence-length", 512),
+     "is no multiple of --tensor-parallel 5"),
+    (("--model", "qwen3-30b-a3b", "--gpus", 64, "--fidelity", "counts", "--tensor-parallel", 4, "--sequence-length", 512),
+     "128 tokens per GPU are too few"),
+    (("--model", "qwen3-30b-a3b", "--gpus", 128, "--pipeline-parallel", 4, "--expert-tensor-parallel", 3,
+      "--dispatcher", "low-latency", "--sequence-length", 1000), "is no multiple of --expert-tensor-parallel 3"),
+    (("--model", "kimi-k2", "--gpus", 24, "--expert-parallel", 3, "--dispatcher", "deepep"),
+     "--expert-parallel 3 x --expert-tensor-parallel 1 = 3 ranks do not divide among 2 domains"),
+    (("--model", "qwen3-30b-a3b", "--gpus", 6, "--expert-parallel", 2, "--expert-tensor-parallel", 3,
+      "--dispatcher", "deepep"), "--expert-tensor-parallel 3 does not divide 8 ranks of a domain"),
 ])
 def test_layouts_that_are_said_to_work_do(words, refused):
     said, changed = working_layouts(*words)

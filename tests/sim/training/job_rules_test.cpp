@@ -91,6 +91,33 @@ TEST_CASE("a dispatcher of one NVLink domain takes no larger group of experts") 
   CHECK_NOTHROW(check_job(made));
 }
 
+TEST_CASE("a dispatcher needs as many ranks in each domain, and slices of an expert in one") {
+  TrainingJob made = job("kimi-k2", 24, 3);
+  made.dispatcher =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
+  CHECK_THAT(option_fault(made).value(),
+             ContainsSubstring("= 3 ranks do not divide among 2 domains"));
+  made.layout.layout.expert = 4;
+  CHECK_FALSE(option_fault(made));
+  made.layout.layout.expert = 2;  // ranks 6 to 11 lie three and three, by the law
+  made.layout.layout.expert_tensor = 3;
+  CHECK_FALSE(option_fault(made));
+  made.layout.layout.expert = 1;  // ranks 6, 7 and 8
+  CHECK_THAT(option_fault(made).value(), ContainsSubstring("--expert-tensor-parallel 3"));
+  made.dispatcher = nullptr;
+  CHECK_FALSE(option_fault(made));
+}
+
+TEST_CASE("tokens too few for the law of a rank's rows are a fault of the layout") {
+  TrainingJob made = job("qwen3-30b-a3b", 64, 8);
+  made.routing = dropless("gaussian:0.1");
+  made.routing->rank_capacity = 1.2;
+  CHECK_FALSE(option_fault(made));
+  made.layout.layout.tensor = 8;  // 128 of 1,024 tokens
+  CHECK_THAT(option_fault(made).value(), ContainsSubstring("128 tokens per GPU are too few"));
+  CHECK_THROWS_WITH(check_job(made), ContainsSubstring("work: --tensor-parallel 4;"));
+}
+
 TEST_CASE("where every token takes every expert no buffer overflows, whatever the budget") {
   TrainingJob made = job("mixtral-8x7b", 16, 8);
   made.routing = dropless("gaussian:0.1", 8);

@@ -124,6 +124,14 @@ void check_dispatch_precision(const TrainingJob& job) {
       "products: give --precision, such as fp8-block");
 }
 
+std::string idle_dispatch_precision(const TrainingJob& job) {
+  if (!job.model->moe) {
+    return fmt::format("--dispatch-precision has no effect: {} has no experts", job.typed.model);
+  }
+  if (job.dispatched_element_bytes() < model::element_bytes(model::Precision::bf16)) return "";
+  return "--dispatch-precision has no effect: with --expert-parallel 1 no rows travel";
+}
+
 }  // namespace
 
 void declare_precision(JobOptionTable& table) {
@@ -184,11 +192,7 @@ void declare_other_precisions(JobOptionTable& table) {
       .by_default("bf16")
       .rare()
       .checked(check_dispatch_precision)
-      .idle([](const TrainingJob& job) -> std::string {
-        return job.model->moe ? ""
-                              : fmt::format("--dispatch-precision has no effect: {} has no experts",
-                                            job.typed.model);
-      })
+      .idle(idle_dispatch_precision)
       .help("precision of rows on their way to experts:");
 }
 

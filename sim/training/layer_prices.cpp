@@ -71,6 +71,9 @@ void add(PartTimes& times, const PartTimes& more) {
   for (std::size_t part = 0; part < times.size(); ++part) times[part] += more[part];
 }
 
+// Whether rows come to experts in the format of the products, which they then are cast to before.
+bool brings_low_rows(const TrainingJob& job) { return job.dispatched_element_bytes() < bf16; }
+
 }  // namespace
 
 double sum(const PartTimes& times) { return std::accumulate(times.begin(), times.end(), 0.0); }
@@ -249,7 +252,7 @@ Passes LayerPrices::ffn(Part part, double rows, std::int64_t inner, double copie
   // The activation and the casts on both sides of it are in the epilogues of fused products.
   const bool is_fused = part == Part::experts && job_.fused_experts;
   // Rows that come in the format of the products are cast by column alone.
-  const int outer = part == Part::experts && job_.low_precision_dispatch ? 1 : 2;
+  const int outer = part == Part::experts && brings_low_rows(job_) ? 1 : 2;
   const int inner_casts = is_fused ? 0 : 2;
   Passes passes = is_fused ? Passes() : activation(part, rows, inner);
   add_product(passes, part, rows, (model.gated ? 2 : 1) * inner, model.hidden, copies,
@@ -292,7 +295,7 @@ Passes LayerPrices::routing(const MoeLoad& load) const {
   add_product(passes, Part::router, tokens, model.moe->experts, model.hidden, 1, {});
   const double scores = fp32 * tokens * model.moe->experts;
   add_memory(passes, Part::router, 4 * scores, 4 * scores, MemoryKernel::streaming);
-  if (job_.low_precision_dispatch) {
+  if (brings_low_rows(job_)) {
     const double cast = model::quantize_bytes(job_.states.precision, 1) * tokens *
                         static_cast<double>(model.hidden);
     add_memory(passes, Part::router, cast, cast, MemoryKernel::streaming);

@@ -53,7 +53,10 @@ const char* product_type(model::Precision precision) {
 }
 
 double TrainingJob::dispatched_element_bytes() const {
-  return model::element_bytes(low_precision_dispatch ? states.precision : model::Precision::bf16);
+  const int slices = dispatcher ? layout.layout.expert_tensor : 1;
+  const bool sends_rows = model->moe && layout.layout.expert * slices > 1;
+  const bool is_low = low_precision_dispatch && sends_rows;
+  return model::element_bytes(is_low ? states.precision : model::Precision::bf16);
 }
 
 model::ActivationRules TrainingJob::activation_rules(double load) const {

@@ -158,6 +158,17 @@ def test_one_rank_of_experts_reads_no_row_counts():
     assert said not in moesim(*words, "--expert-parallel", 2).stderr
 
 
+def test_rows_that_do_not_travel_have_no_format_of_their_own():
+    words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 16, "--precision", "fp8-block")
+    low = ("--dispatch-precision", "low")
+    said = "note: --dispatch-precision has no effect: with --expert-parallel 1 no rows travel"
+    alone = moesim(*words, "--expert-parallel", 1, *low)
+    assert said in alone.stderr and alone.stdout == succeed(*words, "--expert-parallel", 1)
+    assert said not in moesim(*words, "--expert-parallel", 2, *low).stderr
+    slices = (*words, "--expert-parallel", 1, "--expert-tensor-parallel", 2, "--dispatcher", "deepep")
+    assert said not in moesim(*slices, *low).stderr and succeed(*slices, *low) != succeed(*slices)
+
+
 def working_layouts(*words):
     said = moesim("train", *words)
     assert said.returncode == 2 and said.stdout == ""

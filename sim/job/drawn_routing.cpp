@@ -12,6 +12,7 @@
 #include "sim/scenario/options.hpp"
 #include "sim/scenario/scenario.hpp"
 #include "sim/training/drawn_loads.hpp"
+#include "sim/training/routing_misfit.hpp"
 
 namespace moesim::job {
 namespace {
@@ -63,6 +64,12 @@ std::string help_in_training(const scenario::Option& option) {
   return "of S tokens of a rank an expert takes at most C = ceil(k CF S / E)";
 }
 
+bool is_drawn(routing::ScoreSource::Kind kind) {
+  routing::ScoreSource source;
+  source.kind = kind;
+  return kind != routing::ScoreSource::Kind::unknown && !source.is_ragged();
+}
+
 // Without those that a training step refuses.
 std::vector<scenario::NamedValue> values_in_training(const scenario::Option& option) {
   if (option.name == "router") {
@@ -73,11 +80,7 @@ std::vector<scenario::NamedValue> values_in_training(const scenario::Option& opt
     }));
   }
   if (option.name == "routing") {
-    return scenario::named_values(routing::score_source_forms([](routing::ScoreSource::Kind kind) {
-      routing::ScoreSource source;
-      source.kind = kind;
-      return kind != routing::ScoreSource::Kind::unknown && !source.is_ragged();
-    }));
+    return scenario::named_values(routing::score_source_forms(is_drawn));
   }
   return option.values;
 }
@@ -106,6 +109,28 @@ OptionValues scenario_values(const OptionValues& typed, const TrainingJob& job) 
   values["gpus"] = values["expert-parallel"] = ranks;
   values["tokens-per-gpu"] = fmt::format("{}", std::llround(job.tokens_per_rank()));
   return values;
+}
+
+std::string listed(bool (*taken)(routing::ScoreSource::Kind kind)) {
+  std::string forms;
+  for (const auto& [form, meaning] : routing::score_source_forms(taken)) {
+    forms += (forms.empty() ? "" : ", ") + form;
+  }
+  return forms;
+}
+
+// The scenario of the values; errors name the options and values of a training step.
+scenario::Scenario resolved(const OptionValues& values, scenario::DocumentCache& documents) {
+  try {
+    return scenario::resolve(values, documents, scenario::Use::routing);
+  } catch (const UsageError& error) {
+    std::string text = training::in_training_terms(error.what());
+    const std::string all = listed(nullptr);
+    if (const auto at = text.find(all); at != std::string::npos) {
+      text.replace(at, all.size(), listed(is_drawn));
+    }
+    throw UsageError(text);
+  }
 }
 
 // Of those that ask for routing the first that is typed, --routing-draws last; null: none is.
@@ -184,8 +209,7 @@ void replace_router(OptionValues& values, const OptionValues& typed,
                     scenario::DocumentCache& documents, RoutingNotes& notes) {
   OptionValues usual = values;
   for (const char* option : rare_options) usual.erase(option);  // those of topk may not be its
-  const routing::RouterConfig router =
-      scenario::resolve(usual, documents, scenario::Use::routing).router;
+  const routing::RouterConfig router = resolved(usual, documents).router;
   if (!lacks_capacity(typed, router)) return;
   values["router"] = "topk";
   values.try_emplace("top-k", fmt::format("{}", router.top_k));
@@ -198,7 +222,7 @@ scenario::Scenario resolved_routing(OptionValues values, const OptionValues& typ
                                     scenario::DocumentCache& documents, RoutingNotes& notes) {
   const bool has_factor = typed.contains("capacity-factor");
   if (has_factor && !typed.contains("router")) replace_router(values, typed, documents, notes);
-  scenario::Scenario scenario = scenario::resolve(values, documents, scenario::Use::routing);
+  scenario::Scenario scenario = resolved(values, documents);
   if (scenario.scores.kind == routing::ScoreSource::Kind::unknown) refuse_unknown_popularity();
   // A capacity only where one is asked for.
   if (!has_factor && scenario.router.kind->capacity == routing::CapacityRule::by_factor) {

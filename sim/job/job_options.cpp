@@ -6,6 +6,7 @@
 #include "sim/job/layout_options.hpp"
 #include "sim/job/machine_options.hpp"
 #include "sim/job/precision_options.hpp"
+#include "sim/training/job_rules.hpp"
 
 namespace moesim::job {
 namespace {
@@ -66,6 +67,16 @@ void check(const TrainingJob& job, const std::vector<const JobOption*>& options)
   }
 }
 
+// What routing is refused for may follow from a layout that cannot be: then this is said, with
+// layouts that can, of what does not ask for routing.
+void check_sizes(const TrainingJob& job) {
+  if (!parallel::layout_fault(*job.model, job.layout)) return;
+  training::check_decoder(job);
+  TrainingJob plain = job;
+  plain.redundant_experts = 0;
+  training::check_job(plain);
+}
+
 }  // namespace
 
 std::string JobOption::column() const {
@@ -116,7 +127,12 @@ ResolvedJob resolve_job(const scenario::OptionValues& typed, const scenario::Opt
   resolve_all(at, options_with([](const JobOption&) { return true; }));
   // The machine first: from it follows what routing is asked about.
   check(job, options_with([](const JobOption& option) { return option.is_document; }));
-  job.routing = drawn_routing(typed, job, resolved.routing_notes);
+  try {
+    job.routing = drawn_routing(typed, job, resolved.routing_notes);
+  } catch (const UsageError&) {
+    check_sizes(job);
+    throw;
+  }
   check(job, options_with([](const JobOption&) { return true; }));
   std::erase_if(resolved.routing_notes.idle,
                 [&](const scenario::IdleOption& idle) { return !asked.contains(idle.option); });

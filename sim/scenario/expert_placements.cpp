@@ -56,7 +56,7 @@ std::vector<Order> balance(const std::string& text, int experts, int ranks) {
   std::vector<Order> layers;
   for (const std::vector<double>& loads : *source.popularity) {
     if (loads.size() != static_cast<std::size_t>(experts)) {
-      throw UsageError(fmt::format("{}: it counts {} experts, --experts says {}", flagged(text),
+      throw UsageError(fmt::format("{}: it counts {} experts, the job has {}", flagged(text),
                                    loads.size(), experts));
     }
     layers.push_back(order_of(cluster::balanced_experts(loads, ranks)));

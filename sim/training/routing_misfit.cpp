@@ -14,20 +14,25 @@ constexpr std::pair<const char*, const char*> terms[] = {
     {"choose --tokens-per-gpu ",
      "choose --sequence-length, --micro-batch, tensor and context ranks for tokens per rank of "},
     {"choose --gpus ", "choose --expert-parallel "},
+    {"change --experts to ", "a --model whose experts number "},
+    {"or more --experts", "or a --model with more experts"},
     {"per GPU and layer", "per rank and layer"}};
 
 }  // namespace
+
+std::string in_training_terms(std::string text) {
+  for (const auto& [scenario, training] : terms) {
+    const std::size_t at = text.find(scenario);
+    if (at != std::string::npos) text.replace(at, std::string(scenario).size(), training);
+  }
+  return text;
+}
 
 void check_routing(const routing::RoutingJob& job) {
   try {
     routing::check(job);
   } catch (const UsageError& error) {
-    std::string text = error.what();
-    for (const auto& [scenario, training] : terms) {
-      const std::size_t at = text.find(scenario);
-      if (at != std::string::npos) text.replace(at, std::string(scenario).size(), training);
-    }
-    throw UsageError(text);
+    throw UsageError(in_training_terms(error.what()));
   }
 }
 

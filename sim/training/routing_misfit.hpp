@@ -7,8 +7,10 @@
 
 namespace moesim::training {
 
-// As routing::check(); what it throws of the size of a trace names the options of a training step,
-// not those of a scenario.
+// What is said of a scenario's routing, with the options of a training step that decide the same.
+std::string in_training_terms(std::string text);
+
+// As routing::check(); what it throws is in_training_terms().
 void check_routing(const routing::RoutingJob& job);
 
 // Why the routing of a job does not fit its groups of experts, or the tokens of a rank: recorded

@@ -67,7 +67,7 @@ BAD_OPTIONS = [
     (["--cluster", "GB200_NVL72"], ["did you mean 'gb200-nvl72'?"]),
     (["--router", "dropless", "--dispatcher", "deep-ep"], ["--dispatcher: unknown dispatcher", "did you mean 'deepep'?"]),
     (["--model", "deepseek-v3", "--experts", "250"],
-     ["250 experts do not divide into 8 groups", "--experts 248 or 256, or a number of groups that divides 250"]),
+     ["250 experts do not divide into 8 groups", "choose a number of groups that divides 250, or change --experts to 248 or 256"]),
     (["--jitter", "10%"], ["--jitter: '10%' is not a non-negative decimal number", "10% is 0.1"]),
     (["--jitter", "-5%"], ["--jitter: '-5%' is not a non-negative decimal number such as 1.25"]),
     (["--jitter", "-0.1"], ["--jitter: -0.1 is out of range: give 0 to"]),

@@ -73,7 +73,7 @@ def test_a_trace_of_fewer_layers_is_said_by_train_too(tmp_path):
 def test_a_placement_by_counts_of_another_model_is_refused(tmp_path):
     source = table(tmp_path, 1, range(4)).removeprefix("counts:")
     expect_error(moesim("simulate", *COMMANDS["simulate"], *MODEL, "--expert-placement", f"balanced:{source}"), 2,
-                 "it counts 4 experts, --experts says 8")
+                 "it counts 4 experts, the job has 8")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

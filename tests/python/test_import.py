@@ -262,7 +262,7 @@ def test_split_sizes_of_profiler_traces_become_counts_per_rank(tmp_path, backwar
     row = json.loads(succeed(*suggested(result), "--format", "json"))
     assert row["failed"] == pytest.approx(counted_loss(counts, 32))
     refused("route", "--routing", f"trace:{tmp_path / 'trace'}", "--experts", 6, "--gpus", 3,
-            "--router", "top1", "--tokens-per-gpu", 96, parts=["per receiving GPU", "--experts 3"])
+            "--router", "top1", "--tokens-per-gpu", 96, parts=["per receiving GPU", "change --experts to 3"])
     refused("import", *files[:2], *words, parts=["rank 2 is missing"])
     refused("import", *files, *words[2:], parts=["--layers is missing"])
     refused("import", *files, "--layers", 3, *words[2:], parts=["no whole number of steps"])

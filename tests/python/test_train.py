@@ -198,6 +198,9 @@ def working_layouts(*words):
      "--expert-parallel 3 x --expert-tensor-parallel 1 = 3 ranks do not divide among 2 domains"),
     (("--model", "qwen3-30b-a3b", "--gpus", 6, "--expert-parallel", 2, "--expert-tensor-parallel", 3,
       "--dispatcher", "deepep"), "--expert-tensor-parallel 3 does not divide 8 ranks of a domain"),
+    # Its experts fit no ranks either, which the layout decides.
+    (("--model", "mixtral-8x7b", "--gpus", 128, "--pipeline-parallel", 5, "--expert-parallel", 32, "--dispatcher", "deepep",
+      "--capacity-factor", 1), "--gpus 128 is no multiple of"),
 ])
 def test_layouts_that_are_said_to_work_do(words, refused):
     said, changed = working_layouts(*words)
@@ -373,6 +376,11 @@ def test_bands_are_wider_where_less_is_known():
     (("--gpus", 64, "--router", "top2", "--top-k", 4), "it says 2 experts per token"),
     (("--gpus", 64, "--capacity-factor", "0"), "leaves the experts no slot"),
     (("--gpus", 64, "--routing", "gausian:1"), "--routing"),
+    (("--gpus", 64, "--routing", "gaussian:-1"), "choose one of gaussian:SIGMA, zipf:A, dirichlet:A, counts:FILE, balanced, "
+     "hot-expert:X, hot-rank:X, spread-heat:X, rotating:X, burst:X:SHARE, scores:FILE, trace:FILE, trace-repeat:FILE ("),
+    (("--gpus", 64, "--router", "group-limited:7:2"), "choose a number of groups that divides 128, or a --model whose experts "
+     "number 126 or 133"),
+    (("--gpus", 64, "--router", "top200"), "use a smaller k or a --model with more experts"),
     (("--gpus", 64, "--rank-capacity", "0.9"), "from 1 (balanced)"),
     (("--gpus", 64, "--rank-capacity", "1.5", "--capacity-factor", "1"), "leave --capacity-factor out"),
     (("--gpus", 64, "--rank-capacity", "1.5", "--router", "sinkhorn"), "from counts"),

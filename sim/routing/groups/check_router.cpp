@@ -16,10 +16,9 @@ void check_groups(const RouterConfig& config, int experts) {
     const int less = experts / config.groups * config.groups;
     const std::string fewer = less > 0 ? fmt::format("{} or ", less) : "";
     throw UsageError(fmt::format(
-        "--router {}: {} experts do not divide into {} groups of equal size: choose "
-        "--experts {}{}, "
-        "or a number of groups that divides {}",
-        config.asked_name(), experts, config.groups, fewer, less + config.groups, experts));
+        "--router {}: {} experts do not divide into {} groups of equal size: choose a number of "
+        "groups that divides {}, or change --experts to {}{}",
+        config.asked_name(), experts, config.groups, experts, fewer, less + config.groups));
   }
   const int offered = experts / config.groups * config.kept_groups;
   if (offered >= config.top_k) return;

@@ -21,10 +21,11 @@ void check_sizes(const RoutingJob& job, const Trace& trace) {
   if (trace.per() == Trace::Per::rank &&
       (job.experts != shape.experts || job.expert_parallel != shape.experts)) {
     refuse(trace,
-           fmt::format("it counts rows per receiving GPU, {} of them, not per expert: choose "
-                       "--expert-parallel {} --experts {}, so that one expert stands for all of a "
-                       "GPU",
-                       shape.experts, shape.experts, shape.experts));
+           fmt::format(
+               "it counts rows per receiving GPU, {} of them, not per expert: choose "
+               "--expert-parallel {} and change --experts to {}, so that one expert stands for "
+               "all of a GPU",
+               shape.experts, shape.experts, shape.experts));
   }
   if (job.experts != shape.experts) {
     refuse(

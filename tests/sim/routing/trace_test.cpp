@@ -385,7 +385,7 @@ TEST_CASE("a trace per rank drives one expert per GPU only") {
   job.scores.trace = Trace::of_counts("rows", {1, 2, 1, 8, 2, 1}, {6, 2, 3, 5}, Trace::Per::rank);
   CHECK(simulate_routing(job, 0).loss.failed == 3.0 / 16);  // C = 4
   job.experts = 4;
-  CHECK_THROWS_WITH(check(job), ContainsSubstring("--expert-parallel 2 --experts 2"));
+  CHECK_THROWS_WITH(check(job), ContainsSubstring("--expert-parallel 2 and change --experts to 2"));
 }
 
 TEST_CASE("a damaged trace is refused by file, key and place") {

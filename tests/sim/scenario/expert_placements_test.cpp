@@ -36,7 +36,7 @@ TEST_CASE("placements by name and by load come to an order of experts") {
   const Order second = balanced->expert_at(1);
   CHECK((second[0] == 2 || second[1] == 2) == !(second[0] == 3 || second[1] == 3));
   CHECK_THROWS_WITH(parse_expert_placement("balanced:" + counts.path, 2, 2),
-                    ContainsSubstring("it counts 4 experts, --experts says 2"));
+                    ContainsSubstring("it counts 4 experts, the job has 2"));
 }
 
 TEST_CASE("a table of experts and ranks is read, or refused with what is wrong") {

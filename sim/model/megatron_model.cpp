@@ -19,6 +19,13 @@ namespace {
 
 using nlohmann::json;
 
+// Taken by gated units alone (megatron/core/transformer/mlp.py, experts.py: glu()).
+constexpr const char* clamp_argument = "activation-func-clamp-value";
+
+bool is_gated(const MegatronArguments& arguments) {
+  return arguments.has("swiglu") || arguments.has("quick-geglu");
+}
+
 std::int64_t needed(const MegatronArguments& arguments, const char* name, const char* why = "") {
   if (const auto value = arguments.size(name)) return *value;
   throw UsageError(
@@ -112,7 +119,7 @@ void add_experts(const MegatronArguments& arguments, json& model) {
   moe["first_layer"] = std::max<std::int64_t>(0, first + 1 - every);
   moe["every"] = every;
   moe["biased"] = !arguments.has("disable-bias-linear");
-  moe["clamped"] = arguments.has("activation-func-clamp-value");
+  moe["clamped"] = model["gated"].get<bool>() && arguments.has(clamp_argument);
   if (first == 0 && every == 1) model.erase("ffn");
   const auto counted = std::count(with.begin(), with.end(), true);
   const std::int64_t begin = moe["first_layer"].get<std::int64_t>();
@@ -170,7 +177,7 @@ std::int64_t vocabulary_of(const MegatronArguments& arguments) {
                   arguments.name()));
 }
 
-constexpr const char* of_model[] = {"activation-func-clamp-value",
+constexpr const char* of_model[] = {clamp_argument,
                                     "disable-bias-linear",
                                     "ffn-hidden-size",
                                     "group-query-attention",
@@ -205,6 +212,14 @@ constexpr const char* of_model[] = {"activation-func-clamp-value",
 
 }  // namespace
 
+std::string clamp_note(const MegatronArguments& arguments) {
+  if (!arguments.has(clamp_argument) || is_gated(arguments)) return "";
+  return fmt::format(
+      "note: {}: --{} has no effect: Megatron-LM clamps in gated units alone (--swiglu, "
+      "--quick-geglu)",
+      arguments.name(), clamp_argument);
+}
+
 std::string vocabulary_note(const MegatronArguments& arguments) {
   if (arguments.has("vocab-size")) return "";
   const auto known = known_vocabulary(arguments);
@@ -230,7 +245,7 @@ Model megatron_model(const MegatronArguments& arguments) {
   model["layers"] = layers;
   const std::int64_t hidden = needed(arguments, "hidden-size");
   model["hidden"] = hidden;
-  model["gated"] = arguments.has("swiglu") || arguments.has("quick-geglu");
+  model["gated"] = is_gated(arguments);
   // Megatron rounds an inner size of its own to 64 (arguments.py).
   const std::int64_t usual = arguments.has("swiglu") ? hidden * 8 / 3 / 64 * 64 : 4 * hidden;
   model["ffn"] = arguments.size("ffn-hidden-size").value_or(usual);

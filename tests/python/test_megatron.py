@@ -611,6 +611,17 @@ def test_clamps_before_the_activation_take_time_and_memory(tmp_path):
     assert clamped["memory_gib"] > plain["memory_gib"]
 
 
+def test_units_without_a_gate_clamp_nothing(tmp_path):
+    plain = SCRIPT.replace("--swiglu", "")
+    clamped = SCRIPT.replace("--swiglu", "--activation-func-clamp-value 7.0")
+    words = ("train", "--format", "json", "--megatron")
+    result = moesim(*words, write(tmp_path, clamped))
+    assert "note: " in result.stderr and "--activation-func-clamp-value has no effect: Megatron-LM clamps in gated units alone" in result.stderr
+    assert json.loads(result.stdout)["step_ms"] == figures("train", "--megatron", write(tmp_path, plain, "plain.sh"))["step_ms"]
+    gated = moesim(*words, write(tmp_path, clamped.replace("--activation-func", "--swiglu --activation-func"), "gated.sh"))
+    assert "has no effect" not in gated.stderr
+
+
 def with_capacity(arguments=""):
     return (SCRIPT.replace("--num-experts 128", f"--moe-expert-capacity-factor 1.0 {arguments} --num-experts 128")
             .replace("--num-layers 48", "--num-layers 4"))

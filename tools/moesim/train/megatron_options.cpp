@@ -532,8 +532,10 @@ std::shared_ptr<const model::Model> model_of(const CommandLine& line) {
   return std::make_shared<const model::Model>(model::Model::load(name));
 }
 
-void note_vocabulary(const MegatronArguments& given) {
-  if (const std::string text = model::vocabulary_note(given); !text.empty()) note(text);
+void note_model(const MegatronArguments& given) {
+  for (const std::string& text : {model::vocabulary_note(given), model::clamp_note(given)}) {
+    if (!text.empty()) note(text);
+  }
 }
 
 // The model's own errors, and how many of the arguments are left to --model.
@@ -550,7 +552,7 @@ std::size_t take_model(MegatronInput& input) {
         input.given.name()));
   }
   model::megatron_model(input.given);
-  note_vocabulary(input.given);
+  note_model(input.given);
   input.options["model"] = input.given.name();
   return 0;
 }
@@ -618,7 +620,7 @@ void note_model_alone(const CommandLine& line) {
     std::vector<std::string> left;
     try {
       const MegatronArguments given = MegatronArguments::load(name);
-      note_vocabulary(given);
+      note_model(given);
       left = layout_arguments(given, line);
     } catch (const Error&) {  // of the model, said where it is resolved
       continue;

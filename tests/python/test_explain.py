@@ -182,6 +182,17 @@ def test_what_cannot_be_is_refused(words, parts):
     expect_error(moesim("explain", *words, *JOB), 2, *parts)
 
 
+def test_traces_are_of_different_gpus_of_the_job(tmp_path):
+    _, files = own_timeline(tmp_path, *ROUTED)
+    again = tmp_path / "nowhere" / ".." / files[1].name
+    expect_error(moesim("explain", *files, again, *ROUTED), 2, f"{again}: given twice")
+    few = ("--gpus", 2, "--expert-parallel", 2, *ROUTED[4:])
+    expect_error(moesim("explain", *files, *few), 2, "the traces are of 4 GPUs, the job has 2")
+    expect_error(moesim(*TRAINED, "--gpus", 2, "--expert-parallel", 2, "--measured", ",".join(map(str, files))), 2,
+                 "the traces are of 4 GPUs, the job has 2")
+    succeed("explain", *files[:2], *few)
+
+
 @pytest.mark.parametrize(("content", "part"), [
     ("{", "line 1"), ('{"events": []}', "traceEvents"), ('{"traceEvents": 3}', "traceEvents"), ('{"traceEvents": []}', "no kernels"),
     ('[3, null, {"ph": "X", "cat": "kernel", "ts": "a", "dur": 1}]', "no kernels"),

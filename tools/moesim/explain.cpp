@@ -30,6 +30,7 @@ ExitCode run(const CommandLine& line) {
   const study::Measured& seen = *given;
   scenario::DocumentCache documents;
   const scenario::Scenario scenario = scenario::resolve(line.scenario(), documents);
+  check_measured_gpus(seen, scenario.gpus);
   note_scenario(line, scenario);
   engine::Timeline timeline;
   const study::Outcome outcome =

@@ -62,4 +62,11 @@ std::optional<study::Measured> requested_measured(const CommandLine& line) {
   return result;
 }
 
+void check_measured_gpus(const study::Measured& measured, int gpus) {
+  if (!measured.trace || measured.trace->gpus <= static_cast<std::size_t>(gpus)) return;
+  throw UsageError(fmt::format(
+      "{}: the traces are of {} GPUs, the job has {}: give the traces of its GPUs alone, or --gpus",
+      measured.trace->file, measured.trace->gpus, gpus));
+}
+
 }  // namespace moesim::tool

@@ -12,4 +12,7 @@ namespace moesim::tool {
 // is given. Throws UsageError for what is neither, and as read_measured_step().
 std::optional<study::Measured> requested_measured(const CommandLine& line);
 
+// Throws UsageError for traces of more GPUs than the job has.
+void check_measured_gpus(const study::Measured& measured, int gpus);
+
 }  // namespace moesim::tool

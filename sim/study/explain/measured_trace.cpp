@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -250,9 +253,20 @@ bool is_before(const MeasuredStep& one, const MeasuredStep& other) {
   return key(one) < key(other);
 }
 
+void check_different(const std::vector<std::string>& files) {
+  std::set<std::filesystem::path> seen;
+  for (const std::string& file : files) {
+    std::error_code error;
+    const std::filesystem::path path = std::filesystem::weakly_canonical(file, error);
+    if (error || seen.insert(path).second) continue;  // a file that cannot be read is refused then
+    throw UsageError(fmt::format("{}: given twice: its GPU would count as two", file));
+  }
+}
+
 }  // namespace
 
 MeasuredStep read_measured_step(const std::vector<std::string>& files) {
+  check_different(files);
   std::vector<MeasuredStep> gpus;
   for (const std::string& file : files) {
     const Contents contents = read(file);

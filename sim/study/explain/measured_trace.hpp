@@ -35,7 +35,7 @@ struct MeasuredStep {
 // launch), where that is not in the trace the step in which it starts. It counts to a part by the
 // collective that it is, the innermost range that says one (gpu_user_annotation; of its launch:
 // user_annotation, nn.Module of python_function), else its own name. The order of the files does
-// not matter. Throws UsageError naming the file: no trace, or without kernels.
+// not matter. Throws UsageError naming the file: no trace, without kernels, or given twice.
 MeasuredStep read_measured_step(const std::vector<std::string>& files);
 
 }  // namespace moesim::study

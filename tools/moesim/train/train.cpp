@@ -127,6 +127,7 @@ ExitCode run(const CommandLine& given) {
     throw UsageError("--measured: is compared in a table: leave --format out");
   }
   const TrainingJob job = requested_job(line);
+  if (measured) check_measured_gpus(*measured, job.layout.layout.gpus);
   note_cluster(line, job);
   note_software(line, job);
   const TimelineFiles files(line, job.layout.layout.gpus);

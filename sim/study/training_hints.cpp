@@ -34,10 +34,13 @@ class Trials {
   Trials(const TrainingJob& job, const training::TrainingStep& step, Bytes room)
       : job_(job), speed_(step.tokens_per_second_per_gpu), room_(room) {}
 
-  // True if the changed job can be, fits, and is noted as such.
-  bool tries(const std::string& options, const std::function<void(TrainingJob&)>& change) {
+  // True if the changed job can be, fits, and is noted as such. It trains on as many sequences per
+  // step as the job: the default batch of another layout is another step.
+  bool tries(std::string options, const std::function<void(TrainingJob&)>& change) {
     TrainingJob changed = job_;
     change(changed);
+    const std::int64_t sequences = job_.layout.sequences();
+    changed.layout.global_batch = sequences;
     if (parallel::layout_fault(*changed.model, changed.layout)) return false;
     if (training::option_fault(changed)) return false;
     if (training::memory_bound(changed).count > room_.count) return false;
@@ -45,6 +48,9 @@ class Trials {
     if (!drawn) return false;
     const training::TrainingStep& step = *drawn;
     if (step.peak_memory().count > room_.count) return false;
+    if (has_other_default_batch(changed.layout)) {
+      options += fmt::format(" --global-batch {}", sequences);
+    }
     found.push_back({options, step.peak_memory(), step.tokens_per_second_per_gpu / speed_});
     return true;
   }
@@ -52,6 +58,12 @@ class Trials {
   std::vector<TrainingHint> found;
 
  private:
+  // Without --global-batch a change of sizes would change the batch, too.
+  bool has_other_default_batch(parallel::LayoutRequest changed) const {
+    changed.global_batch = job_.layout.global_batch;
+    return changed.sequences() != job_.layout.sequences();
+  }
+
   const TrainingJob& job_;
   double speed_;
   Bytes room_;

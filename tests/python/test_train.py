@@ -262,10 +262,11 @@ def test_what_is_said_to_fit_does_and_has_the_speed_that_is_said():
     before = as_json(*words)
     warning = moesim(*words).stderr
     assert before["fits_memory"] is False and f"needs {before['memory_gib']:.1f} of 80 GiB" in warning
-    hints = re.findall(r"(--\S+ \S+) \((\d+) GiB, ([+-]\d+) % speed\)", warning)
+    hints = re.findall(r"(--[^(]+) \((\d+) GiB, ([+-]\d+) % speed\)", warning)
     assert len(hints) >= 3 and {"--micro-batch", "--recompute"} <= {hint[0].split()[0] for hint in hints}
     for options, gib, faster in hints:
         after = as_json(*words, *options.split())
+        assert after["global_batch"] == before["global_batch"]  # the default of another layout is another
         assert after["memory_gib"] < 0.9 * 80 and after["memory_gib"] == pytest.approx(int(gib), abs=0.51)
         assert "TIGHT" not in succeed(*words, *options.split())
         ratio = after["tokens_per_s_per_gpu"] / before["tokens_per_s_per_gpu"]

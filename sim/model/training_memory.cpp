@@ -50,14 +50,15 @@ Weights attention_weights(const Model& model, const ShardSizes& shards) {
   return weights;
 }
 
-Weights layer_weights(const Model& model, LayerKind kind, const ShardSizes& shards, int experts) {
+Weights layer_weights(const Model& model, LayerKind kind, const ShardSizes& shards) {
   Weights weights = attention_weights(model, shards);
   weights.whole_rest += real(model.hidden);
   if (kind == LayerKind::dense) {
     weights.split += real(model.ffn_parameters(model.ffn));
   } else {
     weights.split += real(model.ffn_parameters(model.moe->shared_ffn));
-    weights.whole_rest += real(model.hidden * experts);
+    // Copies of an expert share its score.
+    weights.whole_rest += real(model.hidden * model.moe->experts);
   }
   return weights;
 }
@@ -67,8 +68,8 @@ LayerKind last_kind(const Model& model) {
 }
 
 // A prediction depth: a layer like the last one, the projection, norms of both inputs and its own.
-Weights mtp_weights(const Model& model, const ShardSizes& shards, int experts) {
-  Weights weights = layer_weights(model, last_kind(model), shards, experts);
+Weights mtp_weights(const Model& model, const ShardSizes& shards) {
+  Weights weights = layer_weights(model, last_kind(model), shards);
   weights.split += 2 * real(model.hidden * model.hidden);
   weights.whole_rest += 3 * real(model.hidden);
   return weights;
@@ -422,12 +423,12 @@ StageParameters stage_parameters(const Model& model, const StageContent& content
                                  const ShardSizes& shards, int experts) {
   Weights sum;
   if (content.dense_layers > 0) {
-    sum.add(layer_weights(model, LayerKind::dense, shards, experts), content.dense_layers);
+    sum.add(layer_weights(model, LayerKind::dense, shards), content.dense_layers);
   }
   if (content.moe_layers > 0) {
-    sum.add(layer_weights(model, LayerKind::moe, shards, experts), content.moe_layers);
+    sum.add(layer_weights(model, LayerKind::moe, shards), content.moe_layers);
   }
-  if (content.mtp_depths > 0) sum.add(mtp_weights(model, shards, experts), content.mtp_depths);
+  if (content.mtp_depths > 0) sum.add(mtp_weights(model, shards), content.mtp_depths);
   const bool embeds = content.embedding || (content.mtp_depths > 0 && !content.embedding_beside);
   const bool one_matrix = model.tied_embedding && embeds && content.head;
   const int matrices = one_matrix ? 1 : int{embeds} + int{content.head};

@@ -111,6 +111,16 @@ TEST_CASE("a prediction depth is a layer, a projection and three norms") {
   CHECK(one.dense - other.dense == 2.0 * 7168 * 7168 + 3 * 7168);
 }
 
+TEST_CASE("copies of experts leave the router as wide as it is") {
+  const Model model = Model::load("deepseek-v3");
+  StageContent stage;
+  stage.moe_layers = stage.mtp_depths = 1;
+  const StageParameters alone = stage_parameters(model, stage, {}, 256);
+  const StageParameters with_copies = stage_parameters(model, stage, {}, 256 + 32);
+  CHECK(with_copies.dense == alone.dense);  // experts have scores, their copies share them
+  CHECK(with_copies.expert == alone.expert * (256 + 32) / 256);
+}
+
 TEST_CASE("prediction depths without the embedding beside them have a copy of it") {
   Model model = Model::load("deepseek-v3");
   const double matrix = 129280.0 * 7168;

@@ -487,9 +487,9 @@ double gathered_layers(const Model& model, const StageContent& content, const Sh
     some.moe_layers = moe_layers;
     const StageParameters held = stage_parameters(model, some, shards, experts);
     const double dense = weight * held.gemm + bf16 * (held.dense - held.gemm);
-    // Weights without replicas lie whole where they are.
-    return (shards.dense_replicas() > 1 ? dense : 0) +
-           (shards.expert_data > 1 ? weight * held.expert : 0);
+    // Weights without replicas in their instance lie whole where they are.
+    return (sharing_ranks(shards.dense_replicas(), rules) > 1 ? dense : 0) +
+           (sharing_ranks(shards.expert_data, rules) > 1 ? weight * held.expert : 0);
   };
   double most = std::max(content.dense_layers > 0 ? gathered(1, 0) : 0,
                          content.moe_layers > 0 ? gathered(0, 1) : 0);

@@ -80,7 +80,7 @@ struct StateBytes {
 StateBytes state_bytes(const StageParameters& parameters, const ShardSizes& shards,
                        const StateRules& rules);
 // The weights of the two largest neighbouring layers of a stage, as zero 3 gathers them: those that
-// have replicas.
+// ranks of an optimizer instance share.
 double gathered_layers(const Model& model, const StageContent& content, const ShardSizes& shards,
                        const StateRules& rules, int experts);
 

@@ -175,6 +175,11 @@ TEST_CASE("other optimizers and ZeRO stages") {
   CHECK(gathered_layers(model, layers_of(model, 2, 4), {.data = 2}, {}, 256) ==
         Approx(gathered - experts + wider));
   CHECK(gathered_layers(model, whole(model), {}, {}, 256) == 0);
+  // Replicas of different optimizer instances share nothing: they have the experts whole, or all.
+  const StateRules instances{.optimizer_instances = 2};
+  CHECK(gathered_layers(model, last, {.data = 4, .expert_data = 2}, instances, 256) ==
+        gathered_layers(model, last, {.data = 2}, {}, 256));
+  CHECK(gathered_layers(model, last, replicated, instances, 256) == 0);
 }
 
 TEST_CASE("kept activations are those of the formulas") {

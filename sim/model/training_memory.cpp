@@ -317,6 +317,46 @@ void check(const StageMemoryQuery& query) {
   }
 }
 
+StageContent layers_of_kinds(double dense, double moe) {
+  StageContent content;
+  content.dense_layers = dense;
+  content.moe_layers = moe;
+  return content;
+}
+
+// One layer of a stage, if it has any: of that kind, or else of the other.
+StageContent one_layer(const StageContent& stage, bool is_moe) {
+  const bool has_moe = stage.moe_layers > 0;
+  const bool has_dense = stage.dense_layers > 0;
+  const bool takes_moe = has_moe && (is_moe || !has_dense);
+  return layers_of_kinds(has_dense && !takes_moe ? 1 : 0, takes_moe ? 1 : 0);
+}
+
+// Any two that follow each other in a stage, or one alone: of the embedding, layers, prediction
+// depths, which read the embedding first, and the head.
+std::vector<StageContent> neighbours_of(const Model& model, const StageContent& stage) {
+  std::vector<StageContent> found = {one_layer(stage, false), one_layer(stage, true)};
+  for (int layer = 1; layer < model.layers; ++layer) {
+    const int moe = (model.is_moe_layer(layer - 1) ? 1 : 0) + (model.is_moe_layer(layer) ? 1 : 0);
+    if (stage.moe_layers < moe || stage.dense_layers < 2 - moe) continue;
+    found.push_back(layers_of_kinds(2 - moe, moe));
+  }
+  if (stage.embedding) {
+    found.push_back(one_layer(stage, model.is_moe_layer(0)));
+    found.back().embedding = true;
+  }
+  StageContent depth;
+  depth.mtp_depths = 1;
+  if (stage.mtp_depths > 0) found.push_back(depth);  // with the embedding
+  if (stage.head) {
+    depth.embedding_beside = true;
+    found.push_back(stage.mtp_depths > 0 ? depth
+                                         : one_layer(stage, last_kind(model) == LayerKind::moe));
+    found.back().head = true;
+  }
+  return found;
+}
+
 Bytes whole_bytes(double bytes) { return Bytes(std::llround(bytes)); }
 
 // The layers of a stage of which something is recomputed: under FullRecompute::block the first ones
@@ -481,22 +521,14 @@ double gathered_layers(const Model& model, const StageContent& content, const Sh
                        const StateRules& rules, int experts) {
   const double weight =
       stored_weight_bytes(rules.precision, rules.low_precision_gather, rules.transposed_copies);
-  const auto gathered = [&](double dense_layers, double moe_layers) {
-    StageContent some;
-    some.dense_layers = dense_layers;
-    some.moe_layers = moe_layers;
-    const StageParameters held = stage_parameters(model, some, shards, experts);
+  // Weights without replicas in their instance lie whole where they are.
+  const bool shares_dense = sharing_ranks(shards.dense_replicas(), rules) > 1;
+  const bool shares_experts = sharing_ranks(shards.expert_data, rules) > 1;
+  double most = 0;
+  for (const StageContent& neighbours : neighbours_of(model, content)) {
+    const StageParameters held = stage_parameters(model, neighbours, shards, experts);
     const double dense = weight * held.gemm + bf16 * (held.dense - held.gemm);
-    // Weights without replicas in their instance lie whole where they are.
-    return (sharing_ranks(shards.dense_replicas(), rules) > 1 ? dense : 0) +
-           (sharing_ranks(shards.expert_data, rules) > 1 ? weight * held.expert : 0);
-  };
-  double most = std::max(content.dense_layers > 0 ? gathered(1, 0) : 0,
-                         content.moe_layers > 0 ? gathered(0, 1) : 0);
-  for (int layer = 1; layer < model.layers; ++layer) {
-    const int moe = (model.is_moe_layer(layer - 1) ? 1 : 0) + (model.is_moe_layer(layer) ? 1 : 0);
-    if (content.moe_layers < moe || content.dense_layers < 2 - moe) continue;
-    most = std::max(most, gathered(2 - moe, moe));
+    most = std::max(most, (shares_dense ? dense : 0) + (shares_experts ? weight * held.expert : 0));
   }
   return most;
 }

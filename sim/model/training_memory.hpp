@@ -79,8 +79,9 @@ struct StateBytes {
 // is `gathered` more: see gathered_layers().
 StateBytes state_bytes(const StageParameters& parameters, const ShardSizes& shards,
                        const StateRules& rules);
-// The weights of the two largest neighbouring layers of a stage, as zero 3 gathers them: those that
-// ranks of an optimizer instance share.
+// The weights of the two largest neighbours of a stage, as zero 3 gathers them: those that ranks of
+// an optimizer instance share. Embedding, layers, prediction depths (each behind the embedding that
+// it reads) and head are neighbours.
 double gathered_layers(const Model& model, const StageContent& content, const ShardSizes& shards,
                        const StateRules& rules, int experts);
 

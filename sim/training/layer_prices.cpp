@@ -106,10 +106,24 @@ LayerPrices::LayerPrices(const TrainingJob& job)
     add_exchanges(embedding_, backward, model::embedding_exchanges(query, backward), {});
     add_exchanges(head_, backward, model::head_exchanges(query, backward), {});
   }
-  model::StageContent embedding, head;
+  further_head_ = head_;
+  share_weights_of_ends();
+}
+
+void LayerPrices::share_weights_of_ends() {
+  model::StageContent embedding, head, depth;
   embedding.embedding = head.head = true;
-  add_shared_weights(embedding_, embedding);
-  add_shared_weights(head_, head);
+  add_shared_weights(embedding_, parameters_of(embedding));
+  add_shared_weights(head_, parameters_of(head));
+  // Of a prediction depth, its layer is priced as any other.
+  depth.mtp_depths = 1;
+  model::StageParameters beside_layer = parameters_of(depth);
+  const model::StageParameters layer =
+      parameters_of(model::layers_of(*job_.model, job_.model->layers - 1, 1));
+  beside_layer.dense -= layer.dense;
+  beside_layer.gemm -= layer.gemm;
+  beside_layer.expert -= layer.expert;
+  add_shared_weights(prediction_, beside_layer);
 }
 
 // `copies` products of the same weights' shape, `m` rows over all of them.
@@ -455,19 +469,20 @@ Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load) const {
   add_offload(passes, is_moe, load);
   model::StageContent content;
   (is_moe ? content.moe_layers : content.dense_layers) = 1;
-  add_shared_weights(passes, content);
+  add_shared_weights(passes, parameters_of(content));
   return passes;
+}
+
+model::StageParameters LayerPrices::parameters_of(const model::StageContent& content) const {
+  return model::stage_parameters(*job_.model, content, job_.shards(), job_.held_experts());
 }
 
 // Weights that ranks share are gathered under the pass before, forward and again backward, and
 // their gradients reduced under the pass behind, in every micro-batch (Megatron-LM, docs of
 // Megatron-FSDP); what the computation of one such pass does not hide makes it longer.
-void LayerPrices::add_shared_weights(Passes& passes, const model::StageContent& content) const {
+void LayerPrices::add_shared_weights(Passes& passes, const model::StageParameters& held) const {
   const model::StateRules& states = job_.states;
   if (states.zero < 3) return;
-  const int experts = job_.held_experts();
-  const model::StageParameters held =
-      model::stage_parameters(*job_.model, content, job_.shards(), experts);
   const auto both = [&](Collective kind, const model::BufferBytes& bytes) {
     return exchanges_.inside_instance_us(kind, GroupKind::data_context, bytes.dense) +
            exchanges_.inside_instance_us(kind, GroupKind::expert_data, bytes.expert);

@@ -85,8 +85,9 @@ class LayerPrices {
   // An MoE layer with a load of its own.
   Passes moe_layer(const MoeLoad& load) const { return whole_layer(true, load); }
   const Passes& embedding() const { return embedding_; }
-  const Passes& head() const { return head_; }
-  // Two hidden vectors to one, before a prediction depth's layer.
+  // For one loss; a micro-batch's first has the weights gathered, for the others too.
+  const Passes& head(bool is_first = true) const { return is_first ? head_ : further_head_; }
+  // Two hidden vectors to one, before a prediction depth's layer; with the embedding that it reads.
   const Passes& prediction() const { return prediction_; }
   // What the host takes to launch one layer, forward and backward.
   double host_us(bool is_moe) const;
@@ -133,7 +134,9 @@ class LayerPrices {
   };
   void add_exchanges(Passes& passes, bool backward, const model::TrainingExchanges& exchanges,
                      const Beside& beside) const;
-  void add_shared_weights(Passes& passes, const model::StageContent& content) const;
+  void share_weights_of_ends();  // embedding, head, prediction
+  model::StageParameters parameters_of(const model::StageContent& content) const;
+  void add_shared_weights(Passes& passes, const model::StageParameters& held) const;
   double exchanged_us(const model::TrainingExchanges& exchanges, const Beside& beside) const;
   void add_dispatch(Passes& passes, const MoeLoad& load) const;
   void add_offload(Passes& passes, bool is_moe, const MoeLoad& load) const;
@@ -146,7 +149,7 @@ class LayerPrices {
   KernelPrices kernels_;
   ExchangePrices exchanges_;
   ForcedLoad forced_;
-  Passes dense_, moe_, embedding_, head_, prediction_;
+  Passes dense_, moe_, embedding_, head_, further_head_, prediction_;
 };
 
 }  // namespace moesim::training

@@ -110,12 +110,13 @@ Passes Pipelines::total(int set, const ChunkPass& pass) {
   if (stage.chunk.embedding) passes.add(prices_.embedding());
   // A depth of prediction is a projection, a layer like the last one, and where the loss is
   // computed the head again.
+  int losses = 0;
   for (const int layer : stage.predictions) {
     passes.add(prices_.prediction());
     passes.add(priced(layer, set, pass.micro_batch));
-    if (stage.chunk.loss) passes.add(prices_.head());
+    if (stage.chunk.loss) passes.add(prices_.head(losses++ == 0));
   }
-  for (int loss = 0; loss < stage.losses_beside_own_depths(); ++loss) passes.add(prices_.head());
+  while (losses < stage.losses()) passes.add(prices_.head(losses++ == 0));
   return passes;
 }
 

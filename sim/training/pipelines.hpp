@@ -23,10 +23,8 @@ struct Stage {
   std::vector<int> layers;
   std::vector<int> predictions;
 
-  // Losses computed here whose prediction depths are on chunks before, and the model's own.
-  int losses_beside_own_depths() const {
-    return chunk.loss ? 1 + static_cast<int>(content.mtp_losses) - chunk.mtp : 0;
-  }
+  // Computed here: the model's own, and those of all prediction depths, on chunks before too.
+  int losses() const { return chunk.loss ? 1 + static_cast<int>(content.mtp_losses) : 0; }
 };
 
 // How the pipeline of a set of ranks ran.

@@ -77,8 +77,8 @@ class LeastStages {
       times.add(least(prices_.prediction()), content.mtp_depths);
       times.add(least_layer(is_moe), content.mtp_depths);
     }
-    const double heads = content.mtp_losses + (content.head ? 1 : 0);
-    if (heads > 0) times.add(least(prices_.head()), heads);
+    if (content.head) times.add(least(prices_.head()), 1);
+    if (content.mtp_losses > 0) times.add(least(prices_.head(false)), content.mtp_losses);
     return times;
   }
 

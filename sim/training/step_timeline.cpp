@@ -191,15 +191,14 @@ class TimelineWriter {
     for (const Passes* each : pipelines_.layers_of(run_.set, pass)) {
       work.push_back({each, layer++});
     }
+    int losses = 0;
     for (const int number : stage.predictions) {
       work.push_back({&prices.prediction(), -1});
       work.push_back({&pipelines_.priced(number, run_.set, pass.micro_batch),
                       static_cast<int>(job_.model->layers)});
-      if (stage.chunk.loss) work.push_back({&prices.head(), -1});
+      if (stage.chunk.loss) work.push_back({&prices.head(losses++ == 0), -1});
     }
-    for (int loss = 0; loss < stage.losses_beside_own_depths(); ++loss) {
-      work.push_back({&prices.head(), -1});
-    }
+    while (losses < stage.losses()) work.push_back({&prices.head(losses++ == 0), -1});
     return work;
   }
 

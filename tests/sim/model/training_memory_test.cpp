@@ -175,6 +175,28 @@ TEST_CASE("other optimizers and ZeRO stages") {
   CHECK(gathered_layers(model, layers_of(model, 2, 4), {.data = 2}, {}, 256) ==
         Approx(gathered - experts + wider));
   CHECK(gathered_layers(model, whole(model), {}, {}, 256) == 0);
+  // Embedding and head stand beside the first and the last layer; a prediction depth between the
+  // embedding, which it reads, and the head.
+  const ShardSizes thin{.expert = 256, .data = 2, .expert_data = 2};
+  const auto ends = [&](bool embedding, bool head, int depths, int moe_layers) {
+    StageContent content;
+    content.embedding = embedding;
+    content.head = head;
+    content.mtp_depths = depths;
+    content.moe_layers = moe_layers;
+    return gathered_layers(model, content, thin, {}, 256);
+  };
+  const double matrix = 2.0 * 129280 * 7168;
+  const double norm = 2.0 * 7168;
+  const double layer = ends(false, false, 0, 1);
+  CHECK(ends(false, false, 0, 2) == 2 * layer);
+  CHECK(layer < matrix);
+  CHECK(ends(true, false, 0, 2) == matrix + layer);
+  CHECK(ends(false, true, 0, 2) == matrix + norm + layer);
+  CHECK(ends(true, true, 0, 0) == matrix + norm);  // alone in their chunks
+  const double whole_depth = layer + 2.0 * 2 * 7168 * 7168 + 3 * norm;
+  CHECK(ends(false, false, 1, 2) == matrix + whole_depth);
+  CHECK(ends(false, true, 1, 2) == matrix + norm + whole_depth);
   // Replicas of different optimizer instances share nothing: they have the experts whole, or all.
   const StateRules instances{.optimizer_instances = 2};
   CHECK(gathered_layers(model, last, {.data = 4, .expert_data = 2}, instances, 256) ==

@@ -143,6 +143,35 @@ TEST_CASE("prediction depths beside the loss compute their heads there") {
   CHECK(head_us("Et*16|t*16|t*16mm|L") == Approx(3 * head));
 }
 
+TEST_CASE("shared weights of the ends are gathered once for all losses, with the depth's own") {
+  TrainingJob made = job(32, 4, 8, 64);  // 8 ranks share all but the experts, which have one
+  made.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3"));
+  made.layout.stages = parallel::parse_pipeline_layout("Et*16|t*15|t*15|t*15mL");
+  made.states.zero = 3;
+  made.overlaps_parameters = made.overlaps_gradients = false;
+  Pipelines pipelines(made);
+  const PipelineRun run = pipelines.slowest();
+  const LayerPrices& prices = pipelines.prices();
+  const auto of = [&](profile::Collective kind, double bytes) {
+    return prices.exchanges().inside_instance_us(kind, parallel::GroupKind::data_context, bytes);
+  };
+  const double vocabulary = 129280.0 * 7168;
+  const double head = vocabulary + 7168;                             // with the final norm
+  const double depth = vocabulary + 2.0 * 7168 * 7168 + 3.0 * 7168;  // reads the embedding
+  const Passes& passes = pipelines.passes(run, {0, 3});
+  const Passes& layer = prices.layer(true);  // 15 and the depth's
+  const double gathered = of(profile::Collective::all_gather, 2 * head) +
+                          of(profile::Collective::all_gather, 2 * depth);
+  CHECK(passes.forward[at(Part::parameters)] ==
+        Approx(16 * layer.forward[at(Part::parameters)] + gathered));
+  CHECK(passes.input_gradient[at(Part::parameters)] ==
+        Approx(16 * layer.input_gradient[at(Part::parameters)] + gathered));
+  CHECK(passes.input_gradient[at(Part::gradients)] ==
+        Approx(16 * layer.input_gradient[at(Part::gradients)] +
+               of(profile::Collective::reduce_scatter, 4 * head) +
+               of(profile::Collective::reduce_scatter, 4 * depth)));
+}
+
 TEST_CASE("offloading costs what computing does not hide") {
   TrainingJob plain = job(8, 1, 8, 64);
   const TrainingStep before = training_step(plain);

@@ -31,6 +31,13 @@ def test_nics_that_the_measured_steps_did_not_have_are_said():
         assert "3 models with megatron-bridge on NVIDIA B300 took" in known.stdout
 
 
+def test_graphs_of_layers_without_a_capacity_say_what_memory_leaves_out():
+    words = (*QWEN, "--gpus", 64, "--dispatcher", "deepep", "--cuda-graphs", "layers")
+    assert "up to 8 times balance" in moesim(*words).stderr
+    assert "balance" not in moesim(*words, "--rank-capacity", 2).stderr
+    assert "balance" not in moesim(*words, "--capacity-factor", 1).stderr
+
+
 def test_bands_of_an_unknown_software_say_that_they_held_less():
     """As the page has it: fewer of the steps of a software that was left out were inside 80 % bands."""
     assert "a software left out" in succeed(*QWEN, "--gpus", 64)

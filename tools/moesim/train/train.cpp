@@ -129,6 +129,7 @@ ExitCode run(const CommandLine& given) {
   const TrainingJob job = requested_job(line);
   if (measured) check_measured_gpus(*measured, job.layout.layout.gpus);
   note_cluster(line, job);
+  note_graph_buffers(job);
   note_software(line, job);
   const TimelineFiles files(line, job.layout.layout.gpus);
   training::TrainingStep step = training::training_step(job);

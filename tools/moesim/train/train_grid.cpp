@@ -58,6 +58,7 @@ TrainPoint predicted(const CommandLine& line) {
   try {
     const training::TrainingJob job = requested_job(line, true);
     note_cluster(line, job);
+    note_graph_buffers(job);
     note_software(line, job);
     training::TrainingStep step = training::training_step(job);
     const TrainBand band = requested_band(line, job, step);

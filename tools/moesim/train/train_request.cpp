@@ -82,4 +82,15 @@ void note_cluster(const CommandLine& line, const training::TrainingJob& job) {
       job.typed.cluster, job.cluster->gpus_per_domain, job.typed.profile, domain, usual));
 }
 
+void note_graph_buffers(const training::TrainingJob& job) {
+  if (job.graphs != training::Graphs::layers || !job.model->moe || !job.reads_row_counts()) return;
+  const int ranks = job.layout.layout.expert;
+  if (ranks == 1) return;
+  note(fmt::format(
+      "note: --cuda-graphs layers without a capacity: buffers of a graph hold any routing, up to "
+      "{} "
+      "times balance; memory counts the rows that come: give --rank-capacity for a budget",
+      ranks));
+}
+
 }  // namespace moesim::tool

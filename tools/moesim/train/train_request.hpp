@@ -28,5 +28,7 @@ std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int
 
 // Says where --cluster is of other NVLink domains than the GPU's usual one.
 void note_cluster(const CommandLine& line, const training::TrainingJob& job);
+// Says where graphs of whole layers need buffers for any routing, which memory does not have.
+void note_graph_buffers(const training::TrainingJob& job);
 
 }  // namespace moesim::tool

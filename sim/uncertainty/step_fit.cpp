@@ -94,6 +94,44 @@ Covariance covariance_of(const Normal& normal, const std::vector<Unknown>& free,
   return covariance;
 }
 
+// Exchanges alone are off by a product of factors and cannot say by which of them. Those that stay
+// at the prior's mean are wrong by what the free ones then wrongly took over: with the variance of
+// the prior they count in the covariance of both (consider parameters; Schmidt 1966), so that the
+// product is as certain as the rows make it. Beside `covariance`, which holds if the others are
+// right.
+Covariance with_considered(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+                           const SoftwarePrior& prior, const StepFit& fit) {
+  std::vector<Unknown> both = free;
+  for (const auto& unknown : unknown_names) {
+    if (std::find(free.begin(), free.end(), unknown.value) != free.end()) continue;
+    if (prior.deviation[at(unknown.value)] > 0) both.push_back(unknown.value);
+  }
+  const std::size_t size = both.size();
+  const Normal all = normal_equations(rows, both, prior, fit);
+  const SymmetricMatrix alone(free.size(), normal_equations(rows, free, prior, fit).matrix);
+  Covariance covariance = fit.covariance;
+  for (std::size_t place = free.size(); place < size; ++place) {
+    // What a deviation of this one makes of all: of itself 1, of the free ones what they take over.
+    Vector moved(free.size());
+    for (std::size_t row = 0; row < free.size(); ++row) {
+      moved[row] = -all.matrix[row * size + place];
+    }
+    moved = alone.solve(std::move(moved));
+    Unknowns along{};
+    along[at(both[place])] = prior.deviation[at(both[place])];
+    for (std::size_t row = 0; row < free.size(); ++row) {
+      along[at(free[row])] = moved[row] * prior.deviation[at(free[row])];
+    }
+    for (std::size_t row = 0; row < unknown_count; ++row) {
+      for (std::size_t column = 0; column < unknown_count; ++column) {
+        covariance[row][column] += along[row] * along[column];
+      }
+    }
+    covariance[at(both[place])][at(both[place])] -= square(prior.deviation[at(both[place])]);
+  }
+  return covariance;
+}
+
 // The matrix has rows of 0 for unknowns that are not in question: they must not be free.
 std::vector<Unknown> in_question(const std::vector<Unknown>& free, const SoftwarePrior& prior) {
   std::vector<Unknown> found;
@@ -251,16 +289,29 @@ Unknowns at_mean_of_rows(const std::vector<MeasuredStep>& rows, const SoftwarePr
   return start;
 }
 
+StepFit likeliest_fit(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+                      const SoftwarePrior& prior) {
+  StepFit fit = fit_from(prior.mean, rows, free, prior);
+  if (std::find(free.begin(), free.end(), Unknown::level) == free.end()) return fit;
+  StepFit other = fit_from(at_mean_of_rows(rows, prior), rows, free, prior);
+  return cost_of(free, prior, other) < cost_of(free, prior, fit) ? other : fit;
+}
+
+bool exchanges_alone(const std::vector<MeasuredStep>& rows) {
+  return std::all_of(rows.begin(), rows.end(), [](const MeasuredStep& row) {
+    return row.predicted.kind == RowKind::exchange;
+  });
+}
+
 }  // namespace
 
 StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& wanted,
                   const SoftwarePrior& prior) {
   if (rows.empty()) throw Error("calibrate: no measured step");
   const std::vector<Unknown> free = in_question(wanted, prior);
-  StepFit fit = fit_from(prior.mean, rows, free, prior);
-  if (std::find(free.begin(), free.end(), Unknown::level) == free.end()) return fit;
-  StepFit other = fit_from(at_mean_of_rows(rows, prior), rows, free, prior);
-  return cost_of(free, prior, other) < cost_of(free, prior, fit) ? other : fit;
+  StepFit fit = likeliest_fit(rows, free, prior);
+  if (exchanges_alone(rows)) fit.covariance = with_considered(rows, free, prior, fit);
+  return fit;
 }
 
 std::vector<Unknown> alone_in(const std::vector<MeasuredStep>& rows) {
@@ -275,11 +326,8 @@ std::vector<Unknown> alone_in(const std::vector<MeasuredStep>& rows) {
 }
 
 std::vector<Unknown> carried_by(const std::vector<MeasuredStep>& rows, const SoftwarePrior& prior) {
-  const bool exchanges_alone = std::all_of(rows.begin(), rows.end(), [](const MeasuredStep& row) {
-    return row.predicted.kind == RowKind::exchange;
-  });
   // Exchanges say nothing of computation: the level stays what the prior expects.
-  const Unknown first = exchanges_alone ? Unknown::exchange : Unknown::level;
+  const Unknown first = exchanges_alone(rows) ? Unknown::exchange : Unknown::level;
   std::vector<std::pair<double, Unknown>> others;
   for (const Unknown unknown :
        {Unknown::exchange, Unknown::host, Unknown::fixed_ms, Unknown::experts, Unknown::nic}) {

@@ -53,7 +53,9 @@ struct StepFit {
 // penalty for leaving the prior, of the level that of a distribution with heavy tails; Gauss-Newton
 // from the prior's mean and from that of the rows), and the scatter of rows of each kind around
 // them (an inverse chi square prior). Unknowns that are not `free` stay at the prior's mean, with
-// its variance. The fixed cost is never below 0. Throws Error for no rows.
+// its variance; of exchanges alone the covariance holds what the free ones then stand in for, so
+// that the product of all factors is as certain as the rows make it. The fixed cost is never below
+// 0. Throws Error for no rows.
 StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
                   const SoftwarePrior& prior);
 

@@ -401,6 +401,55 @@ TEST_CASE("exchanges alone say nothing of the level") {
   CHECK(carried_by(rows, known).front() == Unknown::level);
 }
 
+TEST_CASE("exchanges alone decide the product of their factors, whatever the level is") {
+  for (const bool crosses : {false, true}) {
+    std::vector<MeasuredStep> rows;
+    for (const double ms : {0.1, 0.4, 3.0, 8.0, 20.0, 50.0}) {
+      StepClasses classes{0, 0, 0, 0, 0, RowKind::exchange};
+      (crosses ? classes.crossing : classes.exchange) = ms;
+      rows.push_back({classes, 1.15 * ms});
+    }
+    const SoftwarePrior known = prior_with(prior(), rows);
+    const StepFit fit = fit_steps(rows, carried_by(rows, known), known);
+    const double alone =
+        variance_along(log_slopes(rows[0].predicted, fit.unknowns), fit.covariance);
+    CAPTURE(crosses, std::sqrt(alone));
+    // Six rows at the scatter of the fit: its deviation over the root of six.
+    const double scatter = fit.scatter(RowKind::exchange).deviation;
+    CHECK(std::sqrt(alone) == Approx(scatter / std::sqrt(6)).epsilon(0.05));
+    CHECK(software_of(fit).exchange_factor(crosses, 0.9).half_width < 0.12);
+    // They say nothing of computation: the level is as uncertain as before.
+    CHECK(fit.covariance[0][0] == Approx(0.09));
+    // A step's exchanges are known but for what is alone (15 %), its level and they together.
+    const double inside = fit.covariance[0][0] + 2 * fit.covariance[0][1] + fit.covariance[1][1];
+    CHECK(std::sqrt(inside) < 0.25);
+  }
+}
+
+TEST_CASE("bands after exchanges alone hold nine of ten new ones") {
+  for (const int count : {3, 8}) {
+    double inside = 0;
+    constexpr int runs = 1500;
+    for (int run = 0; run < runs; ++run) {
+      Stream stream({9, Purpose::test_data, static_cast<std::uint32_t>(run), 0, 1});
+      const SoftwarePrior known = whole_prior();
+      const DrawnSoftware software = drawn_software(stream, known);
+      std::vector<MeasuredStep> rows;
+      for (int row = 0; row < count; ++row) {
+        rows.push_back(software.row(stream, RowKind::exchange, row % 2 == 0));
+      }
+      const StepFit fit = fit_steps(rows, carried_by(rows, known), known);
+      const MeasuredStep asked = software.row(stream, RowKind::exchange, true);
+      const auto factor = software_of(fit).exchange_factor(true, 0.9);
+      const double off = std::log(asked.measured_ms / (factor.factor * asked.predicted.total()));
+      inside += (std::abs(off) <= factor.half_width ? 1.0 : 0.0) / runs;
+    }
+    CAPTURE(count, inside);
+    CHECK(inside > 0.85);
+    CHECK(inside < 0.95);
+  }
+}
+
 TEST_CASE("documents of version 1, of steps alone, are still read") {
   // As moesim calibrate wrote it before layers and exchanges were fitted.
   const std::string path = "step_software_1_test.json";

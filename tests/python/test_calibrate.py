@@ -239,6 +239,7 @@ def test_software_beside_another_profile_than_it_was_fitted_with_is_noted(tmp_pa
     assert result.returncode == 0, result.stderr
     assert f"was fitted to what b200-sxm predicts, this step is predicted by {copy}" in result.stderr
     assert "was fitted to what" not in moesim(*words, "--profile", "b200-sxm").stderr
+    assert "was fitted to what" not in moesim(*words[:-2], "--profile", out).stderr
 
 
 def test_an_option_that_every_row_has_of_its_own_is_noted(tmp_path, steps):

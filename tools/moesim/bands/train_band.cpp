@@ -102,8 +102,10 @@ TrainBand own_band(const std::string& path, const uncertainty::StepSoftware& cal
   return found;
 }
 
-// Where it was fitted to what another profile predicts than that of the step.
+// Where it was fitted to what another profile predicts than that of the step. Given as --profile it
+// brings its own.
 void note_other_profile(const CommandLine& line, const training::TrainingJob& job) {
+  if (!line.has("software")) return;
   const auto own = own_software(line, job);
   if (!own || own->profile.empty()) return;
   // The same profile may be typed by name or path.

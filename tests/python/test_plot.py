@@ -245,13 +245,13 @@ def test_without_error_bars_there_is_no_band(tmp_path):
     assert legend == ["top1"]
 
 
-def compared(folder):
-    """Two padded routers and dropless, which the sweep compared with dropless."""
+def compared(folder, lines=(("dropless", "", 100, 1, 1, 1), ("top2", 1, 80, 1.25, 0.98, 1.6), ("top2", 2, 90, 1.11, 0.9, 1.4))):
+    """Two padded routers and dropless, which the sweep compared with dropless: (router, capacity factor, step, ratio, its ends)."""
     head = HEADER.strip() + ",step_ms_p50,step_ms_same_p05,step_ms_same_p95,speed_over_baseline,speed_over_baseline_p05,speed_over_baseline_p95\n"
     def line(router, factor, step, *ratio):
         return f"{row(router, factor, step, 0.1, 0.1).strip()},{step / 0.6},{0.95 * step},{1.05 * step},{','.join(map(str, ratio))}\n"
     path = folder / "compared.csv"
-    path.write_text(head + line("dropless", "", 100, 1, 1, 1) + line("top2", 1, 80, 1.25, 0.98, 1.6) + line("top2", 2, 90, 1.11, 0.9, 1.4))
+    path.write_text(head + "".join(line(*each) for each in lines))
     return path
 
 
@@ -274,6 +274,19 @@ def test_bands_are_those_of_the_comparison_with_the_baseline(tmp_path):
     assert rows.band_of(table.rows[1], "tokens_per_s_per_gpu") == pytest.approx((9800, 12500, 16000))
     assert rows.band_of(table.rows[1], "step_ms") == pytest.approx((80 * 1.25 / 1.6, 80, 80 * 1.25 / 0.98))
     assert "the baseline" in table.band_words()
+
+
+@pytest.mark.parametrize(("baselines", "words"), [
+    ({("top1", 1)}, "that of top1, capacity factor 1, the baseline: compare with it alone"),
+    ({("top1", 1), ("top2", 1)}, "that of its baseline, capacity factor 1"),
+    ({("top1", 1), ("top1", 2)}, "that of top1, the baseline: compare with it alone"),
+])
+def test_the_legend_names_what_tells_the_baseline_from_other_rows_of_its_router(tmp_path, baselines, words):
+    path = str(compared(tmp_path, [(router, factor, 100, 1, *((1, 1) if (router, factor) in baselines else (0.9, 1.1)))
+                                   for router in ("top1", "top2") for factor in (1, 2)]))
+    assert rows.read([path]).band_words() == f"p05 to p95 of the speed over {words}"
+    legend = sweep_chart.draw(path, None, "").axes[0].get_legend()
+    assert words in " ".join(text.get_text() for text in legend.get_texts()).replace("\n", " ")
 
 
 def test_without_a_baseline_every_line_has_the_band_of_itself(tmp_path):

@@ -8,6 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 import look
+import option_columns
 import speed_bands
 from chart_data import BadInput, good_rows, memory_notes, partial_notes, read_sweep
 from sweep_chart import MARGIN, SUBTITLE_POINTS, setting, subtitle, text_above
@@ -115,7 +116,7 @@ def draw(path, study_path, title, fits_only=False):
     with matplotlib.rc_context(look.RC):
         figure = pyplot.figure(figsize=(13.5, 7.4))
         where = text_above(figure, [f"Speed: {where}", speed_bands.level_text(results),
-                                    f"Bars of speed: {speed_bands.legend_text(results)}"])
+                                    f"Bars of speed: {speed_bands.legend_text(results, option_columns.load())}"])
         rows = -(-len(study["benchmarks"]) // 2)
         grid = figure.add_gridspec(rows, 4, left=0.05, right=0.985, top=0.845 - 0.022 * where.count("\n"), bottom=0.155,
                                    width_ratios=(1.25, 1.25, 1, 1), wspace=0.28, hspace=0.33)

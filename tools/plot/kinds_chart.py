@@ -7,6 +7,7 @@ from matplotlib.patches import Patch
 import axes_chart
 import hidden
 import look
+import option_columns
 import page
 import rows
 import speed_bands
@@ -199,7 +200,7 @@ def _pairs(table, first, second):
              and values[first, name] != values[second, name]]
     key = [name for name in table.options() if name not in (*apart, rows.FILE)]
     # A cluster, or a batch, that follows from what differs is no other scenario.
-    follows = table.columns.derived - set(rows.CHOSEN) if apart else frozenset()
+    follows = table.columns.derived - set(option_columns.CHOSEN) if apart else frozenset()
     key = [name for name in key if name not in follows or len(values[first, name] | values[second, name]) > 1]
     known = {tuple(row[name] for name in key): row for row in table.rows if row["_path"] == second}
     pairs = [(row, known[tuple(row[name] for name in key)]) for row in table.rows
@@ -268,7 +269,7 @@ def compare(table, x, y, group, size, title):
             handles.append(page.unfit_entry())
             labels.append("pale, hollow: one of the two does not fit in GPU memory")
         # A cluster that follows from its profile says nothing more, other than the batch of a step.
-        follows = table.columns.derived - set(rows.CHOSEN) - ({untold.BATCH} if rows.is_time(y) else set())
+        follows = table.columns.derived - set(option_columns.CHOSEN) - ({untold.BATCH} if rows.is_time(y) else set())
         told = [name for name in apart if name not in follows] or apart
         def setting(path):
             row = next(row for row in (*(pair[0] for pair in pairs), *(pair[1] for pair in pairs))

@@ -20,6 +20,10 @@ def words(column):
     return "ZeRO" if column == "zero" else column.replace("_", " ")
 
 
+# Options with a default in words, or "auto", that are nevertheless chosen rather than derived.
+CHOSEN = ("router", "capacity_factor", "model", "network")
+
+
 class NoOptions(Exception):
     """The list of scenario options cannot be had; the message says what to do."""
 
@@ -38,6 +42,10 @@ class OptionColumns:
     derived: frozenset = frozenset()
     training: frozenset = frozenset()
     training_parts: tuple = ()
+
+    def chosen(self):
+        """The options without those that follow from others."""
+        return [name for name in self.options if name in CHOSEN or name not in self.derived]
 
 
 def parse(text, source):

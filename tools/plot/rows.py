@@ -93,7 +93,7 @@ class Table:
 
     def band_words(self):
         """What the bands of band_of() are."""
-        return speed_bands.legend_text(self.rows if len(self.files) == 1 else [])
+        return speed_bands.legend_text(self.rows if len(self.files) == 1 else [], self.columns)
 
     def level(self, figures):
         """A sentence on the level of the speeds, or the steps, among the figures."""
@@ -292,15 +292,11 @@ def lines(table, x, group, facet=None):
     return list(found.values())
 
 
-# Options with a default in words, or "auto", that are nevertheless chosen rather than derived.
-CHOSEN = ("router", "capacity_factor", "model", "network")
-
-
 def needed(table, apart, names):
     """`names` of options without those that follow from the others: a cluster from its profile, a global batch or
     what --fidelity auto chose from the GPUs on the axis."""
     droppable = [name for name in (FILE, *reversed(names))
-                 if name in names and (name == FILE or name in table.columns.derived - set(CHOSEN))]
+                 if name in names and (name == FILE or name in table.columns.derived - set(option_columns.CHOSEN))]
     for name in droppable:
         rest = [other for other in names if other != name]
         keys = {}

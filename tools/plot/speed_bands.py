@@ -5,6 +5,7 @@ band reaches the baseline's line exactly where the sweep says "within the noise"
 itself, which does not say whether two rows differ: errors that both share make the difference surer, those between two
 configurations of one software, such as padded and dropless, less sure.
 """
+import option_columns
 
 RATIO, LOW, HIGH = "speed_over_baseline", "speed_over_baseline_p05", "speed_over_baseline_p95"
 ALONE = ("p05 to p95 of each by itself, software and machine the same; not of a difference of two, which "
@@ -20,13 +21,28 @@ def _is_baseline(row):
     return bool(row.get(LOW)) and float(row[LOW]) == float(row[HIGH]) == 1
 
 
-def legend_text(rows):
-    """What the shade, or a bar, is."""
+def _singled_out(rows, options):
+    """"capacity factor 1": what a baseline has in each of these options in which other rows of its router differ from it."""
+    baselines = [row for row in rows if _is_baseline(row)]
+    routers = {row.get("router", "") for row in baselines}
+    found = []
+    for name in options:
+        own = {row.get(name, "") for row in baselines}
+        others = {row.get(name, "") for row in rows if row.get("router", "") in routers} - own - {""}
+        if name != "router" and len(own) == 1 and others and "" not in own:
+            found.append(f"{option_columns.words(name)} {own.pop()}")
+    return found
+
+
+def legend_text(rows, columns):
+    """What the shade, or a bar, is. `columns`: option_columns.OptionColumns."""
     if not compares(rows):
         return ALONE
     routers = {row.get("router", "") for row in rows if _is_baseline(row)}
-    return ("p05 to p95 of the speed over that of " +
-            (f"{routers.pop()}, the baseline: compare with it alone" if len(routers) == 1 else "its baseline"))
+    told = _singled_out(rows, columns.chosen())
+    if len(routers) != 1:
+        return "p05 to p95 of the speed over that of " + ", ".join(["its baseline", *told])
+    return f"p05 to p95 of the speed over that of {', '.join([*routers, *told])}, the baseline: compare with it alone"
 
 
 def _step_ratios(rows, column):

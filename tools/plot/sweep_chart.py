@@ -384,7 +384,7 @@ def draw(path, measured_path, title, fits_only=False, where=""):
         figure.subplots_adjust(left=max(LEFT, left))
         _draw_loss(loss, series, styles, factor_axis(shared))
         shown = _draw_measured(speed, series, styles, measured)
-        words = only_routers, kinds, speed_bands.legend_text(results)
+        words = only_routers, kinds, speed_bands.legend_text(results, option_columns.load())
         _legends(speed, loss, series, styles, shown, *words)
         below_page = MARGIN * WIDTH - loss.get_legend().get_window_extent().y0 / figure.dpi
         if below_page > 0:  # labels of three and more lines

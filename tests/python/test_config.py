@@ -69,6 +69,23 @@ def test_a_bad_json_is_named(tmp_path):
     refused("simulate", "--config", tmp_path / "x.toml", parts=[".yaml, .yml or .json"])
 
 
+def test_a_list_is_modules_of_one_recomputation_and_values_are_one_text(tmp_path):
+    file = tmp_path / "s.json"
+
+    def config(recompute):
+        file.write_text('{"model": "qwen3-30b-a3b", "gpus": 64,\n "recompute": ' + json.dumps(recompute) + "}")
+        return "--config", file, "--format", "csv"
+
+    typed_words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 64, "--format", "csv", "--recompute")
+    assert succeed("train", *config(["layernorm", "moe_act"])) == succeed(*typed_words, "layernorm,moe_act")
+    assert succeed("train", *config("none/moe_act")) == succeed(*typed_words, "none/moe_act")
+    for values, other in ((["none", "moe_act"], "none"), (["moe_act", "full:block:2"], "full:block:2"),
+                          (["moe_act", "layernorm,mlp"], "layernorm,mlp")):
+        for command in ("train", "recommend"):
+            refused(command, *config(values), parts=["s.json, line 2: recompute", f"'{other}' is no module",
+                                                     f'as one text, "{"/".join(values)}"'])
+
+
 def test_a_json_is_read_as_typed_options_are(tmp_path):
     file = tmp_path / "s.json"
     expected = succeed("simulate", *typed({**SMALL, "tokens-per-gpu": 512}), "--format", "csv")

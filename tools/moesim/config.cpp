@@ -28,6 +28,7 @@ struct Setting {
   std::string key;
   std::string text;
   std::size_t line = 0;
+  std::vector<std::string> parts = {};  // of a list, which `text` holds with commas
 };
 
 std::string place(const std::string& file, const Setting& setting) {
@@ -85,9 +86,10 @@ std::vector<Setting> settings_of_json(const std::string& file, const std::string
   for (const auto& [key, value] : document.items()) {
     Setting setting{key, "", line_of_key(text, key)};
     if (value.is_array()) {
-      std::vector<std::string> parts;
-      for (const nlohmann::json& part : value) parts.push_back(scalar_text(file, setting, part));
-      setting.text = fmt::format("{}", fmt::join(parts, ","));
+      for (const nlohmann::json& part : value) {
+        setting.parts.push_back(scalar_text(file, setting, part));
+      }
+      setting.text = fmt::format("{}", fmt::join(setting.parts, ","));
     } else {
       setting.text = scalar_text(file, setting, value);
     }
@@ -114,12 +116,11 @@ std::vector<Setting> settings_of_yaml(const std::string& file, const std::string
       if (entry.second.IsScalar()) {
         setting.text = entry.second.Scalar();
       } else if (entry.second.IsSequence()) {
-        std::vector<std::string> parts;
         for (const YAML::Node& part : entry.second) {
           if (!part.IsScalar()) refuse(file, setting, not_flat);
-          parts.push_back(part.Scalar());
+          setting.parts.push_back(part.Scalar());
         }
-        setting.text = fmt::format("{}", fmt::join(parts, ","));
+        setting.text = fmt::format("{}", fmt::join(setting.parts, ","));
       } else {
         refuse(file, setting, not_flat);
       }
@@ -165,6 +166,19 @@ const Flag* flag_named(const std::vector<Flag>& flags, const std::string& name) 
                      suggestion(as_flag(setting.key), known), command.name));
 }
 
+// A list of modules is one value of --recompute, whose values a slash separates.
+void check_modules(const std::string& file, const Setting& setting) {
+  const auto other =
+      std::find_if(setting.parts.begin(), setting.parts.end(), [](const std::string& part) {
+        return part == "none" || part.starts_with("full") || part.find(',') != std::string::npos;
+      });
+  if (setting.parts.size() < 2 || other == setting.parts.end()) return;
+  refuse(file, setting,
+         fmt::format("a list is of modules, which together are one value, and '{}' is no module: "
+                     "write several values as one text, \"{}\"",
+                     *other, fmt::join(setting.parts, "/")));
+}
+
 void take_file(const std::string& file, const Command& command, CommandLine& line) {
   const std::vector<Flag> flags = flags_of(command);
   std::set<std::string> seen;
@@ -176,6 +190,7 @@ void take_file(const std::string& file, const Command& command, CommandLine& lin
     }
     if (!seen.insert(name).second) refuse(file, setting, "is there twice");
     if (setting.text.empty()) refuse(file, setting, "the value is empty");
+    if (name == "recompute") check_modules(file, setting);
     if (flag->value.empty()) {
       if (setting.text != "true" && setting.text != "false") {
         refuse(file, setting, fmt::format("'{}': true or false", setting.text));

@@ -334,6 +334,14 @@ def test_layers_tell_experts_from_the_rest(tmp_path, steps):
     assert document["scatters"]["layer"]["rows"] == 6 and document["scatters"]["step"]["rows"] == 3
 
 
+@pytest.mark.parametrize("op", ["moe-layer", "layer"])
+def test_a_layer_without_a_pass_is_not_taken_for_a_forward_one(tmp_path, steps, op):
+    row = {key: value for key, value in steps[0].items() if key != "measured_ms"}
+    rows = united(steps[0], {"op": op, **row, "measured_ms": 10})
+    expect_error(moesim("calibrate", written(tmp_path / "rows.csv", rows), *COMMON), 2,
+                 "rows.csv: line 3: column pass", f"a row of {op} is of one pass", "forward or backward")
+
+
 def test_exchanges_alone_are_enough_for_predict(tmp_path, exchanges):
     out = tmp_path / "mine.json"
     succeed("calibrate", written(tmp_path / "exchanges.csv", exchanges), "--profile", "b200-sxm", "--out", out)

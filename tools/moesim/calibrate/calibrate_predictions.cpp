@@ -151,7 +151,12 @@ RowPrediction TrainRows::predict(const std::string& op, const CommandLine& asked
     if (!drops) found.mfu = found.step->mfu;
     return found;
   }
-  const bool backward = value_in(pass_names, asked.get(pass_column, "forward"), pass_column);
+  // No default: a time of both passes, taken for a forward one, would pass as slow software.
+  if (!asked.has(pass_column)) {
+    throw UsageError(fmt::format(
+        "column pass: a row of {} is of one pass: say which, forward or backward", op));
+  }
+  const bool backward = value_in(pass_names, asked.get(pass_column), pass_column);
   const LayerExtent extent = op == layer_op ? LayerExtent::whole : LayerExtent::moe;
   found.classes =
       uncertainty::classes_of(training::layer_time(*found.job, extent, backward), crossing);

@@ -412,6 +412,24 @@ def test_bars_add_up_to_the_step(tmp_path):
     assert "s" in axes.get_xlabel() and [text.get_text() for text in axes.get_yticklabels()] == ["top1", "top2"]
 
 
+def test_long_labels_leave_bars_most_of_the_width(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row(router, gpus, profile="a-profile-of-a-long-name", fits=gpus < 16)
+                                      for router in ("top1", "top2+fr+ir") for gpus in (8, 16)])
+    told = ["router", "profile", "cluster", "gpus", "capacity_factor", "global_batch"]
+    for width in (9.0, 5.0):
+        figure = kinds_chart.breakdown(rows.read([path]), told, page.Size(width, 8.0), "")
+        figure.canvas.draw()
+        (axes,) = figure.axes
+        assert axes.get_position().width > 0.5
+        labels = axes.get_yticklabels()
+        assert " ".join(labels[1].get_text().split()) == (
+            "top1, profile a-profile-of-a-long-name, cluster c-a-profile-of-a-long-name, gpus 16, capacity factor 1, "
+            "global batch 64 (does not fit)")
+        boxes = [text.get_window_extent() for text in labels]
+        assert all(upper.y0 >= lower.y1 for upper, lower in zip(boxes, boxes[1:]))
+        assert all(figure.bbox.x0 <= box.x0 for box in boxes)
+
+
 def test_bars_say_of_which_replica_they_are(tmp_path):
     path = tmp_path / "s.csv"
     for replicas, said in ((16, True), (1, False)):

@@ -15,11 +15,19 @@ import untold
 from chart_data import BadInput, fits
 
 MOST_BARS = 40
+LABEL_SHARE = 0.4  # of the width, at most: the parts of a bar must be told apart in what is left
 LOGARITHMIC = 4  # the most GPUs of a scaling over the fewest; both axes are linear below: a straight line is linear scaling
 # Two neighbours differ in colour, and in grey by hatching.
 HATCHES = ("", "////", "", "....", "", "\\\\\\\\", "xxxx", "", "", "----", "....", "", "////", "\\\\\\\\", "", "////")
 PART_COLOURS = ("#0072B2", "#9ECAE1", "#222222", "#E69F00", "#009E73", "#F0E442", "#D55E00",
                 "#F2C6DC", "#5B2A86", "#BBBBBB", "#56B4E9", "#A6761D", "#CC79A7", "#666666", "#B2DF8A", "#FB9A99")
+
+
+def _bar_labels(figure, table, told, size):
+    """What stands beside the bar of each row, in lines."""
+    labels = [rows.label_of(row, told) or "the scenario" for row in table.rows]
+    return [look.wrapped(figure, label if fits(row) else f"{label} (does not fit)", LABEL_SHARE * size.width, 0.9 * size.font)
+            for label, row in zip(labels, table.rows)]
 
 
 def breakdown(table, group, size, title):
@@ -32,14 +40,15 @@ def breakdown(table, group, size, title):
         raise BadInput(f"{len(table.rows)} bars, and more than {MOST_BARS} cannot be read: choose rows with "
                        "--where")
     told = untold.names(table) if group is None else group
-    labels = [rows.label_of(row, told) or "the scenario" for row in table.rows]
     totals = [rows.present(row, "step_ms") for row in table.rows]
     unit, scale = ("s", 1e-3) if max(totals) >= 1e4 else ("ms", 1.0)
     shown = [name for name in parts
              if any((rows.figure_of(row, name) or 0) > 0.001 * total for row, total in zip(table.rows, totals))]
     with matplotlib.rc_context(page.settings(size)):
         figure, axes = page.grid(size, 1, 1)
-        figure.set_size_inches(size.width, 0.9 + 2.1 * size.font / 72 * len(labels))
+        labels = _bar_labels(figure, table, told, size)
+        lines = 1 + max(label.count("\n") for label in labels)
+        figure.set_size_inches(size.width, 0.9 + max(2.1, 1.15 * lines + 0.4) * size.font / 72 * len(labels))
         one = axes[0][0]
         places = range(len(labels))[::-1]
         left = [0.0] * len(labels)
@@ -56,8 +65,7 @@ def breakdown(table, group, size, title):
             if low < high:
                 one.plot([low, high], [place, place], color="black", linewidth=1.2, marker="|",
                          markersize=0.5 * size.font, linestyle="-")
-        one.set_yticks(list(places), [label if fits(row) else f"{label} (does not fit)"
-                                      for label, row in zip(labels, table.rows)])
+        one.set_yticks(list(places), labels)
         one.set_ylim(-0.6, len(labels) - 0.4)
         one.set_xlim(left=0)
         one.grid(axis="y", visible=False)

@@ -239,6 +239,34 @@ def test_candidates_that_a_trace_does_not_fit_are_left_out():
     expect_error(moesim(*words, "--expert-parallel", 4), 2, "choose --expert-parallel 8")
 
 
+PLACED = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 32, "--routing", "zipf:1", "--tensor-parallel", 1,
+          "--context-parallel", 1, "--pipeline-parallel", 2, "--virtual-pipeline", 12, "--expert-tensor-parallel", 1,
+          "--micro-batch", 1, "--recompute", "none", "--zero", 1)
+
+
+@pytest.mark.parametrize("router", ["dropless", "topk"])
+def test_experts_are_placed_on_the_ranks_of_each_candidate(router):
+    rows = rows_of(*PLACED, "--expert-placement", "round-robin", "--expert-parallel", "4,16", "--router", router,
+                   *(() if router == "dropless" else ("--capacity-factor", "1", "--max-loss", "60%")))
+    assert {row["expert_parallel"] for row in rows if row["rank"]} == {"4", "16"}
+    for row in rows:
+        step = reproduced(row["command"])
+        assert step["expert_placement"] == "round-robin"
+        for key in ("step_ms", "memory_gib", "residual_loss"):
+            assert step[key] == float(row[key])
+
+
+def test_candidates_that_a_placement_file_is_not_of_are_left_out(tmp_path):
+    """128 experts on 4 ranks."""
+    path = tmp_path / "place.csv"
+    path.write_text("expert,rank\n" + "".join(f"{expert},{expert % 4}\n" for expert in range(128)), encoding="utf-8")
+    words = (*PLACED, "--expert-placement", path)
+    rows = rows_of(*words, "--expert-parallel", "2,4,8")
+    assert rows and {row["expert_parallel"] for row in rows} == {"4"}
+    assert reproduced(rows[0]["command"])["step_ms"] == float(rows[0]["step_ms"])
+    expect_error(moesim(*words, "--expert-parallel", 8), 2, "rank 0 has 32 experts: every rank of --expert-parallel 8 has 16")
+
+
 def test_unknown_routing_is_refused_with_what_to_give():
     expect_error(moesim(*SMALL, "--routing", "unknown"), 2, "--routing unknown", "drawn once", "gaussian:")
 

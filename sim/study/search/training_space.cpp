@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
+#include "sim/base/error.hpp"
+#include "sim/scenario/expert_placements.hpp"
 #include "sim/training/job_rules.hpp"
 
 namespace moesim::study {
@@ -60,6 +63,30 @@ bool divide_layers(const model::Model& model, int fewer, int mtp, LayoutRequest&
   }
   return true;
 }
+
+// One placement of experts on each number of ranks: read once for all candidates.
+class Placements {
+ public:
+  struct Placed {
+    std::shared_ptr<const routing::ExpertPlacement> placement;
+    std::string refusal;  // why there is none on as many ranks; "": there is
+  };
+  const Placed& of(const TrainingJob& job) {
+    const int ranks = job.layout.layout.expert;
+    const auto [found, is_new] = found_.try_emplace({job.routing->placement_name, ranks});
+    if (!is_new) return found->second;
+    try {
+      found->second.placement = scenario::parse_expert_placement(job.routing->placement_name,
+                                                                 job.model->moe->experts, ranks);
+    } catch (const UsageError& error) {
+      found->second.refusal = error.what();
+    }
+    return found->second;
+  }
+
+ private:
+  std::map<std::pair<std::string, int>, Placed> found_;
+};
 
 class Enumeration {
  public:
@@ -169,13 +196,24 @@ class Enumeration {
       for (const model::Recompute& recompute : space_.recompute) {
         job.routing = space_.routings[routing];
         job.recompute = recompute;
-        if (const auto fault = training::graphs_fault(job)) {
+        job.layout.layout = possible.front().layout;
+        std::optional<std::string> fault = place_experts(job);
+        if (!fault) fault = training::graphs_fault(job);
+        if (fault) {
           refuse(Rule::option, *fault);
         } else {
           add_family(job, routing, possible);
         }
       }
     }
+  }
+
+  // On as many ranks as the layout has; or why that cannot be.
+  std::optional<std::string> place_experts(TrainingJob& job) {
+    if (!job.routing) return std::nullopt;
+    const Placements::Placed& placed = placements_.of(job);
+    job.routing->placement = placed.placement;
+    return placed.refusal.empty() ? std::optional<std::string>() : placed.refusal;
   }
 
   void add_family(TrainingJob job, std::size_t routing,
@@ -210,6 +248,7 @@ class Enumeration {
   }
 
   const TrainingSpace& space_;
+  Placements placements_;
   TrainingCandidates found_;
   Rule told_ = Rule::none;  // that found_.a_refusal is of
 };

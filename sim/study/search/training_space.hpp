@@ -42,7 +42,8 @@ struct TrainingSpace {
   std::vector<int> zero;
   std::vector<model::Precision> precision;
   std::vector<TypedDispatcher> dispatchers;
-  std::vector<std::optional<training::DrawnRouting>> routings;  // absent: balanced
+  // Absent: balanced. Experts are placed anew on the ranks of each candidate, by `placement_name`.
+  std::vector<std::optional<training::DrawnRouting>> routings;
 };
 
 // Nothing, modules that are cheap to compute again, more of them, whole layers.

@@ -12,6 +12,7 @@
 #include "sim/job/drawn_routing.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/report/formats.hpp"
+#include "sim/scenario/expert_placements.hpp"
 #include "sim/training/job_rules.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/config.hpp"
@@ -97,6 +98,8 @@ CommandLine first_values(const CommandLine& line) {
         "router", "cuda-graphs"}) {
     first.values.erase(size);
   }
+  // And how experts lie on the ranks of each.
+  if (line.has("expert-placement")) first.values["expert-placement"] = "contiguous";
   return first;
 }
 
@@ -230,6 +233,24 @@ void note_idle_options(const CommandLine& line, const TrainingSpace& space) {
   for (const std::string& text : job::idle_notes(asked, varied_jobs(space))) note(text);
 }
 
+// A file places the experts of one number of ranks: takes the first of the space that it is of.
+void place_experts(const CommandLine& line, const TrainingSpace& space, TrainingJob& usual) {
+  if (!line.has("expert-placement") || !usual.model->moe) return;
+  const auto is_placed = [&](int ranks) {
+    try {
+      scenario::parse_expert_placement(line.get("expert-placement"), usual.model->moe->experts,
+                                       ranks);
+      return true;
+    } catch (const UsageError&) {
+      return false;
+    }
+  };
+  int& expert = usual.layout.layout.expert;
+  if (is_placed(expert)) return;
+  const auto other = std::find_if(space.expert.begin(), space.expert.end(), is_placed);
+  if (other != space.expert.end()) expert = *other;
+}
+
 // Sets the step of the layout that was started from, with routing drawn where the search draws
 // all, or why there is none.
 void set_step_of(const StartingPoint& start, const RecommendRequest& request, Yours& yours) {
@@ -345,7 +366,7 @@ RecommendRequest requested_search(const SearchSource& source) {
     throw UsageError("--replicas: of --mode prefill: training steps are drawn once: leave it out");
   }
   TrainingJob base = resolved_job(first_values(line), true).job;
-  const TrainingJob usual = base;  // with a layout that routing is checked with
+  TrainingJob usual = base;  // with a layout that routing is checked with
   base.layout.layout = {};
   base.layout.layout.gpus = static_cast<int>(requested_whole(line, "gpus", 32));
   base.layout.stages.reset();
@@ -380,6 +401,7 @@ RecommendRequest requested_search(const SearchSource& source) {
   search.memory_share = limits.memory_share;
   search.chunks_tell_apart = value_in(distinct_names, line.get("distinct", "layout"), "--distinct");
   if (search.best > most_with_twins) search.twin_margin = 0;
+  place_experts(line, search.space, usual);
   take_routings(line, usual, search.max_loss > 0, request);
   if (source.start) take_yours(*source.start, request);
   if (!search.software) note_dialect(line, search.space);

@@ -12,6 +12,7 @@
 #include "sim/scenario/options.hpp"
 #include "sim/scenario/scenario.hpp"
 #include "sim/training/drawn_loads.hpp"
+#include "sim/training/job_rules.hpp"
 #include "sim/training/routing_misfit.hpp"
 
 namespace moesim::job {
@@ -176,26 +177,8 @@ void set_expert_load(const std::string& text, Resolution& at) {
   at.job.expert_load = load;
 }
 
-// Of the fullest rank, over balance: all tokens choose experts that it has.
-double most_load(const TrainingJob& job) {
-  const double ranks = job.layout.layout.expert;
-  const double choices = job.experts_per_token();
-  return std::min(ranks, std::max(1.0, job.held_experts() / choices));
-}
-
 void check_expert_load(const TrainingJob& job) {
-  if (job.expert_load <= 0) return;
-  const double most = job.model->moe ? most_load(job) : 1;
-  if (!job.routing && job.expert_load > most) {
-    throw UsageError(fmt::format(
-        "--expert-load {:g}: at most {:g} of {} expert-parallel ranks, where all tokens choose "
-        "experts of one",
-        job.expert_load, most, job.layout.layout.expert));
-  }
-  if (!job.routing) return;
-  throw UsageError(
-      "--expert-load with --capacity-factor or another option of routing: these decide the rows "
-      "of experts: give one of them");
+  if (const auto fault = training::expert_load_fault(job)) throw UsageError(*fault);
 }
 
 // Whether a capacity is asked for that the model's own router, which drops nothing, does not have.

@@ -42,7 +42,7 @@ class Trials {
     const std::int64_t sequences = job_.layout.sequences();
     changed.layout.global_batch = sequences;
     if (parallel::layout_fault(*changed.model, changed.layout)) return false;
-    if (training::option_fault(changed)) return false;
+    if (training::option_fault(changed) || training::expert_load_fault(changed)) return false;
     if (training::memory_bound(changed).count > room_.count) return false;
     const std::optional<training::TrainingStep> drawn = step_of(changed);
     if (!drawn) return false;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sim/base/error.hpp"
 #include "sim/training/drawn_loads.hpp"
 #include "sim/training/exchange_prices.hpp"
@@ -134,6 +136,14 @@ Fault spread_fault(const TrainingJob& job) {
       dispatcher_flag(job), sizes.expert_tensor, group.per_domain);
 }
 
+// Of the fullest rank, over balance: all tokens choose experts that it has.
+double most_load(const TrainingJob& job) {
+  if (!job.model->moe) return 1;
+  const double ranks = job.layout.layout.expert;
+  const double choices = job.experts_per_token();
+  return std::min(ranks, std::max(1.0, job.held_experts() / choices));
+}
+
 // A router that is not drawn at all is for DrawnLoads to refuse.
 Fault drawing_fault(const TrainingJob& job) {
   if (!job.routing || !draw_refusal(job.routing->router).empty()) return std::nullopt;
@@ -149,6 +159,20 @@ std::optional<std::string> option_fault(const TrainingJob& job) {
     if (Fault fault = rule(job)) return fault;
   }
   return std::nullopt;
+}
+
+std::optional<std::string> expert_load_fault(const TrainingJob& job) {
+  if (job.expert_load <= 0) return std::nullopt;
+  if (job.routing) {
+    return "--expert-load with --capacity-factor or another option of routing: these decide the "
+           "rows of experts: give one of them";
+  }
+  const double most = most_load(job);
+  if (job.expert_load <= most) return std::nullopt;
+  return fmt::format(
+      "--expert-load {:g}: at most {:g} of {} expert-parallel ranks, where all tokens choose "
+      "experts of one",
+      job.expert_load, most, job.layout.layout.expert);
 }
 
 std::optional<std::string> graphs_fault(const TrainingJob& job) {

@@ -13,6 +13,10 @@ namespace moesim::training {
 // fault.
 std::optional<std::string> option_fault(const TrainingJob& job);
 
+// Of --expert-load: a rank has no more rows than there are. Not a part of option_fault(): loads
+// that stand for padded blocks have no such bound.
+std::optional<std::string> expert_load_fault(const TrainingJob& job);
+
 // Of --cuda-graphs, which has nothing to do with the layout: layers are captured with the shapes
 // that the host knows.
 std::optional<std::string> graphs_fault(const TrainingJob& job);

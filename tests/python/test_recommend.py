@@ -123,6 +123,22 @@ def test_no_step_may_lose_too_much_where_experts_are_uneven():
     assert "%, more than 5 %)" in table
 
 
+def test_no_rank_has_more_rows_than_there_are():
+    """A load of all tokens on one rank is the number of ranks: fewer ranks than that are no candidate."""
+    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 32, "--tensor-parallel", 1, "--context-parallel", 1,
+             "--pipeline-parallel", 2, "--expert-tensor-parallel", 1, "--micro-batch", 1, "--recompute", "none/full")
+    rows = [row for row in rows_of(*words, "--expert-load", 3) if row["rank"]]
+    assert rows and all(int(row["expert_parallel"]) >= 3 for row in rows)
+    for row in rows:
+        assert reproduced(row["command"])["step_ms"] == float(row["step_ms"])
+    # More than the ranks that are usual.
+    assert rows_of(*words, "--expert-load", 9, "--expert-parallel", 16)[0]["expert_parallel"] == "16"
+    expect_error(moesim(*words, "--expert-load", 3, "--expert-parallel", "1,2"), 2,
+                 "--expert-load 3: at most ", "expert-parallel ranks")
+    for routing in (("--routing", "zipf:1"), ("--capacity-factor", 1), ("--max-loss", "1%")):
+        expect_error(moesim(*words, "--expert-load", 1.2, *routing), 2, "--expert-load with ", "give one of them")
+
+
 def test_fewer_layouts_where_values_are_given():
     rows = rows_of(*SMALL, "--expert-parallel", 8, "--pipeline-parallel", 2, "--zero", 2, "--best", 3)
     assert len(rows) == 3

@@ -198,6 +198,7 @@ class Enumeration {
         job.recompute = recompute;
         job.layout.layout = possible.front().layout;
         std::optional<std::string> fault = place_experts(job);
+        if (!fault) fault = training::expert_load_fault(job);
         if (!fault) fault = training::graphs_fault(job);
         if (fault) {
           refuse(Rule::option, *fault);

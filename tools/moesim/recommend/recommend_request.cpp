@@ -95,7 +95,7 @@ CommandLine first_values(const CommandLine& line) {
   for (const char* size :
        {"tensor-parallel", "context-parallel", "pipeline-parallel", "virtual-pipeline",
         "expert-parallel", "expert-tensor-parallel", "micro-batch", "ep-overlap", "capacity-factor",
-        "router", "cuda-graphs"}) {
+        "router", "cuda-graphs", "expert-load"}) {
     first.values.erase(size);
   }
   // And how experts lie on the ranks of each.
@@ -376,6 +376,12 @@ RecommendRequest requested_search(const SearchSource& source) {
   check_run(requested_run_cost(line),
             static_cast<double>(base.layout.global_batch * base.layout.sequence_length));
   base.graphs = value_in(training::graphs_names, line.get("cuda-graphs", "none"), "--cuda-graphs");
+  if (line.has("expert-load")) {
+    job::Resolution at{line.values, base};
+    job::job_option_named("expert-load").set(line.get("expert-load"), at);
+    const auto fault = training::expert_load_fault(base);
+    if (base.routing && fault) throw UsageError(*fault);
+  }
   RecommendRequest request;
   request.line = line;
   TrainingSearch& search = request.search;

@@ -69,6 +69,8 @@ def test_the_best_five_are_the_best_of_all_candidates(tmp_path):
     (("--context-parallel", "1,2"), ("--context-method", "all-to-all"), "--context-method"),
     (("--tensor-parallel", "1,2"), ("--tensor-overlap", "on"), "--tensor-overlap"),
     (("--recompute", "moe/none"), ("--offload", "moe_act"), "--offload"),
+    (("--expert-parallel", "1,8"), ("--host-read-us", 30), "--host-read-us"),
+    (("--expert-parallel", "1,8"), ("--dispatch-precision", "low", "--precision", "fp8-current"), "--dispatch-precision"),
 ])
 def test_an_option_without_effect_is_named_where_no_candidate_has_one(searched, words, note):
     base = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", 1,

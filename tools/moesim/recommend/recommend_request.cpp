@@ -209,6 +209,7 @@ std::vector<TrainingJob> varied_jobs(const TrainingSpace& space) {
   parallel::ParallelLayout& sizes = first.layout.layout;
   sizes.tensor = space.tensor.front();
   sizes.context = space.context.front();
+  sizes.expert = space.expert.front();
   first.recompute = space.recompute.front();
   std::vector<TrainingJob> jobs = {first};
   for (const int tensor : space.tensor) {
@@ -218,6 +219,13 @@ std::vector<TrainingJob> varied_jobs(const TrainingSpace& space) {
   for (const int context : space.context) {
     jobs.push_back(first);
     jobs.back().layout.layout.context = context;
+  }
+  for (const int expert : space.expert) {
+    for (const model::Precision precision : space.precision) {
+      jobs.push_back(first);
+      jobs.back().layout.layout.expert = expert;
+      jobs.back().states.precision = precision;
+    }
   }
   for (const model::Recompute& recompute : space.recompute) {
     jobs.push_back(first);

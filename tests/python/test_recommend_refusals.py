@@ -89,6 +89,13 @@ def test_the_rule_that_is_broken_is_named(words, reason):
     expect_error(moesim("recommend", "--gpus", 16, *words), 2, f"layouts asked for is possible: {reason}")
 
 
+def test_an_encoder_is_refused_as_train_refuses_it():
+    words = ("--model", "switch-base-8", "--gpus", 16)
+    refused = moesim("recommend", *words)
+    expect_error(refused, 2, "--model switch-base-8 has an encoder")
+    assert refused.stderr == moesim("train", *words).stderr
+
+
 def test_layouts_of_too_few_tokens_for_counts_are_left_out():
     words = ("recommend", "--model", "llama2-7b-moe8", "--gpus", 8, "--capacity-factor", 1, "--sequence-length", 1024,
              "--fidelity", "counts", "--max-loss", "10%")

@@ -374,6 +374,7 @@ RecommendRequest requested_search(const SearchSource& source) {
     throw UsageError("--replicas: of --mode prefill: training steps are drawn once: leave it out");
   }
   TrainingJob base = resolved_job(first_values(line), true).job;
+  training::check_decoder(base);
   TrainingJob usual = base;  // with a layout that routing is checked with
   base.layout.layout = {};
   base.layout.layout.gpus = static_cast<int>(requested_whole(line, "gpus", 32));

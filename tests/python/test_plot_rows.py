@@ -532,7 +532,8 @@ def test_names_of_the_front_cover_no_other(tmp_path):
 
 
 def test_what_a_run_is_assumed_to_be_and_places_in_a_list_are_no_figures(tmp_path):
-    more = {"train_tokens": "1.5e13", "gpu_hour_price": "2.5", "rank": "1", "twins": "3", "counted_loss": "0.05", "run_cost": "9e6"}
+    more = {"train_tokens": "1.5e13", "gpu_hour_price": "2.5", "rank": "1", "twins": "3", "counted_loss": "0.05", "run_cost": "9e6",
+            "memory_limit_gib": "72"}
     path = tmp_path / "s.csv"
     path.write_text("\n".join([",".join([HEADER, *more]), *(",".join([row(gpus=gpus), *more.values()]) for gpus in (8, 16))]))
     data = report_page.data_of(rows.read([str(path)]), "gpus", "step_ms", None)

@@ -65,6 +65,19 @@ def test_the_best_five_are_the_best_of_all_candidates(tmp_path):
     assert all(float(row["memory_gib"]) <= 72 for row in rows)
 
 
+def test_rows_have_the_memory_that_a_step_may_take(tmp_path):
+    """Less than all of the GPU's, which `train` goes by."""
+    every = tmp_path / "all.csv"
+    assert {row["memory_limit_gib"] for row in rows_of(*SMALL, "--memory-share", "0.8", "--all", every)} == {"64"}
+    with open(every, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["fits_memory"] for row in rows} == {"true", "false"}
+    assert all((row["fits_memory"] == "true") == (float(row["memory_gib"]) <= float(row["memory_limit_gib"])) for row in rows)
+    between = next(at for at, row in enumerate(rows, 1) if 64 < float(row["memory_gib"]) < 80)
+    step = json.loads(succeed("train", "--from", f"{every}:{between}", "--format", "json"))
+    assert step["fits_memory"] is True and "memory_limit_gib" not in step
+
+
 @pytest.mark.parametrize("searched,words,note", [
     (("--context-parallel", "1,2"), ("--context-method", "all-to-all"), "--context-method"),
     (("--tensor-parallel", "1,2"), ("--tensor-overlap", "on"), "--tensor-overlap"),

@@ -10,7 +10,7 @@ from chart_data import BadInput, band_columns, partial_notes, training_words
 
 MOST_ROWS = 20000
 # Numbers, but what is assumed of a run, or places in a list.
-NO_FIGURES = ("band_level", "memory_gib_by_rank", "train_tokens", "gpu_hour_price", "rank", "twins")
+NO_FIGURES = ("band_level", "memory_gib_by_rank", "memory_limit_gib", "train_tokens", "gpu_hour_price", "rank", "twins")
 # What the bands of moesim train are based on (sim/uncertainty/step_errors.hpp).
 BASES = {"own": "your own steps, of this model", "own-models": "your own steps, of other models",
          "model": "steps of this model with this software on this machine",

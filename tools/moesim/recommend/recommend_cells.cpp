@@ -205,6 +205,8 @@ NamedCells row_of(const RecommendRequest& request, const FoundStep& found) {
           figure_cell(found.step.routing ? found.step.routing->loss.residual_loss : 0));
   row.add("counted_loss", figure_cell(found.loss));
   row.add("memory_gib", figure_cell(found.step.peak_memory().gib()));
+  // Of rows of train, which have no such column, it is all that the GPU has.
+  row.add("memory_limit_gib", figure_cell(room_gib(request.search)));
   row.add("fits_memory", found.step.peak_memory().gib() <= room_gib(request.search));
   row.add("command", request.command_of(found));
   row.add("status", std::string("ok"));

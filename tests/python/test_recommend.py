@@ -352,7 +352,8 @@ def test_each_number_of_gpus_has_the_layout_that_a_search_of_its_own_finds(tmp_p
     fewest = rows[1]
     for row in rows[1:]:
         alone = rows_of(*SCALING, "--gpus", row["gpus"], "--software", "megatron-bridge", "--best", 1)[0]
-        for column in ("status", "step_ms", "memory_gib", "command", "pipeline_layout", "gpu_hours_per_1e12_tokens"):
+        for column in ("status", "step_ms", "memory_gib", "command", "pipeline_layout", "gpu_hours_per_1e12_tokens",
+                       "drawn_tokens_per_s_per_gpu", "drawn_memory_gib", "drawn_fits_memory"):
             assert row[column] == alone[column]
         speed = float(row["tokens_per_s_per_gpu"])
         assert float(row["tokens_per_s"]) == pytest.approx(int(row["gpus"]) * speed)
@@ -380,6 +381,20 @@ def test_a_table_of_several_numbers_of_gpus_says_how_far_scaling_pays():
     assert "16 sequences of 4096 tokens per GPU and step" in growing
     assert "the global batch grows with the GPUs (--global-batch N keeps it)" in growing
     assert "scaling pays up to 16 GPUs, the most searched" in growing
+
+
+def test_several_numbers_of_gpus_say_what_drawn_routing_makes_of_their_best():
+    words = ("recommend", "--model", "mixtral-8x7b", "--gpus", "16,32")
+    text = succeed(*words)
+    drawn = [reproduced(line.split(maxsplit=1)[1] + " --routing-draws per-layer")
+             for line in text.split("to reproduce:\n")[1].splitlines()]
+    assert drawn[0]["memory_gib"] > 72 >= drawn[1]["memory_gib"]
+    assert (f"tokens/s/GPU: {drawn[0]['tokens_per_s_per_gpu']:.0f} on 16 GPUs ({drawn[0]['memory_gib']:.1f} GiB, would not fit), "
+            f"{drawn[1]['tokens_per_s_per_gpu']:.0f} on 32 GPUs ({drawn[1]['memory_gib']:.1f} GiB)\n"
+            "  search with routing drawn before you decide: --routing-draws per-layer\n") in text
+    assert [row["drawn_fits_memory"] for row in rows_of(*words)] == ["false", "true"]
+    asked = succeed(*words, "--routing-draws", "per-layer")
+    assert "with routing drawn" not in asked and "drawn_memory_gib" not in rows_of(*words, "--routing-draws", "per-layer")[0]
 
 
 def test_a_list_of_one_number_of_gpus_is_that_number():

@@ -19,6 +19,7 @@
 #include "tools/moesim/progress.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 #include "tools/moesim/recommend/recommend_chart.hpp"
+#include "tools/moesim/recommend/recommend_drawn.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
@@ -41,6 +42,7 @@ struct Searched {
   study::TrainingFound found;
   FoundStep best;
   TrainBand band;
+  DrawnBest drawn;
   ScalingFigures scaling;
 };
 
@@ -107,8 +109,13 @@ void search_on(const SearchSource& source, int gpus, ProgressLine& progress, Sea
   FoundStep best = found.best.front();
   training::TrainingStep step = best.predicted.value_or(best.step);
   TrainBand band = requested_band(one.line, best.job, step);
-  searches.searched.push_back(
-      {std::move(request), std::move(found), std::move(best), std::move(band), {}});
+  DrawnBest drawn(request, {best});
+  searches.searched.push_back({std::move(request),
+                               std::move(found),
+                               std::move(best),
+                               std::move(band),
+                               std::move(drawn),
+                               {}});
 }
 
 Searches search_all(const SearchSource& source, const std::vector<int>& gpus) {
@@ -257,6 +264,27 @@ std::string pays_text(const Searches& searches) {
       fmt::join(gains, ", "), 100 * study::least_gain, 100 * level, gpus_of(searched.front().best));
 }
 
+// What drawing makes of the best, which were searched under forced balance.
+std::string drawn_text(const std::vector<Searched>& searched) {
+  std::vector<std::string> texts;
+  std::string scores;
+  bool any_too_large = false;
+  for (const Searched& each : searched) {
+    const FoundStep* const drawn = each.drawn.at(0);
+    if (drawn == nullptr) continue;
+    scores = drawn->job.routing->scores.name();
+    texts.push_back(fmt::format(
+        "{:.0f} on {} GPUs ({:.1f} GiB{})", drawn->step.tokens_per_second_per_gpu, gpus_of(*drawn),
+        drawn->step.peak_memory().gib(), each.drawn.is_too_large(0) ? ", would not fit" : ""));
+    any_too_large |= each.drawn.is_too_large(0);
+  }
+  if (texts.empty()) return "";
+  return fmt::format("with routing drawn ({}) tokens/s/GPU: {}\n{}", scores, fmt::join(texts, ", "),
+                     any_too_large ? "  search with routing drawn before you decide: "
+                                     "--routing-draws per-layer\n"
+                                   : "");
+}
+
 // Of the number of GPUs of the layout that was started from, if that is one of them.
 std::string yours_text(const Searches& searches) {
   for (const Searched& each : searches.searched) {
@@ -289,6 +317,7 @@ NamedCells row_of(const Searched& each) {
   row.add("efficiency", figure_cell(each.scaling.efficiency));
   row.add("added_gpu_gain", each.scaling.gain ? figure_cell(*each.scaling.gain) : Cell());
   row.add("scaling_pays", each.scaling.pays);
+  each.drawn.add_cells(0, row);
   for (const auto& [name, cell] : band_cells(each.band, best.step)) row.add(name, cell);
   return row;
 }
@@ -323,8 +352,8 @@ std::string rows_text(const Searches& searches, report::Format format) {
 std::string text_of(const CommandLine& line, const Searches& searches,
                     const std::vector<int>& gpus) {
   std::string text = heading(line, searches, gpus) + table_of(searches.searched) +
-                     pays_text(searches) + yours_text(searches) + refused_text(searches) +
-                     "\nto reproduce:\n";
+                     pays_text(searches) + drawn_text(searches.searched) + yours_text(searches) +
+                     refused_text(searches) + "\nto reproduce:\n";
   for (const Searched& each : searches.searched) {
     text += fmt::format("  {}  {}\n", gpus_of(each.best), each.request.command_of(each.best));
   }

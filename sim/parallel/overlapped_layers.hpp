@@ -9,9 +9,9 @@
 
 namespace moesim::parallel {
 
-// The pieces of one MoE layer on one rank. A dense layer has its FFN as experts, and no exchanges.
+// The pieces of one layer on one rank. A dense layer has no experts and no exchanges of them.
 struct LayerPieces {
-  Picoseconds attention_forward;  // with the router
+  Picoseconds attention_forward;  // with the router, shared experts, the FFN of a dense layer
   Picoseconds attention_backward;
   Picoseconds attention_weight_gradient;
   Picoseconds experts_forward;

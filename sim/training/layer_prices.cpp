@@ -82,8 +82,8 @@ void Passes::add(const Passes& other) {
   training::add(forward, other.forward);
   training::add(input_gradient, other.input_gradient);
   training::add(weight_gradient, other.weight_gradient);
-  forward_under_host += other.forward_under_host;
-  backward_under_host += other.backward_under_host;
+  training::add(forward_under_host, other.forward_under_host);
+  training::add(backward_under_host, other.backward_under_host);
 }
 
 LayerPrices::LayerPrices(const TrainingJob& job)
@@ -388,9 +388,9 @@ void LayerPrices::add_offload(Passes& passes, bool is_moe, const MoeLoad& load) 
   const auto exposed = [&](double beside_us) { return std::max(0.0, copy_us - beside_us); };
   const double forward = exposed(sum(passes.forward));
   const double backward = exposed(backward_us);
-  passes.forward_under_host +=
+  passes.forward_under_host[at(Part::offload)] =
       exposed(sum(passes.forward) - passes.forward[at(Part::host)]) - forward;
-  passes.backward_under_host +=
+  passes.backward_under_host[at(Part::offload)] =
       exposed(backward_us - passes.input_gradient[at(Part::host)]) - backward;
   passes.forward[at(Part::offload)] = forward;
   passes.input_gradient[at(Part::offload)] = backward;
@@ -504,9 +504,12 @@ void LayerPrices::add_shared_weights(Passes& passes, const model::StageParameter
   const double backward_us = sum(passes.input_gradient) + sum(passes.weight_gradient);
   const double forward_work_us = forward_us - passes.forward[at(Part::host)];
   const double backward_work_us = backward_us - passes.input_gradient[at(Part::host)];
-  passes.forward_under_host += gather_beside(forward_work_us) - gather_beside(forward_us);
-  passes.backward_under_host += gather_beside(backward_work_us) - gather_beside(backward_us) +
-                                reduce_beside(backward_work_us) - reduce_beside(backward_us);
+  passes.forward_under_host[at(Part::parameters)] =
+      gather_beside(forward_work_us) - gather_beside(forward_us);
+  passes.backward_under_host[at(Part::parameters)] =
+      gather_beside(backward_work_us) - gather_beside(backward_us);
+  passes.backward_under_host[at(Part::gradients)] =
+      reduce_beside(backward_work_us) - reduce_beside(backward_us);
   passes.forward[at(Part::parameters)] += gather_beside(forward_us);
   passes.input_gradient[at(Part::parameters)] += gather_beside(backward_us);
   passes.input_gradient[at(Part::gradients)] += reduce_beside(backward_us);
@@ -522,8 +525,8 @@ parallel::LayerPieces LayerPrices::pieces(const Passes& passes) {
     return time(sum(times) - experts(times) - exchanges(times) - times[at(Part::host)]);
   };
   parallel::LayerPieces pieces;
-  pieces.attention_forward = rest(passes.forward) + time(passes.forward_under_host);
-  pieces.attention_backward = rest(passes.input_gradient) + time(passes.backward_under_host);
+  pieces.attention_forward = rest(passes.forward) + time(sum(passes.forward_under_host));
+  pieces.attention_backward = rest(passes.input_gradient) + time(sum(passes.backward_under_host));
   pieces.attention_weight_gradient = rest(passes.weight_gradient);
   pieces.experts_forward = time(experts(passes.forward));
   pieces.experts_backward = time(experts(passes.input_gradient));
@@ -533,6 +536,49 @@ parallel::LayerPieces LayerPrices::pieces(const Passes& passes) {
   pieces.combine_backward = time(passes.input_gradient[at(Part::combine)]);
   pieces.dispatch_backward = time(passes.input_gradient[at(Part::dispatch)]);
   return pieces;
+}
+
+PartTimes LayerPrices::parts_of(const Passes& layer, parallel::LayerPiece piece) {
+  using enum parallel::LayerPiece;
+  const auto only = [](Part part, const PartTimes& times) {
+    PartTimes parts{};
+    parts[at(part)] = times[at(part)];
+    return parts;
+  };
+  const auto rest = [](PartTimes parts) {
+    for (const Part other : {Part::experts, Part::dispatch, Part::combine, Part::host}) {
+      parts[at(other)] = 0;
+    }
+    return parts;
+  };
+  PartTimes parts{};
+  switch (piece) {
+    case attention_forward:
+      parts = rest(layer.forward);
+      training::add(parts, layer.forward_under_host);
+      return parts;
+    case attention_backward:
+      parts = rest(layer.input_gradient);
+      training::add(parts, layer.backward_under_host);
+      return parts;
+    case attention_weight_gradient:
+      return rest(layer.weight_gradient);
+    case experts_forward:
+      return only(Part::experts, layer.forward);
+    case experts_backward:
+      return only(Part::experts, layer.input_gradient);
+    case experts_weight_gradient:
+      return only(Part::experts, layer.weight_gradient);
+    case dispatch_forward:
+      return only(Part::dispatch, layer.forward);
+    case combine_forward:
+      return only(Part::combine, layer.forward);
+    case dispatch_backward:
+      return only(Part::dispatch, layer.input_gradient);
+    case combine_backward:
+      return only(Part::combine, layer.input_gradient);
+  }
+  return parts;
 }
 
 }  // namespace moesim::training

@@ -61,8 +61,8 @@ struct Passes {
   PartTimes input_gradient{};
   PartTimes weight_gradient{};
   // Of copies and gathers, what the waits for the host hide: exposed where there are none.
-  double forward_under_host = 0;
-  double backward_under_host = 0;
+  PartTimes forward_under_host{};
+  PartTimes backward_under_host{};
 
   void add(const Passes& other);
 };
@@ -94,6 +94,8 @@ class LayerPrices {
   // The pieces of a layer as overlapped_time() takes them, without waiting for the host.
   parallel::LayerPieces pieces(bool is_moe) const { return pieces(layer(is_moe)); }
   static parallel::LayerPieces pieces(const Passes& layer);
+  // What one of them is spent on.
+  static PartTimes parts_of(const Passes& layer, parallel::LayerPiece piece);
   // Rows that the busiest rank computes over balance, without drawn routing.
   double imbalance() const { return forced_.computed; }
   const ExchangePrices& exchanges() const { return exchanges_; }

@@ -102,11 +102,8 @@ std::vector<const Passes*> Pipelines::layers_of(int set, const ChunkPass& pass) 
   return layers;
 }
 
-// A chunk's layers, and what it has beside them.
-Passes Pipelines::total(int set, const ChunkPass& pass) {
+void Pipelines::add_beside_layers(Passes& passes, int set, const ChunkPass& pass) {
   const Stage& stage = stages_[at(pass.stage)];
-  Passes passes;
-  for (const Passes* layer : layers_of(set, pass)) passes.add(*layer);
   if (stage.chunk.embedding) passes.add(prices_.embedding());
   // A depth of prediction is a projection, a layer like the last one, and where the loss is
   // computed the head again.
@@ -117,6 +114,18 @@ Passes Pipelines::total(int set, const ChunkPass& pass) {
     if (stage.chunk.loss) passes.add(prices_.head(losses++ == 0));
   }
   while (losses < stage.losses()) passes.add(prices_.head(losses++ == 0));
+}
+
+Passes Pipelines::beside_layers(int set, const ChunkPass& pass) {
+  Passes passes;
+  add_beside_layers(passes, set, pass);
+  return passes;
+}
+
+Passes Pipelines::total(int set, const ChunkPass& pass) {
+  Passes passes;
+  for (const Passes* layer : layers_of(set, pass)) passes.add(*layer);
+  add_beside_layers(passes, set, pass);
   return passes;
 }
 

@@ -62,13 +62,15 @@ class Pipelines {
   // Of the layers of a chunk, in their order. Of whole layers recomputed in blocks the first so
   // many of a chunk are.
   std::vector<const Passes*> layers_of(int set, const parallel::ChunkPass& pass);
+  // What a chunk has beside its layers: embedding, head, prediction depths.
+  Passes beside_layers(int set, const parallel::ChunkPass& pass);
   // A forward beside a backward chunk: its layers side by side, and what comes beside these.
   struct Pair {
     std::vector<parallel::LayerPieces> forward;
     std::vector<parallel::LayerPieces> backward;  // the last layer first
     parallel::OverlapRules rules;
     Picoseconds launches;  // the host takes at least that long for the layers
-    Picoseconds beside;    // embedding, head, prediction depths
+    Picoseconds beside;    // beside_layers() of both
   };
   Pair pair_of(const PipelineRun& run, const parallel::ChunkPass& forward,
                const parallel::ChunkPass& backward);
@@ -89,6 +91,7 @@ class Pipelines {
   KeptLayers* kept_at(std::size_t place) const;
   const Passes& priced_by(const LayerPrices& prices, LoadPasses& known, int layer, int set,
                           int micro_batch);
+  void add_beside_layers(Passes& passes, int set, const parallel::ChunkPass& pass);
   Passes total(int set, const parallel::ChunkPass& pass);
   PipelineRun run_of(int set);
   std::vector<Picoseconds> boundary_times() const;

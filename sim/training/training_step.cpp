@@ -1,9 +1,11 @@
 #include "sim/training/training_step.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "sim/training/job_rules.hpp"
+#include "sim/training/pair_spans.hpp"
 #include "sim/training/pipelines.hpp"
 #include "sim/training/step_memory.hpp"
 
@@ -26,7 +28,9 @@ class Step {
   double launches_us() const;
 
  private:
-  PartTimes rank_parts(int rank, const PipelineRun& slowest) const;
+  PartTimes alone_parts(int rank, const PipelineRun& slowest) const;
+  PartTimes paired_parts(int rank, const PipelineRun& slowest);
+  PartTimes rank_parts(int rank, const PipelineRun& slowest);
 
   const TrainingJob& job_;
   Pipelines pipelines_;
@@ -34,8 +38,8 @@ class Step {
   const parallel::ScheduleShape& shape_;
 };
 
-// What the rank computes, all micro-batches; the rest of the makespan it waits.
-PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) const {
+// Of passes one after another.
+PartTimes Step::alone_parts(int rank, const PipelineRun& slowest) const {
   PartTimes parts{};
   const auto add = [&](const Passes& passes, double times) {
     for (std::size_t part = 0; part < parts.size(); ++part) {
@@ -54,19 +58,48 @@ PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) const {
       add(pipelines_.passes(slowest, {micro, stage}), 1);
     }
   }
+  return parts;
+}
+
+// Where pairs run beside each other: of these what is exposed, of other passes all.
+PartTimes Step::paired_parts(int rank, const PipelineRun& slowest) {
+  PartTimes parts{};
+  const auto add = [&](const PartTimes& times) {
+    for (std::size_t part = 0; part < parts.size(); ++part) parts[part] += times[part];
+  };
+  const bool all_alike = slowest.passes.size() == static_cast<std::size_t>(shape_.stages());
+  std::map<std::pair<int, int>, PartTimes> pairs;  // by stages
+  for (const parallel::PipelineOperation& operation : pipelines_.schedule().ranks[at(rank)]) {
+    if (operation.kind == parallel::OperationKind::forward_backward) {
+      const auto [pair, fresh] = pairs.try_emplace({operation.pass.stage, operation.paired.stage});
+      if (fresh || !all_alike) {
+        pair->second =
+            exposed_parts(pair_spans(pipelines_, slowest, operation.pass, operation.paired));
+      }
+      add(pair->second);
+      continue;
+    }
+    const Passes& passes = pipelines_.passes(slowest, operation.pass);
+    if (operation.is_forward()) add(passes.forward);
+    if (operation.is_backward()) add(passes.input_gradient);
+    if (operation.has_weight_gradient()) add(passes.weight_gradient);
+  }
+  return parts;
+}
+
+// What the rank computes, all micro-batches; the rest of the makespan it waits.
+PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) {
+  PartTimes parts =
+      pipelines_.hides_exchanges() ? paired_parts(rank, slowest) : alone_parts(rank, slowest);
   const parallel::RankRun& run = slowest.run.ranks[at(rank)];
   const Picoseconds makespan = slowest.run.makespan;
-  // What pairs hide is of the exchanges of experts, then of waiting for the host.
-  double hidden = std::max(0.0, sum(parts) - run.busy.us());
-  for (const std::vector<Part>& hides :
-       {std::vector{Part::dispatch, Part::combine}, std::vector{Part::host}}) {
-    double all = 0;
-    for (const Part part : hides) all += parts[at(part)];
-    const double taken = std::min(hidden, all);
-    for (const Part part : hides) parts[at(part)] *= all > 0 ? 1 - taken / all : 1;
-    hidden -= taken;
-  }
   // Sums of whole picoseconds and of fractions differ by rounding.
+  const double beyond = std::max(0.0, sum(parts) - run.busy.us());
+  for (const Part part : {Part::dispatch, Part::host}) {
+    if (parts[at(part)] < beyond) continue;
+    parts[at(part)] -= beyond;
+    break;
+  }
   const double waiting = makespan.us() - sum(parts);
   parts[at(Part::p2p)] = waiting > 1e-9 * makespan.us() ? waiting : 0;
   return parts;

@@ -36,6 +36,7 @@ int stream_number(const std::string& stream) {
   if (stream == "pipeline") return 1;
   if (stream == "host") return 2;
   if (stream == "p2p") return 21;
+  if (stream == "blocking exchange") return 22;
   return stream == "gradients" ? 24 : 20;
 }
 

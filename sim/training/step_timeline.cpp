@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "sim/training/pair_spans.hpp"
 #include "sim/training/pipelines.hpp"
 
 namespace moesim::training {
@@ -13,12 +14,6 @@ namespace {
 using parallel::ChunkPass;
 using parallel::OperationKind;
 using parallel::PipelineOperation;
-
-// Parts of a layer in the order in which a forward pass runs them.
-constexpr Part forward_order[] = {Part::parameters, Part::head,     Part::attention, Part::context,
-                                  Part::tensor,     Part::router,   Part::dispatch,  Part::experts,
-                                  Part::dense_ffn,  Part::combine,  Part::recompute, Part::host,
-                                  Part::offload,    Part::gradients};
 
 constexpr const char* host_text = "waiting for the host";
 
@@ -246,36 +241,24 @@ class TimelineWriter {
     return from_us;
   }
 
-  // Two streams side by side, as overlapped_time() runs them.
   void add_pair(const PipelineOperation& operation, const parallel::OperationSpan& span) {
-    const Pipelines::Pair pair = pipelines_.pair_of(run_, operation.pass, operation.paired);
-    const int first = pipelines_.stages()[at(operation.pass.stage)].chunk.first_layer;
-    const parallel::PipelineChunk& other = pipelines_.stages()[at(operation.paired.stage)].chunk;
-    Picoseconds end;
-    for (const parallel::PieceSpan& piece :
-         parallel::overlapped_pieces(pair.forward, pair.backward, pair.rules)) {
-      const int layer = parallel::is_forward(piece.piece)
-                            ? first + static_cast<int>(piece.layer)
-                            : other.first_layer + other.layers - 1 - static_cast<int>(piece.layer);
-      add_piece(piece.piece, layer, span.start + piece.start, span.start + piece.end);
-      end = std::max(end, piece.end);
+    for (const PairSpan& each : pair_spans(pipelines_, run_, operation.pass, operation.paired)) {
+      const Picoseconds start = span.start + each.start;
+      const Picoseconds end = span.start + each.end;
+      const std::string stream = stream_of(each.part);
+      if (each.part == Part::host) {
+        add_range("host", host_text, start, end);
+        continue;
+      }
+      Kernel kernel = kernel_of(each.part, job_);
+      // "attention forward": which pass
+      const bool computes = stream == "compute";
+      if (computes && !each.piece.empty()) kernel.name += each.piece.substr(each.piece.find(' '));
+      // Not on the stream of exchanges that run beside them.
+      const bool blocks = !computes && !each.is_beside;
+      add_kernel(blocks ? "blocking exchange" : stream.c_str(), std::move(kernel), each.part,
+                 each.layer, start, end, each.piece);
     }
-    add_range("host", host_text, span.start + end, span.start + pair.launches);
-    end = std::max(end, pair.launches);
-    add_kernel("compute", {"embedding, head, prediction", ""}, Part::head, -1, span.start + end,
-               span.end);
-  }
-
-  void add_piece(parallel::LayerPiece piece, int layer, Picoseconds start, Picoseconds end) {
-    const std::string name = name_in(parallel::layer_piece_names, piece);
-    const std::string what = name.substr(0, name.find(' '));  // the rest: which pass
-    const Part part = what == "dispatch"  ? Part::dispatch
-                      : what == "combine" ? Part::combine
-                      : what == "experts" ? Part::experts
-                                          : Part::attention;
-    Kernel kernel = kernel_of(part, job_);
-    if (!parallel::is_exchange(piece)) kernel.name += name.substr(what.size());
-    add_kernel(stream_of(part), std::move(kernel), part, layer, start, end, name);
   }
 
   void add_operation(const PipelineOperation& operation, const parallel::OperationSpan& span) {

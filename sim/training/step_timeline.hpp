@@ -10,6 +10,7 @@ namespace moesim::training {
 //   pipeline       ranges: passes of chunks, "forward: micro-batch 3, chunk 5"
 //   compute        their kernels by part and layer
 //   communication  exchanges that computation waits for, or, in pairs, runs beside
+//   blocking exchange  in pairs: exchanges and copies that the computation of its chunk waits for
 //   p2p            waiting for other pipeline ranks, as the kernels of NCCL that wait
 //   gradients      buckets of gradients under kernels of the last backward pass and behind it, then
 //                  the part of the parameters' gather that the next forward pass does not hide

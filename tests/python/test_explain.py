@@ -283,15 +283,28 @@ def test_passes_of_the_own_timeline_are_annotations_around_kernels(tmp_path):
     assert "ncclDevKernel_SendRecv" in kernels and not any(":" in name for name in kernels)
 
 
-@pytest.mark.parametrize("more", [("--virtual-pipeline", 2, "--ep-overlap", "on"), ("--pipeline-schedule", "dualpipe")])
-def test_of_pairs_the_own_timeline_counts_each_moment_once(tmp_path, more):
-    """Both tables sum to the step, and what is left of exchanges and the host is the same."""
-    succeed(*PIPELINE, *more, "--timeline", tmp_path / "rank{rank}.json")
+INTERLEAVED = (*PIPELINE, "--virtual-pipeline", 2, "--ep-overlap", "on")
+
+
+@pytest.mark.parametrize("job", [
+    (*QWEN, "--expert-parallel", 8, "--global-batch", 512, "--ep-overlap", "on"), INTERLEAVED,
+    (*INTERLEAVED, "--launch-us", 0.001, "--tensor-parallel", 2, "--context-parallel", 2),
+    (*INTERLEAVED, "--zero", 3), (*INTERLEAVED, "--offload", "expert_fc1,moe_act"),
+    (*INTERLEAVED, "--dispatcher", "deepep", "--recompute", "layernorm,moe_act"),
+    (*PIPELINE, "--pipeline-schedule", "dualpipe"),
+    (*PIPELINE, "--pipeline-schedule", "dualpipe", "--routing-draws", "per-micro-batch"),
+    ("train", "--model", "deepseek-v3", "--gpus", 128, "--pipeline-parallel", 4, "--expert-parallel", 32,
+     "--pipeline-layout", "Et*8|t*8|t*8|t*8|t*8|t*8|t*8|t*5mL", "--ep-overlap", "on", "--global-batch", 256)])
+def test_the_own_timeline_of_pairs_has_no_difference_in_any_part(tmp_path, job):
+    succeed(*job, "--timeline", tmp_path / "rank{rank}.json")
     files = ",".join(map(str, sorted(tmp_path.iterdir())))
-    rows = compared(succeed(*PIPELINE, *more, "--measured", files).split("\nmeasured ")[1])
-    expected, measured = (sum(row[at] for row in rows.values()) for at in (0, 1))
-    assert expected == pytest.approx(measured, abs=0.05)
-    assert rows["dispatch, combine"][2] == pytest.approx(0, abs=0.02)
+    rows = compared(succeed(*job, "--measured", files).split("\nmeasured ")[1])
+    assert rows["dispatch, combine"][0] > 0 and ("attention" in rows or "--recompute" in job)
+    # The trace's rank may wait for the gradients of another one.
+    ends = [rows.pop(name) for name in ("gradients, parameters", "host, bubble and p2p")]
+    assert sum(difference for _, _, difference in ends) == pytest.approx(0, abs=0.02)
+    assert all(abs(difference) < 3 for _, _, difference in ends)
+    assert all(difference == pytest.approx(0, abs=0.02) for _, _, difference in rows.values()), rows
 
 
 def test_parts_that_kernels_do_not_tell_apart_are_one_row(tmp_path):

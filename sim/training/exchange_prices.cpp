@@ -7,7 +7,6 @@
 #include "sim/model/data_parallel.hpp"
 #include "sim/network/exchange/dispatch_place.hpp"
 #include "sim/network/exchange/measured_dispatch.hpp"
-#include "sim/routing/routers/router_name.hpp"
 
 namespace moesim::training {
 namespace {
@@ -55,13 +54,10 @@ Collective collective_of(ExchangeKind kind) {
   }
 }
 
-// Of the rows of an MoE layer, as the drawn router sends them or else the model's own.
 profile::MoeTraffic traffic_of(const TrainingJob& job) {
   if (!job.model->moe) return {};
-  const int choices = job.experts_per_token();
-  const routing::RouterConfig router =
-      job.routing ? job.routing->router : routing::parse_router(job.model->moe->router, choices);
-  return {job.model->moe->experts,        choices, 0, router.groups, router.kept_groups,
+  const KeptGroups kept = job.kept_groups();
+  return {job.model->moe->experts,        job.experts_per_token(), 0, kept.groups, kept.kept,
           job.layout.layout.expert_tensor};
 }
 

@@ -313,8 +313,15 @@ class TimelineWriter {
                all_reduced, "reductions before the last one");
     const PartTimes joint = joint_end(run_.run, step_.ends);
     double from_us = run_.run.makespan.us() + joint[at(Part::gradients)];
-    add_kernel("p2p", {"nccl:all_reduce", "pipeline_parallel"}, Part::p2p, -1, all_reduced,
-               Picoseconds::from_us(from_us), "gradient norm: waits for the other pipeline ranks");
+    // What reductions take longer than this rank's is drawn as such, as the parts have it.
+    const Picoseconds norm = Picoseconds::from_us(from_us);
+    const double longer_us =
+        std::max(0.0, joint[at(Part::gradients)] - own.parts[at(Part::gradients)]);
+    const Picoseconds waited = std::max(all_reduced, norm - Picoseconds::from_us(longer_us));
+    add_kernel("p2p", {"nccl:all_reduce", "pipeline_parallel"}, Part::p2p, -1, all_reduced, waited,
+               "gradient norm: waits for the other pipeline ranks");
+    add_kernel("gradients", kernel_of(Part::gradients, job_), Part::gradients, -1, waited, norm,
+               "reductions of the rank that ends last");
     const auto next = [&](Part part) {
       from_us += joint[at(part)];
       return Picoseconds::from_us(from_us);

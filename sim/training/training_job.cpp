@@ -4,12 +4,22 @@
 
 #include <boost/math/special_functions/erf.hpp>
 
+#include "sim/routing/routers/router_name.hpp"
+
 namespace moesim::training {
 
 int TrainingJob::experts_per_token() const {
   if (routing) return routing->router.top_k;
   if (choices > 0) return choices;
   return model->moe ? model->moe->top_k : 0;
+}
+
+KeptGroups TrainingJob::kept_groups() const {
+  if (routing) return {routing->router.groups, routing->router.kept_groups};
+  if (forced_groups) return *forced_groups;
+  if (!model->moe) return {};
+  const routing::RouterConfig own = routing::parse_router(model->moe->router, model->moe->top_k);
+  return {own.groups, own.kept_groups};
 }
 
 bool TrainingJob::reads_row_counts() const {
@@ -23,6 +33,7 @@ TrainingJob with_forced_balance(const TrainingJob& job) {
   TrainingJob forced = job;
   forced.routing.reset();
   forced.choices = job.experts_per_token();
+  forced.forced_groups = job.kept_groups();
   forced.capacity_factor = forced.expert_load = 0;
   forced.redundant_experts = 0;
   forced.has_row_buffer = job.routing && job.routing->rank_capacity > 0;

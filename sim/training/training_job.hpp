@@ -82,6 +82,12 @@ struct TypedDocuments {
 // One optimizer step of training on a whole cluster. Without `routing` the rows of experts are
 // balanced but for the chance of independent draws ("forced balance" of Megatron-Core, random
 // logits).
+// A token's experts lie in `kept` of `groups` equal groups of neighbours.
+struct KeptGroups {
+  int groups = 1;
+  int kept = 1;
+};
+
 struct TrainingJob {
   std::shared_ptr<const profile::Profile> profile;
   std::shared_ptr<const cluster::Cluster> cluster;
@@ -93,7 +99,8 @@ struct TrainingJob {
   int exchange_sms = 0;
   TypedDocuments typed;
   parallel::LayoutRequest layout;
-  int choices = 0;  // experts per token; 0: those of the model
+  int choices = 0;                          // experts per token; 0: those of the model
+  std::optional<KeptGroups> forced_groups;  // without routing; nothing: those of the model's router
   // Without `routing` alone: rows per expert over balance, padded (0: dropless); rows of the
   // fullest rank over balance (0: that of random logits); where dropless rows go.
   double capacity_factor = 0;
@@ -123,9 +130,10 @@ struct TrainingJob {
   int redundant_experts = 0;
 
   int experts_per_token() const;
-  int experts() const;       // of an MoE layer; 0: no experts
-  int held_experts() const;  // of an MoE layer, copies included; 0: no experts
-  int placed_ranks() const;  // in a domain
+  KeptGroups kept_groups() const;  // of the drawn router, else of the model's
+  int experts() const;             // of an MoE layer; 0: no experts
+  int held_experts() const;        // of an MoE layer, copies included; 0: no experts
+  int placed_ranks() const;        // in a domain
   // Whether the host has to read how many rows came before it launches the experts.
   bool reads_row_counts() const;
   const char* product_type() const { return training::product_type(states.precision); }

@@ -139,7 +139,13 @@ TrainingStep Step::run() {
   step.parts = rank_parts(step.busiest_rank, slowest);
   const StepEnds ends(job_, pipelines_, slowest);
   for (int rank = 0; rank < shape_.ranks; ++rank) step.ends.push_back(ends.of(rank));
-  const PartTimes end = joint_end(slowest.run, step.ends);
+  PartTimes end = joint_end(slowest.run, step.ends);
+  // The rank of the parts reduces for as long while it would wait for others.
+  const double own_us = step.ends[at(step.busiest_rank)].parts[at(Part::gradients)];
+  const double earlier_us =
+      std::clamp(own_us - end[at(Part::gradients)], 0.0, step.parts[at(Part::p2p)]);
+  end[at(Part::gradients)] += earlier_us;
+  end[at(Part::p2p)] -= earlier_us;
   for (std::size_t part = 0; part < end.size(); ++part) step.parts[part] += end[part];
   step.step_us = sum(step.parts);
   step.memory = step_memory(job_, pipelines_);

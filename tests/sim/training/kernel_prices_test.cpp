@@ -9,6 +9,8 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/routing/routers/router_name.hpp"
+#include "sim/training/exchange_prices.hpp"
 #include "sim/training/host_launches.hpp"
 #include "sim/training/layer_prices.hpp"
 #include "sim/training/layer_time.hpp"
@@ -286,6 +288,27 @@ TEST_CASE("attention in a window takes a long sequence no longer per token") {
   };
   CHECK(per_token(131072) == Approx(per_token(16384)).epsilon(0.15));
   CHECK(per_token(131072) < 1.5 * per_token(4096));
+}
+
+TEST_CASE("a dispatcher takes a token to the groups that its router keeps") {
+  TrainingJob kept = job("h100-sxm", "hgx-h100", "deepseek-v3");
+  kept.dispatcher =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
+  kept.layout.layout.gpus = kept.layout.layout.expert = 64;
+  const auto exchange_us = [](const TrainingJob& each) {
+    return ExchangePrices(each).dispatch_us(profile::MoeStage::dispatch, {});
+  };
+  TrainingJob any = kept;
+  any.forced_groups = KeptGroups{};
+  // 4 of 8 nodes instead of 5.29, through the NIC.
+  CHECK(exchange_us(kept) == Approx(4 / 5.29 * exchange_us(any)).epsilon(0.06));
+  // Forced balance keeps the groups of the router that it is compared with, and needs no k of the
+  // model's own.
+  DrawnRouting drawn;
+  drawn.router = routing::parse_router("topk", 4);
+  kept.routing = drawn;
+  CHECK(exchange_us(with_forced_balance(kept)) == exchange_us(kept));
+  CHECK(with_forced_balance(kept).kept_groups().groups == 1);
 }
 
 TEST_CASE("graphs take launches from the host, fewer with fewer parts in them") {

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <vector>
 
+#include "sim/routing/jobs/group_blocks.hpp"
+
 namespace moesim::step {
 
 RowPeak::RowPeak(const scenario::Scenario& scenario)
@@ -27,13 +29,7 @@ void RowPeak::take_blocks(const routing::LayerRouting& layer) {
   if (by_group_) rows_.block = std::max(rows_.block, layer.exchanged_capacity);
   if (layer.exchanged_capacity == 0) return;
   const double kept = std::accumulate(layer.kept_rows.begin(), layer.kept_rows.end(), 0.0);
-  const auto cells = static_cast<double>(layer.kept_rows.size());
-  const double sent =
-      layer.group_blocks.empty()
-          ? static_cast<double>(layer.exchanged_capacity) * cells
-          : std::accumulate(layer.group_blocks.begin(), layer.group_blocks.end(), 0.0) * cells /
-                static_cast<double>(layer.group_blocks.size());
-  empty_sum_ += 1 - kept / sent;
+  empty_sum_ += 1 - kept / routing::padded_slots(layer);
   padded_layers_ += 1;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/jobs/group_blocks.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/training/job_rules.hpp"
@@ -45,6 +46,15 @@ void give_slots_of_all(routing::RoutingJob& job, int sources) {
   router.capacity_factor = Decimal::parse("0.000001", "capacity factor");
   router.dialect = routing::Dialect::paper;
   router.capacity_scope = routing::CapacityScope::source;
+}
+
+// Blocks of a group are as long as its longest: of their slots, not of C.
+void set_padded_share(const routing::RouterConfig& router, LayerRouting& layer) {
+  if (!router.pads_exchange() || !layer.exchanged) return;
+  if (router.capacity_scope != routing::CapacityScope::group) return;
+  const double slots = routing::padded_slots(layer);
+  const double kept = std::accumulate(layer.kept_rows.begin(), layer.kept_rows.end(), 0.0);
+  layer.loss.padded = slots > 0 ? 1 - kept / slots : 0;
 }
 
 // Those of prediction depths too.
@@ -305,6 +315,7 @@ void DrawnLoads::draw(routing::LayerRouter& router, int layer, int replica, int 
   LayerRouting routing;
   router.route({&job_, 1}, replica, layer, {&routing, 1});
   take(routing, layer, first, micro_batches);
+  set_padded_share(job_.router, routing);
   figures_.capacity =
       asked_.routing->router.capacity(std::llround(asked_.tokens_per_rank()), job_.experts);
   LayerRouting losses;

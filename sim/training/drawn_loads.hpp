@@ -54,7 +54,8 @@ std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int mo
 
 // What the drawn routing of a step comes to.
 struct RoutingFigures {
-  routing::TokenLoss loss;    // mean over layers
+  // Mean over layers; `padded` of the slots in blocks, which may be other than C.
+  routing::TokenLoss loss;
   std::int64_t capacity = 0;  // slots per expert and source rank; 0: none
   // Rows over balance: of the busiest rank of a layer, mean, 99th percentile and most over layers,
   // micro-batches and sets; of the busiest expert, mean (0: not known, with `sampled`).

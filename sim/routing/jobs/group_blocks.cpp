@@ -29,6 +29,13 @@ void set_blocks(std::vector<std::int64_t> blocks, LayerRouting& layer) {
   layer.group_blocks = equal ? std::vector<std::int64_t>() : std::move(blocks);
 }
 
+double padded_slots(const LayerRouting& layer) {
+  const auto cells = static_cast<double>(layer.kept_rows.size());
+  if (layer.group_blocks.empty()) return static_cast<double>(layer.exchanged_capacity) * cells;
+  return std::accumulate(layer.group_blocks.begin(), layer.group_blocks.end(), 0.0) * cells /
+         static_cast<double>(layer.group_blocks.size());
+}
+
 void set_largest_kept(const RoutingJob& job, LayerRouting& layer) {
   set_blocks(largest_kept(job, layer), layer);
 }
@@ -36,11 +43,10 @@ void set_largest_kept(const RoutingJob& job, LayerRouting& layer) {
 void pad_to_busiest(const RoutingJob& job, LayerRouting& layer) {
   std::vector<std::int64_t> blocks = largest_kept(job, layer);
   for (std::int64_t& block : blocks) block = job.router.aligned(block);
-  const double cells = static_cast<double>(job.expert_parallel) * job.experts;
-  const double slots = std::accumulate(blocks.begin(), blocks.end(), 0.0) * cells;
+  set_blocks(std::move(blocks), layer);
+  const double slots = padded_slots(layer);
   const double kept = std::accumulate(layer.kept_rows.begin(), layer.kept_rows.end(), 0.0);
   layer.loss.padded = slots > 0 ? (slots - kept) / slots : 0;
-  set_blocks(std::move(blocks), layer);
 }
 
 }  // namespace moesim::routing

@@ -15,6 +15,9 @@ namespace moesim::routing {
 // Gives each group its size; `blocks` [group].
 void set_blocks(std::vector<std::int64_t> blocks, LayerRouting& layer);
 
+// Rows that all blocks have, kept or not. Precondition: the layer exchanges.
+double padded_slots(const LayerRouting& layer);
+
 // Every group pads to its own largest count of kept_rows.
 void set_largest_kept(const RoutingJob& job, LayerRouting& layer);
 

@@ -138,6 +138,28 @@ TEST_CASE("random logits cost what forced balance costs, within the spread of dr
   CHECK(skewed.balanced_step_us == step.balanced_step_us);
 }
 
+TEST_CASE("padded slots are those that are computed and hold no row") {
+  TrainingJob job = job_of("qwen3-30b-a3b", 8, 1, 8, 1);
+  model::Model small = *job.model;
+  small.layers = 1;
+  job.model = std::make_shared<const model::Model>(small);
+  for (const routing::CapacityScope scope :
+       {routing::CapacityScope::source, routing::CapacityScope::group}) {
+    for (const char* router : {"topk", "topk+fr"}) {
+      for (const char* factor : {"0.75", "1", "4"}) {
+        CAPTURE(scope, router, factor);
+        DrawnRouting routing = drawn(router, factor, "gaussian:0.2");
+        routing.router.capacity_scope = scope;
+        const RoutingFigures figures = with(job, routing).routing.value();
+        // Of 8 choices.
+        const double filled = 1 - figures.loss.fill_failed.value_or(1);
+        const double kept = 1 - figures.loss.failed + filled / 8;
+        CHECK(figures.loss.padded == Approx(1 - kept / figures.mean_load).margin(1e-9));
+      }
+    }
+  }
+}
+
 TEST_CASE("memory counts the rows that one rank keeps of all its layers") {
   TrainingJob job = job_of("qwen3-30b-a3b", 64, 1, 8, 64);
   job.routing = drawn("dropless", nullptr, "zipf:1", all);

@@ -23,7 +23,7 @@ constexpr int highest_zero = 3;
 // it.
 std::optional<training::TrainingStep> step_of(const TrainingJob& job) {
   try {
-    return training::training_step(job);
+    return training::training_step(job, nullptr, false);
   } catch (const UsageError&) {
     return std::nullopt;
   }

@@ -5,6 +5,7 @@
 #include <boost/math/special_functions/erf.hpp>
 
 #include "sim/routing/routers/router_name.hpp"
+#include "sim/routing/routers/router_table.hpp"
 
 namespace moesim::training {
 
@@ -38,6 +39,38 @@ TrainingJob with_forced_balance(const TrainingJob& job) {
   forced.redundant_experts = 0;
   forced.has_row_buffer = job.routing && job.routing->rank_capacity > 0;
   return forced;
+}
+
+TrainingJob with_random_logits(const TrainingJob& job) {
+  TrainingJob random = job;
+  routing::RouterConfig& router = random.routing->router;
+  // Recorded steps are routed one after another; all micro-batches together may be too many.
+  if (job.routing->scores.trace != nullptr) random.routing->draws = RoutingDraws::per_layer;
+  random.routing->scores = {};
+  random.routing->scores.parameter = 0;  // gaussian
+  router.expert_bias.reset();
+  if (!router.has_gate()) {  // some hashed experts are popular too
+    router.kind = &routing::random_router;
+    router.parameters = {};
+  }
+  random.redundant_experts = 0;
+  return random;
+}
+
+double capacity_load(const TrainingJob& job) {
+  const routing::RouterConfig& router = job.routing->router;
+  if (!router.pads_exchange() || !router.has_capacity() || router.kind->skips_exchange ||
+      router.capacity_scope != routing::CapacityScope::source) {
+    return 0;
+  }
+  const std::int64_t slots =
+      router.capacity(std::llround(job.tokens_per_rank()), job.experts()) * job.experts();
+  return static_cast<double>(slots) / (job.experts_per_token() * job.tokens_per_rank());
+}
+
+bool ignores_draws(const TrainingJob& job) {
+  return capacity_load(job) > 0 && !job.dispatcher &&
+         job.routing->router.rectification == routing::Rectification::none;
 }
 
 TrainingJob without_recompute(const TrainingJob& job) {
@@ -132,14 +165,13 @@ ForcedLoad forced_load(const TrainingJob& job) {
   return {busiest(job.tokens_per_rank() * sizes.expert_tensor), busiest(job.tokens_per_rank())};
 }
 
-double random_imbalance(int experts, int choices, int ranks, double tokens, int drawn) {
+double random_imbalance(int experts, int choices, int ranks, double tokens) {
   if (ranks <= 1) return 1;
   const double share = 1.0 / ranks;
   // Of one token: how many of its choices fall on one rank's experts (hypergeometric).
   const double variance = choices * share * (1 - share) * (experts - choices) / (experts - 1.0);
   const double deviation = std::sqrt(variance * ranks * tokens) / (choices * tokens);
-  const double numbers = static_cast<double>(ranks) * drawn;
-  const double largest = (numbers - 0.375) / (numbers + 0.25);
+  const double largest = (ranks - 0.375) / (ranks + 0.25);
   return 1 + deviation * std::sqrt(2) * boost::math::erf_inv(2 * largest - 1);
 }
 

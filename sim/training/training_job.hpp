@@ -150,6 +150,17 @@ struct TrainingJob {
 // dropless, in a buffer of fixed size if its rows have one.
 TrainingJob with_forced_balance(const TrainingJob& job);
 
+// The job with random logits, which no expert is popular with, under the same router: capacity,
+// padding and rectification stay. Without copies of experts. Precondition: job.routing.
+TrainingJob with_random_logits(const TrainingJob& job);
+
+// Rows over balance of padded blocks that have the C rows of a source, whatever comes; else 0.
+// Precondition: job.routing.
+double capacity_load(const TrainingJob& job);
+// Whether a step takes the same time whatever is drawn: such blocks, sent as they are, and no
+// rectified rows.
+bool ignores_draws(const TrainingJob& job);
+
 // The job without recomputation.
 TrainingJob without_recompute(const TrainingJob& job);
 
@@ -160,8 +171,8 @@ bool gathers_low_precision(model::Precision precision);
 // Rows of the busiest of `ranks` over the mean, expected, when each of `ranks` x `tokens` tokens
 // chooses k of E experts uniformly: the normal approximation of the sum, and the expected maximum
 // of as many independent normal numbers (Blom 1958). 256 experts, k 8, 32 ranks, 4,096 tokens:
-// 1.011 (drawn: 1.012). `drawn` times: the largest of all.
-double random_imbalance(int experts, int choices, int ranks, double tokens, int drawn = 1);
+// 1.011 (drawn: 1.012).
+double random_imbalance(int experts, int choices, int ranks, double tokens);
 
 // Of a job without drawn routing, over balance: rows that the experts of the busiest rank compute,
 // and that it sends or receives. A slice of an expert computes the rows of all ETP groups of

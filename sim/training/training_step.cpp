@@ -161,20 +161,14 @@ TrainingStep Step::run() {
   return step;
 }
 
-// Random logits; with padded blocks of the same capacity, or as long as the longest of random ones.
-TrainingJob balanced(const TrainingJob& job, const TrainingStep& step) {
+// Random logits. Drawn where a router has slots: how long the longest block of a group is, what
+// capacity keeps and what is rectified has no simpler law.
+TrainingJob balanced(const TrainingJob& job) {
+  const routing::RouterConfig& router = job.routing->router;
+  const bool alike = ignores_draws(job);
+  if (!alike && (router.has_capacity() || router.pads_exchange())) return with_random_logits(job);
   TrainingJob forced = with_forced_balance(job);
-  if (job.routing->router.pads_to_busiest()) {
-    // Each expert is one of `ranks`, each source draws.
-    const int experts = job.model->moe->experts;
-    forced.expert_load =
-        random_imbalance(experts, job.experts_per_token(), experts, job.tokens_per_rank() / experts,
-                         job.layout.layout.expert);
-  } else if (job.routing->router.pads_exchange()) {
-    const double balance = job.experts_per_token() * job.tokens_per_rank();
-    forced.capacity_factor =
-        static_cast<double>(step.routing->capacity * job.model->moe->experts) / balance;
-  }
+  if (alike) forced.capacity_factor = capacity_load(job);
   return forced;
 }
 
@@ -234,7 +228,7 @@ TrainingStep training_step(const TrainingJob& job, std::shared_ptr<const DrawnLo
   if (!loads) loads = std::make_shared<const DrawnLoads>(job);
   TrainingStep step = Step(job, loads).run();
   if (with_forced_step) {
-    const TrainingStep forced = Step(balanced(job, step)).run();
+    const TrainingStep forced = Step(balanced(job)).run();
     step.balanced_step_us = forced.step_us;
     step.balanced_parts = forced.parts;
   }

@@ -23,8 +23,8 @@ struct TrainingStep {
   int busiest_rank = 0;
   double bubble_share = 0;  // idle time of all ranks of a pipeline over its makespan
   double imbalance = 1;     // rows of the busiest rank over balance; drawn: mean of all layers
-  // With drawn routing: what it lost, and the step with forced balance (random logits; with padded
-  // blocks of the same capacity): its time and parts.
+  // With drawn routing: what it lost, and the step with forced balance (random logits, under the
+  // same router): its time and parts.
   std::optional<RoutingFigures> routing;
   double balanced_step_us = 0;
   PartTimes balanced_parts{};

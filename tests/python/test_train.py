@@ -452,6 +452,21 @@ def test_copies_of_hot_experts_level_ranks():
     assert copied["balanced_step_ms"] == none["balanced_step_ms"]
 
 
+def test_the_blocks_of_a_group_are_those_of_balance_and_padding_too():
+    """A capacity that nothing reaches pads blocks as --padding busiest does; all formats say so."""
+    words = (*QWEN, "--gpus", 64, "--router", "topk", "--routing", "gaussian:0.3")
+    group = ("--capacity-factor", 16, "--capacity-scope", "group")
+    longest, roomy = as_json(*words, "--padding", "busiest"), as_json(*words, *group)
+    assert roomy["padded"] == pytest.approx(longest["padded"], rel=1e-6)
+    assert roomy["balanced_step_ms"] < roomy["step_ms"]
+    text = succeed(*words, *group)
+    assert f"{100 * roomy['padded']:.2f} % of slots padded" in text
+    assert f"{100 * (roomy['step_ms'] / roomy['balanced_step_ms'] - 1):+.1f} % of step time" in text
+    (row,) = csv.DictReader(io.StringIO(succeed(*words, *group, "--format", "csv")))
+    assert float(row["padded"]) == roomy["padded"]
+    assert float(row["balanced_step_ms"]) == roomy["balanced_step_ms"]
+
+
 ROUTED = (*QWEN, "--gpus", 64, "--pipeline-parallel", 2)
 
 

@@ -101,6 +101,7 @@ constinit const RouterDescriptor gating_dropout_router{
     .help = "topk; in training layers skip the exchange with probability P",
     .chooses_top_k = true,
     .can_rectify = true,
+    .skips_exchange = true,
     .no_counts = "layers that skip the exchange have other shares of experts",
     .read = read,
     .name = name,

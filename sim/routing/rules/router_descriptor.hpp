@@ -71,6 +71,7 @@ struct RouterDescriptor {
   bool scores_by_sigmoid = false;  // g is a sigmoid of each logit by itself
   bool can_rectify = false;        // FR and IR are possible: routes may fail, and tokens choose
   bool shuffles_tokens = false;    // in training tokens change GPUs at random before and after
+  bool skips_exchange = false;     // in training some layers have no all-to-all
   bool gated_output = false;       // y = s E(x) + (1 - s) x, s per row: one more kernel
   bool one_mask = false;           // one-hot masks: a single one, not one per choice
   CapacityRule capacity = CapacityRule::by_factor;

@@ -138,6 +138,69 @@ TEST_CASE("random logits cost what forced balance costs, within the spread of dr
   CHECK(skewed.balanced_step_us == step.balanced_step_us);
 }
 
+TEST_CASE("random logits cost what forced balance costs under any capacity") {
+  TrainingJob job = job_of("qwen3-30b-a3b", 64, 2, 8, 8);
+  model::Model small = *job.model;
+  small.layers = 4;
+  job.model = std::make_shared<const model::Model>(small);
+  const auto deepep =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
+  const auto both = [](const TrainingJob& asked, DrawnRouting routing) {
+    const TrainingStep random = with(asked, routing);
+    CHECK(random.step_us == Approx(random.balanced_step_us).epsilon(1e-9));
+    routing.scores = routing::parse_score_source("gaussian:0.3", "test");
+    const TrainingStep skewed = with(asked, routing);
+    CHECK(skewed.balanced_step_us == Approx(random.step_us).epsilon(1e-9));
+    return skewed;
+  };
+  for (const auto& dispatcher : {std::shared_ptr<const profile::Dispatcher>(), deepep}) {
+    job.dispatcher = dispatcher;
+    for (const char* router : {"topk", "topk+fr+ir"}) {
+      for (const char* factor : {"0.75", "4"}) {
+        for (const routing::Padding padding :
+             {routing::Padding::capacity, routing::Padding::none}) {
+          for (const routing::CapacityScope scope :
+               {routing::CapacityScope::source, routing::CapacityScope::group}) {
+            CAPTURE(dispatcher != nullptr, router, factor, padding, scope);
+            DrawnRouting routing = drawn(router, factor, "gaussian:0");
+            routing.router.padding = padding;
+            routing.router.capacity_scope = scope;
+            both(job, routing);
+          }
+        }
+      }
+    }
+    DrawnRouting busiest = drawn("dropless", nullptr, "gaussian:0");
+    busiest.router.padding = routing::Padding::busiest;
+    const TrainingStep longest = both(job, busiest);
+    // A capacity that nothing reaches, of a group: the same blocks.
+    DrawnRouting roomy = drawn("topk", "16", "gaussian:0");
+    roomy.router.capacity_scope = routing::CapacityScope::group;
+    const TrainingStep group = both(job, roomy);
+    CHECK(group.step_us == Approx(longest.step_us).epsilon(1e-9));
+    CHECK(group.step_us > 1.1 * group.balanced_step_us);
+    CHECK(group.routing->loss.padded == Approx(longest.routing->loss.padded));
+    CHECK(group.routing->loss.padded > 0.5);
+  }
+}
+
+TEST_CASE("forced balance has none of what a hash makes popular, and skips the same exchanges") {
+  const TrainingJob job = job_of("qwen3-30b-a3b", 64, 2, 8, 8);
+  DrawnRouting hash = drawn("hash", "1", "gaussian:0");
+  hash.router.capacity_scope = routing::CapacityScope::group;
+  const TrainingStep hashed = with(job, hash);
+  DrawnRouting random = drawn("random", "1", "gaussian:0");
+  random.router.capacity_scope = routing::CapacityScope::group;
+  CHECK(hashed.balanced_step_us == Approx(with(job, random).step_us).epsilon(1e-9));
+  CHECK(hashed.step_us > 1.1 * hashed.balanced_step_us);
+  TrainingJob few = job_of("qwen3-30b-a3b", 16, 1, 8, 2);
+  few.layout.sequence_length = 512;
+  DrawnRouting dropout = drawn("gating-dropout:0.5", "1", "gaussian:0");
+  dropout.fidelity = routing::Fidelity::tokens;
+  const TrainingStep skipping = with(few, dropout);
+  CHECK(skipping.step_us == Approx(skipping.balanced_step_us).epsilon(1e-9));
+}
+
 TEST_CASE("padded slots are those that are computed and hold no row") {
   TrainingJob job = job_of("qwen3-30b-a3b", 8, 1, 8, 1);
   model::Model small = *job.model;

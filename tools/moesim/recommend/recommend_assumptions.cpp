@@ -118,10 +118,7 @@ void simulate(const RecommendRequest& request, const std::vector<FoundStep>& bes
     try {
       if (!moved.apply(found.job)) return;
       const auto loads = found.job.routing ? draws.loads({found.routing, &found.job}) : nullptr;
-      study::set_step(
-          request.search,
-          loads ? training::training_step(found.job, loads) : training::training_step(found.job),
-          found);
+      study::set_step(request.search, training::training_step(found.job, loads, false), found);
       moved.steps[at] = std::move(found);
     } catch (const Error&) {
       // Its groups cannot be drawn: it is not compared.

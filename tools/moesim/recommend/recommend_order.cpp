@@ -129,7 +129,8 @@ Remedies what_would_fit(const TrainingSearch& search, const TrainingJob& smalles
     return !parallel::layout_fault(*job.model, job.layout) &&
            training::routing_misfit(job).empty() &&
            static_cast<double>(training::memory_bound(job).count) <= room &&
-           static_cast<double>(training::training_step(job).peak_memory().count) <= room;
+           static_cast<double>(training::training_step(job, nullptr, false).peak_memory().count) <=
+               room;
   };
   constexpr std::size_t most_tried =
       64;  // of a number of GPUs: a bound is lower than what is taken

@@ -64,13 +64,15 @@ int moe_layers_of(const TrainingJob& job) {
          (predicts ? parallel::stages_of(*job.model, job.layout).mtp() : 0);
 }
 
-// Routers without counts, unless single tokens are asked for. Recorded tokens are there anyway.
+// Routers without counts, unless single tokens are asked for. Recorded tokens are there anyway;
+// how long the longest block of a source is, the rows of ranks do not say.
 bool takes_sample(const TrainingJob& job) {
   const DrawnRouting& drawn = *job.routing;
   const routing::RouterConfig& router = drawn.router;
   return job.redundant_experts == 0 && drawn.fidelity == routing::Fidelity::automatic &&
          router.kind->no_counts != nullptr && router.chooses_top_k() && !router.has_capacity() &&
-         drawn.scores.trace == nullptr && router.rectification == routing::Rectification::none;
+         !router.pads_exchange() && drawn.scores.trace == nullptr &&
+         router.rectification == routing::Rectification::none;
 }
 
 // Of jobs that share their logits.

@@ -128,6 +128,20 @@ TEST_CASE("blocks as long as the longest are computed, exchanged and read by the
   CHECK(random.step_us == Approx(random.balanced_step_us).epsilon(0.01));
 }
 
+TEST_CASE("blocks of a router without counts are as long as the longest too") {
+  TrainingJob job = job_of("qwen3-30b-a3b", 8, 1, 8, 1);
+  model::Model small = *job.model;
+  small.layers = 1;
+  job.model = std::make_shared<const model::Model>(small);
+  DrawnRouting routing = drawn("sinkhorn", nullptr, "gaussian:0");
+  routing.fidelity = routing::Fidelity::automatic;
+  CHECK(with(job, routing).routing->sampled);
+  routing.router.padding = routing::Padding::busiest;
+  const RoutingFigures figures = with(job, routing).routing.value();
+  CHECK(figures.loss.padded == Approx(1 - 1 / figures.mean_load));
+  CHECK(figures.mean_load > 1.1);
+}
+
 TEST_CASE("random logits cost what forced balance costs, within the spread of draws") {
   const TrainingStep step =
       with(job_of("qwen3-30b-a3b", 64, 2, 8, 8), drawn("dropless", nullptr, "gaussian:0", all));

@@ -233,6 +233,31 @@ TEST_CASE("rectified and dropless routers are bounded below their drawn steps") 
   }
 }
 
+TEST_CASE("layers that skip their exchange are not taken for padded ones") {
+  TrainingSearch asked = search();
+  model::Model small = *asked.space.base.model;
+  small.layers = 4;
+  asked.space.base.model = std::make_shared<const model::Model>(small);
+  asked.space.base.layout.sequence_length = 1024;
+  asked.space.tensor = {1};
+  asked.space.expert_tensor = {1};
+  asked.space.micro_batch = {1};
+  asked.space.recompute.resize(1);
+  asked.space.zero = {1};
+  asked.space.routings.clear();
+  for (const char* name : {"topk", "gating-dropout:0.5"}) {
+    training::DrawnRouting drawn;
+    drawn.router = routing::parse_router(name, 8, 8);
+    drawn.router.capacity_convention = routing::CapacityConvention::library;
+    drawn.router.capacity_factor = Decimal::parse("1", "test");
+    asked.space.routings.push_back(drawn);
+  }
+  asked.max_loss = 1;
+  const TrainingFound found = search_training(asked);
+  check_same(found.best, best_of(ranked(asked), 5, 1));
+  CHECK(found.counts.violations == 0);
+}
+
 TEST_CASE("candidates are different and possible, and keep what they are asked") {
   TrainingSearch asked = search();
   // 27 layers on two ranks: 14|13, whether the first has one more or the last one fewer.

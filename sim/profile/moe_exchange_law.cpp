@@ -113,12 +113,11 @@ double missed_in_groups(const MoeTraffic& traffic, std::int64_t first, std::int6
 
 double distinct_places(const MoeTraffic& traffic, int places) {
   const std::int64_t each = traffic.experts / places;
-  if (traffic.kept_groups >= traffic.groups) {
-    return places * (1 - missed(traffic.experts, each, traffic.top_k));
-  }
+  const double met = 1 - missed(traffic.experts, each, traffic.top_k);
+  if (traffic.kept_groups >= traffic.groups) return places * met;
   double sum = 0;
   for (int place = 0; place < places; ++place) {
-    sum += 1 - missed_in_groups(traffic, place * each, (place + 1) * each);
+    sum += std::min(met, 1 - missed_in_groups(traffic, place * each, (place + 1) * each));
   }
   return sum;
 }

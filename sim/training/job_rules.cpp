@@ -171,7 +171,7 @@ std::optional<std::string> expert_load_fault(const TrainingJob& job) {
   if (job.expert_load <= most) return std::nullopt;
   return fmt::format(
       "--expert-load {:g}: at most {:g} of {} expert-parallel ranks, where all tokens choose "
-      "experts of one",
+      "experts of one: give a smaller load, or more --expert-parallel",
       job.expert_load, most, job.layout.layout.expert);
 }
 

@@ -40,20 +40,6 @@ void divide(const PairSpan& whole, const Shares& shares, std::vector<PairSpan>& 
   }
 }
 
-bool is_exchange(Part part) {
-  switch (part) {
-    case Part::tensor:
-    case Part::context:
-    case Part::dispatch:
-    case Part::combine:
-    case Part::parameters:
-    case Part::gradients:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // The pieces of the two chunks' layers.
 std::vector<PairSpan> layer_spans(Pipelines& pipelines, const PipelineRun& run,
                                   const ChunkPass& forward, const ChunkPass& backward,
@@ -81,6 +67,20 @@ std::vector<PairSpan> layer_spans(Pipelines& pipelines, const PipelineRun& run,
 }
 
 }  // namespace
+
+bool is_exchange(Part part) {
+  switch (part) {
+    case Part::tensor:
+    case Part::context:
+    case Part::dispatch:
+    case Part::combine:
+    case Part::parameters:
+    case Part::gradients:
+      return true;
+    default:
+      return false;
+  }
+}
 
 std::vector<PairSpan> pair_spans(Pipelines& pipelines, const PipelineRun& run,
                                  const ChunkPass& forward, const ChunkPass& backward) {

@@ -70,20 +70,8 @@ const char* collective_text(profile::Collective kind) {
 }
 
 const char* stream_of(Part part) {
-  switch (part) {
-    case Part::tensor:
-    case Part::context:
-    case Part::dispatch:
-    case Part::combine:
-    case Part::parameters:
-    case Part::gradients:
-    case Part::offload:
-      return "communication";
-    case Part::host:
-      return "host";
-    default:
-      return "compute";
-  }
+  if (is_exchange(part) || part == Part::offload) return "communication";
+  return part == Part::host ? "host" : "compute";
 }
 
 std::string pass_text(const char* what, const ChunkPass& pass) {

@@ -79,15 +79,15 @@ struct TypedDocuments {
   std::string dispatcher;
 };
 
-// One optimizer step of training on a whole cluster. Without `routing` the rows of experts are
-// balanced but for the chance of independent draws ("forced balance" of Megatron-Core, random
-// logits).
 // A token's experts lie in `kept` of `groups` equal groups of neighbours.
 struct KeptGroups {
   int groups = 1;
   int kept = 1;
 };
 
+// One optimizer step of training on a whole cluster. Without `routing` the rows of experts are
+// balanced but for the chance of independent draws ("forced balance" of Megatron-Core, random
+// logits).
 struct TrainingJob {
   std::shared_ptr<const profile::Profile> profile;
   std::shared_ptr<const cluster::Cluster> cluster;

@@ -161,12 +161,16 @@ TrainingStep Step::run() {
   return step;
 }
 
-// Random logits. Drawn where a router has slots: how long the longest block of a group is, what
-// capacity keeps and what is rectified has no simpler law.
+// Random logits. Drawn where a router has slots, keeps groups or leaves out exchanges: how long the
+// longest block of a group is, what capacity keeps and what is rectified has no simpler law.
 TrainingJob balanced(const TrainingJob& job) {
   const routing::RouterConfig& router = job.routing->router;
   const bool alike = ignores_draws(job);
-  if (!alike && (router.has_capacity() || router.pads_exchange())) return with_random_logits(job);
+  const bool has_slots = router.has_capacity() || router.pads_exchange();
+  const bool has_groups = router.kept_groups < router.groups;
+  if (!alike && (has_slots || has_groups || router.kind->skips_exchange)) {
+    return with_random_logits(job);
+  }
   TrainingJob forced = with_forced_balance(job);
   if (alike) forced.capacity_factor = capacity_load(job);
   return forced;

@@ -34,7 +34,8 @@ std::string remedy_of_steps(const Band& band, const Subject& subject) {
 // Its GPU, and its NICs where it is steps with others that were measured.
 std::string machine_text(const StepErrors& errors, const Subject& subject) {
   for (const ResidualGroup& group : errors.residuals().groups) {
-    if (group.subject.machine == subject.machine && !nics_alike(group.subject, subject)) {
+    if (group.subject.software == subject.software && group.subject.machine == subject.machine &&
+        !nics_alike(group.subject, subject)) {
       return fmt::format("{} with {:g} Gb/s a GPU between nodes", subject.machine,
                          subject.nic_gbit_per_s);
     }

@@ -151,7 +151,9 @@ def test_no_rank_has_more_rows_than_there_are():
     expect_error(moesim(*words, "--expert-load", 3, "--expert-parallel", "1,2"), 2,
                  "--expert-load 3: at most ", "expert-parallel ranks")
     for routing in (("--routing", "zipf:1"), ("--capacity-factor", 1), ("--max-loss", "1%")):
-        expect_error(moesim(*words, "--expert-load", 1.2, *routing), 2, "--expert-load with ", "give one of them")
+        refused = moesim(*words, "--expert-load", 1.2, *routing)
+        expect_error(refused, 2, "--expert-load with ", "give one of them")
+        assert "layouts asked for" not in refused.stderr  # no layout has to do with it
 
 
 def test_fewer_layouts_where_values_are_given():

@@ -25,6 +25,8 @@ def test_nics_that_the_measured_steps_did_not_have_are_said():
     faster = moesim("train", *words, "--gpus", 64)
     assert "in line with 400 Gb/s a GPU between nodes; hgx-b300 has 800" in faster.stderr
     assert "5 other machines" in faster.stdout
+    # AWS has no steps there at all.
+    assert "in line with" not in moesim("train", *words[:4], "--software", "aws", "--gpus", 64).stderr
     for same in (("--gpus", 64, "--cluster", "hgx-b300-400g"), ("--gpus", 8)):  # 8: no NIC is used
         known = moesim("train", *words, *same)
         assert known.stderr == ""

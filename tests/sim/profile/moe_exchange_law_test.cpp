@@ -93,6 +93,18 @@ TEST_CASE("places that a token of a group-limited router meets") {
   }
 }
 
+TEST_CASE("a token meets no more places with groups than without") {
+  for (const int kept : {1, 2, 3, 4, 5, 6, 7, 8}) {
+    for (const int places : {2, 4, 8, 16, 64}) {
+      CAPTURE(kept, places);
+      CHECK(distinct_places({256, 8, 0, 8, kept}, places) <=
+            distinct_places(traffic, places) * (1 + 1e-12));
+    }
+  }
+  // Simulated: 5.31.
+  CHECK(distinct_places({256, 8, 0, 8, 7}, 8) == Approx(5.31).epsilon(0.01));
+}
+
 TEST_CASE("a row goes to all slices of an expert, which lie in one domain") {
   MoeTraffic sliced = traffic;
   sliced.slices = 2;

@@ -213,6 +213,14 @@ TEST_CASE("forced balance has none of what a hash makes popular, and skips the s
   dropout.fidelity = routing::Fidelity::tokens;
   const TrainingStep skipping = with(few, dropout);
   CHECK(skipping.step_us == Approx(skipping.balanced_step_us).epsilon(1e-9));
+  // Without a capacity, too, and under the groups that a router keeps.
+  dropout.router.drops = false;
+  const TrainingStep dropless = with(few, dropout);
+  CHECK(dropless.step_us == Approx(dropless.balanced_step_us).epsilon(1e-9));
+  DrawnRouting grouped = drawn("group-limited:8:4", "1", "gaussian:0");
+  grouped.router.drops = false;
+  const TrainingStep limited = with(few, grouped);
+  CHECK(limited.step_us == Approx(limited.balanced_step_us).epsilon(1e-9));
 }
 
 TEST_CASE("padded slots are those that are computed and hold no row") {

@@ -121,12 +121,14 @@ void note_other_profile(const CommandLine& line, const training::TrainingJob& jo
       line.get("software"), own->profile, used));
 }
 
-// Where the published steps on its GPU had other NICs, as their times say, than its cluster has.
-void note_other_nics(const training::TrainingJob& job) {
-  const uncertainty::Subject asked = subject_of(job, "");
+// Where the published steps on its GPU, of `software` if that is known, had other NICs, as their
+// times say, than its cluster has.
+void note_other_nics(const training::TrainingJob& job, const std::string& software) {
+  const uncertainty::Subject asked = subject_of(job, software);
   double measured = 0;
   for (const uncertainty::ResidualGroup& group : shipped_errors().residuals().groups) {
     if (group.subject.machine != asked.machine) continue;
+    if (!software.empty() && group.subject.software != software) continue;
     if (nics_alike(group.subject, asked)) return;
     measured = group.subject.nic_gbit_per_s;
   }
@@ -211,10 +213,11 @@ std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
 }
 
 void note_software(const CommandLine& line, const training::TrainingJob& job) {
-  if (names_own_software(line.get("software", job.profile->calibration()))) {
+  const std::string software = line.get("software", job.profile->calibration());
+  if (names_own_software(software)) {
     note_other_profile(line, job);
   } else {
-    note_other_nics(job);
+    note_other_nics(job, software);
   }
 }
 

@@ -388,8 +388,11 @@ RecommendRequest requested_search(const SearchSource& source) {
   if (line.has("expert-load")) {
     job::Resolution at{line.values, base};
     job::job_option_named("expert-load").set(line.get("expert-load"), at);
-    const auto fault = training::expert_load_fault(base);
-    if (base.routing && fault) throw UsageError(*fault);
+    training::TrainingJob routed = base;
+    // Lists of these two are not in `base`.
+    if (line.has("capacity-factor") || line.has("router")) routed.routing.emplace();
+    const auto fault = training::expert_load_fault(routed);
+    if (routed.routing && fault) throw UsageError(*fault);
   }
   RecommendRequest request;
   request.line = line;

@@ -29,9 +29,9 @@ struct MoeTraffic {
 // reaches on average when its experts are drawn evenly without repetition:
 //   places (1 - C(E - E / places, k) / C(E, k))
 // Where it keeps g of G groups, these are drawn evenly; each has one of its experts, for which it
-// was kept, and the other k - g are any of theirs; a place is met no more often than without groups.
-// Against scores drawn at random, with the groups of DeepSeek-V2 and V3, within 1.5 %; with most
-// groups kept up to 4 %.
+// was kept, and the other k - g are any of theirs; a place is met no more often than without
+// groups. Against scores drawn at random, with the groups of DeepSeek-V2 and V3, within 1.5 %; with
+// most groups kept up to 4 %.
 double distinct_places(const MoeTraffic& traffic, int places);
 
 // The GPUs of an exchange: `gpus` of them, `per_domain` in each NVLink domain (one domain: all).

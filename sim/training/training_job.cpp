@@ -5,7 +5,6 @@
 #include <boost/math/special_functions/erf.hpp>
 
 #include "sim/routing/routers/router_name.hpp"
-#include "sim/routing/routers/router_table.hpp"
 
 namespace moesim::training {
 
@@ -50,7 +49,7 @@ TrainingJob with_random_logits(const TrainingJob& job) {
   random.routing->scores.parameter = 0;  // gaussian
   router.expert_bias.reset();
   if (!router.has_gate()) {  // some hashed experts are popular too
-    router.kind = &routing::random_router;
+    router.kind = routing::parse_router("random", router.top_k).kind;
     router.parameters = {};
   }
   random.redundant_experts = 0;

@@ -153,8 +153,8 @@ RowPrediction TrainRows::predict(const std::string& op, const CommandLine& asked
   }
   // No default: a time of both passes, taken for a forward one, would pass as slow software.
   if (!asked.has(pass_column)) {
-    throw UsageError(fmt::format(
-        "column pass: a row of {} is of one pass: say which, forward or backward", op));
+    throw UsageError(
+        fmt::format("column pass: a row of {} is of one pass: say which, forward or backward", op));
   }
   const bool backward = value_in(pass_names, asked.get(pass_column), pass_column);
   const LayerExtent extent = op == layer_op ? LayerExtent::whole : LayerExtent::moe;

@@ -389,8 +389,10 @@ RecommendRequest requested_search(const SearchSource& source) {
     job::Resolution at{line.values, base};
     job::job_option_named("expert-load").set(line.get("expert-load"), at);
     training::TrainingJob routed = base;
-    // Lists of these two are not in `base`.
-    if (line.has("capacity-factor") || line.has("router")) routed.routing.emplace();
+    // Of these `base` has no values yet.
+    for (const char* drawn : {"capacity-factor", "router", "max-loss"}) {
+      if (line.has(drawn)) routed.routing.emplace();
+    }
     const auto fault = training::expert_load_fault(routed);
     if (routed.routing && fault) throw UsageError(*fault);
   }

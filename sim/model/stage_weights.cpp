@@ -114,6 +114,23 @@ std::vector<StageContent> neighbours_of(const Model& model, const StageContent& 
   return found;
 }
 
+// Of the neighbours that need most, bytes of what replicas of an optimizer instance share: weights
+// without replicas lie whole where they are.
+template <class DenseBytes>
+double largest_neighbours(const Model& model, const StageContent& content, const ShardSizes& shards,
+                          const StateRules& rules, int experts, const DenseBytes& dense_bytes,
+                          double expert_element) {
+  const bool shares_dense = sharing_ranks(shards.dense_replicas(), rules) > 1;
+  const bool shares_experts = sharing_ranks(shards.expert_data, rules) > 1;
+  double most = 0;
+  for (const StageContent& neighbours : neighbours_of(model, content)) {
+    const StageParameters held = stage_parameters(model, neighbours, shards, experts);
+    most = std::max(most, (shares_dense ? dense_bytes(held) : 0) +
+                              (shares_experts ? expert_element * held.expert : 0));
+  }
+  return most;
+}
+
 }  // namespace
 
 LayerKind last_kind(const Model& model) {
@@ -205,16 +222,17 @@ double gathered_layers(const Model& model, const StageContent& content, const Sh
                        const StateRules& rules, int experts) {
   const double weight =
       stored_weight_bytes(rules.precision, rules.low_precision_gather, rules.transposed_copies);
-  // Weights without replicas in their instance lie whole where they are.
-  const bool shares_dense = sharing_ranks(shards.dense_replicas(), rules) > 1;
-  const bool shares_experts = sharing_ranks(shards.expert_data, rules) > 1;
-  double most = 0;
-  for (const StageContent& neighbours : neighbours_of(model, content)) {
-    const StageParameters held = stage_parameters(model, neighbours, shards, experts);
-    const double dense = weight * held.gemm + bf16 * (held.dense - held.gemm);
-    most = std::max(most, (shares_dense ? dense : 0) + (shares_experts ? weight * held.expert : 0));
-  }
-  return most;
+  const auto dense = [&](const StageParameters& held) {
+    return weight * held.gemm + bf16 * (held.dense - held.gemm);
+  };
+  return largest_neighbours(model, content, shards, rules, experts, dense, weight);
+}
+
+double whole_gradients(const Model& model, const StageContent& content, const ShardSizes& shards,
+                       const StateRules& rules, int experts) {
+  const double gradient = rules.gradient_bytes;
+  const auto dense = [&](const StageParameters& held) { return gradient * held.dense; };
+  return largest_neighbours(model, content, shards, rules, experts, dense, gradient);
 }
 
 }  // namespace moesim::model

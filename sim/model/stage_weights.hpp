@@ -74,13 +74,17 @@ struct StateBytes {
 };
 // bf16, zero 1: n_d (6 + 12 / D) + n_e (6 + 12 / EDP) bytes (Megatron-LM, docs of the distributed
 // optimizer); zero 0: 18 each. Zero 3 shares all 18 and holds two layers' weights at a time, which
-// is `gathered` more: see gathered_layers().
+// is more: see gathered_layers(); zero 2 and 3 hold two layers' gradients: see whole_gradients().
 StateBytes state_bytes(const StageParameters& parameters, const ShardSizes& shards,
                        const StateRules& rules);
 // The weights of the two largest neighbours of a stage, as zero 3 gathers them: those that ranks of
 // an optimizer instance share. Embedding, layers, prediction depths (each behind the embedding that
 // it reads) and head are neighbours.
 double gathered_layers(const Model& model, const StageContent& content, const ShardSizes& shards,
+                       const StateRules& rules, int experts);
+// The gradients of the two largest neighbours, which zero 2 and 3 hold whole: those of the layer
+// whose backward pass runs, and of the one before until they are reduced (Megatron-FSDP's buffers).
+double whole_gradients(const Model& model, const StageContent& content, const ShardSizes& shards,
                        const StateRules& rules, int experts);
 // MoE layers, those of prediction depths among them.
 double moe_layers_with_depths(const Model& model, const StageContent& content);

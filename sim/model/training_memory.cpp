@@ -154,15 +154,20 @@ Offloaded offloaded_of(const StageMemoryQuery& query) {
   };
   const double dense = of(LayerKind::dense);
   const double moe = query.model->moe ? of(LayerKind::moe) : 0;
-  double layers = 0;
+  const bool is_moe_last = last_kind(*query.model) == LayerKind::moe;
+  double dense_layers = 0;
+  double moe_layers = 0;
   for (const auto& [content, in_flight, waiting] : query.chunks) {
     const double depths = content.mtp_depths;
-    const double last = last_kind(*query.model) == LayerKind::moe ? moe : dense;
-    sum.all +=
-        in_flight * (content.dense_layers * dense + content.moe_layers * moe + depths * last);
-    layers += in_flight * (content.layers() + depths);
+    dense_layers += in_flight * (content.dense_layers + (is_moe_last ? 0 : depths));
+    moe_layers += in_flight * (content.moe_layers + (is_moe_last ? depths : 0));
   }
-  if (layers > 0) sum.moving = std::min(2.0, layers) * sum.all / layers;
+  sum.all = dense_layers * dense + moe_layers * moe;
+  // The two layers that have most to copy.
+  const double larger = dense > moe ? dense_layers : moe_layers;
+  const double of_larger = std::min(2.0, larger);
+  const double of_smaller = std::min(2.0 - of_larger, dense_layers + moe_layers - larger);
+  sum.moving = of_larger * std::max(dense, moe) + of_smaller * std::min(dense, moe);
   return sum;
 }
 
@@ -179,6 +184,9 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
   const double gathered = query.states.zero == 3 ? gathered_layers(model, stage, query.shards,
                                                                    query.states, query.experts)
                                                  : 0;
+  const double not_reduced = query.states.zero >= 2 ? whole_gradients(model, stage, query.shards,
+                                                                      query.states, query.experts)
+                                                    : 0;
   const double per_rank = query.tokens / query.shards.tensor;
   const double tokens = query.activations.sequence_parallel ? per_rank : query.tokens;
   double kept = 0;
@@ -194,7 +202,7 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
   kept += offloaded.moving;
   StageMemory memory;
   memory.weights = whole_bytes(states.weights + gathered);
-  memory.gradients = whole_bytes(states.gradients);
+  memory.gradients = whole_bytes(states.gradients + not_reduced);
   memory.optimizer = whole_bytes(state_bytes(stepped, query.shards, query.states).optimizer);
   memory.activations = whole_bytes(tokens * kept);
   memory.offloaded = whole_bytes(tokens * offloaded.all);

@@ -316,6 +316,43 @@ TEST_CASE("a stage keeps the offloaded inputs of two layers") {
   CHECK(before.total().count - after.total().count == (4 * 3 - 2) * layer);
 }
 
+TEST_CASE("the two layers with most to copy are on the GPU, not two average ones") {
+  const Model model = Model::load("deepseek-v3");
+  StageMemoryQuery query;
+  query.model = &model;
+  query.experts = 256;
+  query.tokens = 1000;
+  query.chunks = {{layers_of(model, 2, 4), 1}};  // one dense layer, three with experts
+  query.activations.choices = 8;
+  query.activations.offload = parse_offload("expert_fc1", "here");  // of MoE layers alone
+  const StageMemory offloaded = stage_memory(query);
+  query.activations.offload = {};
+  const StageMemory kept = stage_memory(query);
+  CHECK(offloaded.offloaded.count % 3 == 0);
+  CHECK(kept.activations.count - offloaded.activations.count == offloaded.offloaded.count / 3);
+}
+
+TEST_CASE("ZeRO 2 and 3 hold the gradients of two layers until they are reduced") {
+  const Model model = Model::load("deepseek-v3");
+  StageMemoryQuery query;
+  query.model = &model;
+  query.experts = 256;
+  query.shards = {.expert = 8, .data = 2, .expert_data = 2};
+  query.tokens = 1;
+  query.chunks = {{layers_of(model, 10, 8), 1}};
+  const StageParameters held = stage_parameters(model, layers_of(model, 10, 8), query.shards, 256);
+  const auto gradients = [&](int zero) {
+    query.states.zero = zero;
+    return static_cast<double>(stage_memory(query).gradients.count);
+  };
+  const double all = 4 * (held.dense + held.expert);
+  CHECK(gradients(1) == Approx(all));
+  CHECK(gradients(2) == Approx(all / 2 + all / 4));  // its share, and two of eight layers
+  CHECK(gradients(3) == gradients(2));
+  query.states.gradient_bytes = 2;
+  CHECK(gradients(2) == Approx(all / 2 * 3 / 4));
+}
+
 TEST_CASE("low precision shortens what GEMMs alone read") {
   const Model model = Model::load("mixtral-8x7b");
   ActivationRules rules;

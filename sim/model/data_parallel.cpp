@@ -31,13 +31,22 @@ double adam_bytes(const StateRules& rules) {
   return fp32 + 2 * states + bf16;
 }
 
+double weight_cast_bytes(const StateRules& rules) {
+  if (rules.precision == Precision::bf16) return 0;
+  const double copies = gemm_weight_bytes(rules.precision, rules.transposed_copies);
+  if (!rules.low_precision_gather) return quantize_bytes(rules.precision, 0) + copies;
+  const double gathered = element_bytes(rules.precision);
+  return copies > gathered ? copies : 0;  // reads one, writes the other
+}
+
 double optimizer_bytes(const StageParameters& parameters, const ShardSizes& shards,
                        const StateRules& rules) {
   constexpr double norm_and_scale = 3;
   const double cleared = clear_gradient_bytes(parameters, shards, rules) / fp32;
   return (adam_bytes(rules) + norm_and_scale * rules.gradient_bytes) *
              owned_parameters(parameters, shards, rules) +
-         cleared * rules.gradient_bytes;
+         cleared * rules.gradient_bytes +
+         weight_cast_bytes(rules) * (parameters.gemm + parameters.expert);
 }
 
 double clear_gradient_bytes(const StageParameters& parameters, const ShardSizes& shards,

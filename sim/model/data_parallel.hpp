@@ -23,8 +23,12 @@ double owned_parameters(const StageParameters& parameters, const ShardSizes& sha
 // Bytes of GPU memory that Adam moves per owned weight: reads gradient, master and moments, writes
 // master, moments and the bf16 weight: 30 with fp32 moments, 22 with bf16.
 double adam_bytes(const StateRules& rules);
+// Bytes per weight of products that making the copies which low-precision GEMMs read moves, once
+// per step (Transformer Engine, is_first_microbatch): from bf16, or the copy by column from that by
+// row which was gathered. 0 in bf16.
+double weight_cast_bytes(const StateRules& rules);
 // Bytes that the end of a step moves: Adam, the gradients read for their norm, read and written to
-// scale them, and cleared.
+// scale them, and cleared, the weights cast.
 double optimizer_bytes(const StageParameters& parameters, const ShardSizes& shards,
                        const StateRules& rules);
 // Clearing a gradient buffer in fp32 at the start of a step.

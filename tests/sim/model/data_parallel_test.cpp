@@ -69,6 +69,20 @@ TEST_CASE("Adam's share falls as one over all GPUs") {
   const Model model = Model::load("deepseek-v3");
   CHECK(adam_bytes({}) == 30);
   CHECK(adam_bytes({.moment_bytes = 2}) == 22);
+  // Casts of weights: bf16 read, one copy or two written; or the second one made from the first.
+  CHECK(weight_cast_bytes({}) == 0);
+  CHECK(weight_cast_bytes({.precision = Precision::fp8_delayed}) == 3);
+  CHECK(weight_cast_bytes({.precision = Precision::fp8_current, .transposed_copies = true}) == 6);
+  CHECK(weight_cast_bytes({.precision = Precision::fp8_block}) == 4);
+  CHECK(weight_cast_bytes({.precision = Precision::fp8_delayed, .low_precision_gather = true}) ==
+        0);
+  CHECK(weight_cast_bytes({.precision = Precision::fp8_delayed,
+                           .low_precision_gather = true,
+                           .transposed_copies = true}) == 2);
+  const StageParameters weights{.dense = 10, .expert = 100, .gemm = 8};
+  CHECK(optimizer_bytes(weights, {}, {.precision = Precision::fp8_block}) -
+            optimizer_bytes(weights, {}, {}) ==
+        4 * 108);
   // 256 GPUs as 8 stages of EP 32, and 4,096 as 2 stages: 78.6 and 4.9 GB on average over stages.
   ShardSizes shards;
   shards.expert = 32;

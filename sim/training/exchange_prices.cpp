@@ -183,12 +183,14 @@ model::ExchangeQuery ExchangePrices::query() const {
   return query;
 }
 
-double ExchangePrices::boundary_us(int hidden_states) const {
+double ExchangePrices::boundary_us(int from, int to, int hidden_states) const {
+  if (from == to) return 0;
   const std::vector<int>& group = members(GroupKind::pipeline);
-  if (group.size() < 2) return 0;
   const cluster::Cluster& cluster = *job_.cluster;
-  // The slowest boundary: between domains where one is crossed.
-  const bool crosses = cluster.domain_of(group.front()) != cluster.domain_of(group.back());
+  const auto domain_of = [&](int rank) {
+    return cluster.domain_of(group.at(static_cast<std::size_t>(rank)));
+  };
+  const bool crosses = domain_of(from) != domain_of(to);
   const double rate = crosses
                           ? boundary_nic_rate(job_)
                           : cluster.domain.port.bytes_per_second * cluster.domain.efficiency.value;

@@ -37,9 +37,9 @@ class ExchangePrices {
                             double bytes) const;
   double across_instances_us(profile::Collective kind, parallel::GroupKind group,
                              double bytes) const;
-  // The hidden vectors of a micro-batch, so many of each token, to a neighbouring pipeline rank; 0
-  // where there is none.
-  double boundary_us(int hidden_states = 1) const;
+  // The hidden vectors of a micro-batch, so many of each token, from one pipeline rank to another;
+  // 0 to itself.
+  double boundary_us(int from, int to, int hidden_states = 1) const;
   // The rows of an MoE layer, to their experts or back.
   double dispatch_us(profile::MoeStage stage, const MoeLoad& load) const;
 

@@ -96,7 +96,7 @@ LayerPrices::LayerPrices(const TrainingJob& job)
   add_memory(embedding_, Part::head, 2 * hidden_bytes, 3 * hidden_bytes, MemoryKernel::streaming);
   const double logits = job.tokens() * static_cast<double>(model.vocabulary) / sizes.tensor;
   add_product(head_, Part::head, job.tokens(), model.vocabulary / sizes.tensor, model.hidden, 1,
-              {});
+              {.is_wide = !job.low_precision_head});
   add_memory(head_, Part::head, loss_bytes * logits, loss_backward_bytes * logits,
              MemoryKernel::streaming);
   add_product(prediction_, Part::head, job.tokens_per_rank(), model.hidden, 2 * model.hidden, 1,
@@ -128,9 +128,8 @@ void LayerPrices::share_weights_of_ends() {
 
 // `copies` products of the same weights' shape, `m` rows over all of them.
 void LayerPrices::add_product(Passes& passes, Part part, double m, std::int64_t n, std::int64_t k,
-                              double copies, Casts casts) const {
-  // The router stays in bf16, and the output head unless it is asked for.
-  const bool is_wide = part == Part::router || (part == Part::head && !job_.low_precision_head);
+                              double copies, Operands operands) const {
+  const bool is_wide = operands.is_wide;
   const std::int64_t rows = whole(m);
   // Casts of the input, and of the gradient that comes back, by row and by column.
   if (!is_wide) {
@@ -139,7 +138,7 @@ void LayerPrices::add_product(Passes& passes, Part part, double m, std::int64_t 
       return model::quantize_bytes(job_.states.precision, directions) * m *
              static_cast<double>(columns);
     };
-    add_memory(passes, part, bytes(casts.input, k), bytes(casts.gradient, n),
+    add_memory(passes, part, bytes(operands.input_casts, k), bytes(operands.gradient_casts, n),
                MemoryKernel::streaming);
   }
   passes.forward[at(part)] += kernels_.product_us({rows, n, k, copies, is_wide});
@@ -270,8 +269,9 @@ Passes LayerPrices::ffn(Part part, double rows, std::int64_t inner, double copie
   const int inner_casts = is_fused ? 0 : 2;
   Passes passes = is_fused ? Passes() : activation(part, rows, inner);
   add_product(passes, part, rows, (model.gated ? 2 : 1) * inner, model.hidden, copies,
-              {outer, inner_casts});
-  add_product(passes, part, rows, model.hidden, inner, copies, {inner_casts, outer});
+              {.input_casts = outer, .gradient_casts = inner_casts});
+  add_product(passes, part, rows, model.hidden, inner, copies,
+              {.input_casts = inner_casts, .gradient_casts = outer});
   return passes;
 }
 
@@ -285,6 +285,16 @@ MoeLoad LayerPrices::given_load() const {
 double LayerPrices::expert_rows(const MoeLoad& load) const {
   const double even = job_.experts_per_token() * job_.tokens_per_rank();
   return load.computed * even * job_.layout.layout.expert_tensor;
+}
+
+// NCCL's all-to-all sends what a rank's own tokens choose: with padded blocks all their slots, else
+// no more rows than routes, however many come from other ranks. A dispatcher brings tokens, whose
+// rows are made where their experts are.
+double LayerPrices::permuted_rows(const MoeLoad& load) const {
+  if (job_.dispatcher) return expert_rows(load);
+  const bool pads = job_.routing ? job_.routing->router.pads_exchange() : job_.capacity_factor > 0;
+  const double even = job_.experts_per_token() * job_.tokens_per_rank();
+  return even * (pads ? load.computed : std::min(load.computed, 1.0));
 }
 
 Passes LayerPrices::experts(const MoeLoad& load) const {
@@ -306,7 +316,7 @@ Passes LayerPrices::routing(const MoeLoad& load) const {
   const double tokens = job_.tokens_per_rank();
   const double rows = expert_rows(load);
   Passes passes;
-  add_product(passes, Part::router, tokens, model.moe->experts, model.hidden, 1, {});
+  add_product(passes, Part::router, tokens, model.moe->experts, model.hidden, 1, {.is_wide = true});
   const double scores = fp32 * tokens * model.moe->experts;
   add_memory(passes, Part::router, 4 * scores, 4 * scores, MemoryKernel::streaming);
   if (brings_low_rows(job_)) {
@@ -314,10 +324,11 @@ Passes LayerPrices::routing(const MoeLoad& load) const {
                         static_cast<double>(model.hidden);
     add_memory(passes, Part::router, cast, cast, MemoryKernel::streaming);
   }
-  const double moves = kernels_.rows_moved_us(tokens, rows);
+  const double moves = kernels_.rows_moved_us(tokens, permuted_rows(load));
   // Rows that came by source rank are sorted by expert, and back, if they are of several.
-  const bool sorts = job_.dispatcher == nullptr && job_.layout.layout.expert > 1 &&
-                     job_.held_experts() > job_.layout.layout.expert;
+  const parallel::ParallelLayout& sizes = job_.layout.layout;
+  const bool sorts = job_.dispatcher == nullptr && sizes.expert * sizes.expert_tensor > 1 &&
+                     job_.held_experts() > sizes.expert;
   const double sorting = sorts ? 2 * memory_us(2 * bf16 * rows * static_cast<double>(model.hidden),
                                                MemoryKernel::streaming)
                                : 0;

@@ -117,15 +117,17 @@ class LayerPrices {
   Passes experts(const MoeLoad& load) const;
   Passes routing(const MoeLoad& load) const;
   Passes whole_layer(bool is_moe, const MoeLoad& load) const;
-  double expert_rows(const MoeLoad& load) const;  // that the experts of a rank compute
-  // Copies that casts in kernels of their own write of the operands of a product: by row and by
-  // column, or by column alone.
-  struct Casts {
-    int input = 2;
-    int gradient = 2;  // of the output
+  double expert_rows(const MoeLoad& load) const;    // that the experts of a rank compute
+  double permuted_rows(const MoeLoad& load) const;  // from and to the order of tokens, on a rank
+  // Of a product: in bf16 whatever the recipe (the router, and the output head unless it is asked
+  // for), or with operands that kernels of their own cast, by row and by column or by column alone.
+  struct Operands {
+    bool is_wide = false;
+    int input_casts = 2;
+    int gradient_casts = 2;  // of the output's gradient
   };
   void add_product(Passes& passes, Part part, double m, std::int64_t n, std::int64_t k,
-                   double copies, Casts casts) const;
+                   double copies, Operands operands) const;
   void add_memory(Passes& passes, Part part, double forward, double backward,
                   profile::MemoryKernel kind) const;
   // Of the same direction: core attention, which hides a ring, and the products that exchanges of

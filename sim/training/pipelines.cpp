@@ -190,13 +190,20 @@ const Passes& Pipelines::passes(const PipelineRun& run, const ChunkPass& pass) c
   return run.passes[(shared ? 0 : at(pass.micro_batch) * stages_.size()) + at(pass.stage)];
 }
 
-// Behind the prediction depths their hidden states travel with the model's.
+// Behind the prediction depths their hidden states travel with the model's. Of the two directions
+// of DualPipe, which leave a stage from different ranks, the slower one.
 std::vector<Picoseconds> Pipelines::boundary_times() const {
   std::vector<Picoseconds> times;
   int depths = 0;
-  for (const Stage& stage : stages_) {
-    depths += stage.chunk.mtp;
-    times.push_back(Picoseconds::from_us(prices_.exchanges().boundary_us(1 + depths)));
+  for (int stage = 0; stage + 1 < shape_.stages(); ++stage) {
+    depths += stages_[at(stage)].chunk.mtp;
+    double time_us = 0;
+    for (const int micro_batch : {0, shape_.micro_batches - 1}) {
+      const int from = shape_.rank_of(stage, micro_batch);
+      const int to = shape_.rank_of(stage + 1, micro_batch);
+      time_us = std::max(time_us, prices_.exchanges().boundary_us(from, to, 1 + depths));
+    }
+    times.push_back(Picoseconds::from_us(time_us));
   }
   return times;
 }

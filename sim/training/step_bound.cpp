@@ -93,7 +93,6 @@ double makespan_bound(const TrainingJob& job, const LayerPrices& prices, const P
   const parallel::ScheduleShape shape = job.layout.shape();
   const bool dual = shape.kind == ScheduleKind::dualpipe;
   const LeastStages stages(job, prices, moe);
-  const double p2p = prices.exchanges().boundary_us();
   double lead = 0;
   double tail = 0;
   double most = 0;
@@ -104,7 +103,8 @@ double makespan_bound(const TrainingJob& job, const LayerPrices& prices, const P
     }
     busy *= dual ? 0.5 * shape.micro_batches : shape.micro_batches;
     most = std::max(most, lead + busy + tail);
-    if (dual) continue;
+    if (dual || rank + 1 == shape.ranks) continue;
+    const double p2p = prices.exchanges().boundary_us(rank, rank + 1);
     lead += stages[rank].forward + p2p;
     // Weight gradients that wait fill the end.
     if (takes_turns(shape)) tail += stages[rank].backward + p2p;

@@ -93,8 +93,8 @@ TEST_CASE("the head of a prediction depth is computed with the loss") {
   CHECK(head_us(2) == Approx(prices.prediction().forward[at(Part::head)]));
   CHECK(head_us(3) == Approx(2 * prices.head().forward[at(Part::head)]));
   // Both hidden vectors of a token travel to it.
-  const double once = prices.exchanges().boundary_us(1);
-  const double twice = prices.exchanges().boundary_us(2);
+  const double once = prices.exchanges().boundary_us(2, 3, 1);
+  const double twice = prices.exchanges().boundary_us(2, 3, 2);
   CHECK(once < twice);
   CHECK(twice < 2 * once);  // the latency is paid once
   const auto gap = [&](int rank) {
@@ -393,6 +393,16 @@ TEST_CASE("FP8 shortens long products, not the head") {
   CHECK(part(narrow, Part::experts) < part(wide, Part::experts));
   CHECK(part(narrow, Part::experts) > part(wide, Part::experts) / 2);
   CHECK(part(narrow, Part::head) == part(wide, Part::head));
+  // The weights of products are cast once, those of a prediction depth's projection too.
+  CHECK(part(narrow, Part::optimizer) > part(wide, Part::optimizer));
+  auto deep = std::make_shared<model::Model>(*low.model);
+  deep->mtp_depths = 1;
+  low.model = deep;
+  const auto projection_us = [&](model::Precision precision) {
+    low.states.precision = precision;
+    return LayerPrices(low).prediction().forward[at(Part::head)];
+  };
+  CHECK(projection_us(model::Precision::mxfp8) < projection_us(model::Precision::bf16));
   low.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
   low.states.precision = model::Precision::nvfp4;
   CHECK_THROWS_WITH(training_step(low), ContainsSubstring("nvfp4"));
@@ -547,6 +557,32 @@ TEST_CASE("slices of experts gather and reduce as many rows as their rank comput
   CHECK(slices_us(3) == Approx(3 * slices_us(1)).epsilon(0.1));
 }
 
+TEST_CASE("behind an all-to-all a rank permutes the rows of its own tokens") {
+  TrainingJob made = job(256, 1, 128, 512);  // one expert a rank: no rows to sort by expert
+  const auto router_us = [&](double load) {
+    return LayerPrices(made).moe_layer({load, load}).forward[at(Part::router)];
+  };
+  const double own_us = router_us(1);
+  CHECK(router_us(3) == own_us);
+  CHECK(router_us(0.5) < own_us);  // a capacity drops rows
+  made.layout.layout.expert_tensor = 2;
+  CHECK(router_us(1) == own_us);  // slices gather their rows behind the exchange
+  made.layout.layout.expert_tensor = 1;
+  made.capacity_factor = 1.5;  // padded: all slots
+  CHECK(router_us(1.5) > 1.2 * own_us);
+  made.capacity_factor = 0;
+  made.dispatcher =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
+  CHECK(router_us(3) > 1.5 * router_us(1));
+}
+
+TEST_CASE("rows of slices are sorted by expert where these come from several ranks") {
+  TrainingJob made = job(16, 1, 1, 64);  // all experts on each rank
+  const double alone_us = LayerPrices(made).moe_layer({1, 1}).forward[at(Part::router)];
+  made.layout.layout.expert_tensor = 2;
+  CHECK(LayerPrices(made).moe_layer({1, 1}).forward[at(Part::router)] > 1.2 * alone_us);
+}
+
 TEST_CASE("what is recomputed exchanges again") {
   // The shared experts are in the MoE layer, with what their tensor ranks exchange.
   TrainingJob shared = job(64, 1, 8, 64);
@@ -594,16 +630,31 @@ TEST_CASE("a dispatcher crosses as many domains as its group is placed on") {
   CHECK(dispatch(72) == two);
 }
 
+TEST_CASE("messages between stages of a node do not cross NICs") {
+  TrainingJob halves = job(16, 4, 4, 64);  // two stages on each of two nodes
+  Pipelines pipelines(halves);
+  const parallel::ScheduleRun run = pipelines.slowest().run;
+  const auto gap = [&](int rank) {
+    return run.ranks[at(rank + 1)].spans[0].start - run.ranks[at(rank)].spans[0].end;
+  };
+  CHECK(gap(0) == gap(2));
+  CHECK(gap(0) < gap(1));
+  const ExchangePrices prices(halves);
+  CHECK(gap(1) == Picoseconds::from_us(prices.boundary_us(1, 2)));
+  CHECK(prices.boundary_us(1, 1) == 0);
+}
+
 TEST_CASE("messages between stages share the uplinks of their switches") {
   TrainingJob tapered = job(32, 4, 8, 64);  // a stage is a node
-  const double full_us = ExchangePrices(tapered).boundary_us();
+  const double full_us = ExchangePrices(tapered).boundary_us(0, 1);
   auto cluster = std::make_shared<cluster::Cluster>(*tapered.cluster);
   cluster->levels.front().below = 1;
   // Each rail's switch has a sixteenth of its node's NIC up.
   cluster->levels.front().uplink = Bandwidth(cluster->nic.bytes_per_second / 16);
   tapered.cluster = cluster;
   const double latency_us = cluster->nic_latency_us;
-  CHECK(ExchangePrices(tapered).boundary_us() - latency_us == Approx(16 * (full_us - latency_us)));
+  CHECK(ExchangePrices(tapered).boundary_us(0, 1) - latency_us ==
+        Approx(16 * (full_us - latency_us)));
 }
 
 TEST_CASE("a step ends when the last rank's reductions and the longest optimizer have") {

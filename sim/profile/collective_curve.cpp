@@ -17,7 +17,7 @@ namespace moesim::profile {
 namespace {
 
 // Of the law's checks on A100 and H100, 8 GPUs from 2 and 4, all operations and sizes together
-// (profiles/README.md): for a curve that carries no check of its own.
+// (profiles/EXCHANGES.md): for a curve that carries no check of its own.
 Residual::Region other_machines() { return {"all", 0, 0.05, 0.15, -0.10, 0.20}; }
 
 Residual by_bytes(const Node& node) {

@@ -13,8 +13,8 @@ namespace moesim::profile {
 namespace {
 
 // The constants of the law, chosen once for all machines behind NVLink switches (4 GPUs from 2 and
-// 8 from 4): profiles/README.md says what errors come out when a machine is left out of the choice.
-// tools/fit/gpu_count_law.py holds the same.
+// 8 from 4): profiles/EXCHANGES.md says what errors come out when a machine is left out of the
+// choice. tools/fit/gpu_count_law.py holds the same.
 constexpr double exponent = 4;                      // sharpness of the soft maximum
 constexpr double port_share = 0.70;                 // of the line rate, grouped send and receive
 constexpr double us_per_peer = 0.075;               // of each further peer at small sizes

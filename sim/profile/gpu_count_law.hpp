@@ -20,8 +20,8 @@ double sent_share(Collective kind, int gpus, bool switch_reduces);
 
 // The size curve among `gpus` that were not measured, from those of fewer: at least one for
 // all-to-all, two for the rings (all-gather, reduce-scatter, all-reduce), in ascending counts, all
-// below `gpus`. profiles/README.md explains the law and quotes its errors. Throws Error where the
-// curves or what is known of the links do not suffice, saying what is missing.
+// below `gpus`. profiles/EXCHANGES.md explains the law and quotes its errors. Throws Error where
+// the curves or what is known of the links do not suffice, saying what is missing.
 SizeCurve among_more_gpus(Collective kind, const NodeLinks& links,
                           const std::vector<CountCurve>& fewer, int gpus);
 

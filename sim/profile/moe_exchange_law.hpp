@@ -9,7 +9,7 @@
 namespace moesim::profile {
 
 // Exchanges of MoE layers by kernels of their own (DeepEP, HybridEP, TensorRT-LLM).
-// profiles/README.md quotes the errors on machines and node counts that were left out.
+// profiles/DISPATCHERS.md quotes the errors on machines and node counts that were left out.
 
 // What an exchange moves: each token goes to the `top_k` of `experts` it chose, as `token_bytes`.
 struct MoeTraffic {

@@ -67,7 +67,7 @@ def test_schema_refuses(change):
     assert problems_of(document)
 
 
-def test_readme_lists_every_cluster():
-    page = (ROOT / "profiles" / "README.md").read_text()
+def test_page_lists_every_cluster():
+    page = (ROOT / "profiles" / "CLUSTERS.md").read_text()
     for path in CLUSTERS:
         assert f"| `{path.stem}` |" in page

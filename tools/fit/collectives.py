@@ -195,7 +195,7 @@ def curve(table, tails, system, op, nccl):
         "scatter": own["scatter"],
         "tail": {"residual": own["tail"],
                  "note": "knots beyond the largest measured size: bandwidth goes on rising "
-                         "(profiles/README.md)"},
+                         "(profiles/EXCHANGES.md)"},
         "noise": {"p90_abs": common.rounded(noise.abs().quantile(0.9)),
                   "of": "repeats and data types about the median of their size"},
         "origin": "published",

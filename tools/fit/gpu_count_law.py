@@ -1,5 +1,5 @@
 """The time of an exchange among more GPUs than were measured, from the size curves of fewer. The same
-law as sim/profile/gpu_count_law.cpp; profiles/README.md explains it and quotes its errors.
+law as sim/profile/gpu_count_law.cpp; profiles/EXCHANGES.md explains it and quotes its errors.
 
 All-to-all is grouped send and receive. Behind an NVLink switch
   * up to 32 KiB per peer NCCL gives a peer one channel: time goes with the bytes per peer, plus a

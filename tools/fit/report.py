@@ -1,7 +1,7 @@
-"""The tables of the shipped curves in profiles/README.md and ACCURACY.md, written from the documents
+"""The tables of the shipped curves in profiles/CURVES.md and ACCURACY.md, written from the documents
 themselves.
 
-    python3 -m tools.fit.report --write profiles/README.md --kernels profiles/ACCURACY.md
+    python3 -m tools.fit.report --write profiles/CURVES.md --kernels profiles/ACCURACY.md
 """
 import argparse
 import json
@@ -9,8 +9,8 @@ from pathlib import Path
 
 FORMAT = "moesim-profile"
 BEGIN, END = "<!-- curves: written by tools.fit.report -->", "<!-- end of curves -->"
-HEADER = ["| profile | curve | origin | points | median | p90 | bars | by region: median / p90 |",
-          "|---|---|---|---|---|---|---|---|"]
+CHECKS = ["| check | origin | points | median | p90 | bars |", "|---|---|---|---|---|---|"]
+CURVES = ["| curve | origin | points | median | p90 | by region: median / p90 |", "|---|---|---|---|---|---|"]
 KERNELS_BEGIN, KERNELS_END = "<!-- kernels: written by tools.fit.report -->", "<!-- end of kernels -->"
 # Operations by data type: (operation, what its goal is, median and 90th percentile in percent)
 KERNELS = (("gemm", (3, 10)), ("attention", (3, 10)), ("latent-attention", (3, 10)),
@@ -35,42 +35,46 @@ def regions(residual):
                      for each in residual["regions"])
 
 
-def row(profile, label, origin, figures, bars="", text=""):
-    return (f"| {profile} | {label} | {origin} | {figures.get('n', 0) or '-'} "
-            f"| {percent(figures['median_abs'])} | {percent(figures['p90_abs'])} | {bars} | {text} |")
+def row(label, origin, figures, last):
+    return (f"| {label} | {origin} | {figures.get('n', 0) or '-'} "
+            f"| {percent(figures['median_abs'])} | {percent(figures['p90_abs'])} | {last} |")
 
 
-def branch_rows(profile, curve):
+def branch_rows(curve):
     """GPU counts that a law answers for have errors of their own."""
     law = curve.get("law")
     by_law = [] if law is None else [
-        row(profile, f"{name(curve)}, up to {law['up_to']} GPUs", "derived", law["residual"],
-            text=regions(law["residual"]))]
-    return by_law + [row(profile, f"{name(curve)}, {each['gpus']} GPUs", each["origin"], each["residual"],
-                text=regions(each["residual"]))
-            for each in curve.get("branches", []) if "residual" in each]
+        row(f"{name(curve)}, up to {law['up_to']} GPUs", "derived", law["residual"], regions(law["residual"]))]
+    return by_law + [row(f"{name(curve)}, {each['gpus']} GPUs", each["origin"], each["residual"],
+                         regions(each["residual"]))
+                     for each in curve.get("branches", []) if "residual" in each]
 
 
-def check_rows(profile, curve):
+def check_rows(curve):
     rows = []
     for check in curve["residual"].get("checks", []):
         bars = f"{percent(check['bar_median_abs'])}, {percent(check['bar_p90_abs'])}"
         bars = "" if bars == "-, -" else bars
-        rows.append(row(profile, f"**{curve['op']}: {check['what']}**", curve["origin"], check, bars))
+        rows.append(row(f"{curve['op']}: {check['what']}", curve["origin"], check, bars))
     return rows
 
 
+def section(document):
+    """A profile's heading, the figures that bars are set on, then every curve a query can meet by
+    default."""
+    checks, lines = [], []
+    for curve in document["curves"]:
+        checks += check_rows(curve)
+        if curve.get("default", True):
+            lines.append(row(name(curve), curve["origin"], curve["residual"], regions(curve["residual"])))
+            lines += branch_rows(curve)
+    return "\n".join([f"## {document['name']}", "", *(CHECKS + checks + [""] if checks else []),
+                      *CURVES, *lines])
+
+
 def table(documents):
-    """Markdown: the figures that bars are set on, then every curve a query can meet by default."""
-    bars, lines = [], []
-    for document in documents:
-        for curve in document["curves"]:
-            bars += check_rows(document["name"], curve)
-            if curve.get("default", True):
-                lines.append(row(document["name"], name(curve), curve["origin"], curve["residual"],
-                                 text=regions(curve["residual"])))
-                lines += branch_rows(document["name"], curve)
-    return "\n".join(HEADER + bars + lines)
+    """Markdown: a section for each profile."""
+    return "\n\n".join(section(document) for document in documents)
 
 
 def first_check(document, op, dtype):
@@ -148,8 +152,8 @@ def documents(folder):
 def main():
     parser = argparse.ArgumentParser(prog="tools.fit.report", description=__doc__.split("\n")[0])
     parser.add_argument("--profiles", type=Path, default=Path("profiles/hardware"))
-    parser.add_argument("--write", type=Path, default=None, metavar="README",
-                        help="replace the table between its marks there (default: print it)")
+    parser.add_argument("--write", type=Path, default=None, metavar="CURVES",
+                        help="replace the tables between their marks there (default: print them)")
     parser.add_argument("--kernels", type=Path, default=None, metavar="ACCURACY",
                         help="replace the table by data type and GPU between its marks there")
     options = parser.parse_args()

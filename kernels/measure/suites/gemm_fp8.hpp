@@ -7,7 +7,7 @@
 
 namespace moesim::kernels::measure {
 
-// Names as the curves of profiles have them (profiles/README.md, "Data types").
+// Names as the curves of profiles have them (profiles/HARDWARE.md, "Data types").
 constexpr const char* fp8_tensor = "fp8";       // one scale per matrix
 constexpr const char* fp8_block = "fp8_block";  // one per 128 of X and per 128 x 128 of W
 

@@ -55,7 +55,7 @@ struct CrossingPlan {
 // other NICs, and with the bytes V of a NIC, as its pipelines fill round after round:
 //   start = latency + 1.5 us + 1 us peers + 95 us V / (V + 4 MB)
 // and its bytes reach 95 % of a single stream's rate. The constants are rounded from
-// least-squares fits to five public systems together; profiles/README.md, "Between nodes", has the
+// least-squares fits to five public systems together; profiles/BETWEEN_NODES.md has the
 // errors with the efficiency and one factor on the start fitted without each.
 //
 // Rings (all-gather, reduce-scatter, all-reduce) pass (P - 1) / P of the buffer over the border of

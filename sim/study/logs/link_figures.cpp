@@ -25,7 +25,7 @@ using nlohmann::ordered_json;
 
 constexpr double most_above_line_rate = 1.01;
 constexpr double small_bytes = 4096;
-// Public fabrics reach 0.4 to 0.95 with large messages (profiles/README.md).
+// Public fabrics reach 0.4 to 0.95 with large messages (profiles/CLUSTERS.md).
 constexpr double least_of_healthy_fabric = 0.25;
 // What the model may be slower than the log, at full line rate, before others come out slow.
 constexpr double slower_than_measured = 1.03;

@@ -14,8 +14,9 @@ namespace {
 // Of fewer runs the fastest and the slowest are the 5 and 95 % quantiles as well as any.
 constexpr std::size_t fewest_for_quantiles = 20;
 
-// Public runs of one machine and NCCL version differ by 2 to 8 % in the median (profiles/README.md,
-// "Siblings, tails and scatter"); those of small messages, which latency decides, by more.
+// Public runs of one machine and NCCL version differ by 2 to 8 % in the median
+// (profiles/EXCHANGES.md, "Siblings, tails and scatter"); those of small messages, which latency
+// decides, by more.
 constexpr double usual_ratio = 1.2;
 constexpr double usual_ratio_of_small = 1.5;
 constexpr double small_bytes = 256 << 10;

@@ -74,8 +74,8 @@ TEST_CASE("held-out errors stay within the bars") {
 }
 
 TEST_CASE("where a bar is missed, the measurements' own noise is what is left") {
-  // H100 and H200 miss the bars above 100 us (profiles/README.md says why): the median stays within
-  // half a point of the roughness of the sweeps.
+  // H100 and H200 miss the bars above 100 us (profiles/HARDWARE.md says why): the median stays
+  // within half a point of the roughness of the sweeps.
   for (const std::string name : {"h100-sxm", "h200-sxm"}) {
     INFO(name);
     const Document document = load(name);

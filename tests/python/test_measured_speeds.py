@@ -37,7 +37,8 @@ def test_measured_points_without_a_place_are_named(tmp_path, lines, note):
 
 
 BAD = [("step_ms", "0", "is no time or speed"), ("step_ms", "-1", "is no time or speed"), ("step_ms", "nan", "is not a number"),
-       ("tokens_per_s_per_gpu", "inf", "is not a number"), ("step_ms_p95", "0", "is no time or speed")]
+       ("tokens_per_s_per_gpu", "inf", "is not a number"), ("tokens_per_s_per_gpu", "1e308", "is beyond what charts show"),
+       ("step_ms_p95", "0", "is no time or speed")]
 
 
 @pytest.mark.parametrize("kind", [("sweep",), ("breakdown",), ("pareto",), ("axes", "--x", "capacity_factor")])

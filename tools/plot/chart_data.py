@@ -84,6 +84,10 @@ def read_rows(path, needed):
     return rows
 
 
+# Beyond these no figure of a step lies, and axes and their labels cannot be laid out.
+LARGEST, SMALLEST = 1e30, 1e-30
+
+
 def number(path, line, row, column):
     """The cell as a number, None where it is blank."""
     text = (row[column] or "").strip()
@@ -95,6 +99,8 @@ def number(path, line, row, column):
         value = math.nan
     if not math.isfinite(value):
         raise BadInput(f"{path}: line {line}, column {column}: '{text}' is not a number")
+    if abs(value) > LARGEST or 0 < abs(value) < SMALLEST:
+        raise BadInput(f"{path}: line {line}, column {column}: '{text}' is beyond what charts show: {SMALLEST:g} to {LARGEST:g}")
     return value
 
 

@@ -1,0 +1,267 @@
+#include "sim/training/layer_prices.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "sim/base/file.hpp"
+#include "sim/base/shipped.hpp"
+#include "sim/model/training_exchanges.hpp"
+#include "sim/training/exchange_prices.hpp"
+#include "sim/training/kernel_prices.hpp"
+#include "sim/training/training_step.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/training_job.hpp"
+
+using namespace moesim;
+using namespace moesim::training;
+
+namespace {
+
+// An H100 whose copies to and from the host were measured.
+std::shared_ptr<const profile::Profile> copying_at(double bytes_per_second) {
+  auto document = nlohmann::ordered_json::parse(read_file(find_document("hardware", "h100-sxm")));
+  document["devices"][0]["host_copy_bytes_per_second"] = {{"value", bytes_per_second},
+                                                          {"unit", "bytes/s per direction"},
+                                                          {"origin", "measured"},
+                                                          {"source", "a test"}};
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("own-copies-{}.json", getpid()))
+          .string();
+  write_file_atomically(path, document.dump());
+  auto loaded = std::make_shared<const profile::Profile>(profile::Profile::load(path));
+  std::filesystem::remove(path);
+  return loaded;
+}
+
+}  // namespace
+
+TEST_CASE("offloading costs what computing does not hide") {
+  TrainingJob plain = qwen_on_h100(8, 1, 8, 64);
+  const TrainingStep before = training_step(plain);
+  TrainingJob offloading = plain;
+  offloading.offload.add(model::OffloadModule::attn_norm);
+  const TrainingStep hidden = training_step(offloading);
+  CHECK(part(hidden, Part::offload) == 0);
+  CHECK(hidden.step_us == Approx(before.step_us));
+  CHECK(hidden.peak_memory() < before.peak_memory());
+  // All of them: what each copy takes beyond the layer's own pass, at 0.8 of PCIe 5.0.
+  CHECK(plain.profile->device().host_bandwidth.bytes_per_second == 64e9);
+  for (const auto& known : model::offload_names) offloading.offload.add(known.value);
+  const TrainingStep all = training_step(offloading);
+  const LayerPrices prices(plain);
+  const Passes& layer = prices.layer(true);
+  const double bytes =
+      4096 * model::offloaded_bytes(*plain.model, model::LayerKind::moe, offloading.shards(),
+                                    offloading.activation_rules(prices.imbalance()));
+  const double copy_us = bytes / (0.8 * 64e9) * 1e6;
+  const double backward_us = sum(layer.input_gradient) + sum(layer.weight_gradient);
+  const double waits_us =
+      std::max(0.0, copy_us - sum(layer.forward)) + std::max(0.0, copy_us - backward_us);
+  CHECK(waits_us > 0);
+  CHECK(part(all, Part::offload) == Approx(8 * 48 * waits_us));
+  TrainingJob measured = offloading;
+  measured.profile = copying_at(0.8 * 64e9);
+  CHECK(part(training_step(measured), Part::offload) == Approx(part(all, Part::offload)));
+  measured.profile = copying_at(0.4 * 64e9);
+  CHECK(part(training_step(measured), Part::offload) > part(all, Part::offload));
+  offloading.recompute.full = model::FullRecompute::uniform;
+  CHECK_THROWS_WITH(training_step(offloading), ContainsSubstring("--recompute full"));
+  offloading.recompute = {};
+  offloading.graphs = Graphs::layers;
+  CHECK_THROWS_WITH(training_step(offloading), ContainsSubstring("--cuda-graphs layers"));
+}
+
+TEST_CASE("rows in the format of the products make dispatch shorter, not combine") {
+  TrainingJob wide = qwen_on_h100(64, 1, 64, 64);
+  wide.states.precision = model::Precision::fp8_block;
+  TrainingJob narrow = wide;
+  narrow.low_precision_dispatch = true;
+  CHECK(narrow.dispatched_element_bytes() == 1.03125);
+  const ExchangePrices of_wide(wide);
+  const ExchangePrices of_narrow(narrow);
+  const auto times = [](const ExchangePrices& prices, profile::MoeStage stage) {
+    return prices.dispatch_us(stage, {});
+  };
+  CHECK(times(of_narrow, profile::MoeStage::combine) == times(of_wide, profile::MoeStage::combine));
+  // 448 MiB over NICs: nearly in proportion to the bytes.
+  CHECK(times(of_narrow, profile::MoeStage::dispatch) /
+            times(of_wide, profile::MoeStage::dispatch) ==
+        Approx(1.03125 / 2).epsilon(0.1));
+  // Forward the rows, backward the gradients that go to the experts: both pairs by a quarter.
+  const TrainingStep before = training_step(wide);
+  const TrainingStep after = training_step(narrow);
+  const double ratio = (part(after, Part::dispatch) + part(after, Part::combine)) /
+                       (part(before, Part::dispatch) + part(before, Part::combine));
+  CHECK(ratio == Approx(0.75).epsilon(0.05));
+  CHECK(part(after, Part::experts) < part(before, Part::experts));  // cast by column alone
+  CHECK(part(after, Part::router) > part(before, Part::router));    // cast before the dispatch
+}
+
+TEST_CASE("exchanges of tensor ranks hide under their products but for the first piece") {
+  TrainingJob apart = qwen_on_h100(8, 1, 4, 8);
+  apart.layout.layout.tensor = 2;
+  TrainingJob beside = apart;
+  beside.overlaps_tensor = true;
+  const double exposed = part(training_step(apart), Part::tensor);
+  const double left = part(training_step(beside), Part::tensor);
+  CHECK(exposed > 0);
+  CHECK(left >= exposed / 2);
+  CHECK(left < exposed);
+  CHECK(training_step(beside).step_us < training_step(apart).step_us);
+}
+
+TEST_CASE("FP8 shortens long products, not the head") {
+  TrainingJob low = qwen_on_h100(8, 1, 8, 64);
+  // Products of 4,096 x 14,336; those of Qwen's small experts are shorter in bf16.
+  low.model = std::make_shared<const model::Model>(model::Model::load("mixtral-8x7b"));
+  low.profile = std::make_shared<const profile::Profile>(profile::Profile::load("b200-sxm"));
+  low.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-b200"));
+  low.layout.micro_batch = 2;
+  const TrainingStep wide = training_step(low);
+  low.states.precision = model::Precision::mxfp8;
+  const TrainingStep narrow = training_step(low);
+  CHECK(part(narrow, Part::experts) < part(wide, Part::experts));
+  CHECK(part(narrow, Part::experts) > part(wide, Part::experts) / 2);
+  CHECK(part(narrow, Part::head) == part(wide, Part::head));
+  // The weights of products are cast once, those of a prediction depth's projection too.
+  CHECK(part(narrow, Part::optimizer) > part(wide, Part::optimizer));
+  auto deep = std::make_shared<model::Model>(*low.model);
+  deep->mtp_depths = 1;
+  low.model = deep;
+  const auto projection_us = [&](model::Precision precision) {
+    low.states.precision = precision;
+    return LayerPrices(low).prediction().forward[at(Part::head)];
+  };
+  CHECK(projection_us(model::Precision::mxfp8) < projection_us(model::Precision::bf16));
+  low.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
+  low.states.precision = model::Precision::nvfp4;
+  CHECK_THROWS_WITH(training_step(low), ContainsSubstring("nvfp4"));
+}
+
+TEST_CASE("one kernel for experts has no activation and fewer casts of its own") {
+  TrainingJob fused = qwen_on_h100(8, 1, 8, 64);
+  fused.profile = std::make_shared<const profile::Profile>(profile::Profile::load("b200-sxm"));
+  fused.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-b200"));
+  fused.layout.micro_batch = 4;
+  const auto saved = [&](model::Precision precision) {
+    fused.states.precision = precision;
+    fused.fused_experts = false;
+    const double apart = part(training_step(fused), Part::experts);
+    fused.fused_experts = true;
+    return apart - part(training_step(fused), Part::experts);
+  };
+  // bf16: the activation, 2 x (3 + 5) bytes per inner cell, at least at the peak bandwidth.
+  const double rows = 4096.0 * 4 * 8 * 48 * 2;  // k rows per token, layers, micro-batches
+  const double bytes = rows * 768 * 2 * (3 + 5);
+  CHECK(saved(model::Precision::bf16) > bytes / 8e12 * 1e6);
+  CHECK(saved(model::Precision::mxfp8) > saved(model::Precision::bf16));
+}
+
+TEST_CASE("norms of queries and keys take time") {
+  TrainingJob normed = qwen_on_h100(8, 1, 8, 64);
+  const double with = part(training_step(normed), Part::attention);
+  model::Model plain = *normed.model;
+  CHECK(plain.query_key_norm);
+  plain.query_key_norm = false;
+  normed.model = std::make_shared<const model::Model>(plain);
+  const double without = part(training_step(normed), Part::attention);
+  CHECK(with > without);
+  CHECK(with < 1.2 * without);
+}
+
+TEST_CASE("a ring is hidden by core attention alone, once per direction") {
+  TrainingJob ring = qwen_on_h100(16, 1, 8, 16);
+  ring.layout.layout.context = 16;
+  ring.layout.sequence_length = 32768;
+  TrainingJob gathered = ring;
+  gathered.layout.context_method = model::ContextMethod::all_gather;
+  const double hidden = part(training_step(ring), Part::context);
+  const double exposed = part(training_step(gathered), Part::context);
+  CHECK(exposed > 0);
+  CHECK(hidden < exposed);
+  CHECK(hidden >= exposed - part(training_step(ring), Part::attention));
+}
+
+TEST_CASE("recomputing a module takes its own forward time, whatever the split") {
+  TrainingJob activations = qwen_on_h100(16, 1, 8, 64);
+  activations.layout.layout.tensor = 2;
+  activations.recompute = model::parse_recompute("moe_act", "test");
+  const double whole = part(training_step(activations), Part::recompute);
+  activations.layout.layout.expert_tensor = 2;
+  activations.layout.layout.expert = 4;
+  // Twice the rows of half the width.
+  CHECK(part(training_step(activations), Part::recompute) == Approx(whole).epsilon(0.05));
+}
+
+TEST_CASE("slices of experts gather and reduce as many rows as their rank computes") {
+  TrainingJob sliced = qwen_on_h100(16, 1, 4, 64);
+  const double none = LayerPrices(sliced).moe_layer({1, 1}).forward[at(Part::tensor)];
+  sliced.layout.layout.expert_tensor = 2;
+  const LayerPrices prices(sliced);
+  const auto slices_us = [&](double load) {
+    return prices.moe_layer({load, 1}).forward[at(Part::tensor)] - none;
+  };
+  CHECK(none == 0);
+  CHECK(slices_us(1) > 0);
+  // Long messages: time goes with bytes.
+  CHECK(slices_us(3) == Approx(3 * slices_us(1)).epsilon(0.1));
+}
+
+TEST_CASE("behind an all-to-all a rank permutes the rows of its own tokens") {
+  TrainingJob made =
+      qwen_on_h100(256, 1, 128, 512);  // one expert a rank: no rows to sort by expert
+  const auto router_us = [&](double load) {
+    return LayerPrices(made).moe_layer({load, load}).forward[at(Part::router)];
+  };
+  const double own_us = router_us(1);
+  CHECK(router_us(3) == own_us);
+  CHECK(router_us(0.5) < own_us);  // a capacity drops rows
+  made.layout.layout.expert_tensor = 2;
+  CHECK(router_us(1) == own_us);  // slices gather their rows behind the exchange
+  made.layout.layout.expert_tensor = 1;
+  made.capacity_factor = 1.5;  // padded: all slots
+  CHECK(router_us(1.5) > 1.2 * own_us);
+  made.capacity_factor = 0;
+  made.dispatcher =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
+  CHECK(router_us(3) > 1.5 * router_us(1));
+}
+
+TEST_CASE("rows of slices are sorted by expert where these come from several ranks") {
+  TrainingJob made = qwen_on_h100(16, 1, 1, 64);  // all experts on each rank
+  const double alone_us = LayerPrices(made).moe_layer({1, 1}).forward[at(Part::router)];
+  made.layout.layout.expert_tensor = 2;
+  CHECK(LayerPrices(made).moe_layer({1, 1}).forward[at(Part::router)] > 1.2 * alone_us);
+}
+
+TEST_CASE("what is recomputed exchanges again") {
+  // The shared experts are in the MoE layer, with what their tensor ranks exchange.
+  TrainingJob shared = qwen_on_h100(64, 1, 8, 64);
+  shared.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3-4layers"));
+  shared.layout.layout.tensor = 8;
+  const auto again = [](TrainingJob asked, const char* modules) {
+    asked.recompute = model::parse_recompute(modules, "test");
+    return part(training_step(asked), Part::recompute);
+  };
+  TrainingJob without = shared;
+  model::Model less = *shared.model;
+  less.moe->shared_ffn = 0;
+  without.model = std::make_shared<const model::Model>(less);
+  const double of_shared = again(shared, "shared_experts");
+  CHECK(of_shared > 0);
+  CHECK(again(shared, "moe") == Approx(again(without, "moe") + of_shared));
+  CHECK(again(shared, "moe,shared_experts") == Approx(again(shared, "moe")));
+  // Core attention of context ranks gathers keys and values: 48 layers, 8 micro-batches.
+  TrainingJob pieces = qwen_on_h100(16, 1, 8, 16);
+  pieces.layout.layout.context = 8;
+  pieces.layout.context_method = model::ContextMethod::all_gather;
+  const ExchangePrices exchanges(pieces);
+  const double gather_us =
+      exchanges.times(model::context_exchanges(exchanges.query(), false)).context_us;
+  CHECK(gather_us > 0);
+  CHECK(again(pieces, "core_attn") ==
+        Approx(48 * 8 * (KernelPrices(pieces).core_attention_us(false) + gather_us)));
+}

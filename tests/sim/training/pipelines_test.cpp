@@ -1,0 +1,105 @@
+#include "sim/training/pipelines.hpp"
+
+#include "sim/model/training_exchanges.hpp"
+#include "sim/training/layer_prices.hpp"
+#include "sim/training/rank_memory.hpp"
+#include "sim/training/training_step.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/training_job.hpp"
+
+using namespace moesim;
+using namespace moesim::training;
+
+TEST_CASE("the head of a prediction depth is computed with the loss") {
+  TrainingJob made = qwen_on_h100(32, 4, 8, 64);
+  made.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3"));
+  made.layout.stages = parallel::parse_pipeline_layout("Et*30|t*30|tm|L");
+  Pipelines pipelines(made);
+  const PipelineRun run = pipelines.slowest();
+  const LayerPrices& prices = pipelines.prices();
+  const auto head_us = [&](int stage) {
+    return pipelines.passes(run, {0, stage}).forward[at(Part::head)];
+  };
+  CHECK(head_us(1) == 0);
+  CHECK(head_us(2) == Approx(prices.prediction().forward[at(Part::head)]));
+  CHECK(head_us(3) == Approx(2 * prices.head().forward[at(Part::head)]));
+  // Both hidden vectors of a token travel to it.
+  const double once = prices.exchanges().boundary_us(2, 3, 1);
+  const double twice = prices.exchanges().boundary_us(2, 3, 2);
+  CHECK(once < twice);
+  CHECK(twice < 2 * once);  // the latency is paid once
+  const auto gap = [&](int rank) {
+    return run.run.ranks[at(rank + 1)].spans[0].start - run.run.ranks[at(rank)].spans[0].end;
+  };
+  CHECK(gap(1) == Picoseconds::from_us(once));
+  CHECK(gap(2) == Picoseconds::from_us(twice));
+  const std::vector<model::StageMemory> memory = training_step(made).memory;
+  CHECK(memory[2].logits.count == 0);
+  CHECK(memory[3].logits.count == (6LL + 4) * 129280 * 4096);
+}
+
+TEST_CASE("a rank with prediction depths has one embedding, its own or a copy") {
+  TrainingJob made = qwen_on_h100(32, 4, 8, 64);
+  made.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3"));
+  const auto dense = [&](const char* layout, int rank) {
+    made.layout.stages = parallel::parse_pipeline_layout(layout);
+    return rank_parameters(made, chunk_contents(made), rank, made.experts()).dense;
+  };
+  const double matrix = 129280.0 * 7168;
+  const double projection = 2.0 * 7168 * 7168 + 3 * 7168;
+  const double layer = dense("Et*30|t*30|t|L", 2);
+  CHECK(dense("Et*30|t*30|tm|L", 2) == 2 * layer + projection + matrix);
+  // Folded: the first chunk and the last are on one rank.
+  made.layout.schedule = parallel::ScheduleKind::dualpipe_v;
+  const double first = dense("Et*8|(t*8|)*6t*5L", 0);
+  CHECK(dense("Et*8|(t*8|)*6t*5mL", 0) - first == layer + projection);
+}
+
+TEST_CASE("prediction depths beside the loss compute their heads there") {
+  TrainingJob made = qwen_on_h100(32, 4, 8, 64);
+  model::Model predicting = *made.model;
+  predicting.mtp_depths = 2;
+  made.model = std::make_shared<const model::Model>(predicting);
+  const auto head_us = [&](const char* layout) {
+    made.layout.stages = parallel::parse_pipeline_layout(layout);
+    Pipelines pipelines(made);
+    const PipelineRun run = pipelines.slowest();
+    return pipelines.passes(run, {0, 3}).forward[at(Part::head)];
+  };
+  const LayerPrices prices(made);
+  const double head = prices.head().forward[at(Part::head)];
+  const double prediction = prices.prediction().forward[at(Part::head)];
+  CHECK(head_us("Et*16|t*16|t*8|t*8mmL") == Approx(3 * head + 2 * prediction));
+  CHECK(head_us("Et*16|t*16|t*16m|mL") == Approx(3 * head + prediction));
+  CHECK(head_us("Et*16|t*16|t*16mm|L") == Approx(3 * head));
+}
+
+TEST_CASE("shared weights of the ends are gathered once for all losses, with the depth's own") {
+  TrainingJob made =
+      qwen_on_h100(32, 4, 8, 64);  // 8 ranks share all but the experts, which have one
+  made.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3"));
+  made.layout.stages = parallel::parse_pipeline_layout("Et*16|t*15|t*15|t*15mL");
+  made.states.zero = 3;
+  made.overlaps_parameters = made.overlaps_gradients = false;
+  Pipelines pipelines(made);
+  const PipelineRun run = pipelines.slowest();
+  const LayerPrices& prices = pipelines.prices();
+  const auto of = [&](profile::Collective kind, double bytes) {
+    return prices.exchanges().inside_instance_us(kind, parallel::GroupKind::data_context, bytes);
+  };
+  const double vocabulary = 129280.0 * 7168;
+  const double head = vocabulary + 7168;                             // with the final norm
+  const double depth = vocabulary + 2.0 * 7168 * 7168 + 3.0 * 7168;  // reads the embedding
+  const Passes& passes = pipelines.passes(run, {0, 3});
+  const Passes& layer = prices.layer(true);  // 15 and the depth's
+  const double gathered = of(profile::Collective::all_gather, 2 * head) +
+                          of(profile::Collective::all_gather, 2 * depth);
+  CHECK(passes.forward[at(Part::parameters)] ==
+        Approx(16 * layer.forward[at(Part::parameters)] + gathered));
+  CHECK(passes.input_gradient[at(Part::parameters)] ==
+        Approx(16 * layer.input_gradient[at(Part::parameters)] + gathered));
+  CHECK(passes.input_gradient[at(Part::gradients)] ==
+        Approx(16 * layer.input_gradient[at(Part::gradients)] +
+               of(profile::Collective::reduce_scatter, 4 * head) +
+               of(profile::Collective::reduce_scatter, 4 * depth)));
+}

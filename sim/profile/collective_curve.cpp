@@ -236,7 +236,8 @@ void CollectiveCurve::hold_measured(const Branch& branch, double bytes, Estimate
 }
 
 // Of a law for more GPUs: with as many bytes each they send as much as fewer do, in more messages,
-// so that the low end is that of the most GPUs that were measured.
+// so that the low end is that of the most GPUs that were measured; not where these take longer, as
+// 4 GPUs do that reduce without the switch.
 void CollectiveCurve::raise_low_end(const Branch& branch, double bytes, bool same_version,
                                     Estimate& estimate) const {
   const Branch* most = nullptr;
@@ -244,8 +245,10 @@ void CollectiveCurve::raise_low_end(const Branch& branch, double bytes, bool sam
     if (!each.own && (most == nullptr || each.gpus > most->gpus)) most = &each;
   }
   if (most == nullptr || most->gpus >= branch.gpus) return;
-  const double fewer = at_branch(*most, bytes, same_version).time_us_p05;
-  estimate.time_us_p05 = std::max(estimate.time_us_p05, std::min(fewer, estimate.time_us));
+  const Estimate fewer = at_branch(*most, bytes, same_version);
+  if (fewer.time_us > estimate.time_us) return;
+  estimate.time_us_p05 =
+      std::max(estimate.time_us_p05, std::min(fewer.time_us_p05, estimate.time_us));
 }
 
 Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes, bool asked_version) const {

@@ -21,6 +21,7 @@ constexpr double us_per_peer = 0.075;               // of each further peer at s
 constexpr double one_channel_bytes = 32.0 * 1024;   // per peer: up to here one channel serves it
 constexpr double all_channels_bytes = 64.0 * 1024;  // per peer: from here all of them do
 constexpr double streaming_bytes = 1024.0 * 1024;   // bandwidths, not latencies, from here on
+constexpr int largest_chain = 8;  // GPUs of a node: an all-reduce among more takes a tree of nodes
 
 using Curves = std::vector<CountCurve>;
 
@@ -43,8 +44,17 @@ double further_peers_us(const Curves& fewer, int gpus, double size) {
   return at_many + (gpus - many.gpus) * std::max(slope, 0.0);
 }
 
+// Further steps of the same latency, among so many GPUs instead of `many`. Between nodes of one
+// domain an all-reduce goes through NCCL's trees: two steps, up and down, for each doubling, as
+// many as the ring takes for one GPU more.
+double further_steps(Collective kind, int many, int gpus) {
+  if (kind != Collective::all_reduce || gpus <= largest_chain) return gpus - many;
+  const int chain = std::max(many, largest_chain);
+  return chain - many + std::log2(static_cast<double>(gpus) / chain);
+}
+
 // A fixed part and equal steps: 2 (n - 1) of them for all-reduce, n - 1 for the others, each of a
-// chunk of size / n. Never more than the same bytes sent, one step's latency per GPU aside.
+// chunk of size / n. Never more than the same bytes sent, further_steps() aside.
 double ring_us(Collective kind, const NodeLinks& links, const Curves& fewer, int gpus,
                double size) {
   const CountCurve& few = fewer.front();
@@ -53,7 +63,8 @@ double ring_us(Collective kind, const NodeLinks& links, const Curves& fewer, int
   const double step_us = std::max(rise / (many.gpus - few.gpus), 0.0);
   const double ratio = sent_share(kind, gpus, links.switch_reduces) /
                        sent_share(kind, many.gpus, links.switch_reduces);
-  const double as_sent = many.curve.time_us(size * ratio) + step_us * (gpus - many.gpus);
+  const double as_sent =
+      many.curve.time_us(size * ratio) + step_us * further_steps(kind, many.gpus, gpus);
   return std::min(further_peers_us(fewer, gpus, size), as_sent);
 }
 

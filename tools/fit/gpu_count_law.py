@@ -21,6 +21,7 @@ PORT_SHARE = 0.70
 US_PER_PEER = 0.075
 ONE_CHANNEL_BYTES, ALL_CHANNELS_BYTES = 32 * 1024.0, 64 * 1024.0
 STREAMING_BYTES = 2.0**20
+LARGEST_CHAIN = 8
 
 
 def sent_share(op, gpus, switch_reduces=False):
@@ -48,13 +49,21 @@ def further_peers(curves, gpus, sizes):
     return at_many + (gpus - many) * np.maximum(slope, 0)
 
 
+def further_steps(op, many, gpus):
+    """Beyond a node's GPUs an all-reduce takes a tree: two steps for each doubling."""
+    if op != "all-reduce" or gpus <= LARGEST_CHAIN:
+        return gpus - many
+    chain = max(many, LARGEST_CHAIN)
+    return chain - many + np.log2(gpus / chain)
+
+
 def ring(op, links, curves, gpus, sizes):
     many, curve = curves[-1]
     few, fewest = curves[0]
     step = max((curve[1][0] - fewest[1][0]) / (many - few), 0.0)
     reduces = links.get("switch_reduces", False)
     ratio = sent_share(op, gpus, reduces) / sent_share(op, many, reduces)
-    as_sent = piecewise.evaluate(*curve, sizes * ratio) + step * (gpus - many)
+    as_sent = piecewise.evaluate(*curve, sizes * ratio) + step * further_steps(op, many, gpus)
     return np.minimum(further_peers(curves, gpus, sizes), as_sent)
 
 

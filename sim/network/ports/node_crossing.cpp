@@ -40,12 +40,16 @@ CrossingPlan bare(const CrossingLoad& load, const CrossingCosts& costs) {
   const double rounds = load.kind == Collective::all_to_all   ? 1
                         : load.kind == Collective::all_reduce ? 2 * borders
                                                               : borders;
+  // Reduced inside the domains first, then among these.
+  const double among_domains = (1 - 1.0 / load.domains) / (1 - 1.0 / load.ranks);
   const bool reduces = load.kind == Collective::all_reduce;
   return {"ideal links", Beside::together, rounds * costs.latency_us,
-          reduces ? load.tree_nic_bytes : load.nic_bytes};
+          reduces ? load.nic_bytes * among_domains : load.nic_bytes};
 }
 
 }  // namespace
+
+double tree_turns(int domains) { return domains == 2 ? 1 : domains == 3 ? 1.5 : 2; }
 
 std::vector<CrossingPlan> crossing_plans(const CrossingLoad& load, const CrossingCosts& costs) {
   if (costs.start == 0) return {bare(load, costs)};
@@ -72,9 +76,13 @@ std::vector<CrossingPlan> crossing_plans(const CrossingLoad& load, const Crossin
                      base_us + turns * (load.per_domain - 1) * ring_step_us});
   }
   if (reduces) {
+    // A chain of GPUs passes the whole buffer up and down, where the ring that was measured leaves
+    // out a rank's own part; a switch that reduces has no chain.
+    const double chain_bytes =
+        costs.switch_reduces || load.per_domain < 2 ? 1 : 1 / (1 - 1.0 / load.per_domain);
     const double levels = 2 * std::ceil(std::log2(load.domains));
     plans.push_back({"tree, LL", Beside::stream, levels * costs.latency_us, load.tree_nic_bytes,
-                     ll_share * tree_share, ll_us});
+                     ll_share * tree_share, ll_us, chain_bytes});
     const double nodes_us = levels * node_step_us;
     if (costs.switch_reduces) {
       plans.push_back(
@@ -82,7 +90,7 @@ std::vector<CrossingPlan> crossing_plans(const CrossingLoad& load, const Crossin
     } else {
       const double chain_us = base_us + 2 * (load.per_domain - 1) * tree_step_us;
       plans.push_back({"tree, Simple", Beside::steps, chain_us + nodes_us, load.tree_nic_bytes,
-                       tree_share, 0, 1, chain_us});
+                       tree_share, 0, chain_bytes, chain_us});
     }
   }
   const bool grouped_only = load.kind == Collective::all_to_all;

@@ -15,7 +15,7 @@ struct CrossingLoad {
   int per_domain = 0;         // members of the fullest domain
   int peers = 0;              // of an all-to-all: to which a rank sends over its NIC
   double nic_bytes = 0;       // of an all-to-all, or of rings
-  double tree_nic_bytes = 0;  // of an all-reduce as trees
+  double tree_nic_bytes = 0;  // of an all-reduce as trees: tree_turns() of the buffer
   double buffer_bytes = 0;    // nccl-tests' size
 };
 
@@ -49,6 +49,11 @@ struct CrossingPlan {
   double inside_steps_us = 0;  // S above
 };
 
+// Of the buffer, what the busiest of `domains` sends as trees. NCCL has two binary trees with half
+// of the buffer each, up and down, and the inner nodes of one are the leaves of the other: 3 + 1
+// neighbours from four domains on (its own model, src/graph/tuning.cc, reckons 2 buffers for all).
+double tree_turns(int domains);
+
 // All ways that NCCL may choose from; it is taken to choose the fastest.
 //
 // All-to-all: the part inside a domain, then the crossing. Its start grows with the peers behind
@@ -64,9 +69,9 @@ struct CrossingPlan {
 // hwLat, baseLat): with its Simple protocol 3.4 us on NVLink and 14 us between nodes; with LL 0.6
 // x 1.8 us, and between nodes a message's latency. LL's flags leave 45 % of the rate, and all its
 // channels together no more than 39 GB/s busbw on 2 nodes and 20.4 on more (llMaxBws). Trees
-// (all-reduce) pass 2 (N - 1) / N of the buffer through the NICs of each of N domains, at 92 % of
-// the rate, and wait for 2 log2(N) steps between nodes. LL128 is left out: its constants promise 90
-// us where 131 were published (SimAI: 16 MiB, 2 nodes).
+// (all-reduce) pass tree_turns(N) of the buffer through the NICs of the busiest of N domains, at
+// 92 % of the rate, and wait for 2 log2(N) steps between nodes. LL128 is left out: its constants
+// promise 90 us where 131 were published (SimAI: 16 MiB, 2 nodes).
 std::vector<CrossingPlan> crossing_plans(const CrossingLoad& load, const CrossingCosts& costs);
 
 }  // namespace moesim::network

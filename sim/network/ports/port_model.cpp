@@ -82,7 +82,6 @@ NicLoads busiest_nic(Collective kind, std::span<const int> members, const cluste
     ++domain.behind[{cluster.node_of(gpu), cluster.nic_of(gpu)}];
   }
   const auto ranks = static_cast<double>(members.size());
-  const auto count = static_cast<double>(domains.size());
   // NIC bandwidth behind one port of a node, in that of one GPU: more where GPUs share a NIC.
   const double width = static_cast<double>(cluster.gpus_per_node) / cluster.ports_per_node();
   NicLoads worst;
@@ -98,7 +97,8 @@ NicLoads busiest_nic(Collective kind, std::span<const int> members, const cluste
     if (kind == Collective::all_to_all) continue;
     const double turns = kind == Collective::all_reduce ? 2 : 1;
     worst.bytes = std::max(worst.bytes, turns * ((ranks - 1) / ranks / all_nics));
-    worst.tree_bytes = std::max(worst.tree_bytes, 2 * ((count - 1) / count / all_nics));
+    worst.tree_bytes =
+        std::max(worst.tree_bytes, tree_turns(static_cast<int>(domains.size())) / all_nics);
   }
   return worst;
 }

@@ -64,7 +64,7 @@ TEST_CASE("a collective's ways between nodes") {
   CrossingLoad load = ring_load(1e9, 4);
   load.kind = Collective::all_reduce;
   load.nic_bytes *= 2;
-  load.tree_nic_bytes = 2 * 0.75 * 1e9 / 8;
+  load.tree_nic_bytes = tree_turns(4) * 1e9 / 8;
   const auto plans = crossing_plans(load, {10, 1, false});
   REQUIRE(plans.size() == 4);
   // 28 steps inside and 3 between, twice.
@@ -75,11 +75,24 @@ TEST_CASE("a collective's ways between nodes") {
   // A tree of 4 nodes: two levels up and down, and the chain of 8 GPUs.
   CHECK(plans[3].start_us == Approx(8.4 + 2 * 7 * 4 + 4 * 14));
   CHECK(plans[3].nic_bytes == load.tree_nic_bytes);
+  // The chain passes all of the buffer up and down, the measured ring 7/8 of it twice.
+  CHECK(plans[3].inside_bytes == Approx(8.0 / 7));
+  CHECK(plans[2].inside_bytes == Approx(8.0 / 7));
+  CHECK(crossing_plans(load, {10, 1, true})[3].inside_bytes == 1);
   // The switch reduces: no chain.
   CHECK(crossing_plans(load, {10, 1, true})[3].start_us == Approx(4 * 14));
   // Four times the start of an all-to-all, twice that of rings, but no more bytes.
   CHECK(crossing_plans(load, {10, 4, false})[1].start_us == Approx(2 * plans[1].start_us));
   CHECK(crossing_plans(load, {10, 4, false})[1].nic_bytes == plans[1].nic_bytes);
+}
+
+TEST_CASE("the busiest domain of two complementary trees") {
+  // Edges of NCCL's btree (0 - 2 - 1, 2 - 3, ...) and of its mirror or shift; half a buffer goes up
+  // each edge and half down.
+  CHECK(tree_turns(2) == 1);    // 1 + 1 neighbours
+  CHECK(tree_turns(3) == 1.5);  // 2 + 1
+  CHECK(tree_turns(4) == 2);    // 3 + 1
+  CHECK(tree_turns(64) == 2);
 }
 
 TEST_CASE("the start of an all-to-all grows with peers and bytes") {
@@ -109,6 +122,11 @@ TEST_CASE("ideal links have no software") {
   CHECK(plans[0].beside == Beside::together);
   CHECK(plans[0].start_us == Approx(3 * 2));
   CHECK(plans[0].share == 1);
+  // An all-reduce among 4 nodes: 3/4 of the buffer out of each, twice.
+  CrossingLoad reduce = ring_load(1e9, 4);
+  reduce.kind = Collective::all_reduce;
+  reduce.nic_bytes *= 2;
+  CHECK(crossing_plans(reduce, {2, 0, true})[0].nic_bytes == Approx(2 * 0.75 * 1e9 / 8));
 }
 
 }  // namespace moesim::network

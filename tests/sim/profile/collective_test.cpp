@@ -149,6 +149,16 @@ TEST_CASE("a GPU count derived from a sibling has its own errors, by version") {
   CHECK(curve.estimate(16, 200).support == Support::extrapolated);
 }
 
+TEST_CASE("fewer GPUs that take longer do not raise the low end of more") {
+  // Eight GPUs of an H200 reduce in the switch, four did not when they were measured.
+  const Profile h200 = Profile::load("h200-sxm");
+  const auto at = [&](int gpus) {
+    return h200.collective(Collective::all_reduce, gpus, 256 * mebibyte);
+  };
+  REQUIRE(at(4).time_us > at(8).time_us);
+  CHECK(at(8).time_us_p05 < 0.99 * at(8).time_us);
+}
+
 TEST_CASE("a law answers for more GPUs, marked derived, with its own error bar") {
   NodeLinks links;
   links.kind = NodeLinks::Kind::nvlink_switch;

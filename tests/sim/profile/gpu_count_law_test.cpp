@@ -105,6 +105,19 @@ TEST_CASE("a switch that reduces sends no more among more GPUs") {
   CHECK(at() == Approx(four.curve.time_us(512 * mebibyte) + 4).epsilon(1e-4));
 }
 
+TEST_CASE("an all-reduce among the nodes of a rack takes a tree beyond eight GPUs") {
+  const NodeLinks links = behind_switch(3e5);
+  const CountCurve two = curve_of(2, [](double size) { return 10 + size / 1e5; });
+  const CountCurve four = curve_of(4, [](double size) { return 14 + size * 1.5 / 1e5; });
+  const auto least_us = [&](Collective kind, int gpus) {
+    return among_more_gpus(kind, links, {two, four}, gpus).time_us(0);
+  };
+  // 2 us a GPU; from eight on for each doubling.
+  CHECK(least_us(Collective::all_reduce, 8) == Approx(22).epsilon(0.001));
+  CHECK(least_us(Collective::all_reduce, 64) == Approx(22 + 3 * 2).epsilon(0.001));
+  CHECK(least_us(Collective::all_gather, 64) == Approx(14 + 60 * 2).epsilon(0.001));
+}
+
 TEST_CASE("over PCIe the link between groups of GPUs is a bottleneck of its own") {
   NodeLinks links;
   links.kind = NodeLinks::Kind::pcie;

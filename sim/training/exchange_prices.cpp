@@ -7,6 +7,7 @@
 #include "sim/model/data_parallel.hpp"
 #include "sim/network/exchange/dispatch_place.hpp"
 #include "sim/network/exchange/measured_dispatch.hpp"
+#include "sim/network/ports/domain_curves.hpp"
 
 namespace moesim::training {
 namespace {
@@ -181,6 +182,10 @@ model::ExchangeQuery ExchangePrices::query() const {
   query.context = job_.layout.context_method;
   query.reaches_slices = job_.dispatcher != nullptr;
   return query;
+}
+
+std::string ExchangePrices::measured(Collective kind, GroupKind group) const {
+  return network::measured_among(*job_.profile, *job_.cluster, kind, members(group));
 }
 
 double ExchangePrices::boundary_us(int from, int to, int hidden_states) const {

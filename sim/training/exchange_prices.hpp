@@ -43,6 +43,9 @@ class ExchangePrices {
   // The rows of an MoE layer, to their experts or back.
   double dispatch_us(profile::MoeStage stage, const MoeLoad& load) const;
 
+  // What of the cluster's measured exchanges those of a group go by; "": none.
+  std::string measured(profile::Collective kind, parallel::GroupKind group) const;
+
   // Whether members of a group of the kind lie in several domains, so that NICs carry its
   // exchanges.
   bool crosses_domains(parallel::GroupKind group) const;

@@ -53,6 +53,16 @@ def test_simulate_takes_the_measured_time_and_says_so(cluster):
     assert measured["step_ms"] > 1.5 * law["step_ms"]
 
 
+def test_train_takes_the_measured_time_and_says_so(cluster):
+    words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 16, "--expert-parallel", 16, "--global-batch", 64)
+    law, measured = (succeed(*words, "--cluster", each) for each in ("hgx-h100", cluster))
+    assert "exchanges: dispatch and combine (all-to-all) measured: two_nodes.log\n" in measured
+    assert "exchanges:" not in law
+    parts = [json.loads(succeed(*words, "--cluster", each, "--format", "json"))["dispatch_ms"]
+             for each in ("hgx-h100", cluster)]
+    assert parts[1] > 3 * parts[0]
+
+
 def predicted(cluster, gpus, size="64MiB"):
     return json.loads(succeed("predict", "--op", "all-to-all", "--gpus", gpus, "--bytes", size, "--cluster", cluster,
                               "--format", "json"))

@@ -180,4 +180,15 @@ std::string DomainCurves::basis() const {
                      line_rate(profile_.device()).bytes_per_second / giga, slower_);
 }
 
+std::string measured_among(const profile::Profile& profile, const cluster::Cluster& cluster,
+                           profile::Collective kind, std::span<const int> members) {
+  const std::string basis = measured_basis(cluster, kind, members);
+  const bool crosses = std::any_of(members.begin(), members.end(), [&](int gpu) {
+    return cluster.domain_of(gpu) != cluster.domain_of(members.front());
+  });
+  if (!basis.empty() || crosses || members.size() < 2) return basis;
+  return DomainCurves(profile, cluster)
+      .measured(kind, static_cast<int>(members.size()), std::nullopt);
+}
+
 }  // namespace moesim::network

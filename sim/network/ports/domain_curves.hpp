@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 
 #include "sim/cluster/cluster.hpp"
@@ -71,5 +72,10 @@ class DomainCurves {
   const cluster::Cluster& cluster_;
   double slower_ = 1;  // line rate of the profile's GPU, NVLink or PCIe, over the cluster's
 };
+
+// What of the cluster's curves the times of `kind` among `members` go by, inside a domain or
+// between domains, for provenances: as measured_basis and DomainCurves::measured; "": none.
+std::string measured_among(const profile::Profile& profile, const cluster::Cluster& cluster,
+                           profile::Collective kind, std::span<const int> members);
 
 }  // namespace moesim::network

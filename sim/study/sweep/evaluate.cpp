@@ -8,7 +8,6 @@
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/engine/critical_path.hpp"
 #include "sim/engine/engine.hpp"
-#include "sim/network/ports/cluster_measurements.hpp"
 #include "sim/network/ports/domain_curves.hpp"
 #include "sim/routing/simulation/load_distribution.hpp"
 #include "sim/routing/simulation/popular_load.hpp"
@@ -152,10 +151,8 @@ std::string measured_exchanges(const scenario::Scenario& scenario) {
   std::string text;
   const auto add = [&](Collective kind, int gpus) {
     if (gpus < 2) return;
-    std::string basis = network::measured_basis(cluster, kind, cluster::contiguous_placement(gpus));
-    if (basis.empty() && gpus <= cluster.gpus_per_domain) {
-      basis = network::DomainCurves(*scenario.profile, cluster).measured(kind, gpus, std::nullopt);
-    }
+    const std::string basis = network::measured_among(*scenario.profile, cluster, kind,
+                                                      cluster::contiguous_placement(gpus));
     if (!basis.empty()) text += fmt::format("; {} {}", name_of(kind), basis);
   };
   add(Collective::all_to_all, scenario.expert_parallel);

@@ -11,6 +11,7 @@
 #include "sim/base/json_text.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/study/search/memory_share.hpp"
+#include "sim/training/exchange_prices.hpp"
 #include "tools/moesim/part_columns.hpp"
 
 namespace moesim::tool {
@@ -203,17 +204,35 @@ std::string memory_table(const TrainingStep& step) {
   return report::align(lines, std::vector<bool>(lines.front().size(), true));
 }
 
+// Which exchanges go by what was measured on the cluster: one line, or none.
+std::string measured_exchanges(const TrainingJob& job) {
+  using parallel::GroupKind;
+  using profile::Collective;
+  if (job.cluster->exchanges.empty()) return "";
+  const training::ExchangePrices prices(job);
+  std::vector<std::string> found;
+  const auto add = [&](const char* what, Collective kind, GroupKind group) {
+    const std::string basis = prices.measured(kind, group);
+    if (!basis.empty()) found.push_back(fmt::format("{} ({}) {}", what, name_of(kind), basis));
+  };
+  if (!job.dispatcher) add("dispatch and combine", Collective::all_to_all, GroupKind::expert);
+  add("gradients", job.states.zero == 0 ? Collective::all_reduce : Collective::reduce_scatter,
+      GroupKind::data_context);
+  if (job.states.zero > 0) add("parameters", Collective::all_gather, GroupKind::data_context);
+  return found.empty() ? "" : fmt::format("exchanges: {}\n", fmt::join(found, "; "));
+}
+
 std::string basis(const TrainingJob& job) {
   const std::string dispatcher =
       job.dispatcher ? fmt::format("; {} {}", job.typed.dispatcher,
                                    job.dispatcher->on(job.profile->device().name).origin)
                      : "";
   return fmt::format(
-      "based on: curves of {}; links of {}{}\n"
+      "based on: curves of {}; links of {}{}\n{}"
       "assumed: {:g} us of the host per kernel launched, {:g} ms per step, {} gradients; memory of "
       "libraries is left out\n",
-      job.typed.profile, job.typed.cluster, dispatcher, job.host.launch_us, job.host.step_us / 1e3,
-      job.states.gradient_bytes == 2 ? "bf16" : "fp32");
+      job.typed.profile, job.typed.cluster, dispatcher, measured_exchanges(job), job.host.launch_us,
+      job.host.step_us / 1e3, job.states.gradient_bytes == 2 ? "bf16" : "fp32");
 }
 
 Cell whole(std::int64_t value) { return value; }

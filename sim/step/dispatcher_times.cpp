@@ -171,12 +171,15 @@ DispatchLoad DispatcherTimes::load(const routing::LayerRouting& layer, int group
 }
 
 profile::Estimate DispatcherTimes::time(const routing::LayerRouting& layer, int group,
-                                        MoeStage stage) const {
+                                        MoeStage stage, double slower) const {
+  profile::DispatchRates rates = place_.rates;
+  rates.link_bytes_per_us /= slower;
+  rates.nic_bytes_per_us /= slower;
   const double row = profile::dispatched_row_bytes(
       dispatcher_, stage, static_cast<double>(scenario_.model->hidden), false);
   profile::Estimate estimate =
       profile::dispatch_time(dispatcher_, place_.device, stage, place_.group,
-                             load(layer, group, stage), row, place_.rates, dispatcher_.usual_sms);
+                             load(layer, group, stage), row, rates, dispatcher_.usual_sms);
   const double notify_us = dispatcher_.notify_us[place_.group.crosses() ? 1 : 0];
   estimate.time_us += notify_us;
   estimate.time_us_p05 += notify_us;

@@ -27,9 +27,10 @@ class DispatcherTimes {
   // chosen twice: of T tokens, n_e to expert e, T (1 - product of (1 - n_e / T)) go to a place,
   // times what that is off for equal n_e.
 
-  // The kernel and its notify phases, of bf16 rows.
-  profile::Estimate time(const routing::LayerRouting& layer, int group,
-                         profile::MoeStage stage) const;
+  // The kernel and its notify phases, of bf16 rows; over links and NICs that have 1 / `slower` of
+  // their bandwidth.
+  profile::Estimate time(const routing::LayerRouting& layer, int group, profile::MoeStage stage,
+                         double slower = 1) const;
 
   std::string provenance() const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/profile/latent_share.hpp"
 #include "sim/step/kernel_list.hpp"
 
 namespace moesim::step {
@@ -75,17 +76,28 @@ Kernels KernelPricer::attention(Pass pass, bool causal) const {
                                             : (model_.heads + model_.kv_heads) * model_.head_dim;
   const double rotated = element * static_cast<double>(tokens_) * static_cast<double>(turned);
   list.memory_pass("rotary", 2 * rotated, 2 * rotated);
+  // Norms of queries and keys, or of the low-rank ones.
+  const double normed =
+      model_.latent ? row_bytes(tokens_) / static_cast<double>(model_.hidden) *
+                          static_cast<double>(model_.latent->query_rank + model_.latent->kv_rank)
+      : model_.query_key_norm ? rotated
+                              : 0;
+  list.memory_pass("query and key norm", 2 * normed, 4 * normed,
+                   profile::MemoryKernel::normalization);
   // The curves are for causal attention with queries, keys and values of the same width. Other
   // shapes are scaled by their FLOPs: twice as many without the causal mask, and proportional to
   // the widths.
   const double widths = static_cast<double>(model_.query_key_dim() + model_.value_dim()) /
                         static_cast<double>(2 * model_.head_dim);
-  const double calls = (causal ? 1 : 2) * widths;
+  const double share = model_.latent ? profile::latent_share(pass == Pass::backward) : 1;
+  const double calls = (causal ? 1 : 2) * widths * share;
   const auto attend = [&](std::int64_t batch, std::int64_t length) {
     if (batch == 0 || length == 0) return;
     profile::Estimate estimate = profile_.attention(batch, length, model_.heads, model_.kv_heads,
                                                     model_.head_dim, pass == Pass::backward);
-    if (calls != 1) estimate.origin = std::max(estimate.origin, profile::Origin::derived);
+    if (calls != 1 || model_.latent) {
+      estimate.origin = std::max(estimate.origin, profile::Origin::derived);
+    }
     list.add(pass == Pass::forward ? "attention" : "attention backward", KernelClass::attention,
              estimate, calls);
   };
@@ -242,6 +254,14 @@ Kernels KernelPricer::expert_rows(Pass pass, std::int64_t rows) const {
 Kernels KernelPricer::experts(Pass pass, std::int64_t capacity, std::int64_t appended_rows) const {
   List list(profile_, pass);
   expert_ffns(list, pass, scenario_.expert_parallel * capacity + appended_rows);
+  return list.take();
+}
+
+// Megatron-Core sorts chunks of rows; DeepSpeed copies the blocks of each expert for its product
+// and joins their outputs.
+Kernels KernelPricer::sort_rows(std::int64_t rows) const {
+  List list(profile_, Pass::forward);
+  list.memory("sort", 2 * row_bytes(rows));
   return list.take();
 }
 

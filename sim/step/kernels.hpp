@@ -63,6 +63,8 @@ class KernelPricer {
   Kernels dispatch_rows(std::int64_t rows) const;
   Kernels combine_rows(Pass pass, std::int64_t rows) const;
   Kernels expert_rows(Pass pass, std::int64_t rows) const;
+  // A copy of the rows that the experts receive, into the order of experts or of sources.
+  Kernels sort_rows(std::int64_t rows) const;
   Kernels shared_expert(Pass pass) const;
   Kernels rectify(Pass pass, std::int64_t rows) const;        // compaction, FFN, blend
   Kernels rectify_moves(Pass pass, std::int64_t rows) const;  // compaction and blend alone

@@ -67,6 +67,9 @@ Kernels phase(const StepOperation& operation, const Amount& amount, const Kernel
       return amount.padded ? pricer.dispatch(pass, rows) : pricer.dispatch_rows(rows);
     case MoePhase::shared_expert:
       return pricer.shared_expert(pass);
+    case MoePhase::sort:
+    case MoePhase::unsort:
+      return pricer.sort_rows(amount.padded ? pricer.scenario().experts * rows : rows);
     case MoePhase::experts:
       return amount.padded ? pricer.experts(pass, rows, 0) : pricer.expert_rows(pass, rows);
     case MoePhase::rectify:

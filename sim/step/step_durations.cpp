@@ -29,6 +29,11 @@ bool exchanges_rows(const StepOperation& operation) {
   return operation.work == Work::exchange_rows || operation.work == Work::exchange_probabilities;
 }
 
+bool sorts_rows(const StepOperation& operation) {
+  return operation.work == Work::phase &&
+         routing::traits_of(operation.phase).rows == PhaseRows::sorted;
+}
+
 bool all_equal(const std::vector<Picoseconds>& times) {
   return std::all_of(times.begin(), times.end(),
                      [&](Picoseconds time) { return time == times.front(); });
@@ -121,7 +126,8 @@ PricedWork* StepDurations::work_on(int op, const routing::ReplicaRouting* routin
   if (is_fixed(operation) && !operation.announces) return &prices_.fixed(op, gpus.tokens);
   assert(routing != nullptr);
   const routing::LayerRouting& layer = layer_of(operation, *routing);
-  if ((exchanges_rows(operation) || operation.announces) && !layer.exchanged) return nullptr;
+  const bool moves = exchanges_rows(operation) || sorts_rows(operation);
+  if ((moves || operation.announces) && !layer.exchanged) return nullptr;
   if (is_fixed(operation)) return &prices_.fixed(op, gpus.tokens);
   if (operation.work == Work::exchange_rectified) {
     // The busiest GPU determines the time of its domain; the maximum over domains is used for all.
@@ -238,12 +244,15 @@ std::vector<Picoseconds> StepDurations::by_rows(const StepOperation& operation,
                                                 const RowCounts& counts, int replica) {
   std::vector<Picoseconds> times;
   times.reserve(static_cast<std::size_t>(scenario_.gpus));
-  if (routing::traits_of(operation.phase).rows == PhaseRows::received) {
+  const PhaseRows kind = routing::traits_of(operation.phase).rows;
+  if (kind == PhaseRows::received || kind == PhaseRows::sorted) {
+    const bool together =
+        kind == PhaseRows::sorted || scenario_.expert_products == scenario::ExpertProducts::batched;
     RowPrices& prices = prices_.by_rows(operation, 0, replica);
     const auto local = static_cast<std::size_t>(scenario_.experts / scenario_.expert_parallel);
     for (std::size_t first = 0; first < counts.received.size(); first += local) {
       const auto of_gpu = std::span(counts.received).subspan(first, local);
-      if (scenario_.expert_products == scenario::ExpertProducts::batched) {
+      if (together) {
         const std::int64_t rows = std::accumulate(of_gpu.begin(), of_gpu.end(), std::int64_t{0});
         times.push_back(rows == 0 ? Picoseconds(0) : prices.of(rows));
         continue;
@@ -324,6 +333,10 @@ engine::Durations StepDurations::unpadded(const routing::ReplicaRouting& routing
     if (is_rectify(operation)) {
       times = by_rectified_rows(operation, layer, replica);
     } else {
+      if (sorts_rows(operation) && !layer.exchanged) {
+        durations.uniform[at] = Picoseconds(0);
+        continue;
+      }
       RowCounts& of_layer = counts[static_cast<std::size_t>(operation.moe_layer)];
       if (of_layer.sent.empty()) of_layer = count_rows(layer);
       times = by_rows(operation, of_layer, replica);
@@ -338,13 +351,14 @@ engine::Durations StepDurations::unpadded(const routing::ReplicaRouting& routing
   return durations;
 }
 
-// The rows that a GPU sends, or the most that one of its experts receives; batched, that they all
-// receive.
+// The rows that a GPU sends, or the most that one of its experts receives; batched or sorted, that
+// they all receive.
 std::int64_t StepDurations::rows_of(const StepOperation& operation,
                                     const routing::LayerRouting& layer, int gpu) const {
   const routing::GpuRows kept = kept_rows(layer);
   const int experts = scenario_.experts;
-  if (routing::traits_of(operation.phase).rows != PhaseRows::received) {
+  const PhaseRows kind = routing::traits_of(operation.phase).rows;
+  if (kind != PhaseRows::received && kind != PhaseRows::sorted) {
     return std::accumulate(kept.of(gpu), kept.of(gpu) + experts, std::int64_t{0});
   }
   const int members = scenario_.expert_parallel;
@@ -360,7 +374,9 @@ std::int64_t StepDurations::rows_of(const StepOperation& operation,
     most = std::max(most, received);
     all += received;
   }
-  return scenario_.expert_products == scenario::ExpertProducts::batched ? all : most;
+  const bool together =
+      kind == PhaseRows::sorted || scenario_.expert_products == scenario::ExpertProducts::batched;
+  return together ? all : most;
 }
 
 PricedWork* StepDurations::work_of(int op, int gpu, const routing::ReplicaRouting* routing) {
@@ -388,9 +404,34 @@ PricedWork* StepDurations::work_of(int op, int gpu, const routing::ReplicaRoutin
     return &dispatched_;
   }
   const std::int64_t rows = rows_of(operation, layer, gpu);
-  if (rows == 0) return nullptr;
-  const bool received = routing::traits_of(operation.phase).rows == PhaseRows::received;
+  if (rows == 0 || (sorts_rows(operation) && !layer.exchanged)) return nullptr;
+  const PhaseRows kind = routing::traits_of(operation.phase).rows;
+  const bool received = kind == PhaseRows::received || kind == PhaseRows::sorted;
   return &prices_.sized(operation, {false, priced_rows(operation, rows), 0}, received ? 0 : tokens);
+}
+
+// Of each group what slow links do not stretch: kernels' starts, copies by SMs, notify phases.
+std::vector<double> StepDurations::dispatcher_waits(int op,
+                                                    const routing::ReplicaRouting& routing) const {
+  const routing::LayerRouting& layer = layer_of(program_.operation(op), routing);
+  if (!layer.exchanged) return {};
+  const int members = scenario_.expert_parallel;
+  const int known = static_cast<int>(kept_rows(layer).gpus()) / members;
+  const profile::MoeStage stage = dispatched(op).stage;
+  std::vector<double> factors(static_cast<std::size_t>(scenario_.gpus / members), 1);
+  for (const scenario::GpuFactor& slow : scenario_.conditions.slow_links) {
+    double& factor = factors[static_cast<std::size_t>(slow.gpu / members)];
+    factor = std::max(factor, slow.factor);
+  }
+  std::vector<double> waits;
+  for (std::size_t group = 0; group < factors.size(); ++group) {
+    const double factor = factors[group];
+    const int same = static_cast<int>(group) % known;
+    const double alone = dispatcher_->time(layer, same, stage).time_us;
+    const double slowed = dispatcher_->time(layer, same, stage, factor).time_us;
+    waits.push_back(factor > 1 ? (factor - slowed / alone) / (factor - 1) : 0);
+  }
+  return waits;
 }
 
 std::vector<std::vector<double>> StepDurations::latency_shares(
@@ -399,7 +440,10 @@ std::vector<std::vector<double>> StepDurations::latency_shares(
   if (scenario_.conditions.slow_links.empty()) return shares;
   for (int op = 0; op < static_cast<int>(shares.size()); ++op) {
     if (program_.operation(op).groups == Groups::none) continue;
-    if (dispatcher_ && exchanges_rows(program_.operation(op))) continue;  // all of it waits
+    if (dispatcher_ && exchanges_rows(program_.operation(op))) {
+      shares[static_cast<std::size_t>(op)] = dispatcher_waits(op, *routing);
+      continue;
+    }
     const int groups = goes_by_blocks(op, routing) ? scenario_.gpus / scenario_.expert_parallel : 1;
     for (int group = 0; group < groups; ++group) {
       const PricedWork* work = work_on(op, routing, {0, group});

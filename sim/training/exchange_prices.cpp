@@ -236,9 +236,7 @@ double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   const double kernel_us = profile::dispatch_time(dispatcher, place.device, stage, place.group,
                                                   even, row, place.rates, dispatcher.training_sms)
                                .time_us;
-  const double notify_us =
-      stage == MoeStage::dispatch ? dispatcher.notify_us[place.group.crosses() ? 1 : 0] : 0;
-  return load.exchanged * kernel_us + notify_us;
+  return load.exchanged * kernel_us + dispatcher.notify_us[place.group.crosses() ? 1 : 0];
 }
 
 }  // namespace moesim::training

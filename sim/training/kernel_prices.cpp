@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "sim/model/training_work.hpp"
+#include "sim/profile/latent_share.hpp"
 
 namespace moesim::training {
 namespace {
@@ -36,11 +37,9 @@ constexpr double fp8_block_over_bf16 = 1.7;
 // Of a call in NVFP4, what is product at least: assumed.
 constexpr double least_product_share = 1.0 / 8;
 
-// Core attention over the curve's, which is of inference kernels, and backward over 2.5 times that.
-// Latent: B200 0.78 and 1.01 (the same table, cuDNN), H800 0.82 and 1.13 (deepseek-ai/profile-data,
-// FlashAttention-3). Others: B200, 32 to 128 heads of 128, 0.98 to 1.02 and 0.91 to 1.22.
-constexpr double latent_forward = 0.8;
-constexpr double latent_backward = 1.05;
+// Core attention, backward, over 2.5 times the curve's, which is of inference kernels; latent
+// attention has profile::latent_share(). B200, 32 to 128 heads of 128: forward 0.98 to 1.02,
+// backward 0.91 to 1.22 (the same table).
 constexpr double backward_attention = 1.15;
 // In FP8, of bf16's time: assumed.
 constexpr double fp8_attention_share = 0.7;
@@ -144,8 +143,8 @@ double KernelPrices::core_attention_us(bool backward) const {
   const std::int64_t heads = std::max<std::int64_t>(1, model.heads / sizes.tensor);
   const std::int64_t kv_heads =
       std::max<std::int64_t>(1, (model.latent ? model.heads : model.kv_heads) / sizes.tensor);
-  const double kernel = model.latent ? (backward ? latent_backward : latent_forward)
-                                     : (backward ? backward_attention : 1);
+  const double kernel =
+      model.latent ? profile::latent_share(backward) : (backward ? backward_attention : 1);
   const double narrow = job_.fp8_attention ? fp8_attention_share : 1;
   const auto curve_us = [&](const profile::Profile& profile) {
     return profile

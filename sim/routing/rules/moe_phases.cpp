@@ -15,7 +15,9 @@ constexpr auto all_traits = std::to_array<MoePhaseTraits>({
     {"dispatch_exchange", LayerPart::exchange, PhaseRows::exchanged},
     {"rectify", LayerPart::rectify, PhaseRows::rectified},
     {"shared_expert", LayerPart::expert, PhaseRows::tokens},
+    {"sort", LayerPart::dispatch_combine, PhaseRows::sorted},
     {"expert_ffn", LayerPart::expert, PhaseRows::received},
+    {"unsort", LayerPart::dispatch_combine, PhaseRows::sorted},
     {"combine_exchange", LayerPart::exchange, PhaseRows::exchanged},
     {"combine", LayerPart::dispatch_combine, PhaseRows::sent},
     {"unshuffle", LayerPart::dispatch_combine, PhaseRows::tokens},
@@ -29,6 +31,7 @@ struct PhaseRule {
 
 bool always(const MoeLayerShape& /*shape*/) { return true; }
 bool exchanges(const MoeLayerShape& shape) { return shape.exchanges; }
+bool sorts(const MoeLayerShape& shape) { return shape.sorts; }
 bool shuffles(const MoeLayerShape& shape) { return shape.shuffles; }
 bool has_shared_expert(const MoeLayerShape& shape) { return shape.shared_expert; }
 template <IrCompute When>
@@ -46,8 +49,10 @@ constexpr PhaseRule forward_rules[] = {
     {MoePhase::dispatch_exchange, exchanges},
     {MoePhase::rectify, rectifies<IrCompute::overlap>},
     {MoePhase::shared_expert, has_shared_expert},
+    {MoePhase::sort, sorts},
     {MoePhase::experts, always},
     {MoePhase::rectify, rectifies<IrCompute::grouped>},
+    {MoePhase::unsort, sorts},
     {MoePhase::combine_exchange, exchanges},
     {MoePhase::rectify, rectifies<IrCompute::separate>},
     {MoePhase::combine, always},
@@ -60,8 +65,10 @@ constexpr PhaseRule backward_rules[] = {
     {MoePhase::combine, always},
     {MoePhase::combine_exchange, exchanges},
     {MoePhase::rectify, rectifies<IrCompute::overlap>},
+    {MoePhase::unsort, sorts},
     {MoePhase::experts, always},
     {MoePhase::rectify, rectifies<IrCompute::grouped>},
+    {MoePhase::sort, sorts},
     {MoePhase::shared_expert, has_shared_expert},
     {MoePhase::dispatch_exchange, exchanges},
     {MoePhase::rectify, rectifies<IrCompute::separate>},

@@ -25,7 +25,9 @@ enum class MoePhase {
   dispatch_exchange,  // the all-to-all from tokens to experts; backward: gradients to the tokens
   rectify,            // Intra-GPU Rectification
   shared_expert,      // of all tokens
+  sort,               // of the received rows, which lie by source, by expert
   experts,            // of the received rows
+  unsort,             // of their outputs, by source
   combine_exchange,   // the all-to-all back; backward: gradients to the experts
   combine,            // each token's rows, weighted and added up
   unshuffle           // BASE in training: tokens back
@@ -36,6 +38,7 @@ enum class PhaseRows {
   tokens,     // S
   sent,       // rows that the GPU sends: E C with padded blocks, else the kept rows
   received,   // rows that each of its experts receives: P C with padded blocks
+  sorted,     // rows that all of them receive: E C with padded blocks
   rectified,  // IR rows of the GPU
   exchanged   // the bytes of an exchange
 };
@@ -54,6 +57,7 @@ struct MoeLayerShape {
   bool shared_expert = false;
   bool rectified = false;
   IrCompute ir_compute = IrCompute::separate;  // when
+  bool sorts = false;  // several experts on each of several GPUs, rows by source
 };
 std::vector<MoePhase> moe_phases(Pass pass, const MoeLayerShape& shape);
 

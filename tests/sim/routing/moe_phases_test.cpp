@@ -23,9 +23,13 @@ std::vector<MoeLayerShape> all_shapes() {
     for (const bool shared : {false, true}) {
       for (const bool shuffles : {false, true}) {
         if (shuffles && !exchanges) continue;
-        shapes.push_back({exchanges, shuffles, shared, false, IrCompute::separate});
-        for (const IrCompute when : {IrCompute::separate, IrCompute::grouped, IrCompute::overlap}) {
-          shapes.push_back({exchanges, shuffles, shared, true, when});
+        for (const bool sorts : {false, true}) {
+          if (sorts && !exchanges) continue;
+          shapes.push_back({exchanges, shuffles, shared, false, IrCompute::separate, sorts});
+          for (const IrCompute when :
+               {IrCompute::separate, IrCompute::grouped, IrCompute::overlap}) {
+            shapes.push_back({exchanges, shuffles, shared, true, when, sorts});
+          }
         }
       }
     }

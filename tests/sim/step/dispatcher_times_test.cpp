@@ -122,4 +122,24 @@ TEST_CASE("a step takes the law's time for its exchanges, of the kept rows alone
   CHECK(model.provenance().find("dispatcher low-latency") != std::string::npos);
 }
 
+TEST_CASE("a slow link stretches what a dispatcher has on links, not its kernels and notify") {
+  scenario::Scenario scenario = four_gpus("deepep", 2);
+  routing::ReplicaRouting routing;
+  routing.layers.assign(3, layer_of(true));  // some tens of rows
+  const auto end_us = [&] {
+    StepModel model(scenario);
+    return StepRunner(model).run(&routing, 0, StepModel::no_errors).end_of(0).us();
+  };
+  const double alone_us = end_us();
+  const DispatcherTimes times(scenario);
+  double expected_us = alone_us;
+  for (const MoeStage stage : {MoeStage::dispatch, MoeStage::combine}) {
+    const double one = times.time(routing.layers[0], 0, stage).time_us;
+    expected_us += 3 * (times.time(routing.layers[0], 0, stage, 10).time_us - one);
+  }
+  scenario.conditions.slow_links = {{1, 10}};
+  CHECK(end_us() == Approx(expected_us).epsilon(1e-6));
+  CHECK(end_us() < 1.5 * alone_us);
+}
+
 }  // namespace moesim::step

@@ -1,10 +1,12 @@
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "sim/profile/predict.hpp"
 #include "sim/profile/unfused_ffn.hpp"
 #include "sim/step/kernels.hpp"
+#include "sim/step/step_model.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/scenarios.hpp"
 
@@ -76,5 +78,55 @@ TEST_CASE("batched expert FFNs take what a step's experts take in one call") {
   const step::KernelPricer apart(separate);
   for (const step::Pass pass : {step::Pass::forward, step::Pass::backward}) {
     CHECK(sum(pricer.experts(pass, 8, 0)) < sum(apart.experts(pass, 8, 0)));
+  }
+}
+
+namespace {
+
+double time_us(const step::Kernels& kernels) {
+  double sum = 0;
+  for (const step::Kernel& kernel : kernels) sum += kernel.count * kernel.estimate.time_us;
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("rows of several experts on a GPU are sorted behind an all-to-all, and back") {
+  scenario::Scenario scenario = support::scenario_of("mixtral-8x7b", 2);
+  scenario.experts = 16;
+  const auto sorts = [&] {
+    int found = 0;
+    const step::StepModel model(scenario);
+    for (const engine::Operation& operation : model.program().operations) {
+      found += operation.name.rfind("sort", 0) == 0 || operation.name.rfind("unsort", 0) == 0;
+    }
+    return found;
+  };
+  CHECK(sorts() == 2 * 2 * 2);                  // two layers, forward and backward
+  scenario.experts = scenario.expert_parallel;  // one each
+  CHECK(sorts() == 0);
+  scenario.experts = 16;
+  scenario.dispatcher = std::make_shared<profile::Dispatcher>(profile::Dispatcher::load("deepep"));
+  CHECK(sorts() == 0);  // its rows are made where the experts are
+  // Read and written.
+  const step::KernelPricer pricer(scenario);
+  CHECK(time_us(pricer.sort_rows(4096)) ==
+        Approx(scenario.profile->memory(2.0 * 2 * 4096 * 4096).time_us));
+}
+
+TEST_CASE("queries and keys of a model that has norms of them are normalised") {
+  const scenario::Scenario with = support::scenario_of("qwen3-30b-a3b", 1);
+  scenario::Scenario without = with;
+  auto plain = std::make_shared<model::Model>(*with.model);
+  plain->query_key_norm = false;
+  without.model = plain;
+  for (const step::Pass pass : {step::Pass::forward, step::Pass::backward}) {
+    const double norm_us = time_us(step::KernelPricer(with).attention(pass, true)) -
+                           time_us(step::KernelPricer(without).attention(pass, true));
+    const double heads = static_cast<double>(plain->heads + plain->kv_heads);
+    const double values = 4096 * heads * static_cast<double>(plain->head_dim);
+    const double bytes = (pass == step::Pass::forward ? 2 : 4) * 2 * values;
+    CHECK(norm_us ==
+          Approx(with.profile->memory(bytes, profile::MemoryKernel::normalization).time_us));
   }
 }

@@ -228,7 +228,8 @@ TEST_CASE("latent attention's products are as wide as its heads") {
     return kernel.kernel_class == KernelClass::attention;
   });
   REQUIRE(attention != kernels.end());
-  CHECK(attention->count == Approx(1.25));
+  // Kernels for it take 0.8 of that (B200, H800).
+  CHECK(attention->count == Approx(0.8 * 1.25));
   CHECK(attention->estimate.origin >= profile::Origin::derived);
 }
 

@@ -71,3 +71,17 @@ TEST_CASE("messages between stages share the uplinks of their switches") {
   CHECK(ExchangePrices(tapered).boundary_us(0, 1) - latency_us ==
         Approx(16 * (full_us - latency_us)));
 }
+
+TEST_CASE("a dispatcher's ranks notify each other before rows go out and before they come home") {
+  TrainingJob made = qwen_on_h100(16, 1, 16, 64);
+  auto silent = std::make_shared<profile::Dispatcher>(profile::Dispatcher::load("deepep"));
+  made.dispatcher = std::make_shared<const profile::Dispatcher>(*silent);
+  silent->notify_us[1] = 0;
+  TrainingJob without = made;
+  without.dispatcher = silent;
+  for (const profile::MoeStage stage : {profile::MoeStage::dispatch, profile::MoeStage::combine}) {
+    CHECK(ExchangePrices(made).dispatch_us(stage, {}) -
+              ExchangePrices(without).dispatch_us(stage, {}) ==
+          Approx(made.dispatcher->notify_us[1]));
+  }
+}

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
 
 #include "sim/base/error.hpp"
-#include "sim/base/text.hpp"
 #include "sim/parallel/pipeline_layout.hpp"
 #include "tools/moesim/output.hpp"
 
@@ -116,13 +118,6 @@ void take_layout_text(MegatronInput& input, parallel::UnevenStages stages,
 }
 
 }  // namespace
-
-std::optional<std::int64_t> MegatronInput::whole(const std::string& option,
-                                                 std::int64_t usual) const {
-  if (typed(option)) return parse_number<std::int64_t>(line.get(option));
-  const auto found = options.find(option);
-  return found == options.end() ? usual : parse_number<std::int64_t>(found->second);
-}
 
 void take_stages(MegatronInput& input) {
   const MegatronArguments& given = input.given;

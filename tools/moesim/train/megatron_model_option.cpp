@@ -1,0 +1,111 @@
+#include "tools/moesim/train/megatron_model_option.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
+#include "sim/job/job_options.hpp"
+#include "sim/model/megatron_arguments.hpp"
+#include "sim/model/megatron_model.hpp"
+#include "tools/moesim/output.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using model::MegatronArguments;
+
+void note_model(const MegatronArguments& given) {
+  for (const std::string& text : {model::vocabulary_note(given), model::clamp_note(given)}) {
+    if (!text.empty()) note(text);
+  }
+}
+
+// Arguments of an option that does not declare them, as far as a layout has them.
+constexpr std::pair<const char*, const char*> of_layout[] = {
+    {"expert-tensor-parallel", "expert-tensor-parallel-size"},
+    {"virtual-pipeline", "num-layers-per-virtual-pipeline-stage"},
+    {"pipeline-layout", "decoder-first-pipeline-num-layers"},
+    {"pipeline-layout", "decoder-last-pipeline-num-layers"},
+    {"pipeline-layout", "account-for-embedding-in-pipeline-split"},
+    {"pipeline-layout", "account-for-loss-in-pipeline-split"},
+    {"precision", "fp8-format"},
+    {"precision", "fp4-format"},
+    {"recompute", "recompute-granularity"},
+    {"zero", "use-distributed-optimizer"},
+    {"zero", "use-megatron-fsdp"},
+    {"dispatcher", "moe-token-dispatcher-type"},
+    {"cuda-graphs", "cuda-graph-impl"},
+};
+
+std::vector<std::string> layout_arguments(const MegatronArguments& given, const CommandLine& line) {
+  std::vector<std::string> found;
+  const auto look = [&](const std::string& option, const char* argument) {
+    if (!line.has(option) && given.has(argument)) found.push_back(fmt::format("--{}", argument));
+  };
+  for (const job::JobOption& option : job::job_options()) {
+    if (option.name == "sequence-length") continue;  // the model's
+    for (const auto& argument : option.megatron) look(option.name, argument.name);
+  }
+  for (const auto& [option, argument] : of_layout) look(option, argument);
+  return found;
+}
+
+}  // namespace
+
+std::shared_ptr<const model::Model> typed_model(const CommandLine& line) {
+  const std::string name = line.get("model");
+  if (name.empty() || name.find(',') != std::string::npos) return nullptr;
+  return std::make_shared<const model::Model>(model::Model::load(name));
+}
+
+std::size_t take_model(MegatronInput& input) {
+  const std::size_t before = input.given.not_asked().size();
+  if (input.typed("model")) {
+    model::mark_model_arguments(input.given);
+    return before - input.given.not_asked().size();
+  }
+  if (!MegatronArguments::is_path(input.given.name())) {
+    throw UsageError(fmt::format(
+        "--megatron {}: the name of a script ends in .sh, .bash, .slurm or .sbatch, of a YAML in "
+        ".yaml or .yml: copy it, or give --model too",
+        input.given.name()));
+  }
+  model::megatron_model(input.given);
+  note_model(input.given);
+  input.options["model"] = input.given.name();
+  return 0;
+}
+
+void note_model_alone(const CommandLine& line) {
+  const std::string models = line.get("model");
+  for (const std::string_view part : split(models, ',')) {
+    const std::string name(part);
+    if (!MegatronArguments::is_path(name)) continue;
+    std::vector<std::string> left;
+    try {
+      const MegatronArguments given = MegatronArguments::load(name);
+      note_model(given);
+      left = layout_arguments(given, line);
+    } catch (const Error&) {  // of the model, said where it is resolved
+      continue;
+    }
+    if (left.empty()) continue;
+    constexpr std::size_t shown = 4;
+    const std::string more =
+        left.size() > shown ? fmt::format(" and {} more", left.size() - shown) : "";
+    left.resize(std::min(left.size(), shown));
+    note(
+        fmt::format("note: --model {}: the model alone is taken from it, not {}{}: --megatron {} "
+                    "takes these too",
+                    name, fmt::join(left, ", "), more, name));
+  }
+}
+
+}  // namespace moesim::tool

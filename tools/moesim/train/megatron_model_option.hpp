@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "sim/model/model.hpp"
+#include "tools/moesim/command.hpp"
+#include "tools/moesim/train/megatron_input.hpp"
+
+namespace moesim::tool {
+
+// The one model that is typed; null: none is, or several. Throws UsageError as
+// model::Model::load().
+std::shared_ptr<const model::Model> typed_model(const CommandLine& line);
+
+// --model of the file, unless it is typed. Returns how many arguments are left to a typed one.
+// Throws UsageError as model::megatron_model(), and for a file that --model cannot name.
+std::size_t take_model(MegatronInput& input);
+
+// Of a line without --megatron: notes which arguments of the files that --model names are left out,
+// since the model alone is taken from them.
+void note_model_alone(const CommandLine& line);
+
+}  // namespace moesim::tool

@@ -1,4 +1,4 @@
-#include "sim/profile/nccl_tests_log.hpp"
+#include "sim/profile/nccl_tests/log.hpp"
 
 #include "sim/base/error.hpp"
 #include "tests/fuzz/input.hpp"

@@ -8,7 +8,8 @@
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
-#include "sim/profile/nccl_tests_log.hpp"
+#include "sim/profile/nccl_tests/log.hpp"
+#include "sim/profile/nccl_tests/operation.hpp"
 
 namespace moesim::kernels::measure {
 namespace {

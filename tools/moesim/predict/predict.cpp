@@ -18,7 +18,7 @@
 #include "sim/base/units.hpp"
 #include "sim/network/schedules/exchange_schedule.hpp"
 #include "sim/network/schedules/exchange_settings.hpp"
-#include "sim/profile/nccl_tests_log.hpp"
+#include "sim/profile/nccl_tests/operation.hpp"
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/config.hpp"

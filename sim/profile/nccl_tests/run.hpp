@@ -33,19 +33,14 @@ struct NcclTestsRun {
   std::vector<std::string> doubts;
 };
 
-// All runs of a file, in order: what the programs print (nccl-tests 2.0 to 2.20, also with the
-// prefixes that mpirun and srun put before a line, and among other output), or a file of their
-// option -J. Throws UsageError naming file and line: no run or one without times, GPUs that are
-// not of one kind or not the same number on each host, several groups at once, one rank many times
-// (a build without MPI), wrong results, CPU times, cells that are no numbers, lines cut off, a
-// program whose exchange is not known here.
-std::vector<NcclTestsRun> read_nccl_tests_log(const std::string& file);
+// Adds a row to a run; one without a size or time says nothing and is left out. Throws UsageError
+// naming file and line for more bytes than any exchange has.
+void add_row(NcclTestsRun& run, NcclTestsRow row);
 
-// What busbw is of algbw (nccl-tests, doc/PERFORMANCE.md), of an operation as NcclTestsRun has it.
-double bus_factor(const std::string& operation, double ranks);
+// "2.27.3" of NCCL_VERSION_CODE.
+std::string nccl_version(int code);
 
-// Throws UsageError naming file and line where the run is of another operation (as
-// NcclTestsRun::operation): by its program, or by busbw over algbw.
-void check_operation(const NcclTestsRun& run, const std::string& operation);
+// Throws UsageError: "FILE: line LINE: WHY", without the line where it is 0.
+[[noreturn]] void refuse(const NcclTestsRun& run, std::size_t line, const std::string& why);
 
 }  // namespace moesim::profile

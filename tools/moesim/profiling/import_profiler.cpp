@@ -4,14 +4,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
+#include <system_error>
+#include <vector>
 
 #include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/text.hpp"
 #include "sim/report/explanation.hpp"
+#include "sim/routing/traces/trace_import.hpp"
 #include "sim/study/explain/measured_trace.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/profiling/import_flags.hpp"
+#include "tools/moesim/profiling/imported_trace.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -37,8 +44,7 @@ std::string exchanges_csv(const routing::ProfiledExchanges& found) {
   return text;
 }
 
-}  // namespace
-
+// What profiler traces say beside the routing, into an existing folder. Notes say so.
 void write_profiled_times(const std::string& folder, const routing::ProfiledExchanges& found,
                           const std::vector<std::string>& files) {
   const std::string exchanges = inside(folder, "exchanges.csv");
@@ -58,6 +64,8 @@ void write_profiled_times(const std::string& folder, const routing::ProfiledExch
   }
 }
 
+// The capacity that padded exchanges have, and what would be needed to know more. `experts`,
+// `tokens` (of a rank and step): 0 where they were not given.
 void note_padded(const routing::ProfiledExchanges& found, int experts, std::int64_t tokens,
                  int top_k) {
   const std::vector<std::int64_t>& blocks = found.block_rows;
@@ -106,6 +114,57 @@ void note_padded(const routing::ProfiledExchanges& found, int experts, std::int6
       fmt::format("try: moesim route --router topk --top-k {} --experts {} --gpus {} "
                   "--tokens-per-gpu {} --capacity-factor {:.9f} --capacity-convention library",
                   top_k, experts, found.ranks, tokens, typed));
+}
+
+routing::ProfilerQuery profiler_query(const CommandLine& line) {
+  refuse_other_flags(line, "profiler traces (.json, .json.gz)",
+                     with_trace_flags({"layers", "exchanges-per-layer", "backward", "process-group",
+                                       "row-values", "experts", "tokens"}));
+  routing::ProfilerQuery query;
+  query.files = line.positionals;
+  query.process_group = line.get("process-group");
+  query.layers = needed_whole(line, "layers", 65535, "how many MoE layers a step has");
+  if (line.has("exchanges-per-layer")) {
+    query.exchanges = static_cast<int>(
+        parse_whole("--exchanges-per-layer", line.get("exchanges-per-layer"), 2, 64));
+  }
+  query.backward = line.has("backward");
+  if (line.has("row-values")) {
+    query.row_values =
+        parse_whole("--row-values", line.get("row-values"), 1, std::int64_t{1} << 32);
+  }
+  query.top_k = needed_top_k(line);
+  return query;
+}
+
+}  // namespace
+
+ExitCode import_profiler(const CommandLine& line, const std::string& folder) {
+  const routing::ProfilerQuery query = profiler_query(line);
+  const routing::ProfiledExchanges found = routing::import_profiler_traces(query);
+  if (found.routing.trace) {
+    refuse_other_flags(line, "uneven exchanges, which have the rows themselves",
+                       with_trace_flags({"layers", "exchanges-per-layer", "backward",
+                                         "process-group", "row-values"}));
+    write_imported_trace(line, folder, found.routing);
+  } else {
+    const std::filesystem::path before = std::filesystem::path(folder) / "trace.json";
+    if (std::filesystem::exists(before)) {
+      throw UsageError(
+          fmt::format("--out: {} is a trace, which padded exchanges do not make: name "
+                      "another folder",
+                      folder));
+    }
+    constexpr std::int64_t most = std::int64_t{1} << 31;
+    note_padded(found, line.has("experts") ? needed_whole(line, "experts", 65534, "") : 0,
+                line.has("tokens") ? parse_whole("--tokens", line.get("tokens"), 1, most) : 0,
+                query.top_k);
+    std::error_code failure;
+    std::filesystem::create_directories(folder, failure);
+    if (failure) throw Error(fmt::format("{}: cannot be made: {}", folder, failure.message()));
+  }
+  write_profiled_times(folder, found, query.files);
+  return ExitCode::ok;
 }
 
 }  // namespace moesim::tool

@@ -1,0 +1,46 @@
+#include "tools/moesim/profiling/import_links.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "sim/base/enum_names.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/json_text.hpp"
+#include "sim/cluster/measured_exchange.hpp"
+#include "sim/study/logs/cluster_import.hpp"
+#include "tools/moesim/output.hpp"
+#include "tools/moesim/profiling/import_flags.hpp"
+
+namespace moesim::tool {
+
+ExitCode import_links(const CommandLine& line) {
+  refuse_other_flags(line, "a cluster (--cluster)", {"op", "nccl", "cluster", "nodes", "experts"});
+  study::ClusterImport request;
+  const std::string out = needed_value(line, "out", "the file of the new cluster");
+  request.files = line.positionals;
+  request.base = line.get("cluster");
+  request.name = document_name(line, out);
+  request.op = line.get("op");
+  request.nccl = line.get("nccl");
+  if (line.has("op")) value_in(cluster::measured_operation_names, request.op, "--op");
+  if (line.has("nodes")) request.nodes = needed_whole(line, "nodes", 1000000, "");
+  if (line.has("experts")) request.experts = needed_whole(line, "experts", 65534, "");
+  check_writable(out);
+  const study::ImportedCluster imported = study::import_cluster(request);
+  write_file_atomically(out, json_text(imported.document, 1) + "\n");
+  for (const std::string& text : imported.notes) note(fmt::format("{}: {}", out, text));
+  const auto measured = imported.document.find("exchanges");
+  if (measured == imported.document.end()) return ExitCode::ok;
+  for (const auto& entry : *measured) {
+    if (entry.at("op") == "send-receive") continue;
+    note(fmt::format("try: moesim predict --cluster {} --op {} --gpus {} --bytes 64MiB",
+                     out.find('/') == std::string::npos ? "./" + out : out,
+                     entry.at("op").get<std::string>(), entry.at("gpus").get<int>()));
+    break;
+  }
+  return ExitCode::ok;
+}
+
+}  // namespace moesim::tool

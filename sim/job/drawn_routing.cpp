@@ -11,7 +11,7 @@
 #include "sim/scenario/document_cache.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/scenario/scenario.hpp"
-#include "sim/training/drawn_loads.hpp"
+#include "sim/training/block_routing.hpp"
 #include "sim/training/job_rules.hpp"
 #include "sim/training/routing_misfit.hpp"
 

@@ -8,24 +8,11 @@
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
 #include "sim/routing/simulation/layer_router.hpp"
-#include "sim/training/expert_copies.hpp"
 #include "sim/training/layer_prices.hpp"
+#include "sim/training/stage_division.hpp"
+#include "sim/training/training_job.hpp"
 
 namespace moesim::training {
-
-// The ranks of a stage whose layers wait for each other: expert-parallel groups, and what tensor
-// and context groups join of them. Each such set and the same ranks of the other stages are a
-// pipeline of their own until gradients are reduced.
-struct StageDivision {
-  int ranks = 1;           // of a set
-  int sets = 1;            // of a stage
-  int blocks_per_set = 1;  // of EP x ETP ranks, which have all experts once
-};
-StageDivision stage_division(const parallel::ParallelLayout& layout);
-
-// One routing of all MoE layers, those of prediction depths last, by one block of ranks. By counts
-// where these are offered, unless the job says otherwise. Precondition: job.routing.
-routing::RoutingJob block_routing(const TrainingJob& job);
 
 // What DrawnLoads takes of a layout and precision. Jobs with equal shapes, of the same model,
 // cluster and routing, have the same loads, whatever else they differ in.
@@ -41,16 +28,6 @@ struct DrawnShape {
 };
 // Precondition: job.routing.
 DrawnShape drawn_shape(const TrainingJob& job);
-
-// What the routing of a job loses, mean over layers that were drawn.
-struct ExpectedLoss {
-  routing::TokenLoss loss;
-  double error = 0;  // standard error of residual_loss, by the spread of the layers
-};
-// Of each of these jobs, with one routing of each layer: of `most_layers` of them, evenly spread,
-// where there are more. Jobs with the same logits draw them once. Precondition: job.routing, of
-// each; throws as DrawnLoads.
-std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int most_layers);
 
 // What the drawn routing of a step comes to.
 struct RoutingFigures {
@@ -76,9 +53,8 @@ struct RoutingFigures {
 // one layer takes.
 class DrawnLoads {
  public:
-  // Precondition: a layout without fault. Throws UsageError as check_options(), for a router that
-  // training does not price (draw_refusal), for sources with
-  // different numbers of tokens, and for draws that would take many minutes.
+  // Precondition: a layout without fault, job.routing. Throws UsageError as check_options() and
+  // check_drawn(), and for draws that would take many minutes.
   explicit DrawnLoads(const TrainingJob& job);
 
   // What is the same for all is there once.
@@ -91,25 +67,6 @@ class DrawnLoads {
   double held_load(std::span<const int> layers) const;
 
  private:
-  struct BlockLoad {
-    MoeLoad load;
-    double expert = 1;             // rows of the busiest expert over balance
-    std::vector<double> computed;  // [rank], over balance
-  };
-  // What some sources send: [expert], and the most that one of them sends.
-  struct SentRows {
-    std::vector<double> to_expert;
-    double most = 0;
-  };
-  // Of one block.
-  struct BlockRows {
-    BlockRows(std::size_t ranks, std::size_t experts)
-        : received(ranks), rectified(ranks), of_expert(experts) {}
-    std::vector<double> received, rectified;  // [rank of a group], of all groups
-    std::vector<double> of_expert;            // [expert]
-    double exchanged = 0;                     // the most that a rank sends or receives
-    double padded = 0;                        // in the blocks of a rank; 0: not padded
-  };
   // Over micro-batches and groups, of rows over balance.
   struct RankRows {
     double sum = 0, squares = 0;
@@ -121,17 +78,6 @@ class DrawnLoads {
   // Routes `micro_batches` of a layer, and takes their loads from micro-batch `first` on.
   void draw(routing::LayerRouter& router, int layer, int replica, int first, int micro_batches);
   void take(const routing::LayerRouting& routing, int layer, int first, int micro_batches);
-  SentRows sent_rows(const routing::LayerRouting& routing, std::size_t first,
-                     std::size_t sources) const;
-  // [rank of a group]. With copies of experts, where these are placed; null: they are not.
-  std::vector<double> received_rows(const std::vector<double>& to_expert,
-                                    const ExpertCopies* copies) const;
-  BlockRows rows_of(const routing::LayerRouting& routing, std::size_t block,
-                    const ExpertCopies* copies) const;
-  BlockLoad load_of(const routing::LayerRouting& routing, std::size_t block,
-                    const ExpertCopies* copies) const;
-  std::vector<double> expert_rows(const routing::LayerRouting& routing, std::size_t block) const;
-  double padded_rows(const routing::LayerRouting& routing, std::size_t first_source) const;
   void add_rows(int layer, std::span<const double> computed);
   void set_figures();
 
@@ -147,8 +93,5 @@ class DrawnLoads {
   double expert_loads_ = 0;
   RoutingFigures figures_;
 };
-
-// Why training cannot draw a router, behind its name; empty if it can.
-std::string draw_refusal(const routing::RouterConfig& router);
 
 }  // namespace moesim::training

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
-#include "sim/training/drawn_loads.hpp"
+#include "sim/training/block_routing.hpp"
 #include "sim/training/exchange_prices.hpp"
 #include "sim/training/rank_capacity.hpp"
 #include "sim/training/routing_misfit.hpp"

@@ -10,7 +10,8 @@
 #include "sim/routing/jobs/routing_job.hpp"
 #include "sim/routing/scores/logit_source.hpp"
 #include "sim/routing/tokens/choice_shares.hpp"
-#include "sim/training/drawn_loads.hpp"
+#include "sim/training/block_routing.hpp"
+#include "sim/training/stage_division.hpp"
 
 namespace moesim::training {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
-#include "sim/training/drawn_loads.hpp"
+#include "sim/training/block_routing.hpp"
 
 namespace moesim::training {
 namespace {

@@ -82,4 +82,13 @@ std::vector<double> SampledRows::draw(double tokens, std::uint32_t draw) const {
   return rows;
 }
 
+bool takes_sample(const TrainingJob& job) {
+  const DrawnRouting& drawn = *job.routing;
+  const routing::RouterConfig& router = drawn.router;
+  return job.redundant_experts == 0 && drawn.fidelity == routing::Fidelity::automatic &&
+         router.kind->no_counts != nullptr && router.chooses_top_k() && !router.has_capacity() &&
+         !router.pads_exchange() && drawn.scores.trace == nullptr &&
+         router.rectification == routing::Rectification::none;
+}
+
 }  // namespace moesim::training

@@ -5,6 +5,7 @@
 
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/simulation/layer_router.hpp"
+#include "sim/training/training_job.hpp"
 
 namespace moesim::training {
 
@@ -29,5 +30,10 @@ class SampledRows {
   std::vector<double> mean_;                    // [rank] of a token
   std::vector<std::vector<float>> deviations_;  // [batch][rank] of a token's, scaled for draw()
 };
+
+// Whether the rows of a job come from such a sample: for routers without counts, unless single
+// tokens are asked for. Recorded tokens are there anyway; how long the longest block of a source
+// is, the rows of ranks do not say. Precondition: job.routing.
+bool takes_sample(const TrainingJob& job);
 
 }  // namespace moesim::training

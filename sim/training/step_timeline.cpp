@@ -7,6 +7,7 @@
 #include "sim/base/error.hpp"
 #include "sim/training/pair_spans.hpp"
 #include "sim/training/pipelines.hpp"
+#include "sim/training/stage_division.hpp"
 
 namespace moesim::training {
 namespace {

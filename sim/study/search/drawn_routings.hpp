@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/training/drawn_loads.hpp"
+#include "sim/training/drawn_losses.hpp"
 
 namespace moesim::study {
 

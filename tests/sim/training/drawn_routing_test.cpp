@@ -5,6 +5,7 @@
 #include "sim/base/error.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
+#include "sim/training/stage_division.hpp"
 #include "sim/training/training_step.hpp"
 #include "tests/support/catch.hpp"
 

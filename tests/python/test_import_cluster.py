@@ -160,6 +160,19 @@ def test_perftest_sets_the_rate_that_a_nic_reaches(tmp_path):
     both, _ = imported(tmp_path, LOGS / "ib_write_bw.log", LOGS / "alltoall_2nodes.log")
     alone, _ = imported(tmp_path, LOGS / "alltoall_2nodes.log")
     assert both["nic"]["efficiency"] == alone["nic"]["efficiency"]
+    # A ring only bounds it: the NICs' own figure stays.
+    ring = timed(tmp_path / "ring.log", "all_gather_perf", 15 / 16, 5)
+    both, said = imported(tmp_path, LOGS / "ib_write_bw.log", ring)
+    assert both["nic"]["efficiency"] == efficiency
+    assert "rings and trees only say" in said and "all-gather of 16 GPUs on 2 nodes" in said
+    # But where the NICs together do not reach it, the ring's end.
+    slow = timed(tmp_path / "slow.log", "all_gather_perf", 15 / 16, 3)
+    both, said = imported(tmp_path, LOGS / "ib_write_bw.log", slow)
+    assert both["nic"]["efficiency"]["value"] < 0.65
+    assert both["nic"]["efficiency"]["unfitted"] == efficiency
+    assert "warning: ib_write_bw.log: single transfers reach 0.972" in said
+    later, _ = imported(tmp_path, ring, cluster=(tmp_path / "my_cluster.json").rename(tmp_path / "base.json"))
+    assert later["nic"]["efficiency"] == efficiency
 
 
 def test_perftest_units(tmp_path):

@@ -47,10 +47,6 @@ const char* article(Collective kind) { return kind == Collective::reduce_scatter
 // What an exchange among one GPU per domain has instead of a part inside: its kernel's start.
 constexpr double kernel_us = 8.4;
 
-// What the law itself is off by, as a share of the time. Chosen among 8, 9, 10 and 12 % so that the
-// bands hold 85 to 95 % of the public rows between nodes; no other rows have checked it.
-constexpr double law_error = 0.08;
-
 // The bytes of the busiest NIC for each byte of the buffer, in its one GPU's share of the NICs.
 struct NicLoads {
   double bytes = 0;       // all-to-all, rings

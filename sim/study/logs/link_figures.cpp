@@ -62,7 +62,16 @@ class LinkWriter {
   struct Rate {
     const MeasuredExchange* measured;
     double share;                            // of the line rate
-    std::optional<FittedEfficiency> fitted;  // by the model
+    std::optional<FittedEfficiency> fitted;  // of an all-to-all, by the model
+    std::optional<EfficiencyBounds> bounds;  // of a ring or tree
+  };
+
+  // What all exchanges across domains together say of it.
+  struct NicEfficiency {
+    FittedShare share;
+    std::vector<Evidence> found;  // what it is measured with; empty: that of the base
+    bool bounded = false;         // rings and trees moved it to the end of what they allow
+    std::string bounds;           // what they allow, for notes; "": no rings or trees
   };
 
   // Whatever the figures are fitted to: an exchange faster than its links was not among them.
@@ -124,19 +133,16 @@ class LinkWriter {
   void write_nics() {
     std::vector<Evidence> starts = starts_of_exchanges();
     std::vector<Rate> rates;
-    std::vector<Evidence> shares;
+    NicEfficiency efficiency;
     if (!starts.empty()) fitted_.nic_start = {1, 1, 1, "measured"};
     constexpr int most_rounds = 10;
     for (int round = 0; round < most_rounds; ++round) {
       const std::pair before{fitted_.nic_start.value, fitted_.nic_efficiency};
       rates = rates_of_exchanges();
-      shares = shares_of(rates);
-      if (!shares.empty()) {
-        const FittedShare share = efficiency_of(shares);
-        fitted_.nic_efficiency = rounded(share.value);
-        fitted_.nic_efficiency_low = rounded(share.low);
-        fitted_.nic_efficiency_high = rounded(share.high);
-      }
+      efficiency = efficiency_by(rates);
+      fitted_.nic_efficiency = rounded(efficiency.share.value);
+      fitted_.nic_efficiency_low = rounded(efficiency.share.low);
+      fitted_.nic_efficiency_high = rounded(efficiency.share.high);
       if (!starts.empty()) {
         starts = starts_of_exchanges();
         const FittedShare start = range_of(values(starts), start_spread);
@@ -146,14 +152,41 @@ class LinkWriter {
     }
     if (!starts.empty()) write("nic", "start", range_of(values(starts), start_spread), starts);
     for (const Rate& rate : rates) note_odd_rate(rate);
-    if (!rates.empty() && rates.front().measured->operation == MeasuredOperation::all_to_all) {
-      for (const MeasuredExchange* measured : across_domains(false)) {
-        if (const auto share = line_share(*measured, base_)) {
-          note_odd_rate({measured, *share, std::nullopt});
-        }
-      }
+    if (!rates.empty() && !rates.front().bounds) {
+      for (const Rate& rate : rates_of_rings()) note_odd_rate(rate);
     }
-    if (!shares.empty()) write("nic", "efficiency", efficiency_of(shares), shares);
+    write_efficiency(efficiency);
+  }
+
+  // The figure of the base without what rings and trees said of it.
+  ordered_json unfitted() const {
+    const ordered_json& old = document_["nic"]["efficiency"];
+    return old.contains("unfitted") ? old["unfitted"] : old;
+  }
+
+  void write_efficiency(const NicEfficiency& efficiency) {
+    ordered_json& figure = document_["nic"]["efficiency"];
+    const ordered_json known =
+        evidence_.nic_rates.empty()
+            ? unfitted()
+            : json_of(efficiency_of(evidence_.nic_rates), evidence_.nic_rates);
+    if (efficiency.found.empty()) {
+      figure = known;
+      if (efficiency.bounds.empty()) return;
+      notes_.push_back(fmt::format("nic.efficiency stays {:.3f} ({:.3f} to {:.3f}): {}",
+                                   efficiency.share.value, efficiency.share.low,
+                                   efficiency.share.high, efficiency.bounds));
+      return;
+    }
+    write("nic", "efficiency", efficiency.share, efficiency.found);
+    if (!efficiency.bounds.empty()) notes_.push_back("nic.efficiency: " + efficiency.bounds);
+    if (!efficiency.bounded) return;
+    figure["unfitted"] = known;
+    if (evidence_.nic_rates.empty()) return;
+    notes_.push_back(fmt::format(
+        "warning: {}: single transfers reach {:.3f} of the NICs' line rate, exchanges of all NICs "
+        "do not: a slow NIC, a crowded fabric, or GPUs that do not take the nearest NIC?",
+        files(evidence_.nic_rates), known["value"].get<double>()));
   }
 
   // Of all-to-alls if they have such small sizes; their constants are those that MoE layers need.
@@ -173,35 +206,93 @@ class LinkWriter {
   // The same of large sizes.
   std::vector<Rate> rates_of_exchanges() const {
     std::vector<Rate> found;
-    for (const bool all_to_alls : {true, false}) {
-      for (const MeasuredExchange* measured : across_domains(all_to_alls)) {
-        const std::optional<double> share = line_share(*measured, base_);
-        if (!share) continue;
-        found.push_back({measured, *share, nic_efficiency_of(*measured, fitted_, profile_)});
-      }
-      if (!found.empty()) break;
+    for (const MeasuredExchange* measured : across_domains(true)) {
+      const std::optional<double> share = line_share(*measured, base_);
+      if (!share) continue;
+      found.push_back({measured, *share, nic_efficiency_of(*measured, fitted_, profile_), {}});
+    }
+    return found.empty() ? rates_of_rings() : found;
+  }
+
+  std::vector<Rate> rates_of_rings() const {
+    std::vector<Rate> found;
+    for (const MeasuredExchange* measured : across_domains(false)) {
+      const std::optional<double> share = line_share(*measured, base_);
+      if (!share) continue;
+      found.push_back({measured, *share, {}, nic_efficiency_bounds(*measured, fitted_, profile_)});
     }
     return found;
   }
 
-  // Of single links where no exchange says more.
-  std::vector<Evidence> shares_of(const std::vector<Rate>& rates) const {
-    if (rates.empty()) return evidence_.nic_rates;
-    std::vector<Evidence> shares;
+  // All-to-alls go before single links, and these before rings and trees, which only bound it.
+  NicEfficiency efficiency_by(const std::vector<Rate>& rates) const {
+    NicEfficiency known;
+    if (evidence_.nic_rates.empty()) {
+      const ordered_json figure = unfitted();
+      known.share = {figure["value"], figure["low"], figure["high"]};
+    } else {
+      known.share = efficiency_of(evidence_.nic_rates);
+      known.found = evidence_.nic_rates;
+    }
+    if (rates.empty()) return known;
+    if (rates.front().bounds) return within_bounds(known, rates);
+    NicEfficiency by_all_to_alls;
     for (const Rate& rate : rates) {
       const std::string plain =
           fmt::format("{} at {:.2f} of the line rate", described(*rate.measured), rate.share);
-      shares.push_back(with_runs({rate.fitted ? rate.fitted->value : rate.share,
-                                  plain + (rate.fitted ? by_model() : ""), runs_of(*rate.measured)},
-                                 *rate.measured));
+      by_all_to_alls.found.push_back(
+          with_runs({rate.fitted ? rate.fitted->value : rate.share,
+                     plain + (rate.fitted ? by_model() : ""), runs_of(*rate.measured)},
+                    *rate.measured));
     }
-    return shares;
+    by_all_to_alls.share = efficiency_of(by_all_to_alls.found);
+    return by_all_to_alls;
+  }
+
+  // What is known without rings and trees where they allow it, else the nearest that they do.
+  NicEfficiency within_bounds(NicEfficiency known, const std::vector<Rate>& rates) const {
+    double low = 0, high = 1, least = 1, most = 0;
+    std::vector<Evidence> found;
+    for (const Rate& rate : rates) {
+      const EfficiencyBounds& bounds = *rate.bounds;
+      low = std::max(low, bounds.low);
+      high = std::min(high, bounds.high);
+      least = std::min(least, bounds.low);
+      most = std::max(most, bounds.high);
+      found.push_back({bounds.low,
+                       fmt::format("{}, which allows {:.3f} to {:.3f}{}", described(*rate.measured),
+                                   bounds.low, bounds.high, by_model()),
+                       runs_of(*rate.measured)});
+    }
+    const double value = known.share.value;
+    if (low <= value && value <= high) {
+      known.bounds = fmt::format("rings and trees only say that it lies in {:.3f} to {:.3f} ({})",
+                                 low, high, origin(found));
+      return known;
+    }
+    NicEfficiency moved{known.share, std::move(found), true, ""};
+    if (low > high) {
+      moved.share = {std::sqrt(low * high), least, most};
+      moved.bounds = "no value agrees with all of these; the middle is taken";
+    } else {
+      moved.share = share_of({low, std::clamp(value, low, high), high});
+      moved.bounds = fmt::format("the nearest to {:.3f} ({}) that rings and trees allow", value,
+                                 known.found.empty() ? "of the base" : files(known.found));
+    }
+    return moved;
+  }
+
+  static std::string files(const std::vector<Evidence>& found) {
+    std::set<std::string> names;
+    for (const Evidence& each : found) names.insert(each.file);
+    return fmt::format("{}", fmt::join(names, ", "));
   }
 
   // A rate that says more of the fabric, or of the model, than of the NICs.
   void note_odd_rate(const Rate& rate) {
     const MeasuredExchange& measured = *rate.measured;
-    if (rate.share < least_of_healthy_fabric) {
+    const double most = rate.bounds ? rate.bounds->high : rate.share;
+    if (most < least_of_healthy_fabric) {
       notes_.push_back(fmt::format(
           "warning: {}: {} reaches {:.3f} of the line rate of cluster '{}': does NCCL take all "
           "NICs, over RDMA and not TCP (its log, NCCL_DEBUG=INFO, says so)? Another fabric needs "
@@ -213,6 +304,11 @@ class LinkWriter {
           "as long at any efficiency, so 1 is taken: sizes and nodes that were measured are "
           "answered from the log, others may come out slow",
           runs_of(measured), described(measured), rate.share, rate.fitted->slower));
+    } else if (rate.bounds && rate.bounds->slower > 1) {
+      notes_.push_back(fmt::format(
+          "warning: {}: {}: the model takes at least {:.2f} times as long at any nic.efficiency: "
+          "sizes and nodes that were measured are answered from the log, others may come out slow",
+          runs_of(measured), described(measured), rate.bounds->slower));
     }
   }
 
@@ -269,12 +365,16 @@ class LinkWriter {
     return fmt::format("measured: {}", fmt::join(from, "; "));
   }
 
+  static ordered_json json_of(const FittedShare& figure, const std::vector<Evidence>& found) {
+    return {{"value", rounded(figure.value)},
+            {"low", rounded(figure.low)},
+            {"high", rounded(figure.high)},
+            {"origin", origin(found)}};
+  }
+
   void write(const char* part, const char* key, const FittedShare& figure,
              const std::vector<Evidence>& found) {
-    document_[part][key] = {{"value", rounded(figure.value)},
-                            {"low", rounded(figure.low)},
-                            {"high", rounded(figure.high)},
-                            {"origin", origin(found)}};
+    document_[part][key] = json_of(figure, found);
     tell(fmt::format("{}.{}", part, key),
          fmt::format("{:.3f} ({:.3f} to {:.3f})", figure.value, figure.low, figure.high), found);
   }

@@ -28,10 +28,12 @@ struct LinkEvidence {
 };
 
 // Sets nic.latency_us, nic.start, nic.efficiency and domain.efficiency of the document of a
-// cluster, with origins that name the files, and adds a line to `notes` for each. What exchanges
-// say goes before single links, for each figure what all-to-alls say before others. Figures that
-// are set do not depend on what the base has in their place. Throws UsageError for an exchange
-// faster than the line rate of its NICs.
+// cluster, with origins that name the files, and adds a line to `notes` for each. For each figure
+// what all-to-alls say goes before others. nic.efficiency of single links goes before rings and
+// trees, which only bound it (EfficiencyBounds): where they do not allow it, nor that of the base,
+// the nearest value that they do is set, and its "unfitted" keeps the other for a later import. So
+// no figure depends on what an earlier import of the same logs left in the base. Throws UsageError
+// for an exchange faster than the line rate of its NICs.
 void write_links(const LinkEvidence& evidence, const cluster::Cluster& base,
                  nlohmann::ordered_json& document, std::vector<std::string>& notes);
 

@@ -18,6 +18,7 @@
 #include "sim/cluster/measured_between.hpp"
 #include "sim/network/exchange/exchange_query.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
+#include "sim/network/ports/port_model.hpp"
 
 namespace moesim::study {
 namespace {
@@ -25,6 +26,7 @@ namespace {
 using cluster::Cluster;
 using cluster::MeasuredExchange;
 using cluster::MeasuredOperation;
+using profile::Estimate;
 
 constexpr double large_bytes = 16 << 20;
 constexpr double small_bytes = 64 << 10;
@@ -83,29 +85,42 @@ class Inversion {
     if (collective) query_.collective = *collective;
   }
 
+  // Whether the model answers; not where the profile has no curve inside a domain of this exchange.
+  bool is_known() const {
+    if (!known_) return false;
+    try {
+      slower_at(1);
+    } catch (const Error&) {
+      return false;
+    }
+    return true;
+  }
+
   // The value in `range` with which the model says what was measured, its time rising with the
   // value; an end of the range where none does. Nothing where the model does not answer.
   std::optional<double> value_in(std::pair<double, double> range) const {
-    if (!known_) return std::nullopt;
+    if (!is_known()) return std::nullopt;
+    return value_in(range, &Estimate::time_us, measured_us_);
+  }
+
+  // The same with which one of the model's times, or of its quantiles, is so many microseconds.
+  double value_in(std::pair<double, double> range, double Estimate::*time, double us) const {
     auto [low, high] = range;
-    try {
-      while (high / low > 1.0005) {
-        const double middle = std::sqrt(low * high);
-        (slower_at(middle) < 1 ? low : high) = middle;
-      }
-    } catch (const Error&) {
-      return std::nullopt;  // the profile has no curve inside a domain of this exchange
+    while (high / low > 1.0005) {
+      const double middle = std::sqrt(low * high);
+      (estimate_at(middle).*time < us ? low : high) = middle;
     }
     return low == range.first ? low : high == range.second ? high : std::sqrt(low * high);
   }
 
   // The model's time over the measured one.
-  double slower_at(double value) const {
+  double slower_at(double value) const { return estimate_at(value).time_us / measured_us_; }
+
+  Estimate estimate_at(double value) const {
     Cluster changed = cluster_;
     change_(changed, value);
     return network::predict_exchange(query_, profile_, std::make_shared<const Cluster>(changed))
-               .estimate.time_us /
-           measured_us_;
+        .estimate;
   }
 
  private:
@@ -116,6 +131,26 @@ class Inversion {
   network::ExchangeQuery query_;
   bool known_ = false;
 };
+
+// Of rates, the reciprocal is linear in time.
+constexpr std::pair<double, double> inverse_efficiencies{1, 100};
+
+// The largest size of a curve, its time against the reciprocal of nic.efficiency.
+Inversion of_efficiency(const MeasuredExchange& measured, const Cluster& cluster,
+                        const std::shared_ptr<const profile::Profile>& profile) {
+  return {measured, measured.bytes.size() - 1, cluster, profile, [](Cluster& changed, double each) {
+            changed.nic_efficiency = changed.nic_efficiency_low = changed.nic_efficiency_high =
+                1 / each;
+          }};
+}
+
+// Bytes per second that a ring passes through the port of every GPU, at the largest size.
+double busbw_inside(const MeasuredExchange& measured, const Cluster& cluster) {
+  if (measured.gpus == measured.nodes || cluster.gpus_per_domain < 2) return 0;
+  return measured.bytes.back() * bytes_at_border(measured, 1) / (measured.time_us.back() * 1e-6);
+}
+// Below half of what all-to-alls reach inside a domain nothing but the NICs holds a ring up.
+constexpr double limited_by_nics = 0.5;
 
 struct ShippedGpu {
   std::string profile;        // its name
@@ -195,15 +230,37 @@ std::optional<FittedEfficiency> nic_efficiency_of(
     const MeasuredExchange& measured, const Cluster& cluster,
     const std::shared_ptr<const profile::Profile>& profile) {
   if (measured.bytes.back() < large_bytes) return std::nullopt;
-  // Of rates, the reciprocal is linear in time.
-  const Inversion model(measured, measured.bytes.size() - 1, cluster, profile,
-                        [](Cluster& changed, double each) {
-                          changed.nic_efficiency = changed.nic_efficiency_low =
-                              changed.nic_efficiency_high = 1 / each;
-                        });
-  const auto inverse = model.value_in({1, 100});
+  const Inversion model = of_efficiency(measured, cluster, profile);
+  const auto inverse = model.value_in(inverse_efficiencies);
   if (!inverse) return std::nullopt;
   return FittedEfficiency{1 / *inverse, model.slower_at(*inverse)};
+}
+
+std::optional<EfficiencyBounds> nic_efficiency_bounds(
+    const MeasuredExchange& measured, const Cluster& cluster,
+    const std::shared_ptr<const profile::Profile>& profile) {
+  const std::optional<double> share = line_share(measured, cluster);
+  if (!share) return std::nullopt;
+  const double of_ring = std::min(1.0, *share * (1 + network::law_error));
+  const Inversion model = of_efficiency(measured, cluster, profile);
+  if (!model.is_known()) {
+    const bool inside_may_limit =
+        busbw_inside(measured, cluster) >
+        cluster.domain.port.bytes_per_second * cluster.domain.efficiency.value * limited_by_nics;
+    return EfficiencyBounds{std::min(1.0, *share), inside_may_limit ? 1 : of_ring, 1};
+  }
+  const bool spread = !measured.p05_us.empty();
+  const double slowest_us = spread ? measured.p95_us.back() : measured.time_us.back();
+  const double fastest_us = spread ? measured.p05_us.back() : measured.time_us.back();
+  // Where even the best NICs leave the model too slow, the NICs are not what it has wrong: any
+  // efficiency that adds nothing to its time is as likely.
+  const double best_us = model.estimate_at(1).time_us_p05;
+  constexpr double nothing_added = 1.001;
+  const double least = 1 / model.value_in(inverse_efficiencies, &Estimate::time_us_p05,
+                                          std::max(slowest_us, best_us * nothing_added));
+  const double most = 1 / model.value_in(inverse_efficiencies, &Estimate::time_us_p95, fastest_us);
+  return EfficiencyBounds{std::min(1.0, least), std::max(most, of_ring),
+                          best_us > slowest_us ? model.slower_at(1) : 1};
 }
 
 std::optional<double> nic_start_of(const MeasuredExchange& measured, const Cluster& cluster,

@@ -35,10 +35,27 @@ struct FittedEfficiency {
   double value = 1;
   double slower = 1;  // the time that the model says with it, over the measured one
 };
-// The nic.efficiency, at most 1, with which `network::predict_exchange` says what was measured at
-// the largest size, 16 MiB at least: where it says more at 1 too, `slower` is above 1. Nothing for
-// smaller sizes, send-receive, or without a profile with curves of that operation.
+// Of an all-to-all, the nic.efficiency, at most 1, with which `network::predict_exchange` says what
+// was measured at the largest size, 16 MiB at least: where it says more at 1 too, `slower` is above
+// 1. Nothing for smaller sizes, or without a profile with curves of that operation.
 std::optional<FittedEfficiency> nic_efficiency_of(
+    const cluster::MeasuredExchange& measured, const cluster::Cluster& cluster,
+    const std::shared_ptr<const profile::Profile>& profile);
+
+// What a ring or tree says of nic.efficiency: no more than bounds. The part inside the nodes and
+// the bytes on the NICs move at the same time, so where the former decides any efficiency above
+// some value says the same time; and which of the two NCCL took is not in the log.
+struct EfficiencyBounds {
+  double low = 0;
+  double high = 1;
+  double slower = 1;  // the model's time at 1 over the measured one, where its band is above that
+};
+// The values with which the band of `network::predict_exchange`, without the error of
+// nic.efficiency itself, holds what was measured at the largest size, 16 MiB at least; and those
+// that a ring needs for its line_share(). Without a profile with curves of that operation its
+// line_share() alone, with 1 as the upper bound where the GPUs of a node may be what limits the
+// ring. Nothing for smaller sizes.
+std::optional<EfficiencyBounds> nic_efficiency_bounds(
     const cluster::MeasuredExchange& measured, const cluster::Cluster& cluster,
     const std::shared_ptr<const profile::Profile>& profile);
 

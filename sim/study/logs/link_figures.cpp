@@ -66,7 +66,15 @@ class LinkWriter {
     std::optional<EfficiencyBounds> bounds;  // of a ring or tree
   };
 
-  // What all exchanges across domains together say of it.
+  // The nic.start with which the model says what was measured at the smallest size.
+  struct Start {
+    const MeasuredExchange* measured;
+    double value;
+
+    bool of_ring() const { return measured->operation != MeasuredOperation::all_to_all; }
+  };
+
+  // What all exchanges across domains together say of nic.efficiency.
   struct NicEfficiency {
     FittedShare share;
     std::vector<Evidence> found;  // what it is measured with; empty: that of the base
@@ -131,7 +139,7 @@ class LinkWriter {
   // neither changes. The start of the base is not used, so that the result is the same whether it
   // was fitted before or not.
   void write_nics() {
-    std::vector<Evidence> starts = starts_of_exchanges();
+    std::vector<Start> starts = starts_of_exchanges();
     std::vector<Rate> rates;
     NicEfficiency efficiency;
     if (!starts.empty()) fitted_.nic_start = {1, 1, 1, "measured"};
@@ -145,12 +153,12 @@ class LinkWriter {
       fitted_.nic_efficiency_high = rounded(efficiency.share.high);
       if (!starts.empty()) {
         starts = starts_of_exchanges();
-        const FittedShare start = range_of(values(starts), start_spread);
+        const FittedShare start = range_of_starts(starts);
         fitted_.nic_start = {start.value, start.low, start.high, "measured"};
       }
       if (before == std::pair{fitted_.nic_start.value, fitted_.nic_efficiency}) break;
     }
-    if (!starts.empty()) write("nic", "start", range_of(values(starts), start_spread), starts);
+    if (!starts.empty()) write_start(starts);
     for (const Rate& rate : rates) note_odd_rate(rate);
     if (!rates.empty() && !rates.front().bounds) {
       for (const Rate& rate : rates_of_rings()) note_odd_rate(rate);
@@ -190,17 +198,46 @@ class LinkWriter {
   }
 
   // Of all-to-alls if they have such small sizes; their constants are those that MoE layers need.
-  std::vector<Evidence> starts_of_exchanges() const {
-    std::vector<Evidence> found;
+  std::vector<Start> starts_of_exchanges() const {
+    std::vector<Start> found;
     for (const bool all_to_alls : {true, false}) {
       for (const MeasuredExchange* measured : across_domains(all_to_alls)) {
         if (const auto start = nic_start_of(*measured, fitted_, profile_)) {
-          found.push_back({*start, described(*measured) + by_model(), runs_of(*measured)});
+          found.push_back({measured, *start});
         }
       }
       if (!found.empty()) break;
     }
     return found;
+  }
+
+  // The law takes the root of the figure for rings and trees. How much longer these take is what is
+  // taken of all-to-alls too, not its square; and their range is as wide as without a measurement.
+  static FittedShare range_of_starts(const std::vector<Start>& starts) {
+    std::vector<double> values;
+    for (const Start& start : starts) {
+      values.push_back(start.of_ring() ? std::sqrt(start.value) : start.value);
+    }
+    FittedShare range = range_of(values, start_spread);
+    if (!starts.front().of_ring()) return range;
+    const cluster::NicStart any;
+    return {range.value, std::min(range.low, any.low), std::max(range.high, any.high)};
+  }
+
+  void write_start(const std::vector<Start>& starts) {
+    std::vector<Evidence> found;
+    for (const auto& [measured, value] : starts) {
+      found.push_back({value, described(*measured) + by_model(), runs_of(*measured)});
+      const auto [least, most] = searched_starts;
+      if (value > least && value < most) continue;
+      notes_.push_back(fmt::format(
+          "warning: {}: {} takes {:.1f} us at {:.0f} bytes, {} than the model with any start "
+          "between {:g} and {:g} times its own: that end is taken; other numbers of nodes may be "
+          "far off",
+          runs_of(*measured), described(*measured), measured->time_us.front(),
+          measured->bytes.front(), value > least ? "longer" : "less", least, most));
+    }
+    write("nic", "start", range_of_starts(starts), found);
   }
 
   // The same of large sizes.

@@ -270,7 +270,7 @@ std::optional<double> nic_start_of(const MeasuredExchange& measured, const Clust
                    [](Cluster& changed, double scale) {
                      changed.nic_start = {scale, scale, scale, "measured"};
                    })
-      .value_in({0.05, 20});
+      .value_in(searched_starts);
 }
 
 std::shared_ptr<const profile::Profile> profile_of_gpu(const std::string& model) {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/cluster/cluster.hpp"
@@ -59,7 +60,9 @@ std::optional<EfficiencyBounds> nic_efficiency_bounds(
     const cluster::MeasuredExchange& measured, const cluster::Cluster& cluster,
     const std::shared_ptr<const profile::Profile>& profile);
 
-// The same of nic.start, from the smallest size, 64 KiB at most; 0.05 to 20.
+inline constexpr std::pair<double, double> searched_starts{0.05, 20};
+// The nic.start with which the model says what was measured at the smallest size, 64 KiB at most;
+// an end of searched_starts where none does.
 std::optional<double> nic_start_of(const cluster::MeasuredExchange& measured,
                                    const cluster::Cluster& cluster,
                                    const std::shared_ptr<const profile::Profile>& profile);

@@ -213,4 +213,35 @@ TEST_CASE("rings that contradict each other set the middle") {
   CHECK_THAT(notes_of(imported), ContainsSubstring("no value agrees with all of these"));
 }
 
+// The law multiplies the start of rings by the root of the figure.
+TEST_CASE("a start that only rings show is no square of theirs for an all-to-all") {
+  const Machine machine = machine_of("hgx-h100");
+  const Cluster base = Cluster::load("hgx-h100");
+  const auto log_of = [&](const Operation& operation, double scale) {
+    const double smallest_us = predicted(machine, base, operation.kind, 2, 1024).time_us;
+    return write_log("start", machine, operation, 2, [&, smallest_us](double bytes) {
+      return predicted(machine, base, operation.kind, 2, bytes).time_us + (scale - 1) * smallest_us;
+    });
+  };
+  for (const double scale : {1.0, 1.5}) {
+    const Cluster mine = cluster_of(import_logs({log_of(operations[1], scale)}, "hgx-h100"));
+    INFO("small exchanges take " << scale << " times as long");
+    // The start is most of 1 KiB, but not all.
+    CHECK(mine.nic_start.value >= scale * 0.999);
+    CHECK(mine.nic_start.value < 1.001 + (scale - 1) * 2);
+    CHECK(mine.nic_start.low <= 0.5);
+    CHECK(mine.nic_start.high >= 1.9);
+  }
+  // Of an all-to-all it is the figure itself, with a quarter either way.
+  const Cluster direct = cluster_of(import_logs({log_of(operations[0], 1.2)}, "hgx-h100"));
+  CHECK(direct.nic_start.low == Approx(0.75 * direct.nic_start.value).epsilon(0.001));
+  // No start makes an all-gather inside the nodes alone take that little.
+  const ImportedCluster end = import_logs({log_of(operations[2], 0.4)}, "hgx-h100");
+  CHECK(cluster_of(end).nic_start.value == Approx(std::sqrt(0.05)).epsilon(0.001));
+  CHECK_THAT(notes_of(end),
+             ContainsSubstring("warning: ") && ContainsSubstring("at 1024 bytes, less than"));
+  CHECK_THAT(notes_of(import_logs({log_of(operations[2], 1)}, "hgx-h100")),
+             !ContainsSubstring("warning"));
+}
+
 }  // namespace moesim::study

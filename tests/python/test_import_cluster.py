@@ -236,6 +236,13 @@ def test_deepep_across_nodes(tmp_path):
     refused(tmp_path, LOGS / "deepep_internode.log", parts=["deepep_internode.log", "--nodes, 2"])
     refused(tmp_path, LOGS / "deepep_internode.log", more=("--nodes", 8), parts=["4 nodes at most"])
     refused(tmp_path, LOGS / "deepep_low_latency.log", parts=["does not print tokens"])
+    # Fewer nodes for a token than there are, and more.
+    for groups, part in ((1, "to 1 of the 2 nodes at most"), (3, "on 3 nodes at least, not --nodes 2")):
+        limited = tmp_path / f"groups_{groups}.log"
+        text = (LOGS / "deepep_internode.log").read_text()
+        assert "num_topk_groups=2" in text
+        limited.write_text(text.replace("num_topk_groups=2", f"num_topk_groups={groups}"))
+        refused(tmp_path, limited, more=("--nodes", 2), parts=[f"groups_{groups}.log: num_topk_groups={groups}", part])
     document, _ = imported(tmp_path, LOGS / "deepep_internode.log", more=("--nodes", 2))
     assert document["nic"] == json.loads(BASE.read_text())["nic"]
     # Without the notify phase; the last line is in the words of another version.

@@ -14,7 +14,7 @@ namespace moesim::study {
 namespace {
 
 constexpr int gpus_of_tests = 8;
-constexpr int most_node_groups = 4;  // num_topk_groups of test_internode.py
+constexpr int most_node_groups = 4;  // num_topk_groups of test_internode.py, where not given
 
 // Bytes of a GPU's tokens for `groups` nodes or GPUs, its own included.
 double bytes_of(const DeepEpBest& best, int experts, int groups) {
@@ -51,6 +51,20 @@ void check_rate(const std::string& file, const DeepEpBest& best,
                   across ? "of its NICs, nic.gbit_per_s" : "domain.gb_per_s"));
 }
 
+// A dispatch is kept as one of experts drawn evenly over all nodes.
+void check_groups(const std::string& file, const DeepEpBest& best, const DeepEpRun& run) {
+  if (best.node_groups == 0 || best.node_groups == run.nodes) return;
+  if (best.node_groups > run.nodes) {
+    throw UsageError(
+        fmt::format("{}: num_topk_groups={}: a run on {} nodes at least, not --nodes {}", file,
+                    best.node_groups, best.node_groups, run.nodes));
+  }
+  throw UsageError(fmt::format(
+      "{}: num_topk_groups={}: a token went to {} of the {} nodes at most, and the time is not "
+      "that of experts drawn evenly over all: run test_internode.py with --num-topk-groups {}",
+      file, best.node_groups, best.node_groups, run.nodes, run.nodes));
+}
+
 }  // namespace
 
 std::vector<cluster::MeasuredDispatch> deepep_dispatches(const std::string& file,
@@ -72,6 +86,7 @@ std::vector<cluster::MeasuredDispatch> deepep_dispatches(const std::string& file
                       "time is not that of experts drawn evenly: import runs of 2 to 4 nodes",
                       file, run.nodes, most_node_groups));
     }
+    check_groups(file, best, run);
     if (best.tokens == 0 || best.hidden == 0 || best.top_k == 0) {
       throw UsageError(fmt::format(
           "{}: no line '[config] num_tokens=..., hidden=..., num_topk=...' before the results",

@@ -233,6 +233,7 @@ std::vector<DeepEpBest> read_deepep_log(const std::string& file) {
   static const std::regex tokens(R"(num_tokens=(\d{1,9})\b)");
   static const std::regex hidden(R"(hidden=(\d{1,9})\b)");
   static const std::regex top_k(R"(num_topk=(\d{1,4})\b)");
+  static const std::regex groups(R"(num_topk_groups=(\d{1,4})\b)");
   std::vector<DeepEpBest> found;
   DeepEpBest config;
   bool low_latency = false;
@@ -244,6 +245,7 @@ std::vector<DeepEpBest> read_deepep_log(const std::string& file) {
       config.tokens = static_cast<int>(figure_in(line, tokens));
       config.hidden = static_cast<int>(figure_in(line, hidden));
       config.top_k = static_cast<int>(figure_in(line, top_k));
+      config.node_groups = static_cast<int>(figure_in(line, groups));
     }
     std::smatch match;
     if (!has(line, "[tuning] Best ") || !std::regex_search(line, match, best)) continue;

@@ -42,6 +42,7 @@ struct DeepEpBest {
   int tokens = 0;              // of each GPU
   int hidden = 0;
   int top_k = 0;
+  int node_groups = 0;  // nodes that a token goes to at most (num_topk_groups); 0: not printed
 };
 // Of test_internode.py and test_intranode.py; empty for test_low_latency.py alone. Throws
 // UsageError naming the file where nothing of these is in it.

@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
 #include "sim/network/ports/domain_curves.hpp"
 #include "sim/network/ports/node_crossing.hpp"
+#include "sim/profile/residual.hpp"
 
 namespace moesim::network {
 
@@ -214,17 +217,57 @@ PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> membe
   return crossed;
 }
 
+namespace {
+
+// Factors of two in nodes or GPUs, whichever are more, between two groups.
+double octaves_apart(std::span<const int> some, std::span<const int> others,
+                     const cluster::Cluster& cluster) {
+  const auto nodes_of = [&](std::span<const int> members) {
+    std::set<int> nodes;
+    for (const int gpu : members) nodes.insert(cluster.node_of(gpu));
+    return static_cast<double>(nodes.size());
+  };
+  const double gpus = static_cast<double>(some.size()) / static_cast<double>(others.size());
+  return std::max(std::abs(std::log2(nodes_of(some) / nodes_of(others))),
+                  std::abs(std::log2(gpus)));
+}
+
+// The measured number of nodes that lies nearest.
+struct Nearest {
+  double octaves = std::numeric_limits<double>::infinity();
+  double beyond = 0;  // octaves in size from what was measured there
+  Estimate own;       // its answer at this size
+
+  // The law's band, cut to what curves of a machine's other numbers of nodes leave, grows with the
+  // distance; no number of nodes is better known than the nearest that was measured.
+  void widen(Estimate& estimate) const {
+    constexpr double range = 0.2;
+    constexpr double most_below = 0.9;
+    const double distance = profile::widening(octaves + beyond);
+    const double below =
+        std::max(std::min(1 - estimate.time_us_p05 / estimate.time_us, range) * distance,
+                 1 - own.time_us_p05 / own.time_us);
+    const double above =
+        std::max(std::min(estimate.time_us_p95 / estimate.time_us - 1, range) * distance,
+                 own.time_us_p95 / own.time_us - 1);
+    estimate.time_us_p05 = estimate.time_us * (1 - std::min(below, most_below));
+    estimate.time_us_p95 = estimate.time_us * (1 + above);
+  }
+};
+
+}  // namespace
+
 // By the curves of other numbers of nodes.
 void PortModel::correct(Collective kind, std::span<const int> members, double bytes,
                         Senders senders, Crossed& crossed) const {
   const auto curves = measured_between_nodes(*cluster_, kind);
   if (curves.empty()) return;
   constexpr double weight = 0.5;
-  constexpr double range = 0.2;
   const double here = busiest_nic(kind, members, *cluster_, senders).bytes;
   double sum = 0;
   const auto ranks = static_cast<int>(members.size());
   bool any_fewer = false, any_more = false, any_size = false;
+  Nearest nearest;
   for (const cluster::MeasuredExchange* curve : curves) {
     const std::vector<int> those = members_of(*curve, *cluster_);
     const double there = busiest_nic(kind, those, *cluster_, Senders::members).bytes;
@@ -236,12 +279,21 @@ void PortModel::correct(Collective kind, std::span<const int> members, double by
     any_fewer |= curve->gpus <= ranks;
     any_more |= curve->gpus >= ranks;
     any_size |= time.beyond == 1;
+    const double octaves = octaves_apart(members, those, *cluster_);
+    if (octaves > nearest.octaves) continue;
+    nearest = {octaves, std::log2(time.beyond), estimate_of(*curve, buffer)};
   }
   const double factor = std::exp(weight * sum / static_cast<double>(curves.size()));
   Estimate& estimate = crossed.estimate;
   estimate.time_us *= factor;
-  estimate.time_us_p05 = std::max(estimate.time_us_p05 * factor, estimate.time_us * (1 - range));
-  estimate.time_us_p95 = std::min(estimate.time_us_p95 * factor, estimate.time_us * (1 + range));
+  estimate.time_us_p05 *= factor;
+  estimate.time_us_p95 *= factor;
+  nearest.widen(estimate);
+  // An all-reduce alone has fewer bytes where switches add up.
+  if (kind != Collective::all_reduce) {
+    const double line_us = here * bytes / (cluster_->nic_per_gpu.bytes_per_second / 1e6);
+    estimate.time_us_p05 = std::max(estimate.time_us_p05, std::min(line_us, estimate.time_us));
+  }
   estimate.origin = profile::Origin::derived;
   if (!(any_fewer && any_more && any_size)) estimate.support = profile::Support::extrapolated;
   crossed.measured = measured_basis(*cluster_, kind, members, false);

@@ -45,7 +45,8 @@ inline constexpr double law_error = 0.08;
 // What the cluster document has measured goes before: among as many GPUs on as many nodes its curve
 // answers. Curves of other numbers of nodes correct the law by half of what it is off there, at the
 // same bytes on a NIC (half, as public machines measured on several numbers of nodes suggest), to
-// 20 % either way.
+// 20 % either way, wider by half for each factor of two in nodes and in size from what was measured
+// on the nearest number, whose own band is never wider.
 class PortModel {
  public:
   PortModel(std::shared_ptr<const profile::Profile> profile,

@@ -1,6 +1,9 @@
 #include "sim/network/ports/cluster_measurements.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
+#include <utility>
 
 #include "sim/network/exchange/exchange_model.hpp"
 #include "tests/support/catch.hpp"
@@ -70,8 +73,47 @@ TEST_CASE("a curve of other nodes corrects the law by half of what it is off") {
   const auto after = model.price(Collective::all_to_all, gpus(32), bytes);
   CHECK(after.time_us == Approx(before.time_us * std::sqrt(2.0)));
   CHECK(after.origin == profile::Origin::derived);
-  CHECK(after.time_us_p95 <= after.time_us * 1.2 * (1 + 1e-12));
-  CHECK(after.time_us_p05 >= after.time_us * 0.8 * (1 - 1e-12));
+  // Twice the nodes: half as wide again as the law's band, which is cut to 20 %.
+  const double above = std::min(before.time_us_p95 / before.time_us - 1, 0.2);
+  const double below = std::min(1 - before.time_us_p05 / before.time_us, 0.2);
+  CHECK(after.time_us_p95 == Approx(after.time_us * (1 + 1.5 * above)));
+  CHECK(after.time_us_p05 == Approx(after.time_us * (1 - 1.5 * below)));
+}
+
+TEST_CASE("bands grow with nodes and size beyond what was measured") {
+  auto measured = two_nodes();
+  measured.bytes = {1 << 10, 1 << 20, 1 << 24};
+  measured.time_us = {32, 45, 270};
+  const ExchangeModel model = model_with({measured});
+  const auto widths = [&](int count, double bytes) {
+    const auto estimate = model.price(Collective::all_to_all, gpus(count), bytes);
+    return std::pair{1 - estimate.time_us_p05 / estimate.time_us,
+                     estimate.time_us_p95 / estimate.time_us - 1};
+  };
+  for (const double bytes : {1024.0, 1e6, 16e6, 256e6, 4e9, 64e9}) {
+    INFO(bytes << " bytes");
+    const auto [below, above] = widths(16, bytes);
+    double least = above;
+    for (const int count : {24, 32, 64, 512, 4096}) {
+      INFO(count << " GPUs");
+      CHECK(widths(count, bytes).second >= least);
+      least = widths(count, bytes).second;
+      // Below, the NICs' line rate is the end.
+      const auto estimate = model.price(Collective::all_to_all, gpus(count), bytes);
+      const double line_us = bytes * (count - 8) / count / 50e3;
+      CHECK((widths(count, bytes).first >= below ||
+             estimate.time_us_p05 == Approx(std::min(line_us, estimate.time_us))));
+      CHECK(estimate.time_us_p05 >= line_us * (1 - 1e-9));
+    }
+  }
+  for (const int count : {24, 64, 4096}) {
+    double least = 0;
+    for (const double bytes : {16e6, 64e6, 1e9, 64e9}) {
+      INFO(count << " GPUs, " << bytes << " bytes");
+      CHECK(widths(count, bytes).second > least);
+      least = widths(count, bytes).second;
+    }
+  }
 }
 
 TEST_CASE("what was measured is named") {

@@ -11,9 +11,17 @@
 namespace moesim::cluster {
 namespace {
 
-// Between two points the power law, which is straight in logarithms.
-double between(double x, double x0, double y0, double x1, double y1) {
-  return y0 * std::pow(y1 / y0, std::log(x / x0) / std::log(x1 / x0));
+struct Point {
+  double x = 0, y = 0;
+};
+
+double straight(double x, Point left, Point right) {
+  return left.y + (right.y - left.y) * (x - left.x) / (right.x - left.x);
+}
+
+// The power law, which is straight in logarithms.
+double curved(double x, Point left, Point right) {
+  return left.y * std::pow(right.y / left.y, std::log(x / left.x) / std::log(right.x / left.x));
 }
 
 std::vector<double> read_times(const Node& node, const std::string& key, std::size_t sizes) {
@@ -74,8 +82,12 @@ MeasuredExchange::Time MeasuredExchange::at(double size_bytes) const {
   const std::size_t last = bytes.size() - 1;
   const auto known = [&](std::size_t at, double factor, double beyond) {
     const double time = time_us[at] * factor;
-    return Time{time, spread ? p05_us[at] * factor : time, spread ? p95_us[at] * factor : time,
-                beyond};
+    return Time{time,
+                spread ? p05_us[at] * factor : time,
+                spread ? p95_us[at] * factor : time,
+                beyond,
+                time,
+                0};
   };
   if (size_bytes <= bytes.front()) {
     return known(0, 1, size_bytes > 0 ? bytes.front() / size_bytes : 1);
@@ -91,11 +103,17 @@ MeasuredExchange::Time MeasuredExchange::at(double size_bytes) const {
   }
   const auto above = std::upper_bound(bytes.begin(), bytes.end(), size_bytes);
   const auto right = static_cast<std::size_t>(above - bytes.begin());
+  const std::size_t left = right - 1;
   const auto value = [&](const std::vector<double>& times) {
-    return between(size_bytes, bytes[right - 1], times[right - 1], bytes[right], times[right]);
+    return straight(size_bytes, {bytes[left], times[left]}, {bytes[right], times[right]});
   };
   const double time = value(time_us);
-  return {time, spread ? value(p05_us) : time, spread ? value(p95_us) : time, 1};
+  return {time,
+          spread ? value(p05_us) : time,
+          spread ? value(p95_us) : time,
+          1,
+          curved(size_bytes, {bytes[left], time_us[left]}, {bytes[right], time_us[right]}),
+          std::log2(std::min(size_bytes / bytes[left], bytes[right] / size_bytes))};
 }
 
 std::vector<MeasuredExchange> read_measured_exchanges(const Node& cluster, int gpus_per_node,

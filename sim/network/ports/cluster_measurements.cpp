@@ -102,12 +102,13 @@ std::string measured_basis(const cluster::Cluster& cluster, Collective kind,
 
 profile::Estimate estimate_of(const MeasuredExchange& measured, double bytes) {
   const MeasuredExchange::Time time = measured.at(bytes);
-  const double widen = profile::widening(std::log2(time.beyond));
+  const double share =
+      profile::another_day * profile::widening(std::log2(time.beyond) + time.octaves);
+  const auto [fastest_us, slowest_us] = std::minmax(time.time_us, time.curved_us);
   profile::Estimate estimate;
   estimate.time_us = time.time_us;
-  estimate.time_us_p05 =
-      std::min(time.p05_us, time.time_us * std::max(1 - profile::another_day * widen, 0.1));
-  estimate.time_us_p95 = std::max(time.p95_us, time.time_us * (1 + profile::another_day * widen));
+  estimate.time_us_p05 = std::min(time.p05_us, fastest_us * std::max(1 - share, 0.1));
+  estimate.time_us_p95 = std::max(time.p95_us, slowest_us * (1 + share));
   estimate.origin = profile::Origin::measured;
   const bool point = std::any_of(measured.bytes.begin(), measured.bytes.end(),
                                  [bytes](double size) { return size == bytes; });

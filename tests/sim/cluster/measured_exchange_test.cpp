@@ -56,18 +56,23 @@ TEST_CASE("measured exchanges are found by operation, nodes, GPUs and library") 
   CHECK(Cluster::load("dgx-a100").exchanges.empty());
 }
 
-TEST_CASE("a measured time between sizes follows the power law through both") {
+TEST_CASE("a measured time between sizes lies on the straight line through both") {
   const Cluster cluster =
       with(exchange("all-to-all", 2, 16, curve + R"(, "time_us_p05": [18, 38, 57],
                     "time_us_p95": [30, 44, 66])"));
   const MeasuredExchange& measured = cluster.exchanges.at(0);
   CHECK(measured.at(1024).time_us == Approx(20));
   CHECK(measured.at(8192).time_us == Approx(60));
-  // Halfway in logarithms: the geometric mean, sqrt(20 * 40), and likewise of the quantiles.
-  CHECK(measured.at(2048).time_us == Approx(std::sqrt(20 * 40.0)));
-  CHECK(measured.at(2048).p05_us == Approx(std::sqrt(18 * 38.0)));
-  CHECK(measured.at(2048).p95_us == Approx(std::sqrt(30 * 44.0)));
+  // A third of the way in bytes, and likewise of the quantiles.
+  CHECK(measured.at(2048).time_us == Approx(20 + 20 / 3.0));
+  CHECK(measured.at(2048).p05_us == Approx(18 + 20 / 3.0));
+  CHECK(measured.at(2048).p95_us == Approx(30 + 14 / 3.0));
   CHECK(measured.at(2048).beyond == 1);
+  // Halfway in logarithms: the power law has the geometric mean.
+  CHECK(measured.at(2048).curved_us == Approx(std::sqrt(20 * 40.0)));
+  CHECK(measured.at(2048).octaves == Approx(1));
+  CHECK(measured.at(4096).curved_us == Approx(40));
+  CHECK(measured.at(4096).octaves == 0);
   // Below: latency. Beyond: 20 us more for each further 4,096 bytes, with the last point's spread.
   CHECK(measured.at(256).time_us == Approx(20));
   CHECK(measured.at(256).p95_us == Approx(30));

@@ -59,6 +59,34 @@ TEST_CASE("a curve measured on as many nodes answers by itself") {
   CHECK(model.price(Collective::all_to_all, gpus(12), 1 << 24).origin != profile::Origin::measured);
 }
 
+// nccl-tests -f 16: a latency and a rate come back, and a power law lies inside the band.
+TEST_CASE("between sizes far apart the answer is a latency and a rate") {
+  const auto line = [](double bytes) { return 45 + bytes / 80e3; };
+  const auto power = [](double bytes) { return 30 * std::pow(bytes / 1024, 0.7); };
+  auto on_line = two_nodes(), on_power = two_nodes();
+  on_line.bytes = on_power.bytes = {1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30};
+  on_line.time_us.clear();
+  on_power.time_us.clear();
+  for (const double bytes : on_line.bytes) {
+    on_line.time_us.push_back(line(bytes));
+    on_power.time_us.push_back(power(bytes));
+  }
+  const ExchangeModel lines = model_with({on_line}), powers = model_with({on_power});
+  for (double bytes = 1 << 10; bytes < 1 << 30; bytes *= 1.3) {
+    INFO(bytes << " bytes");
+    const auto close = lines.price(Collective::all_to_all, gpus(16), bytes);
+    CHECK(close.time_us == Approx(line(bytes)).epsilon(1e-6));
+    const auto curved = powers.price(Collective::all_to_all, gpus(16), bytes);
+    CHECK(curved.time_us_p05 <= power(bytes));
+    CHECK(curved.time_us_p95 >= power(bytes));
+  }
+  // Two octaves from the nearer size: twice as wide, around the line and the power law.
+  const auto middle = lines.price(Collective::all_to_all, gpus(16), 1 << 24);
+  const double curved_us = std::sqrt(line(1 << 22) * line(1 << 26));
+  CHECK(middle.time_us_p05 == Approx(0.88 * line(1 << 24)));
+  CHECK(middle.time_us_p95 == Approx(1.12 * curved_us));
+}
+
 TEST_CASE("a curve of other nodes corrects the law by half of what it is off") {
   const double bytes = 1 << 24;
   const ExchangeModel law = model_with({});

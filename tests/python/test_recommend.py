@@ -101,7 +101,7 @@ def test_threads_do_not_change_the_result():
 
 def test_the_table_says_order_and_commands():
     table = succeed(*SMALL, "--software", "megatron-bridge")
-    assert "no other can be better" in table
+    assert "none of the others can be better" in table
     assert "order: " in table and "within the noise of 1" in table
     commands = [line for line in table.splitlines() if "moesim train" in line]
     assert len(commands) == 5 and all("--software megatron-bridge" in line for line in commands)

@@ -16,6 +16,7 @@
 #include "tools/moesim/recommend/recommend_drawn.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
+#include "tools/moesim/recommend/recommend_switches.hpp"
 #include "tools/moesim/recommend/recommend_yours.hpp"
 #include "tools/moesim/train/train_report.hpp"
 
@@ -33,8 +34,8 @@ std::string heading(const TrainingSearch& search, const TrainingFound& found) {
   const study::SearchCounts& counts = found.counts;
   return fmt::format(
       "{} on {} x {} ({}): {} sequences of {} tokens per step, {}\n"
-      "{} candidates; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} were simulated, no other "
-      "can be better\n{}{}",
+      "{} candidates; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} were simulated, none of "
+      "the others can be better\n{}{}",
       base.typed.model, base.layout.layout.gpus, base.profile->device().name, base.typed.cluster,
       base.layout.global_batch, base.layout.sequence_length, precisions_text(search),
       count_text(counts.candidates), count_text(counts.too_large), room_gib(search),
@@ -252,10 +253,11 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
   } else {
     const DrawnBest drawn(request, found.best);
     const std::size_t usable = drawn.usable();
-    text += best_table(request, found.best, drawn) + drawn.text() +
-            cost_line(request, found.best[usable], usable) +
-            order_text(request.software, found.best) + assumptions_text(request, found.best) +
-            yours_text(request, found.best, "1") + twin_lines(search, found.best) + "\n";
+    text +=
+        best_table(request, found.best, drawn) + drawn.text() +
+        cost_line(request, found.best[usable], usable) + order_text(request.software, found.best) +
+        switches_text(request, found.best.front(), "1") + assumptions_text(request, found.best) +
+        yours_text(request, found.best, "1") + twin_lines(search, found.best) + "\n";
   }
   text += front_table(search, found.front);
   return text + commands(request, found);

@@ -23,6 +23,7 @@
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
+#include "tools/moesim/recommend/recommend_switches.hpp"
 #include "tools/moesim/recommend/recommend_yours.hpp"
 #include "tools/moesim/train/train_report.hpp"
 #include "tools/moesim/train/train_request.hpp"
@@ -154,7 +155,7 @@ std::string heading(const CommandLine& line, const Searches& searches,
   return fmt::format(
       "{} on {} to {} x {} ({}): {} sequences of {} tokens per {}step, {}\n"
       "{}{} candidates on {} numbers of GPUs; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} "
-      "were simulated, no other can be better\n{}{}\n",
+      "were simulated, none of the others can be better\n{}{}\n",
       base.typed.model, gpus.front(), gpus.back(), base.profile->device().name, base.typed.cluster,
       sequences, base.layout.sequence_length, grows ? "GPU and " : "", precisions_text(search),
       grows ? "the global batch grows with the GPUs (--global-batch N keeps it)\n" : "",
@@ -300,6 +301,16 @@ std::string yours_text(const Searches& searches) {
                      yours->name, gpus_of(*yours->step));
 }
 
+// Of the best on the last number that pays.
+std::string switches_text(const Searches& searches) {
+  const int most = study::pays_up_to(searches.points());
+  for (const Searched& each : searches.searched) {
+    if (gpus_of(each.best) != most) continue;
+    return switches_text(each.request, each.best, fmt::format("the best on {} GPUs", most));
+  }
+  return "";
+}
+
 std::string refused_text(const Searches& searches) {
   std::string text;
   for (const Refused& each : searches.refused) {
@@ -352,8 +363,8 @@ std::string rows_text(const Searches& searches, report::Format format) {
 std::string text_of(const CommandLine& line, const Searches& searches,
                     const std::vector<int>& gpus) {
   std::string text = heading(line, searches, gpus) + table_of(searches.searched) +
-                     pays_text(searches) + drawn_text(searches.searched) + yours_text(searches) +
-                     refused_text(searches) + "\nto reproduce:\n";
+                     pays_text(searches) + switches_text(searches) + drawn_text(searches.searched) +
+                     yours_text(searches) + refused_text(searches) + "\nto reproduce:\n";
   for (const Searched& each : searches.searched) {
     text += fmt::format("  {}  {}\n", gpus_of(each.best), each.request.command_of(each.best));
   }

@@ -1,0 +1,187 @@
+#include "tools/moesim/recommend/recommend_switches.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "sim/base/parallel.hpp"
+#include "sim/job/job_options.hpp"
+#include "sim/study/search/drawn_routings.hpp"
+#include "tools/moesim/recommend/recommend_cells.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using study::FoundStep;
+using study::TrainingSpace;
+using training::TrainingJob;
+
+constexpr double least_gain = 0.02;  // of speed: what gains less is not worth a line
+constexpr const char* schedule = "pipeline-schedule";
+
+// An option at another value than its default.
+struct Switch {
+  std::string flag;
+  std::string value;
+  double gain = 0;  // speed over that of the step, less 1
+
+  std::string typed() const { return fmt::format("--{} {}", flag, value); }
+};
+
+// Those that nobody gave a value, and that may have an effect on the job.
+std::vector<Switch> switches_of(const RecommendRequest& request, const TrainingJob& job) {
+  std::vector<Switch> all;
+  const auto add = [&](const char* flag, std::initializer_list<const char*> values) {
+    if (request.line.has(flag)) return;
+    for (const char* value : values) all.push_back({flag, value});
+  };
+  if (job.model->moe && job.layout.layout.expert > 1) {
+    add("ep-overlap", {"on"});
+    add("dispatcher", {"deepep", "hybridep"});  // the others are of inference
+    if (job.states.precision != model::Precision::bf16) add("dispatch-precision", {"low"});
+  }
+  add("cuda-graphs", {"router", "parts", "layers"});
+  add("optimizer-moments", {"bf16"});
+  const auto& chunks = request.search.space.virtual_pipeline;
+  const bool may_be_whole = std::find(chunks.begin(), chunks.end(), 1) != chunks.end();
+  if (job.layout.layout.pipeline > 1 && may_be_whole) {
+    add(schedule, {"zb-h1", "zb-h2", "dualpipe", "dualpipe-v"});
+  }
+  return all;
+}
+
+// What was searched, of the sizes and states of the job alone.
+TrainingSpace space_of(const RecommendRequest& request, const FoundStep& found) {
+  const TrainingJob& job = found.job;
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  TrainingSpace space = request.search.space;
+  space.typed.insert({"expert-parallel", "expert-tensor-parallel"});
+  space.tensor = {sizes.tensor};
+  space.context = {sizes.context};
+  space.pipeline = {sizes.pipeline};
+  space.virtual_pipeline = {sizes.virtual_pipeline};
+  space.expert = {sizes.expert};
+  space.expert_tensor = {sizes.expert_tensor};
+  space.ranks_per_domain = {job.ranks_per_domain};
+  space.micro_batch = {job.layout.micro_batch};
+  space.expert_overlap = {job.layout.expert_overlap};
+  space.recompute = {job.recompute};
+  space.zero = {job.states.zero};
+  space.precision = {job.states.precision};
+  space.dispatchers = {{job.typed.dispatcher, job.dispatcher}};
+  space.routings = {request.search.space.routings[found.routing]};
+  return space;
+}
+
+void apply(const Switch& chosen, const RecommendRequest& request, TrainingSpace& space) {
+  if (chosen.flag == "ep-overlap") {
+    space.expert_overlap = {true};
+    // A pipeline needs chunks for it: a few, where it has none.
+    const bool has_chunks = space.pipeline.front() == 1 || space.virtual_pipeline.front() > 1;
+    if (!has_chunks && !request.line.has("virtual-pipeline")) space.virtual_pipeline = {2, 4, 8};
+  } else if (chosen.flag == "dispatcher") {
+    space.dispatchers = {{chosen.value, std::make_shared<const profile::Dispatcher>(
+                                            profile::Dispatcher::load(chosen.value))}};
+  } else {
+    job::Resolution at{request.line.values, space.base};
+    job::job_option_named(chosen.flag).set(chosen.value, at);
+    if (chosen.flag == schedule) space.virtual_pipeline = {1};
+  }
+}
+
+// As many chunks with the same layers.
+bool has_layers_of(const TrainingJob& job, const TrainingJob& other) {
+  return parallel::stages_of(*job.model, job.layout).text() ==
+         parallel::stages_of(*other.model, other.layout).text();
+}
+
+// The shortest step of a space among those to recommend; nothing: there is none. With as many
+// chunks as `of` they have the same layers: another split may fit because of a switch, but is
+// another layout.
+std::optional<double> shortest_us(const study::TrainingSearch& search, const TrainingSpace& space,
+                                  const TrainingJob& of, study::DrawnRoutings& draws) {
+  const double room = room_gib(search);
+  std::optional<double> shortest;
+  for (const study::TrainingFamily& family : study::candidates_of(space).families) {
+    for (const TrainingJob& job : family.jobs) {
+      const bool same_chunks =
+          job.layout.schedule == of.layout.schedule &&
+          job.layout.layout.virtual_pipeline == of.layout.layout.virtual_pipeline;
+      if (same_chunks && !has_layers_of(job, of)) continue;
+      try {
+        const auto loads = job.routing ? draws.loads({0, &job}) : nullptr;
+        FoundStep found{job, {}, 0, 0, {}, {}};
+        study::set_step(search, training::training_step(job, loads, false), found);
+        const bool is_one = found.step.peak_memory().gib() <= room && found.loss <= search.max_loss;
+        if (is_one && (!shortest || found.step.step_us < *shortest)) shortest = found.step.step_us;
+      } catch (const Error&) {
+        // The machine has no price for it, or its groups cannot be drawn.
+      }
+    }
+  }
+  return shortest;
+}
+
+// Of each option the value that gains most, if that is enough; in order.
+std::vector<Switch> best_of_each(const std::vector<Switch>& tried) {
+  std::vector<Switch> best;
+  for (const Switch& each : tried) {
+    if (each.gain < least_gain) continue;
+    if (best.empty() || best.back().flag != each.flag) {
+      best.push_back(each);
+    } else if (each.gain > best.back().gain) {
+      best.back() = each;
+    }
+  }
+  return best;
+}
+
+// A list with the default where the search takes one. A schedule goes with fewer layouts, so that
+// it is a search of its own.
+std::string search_options(const std::vector<Switch>& best) {
+  std::vector<std::string> together;
+  std::string alone;
+  for (const Switch& each : best) {
+    const job::JobOption& option = job::job_option_named(each.flag);
+    if (option.in_search == job::InSearch::searched) {
+      together.push_back(fmt::format("--{} {},{}", each.flag, option.default_text, each.value));
+    } else if (each.flag == schedule) {
+      alone = each.typed();
+    } else {
+      together.push_back(each.typed());
+    }
+  }
+  if (together.empty()) return alone;
+  return fmt::format("{}{}", fmt::join(together, " "),
+                     alone.empty() ? "" : "; and by itself " + alone);
+}
+
+}  // namespace
+
+std::string switches_text(const RecommendRequest& request, const FoundStep& found,
+                          const std::string& name) {
+  const study::TrainingSearch& search = request.search;
+  std::vector<Switch> tried = switches_of(request, found.job);
+  study::DrawnRoutings draws;
+  parallel_for(tried.size(), search.jobs, [&](std::size_t at) {
+    TrainingSpace space = space_of(request, found);
+    apply(tried[at], request, space);
+    const std::optional<double> step_us = shortest_us(search, space, found.job, draws);
+    if (step_us) tried[at].gain = found.step.step_us / *step_us - 1;
+  });
+  const std::vector<Switch> best = best_of_each(tried);
+  if (best.empty()) return "";
+  std::vector<std::string> gains;
+  for (const Switch& each : best) {
+    gains.push_back(fmt::format("{} {:+.0f} %", each.typed(), 100 * each.gain));
+  }
+  return fmt::format("not searched, speed of {} with each alone: {}\n  search them: {}\n", name,
+                     fmt::join(gains, "; "), search_options(best));
+}
+
+}  // namespace moesim::tool

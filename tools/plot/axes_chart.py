@@ -151,7 +151,7 @@ def draw_line(axes, table, line, x, y, how, shade):
 def panel_of(axes, table, lines, x, y):
     """What hidden.notes() takes of lines that draw_line() drew."""
     scale = rows.scale_of(table, y)
-    return hidden.Panel(rows.axis_name(table, y).split(",")[0], axes,
+    return hidden.Panel(rows.short_name(table, y), axes,
                         {line.label: {row[x]: scale * rows.figure_of(row, y) for row in line.rows
                                       if rows.figure_of(row, y) is not None} for line in lines})
 
@@ -252,7 +252,7 @@ def draw(table, x, ys, group, facet, size, title):
             notes.append(f"{unfit} of {len(table.rows)} do not fit in GPU memory")
         if any(y in OF_MODEL_FLOPS for y in ys) and any(float(row.get("failed") or 0) > 0 for row in table.rows):
             notes.append("FLOPs of dropped routes are counted too")
-        what = " and ".join(rows.axis_name(table, y).split(",")[0] for y in ys)
+        what = " and ".join(rows.short_name(table, y) for y in ys)
         return page.end_page(figure, axes, size,
                              title or page.heading(table, f"{what} by {rows.axis_name(table, x).split(',')[0]}"),
                              page.subtitle(table, notes, figures=ys), handles, names)

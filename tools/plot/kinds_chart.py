@@ -11,16 +11,13 @@ import option_columns
 import page
 import rows
 import speed_bands
+import step_parts
 import untold
 from chart_data import BadInput, fits
 
 MOST_BARS = 40
 LABEL_SHARE = 0.4  # of the width, at most: the parts of a bar must be told apart in what is left
 LOGARITHMIC = 4  # the most GPUs of a scaling over the fewest; both axes are linear below: a straight line is linear scaling
-# Two neighbours differ in colour, and in grey by hatching.
-HATCHES = ("", "////", "", "....", "", "\\\\\\\\", "xxxx", "", "", "----", "....", "", "////", "\\\\\\\\", "", "////")
-PART_COLOURS = ("#0072B2", "#9ECAE1", "#222222", "#E69F00", "#009E73", "#F0E442", "#D55E00",
-                "#F2C6DC", "#5B2A86", "#BBBBBB", "#56B4E9", "#A6761D", "#CC79A7", "#666666", "#B2DF8A", "#FB9A99")
 
 
 def _bar_labels(figure, table, told, size):
@@ -52,12 +49,12 @@ def breakdown(table, group, size, title):
         one = axes[0][0]
         places = range(len(labels))[::-1]
         left = [0.0] * len(labels)
-        for name in shown:
-            index = parts.index(name) % len(PART_COLOURS)
+        looks = [step_parts.part_of(name, place) for place, name in enumerate(shown)]
+        for name, part in zip(shown, looks):
             widths = [scale * (rows.figure_of(row, name) or 0) for row in table.rows]
             for place, width, start, row in zip(places, widths, left, table.rows):
-                one.barh(place, width, left=start, color=PART_COLOURS[index], height=0.72,
-                         hatch=HATCHES[index], edgecolor="white", linewidth=0.4,
+                one.barh(place, width, left=start, color=part.colour, height=0.72,
+                         hatch=part.hatch, edgecolor="white", linewidth=0.4,
                          alpha=None if fits(row) else look.PALE)
             left = [start + width for start, width in zip(left, widths)]
         for place, row in zip(places, table.rows):
@@ -70,9 +67,8 @@ def breakdown(table, group, size, title):
         one.set_xlim(left=0)
         one.grid(axis="y", visible=False)
         one.set_xlabel(f"step time, {unit}")
-        handles = [Patch(facecolor=PART_COLOURS[parts.index(name) % len(PART_COLOURS)], edgecolor="white",
-                         hatch=HATCHES[parts.index(name) % len(HATCHES)]) for name in shown]
-        names = [name.removesuffix("_ms").replace("_", " ") for name in shown]
+        handles = [Patch(facecolor=part.colour, edgecolor="white", hatch=part.hatch) for part in looks]
+        names = [part.words for part in looks]
         if any(low < high for low, _, high in (rows.band_of(row, "step_ms") for row in table.rows)):
             handles.append(matplotlib.lines.Line2D([], [], color="black", marker="|"))
             names.append(table.band_words())

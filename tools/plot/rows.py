@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import option_columns
 import speed_bands
+import step_parts
 from chart_data import BadInput, band_columns, check_speeds, differing_k, factor_axis, fits, number, read_rows, with_k
 
 FILE = "file"  # a column of its own where several files are read
@@ -381,9 +382,16 @@ def axis_name(table, name):
     for suffix, end in ENDS.items():
         if name.endswith(suffix):
             return f"{axis_name(table, name.removesuffix(suffix))}: {end}"
+    if name in table.parts():
+        return f"{step_parts.part_of(name).words}, ms"
     unit = table.columns.units.get(name, "")
     words = option_columns.words(name)
     for suffix, known in ((" ms", "ms"), (" gib", "GiB")):
         if words.endswith(suffix):
             words, unit = words[:-len(suffix)], known
     return words.removesuffix(" share") + (", %" if is_share(table, name) else f", {unit}" if unit else "")
+
+
+def short_name(table, name):
+    """As axis_name(), without what follows: the unit."""
+    return step_parts.part_of(name).words if name in table.parts() else axis_name(table, name).split(",")[0]

@@ -451,6 +451,31 @@ def test_scaling_is_relative_to_the_fewest_gpus(tmp_path):
     assert sorted({round(float(y), 3) for x, y in ends if x == 32}) == pytest.approx([low, high], abs=1e-3)
 
 
+def test_scaling_is_relative_to_the_fewest_gpus_on_which_the_step_fits(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row(gpus=1, step=500, fits=False), row(gpus=8, step=50, fits=False), row(gpus=16, step=100),
+                                      row(gpus=32, step=125), row("top1", 1, step=200), row("top1", 16, step=250)])
+    table = lambda where: rows.read([path], where)  # noqa: E731
+    def texts(figure):
+        total, share = figure.axes
+        legend = [text.get_text() for text in figure.legends[0].get_texts()]
+        return share.get_ylabel().replace("\n", " "), next(text for text in legend if text.startswith("linear"))
+    figure = kinds_chart.scaling(table("router=top2"), None, SIZE, "")
+    total, share = figure.axes
+    assert list(drawn(share)[0].get_ydata()) == [20, 200, 100, 80]  # those that do not fit too: pale
+    linear = [line for line in drawn(total) if line.get_linestyle() == ":"]
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in linear] == [([16, 32], [160000, 320000])]
+    assert texts(figure) == ("speed of one GPU, % of that with 16 GPUs", "linear scaling from the fewest GPUs on which it fits")
+    # The band is that of the ratio to 16 GPUs, which has none of its own.
+    ends = [tuple(point) for path in share.collections[0].get_paths() for point in path.vertices]
+    assert {round(float(y), 3) for x, y in ends if x == 16} == {100} and {x for x, _ in ends} == {16, 32}
+    assert texts(kinds_chart.scaling(table("router=top1"), None, SIZE, "")) == (
+        "speed of one GPU, % of that with 1 GPU", "linear scaling from the fewest GPUs")
+    assert texts(kinds_chart.scaling(table(""), None, SIZE, ""))[0] == "speed of one GPU, % of that with the fewest GPUs on which it fits"
+    # Where it fits nowhere, the fewest.
+    figure = kinds_chart.scaling(table("router=top2,gpus<16"), None, SIZE, "")
+    assert list(drawn(figure.axes[1])[0].get_ydata()) == [100, 1000] and texts(figure)[0].endswith("with 1 GPU")
+
+
 def test_charts_of_an_interrupted_sweep_say_so(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(gpus=8, step=100), row(gpus=32, step=125)])
     def told():

@@ -14,6 +14,7 @@ import speed_bands
 import step_parts
 import untold
 from chart_data import BadInput, fits
+from sweep_chart import gpus_in_words
 
 MOST_BARS = 40
 LABEL_SHARE = 0.4  # of the width, at most: the parts of a bar must be told apart in what is left
@@ -99,13 +100,21 @@ def _ratio_band(above, below):
     return value * math.exp(-low), value, value * math.exp(high)
 
 
+def _reference(line):
+    """The row of the fewest GPUs on which the step fits in memory: the speed by which others are judged. Of a line without
+    such, that of the fewest."""
+    return next(filter(fits, line.rows), line.rows[0])
+
+
 def _draw_share_band(axes, line, xs, how, shade):
-    """The band of each row's speed over the first's, in per cent; returns its highest end."""
-    bands = [rows.band_of(row, "tokens_per_s_per_gpu") for row in line.rows]
-    ends = [(100, 100, 100), *([100 * end for end in _ratio_band(band, bands[0])] for band in bands[1:])]
+    """The band of each row's speed over the reference's, in per cent; returns its highest end."""
+    reference = _reference(line)
+    base = rows.band_of(reference, "tokens_per_s_per_gpu")
+    ends = [(100, 100, 100) if row is reference else [100 * end for end in _ratio_band(rows.band_of(row, "tokens_per_s_per_gpu"), base)]
+            for row in line.rows]
     axes.fill_between(xs, [low for low, _, _ in ends], [high for _, _, high in ends], color=how["color"], alpha=shade,
                       linewidth=0, where=[fits(row) for row in line.rows])
-    return max(high for _, _, high in ends)
+    return max(high for (_, _, high), row in zip(ends, line.rows) if fits(row)) if any(map(fits, line.rows)) else 0
 
 
 def _style_scaling(total, share, table, lines, top):
@@ -122,8 +131,15 @@ def _style_scaling(total, share, table, lines, top):
     look.thousands(total.yaxis)
     total.set_ylabel("speed of all GPUs, tokens/s")
     share.set_ylim(0, 1.08 * top)
-    fewest = {rows.present(line.rows[0], "gpus") for line in lines}
-    share.set_ylabel("speed of one GPU, % of that with " + (f"{fewest.pop():.0f} GPUs" if len(fewest) == 1 else "the fewest GPUs"))
+    fewest = {f"{rows.present(_reference(line), 'gpus'):.0f}" for line in lines}
+    share.set_ylabel("speed of one GPU, % of that with "
+                     + (gpus_in_words(fewest.pop()) if len(fewest) == 1 else fewest_gpus(lines)))
+
+
+def fewest_gpus(lines):
+    """What the numbers of GPUs of _reference() are called."""
+    skips = any(_reference(line) is not line.rows[0] for line in lines)
+    return "the fewest GPUs" + (" on which it fits" if skips else "")
 
 
 def is_search(table):
@@ -132,7 +148,8 @@ def is_search(table):
 
 
 def scaling(table, group, size, title):
-    """Speed of all GPUs by their number, and the share that is left of the fewest GPUs' speed each."""
+    """Speed of all GPUs by their number, and the share that is left of the speed each has on the fewest
+    on which the step fits."""
     for name in ("gpus", "tokens_per_s_per_gpu"):
         table.require(name, "x")
     if is_search(table) and group is None:
@@ -155,7 +172,8 @@ def scaling(table, group, size, title):
         top, kinds, shares = 0, set(), {}
         for line, how in zip(lines, styles):
             kinds |= axes_chart.draw_line(total, table, line, "gpus", "tokens_per_s", how, min(0.14, 0.9 / len(lines)))
-            first = rows.present(line.rows[0], "tokens_per_s_per_gpu")
+            reference = _reference(line)
+            first, fewest = (rows.present(reference, name) for name in ("tokens_per_s_per_gpu", "gpus"))
             xs = [rows.present(row, "gpus") for row in line.rows]
             ys = [100 * rows.present(row, "tokens_per_s_per_gpu") / first for row in line.rows]
             look.plot_line(share, xs, ys, [fits(row) for row in line.rows], how)
@@ -163,7 +181,8 @@ def scaling(table, group, size, title):
             if not speed_bands.compares(line.rows):
                 top = max(top, _draw_share_band(share, line, xs, how, min(0.14, 0.9 / len(lines))))
             # Above the line, which it would be hidden by where scaling is perfect.
-            total.plot(xs, [first * gpus for gpus in xs], color=look.GREY, linestyle=":", linewidth=1, zorder=5)
+            linear = [gpus for gpus in xs if gpus >= fewest]
+            total.plot(linear, [first * gpus for gpus in linear], color=look.GREY, linestyle=":", linewidth=1, zorder=5)
             top = max(top, *ys)
         _style_scaling(total, share, table, lines, top)
         totals = axes_chart.panel_of(total, table, lines, "gpus", "tokens_per_s").lines
@@ -171,7 +190,7 @@ def scaling(table, group, size, title):
                  **hidden.notes([hidden.Panel("speed", total, totals)])}
         handles, names = page.legend_entries(styles, [line.label + below.get(line.label, "") for line in lines])
         handles.append(matplotlib.lines.Line2D([], [], color=look.GREY, linestyle=":", linewidth=1))
-        names.append("linear scaling from the fewest GPUs")
+        names.append(f"linear scaling from {fewest_gpus(lines)}")
         if kinds:
             handles.append(look.band_entry(kinds))
             names.append(table.band_words() + ("" if speed_bands.compares(table.rows) else

@@ -184,8 +184,8 @@ def _rows_by_label(lines):
     return found
 
 
-def draw(table, x, ys, group, facet, size, title):
-    """The figure; BadInput for what cannot be drawn."""
+def draw(table, x, ys, group, facet, size, title, more=()):
+    """The figure; BadInput for what cannot be drawn. `more`: what its subtitle says beside the notes of the rows."""
     require_values(table, x)
     for y in ys:
         table.require(y, "y")
@@ -247,7 +247,7 @@ def draw(table, x, ys, group, facet, size, title):
         if unfit:
             handles.append(page.unfit_entry())
             names.append(page.UNFIT)
-        notes = rows.run_notes(table, [x, *ys]) + untold.notes(table, told, any(map(rows.is_time, ys)))
+        notes = rows.run_notes(table, [x, *ys]) + untold.notes(table, told, any(map(rows.is_time, ys))) + list(more)
         if unfit:
             notes.append(f"{unfit} of {len(table.rows)} do not fit in GPU memory")
         if any(y in OF_MODEL_FLOPS for y in ys) and any(float(row.get("failed") or 0) > 0 for row in table.rows):

@@ -208,11 +208,11 @@ def lines_of(path, rows, columns):
 
 
 def needed_to_tell(lines, differing, columns):
-    """Places in `differing`, without options of moesim train that follow from the others: a pipeline
-    layout from the number of ranks."""
+    """Places in `differing`, without options that follow from the others: a global batch from the GPUs, a pipeline layout
+    from the number of ranks."""
     kept = list(range(len(differing)))
     for place in reversed(range(len(differing))):
-        if differing[place] not in columns.training & columns.derived:
+        if differing[place] not in columns.derived - set(option_columns.CHOSEN):
             continue
         rest = [other for other in kept if other != place]
         if len({(router, *(values[other] for other in rest)) for router, values in lines}) == len(lines):

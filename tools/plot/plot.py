@@ -120,6 +120,11 @@ def figure_of(options):
         return draw_found(found, options)
     if options.kind in OF_ROWS:
         return draw_rows(options)
+    if options.kind in ("sweep", "loss"):
+        import many_lines
+        many = many_lines.draw(options.kind, options.input, options.title, options.fits_only, options.where, options.measured)
+        if many:
+            return many
     if options.kind == "sweep":
         from sweep_chart import draw
         return draw(options.input, options.measured, options.title, options.fits_only, options.where)

@@ -208,7 +208,7 @@ def test_a_fidelity_that_follows_from_the_gpus_is_one_line_and_said(tmp_path):
     figure = kinds_chart.scaling(rows.read([path]), None, SIZE, "")
     share = figure.axes[1].get_lines()
     assert [list(line.get_xdata()) for line in share] == [[16, 32, 64, 128]] and share[0].get_ydata()[2] < 100
-    said = "fidelity of routing differs: tokens (GPUs 16, 32), counts (GPUs 64, 128)"
+    said = "routing fidelity differs: tokens (GPUs 16, 32), counts (GPUs 64, 128)"
     assert said in " ".join(figure.texts[1].get_text().split())
     assert said in " ".join(draw(rows.read([path]), y="step_ms").texts[1].get_text().split())
     for chart in (kinds_chart.breakdown, pareto_chart.pareto):

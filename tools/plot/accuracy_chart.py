@@ -115,8 +115,9 @@ def draw(path, study_path, title, fits_only=False):
     results = good_rows(path)
     with matplotlib.rc_context(look.RC):
         figure = pyplot.figure(figsize=(13.5, 7.4))
-        where = text_above(figure, [f"Speed: {where}", speed_bands.level_text(results),
-                                    f"Bars of speed: {speed_bands.legend_text(results, option_columns.load())}"])
+        where = text_above(figure, ". ".join(filter(None, [
+            f"Speed: {where}", speed_bands.level_text(results),
+            f"Bars of speed: {speed_bands.legend_text(results, option_columns.load())}"])))
         rows = -(-len(study["benchmarks"]) // 2)
         grid = figure.add_gridspec(rows, 4, left=0.05, right=0.985, top=0.845 - 0.022 * where.count("\n"), bottom=0.155,
                                    width_ratios=(1.25, 1.25, 1, 1), wspace=0.28, hspace=0.33)

@@ -286,7 +286,7 @@ def memory_notes(path, series, fits_only):
         return [f"{left_out} that do not fit in memory left out"] if left_out else []
     points = [point for entry in series for point in entry.points]
     unfit = sum(not point.fits for point in points)
-    return [f"pale, hollow: {unfit} of {len(points)} do not fit in GPU memory"] if unfit else []
+    return [f"{unfit} of {len(points)} do not fit in GPU memory"] if unfit else []
 
 
 def good_rows(path):

@@ -75,9 +75,9 @@ def breakdown(table, group, size, title):
             names.append(table.band_words())
         unfit = sum(not fits(row) for row in table.rows)
         notes = untold.notes(table, told, of_times=True)
-        notes += [f"pale: {unit_count(unfit, len(labels))}"] if unfit else []
+        notes += [look.Minor(unit_count(unfit, len(labels)))] if unfit else []
         if set(parts) <= set(table.columns.parts) and any(row.get("replicas") != "1" for row in table.rows):
-            notes.append("parts are of the replica with the median step, which can differ between bars: small differences are chance")
+            notes.append("parts of the replica with the median step: small differences are chance")
         return page.end_page(figure, axes, size, title or page.heading(table, "where the time of a step goes"),
                              page.subtitle(table, notes, figures=["step_ms"]), handles, names)
 
@@ -301,5 +301,5 @@ def compare(table, x, y, group, size, title):
         what = f"{setting(second)} over {setting(first)}"
         return page.end_page(figure, axes, size,
                              title or f"{rows.axis_name(table, y).split(',')[0]}: {what}",
-                             f"{len(table.rows)} scenarios that both files have; "
-                             + page.subtitle(table, notes, apart=apart), handles, labels)
+                             page.subtitle(table, notes, apart=apart, first=[f"{len(table.rows)} scenarios that both files have"]),
+                             handles, labels)

@@ -282,6 +282,37 @@ def wrapped(figure, text, inches, points, weight="normal"):
     return "\n".join(filter(None, lines))
 
 
+class Minor(str):
+    """A part of a subtitle that is there only where two lines hold all."""
+
+
+class Subtitle(str):
+    """Parts with commas between them, then sentences."""
+
+    def __new__(cls, parts, sentences=()):
+        parts, sentences = list(filter(None, parts)), list(filter(None, sentences))
+        text = super().__new__(cls, ". ".join(filter(None, [", ".join(parts), *sentences])))
+        text.parts, text.sentences = parts, sentences
+        return text
+
+    def shorter(self):
+        """Without the last of its minor parts; None where it has none."""
+        minor = [at for at, part in enumerate(self.parts) if isinstance(part, Minor)]
+        return Subtitle(self.parts[:minor[-1]] + self.parts[minor[-1] + 1:], self.sentences) if minor else None
+
+
+MOST_SUBTITLE_LINES = 2
+
+
+def wrapped_subtitle(figure, text, inches, points):
+    """The lines of a text; of a Subtitle at most two as long as it has minor parts to leave out."""
+    lines = wrapped(figure, text, inches, points)
+    while isinstance(text, Subtitle) and lines.count("\n") >= MOST_SUBTITLE_LINES and text.shorter() is not None:
+        text = text.shorter()
+        lines = wrapped(figure, text, inches, points)
+    return lines
+
+
 def overhang(figure, axes):
     """How far labels reach beyond the panels of a grid (rows of columns), in inches: to the left, below the last row,
     to the right, above, below the other rows, to the left of the other columns."""

@@ -52,7 +52,7 @@ def draw(path, title, fits_only=False, where=""):
     notes = memory_notes(path, series, fits_only) + partial_notes([path]) + untold_notes(path, series, fits_only, where)
     with matplotlib.rc_context(look.RC):
         figure, grid = pyplot.subplots(1, 3, sharex=True, figsize=(WIDTH, 4.9))
-        below = text_above(figure, [f"{setting(shared)}, {subtitle(shared, refused, notes)}"])
+        below = text_above(figure, subtitle(shared, refused, notes, [setting(shared)]))
         # What all lines share is said above them.
         same = series[0].router if len({entry.router for entry in series}) == 1 else None
         title, lower = title_above(figure, title or f"{f'{same}: l' if same else 'L'}oss and padding by capacity factor")

@@ -57,24 +57,27 @@ def grid(size, rows, columns, aspect=0.62, **how):
     return pyplot.subplots(rows, columns, figsize=(size.width, rows * height), squeeze=False, **how)
 
 
-def subtitle(table, extra=(), apart=(), figures=()):
-    """What all rows share but for some options, what is left out or marked, and the level of the figures."""
+def subtitle(table, extra=(), apart=(), figures=(), first=()):
+    """What all rows share but for some options, what is left out or marked, and the level of the figures. What mostly
+    follows from the model is minor. `first`: parts before these."""
     shared = {name: value for name, value in table.shared().items() if name not in apart}
-    parts = [MODES.get(shared["mode"], shared["mode"])] if "mode" in shared else training_words(shared)
+    parts = list(first)
+    parts += [MODES.get(shared["mode"], shared["mode"])] if "mode" in shared else training_words(shared)
     if "router" in shared:
         parts.append(f"router {shared['router']}")
     for name, words in (("experts", "experts"), ("expert_parallel", "expert parallel over {}"),
                         ("sequence_length", "{} tokens per sequence"), ("routing", "routing {}")):
         if name in shared:
             value = gpus_in_words(shared[name]) if name == "expert_parallel" else shared[name]
-            parts.append(words.format(value) if "{" in words else f"{shared[name]} {words}")
+            text = words.format(value) if "{" in words else f"{shared[name]} {words}"
+            parts.append(look.Minor(text) if name in ("experts", "sequence_length") else text)
     if table.where:
         parts.append(f"where {table.where}")
     if table.refused:
         parts.append(f"{table.refused} refused scenario{'s' * (table.refused > 1)} left out")
     if table.unfit_left_out:
         parts.append(f"{table.unfit_left_out} that do not fit in memory left out")
-    return ". ".join(filter(None, [", ".join([*parts, *extra, *partial_notes(table.files)]), table.level(figures)]))
+    return look.Subtitle([*parts, *extra, *partial_notes(table.files)], [table.level(figures)])
 
 
 def heading(table, what):
@@ -118,7 +121,7 @@ def end_page(figure, axes, size, title, under, handles, labels):
     big, small = 1.15 * size.font, 0.88 * size.font
     width, height = figure.get_size_inches()
     title = look.wrapped(figure, title, width - 2 * gap, big, "bold")
-    under = look.wrapped(figure, under, width - 2 * gap, small)
+    under = look.wrapped_subtitle(figure, under, width - 2 * gap, small)
     above = (gap + (title.count("\n") + 1) * 1.3 * big / 72
              + (under.count("\n") + 1) * 1.35 * small / 72 + gap)
     legend, legend_height = None, 0.0

@@ -8,8 +8,7 @@ configurations of one software, such as padded and dropless, less sure.
 import option_columns
 
 RATIO, LOW, HIGH = "speed_over_baseline", "speed_over_baseline_p05", "speed_over_baseline_p95"
-ALONE = ("p05 to p95 of each by itself, software and machine the same; not of a difference of two, which "
-         "sweep --baseline gives")
+ALONE = "p05 to p95 of each alone, on the same software and machine; of a difference: sweep --baseline"
 
 
 def compares(rows):
@@ -50,8 +49,12 @@ def _step_ratios(rows, column):
     return [float(row["step_ms"]) / float(row[column]) for row in rows if row.get("step_ms") and row.get(column)]
 
 
+def _times(value):
+    return f"{value:.2g}" if value < 0.995 or value >= 9.95 else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
 def _span(values):
-    low, high = f"{min(values):.2g}", f"{max(values):.2g}"
+    low, high = map(_times, (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
 
 
@@ -85,6 +88,5 @@ def level_text(rows, of_steps=False):
     level = level_of(rows, names)
     if of_steps:
         likely, fast, slow = ([1 / ratio for ratio in ratios] for ratios in (likely, slow, fast))
-    what = "take likely" if of_steps else "are likely"
-    ends = f", {min(slow):.2g} to {max(fast):.2g} times with {level:.0f} % chance" if slow and fast else ""
-    return f"Level of all: measured {'steps' if of_steps else 'speeds'} {what} {_span(likely)} times these{ends}"
+    ends = f" ({level:.0f} %: {_times(min(slow))} to {_times(max(fast))})" if slow and fast else ""
+    return f"Measured {'steps' if of_steps else 'speeds'}: likely {_span(likely)} times these{ends}"

@@ -17,7 +17,7 @@ from chart_data import (BadInput, factor_axis, good_rows, measured_notes, memory
                         read_measured, read_sweep, training_words)
 
 MODES = {"train": "training step", "prefill": "forward pass only (prefill)"}
-DISPATCHES = {"index": "rows moved to experts by index", "einsum": "rows moved to experts by products with masks (einsum)"}
+DISPATCHES = {"einsum": "rows moved to experts by products with masks (einsum)"}
 
 
 def gpus_in_words(count):
@@ -52,25 +52,26 @@ NOTE_LETTERS = 18  # in a line of it
 MOST_WITH_NOTES = 8  # lines whose legend says which of them lie on each other
 
 
-def subtitle(shared, refused, notes=()):
-    """What all rows share; `notes` on those that are drawn otherwise, or not."""
-    parts = []
+def subtitle(shared, refused, notes=(), first=(), sentences=()):
+    """What all rows share; `notes` on those that are drawn otherwise, or not. What mostly follows from the model is minor.
+    `first`: parts before these; `sentences`: behind them."""
+    parts = list(first)
     if "mode" in shared:
         parts.append(MODES.get(shared["mode"], shared["mode"]))
     parts += training_words(shared)
-    if "dispatch" in shared:
+    if shared.get("dispatch", "index") != "index":
         parts.append(DISPATCHES.get(shared["dispatch"], f"dispatch {shared['dispatch']}"))
     if "experts" in shared:
-        parts.append(f"{shared['experts']} experts")
+        parts.append(look.Minor(f"{shared['experts']} experts"))
     if "expert_parallel" in shared:
         parts.append(f"expert parallel over {gpus_in_words(shared['expert_parallel'])}")
     if "tokens_per_gpu" in shared:
-        parts.append(f"{int(float(shared['tokens_per_gpu'])):,} tokens per GPU")
+        parts.append(look.Minor(f"{int(float(shared['tokens_per_gpu'])):,} tokens per GPU"))
     if "routing" in shared:
         parts.append(f"routing {shared['routing']}")
     if refused:
         parts.append(f"{refused} refused scenario{'s' * (refused > 1)} left out")
-    return ", ".join([*parts, *notes])
+    return look.Subtitle([*parts, *notes], sentences)
 
 
 def untold_notes(path, series, fits_only, where):
@@ -79,10 +80,9 @@ def untold_notes(path, series, fits_only, where):
     return untold.notes(rows.read([path], where, fits_only), ["router", "capacity_factor", *told])
 
 
-def text_above(figure, parts):
-    """Sentences above the panels, in lines as wide as the page."""
-    text = ". ".join(filter(None, parts))
-    return look.wrapped(figure, text, (1 - 2 * MARGIN) * figure.get_size_inches()[0], SUBTITLE_POINTS)
+def text_above(figure, text):
+    """Above the panels, in lines as wide as the page."""
+    return look.wrapped_subtitle(figure, text, (1 - 2 * MARGIN) * figure.get_size_inches()[0], SUBTITLE_POINTS)
 
 
 def title_above(figure, title):
@@ -372,7 +372,7 @@ def draw(path, measured_path, title, fits_only=False, where=""):
         figure, grid = pyplot.subplots(2, 1, sharex=True, squeeze=False, figsize=(WIDTH, 7.6),
                                        gridspec_kw={"height_ratios": (1.5, 1)})
         speed, loss = grid.flat
-        below = text_above(figure, [subtitle(shared, refused, notes), speed_bands.level_text(results)])
+        below = text_above(figure, subtitle(shared, refused, notes, sentences=[speed_bands.level_text(results)]))
         title, lower = title_above(figure, title or _title(shared))
         top = 0.72 + lower + 0.17 * below.count("\n")
         height = 6.88 + top + 0.45 * max(0, len(series) - 14)  # the legend takes a line or two for each

@@ -1,4 +1,5 @@
 """What a subtitle says of options in which rows differ and that no axis and no label of the chart names."""
+import look
 import option_columns
 import rows
 
@@ -7,7 +8,7 @@ MOST_VALUES = 4
 BATCH = "global_batch"
 # Of a profile, and of the numbers of pipeline ranks and chunks, which say as much.
 FOLLOWING = ("cluster", "pipeline_layout", "micro_batch_group")
-WORDS = {"fidelity": "fidelity of routing"}
+WORDS = {"fidelity": "routing fidelity"}
 
 
 def _listed(values):
@@ -33,7 +34,7 @@ def _by_place(table, name, column):
 
 
 def note(table, name, told):
-    """["fidelity of routing differs: tokens (GPUs 16, 32), counts (GPUs 64, 128)"]; nothing where rows agree or the chart
+    """["routing fidelity differs: tokens (GPUs 16, 32), counts (GPUs 64, 128)"]; nothing where rows agree or the chart
     names the option. `told`: the columns that its axis and labels name."""
     if name not in table.differing(told):
         return []
@@ -70,7 +71,7 @@ def notes(table, told, of_times=False):
     others = [name for name in differing
               if name not in (rows.FILE, "fidelity", BATCH) and (name in needed or name not in FOLLOWING)]
     also = [f"also differ: {', '.join(map(option_columns.words, others))}"] if others else []
-    return note(table, "fidelity", told) + batch + also
+    return list(map(look.Minor, note(table, "fidelity", told))) + batch + also
 
 
 def names(table):

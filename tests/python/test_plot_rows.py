@@ -476,6 +476,14 @@ def test_scaling_is_relative_to_the_fewest_gpus_on_which_the_step_fits(tmp_path)
     assert list(drawn(figure.axes[1])[0].get_ydata()) == [100, 1000] and texts(figure)[0].endswith("with 1 GPU")
 
 
+@pytest.mark.parametrize("count", [1, 3, 12])
+def test_bands_of_many_lines_of_a_scaling_leave_them_in_sight(tmp_path, count):
+    path = sweep(tmp_path / "s.csv", [row(f"top{k}", gpus, step=100 + k) for k in range(1, count + 1) for gpus in (8, 16)])
+    for axes in kinds_chart.scaling(rows.read([path]), None, SIZE, "").axes:
+        through = math.prod(1 - band.get_alpha() for band in axes.collections)
+        assert len(axes.collections) == count and through > 0.6
+
+
 def test_charts_of_an_interrupted_sweep_say_so(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(gpus=8, step=100), row(gpus=32, step=125)])
     def told():

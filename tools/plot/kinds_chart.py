@@ -170,8 +170,9 @@ def scaling(table, group, size, title):
         figure, axes = page.grid(size, 2 if narrow else 1, 1 if narrow else 2, aspect=0.8)
         total, share = axes.flat
         top, kinds, shares = 0, set(), {}
+        shade = min(0.14, 0.4 / len(lines))  # many bands one over another must not hide the lines
         for line, how in zip(lines, styles):
-            kinds |= axes_chart.draw_line(total, table, line, "gpus", "tokens_per_s", how, min(0.14, 0.9 / len(lines)))
+            kinds |= axes_chart.draw_line(total, table, line, "gpus", "tokens_per_s", how, shade)
             reference = _reference(line)
             first, fewest = (rows.present(reference, name) for name in ("tokens_per_s_per_gpu", "gpus"))
             xs = [rows.present(row, "gpus") for row in line.rows]
@@ -179,7 +180,7 @@ def scaling(table, group, size, title):
             look.plot_line(share, xs, ys, [fits(row) for row in line.rows], how)
             shares[line.label] = dict(zip(xs, ys))
             if not speed_bands.compares(line.rows):
-                top = max(top, _draw_share_band(share, line, xs, how, min(0.14, 0.9 / len(lines))))
+                top = max(top, _draw_share_band(share, line, xs, how, shade))
             # Above the line, which it would be hidden by where scaling is perfect.
             linear = [gpus for gpus in xs if gpus >= fewest]
             total.plot(linear, [first * gpus for gpus in linear], color=look.GREY, linestyle=":", linewidth=1, zorder=5)

@@ -72,6 +72,9 @@ def test_many_numbers_of_gpus_have_a_panel_each(tmp_path, monkeypatch):
     assert texts.startswith("m on p: speed by capacity factor") and "token loss: --chart loss" in texts
     figure = draw(monkeypatch, "loss", sweep(tmp_path, counts))
     assert len(titles_of(figure)) == 10 and {axes.get_ylabel() for axes in figure.axes} == {"", "token loss, %"}
+    figure.canvas.draw()
+    panels = [axes.get_window_extent() for axes in figure.axes]
+    assert all(panel.height > 0.5 * panel.width for panel in panels)
 
 
 def test_a_few_numbers_of_gpus_have_speed_above_loss(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from sweep_chart import MODES, gpus_in_words, setting
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
 WIDEST, NARROWEST = 40.0, 1.5
 MOST_ON_TITLE = 6  # option values that a subtitle names
+LOWEST = 0.55  # panels of several rows and columns, as a share of their width
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,8 @@ def end_page(figure, axes, size, title, under, handles, labels):
     panel_wide = (inner - (columns - 1) * across) / columns
     high = total - above - over - legend_height - below - gap
     least = 1.03 * _highest_label(figure, axes)
+    if rows > 1 and columns > 1:  # labels between them take no height of theirs
+        least = max(least, LOWEST * panel_wide)
     more = rows * least - (high - (rows - 1) * down)
     if more > 0:
         high, total = high + more, total + more

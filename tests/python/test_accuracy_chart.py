@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from command_line import moesim, needs_binary
-from plot_options import small_options  # noqa: F401 (a fixture)
+from plot_options import OPTIONS, document, small_options  # noqa: F401 (a fixture)
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = ROOT / "profiles" / "studies" / "zeng2024-accuracy.json"
@@ -123,3 +123,18 @@ def test_the_command_draws_it(files, tmp_path):
                            (("--accuracy", study, "--chart", "loss"), "leave one of them out")):
         refused = moesim("plot", sweep, *words, "--out", tmp_path / "y.png")
         assert refused.returncode == 2 and message in refused.stderr, refused.stderr
+
+
+def test_the_text_above_has_two_lines(files, tmp_path, small_options):  # noqa: F811
+    """What the model says already gives way."""
+    sweep, study = files
+    header, *lines = Path(sweep).read_text().replace(",32,a,m,", ",32,a-gpu-and-its-software,a-model-of-eight-experts,").splitlines()
+    path = tmp_path / "long.csv"
+    more = {"dispatch": "einsum", "experts": "8", "expert_parallel": "8", "tokens_per_gpu": "16384", "routing": "gaussian:0.1"}
+    small_options.write_text(json.dumps(document(options=(*OPTIONS, *(name for name in more if name not in OPTIONS)))))
+    path.write_text("\n".join([f"{header},{','.join(more)}", *(f"{line},{','.join(more.values())}" for line in lines)]) + "\n")
+    above = accuracy_chart.draw(str(path), study, "").texts[-1].get_text()
+    assert above.count("\n") < 2
+    said = above.replace("\n", " ")
+    assert said.startswith("Speed: a-model-of-eight-experts on 32 x a-gpu-and-its-software") and "(einsum)" in said and "1 point of the study not in the sweep" in said
+    assert "Bars of speed: p05 to p95" in said and "tokens per GPU" not in said

@@ -108,16 +108,14 @@ def draw(path, study_path, title, fits_only=False):
     styles = dict(zip(lines, look.router_styles(list(lines))))
     if "dense" in styles:  # a point here, not a line
         styles["dense"] = {**styles["dense"], "marker": "*", "markersize": 11}
-    where = f"{setting(shared)}, " \
-            f"{subtitle(shared, refused, memory_notes(path, series, fits_only) + partial_notes([path]))}"
+    notes = memory_notes(path, series, fits_only) + partial_notes([path])
     if absent:
-        where += f"; {absent} point{'s' * (absent > 1)} of the study not in the sweep"
+        notes.append(f"{absent} point{'s' * (absent > 1)} of the study not in the sweep")
     results = good_rows(path)
     with matplotlib.rc_context(look.RC):
         figure = pyplot.figure(figsize=(13.5, 7.4))
-        where = text_above(figure, ". ".join(filter(None, [
-            f"Speed: {where}", speed_bands.level_text(results),
-            f"Bars of speed: {speed_bands.legend_text(results, option_columns.load())}"])))
+        where = text_above(figure, subtitle(shared, refused, notes, [f"Speed: {setting(shared)}"], [
+            speed_bands.level_text(results), f"Bars of speed: {speed_bands.legend_text(results, option_columns.load())}"]))
         rows = -(-len(study["benchmarks"]) // 2)
         grid = figure.add_gridspec(rows, 4, left=0.05, right=0.985, top=0.845 - 0.022 * where.count("\n"), bottom=0.155,
                                    width_ratios=(1.25, 1.25, 1, 1), wspace=0.28, hspace=0.33)

@@ -246,3 +246,59 @@ def test_output_that_names_its_program_needs_no_op(tmp_path):
     (tmp_path / "run.txt").write_text("# Collective test starting: alltoall_perf\n" + output(2, linear))
     (tmp_path / "other.txt").write_text("# Collective test starting: all_gather_perf\n" + output(4, linear, bus=0.75))
     refused(*start[:2], tmp_path / "other.txt", *start[2:], parts=["other.txt: all-gather", "one operation at a time"])
+
+
+def json_output(gpus, time_us, program="alltoall_perf"):
+    """What nccl-tests -J writes of a run on one node."""
+    devices = [{"rank": rank, "group": 0, "pid": 4100 + rank, "hostname": "node1", "device": rank,
+                "device_hex": "0000:1b:00", "device_info": "NVIDIA H200"} for rank in range(gpus)]
+    def half(size):
+        rate = size / time_us(size) / 1e3
+        return {"time": time_us(size), "alg_bw": rate, "bus_bw": rate * (gpus - 1) / gpus, "nwrong": 0}
+    return {"version": 2, "args": [f"./build/{program}", "-J", "out.json"], "nccl_version": 22907,
+            "config": {"nthreads": 1, "ngpus": 1, "aggregated_iterations": 1, "graph": 0, "devices": devices},
+            "results": [{"size": size, "count": size // 2, "type": "bfloat16", "redop": "none", "root": -1,
+                         "out_of_place": half(size), "in_place": half(size)} for size in SIZES],
+            "out_of_bounds": {"count": 0, "okay": True}, "average_bus_bandwidth": {"bandwidth": 42}}
+
+
+def test_json_output_goes_into_a_profile_as_the_printed_one(tmp_path):
+    (tmp_path / "eight.json").write_text(json.dumps(json_output(8, linear)))
+    command = ("import", tmp_path / "eight.json", "--base", "h200-sxm", "--out", tmp_path / "mine.json")
+    result = moesim(*command)
+    assert result.returncode == 0, result.stderr
+    for size in (1024, 2**20, 2**27):
+        assert predicted(tmp_path / "mine.json", 8, size)["time_us"] == pytest.approx(linear(size), rel=1e-6)
+    # A profiler trace is none.
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": []}))
+    refused("import", tmp_path / "trace.json", "--base", "h200-sxm", "--out", tmp_path / "mine.json",
+            parts=["trace.json"])
+
+
+@pytest.mark.parametrize(("key", "value"), [("time", -3), ("size", -1024)])
+def test_json_rows_below_zero_are_refused(key, value, tmp_path):
+    document = json_output(8, linear)
+    row = document["results"][4]
+    (row["out_of_place"] if key == "time" else row)[key] = value
+    (tmp_path / "eight.json").write_text(json.dumps(document))
+    for base in (("--base", "h200-sxm"), ("--cluster", "hgx-h200")):
+        result = moesim("import", tmp_path / "eight.json", *base, "--out", tmp_path / "mine.json")
+        assert result.returncode == 2 and f"/results/4" in result.stderr and f"{value} is below 0" in result.stderr
+
+
+def test_a_json_row_whose_time_and_rate_disagree_is_named(tmp_path):
+    document = json_output(8, linear)
+    document["results"][4]["out_of_place"]["time"] *= 3
+    (tmp_path / "eight.json").write_text(json.dumps(document))
+    result = moesim("import", tmp_path / "eight.json", "--cluster", "hgx-h200", "--out", tmp_path / "mine.json")
+    assert result.returncode == 0, result.stderr
+    assert "eight.json: /results/4/out_of_place: 16384 bytes in" in result.stderr and "one of these is wrong" in result.stderr
+
+
+def test_messages_about_json_name_no_line(tmp_path):
+    document = json_output(8, linear)
+    del document["args"]
+    (tmp_path / "run.json").write_text(json.dumps(document))
+    result = moesim("import", tmp_path / "run.json", "--cluster", "hgx-h200", "--out", tmp_path / "mine.json")
+    assert result.returncode == 2 and "run.json: the output does not say which program ran" in result.stderr
+    assert "line 0" not in result.stderr

@@ -93,8 +93,8 @@ NcclTestsRun read_nccl_tests(const std::string& file, const std::string& op) {
   NcclTestsRun run{file, logged.device, "", logged.nccl, asked, logged.gpus, {}, logged.doubts};
   for (const profile::NcclTestsRow& row : logged.rows) {
     if (!run.dtype.empty() && run.dtype != row.dtype) {
-      throw UsageError(fmt::format("{}: line {}: type {} after {}: give one type at a time", file,
-                                   row.line, row.dtype, run.dtype));
+      throw UsageError(fmt::format("{}: type {} after {}: give one type at a time",
+                                   profile::place_of(logged, row), row.dtype, run.dtype));
     }
     run.dtype = row.dtype;
     run.times.emplace_back(row.bytes, row.time_us);

@@ -34,6 +34,16 @@ bool rate_agrees(double bytes, double time_us, double algorithm_gb_s) {
   return std::abs(algorithm_gb_s - rate) <= digits * rate + last_decimal + from_time;
 }
 
+void doubt_rate(NcclTestsRun& run, const std::string& where, const NcclTestsRow& row,
+                double algorithm_gb_s) {
+  if (row.bytes <= 0 || row.time_us <= 0 || run.doubts.size() >= most_doubts) return;
+  if (rate_agrees(row.bytes, row.time_us, algorithm_gb_s)) return;
+  run.doubts.push_back(fmt::format(
+      "{}: {:.0f} bytes in {:g} us are {:.2f} GB/s, but algbw says {:g}: one of these is wrong; "
+      "the time is taken, look at the row",
+      where, row.bytes, row.time_us, row.bytes / (1e3 * row.time_us), algorithm_gb_s));
+}
+
 void doubt_falls(NcclTestsRun& run) {
   struct Fall {
     const NcclTestsRow* smaller;

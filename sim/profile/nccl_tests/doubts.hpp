@@ -12,6 +12,9 @@ constexpr std::size_t most_doubts = 3;  // of each kind
 // Whether time and algbw (GB/s) of a row say the same, within the digits that are printed: two
 // decimals, fewer of long times. A single cell that was garbled would bend a whole curve.
 bool rate_agrees(double bytes, double time_us, double algorithm_gb_s);
+// Names a row, at `where`, of which they do not.
+void doubt_rate(NcclTestsRun& run, const std::string& where, const NcclTestsRow& row,
+                double algorithm_gb_s);
 
 // Names rows from which, with more bytes, the time falls by more than noise and protocols explain:
 // those that lose most of it.

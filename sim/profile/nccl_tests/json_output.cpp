@@ -23,6 +23,12 @@ void check_values(const Node& half) {
   }
 }
 
+double not_negative(const Node& node, const std::string& key) {
+  const double value = node.number(key);
+  if (!(value >= 0)) node.fail(fmt::format("{:g} is below 0", value), key);
+  return value;
+}
+
 // Of a file of -J. A run that fails leaves one, too, without what follows the results.
 void doubt_json(const Node& root, NcclTestsRun& run) {
   const Node config = root.at("config");
@@ -89,11 +95,12 @@ NcclTestsRun read_json_output(const std::string& file) {
     check_values(*half);
     const double algorithm = half->number("alg_bw");
     NcclTestsRow row{0,
-                     node.number("size"),
+                     not_negative(node, "size"),
                      node.text("type"),
                      node.text_or("redop", ""),
-                     half->number("time"),
+                     not_negative(*half, "time"),
                      algorithm >= 1 ? half->number("bus_bw") / algorithm : 0};
+    doubt_rate(run, fmt::format("{}: {}", file, half->path()), row, algorithm);
     add_row(run, std::move(row));
   }
   doubt_json(root, run);

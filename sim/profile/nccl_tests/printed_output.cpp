@@ -194,14 +194,7 @@ class PrintedOutput {
     next += figures % half_;  // root
     row.time_us = number(words[next]);
     const double algorithm = number(words[next + 1]), bus = number(words[next + 2]);
-    if (row.bytes > 0 && row.time_us > 0 && run_.doubts.size() < most_doubts &&
-        !rate_agrees(row.bytes, row.time_us, algorithm)) {
-      run_.doubts.push_back(fmt::format(
-          "{}: {} bytes in {} us are {:.2f} GB/s, but algbw says {}: one of the cells is wrong; "
-          "the "
-          "time is taken, look at the line",
-          where(), words[0], words[next], row.bytes / (1e3 * row.time_us), words[next + 1]));
-    }
+    doubt_rate(run_, where(), row, algorithm);
     // Two decimals: a ratio of less than 1 GB/s says little.
     row.bus_over_algorithm = algorithm >= 1 ? bus / algorithm : 0;
     const std::string& wrong = words[next + 3];

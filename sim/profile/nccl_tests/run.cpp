@@ -8,6 +8,19 @@
 #include "sim/base/error.hpp"
 
 namespace moesim::profile {
+namespace {
+
+std::string place_of(const std::string& file, std::size_t line) {
+  return line > 0 ? fmt::format("{}: line {}", file, line) : file;
+}
+
+}  // namespace
+
+std::string place_of(const NcclTestsRun& run) { return place_of(run.file, run.line); }
+
+std::string place_of(const NcclTestsRun& run, const NcclTestsRow& row) {
+  return place_of(run.file, row.line);
+}
 
 void add_row(NcclTestsRun& run, NcclTestsRow row) {
   constexpr double most_bytes = std::int64_t{1} << 53;  // a whole number as double and in documents
@@ -25,8 +38,7 @@ std::string nccl_version(int code) {
 }
 
 void refuse(const NcclTestsRun& run, std::size_t line, const std::string& why) {
-  throw UsageError(line > 0 ? fmt::format("{}: line {}: {}", run.file, line, why)
-                            : fmt::format("{}: {}", run.file, why));
+  throw UsageError(fmt::format("{}: {}", place_of(run.file, line), why));
 }
 
 }  // namespace moesim::profile

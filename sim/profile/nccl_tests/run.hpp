@@ -19,7 +19,7 @@ struct NcclTestsRow {
 // What a program of nccl-tests (alltoall_perf, all_reduce_perf, ...) printed of one run.
 struct NcclTestsRun {
   std::string file;
-  std::size_t line = 0;   // where the run begins
+  std::size_t line = 0;   // where the run begins; 0 of JSON
   std::string program;    // "alltoall_perf"; "": the output does not say
   std::string operation;  // "all-to-all", ..., "send-receive"; "" as of the program
   std::string nccl;       // "2.27.3"; "": the output does not say
@@ -27,7 +27,7 @@ struct NcclTestsRun {
   int gpus = 0;
   int hosts = 0;  // gpus / hosts on each
   std::vector<NcclTestsRow> rows;
-  // The first rows in doubt: printed ones whose time and algbw disagree, and those after which the
+  // The first rows in doubt: those whose time and algbw disagree, and those after which the
   // time falls by more than noise as bytes grow. A run that did not come to its end, one whose
   // operations were started together (-m) or by graphs (-G).
   std::vector<std::string> doubts;
@@ -39,6 +39,10 @@ void add_row(NcclTestsRun& run, NcclTestsRow row);
 
 // "2.27.3" of NCCL_VERSION_CODE.
 std::string nccl_version(int code);
+
+// "FILE: line N", or of JSON "FILE" alone, for messages: where the run begins, or one of its rows.
+std::string place_of(const NcclTestsRun& run);
+std::string place_of(const NcclTestsRun& run, const NcclTestsRow& row);
 
 // Throws UsageError: "FILE: line LINE: WHY", without the line where it is 0.
 [[noreturn]] void refuse(const NcclTestsRun& run, std::size_t line, const std::string& why);

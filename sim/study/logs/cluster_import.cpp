@@ -35,6 +35,7 @@ using cluster::MeasuredOperation;
 using nlohmann::ordered_json;
 using profile::NcclTestsRow;
 using profile::NcclTestsRun;
+using profile::place_of;
 
 constexpr double least_of_large_messages = 1 << 16;  // bytes: ib_write_bw's default
 constexpr double least_of_healthy_link = 0.25;
@@ -119,9 +120,9 @@ class Importer {
     const int each = run.gpus / run.hosts;
     if (each > base_.gpus_per_node) {
       throw UsageError(
-          fmt::format("{}: line {}: {} GPUs on each of {} hosts, but a node of cluster '{}' has {} "
+          fmt::format("{}: {} GPUs on each of {} hosts, but a node of cluster '{}' has {} "
                       "(gpus_per_node)",
-                      run.file, run.line, each, run.hosts, base_.name, base_.gpus_per_node));
+                      place_of(run), each, run.hosts, base_.name, base_.gpus_per_node));
     }
     if (run.hosts > 1 && each < base_.gpus_per_node) {
       note(fmt::format("{}: {} of a node's {} GPUs took part: the curve answers for as many alone",
@@ -134,9 +135,9 @@ class Importer {
     if (name.empty()) name = from_file_name(run.file);
     if (name.empty()) {
       throw UsageError(fmt::format(
-          "{}: line {}: the output does not say which program ran: give --op, or a file name with "
+          "{}: the output does not say which program ran: give --op, or a file name with "
           "alltoall, all_reduce, all_gather, reduce_scatter or sendrecv in it",
-          run.file, run.line));
+          place_of(run)));
     }
     profile::check_operation(run, request_.op.empty() ? name : request_.op);
     return value_in(cluster::measured_operation_names, name, "--op");
@@ -161,8 +162,7 @@ class Importer {
 
   void take_run(const NcclTestsRun& run) {
     if (run.gpus < 2) {
-      throw UsageError(
-          fmt::format("{}: line {}: one GPU copies to itself: no exchange", run.file, run.line));
+      throw UsageError(fmt::format("{}: one GPU copies to itself: no exchange", place_of(run)));
     }
     check_device(run.file, run.device);
     check_shape(run);
@@ -197,16 +197,15 @@ class Importer {
     const bool any_short = std::any_of(types.begin(), types.end(), is_short);
     const bool reducing = reduces(operation);
     if (reducing && !any_short && types.size() > 1) {
-      throw UsageError(fmt::format(
-          "{}: line {}: types {}: adding up takes time that depends on the type; run with -d "
-          "bfloat16 or -d half",
-          run.file, run.line, fmt::join(types, ", ")));
+      throw UsageError(
+          fmt::format("{}: types {}: adding up takes time that depends on the type; run with -d "
+                      "bfloat16 or -d half",
+                      place_of(run), fmt::join(types, ", ")));
     }
     const bool sums = operators.count("sum") != 0;
     if (reducing && !sums && operators.size() > 1) {
-      throw UsageError(
-          fmt::format("{}: line {}: operators {}, none of which is sum: run with -o sum", run.file,
-                      run.line, fmt::join(operators, ", ")));
+      throw UsageError(fmt::format("{}: operators {}, none of which is sum: run with -o sum",
+                                   place_of(run), fmt::join(operators, ", ")));
     }
     std::vector<const NcclTestsRow*> rows;
     for (const NcclTestsRow& row : run.rows) {

@@ -127,7 +127,7 @@ TEST_CASE("a document of nccl-tests says how the run ended") {
     return runs_of(R"({"config": {)" + config +
                        R"("devices": [{"rank": 0, "hostname": "a", "device_info": "H"},)"
                        R"({"rank": 1, "hostname": "a", "device_info": "H"}]}, "results": [)"
-                       R"({"type": "half", "size": 8, "out_of_place": {"time": 9, "alg_bw": 1,)"
+                       R"({"type": "half", "size": 9000, "out_of_place": {"time": 9, "alg_bw": 1,)"
                        R"("bus_bw": 1, "nwrong": 0}, "in_place": {"nwrong": )" +
                        in_place + "}}]" + end + "}",
                    ".json")

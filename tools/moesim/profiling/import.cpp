@@ -20,7 +20,9 @@ ExitCode run(const CommandLine& line) {
         "as .txt or .log; with --cluster also logs of perftest, nvbandwidth and DeepEP");
   }
   if (line.has("cluster")) return import_links(line);
-  if (all_end_with(line, {".txt", ".log"})) return import_exchanges(line);
+  // A profiler trace and a file of nccl-tests -J are both .json: only the latter takes a base.
+  const bool is_json = line.has("base") && all_end_with(line, {".txt", ".log", ".json"});
+  if (is_json || all_end_with(line, {".txt", ".log"})) return import_exchanges(line);
   const std::string folder = needed_value(line, "out", "the folder of the new trace");
   if (all_end_with(line, {".json", ".json.gz"})) return import_profiler(line, folder);
   return import_trace(line, folder);
@@ -67,7 +69,8 @@ Command import_command() {
                    "all-gather, reduce-scatter; with --cluster also send-receive"},
                   words_in<cluster::measured_operation_names>),
        {"nccl", "VERSION", "", "of NCCL that was tested, of logs that do not say"},
-       {"base", "NAME|FILE", "none: .txt needs it", "the profile that has everything else"},
+       {"base", "NAME|FILE", "none: .txt needs it",
+        "of nccl-tests, printed or -J (.json): the profile that has everything else"},
        {"other-gpu", "", "off", "of nccl-tests: the base may be of another GPU than the output"},
        {"cluster", "NAME|FILE", "",
         "make a cluster: this one, with exchanges and links as measured by nccl-tests (one or "

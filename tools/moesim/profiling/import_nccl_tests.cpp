@@ -119,7 +119,8 @@ void note_averages(const kernels::measure::NcclTestsImport& request,
 }  // namespace
 
 ExitCode import_exchanges(const CommandLine& line) {
-  refuse_other_flags(line, "nccl-tests output (.txt, .log)", {"op", "nccl", "base", "other-gpu"});
+  refuse_other_flags(line, "nccl-tests output (.txt, .log, .json of -J)",
+                     {"op", "nccl", "base", "other-gpu"});
   namespace measure = kernels::measure;
   measure::NcclTestsImport request;
   const std::string out = needed_value(line, "out", "the file of the new profile");

@@ -54,7 +54,7 @@ routing::ScoreSource counts_of(const std::string& text) {
 std::vector<Order> balance(const std::string& text, int experts, int ranks) {
   const routing::ScoreSource source = counts_of(text);
   std::vector<Order> layers;
-  for (const std::vector<double>& loads : *source.popularity) {
+  for (const std::vector<double>& loads : source.popularity->layers()) {
     if (loads.size() != static_cast<std::size_t>(experts)) {
       throw UsageError(fmt::format("{}: it counts {} experts, the job has {}", flagged(text),
                                    loads.size(), experts));

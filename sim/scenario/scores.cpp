@@ -34,7 +34,7 @@ std::string fidelity_used(const Scenario& scenario) {
 std::string layers_again(const routing::ScoreSource& scores, int layers, const std::string& model) {
   int recorded = 0;
   if (scores.trace != nullptr) recorded = scores.trace->shape().layers;
-  if (scores.popularity != nullptr) recorded = static_cast<int>(scores.popularity->size());
+  if (scores.popularity != nullptr) recorded = static_cast<int>(scores.popularity->layers().size());
   if (recorded == 0 || layers == recorded) return "";
   if (layers < recorded) {
     return fmt::format("{} MoE layer{} of {} take{} the first {} of its {} layers", layers,
@@ -51,12 +51,12 @@ std::vector<std::string> notes_of_scores(const routing::ScoreSource& scores, int
     notes.push_back(fmt::format("note: {}: {}", scores.name(), again));
   }
   if (scores.unlisted_experts > 0) {
-    const auto experts = static_cast<int>(scores.popularity->front().size());
+    const int experts = scores.popularity->experts();
     notes.push_back(fmt::format(
         "warning: {} has rows of {} of the {} experts of {}{}: the others get no token there; rows "
         "of count 0 say that this is meant",
         scores.name(), experts - scores.unlisted_experts, experts, model,
-        scores.popularity->size() == 1 ? "" : ", in the layer with the fewest"));
+        scores.popularity->layers().size() == 1 ? "" : ", in the layer with the fewest"));
   }
   return notes;
 }

@@ -59,7 +59,8 @@ RankRowsLaw::RankRowsLaw(const TrainingJob& job) {
   most_rows_ = tokens * drawn.router.top_k;
   for (int layer = 0; layer < asked.layers; ++layer) {
     const routing::LogitSource logits(
-        drawn.scores, {experts, layout.expert, asked.gpus, drawn.placement.get()}, drawn.seed,
+        drawn.scores,
+        {experts, layout.expert, asked.gpus, drawn.placement.get(), drawn.router.top_k}, drawn.seed,
         static_cast<std::uint32_t>(drawn.replica), static_cast<std::uint32_t>(layer));
     const std::vector<double> by_choice =
         routing::choice_shares(logits.offsets(), logits.noise(), drawn.router.top_k);

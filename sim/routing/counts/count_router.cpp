@@ -46,10 +46,8 @@ void CountRouter::prepare(std::span<const RoutingJob> jobs, int replica, int lay
                    [](const RoutingJob& job) { return job.router.has_gate(); })) {
     return;
   }
-  logits_ = std::make_unique<LogitSource>(
-      shared_scores(jobs),
-      LogitShape{job_.experts, job_.expert_parallel, job_.gpus, job_.expert_placement.get()},
-      job_.seed, key_.replica, key_.layer);
+  logits_ = std::make_unique<LogitSource>(shared_scores(jobs), logit_shape(job_), job_.seed,
+                                          key_.replica, key_.layer);
   noise_ = logits_->noise();
   offsets_ = logits_->offsets();
   if (std::all_of(jobs.begin(), jobs.end(), [](const RoutingJob& job) {

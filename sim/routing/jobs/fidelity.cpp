@@ -36,7 +36,7 @@ std::string refuse_scores(const RoutingJob& job) {
   }
   if (scores.trace != nullptr) return fmt::format("{} has recorded tokens", scores.name());
   if (scores.popularity == nullptr) return "";
-  for (const std::vector<double>& layer : *scores.popularity) {
+  for (const std::vector<double>& layer : scores.popularity->layers()) {
     const auto chosen =
         std::count_if(layer.begin(), layer.end(), [](double share) { return share > 0; });
     if (chosen < job.router.choices()) {

@@ -18,7 +18,8 @@ std::uint64_t digest(const ScoreSource& source) {
   if (source.model != nullptr) return source.model->digest();
   Digest digest;
   if (source.popularity != nullptr) {
-    for (const std::vector<double>& layer : *source.popularity) digest.add(std::span(layer));
+    for (const std::vector<double>& layer : source.popularity->layers())
+      digest.add(std::span(layer));
   }
   return digest.value();
 }
@@ -76,9 +77,11 @@ void add_router(const RouterConfig& router, Key& key) {
 std::string logits_key_of(const RoutingJob& job) {
   const auto& [router, scores, experts, gpus, expert_parallel, expert_placement, gpus_per_domain,
                tokens_per_gpu, layers, seed, fidelity, count_copies] = job;
-  leave_out(router, count_copies);
+  leave_out(count_copies);
+  // Counts are of as many choices.
+  const int counted_choices = scores.popularity == nullptr ? 0 : router.top_k;
   return Key()
-      .add(scores.name(), digest(scores),
+      .add(scores.name(), digest(scores), counted_choices,
            expert_placement == nullptr ? 0 : expert_placement->digest(), experts, gpus,
            expert_parallel, gpus_per_domain, tokens_per_gpu, layers, seed, fidelity)
       .take();

@@ -15,4 +15,8 @@ ScoreSource shared_scores(std::span<const RoutingJob> jobs) {
   return balanced;
 }
 
+LogitShape logit_shape(const RoutingJob& job) {
+  return {job.experts, job.expert_parallel, job.gpus, job.expert_placement.get(), job.router.top_k};
+}
+
 }  // namespace moesim::routing

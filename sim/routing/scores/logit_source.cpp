@@ -6,7 +6,6 @@
 #include <array>
 #include <cassert>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -92,35 +91,10 @@ std::vector<double> scenario_offsets(const ScoreSource& source, const LogitShape
   return offsets;
 }
 
-std::vector<double> count_offsets(const ScoreSource& source, int experts, std::uint32_t layer) {
-  const auto& popularity = *source.popularity;
-  const std::vector<double>& shares = popularity[layer % popularity.size()];
-  check_counted_experts(source, experts);
-  std::vector<double> offsets(static_cast<std::size_t>(experts),
-                              -std::numeric_limits<double>::infinity());
-  std::transform(shares.begin(), shares.end(), offsets.begin(),
-                 [](double share) { return std::log(share); });
-  return offsets;
-}
-
-// Log-weights of draws with expert loads proportional to `counts`: exact for k = 1, otherwise
-// within 1e-4 (race.hpp). Experts without a route have -inf.
-std::vector<float> recorded_weights(std::span<const std::int64_t> counts, int top_k) {
-  std::vector<double> shares;
-  for (const std::int64_t count : counts) {
-    if (count > 0) shares.push_back(static_cast<double>(count));
-  }
-  // With as many experts as choices each is chosen, whatever its weight.
-  const std::vector<double> weights = static_cast<std::size_t>(top_k) < shares.size()
-                                          ? race_log_weights(shares, top_k)
-                                          : std::vector<double>(shares.size(), 0.0);
-  std::vector<float> result;
-  std::size_t next = 0;
-  for (const std::int64_t count : counts) {
-    result.push_back(count > 0 ? static_cast<float>(weights[next++])
-                               : -std::numeric_limits<float>::infinity());
-  }
-  return result;
+std::vector<double> count_offsets(const ScoreSource& source, const LogitShape& shape,
+                                  std::uint32_t layer) {
+  check_counted_experts(source, shape.experts);
+  return source.popularity->log_weights(layer, shape.top_k);
 }
 
 }  // namespace
@@ -150,7 +124,7 @@ LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std
       for (double& offset : offsets) offset = log_gamma_draw(stream, source.parameter);
       break;
     case ScoreSource::Kind::counts:
-      offsets = count_offsets(source, experts, layer);
+      offsets = count_offsets(source, shape, layer);
       break;
     case ScoreSource::Kind::scores:
       offsets = model_offsets(*source.model, shape, seed, replica, layer);
@@ -253,8 +227,9 @@ std::span<const float> LogitSource::offsets_of(std::uint32_t rank) const {
 void LogitSource::trace_offsets(int gpus) {
   const int ranks = std::min(gpus, trace_->shape().ranks);
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::vector<float> own =
-        recorded_weights(trace_->counts(step_, rank, layer_), trace_->shape().top_k);
+    const std::span<const std::int64_t> routes = trace_->counts(step_, rank, layer_);
+    const std::vector<double> counts(routes.begin(), routes.end());
+    const std::vector<double> own = counted_log_weights(counts, trace_->shape().top_k);
     rank_offsets_.insert(rank_offsets_.end(), own.begin(), own.end());
   }
   for (int gpu = ranks; gpu < gpus; ++gpu) {

@@ -20,6 +20,7 @@ struct LogitShape {
   int expert_parallel = 1;  // P, a divisor of experts: expert e is on rank e / (E / P)
   int gpus = 1;             // ranks are numbered over all of them
   const ExpertPlacement* expert_placement = nullptr;  // null: in the order of their numbers
+  int top_k = 1;  // choices of a token, which counts of experts are of
 };
 
 // Draws the logits of one layer of one replica. Experts are in the order of their positions. Every

@@ -40,14 +40,16 @@ constexpr double usual_burst_share = 0.25;
 constexpr Spelling spellings[] = {
     {Kind::gaussian, "gaussian", "SIGMA",
      "a bias per expert and layer of that spread over scores of spread 1, the same on all GPUs"},
-    {Kind::zipf, "zipf", "A", "the n-th expert is wanted n^-A times as often as the first"},
+    {Kind::zipf, "zipf", "A", "the n-th expert has n^-A times the weight of the first"},
     {Kind::dirichlet, "dirichlet", "A", "popularity drawn; the smaller A, the less even"},
-    {Kind::counts, "counts", "FILE", "a CSV of layer, expert, count"},
+    {Kind::counts, "counts", "FILE", "a CSV of layer, expert, count; loads as counted, for any k"},
     {Kind::unknown, "unknown", "SHARE",
      "as uneven as in recorded trainings, other in each replica; without a balance loss in a share "
      "of them"},
     {Kind::balanced, "balanced", "", "all experts alike"},
-    {Kind::hot_expert, "hot-expert", "X", "one expert X times as popular", 1, usual_heat},
+    {Kind::hot_expert, "hot-expert", "X",
+     "one expert of X times the weight: X times the load for one expert per token, less for more",
+     1, usual_heat},
     {Kind::hot_rank, "hot-rank", "X", "all experts of one GPU, where they lie in order, X times", 1,
      usual_heat},
     {Kind::spread_heat, "spread-heat", "X", "as many experts, on different GPUs", 1, usual_heat},
@@ -134,8 +136,7 @@ void load_counts(const std::string& file, ScoreSource& source) {
     const auto unlisted = static_cast<int>(experts - static_cast<std::int64_t>(row.size()));
     source.unlisted_experts = std::max(source.unlisted_experts, unlisted);
   }
-  source.popularity =
-      std::make_shared<const std::vector<std::vector<double>>>(std::move(popularity));
+  source.popularity = std::make_shared<const CountedPopularity>(std::move(popularity));
 }
 
 // The contents of the source's file. An unsuitable file is refused with the option value that named
@@ -160,13 +161,13 @@ void load_file(const Spelling& spelling, std::string_view text, const std::strin
 
 void check_counted_experts(const ScoreSource& source, int experts) {
   if (source.popularity == nullptr) return;
-  const std::size_t counted = source.popularity->front().size();
-  if (counted == static_cast<std::size_t>(experts)) return;
+  const int counted = source.popularity->experts();
+  if (counted == experts) return;
   throw UsageError(fmt::format(
       "{} counts {} experts, the job has {}: choose a --model with as many, or --experts {} of "
       "simulate and sweep{}",
       source.file, counted, experts, counted,
-      counted > static_cast<std::size_t>(experts)
+      counted > experts
           ? ""
           : fmt::format(", or add a row of count 0 for each that got no token, up to expert {}",
                         experts - 1)));

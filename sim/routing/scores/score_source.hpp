@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/routing/scores/counted_popularity.hpp"
 #include "sim/routing/traces/trace.hpp"
 
 namespace moesim::routing {
@@ -18,19 +19,24 @@ struct ScoreModel;
 //                    the same on all GPUs, of standard deviation SIGMA
 //   zipf:A           log-popularity of rank^-A, experts shuffled per layer, plus Gumbel noise
 //   dirichlet:A      log-popularity drawn from Dirichlet(A, ..., A) per layer, plus Gumbel noise
-//   counts:FILE      log-popularity from a CSV of columns layer, expert, count (others ignored,
-//                    an expert without a row has count 0; the last expert has one in some layer),
-//                    plus Gumbel noise
+//   counts:FILE      loads in proportion to a CSV of columns layer, expert, count (others ignored,
+//                    an expert without a row has count 0; the last expert has one in some layer):
+//                    weights plus Gumbel noise, of which the k best give these loads. An expert
+//                    with over 1 / k of the counts is chosen by nearly every token. Rules that
+//                    move choices (expert groups, biases, assignment) change the loads
 //   unknown:SHARE    gaussian with a SIGMA drawn for each replica and layer from those of recorded
 //                    trainings, SHARE (0 unless given) of the replicas without a balance loss
 //                    (unknown_popularity.hpp)
-// Named scenarios, all log-popularity plus Gumbel noise; X is how many times as popular a hot
-// expert is as any other, R and X are 4 unless given:
+// Named scenarios, all log-popularity plus Gumbel noise; X is how many times the weight of any
+// other a hot expert has, R and X are 4 unless given. With one choice per token it has X times the
+// load; of several, which are different experts, less: hot-expert:16 of 64 has 7.5 times with k
+// = 8. The same holds for zipf and dirichlet:
 //   balanced            all experts alike. Counts have the law of gaussian:0; only probabilities
 //                       differ, because Gumbel noise has a longer upper tail than normal noise
 //   hot-expert:X        one hot expert, drawn per layer and replica
 //   hot-rank:X          all E / P experts of one rank of every group are hot, the rank drawn per
-//                       layer and replica: that rank is asked for X / (X + P - 1) of the routes
+//                       layer and replica: with one choice per token that rank is asked for
+//                       X / (X + P - 1) of the routes
 //   spread-heat:X       as many hot experts as under hot-rank, dealt to the ranks in turn from a
 //                       drawn one on: one each while E / P <= P. Every expert-wise loss has the
 //                       law of hot-rank's; only the load of the GPUs differs
@@ -74,9 +80,8 @@ struct ScoreSource {
   double parameter = 0.1;  // SIGMA, A, X or R
   double share = 0;        // of burst, unknown
   std::string file;
-  // counts: popularity[layer][expert], shares; layers beyond the file's wrap around. Of the layer
-  // with the fewest rows, how many experts have none.
-  std::shared_ptr<const std::vector<std::vector<double>>> popularity;
+  // counts; and of the layer with the fewest rows, how many experts have none.
+  std::shared_ptr<const CountedPopularity> popularity;
   int unlisted_experts = 0;
   std::shared_ptr<const Trace> trace;  // trace, trace_repeat
 

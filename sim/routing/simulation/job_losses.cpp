@@ -8,6 +8,7 @@
 #include "sim/base/error.hpp"
 #include "sim/routing/groups/group_logits.hpp"
 #include "sim/routing/groups/kind_router.hpp"
+#include "sim/routing/jobs/shared_scores.hpp"
 #include "sim/routing/scores/logit_source.hpp"
 
 namespace moesim::routing {
@@ -114,10 +115,9 @@ std::vector<AuxiliaryLosses> auxiliary_losses(const RoutingJob& job, int replica
   check_losses(job);
   std::vector<AuxiliaryLosses> losses;
   for (int layer = 0; layer < job.layers; ++layer) {
-    const LogitSource logits(
-        job.scores,
-        LogitShape{job.experts, job.expert_parallel, job.gpus, job.expert_placement.get()},
-        job.seed, static_cast<std::uint32_t>(replica), static_cast<std::uint32_t>(layer));
+    const LogitSource logits(job.scores, logit_shape(job), job.seed,
+                             static_cast<std::uint32_t>(replica),
+                             static_cast<std::uint32_t>(layer));
     if (!logits.has_logits()) {
       throw UsageError(fmt::format("--losses: {} holds choices, no logits", job.scores.name()));
     }

@@ -156,10 +156,8 @@ void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer
                         first.seed,
                         static_cast<std::uint32_t>(replica),
                         static_cast<std::uint32_t>(layer)};
-  const LogitSource logits(
-      shared_scores(jobs),
-      {first.experts, first.expert_parallel, first.gpus, first.expert_placement.get()}, first.seed,
-      context.replica, context.layer);
+  const LogitSource logits(shared_scores(jobs), logit_shape(first), first.seed, context.replica,
+                           context.layer);
   start(jobs, results);
   for (int group = 0; group < first.gpus / first.expert_parallel; ++group) {
     context.place.first_gpu = group * first.expert_parallel;

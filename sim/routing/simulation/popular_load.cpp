@@ -1,5 +1,6 @@
 #include "sim/routing/simulation/popular_load.hpp"
 
+#include "sim/routing/jobs/shared_scores.hpp"
 #include "sim/routing/scores/logit_source.hpp"
 #include "sim/routing/simulation/busiest_load.hpp"
 
@@ -21,9 +22,8 @@ bool is_drawn(const ScoreSource& source) {
 }
 
 double layer_load(const RoutingJob& job, int replica, int layer) {
-  const LogitShape shape{job.experts, job.expert_parallel, job.gpus, job.expert_placement.get()};
-  const LogitSource source(job.scores, shape, job.seed, static_cast<std::uint32_t>(replica),
-                           static_cast<std::uint32_t>(layer));
+  const LogitSource source(job.scores, logit_shape(job), job.seed,
+                           static_cast<std::uint32_t>(replica), static_cast<std::uint32_t>(layer));
   return busiest_load(source.offsets(), source.noise(), job.expert_parallel, job.router.top_k);
 }
 

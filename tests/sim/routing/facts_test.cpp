@@ -32,6 +32,19 @@ RoutingJob paper_job(const std::string& router, const std::string& factor,
   return job;
 }
 
+RoutingJob counted_job(std::vector<double> shares, const std::string& router, int top_k) {
+  RoutingJob job = paper_job(router, "1", "gaussian:0");
+  job.experts = static_cast<int>(shares.size());
+  job.scores.kind = ScoreSource::Kind::counts;
+  job.scores.file = "in memory";
+  job.scores.popularity =
+      std::make_shared<const CountedPopularity>(CountedPopularity::Layers{std::move(shares)});
+  job.router.top_k = top_k;
+  job.gpus = 4;
+  job.expert_parallel = 4;
+  return job;
+}
+
 }  // namespace
 
 // Per expert the first choices are Binomial(S, 1/E), close to a normal of variance S (1 - 1/E) / E;
@@ -153,18 +166,50 @@ TEST_CASE("counts of OLMoE on c4 lose 15.1 % and 7.3 %") {
 // The same counts as a score source: first choices are exact draws from the popularity, so top-1
 // over many tokens loses what the shares say.
 TEST_CASE("top-1 from counts loses what the counts lose") {
-  ScoreSource source;
-  source.kind = ScoreSource::Kind::counts;
-  source.file = "in memory";
-  source.popularity = std::make_shared<const std::vector<std::vector<double>>>(
-      std::vector<std::vector<double>>{{0.4, 0.3, 0.2, 0.1}});
-  RoutingJob job = paper_job("top1", "1", "gaussian:0");
-  job.scores = source;
-  job.experts = 4;
-  job.gpus = 4;
-  job.expert_parallel = 4;
+  RoutingJob job = counted_job({0.4, 0.3, 0.2, 0.1}, "top1", 1);
   // Shares above 1/4: 0.15 + 0.05 lost. S = 16,384 on 4 GPUs: a standard error of 0.002 at most.
   CHECK(simulate_routing(job, 0).loss.failed == Approx(0.2).margin(0.008));
   job.router.capacity_factor = Decimal::parse("1.4", "factor");  // 0.35: only 0.05 of the first
   CHECK(simulate_routing(job, 0).loss.failed == Approx(0.05).margin(0.008));
+}
+
+// 65,536 tokens: a standard error of at most 0.002 / k of the routes.
+TEST_CASE("top-k from counts loads experts as the counts do") {
+  const std::vector<double> shares{0.3, 0.2, 0.15, 0.12, 0.1, 0.06, 0.04, 0.03};
+  for (const Fidelity fidelity : {Fidelity::tokens, Fidelity::counts}) {
+    for (const int top_k : {1, 2, 3}) {
+      RoutingJob job = counted_job(shares, "dropless", top_k);
+      job.fidelity = fidelity;
+      const ReplicaRouting routed = simulate_routing(job, 0);
+      const double routes = 4.0 * 16384 * top_k;
+      for (std::size_t expert = 0; expert < shares.size(); ++expert) {
+        INFO(name_of(fidelity) << ", top " << top_k << ", expert " << expert);
+        const double share = static_cast<double>(routed.layers[0].demand[expert]) / routes;
+        CHECK(share == Approx(shares[expert]).margin(0.006 / top_k));
+      }
+    }
+  }
+}
+
+// With k = 4 a share of 0.3 would be 1.2 experts per token. The rest shares the other three
+// choices.
+TEST_CASE("an expert of more than 1 / k of the counts is chosen by nearly every token") {
+  const RoutingJob job = counted_job({0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.05, 0.05}, "dropless", 4);
+  const ReplicaRouting routed = simulate_routing(job, 0);
+  constexpr double tokens = 4.0 * 16384;
+  const std::vector<std::int64_t>& demand = routed.layers[0].demand;
+  CHECK(static_cast<double>(demand[0]) / tokens == Approx(1).margin(0.002));
+  CHECK(static_cast<double>(demand[1]) / tokens == Approx(3 * 0.2 / 0.7).margin(0.006));
+  CHECK(static_cast<double>(demand[7]) / tokens == Approx(3 * 0.05 / 0.7).margin(0.006));
+}
+
+TEST_CASE("jobs of other k do not share the logits of counts") {
+  const std::vector<double> shares{0.4, 0.3, 0.2, 0.1};
+  CHECK(counted_job(shares, "dropless", 1).logits_key() !=
+        counted_job(shares, "dropless", 2).logits_key());
+  RoutingJob one = paper_job("topk", "1", "gaussian:0.1");
+  RoutingJob two = one;
+  one.router.top_k = 2;
+  two.router.top_k = 4;
+  CHECK(one.logits_key() == two.logits_key());
 }

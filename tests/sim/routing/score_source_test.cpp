@@ -194,9 +194,9 @@ TEST_CASE("counts are read, layers wrap, and a missing expert has none") {
   const TemporaryFile file("counts_test.csv",
                            "model,layer,expert,count\nx,3,0,30\nx,3,2,10\nx,7,1,5\n");
   const ScoreSource source = source_of("counts:" + file.path);
-  REQUIRE(source.popularity->size() == 2);
-  CHECK((*source.popularity)[0] == std::vector<double>{0.75, 0, 0.25});
-  CHECK((*source.popularity)[1] == std::vector<double>{0, 1, 0});
+  REQUIRE(source.popularity->layers().size() == 2);
+  CHECK(source.popularity->layers()[0] == std::vector<double>{0.75, 0, 0.25});
+  CHECK(source.popularity->layers()[1] == std::vector<double>{0, 1, 0});
   const std::vector<double> shares =
       first_choice_shares(LogitSource(source, 3, 1, 0, 2), 3, 100000);
   CHECK(shares[0] == Approx(0.75).epsilon(0.01));

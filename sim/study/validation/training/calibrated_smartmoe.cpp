@@ -19,7 +19,7 @@
 namespace moesim::study {
 namespace {
 
-using Popularity = std::vector<std::vector<double>>;
+using routing::CountedPopularity;
 using uncertainty::Unknown;
 
 constexpr const char* study_name = "smartmoe-steps, calibrated";
@@ -32,7 +32,8 @@ std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
 // Shares of the routes of each layer that went to each rank in the middle of the timed iterations.
 // The archive has two experts a rank, the timed models one: what a rank gets decides the step.
 // Null: not there.
-std::shared_ptr<const Popularity> recorded_popularity(const std::string& folder, int experts) {
+std::shared_ptr<const CountedPopularity> recorded_popularity(const std::string& folder,
+                                                             int experts) {
   routing::ArrayQuery query;
   query.file = folder + "/smartmoe_routing_trace.npz";
   if (!std::filesystem::exists(query.file)) return nullptr;
@@ -49,9 +50,9 @@ std::shared_ptr<const Popularity> recorded_popularity(const std::string& folder,
   }
   const int number = static_cast<int>(step - counts.steps.begin());
   const int merged = shape.experts / experts;
-  auto popularity = std::make_shared<Popularity>();
+  CountedPopularity::Layers popularity;
   for (int layer = 0; layer < shape.layers; ++layer) {
-    std::vector<double>& shares = popularity->emplace_back(experts);
+    std::vector<double>& shares = popularity.emplace_back(experts);
     double routes = 0;
     for (int rank = 0; rank < shape.ranks; ++rank) {
       const auto of_rank = counts.trace->counts(number, rank, layer);
@@ -63,7 +64,7 @@ std::shared_ptr<const Popularity> recorded_popularity(const std::string& folder,
     }
     for (double& share : shares) share /= routes;
   }
-  return popularity;
+  return std::make_shared<const CountedPopularity>(std::move(popularity));
 }
 
 // The scenario of a row whose routing is known or drawn; a refusal otherwise.
@@ -168,7 +169,7 @@ void add_calibrated_smartmoe(const std::string& folder, const CsvTable& table,
                              scenario::DocumentCache& documents, routing::RoutingCache& cache,
                              Validation& validation) {
   constexpr int experts = 16;
-  const std::shared_ptr<const Popularity> popularity = recorded_popularity(folder, experts);
+  const std::shared_ptr<const CountedPopularity> popularity = recorded_popularity(folder, experts);
   std::map<std::string, std::vector<Measured>> by_system;
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
     const SmartMoeRow mapped = with_routing(table, row, popularity != nullptr);

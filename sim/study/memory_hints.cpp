@@ -12,13 +12,14 @@ namespace {
 struct Change {
   std::string option;
   std::string value;
+  std::optional<std::int64_t> global_batch;
   scenario::Scenario scenario;
 };
 
 std::vector<Change> changes_of(const scenario::Scenario& scenario) {
   std::vector<Change> changes;
   const auto propose = [&](const char* option, std::string value) -> scenario::Scenario& {
-    changes.push_back({option, std::move(value), scenario});
+    changes.push_back({option, std::move(value), std::nullopt, scenario});
     return changes.back().scenario;
   };
   const bool train = scenario.mode == scenario::Mode::train;
@@ -33,10 +34,15 @@ std::vector<Change> changes_of(const scenario::Scenario& scenario) {
     if (scenario.gpus % size != 0 || scenario.experts % size != 0) continue;
     propose("expert-parallel", std::to_string(size)).expert_parallel = size;
   }
+  const std::int64_t sequences = scenario.micro_batch * scenario.micro_steps;  // of a GPU and step
   for (std::int64_t batch = scenario.micro_batch / 2; batch > 0; batch /= 2) {
+    if (train && sequences % batch != 0) continue;  // no whole number of micro-steps
     scenario::Scenario& smaller = propose("micro-batch", std::to_string(batch));
     smaller.micro_batch = batch;
     smaller.tokens_per_gpu = batch * smaller.sequence_length;
+    if (train) smaller.micro_steps = sequences / batch;
+    // Of more than one micro-step it was given, and holds for the change too.
+    if (train && scenario.micro_steps == 1) changes.back().global_batch = global_batch(scenario);
   }
   return changes;
 }
@@ -56,7 +62,7 @@ std::vector<MemoryHint> memory_hints(const scenario::Scenario& scenario, const O
                                               rows_of(change.scenario.tokens_per_gpu))
                            .total();
     if (need.gib() > 0.98 * outcome.memory_gib) continue;
-    hints.push_back({std::move(change.option), std::move(change.value), need,
+    hints.push_back({std::move(change.option), std::move(change.value), change.global_batch, need,
                      need <= scenario.profile->device().hbm_bytes});
   }
   return hints;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,13 +15,16 @@ namespace moesim::study {
 struct MemoryHint {
   std::string option;  // without dashes
   std::string value;
+  // The present one, where the option alone would change it; to be given too.
+  std::optional<std::int64_t> global_batch;
   Bytes need;  // then, per GPU
   bool fits = false;
 };
 
 // What would make the step that `outcome` describes need at least 2 % less memory, one option
 // changed at a time: checkpointing, a higher ZeRO stage, more expert parallelism, smaller
-// micro-batches; in that order. The rows that an exchange holds are scaled with the tokens.
+// micro-batches of the same global batch; in that order. The rows that an exchange holds are scaled
+// with the tokens.
 std::vector<MemoryHint> memory_hints(const scenario::Scenario& scenario, const Outcome& outcome);
 
 }  // namespace moesim::study

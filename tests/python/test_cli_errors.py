@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, SMALL
+from command_line import expect_error, moesim, needs_binary, SMALL, succeed
 
 pytestmark = needs_binary
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
@@ -395,6 +395,18 @@ def test_what_does_not_fit_says_what_would():
     assert "do not fit the 80 GiB of h100-sxm" in result.stderr
     # What is on already is not proposed, and every proposal says what it would give.
     assert "--zero 0" not in result.stderr and "--zero 3 (" in result.stderr
+
+
+def test_a_smaller_micro_batch_that_fits_is_of_the_same_step():
+    words = ("simulate", "--gpus", 8, "--replicas", 1, "--format", "json")
+    result = moesim(*words)
+    for batch in (1, 2):  # 8 sequences on each of 8 GPUs
+        assert f"--micro-batch {batch} --global-batch 64 (" in result.stderr
+        hinted = json.loads(succeed(*words, "--micro-batch", batch, "--global-batch", 64))
+        assert hinted["fits_memory"] and hinted["global_batch"] == json.loads(result.stdout)["global_batch"]
+    given = moesim(*words, "--global-batch", 128).stderr
+    assert "--micro-batch 2 (" in given
+    assert "--micro-batch 24 (" in moesim(*words, "--mode", "prefill", "--micro-batch", 48, "--fidelity", "counts").stderr
 
 
 def test_shipped_documents_elsewhere(tmp_path):

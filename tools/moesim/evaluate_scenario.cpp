@@ -42,13 +42,16 @@ study::Outcome evaluate_scenario(const scenario::Scenario& scenario, int jobs,
   return study::evaluate(scenario, cache, timeline);
 }
 
-// "would fit: --zero 1 (70 GiB), or --micro-batch 4 (66 GiB)"
+// "would fit: --zero 1 (70 GiB), or --micro-batch 4 --global-batch 256 (66 GiB)"
 std::string memory_hint_text(const scenario::Scenario& scenario, const study::Outcome& outcome) {
   std::vector<std::string> enough;
   std::vector<std::string> helpful;
   for (const study::MemoryHint& hint : study::memory_hints(scenario, outcome)) {
+    const std::string batch =
+        hint.global_batch ? fmt::format(" --global-batch {}", *hint.global_batch) : "";
     (hint.fits ? enough : helpful)
-        .push_back(fmt::format("--{} {} ({:.0f} GiB)", hint.option, hint.value, hint.need.gib()));
+        .push_back(
+            fmt::format("--{} {}{} ({:.0f} GiB)", hint.option, hint.value, batch, hint.need.gib()));
   }
   if (!enough.empty()) return fmt::format("would fit: {}", fmt::join(enough, ", or "));
   if (helpful.empty()) return "no option helps: use more GPUs";

@@ -1,6 +1,8 @@
 #include "sim/study/memory_hints.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <set>
 
 #include "sim/step/memory.hpp"
@@ -66,6 +68,38 @@ TEST_CASE("a hint needs what the scenario with its option needs") {
   REQUIRE(zero != hints.end());
   scenario.zero = 3;
   CHECK(zero->need == step::memory_footprint(scenario, 0, outcome.rows).total());
+}
+
+TEST_CASE("a smaller micro-batch keeps the global batch of training") {
+  scenario::Scenario scenario = trained_scenario();
+  const std::int64_t sequences = scenario::global_batch(scenario);
+  const auto batches = [&] {
+    std::set<std::optional<std::int64_t>> named;
+    for (const MemoryHint& hint : study::memory_hints(scenario, outcome_of(scenario))) {
+      if (hint.option == "micro-batch") {
+        named.insert(hint.global_batch);
+      } else {
+        CHECK(!hint.global_batch);
+      }
+    }
+    return named;
+  };
+  CHECK(batches() == std::set<std::optional<std::int64_t>>{sequences});
+  scenario.micro_steps = 4;  // so --global-batch was given
+  CHECK(batches() == std::set<std::optional<std::int64_t>>{std::nullopt});
+  scenario.micro_steps = 1;
+  scenario.mode = scenario::Mode::prefill;  // a pass of its own for each micro-batch
+  CHECK(batches() == std::set<std::optional<std::int64_t>>{std::nullopt});
+}
+
+TEST_CASE("a smaller micro-batch divides what a GPU trains on in a step") {
+  scenario::Scenario scenario = trained_scenario();
+  scenario.micro_batch = 7;  // 3 would leave one sequence
+  scenario.tokens_per_gpu = 7 * scenario.sequence_length;
+  const std::vector<std::string> flags =
+      flags_of(study::memory_hints(scenario, outcome_of(scenario)));
+  CHECK(std::count(flags.begin(), flags.end(), "micro-batch 3") == 0);
+  CHECK(std::count(flags.begin(), flags.end(), "micro-batch 1") == 1);
 }
 
 TEST_CASE("inference has no checkpoints and no optimizer to part") {

@@ -280,9 +280,13 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
         fmt::format("tokens/s per GPU; {} if measured",
                     grouped(outcome.tokens_per_s_per_gpu / slower))},
        {"", fmt::format("{:.3g}", efficiency.tokens_per_day),
-        fmt::format("tokens per day on {} GPUs; {} GPU hours per 1e12 tokens, {} if measured",
+        fmt::format("tokens per day on {} GPUs; {} GPU hours per 1e12 tokens, {} if measured{}",
                     scenario.gpus, grouped(efficiency.gpu_hours_per_1e12_tokens),
-                    grouped(efficiency.gpu_hours_per_1e12_tokens * slower))},
+                    grouped(efficiency.gpu_hours_per_1e12_tokens * slower),
+                    scenario.replicas == 1
+                        ? ""
+                        : fmt::format("; by the mean step, {} {}",
+                                      unit.text(study::mean_step_ms(outcome)), unit.name))},
        {"FLOPs", fmt::format("{:.1f}", efficiency.tflops_per_gpu),
         fmt::format(
             "model TFLOP/s per GPU, {:.1f} % of its bf16 peak (MFU), {:.1f} % if measured{}",

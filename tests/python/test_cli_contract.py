@@ -377,9 +377,11 @@ def test_progress_on_a_terminal_is_one_line_redrawn(tmp_path):
 
 def test_efficiency_and_memory_have_columns_that_agree():
     row = json.loads(succeed("simulate", *SMALL, "--format", "json"))
-    assert row["tokens_per_day"] == pytest.approx(row["tokens_per_s_per_gpu"] * 8 * 86400, rel=1e-8)
-    assert row["gpu_hours_per_1e12_tokens"] == pytest.approx(
-        1e12 / row["tokens_per_s_per_gpu"] / 3600, rel=1e-8)
+    steps = row["detail"]["replica_step_ms"]
+    assert sorted(steps)[1] == row["step_ms"]  # of three
+    in_long_run = row["tokens_per_s_per_gpu"] * row["step_ms"] / (sum(steps) / 3)
+    assert row["tokens_per_day"] == pytest.approx(in_long_run * 8 * 86400, rel=1e-8)
+    assert row["gpu_hours_per_1e12_tokens"] == pytest.approx(1e12 / in_long_run / 3600, rel=1e-8)
     assert row["mfu"] == pytest.approx(row["tflops_per_gpu"] / 312, rel=1e-3)  # of an A100
     parts = [row[name] for name in ("parameters_gib", "gradients_gib", "optimizer_gib", "activations_gib",
                                     "buffers_gib")]
@@ -389,6 +391,25 @@ def test_efficiency_and_memory_have_columns_that_agree():
     assert 3 * forward["tflops_per_gpu"] / forward["tokens_per_s_per_gpu"] == pytest.approx(
         row["tflops_per_gpu"] / row["tokens_per_s_per_gpu"], rel=1e-7)
     assert forward["gradients_gib"] == forward["optimizer_gib"] == 0
+
+
+def test_a_burst_in_some_steps_costs_what_they_take():
+    """Of 8 steps 3 have a burst: the median does not, GPU hours and losses do."""
+    words = ("--gpus", 16, "--tokens-per-gpu", 2048, "--router", "dropless", "--fidelity", "counts", "--replicas", 8)
+    calm = json.loads(succeed("simulate", *words, "--routing", "balanced", "--format", "json"))
+    row = json.loads(succeed("simulate", *words, "--routing", "burst:8:0.4", "--format", "json"))
+    steps = row["detail"]["replica_step_ms"]
+    slow = [step for step in steps if step > 1.1 * calm["step_ms"]]
+    assert 0 < len(slow) < len(steps) / 2
+    assert row["step_ms"] == pytest.approx(calm["step_ms"], rel=0.02)
+    assert row["tokens_per_s_per_gpu"] == pytest.approx(2048 / row["step_ms"] * 1e3)
+    hours = sum(steps) / len(steps) / 1e3 / 2048 / 3600 * 1e12
+    assert row["gpu_hours_per_1e12_tokens"] == pytest.approx(hours) and hours > 1.05 * calm["gpu_hours_per_1e12_tokens"]
+    assert row["tokens_per_day"] == pytest.approx(16 * 24 * 1e12 / hours)
+    mean = sum(steps) / len(steps)
+    text = succeed("simulate", *words, "--routing", "burst:8:0.4")
+    assert f"by the mean step, {mean:.1f} ms" in text or f"by the mean step, {mean / 1e3:.3f} s" in text
+    assert "by the mean step" not in succeed("simulate", *words[:-2], "--replicas", 1)
 
 
 def test_model_flops_are_those_of_train():

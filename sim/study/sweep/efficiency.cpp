@@ -1,8 +1,16 @@
 #include "sim/study/sweep/efficiency.hpp"
 
+#include <numeric>
+
 #include "sim/model/training_work.hpp"
 
 namespace moesim::study {
+
+double mean_step_ms(const Outcome& outcome) {
+  const std::vector<double>& steps = outcome.replica_step_ms;
+  if (steps.empty()) return outcome.step_ms;
+  return std::accumulate(steps.begin(), steps.end(), 0.0) / static_cast<double>(steps.size());
+}
 
 Efficiency efficiency(const scenario::Scenario& scenario, const Outcome& outcome) {
   constexpr double seconds_per_hour = 3600;
@@ -15,8 +23,9 @@ Efficiency efficiency(const scenario::Scenario& scenario, const Outcome& outcome
   Efficiency result;
   result.tflops_per_gpu = flops * 1e-12;
   result.mfu = flops / scenario.profile->device().peak_bf16_flops;
-  result.tokens_per_day = outcome.tokens_per_s_per_gpu * scenario.gpus * 24 * seconds_per_hour;
-  result.gpu_hours_per_1e12_tokens = 1e12 / outcome.tokens_per_s_per_gpu / seconds_per_hour;
+  const double in_long_run = outcome.tokens_per_s_per_gpu * outcome.step_ms / mean_step_ms(outcome);
+  result.tokens_per_day = in_long_run * scenario.gpus * 24 * seconds_per_hour;
+  result.gpu_hours_per_1e12_tokens = 1e12 / in_long_run / seconds_per_hour;
   return result;
 }
 

@@ -5,9 +5,14 @@
 
 namespace moesim::study {
 
-// What a step's speed comes to. Model FLOPs are Megatron's (model::model_flops()): k experts per
-// token whatever is dropped, padded or rectified, no router, no recomputation; of --mode prefill
-// the forward pass, a third of them.
+// Over the replicas, each of which is a step of a run: many steps take as many times this, while
+// Outcome::step_ms is that of a typical one.
+double mean_step_ms(const Outcome& outcome);
+
+// What a step's speed comes to: FLOPs those of the median step, as Outcome::tokens_per_s_per_gpu;
+// totals over a day or many tokens by mean_step_ms(), as losses are means. Model FLOPs are
+// Megatron's (model::model_flops()): k experts per token whatever is dropped, padded or rectified,
+// no router, no recomputation; of --mode prefill the forward pass, a third of them.
 struct Efficiency {
   double tflops_per_gpu = 0;
   double mfu = 0;             // share of the GPU's dense bf16 peak

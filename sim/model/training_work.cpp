@@ -55,7 +55,7 @@ double mtp_projection_work(const Model& model) {
   return matrix_work(2 * model.hidden * model.hidden);
 }
 
-ModelFlops model_flops(const Model& model, double length, int choices, int mtp_depths) {
+ModelFlops model_flops(const Model& model, double length, double choices, int mtp_depths) {
   if (length < 1 || choices < 0 || mtp_depths < 0) {
     throw UsageError(
         fmt::format("model FLOPs of {} tokens, {} experts per token, {} prediction "

@@ -46,6 +46,6 @@ struct ModelFlops {
   double total = 0;
   double core_attention = 0;  // of the total
 };
-ModelFlops model_flops(const Model& model, double length, int choices, int mtp_depths);
+ModelFlops model_flops(const Model& model, double length, double choices, int mtp_depths);
 
 }  // namespace moesim::model

@@ -412,6 +412,35 @@ def test_a_burst_in_some_steps_costs_what_they_take():
     assert "by the mean step" not in succeed("simulate", *words[:-2], "--replicas", 1)
 
 
+OF_16 = ("--gpus", 16, "--micro-batch", 1, "--replicas", 1, "--format", "json")
+
+
+def flops_per_token(*words):
+    row = json.loads(succeed("simulate", *OF_16, *words))
+    return row["tflops_per_gpu"] * 1e12 / row["tokens_per_s_per_gpu"]
+
+
+def test_model_flops_of_expert_choice_are_of_the_slots_per_token():
+    chosen = {factor: flops_per_token("--router", "expert-choice", "--top-k", 2, "--capacity-factor", factor)
+              for factor in (1, 2)}
+    assert chosen[2] == pytest.approx(flops_per_token("--router", "top2"))
+    assert chosen[1] == pytest.approx(flops_per_token("--router", "top1"))
+    library = flops_per_token("--router", "expert-choice", "--top-k", 2, "--capacity-factor", 1,
+                              "--capacity-convention", "library")
+    assert library == pytest.approx(chosen[2])
+
+
+def test_an_mfu_above_one_is_explained(tmp_path):
+    words = ("--gpus", 8, "--replicas", 1, "--router", "top2", "--capacity-factor")
+    why = "model FLOPs count dropped routes as if they were kept"
+    low = moesim("simulate", *words, 0.5, "--format", "json")
+    assert json.loads(low.stdout)["mfu"] > 1 and low.stderr.count(why) == 1
+    usual = moesim("simulate", *words, 2, "--format", "json")
+    assert json.loads(usual.stdout)["mfu"] < 1 and why not in usual.stderr
+    grid = moesim("sweep", *words, "0.5,2", "--out", tmp_path / "rows.csv")
+    assert f"1 of 2 scenarios have an mfu above 1, which is no error: {why}" in grid.stderr
+
+
 def test_model_flops_are_those_of_train():
     words = ("--model", "qwen3-30b-a3b", "--gpus", "8", "--profile", "h100-sxm", "--sequence-length", "4096",
              "--micro-batch", "1", "--format", "json")

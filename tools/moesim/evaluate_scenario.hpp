@@ -19,4 +19,8 @@ study::Outcome evaluate_scenario(const scenario::Scenario& scenario, int jobs,
 // Which options would make a step of too much memory fit, or help.
 std::string memory_hint_text(const scenario::Scenario& scenario, const study::Outcome& outcome);
 
+// Why an MFU can exceed 1.
+inline constexpr const char* mfu_counts_dropped =
+    "model FLOPs count dropped routes as if they were kept";
+
 }  // namespace moesim::tool

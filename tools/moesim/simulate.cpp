@@ -5,6 +5,7 @@
 
 #include "sim/base/json_text.hpp"
 #include "sim/report/summary.hpp"
+#include "sim/study/sweep/efficiency.hpp"
 #include "sim/study/sweep/outcome.hpp"
 #include "tools/moesim/auxiliary_losses.hpp"
 #include "tools/moesim/command.hpp"
@@ -64,6 +65,11 @@ ExitCode run(const CommandLine& line) {
     note(fmt::format("warning: {:.1f} GiB per GPU do not fit the {:.0f} GiB of {}; {}",
                      outcome.memory_gib, scenario.profile->device().hbm_bytes.gib(),
                      scenario.profile_name, memory_hint_text(scenario, outcome)));
+  }
+  if (const double mfu = study::efficiency(scenario, outcome).mfu; mfu > 1) {
+    note(fmt::format(
+        "note: an MFU of {:.1f} % is no error: {}; a GPU computes fewer than {} experts per token",
+        100 * mfu, mfu_counts_dropped, scenario.router.top_k));
   }
   nlohmann::ordered_json losses;
   if (line.has("losses")) losses = auxiliary_detail(scenario, jobs);

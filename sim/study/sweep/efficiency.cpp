@@ -1,5 +1,6 @@
 #include "sim/study/sweep/efficiency.hpp"
 
+#include <cstdint>
 #include <numeric>
 
 #include "sim/model/training_work.hpp"
@@ -12,11 +13,20 @@ double mean_step_ms(const Outcome& outcome) {
   return std::accumulate(steps.begin(), steps.end(), 0.0) / static_cast<double>(steps.size());
 }
 
+double model_choices(const scenario::Scenario& scenario) {
+  const routing::RouterConfig& router = scenario.router;
+  if (!scenario.has_moe()) return 0;
+  if (router.kind->blocks != routing::ExchangeBlocks::full) return router.top_k;
+  const std::int64_t slots =
+      router.capacity(scenario.tokens_per_gpu, scenario.experts) * scenario.experts;
+  return static_cast<double>(slots) / static_cast<double>(scenario.tokens_per_gpu);
+}
+
 Efficiency efficiency(const scenario::Scenario& scenario, const Outcome& outcome) {
   constexpr double seconds_per_hour = 3600;
-  const int choices = scenario.has_moe() ? scenario.router.top_k : 0;
   const double trained =
-      model::model_flops(*scenario.model, static_cast<double>(scenario.sequence_length), choices, 0)
+      model::model_flops(*scenario.model, static_cast<double>(scenario.sequence_length),
+                         model_choices(scenario), 0)
           .total;
   const double per_token = scenario.mode == scenario::Mode::train ? trained : trained / 3;
   const double flops = outcome.tokens_per_s_per_gpu * per_token;

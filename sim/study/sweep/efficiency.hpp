@@ -9,13 +9,18 @@ namespace moesim::study {
 // Outcome::step_ms is that of a typical one.
 double mean_step_ms(const Outcome& outcome);
 
+// Experts per token that model FLOPs count: k; of routers whose slots are always full as many as
+// there are slots per token (of expert-choice the capacity factor, in the paper's convention); 0 of
+// a dense router.
+double model_choices(const scenario::Scenario& scenario);
+
 // What a step's speed comes to: FLOPs those of the median step, as Outcome::tokens_per_s_per_gpu;
 // totals over a day or many tokens by mean_step_ms(), as losses are means. Model FLOPs are
-// Megatron's (model::model_flops()): k experts per token whatever is dropped, padded or rectified,
-// no router, no recomputation; of --mode prefill the forward pass, a third of them.
+// Megatron's (model::model_flops()): model_choices() experts per token whatever is dropped, padded
+// or rectified, no router, no recomputation; of --mode prefill the forward pass, a third of them.
 struct Efficiency {
   double tflops_per_gpu = 0;
-  double mfu = 0;             // share of the GPU's dense bf16 peak
+  double mfu = 0;  // share of the GPU's dense bf16 peak; above 1 where enough routes are dropped
   double tokens_per_day = 0;  // of all GPUs
   double gpu_hours_per_1e12_tokens = 0;
 };

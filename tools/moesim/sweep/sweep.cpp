@@ -83,6 +83,16 @@ void warn_of_unfit(const std::vector<study::Row>& rows) {
                   unfit, rows.size()));
 }
 
+void note_high_mfu(const std::vector<study::Row>& rows) {
+  const std::size_t mfu = study::column_index("mfu");
+  const auto high = std::count_if(rows.begin(), rows.end(), [&](const study::Row& row) {
+    return !is_absent(row[mfu]) && number_in(row[mfu]) > 1;
+  });
+  if (high == 0) return;
+  note(fmt::format("note: {} of {} scenarios have an mfu above 1, which is no error: {}", high,
+                   rows.size(), mfu_counts_dropped));
+}
+
 // Routers that choose so many experts a token, by their rows; not those of several k, which were
 // asked for, nor soft, which mixes all tokens.
 std::map<std::string, std::vector<std::string>> routers_by_k(const std::vector<study::Row>& rows) {
@@ -378,6 +388,7 @@ ExitCode run(const CommandLine& line) {
   if (!result.complete()) return stopped(out, rows, result.total, settings.journal, format);
   const std::size_t refused = warn_of_refused(rows);
   warn_of_unfit(rows);
+  note_high_mfu(rows);
   warn_of_differing_k(rows);
   // Nothing to replace an earlier result by.
   const bool keep = replaces && refused == rows.size();

@@ -118,6 +118,23 @@ void add_forward_activations(const MemoryQuery& query, MemoryFootprint& memory) 
   memory.einsum_masks = Bytes(has_experts(query) ? einsum_mask_bytes(query) : 0);
 }
 
+// Keys and values of all tokens, in layers with a window of the last ones of each sequence. Nothing
+// attends to an encoder's layers later; a decoder's layers attend to its output, too.
+std::int64_t kept_keys_and_values(const MemoryQuery& query) {
+  const Model& model = *query.model;
+  std::int64_t rows = 0;  // over layers
+  for (int layer = 0; layer < model.layers; ++layer) {
+    if (!model.is_causal(layer)) continue;
+    std::int64_t kept = query.tokens;
+    const std::int64_t length = query.sequence_length > 0 ? query.sequence_length : query.tokens;
+    if (model.has_window(layer) && model.window->tokens < length) {
+      kept = query.tokens * model.window->tokens / length;
+    }
+    rows += model.attention_blocks(layer) * kept;
+  }
+  return rows * kv_cache_bytes(model);
+}
+
 // The model counts a gate of E columns.
 std::int64_t dense_parameters(const MemoryQuery& query) {
   const std::int64_t parameters = query.model->dense_parameters(query.experts);
@@ -182,6 +199,11 @@ std::int64_t dense_layer_activation_bytes(const Model& model) {
          ffn_activation_bytes(model, model.ffn);
 }
 
+std::int64_t kv_cache_bytes(const Model& model) {
+  if (model.latent) return bf16 * (model.latent->kv_rank + model.latent->rope_dim);
+  return bf16 * 2 * model.kv_heads * model.head_dim;
+}
+
 MemoryFootprint memory_footprint(const MemoryQuery& query) {
   check(query);
   const Model& model = *query.model;
@@ -204,6 +226,7 @@ MemoryFootprint memory_footprint(const MemoryQuery& query) {
     memory.workspace = Bytes(training_workspace(query) + reserved_by_libraries);
   } else {
     add_forward_activations(query, memory);
+    memory.kv_cache = Bytes(kept_keys_and_values(query));
     memory.workspace = Bytes(reserved_by_libraries);
   }
   if (experts) {

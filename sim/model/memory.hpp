@@ -15,13 +15,14 @@ struct MemoryFootprint {
   Bytes gradients;
   Bytes optimizer;
   Bytes activations;       // kept from the forward pass for the backward pass, logits included
+  Bytes kv_cache;          // of a forward pass: keys and values of its tokens, for decoding
   Bytes exchange_buffers;  // send sides of dispatch and combine
   Bytes einsum_masks;      // dispatch and combine tensors of the einsum backend
   Bytes workspace;         // largest transient tensors, and what the libraries reserve
 
   Bytes total() const {
-    return parameters + gradients + optimizer + activations + exchange_buffers + einsum_masks +
-           workspace;
+    return parameters + gradients + optimizer + activations + kv_cache + exchange_buffers +
+           einsum_masks + workspace;
   }
 };
 
@@ -52,7 +53,8 @@ struct MemoryQuery {
   std::optional<int> expert_zero;            // another ZeRO stage for the expert parameters
   bool checkpointing = false;                // keep each layer's input only, and recompute the rest
   bool einsum = false;
-  bool train = true;  // false: one forward pass, nothing is kept
+  bool train = true;                 // false: one forward pass, which keeps keys and values alone
+  std::int64_t sequence_length = 0;  // what windows are of; 0: the tokens are one sequence
 };
 
 // The memory of `parameters` weights under ZeRO over `replicas` GPUs that hold the same ones:
@@ -73,6 +75,11 @@ StateMemory state_memory(std::int64_t parameters, std::int64_t replicas, int zer
 std::int64_t attention_activation_bytes(const Model& model);
 std::int64_t ffn_activation_bytes(const Model& model, std::int64_t inner);
 std::int64_t dense_layer_activation_bytes(const Model& model);
+
+// Bytes per token of what later tokens attend to, of one attention block: keys and values, or under
+// latent attention the compressed row and the rotated part of the key that all heads share
+// (DeepSeek-V2, arXiv:2405.04434, table 1).
+std::int64_t kv_cache_bytes(const Model& model);
 
 // Throws UsageError when the query makes no sense (E not divisible by P, ...).
 MemoryFootprint memory_footprint(const MemoryQuery& query);

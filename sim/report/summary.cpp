@@ -43,8 +43,12 @@ TimeUnit unit_of(double most_ms) {
   return most_ms < readable_ms ? TimeUnit{} : TimeUnit{"s", 1000};
 }
 
-std::string memory_line(const study::Outcome& outcome) {
+std::string memory_line(const study::Outcome& outcome, bool train) {
   const study::MemoryParts parts = study::memory_parts(outcome);
+  if (!train) {
+    return fmt::format("weights {:.1f}, activations {:.1f}, keys and values {:.1f}, buffers {:.1f}",
+                       parts.parameters, parts.activations, parts.kv_cache, parts.buffers);
+  }
   return fmt::format(
       "weights {:.1f}, gradients {:.1f}, optimizer {:.1f}, activations {:.1f}, buffers {:.1f}",
       parts.parameters, parts.gradients, parts.optimizer, parts.activations, parts.buffers);
@@ -296,7 +300,7 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
         "busy, hidden or not, without waiting for other GPUs"},
        {"memory", fmt::format("{:.1f} GiB", outcome.memory_gib),
         outcome.fits_memory ? "per GPU, fits" : "per GPU, DOES NOT FIT"},
-       {"", "", memory_line(outcome)}},
+       {"", "", memory_line(outcome, scenario.mode == scenario::Mode::train)}},
       {false, true, false});
   text += "\n" + part_lines(outcome);
   if (scenario.replicas > 1) {

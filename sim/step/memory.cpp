@@ -71,6 +71,7 @@ model::MemoryFootprint memory_footprint(const scenario::Scenario& scenario, doub
   query.gpus = scenario.gpus;
   query.expert_parallel = scenario.expert_parallel;
   query.tokens = scenario.tokens_per_gpu;
+  query.sequence_length = scenario.sequence_length;
   if (scenario.has_moe()) {
     query.capacity = rows.block > 0
                          ? rows.block

@@ -46,6 +46,7 @@ MemoryParts memory_parts(const Outcome& outcome) {
                    : name == "gradients"   ? parts.gradients
                    : name == "optimizer"   ? parts.optimizer
                    : name == "activations" ? parts.activations
+                   : name == "kv_cache"    ? parts.kv_cache
                                            : parts.buffers;
     part += gib;
   }

@@ -26,13 +26,15 @@ struct Efficiency {
 };
 Efficiency efficiency(const scenario::Scenario& scenario, const Outcome& outcome);
 
-// The memory of a GPU in GiB by what it holds. The five sum to Outcome::memory_gib.
+// The memory of a GPU in GiB by what it holds. The six sum to Outcome::memory_gib; columns count
+// the keys and values among the activations.
 struct MemoryParts {
   double parameters = 0;
   double gradients = 0;
   double optimizer = 0;
   double activations = 0;
-  double buffers = 0;  // of exchanges, one-hot masks of einsum dispatch, workspace
+  double kv_cache = 0;  // of prefill
+  double buffers = 0;   // of exchanges, one-hot masks of einsum dispatch, workspace
 };
 MemoryParts memory_parts(const Outcome& outcome);
 

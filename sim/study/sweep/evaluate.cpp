@@ -174,6 +174,7 @@ void fill_memory(const scenario::Scenario& scenario, Outcome& outcome) {
                               {"gradients", memory.gradients.gib()},
                               {"optimizer", memory.optimizer.gib()},
                               {"activations", memory.activations.gib()},
+                              {"kv_cache", memory.kv_cache.gib()},
                               {"exchange_buffers", memory.exchange_buffers.gib()},
                               {"einsum_masks", memory.einsum_masks.gib()},
                               {"workspace", memory.workspace.gib()}};

@@ -64,18 +64,19 @@ void add_efficiency(std::vector<RowColumn>& columns) {
 }
 
 void add_memory_parts(std::vector<RowColumn>& columns) {
-  const auto add = [&](const char* name, double MemoryParts::*member) {
+  const auto add = [&](const char* name, double (*part)(const MemoryParts& parts)) {
     columns.push_back({{name, ColumnType::number, ColumnRole::figure, "GiB"},
                        nullptr,
-                       [member](const Scenario&, const Outcome& outcome) {
-                         return figure_cell(memory_parts(outcome).*member);
+                       [part](const Scenario&, const Outcome& outcome) {
+                         return figure_cell(part(memory_parts(outcome)));
                        }});
   };
-  add("parameters_gib", &MemoryParts::parameters);
-  add("gradients_gib", &MemoryParts::gradients);
-  add("optimizer_gib", &MemoryParts::optimizer);
-  add("activations_gib", &MemoryParts::activations);
-  add("buffers_gib", &MemoryParts::buffers);
+  add("parameters_gib", [](const MemoryParts& parts) { return parts.parameters; });
+  add("gradients_gib", [](const MemoryParts& parts) { return parts.gradients; });
+  add("optimizer_gib", [](const MemoryParts& parts) { return parts.optimizer; });
+  add("activations_gib",
+      [](const MemoryParts& parts) { return parts.activations + parts.kv_cache; });
+  add("buffers_gib", [](const MemoryParts& parts) { return parts.buffers; });
 }
 
 void add_losses(std::vector<RowColumn>& columns) {

@@ -115,6 +115,38 @@ TEST_CASE("a forward pass holds parameters and working tensors only") {
   CHECK(memory.activations == Bytes(2 * 16384LL * 4096 + ffn));
 }
 
+TEST_CASE("a forward pass leaves keys and values") {
+  const auto cache_of = [](const char* name, std::int64_t tokens, std::int64_t length) {
+    const Model model = Model::load(name);
+    MemoryQuery query;
+    query.model = &model;
+    query.train = false;
+    query.tokens = tokens;
+    query.sequence_length = length;
+    if (model.moe) query.experts = model.moe->experts;
+    const MemoryFootprint memory = memory_footprint(query);
+    MemoryQuery trained = query;
+    trained.train = true;
+    CHECK(memory_footprint(trained).kv_cache.count == 0);
+    CHECK(memory.total() == memory.parameters + memory.activations + memory.kv_cache +
+                                memory.exchange_buffers + memory.workspace);
+    return memory.kv_cache.count;
+  };
+  // Keys and values of 32 heads of 128; of 8 of them; in bf16.
+  CHECK(cache_of("llama2-7b", 98'304, 2048) == 32LL * 2 * 4096 * 2 * 98'304);  // 48 GiB
+  CHECK(cache_of("mixtral-8x7b", 4096, 4096) == 32LL * 2 * 8 * 128 * 2 * 4096);
+  // A row of 512 and a rotated key of 64 per layer, whatever the heads.
+  CHECK(cache_of("deepseek-v2-lite", 4096, 4096) == 27LL * (512 + 64) * 2 * 4096);
+  // Every other one of 36 layers attends to 128 tokens.
+  const std::int64_t per_token = 2LL * 8 * 64 * 2;
+  CHECK(cache_of("gpt-oss-120b", 8192, 4096) == per_token * 18 * (8192 + 2 * 128));
+  CHECK(cache_of("gpt-oss-120b", 8192, 64) == per_token * 36 * 8192);
+  // Half of the layers are a decoder's, which attends to itself and to the encoder.
+  const Model model = Model::load("switch-base-8");
+  CHECK(cache_of("switch-base-8", 512, 512) == (model.layers - model.encoder_layers) * 2LL * 2 *
+                                                   model.kv_heads * model.head_dim * 2 * 512);
+}
+
 TEST_CASE("a dense router has no exchange") {
   const Model model = Model::load("llama2-7b-moe8");
   const Model dense = Model::load("llama2-7b");

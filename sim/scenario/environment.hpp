@@ -44,7 +44,9 @@ void declare_environment(Table& table) {
       .checked(check_slow_links);
   table.decimal("jitter", "SIGMA", Decimal(0), Decimal(1), &Conditions::jitter)
       .by_default("0")
-      .help("log-normal spread of each kernel on each GPU; 0.02 is 2 %")
+      .help(
+          "log-normal spread of each operation (attention, all experts, ...: not of each of its "
+          "kernels) on each GPU; 0.02 is 2 %")
       .idle(without_step);
   const auto slowdowns_text = [](const engine::Slowdowns& slowdowns) { return text_of(slowdowns); };
   table.text("overlap-slowdown", "A:B", parse_slowdowns, slowdowns_text, &Conditions::slowdowns)

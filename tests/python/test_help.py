@@ -48,6 +48,11 @@ def test_help_is_as_wide_as_columns_says():
         assert most - 5 <= max(map(len, lines)) <= most, columns
 
 
+def test_help_says_what_jitter_is_of():
+    text = " ".join(succeed("simulate", "--help").split())
+    assert "spread of each operation (attention, all experts, ...: not of each of its kernels) on each GPU" in text
+
+
 # What stands for the parameters in the forms of values.
 PARAMETERS = {"LOCAL": "0.4", "NODE": "0.3", "P": "0.1", "GROUPS": "4", "KEPT": "2", "SIGMA": "0.1", "A": "1",
               "X": "4", "SHARE": "0.25", "R": "4"}

@@ -57,9 +57,19 @@ void check_variant_of(Resolution& at, const char* flag, bool set) {
                   flag, router.asked_name()));
 }
 
+// Of a kind that scores by sigmoid alone that is its rule, no variant of it.
 void check_score_function(Resolution& at) {
-  const RouterConfig& router = at.scenario.router;
+  RouterConfig& router = at.scenario.router;
+  if (router.kind->scores_by_sigmoid && router.score_function == routing::ScoreFunction::sigmoid) {
+    router.score_function = routing::ScoreFunction::softmax;
+  }
   check_variant_of(at, "score-function", router.score_function != routing::ScoreFunction::softmax);
+}
+
+std::string score_function_used(const Scenario& scenario) {
+  const RouterConfig& router = scenario.router;
+  return routing::name_of(router.kind->scores_by_sigmoid ? routing::ScoreFunction::sigmoid
+                                                         : router.score_function);
 }
 
 void check_second_expert(Resolution& at) {
@@ -91,6 +101,7 @@ void declare_variants(OptionTable& table) {
       .choice("score-function",
               {{"softmax", "over all experts"}, {"sigmoid", "of each logit by itself"}},
               routing::parse_score_function, name_of, &RouterConfig::score_function)
+      .shown_as(score_function_used)
       .by_default("softmax", leave_as_set)
       .help("of top1, topk and dropless, the score of an expert:")
       .affects(Affects::routing)

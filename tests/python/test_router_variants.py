@@ -42,6 +42,19 @@ def test_padding_to_the_busiest_drops_nothing():
     assert counted["capacity"] == pytest.approx(busiest["capacity"], rel=0.1)
 
 
+def test_bias_balanced_scores_by_sigmoid(tmp_path):
+    """It is the rule of the router, and so no other one to be asked for: a row read back is the same run."""
+    words = ("--router", "bias-balanced", "--top-k", "2")
+    row = route(*words)
+    assert row["score_function"] == "sigmoid"
+    assert route("--router", "dropless", "--top-k", "2")["score_function"] == "softmax"
+    succeed("route", *SMALL, *words, "--out", tmp_path / "rows.csv", "--format", "csv")
+    again = json.loads(succeed("route", "--from", f"{tmp_path / 'rows.csv'}:1", "--format", "json"))
+    assert again["score_function"] == "sigmoid" and again["residual_loss"] == row["residual_loss"]
+    asked = route(*words, "--score-function", "sigmoid")
+    assert asked["residual_loss"] == row["residual_loss"]
+
+
 @pytest.mark.parametrize("words, said", [
     (("--router", "top2+ir", "--padding", "busiest"), "has nothing to rectify"),
     (("--router", "expert-choice", "--padding", "busiest"), "blocks of a size of its own"),

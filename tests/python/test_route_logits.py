@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from command_line import moesim, needs_binary, succeed
+from command_line import expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -239,6 +239,15 @@ def test_rectification_inside_a_node_takes_the_nodes_of_the_cluster(tmp_path):
     rectified = routes[routes["kind"] == "ir"]
     assert len(rectified) > 0
     assert (rectified["expert"] // 8 == rectified["rank"] // 8).all()
+
+
+@pytest.mark.parametrize("format", ["json", "csv", "table"])
+def test_an_array_has_no_text_format(format, tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((4, 8, 4), np.float32))
+    out = tmp_path / "out.npy"
+    expect_error(moesim("route", "--logits", tmp_path / "x.npy", "--router", "top2", "--format", format, "--out", out), 2,
+                 f"--format {format}: --out {out} takes the routes", "leave --format out")
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("words", [("--router-dtype", "bf16"), ("--score-function", "sigmoid"), ()])

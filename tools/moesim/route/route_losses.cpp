@@ -134,6 +134,12 @@ std::string render_rows(const std::vector<study::Column>& columns,
 }
 
 ExitCode route_file(const CommandLine& line) {
+  if (line.get("out").ends_with(".npy") && line.has("format")) {
+    throw UsageError(fmt::format(
+        "--format {}: --out {} takes the routes, an array: leave --format out, or name a .{} file "
+        "for the losses",
+        line.get("format"), line.get("out"), line.get("format") == "csv" ? "csv" : "json"));
+  }
   const NpyArray array = NpyArray::load(line.get("logits"));
   const routing::GroupOfFile file = routing::group_of(array);
   check_sizes(line, file, array.shape_text());

@@ -42,6 +42,12 @@ def test_padding_to_the_busiest_drops_nothing():
     assert counted["capacity"] == pytest.approx(busiest["capacity"], rel=0.1)
 
 
+def test_the_capacity_of_padding_to_the_busiest_is_the_largest_of_all_replicas():
+    words = ("--router", "top1", "--routing", "zipf:0.8", "--padding", "busiest", "--replicas")
+    largest = [route(*words, replicas)["capacity"] for replicas in range(1, 7)]
+    assert largest == sorted(largest) and largest[-1] > largest[0]
+
+
 def test_bias_balanced_scores_by_sigmoid(tmp_path):
     """It is the rule of the router, and so no other one to be asked for: a row read back is the same run."""
     words = ("--router", "bias-balanced", "--top-k", "2")

@@ -252,8 +252,8 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
     const auto [routing, execution] = simulate(index);
     if (routing) {
       losses.take(*routing);
-      if (index == 0)
-        outcome.capacity = routing::slots_per_expert(scenario.routing_job(), *routing);
+      outcome.capacity =
+          std::max(outcome.capacity, routing::slots_per_expert(scenario.routing_job(), *routing));
       rows.take(*routing);
     }
     replicas.push_back(measure(model.program(), execution));

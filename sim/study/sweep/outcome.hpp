@@ -39,7 +39,7 @@ struct Outcome {
   std::optional<SpeedRatio> over_baseline;  // of a sweep with one
   double tokens_per_gpu_mean = 0;           // of a micro-step, over GPUs
   double tokens_per_s_per_gpu = 0;          // mean over GPUs
-  std::int64_t capacity = 0;                // routing::slots_per_expert(), 0 for a dense router
+  std::int64_t capacity = 0;                // the most slots_per_expert(), 0 for a dense router
   routing::TokenLoss loss;                  // mean over replicas
   std::array<double, part_count> parts_ms{};
   // Of the rank that ends last: busy with exchanges, hidden or not; and what of them is not hidden,

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "sim/base/json_text.hpp"
@@ -41,12 +42,20 @@ Replicas route_all(const routing::RoutingJob& job, int replica_count, int jobs) 
   return replicas;
 }
 
+std::int64_t most_slots(const routing::RoutingJob& job, const Replicas& replicas) {
+  std::int64_t most = 0;
+  for (const auto& replica : replicas) {
+    most = std::max(most, routing::slots_per_expert(job, *replica));
+  }
+  return most;
+}
+
 // A scenario of several: its row, with the losses of training if asked for.
 report::CellRow row_of(const scenario::Scenario& scenario, int jobs, bool with_losses) {
   routing::RoutingJob job = scenario.routing_job();
   const Replicas replicas = route_all(job, scenario.replicas, jobs);
   study::Outcome outcome;
-  outcome.capacity = routing::slots_per_expert(job, *replicas[0]);
+  outcome.capacity = most_slots(job, replicas);
   outcome.loss = mean_over(replicas);
   report::CellRow row = study::route_row(scenario, outcome);
   if (with_losses) add_losses(mean_of(losses_of_layers(job, scenario.replicas, jobs)), row);
@@ -114,7 +123,7 @@ ExitCode run(const CommandLine& line) {
   const Replicas replicas = route_all(job, scenario.replicas, jobs);
 
   study::Outcome outcome;
-  outcome.capacity = routing::slots_per_expert(job, *replicas[0]);
+  outcome.capacity = most_slots(job, replicas);
   outcome.loss = mean_over(replicas);
   if (format == report::Format::csv) {
     report::CellRow row = study::route_row(scenario, outcome);

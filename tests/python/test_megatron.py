@@ -648,6 +648,27 @@ def test_a_capacity_drops_by_megatrons_rule(tmp_path, arguments, typed, priority
     assert "moe-router-pre-softmax" not in moesim("layout", "--megatron", write(tmp_path, script)).stderr
 
 
+@pytest.mark.parametrize("arguments", [
+    "", "--moe-pad-expert-input-to-capacity", "--moe-token-drop-policy position", "--moe-router-pre-softmax",
+    "--moe-router-score-function sigmoid"])
+def test_a_typed_capacity_is_as_if_it_stood_in_the_script(tmp_path, arguments):
+    script = with_capacity(arguments)
+    read = figures("train", "--megatron", write(tmp_path, script))
+    without = write(tmp_path, script.replace("--moe-expert-capacity-factor 1.0", ""), "without.sh")
+    typed = figures("train", "--megatron", without, "--capacity-factor", "1.0")
+    assert typed["padding"] == ("capacity" if "pad" in arguments else "none") and typed["residual_loss"] > 0
+    assert {key: value for key, value in typed.items() if key != "model"} == \
+        {key: value for key, value in read.items() if key != "model"}
+    grid = succeed("train", "--megatron", without, "--capacity-factor", "1,1.25", "--format", "csv").splitlines()
+    assert next(csv.DictReader(grid))["padding"] == typed["padding"]
+
+
+def test_a_typed_dialect_says_how_a_capacity_drops(tmp_path):
+    script = write(tmp_path, with_capacity("--moe-token-drop-policy position"))
+    read = figures("train", "--megatron", script, "--router-dialect", "paper")
+    assert (read["padding"], read["priority"]) == ("capacity", "token-max")
+
+
 @pytest.mark.parametrize("arguments, columns", [
     ("", {}),
     ("--moe-router-score-function sigmoid", {"score_function": "sigmoid"}),

@@ -295,4 +295,14 @@ CommandLine with_megatron(const Command& command, CommandLine line) {
   return full;
 }
 
+std::map<std::string, std::string> megatron_drops(const CommandLine& line) {
+  CommandLine with_capacity = line;
+  with_capacity.values["capacity-factor"] = "1";
+  const MegatronArguments given = MegatronArguments::load(line.get(megatron_flag));
+  MegatronInput input{given, with_capacity, nullptr};
+  take_drops(input);
+  for (const auto& [option, value] : line.values) input.options.erase(option);
+  return input.options;
+}
+
 }  // namespace moesim::tool

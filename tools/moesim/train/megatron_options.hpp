@@ -1,5 +1,8 @@
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "tools/moesim/command.hpp"
 
 namespace moesim::tool {
@@ -11,5 +14,9 @@ Flag megatron_input();  // --megatron FILE
 // arguments without effect on a step's time, and those that are not understood, by name. Without
 // the flag: the line itself. Throws UsageError naming file, line and argument for what cannot be.
 CommandLine with_megatron(const Command& command, CommandLine line);
+
+// What with_megatron() takes of how a capacity pads and drops, if the line of a --megatron FILE had
+// a capacity factor: --padding and --priority, without those typed. Without notes.
+std::map<std::string, std::string> megatron_drops(const CommandLine& line);
 
 }  // namespace moesim::tool

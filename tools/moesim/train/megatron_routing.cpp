@@ -77,30 +77,14 @@ std::string priority_by_weight(const MegatronInput& input) {
       fmt::join(lists, ", ")));
 }
 
-// `probs` drops by a route's weight (megatron/core/transformer/moe/moe_utils.py): of a softmax over
-// the k chosen, with --moe-router-pre-softmax, which k = 1 needs, of one over all experts; of other
-// score functions, which take no notice of that argument, over the sum of the k, for k = 1 the
-// score itself. `position` knows a token's place, not which of its choices an expert is.
-void take_drops(MegatronInput& input) {
-  const MegatronArguments& given = input.given;
-  const bool pads = given.has("moe-pad-expert-input-to-capacity");
-  const std::string scores = given.text("moe-router-score-function").value_or("softmax");
-  const bool is_share_of_all = given.has("moe-router-pre-softmax") && scores == "softmax";
-  const std::string policy = given.text("moe-token-drop-policy").value_or("probs");
-  if (policy != "probs" && policy != "position") {
-    given.fail("moe-token-drop-policy", fmt::format("'{}': known are position, probs", policy));
-  }
-  if (!given.has("moe-expert-capacity-factor")) return;
-  input.options["padding"] = pads ? "capacity" : "none";
-  if (input.typed("priority")) return;
-  input.options["priority"] = policy == "position" ? "token-order"
-                              : is_share_of_all    ? "own-score"
-                                                   : priority_by_weight(input);
+// Of the file or typed: how a capacity drops and pads is the file's in both cases.
+bool has_capacity(const MegatronInput& input) {
+  return input.given.has("moe-expert-capacity-factor") || input.typed("capacity-factor");
 }
 
 bool draws_routing(const MegatronInput& input) {
   const bool draws = input.typed("routing-draws") && input.line.get("routing-draws") != "balanced";
-  return input.given.has("moe-expert-capacity-factor") || input.typed("routing") || draws;
+  return has_capacity(input) || input.typed("routing") || draws;
 }
 
 // What decides an expert, or a group of them, of the model's own router, where routing is drawn:
@@ -116,15 +100,37 @@ void take_scores(MegatronInput& input) {
   const bool has_bias = given.has("moe-router-enable-expert-bias");
   if (input.typed("router") || input.typed("model") || !draws_routing(input)) return;
   // A router with a bias has no capacity, and topk is drawn in its place.
-  const bool is_replaced = has_bias && given.has("moe-expert-capacity-factor");
+  const bool is_replaced = has_bias && has_capacity(input);
   if (has_groups && !is_replaced) {
     input.options["group-score"] = is_softmax_after && !has_bias ? "topk-logits" : "topk";
-  } else if (scores == "sigmoid" && given.has("moe-expert-capacity-factor")) {
+  } else if (scores == "sigmoid" && has_capacity(input)) {
     input.options["score-function"] = "sigmoid";
   }
 }
 
 }  // namespace
+
+// `probs` drops by a route's weight (megatron/core/transformer/moe/moe_utils.py): of a softmax over
+// the k chosen, with --moe-router-pre-softmax, which k = 1 needs, of one over all experts; of other
+// score functions, which take no notice of that argument, over the sum of the k, for k = 1 the
+// score itself. `position` knows a token's place, not which of its choices an expert is.
+void take_drops(MegatronInput& input) {
+  const MegatronArguments& given = input.given;
+  const bool pads = given.has("moe-pad-expert-input-to-capacity");
+  const std::string scores = given.text("moe-router-score-function").value_or("softmax");
+  const bool is_share_of_all = given.has("moe-router-pre-softmax") && scores == "softmax";
+  const std::string policy = given.text("moe-token-drop-policy").value_or("probs");
+  if (policy != "probs" && policy != "position") {
+    given.fail("moe-token-drop-policy", fmt::format("'{}': known are position, probs", policy));
+  }
+  // A dialect that is typed says both.
+  if (!has_capacity(input) || input.typed("router-dialect")) return;
+  input.options["padding"] = pads ? "capacity" : "none";
+  if (input.typed("priority")) return;
+  input.options["priority"] = policy == "position" ? "token-order"
+                              : is_share_of_all    ? "own-score"
+                                                   : priority_by_weight(input);
+}
 
 void take_routing(MegatronInput& input) {
   take_drops(input);

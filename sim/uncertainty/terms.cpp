@@ -23,11 +23,12 @@ double share(const training::TrainingStep& step, std::initializer_list<Part> par
   return sum / step.step_us;
 }
 
-// Where steps of the same model, software and machine were published, three of one's own leave as
-// wide a band as those do: validate training.
+// Where steps of the same software and machine were published, of this model or others, three of
+// one's own leave as wide a band as those do: validate training.
 std::string remedy_of_steps(const Band& band, const Subject& subject) {
+  const bool has_machine = band.basis == Basis::model || band.basis == Basis::machine;
   return fmt::format("{} of your own measured steps: moesim calibrate{}",
-                     band.basis == Basis::model ? "six or more" : "three",
+                     has_machine ? "six or more" : "three",
                      subject.software.empty() ? "" : " --software " + subject.software);
 }
 

@@ -489,10 +489,13 @@ def test_another_cluster_than_that_of_the_rows_is_less_certain(tmp_path, steps):
 
 
 def test_the_advice_on_a_band_is_true(tmp_path, steps):
-    """Where steps of this model, software and machine were published, three more leave the band as wide."""
+    """Where steps of this software and machine were published, three more leave the band as wide."""
     words = ("train", "--model", "qwen3-30b-a3b", "--profile", "h100-sxm", "--gpus", 16, "--expert-parallel", 8)
     assert re.search("narrower with:? six or more of your own measured steps: moesim calibrate --software megatron-bridge\n",
                      succeed(*words, "--software", "megatron-bridge"))
+    # Nor where they are of other models.
+    others = succeed("train", "--model", "mixtral-8x7b", "--gpus", 64, "--pipeline-parallel", 4, "--software", "megatron-bridge")
+    assert re.search("narrower with:? six or more of your own measured steps: moesim calibrate --software megatron-bridge", others)
     waiting = succeed(*words[:3], "--gpus", 8, "--profile", "gb200", "--expert-parallel", 8, "--precision", "mxfp8",
                       "--software", "simumax")
     assert ("nearer to your machine, not narrower, with: --launch-us from a trace of the framework; narrower with three of "

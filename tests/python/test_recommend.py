@@ -743,6 +743,16 @@ def test_an_order_that_drawn_routing_changes_is_said():
     assert f"\n{fastest} costs " in text and text.count("* ") == len(too_large) + 1  # and the legend
 
 
+def test_one_that_fits_with_drawn_routing_is_not_said_to_be_too_large():
+    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 64, "--software", "megatron-bridge", "--best", 2)
+    first, second = (row for row in rows_of(*words) if row["rank"])
+    assert first["drawn_fits_memory"] == second["drawn_fits_memory"] == "true"
+    faster = float(second["drawn_tokens_per_s_per_gpu"])
+    assert faster > float(first["drawn_tokens_per_s_per_gpu"])
+    line = next(line for line in succeed(*words).splitlines() if line.startswith("with routing drawn"))
+    assert line.endswith(f"; then 2 is faster, {faster:.0f}") and "fits" not in line
+
+
 def test_precisions_are_searched():
     words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", "1,2",
              "--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--virtual-pipeline", 1, "--best", 3)

@@ -80,7 +80,11 @@ std::string DrawnBest::text() const {
   if (!too_large.empty()) {
     text += fmt::format("; {} would not fit in {:.1f} GiB", fmt::join(too_large, ", "), room_gib_);
   }
-  if (fastest.value_or(0) > 0) text += fmt::format("; the fastest that fits is {}", *fastest + 1);
+  if (fastest.value_or(0) > 0) {
+    text += is_too_large(0)
+                ? fmt::format("; the fastest that fits is {}", *fastest + 1)
+                : fmt::format("; then {} is faster, {:.0f}", *fastest + 1, speed_of(*at(*fastest)));
+  }
   text += "\n";
   // Another layout may be the best then.
   if (fastest.value_or(1) > 0) {

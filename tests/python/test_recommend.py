@@ -753,6 +753,12 @@ def test_one_that_fits_with_drawn_routing_is_not_said_to_be_too_large():
     assert line.endswith(f"; then 2 is faster, {faster:.0f}") and "fits" not in line
 
 
+def test_capacity_factors_may_be_a_range():
+    words = (*SMALL, "--pipeline-parallel", 1, "--expert-parallel", 8, "--router", "topk", "--max-loss", "50%", "--format", "csv")
+    assert succeed(*words, "--capacity-factor", "dropless,1:1.2:0.1") == succeed(*words, "--capacity-factor", "dropless,1,1.1,1.2")
+    expect_error(moesim(*words, "--capacity-factor", "1:1.2"), 2, "--capacity-factor: '1:1.2'")
+
+
 def test_precisions_are_searched():
     words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", "1,2",
              "--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--virtual-pipeline", 1, "--best", 3)

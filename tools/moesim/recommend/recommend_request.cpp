@@ -13,6 +13,7 @@
 #include "sim/job/job_options.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/scenario/expert_placements.hpp"
+#include "sim/study/sweep/grid.hpp"
 #include "sim/training/job_rules.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/config.hpp"
@@ -304,13 +305,17 @@ void check_max_loss(const CommandLine& line) {
 }  // namespace
 
 std::vector<std::string> list_of(const CommandLine& line, const std::string& flag) {
-  // Modules of recomputation are separated by commas themselves.
-  const char separator = flag == "recompute" ? '/' : ',';
   const std::string list = line.get(flag);
   std::vector<std::string> values;
-  for (const std::string_view value : split(list, separator)) {
+  const auto add = [&](std::string_view value) {
     if (std::find(values.begin(), values.end(), value) == values.end()) values.emplace_back(value);
+  };
+  if (flag == "capacity-factor") {
+    for (const std::string& value : study::expand("--" + flag, list, true)) add(value);
+    return values;
   }
+  // Modules of recomputation are separated by commas themselves.
+  for (const std::string_view value : split(list, flag == "recompute" ? '/' : ',')) add(value);
   return values;
 }
 

@@ -13,7 +13,7 @@ namespace moesim::tool {
 // The flags of `train`, where those that are searched take lists, and those of the search.
 std::vector<Flag> recommend_flags();
 
-// The different values of a list. Precondition: it was typed.
+// The different values of a list; of capacity factors ranges too. Precondition: it was typed.
 std::vector<std::string> list_of(const CommandLine& line, const std::string& flag);
 
 struct SearchLimits {

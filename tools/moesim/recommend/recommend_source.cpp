@@ -24,6 +24,9 @@ using training::TrainingJob;
 bool is_of_step(const job::JobOption& option, const std::string& text) {
   if (is_layout_choice(option)) return false;
   if (option.name == "gpus") return text.find_first_of(",:") == std::string::npos;
+  if (option.name == "capacity-factor") {
+    return text != "dropless" && text.find_first_of(",:") == std::string::npos;
+  }
   return option.in_search != job::InSearch::searched || text.find(',') == std::string::npos;
 }
 

@@ -229,7 +229,7 @@ def test_rectified_routers_are_searched_where_tokens_may_be_lost():
              "--expert-tensor-parallel", 1, "--recompute", "moe_act", "--zero", 1)
     table = succeed(*words, "--max-loss", "5%")
     searched = next(line for line in table.splitlines() if "searched: " in line)
-    for name in ("dropless", "top2 at CF 0.5/0.75/1/1.25/1.5", "top2+fr at", "top2+ir at", "top2+fr+ir at"):
+    for name in ("dropless", "top2 at CF 0.5/0.75/1/1.05/1.1/1.25/1.5", "top2+fr at", "top2+ir at", "top2+fr+ir at"):
         assert name in searched
     assert "CF: library convention, balanced load at CF 1" in table
     assert "+fr" not in succeed(*words)

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shlex
 
 import pytest
 from command_line import expect_error, moesim, needs_binary, succeed
@@ -254,3 +255,45 @@ def test_how_a_row_was_drawn_is_not_how_all_candidates_are(tmp_path):
     assert result.returncode == 0 and "--fidelity" not in result.stderr
     first, yours = csv.DictReader(io.StringIO(result.stdout))
     assert "--fidelity" not in first["command"] and yours["yours"] == "true"
+
+
+FIXED = ("--tensor-parallel", 1, "--context-parallel", 1, "--expert-tensor-parallel", 1, "--pipeline-parallel", 2, "--virtual-pipeline", 1,
+         "--expert-parallel", 8, "--micro-batch", 1, "--recompute", "moe_act", "--zero", 1)
+
+
+@pytest.mark.parametrize("words, drops", [
+    (("--router", "topk", "--max-loss", "5%"), ("none", "own-weight")),
+    (("--capacity-factor", "dropless,1.1", "--max-loss", "5%"), ("none", "own-weight")),
+    (("--capacity-factor", "1.1", "--max-loss", "5%"), ("none", "own-weight")),
+    (("--capacity-factor", "1.1,1.25", "--max-loss", "5%", "--padding", "capacity"), ("capacity", "own-weight")),
+    (("--capacity-factor", "1.1,1.25", "--max-loss", "5%", "--router-dialect", "paper"), ("capacity", "token-max")),
+])
+def test_capacities_of_a_script_pad_and_drop_as_megatron_does(script, words, drops):
+    found = [row for row in rows_of("recommend", "--megatron", script, *FIXED, *words) if row["capacity_factor"]]
+    assert found and {(row["padding"], row["priority"]) for row in found} == {drops}
+    row = found[0]
+    step = figures(*shlex.split(row["command"])[1:])
+    assert (step["step_ms"], step["residual_loss"]) == (float(row["step_ms"]), float(row["residual_loss"]))
+    if drops == ("none", "own-weight"):
+        typed = ("--router", row["router"], "--capacity-factor", row["capacity_factor"], "--pipeline-layout", row["pipeline_layout"])
+        again = figures("train", "--megatron", script, *FIXED, *typed)
+        assert (again["step_ms"], again["residual_loss"]) == (step["step_ms"], step["residual_loss"])
+
+
+def test_what_a_script_says_of_capacities_is_not_said_of_what_drops_nothing(script):
+    words = ("recommend", "--megatron", script, *FIXED, "--capacity-factor", "dropless,1.25", "--max-loss", "5%")
+    result = moesim(*words)
+    assert "capacity is padded" not in result.stderr and "has no effect" not in result.stderr
+    assert re.search("^CF: library convention, balanced load at CF 1, not padded ", result.stdout, re.M)
+    lossless = [row["command"] for row in rows_of(*words) if row["router"] == "dropless" and row["yours"] == "false"]
+    assert not any("--padding" in command or "--priority" in command for command in lossless)
+    # Without capacities nothing is drawn for their sake.
+    assert "forced balance" in succeed("recommend", "--megatron", script, *FIXED)
+    assert "forced balance" in succeed("recommend", "--megatron", script, *FIXED, "--capacity-factor", "dropless")
+
+
+def test_a_padded_capacity_is_noted_whether_software_is_named_or_not():
+    words = ("recommend", *JOB, *FIXED, "--capacity-factor", "1.25", "--max-loss", "5%")
+    note = "note: capacity is padded, as papers have it; Megatron-LM without --moe-pad-expert-input-to-capacity"
+    assert note in moesim(*words).stderr and note in moesim(*words, "--software", "megatron-bridge").stderr
+    assert note not in moesim(*words, "--router-dialect", "megatron").stderr

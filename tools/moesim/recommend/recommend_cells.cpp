@@ -25,6 +25,7 @@ std::string convention_text(const routing::RouterConfig& router) {
   if (router.dialect != routing::Dialect::paper) {
     text += fmt::format(", rounded as {} does", routing::name_of(router.dialect));
   }
+  if (router.has_capacity() && !router.pads_exchange()) text += ", not padded";
   return text + " (--capacity-convention, --router-dialect)\n";
 }
 

@@ -26,7 +26,7 @@ using study::PrefillFound;
 using study::PrefillSearch;
 
 constexpr const char* dropless = "dropless";
-constexpr const char* usual_factors = "0.5,0.75,1,1.25,1.5";
+constexpr const char* usual_factors = "0.5,0.75,1,1.05,1.1,1.25,1.5";
 constexpr const char* usual_batches = "1,2,4,8";
 
 bool is_option(const std::string& flag) {

@@ -429,7 +429,7 @@ RecommendRequest requested_search(const SearchSource& source) {
   place_experts(line, search.space, usual);
   take_routings(line, usual, search.max_loss > 0, request);
   if (source.start) take_yours(*source.start, request);
-  if (!search.software) note_dialect(line, search.space);
+  note_dialect(line, search.space);
   search.jobs = chosen_jobs(line);
   return request;
 }
@@ -455,9 +455,13 @@ std::string RecommendRequest::command_of(const study::FoundStep& found) const {
   const auto add_size = [&](const char* flag, std::int64_t size) {
     if (size != 1) add(flag, fmt::format("{}", size));
   };
+  const bool has_capacity = job.routing && job.routing->router.has_capacity();
   for (const Flag& flag : train_flags()) {
     const std::string& name = flag.name;
     if (!line.has(name) || is_searched(name) || name == "global-batch") continue;
+    // Nobody typed these, which are of a capacity alone.
+    const bool is_of_capacity = name == "padding" || name == "priority";
+    if (is_of_capacity && line.of_row.contains(name) && !has_capacity) continue;
     add(name.c_str(), line.get(name));
   }
   if (line.has("software")) add("software", line.get("software"));

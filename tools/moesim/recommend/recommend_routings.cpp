@@ -16,7 +16,7 @@ using study::TrainingSpace;
 using training::TrainingJob;
 
 constexpr const char* dropless = "dropless";
-constexpr const char* usual_factors[] = {"0.5", "0.75", "1", "1.25", "1.5"};
+constexpr const char* usual_factors[] = {"0.5", "0.75", "1", "1.05", "1.1", "1.25", "1.5"};
 constexpr const char* rectifications[] = {"+fr", "+ir", "+fr+ir"};
 
 // Notes on the routings of a search: each once, and an option is without effect only if it has
@@ -103,8 +103,7 @@ void note_dialect(const CommandLine& line, const TrainingSpace& space) {
       std::any_of(space.routings.begin(), space.routings.end(), [](const auto& routing) {
         return routing && routing->router.has_capacity() && routing->router.pads_exchange();
       });
-  if (!has_capacity || !line.has("software") || line.has("router-dialect")) return;
-  if (line.has("padding")) return;
+  if (!has_capacity || line.has("router-dialect") || line.has("padding")) return;
   note(
       "note: capacity is padded, as papers have it; Megatron-LM without "
       "--moe-pad-expert-input-to-capacity sends what is kept: --router-dialect megatron");

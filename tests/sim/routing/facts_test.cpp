@@ -18,9 +18,9 @@ using namespace moesim::routing;
 namespace {
 
 RoutingJob paper_job(const std::string& router, const std::string& factor,
-                     const std::string& scores) {
+                     const std::string& scores, int top_k = 0) {
   RoutingJob job;
-  job.router = parse_router(router, 0);
+  job.router = parse_router(router, top_k);
   job.router.capacity_factor = Decimal::parse(factor, "factor");
   job.scores = parse_score_source(scores, "--routing");
   job.experts = 8;
@@ -33,13 +33,12 @@ RoutingJob paper_job(const std::string& router, const std::string& factor,
 }
 
 RoutingJob counted_job(std::vector<double> shares, const std::string& router, int top_k) {
-  RoutingJob job = paper_job(router, "1", "gaussian:0");
+  RoutingJob job = paper_job(router, "1", "gaussian:0", top_k);
   job.experts = static_cast<int>(shares.size());
   job.scores.kind = ScoreSource::Kind::counts;
   job.scores.file = "in memory";
   job.scores.popularity =
       std::make_shared<const CountedPopularity>(CountedPopularity::Layers{std::move(shares)});
-  job.router.top_k = top_k;
   job.gpus = 4;
   job.expert_parallel = 4;
   return job;
@@ -207,9 +206,6 @@ TEST_CASE("jobs of other k do not share the logits of counts") {
   const std::vector<double> shares{0.4, 0.3, 0.2, 0.1};
   CHECK(counted_job(shares, "dropless", 1).logits_key() !=
         counted_job(shares, "dropless", 2).logits_key());
-  RoutingJob one = paper_job("topk", "1", "gaussian:0.1");
-  RoutingJob two = one;
-  one.router.top_k = 2;
-  two.router.top_k = 4;
-  CHECK(one.logits_key() == two.logits_key());
+  CHECK(paper_job("topk", "1", "gaussian:0.1", 2).logits_key() ==
+        paper_job("topk", "1", "gaussian:0.1", 4).logits_key());
 }

@@ -32,10 +32,11 @@ def refreshed(shown, printed):
     if "..." not in shown:
         return printed, []
     lost, lines = [], []
-    first = 0
+    first, left_out = 0, True  # lines may be left out before the first, too
     for line in shown:
         if line == "...":
             lines.append(line)
+            left_out = True
             continue
         alike = [at for at in range(first, len(printed)) if words(printed[at]) == words(line)]
         if not alike:
@@ -45,9 +46,11 @@ def refreshed(shown, printed):
             lost.append(line)
             lines.append(line)
             continue
-        best = max(alike, key=lambda at: difflib.SequenceMatcher(None, line, printed[at]).ratio())
+        # Right behind the line before, but where lines are left out: there the most similar.
+        best = (max(alike, key=lambda at: difflib.SequenceMatcher(None, line, printed[at]).ratio()) if left_out
+                else alike[0])
         lines.append(printed[best])
-        first = best + 1
+        first, left_out = best + 1, False
     return lines, lost
 
 
@@ -88,7 +91,8 @@ def main():
     options = parser.parse_args()
     found = [page.resolve() for page in options.pages] or [page for page in pages.PAGES if page != pages.GALLERY]
     lost = [line for page in found for line in refresh(page, str(Path(options.moesim).resolve()))]
-    print("\n".join(lost))
+    for line in lost:
+        print(line)
     return 1 if lost else 0
 
 

@@ -426,10 +426,14 @@ std::vector<double> StepDurations::dispatcher_waits(int op,
   std::vector<double> waits;
   for (std::size_t group = 0; group < factors.size(); ++group) {
     const double factor = factors[group];
+    if (factor <= 1) {
+      waits.push_back(0);
+      continue;
+    }
     const int same = static_cast<int>(group) % known;
     const double alone = dispatcher_->time(layer, same, stage).time_us;
     const double slowed = dispatcher_->time(layer, same, stage, factor).time_us;
-    waits.push_back(factor > 1 ? (factor - slowed / alone) / (factor - 1) : 0);
+    waits.push_back((factor - slowed / alone) / (factor - 1));
   }
   return waits;
 }

@@ -37,7 +37,6 @@ class StepDurations {
   // computes blocks of several experts, that of its longest one: for shares of curves. Not for the
   // all-to-alls that unpadded() leaves 0. Valid until the next call.
   PricedWork* work_of(int operation, int gpu, const routing::ReplicaRouting* routing);
-  std::vector<double> dispatcher_waits(int op, const routing::ReplicaRouting& routing) const;
   // As StepModel::latency_shares().
   std::vector<std::vector<double>> latency_shares(const routing::ReplicaRouting* routing);
   // What the times of a dispatcher are based on; empty without one.
@@ -55,6 +54,7 @@ class StepDurations {
     return routing.layers[static_cast<std::size_t>(operation.moe_layer)];
   }
   std::vector<bool> skipped(const routing::ReplicaRouting& routing) const;
+  std::vector<double> dispatcher_waits(int op, const routing::ReplicaRouting& routing) const;
   // GPUs that do the same in an operation with equal blocks: those of a token class in groups with
   // blocks of the same size, by one of these groups.
   struct GpuClass {

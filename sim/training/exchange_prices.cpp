@@ -190,12 +190,15 @@ std::string ExchangePrices::measured(Collective kind, GroupKind group) const {
 
 double ExchangePrices::boundary_us(int from, int to, int hidden_states) const {
   if (from == to) return 0;
-  const std::vector<int>& group = members(GroupKind::pipeline);
   const cluster::Cluster& cluster = *job_.cluster;
-  const auto domain_of = [&](int rank) {
-    return cluster.domain_of(group.at(static_cast<std::size_t>(rank)));
+  const int stage = job_.layout.layout.gpus / job_.layout.layout.pipeline;
+  const auto leaves_domain = [&](int place) {
+    return cluster.domain_of(gpu_of(job_, from * stage + place)) !=
+           cluster.domain_of(gpu_of(job_, to * stage + place));
   };
-  const bool crosses = domain_of(from) != domain_of(to);
+  // Of a stage's ranks, each with the one in its place, the slowest message decides.
+  bool crosses = false;
+  for (int place = 0; place < stage && !crosses; ++place) crosses = leaves_domain(place);
   const double rate = crosses
                           ? boundary_nic_rate(job_)
                           : cluster.domain.port.bytes_per_second * cluster.domain.efficiency.value;
@@ -236,6 +239,7 @@ double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   const double kernel_us = profile::dispatch_time(dispatcher, place.device, stage, place.group,
                                                   even, row, place.rates, dispatcher.training_sms)
                                .time_us;
+  if (load.exchanged == 0) return 0;
   return load.exchanged * kernel_us + dispatcher.notify_us[place.group.crosses() ? 1 : 0];
 }
 

@@ -164,7 +164,7 @@ def test_published_layers_that_miss_their_bars_end_with_5():
     verdicts = json.loads(result.stdout)["verdicts"]
     missed = [each["text"].split(":")[0] for each in verdicts if each["met"] is False]
     assert missed == ["deepep, bf16, forward", "deepep, fp8-block, forward"]
-    assert verdicts[-1]["text"].startswith("all 12 passes: 3.0 % off in the median, 8.5 % at worst")
+    assert verdicts[-1]["text"].startswith("all 12 passes: 2.5 % off in the median, 8.6 % at worst")
 
 
 def test_the_flags_go_with_layer_alone():

@@ -265,6 +265,7 @@ Placement place_kernel(const KernelName& kernel) {
   for (const Rule& rule :
        {Rule{"dispatch", Place::dispatch_combine}, Rule{"combine", Place::dispatch_combine},
         Rule{"shuffle", Place::dispatch_combine}, Rule{"unshuffle", Place::dispatch_combine},
+        Rule{"sort", Place::dispatch_combine}, Rule{"unsort", Place::dispatch_combine},
         Rule{"head", Place::other}}) {
     if (name == rule.part_of_name || name == std::string(rule.part_of_name) + "_backward") {
       return {rule.place, false};

@@ -227,7 +227,9 @@ class LinkWriter {
   void write_start(const std::vector<Start>& starts) {
     std::vector<Evidence> found;
     for (const auto& [measured, value] : starts) {
-      found.push_back({value, described(*measured) + by_model(), runs_of(*measured)});
+      const bool of_ring = starts.front().of_ring();
+      found.push_back({of_ring ? std::sqrt(value) : value, described(*measured) + by_model(),
+                       runs_of(*measured)});
       const auto [least, most] = searched_starts;
       if (value > least && value < most) continue;
       notes_.push_back(fmt::format(

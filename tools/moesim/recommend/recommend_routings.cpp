@@ -104,6 +104,7 @@ void note_dialect(const CommandLine& line, const TrainingSpace& space) {
         return routing && routing->router.has_capacity() && routing->router.pads_exchange();
       });
   if (!has_capacity || line.has("router-dialect") || line.has("padding")) return;
+  if (!line.has("software") && !line.has("megatron")) return;  // Megatron-LM is not in question
   note(
       "note: capacity is padded, as papers have it; Megatron-LM without "
       "--moe-pad-expert-input-to-capacity sends what is kept: --router-dialect megatron");

@@ -204,7 +204,8 @@ std::string memory_table(const TrainingStep& step) {
   return report::align(lines, std::vector<bool>(lines.front().size(), true));
 }
 
-// Which exchanges go by what was measured on the cluster: one line, or none.
+// Which of the exchanges of rows, and of the dense gradients and weights among all their replicas,
+// go by what was measured on the cluster: one line, or none.
 std::string measured_exchanges(const TrainingJob& job) {
   using parallel::GroupKind;
   using profile::Collective;

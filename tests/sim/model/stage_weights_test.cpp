@@ -3,21 +3,11 @@
 #include <cmath>
 
 #include "tests/support/catch.hpp"
+#include "tests/support/stage_examples.hpp"
 
 using namespace moesim::model;
 
 namespace {
-
-constexpr double gib = 1024.0 * 1024 * 1024;
-
-ShardSizes shards_of(int gpus, int tensor, int stages, int expert) {
-  ShardSizes shards;
-  shards.tensor = tensor;
-  shards.expert = expert;
-  shards.data = gpus / tensor / stages;
-  shards.expert_data = gpus / expert / stages;
-  return shards;
-}
 
 // The share of a stage among `stages`, layers spread evenly, with what the fullest one also has.
 StageContent fullest_stage(const Model& model, int stages) {
@@ -27,17 +17,6 @@ StageContent fullest_stage(const Model& model, int stages) {
   content.embedding = true;
   content.head = stages == 1;
   return content;
-}
-
-StageContent whole(const Model& model) {
-  StageContent content = layers_of(model, 0, model.layers);
-  content.embedding = content.head = true;
-  return content;
-}
-
-bool rounds_to(double value, double printed, double digit) {
-  INFO(value << " for " << printed);
-  return std::abs(value - printed) <= digit / 2;
 }
 
 }  // namespace

@@ -8,38 +8,17 @@
 
 #include "sim/base/error.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/stage_examples.hpp"
 
 using namespace moesim::model;
 
 namespace {
-
-constexpr double gib = 1024.0 * 1024 * 1024;
-
-ShardSizes shards_of(int gpus, int tensor, int stages, int expert) {
-  ShardSizes shards;
-  shards.tensor = tensor;
-  shards.expert = expert;
-  shards.data = gpus / tensor / stages;
-  shards.expert_data = gpus / expert / stages;
-  return shards;
-}
-
-StageContent whole(const Model& model) {
-  StageContent content = layers_of(model, 0, model.layers);
-  content.embedding = content.head = true;
-  return content;
-}
 
 double kept(const Model& model, LayerKind kind, const char* recompute = "none") {
   ActivationRules rules;
   rules.recompute = parse_recompute(recompute, "");
   rules.choices = model.moe ? model.moe->top_k : 0;
   return kept_bytes(model, kind, {}, rules);
-}
-
-bool rounds_to(double value, double printed, double digit) {
-  INFO(value << " for " << printed);
-  return std::abs(value - printed) <= digit / 2;
 }
 
 }  // namespace

@@ -168,10 +168,11 @@ TEST_CASE("SmartMoE's steps are predicted or left out with a reason") {
   CHECK(validation.passed());
   for (const ValidationRow& row : validation.rows) {
     CHECK(row.predicted > 0);
-    // Two factors fitted to the other steps of FastMoE, routing recorded or as in recorded
-    // trainings.
+    // Two factors fitted to the other steps of FastMoE, routing as in recorded trainings or,
+    // without a capacity, as recorded of another model.
     if (row.role == "fit" && row.subject.starts_with("fastmoe")) {
-      CHECK(std::abs(row.left_out_error.value()) < 0.1);
+      const bool dropped = row.subject.find("inf") == std::string::npos;
+      CHECK(std::abs(row.left_out_error.value()) < (dropped ? 0.1 : 0.15));
     }
   }
 }

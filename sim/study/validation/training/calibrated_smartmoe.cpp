@@ -23,48 +23,56 @@ using routing::CountedPopularity;
 using uncertainty::Unknown;
 
 constexpr const char* study_name = "smartmoe-steps, calibrated";
-// The timed iterations are the first 200; the archive has every 50th.
-constexpr std::int64_t middle_iteration = 101;
+// The timed iterations are the first ones; the archive has every 50th.
+constexpr std::int64_t timed_iterations = 200;
 constexpr std::size_t fitted_factors = 2;
 
 std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
 
-// Shares of the routes of each layer that went to each rank in the middle of the timed iterations.
-// The archive has two experts a rank, the timed models one: what a rank gets decides the step.
-// Null: not there.
-std::shared_ptr<const CountedPopularity> recorded_popularity(const std::string& folder,
-                                                             int experts) {
+using Popularity = std::shared_ptr<const CountedPopularity>;
+
+// Shares of the routes of each of `layers` that went to each rank, at each recorded micro-batch of
+// the iterations that were timed. The archive is of a deeper model (24 layers) with two experts a
+// rank, the timed ones have one: layers are taken at the same depth, and experts by their rank, as
+// what a rank gets decides the step. Empty: no archive.
+std::vector<Popularity> recorded_popularities(const std::string& folder, int layers, int experts) {
   routing::ArrayQuery query;
   query.file = folder + "/smartmoe_routing_trace.npz";
-  if (!std::filesystem::exists(query.file)) return nullptr;
+  if (!std::filesystem::exists(query.file)) return {};
   query.array = "counts";
   query.axes = {"step", "rank", "layer", "micro-batch", "expert"};
   query.steps = "iterations";
   query.top_k = 2;
   const routing::ImportedTrace counts = routing::import_array(query);
   const routing::TraceShape& shape = counts.trace->shape();
-  const auto step = std::find(counts.steps.begin(), counts.steps.end(), middle_iteration);
-  if (step == counts.steps.end() || shape.experts % experts != 0) {
-    throw Error(fmt::format("{}: expected iteration {} and a multiple of {} experts", query.file,
-                            middle_iteration, experts));
+  if (shape.experts % experts != 0) {
+    throw Error(fmt::format("{}: expected a multiple of {} experts", query.file, experts));
   }
-  const int number = static_cast<int>(step - counts.steps.begin());
   const int merged = shape.experts / experts;
-  CountedPopularity::Layers popularity;
-  for (int layer = 0; layer < shape.layers; ++layer) {
-    std::vector<double>& shares = popularity.emplace_back(experts);
-    double routes = 0;
-    for (int rank = 0; rank < shape.ranks; ++rank) {
-      const auto of_rank = counts.trace->counts(number, rank, layer);
-      for (int expert = 0; expert < shape.experts; ++expert) {
-        const auto count = static_cast<double>(of_rank[static_cast<std::size_t>(expert)]);
-        shares[static_cast<std::size_t>(expert / merged)] += count;
-        routes += count;
+  std::vector<Popularity> result;
+  for (std::size_t step = 0; step < counts.steps.size(); ++step) {
+    if (counts.steps[step] > timed_iterations) continue;
+    CountedPopularity::Layers popularity;
+    for (int layer = 0; layer < layers; ++layer) {
+      const int recorded = (2 * layer + 1) * shape.layers / (2 * layers);
+      std::vector<double>& shares = popularity.emplace_back(experts);
+      double routes = 0;
+      for (int rank = 0; rank < shape.ranks; ++rank) {
+        const auto of_rank = counts.trace->counts(static_cast<int>(step), rank, recorded);
+        for (int expert = 0; expert < shape.experts; ++expert) {
+          const auto count = static_cast<double>(of_rank[static_cast<std::size_t>(expert)]);
+          shares[static_cast<std::size_t>(expert / merged)] += count;
+          routes += count;
+        }
       }
+      for (double& share : shares) share /= routes;
     }
-    for (double& share : shares) share /= routes;
+    result.push_back(std::make_shared<const CountedPopularity>(std::move(popularity)));
   }
-  return std::make_shared<const CountedPopularity>(std::move(popularity));
+  if (result.empty()) {
+    throw Error(fmt::format("{}: expected an iteration up to {}", query.file, timed_iterations));
+  }
+  return result;
 }
 
 // The scenario of a row whose routing is known or drawn; a refusal otherwise.
@@ -89,6 +97,7 @@ SmartMoeRow with_routing(const CsvTable& table, std::size_t row, bool recorded) 
   } else if (recorded) {
     mapped.options["router"] = "dropless";
     mapped.options["top-k"] = table.text(row, "topk");
+    mapped.options["replicas"] = "1";  // of each recorded micro-batch
     mapped.options.erase("padding");
     mapped.refusal = "";
   }
@@ -102,7 +111,33 @@ struct Measured {
 
 uncertainty::StepClasses classes_of(const Outcome& outcome) {
   const double exchange = outcome.exchange_and_waiting_ms;
-  return {outcome.step_ms - exchange, exchange, 0};
+  return {outcome.step_ms - exchange, exchange};
+}
+
+// The median of the steps by total; of an even number the mean of the two in the middle.
+uncertainty::StepClasses median_of(std::vector<uncertainty::StepClasses> steps) {
+  std::sort(steps.begin(), steps.end(),
+            [](const auto& one, const auto& other) { return one.total() < other.total(); });
+  const uncertainty::StepClasses& low = steps[(steps.size() - 1) / 2];
+  const uncertainty::StepClasses& high = steps[steps.size() / 2];
+  return {(low.compute + high.compute) / 2, (low.exchange + high.exchange) / 2};
+}
+
+// What a step takes; with `recorded` the median of those routed as each of `popularities`.
+uncertainty::StepClasses simulated(const scenario::Scenario& scenario, bool recorded,
+                                   const std::vector<Popularity>& popularities,
+                                   routing::RoutingCache& cache) {
+  if (!recorded) return classes_of(evaluate(scenario, cache));
+  std::vector<uncertainty::StepClasses> steps;
+  for (const Popularity& popularity : popularities) {
+    scenario::Scenario as_recorded = scenario;
+    as_recorded.scores = routing::ScoreSource{};
+    as_recorded.scores.kind = routing::ScoreSource::Kind::counts;
+    as_recorded.scores.popularity = popularity;
+    as_recorded.scores.file = "smartmoe_routing_trace.npz";
+    steps.push_back(classes_of(evaluate(as_recorded, cache)));
+  }
+  return median_of(std::move(steps));
 }
 
 // A factor on each class, of which nothing is known before: to a factor of e.
@@ -168,22 +203,18 @@ void report(const std::string& system, const std::vector<Measured>& steps, Valid
 void add_calibrated_smartmoe(const std::string& folder, const CsvTable& table,
                              scenario::DocumentCache& documents, routing::RoutingCache& cache,
                              Validation& validation) {
+  constexpr int layers = 16;
   constexpr int experts = 16;
-  const std::shared_ptr<const CountedPopularity> popularity = recorded_popularity(folder, experts);
+  const std::vector<Popularity> popularities = recorded_popularities(folder, layers, experts);
   std::map<std::string, std::vector<Measured>> by_system;
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    const SmartMoeRow mapped = with_routing(table, row, popularity != nullptr);
+    const SmartMoeRow mapped = with_routing(table, row, !popularities.empty());
     if (!mapped.refusal.empty()) continue;  // said by validate_steps()
-    scenario::Scenario scenario = scenario::resolve(mapped.options, documents);
-    if (mapped.options.at("router") == "dropless") {
-      scenario.scores = routing::ScoreSource{};
-      scenario.scores.kind = routing::ScoreSource::Kind::counts;
-      scenario.scores.popularity = popularity;
-      scenario.scores.file = "smartmoe_routing_trace.npz";
-    }
-    const Outcome outcome = evaluate(scenario, cache);
+    const scenario::Scenario scenario = scenario::resolve(mapped.options, documents);
+    const bool recorded = mapped.options.at("router") == "dropless";
     by_system[table.text(row, "system")].push_back(
-        {mapped.subject, {classes_of(outcome), table.positive(row, "median_ms")}});
+        {mapped.subject,
+         {simulated(scenario, recorded, popularities, cache), table.positive(row, "median_ms")}});
   }
   for (const auto& [system, steps] : by_system) report(system, steps, validation);
 }

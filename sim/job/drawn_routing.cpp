@@ -11,9 +11,9 @@
 #include "sim/scenario/document_cache.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/scenario/scenario.hpp"
-#include "sim/training/block_routing.hpp"
-#include "sim/training/job_rules.hpp"
-#include "sim/training/routing_misfit.hpp"
+#include "sim/training/drawn/block_routing.hpp"
+#include "sim/training/drawn/routing_misfit.hpp"
+#include "sim/training/step/job_rules.hpp"
 
 namespace moesim::job {
 namespace {

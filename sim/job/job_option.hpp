@@ -7,7 +7,7 @@
 #include "sim/base/cell.hpp"
 #include "sim/base/enum_names.hpp"
 #include "sim/scenario/option.hpp"
-#include "sim/training/training_job.hpp"
+#include "sim/training/job/training_job.hpp"
 
 namespace moesim::job {
 

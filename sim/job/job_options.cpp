@@ -6,7 +6,7 @@
 #include "sim/job/layout_options.hpp"
 #include "sim/job/machine_options.hpp"
 #include "sim/job/precision_options.hpp"
-#include "sim/training/job_rules.hpp"
+#include "sim/training/step/job_rules.hpp"
 
 namespace moesim::job {
 namespace {

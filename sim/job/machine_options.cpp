@@ -1,7 +1,7 @@
 #include "sim/job/machine_options.hpp"
 
 #include "sim/job/documents.hpp"
-#include "sim/training/job_rules.hpp"
+#include "sim/training/step/job_rules.hpp"
 
 namespace moesim::job {
 namespace {

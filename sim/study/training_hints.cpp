@@ -8,8 +8,8 @@
 
 #include "sim/base/error.hpp"
 #include "sim/study/search/training_space.hpp"
-#include "sim/training/job_rules.hpp"
-#include "sim/training/step_bound.hpp"
+#include "sim/training/step/job_rules.hpp"
+#include "sim/training/step/step_bound.hpp"
 
 namespace moesim::study {
 namespace {

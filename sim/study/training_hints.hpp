@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "sim/base/units.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/step/training_step.hpp"
 
 namespace moesim::study {
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "sim/training/training_step.hpp"
+#include "sim/training/step/training_step.hpp"
 
 namespace moesim::uncertainty {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/base/enum_names.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/step_errors.hpp"
 
 namespace moesim::uncertainty {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/training/training_job.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/job/training_job.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/step_errors.hpp"
 #include "sim/uncertainty/step_software.hpp"
 

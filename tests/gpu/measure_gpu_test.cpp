@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/measure/benchmarks/run_benchmarks.hpp"
-#include "kernels/measure/cuda/stream_timer.hpp"
+#include "kernels/measure/cuda/device/stream_timer.hpp"
 #include "kernels/measure/devices/machine.hpp"
 #include "kernels/measure/sessions/offers.hpp"
 #include "kernels/measure/sessions/plan.hpp"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "sim/training/training_step.hpp"
+#include "sim/training/step/training_step.hpp"
 
 namespace moesim::training {
 

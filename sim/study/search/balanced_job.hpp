@@ -1,8 +1,8 @@
 #pragma once
 
 #include "sim/routing/rules/token_loss.hpp"
-#include "sim/training/layer_prices.hpp"
-#include "sim/training/training_job.hpp"
+#include "sim/training/job/training_job.hpp"
+#include "sim/training/prices/layer_prices.hpp"
 
 namespace moesim::study {
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/training/drawn_loads.hpp"
-#include "sim/training/drawn_losses.hpp"
+#include "sim/training/drawn/drawn_loads.hpp"
+#include "sim/training/drawn/drawn_losses.hpp"
 
 namespace moesim::study {
 

@@ -18,9 +18,9 @@
 #include "sim/study/search/best_first.hpp"
 #include "sim/study/search/counted_loss.hpp"
 #include "sim/study/search/drawn_routings.hpp"
-#include "sim/training/layer_time.hpp"
-#include "sim/training/routing_misfit.hpp"
-#include "sim/training/step_bound.hpp"
+#include "sim/training/drawn/routing_misfit.hpp"
+#include "sim/training/step/layer_time.hpp"
+#include "sim/training/step/step_bound.hpp"
 
 namespace moesim::study {
 namespace {

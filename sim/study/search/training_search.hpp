@@ -8,7 +8,7 @@
 
 #include "sim/study/search/memory_share.hpp"
 #include "sim/study/search/training_space.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/step_software.hpp"
 
 namespace moesim::study {

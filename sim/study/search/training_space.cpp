@@ -9,7 +9,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/scenario/expert_placements.hpp"
-#include "sim/training/job_rules.hpp"
+#include "sim/training/step/job_rules.hpp"
 
 namespace moesim::study {
 namespace {

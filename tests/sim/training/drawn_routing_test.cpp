@@ -5,8 +5,8 @@
 #include "sim/base/error.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
-#include "sim/training/stage_division.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/job/stage_division.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

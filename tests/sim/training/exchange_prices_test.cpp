@@ -1,7 +1,7 @@
-#include "sim/training/exchange_prices.hpp"
+#include "sim/training/prices/exchange_prices.hpp"
 
-#include "sim/training/pipelines.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/step/pipelines.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/training_job.hpp"
 

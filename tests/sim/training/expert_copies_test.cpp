@@ -1,11 +1,11 @@
-#include "sim/training/expert_copies.hpp"
+#include "sim/training/job/expert_copies.hpp"
 
 #include <algorithm>
 #include <numeric>
 
 #include "sim/routing/routers/router_name.hpp"
-#include "sim/training/drawn_loads.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/drawn/drawn_loads.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -1,11 +1,11 @@
-#include "sim/training/job_rules.hpp"
+#include "sim/training/step/job_rules.hpp"
 
 #include <cmath>
 
 #include "sim/base/error.hpp"
 #include "sim/routing/routers/router_name.hpp"
-#include "sim/training/layer_time.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/step/layer_time.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -34,12 +34,12 @@ DrawnRouting dropless(const char* scores, int top_k = 8) {
 
 }  // namespace
 
-TEST_CASE("copies that do not divide are refused wherever loads are drawn") {
+TEST_CASE("copies that do not divide are refused") {
   TrainingJob made = job("qwen3-30b-a3b", 16, 8);
   made.routing = dropless("gaussian:0.1");
   made.redundant_experts = 4;
   const auto says = ContainsSubstring("132 experts and copies do not divide among 8 ranks (EP): 8");
-  CHECK_THROWS_WITH(DrawnLoads(made), says);
+  CHECK_THROWS_WITH(check_options(made), says);
   CHECK_THROWS_WITH(training_step(made), says);
   CHECK_THROWS_WITH(layer_time(made, LayerExtent::whole, false), says);
   CHECK_THAT(option_fault(made).value(), says);

@@ -1,4 +1,4 @@
-#include "sim/training/kernel_prices.hpp"
+#include "sim/training/prices/kernel_prices.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -10,10 +10,10 @@
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/routing/routers/router_name.hpp"
-#include "sim/training/exchange_prices.hpp"
-#include "sim/training/host_launches.hpp"
-#include "sim/training/layer_prices.hpp"
-#include "sim/training/layer_time.hpp"
+#include "sim/training/prices/exchange_prices.hpp"
+#include "sim/training/prices/host_launches.hpp"
+#include "sim/training/prices/layer_prices.hpp"
+#include "sim/training/step/layer_time.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -1,4 +1,4 @@
-#include "sim/training/layer_prices.hpp"
+#include "sim/training/prices/layer_prices.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,9 +9,9 @@
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/model/training_exchanges.hpp"
-#include "sim/training/exchange_prices.hpp"
-#include "sim/training/kernel_prices.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/prices/exchange_prices.hpp"
+#include "sim/training/prices/kernel_prices.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/training_job.hpp"
 

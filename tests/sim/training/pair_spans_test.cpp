@@ -1,4 +1,4 @@
-#include "sim/training/pair_spans.hpp"
+#include "sim/training/step/pair_spans.hpp"
 
 #include "tests/support/catch.hpp"
 

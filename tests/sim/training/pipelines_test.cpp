@@ -1,9 +1,9 @@
-#include "sim/training/pipelines.hpp"
+#include "sim/training/step/pipelines.hpp"
 
 #include "sim/model/training_exchanges.hpp"
-#include "sim/training/layer_prices.hpp"
-#include "sim/training/rank_memory.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/job/rank_memory.hpp"
+#include "sim/training/prices/layer_prices.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/training_job.hpp"
 

@@ -1,8 +1,8 @@
-#include "sim/training/step_bound.hpp"
+#include "sim/training/step/step_bound.hpp"
 
 #include <optional>
 
-#include "sim/training/training_step.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

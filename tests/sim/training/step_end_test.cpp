@@ -1,8 +1,8 @@
-#include "sim/training/step_end.hpp"
+#include "sim/training/step/step_end.hpp"
 
 #include <numeric>
 
-#include "sim/training/training_step.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/training_job.hpp"
 

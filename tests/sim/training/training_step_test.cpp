@@ -1,4 +1,4 @@
-#include "sim/training/training_step.hpp"
+#include "sim/training/step/training_step.hpp"
 
 #include <numeric>
 

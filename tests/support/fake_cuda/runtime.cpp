@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/measure/cuda/device_kernels.hpp"
+#include "kernels/measure/cuda/device/device_kernels.hpp"
 
 FakeRuntime& fake_runtime() {
   static FakeRuntime runtime;

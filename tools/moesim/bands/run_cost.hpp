@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/base/cell.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "tools/moesim/command.hpp"
 
 namespace moesim::tool {

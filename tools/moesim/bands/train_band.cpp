@@ -10,7 +10,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
-#include "sim/training/layer_time.hpp"
+#include "sim/training/step/layer_time.hpp"
 #include "sim/uncertainty/step_software.hpp"
 #include "tools/moesim/output.hpp"
 

@@ -12,7 +12,7 @@
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/efficiency.hpp"
 #include "sim/study/sweep/result_row.hpp"
-#include "sim/training/layer_time.hpp"
+#include "sim/training/step/layer_time.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/prefetch.hpp"
 #include "tools/moesim/train/train_report.hpp"

@@ -16,7 +16,7 @@
 #include "sim/cluster/measured_between.hpp"
 #include "sim/routing/scores/unknown_popularity.hpp"
 #include "sim/study/search/drawn_routings.hpp"
-#include "sim/training/layer_time.hpp"
+#include "sim/training/step/layer_time.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 
 namespace moesim::tool {

@@ -8,9 +8,9 @@
 #include <map>
 #include <utility>
 
-#include "sim/training/routing_misfit.hpp"
-#include "sim/training/step_bound.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/drawn/routing_misfit.hpp"
+#include "sim/training/step/step_bound.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/step_distance.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 

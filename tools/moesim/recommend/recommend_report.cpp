@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "sim/base/text.hpp"
-#include "sim/training/step_bound.hpp"
+#include "sim/training/step/step_bound.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/recommend/recommend_assumptions.hpp"

@@ -14,7 +14,7 @@
 #include "sim/report/formats.hpp"
 #include "sim/scenario/expert_placements.hpp"
 #include "sim/study/sweep/grid.hpp"
-#include "sim/training/job_rules.hpp"
+#include "sim/training/step/job_rules.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"

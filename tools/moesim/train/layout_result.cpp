@@ -8,8 +8,8 @@
 
 #include "sim/base/error.hpp"
 #include "sim/report/chrome_trace.hpp"
-#include "sim/training/job_rules.hpp"
-#include "sim/training/rank_memory.hpp"
+#include "sim/training/job/rank_memory.hpp"
+#include "sim/training/step/job_rules.hpp"
 
 namespace moesim::tool {
 namespace {

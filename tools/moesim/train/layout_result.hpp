@@ -7,7 +7,7 @@
 #include "sim/model/training_work.hpp"
 #include "sim/parallel/schedule_run.hpp"
 #include "sim/report/formats.hpp"
-#include "sim/training/training_job.hpp"
+#include "sim/training/job/training_job.hpp"
 
 namespace moesim::tool {
 

@@ -8,7 +8,7 @@
 #include "sim/job/job_options.hpp"
 #include "sim/study/search/memory_share.hpp"
 #include "sim/study/training_hints.hpp"
-#include "sim/training/step_timeline.hpp"
+#include "sim/training/step/step_timeline.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/measured_step.hpp"

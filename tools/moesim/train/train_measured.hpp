@@ -3,7 +3,7 @@
 #include <string>
 
 #include "sim/study/explain/explanation.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 
 namespace moesim::tool {

@@ -11,7 +11,7 @@
 #include "sim/base/json_text.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/study/search/memory_share.hpp"
-#include "sim/training/exchange_prices.hpp"
+#include "sim/training/prices/exchange_prices.hpp"
 #include "tools/moesim/part_columns.hpp"
 
 namespace moesim::tool {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "sim/report/formats.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
 

@@ -12,8 +12,8 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/job/job_options.hpp"
-#include "sim/training/kernel_prices.hpp"
-#include "sim/training/layer_time.hpp"
+#include "sim/training/prices/kernel_prices.hpp"
+#include "sim/training/step/layer_time.hpp"
 
 namespace moesim::study {
 namespace {

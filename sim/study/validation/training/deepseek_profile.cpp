@@ -12,7 +12,7 @@
 #include "sim/base/gzip.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/parallel/overlapped_layers.hpp"
-#include "sim/training/layer_prices.hpp"
+#include "sim/training/prices/layer_prices.hpp"
 
 namespace moesim::study {
 namespace {

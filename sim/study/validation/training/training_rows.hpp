@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/training/training_job.hpp"
+#include "sim/training/job/training_job.hpp"
 
 namespace moesim::study {
 

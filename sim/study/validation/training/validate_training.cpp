@@ -16,7 +16,7 @@
 #include "sim/study/validation/training/training_calibration.hpp"
 #include "sim/study/validation/training/training_coverage.hpp"
 #include "sim/study/validation/training/training_rows.hpp"
-#include "sim/training/training_step.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/error_model.hpp"
 #include "sim/uncertainty/step_distance.hpp"
 #include "sim/uncertainty/terms.hpp"

@@ -1,0 +1,132 @@
+#include "sim/training/drawn/block_loads.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+
+#include "sim/parallel/layout_rules.hpp"
+
+namespace moesim::training {
+namespace {
+
+using routing::LayerRouting;
+
+constexpr double steps_of_balance = 1024;
+
+double largest(const std::vector<double>& values) {
+  return *std::max_element(values.begin(), values.end());
+}
+
+void add_to(std::vector<double>& sums, const std::vector<double>& values) {
+  for (std::size_t at = 0; at < sums.size(); ++at) sums[at] += values[at];
+}
+
+}  // namespace
+
+double rounded_load(double load) { return std::round(load * steps_of_balance) / steps_of_balance; }
+
+// Of one rank: all blocks have C rows, or as many as the fullest of the group.
+double BlockLoads::padded_rows(const LayerRouting& routing, std::size_t first_source) const {
+  std::int64_t slots = routing.capacity;
+  const bool to_busiest = job_.router.pads_to_busiest();
+  if (to_busiest || job_.router.capacity_scope == routing::CapacityScope::group) {
+    const auto experts = static_cast<std::size_t>(job_.experts);
+    const auto begin =
+        routing.kept_rows.begin() + static_cast<std::ptrdiff_t>(first_source * experts);
+    slots = *std::max_element(
+        begin, begin + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(job_.expert_parallel) *
+                                                   experts));
+    if (to_busiest) slots = job_.router.aligned(slots);
+  }
+  return static_cast<double>(slots * job_.experts);
+}
+
+BlockLoads::SentRows BlockLoads::sent_rows(const LayerRouting& routing, std::size_t first,
+                                           std::size_t sources) const {
+  const auto experts = static_cast<std::size_t>(job_.experts);
+  SentRows sent{std::vector<double>(experts, 0)};
+  for (std::size_t source = first; source < first + sources; ++source) {
+    const std::int32_t* kept = routing.kept_rows.data() + source * experts;
+    std::int64_t of_source = 0;
+    for (std::size_t expert = 0; expert < experts; ++expert) {
+      sent.to_expert[expert] += kept[expert];
+      of_source += kept[expert];
+    }
+    sent.most = std::max(sent.most, static_cast<double>(of_source));
+  }
+  return sent;
+}
+
+// Of all sources of a block.
+std::vector<double> BlockLoads::expert_rows(const LayerRouting& routing, std::size_t block) const {
+  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const auto sources = static_cast<std::size_t>(sums_ ? 1 : layout.expert * layout.expert_tensor);
+  return sent_rows(routing, block * sources, sources).to_expert;
+}
+
+std::vector<double> BlockLoads::received_rows(const std::vector<double>& to_expert,
+                                              const ExpertCopies* copies) const {
+  if (copies != nullptr) return copies->rows_of_ranks(to_expert);
+  const auto ranks = static_cast<std::size_t>(asked_.layout.layout.expert);
+  const std::size_t per_rank = to_expert.size() / ranks;
+  std::vector<double> received(ranks, 0);
+  for (std::size_t at = 0; at < to_expert.size(); ++at) received[at / per_rank] += to_expert[at];
+  return received;
+}
+
+BlockLoads::BlockRows BlockLoads::rows_of(const LayerRouting& routing, std::size_t block,
+                                          const ExpertCopies* copies) const {
+  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const auto ranks = static_cast<std::size_t>(layout.expert);
+  const auto groups = static_cast<std::size_t>(sums_ ? 1 : layout.expert_tensor);
+  const std::size_t sources = sums_ ? 1 : ranks;             // of a group
+  const double together = sums_ ? layout.expert_tensor : 1;  // groups that are drawn as one
+  BlockRows rows(ranks, static_cast<std::size_t>(job_.experts));
+  for (std::size_t group = 0; group < groups; ++group) {
+    const std::size_t first = (block * groups + group) * sources;
+    const SentRows sent = sent_rows(routing, first, sources);
+    add_to(rows.of_expert, sent.to_expert);
+    const std::vector<double> received = received_rows(sent.to_expert, copies);
+    add_to(rows.received, received);
+    rows.exchanged = std::max(rows.exchanged, largest(received) / together);
+    if (!sums_) {
+      rows.exchanged = std::max(rows.exchanged, sent.most);
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        rows.rectified[rank] += routing.ir_rows[first + rank];
+      }
+    }
+    if (job_.router.pads_exchange() && routing.exchanged) {
+      rows.padded = std::max(rows.padded, padded_rows(routing, first));
+    }
+  }
+  return rows;
+}
+
+BlockLoad BlockLoads::load_of(const LayerRouting& routing, std::size_t block,
+                              const ExpertCopies* copies) const {
+  const BlockRows rows = rows_of(routing, block, copies);
+  const double balance = asked_.experts_per_token() * asked_.tokens_per_rank();
+  const double exchanged = rounded_load(rows.exchanged / balance);
+  // Slices of an expert get the rows of all their groups.
+  const auto share = [&](double of_slices) {
+    return of_slices / balance / asked_.layout.layout.expert_tensor;
+  };
+  BlockLoad found;
+  found.expert = largest(rows.of_expert) * static_cast<double>(rows.of_expert.size()) /
+                 std::max(1.0, std::accumulate(rows.of_expert.begin(), rows.of_expert.end(), 0.0));
+  if (rows.padded > 0) {
+    const double padded = rows.padded / balance;
+    found.load = {padded + rounded_load(share(largest(rows.rectified))),
+                  asked_.dispatcher ? exchanged : padded};
+    found.computed.assign(rows.received.size(), found.load.computed);
+    return found;
+  }
+  for (std::size_t rank = 0; rank < rows.received.size(); ++rank) {
+    found.computed.push_back(share(rows.received[rank] + rows.rectified[rank]));
+  }
+  found.load = {rounded_load(largest(found.computed)), routing.exchanged ? exchanged : 0};
+  return found;
+}
+
+}  // namespace moesim::training

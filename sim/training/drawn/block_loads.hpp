@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/training/job/expert_copies.hpp"
+#include "sim/training/job/training_job.hpp"
+#include "sim/training/prices/layer_prices.hpp"
+
+namespace moesim::training {
+
+// A load over balance, rounded to 1/1024 of it.
+double rounded_load(double load);
+
+// What one block of ranks gets of a drawn layer.
+struct BlockLoad {
+  MoeLoad load;
+  double expert = 1;             // rows of the busiest expert over balance
+  std::vector<double> computed;  // [rank], over balance
+};
+
+// The loads of the blocks of a drawn layer, and the rows that they come from. Keeps references to
+// the job and its routing.
+class BlockLoads {
+ public:
+  // `job`: the routing of all blocks, one after another; `sums`: all sources of a block were drawn
+  // as one.
+  BlockLoads(const TrainingJob& asked, const routing::RoutingJob& job, bool sums)
+      : asked_(asked), job_(job), sums_(sums) {}
+
+  // With copies of experts, where these are placed; null: they are not.
+  BlockLoad load_of(const routing::LayerRouting& routing, std::size_t block,
+                    const ExpertCopies* copies) const;
+  // [expert], of all sources of a block.
+  std::vector<double> expert_rows(const routing::LayerRouting& routing, std::size_t block) const;
+
+ private:
+  // What some sources send: [expert], and the most that one of them sends.
+  struct SentRows {
+    std::vector<double> to_expert;
+    double most = 0;
+  };
+  // Of one block.
+  struct BlockRows {
+    BlockRows(std::size_t ranks, std::size_t experts)
+        : received(ranks), rectified(ranks), of_expert(experts) {}
+    std::vector<double> received, rectified;  // [rank of a group], of all groups
+    std::vector<double> of_expert;            // [expert]
+    double exchanged = 0;                     // the most that a rank sends or receives
+    double padded = 0;                        // in the blocks of a rank; 0: not padded
+  };
+
+  SentRows sent_rows(const routing::LayerRouting& routing, std::size_t first,
+                     std::size_t sources) const;
+  // [rank of a group]
+  std::vector<double> received_rows(const std::vector<double>& to_expert,
+                                    const ExpertCopies* copies) const;
+  BlockRows rows_of(const routing::LayerRouting& routing, std::size_t block,
+                    const ExpertCopies* copies) const;
+  double padded_rows(const routing::LayerRouting& routing, std::size_t first_source) const;
+
+  const TrainingJob& asked_;
+  const routing::RoutingJob& job_;
+  bool sums_;
+};
+
+}  // namespace moesim::training

@@ -1,0 +1,269 @@
+#include "sim/training/drawn/drawn_loads.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/jobs/group_blocks.hpp"
+#include "sim/routing/simulation/mean_loss.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
+#include "sim/training/drawn/block_loads.hpp"
+#include "sim/training/drawn/block_routing.hpp"
+#include "sim/training/drawn/routing_misfit.hpp"
+#include "sim/training/drawn/sampled_rows.hpp"
+#include "sim/training/job/expert_copies.hpp"
+
+namespace moesim::training {
+namespace {
+
+using routing::LayerRouting;
+using routing::ScoreSource;
+
+constexpr double most_logits = 4e10;  // tens of minutes of one core
+constexpr double most_counts = 4e8;   // of a layer: 3 GB
+
+// Of a job whose blocks are one source each: as many slots as all sources together have.
+void give_slots_of_all(routing::RoutingJob& job, int sources) {
+  routing::RouterConfig& router = job.router;
+  if (!router.has_capacity()) return;
+  router.min_capacity = sources * router.capacity(job.tokens_per_gpu, job.experts);
+  router.capacity_factor = Decimal::parse("0.000001", "capacity factor");
+  router.dialect = routing::Dialect::paper;
+  router.capacity_scope = routing::CapacityScope::source;
+}
+
+// Blocks of a group are as long as its longest: of their slots, not of C.
+void set_padded_share(const routing::RouterConfig& router, LayerRouting& layer) {
+  if (!router.pads_exchange() || !layer.exchanged) return;
+  if (router.capacity_scope != routing::CapacityScope::group) return;
+  const double slots = routing::padded_slots(layer);
+  const double kept = std::accumulate(layer.kept_rows.begin(), layer.kept_rows.end(), 0.0);
+  layer.loss.padded = slots > 0 ? 1 - kept / slots : 0;
+}
+
+}  // namespace
+
+DrawnShape drawn_shape(const TrainingJob& job) {
+  const parallel::ParallelLayout& layout = job.layout.layout;
+  const StageDivision division = stage_division(layout);
+  DrawnShape shape;
+  shape.expert = layout.expert;
+  shape.expert_tensor = layout.expert_tensor;
+  shape.blocks_per_set = division.blocks_per_set;
+  if (job.routing->draws == RoutingDraws::per_micro_batch) {
+    shape.sets = division.sets;
+    shape.micro_batches = job.layout.micro_batches();
+  }
+  shape.layers = drawn_layers(job);
+  shape.tokens_per_rank = std::llround(job.tokens_per_rank());
+  shape.dispatcher = job.dispatcher != nullptr;
+  shape.precision = job.states.precision;
+  return shape;
+}
+
+DrawnLoads::DrawnLoads(const TrainingJob& job)
+    : asked_(job), division_(stage_division(job.layout.layout)) {
+  const DrawnRouting& drawn = *job.routing;
+  check_drawn(drawn);
+  job_ = block_routing(job);
+  layers_ = job_.layers;
+  if (drawn.draws == RoutingDraws::per_micro_batch) {
+    sets_ = division_.sets;
+    micro_batches_ = job.layout.micro_batches();
+  }
+  loads_.resize(static_cast<std::size_t>(layers_) * static_cast<std::size_t>(sets_) *
+                static_cast<std::size_t>(micro_batches_));
+  rank_rows_.resize(static_cast<std::size_t>(layers_) *
+                    static_cast<std::size_t>(job.layout.layout.expert));
+  routing::LayerRouter router;
+  if (takes_sample(job)) {
+    draw_from_samples(router);
+    return;
+  }
+  set_blocks();
+  // Recorded steps stand for micro-batches; otherwise these are more sources of the same layer.
+  const bool by_step = job_.scores.trace != nullptr;
+  for (int layer = 0; layer < layers_; ++layer) {
+    const int together = by_step ? 1 : micro_batches_;
+    for (int first = 0; first < micro_batches_; first += together) {
+      draw(router, layer, drawn.replica + (by_step ? first : 0), first, together);
+    }
+  }
+  set_figures();
+}
+
+// All layers from a sample of their tokens.
+void DrawnLoads::draw_from_samples(routing::LayerRouter& router) {
+  check_routing(job_);
+  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const double tokens = asked_.tokens_per_rank() * layout.expert * layout.expert_tensor;
+  const double balance = job_.router.top_k * tokens / layout.expert;
+  figures_.sampled = true;
+  std::size_t place = 0;
+  for (int layer = 0; layer < layers_; ++layer) {
+    const SampledRows rows(job_, asked_.routing->replica, layer, router);
+    losses_.emplace_back().loss = rows.loss();
+    std::uint32_t block = 0;
+    for (int at = 0; at < sets_ * micro_batches_; ++at) {
+      double most = 0;
+      for (int part = 0; part < division_.blocks_per_set; ++part) {
+        std::vector<double> computed = rows.draw(tokens, block++);
+        for (double& each : computed) {
+          most = std::max(most, each);
+          each /= balance;
+        }
+        add_rows(layer, computed);
+        figures_.draws += 1;
+      }
+      const double load = rounded_load(most / balance);
+      loads_[place++] = {load, load};
+    }
+  }
+  set_figures();
+}
+
+// Capacity of each source, rectification and blocks depend on the counts of sources; popular ranks
+// of the source on their number.
+bool DrawnLoads::only_sums_matter() const {
+  const DrawnRouting& drawn = *asked_.routing;
+  const routing::RouterConfig& router = drawn.router;
+  if (router.rectification != routing::Rectification::none || router.pads_exchange()) return false;
+  if (router.has_capacity() && router.capacity_scope == routing::CapacityScope::source) {
+    return false;
+  }
+  if (router.kind->count_exactly != nullptr || !router.chooses_top_k()) return false;
+  if (router.groups > 1 && router.has_capacity()) return false;
+  return drawn.scores.kind != ScoreSource::Kind::hot_rank &&
+         drawn.scores.kind != ScoreSource::Kind::spread_heat && drawn.scores.trace == nullptr;
+}
+
+void DrawnLoads::set_blocks() {
+  routing::RoutingJob& job = job_;
+  const int sources = job.gpus;
+  blocks_ = sets_ * division_.blocks_per_set * (job.scores.trace != nullptr ? 1 : micro_batches_);
+  const int blocks = blocks_ + (asked_.redundant_experts > 0 ? 1 : 0);
+  job.gpus = blocks * sources;
+  const double logits = routing::token_logits(job);
+  if (job.fidelity == routing::Fidelity::tokens && logits > most_logits) {
+    throw UsageError(fmt::format(
+        "--routing-draws: {:.1g} scores of single tokens are too many to draw{}: give "
+        "--routing-draws per-layer, or a router that is drawn by counts",
+        logits,
+        routing::counts_refusal(job).empty() ? "" : " (" + routing::counts_refusal(job) + ")"));
+  }
+  if (job.fidelity == routing::Fidelity::counts && only_sums_matter()) {
+    sums_ = true;
+    give_slots_of_all(job, sources);
+    job.tokens_per_gpu *= sources;
+    job.expert_parallel = 1;
+    job.gpus = blocks;
+  }
+  if (static_cast<double>(job.gpus) * job.experts > most_counts) {
+    throw UsageError(fmt::format(
+        "--routing-draws: the counts of {} sources and {} experts do not fit: give --routing-draws "
+        "per-layer, or fewer micro-batches (--global-batch)",
+        job.gpus, job.experts));
+  }
+  check_routing(job);
+}
+
+void DrawnLoads::draw(routing::LayerRouter& router, int layer, int replica, int first,
+                      int micro_batches) {
+  LayerRouting routing;
+  router.route({&job_, 1}, replica, layer, {&routing, 1});
+  take(routing, layer, first, micro_batches);
+  set_padded_share(job_.router, routing);
+  figures_.capacity =
+      asked_.routing->router.capacity(std::llround(asked_.tokens_per_rank()), job_.experts);
+  LayerRouting losses;
+  losses.loss = routing.loss;
+  losses_.push_back(std::move(losses));
+}
+
+// Blocks are numbered [micro-batch, set, block of the set].
+void DrawnLoads::take(const LayerRouting& routing, int layer, int first, int micro_batches) {
+  const BlockLoads blocks(asked_, job_, sums_);
+  std::optional<ExpertCopies> copies;
+  if (asked_.redundant_experts > 0) {
+    // Placed by the load of other tokens with the same popularity: those of an earlier step.
+    copies.emplace(blocks.expert_rows(routing, static_cast<std::size_t>(blocks_)),
+                   asked_.layout.layout.expert, asked_.redundant_experts);
+  }
+  std::size_t block = 0;
+  for (int micro = first; micro < first + micro_batches; ++micro) {
+    for (int set = 0; set < sets_; ++set) {
+      MoeLoad most{0, 0};
+      for (int part = 0; part < division_.blocks_per_set; ++part) {
+        const BlockLoad found = blocks.load_of(routing, block++, copies ? &*copies : nullptr);
+        most.computed = std::max(most.computed, found.load.computed);
+        most.exchanged = std::max(most.exchanged, found.load.exchanged);
+        expert_loads_ += found.expert;
+        add_rows(layer, found.computed);
+        figures_.draws += 1;
+      }
+      loads_[(static_cast<std::size_t>(layer) * static_cast<std::size_t>(sets_) +
+              static_cast<std::size_t>(set)) *
+                 static_cast<std::size_t>(micro_batches_) +
+             static_cast<std::size_t>(micro)] = most;
+    }
+  }
+}
+
+MoeLoad DrawnLoads::at(int layer, int set, int micro_batch) const {
+  const auto sets = static_cast<std::size_t>(sets_);
+  const auto micros = static_cast<std::size_t>(micro_batches_);
+  return loads_[(static_cast<std::size_t>(layer) * sets + static_cast<std::size_t>(set) % sets) *
+                    micros +
+                static_cast<std::size_t>(micro_batch) % micros];
+}
+
+void DrawnLoads::add_rows(int layer, std::span<const double> computed) {
+  RankRows* rows = rank_rows_.data() + static_cast<std::size_t>(layer) * computed.size();
+  for (std::size_t rank = 0; rank < computed.size(); ++rank) {
+    rows[rank].sum += computed[rank];
+    rows[rank].squares += computed[rank] * computed[rank];
+  }
+}
+
+// Layers are independent of each other, and a micro-batch's rows nearly normal.
+double DrawnLoads::held_load(std::span<const int> layers) const {
+  constexpr double quantile = 2.326;  // of 99 %
+  if (layers.empty()) return 1;
+  const auto ranks = static_cast<std::size_t>(asked_.layout.layout.expert);
+  const double draws = figures_.draws / layers_;
+  double fullest = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    double mean = 0;
+    double variance = 0;
+    for (const int layer : layers) {
+      const RankRows& rows = rank_rows_[static_cast<std::size_t>(layer) * ranks + rank];
+      const double each = rows.sum / draws;
+      mean += each;
+      variance += std::max(0.0, rows.squares / draws - each * each);
+    }
+    fullest = std::max(fullest, mean + quantile * std::sqrt(variance));
+  }
+  return fullest / static_cast<double>(layers.size());
+}
+
+void DrawnLoads::set_figures() {
+  figures_.loss = routing::mean_loss(losses_);
+  figures_.fidelity = job_.fidelity;
+  std::vector<double> computed;
+  computed.reserve(loads_.size());
+  for (const MoeLoad& load : loads_) computed.push_back(load.computed);
+  figures_.mean_load =
+      std::accumulate(computed.begin(), computed.end(), 0.0) / static_cast<double>(computed.size());
+  const std::ptrdiff_t at = std::lround(0.99 * static_cast<double>(computed.size() - 1));
+  std::nth_element(computed.begin(), computed.begin() + at, computed.end());
+  figures_.p99_load = computed[static_cast<std::size_t>(at)];
+  figures_.largest_load = *std::max_element(computed.begin(), computed.end());
+  if (!figures_.sampled) figures_.mean_expert_load = expert_loads_ / figures_.draws;
+}
+
+}  // namespace moesim::training

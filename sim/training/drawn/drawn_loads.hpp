@@ -1,0 +1,97 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/simulation/layer_router.hpp"
+#include "sim/training/job/stage_division.hpp"
+#include "sim/training/job/training_job.hpp"
+#include "sim/training/prices/layer_prices.hpp"
+
+namespace moesim::training {
+
+// What DrawnLoads takes of a layout and precision. Jobs with equal shapes, of the same model,
+// cluster and routing, have the same loads, whatever else they differ in.
+struct DrawnShape {
+  int expert = 1, expert_tensor = 1, blocks_per_set = 1;
+  int sets = 1, micro_batches = 1;  // of RoutingDraws::per_micro_batch
+  int layers = 0;
+  std::int64_t tokens_per_rank = 0;
+  bool dispatcher = false;
+  model::Precision precision = model::Precision::bf16;
+
+  auto operator<=>(const DrawnShape&) const = default;
+};
+// Precondition: job.routing.
+DrawnShape drawn_shape(const TrainingJob& job);
+
+// What the drawn routing of a step comes to.
+struct RoutingFigures {
+  // Mean over layers; `padded` of the slots in blocks, which may be other than C.
+  routing::TokenLoss loss;
+  std::int64_t capacity = 0;  // slots per expert and source rank; 0: none
+  // Rows over balance: of the busiest rank of a layer, mean, 99th percentile and most over layers,
+  // micro-batches and sets; of the busiest expert, mean (0: not known, with `sampled`).
+  double mean_load = 1;
+  double p99_load = 1;
+  double largest_load = 1;
+  double mean_expert_load = 0;
+  bool sampled = false;  // SampledRows
+  routing::Fidelity fidelity = routing::Fidelity::counts;
+  double draws = 0;  // routings of one layer by one block
+};
+
+// The loads of all MoE layers of a step, those of prediction depths last. A layer's popularity of
+// experts is the same in all micro-batches and groups; tokens are not. Where only the rows of
+// experts matter (no capacity per source, no IR, no padded blocks) all sources of a block are drawn
+// as one with all their tokens, which has the same law. Rows are rounded to 1/1024 of balance
+// unless all are the same. Memory: 16 bytes per layer, set and micro-batch, and what the routing of
+// one layer takes.
+class DrawnLoads {
+ public:
+  // Precondition: a job that check_job() accepts, job.routing. Throws UsageError as check_drawn(),
+  // and for draws that would take many minutes.
+  explicit DrawnLoads(const TrainingJob& job);
+
+  // What is the same for all is there once.
+  int sets() const { return sets_; }
+  int micro_batches() const { return micro_batches_; }
+  MoeLoad at(int layer, int set, int micro_batch) const;
+  const RoutingFigures& figures() const { return figures_; }
+  // Rows over balance that the fullest rank of a group computes in some layers, mean over these, in
+  // 99 % of micro-batches: what the layers hold of each together. 1 without layers.
+  double held_load(std::span<const int> layers) const;
+
+ private:
+  // Over micro-batches and groups, of rows over balance.
+  struct RankRows {
+    double sum = 0, squares = 0;
+  };
+
+  void set_blocks();
+  void draw_from_samples(routing::LayerRouter& router);
+  bool only_sums_matter() const;
+  // Routes `micro_batches` of a layer, and takes their loads from micro-batch `first` on.
+  void draw(routing::LayerRouter& router, int layer, int replica, int first, int micro_batches);
+  void take(const routing::LayerRouting& routing, int layer, int first, int micro_batches);
+  void add_rows(int layer, std::span<const double> computed);
+  void set_figures();
+
+  TrainingJob asked_;
+  StageDivision division_;
+  int layers_ = 0, sets_ = 1, micro_batches_ = 1;
+  bool sums_ = false;  // all sources of a block are drawn as one
+  int blocks_ = 0;     // of a layer; one more is drawn where copies are placed by a measured load
+  routing::RoutingJob job_;
+  std::vector<MoeLoad> loads_;       // [layer, set, micro-batch]
+  std::vector<RankRows> rank_rows_;  // [layer, rank of a group]
+  std::vector<routing::LayerRouting> losses_;
+  double expert_loads_ = 0;
+  RoutingFigures figures_;
+};
+
+}  // namespace moesim::training

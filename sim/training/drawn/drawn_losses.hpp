@@ -1,0 +1,21 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/training/job/training_job.hpp"
+
+namespace moesim::training {
+
+// What the routing of a job loses, mean over layers that were drawn.
+struct ExpectedLoss {
+  routing::TokenLoss loss;
+  double error = 0;  // standard error of residual_loss, by the spread of the layers
+};
+// Of each of these jobs, with one routing of each layer: of `most_layers` of them, evenly spread,
+// where there are more. Jobs with the same logits draw them once. Precondition: job.routing, of
+// each; throws as DrawnLoads.
+std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int most_layers);
+
+}  // namespace moesim::training

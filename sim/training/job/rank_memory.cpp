@@ -1,0 +1,83 @@
+#include "sim/training/job/rank_memory.hpp"
+
+#include <algorithm>
+
+#include "sim/parallel/schedule_run.hpp"
+
+namespace moesim::training {
+
+std::vector<model::StageContent> chunk_contents(const model::Model& model,
+                                                const parallel::PipelineLayout& layout) {
+  std::vector<model::StageContent> contents;
+  for (const parallel::PipelineChunk& chunk : layout.chunks) {
+    model::StageContent content = model::layers_of(model, chunk.first_layer, chunk.layers);
+    content.mtp_depths = chunk.mtp;
+    content.embedding = chunk.embedding;
+    content.head = chunk.loss;
+    content.mtp_losses = chunk.loss ? layout.mtp() : 0;
+    contents.push_back(content);
+  }
+  return contents;
+}
+
+std::vector<model::StageContent> chunk_contents(const TrainingJob& job) {
+  return chunk_contents(*job.model, parallel::stages_of(*job.model, job.layout));
+}
+
+model::StageParameters rank_parameters(const TrainingJob& job,
+                                       const std::vector<model::StageContent>& contents, int rank,
+                                       int experts) {
+  model::StageParameters found;
+  const std::vector<int> stages = job.layout.shape().stages_of(rank);
+  const bool has_embedding = std::any_of(stages.begin(), stages.end(), [&](int stage) {
+    return contents[static_cast<std::size_t>(stage)].embedding;
+  });
+  for (const int stage : stages) {
+    model::StageContent content = contents[static_cast<std::size_t>(stage)];
+    content.embedding_beside = has_embedding && !content.embedding;
+    const model::StageParameters each =
+        model::stage_parameters(*job.model, content, job.shards(), experts);
+    found.dense += each.dense;
+    found.expert += each.expert;
+    found.gemm += each.gemm;
+  }
+  return found;
+}
+
+std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
+                                            const parallel::Schedule& schedule,
+                                            const std::vector<model::StageContent>& contents,
+                                            const HeldLoads& loads) {
+  model::StageMemoryQuery query;
+  query.model = job.model.get();
+  query.shards = job.shards();
+  query.tokens = job.tokens();
+  query.context = job.layout.context_method;
+  query.states = job.states;
+  query.activations = job.activation_rules(loads.of_layer);
+  query.experts = job.held_experts();
+  query.copies = job.redundant_experts;
+  std::vector<parallel::PassWeight> bytes;
+  const auto of_pass = [&](const model::StageContent& content, double waiting) {
+    query.chunks = {{content, 1, waiting}};
+    return static_cast<double>(model::stage_memory(query).activations.count);
+  };
+  for (const model::StageContent& content : contents) {
+    bytes.push_back({of_pass(content, 0), of_pass(content, 1)});
+  }
+  std::vector<model::StageMemory> memory;
+  for (int rank = 0; rank < schedule.shape.ranks; ++rank) {
+    const std::vector<parallel::HeldPasses> held = parallel::held_at_peak(schedule, rank, bytes);
+    query.activations.load = loads.of_ranks[static_cast<std::size_t>(rank)];
+    query.chunks.clear();
+    for (const int chunk : schedule.shape.stages_of(rank)) {
+      const auto at = static_cast<std::size_t>(chunk);
+      query.chunks.push_back(
+          {contents[at], static_cast<double>(held[at].all), static_cast<double>(held[at].waiting)});
+    }
+    memory.push_back(model::stage_memory(query));
+  }
+  return memory;
+}
+
+}  // namespace moesim::training

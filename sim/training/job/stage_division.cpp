@@ -1,0 +1,16 @@
+#include "sim/training/job/stage_division.hpp"
+
+#include <numeric>
+
+namespace moesim::training {
+
+StageDivision stage_division(const parallel::ParallelLayout& layout) {
+  const int block = layout.expert * layout.expert_tensor;
+  StageDivision division;
+  division.ranks = std::lcm(block, layout.tensor * layout.context);
+  division.sets = layout.gpus / layout.pipeline / division.ranks;
+  division.blocks_per_set = division.ranks / block;
+  return division;
+}
+
+}  // namespace moesim::training

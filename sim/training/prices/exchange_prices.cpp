@@ -1,0 +1,246 @@
+#include "sim/training/prices/exchange_prices.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "sim/model/data_parallel.hpp"
+#include "sim/network/exchange/dispatch_place.hpp"
+#include "sim/network/exchange/measured_dispatch.hpp"
+#include "sim/network/ports/domain_curves.hpp"
+
+namespace moesim::training {
+namespace {
+
+using model::ExchangeGroup;
+using model::ExchangeKind;
+using parallel::GroupKind;
+using profile::Collective;
+using profile::MoeStage;
+
+constexpr double bf16 = 2;
+constexpr double fp32 = 4;
+// An all-to-all inside an NVLink domain takes so many times as long as nccl-tests': fitted to
+// public steps. Between nodes 1.
+constexpr double all_to_all_slowdown = 1.3;
+
+std::size_t at(GroupKind kind) { return static_cast<std::size_t>(kind); }
+
+GroupKind group_of(ExchangeGroup group) {
+  switch (group) {
+    case ExchangeGroup::tensor:
+      return GroupKind::tensor;
+    case ExchangeGroup::context:
+      return GroupKind::context;
+    case ExchangeGroup::expert:
+      return GroupKind::expert;
+    case ExchangeGroup::expert_tensor:
+      return GroupKind::expert_tensor;
+    case ExchangeGroup::pipeline:
+      break;
+  }
+  return GroupKind::pipeline;
+}
+
+Collective collective_of(ExchangeKind kind) {
+  switch (kind) {
+    case ExchangeKind::reduce_scatter:
+      return Collective::reduce_scatter;
+    case ExchangeKind::all_reduce:
+      return Collective::all_reduce;
+    case ExchangeKind::all_to_all:
+      return Collective::all_to_all;
+    default:
+      return Collective::all_gather;  // a ring passes the same blocks
+  }
+}
+
+profile::MoeTraffic traffic_of(const TrainingJob& job) {
+  if (!job.model->moe) return {};
+  const KeptGroups kept = job.kept_groups();
+  return {job.model->moe->experts,        job.experts_per_token(), 0, kept.groups, kept.kept,
+          job.layout.layout.expert_tensor};
+}
+
+// The GPU of the cluster that a rank is placed on.
+int gpu_of(const TrainingJob& job, int rank) {
+  const int together = job.placed_ranks();
+  return rank / together * job.cluster->gpus_per_domain + rank % together;
+}
+
+// The group of a kind that touches most domains, as GPUs of the cluster.
+std::vector<int> members_of(const TrainingJob& job, GroupKind kind) {
+  std::vector<int> widest = job.layout.layout.widest_group(kind, job.placed_ranks());
+  for (int& rank : widest) rank = gpu_of(job, rank);
+  return widest;
+}
+
+// Bytes per second of messages between neighbouring stages that leave a domain, all ranks at once.
+double boundary_nic_rate(const TrainingJob& job) {
+  const cluster::Cluster& cluster = *job.cluster;
+  if (!network::has_less_above(cluster)) return cluster.effective_nic().bytes_per_second;
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const int stage = sizes.gpus / sizes.pipeline;
+  std::vector<std::pair<int, int>> messages;
+  for (int rank = 0; rank + stage < sizes.gpus; ++rank) {
+    messages.emplace_back(gpu_of(job, rank), gpu_of(job, rank + stage));
+  }
+  return network::message_nic_rate(cluster, messages) * cluster.nic_efficiency;
+}
+
+// A group of ranks that share the experts, with all slices of these, which are neighbours.
+std::vector<int> with_slices(const std::vector<int>& members, int slices) {
+  std::vector<int> all;
+  for (const int member : members) {
+    const int first = member - member % slices;
+    for (int slice = 0; slice < slices; ++slice) all.push_back(first + slice);
+  }
+  return all;
+}
+
+// How a group lies on NVLink domains, as evenly as may be where it fills none.
+profile::DispatchGroup spread_of(const std::vector<int>& members, const cluster::Cluster& cluster) {
+  std::set<int> domains;
+  for (const int gpu : members) domains.insert(cluster.domain_of(gpu));
+  const auto ranks = static_cast<int>(members.size());
+  const auto touched = static_cast<int>(domains.size());
+  return {ranks, touched > 1 ? (ranks + touched - 1) / touched : cluster.gpus_per_domain};
+}
+
+}  // namespace
+
+profile::DispatchGroup dispatch_spread(const TrainingJob& job) {
+  return spread_of(with_slices(members_of(job, GroupKind::expert), job.layout.layout.expert_tensor),
+                   *job.cluster);
+}
+
+ExchangePrices::ExchangePrices(const TrainingJob& job)
+    : job_(job), network_(job.profile, job.cluster), traffic_(traffic_of(job)) {
+  for (const auto& known : parallel::group_names) {
+    members_[at(known.value)] = members_of(job, known.value);
+  }
+}
+
+const std::vector<int>& ExchangePrices::members(GroupKind kind) const { return members_[at(kind)]; }
+
+bool ExchangePrices::crosses_domains(GroupKind group) const {
+  const std::vector<int>& all = members(group);
+  const int domain = job_.cluster->gpus_per_domain;
+  return all.size() > 1 && all.front() / domain != all.back() / domain;
+}
+
+double ExchangePrices::among(Collective kind, const std::vector<int>& members, double bytes) const {
+  if (members.size() < 2 || bytes <= 0) return 0;
+  return network_.price(kind, members, bytes, network::Senders{job_.placed_ranks()}).time_us;
+}
+
+double ExchangePrices::exchange_us(Collective kind, GroupKind group, double bytes) const {
+  return among(kind, members(group), bytes);
+}
+
+double ExchangePrices::inside_instance_us(Collective kind, GroupKind group, double bytes) const {
+  const std::vector<int>& all = members(group);
+  const int sharing = model::sharing_ranks(static_cast<int>(all.size()), job_.states);
+  return among(kind, {all.begin(), all.begin() + sharing}, bytes);
+}
+
+double ExchangePrices::across_instances_us(Collective kind, GroupKind group, double bytes) const {
+  const std::vector<int>& all = members(group);
+  const int sharing = model::sharing_ranks(static_cast<int>(all.size()), job_.states);
+  std::vector<int> same;
+  for (std::size_t member = 0; member < all.size(); member += static_cast<std::size_t>(sharing)) {
+    same.push_back(all[member]);
+  }
+  return among(kind, same, bytes);
+}
+
+ExchangePrices::Times ExchangePrices::times(const model::TrainingExchanges& exchanges) const {
+  Times times;
+  for (const model::TrainingExchange& exchange : exchanges) {
+    if (exchange.group == ExchangeGroup::expert) continue;  // dispatch_us
+    const GroupKind group = group_of(exchange.group);
+    const double time_us = exchange_us(collective_of(exchange.kind), group, exchange.buffer);
+    if (exchange.kind == ExchangeKind::ring) {
+      times.ring_us += time_us;
+    } else {
+      (group == GroupKind::context         ? times.context_us
+       : group == GroupKind::expert_tensor ? times.expert_tensor_us
+                                           : times.tensor_us) += time_us;
+    }
+  }
+  return times;
+}
+
+model::ExchangeQuery ExchangePrices::query() const {
+  model::ExchangeQuery query;
+  query.model = job_.model.get();
+  query.shards = job_.shards();
+  query.sequences = job_.layout.micro_batch;
+  query.length = job_.layout.sequence_length;
+  query.choices = std::max(1, job_.experts_per_token());
+  query.sequence_parallel = job_.layout.sequence_parallel;
+  query.context = job_.layout.context_method;
+  query.reaches_slices = job_.dispatcher != nullptr;
+  return query;
+}
+
+std::string ExchangePrices::measured(Collective kind, GroupKind group) const {
+  return network::measured_among(*job_.profile, *job_.cluster, kind, members(group));
+}
+
+double ExchangePrices::boundary_us(int from, int to, int hidden_states) const {
+  if (from == to) return 0;
+  const cluster::Cluster& cluster = *job_.cluster;
+  const int stage = job_.layout.layout.gpus / job_.layout.layout.pipeline;
+  const auto leaves_domain = [&](int place) {
+    return cluster.domain_of(gpu_of(job_, from * stage + place)) !=
+           cluster.domain_of(gpu_of(job_, to * stage + place));
+  };
+  // Of a stage's ranks, each with the one in its place, the slowest message decides.
+  bool crosses = false;
+  for (int place = 0; place < stage && !crosses; ++place) crosses = leaves_domain(place);
+  const double rate = crosses
+                          ? boundary_nic_rate(job_)
+                          : cluster.domain.port.bytes_per_second * cluster.domain.efficiency.value;
+  const double latency = crosses ? cluster.nic_latency_us : cluster.domain.latency_us;
+  const double bytes =
+      hidden_states * bf16 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
+  return latency + bytes / rate * 1e6;
+}
+
+double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
+  const model::Model& model = *job_.model;
+  const int slices = job_.dispatcher ? job_.layout.layout.expert_tensor : 1;
+  if (job_.layout.layout.expert * slices < 2) return 0;
+  const double tokens = job_.tokens_per_rank();
+  const int choices = job_.experts_per_token();
+  const auto hidden = static_cast<double>(model.hidden);
+  if (!job_.dispatcher) {
+    const double element = stage == MoeStage::dispatch ? job_.dispatched_element_bytes() : bf16;
+    const double buffer = load.exchanged * choices * tokens * hidden * element;
+    const double rest = stage == MoeStage::dispatch ? choices * tokens * fp32 : 0;
+    const std::vector<int>& group = members(GroupKind::expert);
+    const bool crosses =
+        job_.cluster->domain_of(group.front()) != job_.cluster->domain_of(group.back());
+    return (crosses ? 1 : all_to_all_slowdown) *
+               exchange_us(Collective::all_to_all, GroupKind::expert, buffer) +
+           exchange_us(Collective::all_to_all, GroupKind::expert, rest);
+  }
+  const network::DispatchPlace place = network::dispatch_place(
+      job_.profile->device().name, *job_.cluster,
+      spread_of(with_slices(members(GroupKind::expert), slices), *job_.cluster));
+  const profile::Dispatcher dispatcher =
+      network::with_measurements(*job_.dispatcher, place, *job_.cluster);
+  const profile::DispatchLoad even =
+      profile::balanced_load(dispatcher.sent, stage, traffic_, place.group, tokens);
+  const double wide = profile::dispatched_row_bytes(dispatcher, stage, hidden, false);
+  const double narrower = stage == MoeStage::dispatch ? bf16 - job_.dispatched_element_bytes() : 0;
+  const double row = wide - narrower * hidden;
+  const double kernel_us = profile::dispatch_time(dispatcher, place.device, stage, place.group,
+                                                  even, row, place.rates, dispatcher.training_sms)
+                               .time_us;
+  if (load.exchanged == 0) return 0;
+  return load.exchanged * kernel_us + dispatcher.notify_us[place.group.crosses() ? 1 : 0];
+}
+
+}  // namespace moesim::training

@@ -1,0 +1,65 @@
+#include "sim/training/prices/host_launches.hpp"
+
+#include <algorithm>
+
+namespace moesim::training {
+namespace {
+
+// Kernels of a layer, forward. Assumed: together with the 15 us of a launch they give the 9 ms that
+// public steps of micro-batches of one sequence take for a dropless MoE layer, forward and
+// backward, on H100 and B200 nodes, whatever the GPU could do.
+constexpr double attention_launches = 40;
+constexpr double dense_launches = 15;
+constexpr double router_launches = 60;
+constexpr double moe_launches = 60;         // permute, FFN, combine
+constexpr double all_to_all_launches = 30;  // more without a dispatcher that does it in one kernel
+constexpr double expert_launches = 2;       // for each local expert
+
+bool reads_rows(const TrainingJob& job, bool is_moe) {
+  const bool dispatcher_reads = !job.dispatcher || job.dispatcher->host_reads;
+  return is_moe && job.reads_row_counts() && job.layout.layout.expert > 1 && dispatcher_reads;
+}
+
+}  // namespace
+
+HostLaunches host_launches(const TrainingJob& job, bool is_moe) {
+  HostLaunches launches;
+  if (job.graphs == Graphs::layers) return launches;
+  launches.before = job.graphs == Graphs::parts ? 1 : attention_launches;
+  double ffn = dense_launches;
+  if (is_moe) {
+    launches.before += job.graphs == Graphs::none ? router_launches : 1;
+    const double experts = static_cast<double>(job.held_experts()) / job.layout.layout.expert;
+    ffn = moe_launches + (job.dispatcher ? 0 : all_to_all_launches) + expert_launches * experts;
+  }
+  launches.forward = launches.before + ffn;
+  const model::Recompute& recompute = job.recompute;
+  if (recompute.full != model::FullRecompute::none) {
+    launches.again = launches.forward;
+  } else if (recompute.has(is_moe ? model::RecomputeModule::moe : model::RecomputeModule::mlp)) {
+    launches.again = ffn;
+  }
+  return launches;
+}
+
+double forward_wait_us(const TrainingJob& job, bool is_moe, double before_us, double after_us) {
+  if (job.graphs == Graphs::layers) return 0;
+  const HostLaunches count = host_launches(job, is_moe);
+  const double launch_us = job.host.launch_us;
+  if (!reads_rows(job, is_moe)) {
+    return std::max(0.0, count.forward * launch_us - before_us - after_us);
+  }
+  // The queue is empty after the read.
+  return std::max(0.0, count.before * launch_us - before_us) +
+         std::max(0.0, (count.forward - count.before) * launch_us - after_us) + job.host.sync_us;
+}
+
+double backward_wait_us(const TrainingJob& job, bool is_moe, double kernels_us) {
+  if (job.graphs == Graphs::layers) return 0;
+  const HostLaunches count = host_launches(job, is_moe);
+  const double issued_us = (backward_launches * count.forward + count.again) * job.host.launch_us;
+  const bool reads_again = reads_rows(job, is_moe) && count.again > 0;
+  return std::max(0.0, issued_us - kernels_us) + (reads_again ? job.host.sync_us : 0);
+}
+
+}  // namespace moesim::training

@@ -1,0 +1,60 @@
+#include "sim/training/step/layer_time.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/base/error.hpp"
+#include "sim/training/step/job_rules.hpp"
+#include "sim/training/step/pipelines.hpp"
+
+namespace moesim::training {
+namespace {
+
+using parallel::GroupKind;
+
+constexpr std::array moe_parts = {Part::dense_ffn, Part::experts, Part::router, Part::dispatch,
+                                  Part::combine};
+
+std::size_t at(Part part) { return static_cast<std::size_t>(part); }
+
+}  // namespace
+
+PartTimes layer_time(const TrainingJob& job, LayerExtent extent, bool backward) {
+  if (!job.model->moe) {
+    throw UsageError(fmt::format("--model {}: it has no experts, so no MoE layer",
+                                 job.typed.model.empty() ? job.model->name : job.typed.model));
+  }
+  check_job(job);
+  const Pipelines pipelines(job);
+  Passes passes = pipelines.prices().layer(true);
+  if (pipelines.loads() != nullptr) {
+    const double load = pipelines.loads()->figures().mean_load;
+    passes = pipelines.prices().moe_layer({load, load});
+  }
+  PartTimes all = passes.forward;
+  if (backward) {
+    all = passes.input_gradient;
+    for (std::size_t part = 0; part < all.size(); ++part) all[part] += passes.weight_gradient[part];
+  }
+  if (extent == LayerExtent::whole) return all;
+  PartTimes moe{};
+  for (const Part part : moe_parts) moe[at(part)] = all[at(part)];
+  return moe;
+}
+
+std::array<bool, part_names.size()> crossing_parts(const TrainingJob& job) {
+  const ExchangePrices exchanges(job);
+  const auto any = [&](std::initializer_list<GroupKind> groups) {
+    bool crosses = false;
+    for (const GroupKind group : groups) crosses = crosses || exchanges.crosses_domains(group);
+    return crosses;
+  };
+  std::array<bool, part_names.size()> found{};
+  found[at(Part::tensor)] = any({GroupKind::tensor, GroupKind::expert_tensor});
+  found[at(Part::context)] = any({GroupKind::context});
+  found[at(Part::dispatch)] = found[at(Part::combine)] = any({GroupKind::expert});
+  found[at(Part::gradients)] = found[at(Part::parameters)] =
+      any({GroupKind::data_context, GroupKind::expert_data});
+  return found;
+}
+
+}  // namespace moesim::training

@@ -1,0 +1,140 @@
+#include "sim/training/step/pair_spans.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace moesim::training {
+namespace {
+
+using parallel::ChunkPass;
+
+std::size_t at(Part part) { return static_cast<std::size_t>(part); }
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+using Shares = std::vector<std::pair<Part, double>>;  // one after another
+
+void add_shares(Shares& shares, const PartTimes& times, bool is_forward) {
+  Shares added;
+  for (const Part part : forward_order) {
+    if (times[at(part)] > 0) added.emplace_back(part, times[at(part)]);
+  }
+  if (!is_forward) std::reverse(added.begin(), added.end());
+  shares.insert(shares.end(), added.begin(), added.end());
+}
+
+// Divides a stretch, which is longer than the sum of its shares where an exchange slows it.
+void divide(const PairSpan& whole, const Shares& shares, std::vector<PairSpan>& spans) {
+  double all_us = 0;
+  for (const auto& [part, us] : shares) all_us += us;
+  const double scale = all_us > 0 ? (whole.end - whole.start).us() / all_us : 0;
+  PairSpan span = whole;
+  double until_us = 0;
+  for (std::size_t share = 0; share < shares.size(); ++share) {
+    until_us += shares[share].second;
+    span.part = shares[share].first;
+    span.end = share + 1 == shares.size()
+                   ? whole.end
+                   : std::min(whole.end, whole.start + Picoseconds::from_us(scale * until_us));
+    if (span.end > span.start) spans.push_back(span);
+    span.start = span.end;
+  }
+}
+
+// The pieces of the two chunks' layers.
+std::vector<PairSpan> layer_spans(Pipelines& pipelines, const PipelineRun& run,
+                                  const ChunkPass& forward, const ChunkPass& backward,
+                                  const Pipelines::Pair& pair) {
+  const std::vector<const Passes*> ahead = pipelines.layers_of(run.set, forward);
+  std::vector<const Passes*> back = pipelines.layers_of(run.set, backward);
+  std::reverse(back.begin(), back.end());
+  const parallel::PipelineChunk& chunk = pipelines.stages()[at(forward.stage)].chunk;
+  const parallel::PipelineChunk& back_chunk = pipelines.stages()[at(backward.stage)].chunk;
+  std::vector<PairSpan> spans;
+  for (const parallel::PieceSpan& piece :
+       parallel::overlapped_pieces(pair.forward, pair.backward, pair.rules)) {
+    const bool is_forward = parallel::is_forward(piece.piece);
+    const int place = static_cast<int>(piece.layer);
+    const int layer = is_forward ? chunk.first_layer + place
+                                 : back_chunk.first_layer + back_chunk.layers - 1 - place;
+    const Passes& passes = *(is_forward ? ahead : back)[piece.layer];
+    Shares shares;
+    add_shares(shares, LayerPrices::parts_of(passes, piece.piece), is_forward);
+    divide({Part::attention, parallel::is_exchange(piece.piece), layer, piece.start, piece.end,
+            name_in(parallel::layer_piece_names, piece.piece)},
+           shares, spans);
+  }
+  return spans;
+}
+
+}  // namespace
+
+bool is_exchange(Part part) {
+  switch (part) {
+    case Part::tensor:
+    case Part::context:
+    case Part::dispatch:
+    case Part::combine:
+    case Part::parameters:
+    case Part::gradients:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::vector<PairSpan> pair_spans(Pipelines& pipelines, const PipelineRun& run,
+                                 const ChunkPass& forward, const ChunkPass& backward) {
+  const Pipelines::Pair pair = pipelines.pair_of(run, forward, backward);
+  std::vector<PairSpan> spans = layer_spans(pipelines, run, forward, backward, pair);
+  Picoseconds end;
+  for (const PairSpan& span : spans) end = std::max(end, span.end);
+  const auto add_behind = [&](const Shares& shares, Picoseconds until) {
+    divide({Part::host, false, -1, end, until, ""}, shares, spans);
+    end = until;
+  };
+  if (pair.launches > end) add_behind({{Part::host, 1}}, pair.launches);
+  const Passes ends = pipelines.beside_layers(run.set, forward);
+  const Passes back_ends = pipelines.beside_layers(run.set, backward);
+  Shares beside;
+  add_shares(beside, ends.forward, true);
+  add_shares(beside, back_ends.input_gradient, false);
+  add_shares(beside, back_ends.weight_gradient, false);
+  add_behind(beside, end + pair.beside);
+  std::stable_sort(spans.begin(), spans.end(), [](const PairSpan& one, const PairSpan& other) {
+    return one.start != other.start ? one.start < other.start : one.is_beside > other.is_beside;
+  });
+  return spans;
+}
+
+PartTimes exposed_parts(const std::vector<PairSpan>& spans) {
+  std::vector<const PairSpan*> streams[2];
+  for (const PairSpan& span : spans) streams[span.is_beside ? 1 : 0].push_back(&span);
+  PartTimes parts{};
+  Picoseconds now;
+  std::size_t next[2] = {};
+  while (true) {
+    const PairSpan* runs[2] = {};
+    bool is_over = true;
+    Picoseconds until(INT64_MAX);
+    for (const int stream : {0, 1}) {
+      while (next[stream] < streams[stream].size() && streams[stream][next[stream]]->end <= now) {
+        ++next[stream];
+      }
+      if (next[stream] == streams[stream].size()) continue;
+      const PairSpan* span = streams[stream][next[stream]];
+      is_over = false;
+      if (span->start <= now) runs[stream] = span;
+      until = std::min(until, span->start <= now ? span->end : span->start);
+    }
+    if (is_over) return parts;
+    const PairSpan* counts = runs[0] != nullptr ? runs[0] : runs[1];
+    if (runs[0] != nullptr && runs[1] != nullptr && is_exchange(runs[0]->part) &&
+        runs[1]->start <= runs[0]->start) {
+      counts = runs[1];
+    }
+    if (counts != nullptr) parts[at(counts->part)] += (until - now).us();
+    now = until;
+  }
+}
+
+}  // namespace moesim::training

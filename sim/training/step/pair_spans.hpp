@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/training/step/pipelines.hpp"
+
+namespace moesim::training {
+
+// Parts of a layer in the order in which a forward pass runs them.
+inline constexpr Part forward_order[] = {
+    Part::parameters, Part::head,     Part::attention, Part::context,   Part::tensor,
+    Part::router,     Part::dispatch, Part::experts,   Part::dense_ffn, Part::combine,
+    Part::recompute,  Part::host,     Part::offload,   Part::gradients};
+
+// Bytes that ranks send to each other inside a layer, or for its weights.
+bool is_exchange(Part part);
+
+// A stretch of a forward chunk beside a backward chunk that is spent on one part.
+struct PairSpan {
+  Part part = Part::attention;
+  bool is_beside = false;  // exchange of experts, which computation runs beside
+  int layer = -1;          // of the model; -1: beside the layers
+  Picoseconds start;       // from the start of the pair
+  Picoseconds end;
+  std::string piece;  // "attention forward"; empty beside the layers
+};
+
+// The two streams of overlapped_time(), each piece divided into its parts as they were priced
+// (slowed alike where an exchange takes SMs), then waiting for the host, then embedding, head and
+// prediction depths. The last end is how long the pair takes. By start; of two that start together
+// the one beside first.
+std::vector<PairSpan> pair_spans(Pipelines& pipelines, const PipelineRun& run,
+                                 const parallel::ChunkPass& forward,
+                                 const parallel::ChunkPass& backward);
+
+// What each moment of a pair is spent on: computation, or else of two exchanges the first span.
+PartTimes exposed_parts(const std::vector<PairSpan>& spans);
+
+}  // namespace moesim::training

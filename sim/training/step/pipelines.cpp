@@ -1,0 +1,254 @@
+#include "sim/training/step/pipelines.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "sim/training/drawn/rank_capacity.hpp"
+#include "sim/training/job/rank_memory.hpp"
+
+namespace moesim::training {
+namespace {
+
+using parallel::ChunkPass;
+using parallel::OperationKind;
+using parallel::PipelineOperation;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+double backward_us(const Passes& passes) {
+  return sum(passes.input_gradient) + sum(passes.weight_gradient);
+}
+
+parallel::StageTimes times_of(const Passes& passes) {
+  return {Picoseconds::from_us(sum(passes.forward)),
+          Picoseconds::from_us(sum(passes.input_gradient)),
+          Picoseconds::from_us(sum(passes.weight_gradient))};
+}
+
+}  // namespace
+
+Pipelines::Pipelines(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads)
+    : job_(job),
+      prices_(job),
+      loads_(loads || !job.routing ? std::move(loads) : std::make_shared<const DrawnLoads>(job)),
+      shape_(job.layout.shape()),
+      schedule_(parallel::make_schedule(shape_)),
+      stages_(make_stages()) {
+  if (job.routing && job.routing->rank_capacity > 0) most_load_ = rank_capacity_load(job);
+  if (job.recompute.full == model::FullRecompute::block) {
+    kept_ = std::make_unique<KeptLayers>(job);
+  }
+}
+
+double Pipelines::micro_batches_of_stage() const {
+  const double share = shape_.kind == parallel::ScheduleKind::dualpipe ? 0.5 : 1;
+  return share * shape_.micro_batches;
+}
+
+std::vector<Stage> Pipelines::make_stages() const {
+  const model::Model& model = *job_.model;
+  std::vector<Stage> stages;
+  int moe_layer = 0;
+  const parallel::PipelineLayout layout = parallel::stages_of(model, job_.layout);
+  const std::vector<model::StageContent> contents = chunk_contents(model, layout);
+  for (const parallel::PipelineChunk& chunk : layout.chunks) {
+    Stage stage;
+    stage.chunk = chunk;
+    stage.content = contents[stages.size()];
+    for (int layer = 0; layer < chunk.layers; ++layer) {
+      const bool is_moe = model.is_moe_layer(chunk.first_layer + layer);
+      stage.layers.push_back(is_moe ? moe_layer++ : dense_layer);
+    }
+    for (int depth = 0; depth < chunk.mtp; ++depth) {
+      const bool is_moe = model.is_moe_layer(model.layers - 1);
+      stage.predictions.push_back(is_moe ? moe_layer++ : dense_layer);
+    }
+    stages.push_back(stage);
+  }
+  return stages;
+}
+
+Pipelines::KeptLayers::KeptLayers(const TrainingJob& asked)
+    : job(training::without_recompute(asked)), prices(job) {}
+
+const Passes& Pipelines::priced_by(const LayerPrices& prices, LoadPasses& known, int layer, int set,
+                                   int micro_batch) {
+  if (layer == dense_layer || !loads_) return prices.layer(layer != dense_layer);
+  MoeLoad load = loads_->at(layer, set, micro_batch);
+  load.computed = std::min(load.computed, most_load_);
+  load.exchanged = std::min(load.exchanged, most_load_);
+  const auto [place, fresh] = known.try_emplace({load.computed, load.exchanged});
+  if (fresh) place->second = prices.moe_layer(load);
+  return place->second;
+}
+
+const Passes& Pipelines::priced(int layer, int set, int micro_batch) {
+  return priced_by(prices_, known_, layer, set, micro_batch);
+}
+
+Pipelines::KeptLayers* Pipelines::kept_at(std::size_t place) const {
+  return kept_ && place >= at(job_.recompute.layers) ? kept_.get() : nullptr;
+}
+
+std::vector<const Passes*> Pipelines::layers_of(int set, const ChunkPass& pass) {
+  std::vector<const Passes*> layers;
+  for (const int layer : stages_[at(pass.stage)].layers) {
+    KeptLayers* const kept = kept_at(layers.size());
+    layers.push_back(kept == nullptr
+                         ? &priced(layer, set, pass.micro_batch)
+                         : &priced_by(kept->prices, kept->known, layer, set, pass.micro_batch));
+  }
+  return layers;
+}
+
+void Pipelines::add_beside_layers(Passes& passes, int set, const ChunkPass& pass) {
+  const Stage& stage = stages_[at(pass.stage)];
+  if (stage.chunk.embedding) passes.add(prices_.embedding());
+  // A depth of prediction is a projection, a layer like the last one, and where the loss is
+  // computed the head again.
+  int losses = 0;
+  for (const int layer : stage.predictions) {
+    passes.add(prices_.prediction());
+    passes.add(priced(layer, set, pass.micro_batch));
+    if (stage.chunk.loss) passes.add(prices_.head(losses++ == 0));
+  }
+  while (losses < stage.losses()) passes.add(prices_.head(losses++ == 0));
+}
+
+Passes Pipelines::beside_layers(int set, const ChunkPass& pass) {
+  Passes passes;
+  add_beside_layers(passes, set, pass);
+  return passes;
+}
+
+Passes Pipelines::total(int set, const ChunkPass& pass) {
+  Passes passes;
+  for (const Passes* layer : layers_of(set, pass)) passes.add(*layer);
+  add_beside_layers(passes, set, pass);
+  return passes;
+}
+
+Pipelines::Pair Pipelines::pair_of(const PipelineRun& run, const ChunkPass& forward,
+                                   const ChunkPass& backward) {
+  Pair pair;
+  double layers_us = 0;
+  double host_us = 0;  // one layer forward and one backward: a whole layer's launches
+  for (const Passes* layer : layers_of(run.set, forward)) {
+    pair.forward.push_back(LayerPrices::pieces(*layer));
+    layers_us += sum(layer->forward);
+  }
+  const std::vector<const Passes*> backward_layers = layers_of(run.set, backward);
+  for (auto layer = backward_layers.rbegin(); layer != backward_layers.rend(); ++layer) {
+    pair.backward.push_back(LayerPrices::pieces(**layer));
+    layers_us += backward_us(**layer);
+  }
+  for (const int stage : {forward.stage, backward.stage}) {
+    const std::vector<int>& layers = stages_[at(stage)].layers;
+    for (std::size_t place = 0; place < layers.size(); ++place) {
+      const KeptLayers* const kept = kept_at(place);
+      const LayerPrices& prices = kept == nullptr ? prices_ : kept->prices;
+      host_us += prices.host_us(layers[place] != dense_layer) / 2;
+    }
+  }
+  pair.beside = Picoseconds::from_us(std::max(
+      0.0, sum(passes(run, forward).forward) + backward_us(passes(run, backward)) - layers_us));
+  pair.rules.sms = std::max(1, static_cast<int>(job_.profile->device().sms));
+  pair.rules.exchange_sms = exchange_sms();
+  pair.launches = Picoseconds::from_us(host_us);
+  return pair;
+}
+
+// SMs that an exchange beside computation takes from it: at most half of them, which no shipped GPU
+// reaches.
+int Pipelines::exchange_sms() const {
+  // A CTA for each of NCCL's channels between ranks: 32 in a node of 8 B200 by its start-up log
+  // (NVIDIA/nccl issue 1646; 16 on H800, issue 892). Assumed for all.
+  constexpr int nccl_sms = 32;
+  const int usual = job_.dispatcher ? job_.dispatcher->training_sms : nccl_sms;
+  const int wanted = job_.exchange_sms > 0 ? job_.exchange_sms : usual;
+  return std::min(wanted, static_cast<int>(job_.profile->device().sms) / 2);
+}
+
+// Whatever is hidden, the host launches all of it.
+Picoseconds Pipelines::pair_time(const PipelineRun& run, const ChunkPass& forward,
+                                 const ChunkPass& backward) {
+  const Pair pair = pair_of(run, forward, backward);
+  return std::max(parallel::overlapped_time(pair.forward, pair.backward, pair.rules),
+                  pair.launches) +
+         pair.beside;
+}
+
+bool Pipelines::hides_exchanges() const {
+  const bool is_dual = shape_.kind == parallel::ScheduleKind::dualpipe ||
+                       shape_.kind == parallel::ScheduleKind::dualpipe_v;
+  return shape_.expert_overlap || (is_dual && job_.model->moe);
+}
+
+const Passes& Pipelines::passes(const PipelineRun& run, const ChunkPass& pass) const {
+  const bool shared = run.passes.size() == stages_.size();
+  return run.passes[(shared ? 0 : at(pass.micro_batch) * stages_.size()) + at(pass.stage)];
+}
+
+// Behind the prediction depths their hidden states travel with the model's. Of the two directions
+// of DualPipe, which leave a stage from different ranks, the slower one.
+std::vector<Picoseconds> Pipelines::boundary_times() const {
+  std::vector<Picoseconds> times;
+  int depths = 0;
+  for (int stage = 0; stage + 1 < shape_.stages(); ++stage) {
+    depths += stages_[at(stage)].chunk.mtp;
+    double time_us = 0;
+    for (const int micro_batch : {0, shape_.micro_batches - 1}) {
+      const int from = shape_.rank_of(stage, micro_batch);
+      const int to = shape_.rank_of(stage + 1, micro_batch);
+      time_us = std::max(time_us, prices_.exchanges().boundary_us(from, to, 1 + depths));
+    }
+    times.push_back(Picoseconds::from_us(time_us));
+  }
+  return times;
+}
+
+PipelineRun Pipelines::run_of(int set) {
+  PipelineRun run;
+  run.set = set;
+  const int different = loads_ ? loads_->micro_batches() : 1;
+  std::vector<parallel::StageTimes> times;
+  for (int micro = 0; micro < different; ++micro) {
+    for (int stage = 0; stage < shape_.stages(); ++stage) {
+      run.passes.push_back(total(set, {micro, stage}));
+      times.push_back(times_of(run.passes.back()));
+    }
+  }
+  const auto of = [&](const ChunkPass& pass) -> const parallel::StageTimes& {
+    return times[at(pass.micro_batch % different) * stages_.size() + at(pass.stage)];
+  };
+  const bool hides = hides_exchanges();
+  std::vector<std::optional<Picoseconds>> pairs(stages_.size() * stages_.size());
+  const auto paired = [&](const PipelineOperation& operation) {
+    std::optional<Picoseconds>& known =
+        pairs[at(operation.pass.stage) * stages_.size() + at(operation.paired.stage)];
+    if (!known || different > 1) known = pair_time(run, operation.pass, operation.paired);
+    return *known;
+  };
+  const parallel::OperationTime time = [&](const PipelineOperation& operation) {
+    const parallel::StageTimes& own = of(operation.pass);
+    if (operation.kind != OperationKind::forward_backward) return own.of(operation.kind);
+    if (hides) return paired(operation);
+    return own.forward + of(operation.paired).of(OperationKind::backward);
+  };
+  // Megatron-Core sends and receives between the passes of 1f1b, and beside them when interleaved.
+  run.run = parallel::run_schedule(schedule_, time, boundary_times(),
+                                   shape_.kind == parallel::ScheduleKind::one_f_one_b);
+  return run;
+}
+
+PipelineRun Pipelines::slowest() {
+  PipelineRun slowest = run_of(0);
+  for (int set = 1; loads_ && set < loads_->sets(); ++set) {
+    PipelineRun run = run_of(set);
+    if (run.run.makespan > slowest.run.makespan) slowest = std::move(run);
+  }
+  return slowest;
+}
+
+}  // namespace moesim::training

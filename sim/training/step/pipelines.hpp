@@ -1,0 +1,111 @@
+#pragma once
+
+#include <limits>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "sim/parallel/overlapped_layers.hpp"
+#include "sim/parallel/schedule_run.hpp"
+#include "sim/training/drawn/drawn_loads.hpp"
+#include "sim/training/prices/layer_prices.hpp"
+
+namespace moesim::training {
+
+inline constexpr int dense_layer = -1;
+
+// One chunk of the pipeline.
+struct Stage {
+  parallel::PipelineChunk chunk;
+  model::StageContent content;
+  // Decoder layers, and those of prediction depths: the number of an MoE layer, or dense_layer.
+  std::vector<int> layers;
+  std::vector<int> predictions;
+
+  // Computed here: the model's own, and those of all prediction depths, on chunks before too.
+  int losses() const { return chunk.loss ? 1 + static_cast<int>(content.mtp_losses) : 0; }
+};
+
+// How the pipeline of a set of ranks ran.
+struct PipelineRun {
+  parallel::ScheduleRun run;
+  int set = 0;
+  std::vector<Passes> passes;  // [micro-batch, stage], of all micro-batches, or of one for all
+};
+
+// The pipelines of a step: one for each set of ranks (StageDivision), all with the same schedule.
+// With routing drawn per micro-batch each takes its own time in every chunk; otherwise all sets and
+// micro-batches are the same, and one set is run.
+class Pipelines {
+ public:
+  // `loads`: those of drawn_shape(job) and job.routing; null: drawn, where the job has routing.
+  explicit Pipelines(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads = nullptr);
+
+  const parallel::ScheduleShape& shape() const { return shape_; }
+  const parallel::Schedule& schedule() const { return schedule_; }
+  const std::vector<Stage>& stages() const { return stages_; }
+  const LayerPrices& prices() const { return prices_; }
+  const DrawnLoads* loads() const { return loads_.get(); }  // null: balanced
+  // That a rank takes through each of its stages. Of DualPipe half of them begin at either end of
+  // the pipeline: a rank, which holds a stage of both directions, takes half through each.
+  double micro_batches_of_stage() const;
+
+  // Whether the exchanges of a forward_backward operation run beside its computation.
+  bool hides_exchanges() const;
+
+  // The set that ends last; the first of equals.
+  PipelineRun slowest();
+  const Passes& passes(const PipelineRun& run, const parallel::ChunkPass& pass) const;
+  // The price of a layer (Stage::layers) of one micro-batch. References stay valid.
+  const Passes& priced(int layer, int set, int micro_batch);
+  // Of the layers of a chunk, in their order. Of whole layers recomputed in blocks the first so
+  // many of a chunk are.
+  std::vector<const Passes*> layers_of(int set, const parallel::ChunkPass& pass);
+  // What a chunk has beside its layers: embedding, head, prediction depths.
+  Passes beside_layers(int set, const parallel::ChunkPass& pass);
+  // A forward beside a backward chunk: its layers side by side, and what comes beside these.
+  struct Pair {
+    std::vector<parallel::LayerPieces> forward;
+    std::vector<parallel::LayerPieces> backward;  // the last layer first
+    parallel::OverlapRules rules;
+    Picoseconds launches;  // the host takes at least that long for the layers
+    Picoseconds beside;    // beside_layers() of both
+  };
+  Pair pair_of(const PipelineRun& run, const parallel::ChunkPass& forward,
+               const parallel::ChunkPass& backward);
+  int exchange_sms() const;
+
+ private:
+  using LoadPasses = std::map<std::pair<double, double>, Passes>;  // MoE layers by load
+  // Of layers that are not computed again, where whole layers are in blocks.
+  struct KeptLayers {
+    TrainingJob job;
+    LayerPrices prices;
+    LoadPasses known;
+    explicit KeptLayers(const TrainingJob& asked);
+  };
+
+  std::vector<Stage> make_stages() const;
+  // Of the layer at this place in its chunk; null: it is computed again, or nothing is in blocks.
+  KeptLayers* kept_at(std::size_t place) const;
+  const Passes& priced_by(const LayerPrices& prices, LoadPasses& known, int layer, int set,
+                          int micro_batch);
+  void add_beside_layers(Passes& passes, int set, const parallel::ChunkPass& pass);
+  Passes total(int set, const parallel::ChunkPass& pass);
+  PipelineRun run_of(int set);
+  std::vector<Picoseconds> boundary_times() const;
+  Picoseconds pair_time(const PipelineRun& run, const parallel::ChunkPass& forward,
+                        const parallel::ChunkPass& backward);
+  const TrainingJob& job_;
+  LayerPrices prices_;
+  std::shared_ptr<const DrawnLoads> loads_;
+  parallel::ScheduleShape shape_;
+  parallel::Schedule schedule_;
+  std::vector<Stage> stages_;
+  double most_load_ = std::numeric_limits<double>::infinity();  // that a rank's buffer takes
+  LoadPasses known_;
+  std::unique_ptr<KeptLayers> kept_;
+};
+
+}  // namespace moesim::training

@@ -1,0 +1,223 @@
+#include "sim/training/step/step_bound.hpp"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "sim/model/data_parallel.hpp"
+#include "sim/training/job/rank_memory.hpp"
+
+namespace moesim::training {
+namespace {
+
+using parallel::ScheduleKind;
+
+std::size_t at(Part part) { return static_cast<std::size_t>(part); }
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// Sums of whole picoseconds and of fractions differ by rounding.
+constexpr double rounding = 1 - 1e-8;
+// Of the price of some rows, what more rows take at least.
+constexpr double least_share_of_rows = 0.95;
+
+bool takes_turns(const parallel::ScheduleShape& shape) {
+  return shape.kind == ScheduleKind::one_f_one_b || shape.kind == ScheduleKind::interleaved ||
+         shape.kind == ScheduleKind::gpipe;
+}
+
+using Contents = std::vector<model::StageContent>;  // of each chunk
+
+// Of one micro-batch.
+struct LeastTimes {
+  double forward = 0;
+  double backward = 0;
+
+  void add(const LeastTimes& other, double times) {
+    forward += times * other.forward;
+    backward += times * other.backward;
+  }
+};
+
+class LeastStages {
+ public:
+  LeastStages(const TrainingJob& job, const LayerPrices& prices, const Passes& moe)
+      : job_(job), prices_(prices), moe_(moe), hides_(job.layout.shape().has_pairs()) {
+    for (const model::StageContent& content : chunk_contents(job))
+      stages_.push_back(least(content));
+  }
+  const LeastTimes& operator[](int stage) const { return stages_[at(stage)]; }
+
+ private:
+  double least(const PartTimes& times) const {
+    if (!hides_) return sum(times);
+    double hidden = 0;
+    for (const Part part : {Part::dispatch, Part::combine, Part::host}) hidden += times[at(part)];
+    return sum(times) - hidden;
+  }
+  LeastTimes least(const Passes& passes) const {
+    return {least(passes.forward), least(passes.input_gradient) + least(passes.weight_gradient)};
+  }
+  LeastTimes least_layer(bool is_moe) const {
+    const Passes& layer = is_moe ? moe_ : prices_.layer(false);
+    LeastTimes times = least(layer);
+    // Which layers of a stage are not recomputed is left open; the host waits less in these.
+    if (job_.recompute.full == model::FullRecompute::block) {
+      times.backward -= layer.input_gradient[at(Part::recompute)];
+      if (!hides_) times.backward -= layer.input_gradient[at(Part::host)];
+    }
+    return times;
+  }
+  LeastTimes least(const model::StageContent& content) const {
+    LeastTimes times;
+    if (content.dense_layers > 0) times.add(least_layer(false), content.dense_layers);
+    if (content.moe_layers > 0) times.add(least_layer(true), content.moe_layers);
+    if (content.embedding) times.add(least(prices_.embedding()), 1);
+    if (content.mtp_depths > 0) {
+      const bool is_moe = job_.model->is_moe_layer(job_.model->layers - 1);
+      times.add(least(prices_.prediction()), content.mtp_depths);
+      times.add(least_layer(is_moe), content.mtp_depths);
+    }
+    if (content.head) times.add(least(prices_.head()), 1);
+    if (content.mtp_losses > 0) times.add(least(prices_.head(false)), content.mtp_losses);
+    return times;
+  }
+
+  const TrainingJob& job_;
+  const LayerPrices& prices_;
+  const Passes& moe_;
+  bool hides_;
+  std::vector<LeastTimes> stages_;
+};
+
+double makespan_bound(const TrainingJob& job, const LayerPrices& prices, const Passes& moe) {
+  const parallel::ScheduleShape shape = job.layout.shape();
+  const bool dual = shape.kind == ScheduleKind::dualpipe;
+  const LeastStages stages(job, prices, moe);
+  double lead = 0;
+  double tail = 0;
+  double most = 0;
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    double busy = 0;
+    for (const int stage : shape.stages_of(rank)) {
+      busy += stages[stage].forward + stages[stage].backward;
+    }
+    busy *= dual ? 0.5 * shape.micro_batches : shape.micro_batches;
+    most = std::max(most, lead + busy + tail);
+    if (dual || rank + 1 == shape.ranks) continue;
+    const double p2p = prices.exchanges().boundary_us(rank, rank + 1);
+    lead += stages[rank].forward + p2p;
+    // Weight gradients that wait fill the end.
+    if (takes_turns(shape)) tail += stages[rank].backward + p2p;
+  }
+  return most;
+}
+
+// The optimizer and the host, without gradients and weights that its passes do not cover.
+double end_bound(const TrainingJob& job, const LayerPrices& prices) {
+  const Contents contents = chunk_contents(job);
+  const model::ShardSizes shards = job.shards();
+  double most = 0;
+  for (int rank = 0; rank < job.layout.layout.pipeline; ++rank) {
+    const model::StageParameters held = rank_parameters(job, contents, rank, job.experts());
+    const double bytes = model::optimizer_bytes(held, shards, job.states);
+    most = std::max(most, prices.memory_us(bytes, profile::MemoryKernel::streaming));
+  }
+  return most + job.host.step_us;
+}
+
+// Passes of its chunks that a rank holds at some time, at least.
+int passes_held(const parallel::ScheduleShape& shape, int rank) {
+  const int after = shape.ranks - 1 - rank;
+  switch (shape.kind) {
+    case ScheduleKind::gpipe:
+      return shape.micro_batches;
+    case ScheduleKind::one_f_one_b:
+    case ScheduleKind::zb_h1:
+    case ScheduleKind::zb_h2:
+      return std::min(shape.micro_batches, after + 1);
+    case ScheduleKind::interleaved:
+      return std::min(shape.micro_batches * shape.virtual_stages,
+                      2 * after + (shape.virtual_stages - 1) * shape.group_size() + 1);
+    case ScheduleKind::dualpipe:
+    case ScheduleKind::dualpipe_v:
+      break;
+  }
+  return 1;
+}
+
+model::StageMemoryQuery memory_query(const TrainingJob& job, double imbalance) {
+  model::StageMemoryQuery query;
+  query.model = job.model.get();
+  query.shards = job.shards();
+  query.experts = job.model->moe ? job.model->moe->experts : 0;
+  query.tokens = job.tokens();
+  query.context = job.layout.context_method;
+  query.states = job.states;
+  query.activations =
+      job.activation_rules(job.capacity_factor > 0 ? job.capacity_factor : imbalance);
+  return query;
+}
+
+Bytes rank_bound(const TrainingJob& job, const Contents& contents, int rank, double imbalance) {
+  const parallel::ScheduleShape shape = job.layout.shape();
+  const std::vector<int> own = shape.stages_of(rank);
+  const auto layers = [&](int stage) {
+    return contents[at(stage)].layers() + contents[at(stage)].mtp_depths;
+  };
+  model::StageMemoryQuery query = memory_query(job, imbalance);
+  double fewest = layers(own.front());
+  for (const int stage : own) {
+    fewest = std::min(fewest, layers(stage));
+    query.chunks.push_back({contents[at(stage)], 0});
+  }
+  const double layers_held = fewest * passes_held(shape, rank);
+  Bytes least;
+  std::set<std::tuple<double, double, double>> seen;  // chunks that hold the same
+  for (std::size_t place = 0; place < own.size(); ++place) {
+    const model::StageContent& content = query.chunks[place].content;
+    const double moe_layers = content.moe_layers + content.mtp_depths;
+    const double dense_again = model::dense_among_first(*job.model, content, job.recompute.layers);
+    if (!seen.emplace(content.dense_layers, moe_layers, dense_again).second) continue;
+    const double each = layers(own[place]);
+    query.chunks[place].in_flight = each > 0 ? layers_held / each : 0;
+    const Bytes all = model::stage_memory(query).total();
+    query.chunks[place].in_flight = 0;
+    least = least.count == 0 ? all : std::min(least, all);
+  }
+  return least;
+}
+
+}  // namespace
+
+Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load) {
+  Passes passes = prices.moe_layer(load);
+  const int slices = prices.exchanges().query().shards.expert_tensor;
+  for (PartTimes* times : {&passes.forward, &passes.input_gradient, &passes.weight_gradient}) {
+    for (const Part part :
+         {Part::experts, Part::router, Part::recompute, Part::dispatch, Part::combine}) {
+      (*times)[at(part)] *= least_share_of_rows;
+    }
+    // Slices of experts exchange rows among them.
+    if (slices > 1) (*times)[at(Part::tensor)] *= least_share_of_rows;
+  }
+  return passes;
+}
+
+double step_bound_us(const TrainingJob& job, const LayerPrices& prices, const Passes* least) {
+  return rounding * (makespan_bound(job, prices, least != nullptr ? *least : prices.layer(true)) +
+                     end_bound(job, prices));
+}
+
+Bytes memory_bound(const TrainingJob& job) {
+  const double imbalance = forced_load(job).computed;
+  const Contents contents = chunk_contents(job);
+  const int ranks = job.layout.layout.pipeline;
+  Bytes most;
+  // Embedding and most passes in flight; experts without the model's dense layers; the logits.
+  for (const int rank : std::set<int>{0, std::min(1, ranks - 1), ranks - 1}) {
+    most = std::max(most, rank_bound(job, contents, rank, imbalance));
+  }
+  return most;
+}
+
+}  // namespace moesim::training

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "sim/base/units.hpp"
+#include "sim/training/prices/layer_prices.hpp"
+
+namespace moesim::training {
+
+// What the step_us of training_step() cannot be below, from the prices of its layers, without
+// running the schedule of its pipeline. `prices`: of the same job, or of one that differs from it
+// in the pipeline's chunks, the ZeRO stage, the overlap of experts and the global batch alone.
+//
+// Of each pipeline rank: the forward passes of the stages before its first, all passes of its own,
+// the gradients back to the first stage, with their messages; that is exact for 1f1b and
+// interleaved pipelines of equal stages. Where exchanges run beside compute, all of them are taken
+// to be hidden. Behind the last backward pass the optimizer and the host are counted.
+// Precondition: parallel::layout_fault() has nothing against the layout.
+//
+// `least`: what each MoE layer takes at least; null: what `prices` says.
+double step_bound_us(const TrainingJob& job, const LayerPrices& prices,
+                     const Passes* least = nullptr);
+
+// Of one MoE layer whose load is at least `load`: the price of that, less 5 % of what depends on
+// rows: products are not quite monotonic in their rows.
+Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load);
+
+// What the peak_memory() of training_step() cannot be below: as many passes as the schedule holds
+// at least, all of the chunk that makes the least. Same precondition.
+Bytes memory_bound(const TrainingJob& job);
+
+}  // namespace moesim::training

@@ -1,0 +1,243 @@
+#include "sim/training/step/training_step.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "sim/training/step/job_rules.hpp"
+#include "sim/training/step/pair_spans.hpp"
+#include "sim/training/step/pipelines.hpp"
+#include "sim/training/step/step_memory.hpp"
+
+namespace moesim::training {
+namespace {
+
+std::size_t at(Part part) { return static_cast<std::size_t>(part); }
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+class Step {
+ public:
+  explicit Step(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads = nullptr)
+      : job_(job),
+        pipelines_(job, std::move(loads)),
+        prices_(pipelines_.prices()),
+        shape_(pipelines_.shape()) {}
+
+  TrainingStep run();
+  // What the host takes to launch every layer of a rank once, of the rank that takes longest.
+  double launches_us() const;
+
+ private:
+  PartTimes alone_parts(int rank, const PipelineRun& slowest) const;
+  PartTimes paired_parts(int rank, const PipelineRun& slowest);
+  PartTimes rank_parts(int rank, const PipelineRun& slowest);
+
+  const TrainingJob& job_;
+  Pipelines pipelines_;
+  const LayerPrices& prices_;
+  const parallel::ScheduleShape& shape_;
+};
+
+// Of passes one after another.
+PartTimes Step::alone_parts(int rank, const PipelineRun& slowest) const {
+  PartTimes parts{};
+  const auto add = [&](const Passes& passes, double times) {
+    for (std::size_t part = 0; part < parts.size(); ++part) {
+      parts[part] += times * (passes.forward[part] + passes.input_gradient[part] +
+                              passes.weight_gradient[part]);
+    }
+  };
+  const bool all_alike = slowest.passes.size() == static_cast<std::size_t>(shape_.stages());
+  for (const int stage : shape_.stages_of(rank)) {
+    if (all_alike) {
+      add(pipelines_.passes(slowest, {0, stage}), pipelines_.micro_batches_of_stage());
+      continue;
+    }
+    for (int micro = 0; micro < shape_.micro_batches; ++micro) {
+      if (shape_.rank_of(stage, micro) != rank) continue;
+      add(pipelines_.passes(slowest, {micro, stage}), 1);
+    }
+  }
+  return parts;
+}
+
+// Where pairs run beside each other: of these what is exposed, of other passes all.
+PartTimes Step::paired_parts(int rank, const PipelineRun& slowest) {
+  PartTimes parts{};
+  const auto add = [&](const PartTimes& times) {
+    for (std::size_t part = 0; part < parts.size(); ++part) parts[part] += times[part];
+  };
+  const bool all_alike = slowest.passes.size() == static_cast<std::size_t>(shape_.stages());
+  std::map<std::pair<int, int>, PartTimes> pairs;  // by stages
+  for (const parallel::PipelineOperation& operation : pipelines_.schedule().ranks[at(rank)]) {
+    if (operation.kind == parallel::OperationKind::forward_backward) {
+      const auto [pair, fresh] = pairs.try_emplace({operation.pass.stage, operation.paired.stage});
+      if (fresh || !all_alike) {
+        pair->second =
+            exposed_parts(pair_spans(pipelines_, slowest, operation.pass, operation.paired));
+      }
+      add(pair->second);
+      continue;
+    }
+    const Passes& passes = pipelines_.passes(slowest, operation.pass);
+    if (operation.is_forward()) add(passes.forward);
+    if (operation.is_backward()) add(passes.input_gradient);
+    if (operation.has_weight_gradient()) add(passes.weight_gradient);
+  }
+  return parts;
+}
+
+// What the rank computes, all micro-batches; the rest of the makespan it waits.
+PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) {
+  PartTimes parts =
+      pipelines_.hides_exchanges() ? paired_parts(rank, slowest) : alone_parts(rank, slowest);
+  const parallel::RankRun& run = slowest.run.ranks[at(rank)];
+  const Picoseconds makespan = slowest.run.makespan;
+  // Sums of whole picoseconds and of fractions differ by rounding.
+  const double beyond = std::max(0.0, sum(parts) - run.busy.us());
+  for (const Part part : {Part::dispatch, Part::host}) {
+    if (parts[at(part)] < beyond) continue;
+    parts[at(part)] -= beyond;
+    break;
+  }
+  const double waiting = makespan.us() - sum(parts);
+  parts[at(Part::p2p)] = waiting > 1e-9 * makespan.us() ? waiting : 0;
+  return parts;
+}
+
+double Step::launches_us() const {
+  double most = 0;
+  for (int rank = 0; rank < shape_.ranks; ++rank) {
+    double launches = 0;
+    for (const int number : shape_.stages_of(rank)) {
+      const Stage& stage = pipelines_.stages()[at(number)];
+      for (const std::vector<int>& layers : {stage.layers, stage.predictions}) {
+        for (const int layer : layers) launches += prices_.host_us(layer != dense_layer);
+      }
+    }
+    most = std::max(most, launches);
+  }
+  return most;
+}
+
+TrainingStep Step::run() {
+  const PipelineRun slowest = pipelines_.slowest();
+  TrainingStep step;
+  step.bubble_share = slowest.run.bubble_share();
+  step.imbalance = prices_.imbalance();
+  if (pipelines_.loads() != nullptr) {
+    step.routing = pipelines_.loads()->figures();
+    step.imbalance = step.routing->mean_load;
+  }
+  step.micro_batches = shape_.micro_batches;
+  const auto busier = [](const parallel::RankRun& one, const parallel::RankRun& other) {
+    return one.busy < other.busy;
+  };
+  const std::vector<parallel::RankRun>& ranks = slowest.run.ranks;
+  const auto busiest = std::max_element(ranks.begin(), ranks.end(), busier);
+  step.busiest_rank = static_cast<int>(busiest - ranks.begin());
+  step.parts = rank_parts(step.busiest_rank, slowest);
+  const StepEnds ends(job_, pipelines_, slowest);
+  for (int rank = 0; rank < shape_.ranks; ++rank) step.ends.push_back(ends.of(rank));
+  PartTimes end = joint_end(slowest.run, step.ends);
+  // The rank of the parts reduces for as long while it would wait for others.
+  const double own_us = step.ends[at(step.busiest_rank)].parts[at(Part::gradients)];
+  const double earlier_us =
+      std::clamp(own_us - end[at(Part::gradients)], 0.0, step.parts[at(Part::p2p)]);
+  end[at(Part::gradients)] += earlier_us;
+  end[at(Part::p2p)] -= earlier_us;
+  for (std::size_t part = 0; part < end.size(); ++part) step.parts[part] += end[part];
+  step.step_us = sum(step.parts);
+  step.memory = step_memory(job_, pipelines_);
+  const parallel::ParallelLayout& sizes = job_.layout.layout;
+  step.tokens = static_cast<double>(job_.layout.micro_batch * job_.layout.sequence_length) *
+                shape_.micro_batches * sizes.data();
+  step.flops = model::model_flops(*job_.model, static_cast<double>(job_.layout.sequence_length),
+                                  job_.experts_per_token(),
+                                  parallel::stages_of(*job_.model, job_.layout).mtp());
+  step.tokens_per_second_per_gpu = step.tokens / step.step_us * 1e6 / sizes.gpus;
+  step.tflops_per_gpu = step.tokens_per_second_per_gpu * step.flops.total * 1e-12;
+  step.mfu = step.tflops_per_gpu * 1e12 / job_.profile->device().peak_bf16_flops;
+  return step;
+}
+
+// Random logits. Drawn where a router has slots, keeps groups or leaves out exchanges: how long the
+// longest block of a group is, what capacity keeps and what is rectified has no simpler law.
+TrainingJob balanced(const TrainingJob& job) {
+  const routing::RouterConfig& router = job.routing->router;
+  const bool alike = ignores_draws(job);
+  const bool has_slots = router.has_capacity() || router.pads_exchange();
+  const bool has_groups = router.kept_groups < router.groups;
+  if (!alike && (has_slots || has_groups || router.kind->skips_exchange)) {
+    return with_random_logits(job);
+  }
+  TrainingJob forced = with_forced_balance(job);
+  if (alike) forced.capacity_factor = capacity_load(job);
+  return forced;
+}
+
+// Steps that overflow more seldom than that do not count in the memory.
+constexpr double rarest_overflow = 1e-6;
+
+// E[step] = static step + P(overflow) (dropless step + capture); memory that is enough for both.
+void add_reruns(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads,
+                TrainingStep& step) {
+  TrainingJob dropless = job;
+  dropless.routing->rank_capacity = 0;
+  if (job.graphs == Graphs::layers) dropless.graphs = Graphs::none;
+  Step again(dropless, std::move(loads));
+  const RankRowsLaw law(job);
+  RankCapacityFigures figures;
+  figures.rows = rank_capacity_rows(job);
+  figures.load = rank_capacity_load(job);
+  figures.overflow_chance = law.overflow_chance(figures.rows);
+  figures.load_for_one_percent = figures.load * law.rows_for(0.01) / figures.rows;
+  figures.static_step_us = step.step_us;
+  if (job.graphs == Graphs::layers) figures.capture_us = again.launches_us();
+  const TrainingStep rerun = again.run();
+  figures.rerun_us = rerun.step_us + figures.capture_us;
+  if (figures.overflow_chance > rarest_overflow) {
+    for (std::size_t rank = 0; rank < step.memory.size(); ++rank) {
+      if (rerun.memory[rank].total() > step.memory[rank].total()) {
+        step.memory[rank] = rerun.memory[rank];
+      }
+    }
+  }
+  step.parts[at(Part::reruns)] = figures.overflow_chance * figures.rerun_us;
+  step.step_us += step.parts[at(Part::reruns)];
+  const double slower = figures.static_step_us / step.step_us;
+  step.tokens_per_second_per_gpu *= slower;
+  step.tflops_per_gpu *= slower;
+  step.mfu *= slower;
+  step.rank_capacity = figures;
+}
+
+}  // namespace
+
+Bytes TrainingStep::peak_memory() const {
+  Bytes most;
+  for (const model::StageMemory& each : memory) most = std::max(most, each.total());
+  return most;
+}
+
+double TrainingStep::gpu_hours_per_1e12_tokens() const {
+  return 1e12 / tokens_per_second_per_gpu / 3600;
+}
+
+TrainingStep training_step(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads,
+                           bool with_forced_step) {
+  check_decoder(job);
+  check_job(job);
+  if (!job.routing) return Step(job).run();
+  if (!loads) loads = std::make_shared<const DrawnLoads>(job);
+  TrainingStep step = Step(job, loads).run();
+  if (with_forced_step) {
+    const TrainingStep forced = Step(balanced(job)).run();
+    step.balanced_step_us = forced.step_us;
+    step.balanced_parts = forced.parts;
+  }
+  if (job.routing->rank_capacity > 0) add_reruns(job, std::move(loads), step);
+  return step;
+}
+
+}  // namespace moesim::training

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "sim/model/training_work.hpp"
+#include "sim/parallel/schedule_run.hpp"
+#include "sim/training/drawn/drawn_loads.hpp"
+#include "sim/training/drawn/rank_capacity.hpp"
+#include "sim/training/prices/layer_prices.hpp"
+#include "sim/training/step/step_end.hpp"
+
+namespace moesim::training {
+
+// One optimizer step.
+struct TrainingStep {
+  double step_us = 0;
+  // Of the pipeline rank that computes longest, and the end of the step, joint_end(); they add up
+  // to the step. Exchanges of experts that run beside compute (expert_overlap) count as far as they
+  // make it longer.
+  PartTimes parts{};
+  int busiest_rank = 0;
+  double bubble_share = 0;  // idle time of all ranks of a pipeline over its makespan
+  double imbalance = 1;     // rows of the busiest rank over balance; drawn: mean of all layers
+  // With drawn routing: what it lost, and the step with forced balance (random logits, under the
+  // same router): its time and parts.
+  std::optional<RoutingFigures> routing;
+  double balanced_step_us = 0;
+  PartTimes balanced_parts{};
+  // With a capacity per rank; the step is the expected one, reruns included.
+  std::optional<RankCapacityFigures> rank_capacity;
+  int micro_batches = 1;
+  double tokens = 0;        // of the step, all GPUs
+  model::ModelFlops flops;  // per token
+  double tokens_per_second_per_gpu = 0;
+  double tflops_per_gpu = 0;               // model FLOPs
+  double mfu = 0;                          // of the GPU's dense bf16 peak
+  std::vector<model::StageMemory> memory;  // of each pipeline rank
+  std::vector<RankEnd> ends;               // of each pipeline rank
+
+  Bytes peak_memory() const;
+  double gpu_hours_per_1e12_tokens() const;
+};
+
+// Throws UsageError as check_job() for what cannot be, and as DrawnLoads for routing that training
+// cannot draw; Error for curves that the profile does not have.
+// `loads`: those of the job's routing and drawn_shape(), drawn before; null: drawn here.
+// `with_forced_step`: the step with forced balance is wanted too.
+TrainingStep training_step(const TrainingJob& job,
+                           std::shared_ptr<const DrawnLoads> loads = nullptr,
+                           bool with_forced_step = true);
+
+}  // namespace moesim::training

@@ -9,7 +9,7 @@
 
 namespace moesim::kernels::layer {
 
-// An all-to-all among the layer's ranks, queued on the stream (measure/cuda/nccl.hpp).
+// An all-to-all among the layer's ranks, queued on the stream (measure/cuda/libraries/nccl.hpp).
 using Exchanger = std::function<void(const BlockExchange&, cudaStream_t)>;
 
 // Carries a layer's stages out on the current device, on one stream, each in an NVTX range of its

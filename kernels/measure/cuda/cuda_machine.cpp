@@ -2,8 +2,8 @@
 
 #include <chrono>
 
-#include "kernels/measure/cuda/nvml.hpp"
-#include "kernels/measure/cuda/workloads.hpp"
+#include "kernels/measure/cuda/libraries/nvml.hpp"
+#include "kernels/measure/cuda/workloads/workloads.hpp"
 #include "kernels/measure/devices/machine.hpp"
 
 namespace moesim::kernels::measure {

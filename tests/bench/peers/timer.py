@@ -1,4 +1,4 @@
-"""Times a peer as kernels/measure/cuda/stream_timer.cpp times this project's kernels: cold (L2
+"""Times a peer as kernels/measure/cuda/device/stream_timer.cpp times this project's kernels: cold (L2
 flushed by a fill and a read, the stream held until all is queued, events) and hot (a CUDA
 graph)."""
 

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "kernels/measure/cuda/attention_graph.hpp"
+#include "kernels/measure/cuda/libraries/attention_graph.hpp"
 #include "kernels/measure/suites/attention.hpp"
 #include "kernels/measure/suites/suites.hpp"
 #include "sim/base/error.hpp"

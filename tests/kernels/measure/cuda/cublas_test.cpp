@@ -9,7 +9,7 @@
 #include "kernels/base/cublas_library.hpp"
 #include "kernels/experts/device_ffn.hpp"
 #include "kernels/layer/device_layer.hpp"
-#include "kernels/measure/cuda/context.hpp"
+#include "kernels/measure/cuda/workloads/context.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "tests/kernels/measure/cuda/in_process.hpp"

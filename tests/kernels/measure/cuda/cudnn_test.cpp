@@ -1,6 +1,6 @@
 // The calls of cuDNN that an attention point makes, held to a stand-in for the library.
 #ifdef MOESIM_FAKE_CUDNN
-#include "kernels/measure/cuda/cudnn.hpp"
+#include "kernels/measure/cuda/libraries/cudnn.hpp"
 
 #include <cudnn_graph.h>
 #include <fmt/format.h>

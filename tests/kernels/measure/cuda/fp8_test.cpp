@@ -11,8 +11,8 @@
 #include <sstream>
 #include <vector>
 
-#include "kernels/measure/cuda/cublaslt_library.hpp"
-#include "kernels/measure/cuda/fp8_product.hpp"
+#include "kernels/measure/cuda/libraries/cublaslt_library.hpp"
+#include "kernels/measure/cuda/libraries/fp8_product.hpp"
 #include "kernels/measure/points/fp8_scales.hpp"
 #include "sim/base/file.hpp"
 #include "tests/kernels/measure/cuda/in_process.hpp"

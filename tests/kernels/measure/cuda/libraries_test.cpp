@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "kernels/base/shared_library.hpp"
-#include "kernels/measure/cuda/cupti_tracer.hpp"
-#include "kernels/measure/cuda/nccl.hpp"
+#include "kernels/measure/cuda/libraries/cupti_tracer.hpp"
+#include "kernels/measure/cuda/libraries/nccl.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "tests/kernels/measure/cuda/in_process.hpp"

@@ -1,5 +1,5 @@
 // What NVML says of a GPU, by a stand-in for it.
-#include "kernels/measure/cuda/nvml.hpp"
+#include "kernels/measure/cuda/libraries/nvml.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

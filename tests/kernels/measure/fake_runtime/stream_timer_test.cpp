@@ -1,5 +1,5 @@
 // The timer's calls of the CUDA runtime, on a stand-in for it.
-#include "kernels/measure/cuda/stream_timer.hpp"
+#include "kernels/measure/cuda/device/stream_timer.hpp"
 
 #include <chrono>
 #include <stdexcept>

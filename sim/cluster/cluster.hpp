@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/units.hpp"
 #include "sim/cluster/measured_dispatch.hpp"
 #include "sim/cluster/measured_exchange.hpp"

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/document.hpp"
 #include "sim/base/enum_names.hpp"
+#include "sim/base/formats/document.hpp"
 
 namespace moesim::cluster {
 

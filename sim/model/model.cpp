@@ -7,7 +7,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/model/hugging_face.hpp"
-#include "sim/model/megatron_model.hpp"
+#include "sim/model/megatron/megatron_model.hpp"
 
 namespace moesim::model {
 namespace {

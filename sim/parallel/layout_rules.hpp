@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/model/memory/training_exchanges.hpp"
 #include "sim/model/model.hpp"
-#include "sim/model/training_exchanges.hpp"
 #include "sim/parallel/parallel_layout.hpp"
 #include "sim/parallel/pipeline_layout.hpp"
 #include "sim/parallel/schedule.hpp"

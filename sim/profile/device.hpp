@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/units.hpp"
 
 namespace moesim::profile {

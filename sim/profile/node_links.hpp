@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 
 namespace moesim::profile {
 

@@ -9,8 +9,8 @@
 #include <optional>
 #include <set>
 
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/no_answer.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/profile/collective_curve.hpp"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/profile/collective.hpp"
 #include "sim/profile/device.hpp"
 #include "sim/profile/estimate.hpp"

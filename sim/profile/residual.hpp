@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/profile/estimate.hpp"
 
 namespace moesim::profile {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 
 namespace moesim::profile {
 

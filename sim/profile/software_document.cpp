@@ -1,7 +1,7 @@
 #include "sim/profile/software_document.hpp"
 
 #include <nlohmann/json.hpp>
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/json_text.hpp"
 
 namespace moesim::profile {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 
 namespace moesim::profile {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/json_text.hpp"
 
 namespace moesim::report {
 namespace {

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "sim/base/csv.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/report/summary.hpp"
 

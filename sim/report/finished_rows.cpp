@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
 

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/csv.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/base/shipped.hpp"
 
 namespace moesim::report {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/cluster/expert_placement.hpp"
 #include "sim/routing/scores/score_source.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/model/memory.hpp"
+#include "sim/model/memory/memory.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/scenario/scenario.hpp"
 

@@ -7,10 +7,10 @@
 #include "sim/engine/program.hpp"
 #include "sim/routing/jobs/gpu_rows.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
-#include "sim/step/dispatcher_times.hpp"
-#include "sim/step/prices.hpp"
-#include "sim/step/step_program.hpp"
-#include "sim/step/token_classes.hpp"
+#include "sim/step/prices/dispatcher_times.hpp"
+#include "sim/step/prices/prices.hpp"
+#include "sim/step/prices/token_classes.hpp"
+#include "sim/step/program/step_program.hpp"
 
 namespace moesim::step {
 

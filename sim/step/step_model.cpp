@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "sim/step/message_bytes.hpp"
+#include "sim/step/program/message_bytes.hpp"
 
 namespace moesim::step {
 

@@ -6,10 +6,10 @@
 #include "sim/engine/program.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/scenario/scenario.hpp"
-#include "sim/step/kernels.hpp"
-#include "sim/step/prices.hpp"
+#include "sim/step/kernels/kernels.hpp"
+#include "sim/step/prices/prices.hpp"
+#include "sim/step/program/step_program.hpp"
 #include "sim/step/step_durations.hpp"
-#include "sim/step/step_program.hpp"
 
 namespace moesim::step {
 

@@ -7,7 +7,7 @@
 #include "sim/engine/dataflow.hpp"
 #include "sim/network/exchange/port_clock.hpp"
 #include "sim/network/flows/flow_fabric.hpp"
-#include "sim/step/exchange_traffic.hpp"
+#include "sim/step/exchanges/exchange_traffic.hpp"
 
 namespace moesim::step {
 namespace {

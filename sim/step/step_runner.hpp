@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "sim/engine/engine.hpp"
-#include "sim/step/exchange_links.hpp"
-#include "sim/step/network_choice.hpp"
+#include "sim/step/exchanges/exchange_links.hpp"
+#include "sim/step/exchanges/network_choice.hpp"
 #include "sim/step/step_model.hpp"
 
 namespace moesim::step {

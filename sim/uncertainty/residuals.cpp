@@ -7,7 +7,7 @@
 #include <set>
 #include <tuple>
 
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/uncertainty/step_distance.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 
 namespace moesim::uncertainty {
 

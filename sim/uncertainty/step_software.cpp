@@ -5,8 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "sim/base/document.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/document.hpp"
+#include "sim/base/formats/json_text.hpp"
 
 namespace moesim::uncertainty {
 namespace {

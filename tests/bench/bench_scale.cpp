@@ -23,7 +23,7 @@
 #include "sim/network/flows/flow_fabric.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
 #include "sim/scenario/options.hpp"
-#include "sim/step/exchange_traffic.hpp"
+#include "sim/step/exchanges/exchange_traffic.hpp"
 #include "tests/support/skewed_counts.hpp"
 
 namespace moesim {

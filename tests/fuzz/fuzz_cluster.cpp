@@ -1,8 +1,8 @@
 #include "sim/cluster/cluster.hpp"
 #include "sim/cluster/rank_placement.hpp"
 
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/document.hpp"
 #include "tests/fuzz/input.hpp"
 
 using namespace moesim;

@@ -1,4 +1,4 @@
-#include "sim/base/csv.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/routing/traces/trace_import.hpp"
 
 #include "sim/base/error.hpp"

@@ -1,6 +1,6 @@
 #include "sim/base/error.hpp"
-#include "sim/model/megatron_arguments.hpp"
-#include "sim/model/megatron_model.hpp"
+#include "sim/model/megatron/megatron_arguments.hpp"
+#include "sim/model/megatron/megatron_model.hpp"
 #include "tests/fuzz/input.hpp"
 
 using namespace moesim;

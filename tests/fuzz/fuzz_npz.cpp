@@ -1,4 +1,4 @@
-#include "sim/base/npz.hpp"
+#include "sim/base/formats/npz.hpp"
 
 #include "sim/base/error.hpp"
 #include "tests/fuzz/input.hpp"

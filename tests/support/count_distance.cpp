@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <numeric>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/routing/counts/count_router.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/simulation/imbalance.hpp"

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "sim/model/stage_weights.hpp"
+#include "sim/model/memory/stage_weights.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::model {

@@ -12,9 +12,9 @@
 #include <yaml-cpp/yaml.h>
 #endif
 
-#include "sim/base/csv.hpp"
 #include "sim/base/file.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/csv.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/study/sweep/result_row.hpp"

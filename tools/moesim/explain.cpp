@@ -2,7 +2,7 @@
 #include <optional>
 #include <vector>
 
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/report/explanation.hpp"
 #include "sim/study/explain/explanation.hpp"
 #include "tools/moesim/command.hpp"

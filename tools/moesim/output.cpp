@@ -16,7 +16,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
 #include "sim/routing/simulation/routing_cache.hpp"
-#include "sim/step/network_choice.hpp"
+#include "sim/step/exchanges/network_choice.hpp"
 #include "tools/moesim/progress.hpp"
 
 namespace moesim::tool {

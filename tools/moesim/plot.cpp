@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "sim/base/document.hpp"
 #include "sim/base/file.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/document.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/profile/profile.hpp"
 #include "tools/moesim/command.hpp"

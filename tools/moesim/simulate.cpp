@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/report/summary.hpp"
 #include "sim/study/sweep/efficiency.hpp"
 #include "sim/study/sweep/outcome.hpp"

@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "sim/base/file.hpp"
-#include "sim/base/gzip.hpp"
+#include "sim/base/formats/gzip.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/chrome_trace.hpp"
 #include "tools/moesim/output.hpp"

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/file.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/study/validation/exchanges/validate_exchanges.hpp"

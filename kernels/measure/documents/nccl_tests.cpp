@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "kernels/measure/fit/fit.hpp"
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/profile/nccl_tests/log.hpp"
 #include "sim/profile/nccl_tests/operation.hpp"

@@ -15,8 +15,8 @@
 #include "kernels/measure/suites/launch.hpp"
 #include "kernels/measure/suites/overlap.hpp"
 #include "kernels/measure/suites/sustained.hpp"
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/profile/profile.hpp"
 

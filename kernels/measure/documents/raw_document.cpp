@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/formats/document.hpp"
 
 namespace moesim::kernels::measure {
 namespace {

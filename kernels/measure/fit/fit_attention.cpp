@@ -7,7 +7,7 @@
 #include "kernels/measure/fit/residual_figures.hpp"
 #include "kernels/measure/fit/smooth_grid.hpp"
 #include "kernels/measure/suites/attention.hpp"
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/profile/kernels/attention_curve.hpp"
 
 namespace moesim::kernels::measure {

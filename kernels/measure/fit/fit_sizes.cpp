@@ -7,7 +7,7 @@
 
 #include "kernels/measure/fit/fit.hpp"
 #include "kernels/measure/fit/residual_figures.hpp"
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/profile/collective_curve.hpp"
 #include "sim/profile/size_curve.hpp"

@@ -10,7 +10,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
-#include "sim/base/npy.hpp"
+#include "sim/base/formats/npy.hpp"
 #include "sim/base/text.hpp"
 
 namespace moesim::network {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/kernels/log_grid.hpp"
 #include "sim/profile/residual.hpp"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/kernels/correction_trees.hpp"
 #include "sim/profile/kernels/log_grid.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/kernels/correction_trees.hpp"
 #include "sim/profile/kernels/known_products.hpp"

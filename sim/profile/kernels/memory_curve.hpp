@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/residual.hpp"
 #include "sim/profile/size_curve.hpp"

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/kernels/log_grid.hpp"
 #include "sim/profile/residual.hpp"

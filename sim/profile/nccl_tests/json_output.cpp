@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/text.hpp"
 #include "sim/profile/nccl_tests/doubts.hpp"
 #include "sim/profile/nccl_tests/ranks.hpp"

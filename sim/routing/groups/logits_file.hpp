@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/npy.hpp"
+#include "sim/base/formats/npy.hpp"
 #include "sim/routing/groups/group_router.hpp"
 #include "sim/routing/rules/expert_placement.hpp"
 #include "sim/routing/tokens/losses.hpp"

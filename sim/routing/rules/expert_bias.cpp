@@ -7,7 +7,7 @@
 
 #include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/npy.hpp"
+#include "sim/base/formats/npy.hpp"
 
 namespace moesim::routing {
 

@@ -8,9 +8,9 @@
 #include <numeric>
 
 #include "sim/base/digest.hpp"
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/document.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/base/random.hpp"
 #include "sim/base/statistics.hpp"
 

@@ -8,8 +8,8 @@
 #include <map>
 #include <optional>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/routing/scores/score_model.hpp"

@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
-#include "sim/base/json_text.hpp"
-#include "sim/base/npy.hpp"
+#include "sim/base/formats/document.hpp"
+#include "sim/base/formats/json_text.hpp"
+#include "sim/base/formats/npy.hpp"
 #include "sim/routing/traces/trace.hpp"
 
 namespace moesim::routing {

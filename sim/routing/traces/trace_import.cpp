@@ -10,8 +10,8 @@
 #include <numeric>
 #include <set>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/csv.hpp"
 
 namespace moesim::routing {
 

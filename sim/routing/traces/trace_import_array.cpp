@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
-#include "sim/base/npz.hpp"
+#include "sim/base/formats/npz.hpp"
 #include "sim/routing/traces/trace_import.hpp"
 
 namespace moesim::routing {

@@ -10,8 +10,8 @@
 #include <set>
 
 #include "sim/base/error.hpp"
-#include "sim/base/json_text.hpp"
-#include "sim/base/kineto.hpp"
+#include "sim/base/formats/json_text.hpp"
+#include "sim/base/formats/kineto.hpp"
 #include "sim/routing/traces/trace_import.hpp"
 
 namespace moesim::routing {

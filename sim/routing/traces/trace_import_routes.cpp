@@ -11,8 +11,8 @@
 #include <set>
 
 #include "sim/base/error.hpp"
-#include "sim/base/gzip.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/gzip.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/routing/traces/trace_import.hpp"
 
 namespace moesim::routing {

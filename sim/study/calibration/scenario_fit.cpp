@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <set>
 
-#include "sim/step/kernel_class.hpp"
+#include "sim/step/kernels/kernel_class.hpp"
 #include "sim/study/sweep/evaluate.hpp"
 #include "sim/study/sweep/step_band.hpp"
 #include "sim/uncertainty/fitted_software.hpp"

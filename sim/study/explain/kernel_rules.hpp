@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "sim/step/part.hpp"
+#include "sim/step/program/part.hpp"
 
 namespace moesim::study {
 

@@ -17,8 +17,8 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/base/json_text.hpp"
-#include "sim/base/kineto.hpp"
+#include "sim/base/formats/json_text.hpp"
+#include "sim/base/formats/kineto.hpp"
 
 namespace moesim::study {
 namespace {

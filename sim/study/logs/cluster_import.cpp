@@ -12,9 +12,9 @@
 #include <tuple>
 #include <utility>
 
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/document.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/cluster/cluster.hpp"

@@ -11,8 +11,8 @@
 #include <set>
 #include <utility>
 
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/cluster/measured_between.hpp"

@@ -10,9 +10,9 @@
 #include <regex>
 #include <sstream>
 
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/text.hpp"
 
 namespace moesim::study {

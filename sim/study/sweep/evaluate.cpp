@@ -12,7 +12,7 @@
 #include "sim/routing/simulation/load_distribution.hpp"
 #include "sim/routing/simulation/popular_load.hpp"
 #include "sim/step/curve_spread.hpp"
-#include "sim/step/exchange_traffic.hpp"
+#include "sim/step/exchanges/exchange_traffic.hpp"
 #include "sim/step/memory.hpp"
 #include "sim/step/step_runner.hpp"
 #include "sim/study/sweep/evaluate.hpp"

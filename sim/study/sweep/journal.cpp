@@ -18,7 +18,7 @@
 #include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/json_text.hpp"
 
 namespace moesim::study {
 namespace {

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "sim/engine/timeline.hpp"
-#include "sim/model/memory.hpp"
+#include "sim/model/memory/memory.hpp"
 #include "sim/routing/simulation/routing_cache.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/scenario/scenario.hpp"
-#include "sim/step/part.hpp"
+#include "sim/step/program/part.hpp"
 #include "sim/uncertainty/simulated_band.hpp"
 
 namespace moesim::study {

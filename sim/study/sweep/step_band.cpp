@@ -10,7 +10,7 @@
 
 #include "sim/base/statistics.hpp"
 #include "sim/cluster/measured_between.hpp"
-#include "sim/step/kernel_class.hpp"
+#include "sim/step/kernels/kernel_class.hpp"
 #include "sim/uncertainty/few_softwares.hpp"
 #include "sim/uncertainty/fitted_software.hpp"
 #include "sim/uncertainty/residuals.hpp"

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "sim/scenario/scenario.hpp"
-#include "sim/step/part.hpp"
+#include "sim/step/program/part.hpp"
 #include "sim/uncertainty/simulated_band.hpp"
 
 namespace moesim::study {

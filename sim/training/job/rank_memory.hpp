@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "sim/model/training_memory.hpp"
+#include "sim/model/memory/training_memory.hpp"
 #include "sim/parallel/schedule.hpp"
 #include "sim/training/job/training_job.hpp"
 

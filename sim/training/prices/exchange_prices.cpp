@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "sim/model/data_parallel.hpp"
+#include "sim/model/memory/data_parallel.hpp"
 #include "sim/network/exchange/dispatch_place.hpp"
 #include "sim/network/exchange/measured_dispatch.hpp"
 #include "sim/network/ports/domain_curves.hpp"

@@ -3,7 +3,7 @@
 #include <array>
 #include <vector>
 
-#include "sim/model/training_exchanges.hpp"
+#include "sim/model/memory/training_exchanges.hpp"
 #include "sim/network/exchange/exchange_model.hpp"
 #include "sim/profile/moe_exchange_law.hpp"
 #include "sim/training/job/training_job.hpp"

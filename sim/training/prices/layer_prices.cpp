@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
-#include "sim/model/data_parallel.hpp"
-#include "sim/model/training_exchanges.hpp"
+#include "sim/model/memory/data_parallel.hpp"
+#include "sim/model/memory/training_exchanges.hpp"
 #include "sim/model/training_work.hpp"
 #include "sim/training/prices/host_launches.hpp"
 

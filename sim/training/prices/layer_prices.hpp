@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/model/training_memory.hpp"
+#include "sim/model/memory/training_memory.hpp"
 #include "sim/parallel/overlapped_layers.hpp"
 #include "sim/training/job/training_job.hpp"
 #include "sim/training/prices/exchange_prices.hpp"

@@ -4,7 +4,7 @@
 #include <set>
 #include <tuple>
 
-#include "sim/model/data_parallel.hpp"
+#include "sim/model/memory/data_parallel.hpp"
 #include "sim/training/job/rank_memory.hpp"
 
 namespace moesim::training {

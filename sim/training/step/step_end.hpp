@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "sim/model/data_parallel.hpp"
+#include "sim/model/memory/data_parallel.hpp"
 #include "sim/training/step/pipelines.hpp"
 
 namespace moesim::training {

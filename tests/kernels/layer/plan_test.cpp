@@ -6,7 +6,7 @@
 #include "kernels/layer/run.hpp"
 #include "sim/base/error.hpp"
 #include "sim/routing/routers/router_name.hpp"
-#include "sim/step/layer_stages.hpp"
+#include "sim/step/kernels/layer_stages.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim::kernels;

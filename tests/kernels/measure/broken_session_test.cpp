@@ -11,9 +11,9 @@
 #include <fstream>
 #include <thread>
 
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/profile/profile.hpp"
 #include "tests/kernels/measure/fake_machine.hpp"
 #include "tests/support/catch.hpp"

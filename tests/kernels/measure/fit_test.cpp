@@ -9,7 +9,7 @@
 #include "kernels/measure/fit/smooth_grid.hpp"
 #include "kernels/measure/suites/attention.hpp"
 #include "kernels/measure/suites/suites.hpp"
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/random.hpp"
 #include "sim/profile/collective_curve.hpp"
 #include "sim/profile/kernels/attention_curve.hpp"

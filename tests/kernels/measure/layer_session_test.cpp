@@ -1,7 +1,7 @@
 #include "kernels/measure/sessions/layer_session.hpp"
 
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/document.hpp"
 #include "tests/kernels/measure/fake_machine.hpp"
 #include "tests/support/catch.hpp"
 

@@ -7,9 +7,9 @@
 #include <map>
 
 #include "kernels/measure/ranks/socket.hpp"
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/profile/profile.hpp"
 #include "tests/kernels/measure/fake_machine.hpp"
 #include "tests/support/catch.hpp"

@@ -1,4 +1,4 @@
-#include "sim/base/csv.hpp"
+#include "sim/base/formats/csv.hpp"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "sim/base/npy.hpp"
+#include "sim/base/formats/npy.hpp"
 
 #include <cstdio>
 #include <cstring>

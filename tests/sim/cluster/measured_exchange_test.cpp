@@ -3,8 +3,8 @@
 #include <cmath>
 #include <string>
 
-#include "sim/base/document.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/cluster/cluster.hpp"
 #include "tests/support/catch.hpp"

@@ -1,4 +1,4 @@
-#include "sim/model/data_parallel.hpp"
+#include "sim/model/memory/data_parallel.hpp"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "sim/model/kept_activations.hpp"
+#include "sim/model/memory/kept_activations.hpp"
 
 #include "tests/support/catch.hpp"
 

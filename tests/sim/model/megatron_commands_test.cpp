@@ -1,4 +1,4 @@
-#include "sim/model/megatron_commands.hpp"
+#include "sim/model/megatron/megatron_commands.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "sim/model/memory.hpp"
+#include "sim/model/memory/memory.hpp"
 
 #include "sim/base/error.hpp"
 #include "tests/support/catch.hpp"

@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,4 +1,4 @@
-#include "sim/model/recompute.hpp"
+#include "sim/model/memory/recompute.hpp"
 
 #include "sim/base/error.hpp"
 #include "sim/model/training_work.hpp"

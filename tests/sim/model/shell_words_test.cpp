@@ -1,4 +1,4 @@
-#include "sim/model/shell_words.hpp"
+#include "sim/model/shell/shell_words.hpp"
 
 #include "tests/support/catch.hpp"
 

@@ -1,4 +1,4 @@
-#include "sim/model/stage_weights.hpp"
+#include "sim/model/memory/stage_weights.hpp"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "sim/model/training_exchanges.hpp"
+#include "sim/model/memory/training_exchanges.hpp"
 
 #include "sim/base/error.hpp"
 #include "tests/support/catch.hpp"

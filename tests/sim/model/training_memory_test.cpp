@@ -1,4 +1,4 @@
-#include "sim/model/training_memory.hpp"
+#include "sim/model/memory/training_memory.hpp"
 
 #include <fmt/format.h>
 

@@ -4,8 +4,8 @@
 #include <random>
 #include <string>
 
-#include "sim/base/document.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/cluster/rank_placement.hpp"
 #include "tests/support/catch.hpp"

@@ -8,7 +8,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
-#include "sim/base/npy.hpp"
+#include "sim/base/formats/npy.hpp"
 #include "tests/support/catch.hpp"
 
 using moesim::ByteMatrix;

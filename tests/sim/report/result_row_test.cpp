@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/sweep.hpp"

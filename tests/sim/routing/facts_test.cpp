@@ -4,7 +4,7 @@
 #include <map>
 #include <numeric>
 
-#include "sim/base/csv.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/base/random.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"

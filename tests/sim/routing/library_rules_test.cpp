@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/base/npy.hpp"
+#include "sim/base/formats/npy.hpp"
 #include "sim/base/random.hpp"
 #include "sim/routing/groups/group_router.hpp"
 #include "sim/routing/routers/router_name.hpp"

@@ -9,7 +9,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
-#include "sim/base/npy.hpp"
+#include "sim/base/formats/npy.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/rules/expert_bias.hpp"
 #include "tests/support/catch.hpp"

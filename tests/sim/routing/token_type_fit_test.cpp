@@ -11,7 +11,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
-#include "sim/base/npy.hpp"
+#include "sim/base/formats/npy.hpp"
 #include "sim/routing/scores/logit_source.hpp"
 #include "sim/routing/scores/score_fit.hpp"
 #include "sim/routing/tokens/pair_counts.hpp"

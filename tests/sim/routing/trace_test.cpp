@@ -11,7 +11,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
-#include "sim/base/npy.hpp"
+#include "sim/base/formats/npy.hpp"
 #include "sim/base/random.hpp"
 #include "sim/routing/groups/group_router.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"

@@ -1,4 +1,4 @@
-#include "sim/step/dispatcher_times.hpp"
+#include "sim/step/prices/dispatcher_times.hpp"
 
 #include <memory>
 #include <string>

@@ -5,7 +5,7 @@
 
 #include "sim/profile/predict.hpp"
 #include "sim/profile/unfused_ffn.hpp"
-#include "sim/step/kernels.hpp"
+#include "sim/step/kernels/kernels.hpp"
 #include "sim/step/step_model.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/scenarios.hpp"

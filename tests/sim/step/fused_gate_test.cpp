@@ -12,7 +12,7 @@
 #include "sim/base/statistics.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/rules/gate_work.hpp"
-#include "sim/step/kernels.hpp"
+#include "sim/step/kernels/kernels.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/scenarios.hpp"
 

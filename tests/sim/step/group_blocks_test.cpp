@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "sim/routing/jobs/group_blocks.hpp"
-#include "sim/step/exchange_traffic.hpp"
+#include "sim/step/exchanges/exchange_traffic.hpp"
 #include "sim/step/memory.hpp"
 #include "sim/step/step_runner.hpp"
 #include "tests/support/catch.hpp"

@@ -1,4 +1,4 @@
-#include "sim/step/network_choice.hpp"
+#include "sim/step/exchanges/network_choice.hpp"
 
 #include <cmath>
 

@@ -8,7 +8,7 @@
 #include "sim/engine/dataflow.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
-#include "sim/step/exchange_traffic.hpp"
+#include "sim/step/exchanges/exchange_traffic.hpp"
 #include "sim/step/step_runner.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/scenarios.hpp"

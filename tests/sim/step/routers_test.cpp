@@ -7,7 +7,7 @@
 #include "sim/base/error.hpp"
 #include "sim/network/exchange/port_clock.hpp"
 #include "sim/routing/routers/router_name.hpp"
-#include "sim/step/exchange_traffic.hpp"
+#include "sim/step/exchanges/exchange_traffic.hpp"
 #include "sim/step/memory.hpp"
 #include "sim/step/step_runner.hpp"
 #include "tests/support/catch.hpp"

@@ -1,8 +1,8 @@
-#include "sim/step/training_schedule.hpp"
+#include "sim/step/program/training_schedule.hpp"
 
 #include <string>
 
-#include "sim/step/step_program.hpp"
+#include "sim/step/program/step_program.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/scenarios.hpp"
 

@@ -1,4 +1,4 @@
-#include "sim/step/exchange_traffic.hpp"
+#include "sim/step/exchanges/exchange_traffic.hpp"
 
 #include <algorithm>
 #include <cmath>

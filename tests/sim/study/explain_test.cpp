@@ -1,5 +1,5 @@
-#include "sim/base/csv.hpp"
-#include "sim/step/part.hpp"
+#include "sim/base/formats/csv.hpp"
+#include "sim/step/program/part.hpp"
 #include "sim/study/explain/exposed_time.hpp"
 #include "sim/study/explain/kernel_rules.hpp"
 #include "tests/support/catch.hpp"

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/document.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/cluster/cluster.hpp"
 #include "sim/network/exchange/exchange_query.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"

@@ -8,7 +8,7 @@
 
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
-#include "sim/model/training_exchanges.hpp"
+#include "sim/model/memory/training_exchanges.hpp"
 #include "sim/training/prices/exchange_prices.hpp"
 #include "sim/training/prices/kernel_prices.hpp"
 #include "sim/training/step/training_step.hpp"

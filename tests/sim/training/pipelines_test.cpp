@@ -1,6 +1,6 @@
 #include "sim/training/step/pipelines.hpp"
 
-#include "sim/model/training_exchanges.hpp"
+#include "sim/model/memory/training_exchanges.hpp"
 #include "sim/training/job/rank_memory.hpp"
 #include "sim/training/prices/layer_prices.hpp"
 #include "sim/training/step/training_step.hpp"

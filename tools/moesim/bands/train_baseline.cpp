@@ -6,10 +6,10 @@
 #include <functional>
 #include <vector>
 
-#include "sim/base/csv.hpp"
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/formats/csv.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/cluster/cluster.hpp"
 #include "sim/profile/profile.hpp"

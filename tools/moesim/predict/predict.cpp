@@ -11,8 +11,8 @@
 #include <string>
 #include <utility>
 
-#include "sim/base/csv.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/csv.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/base/no_answer.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/base/csv.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/profile/predict.hpp"
 #include "tools/moesim/predict/predict_source.hpp"
 

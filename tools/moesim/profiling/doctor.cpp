@@ -16,7 +16,7 @@
 #include "kernels/measure/devices/machine.hpp"
 #include "kernels/measure/sessions/offers.hpp"
 #include "kernels/measure/timing/watchdog.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/simd.hpp"
 #include "sim/cluster/cluster.hpp"

@@ -7,7 +7,7 @@
 
 #include "sim/base/enum_names.hpp"
 #include "sim/base/file.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/cluster/measured_exchange.hpp"
 #include "sim/study/logs/cluster_import.hpp"
 #include "tools/moesim/output.hpp"

@@ -14,7 +14,7 @@
 #include "kernels/measure/documents/nccl_tests.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/profile/collective_curve.hpp"
 #include "sim/study/logs/repeated_runs.hpp"

@@ -9,9 +9,9 @@
 #include <system_error>
 #include <vector>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/explanation.hpp"
 #include "sim/routing/traces/trace_import.hpp"

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/error.hpp"
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "tools/moesim/software_times.hpp"
 
 namespace moesim::tool {

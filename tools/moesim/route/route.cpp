@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/report/routing_detail.hpp"
 #include "sim/report/summary.hpp"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "sim/base/file.hpp"
-#include "sim/base/npy.hpp"
+#include "sim/base/formats/npy.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/route_table.hpp"
 #include "sim/routing/groups/logits_file.hpp"

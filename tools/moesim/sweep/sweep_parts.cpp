@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
 

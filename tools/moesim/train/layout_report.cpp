@@ -5,7 +5,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/job/job_options.hpp"
 #include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/train/layout_result.hpp"

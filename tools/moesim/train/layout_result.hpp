@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/model/training_memory.hpp"
+#include "sim/model/memory/training_memory.hpp"
 #include "sim/model/training_work.hpp"
 #include "sim/parallel/schedule_run.hpp"
 #include "sim/report/formats.hpp"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "sim/model/megatron_arguments.hpp"
+#include "sim/model/megatron/megatron_arguments.hpp"
 #include "sim/model/model.hpp"
 #include "tools/moesim/command.hpp"
 

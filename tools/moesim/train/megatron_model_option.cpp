@@ -12,8 +12,8 @@
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
 #include "sim/job/job_options.hpp"
-#include "sim/model/megatron_arguments.hpp"
-#include "sim/model/megatron_model.hpp"
+#include "sim/model/megatron/megatron_arguments.hpp"
+#include "sim/model/megatron/megatron_model.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {

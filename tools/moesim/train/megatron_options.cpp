@@ -12,7 +12,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
 #include "sim/job/job_options.hpp"
-#include "sim/model/megatron_arguments.hpp"
+#include "sim/model/megatron/megatron_arguments.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/train/megatron_idle_arguments.hpp"
 #include "tools/moesim/train/megatron_input.hpp"

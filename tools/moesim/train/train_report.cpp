@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/base/json_text.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/study/search/memory_share.hpp"
 #include "sim/training/prices/exchange_prices.hpp"

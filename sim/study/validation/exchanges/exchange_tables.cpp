@@ -7,9 +7,9 @@
 #include <map>
 #include <optional>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/gzip.hpp"
+#include "sim/base/formats/csv.hpp"
+#include "sim/base/formats/gzip.hpp"
 
 namespace moesim::study {
 namespace {

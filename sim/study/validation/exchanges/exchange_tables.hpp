@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/csv.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/profile/collective.hpp"
 
 namespace moesim::study {

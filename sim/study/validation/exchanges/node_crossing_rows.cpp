@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/gzip.hpp"
+#include "sim/base/formats/csv.hpp"
+#include "sim/base/formats/gzip.hpp"
 
 namespace moesim::study {
 namespace {

@@ -9,8 +9,8 @@
 #include <set>
 #include <vector>
 
-#include "sim/base/csv.hpp"
-#include "sim/base/gzip.hpp"
+#include "sim/base/formats/csv.hpp"
+#include "sim/base/formats/gzip.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/study/validation/exchanges/exchange_errors.hpp"
 

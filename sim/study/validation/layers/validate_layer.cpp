@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "sim/base/document.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/job/job_options.hpp"

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/scenario/options.hpp"
-#include "sim/step/layer_stages.hpp"
+#include "sim/step/kernels/layer_stages.hpp"
 
 namespace moesim::study {
 namespace {

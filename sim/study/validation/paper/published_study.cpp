@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
 
 namespace moesim::study {

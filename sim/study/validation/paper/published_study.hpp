@@ -6,7 +6,7 @@
 
 #include "sim/base/enum_names.hpp"
 #include "sim/scenario/options.hpp"
-#include "sim/step/kernels.hpp"
+#include "sim/step/kernels/kernels.hpp"
 
 namespace moesim::study {
 

@@ -8,8 +8,8 @@
 #include <limits>
 #include <numeric>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/routing/traces/trace_import.hpp"
 #include "sim/study/validation/routing/unknown_loss.hpp"

@@ -21,7 +21,7 @@ struct BandPoint {
 inline constexpr std::array nominal_levels = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1};
 
 // A band at another level: each side that of a normal distribution with this end, as replicas of
-// `simulate` draw from p05 and p95 (sim/step/curve_errors.hpp).
+// `simulate` draw from p05 and p95 (sim/step/prices/curve_errors.hpp).
 uncertainty::Interval at_level(const uncertainty::Interval& band, double level);
 
 // How bands of one level did. `groups`: that were left out, where they were counted. `judged` must

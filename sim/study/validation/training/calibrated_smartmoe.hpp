@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "sim/base/csv.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/routing/simulation/routing_cache.hpp"
 #include "sim/scenario/document_cache.hpp"
 #include "sim/study/validation/tables/validation.hpp"

@@ -7,9 +7,9 @@
 #include <limits>
 #include <vector>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/gzip.hpp"
+#include "sim/base/formats/csv.hpp"
+#include "sim/base/formats/gzip.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/parallel/overlapped_layers.hpp"
 #include "sim/training/prices/layer_prices.hpp"

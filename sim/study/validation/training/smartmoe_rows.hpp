@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string>
 
-#include "sim/base/csv.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/scenario/option.hpp"
 
 namespace moesim::study {

@@ -10,8 +10,8 @@
 #include <optional>
 #include <utility>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 

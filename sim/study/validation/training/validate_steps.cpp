@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/formats/csv.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/evaluate.hpp"
 #include "sim/study/validation/training/calibrated_smartmoe.hpp"

@@ -1,0 +1,287 @@
+#include "sim/model/megatron/megatron_commands.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace moesim::model {
+namespace {
+
+using Kind = ShellCommand::Kind;
+
+// Arguments by which a command is known as one that trains, those that end in a dash are
+// beginnings.
+constexpr std::string_view of_training[] = {"bf16",
+                                            "context-parallel-size",
+                                            "data-path",
+                                            "expert-",
+                                            "ffn-hidden-size",
+                                            "fp16",
+                                            "fp4-",
+                                            "fp8-",
+                                            "global-batch-size",
+                                            "hidden-size",
+                                            "lr",
+                                            "micro-batch-size",
+                                            "moe-",
+                                            "num-attention-heads",
+                                            "num-experts",
+                                            "num-layers",
+                                            "pipeline-model-parallel-",
+                                            "recompute-",
+                                            "seq-length",
+                                            "sequence-parallel",
+                                            "swiglu",
+                                            "tensor-model-parallel-size",
+                                            "train-iters",
+                                            "train-samples",
+                                            "use-distributed-optimizer",
+                                            "vocab-size"};
+
+std::size_t arguments_of(const ShellCommand& command) {
+  return static_cast<std::size_t>(
+      std::count_if(command.words.begin(), command.words.end(), [](const ShellWord& word) {
+        if (!is_argument(word.text)) return false;
+        const std::string name = argument_name(word.text.substr(0, word.text.find('=')));
+        return std::any_of(std::begin(of_training), std::end(of_training), [&](auto known) {
+          return known.back() == '-' ? name.rfind(known, 0) == 0 : name == known;
+        });
+      }));
+}
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+bool is_named_for_training(const std::string& script) {
+  std::string name = script.substr(script.rfind('/') + 1);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char letter) { return std::tolower(letter); });
+  return name.find("train") != std::string::npos;
+}
+
+// The place of a command's script, of several that which is named for training; the number of its
+// words without one.
+std::size_t script_at(const ShellCommand& command) {
+  const std::vector<ShellWord>& words = command.words;
+  std::size_t first = words.size();
+  bool runs_modules = false;  // "-m NAME" of python and torchrun
+  for (std::size_t at = command.program(); at < words.size(); ++at) {
+    const std::string& word = words[at].text;
+    if (word.empty() || word.front() == '-') continue;
+    bool is_script = runs_modules && words[at - 1].text == "-m";
+    for (const char* end : {".py", ".sh", ".bash", ".slurm", ".sbatch"}) {
+      is_script = is_script || ends_with(word, end);
+    }
+    if (is_script && is_named_for_training(word)) return at;
+    if (is_script) first = std::min(first, at);
+    runs_modules =
+        runs_modules || word.find("python") != std::string::npos || ends_with(word, "torchrun");
+  }
+  return first;
+}
+
+std::string program_of(const ShellCommand& command) {
+  const std::size_t at = command.program();
+  return at < command.words.size() ? command.words[at].text : "";
+}
+
+std::string script_of(const ShellCommand& command) {
+  const std::size_t at = script_at(command);
+  return at < command.words.size() ? command.words[at].text : program_of(command);
+}
+
+bool is_named_for_training(const ShellCommand& command) {
+  const std::size_t at = script_at(command);
+  return at < command.words.size() && is_named_for_training(command.words[at].text);
+}
+
+bool trains(const ShellCommand& command) {
+  return is_named_for_training(command) && !ends_with(script_of(command), "sh");
+}
+
+// It shows a command.
+bool is_output(const ShellCommand& command) {
+  const std::string program = program_of(command);
+  return program == "echo" || program == "printf";
+}
+
+bool says_gpus(const ShellCommand& command) {
+  constexpr std::array names = {"nproc-per-node",  "nnodes",        "nodes", "ntasks",
+                                "ntasks-per-node", "gpus-per-node", "gres"};
+  return std::any_of(command.words.begin(), command.words.end(), [&](const ShellWord& word) {
+    if (!is_argument(word.text)) return false;
+    const std::string name = argument_name(word.text.substr(0, word.text.find('=')));
+    return std::find(names.begin(), names.end(), name) != names.end();
+  });
+}
+
+// A variable that is not known stands where it may be a list of arguments.
+bool hides_arguments(const ShellCommand& command) {
+  const std::vector<ShellWord>& words = command.words;
+  const std::size_t script = script_at(command);
+  for (std::size_t at = script < words.size() ? script + 1 : 1; at < words.size(); ++at) {
+    const bool is_value =
+        is_argument(words[at - 1].text) && words[at - 1].text.find('=') == std::string::npos;
+    if (words[at].text.rfind('$', 0) == 0 && !is_value) return true;
+  }
+  return false;
+}
+
+class Choice {
+ public:
+  explicit Choice(const std::vector<ShellCommand>& commands) : commands_(commands) {
+    made_.taken.assign(commands.size(), false);
+    for (const ShellCommand& each : commands) arguments_.push_back(arguments_of(each));
+  }
+
+  TrainingCommands made() {
+    choose();
+    find_unused();
+    std::size_t found = 0;
+    bool hides = false;
+    for (std::size_t each = 0; each < commands_.size(); ++each) {
+      if (!made_.taken[each]) continue;
+      found += arguments_[each];
+      hides = hides || hides_arguments(commands_[each]);
+      is_program_ = is_program_ || trains(commands_[each]);
+    }
+    constexpr std::size_t few = 3;  // of a training there are more
+    const bool is_other = !is_program_ && found < few;
+    if (found == 0 || (found < unused_count_ && (hides || is_other))) {
+      made_.takes_lists = unused_count_ > 0;
+      made_.taken.assign(commands_.size(), true);
+      return std::move(made_);
+    }
+    take_launchers();
+    note_left_out();
+    return std::move(made_);
+  }
+
+ private:
+  // The commands that train themselves.
+  void choose() {
+    const auto take_if = [&](const auto& is_one) {
+      bool has_one = false;
+      for (std::size_t each = 0; each < commands_.size(); ++each) {
+        const ShellCommand& command = commands_[each];
+        if (command.kind != Kind::command || arguments_[each] == 0 || !is_one(each)) continue;
+        made_.taken[each] = true;
+        has_one = true;
+      }
+      return has_one;
+    };
+    if (take_if([&](std::size_t each) {
+          return is_named_for_training(commands_[each]) && !is_output(commands_[each]);
+        })) {
+      return;
+    }
+    for (const bool of_outputs : {false, true}) {
+      std::size_t best = commands_.size();
+      for (std::size_t each = 0; each < commands_.size(); ++each) {
+        const bool is_one = commands_[each].kind == Kind::command && arguments_[each] > 0 &&
+                            is_output(commands_[each]) == of_outputs;
+        if (is_one && (best == commands_.size() || arguments_[each] > arguments_[best]))
+          best = each;
+      }
+      if (best == commands_.size()) continue;
+      const std::string script = script_of(commands_[best]);
+      take_if([&](std::size_t each) { return script_of(commands_[each]) == script; });
+      return;
+    }
+  }
+
+  // What runs them.
+  void take_launchers() {
+    bool has_gpus = false;
+    for (std::size_t each = commands_.size(); each-- > 0;) {
+      const ShellCommand& command = commands_[each];
+      const std::string program = program_of(command);
+      if (command.kind == Kind::batch || program == "sbatch" || program == "salloc") {
+        made_.taken[each] = true;
+      }
+      if (!made_.taken[each]) continue;
+      has_gpus = has_gpus || says_gpus(command);
+      // A text, a here-document and a function stand behind what runs them.
+      if (command.outer >= 0) made_.taken[static_cast<std::size_t>(command.outer)] = true;
+    }
+    if (has_gpus) return;
+    for (std::size_t each = 0; each < commands_.size(); ++each) {
+      if (commands_[each].kind == Kind::command && says_gpus(commands_[each]) &&
+          arguments_[each] == 0) {
+        made_.taken[each] = true;
+      }
+    }
+  }
+
+  using Words = std::set<std::pair<int, std::string>>;
+
+  // Lists that no command uses, by the lines of their arguments.
+  void find_unused() {
+    Words used;
+    for (const ShellCommand& each : commands_) {
+      if (each.kind == Kind::list) continue;
+      for (const ShellWord& word : each.words) used.insert({word.line, word.text});
+    }
+    for (std::size_t each = 0; each < commands_.size(); ++each) {
+      if (commands_[each].kind != Kind::list || arguments_[each] == 0) continue;
+      for (const ShellWord& word : commands_[each].words) {
+        const std::pair<int, std::string> place(word.line, word.text);
+        if (!is_argument(word.text) || used.contains(place)) continue;
+        if (unused_[commands_[each].variable].insert(place).second) ++unused_count_;
+      }
+    }
+  }
+
+  void note_left_out() {
+    for (std::size_t each = 0; each < commands_.size(); ++each) {
+      const ShellCommand& command = commands_[each];
+      if (made_.taken[each] || command.kind != Kind::command || arguments_[each] == 0) continue;
+      if (is_output(command)) continue;
+      const auto count =
+          std::count_if(command.words.begin(), command.words.end(),
+                        [](const ShellWord& word) { return is_argument(word.text); });
+      made_.left_out.push_back(
+          fmt::format("{} of {} (line {})", count, script_of(command), command.words.front().line));
+    }
+    for (const auto& [variable, words] : unused_) {
+      made_.left_out.push_back(
+          fmt::format("{} of {} (line {}), which no command uses", words.size(),
+                      variable.empty() ? "a here-document" : variable, words.begin()->first));
+    }
+  }
+
+  const std::vector<ShellCommand>& commands_;
+  std::vector<std::size_t> arguments_;   // of Megatron-LM, of each
+  std::map<std::string, Words> unused_;  // by variable
+  std::size_t unused_count_ = 0;
+  bool is_program_ = false;  // named for training, and no script that may use variables
+  TrainingCommands made_;
+};
+
+}  // namespace
+
+std::string argument_name(std::string text) {
+  while (!text.empty() && text.front() == '-') text.erase(0, 1);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+bool is_argument(const std::string& word) {
+  return word.size() > 2 && word.rfind("--", 0) == 0 &&
+         std::isalpha(static_cast<unsigned char>(word[2])) != 0;
+}
+
+TrainingCommands training_commands(const std::vector<ShellCommand>& commands) {
+  return Choice(commands).made();
+}
+
+}  // namespace moesim::model

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/model/shell/shell_words.hpp"
+
+namespace moesim::model {
+
+bool is_argument(const std::string& word);    // "--seq-length", "--seq_length=4096"
+std::string argument_name(std::string text);  // "seq-length" of each
+
+// Which commands of a launch script tell of its training.
+struct TrainingCommands {
+  std::vector<bool> taken;  // of each
+  // What has arguments of Megatron-LM that are left out, such as "2 of tools/server.py (line 3)" or
+  // "2 of OLD (line 4), which no command uses".
+  std::vector<std::string> left_out;
+  // The command that trains is not among them, or uses variables that are not known: all are taken,
+  // and the lists of all variables.
+  bool takes_lists = false;
+};
+
+// Those that run a script named for training (pretrain_gpt.py, train.sh) with arguments of
+// Megatron-LM, in all branches; without one, those of the script that has most such arguments. What
+// runs them is taken too, as srun is of "srun bash -c", and Slurm's #SBATCH, sbatch and salloc;
+// other launchers where none of these says how many GPUs there are.
+TrainingCommands training_commands(const std::vector<ShellCommand>& commands);
+
+}  // namespace moesim::model

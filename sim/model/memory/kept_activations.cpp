@@ -1,0 +1,199 @@
+#include "sim/model/memory/kept_activations.hpp"
+
+#include <vector>
+
+namespace moesim::model {
+namespace {
+
+constexpr double bf16 = 2;
+constexpr double fp32 = 4;
+
+double real(std::int64_t count) { return static_cast<double>(count); }
+
+// One tensor kept for the backward pass: elements per token, what they are read by, and the modules
+// whose recomputation drops it.
+struct Kept {
+  double elements = 0;
+  bool gemm_input = false;
+  bool read_in_bf16 = true;  // by something else than a GEMM
+  unsigned dropped_by = 0;
+  unsigned offloaded_by = 0;
+  bool split = true;  // over tensor ranks also without sequence parallelism
+  double element = bf16;
+};
+
+constexpr unsigned mask(RecomputeModule module) { return static_cast<unsigned>(module); }
+constexpr unsigned mask(OffloadModule module) { return static_cast<unsigned>(module); }
+
+class KeptList {
+ public:
+  explicit KeptList(const ActivationRules& rules) : rules_(rules) { list_.reserve(most_tensors); }
+
+  void add(Kept kept) { list_.push_back(kept); }
+  void other(double bytes, unsigned dropped_by) {
+    list_.push_back({.elements = bytes, .dropped_by = dropped_by, .element = 1});
+  }
+  // Input and output of a norm in front of GEMMs.
+  void norm(double width, bool output_read_in_bf16, OffloadModule input, unsigned output = 0) {
+    add({.elements = width, .offloaded_by = mask(input), .split = false});
+    add({.elements = width,
+         .gemm_input = true,
+         .read_in_bf16 = output_read_in_bf16,
+         .dropped_by = mask(RecomputeModule::layernorm),
+         .offloaded_by = output,
+         .split = false});
+  }
+
+  // Of those that are not recomputed, what stays on the GPU, or what is offloaded.
+  double bytes(const ActivationRules& rules, double parts, bool offloaded) const {
+    double sum = 0;
+    for (const Kept& kept : list_) {
+      if ((kept.dropped_by & rules.recompute.modules) != 0) continue;
+      if (((kept.offloaded_by & rules.offload.modules) != 0) != offloaded) continue;
+      sum += size(kept) * (kept.split ? 1 / parts : 1);
+    }
+    return sum;
+  }
+
+ private:
+  double size(const Kept& kept) const {
+    if (!kept.gemm_input || rules_.precision == Precision::bf16) {
+      return kept.elements * kept.element;
+    }
+    return kept.elements * (element_bytes(rules_.precision) + (kept.read_in_bf16 ? bf16 : 0));
+  }
+
+  static constexpr std::size_t most_tensors = 32;  // of a layer; more would fit too
+  const ActivationRules& rules_;
+  std::vector<Kept> list_;
+};
+
+void keep_latent_inputs(const Model& model, KeptList& list) {
+  const LatentAttention& latent = *model.latent;
+  for (const std::int64_t width : {latent.query_rank, latent.kv_rank}) {
+    if (width == 0) continue;
+    list.add({.elements = real(width)});
+    list.add({.elements = real(width), .gemm_input = true, .read_in_bf16 = false});
+  }
+  list.add({.elements = real(latent.rope_dim)});
+}
+
+void keep_attention(const Model& model, const ShardSizes& shards, const ActivationRules& rules,
+                    KeptList& list) {
+  list.norm(real(model.hidden), false, OffloadModule::attn_norm, mask(OffloadModule::qkv_linear));
+  const double heads = real(model.heads);
+  const double keys = real(model.latent ? model.heads : spread_kv_heads(model, shards));
+  const double queries_keys_values =
+      heads * real(model.query_key_dim()) + keys * real(model.query_key_dim() + model.value_dim());
+  unsigned dropped_by = 0;
+  if (model.latent) {
+    keep_latent_inputs(model, list);
+    dropped_by = mask(RecomputeModule::mla_up_proj);
+  }
+  list.add({.elements = queries_keys_values,
+            .dropped_by = dropped_by,
+            .offloaded_by = mask(OffloadModule::core_attn)});
+  list.add({.elements = heads * real(model.value_dim()),
+            .gemm_input = true,
+            .offloaded_by = mask(OffloadModule::attn_proj)});
+  // Log-sum-exps of flash attention; else scores, their softmax and the mask of their dropout.
+  list.other(rules.flash_attention ? fp32 * heads : 5 * heads * rules.length,
+             mask(RecomputeModule::core_attn));
+}
+
+// The inner tensors of `width` columns of FFN per token: both halves before the activation, its
+// output.
+void keep_inner(const Model& model, double width, const Kept& halves, unsigned output_too,
+                KeptList& list) {
+  Kept before = halves;
+  before.elements = (model.gated ? 2 : 1) * width;
+  list.add(before);
+  list.add({.elements = width,
+            .gemm_input = true,
+            .read_in_bf16 = false,
+            .dropped_by = halves.dropped_by | output_too});
+}
+
+void keep_moe(const Model& model, const ShardSizes& shards, const ActivationRules& rules,
+              KeptList& list) {
+  list.norm(real(model.hidden), true, OffloadModule::mlp_norm);
+  const unsigned moe = mask(RecomputeModule::moe);
+  const double rows = rules.choices * rules.load;
+  list.add({.elements = rows * real(model.hidden) * shards.expert_tensor,
+            .gemm_input = true,
+            .read_in_bf16 = false,
+            .dropped_by = moe,
+            .offloaded_by = mask(OffloadModule::expert_fc1)});
+  keep_inner(model, rows * real(model.moe->expert_ffn),
+             {.dropped_by = moe, .offloaded_by = mask(OffloadModule::moe_act)},
+             mask(RecomputeModule::moe_act), list);
+  // Not fused with a gate, the activation is kept for the gradient of the routes' weights, too
+  // (Megatron-Core, TEGroupedMLP.forward).
+  if (!model.gated) {
+    list.add({.elements = rows * real(model.moe->expert_ffn),
+              .dropped_by = moe | mask(RecomputeModule::moe_act),
+              .offloaded_by = mask(OffloadModule::moe_act)});
+  }
+  // The gradient of clamps needs what they read, that of the activation what they wrote
+  // (Megatron-Core, weighted_bias_quick_geglu_impl).
+  if (model.moe->clamped && !rules.fused_experts) {
+    list.add({.elements = (model.gated ? 2 : 1) * rows * real(model.moe->expert_ffn),
+              .dropped_by = moe | mask(RecomputeModule::moe_act),
+              .offloaded_by = mask(OffloadModule::moe_act)});
+  }
+  keep_inner(model, real(model.moe->shared_ffn),
+             {.dropped_by = moe | mask(RecomputeModule::shared_experts)}, 0, list);
+  list.other(8 * real(model.moe->experts), moe);
+}
+
+KeptList kept_tensors(const Model& model, LayerKind kind, const ShardSizes& shards,
+                      const ActivationRules& rules) {
+  KeptList list(rules);
+  keep_attention(model, shards, rules, list);
+  if (kind == LayerKind::moe) {
+    keep_moe(model, shards, rules, list);
+  } else {
+    list.norm(real(model.hidden), false, OffloadModule::mlp_norm);
+    keep_inner(model, real(model.ffn), {.dropped_by = mask(RecomputeModule::mlp)}, 0, list);
+  }
+  if (rules.dropout) {
+    for (int block = 0; block < 2; ++block) {
+      list.add({.elements = real(model.hidden), .split = false, .element = 1});
+    }
+  }
+  return list;
+}
+
+double unsplit_parts(const ShardSizes& shards, const ActivationRules& rules) {
+  return rules.sequence_parallel ? 1 : shards.tensor;
+}
+
+}  // namespace
+
+double kept_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
+                  const ActivationRules& rules) {
+  if (rules.recompute.full != FullRecompute::none) return bf16 * real(model.hidden);
+  return kept_tensors(model, kind, shards, rules).bytes(rules, unsplit_parts(shards, rules), false);
+}
+
+double offloaded_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
+                       const ActivationRules& rules) {
+  if (rules.offload.modules == 0 || rules.recompute.full != FullRecompute::none) return 0;
+  return kept_tensors(model, kind, shards, rules).bytes(rules, unsplit_parts(shards, rules), true);
+}
+
+double recomputed_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
+                        const ActivationRules& rules) {
+  ActivationRules kept = rules;
+  kept.offload = {};
+  ActivationRules all = kept;
+  all.recompute = {};
+  return kept_bytes(model, kind, shards, all) - kept_bytes(model, kind, shards, kept);
+}
+
+double mtp_kept_bytes(const Model& model, const ActivationRules& rules) {
+  const double hidden = real(model.hidden);
+  return bf16 * 2 * hidden + element_bytes(rules.precision) * 2 * hidden;
+}
+
+}  // namespace moesim::model

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/base/units.hpp"
+#include "sim/model/memory/kept_activations.hpp"
+#include "sim/model/memory/stage_weights.hpp"
+#include "sim/model/memory/training_exchanges.hpp"
+
+namespace moesim::model {
+
+// A chunk of a stage and how many of its micro-batches are held at the peak.
+struct HeldChunk {
+  StageContent content;
+  double in_flight = 1;
+  // Of these, those that wait for their weight gradient: what was recomputed for the input gradient
+  // is held until then.
+  double waiting = 0;
+};
+
+struct StageMemoryQuery {
+  const Model* model = nullptr;
+  ShardSizes shards;
+  int experts = 0;
+  int copies = 0;  // of `experts`: their optimizer states are those of the experts they copy
+  std::vector<HeldChunk> chunks;
+  double tokens = 0;  // T of a tensor-parallel group, one micro-batch
+  ContextMethod context = ContextMethod::ring;
+  StateRules states;
+  ActivationRules activations;
+};
+
+struct StageMemory {
+  Bytes weights;
+  Bytes gradients;
+  Bytes optimizer;
+  Bytes activations;  // kept, over all micro-batches in flight; offloaded ones of two layers
+  Bytes recomputed;   // of the layer whose backward pass runs: the largest one recomputed
+  Bytes logits;       // and their gradient: 6 V per token, 4 V for each depth's loss
+  // Used by all layers. Dispatch and combine: 4 k T' h in bf16. Keys, values and their gradients
+  // that context ranks gather, of all of them, or of two at a time that go round in a ring.
+  Bytes exchange_buffers;
+  Bytes offloaded;  // in the host's memory, not in total()
+
+  Bytes states() const { return weights + gradients + optimizer; }
+  Bytes total() const { return states() + activations + recomputed + logits + exchange_buffers; }
+};
+// Without what libraries and the CUDA context reserve. Throws UsageError for sizes out of range.
+StageMemory stage_memory(const StageMemoryQuery& query);
+
+}  // namespace moesim::model

@@ -1,0 +1,280 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "sim/base/text.hpp"
+#include "sim/model/shell/shell_reader.hpp"
+
+namespace moesim::model {
+
+std::vector<ShellField> ShellReader::take_fields(bool divides) {
+  ShellFields fields;
+  int depth = 0;  // of brackets in an array
+  while (at_ < script_.size()) {
+    const char letter = here();
+    if (letter == '"' || letter == '\'') {
+      take_quoted(letter, fields);
+    } else if (letter == '$') {
+      add_expansion(dollar(false), divides, fields);
+    } else if (letter == '\\' && at_ + 1 < script_.size()) {
+      if (next() == '\n') break;
+      fields.add(next(), line());
+      at_ += 2;
+    } else if (ends_word(letter) && (letter != ')' || depth == 0)) {
+      break;
+    } else {
+      if (letter == '(') ++depth;
+      if (letter == ')') --depth;
+      fields.add(letter, line());
+      ++at_;
+    }
+  }
+  return fields.finish();
+}
+
+void ShellReader::take_quoted(char quote, ShellFields& fields) {
+  const int begin = line();
+  bool has_words = true;  // "${A[@]}" may have none
+  fields.begin_quote();
+  for (++at_; at_ < script_.size() && here() != quote;) {
+    if ((quote == '"' || fills_quotes_) && here() == '$') {
+      const Expansion found = dollar(true);
+      if (found.is_array) {
+        fields.add_words(found.words);
+        has_words = false;
+      } else {
+        fields.add(found.words.front());
+      }
+      continue;
+    }
+    if (quote == '"' && here() == '\\' && at_ + 1 < script_.size()) {
+      ++at_;
+      if (here() == '\n') {
+        fields.add(' ', line());
+        ++at_;
+        continue;
+      }
+    }
+    fields.add(here(), line());
+    ++at_;
+  }
+  if (at_ == script_.size()) {
+    throw OpenQuote(fmt::format("{}:{}: the quote {} has no end", whole_.name, begin, quote));
+  }
+  ++at_;
+  if (has_words) fields.open();
+  fields.end_quote();
+}
+
+void ShellReader::add_expansion(const Expansion& found, bool divides, ShellFields& fields) {
+  for (std::size_t word = 0; word < found.words.size(); ++word) {
+    if (word > 0 && divides) fields.end();
+    if (word > 0 && !divides) fields.add(' ', found.words[word].line_at(0));
+    if (divides && !found.is_whole) {
+      fields.add_divided(found.words[word]);
+    } else {
+      fields.add(found.words[word]);
+    }
+  }
+}
+
+ShellReader::Expansion ShellReader::dollar(bool is_quoted) {
+  const std::size_t begin = at_++;
+  if (script_.letters.compare(at_, 2, "((") == 0) {
+    const auto end = closing(at_ + 2, '(', ')');
+    if (end == std::string::npos) return unknown(begin);
+    const std::string expression = script_.letters.substr(at_ + 2, end - at_ - 2);
+    at_ = std::min(end + 2, script_.size());
+    const auto value = number_of(expression, *variables_);
+    return value ? Expansion{{ShellText(fmt::format("{}", *value), script_.line_at(begin))}}
+                 : unknown(begin);
+  }
+  if (here() == '(') return output_of_command(begin);
+  const bool is_braced = here() == '{';
+  if (is_braced) ++at_;
+  const bool names_another = is_braced && here() == '!';
+  if (names_another) ++at_;
+  const std::size_t name_begin = at_;
+  while (is_name(here())) ++at_;
+  if (at_ == name_begin && (here() == '@' || here() == '*')) ++at_;
+  std::string name = script_.letters.substr(name_begin, at_ - name_begin);
+  bool joins = name == "*";
+  if (joins) name = all_words;
+  ShellText operation;
+  if (is_braced) {
+    const auto end = closing(at_, '{', '}');
+    if (end == std::string::npos) return unknown(begin);
+    operation = script_.part(at_, end);
+    at_ = end + 1;
+  }
+  joins = joins || operation.letters.rfind("[*]", 0) == 0;
+  std::optional<ShellValue> value =
+      names_another ? named_by(name, operation.letters) : operated(name, operation, is_quoted);
+  if (!value) return unknown(begin);
+  if (value->is_array && !(joins && is_quoted))
+    return {std::move(value->words), value->is_divided, true};
+  return {{value->joined()}};
+}
+
+ShellReader::Expansion ShellReader::output_of_command(std::size_t begin) {
+  for (int open = 0; at_ < script_.size();) {
+    const char letter = script_.letters[at_++];
+    if (letter == '(') ++open;
+    if (letter == ')' && --open == 0) break;
+  }
+  const ShellText command = script_.part(begin + 2, at_ - 1);
+  const auto document = command.letters.find("<<");
+  const auto first = command.letters.find_first_not_of(" \t\n");
+  if (first == std::string::npos || command.letters.compare(first, 4, "cat ") != 0 ||
+      document != command.letters.find_first_not_of(" \t", first + 4) || nesting_ == deepest) {
+    return unknown(begin);
+  }
+  ShellReader inner(whole_, command, variables_);
+  inner.nesting_ = nesting_ + 1;
+  inner.at_ = document;
+  inner.begin_document();
+  inner.at_ = std::min(command.letters.find('\n', inner.at_), command.size() - 1) + 1;
+  const ShellText text = inner.document_text();
+  return {{inner.document_is_quoted_ ? text : filled(without_backslashes(text))}};
+}
+
+ShellText ShellReader::filled(const ShellText& text) {
+  ShellReader inner(whole_, text, variables_);
+  inner.nesting_ = nesting_ + 1;
+  ShellFields fields;
+  while (inner.at_ < text.size()) {
+    if (inner.here() == '$') {
+      add_expansion(inner.dollar(true), false, fields);
+    } else {
+      fields.add(inner.here(), inner.line());
+      ++inner.at_;
+    }
+  }
+  return joined(fields.finish());
+}
+
+std::optional<ShellValue> ShellReader::named_by(const std::string& name,
+                                                const std::string& operation) {
+  const std::optional<ShellValue> named = value_of(name);
+  if (!named || !operation.empty()) return std::nullopt;
+  const std::string text = named->text();
+  return value_of(text.substr(0, text.find('[')));
+}
+
+std::optional<ShellValue> ShellReader::operated(const std::string& name, ShellText operation,
+                                                bool is_quoted) {
+  std::optional<ShellValue> value = value_of(name);
+  if (name == all_words || operation.letters.rfind('[', 0) == 0) {
+    if (name != all_words) {
+      const auto end = operation.letters.find(']');
+      if (end == std::string::npos) return std::nullopt;
+      value = element_of(value, operation.part(1, end));
+      operation = operation.part(end + 1, operation.size());
+    } else if (!value) {
+      value = ShellValue{{}, true};
+    }
+  }
+  const std::string& signs = operation.letters;
+  if (signs.empty()) return value;
+  const std::size_t sign = signs.front() == ':' ? 1 : 0;
+  const bool is_empty = value && (value->is_array ? value->words.empty() : value->text().empty());
+  const bool is_set = value && !(is_empty && (sign == 1 || value->is_array));
+  const ShellText text = operation.part(std::min(sign + 1, signs.size()), signs.size());
+  switch (sign < signs.size() ? signs[sign] : '\0') {
+    case '?':
+      return value;
+    case '-':
+      return is_set ? value : inner_value(text, is_quoted);
+    case '+':
+      if (!is_set)
+        return value && value->is_array ? ShellValue{{}, true} : ShellValue{{ShellText()}};
+      return inner_value(text, is_quoted);
+    case '=':
+      if (is_set) return value;
+      return variables()[name] = {{inner_text(text)}};
+    default:
+      if (sign == 0 || !value) return std::nullopt;
+      if (name == all_words) value->words.insert(value->words.begin(), ShellText());  // $0
+      return part_of(*value, signs.substr(1), *variables_);
+  }
+}
+
+std::optional<ShellValue> ShellReader::element_of(const std::optional<ShellValue>& array,
+                                                  const ShellText& key) {
+  if (key.letters == "@" || key.letters == "*") {
+    ShellValue all{{}, true};
+    if (!array) return all;
+    for (const ShellText& word : array->words) all.words.push_back(without_key(word));
+    return all;
+  }
+  if (!array) return std::nullopt;
+  const std::string name = inner_text(key).letters;
+  const std::string prefix = "[" + name + "]=";
+  for (auto word = array->words.rbegin(); word != array->words.rend(); ++word) {
+    if (word->letters.rfind(prefix, 0) == 0) return ShellValue{{without_key(*word)}};
+  }
+  const auto number = number_of(name, *variables_);
+  if (!number || *number < 0 || *number >= static_cast<std::int64_t>(array->words.size())) {
+    return std::nullopt;
+  }
+  return ShellValue{{array->words[static_cast<std::size_t>(*number)]}};
+}
+
+ShellText ShellReader::inner_text(const ShellText& text) {
+  if (nesting_ >= deepest) return text;
+  ShellReader inner(whole_, text, variables_);
+  inner.nesting_ = nesting_ + 1;
+  ShellText made;
+  while (inner.at_ < text.size()) {
+    if (is_space(inner.here())) {
+      made.add(inner.here(), inner.line());
+      ++inner.at_;
+      continue;
+    }
+    const std::size_t begin = inner.at_;
+    made.add(joined(inner.take_fields(false)));
+    if (inner.at_ > begin) continue;
+    made.add(inner.here(), inner.line());
+    ++inner.at_;
+  }
+  return made;
+}
+
+ShellValue ShellReader::inner_value(const ShellText& text, bool is_quoted) {
+  if (is_quoted || nesting_ >= deepest) return {{inner_text(text)}};
+  ShellReader inner(whole_, text, variables_);
+  inner.nesting_ = nesting_ + 1;
+  ShellValue value = inner.array_words(false);
+  value.is_divided = true;
+  return value;
+}
+
+std::optional<ShellValue> ShellReader::value_of(const std::string& name) {
+  auto known = variables_->find(name);
+  constexpr int longest = 10;  // names of names
+  for (int steps = 0; known != variables_->end() && known->second.names_another; ++steps) {
+    if (steps == longest) return std::nullopt;
+    known = variables_->find(known->second.text());
+  }
+  if (known == variables_->end()) return word_of_function(name);
+  // Each line A=$A$A makes A twice as long.
+  for (const ShellText& word : known->second.words) whole_.put_in += word.size();
+  if (known->second.is_array) whole_.put_in += known->second.words.size();
+  if (whole_.put_in > most) {
+    throw UsageError(fmt::format("{}:{}: variables have more than {} MiB where they are used",
+                                 whole_.name, line(), most >> 20));
+  }
+  return known->second;
+}
+
+std::optional<ShellValue> ShellReader::word_of_function(const std::string& name) const {
+  const auto number = parse_number<std::size_t>(name);
+  const auto all = variables_->find(all_words);
+  if (!number || *number == 0 || all == variables_->end()) return std::nullopt;
+  if (*number > all->second.words.size()) return ShellValue{{ShellText()}};
+  return ShellValue{{all->second.words[*number - 1]}};
+}
+
+}  // namespace moesim::model

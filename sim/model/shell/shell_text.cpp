@@ -1,0 +1,157 @@
+#include "sim/model/shell/shell_text.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace moesim::model {
+namespace {
+
+bool begins_argument(const std::string& text, std::size_t at) {
+  return text.compare(at, 2, "--") == 0 && at + 2 < text.size() &&
+         std::isalpha(static_cast<unsigned char>(text[at + 2])) != 0;
+}
+
+// Behind the bracket that closes the one at `from`; the end where none does.
+std::size_t behind_bracket(const std::string& text, std::size_t from) {
+  const char open = text[from];
+  const char close = open == '(' ? ')' : '}';
+  int depth = 0;
+  for (std::size_t at = from; at < text.size(); ++at) {
+    if (text[at] == open) ++depth;
+    if (text[at] == close && --depth == 0) return at + 1;
+  }
+  return text.size();
+}
+
+// Whether each quote outside of comments has an end.
+bool closes_quotes(const std::string& text, std::size_t begin, std::size_t end) {
+  char quote = 0;
+  for (std::size_t at = begin; at < end; ++at) {
+    const char letter = text[at];
+    if (letter == '\\' && quote != '\'') {
+      ++at;
+    } else if (quote != 0) {
+      if (letter == quote) quote = 0;
+    } else if (letter == '"' || letter == '\'') {
+      quote = letter;
+    } else if (letter == '#' && is_space(text[at - 1])) {
+      at = std::min(text.find('\n', at), end);
+    }
+  }
+  return quote == 0;
+}
+
+}  // namespace
+
+ShellText ShellText::of_script(const std::string& script) {
+  ShellText text;
+  text.letters = script;
+  text.lines.reserve(script.size());
+  int line = 1;
+  for (const char letter : script) {
+    text.lines.push_back(line);
+    if (letter == '\n') ++line;
+  }
+  return text;
+}
+
+int ShellText::line_at(std::size_t at) const {
+  if (lines.empty()) return 1;
+  return at < lines.size() ? lines[at] : lines.back();
+}
+
+void ShellText::add(char letter, int line) {
+  letters += letter;
+  lines.push_back(line);
+}
+
+void ShellText::add(const ShellText& other) {
+  letters += other.letters;
+  lines.insert(lines.end(), other.lines.begin(), other.lines.end());
+}
+
+ShellText ShellText::part(std::size_t begin, std::size_t end) const {
+  ShellText made;
+  made.letters = letters.substr(begin, end - begin);
+  made.lines.assign(lines.begin() + static_cast<std::ptrdiff_t>(begin),
+                    lines.begin() + static_cast<std::ptrdiff_t>(begin + made.size()));
+  return made;
+}
+
+std::vector<ShellText> words_in(const ShellText& text, bool with_quotes) {
+  std::vector<ShellText> words;
+  ShellText word;
+  bool is_word = false;
+  char quote = 0;
+  const auto is_quote = [&](char letter) {
+    return with_quotes && (quote == 0 ? letter == '"' || letter == '\'' : letter == quote);
+  };
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char letter = text.letters[at];
+    const char next = at + 1 < text.size() ? text.letters[at + 1] : '\0';
+    if (is_quote(letter)) {
+      quote = quote == 0 ? letter : '\0';
+      is_word = true;
+    } else if (letter == '$' && (next == '(' || next == '{')) {
+      const std::size_t end = behind_bracket(text.letters, at + 1);
+      word.add(text.part(at, end));
+      is_word = true;
+      at = end - 1;
+    } else if (quote != 0 || !is_space(letter)) {
+      word.add(letter, text.lines[at]);
+      is_word = true;
+    } else if (is_word) {
+      words.push_back(std::exchange(word, {}));
+      is_word = false;
+    }
+  }
+  if (quote != 0) return words_in(text, false);
+  if (is_word) words.push_back(std::move(word));
+  return words;
+}
+
+ShellText without_backslashes(const ShellText& body) {
+  ShellText made;
+  for (std::size_t from = 0; from < body.size(); ++from) {
+    const char after = from + 1 < body.size() ? body.letters[from + 1] : '\0';
+    const bool is_sign = after == '$' || after == '`' || after == '\\';
+    if (body.letters[from] == '\\' && is_sign) ++from;
+    made.add(body.letters[from], body.lines[from]);
+  }
+  return made;
+}
+
+bool is_list(const std::string& text) {
+  return text.find("$(") != 0 && (begins_argument(text, 0) || has_argument_behind_space(text));
+}
+
+bool has_argument_behind_space(const std::string& text) {
+  for (auto at = text.find("--", 1); at != std::string::npos; at = text.find("--", at + 2)) {
+    if (is_space(text[at - 1]) && begins_argument(text, at)) return true;
+  }
+  return false;
+}
+
+std::size_t body_end(const std::string& script, std::size_t definition, std::size_t begin) {
+  constexpr int most = 20;  // lines that may be it
+  const auto line_end = [&](std::size_t at) {
+    return std::min(script.find('\n', at), script.size());
+  };
+  std::size_t last = line_end(begin);
+  while (last > begin && (is_space(script[last - 1]) || script[last - 1] == ';')) --last;
+  if (last > begin && script[last - 1] == '}' && closes_quotes(script, begin, last))
+    return last - 1;
+  const auto line = definition == 0 ? std::string::npos : script.rfind('\n', definition - 1);
+  const std::size_t start = line == std::string::npos ? 0 : line + 1;
+  std::size_t indent = start;
+  while (indent < definition && is_space(script[indent])) ++indent;
+  const std::string end = "\n" + script.substr(start, indent - start) + "}";
+  auto at = script.find(end, begin);
+  for (int tried = 0; at != std::string::npos && tried < most; ++tried) {
+    if (closes_quotes(script, begin, at)) return at + end.size() - 1;
+    at = script.find(end, at + 1);
+  }
+  return std::string::npos;
+}
+
+}  // namespace moesim::model

@@ -1,0 +1,92 @@
+#include "sim/model/shell/shell_values.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "sim/model/shell/shell_arithmetic.hpp"
+
+namespace moesim::model {
+
+ShellText ShellValue::joined() const {
+  ShellText all;
+  for (std::size_t word = 0; word < words.size(); ++word) {
+    if (word > 0) all.add(' ', all.line_at(all.size()));
+    all.add(words[word]);
+  }
+  return all;
+}
+
+bool ShellValue::holds_arguments() const {
+  return std::any_of(words.begin(), words.end(),
+                     [](const ShellText& word) { return is_list(word.letters); });
+}
+
+bool ShellValue::begins_with(const ShellValue& other) const {
+  if (!is_array && !other.is_array) return text().rfind(other.text(), 0) == 0;
+  return words.size() >= other.words.size() &&
+         std::equal(other.words.begin(), other.words.end(), words.begin(),
+                    [](const auto& one, const auto& two) { return one.letters == two.letters; });
+}
+
+std::optional<std::int64_t> number_of(const std::string& text, const ShellVariables& variables) {
+  return shell_arithmetic(text, [&](const std::string& name) -> std::optional<std::string> {
+    const auto known = variables.find(name);
+    return known == variables.end() ? std::nullopt : std::optional(known->second.text());
+  });
+}
+
+std::optional<ShellValue> part_of(const ShellValue& whole, const std::string& range,
+                                  const ShellVariables& variables) {
+  // With a 0 before a sign, which arithmetic has between operands alone.
+  const auto number = [&](const std::string& text) {
+    const auto first = text.find_first_not_of(' ');
+    const bool is_signed = first != std::string::npos && text[first] == '-';
+    return number_of(is_signed ? "0" + text.substr(first) : text, variables);
+  };
+  const ShellText text = whole.joined();
+  const auto size = static_cast<std::int64_t>(whole.is_array ? whole.words.size() : text.size());
+  const auto colon = range.find(':');
+  const auto offset = number(range.substr(0, colon));
+  if (!offset) return std::nullopt;
+  const std::int64_t begin = *offset < 0 ? size + *offset : *offset;
+  if (begin < 0 || begin > size) return ShellValue{{ShellText()}};
+  std::int64_t end = size;
+  if (colon != std::string::npos) {
+    const auto length = number(range.substr(colon + 1));
+    if (!length) return std::nullopt;
+    end = *length < 0 ? size + *length : std::min(size, begin + std::min(size, *length));
+  }
+  if (end < begin) return std::nullopt;
+  if (!whole.is_array) {
+    return ShellValue{{text.part(static_cast<std::size_t>(begin), static_cast<std::size_t>(end))}};
+  }
+  return ShellValue{{whole.words.begin() + begin, whole.words.begin() + end}, true};
+}
+
+ShellText without_key(const ShellText& element) {
+  const auto end = element.letters.find("]=");
+  if (element.letters.rfind('[', 0) != 0 || end == std::string::npos) return element;
+  return element.part(end + 2, element.size());
+}
+
+void ShellFields::add_words(const std::vector<ShellText>& words) {
+  for (std::size_t word = 0; word < words.size(); ++word) {
+    if (word > 0) end();
+    add(words[word]);
+  }
+}
+
+void ShellFields::add_divided(const ShellText& text) {
+  if (text.size() == 0) return;
+  if (is_space(text.letters.front())) end();
+  add_words(words_in(text, is_list(text.letters)));
+  if (is_space(text.letters.back())) end();
+}
+
+ShellText joined(const std::vector<ShellField>& fields) {
+  ShellValue all{{}, true};
+  for (const ShellField& field : fields) all.words.push_back(field.text);
+  return all.joined();
+}
+
+}  // namespace moesim::model

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/model/shell/shell_text.hpp"
+
+namespace moesim::model {
+
+constexpr const char* all_words = "@";  // the variable that holds a function's words
+
+struct ShellValue {
+  std::vector<ShellText> words;  // one of a variable that is no array
+  bool is_array = false;
+  bool names_another = false;  // declare -n
+  bool is_divided = false;     // at its spaces, but for those in quotes
+
+  std::string text() const { return joined().letters; }
+  ShellText joined() const;
+  bool holds_arguments() const;
+  bool begins_with(const ShellValue& other) const;
+};
+
+using ShellVariables = std::map<std::string, ShellValue>;
+
+// Of "A * B"; nothing where shell_arithmetic has none.
+std::optional<std::int64_t> number_of(const std::string& text, const ShellVariables& variables);
+
+// By "OFFSET" or "OFFSET:LENGTH": letters, or words of an array. Below 0 they count from the end.
+std::optional<ShellValue> part_of(const ShellValue& whole, const std::string& range,
+                                  const ShellVariables& variables);
+
+// The value of "[KEY]=VALUE" in an array; another word as it is.
+ShellText without_key(const ShellText& element);
+
+struct ShellField {
+  ShellText text;
+  bool begins_quoted = false;
+};
+
+// What one word as it is written becomes.
+class ShellFields {
+ public:
+  void add(char letter, int line) { open().text.add(letter, line); }
+  void add(const ShellText& text) { open().text.add(text); }
+  // Words of which the first joins what is there; what follows joins the last.
+  void add_words(const std::vector<ShellText>& words);
+  // As add_words; spaces divide it.
+  void add_divided(const ShellText& text);
+  void begin_quote() { is_quoted_ = true; }
+  void end() {
+    if (current_) made_.push_back(std::move(*current_));
+    current_.reset();
+  }
+  ShellField& open() {
+    if (!current_) current_ = ShellField{{}, is_quoted_};
+    return *current_;
+  }
+  std::vector<ShellField> finish() {
+    end();
+    return std::move(made_);
+  }
+  void end_quote() { is_quoted_ = false; }
+
+ private:
+  std::vector<ShellField> made_;
+  std::optional<ShellField> current_;
+  bool is_quoted_ = false;
+};
+
+// With spaces between them.
+ShellText joined(const std::vector<ShellField>& fields);
+
+}  // namespace moesim::model

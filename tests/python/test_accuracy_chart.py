@@ -17,6 +17,7 @@ matplotlib.use("Agg")
 
 import accuracy_chart  # noqa: E402
 import chart_data  # noqa: E402
+import sweep_series  # noqa: E402
 
 HEADER = ("status,router,mode,gpus,profile,model,capacity_factor,step_ms,step_ms_p05,step_ms_p95,"
           "tokens_per_s_per_gpu,failed,residual_loss\n")
@@ -45,7 +46,7 @@ def files(tmp_path):
 
 def test_rows_meet_the_speed_of_their_scenario(files):
     sweep, study = files
-    series, _, _ = chart_data.read_sweep(sweep)
+    series, _, _ = sweep_series.read_sweep(sweep)
     lines, absent = accuracy_chart.join(series, accuracy_chart.read_study(study))
     # top2 is not in the sweep; the measurement that two tables print is one point.
     assert absent == 1

@@ -28,6 +28,7 @@ import plot  # noqa: E402
 import routing_chart  # noqa: E402
 import rows  # noqa: E402
 import sweep_chart  # noqa: E402
+import sweep_series  # noqa: E402
 
 @pytest.fixture
 def two_routers(tmp_path):
@@ -38,7 +39,7 @@ def two_routers(tmp_path):
 
 
 def test_rows_become_series_sorted_by_capacity_factor(two_routers):
-    series, shared, refused = chart_data.read_sweep(two_routers)
+    series, shared, refused = sweep_series.read_sweep(two_routers)
     assert [(entry.router, [point.capacity_factor for point in entry.points])
             for entry in series] == [("top1", [1, 2]), ("top1+ir", [1, 2])]
     assert refused == 1
@@ -51,7 +52,7 @@ def test_rows_become_series_sorted_by_capacity_factor(two_routers):
 
 def test_lines_differ_by_every_option_that_varies(tmp_path):
     path = sweep_file(tmp_path, [row("top1", 1, 100, 0, 0), row("top1", 1, 300, 0, 0, mode="train")])
-    series, shared, _ = chart_data.read_sweep(path)
+    series, shared, _ = sweep_series.read_sweep(path)
     assert [entry.label for entry in series] == ["top1, mode prefill", "top1, mode train"]
     assert "mode" not in shared
 
@@ -67,9 +68,9 @@ def test_an_option_that_a_router_fixes_itself_is_no_label(tmp_path):
                "tokens_per_s_per_gpu,failed,residual_loss\n")
     rows = ["ok,top2,kept,1,10,10,10,100,0,0\n", "ok,expert-choice,raw,1,10,10,10,100,0,0\n"]
     path.write_text(columns + "".join(rows))
-    assert [line.label for line in chart_data.read_sweep(path)[0]] == ["top2", "expert-choice"]
+    assert [line.label for line in sweep_series.read_sweep(path)[0]] == ["top2", "expert-choice"]
     path.write_text(columns + "".join(rows) + "ok,top2,raw,1,10,10,10,100,0,0\n")
-    assert [line.label for line in chart_data.read_sweep(path)[0]] == [
+    assert [line.label for line in sweep_series.read_sweep(path)[0]] == [
         "top2, weights kept", "expert-choice, weights raw", "top2, weights raw"]
 
 
@@ -385,7 +386,7 @@ def test_routers_of_another_k_say_so(tmp_path):
                     rows_with_k("top8+ir", 8, ((4, 0.4), (8, 0.05))) + rows_with_k("sinkhorn", 8, ((4, 0.45), (8, 0.07))) +
                     rows_with_k("base", 1, ((4, 0.01),)) + rows_with_k("top1", 1, ((4, 0.01),)) +
                     rows_with_k("soft", 1, ((4, 0),)))
-    series = chart_data.read_sweep(str(path))[0]
+    series = sweep_series.read_sweep(str(path))[0]
     # top1 says it by its name; soft mixes all tokens.
     assert [entry.label for entry in series] == ["top8", "top8+ir", "sinkhorn", "base (k = 1)", "top1", "soft"]
     table = rows.read([str(path)])
@@ -677,7 +678,7 @@ def test_lines_without_capacity_are_flat_and_told_apart(tmp_path):
 def test_more_lines_than_can_be_told_apart_are_refused(tmp_path):
     path = sweep_file(tmp_path, [row(f"top{k}", 1, 100, 0, 0) for k in range(1, 32)])
     with pytest.raises(chart_data.BadInput, match="31 lines.*30.*--where 'router=top1'"):
-        chart_data.read_sweep(path)
+        sweep_series.read_sweep(path)
 
 
 def trained(folder, convention):

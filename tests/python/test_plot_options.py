@@ -20,6 +20,7 @@ matplotlib.use("Agg")
 import chart_data  # noqa: E402
 import option_columns  # noqa: E402
 import plot  # noqa: E402
+import sweep_series  # noqa: E402
 
 COLUMNS = (*OPTIONS, "status", "step_ms", "step_ms_p05", "step_ms_p95", "tokens_per_s_per_gpu",
            "failed", "residual_loss")
@@ -41,7 +42,7 @@ def sweep(folder, *changes, columns=COLUMNS):
 
 
 def labels(path):
-    return [entry.label for entry in chart_data.read_sweep(path)[0]]
+    return [entry.label for entry in sweep_series.read_sweep(path)[0]]
 
 
 @pytest.mark.parametrize("column", [name for name in OPTIONS
@@ -50,7 +51,7 @@ def test_rows_that_differ_in_an_option_are_two_lines(column, tmp_path):
     path = sweep(tmp_path, {}, {column: "7"})
     shown = column.replace("_", " ")
     assert labels(path) == [f"top2, {shown} {ROW[column]}", f"top2, {shown} 7"]
-    assert column not in chart_data.read_sweep(path)[1]
+    assert column not in sweep_series.read_sweep(path)[1]
 
 
 @pytest.mark.parametrize("column", ["top_k", "fidelity"])
@@ -59,7 +60,7 @@ def test_the_options_that_were_merged_once(column, tmp_path):
     path = sweep(tmp_path, {"tokens_per_s_per_gpu": "100"},
                  {"tokens_per_s_per_gpu": "50", column: "7"},
                  {"capacity_factor": "2"}, {"capacity_factor": "2", column: "7"})
-    series, _, _ = chart_data.read_sweep(path)
+    series, _, _ = sweep_series.read_sweep(path)
     assert [[(point.capacity_factor, point.speed) for point in entry.points] for entry in series] == [
         [(1, 100), (2, 100)], [(1, 50), (2, 100)]]
 
@@ -81,23 +82,23 @@ def test_a_blank_tells_lines_apart_where_nothing_else_does(tmp_path):
 
 
 def test_the_same_row_twice_is_one_point(tmp_path):
-    series, _, _ = chart_data.read_sweep(sweep(tmp_path, {}, {}))
+    series, _, _ = sweep_series.read_sweep(sweep(tmp_path, {}, {}))
     assert [len(entry.points) for entry in series] == [1]
     # 1 and 1.0 are one capacity factor.
     with pytest.raises(chart_data.BadInput, match="same scenario with different results"):
-        chart_data.read_sweep(sweep(tmp_path, {}, {"capacity_factor": "1.0", "step_ms": "12"}))
+        sweep_series.read_sweep(sweep(tmp_path, {}, {"capacity_factor": "1.0", "step_ms": "12"}))
 
 
 def test_results_of_two_versions_are_refused(tmp_path):
     path = sweep(tmp_path, {}, {"step_ms": "12"})
     with pytest.raises(chart_data.BadInput, match="lines 2 and 3.*different results.*step_ms"):
-        chart_data.read_sweep(path)
+        sweep_series.read_sweep(path)
 
 
 def test_an_option_of_a_newer_version_is_named(tmp_path):
     path = sweep(tmp_path, {"zigzag": "on"}, {"zigzag": "off"}, columns=(*COLUMNS, "zigzag"))
     with pytest.raises(chart_data.BadInput, match="lines 2 and 3 differ in zigzag.*not know"):
-        chart_data.read_sweep(path)
+        sweep_series.read_sweep(path)
 
 
 def fake_moesim(path, columns):

@@ -10,8 +10,9 @@ from matplotlib.ticker import MaxNLocator
 import look
 import option_columns
 import speed_bands
-from chart_data import BadInput, good_rows, memory_notes, partial_notes, read_sweep
+from chart_data import BadInput, good_rows, memory_notes, partial_notes
 from sweep_chart import MARGIN, SUBTITLE_POINTS, setting, subtitle, text_above
+from sweep_series import read_sweep
 
 
 @dataclass(frozen=True)

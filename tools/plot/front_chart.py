@@ -14,6 +14,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from chart_data import BadInput, read_csv  # noqa: E402
+from chart_file import save  # noqa: E402
 
 MARKER = 12       # pixels, of a diamond
 MOST_LINES = 3    # of a label
@@ -183,7 +184,6 @@ def main(words):
     import matplotlib
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "moesim"
-    from plot import save
     try:
         rows = read(options.input)
         if not rows:

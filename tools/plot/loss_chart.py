@@ -5,10 +5,11 @@ from matplotlib.lines import Line2D
 
 import hidden
 import look
-from chart_data import BadInput, factor_axis, memory_notes, partial_notes, read_sweep
+from chart_data import BadInput, factor_axis, memory_notes, partial_notes
 from page import UNFIT, legend_in_columns, unfit_entry
 from sweep_chart import (MARGIN, SUBTITLE_POINTS, TITLE_POINTS, setting, subtitle, text_above, title_above, untold_notes,
                          with_factor, wrapped)
+from sweep_series import read_sweep
 
 WIDTH, PANELS_HIGH, BELOW_PANELS = 14.5, 3.2, 0.56  # of the page, its panels and the names of their axes, in inches
 # (a figure, the title of its panel, how notes of the legend call it)

@@ -25,38 +25,10 @@ import sys
 import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from chart_file import save  # noqa: E402
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 OF_ROWS = ("axes", "breakdown", "scaling", "pareto", "compare", "report")  # of any rows, by rows.py
-
-
-def save(figure, path):
-    """Writes the figure beside its destination, then renames: no half-written chart is left."""
-    suffix = os.path.splitext(path)[1].lower()
-    if isinstance(figure, str):
-        save_text(figure, path)
-        return
-    temporary = f"{path}.{os.getpid()}.tmp"
-    # No date and no version in the file: the same rows give the same bytes.
-    metadata = {".png": {"Software": None}, ".pdf": {"CreationDate": None, "Producer": None},
-                ".svg": {"Date": None}}[suffix]
-    try:
-        figure.savefig(temporary, format=suffix[1:], dpi=160, metadata=metadata)
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-
-
-def save_text(text, path):
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
 
 
 def arguments(words):

@@ -14,7 +14,8 @@ import rows
 import speed_bands
 import untold
 from chart_data import (BadInput, factor_axis, good_rows, measured_notes, memory_notes, partial_notes,
-                        read_measured, read_sweep, training_words)
+                        read_measured, training_words)
+from sweep_series import read_sweep
 
 MODES = {"train": "training step", "prefill": "forward pass only (prefill)"}
 DISPATCHES = {"einsum": "rows moved to experts by products with masks (einsum)"}

@@ -1,0 +1,31 @@
+"""Writing a chart or page: whole or not at all."""
+import os
+
+
+def save(figure, path):
+    """Writes the figure beside its destination, then renames: no half-written chart is left."""
+    suffix = os.path.splitext(path)[1].lower()
+    if isinstance(figure, str):
+        save_text(figure, path)
+        return
+    temporary = f"{path}.{os.getpid()}.tmp"
+    # No date and no version in the file: the same rows give the same bytes.
+    metadata = {".png": {"Software": None}, ".pdf": {"CreationDate": None, "Producer": None},
+                ".svg": {"Date": None}}[suffix]
+    try:
+        figure.savefig(temporary, format=suffix[1:], dpi=160, metadata=metadata)
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def save_text(text, path):
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)

@@ -65,7 +65,7 @@ def titles_of(figure):
 def test_many_numbers_of_gpus_have_a_panel_each(tmp_path, monkeypatch):
     counts = [2**power for power in range(10)]
     figure = draw(monkeypatch, "sweep", sweep(tmp_path, counts))
-    assert titles_of(figure) == [f"gpus {count}" for count in counts]
+    assert titles_of(figure) == [f"GPUs {count}" for count in counts]
     assert legend_of(figure) == ["top8", "top8+fr+ir", "dropless"]
     assert {axes.get_ylabel() for axes in figure.axes} == {"", "speed, tokens/s per GPU"}
     texts = " ".join(" ".join(text.get_text() for text in figure.texts).split())
@@ -80,7 +80,7 @@ def test_many_numbers_of_gpus_have_a_panel_each(tmp_path, monkeypatch):
 def test_a_few_numbers_of_gpus_have_speed_above_loss(tmp_path, monkeypatch):
     path = sweep(tmp_path, (8, 16, 64), ("top1", "top1+ir", "top2", "top2+ir", "dropless"))
     figure = draw(monkeypatch, "sweep", path)
-    assert titles_of(figure) == ["gpus 8", "gpus 16", "gpus 64"] and len(figure.axes) == 6
+    assert titles_of(figure) == ["GPUs 8", "GPUs 16", "GPUs 64"] and len(figure.axes) == 6
     assert [axes.get_ylabel() for axes in figure.axes[::3]] == ["speed, tokens/s per GPU", "token loss, %"]
     assert len([axes for axes in draw(monkeypatch, "loss", path).axes if axes.get_visible()]) == 9
     figure.canvas.draw()
@@ -89,7 +89,7 @@ def test_a_few_numbers_of_gpus_have_speed_above_loss(tmp_path, monkeypatch):
 
 def test_the_panels_are_of_the_option_that_varies_most(tmp_path, monkeypatch):
     figure = draw(monkeypatch, "sweep", sweep(tmp_path, (8, 16, 64), modes=("train", "prefill")))
-    assert titles_of(figure) == ["gpus 8", "gpus 16", "gpus 64"]
+    assert titles_of(figure) == ["GPUs 8", "GPUs 16", "GPUs 64"]
     assert legend_of(figure)[:2] == ["top8, mode train", "top8+fr+ir, mode train"]
     figure = draw(monkeypatch, "sweep", sweep(tmp_path, range(1, 7), ("top1",), modes=[f"m{at}" for at in range(10)]))
     assert titles_of(figure) == [f"mode m{at}" for at in range(10)]
@@ -99,7 +99,7 @@ def test_twelve_lines_and_routers_alone_keep_one_panel(tmp_path, monkeypatch):
     figure = draw(monkeypatch, "sweep", sweep(tmp_path, (8, 16, 32, 64)))
     legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     # What goes with the GPUs is no part of a label.
-    assert len(figure.axes) == 2 and legend[:3] == ["top8, gpus 8", "top8+fr+ir, gpus 8", "dropless, gpus 8"]
+    assert len(figure.axes) == 2 and legend[:3] == ["top8, GPUs 8", "top8+fr+ir, GPUs 8", "dropless, GPUs 8"]
     texts = " ".join(" ".join(text.get_text() for text in figure.texts).split())
     assert "also differ" not in texts and "fidelity" in texts
     figure = draw(monkeypatch, "sweep", sweep(tmp_path, (8,), [f"top{k}" for k in range(1, 21)]))

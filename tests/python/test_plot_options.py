@@ -49,7 +49,7 @@ def labels(path):
                                     if name not in ("router", "capacity_factor")])
 def test_rows_that_differ_in_an_option_are_two_lines(column, tmp_path):
     path = sweep(tmp_path, {}, {column: "7"})
-    shown = column.replace("_", " ")
+    shown = {"gpus": "GPUs"}.get(column, column.replace("_", " "))
     assert labels(path) == [f"top2, {shown} {ROW[column]}", f"top2, {shown} 7"]
     assert column not in sweep_series.read_sweep(path)[1]
 
@@ -70,7 +70,7 @@ def test_what_a_router_sets_itself_is_no_label(tmp_path):
     assert labels(path) == ["top1", "top2"]
     # What is not the router's doing is said, also where it differs between routers alone.
     path = sweep(tmp_path, {"router": "top1", "gpus": "16"}, {})
-    assert labels(path) == ["top1, gpus 16", "top2, gpus 8"]
+    assert labels(path) == ["top1, GPUs 16", "top2, GPUs 8"]
 
 
 def test_a_blank_tells_lines_apart_where_nothing_else_does(tmp_path):
@@ -137,13 +137,13 @@ def test_options_are_asked_of_a_program_or_the_plotter_says_what_is_missing(tmp_
         assert part in said
     fake_moesim(tmp_path / "on-path" / "moesim", OPTIONS)
     code, said, chart = installed(path, PATH=f"{tmp_path}/on-path:/usr/bin:/bin")
-    assert code == 0 and "top2, gpus 16" in chart, said
+    assert code == 0 and "top2, GPUs 16" in chart, said
     few = [name for name in OPTIONS if name != "gpus"]
     fake_moesim(installed.prefix / "bin" / "moesim", few)  # comes before the PATH
     code, said, chart = installed(path, PATH=f"{tmp_path}/on-path:/usr/bin:/bin")
     assert code == plot.EXIT_USAGE and "lines 2 and 3 differ in gpus" in said and chart is None
     code, said, chart = installed(path, MOESIM_BIN=f"{tmp_path}/on-path/moesim")  # comes first
-    assert code == 0 and "top2, gpus 16" in chart, said
+    assert code == 0 and "top2, GPUs 16" in chart, said
     fake_moesim(tmp_path / "broken", OPTIONS)
     (tmp_path / "broken").write_text("#!/bin/sh\necho no such command >&2; exit 2\n")
     code, said, chart = installed(path, MOESIM_BIN=f"{tmp_path}/broken")

@@ -137,7 +137,7 @@ def test_facets_are_by_number_then_as_the_rows_have_them(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(router, gpus) for router in ("top8", "top16", "base") for gpus in (64, 8, 128)])
     titles = [[axes.get_title(loc="left") for axes in draw(rows.read([path]), x=x, facet=facet).axes]
               for x, facet in (("gpus", "router"), ("router", "gpus"))]
-    assert titles == [["router top8", "router top16", "router base"], ["gpus 8", "gpus 64", "gpus 128"]]
+    assert titles == [["router top8", "router top16", "router base"], ["GPUs 8", "GPUs 64", "GPUs 128"]]
 
 
 @pytest.mark.parametrize("x, facet", [("gpus", "router"), ("router", "gpus"), ("gpus", "capacity_factor")])
@@ -317,8 +317,8 @@ def test_points_tell_apart_what_differs_beside_the_router(tmp_path):
         legend = [text.get_text() for one in figure.legends for text in one.get_texts()]
         return legend[:legend.index("Pareto front")], [text.get_text() for text in figure.axes[0].texts if text.get_text()]
     legend, names = told((8, 16))
-    assert len(legend) == 4 and "top1, gpus 8" in legend or "gpus 8, top1" in legend
-    assert names == ["top1, gpus 16, CF 2", "top1, gpus 16, CF 1"]
+    assert len(legend) == 4 and "top1, GPUs 8" in legend or "GPUs 8, top1" in legend
+    assert names == ["top1, GPUs 16, CF 2", "top1, GPUs 16, CF 1"]
     legend, _ = told((8, 16, 32, 64, 128))
     assert len(legend) == len(set(legend)) == 10
 
@@ -329,7 +329,7 @@ def test_points_of_one_router_are_told_apart_by_what_differs(tmp_path):
     figure = pareto_chart.pareto(rows.read([path]), None, SIZE, "")
     legend = figure.legends[0]
     assert [text.get_text() for text in legend.get_texts()][:4] == [
-        f"profile {profile}, gpus {gpus}" for profile in "pq" for gpus in (8, 16)]
+        f"profile {profile}, GPUs {gpus}" for profile in "pq" for gpus in (8, 16)]
     assert len({(handle.get_color(), handle.get_marker()) for handle in legend.legendHandles[:4]}) == 4
 
 
@@ -423,7 +423,7 @@ def test_long_labels_leave_bars_most_of_the_width(tmp_path):
         assert axes.get_position().width > 0.5
         labels = axes.get_yticklabels()
         assert " ".join(labels[1].get_text().split()) == (
-            "top1, profile a-profile-of-a-long-name, cluster c-a-profile-of-a-long-name, gpus 16, capacity factor 1, "
+            "top1, profile a-profile-of-a-long-name, cluster c-a-profile-of-a-long-name, GPUs 16, capacity factor 1, "
             "global batch 64 (does not fit)")
         boxes = [text.get_window_extent() for text in labels]
         assert all(upper.y0 >= lower.y1 for upper, lower in zip(boxes, boxes[1:]))

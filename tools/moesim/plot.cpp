@@ -278,7 +278,7 @@ Command plot_command() {
         "NAME",
         "speed",
         "of a sweep:",
-        {{"speed", "speed and token loss over the capacity factor"},
+        {{"speed", "speed and token loss over the capacity factor; more than 12 lines get panels"},
          {"loss", "losses and padding alone"},
          {"breakdown", "the parts of each step as bars"},
          {"scaling", "speed of all GPUs, and of one, over their number"},

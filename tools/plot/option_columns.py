@@ -17,7 +17,7 @@ VARIABLE = "MOESIM_OPTIONS"
 
 def words(column):
     """"expert parallel", "ZeRO": how a chart names a column."""
-    return "ZeRO" if column == "zero" else column.replace("_", " ")
+    return {"zero": "ZeRO", "gpus": "GPUs"}.get(column, column.replace("_", " "))
 
 
 # Options with a default in words, or "auto", that are nevertheless chosen rather than derived.

@@ -47,6 +47,11 @@ namespace {
 
 const char* article(Collective kind) { return kind == Collective::reduce_scatter ? "a" : "an"; }
 
+// The quantiles of the NICs' efficiency where nobody measured it, over its value: those of the
+// shipped clusters, which assume 0.95 and 0.7 to 1.
+constexpr double assumed_least = 0.7 / 0.95;
+constexpr double assumed_most = 1 / 0.95;
+
 // What an exchange among one GPU per domain has instead of a part inside: its kernel's start.
 constexpr double kernel_us = 8.4;
 
@@ -152,7 +157,7 @@ PortModel::Inside PortModel::inside(Collective kind, const Span& span, double by
 }
 
 PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> members, double bytes,
-                                     std::optional<int> peers, Senders senders) const {
+                                     std::optional<int> peers, Senders senders, Links links) const {
   const Span span = span_of(members, *cluster_);
   if (!(cluster_->nic_per_gpu.bytes_per_second > 0)) {
     throw Error(fmt::format(
@@ -189,7 +194,16 @@ PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> membe
     return best;
   };
   const double value = cluster_->nic_efficiency;
-  const cluster::NicStart& start = cluster_->nic_start;
+  double least = cluster_->nic_efficiency_low;
+  double most = cluster_->nic_efficiency_high;
+  cluster::NicStart start = cluster_->nic_start;
+  if (links == Links::unmeasured) {
+    const cluster::NicStart assumed;
+    least = std::min(least, value * assumed_least);
+    most = std::max(most, value * assumed_most);
+    start.low = std::min(start.low, start.value * assumed.low);
+    start.high = std::max(start.high, start.value * assumed.high);
+  }
   Crossed crossed = fastest(part.time.time_us, value, start.value);
   const double time_us = crossed.estimate.time_us;
   const auto beside = [&](double inside_us, double efficiency, double scale) {
@@ -197,18 +211,15 @@ PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> membe
   };
   const double of_law_us = start.value == 0 ? 0 : law_error * time_us;
   crossed.estimate.time_us_p95 =
-      time_us +
-      root_of_squares({beside(part.time.time_us_p95, value, start.value),
-                       beside(part.time.time_us, cluster_->nic_efficiency_low, start.value),
-                       beside(part.time.time_us, value, start.high), of_law_us});
+      time_us + root_of_squares({beside(part.time.time_us_p95, value, start.value),
+                                 beside(part.time.time_us, least, start.value),
+                                 beside(part.time.time_us, value, start.high), of_law_us});
   crossed.estimate.time_us_p05 =
-      time_us -
-      root_of_squares({beside(part.time.time_us_p05, value, start.value),
-                       beside(part.time.time_us, cluster_->nic_efficiency_high, start.value),
-                       beside(part.time.time_us, value, start.low), of_law_us});
+      time_us - root_of_squares({beside(part.time.time_us_p05, value, start.value),
+                                 beside(part.time.time_us, most, start.value),
+                                 beside(part.time.time_us, value, start.low), of_law_us});
   // Whatever the software, the bytes pass the NICs.
-  const double least_us =
-      crossed.stream_us * crossed.nic_share * value / cluster_->nic_efficiency_high;
+  const double least_us = crossed.stream_us * crossed.nic_share * value / most;
   crossed.estimate.time_us_p05 =
       std::max(crossed.estimate.time_us_p05, std::min(least_us, time_us));
   crossed.estimate.origin = profile::Origin::assumed;
@@ -232,11 +243,35 @@ double octaves_apart(std::span<const int> some, std::span<const int> others,
                   std::abs(std::log2(gpus)));
 }
 
+// The log of the upper end of a band over the lower one.
+double log_width(const Estimate& estimate) {
+  return std::log(estimate.time_us_p95 / estimate.time_us_p05);
+}
+
+// The log of how far apart runs of one exchange were.
+double log_scatter(const cluster::MeasuredExchange::Time& time) {
+  return std::log(time.p95_us / time.p05_us);
+}
+
+// Each end as much nearer that the band is no wider than that: a measurement, however far away,
+// says no less than none at all.
+void cap(double widest, Estimate& estimate) {
+  const double width = log_width(estimate);
+  if (width <= widest) return;
+  const double share = widest / width;
+  const auto nearer = [&](double end_us) {
+    return estimate.time_us * std::pow(end_us / estimate.time_us, share);
+  };
+  estimate.time_us_p05 = nearer(estimate.time_us_p05);
+  estimate.time_us_p95 = nearer(estimate.time_us_p95);
+}
+
 // The measured number of nodes that lies nearest.
 struct Nearest {
   double octaves = std::numeric_limits<double>::infinity();
-  double beyond = 0;  // octaves in size from what was measured there
-  Estimate own;       // its answer at this size
+  double beyond = 0;   // octaves in size from what was measured there
+  double scatter = 0;  // log_scatter() of its runs
+  Estimate own;        // its answer at this size
 
   // The law's band, cut to what curves of a machine's other numbers of nodes leave, grows with the
   // distance; no number of nodes is better known than the nearest that was measured.
@@ -273,7 +308,8 @@ void PortModel::correct(Collective kind, std::span<const int> members, double by
     const double there = busiest_nic(kind, those, *cluster_, Senders::members).bytes;
     const double buffer = bytes * here / there;
     const double law_us =
-        by_law(kind, those, buffer, std::nullopt, Senders::members).estimate.time_us;
+        by_law(kind, those, buffer, std::nullopt, Senders::members, Links::of_cluster)
+            .estimate.time_us;
     const cluster::MeasuredExchange::Time time = curve->at(buffer);
     sum += std::log(time.time_us / law_us);
     any_fewer |= curve->gpus <= ranks;
@@ -281,7 +317,7 @@ void PortModel::correct(Collective kind, std::span<const int> members, double by
     any_size |= time.beyond == 1;
     const double octaves = octaves_apart(members, those, *cluster_);
     if (octaves > nearest.octaves) continue;
-    nearest = {octaves, std::log2(time.beyond), estimate_of(*curve, buffer)};
+    nearest = {octaves, std::log2(time.beyond), log_scatter(time), estimate_of(*curve, buffer)};
   }
   const double factor = std::exp(weight * sum / static_cast<double>(curves.size()));
   Estimate& estimate = crossed.estimate;
@@ -294,6 +330,9 @@ void PortModel::correct(Collective kind, std::span<const int> members, double by
     const double line_us = here * bytes / (cluster_->nic_per_gpu.bytes_per_second / 1e6);
     estimate.time_us_p05 = std::max(estimate.time_us_p05, std::min(line_us, estimate.time_us));
   }
+  const Estimate alone =
+      by_law(kind, members, bytes, std::nullopt, senders, Links::unmeasured).estimate;
+  cap(std::max(log_width(alone), nearest.scatter), estimate);
   estimate.origin = profile::Origin::derived;
   if (!(any_fewer && any_more && any_size)) estimate.support = profile::Support::extrapolated;
   crossed.measured = measured_basis(*cluster_, kind, members, false);
@@ -312,10 +351,15 @@ const cluster::MeasuredExchange* PortModel::measured(Collective kind, std::span<
 
 PortModel::Crossed PortModel::across(Collective kind, std::span<const int> members, double bytes,
                                      std::optional<int> peers, Senders senders) const {
-  Crossed crossed = by_law(kind, members, bytes, peers, senders);
+  Crossed crossed = by_law(kind, members, bytes, peers, senders, Links::of_cluster);
   if (peers) return crossed;
   if (const cluster::MeasuredExchange* curve = measured(kind, members, senders)) {
     crossed.estimate = estimate_of(*curve, bytes);
+    if (const auto time = curve->at(bytes); time.beyond > 1) {
+      const Estimate alone =
+          by_law(kind, members, bytes, peers, senders, Links::unmeasured).estimate;
+      cap(std::max(log_width(alone), log_scatter(time)), crossed.estimate);
+    }
     crossed.measured = measured_basis(*cluster_, kind, members);
   } else {
     correct(kind, members, bytes, senders, crossed);

@@ -79,9 +79,12 @@ class PortModel {
 
  private:
   struct Inside;
+  // Whose error bars the figures of the NICs have: as the cluster knows them, or at least those of
+  // links that nobody measured.
+  enum class Links { of_cluster, unmeasured };
   Inside inside(profile::Collective kind, const Span& span, double bytes) const;
   Crossed by_law(profile::Collective kind, std::span<const int> members, double bytes,
-                 std::optional<int> peers, Senders senders) const;
+                 std::optional<int> peers, Senders senders, Links links) const;
   void correct(profile::Collective kind, std::span<const int> members, double bytes,
                Senders senders, Crossed& crossed) const;
 

@@ -101,11 +101,15 @@ TEST_CASE("a curve of other nodes corrects the law by half of what it is off") {
   const auto after = model.price(Collective::all_to_all, gpus(32), bytes);
   CHECK(after.time_us == Approx(before.time_us * std::sqrt(2.0)));
   CHECK(after.origin == profile::Origin::derived);
-  // Twice the nodes: half as wide again as the law's band, which is cut to 20 %.
-  const double above = std::min(before.time_us_p95 / before.time_us - 1, 0.2);
-  const double below = std::min(1 - before.time_us_p05 / before.time_us, 0.2);
-  CHECK(after.time_us_p95 == Approx(after.time_us * (1 + 1.5 * above)));
-  CHECK(after.time_us_p05 == Approx(after.time_us * (1 - 1.5 * below)));
+  // Twice the nodes: half as wide again as the law's band, which is cut to 20 %; but no wider than
+  // the law alone.
+  const double above = 1 + 1.5 * std::min(before.time_us_p95 / before.time_us - 1, 0.2);
+  const double below = 1 - 1.5 * std::min(1 - before.time_us_p05 / before.time_us, 0.2);
+  const double share =
+      std::min(std::log(before.time_us_p95 / before.time_us_p05) / std::log(above / below), 1.0);
+  CHECK(share < 1);
+  CHECK(after.time_us_p95 == Approx(after.time_us * std::pow(above, share)));
+  CHECK(after.time_us_p05 == Approx(after.time_us * std::pow(below, share)));
 }
 
 TEST_CASE("bands grow with nodes and size beyond what was measured") {
@@ -118,18 +122,28 @@ TEST_CASE("bands grow with nodes and size beyond what was measured") {
     return std::pair{1 - estimate.time_us_p05 / estimate.time_us,
                      estimate.time_us_p95 / estimate.time_us - 1};
   };
+  const ExchangeModel law = model_with({});
+  const auto is_as_wide_as_law = [&](int count, double bytes) {
+    const auto width = [&](const ExchangeModel& priced) {
+      const auto estimate = priced.price(Collective::all_to_all, gpus(count), bytes);
+      return std::log(estimate.time_us_p95 / estimate.time_us_p05);
+    };
+    return width(model) > 0.9 * width(law);
+  };
   for (const double bytes : {1024.0, 1e6, 16e6, 256e6, 4e9, 64e9}) {
     INFO(bytes << " bytes");
     const auto [below, above] = widths(16, bytes);
     double least = above;
     for (const int count : {24, 32, 64, 512, 4096}) {
       INFO(count << " GPUs");
-      CHECK(widths(count, bytes).second >= least);
+      // Up to the band of the law without any measurement.
+      const bool capped = is_as_wide_as_law(count, bytes);
+      CHECK((widths(count, bytes).second >= least || capped));
       least = widths(count, bytes).second;
       // Below, the NICs' line rate is the end.
       const auto estimate = model.price(Collective::all_to_all, gpus(count), bytes);
       const double line_us = bytes * (count - 8) / count / 50e3;
-      CHECK((widths(count, bytes).first >= below ||
+      CHECK((widths(count, bytes).first >= below || capped ||
              estimate.time_us_p05 == Approx(std::min(line_us, estimate.time_us))));
       CHECK(estimate.time_us_p05 >= line_us * (1 - 1e-9));
     }
@@ -138,10 +152,54 @@ TEST_CASE("bands grow with nodes and size beyond what was measured") {
     double least = 0;
     for (const double bytes : {16e6, 64e6, 1e9, 64e9}) {
       INFO(count << " GPUs, " << bytes << " bytes");
-      CHECK(widths(count, bytes).second > least);
+      CHECK((widths(count, bytes).second > least || is_as_wide_as_law(count, bytes)));
       least = widths(count, bytes).second;
     }
   }
+}
+
+TEST_CASE("a measurement far away makes no band wider than none") {
+  auto measured = two_nodes();
+  measured.bytes = {1 << 10, 1 << 20, 1 << 24};
+  measured.time_us = {32, 45, 270};
+  const ExchangeModel none = model_with({});
+  const auto width = [](const profile::Estimate& estimate) {
+    return std::log(estimate.time_us_p95 / estimate.time_us_p05);
+  };
+  const auto checked = [&](const ExchangeModel& known, double slack) {
+    for (const int count : {16, 32, 64, 512, 4096}) {
+      for (const double bytes : {16e6, 256e6, 4e9, 64e9}) {
+        INFO(count << " GPUs, " << bytes << " bytes");
+        const auto unmeasured = none.price(Collective::all_to_all, gpus(count), bytes);
+        const auto estimate = known.price(Collective::all_to_all, gpus(count), bytes);
+        CHECK(width(estimate) <= std::max(width(unmeasured), slack) * (1 + 1e-9));
+        CHECK(estimate.time_us_p05 <= estimate.time_us);
+        CHECK(estimate.time_us_p95 >= estimate.time_us);
+      }
+    }
+  };
+  checked(model_with({measured}), 0);
+  // Its own runs differ by as much, whatever is far away.
+  measured.p05_us = {20, 28, 150};
+  measured.p95_us = {50, 70, 450};
+  checked(model_with({measured}), std::log(450.0 / 150));
+  const auto estimate = model_with({measured}).price(Collective::all_to_all, gpus(4096), 64e9);
+  CHECK(width(estimate) > 0.9 * std::log(450.0 / 150));
+}
+
+TEST_CASE("links that are well known do not cap what is far from their measurement") {
+  const auto width_with = [](bool known, std::vector<cluster::MeasuredExchange> exchanges) {
+    auto cluster = cluster::Cluster::load("hgx-h100");
+    if (known) cluster.nic_efficiency_low = cluster.nic_efficiency_high = cluster.nic_efficiency;
+    cluster.exchanges = std::move(exchanges);
+    const ExchangeModel model(
+        std::make_shared<profile::Profile>(profile::Profile::load("h100-sxm")),
+        std::make_shared<cluster::Cluster>(cluster));
+    const auto estimate = model.price(Collective::all_to_all, gpus(512), 4e9);
+    return std::log(estimate.time_us_p95 / estimate.time_us_p05);
+  };
+  CHECK(width_with(true, {two_nodes()}) > 1.2 * width_with(true, {}));
+  CHECK(width_with(true, {two_nodes()}) <= width_with(false, {}) * (1 + 1e-9));
 }
 
 TEST_CASE("what was measured is named") {

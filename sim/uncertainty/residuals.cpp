@@ -71,6 +71,37 @@ RatioGroup read_ratio(const Node& node) {
   return group;
 }
 
+MeasuredTraits read_measured(const Node& node) {
+  MeasuredTraits measured;
+  measured.machine = node.text("machine");
+  const Node most = node.at("most");
+  for (const std::string& name : most.keys()) measured.most[name] = most.positive(name);
+  return measured;
+}
+
+nlohmann::ordered_json json_of(const MeasuredTraits& measured) {
+  nlohmann::ordered_json most;
+  for (const auto& [name, size] : measured.most) most[name] = rounded(size);
+  return {{"machine", measured.machine}, {"most", most}};
+}
+
+std::vector<MeasuredTraits> traits_by_machine(const std::vector<Observation>& observations) {
+  std::map<std::string, MeasuredTraits> found;
+  for (const Observation& each : observations) {
+    MeasuredTraits& measured = found[each.subject.machine];
+    measured.machine = each.subject.machine;
+    for (const StepTrait& trait : each.traits) {
+      double& most = measured.most[trait.name];
+      most = std::max(most, trait.size);
+    }
+  }
+  std::vector<MeasuredTraits> all;
+  for (auto& [machine, measured] : found) {
+    if (!measured.most.empty()) all.push_back(std::move(measured));
+  }
+  return all;
+}
+
 nlohmann::ordered_json json_of(const ResidualGroup& group) {
   nlohmann::ordered_json item = {{"software", group.subject.software},
                                  {"machine", group.subject.machine},
@@ -191,6 +222,7 @@ Residuals summarised(const std::vector<Observation>& observations) {
     residuals.groups.push_back(group);
   }
   residuals.ratios = ratio_groups(observations);
+  residuals.measured = traits_by_machine(observations);
   return residuals;
 }
 
@@ -212,6 +244,15 @@ Residuals Residuals::load(const std::string& name_or_path) {
                           parts.positive("model")};
   for (const Node& node : root.items("groups")) residuals.groups.push_back(read_group(node));
   for (const Node& node : root.items("ratios")) residuals.ratios.push_back(read_ratio(node));
+  if (root.has("measured")) {
+    for (const Node& node : root.items("measured")) {
+      residuals.measured.push_back(read_measured(node));
+    }
+  }
+  if (root.has("unmeasured")) {
+    const Node law = root.at("unmeasured");
+    residuals.unmeasured = {law.positive("deviation"), law.count("traits")};
+  }
   return residuals;
 }
 
@@ -227,6 +268,10 @@ std::string Residuals::text() const {
                         {"machine", rounded(components.machine)},
                         {"precision", rounded(components.precision)},
                         {"model", rounded(components.model)}};
+  if (unmeasured.traits > 0) {
+    head["unmeasured"] = {{"deviation", rounded(unmeasured.deviation)},
+                          {"traits", unmeasured.traits}};
+  }
   // One group a line, so that a change shows where it is.
   std::string text = json_text(head, 1);
   text.erase(text.rfind('\n'));
@@ -237,6 +282,12 @@ std::string Residuals::text() const {
   text += "\n ],\n \"ratios\": [";
   for (const RatioGroup& group : ratios) {
     text += (&group == &ratios.front() ? "\n  " : ",\n  ") + json_text(json_of(group));
+  }
+  if (!measured.empty()) {
+    text += "\n ],\n \"measured\": [";
+    for (const MeasuredTraits& each : measured) {
+      text += (&each == &measured.front() ? "\n  " : ",\n  ") + json_text(json_of(each));
+    }
   }
   return text + "\n ]\n}\n";
 }

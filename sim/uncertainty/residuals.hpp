@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/base/formats/document.hpp"
+#include "sim/uncertainty/step_traits.hpp"
 
 namespace moesim::uncertainty {
 
@@ -36,6 +37,7 @@ struct Observation {
   std::string layout;
   double log_ratio = 0;         // log(measured / predicted)
   std::vector<double> parts{};  // of the predicted step, part_times(); empty: not told
+  std::vector<StepTrait> traits{};
 };
 
 // The shares of the observations of a group whose log ratios a document keeps.
@@ -81,6 +83,13 @@ struct Components {
   double model = 0;      // of one model on one machine
 };
 
+// How far the time of parts is off that hang on a trait with which no step was measured: by traits
+// that were left out (unmeasured_law.hpp).
+struct UnmeasuredLaw {
+  double deviation = 0;  // of the log of the time of the parts
+  int traits = 0;        // that were left out; 0: not known
+};
+
 // Errors of predicted training steps, by group: a document of profiles/residuals.
 struct Residuals {
   std::string name;
@@ -89,6 +98,8 @@ struct Residuals {
   Components components;
   std::vector<ResidualGroup> groups;
   std::vector<RatioGroup> ratios;
+  std::vector<MeasuredTraits> measured;  // by machine; empty: not told
+  UnmeasuredLaw unmeasured;
 
   // A shipped name or a file. Throws UsageError as find_document() and Document do.
   static Residuals load(const std::string& name_or_path);
@@ -101,7 +112,8 @@ struct Residuals {
 std::string profile_software(const std::string& profile);
 bool is_profile(const std::string& software);
 
-// Groups in the order of software, machine, model and precision; components are left at 0.
+// Groups in the order of software, machine, model and precision; components and the law of what was
+// not measured are left at 0.
 Residuals summarised(const std::vector<Observation>& observations);
 
 }  // namespace moesim::uncertainty

@@ -219,7 +219,26 @@ std::vector<BandLevel> StepErrors::levels_blind_to(Blind blind, const Subject& s
   return levels_of(held_out, wanted);
 }
 
-Band StepErrors::band(const Subject& subject, const std::vector<double>& wanted) const {
+double StepErrors::deviation_of(const std::vector<UnmeasuredTrait>& unmeasured) const {
+  double squares = 0;
+  for (const UnmeasuredTrait& each : unmeasured) squares += each.trait.share * each.trait.share;
+  return residuals_.unmeasured.deviation * std::sqrt(squares);
+}
+
+void StepErrors::add_unmeasured(double centre, double deviation,
+                                std::vector<BandLevel>& levels) const {
+  if (deviation == 0) return;
+  const auto known_from = static_cast<std::size_t>(residuals_.unmeasured.traits);
+  for (BandLevel& each : levels) {
+    const double reach = few_softwares_reach(known_from, each.level) * deviation;
+    Interval& ends = each.log_ratios;
+    ends = {std::min(ends.low, centre - std::hypot(centre - ends.low, reach)),
+            std::max(ends.high, centre + std::hypot(ends.high - centre, reach))};
+  }
+}
+
+Band StepErrors::band(const Subject& subject, const std::vector<double>& wanted,
+                      const std::vector<StepTrait>& traits) const {
   Band band;
   band.basis = basis_of(subject);
   band.expected = model_.at(subject);
@@ -243,10 +262,13 @@ Band StepErrors::band(const Subject& subject, const std::vector<double>& wanted)
                                        residuals_.software().size(), band.levels));
   }
   describe(subject, band);
+  band.unmeasured = unmeasured_traits(residuals_.measured, subject.machine, traits);
+  add_unmeasured(band.expected.mean, deviation_of(band.unmeasured), band.levels);
   return band;
 }
 
-Band StepErrors::ratio_band(const std::string& software, bool same_model, double distance) const {
+Band StepErrors::ratio_band(const std::string& software, bool same_model, double distance,
+                            double unmeasured) const {
   const double reach = same_model ? distance_reach(distance) : 1;
   const auto errors = [&](bool any_software) {
     std::vector<HeldOut> held_out;
@@ -278,6 +300,7 @@ Band StepErrors::ratio_band(const std::string& software, bool same_model, double
     const double deviation = reach * std::hypot(model_.at({}).scatter, model) * std::numbers::sqrt2;
     widen(band.levels, of_any_software(0, deviation, known.size(), band.levels));
   }
+  add_unmeasured(0, unmeasured, band.levels);
   return band;
 }
 

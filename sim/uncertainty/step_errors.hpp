@@ -31,8 +31,9 @@ struct BandLevel {
 struct Band {
   Basis basis = Basis::nothing;
   Expected expected;
-  std::size_t held_out = 0;       // groups that its width was calibrated with
-  std::vector<BandLevel> levels;  // the widest first, each within the one before it
+  std::size_t held_out = 0;                 // groups that its width was calibrated with
+  std::vector<BandLevel> levels;            // the widest first, each within the one before it
+  std::vector<UnmeasuredTrait> unmeasured;  // that make it wider
   // The measured steps nearest to the question: of its software on its machine, else of its
   // software, else all. Log ratios.
   int rows = 0;
@@ -63,19 +64,28 @@ std::vector<double> usual_levels();
 // and the narrower one is taken. Where the software is
 // not known, neither than ErrorModel's, as Student's t with as many degrees of freedom as softwares
 // were measured: their machines are not as many independent groups.
+//
+// A step with traits that no measured one has (unmeasured_traits()) gets a wider band: each end
+// lies farther from what is expected by Student's t times the deviation that UnmeasuredLaw gives to
+// the time of the traits' parts, added in squares.
 class StepErrors {
  public:
   explicit StepErrors(Residuals residuals);
 
   const Residuals& residuals() const { return residuals_; }
   // At those of `wanted`, the widest first, that the groups allow. Throws Error where they allow
-  // none.
-  Band band(const Subject& subject, const std::vector<double>& wanted = usual_levels()) const;
+  // none. `traits`: of the step.
+  Band band(const Subject& subject, const std::vector<double>& wanted = usual_levels(),
+            const std::vector<StepTrait>& traits = {}) const;
+  // Of the log of a step's time by its unmeasured traits.
+  double deviation_of(const std::vector<UnmeasuredTrait>& unmeasured) const;
   // Of the ratio of two steps predicted for one machine and one software, which cancel: the error
   // of measured over predicted ratio, around 0. `software` may be "". Of a software that was never
   // measured it is not narrower than two configurations' scatter as Student's t allows. Of two
   // steps of one model it follows their step_distance(); of two models `distance` has no meaning.
-  Band ratio_band(const std::string& software, bool same_model, double distance) const;
+  // `unmeasured`: deviation_of() the traits that one of the steps has and the other has not.
+  Band ratio_band(const std::string& software, bool same_model, double distance,
+                  double unmeasured = 0) const;
 
  private:
   enum class Blind { configuration, model, machine, software };
@@ -92,6 +102,7 @@ class StepErrors {
   bool knows_other_models(const Subject& subject) const;
   Basis basis_of(const Subject& subject) const;
   void describe(const Subject& subject, Band& band) const;
+  void add_unmeasured(double centre, double deviation, std::vector<BandLevel>& levels) const;
 
   Residuals residuals_;
   ErrorModel model_;

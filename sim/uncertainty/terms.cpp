@@ -99,6 +99,11 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
   const double rest = band.expected.latent * band.expected.latent - unknown;
   add(fmt::format("few measured steps in {}", subject.low_precision ? "FP8" : "bf16"),
       std::sqrt(std::max(rest, 0.0)), own_steps);
+  for (const UnmeasuredTrait& each : band.unmeasured) {
+    add(fmt::format("no measured step has {}, which decides {:.0f} % of the step", text_of(each),
+                    100 * each.trait.share),
+        errors.deviation_of({each}), "measured steps that have it: moesim calibrate");
+  }
   const double host = share(step, {Part::host});
   add(fmt::format("host launches, assumed to a factor of two, are {:.0f} % of the step",
                   100 * host),

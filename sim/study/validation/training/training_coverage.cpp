@@ -15,6 +15,7 @@
 #include "sim/uncertainty/coverage.hpp"
 #include "sim/uncertainty/step_distance.hpp"
 #include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/unmeasured_law.hpp"
 
 namespace moesim::study {
 namespace {
@@ -26,6 +27,7 @@ using uncertainty::Observation;
 using uncertainty::StepErrors;
 
 constexpr std::size_t least_points = 20;
+constexpr double least_share = 0.1;  // of a step, for its trait to matter
 constexpr auto nominal = nominal_levels;
 
 // What is left out so that one observation is not known.
@@ -189,6 +191,55 @@ void judge_ratios(const std::vector<Observation>& observations, bool same_model,
   }
 }
 
+// Steps with a trait that no other has and that matters, by the bands of those others; without and
+// with what the law of unmeasured traits, of the others alone, makes them wider by. No bar: the
+// prices of their parts were made with these steps in sight.
+void judge_traits(const std::vector<Observation>& observations, Validation& validation) {
+  struct Bands {
+    std::map<double, std::vector<Judged>> without;
+    std::map<double, std::vector<Judged>> with;
+  } bands;
+  std::set<std::string> traits;
+  for (const uncertainty::TraitQuestion& question : uncertainty::trait_questions(observations)) {
+    std::vector<Observation> left;
+    for (const std::size_t place : question.others) left.push_back(observations[place]);
+    uncertainty::Residuals residuals = uncertainty::summarised(left);
+    residuals.name = "training";
+    residuals.components = uncertainty::fitted_components(residuals.groups);
+    residuals.unmeasured = uncertainty::law_of(uncertainty::trait_errors(left));
+    const StepErrors errors(std::move(residuals));
+    const auto judge = [&](const Observation& held, const std::vector<uncertainty::StepTrait>& own,
+                           std::map<double, std::vector<Judged>>& judged) {
+      const uncertainty::Band band =
+          errors.band(held.subject, {nominal.begin(), nominal.end()}, own);
+      if (band.basis > Basis::machine) return false;  // too little else is known
+      for (const uncertainty::BandLevel& each : band.levels) {
+        judged[each.level].push_back({held.log_ratio, each.log_ratios});
+      }
+      return true;
+    };
+    for (const std::size_t place : question.held) {
+      const Observation& held = observations[place];
+      if (uncertainty::trait_of(held.traits, question.trait)->share < least_share) continue;
+      try {
+        if (!judge(held, {}, bands.without)) continue;
+        judge(held, held.traits, bands.with);
+        traits.insert(question.trait);
+      } catch (const Error&) {
+        continue;  // too few groups are left
+      }
+    }
+  }
+  for (const auto& [name, judged] :
+       {std::pair("a trait left out, as if it were measured", &bands.without),
+        std::pair("a trait left out", &bands.with)}) {
+    for (auto each = judged->rbegin(); each != judged->rend(); ++each) {
+      validation.calibration.push_back(
+          calibration_point(name, each->second, each->first, traits.size()));
+    }
+  }
+}
+
 }  // namespace
 
 void report_coverage(const std::vector<Observation>& observations, Validation& validation) {
@@ -204,6 +255,7 @@ void report_coverage(const std::vector<Observation>& observations, Validation& v
       add_machine(fmt::format("{}, {}", question.name, machine), judged, validation);
     }
   }
+  judge_traits(observations, validation);
   for (const bool known_software : {true, false}) {
     judge_ratios(observations, true, known_software, validation);
     judge_ratios(observations, false, known_software, validation);

@@ -20,6 +20,7 @@
 #include "sim/uncertainty/error_model.hpp"
 #include "sim/uncertainty/step_distance.hpp"
 #include "sim/uncertainty/terms.hpp"
+#include "sim/uncertainty/unmeasured_law.hpp"
 
 namespace moesim::study {
 namespace {
@@ -239,9 +240,35 @@ std::vector<uncertainty::Observation> observations_of(const std::vector<Predicte
     }
     found.log_ratio = std::log(each.ratio);
     found.parts = uncertainty::part_times(each.step);
+    found.traits = uncertainty::traits_of(job, each.step);
     observations.push_back(found);
   }
   return observations;
+}
+
+// How far the parts of traits are off that were left out, where it is known to 30 %.
+void report_traits(const std::vector<uncertainty::Observation>& observations,
+                   Validation& validation) {
+  constexpr double known = 0.3;
+  const std::vector<uncertainty::TraitError> errors = uncertainty::trait_errors(observations);
+  for (const uncertainty::TraitError& each : errors) {
+    if (each.variance > known * known) continue;
+    validation.verdicts.push_back(
+        {study_name,
+         fmt::format("steps with {}{} left out, {} rows: its parts, {:.0f} % of their time, take "
+                     "{:.2f} times what the others let expect (known to {:.0f} %)",
+                     uncertainty::text_of({{each.trait, each.size, each.share}, 0, ""}),
+                     each.size > 1 ? " or more" : "", each.rows, 100 * each.share,
+                     std::exp(each.error), 100 * std::sqrt(each.variance)),
+         std::nullopt});
+  }
+  const uncertainty::UnmeasuredLaw law = uncertainty::law_of(errors);
+  validation.verdicts.push_back(
+      {study_name,
+       fmt::format("of {} traits, each left out in turn, the time of their parts is off by {:.0f} "
+                   "% (standard deviation of its log)",
+                   law.traits, 100 * law.deviation),
+       std::nullopt});
 }
 
 void write_residuals(const std::vector<uncertainty::Observation>& observations,
@@ -251,6 +278,8 @@ void write_residuals(const std::vector<uncertainty::Observation>& observations,
   residuals.source = source;
   residuals.regenerate = "tools/regenerate_bands.py --data FOLDER";
   residuals.components = uncertainty::fitted_components(residuals.groups);
+  residuals.unmeasured =
+      uncertainty::never_in_sight(uncertainty::law_of(uncertainty::trait_errors(observations)));
   write_file_atomically(path, residuals.text());
 }
 
@@ -299,6 +328,7 @@ Validation validate_training(const std::string& folder, const std::string& resid
   report_machines_out(all, validation);
   judge_order(all, validation);
   const std::vector<uncertainty::Observation> observations = observations_of(all);
+  report_traits(observations, validation);
   report_coverage(observations, validation);
   std::vector<uncertainty::MeasuredStep> steps;
   for (const Predicted& each : all) {

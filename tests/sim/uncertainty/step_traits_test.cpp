@@ -1,0 +1,207 @@
+#include "sim/uncertainty/step_traits.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/file.hpp"
+#include "sim/base/random.hpp"
+#include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/terms.hpp"
+#include "sim/uncertainty/unmeasured_law.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/training_job.hpp"
+
+using namespace moesim;
+using namespace moesim::uncertainty;
+
+namespace {
+
+const StepErrors& shipped() {
+  static const StepErrors errors(Residuals::load("training"));
+  return errors;
+}
+
+std::vector<UnmeasuredTrait> unmeasured_of(const training::TrainingJob& job) {
+  const training::TrainingStep step = training::training_step(job);
+  return unmeasured_traits(shipped().residuals().measured, job.profile->device().name,
+                           traits_of(job, step));
+}
+
+// One software on four machines with three models each, four configurations of each; every second
+// one has a trait whose parts, a third of its step, take e^`error` times what is predicted.
+std::vector<Observation> with_trait(std::uint32_t run, const char* name, double error,
+                                    double scatter) {
+  Stream stream({12, Purpose::test_data, run, 0, 0});
+  std::vector<Observation> found;
+  for (int place = 0; place < 4; ++place) {
+    for (int model = 0; model < 3; ++model) {
+      for (int row = 0; row < 4; ++row) {
+        Observation each;
+        each.subject = {"software", fmt::format("machine {}", place),
+                        fmt::format("model {}", model), false};
+        each.configuration = fmt::format("layout {}", row);
+        each.log_ratio = 0.2 + scatter * stream.normal();
+        each.traits = {{"everywhere", 1, 1}};
+        if (row % 2 == 0) {
+          each.log_ratio += error / 3;
+          each.traits.push_back({name, 1, 1.0 / 3});
+        }
+        found.push_back(each);
+      }
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a step like the measured ones has nothing that was not measured") {
+  auto job = training::qwen_on_h100(64, 1, 8, 512);
+  CHECK(texts_of(unmeasured_of(job)).empty());
+  job.layout.layout.virtual_pipeline = 4;
+  job.layout.layout.pipeline = 4;
+  job.layout.expert_overlap = true;
+  CHECK(texts_of(unmeasured_of(job)).empty());
+}
+
+TEST_CASE("what no measured step has is named") {
+  const auto text_with = [](const auto& change) {
+    auto job = training::qwen_on_h100(64, 1, 8, 512);
+    change(job);
+    return texts_of(unmeasured_of(job));
+  };
+  using training::TrainingJob;
+  CHECK(text_with([](TrainingJob& job) { job.layout.layout.context = 2; }) ==
+        "context parallelism");
+  CHECK(text_with([](TrainingJob& job) { job.layout.layout.expert_tensor = 2; }) ==
+        "expert-tensor parallelism");
+  CHECK(text_with([](TrainingJob& job) { job.states.zero = 2; }) == "ZeRO 2");
+  CHECK(text_with([](TrainingJob& job) {
+          job.layout.layout.pipeline = 4;
+          job.layout.schedule = parallel::ScheduleKind::dualpipe;
+        }) == "DualPipe");
+  CHECK(text_with([](TrainingJob& job) {
+          job.layout.layout.pipeline = 4;
+          job.layout.schedule = parallel::ScheduleKind::zb_h1;
+        }) == "zero-bubble schedules");
+  // 4,096 and 8,192 tokens were measured: twice that is still near.
+  CHECK(text_with([](TrainingJob& job) { job.layout.sequence_length = 16384; }).empty());
+  CHECK(text_with([](TrainingJob& job) { job.layout.sequence_length = 32768; }) ==
+        "sequences of 32768 tokens (at most 8192 measured)");
+  CHECK(text_with([](TrainingJob& job) {
+          job.layout.layout.gpus = 1024;
+          job.layout.global_batch = 4096;
+        }).empty());
+  CHECK(text_with([](TrainingJob& job) {
+          job.layout.layout.gpus = 2048;
+          job.layout.global_batch = 4096;
+        }) == "2048 GPUs (at most 1024 measured)");
+}
+
+TEST_CASE("a precision has to be measured on the machine, where any step was") {
+  const std::vector<MeasuredTraits> measured = {{"one", {{"precision:bf16", 1}}},
+                                                {"other", {{"precision:fp8", 1}}}};
+  const std::vector<StepTrait> fp8 = {{"precision:fp8", 1, 0.5}};
+  REQUIRE(unmeasured_traits(measured, "one", fp8).size() == 1);
+  CHECK(text_of(unmeasured_traits(measured, "one", fp8).front()) == "products in fp8 on one");
+  CHECK(unmeasured_traits(measured, "other", fp8).empty());
+  CHECK(unmeasured_traits(measured, "another", fp8).empty());  // a machine without any step
+  CHECK(text_of(unmeasured_traits(measured, "one", {{"precision:fp4", 1, 0.5}}).front()) ==
+        "products in fp4");
+}
+
+TEST_CASE("the share of DualPipe holds what it hides") {
+  auto job = training::qwen_on_h100(64, 4, 8, 512);
+  job.layout.schedule = parallel::ScheduleKind::dualpipe;
+  const training::TrainingStep step = training::training_step(job);
+  const auto traits = traits_of(job, step);
+  const auto found = std::find_if(traits.begin(), traits.end(),
+                                  [](const StepTrait& trait) { return trait.name == "dualpipe"; });
+  REQUIRE(found != traits.end());
+  const double exposed = part(step, training::Part::p2p) + part(step, training::Part::dispatch) +
+                         part(step, training::Part::combine);
+  CHECK(found->share > 1.5 * exposed / step.step_us);
+  CHECK(found->share < 0.9);
+}
+
+TEST_CASE("a trait that was left out tells how far its parts are off") {
+  const auto of = [](const std::vector<TraitError>& errors, const std::string& name) {
+    return *std::find_if(errors.begin(), errors.end(),
+                         [&](const TraitError& each) { return each.trait == name; });
+  };
+  const auto errors = trait_errors(with_trait(1, "odd", 0.6, 0.01));
+  CHECK(of(errors, "odd").error == Approx(0.6).margin(0.1));
+  CHECK(of(errors, "odd").rows == 24);
+  CHECK(of(errors, "odd").share == Approx(1.0 / 3));
+  // What every step has cannot be left out.
+  CHECK(std::none_of(errors.begin(), errors.end(),
+                     [](const TraitError& each) { return each.trait == "everywhere"; }));
+  CHECK(of(trait_errors(with_trait(2, "even", 0, 0.01)), "even").error == Approx(0).margin(0.1));
+}
+
+TEST_CASE("the law of unmeasured traits finds the deviation that errors were drawn with") {
+  Stream stream({13, Purpose::test_data, 0, 0, 0});
+  std::vector<TraitError> errors;
+  for (int trait = 0; trait < 400; ++trait) {
+    const double known = trait % 2 == 0 ? 0.1 : 0.5;
+    errors.push_back({fmt::format("{}", trait), 1, 1, 0.3, std::hypot(0.3, known) * stream.normal(),
+                      known * known});
+  }
+  CHECK(law_of(errors).deviation == Approx(0.3).epsilon(0.15));
+  CHECK(law_of(errors).traits == 400);
+}
+
+TEST_CASE("a trait that was not measured widens the band by its share") {
+  const Subject subject{"megatron-bridge", "NVIDIA GB200", "deepseek-v3", true, 400};
+  const Band known = shipped().band(subject);
+  const auto with = [&](double share) {
+    return shipped().band(subject, usual_levels(), {{"context-parallel", 1, share}});
+  };
+  const auto same = shipped().band(subject, usual_levels(), {{"sequence-length", 4096, 0.6}});
+  for (std::size_t at = 0; at < known.levels.size(); ++at) {
+    const Interval before = known.levels[at].log_ratios;
+    CHECK(same.levels[at].log_ratios == before);
+    CHECK(with(0.6).levels[at].log_ratios.low < before.low);
+    CHECK(with(0.6).levels[at].log_ratios.high > before.high);
+    CHECK(with(0.6).levels[at].log_ratios.width() > with(0.1).levels[at].log_ratios.width());
+    CHECK(with(0).levels[at].log_ratios == before);
+  }
+  CHECK(with(0.6).expected.mean == known.expected.mean);
+  CHECK(same.unmeasured.empty());
+  CHECK(with(0.6).unmeasured.size() == 1);
+  // Two traits add in squares.
+  const std::vector<UnmeasuredTrait> both = {{{"context-parallel", 1, 0.3}, 0, ""},
+                                             {{"dualpipe", 1, 0.4}, 0, ""}};
+  CHECK(shipped().deviation_of(both) == Approx(shipped().deviation_of(with(0.5).unmeasured)));
+}
+
+TEST_CASE("what only one of two steps has widens the band of their ratio") {
+  const auto width = [](double deviation) {
+    return shipped()
+        .ratio_band("megatron-bridge", true, 0.3, deviation)
+        .widest()
+        .log_ratios.width();
+  };
+  CHECK(width(0) == shipped().ratio_band("megatron-bridge", true, 0.3).widest().log_ratios.width());
+  CHECK(width(0.1) > width(0) * 1.01);
+}
+
+TEST_CASE("a document of residuals keeps what was measured") {
+  Residuals written = summarised(with_trait(3, "odd", 0.6, 0.01));
+  written.name = "traits";
+  written.source = "a test";
+  written.regenerate = "none";
+  written.components = {0.2, 0.3, 0.1, 0.2, 0.1};
+  written.unmeasured = {0.25, 12};
+  const std::string path = "traits_test.json";
+  write_file_atomically(path, written.text());
+  const Residuals read = Residuals::load("./" + path);
+  REQUIRE(read.measured.size() == 4);
+  CHECK(read.measured.front().machine == "machine 0");
+  CHECK(read.measured.front().most == written.measured.front().most);
+  CHECK(read.unmeasured.deviation == Approx(0.25));
+  CHECK(read.unmeasured.traits == 12);
+  std::remove(path.c_str());
+}

@@ -107,6 +107,17 @@ def test_the_table_says_order_and_commands():
     assert len(commands) == 5 and all("--software megatron-bridge" in line for line in commands)
 
 
+def test_the_table_says_what_no_measured_step_has():
+    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 64, "--profile", "gb200", "--software",
+             "megatron-bridge", "--best", 2, "--pipeline-parallel", 1, "--recompute", "none", "--zero", 1)
+    long = (*words, "--context-parallel", 2, "--sequence-length", 32768)
+    assert "not measured: context parallelism, sequences of 32768 tokens (at most 8192 measured): no published step" \
+        in succeed(*long)
+    rows = json.loads(succeed(*long, "--format", "json"))
+    assert rows[0]["not_measured"][0] == "context parallelism"
+    assert "not measured:" not in succeed(*words, "--context-parallel", 1)
+
+
 def test_what_is_fastest_under_other_assumptions_is_what_train_says():
     """Each that is said to be fastest, by the commands with the option that moves."""
     words = (*SMALL, "--expert-parallel", "1,4,8", "--micro-batch", "1,2,4")

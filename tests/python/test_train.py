@@ -49,6 +49,49 @@ def test_bands_of_an_unknown_software_say_that_they_held_less():
     assert int(inside) / int(points) < 0.75
 
 
+LONG = (*QWEN, "--gpus", 64, "--software", "megatron-bridge", "--global-batch", 512)
+
+
+def test_what_no_measured_step_has_is_named_and_widens_the_band():
+    """Steps of 4,096 and 8,192 tokens without context parallelism were published."""
+    usual, same = as_json(*LONG), as_json(*LONG, "--sequence-length", 8192)
+    assert usual["not_measured"] == same["not_measured"] == []
+    assert usual["not_measured_deviation"] == 0
+
+    def width(row):
+        return row["step_ms_high"] / row["step_ms_low"]
+    assert width(same) == pytest.approx(width(usual))
+    far = (*LONG, "--sequence-length", 32768, "--context-parallel", 2, "--zero", 2)
+    row = as_json(*far)
+    assert row["not_measured"] == ["context parallelism", "sequences of 32768 tokens (at most 8192 measured)",
+                                   "ZeRO 2"]
+    assert width(row) > 1.15 * width(usual)
+    # By the share of the step that the parts take.
+    short = as_json(*LONG, "--context-parallel", 2)
+    assert short["not_measured"] == ["context parallelism"]
+    assert width(usual) < width(short) < width(row)
+    text = succeed(*far)
+    assert "not measured: context parallelism, sequences of 32768 tokens" in text
+    assert "no measured step has context parallelism, which decides" in text
+    assert "not measured" not in succeed(*LONG)
+    (written,) = csv.DictReader(io.StringIO(succeed(*far, "--format", "csv")))
+    assert written["not_measured"] == "; ".join(row["not_measured"])
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_what_both_steps_have_that_none_has_cancels_in_their_ratio(form, tmp_path):
+    def band(base, words):
+        path = tmp_path / f"base.{form}"
+        path.write_text(succeed(*LONG, *base, "--format", form))
+        row = as_json(*LONG, *words, "--baseline", path)
+        return row["speed_over_baseline_high"] / row["speed_over_baseline_low"]
+    zero = ("--zero", 2, "--context-parallel", 2)
+    same = band((), ())
+    assert band(zero, zero) == pytest.approx(same, rel=0.02)
+    assert band((), zero) > 1.01 * same
+    assert band(zero, ()) == pytest.approx(band((), zero), rel=0.02)
+
+
 def test_table_csv_and_json_agree():
     words = (*QWEN, "--gpus", 64, "--pipeline-parallel", 2)
     result = as_json(*words)

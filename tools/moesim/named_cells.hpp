@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "sim/base/formats/json_text.hpp"
 #include "sim/report/formats.hpp"
 
 namespace moesim::tool {
@@ -40,6 +43,31 @@ inline void add_columns(const NamedCells& row, std::vector<std::string>& columns
   }
 }
 
+// A column whose text is a list, with "; " between its items; "": none.
+inline constexpr const char* not_measured_column = "not_measured";
+
+inline std::vector<std::string> listed(const std::string& text) {
+  std::vector<std::string> items;
+  constexpr std::string_view between = "; ";
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(between, begin), text.size());
+    items.push_back(text.substr(begin, end - begin));
+    begin = end + between.size();
+  }
+  return items;
+}
+
+// The row as JSON, where a list is one.
+inline nlohmann::ordered_json json_row(const std::vector<std::string>& columns,
+                                       const report::CellRow& cells) {
+  nlohmann::ordered_json object = report::to_json(columns, cells);
+  for (std::size_t at = 0; at < columns.size(); ++at) {
+    const auto* text = std::get_if<std::string>(&cells[at]);
+    if (columns[at] == not_measured_column && text != nullptr) object[columns[at]] = listed(*text);
+  }
+  return object;
+}
+
 // As CSV or, for any other format, as JSON; absent where a row has no such column.
 inline std::string rows_text(const std::vector<std::string>& columns,
                              const std::vector<NamedCells>& rows, report::Format format) {
@@ -48,8 +76,10 @@ inline std::string rows_text(const std::vector<std::string>& columns,
     cells.emplace_back();
     for (const std::string& column : columns) cells.back().push_back(row.cell(column));
   }
-  return format == report::Format::csv ? report::to_csv(columns, cells)
-                                       : report::to_json_text(columns, cells);
+  if (format == report::Format::csv) return report::to_csv(columns, cells);
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  for (const report::CellRow& row : cells) array.push_back(json_row(columns, row));
+  return json_text(array, 2) + "\n";
 }
 
 }  // namespace moesim::tool

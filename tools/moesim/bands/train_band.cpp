@@ -12,6 +12,7 @@
 #include "sim/report/formats.hpp"
 #include "sim/training/step/layer_time.hpp"
 #include "sim/uncertainty/step_software.hpp"
+#include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
@@ -152,6 +153,10 @@ const std::string& software_cell(const TrainBand& band) {
   return band.own.empty() ? band.subject.software : band.own;
 }
 
+double unmeasured_deviation(const TrainBand& answer) {
+  return shipped_errors().deviation_of(answer.band.unmeasured);
+}
+
 const uncertainty::StepErrors& shipped_errors() {
   static const uncertainty::StepErrors errors(uncertainty::Residuals::load(shipped_residuals));
   return errors;
@@ -230,7 +235,8 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
   } else {
     const uncertainty::StepErrors& errors = shipped_errors();
     found.subject = subject_of(job, software);
-    found.band = errors.band(found.subject);
+    found.band =
+        errors.band(found.subject, uncertainty::usual_levels(), uncertainty::traits_of(job, step));
     found.terms = uncertainty::terms_of(errors, found.subject, found.band, job, step);
   }
   found.cost = requested_run_cost(line);
@@ -276,6 +282,13 @@ std::string band_text(const TrainBand& answer, const TrainingStep& step) {
   text += fmt::format("wide most of all because: {}\n{} with: {}\n", widest.name,
                       widest.narrows ? "narrower" : "nearer to your machine, not narrower,",
                       widest.remedy);
+  if (!answer.band.unmeasured.empty()) {
+    text += fmt::format(
+        "not measured: {}: no published step has {}; the band is wider, as if by {:.0f} % of the "
+        "step\n",
+        uncertainty::texts_of(answer.band.unmeasured),
+        answer.band.unmeasured.size() == 1 ? "this" : "these", 100 * unmeasured_deviation(answer));
+  }
   return answer.baseline ? text + "\n" + baseline_text(*answer.baseline) : text;
 }
 
@@ -296,7 +309,9 @@ std::vector<std::pair<std::string, Cell>> band_cells(const TrainBand& answer,
       {"tflops_per_gpu_low", figure_cell(step.tflops_per_gpu / high)},
       {"tflops_per_gpu_high", figure_cell(step.tflops_per_gpu / low)},
       {"band_basis", std::string(name_in(uncertainty::basis_names, answer.band.basis))},
-      {"widest_term", answer.terms.front().name}};
+      {"widest_term", answer.terms.front().name},
+      {not_measured_column, uncertainty::texts_of(answer.band.unmeasured, "; ")},
+      {unmeasured_column, figure_cell(unmeasured_deviation(answer))}};
   for (auto& cell : cost_cells(answer.cost, step, low, high)) cells.push_back(std::move(cell));
   if (answer.baseline) {
     for (auto& cell : baseline_cells(*answer.baseline)) cells.push_back(std::move(cell));

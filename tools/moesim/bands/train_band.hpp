@@ -31,6 +31,10 @@ bool names_own_software(const std::string& name);
 // What the column software of a row has: published software, or the document; "": not known.
 const std::string& software_cell(const TrainBand& band);
 
+// The standard deviation of the log of a step's time by what no published step has; a column, too.
+double unmeasured_deviation(const TrainBand& band);
+inline constexpr const char* unmeasured_column = "not_measured_deviation";
+
 // Of the published steps that ship.
 const uncertainty::StepErrors& shipped_errors();
 // What the errors of a job's step depend on. Throws UsageError for a software of which no step was

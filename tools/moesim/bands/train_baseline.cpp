@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "sim/report/formats.hpp"
 #include "sim/uncertainty/step_distance.hpp"
 #include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/part_columns.hpp"
 
 namespace moesim::tool {
@@ -27,7 +29,9 @@ struct Written {
   std::string cluster;
   std::string software;  // published, or a document of one's own; "": not said
   double speed = 0;
-  std::vector<double> parts;  // uncertainty::part_times(); empty: the file does not tell
+  std::vector<double> parts;            // uncertainty::part_times(); empty: the file does not tell
+  std::vector<std::string> unmeasured;  // columns not_measured, not_measured_deviation
+  double unmeasured_deviation = 0;
 };
 
 // `ms`: the time of a column, absent where there is none.
@@ -59,9 +63,14 @@ Written read_baseline(const std::string& path) {
             root.text("cluster"),
             root.text_or("software", ""),
             speed,
-            written_parts(speed, [&](const std::string& column) {
-              return root.has(column) ? std::optional(root.number(column)) : std::nullopt;
-            })};
+            written_parts(speed,
+                          [&](const std::string& column) {
+                            return root.has(column) ? std::optional(root.number(column))
+                                                    : std::nullopt;
+                          }),
+            root.has(not_measured_column) ? root.texts(not_measured_column)
+                                          : std::vector<std::string>(),
+            root.number_or(unmeasured_column, 0)};
   }
   const CsvTable table = CsvTable::load(path);
   if (table.rows.size() != 1) {
@@ -71,17 +80,21 @@ Written read_baseline(const std::string& path) {
                     path, table.rows.size()));
   }
   const double speed = table.positive(0, speed_column);
-  const std::size_t software = table.find("software");
+  const auto text_in = [&](const std::string& column) {
+    const std::size_t at = table.find(column);
+    return at == CsvTable::npos ? std::string() : table.rows[0][at];
+  };
+  const auto number_in = [&](const std::string& column) {
+    return text_in(column).empty() ? std::nullopt : std::optional(table.number(0, column));
+  };
   return {table.text(0, "model"),
           table.text(0, "profile"),
           table.text(0, "cluster"),
-          software == CsvTable::npos ? "" : table.rows[0][software],
+          text_in("software"),
           speed,
-          written_parts(speed, [&](const std::string& column) {
-            const std::size_t at = table.find(column);
-            const bool has = at != CsvTable::npos && !table.rows[0][at].empty();
-            return has ? std::optional(table.number(0, column)) : std::nullopt;
-          })};
+          written_parts(speed, number_in),
+          listed(text_in(not_measured_column)),
+          number_in(unmeasured_column).value_or(0)};
 }
 
 // The name that the profile of a baseline gives itself: a row has what was typed, which may be the
@@ -158,6 +171,26 @@ std::optional<double> BaselineRatio::beyond_noise() const {
   return std::nullopt;
 }
 
+namespace {
+
+// Of the log of the ratio, by what no published step has: what both have cancels.
+double unmeasured_between(const Written& baseline, const TrainBand& answer) {
+  std::vector<uncertainty::UnmeasuredTrait> own;  // of the step alone
+  std::size_t shared = 0;
+  for (const uncertainty::UnmeasuredTrait& each : answer.band.unmeasured) {
+    const auto& others = baseline.unmeasured;
+    const bool has = std::find(others.begin(), others.end(), text_of(each)) != others.end();
+    shared += has ? 1 : 0;
+    if (!has) own.push_back(each);
+  }
+  // How much of its deviation is that of what it has alone, the file does not tell.
+  const bool all_shared = shared == baseline.unmeasured.size();
+  return std::hypot(shipped_errors().deviation_of(own),
+                    all_shared ? 0 : baseline.unmeasured_deviation);
+}
+
+}  // namespace
+
 BaselineRatio requested_baseline(const std::string& path, const training::TrainingJob& job,
                                  const training::TrainingStep& step, const TrainBand& answer) {
   const Written baseline = read_baseline(path);
@@ -169,8 +202,8 @@ BaselineRatio requested_baseline(const std::string& path, const training::Traini
   ratio.distance = baseline.parts.empty()
                        ? uncertainty::far_apart
                        : uncertainty::step_distance(uncertainty::part_times(step), baseline.parts);
-  ratio.band =
-      shipped_errors().ratio_band(answer.subject.software, ratio.same_model, ratio.distance);
+  ratio.band = shipped_errors().ratio_band(answer.subject.software, ratio.same_model,
+                                           ratio.distance, unmeasured_between(baseline, answer));
   return ratio;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -28,6 +29,25 @@ double distance(const FoundStep& one, const FoundStep& other) {
 
 uncertainty::Band ratios_at(const std::string& software, double distance) {
   return shipped_errors().ratio_band(software, true, distance);
+}
+
+// Of the log of the ratio of two steps, by what one of them alone has and no published step: what
+// both have cancels.
+double unmeasured_between(const FoundStep& one, const FoundStep& other) {
+  std::vector<uncertainty::UnmeasuredTrait> apart;
+  const std::array<std::vector<uncertainty::UnmeasuredTrait>, 2> both = {unmeasured_of(one),
+                                                                         unmeasured_of(other)};
+  for (std::size_t at = 0; at < both.size(); ++at) {
+    for (const uncertainty::UnmeasuredTrait& each : both[at]) {
+      const bool shared =
+          std::any_of(both[1 - at].begin(), both[1 - at].end(), [&](const auto& candidate) {
+            return candidate.trait.name == each.trait.name &&
+                   candidate.trait.size == each.trait.size;
+          });
+      if (!shared) apart.push_back(each);
+    }
+  }
+  return shipped_errors().deviation_of(apart);
 }
 
 // The highest level at which `other` is slower than `one`; 0: at none.
@@ -76,9 +96,16 @@ std::vector<TrainingJob> by_memory(const study::TrainingSpace& space) {
 
 }  // namespace
 
+std::vector<uncertainty::UnmeasuredTrait> unmeasured_of(const FoundStep& found) {
+  return uncertainty::unmeasured_traits(shipped_errors().residuals().measured,
+                                        found.job.profile->device().name,
+                                        uncertainty::traits_of(found.job, found.step));
+}
+
 uncertainty::Band step_ratios(const std::string& software, const FoundStep& one,
                               const FoundStep& other) {
-  return ratios_at(software, distance(one, other));
+  return shipped_errors().ratio_band(software, true, distance(one, other),
+                                     unmeasured_between(one, other));
 }
 
 double surely_slower(const std::string& software, const FoundStep& one, const FoundStep& other) {

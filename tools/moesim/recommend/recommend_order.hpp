@@ -8,6 +8,9 @@
 
 namespace moesim::tool {
 
+// What of the step no published one has.
+std::vector<uncertainty::UnmeasuredTrait> unmeasured_of(const study::FoundStep& found);
+
 // How far off the predicted ratio of these two steps is. `software`: of published steps; "": any.
 uncertainty::Band step_ratios(const std::string& software, const study::FoundStep& one,
                               const study::FoundStep& other);

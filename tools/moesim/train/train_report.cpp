@@ -414,7 +414,7 @@ std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
   const NamedCells row = training_row(job, step, band);
   if (format == report::Format::csv) return report::to_csv(row.names, {row.cells});
   if (format == report::Format::json) {
-    nlohmann::ordered_json object = report::to_json(row.names, row.cells);
+    nlohmann::ordered_json object = json_row(row.names, row.cells);
     for (const model::StageMemory& memory : step.memory) {
       object["memory_gib_of_rank"].push_back(memory.total().gib());
     }

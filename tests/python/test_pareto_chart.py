@@ -66,6 +66,16 @@ def test_one_task_has_a_black_front(tmp_path):
     assert front.get_color() == "black" and front.get_linestyle() == "-"
 
 
+def test_rows_of_train_lie_at_the_loss_that_counts(tmp_path):
+    """Of the model's own router without a capacity none, whatever its groups pass over."""
+    head, *lines = Path(sweep_file(tmp_path, [row("own", "", 120, 0, 0.05), row("top8", 1, 100, 0.1, 0.06)])
+                        ).read_text(encoding="utf-8").splitlines()
+    path = tmp_path / "train.csv"
+    path.write_text(f"{head},counted_loss\n{lines[0]},0\n{lines[1]},0.06\n", encoding="utf-8")
+    (front,) = fronts(draw(str(path)))
+    assert list(front.get_xdata()) == pytest.approx([0, 6])
+
+
 def test_more_fronts_than_colours_are_refused(tmp_path):
     path = sweep_file(tmp_path, [row("top1", 1, 100, 0.1, 0.1, profile=f"p{number}") for number in range(13)])
     with pytest.raises(BadInput, match="13 Pareto fronts, one for each profile, and more than 12 cannot .* --where 'profile=p0'"):

@@ -530,6 +530,26 @@ def test_drawn_routing_says_loss_and_what_imbalance_costs():
     assert "with forced balance" in table
 
 
+DEEPSEEK = ("train", "--model", "deepseek-v3", "--gpus", 64, "--expert-parallel", 32, "--recompute", "full")
+
+
+def test_the_models_own_router_without_a_capacity_loses_nothing():
+    """As recommend counts it; what its groups and bias pass over is said by its name."""
+    own = as_json(*DEEPSEEK, "--routing", "gaussian:0.3")
+    assert own["counted_loss"] == own["failed"] == 0 and own["residual_loss"] > 0.005
+    text = succeed(*DEEPSEEK, "--routing", "gaussian:0.3")
+    assert "token loss   0.00 %; 0.00 % of routes failed\n" in text
+    assert f"not chosen   {100 * own['residual_loss']:.2f} % of the weight of a token's 8 best experts" in text
+    uneven = succeed(*DEEPSEEK, "--routing", "gaussian:0.1,gaussian:0.3")
+    assert "token loss %" in uneven.splitlines()[0] and len(re.findall(r" 0\.00 +[\d.]+  does not fit", uneven)) == 2
+    assert "token loss 0.00: no route is dropped; not counted: " in uneven
+    assert f" to {100 * own['residual_loss']:.2f} % of the weight of a token's k best" in uneven
+    # Of routes that a capacity drops the two are one, and the text has one.
+    dropping = as_json(*ROUTED, "--capacity-factor", 1)
+    assert dropping["counted_loss"] == dropping["residual_loss"] > 0
+    assert "not chosen" not in succeed(*ROUTED, "--capacity-factor", 1)
+
+
 def test_balanced_draws_are_the_step_without_options():
     assert succeed(*ROUTED, "--routing-draws", "balanced") == succeed(*ROUTED)
 

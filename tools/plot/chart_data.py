@@ -270,12 +270,18 @@ def _speed_band(path, line, row, speed, over_baseline):
     return speed * step / slow, speed * step / fast
 
 
+def loss_column(row):
+    """Where its token loss is: rows of moesim train and recommend count none of the model's own router without a
+    capacity."""
+    return "counted_loss" if row.get("counted_loss") else "residual_loss"
+
+
 def read_point(path, line, row, over_baseline=False):
     """`over_baseline`: the band is that of the ratio to the row's baseline."""
     speed = present(path, line, row, "tokens_per_s_per_gpu")
     return Point(number(path, line, row, "capacity_factor"), speed,
                  *_speed_band(path, line, row, speed, over_baseline),
-                 number(path, line, row, "residual_loss"), number(path, line, row, "failed"),
+                 number(path, line, row, loss_column(row)), number(path, line, row, "failed"),
                  number(path, line, row, "padded") if "padded" in row else None, fits(row))
 
 

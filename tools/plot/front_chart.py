@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from chart_data import BadInput, read_csv  # noqa: E402
+from chart_data import BadInput, loss_column, read_csv  # noqa: E402
 from chart_file import save  # noqa: E402
 
 MARKER = 12       # pixels, of a diamond
@@ -78,7 +78,7 @@ def _close(rows, pixels, width, height):
 
 
 def loss(row):
-    return 100 * float(row.get("counted_loss") or row["residual_loss"])
+    return 100 * float(row[loss_column(row)])
 
 
 def _shown(rows):

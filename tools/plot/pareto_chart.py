@@ -8,7 +8,7 @@ import option_columns
 import page
 import rows
 import untold
-from chart_data import BadInput, fits
+from chart_data import BadInput, fits, loss_column
 from kinds_chart import is_search, unit_count
 
 # Options that say what is computed and where, not how.
@@ -26,7 +26,7 @@ def front_of(points):
 
 def _is_placed(row):
     """Whether the row has a place on the axis of token loss."""
-    return rows.figure_of(row, "residual_loss") is not None or row.get("router") == "dense"
+    return rows.figure_of(row, loss_column(row)) is not None or row.get("router") == "dense"
 
 
 def _by_label(table, names):
@@ -100,7 +100,7 @@ def _draw_points(axes, groups, styles):
     losses, fitting, barred = [], [], False
     for members, how in zip(groups.values(), styles):
         for row in members:
-            loss, speed = 100 * (rows.figure_of(row, "residual_loss") or 0), rows.present(row, "tokens_per_s_per_gpu")
+            loss, speed = 100 * (rows.figure_of(row, loss_column(row)) or 0), rows.present(row, "tokens_per_s_per_gpu")
             losses.append(loss)
             look.plot_line(axes, [loss], [speed], [fits(row)], how)
             low, _, high = rows.band_of(row, "tokens_per_s_per_gpu")

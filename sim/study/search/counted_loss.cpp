@@ -12,4 +12,9 @@ double counted_loss(double residual_loss, const routing::RouterConfig& router,
   return is_own ? 0 : residual_loss;
 }
 
+double counted_loss(const training::TrainingJob& job, const training::TrainingStep& step) {
+  if (!step.routing) return 0;
+  return counted_loss(step.routing->loss.residual_loss, job.routing->router, *job.model);
+}
+
 }  // namespace moesim::study

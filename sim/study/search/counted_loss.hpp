@@ -2,14 +2,18 @@
 
 #include "sim/model/model.hpp"
 #include "sim/routing/rules/router_config.hpp"
+#include "sim/training/step/training_step.hpp"
 
 namespace moesim::study {
 
-// The token loss that a search compares with what is acceptable: `residual_loss`, but 0 for the
-// model's own router where nothing is dropped. residual_loss is relative to the k best of all
-// experts; a router that biases its choice, or confines it to groups, does not take these, but the
-// model was trained with its choice.
+// The token loss that a search compares with what is acceptable, and that `train` states:
+// `residual_loss`, but 0 for the model's own router where nothing is dropped. residual_loss is
+// relative to the k best of all experts; a router that biases its choice, or confines it to groups,
+// does not take these, but the model was trained with its choice.
 double counted_loss(double residual_loss, const routing::RouterConfig& router,
                     const model::Model& model);
+
+// Of a step; 0 with forced balance.
+double counted_loss(const training::TrainingJob& job, const training::TrainingStep& step);
 
 }  // namespace moesim::study

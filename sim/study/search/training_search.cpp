@@ -134,11 +134,6 @@ TrainingStep counted_step(const TrainingSearch& search, const TrainingJob& job,
   return search.software->applied(predicted, training::crossing_parts(job));
 }
 
-double loss_of(const TrainingJob& job, const TrainingStep& step) {
-  if (!step.routing) return 0;
-  return counted_loss(step.routing->loss.residual_loss, job.routing->router, *job.model);
-}
-
 class Search {
  public:
   explicit Search(const TrainingSearch& search)
@@ -415,7 +410,7 @@ bool same_layout(const TrainingJob& one, const TrainingJob& other, bool chunks_t
 
 void set_step(const TrainingSearch& search, const TrainingStep& predicted, FoundStep& found) {
   found.step = counted_step(search, found.job, predicted);
-  found.loss = loss_of(found.job, found.step);
+  found.loss = counted_loss(found.job, found.step);
   if (search.software) found.predicted = predicted;
 }
 

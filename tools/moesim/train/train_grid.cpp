@@ -156,6 +156,23 @@ std::string host_text(const std::vector<TrainPoint>& points) {
       count, steps, host_remedy);
 }
 
+// Under the table, where rows lose nothing by the model's own router, what it passes over.
+std::string not_chosen_text(const std::vector<TrainPoint>& points) {
+  std::vector<double> shares;
+  for (const TrainPoint& point : points) {
+    const double residual = figure(point, "residual_loss");
+    if (figure(point, "counted_loss") < residual) shares.push_back(residual);
+  }
+  if (shares.empty()) return "";
+  const auto [least, most] = std::minmax_element(shares.begin(), shares.end());
+  const std::string text = fmt::format("{:.2f}", 100 * *least);
+  const std::string last = fmt::format("{:.2f}", 100 * *most);
+  return fmt::format(
+      "token loss 0.00: no route is dropped; not counted: {}{} % of the weight of a token's k best "
+      "experts,\n  {} (column residual_loss)\n",
+      text, text == last ? "" : " to " + last, not_chosen);
+}
+
 // "80 %": the level of the bands, the same for all rows of one software.
 std::string band_level(const std::vector<TrainPoint>& points) {
   std::string text;
@@ -197,7 +214,7 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
   std::vector<std::string> heading;
   for (const Flag& flag : grid.flags) heading.push_back(column_of(flag));
   const bool drawn = std::any_of(points.begin(), points.end(), [](const TrainPoint& point) {
-    return !number(point, "residual_loss", 1, 0).empty();
+    return !number(point, "counted_loss", 1, 0).empty();
   });
   const std::string level = band_level(points);
   heading.insert(heading.end(), {"step ms", fmt::format("if measured, {}", level), "tokens/s/GPU",
@@ -236,7 +253,7 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
       line.push_back(number(point, column.name, 1, column.digits));
     }
     if (drawn) {
-      line.push_back(number(point, "residual_loss", 100, 2));
+      line.push_back(number(point, "counted_loss", 100, 2));
       const bool has_slots =
           report::SlotShares::has_slots(cell_of(point, "padding"), cell_of(point, "capacity"));
       if (slots.any()) line.push_back(has_slots ? number(point, "padded", 100, 2) : "");
@@ -353,7 +370,8 @@ std::string text_of(const CommandLine& line, const TrainGrid& grid,
                     const std::vector<TrainPoint>& rows, const TrainGrid& finished,
                     report::Format format) {
   if (format == report::Format::table) {
-    return table_of(rows, finished) + host_text(rows) + ratio_text(line, grid, rows);
+    return table_of(rows, finished) + host_text(rows) + not_chosen_text(rows) +
+           ratio_text(line, grid, rows);
   }
   const std::vector<std::string> columns = columns_of(rows, finished);
   const std::vector<report::CellRow> cells = cells_of(rows, finished, columns);

@@ -10,6 +10,7 @@
 
 #include "sim/base/formats/json_text.hpp"
 #include "sim/job/job_options.hpp"
+#include "sim/study/search/counted_loss.hpp"
 #include "sim/study/search/memory_share.hpp"
 #include "sim/training/prices/exchange_prices.hpp"
 #include "tools/moesim/part_columns.hpp"
@@ -76,13 +77,19 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, Lines& lines)
   const training::RoutingFigures& figures = *step.routing;
   const routing::RouterConfig& router = job.routing->router;
   lines.push_back({"router", router_text(job)});
-  std::string loss = fmt::format("{}; {} of routes failed", percent(figures.loss.residual_loss),
-                                 percent(figures.loss.failed));
+  const double counted = study::counted_loss(job, step);
+  std::string loss =
+      fmt::format("{}; {} of routes failed", percent(counted), percent(figures.loss.failed));
   if (router.has_capacity() || router.pads_exchange()) {
     loss += fmt::format(", {} of slots {}", percent(figures.loss.padded),
                         router.pads_exchange() ? "padded" : "empty");
   }
   lines.push_back({"token loss", loss});
+  if (counted < figures.loss.residual_loss) {
+    lines.push_back(
+        {"not chosen", fmt::format("{} of the weight of a token's {} best experts, {}",
+                                   percent(figures.loss.residual_loss), router.top_k, not_chosen)});
+  }
   lines.push_back(
       {"experts",
        fmt::format("{:.3f} x balance on the busiest rank of a layer, p99 {:.3f}, at most {:.3f}",
@@ -280,6 +287,7 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("lost_mass", figure_cell(figures.loss.lost_mass));
   row.add("unrouted", figure_cell(figures.loss.unrouted));
   row.add("residual_loss", figure_cell(figures.loss.residual_loss));
+  row.add("counted_loss", figure_cell(study::counted_loss(job, step)));
   row.add("padded", figure_cell(figures.loss.padded));
   row.add("load_p99", figure_cell(figures.p99_load));
   row.add("load_max", figure_cell(figures.largest_load));

@@ -809,6 +809,29 @@ def test_a_step_beside_a_baseline_says_whether_the_difference_is_noise(tmp_path)
     expect_error(moesim(*words, "--baseline", base), 2, "base.csv", "tokens_per_s_per_gpu")
 
 
+@pytest.mark.parametrize("suffix", ["csv", "json"])
+def test_a_baseline_of_another_capacity_alone_is_compared_by_pairs_of_capacity(tmp_path, suffix):
+    """As sweep --baseline compares them: both padded, all but router and capacity the same."""
+    base = tmp_path / f"base.{suffix}"
+    words = ("train", "--model", "mixtral-8x7b", "--gpus", 64, "--pipeline-parallel", 4, "--expert-parallel", 8,
+             "--software", "megatron-bridge")
+    padded = (*words, "--capacity-factor", 1.25)
+    succeed(*padded, "--out", base, "--format", suffix)
+
+    def width(*words):
+        step = as_json(*words, "--baseline", base)
+        return step["speed_over_baseline_high"] / step["speed_over_baseline_low"]
+
+    less = (*words, "--capacity-factor", 1)
+    assert width(*less) < 1.25 and width(*less, "--router", "topk+ir", "--seed", 3) < 1.25
+    text = succeed(*less, "--baseline", base)
+    assert "more than noise at 90 %; by 48 published pairs that differ in router and capacity alone, as these do" in text
+    # More differs, or blocks are not padded: what they take depends on a routing that nobody told.
+    for wide in ((*less, "--micro-batch", 2), (*words, "--router", "dropless"), (*less, "--padding", "none")):
+        assert width(*wide) > 1.5
+        assert "groups of pairs of steps on one machine" in succeed(*wide, "--baseline", base)
+
+
 def slices_of(path):
     document = json.loads(path.read_text())
     streams = {(event["pid"], event["tid"]): event["args"]["name"].split(" ", 2)[2]

@@ -65,6 +65,18 @@ def test_rows_of_two_clusters_have_no_ratio(tmp_path):
     assert "the errors of two clusters do not cancel" in there["reason"]
 
 
+def test_rows_of_other_capacities_have_the_ratio_of_such_pairs():
+    """Those that differ in more keep the wider one, and a table of both says both."""
+    alone = succeed(*DRAWN, "--capacity-factor", "1,1.25")
+    assert "48 published pairs that differ in router and capacity alone" in alone and "more than routing" not in alone
+    both = succeed(*DRAWN, "--router", "topk,dropless", "--capacity-factor", "1,1.25")
+    assert "groups of published pairs, which differ in more than routing" in both
+    assert "but of rows that are padded to a capacity and differ in router and capacity alone by" in both
+    narrow = both.split("capacity alone by")[1]
+    assert re.search(r"\+(\d+) % with 90 %", alone)[1] == re.search(r"\+(\d+) % with 90 %", narrow)[1]
+    assert "router and capacity alone" not in succeed(*DRAWN, "--capacity-factor", 1, "--micro-batch", "1,2")
+
+
 def test_combinations_without_effect_are_left_out():
     result = moesim(*DRAWN, "--router", "dropless,topk", "--capacity-factor", "1,1.5,2")
     assert result.returncode == 0

@@ -182,6 +182,15 @@ SoftwareError software_error(const scenario::Scenario& scenario,
   return error;
 }
 
+CapacityPairs published_capacity_pairs() {
+  CapacityPairs found;
+  found.scatter = scatter_of_any(Pairs::of_capacity);
+  for (const uncertainty::RatioGroup& group : residuals().ratios) {
+    if (group.of_capacity && !uncertainty::is_profile(group.software)) found.pairs += group.pairs;
+  }
+  return found;
+}
+
 uncertainty::WorkShares work_shares(const scenario::Scenario& scenario,
                                     const std::array<double, step::part_count>& parts_ms) {
   const int domain = scenario.cluster->gpus_per_domain;

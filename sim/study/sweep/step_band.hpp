@@ -16,6 +16,13 @@ namespace moesim::study {
 uncertainty::SoftwareError software_error(const scenario::Scenario& scenario,
                                           const uncertainty::WorkShares& shares);
 
+// Published pairs of steps that differ in router and capacity alone, padded to it.
+struct CapacityPairs {
+  int pairs = 0;
+  double scatter = 0;  // of one of the two, of any software, a standard deviation of logs
+};
+CapacityPairs published_capacity_pairs();
+
 // Shares of the classes of work, from the parts of a step's critical path. Exchanges of experts
 // take NICs where their group leaves a domain, gradients where the job does.
 uncertainty::WorkShares work_shares(const scenario::Scenario& scenario,

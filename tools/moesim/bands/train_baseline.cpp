@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -16,6 +17,7 @@
 #include "sim/profile/profile.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/uncertainty/step_distance.hpp"
+#include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/part_columns.hpp"
@@ -32,6 +34,7 @@ struct Written {
   std::vector<double> parts;            // uncertainty::part_times(); empty: the file does not tell
   std::vector<std::string> unmeasured;  // columns not_measured, not_measured_deviation
   double unmeasured_deviation = 0;
+  std::optional<std::string> all_but_capacity;
 };
 
 // `ms`: the time of a column, absent where there is none.
@@ -70,7 +73,12 @@ Written read_baseline(const std::string& path) {
                           }),
             root.has(not_measured_column) ? root.texts(not_measured_column)
                                           : std::vector<std::string>(),
-            root.number_or(unmeasured_column, 0)};
+            root.number_or(unmeasured_column, 0),
+            all_but_capacity([&](const std::string& column) {
+              const std::optional<Node> value = root.find(column);
+              if (!value) return std::string();
+              return value->json().is_string() ? value->as_text() : value->json().dump();
+            })};
   }
   const CsvTable table = CsvTable::load(path);
   if (table.rows.size() != 1) {
@@ -94,7 +102,8 @@ Written read_baseline(const std::string& path) {
           speed,
           written_parts(speed, number_in),
           listed(text_in(not_measured_column)),
-          number_in(unmeasured_column).value_or(0)};
+          number_in(unmeasured_column).value_or(0),
+          all_but_capacity(text_in)};
 }
 
 // The name that the profile of a baseline gives itself: a row has what was typed, which may be the
@@ -202,8 +211,13 @@ BaselineRatio requested_baseline(const std::string& path, const training::Traini
   ratio.distance = baseline.parts.empty()
                        ? uncertainty::far_apart
                        : uncertainty::step_distance(uncertainty::part_times(step), baseline.parts);
-  ratio.band = shipped_errors().ratio_band(answer.subject.software, ratio.same_model,
-                                           ratio.distance, unmeasured_between(baseline, answer));
+  const std::optional<std::string> own = all_but_capacity(job);
+  ratio.of_capacity = own && own == baseline.all_but_capacity && !baseline.parts.empty();
+  ratio.band = ratio.of_capacity ? capacity_pair_band(uncertainty::part_times(step), baseline.parts,
+                                                      *job.cluster, job.layout.layout.gpus)
+                                 : shipped_errors().ratio_band(
+                                       answer.subject.software, ratio.same_model, ratio.distance,
+                                       unmeasured_between(baseline, answer));
   return ratio;
 }
 
@@ -215,16 +229,20 @@ std::string baseline_text(const BaselineRatio& ratio) {
                                  ratio.speed * std::exp(each.log_ratios.high))});
   }
   const std::optional<double> beyond = ratio.beyond_noise();
+  const std::string known =
+      ratio.of_capacity
+          ? capacity_pairs_text() + ", as these do"
+          : fmt::format("{} groups of pairs of steps{} on one machine{}", ratio.band.held_out,
+                        ratio.same_model ? "" : " of two models",
+                        ratio.same_model
+                            ? fmt::format(", for steps that differ by {:.0f} % of their parts",
+                                          100 * ratio.distance)
+                            : "");
   return report::align(lines, {false, true}) +
-         fmt::format(
-             "{:.3f} times as fast as {}: {}; by {} groups of pairs of steps{} on one machine{}\n",
-             ratio.speed, ratio.path,
-             beyond ? fmt::format("more than noise at {:.0f} %", 100 * *beyond)
-                    : "within the noise",
-             ratio.band.held_out, ratio.same_model ? "" : " of two models",
-             ratio.same_model ? fmt::format(", for steps that differ by {:.0f} % of their parts",
-                                            100 * ratio.distance)
-                              : "");
+         fmt::format("{:.3f} times as fast as {}: {}; by {}\n", ratio.speed, ratio.path,
+                     beyond ? fmt::format("more than noise at {:.0f} %", 100 * *beyond)
+                            : "within the noise",
+                     known);
 }
 
 std::vector<std::pair<std::string, Cell>> baseline_cells(const BaselineRatio& ratio) {

@@ -18,8 +18,9 @@ struct BaselineRatio {
   std::string path;
   double speed = 1;  // tokens per second and GPU over the baseline's
   bool same_model = true;
-  double distance = 0;     // uncertainty::step_distance(); far_apart where the file does not tell
-  uncertainty::Band band;  // of log(measured / predicted ratio)
+  double distance = 0;       // uncertainty::step_distance(); far_apart where the file does not tell
+  bool of_capacity = false;  // both padded, and they differ in router and capacity alone
+  uncertainty::Band band;    // of log(measured / predicted ratio)
 
   // The widest level at which 1 lies outside the band; nothing where it lies inside all of them.
   std::optional<double> beyond_noise() const;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -18,6 +19,7 @@
 #include "sim/study/search/memory_share.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "sim/uncertainty/step_distance.hpp"
+#include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/output.hpp"
@@ -283,6 +285,48 @@ std::vector<double> part_times(const TrainPoint& point) {
   return times;
 }
 
+// "-17 to +20 % with 90 %, ...": how far the ratio of two steps may be off.
+std::string levels_text(const uncertainty::Band& ratio) {
+  std::vector<std::string> levels;
+  for (auto level = ratio.levels.rbegin(); level != ratio.levels.rend(); ++level) {
+    levels.push_back(fmt::format("{:+.0f} to {:+.0f} % with {:.0f} %",
+                                 100 * std::expm1(level->log_ratios.low),
+                                 100 * std::expm1(level->log_ratios.high), 100 * level->level));
+  }
+  return fmt::format("{}", fmt::join(levels, ", "));
+}
+
+// Of rows on one cluster that are padded and differ in router and capacity alone the widest band of
+// one and the first like it; nothing where no two are such.
+struct CapacityRows {
+  std::optional<uncertainty::Band> band;
+  bool are_all = true;  // all rows are such, of one kind
+};
+
+CapacityRows capacity_rows(const std::vector<TrainPoint>& points) {
+  CapacityRows found;
+  std::map<std::string, const TrainPoint*> firsts;
+  std::optional<cluster::Cluster> cluster;
+  for (const TrainPoint& point : points) {
+    if (!point.row) continue;
+    const auto key = all_but_capacity(
+        [&](const std::string& column) { return report::text_of(cell_of(point, column)); });
+    found.are_all = found.are_all && key;
+    if (!key) continue;
+    const auto [first, is_new] = firsts.emplace(*key, &point);
+    if (is_new) continue;
+    if (!cluster) cluster = cluster::Cluster::load(report::text_of(cell_of(point, "cluster")));
+    const uncertainty::Band band =
+        capacity_pair_band(part_times(*first->second), part_times(point), *cluster,
+                           static_cast<int>(number_in(cell_of(point, "gpus"))));
+    const bool is_wider =
+        !found.band || band.widest().log_ratios.width() > found.band->widest().log_ratios.width();
+    if (is_wider) found.band = band;
+  }
+  found.are_all = found.are_all && firsts.size() == 1;
+  return found;
+}
+
 // What rows of one machine, cluster and software share cancels between them: how far the ratio of
 // two may be off. Empty where one of these differs.
 std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
@@ -296,6 +340,13 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
   if (first == points.end() || varies("profile") || varies("cluster") || varies("software")) {
     return "";
   }
+  constexpr const char* cancels =
+      "between two rows errors of software and machine cancel: the measured ratio of ";
+  const CapacityRows padded = capacity_rows(points);
+  if (padded.band && padded.are_all) {
+    return fmt::format("{}these is off by\n  {} chance,\n  by {}\n", cancels,
+                       levels_text(*padded.band), capacity_pairs_text());
+  }
   const bool same_model = !varies("model");
   double farthest = 0;
   for (const TrainPoint& point : points) {
@@ -305,18 +356,19 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
   }
   const uncertainty::Band ratio =
       shipped_errors().ratio_band(first->software, same_model, farthest);
-  std::vector<std::string> levels;
-  for (auto level = ratio.levels.rbegin(); level != ratio.levels.rend(); ++level) {
-    levels.push_back(fmt::format("{:+.0f} to {:+.0f} % with {:.0f} %",
-                                 100 * std::expm1(level->log_ratios.low),
-                                 100 * std::expm1(level->log_ratios.high), 100 * level->level));
-  }
-  return fmt::format(
-      "between two rows errors of software and machine cancel: the measured ratio of {} is off "
-      "by\n"
-      "  {} chance,\n  by {} groups of published pairs, which differ in more than routing{}\n",
-      same_model ? "the first and the most different step" : "steps", fmt::join(levels, ", "),
+  std::string text = fmt::format(
+      "{}{} is off by\n  {} chance,\n  by {} groups of published pairs, which differ in more than "
+      "routing{}\n",
+      cancels, same_model ? "the first and the most different step" : "steps", levels_text(ratio),
       ratio.held_out, line.has("software") ? "" : "; --software says whose steps count");
+  if (padded.band) {
+    text += fmt::format(
+        "  but of rows that are padded to a capacity and differ in router and capacity alone by\n  "
+        "{} "
+        "chance,\n  by {}\n",
+        levels_text(*padded.band), capacity_pairs_text());
+  }
+  return text;
 }
 
 void warn(const std::vector<TrainPoint>& points) {

@@ -1,0 +1,52 @@
+#include "sim/uncertainty/capacity_ratio.hpp"
+
+#include <cmath>
+#include <vector>
+
+#include "sim/training/prices/layer_prices.hpp"
+#include "tests/support/catch.hpp"
+
+namespace moesim::uncertainty {
+namespace {
+
+using training::Part;
+
+std::vector<double> step_of(double attention, Part part, double time) {
+  std::vector<double> parts(training::part_names.size(), 0.0);
+  parts[static_cast<std::size_t>(Part::attention)] = attention;
+  parts[static_cast<std::size_t>(part)] = time;
+  return parts;
+}
+
+constexpr double z = 1.6448536269514722;
+constexpr double scatter = 0.01;  // of two configurations 0.0002, beside two runs' 2 x 0.02^2
+
+}  // namespace
+
+TEST_CASE("a larger capacity: the curves of experts at two sizes, noise and scatter") {
+  // All are products, whose error cancels. Experts are 40 and 25 % of the steps, each a curve's
+  // 0.05 off: 0.0025 (0.16 + 0.0625) = 0.00055625; with 0.001 of noise and scatter 0.0394493.
+  const auto levels = capacity_ratio_levels(step_of(60, Part::experts, 40),
+                                            step_of(60, Part::experts, 20), scatter, {});
+  REQUIRE(levels.size() == 3);
+  CHECK(levels.front().level == 0.9);
+  CHECK(levels.front().log_ratios.high == Approx(z * 0.0394493).epsilon(1e-5));
+  CHECK(levels.front().log_ratios.low == -levels.front().log_ratios.high);
+  CHECK(levels.back().log_ratios.high < levels.front().log_ratios.high);
+}
+
+TEST_CASE("exchanges that take NICs are less certain, unless they were measured there") {
+  // 20 and 10 % of the steps are dispatch: curves 0.0025 (0.04 + 0.01), products 0.1 x 0.05,
+  // exchanges 0.1 x 0.055 inside and 0.1 x 0.20 across.
+  const auto reach = [](const StepExchanges& exchanges) {
+    return capacity_ratio_levels(step_of(80, Part::dispatch, 20), step_of(90, Part::dispatch, 10),
+                                 scatter, exchanges)
+        .front()
+        .log_ratios.high;
+  };
+  CHECK(reach({}) == Approx(z * std::sqrt(0.00118025)).epsilon(1e-9));
+  CHECK(reach({true, false}) == Approx(z * std::sqrt(0.00155)).epsilon(1e-9));
+  CHECK(reach({true, true}) == Approx(reach({})).epsilon(1e-9));
+}
+
+}  // namespace moesim::uncertainty

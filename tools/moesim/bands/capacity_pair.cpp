@@ -1,0 +1,102 @@
+#include "tools/moesim/bands/capacity_pair.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <map>
+
+#include "sim/cluster/measured_between.hpp"
+#include "sim/job/job_options.hpp"
+#include "sim/report/formats.hpp"
+#include "sim/routing/rules/router_config.hpp"
+#include "sim/study/sweep/step_band.hpp"
+#include "sim/uncertainty/capacity_ratio.hpp"
+
+namespace moesim::tool {
+namespace {
+
+// What such steps may differ in, as those of a sweep: the choice of experts, and how it is drawn.
+constexpr const char* choices[] = {"router",
+                                   "top-k",
+                                   "group-score",
+                                   "score-function",
+                                   "second-expert",
+                                   "expert-bias",
+                                   "router-dtype",
+                                   "capacity-factor",
+                                   "capacity-convention",
+                                   "min-capacity",
+                                   "router-dialect",
+                                   "priority",
+                                   "fill-order",
+                                   "capacity-alignment",
+                                   "ir-duplicates",
+                                   "routing",
+                                   "fidelity",
+                                   "routing-draws",
+                                   "seed"};
+
+bool is_choice(const std::string& option) {
+  return std::find(std::begin(choices), std::end(choices), option) != std::end(choices);
+}
+
+// A number in one form: files of CSV and JSON have others.
+std::string plain(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return text.empty() || *end != '\0' ? text : report::figure(value);
+}
+
+}  // namespace
+
+std::optional<std::string> all_but_capacity(
+    const std::function<std::string(const std::string& column)>& text_in) {
+  if (text_in("padding") != routing::name_of(routing::Padding::capacity)) return std::nullopt;
+  std::string text;
+  for (const job::JobOption& option : job::job_options()) {
+    if (is_choice(option.name)) continue;
+    text += fmt::format("{}={}\n", option.name, plain(text_in(option.column())));
+  }
+  return text;
+}
+
+std::optional<std::string> all_but_capacity(const training::TrainingJob& job) {
+  if (!job.routing || !job.routing->router.has_capacity()) return std::nullopt;
+  const training::DrawnRouting& drawn = *job.routing;
+  // What its row has of options of routing that are no choices.
+  const std::map<std::string, std::string> of_routing = {
+      {"padding", routing::name_of(drawn.router.padding)},
+      {"capacity_scope", routing::name_of(drawn.router.capacity_scope)},
+      {"expert_placement", drawn.placement_name}};
+  return all_but_capacity([&](const std::string& column) {
+    const auto routed = of_routing.find(column);
+    if (routed != of_routing.end()) return routed->second;
+    for (const job::JobOption& option : job::job_options()) {
+      if (option.column() == column && option.in_rows_of(job)) {
+        return report::text_of(option.value(job));
+      }
+    }
+    return std::string();
+  });
+}
+
+uncertainty::Band capacity_pair_band(const std::vector<double>& one,
+                                     const std::vector<double>& other,
+                                     const cluster::Cluster& cluster, int gpus) {
+  const study::CapacityPairs published = study::published_capacity_pairs();
+  uncertainty::Band band;
+  band.held_out = static_cast<std::size_t>(published.pairs);
+  band.levels = uncertainty::capacity_ratio_levels(
+      one, other, published.scatter,
+      {gpus > cluster.gpus_per_domain, cluster::measured_between_domains(cluster)});
+  return band;
+}
+
+std::string capacity_pairs_text() {
+  return fmt::format("{} published pairs that differ in router and capacity alone",
+                     study::published_capacity_pairs().pairs);
+}
+
+}  // namespace moesim::tool

@@ -24,6 +24,7 @@ class Step {
         shape_(pipelines_.shape()) {}
 
   TrainingStep run();
+  PartTimes mean_parts();
   // What the host takes to launch every layer of a rank once, of the rank that takes longest.
   double launches_us() const;
 
@@ -31,6 +32,9 @@ class Step {
   PartTimes alone_parts(int rank, const PipelineRun& slowest) const;
   PartTimes paired_parts(int rank, const PipelineRun& slowest);
   PartTimes rank_parts(int rank, const PipelineRun& slowest);
+  PartTimes parts_to_the_end(int rank, const PipelineRun& slowest,
+                             const std::vector<RankEnd>& ends);
+  std::vector<RankEnd> rank_ends(const PipelineRun& slowest) const;
 
   const TrainingJob& job_;
   Pipelines pipelines_;
@@ -105,6 +109,39 @@ PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) {
   return parts;
 }
 
+std::vector<RankEnd> Step::rank_ends(const PipelineRun& slowest) const {
+  const StepEnds ends(job_, pipelines_, slowest);
+  std::vector<RankEnd> found;
+  for (int rank = 0; rank < shape_.ranks; ++rank) found.push_back(ends.of(rank));
+  return found;
+}
+
+// Those of a rank with the end of the step.
+PartTimes Step::parts_to_the_end(int rank, const PipelineRun& slowest,
+                                 const std::vector<RankEnd>& ends) {
+  PartTimes parts = rank_parts(rank, slowest);
+  PartTimes end = joint_end(slowest.run, ends);
+  // The rank reduces for as long while it would wait for others.
+  const double own_us = ends[at(rank)].parts[at(Part::gradients)];
+  const double earlier_us =
+      std::clamp(own_us - end[at(Part::gradients)], 0.0, parts[at(Part::p2p)]);
+  end[at(Part::gradients)] += earlier_us;
+  end[at(Part::p2p)] -= earlier_us;
+  for (std::size_t part = 0; part < end.size(); ++part) parts[part] += end[part];
+  return parts;
+}
+
+PartTimes Step::mean_parts() {
+  const PipelineRun slowest = pipelines_.slowest();
+  const std::vector<RankEnd> ends = rank_ends(slowest);
+  PartTimes mean{};
+  for (int rank = 0; rank < shape_.ranks; ++rank) {
+    const PartTimes parts = parts_to_the_end(rank, slowest, ends);
+    for (std::size_t part = 0; part < mean.size(); ++part) mean[part] += parts[part] / shape_.ranks;
+  }
+  return mean;
+}
+
 double Step::launches_us() const {
   double most = 0;
   for (int rank = 0; rank < shape_.ranks; ++rank) {
@@ -136,17 +173,8 @@ TrainingStep Step::run() {
   const std::vector<parallel::RankRun>& ranks = slowest.run.ranks;
   const auto busiest = std::max_element(ranks.begin(), ranks.end(), busier);
   step.busiest_rank = static_cast<int>(busiest - ranks.begin());
-  step.parts = rank_parts(step.busiest_rank, slowest);
-  const StepEnds ends(job_, pipelines_, slowest);
-  for (int rank = 0; rank < shape_.ranks; ++rank) step.ends.push_back(ends.of(rank));
-  PartTimes end = joint_end(slowest.run, step.ends);
-  // The rank of the parts reduces for as long while it would wait for others.
-  const double own_us = step.ends[at(step.busiest_rank)].parts[at(Part::gradients)];
-  const double earlier_us =
-      std::clamp(own_us - end[at(Part::gradients)], 0.0, step.parts[at(Part::p2p)]);
-  end[at(Part::gradients)] += earlier_us;
-  end[at(Part::p2p)] -= earlier_us;
-  for (std::size_t part = 0; part < end.size(); ++part) step.parts[part] += end[part];
+  step.ends = rank_ends(slowest);
+  step.parts = parts_to_the_end(step.busiest_rank, slowest, step.ends);
   step.step_us = sum(step.parts);
   step.memory = step_memory(job_, pipelines_);
   const parallel::ParallelLayout& sizes = job_.layout.layout;
@@ -238,6 +266,13 @@ TrainingStep training_step(const TrainingJob& job, std::shared_ptr<const DrawnLo
   }
   if (job.routing->rank_capacity > 0) add_reruns(job, std::move(loads), step);
   return step;
+}
+
+PartTimes mean_parts(const TrainingJob& job, const TrainingStep& step) {
+  const auto loads = job.routing ? std::make_shared<const DrawnLoads>(job) : nullptr;
+  PartTimes mean = Step(job, loads).mean_parts();
+  mean[at(Part::reruns)] = step.parts[at(Part::reruns)];
+  return mean;
 }
 
 }  // namespace moesim::training

@@ -51,4 +51,9 @@ TrainingStep training_step(const TrainingJob& job,
                            std::shared_ptr<const DrawnLoads> loads = nullptr,
                            bool with_forced_step = true);
 
+// The parts of the same step as the mean of its pipeline ranks, whose waiting is in p2p; they add
+// up to the step, too. For steps that are compared: the rank that computes longest has the output
+// head in one layout and not in another. `step`: of the job.
+PartTimes mean_parts(const TrainingJob& job, const TrainingStep& step);
+
 }  // namespace moesim::training

@@ -28,6 +28,25 @@ TEST_CASE("the parts of a step add up to it") {
   }
 }
 
+TEST_CASE("mean parts are those of all pipeline ranks, and add up to the step") {
+  const TrainingJob job = qwen_on_h100(32, 4, 8, 64);
+  const TrainingStep step = training_step(job);
+  const PartTimes mean = mean_parts(job, step);
+  CHECK(sum(mean) == Approx(step.step_us));
+  // As many micro-batches on one rank: each part of the layers and both ends, four times as much.
+  const TrainingStep alone = training_step(qwen_on_h100(8, 1, 8, 64));
+  REQUIRE(alone.micro_batches == step.micro_batches);
+  for (const Part each : {Part::attention, Part::experts, Part::head}) {
+    CHECK(4 * mean[static_cast<std::size_t>(each)] == Approx(part(alone, each)));
+  }
+  // The head is on the last rank alone, here the one that computes longest.
+  CHECK(mean[static_cast<std::size_t>(Part::head)] < 0.5 * part(step, Part::head));
+  const PartTimes of_one = mean_parts(qwen_on_h100(8, 1, 8, 64), alone);
+  for (std::size_t each = 0; each < of_one.size(); ++each) {
+    CHECK(of_one[each] == Approx(alone.parts[each]).margin(1e-6));
+  }
+}
+
 TEST_CASE("without pipeline a step is its micro-batches and its end") {
   const TrainingStep few = training_step(qwen_on_h100(8, 1, 8, 64));
   const TrainingStep many = training_step(qwen_on_h100(8, 1, 8, 128));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "sim/training/step/layer_time.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/train/train_report.hpp"
@@ -26,18 +27,27 @@ bool is_same_job(const TrainingJob& one, const TrainingJob& other) {
              parallel::stages_of(*other.model, other.layout).text();
 }
 
+// As the software of the search runs the step.
+training::PartTimes mean_parts(const study::TrainingSearch& search, const FoundStep& found) {
+  training::TrainingStep step = found.predicted ? *found.predicted : found.step;
+  step.parts = training::mean_parts(found.job, step);
+  return search.software ? search.software->applied(step, training::crossing_parts(found.job)).parts
+                         : step.parts;
+}
+
 // "  where, of the time of 1: combine +8.1 %, attention -1.2 %": the parts that differ by at least
-// a hundredth of a step of `first`, per token; "": none.
-std::string parts_text(const FoundStep& yours, const FoundStep& first,
-                       const std::string& first_name) {
+// a hundredth of a step of `first`, per token, of the mean of the pipeline ranks; "": none.
+std::string parts_text(const study::TrainingSearch& search, const FoundStep& yours,
+                       const FoundStep& first, const std::string& first_name) {
   constexpr double least_share = 0.01;
   constexpr std::size_t most_parts = 6;
   const double tokens_ratio = first.step.tokens / yours.step.tokens;
+  const training::PartTimes of_yours = mean_parts(search, yours);
+  const training::PartTimes of_first = mean_parts(search, first);
   std::vector<std::pair<double, std::string>> apart;
   for (const auto& part : training::part_names) {
     const auto place = static_cast<std::size_t>(part.value);
-    const double more =
-        (tokens_ratio * yours.step.parts[place] - first.step.parts[place]) / first.step.step_us;
+    const double more = (tokens_ratio * of_yours[place] - of_first[place]) / first.step.step_us;
     if (std::abs(more) >= least_share) apart.emplace_back(more, part_label(yours.job, part.value));
   }
   if (apart.empty()) return "";
@@ -49,7 +59,10 @@ std::string parts_text(const FoundStep& yours, const FoundStep& first,
   for (const auto& [more, name] : apart) {
     words.push_back(fmt::format("{} {:+.1f} %", name, 100 * more));
   }
-  return fmt::format("  where, of the time of {}: {}\n", first_name, fmt::join(words, ", "));
+  const bool has_ranks =
+      std::max(yours.job.layout.layout.pipeline, first.job.layout.layout.pipeline) > 1;
+  return fmt::format("  where, of the time of {}: {}{}\n", first_name, fmt::join(words, ", "),
+                     has_ranks ? " (mean of pipeline ranks)" : "");
 }
 
 }  // namespace
@@ -94,7 +107,7 @@ std::string yours_text(const RecommendRequest& request, const std::vector<FoundS
     text += fmt::format("; loses {:.2f} % of the tokens' weight", 100 * step.loss);
   }
   text += "\n";
-  return listed == best.begin() ? text : text + parts_text(step, first, first_name);
+  return listed == best.begin() ? text : text + parts_text(request.search, step, first, first_name);
 }
 
 }  // namespace moesim::tool

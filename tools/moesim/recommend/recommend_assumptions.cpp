@@ -1,12 +1,10 @@
 #include "tools/moesim/recommend/recommend_assumptions.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,6 +12,7 @@
 #include "sim/base/parallel.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/cluster/measured_between.hpp"
+#include "sim/report/formats.hpp"
 #include "sim/routing/scores/unknown_popularity.hpp"
 #include "sim/study/search/drawn_routings.hpp"
 #include "sim/training/step/layer_time.hpp"
@@ -150,37 +149,53 @@ std::size_t fastest(const Moved& moved, const study::TrainingSearch& search) {
   return found;
 }
 
-// "host costs doubled (2.1 % faster than 1)".
-std::string moved_text(const Moved& moved, std::size_t by, const study::TrainingSearch& search) {
+std::string speed_text(const FoundStep& found) {
+  return fmt::format("{:.0f}", found.step.tokens_per_second_per_gpu);
+}
+
+// A line of the table: what moves, the fastest then and its speed, that of the first, by how much
+// it changes, and why another is before it.
+std::vector<std::string> cells_of(const Moved& moved, std::size_t fastest_at,
+                                  const FoundStep& today, const study::TrainingSearch& search) {
   const FoundStep& first = *moved.steps.front();
-  if (by == 0) return moved.where;
-  const std::string fault = fault_of(first, search);
-  if (!fault.empty()) return fmt::format("{} (1 {})", moved.where, fault);
-  const double ahead = first.step.step_us / moved.steps[by]->step.step_us - 1;
-  return fmt::format("{} ({:.1f} % faster than 1)", moved.where, 100 * ahead);
+  const bool is_any = fastest_at < moved.steps.size();
+  std::string why = fault_of(first, search);
+  if (!why.empty()) {
+    why = "1 " + why;
+  } else if (fastest_at > 0) {
+    const double ahead = first.step.step_us / moved.steps[fastest_at]->step.step_us - 1;
+    why = fmt::format("{:.1f} % faster than 1", 100 * ahead);
+  }
+  const double change =
+      first.step.tokens_per_second_per_gpu / today.step.tokens_per_second_per_gpu - 1;
+  return {"  " + moved.where,
+          is_any ? fmt::format("{}", fastest_at + 1) : "none",
+          is_any ? speed_text(*moved.steps[fastest_at]) : "",
+          speed_text(first),
+          fmt::format("{:+.1f}", 100 * change),
+          why};
 }
 
 }  // namespace
 
 std::string assumptions_text(const RecommendRequest& request, const std::vector<FoundStep>& best) {
   if (best.size() < 2 || request.search.software) return "";
-  study::DrawnRoutings same;                             // host and NICs do not change the routing
-  std::map<std::size_t, std::vector<std::string>> with;  // by the place of the fastest
+  study::DrawnRoutings same;  // host and NICs do not change the routing
+  std::vector<std::vector<std::string>> lines = {
+      {"  assumption", "fastest", "tokens/s/GPU", "those of 1", "change %", ""}};
+  bool others = false;
   for (Moved& moved : assumptions_of(request, best)) {
     study::DrawnRoutings other;
     simulate(request, best, moved.is_routing ? other : same, moved);
     if (!moved.steps.front()) continue;
     const std::size_t first = fastest(moved, request.search);
-    with[first].push_back(moved_text(moved, first, request.search));
+    others = others || first != 0;
+    lines.push_back(cells_of(moved, first, best.front(), request.search));
   }
-  if (with.empty()) return "";
-  std::string text = "the fastest of these if one assumption moves:\n";
-  for (const auto& [place, moves] : with) {
-    const std::string name =
-        place < std::min(best.size(), most_moved) ? fmt::format("{}", place + 1) : "none";
-    text += fmt::format("  {} with {}\n", name, fmt::join(moves, "; "));
-  }
-  if (with.rbegin()->first == 0) return text;
+  if (lines.size() == 1) return "";
+  const std::string text = "the fastest of these if one assumption moves:\n" +
+                           report::align(lines, {false, true, true, true, true, false});
+  if (!others) return text;
   return text +
          "  (to know better: --launch-us and --host-read-us of a trace, moesim import of "
          "nccl-tests, "

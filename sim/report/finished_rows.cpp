@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/formats/csv.hpp"
@@ -44,17 +47,32 @@ std::vector<std::string> options_of(const std::vector<std::string>& cells) {
   return options;
 }
 
-}  // namespace
-
-FinishedRows finished_rows(const std::string& path, const std::vector<study::SweepPoint>& points) {
-  const CsvTable table = CsvTable::load(path);
-  const std::vector<Column>& columns = study::result_columns();
-  if (table.columns != study::names_of(columns)) {
+CsvTable loaded(const std::string& path) {
+  CsvTable table = CsvTable::load(path);
+  if (table.columns != study::names_of(study::result_columns())) {
     throw UsageError(fmt::format(
         "--resume: {} is no result of a sweep of this version: choose another --out, or "
         "leave --resume out to replace it",
         path));
   }
+  return table;
+}
+
+// The options of a point that is computed, as its row has them; nothing of any other.
+std::optional<std::vector<std::string>> options_of(const study::SweepPoint& point) {
+  if (point.repeats || !point.refusal.empty() || !point.scenario) return std::nullopt;
+  std::vector<std::string> cells;
+  for (const Cell& cell : study::refused_row(&*point.scenario, point.values, "")) {
+    cells.push_back(text_of(cell));
+  }
+  return options_of(cells);
+}
+
+}  // namespace
+
+FinishedRows finished_rows(const std::string& path, const std::vector<study::SweepPoint>& points) {
+  const CsvTable table = loaded(path);
+  const std::vector<Column>& columns = study::result_columns();
   FinishedRows finished;
   finished.in_file = table.rows.size();
   std::map<std::vector<std::string>, study::Row> known;
@@ -68,16 +86,22 @@ FinishedRows finished_rows(const std::string& path, const std::vector<study::Swe
     if (row.size() == columns.size()) known.emplace(options_of(cells), std::move(row));
   }
   for (std::size_t index = 0; index < points.size(); ++index) {
-    const study::SweepPoint& point = points[index];
-    if (point.repeats || !point.refusal.empty() || !point.scenario) continue;
-    std::vector<std::string> cells;
-    for (const Cell& cell : study::refused_row(&*point.scenario, point.values, "")) {
-      cells.push_back(text_of(cell));
-    }
-    const auto found = known.find(options_of(cells));
+    const auto options = options_of(points[index]);
+    const auto found = options ? known.find(*options) : known.end();
     if (found != known.end()) finished.rows.emplace(index, found->second);
   }
   return finished;
+}
+
+std::size_t rows_of_others(const std::string& path, const std::vector<study::SweepPoint>& points) {
+  const CsvTable table = loaded(path);
+  std::set<std::vector<std::string>> own;
+  for (const study::SweepPoint& point : points) {
+    if (auto options = options_of(point)) own.insert(std::move(*options));
+  }
+  return static_cast<std::size_t>(std::count_if(
+      table.rows.begin(), table.rows.end(),
+      [&](const auto& cells) { return cells[0] == "ok" && own.count(options_of(cells)) == 0; }));
 }
 
 }  // namespace moesim::report

@@ -57,6 +57,35 @@ def test_resume_refuses_a_file_of_another_sweep(finished):
     assert finished.read_bytes() == before
 
 
+def test_results_of_another_sweep_are_kept(finished):
+    """A sweep that takes hours must not be lost to a name that is taken."""
+    before, old = finished.read_bytes(), finished.with_name("rows.csv.old")
+    result = sweep(finished, "dropless")
+    assert result.returncode == 0
+    assert f"note: {finished} had 2 scenarios that this sweep does not have: kept as {old}\n" in result.stderr
+    assert old.read_bytes() == before and finished.read_text().count("\n") == 2
+    # An older one is kept as well.
+    dropless = finished.read_bytes()
+    assert f"kept as {old}2\n" in sweep(finished, "top1").stderr
+    assert old.read_bytes() == before and finished.with_name("rows.csv.old2").read_bytes() == dropless
+
+
+def test_results_that_a_sweep_has_too_are_replaced(finished):
+    result = sweep(finished, "top1,top2,dropless")
+    assert result.returncode == 0 and "kept as" not in result.stderr
+    assert list(finished.parent.iterdir()) == [finished]
+
+
+@pytest.mark.parametrize(("name", "text"), [("rows.csv", "a,b\n1,2\n"), ("rows.json", "[1]\n")])
+def test_a_file_that_is_no_sweep_is_kept(tmp_path, name, text):
+    out = tmp_path / name
+    out.write_text(text)
+    assert f"kept as {out}.old" in sweep(out, "top1").stderr
+    assert (tmp_path / f"{name}.old").read_text() == text
+    before = out.read_bytes()
+    assert "kept as" not in sweep(out, "top1").stderr and out.read_bytes() == before
+
+
 def test_resume_refuses_a_file_that_is_no_result(tmp_path):
     out = tmp_path / "rows.csv"
     out.write_text("a,b\n1,2\n")

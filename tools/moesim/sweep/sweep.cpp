@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <system_error>
 
+#include "sim/base/file.hpp"
 #include "sim/report/finished_rows.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/report/summary.hpp"
@@ -227,7 +230,48 @@ std::map<std::size_t, study::Row> rows_of_finished(
   return std::move(finished.rows);
 }
 
-ExitCode stopped(const Output& out, const std::vector<study::Row>& rows, std::size_t total,
+// "rows.csv.old", or with a number where that is taken.
+std::string kept_name(const std::string& path) {
+  std::string name = path + ".old";
+  for (int number = 2; exists(name); ++number) name = fmt::format("{}.old{}", path, number);
+  return name;
+}
+
+// What a file has that the sweep of these points has not: "3 scenarios that this sweep does not
+// have"; "": nothing.
+std::string others_in(const std::string& path, const std::vector<study::SweepPoint>& points,
+                      report::Format format) {
+  if (format != report::Format::csv) return "results that are not read back";
+  try {
+    const std::size_t others = report::rows_of_others(path, points);
+    if (others == 0) return "";
+    return fmt::format("{} scenario{} that this sweep does not have", others,
+                       others == 1 ? "" : "s");
+  } catch (const Error&) {
+    return "no result of a sweep of this version";
+  }
+}
+
+// Writes the result. A file that it would replace and that has other results is kept beside it:
+// they may have taken hours.
+void write_result(const Output& out, const std::vector<study::Row>& rows, report::Format format,
+                  const std::vector<study::SweepPoint>& points) {
+  const std::string text = rendered(rows, format);
+  const std::string& path = out.path();
+  std::error_code failure;
+  const bool replaces = !path.empty() && std::filesystem::is_regular_file(path, failure) &&
+                        std::filesystem::file_size(path, failure) > 0 && read_file(path) != text;
+  const std::string others = replaces ? others_in(path, points, format) : "";
+  if (!others.empty()) {
+    const std::string kept = kept_name(path);
+    write_file_atomically(kept, read_file(path));
+    note(fmt::format("note: {} had {}: kept as {}", path, others, kept));
+  }
+  out.write(text);
+}
+
+ExitCode stopped(const Output& out, const std::vector<study::Row>& rows,
+                 const std::vector<study::SweepPoint>& points, std::size_t total,
                  const std::string& journal, report::Format format) {
   if (rows.empty()) {
     if (!journal.empty()) ::unlink(journal.c_str());
@@ -241,7 +285,7 @@ ExitCode stopped(const Output& out, const std::vector<study::Row>& rows, std::si
                      journal.empty() ? "" : "; the same command with --resume continues"));
     return ExitCode::interrupted;
   }
-  out.write(rendered(rows, format));
+  write_result(out, rows, format, points);
   note(journal.empty()
            ? fmt::format("interrupted: {} of {} scenarios written; with --out FILE an interrupted "
                          "sweep can be resumed",
@@ -385,7 +429,7 @@ ExitCode run(const CommandLine& line) {
   progress.finish();
 
   const std::vector<study::Row> rows = finished_rows(result);
-  if (!result.complete()) return stopped(out, rows, result.total, settings.journal, format);
+  if (!result.complete()) return stopped(out, rows, points, result.total, settings.journal, format);
   const std::size_t refused = warn_of_refused(rows);
   warn_of_unfit(rows);
   note_high_mfu(rows);
@@ -395,7 +439,7 @@ ExitCode run(const CommandLine& line) {
   if (keep) {
     note(fmt::format("{}: left as it was, as every scenario was refused", out.path()));
   } else {
-    out.write(rendered(rows, format));
+    write_result(out, rows, format, points);
   }
   if (!settings.journal.empty()) ::unlink(settings.journal.c_str());
   if (points.size() > rows.size()) {

@@ -9,6 +9,7 @@ import re
 import signal
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -586,6 +587,25 @@ def test_doctor_reports_and_fails_nothing():
     else:
         assert "compute capability" in findings["GPU 0"]["detail"]
     assert "CPU" in succeed("doctor")
+
+
+@pytest.mark.parametrize("has_plotly", [False, True])
+def test_a_page_without_plotly_is_no_error_of_usage(tmp_path, has_plotly):
+    """doctor finds the package by its name and does not load it."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    package = tmp_path / "packages" / "plotly"
+    package.mkdir(parents=True)
+    package.joinpath("__init__.py").touch()
+    package.joinpath("offline.py").write_text("get_plotlyjs = str\n" if has_plotly else "raise ImportError\n")
+    env = {"MOESIM_PYTHON": sys.executable, "PYTHONPATH": str(package.parent)}
+    findings = json.loads(moesim("doctor", "--format", "json", env=env).stdout)["findings"]
+    (found,) = (finding for finding in findings if finding["name"] == "Python with plotly")
+    assert found["found"] is True and found["detail"] == sys.executable
+    rows = tmp_path / "rows.csv"
+    succeed(*GRID, "--out", rows)
+    result = moesim("plot", rows, "--out", tmp_path / "page.html", env=env)
+    assert result.returncode == (0 if has_plotly else 3), result.stderr
+    assert ("pip install plotly" in result.stderr) == (not has_plotly)
 
 
 def test_plot_without_matplotlib_says_what_to_install(tmp_path):

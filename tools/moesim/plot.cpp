@@ -47,7 +47,9 @@ ExitCode run_plotter(const std::vector<std::string>& arguments, const std::strin
     note(fmt::format("chart: {}", out));
     return ExitCode::ok;
   }
-  if (code == static_cast<int>(ExitCode::usage)) return ExitCode::usage;
+  for (const ExitCode passed : {ExitCode::usage, ExitCode::missing_hardware}) {
+    if (code == static_cast<int>(passed)) return passed;
+  }
   if (code == 127) throw Error(fmt::format("cannot run {}", python));
   return ExitCode::failure;
 }

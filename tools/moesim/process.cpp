@@ -37,14 +37,19 @@ std::string plotting_python() {
   std::vector<std::string> candidates{"python3", "/usr/bin/python3"};
   const char* chosen = std::getenv("MOESIM_PYTHON");
   if (chosen != nullptr && *chosen != '\0') candidates = {chosen};
+  for (const std::string& python : candidates) {
+    if (python_has(python, "matplotlib")) return python;
+  }
+  return "";
+}
+
+bool python_has(const std::string& python, const std::string& package) {
   // Not in the folder of the caller ('' in sys.path): a file matplotlib.py there is no library.
   const std::string probe =
       "import sys; sys.path = [folder for folder in sys.path if folder]; import importlib.util; "
-      "sys.exit(importlib.util.find_spec('matplotlib') is None)";
-  for (const std::string& python : candidates) {
-    if (run_process({python, "-c", probe}, true) == 0) return python;
-  }
-  return "";
+      "sys.exit(importlib.util.find_spec('" +
+      package + "') is None)";
+  return run_process({python, "-c", probe}, true) == 0;
 }
 
 }  // namespace moesim::tool

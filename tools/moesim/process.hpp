@@ -13,5 +13,7 @@ int run_process(const std::vector<std::string>& words, bool quiet);
 // The first interpreter that has matplotlib: $MOESIM_PYTHON if set, else python3, else
 // /usr/bin/python3. "" if none has.
 std::string plotting_python();
+// Whether the interpreter of this name has a package; it is not loaded.
+bool python_has(const std::string& python, const std::string& package);
 
 }  // namespace moesim::tool

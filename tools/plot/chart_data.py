@@ -14,6 +14,10 @@ class BadInput(Exception):
     """A file that cannot be charted; the message says which, where and why."""
 
 
+class MissingPackage(Exception):
+    """A Python package that a chart needs; the message says how to get it."""
+
+
 @dataclass(frozen=True)
 class Point:
     """One scenario on the chart: capacity factor, speed with error bar, losses in shares."""

@@ -27,7 +27,7 @@ import warnings
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from chart_file import save  # noqa: E402
 
-EXIT_FAILURE, EXIT_USAGE = 1, 2
+EXIT_FAILURE, EXIT_USAGE, EXIT_MISSING = 1, 2, 3  # 3: as the command where there is no Matplotlib
 OF_ROWS = ("axes", "breakdown", "scaling", "pareto", "compare", "report")  # of any rows, by rows.py
 
 
@@ -139,7 +139,7 @@ def main(words):
     import look
     # Text stays text, whatever the context in which a chart was drawn.
     matplotlib.rcParams.update(look.RC_OF_TEXT)
-    from chart_data import BadInput
+    from chart_data import BadInput, MissingPackage
     from option_columns import NoOptions, VARIABLE
     if options.options:
         os.environ[VARIABLE] = options.options
@@ -150,6 +150,9 @@ def main(words):
     except BadInput as error:
         print(f"moesim: error: {error}", file=sys.stderr)
         return EXIT_USAGE
+    except MissingPackage as error:
+        print(f"moesim: error: {error}", file=sys.stderr)
+        return EXIT_MISSING
     except NoOptions as error:
         print(f"moesim: error: {error}", file=sys.stderr)
         return EXIT_FAILURE

@@ -6,7 +6,7 @@ import json
 import option_columns
 import page
 import rows
-from chart_data import BadInput, band_columns, partial_notes, training_words
+from chart_data import BadInput, MissingPackage, band_columns, partial_notes, training_words
 
 MOST_ROWS = 20000
 # Numbers, but what is assumed of a run, or places in a list.
@@ -23,8 +23,8 @@ def plotly_source():
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise BadInput("an HTML report contains the library Plotly, and this Python has no package of it: "
-                       "pip install plotly, or set MOESIM_PYTHON to an interpreter that has it") from None
+        raise MissingPackage("an HTML report contains the library Plotly, and this Python has no package of it: "
+                             "pip install plotly, or set MOESIM_PYTHON to an interpreter that has it") from None
     return get_plotlyjs()
 
 

@@ -192,10 +192,13 @@ std::vector<Finding> gpus() {
   return findings;
 }
 
-Finding python() {
+std::vector<Finding> python() {
   const std::string found = plotting_python();
-  return {"Python with matplotlib", !found.empty(), found.empty() ? "not found" : found,
-          "moesim plot: install python3-matplotlib or set MOESIM_PYTHON"};
+  const bool has_plotly = !found.empty() && python_has(found, "plotly");
+  return {{"Python with matplotlib", !found.empty(), found.empty() ? "not found" : found,
+           "moesim plot: install python3-matplotlib or set MOESIM_PYTHON"},
+          {"Python with plotly", has_plotly, has_plotly ? found : "not found (optional)",
+           "no pages of moesim plot (--out FILE.html): pip install plotly"}};
 }
 
 Finding documents(const std::string& what, const std::string& kind,
@@ -231,7 +234,8 @@ std::vector<Finding> examine() {
                              "kernel timing would fall back to CUDA events"));
   const std::vector<Finding> of_gpus = gpus();
   findings.insert(findings.end(), of_gpus.begin(), of_gpus.end());
-  findings.push_back(python());
+  const std::vector<Finding> of_python = python();
+  findings.insert(findings.end(), of_python.begin(), of_python.end());
   findings.push_back(documents("profiles", "hardware",
                                [](const std::string& name) { profile::Profile::load(name); }));
   findings.push_back(

@@ -84,14 +84,29 @@ std::optional<std::string> without_exponent(std::string_view text) {
   return fmt::format("{}{}{}", whole, decimals, std::string(*exponent - decimals.size(), '0'));
 }
 
+// Of "32k" what to give instead: a sequence of 32k has 32768 tokens, a batch of 16M 16000000.
+std::optional<std::string> written_out(std::string_view text) {
+  if (text.empty()) return std::nullopt;
+  const char letter = text.back();
+  const bool thousand = letter == 'k' || letter == 'K';
+  const auto number = parse_number<std::int64_t>(text.substr(0, text.size() - 1));
+  if (!number || *number < 1 || *number > 1 << 20 || (!thousand && letter != 'M')) {
+    return std::nullopt;
+  }
+  const std::int64_t binary = thousand ? 1024 : 1024 * 1024;
+  const std::int64_t decimal = thousand ? 1000 : 1000 * 1000;
+  return fmt::format("write it out, {} or {}", *number * binary, *number * decimal);
+}
+
 std::int64_t parse_whole(const std::string& where, std::string_view text, std::int64_t low,
                          std::int64_t high) {
   if (const std::optional<std::string> digits = without_exponent(text)) {
     return parse_whole(where, *digits, low, high);
   }
   if (!is_whole_number(text)) {
-    throw UsageError(fmt::format("{}: '{}' is not a whole number: give one from {} to {}", where,
-                                 text, low, high));
+    throw UsageError(
+        fmt::format("{}: '{}' is not a whole number: {}", where, text,
+                    written_out(text).value_or(fmt::format("give one from {} to {}", low, high))));
   }
   const std::optional<std::int64_t> value = parse_number<std::int64_t>(text);
   const bool too_small = value ? *value < low : text.front() == '-';

@@ -437,3 +437,26 @@ def test_plot_of_nothing(tmp_path):
 @pytest.mark.parametrize("typed, meant", [("H200", "h200-sxm"), ("h100", "h100-sxm"), ("A100", "a100-sxm-80gb")])
 def test_a_name_that_is_cut_short_is_recognised(typed, meant):
     expect_error(moesim("simulate", "--profile", typed), 2, f"did you mean '{meant}'?")
+
+
+@pytest.mark.parametrize("command", ["train", "layout"])
+def test_prediction_depths_of_recommend_are_letters_of_a_layout_elsewhere(command):
+    expect_error(moesim(command, "--model", "deepseek-v3", "--mtp", 1), 2, "unknown option --mtp: moesim recommend has it",
+                 "m in --pipeline-layout, such as 'Et*30|t*31mL'")
+    words = ("--gpus", 64, "--pipeline-parallel", 2, "--expert-parallel", 32)
+    succeed(command, "--model", "deepseek-v3", *words, "--pipeline-layout", "Et*30|t*31mL")
+    assert "--pipeline-layout, such as" not in moesim("simulate", "--mtp", 1).stderr
+
+
+def test_a_command_for_one_operation_says_where_several_go():
+    expect_error(moesim("predict", "--op", "all-to-all", "--gpus", 8, "--bytes", "64MiB,64MB"), 2,
+                 "--bytes: '64MiB,64MB': an operation takes one value", "--in FILE")
+    expect_error(moesim("predict", "--op", "all-to-all", "--gpus", "8,16", "--bytes", "64MiB"), 2,
+                 "--gpus: '8,16': an operation takes one value", "--in FILE")
+
+
+@pytest.mark.parametrize("name", ["steps.yaml", "steps.yml", "steps.json"])
+def test_measured_steps_are_no_yaml(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("- model: mixtral-8x7b\n  gpus: 8, of one node\n", encoding="utf-8")
+    expect_error(moesim("calibrate", path), 2, name, "measured steps are a CSV: a row for each", "measured_ms")

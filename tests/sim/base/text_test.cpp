@@ -54,6 +54,13 @@ TEST_CASE("a whole number out of bounds says on which side, however long it is")
   CHECK_THROWS_WITH(parse_whole("--gpus", "0", 1, 16), "--gpus: 0 is too small: at least 1");
   CHECK_THROWS_WITH(parse_whole("--gpus", "1.5", 1, 16),
                     "--gpus: '1.5' is not a whole number: give one from 1 to 16");
+  // A suffix has two meanings.
+  CHECK_THROWS_WITH(parse_whole("--sequence-length", "32k", 1, 1 << 20),
+                    "--sequence-length: '32k' is not a whole number: write it out, 32768 or 32000");
+  CHECK_THROWS_WITH(parse_whole("--gpus", "2M", 1, 1 << 24),
+                    "--gpus: '2M' is not a whole number: write it out, 2097152 or 2000000");
+  CHECK_THROWS_WITH(parse_whole("--gpus", "kk", 1, 16),
+                    "--gpus: 'kk' is not a whole number: give one from 1 to 16");
 }
 
 namespace {

@@ -69,8 +69,19 @@ std::set<std::string> Rows::option_names() const {
   return names;
 }
 
+CsvTable measured_table(const std::string& path, const RowPredictor& predictor) {
+  for (const char* other : {".yaml", ".yml", ".json"}) {
+    if (!path.ends_with(other)) continue;
+    throw UsageError(fmt::format(
+        "{}: measured steps are a CSV: a row for each, with the columns measured_ms and "
+        "options of {}",
+        path, predictor.commands()));
+  }
+  return CsvTable::load(path);
+}
+
 Rows::Rows(const std::string& path, const CommandLine& line, RowPredictor& predictor)
-    : table_(CsvTable::load(path)), line_(line), predictor_(predictor) {
+    : table_(measured_table(path, predictor)), line_(line), predictor_(predictor) {
   if (table_.find(ms_column) == CsvTable::npos && table_.find(us_column) == CsvTable::npos) {
     for (const std::string& name : table_.columns) {
       if (name.rfind("measured", 0) != 0) continue;

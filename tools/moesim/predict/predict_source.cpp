@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
 #include "sim/scenario/options.hpp"
@@ -77,6 +78,12 @@ bool is_text_parameter(const std::string& parameter) {
 }
 
 void check_parameter(const std::string& name, const std::string& text, const std::string& what) {
+  if (!is_text_parameter(name) && text.find(',') != std::string::npos) {
+    throw UsageError(
+        fmt::format("{}: '{}': an operation takes one value: give a CSV with a row for each, --in "
+                    "FILE",
+                    what, text));
+  }
   if (name == "bytes") {
     parse_bytes(text, what);
   } else if (!is_text_parameter(name)) {

@@ -267,3 +267,15 @@ def test_a_token_without_a_finite_logit_has_them_all_equal(tmp_path, scores):
                                 "--format", "json"))
     assert row["z_loss"] == pytest.approx(np.log(3) ** 2)
     assert row["balance_loss"] == pytest.approx(1)  # all take expert 0, each probability is 1/3
+
+
+def test_a_router_without_capacity_is_one_row_of_a_grid(tmp_path):
+    path = tmp_path / "logits.npy"
+    np.save(path, np.random.default_rng(1).normal(size=(2, 16, 8)).astype(np.float32))
+    grid = ("--router", "top2,dropless", "--top-k", 2, "--capacity-factor", "1,1.25")
+    for words in (("route", "--logits", path), ("route", "--gpus", 8, "--tokens-per-gpu", 64, "--replicas", 1)):
+        words = (*words, *(grid if "--logits" in words else grid[:2] + grid[4:]))
+        result = moesim(*words, "--format", "csv")
+        rows = list(csv.DictReader(io.StringIO(result.stdout)))
+        assert [(row["router"], row["capacity_factor"]) for row in rows] == [("top2", "1"), ("top2", "1.25"), ("dropless", "")]
+        assert "1 of 4 combinations left out: they differ from another only in what their router has no use for" in result.stderr

@@ -90,6 +90,7 @@ ExitCode route_several(const CommandLine& line, const std::vector<scenario::Opti
   for (const scenario::Scenario& scenario : scenarios) {
     rows.push_back(row_of(scenario, jobs, line.has("losses")));
   }
+  leave_repeats_out(rows);
   out.write(render_rows(loss_columns(line.has("losses")), rows, format));
   return ExitCode::ok;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "sim/base/file.hpp"
 #include "sim/base/formats/npy.hpp"
@@ -125,6 +126,19 @@ void add_losses(const routing::AuxiliaryLosses& losses, report::CellRow& row) {
   }
 }
 
+void leave_repeats_out(std::vector<report::CellRow>& rows) {
+  std::set<std::string> seen;
+  const std::size_t all = rows.size();
+  std::erase_if(rows, [&](const report::CellRow& row) {
+    return !seen.insert(report::to_csv({}, {row})).second;
+  });
+  if (rows.size() == all) return;
+  note(fmt::format(
+      "{} of {} combinations left out: they differ from another only in what their router has no "
+      "use for",
+      all - rows.size(), all));
+}
+
 std::string render_rows(const std::vector<study::Column>& columns,
                         const std::vector<report::CellRow>& rows, report::Format format) {
   if (format == report::Format::table) return report::route_table(columns, rows);
@@ -177,6 +191,7 @@ ExitCode route_file(const CommandLine& line) {
     if (line.has("losses") && !has_training_losses(scenario.router))
       note_no_losses(scenario.router);
   }
+  leave_repeats_out(rows);
   out.write(render_rows(loss_columns(true), rows, format));
   return ExitCode::ok;
 }

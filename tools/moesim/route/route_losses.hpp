@@ -14,6 +14,9 @@ namespace moesim::tool {
 std::vector<study::Column> loss_columns(bool with_training_losses);
 // Appends the cells of these losses.
 void add_losses(const routing::AuxiliaryLosses& losses, report::CellRow& row);
+// Leaves out rows that repeat one before, and says how many: a grid has dropless once for each
+// capacity factor.
+void leave_repeats_out(std::vector<report::CellRow>& rows);
 std::string render_rows(const std::vector<study::Column>& columns,
                         const std::vector<report::CellRow>& rows, report::Format format);
 

@@ -278,8 +278,8 @@ class Changes {
         most_usual);
   }
 
-  // The nearest ones that can be, as words; pairs of them where no single one is enough. With
-  // `farthest`, the distance of the last one, single ones only.
+  // The nearest ones that can be, as words, those that keep the GPUs first; pairs of them where no
+  // single one is enough. With `farthest`, the distance of the last one, single ones only.
   std::vector<std::string> possible(const model::Model& model, std::size_t count, double farthest) {
     std::stable_sort(changes_.begin(), changes_.end(), [](const Change& one, const Change& other) {
       return one.distance < other.distance;
@@ -287,14 +287,28 @@ class Changes {
     std::vector<std::string> found;
     for (const Change& change : changes_) {
       if (change.distance > farthest) break;
-      if (found.size() == count) break;
-      if (const auto rest = layout_of(model, {&change})) found.push_back(change.option + *rest);
+      const bool is_full = found.size() == count;
+      // The GPUs are what one has: one layout of them is named where it is not far.
+      if (is_full && (change.distance > 1 || std::any_of(found.begin(), found.end(), keeps_gpus))) {
+        break;
+      }
+      if (is_full && !keeps_gpus(change.option)) continue;
+      const auto rest = layout_of(model, {&change});
+      if (!rest) continue;
+      if (is_full) found.pop_back();
+      found.push_back(change.option + *rest);
     }
     const bool is_any_far = farthest == std::numeric_limits<double>::infinity();
-    return found.empty() && is_any_far ? pairs(model, count) : found;
+    if (found.empty() && is_any_far) found = pairs(model, count);
+    std::stable_partition(found.begin(), found.end(), keeps_gpus);
+    return found;
   }
 
  private:
+  static bool keeps_gpus(const std::string& words) {
+    return words.find("--gpus ") == std::string::npos;
+  }
+
   // What the changed request needs beside the changes, "" or a pipeline layout; none where it
   // cannot be.
   std::optional<std::string> layout_of(const model::Model& model,

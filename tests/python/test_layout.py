@@ -295,7 +295,10 @@ def test_the_timeline_shows_the_schedule(tmp_path):
 
 @pytest.mark.parametrize(("options", "parts"), [
     (["--gpus", 100, "--tensor-parallel", 2, "--pipeline-parallel", 8],
-     ["--gpus 100 is no multiple of --tensor-parallel 2", "= 16", "nearest layouts that work: --gpus 96"]),
+     ["--gpus 100 is no multiple of --tensor-parallel 2", "= 16",
+      "nearest layouts that work: --pipeline-parallel 2; --gpus 96"]),
+    (["--gpus", 64, "--pipeline-parallel", 5],
+     ["--gpus 64 is no multiple of", "nearest layouts that work: --pipeline-parallel 4; --gpus 65"]),
     (["--gpus", 48, "--expert-parallel", 3],
      ["--expert-parallel 3 does not divide the 128 experts", "--expert-parallel 4"]),
     (["--gpus", 16, "--expert-parallel", 32], ["--expert-parallel 32", "= 32", "nearest"]),

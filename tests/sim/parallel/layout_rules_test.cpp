@@ -154,9 +154,10 @@ TEST_CASE("overlap of experts has its rules") {
 
 TEST_CASE("the nearest layouts that work are named, and work") {
   const auto near = [](const LayoutRequest& asked) { return nearest_layouts(qwen(), asked); };
-  // 100 GPUs, TP 2 x PP 8 = 16: 96 and 112 are as near as it gets.
+  // 100 GPUs, TP 2 x PP 8 = 16: 96 and 112 are as near as it gets; with the GPUs that there are
+  // first.
   CHECK(near(request(100, 2, 8, 1)) ==
-        std::vector<std::string>{"--gpus 96", "--gpus 112", "--pipeline-parallel 2"});
+        std::vector<std::string>{"--pipeline-parallel 2", "--gpus 96", "--gpus 112"});
   CHECK(near(request(48, 1, 1, 3)) == std::vector<std::string>{"--expert-parallel 4",
                                                                "--expert-parallel 2",
                                                                "--expert-parallel 8"});

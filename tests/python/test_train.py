@@ -950,7 +950,8 @@ def test_a_table_marks_what_is_tight_and_shows_the_baseline(tmp_path):
         text = " ".join(row).removesuffix(" host limits").removesuffix(",")
         ends = {"fit": "does not fit", "TIGHT": "TIGHT"}.get(text.split()[-1], "")
         assert ends == ("does not fit" if gib[row[0]] > 80 else "TIGHT" if gib[row[0]] > 72 else "")
-    assert "TIGHT" in table
+    assert "TIGHT" in table and "\nTIGHT: more than 90 % of a GPU's memory; libraries need some too\n" in table
+    assert "TIGHT" not in succeed(*words, "--recompute", "full", "--micro-batch", "1,2")
     assert float(rows[0][8]) == pytest.approx(1, abs=0.1)
 
 

@@ -147,6 +147,16 @@ std::string remark(const TrainPoint& point) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
+// Under the table, where rows are tight.
+std::string tight_text(const std::vector<TrainPoint>& points) {
+  const bool any = std::any_of(points.begin(), points.end(), [](const TrainPoint& point) {
+    return point.row && point.fits && point.is_tight;
+  });
+  return any ? fmt::format("TIGHT: more than {:.0f} % of a GPU's memory; libraries need some too\n",
+                           100 * study::usual_memory_share)
+             : "";
+}
+
 // Under the table, where rows wait for the host: nothing else tells why they take the same time.
 std::string host_text(const std::vector<TrainPoint>& points) {
   const auto count = std::count_if(points.begin(), points.end(), waits_for_host);
@@ -422,7 +432,7 @@ std::string text_of(const CommandLine& line, const TrainGrid& grid,
                     const std::vector<TrainPoint>& rows, const TrainGrid& finished,
                     report::Format format) {
   if (format == report::Format::table) {
-    return table_of(rows, finished) + host_text(rows) + not_chosen_text(rows) +
+    return table_of(rows, finished) + tight_text(rows) + host_text(rows) + not_chosen_text(rows) +
            ratio_text(line, grid, rows);
   }
   const std::vector<std::string> columns = columns_of(rows, finished);

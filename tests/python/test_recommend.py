@@ -240,6 +240,9 @@ def test_the_five_differ_and_their_twins_are_counted(tmp_path):
         assert int(row["twins"]) == len(near) - 1
     table = succeed(*words)
     assert "near twins, not listed:" in table and "more like it, within" in table and "differ in VP" in table
+    twins = re.findall(r"\n  \d: (\d+) more like it, within [\d.]+ % of its speed, that (differs?) in ", table)
+    assert {"1"} < {count for count, _ in twins}
+    assert all((count == "1") == (verb == "differs") for count, verb in twins)
     apart = rows_of(*words, "--distinct", "chunks", "--best", 12)
     assert len({layout_of(row) for row in apart}) < 12
     assert len({(*layout_of(row), row["virtual_pipeline"]) for row in apart}) == 12

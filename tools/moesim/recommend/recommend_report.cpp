@@ -184,10 +184,10 @@ std::string twin_lines(const TrainingSearch& search, const std::vector<FoundStep
     if (twins.placement) differences.push_back("ranks per domain");
     if (twins.recompute) differences.push_back("recompute");
     if (twins.zero) differences.push_back("ZeRO");
-    text +=
-        fmt::format("{}  {}: {} more like it, within {:.1f} % of its speed, that differ in {}\n",
-                    text.empty() ? "near twins, not listed:\n" : "", place + 1, twins.count,
-                    100 * twins.slowest, fmt::join(differences, ", "));
+    text += fmt::format("{}  {}: {} more like it, within {:.1f} % of its speed, that {} in {}\n",
+                        text.empty() ? "near twins, not listed:\n" : "", place + 1, twins.count,
+                        100 * twins.slowest, twins.count == 1 ? "differs" : "differ",
+                        fmt::join(differences, ", "));
   }
   if (!text.empty() && !search.chunks_tell_apart) {
     text += "  (--distinct chunks lists those that differ in VP)\n";

@@ -18,6 +18,14 @@ def rows_of(*words):
     return list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
 
 
+def test_rows_say_what_no_measured_step_has():
+    words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 64, "--expert-parallel", 8, "--global-batch", 512,
+             "--software", "megatron-bridge", "--context-parallel", "1,2")
+    assert "not measured: context parallelism (row 2): no published step has this" in succeed(*words)
+    rows = json.loads(succeed(*words, "--format", "json"))
+    assert [row["not_measured"] for row in rows] == [[], ["context parallelism"]]
+
+
 def test_each_row_is_that_of_the_step_alone():
     grid = rows_of(*DRAWN, "--router", "topk,topk+ir", "--capacity-factor", "0.75:1.25:0.25")
     assert [(row["router"], row["capacity_factor"]) for row in grid] == [

@@ -61,11 +61,21 @@ inline std::vector<std::string> listed(const std::string& text) {
 inline nlohmann::ordered_json json_row(const std::vector<std::string>& columns,
                                        const report::CellRow& cells) {
   nlohmann::ordered_json object = report::to_json(columns, cells);
-  for (std::size_t at = 0; at < columns.size(); ++at) {
-    const auto* text = std::get_if<std::string>(&cells[at]);
-    if (columns[at] == not_measured_column && text != nullptr) object[columns[at]] = listed(*text);
-  }
+  const auto at = std::find(columns.begin(), columns.end(), not_measured_column);
+  if (at == columns.end()) return object;
+  const auto* text =
+      std::get_if<std::string>(&cells[static_cast<std::size_t>(at - columns.begin())]);
+  // A file that was resumed does not tell an empty text from none: a predicted row has a band.
+  const bool has_band = object.contains("band_level") && !object["band_level"].is_null();
+  if (text != nullptr || has_band) object[*at] = listed(text == nullptr ? "" : *text);
   return object;
+}
+
+inline std::string rows_json(const std::vector<std::string>& columns,
+                             const std::vector<report::CellRow>& rows) {
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  for (const report::CellRow& row : rows) array.push_back(json_row(columns, row));
+  return json_text(array, 2) + "\n";
 }
 
 // As CSV or, for any other format, as JSON; absent where a row has no such column.
@@ -76,10 +86,7 @@ inline std::string rows_text(const std::vector<std::string>& columns,
     cells.emplace_back();
     for (const std::string& column : columns) cells.back().push_back(row.cell(column));
   }
-  if (format == report::Format::csv) return report::to_csv(columns, cells);
-  nlohmann::ordered_json array = nlohmann::ordered_json::array();
-  for (const report::CellRow& row : cells) array.push_back(json_row(columns, row));
-  return json_text(array, 2) + "\n";
+  return format == report::Format::csv ? report::to_csv(columns, cells) : rows_json(columns, cells);
 }
 
 }  // namespace moesim::tool

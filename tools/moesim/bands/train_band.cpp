@@ -247,6 +247,32 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
   return found;
 }
 
+std::vector<std::string> texts_of(const Band& band) {
+  std::vector<std::string> texts;
+  for (const uncertainty::UnmeasuredTrait& each : band.unmeasured) texts.push_back(text_of(each));
+  return texts;
+}
+
+std::string not_measured_line(const std::vector<NotMeasured>& steps) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> places;  // by what was not
+  for (const NotMeasured& step : steps) {
+    for (const std::string& text : step.texts) {
+      const auto known = std::find_if(places.begin(), places.end(),
+                                      [&](const auto& each) { return each.first == text; });
+      const auto found = known == places.end() ? places.insert(known, {text, {}}) : known;
+      found->second.push_back(step.place);
+    }
+  }
+  if (places.empty()) return "";
+  std::vector<std::string> parts;
+  for (const auto& [text, where] : places) {
+    parts.push_back(
+        where.size() == steps.size() ? text : fmt::format("{} ({})", text, fmt::join(where, ", ")));
+  }
+  return fmt::format("not measured: {}: no published step has {}, so that bands are wider\n",
+                     fmt::join(parts, ", "), parts.size() == 1 ? "this" : "these");
+}
+
 std::string band_text(const TrainBand& answer, const TrainingStep& step) {
   const std::vector<CostFigure> costs = cost_figures(answer.cost, step);
   std::vector<std::vector<std::string>> lines = {

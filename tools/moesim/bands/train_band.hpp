@@ -61,6 +61,16 @@ void note_software(const CommandLine& line, const training::TrainingJob& job);
 TrainBand requested_band(const CommandLine& line, const training::TrainingJob& job,
                          training::TrainingStep& step);
 
+// What of one of several steps no published step has.
+struct NotMeasured {
+  std::string place;  // "2"; "512 GPUs"
+  std::vector<std::string> texts;
+};
+std::vector<std::string> texts_of(const uncertainty::Band& band);
+// "not measured: ZeRO 2, context parallelism (1, 3): ..."; "" where all is. A document of one's own
+// knows steps that are not published.
+std::string not_measured_line(const std::vector<NotMeasured>& steps);
+
 // Step, speed and TFLOP/s at each level; what the band is based on and what would narrow it.
 std::string band_text(const TrainBand& band, const training::TrainingStep& step);
 // Columns of a row: the widest level and its ends.

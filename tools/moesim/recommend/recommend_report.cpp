@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 
 #include "sim/base/text.hpp"
@@ -84,31 +83,16 @@ std::string legend_of(bool has_drawn, bool gives_up) {
   return text + "\n";
 }
 
-// "not measured: context parallelism (1, 3), 512 GPUs (all)". A document of one's own knows steps
-// that are not published.
 std::string unmeasured_lines(const RecommendRequest& request, const std::vector<FoundStep>& best) {
-  std::vector<std::string> order;
-  std::map<std::string, std::vector<std::string>> places;  // by what was not measured
-  const auto add = [&](const FoundStep& found, const std::string& place) {
+  std::vector<NotMeasured> steps;
+  const auto add = [&](const FoundStep& found, std::string place) {
     training::TrainingStep step = found.predicted.value_or(found.step);
-    for (const auto& each : requested_band(request.line, found.job, step).band.unmeasured) {
-      const std::string text = uncertainty::text_of(each);
-      if (places[text].empty()) order.push_back(text);
-      places[text].push_back(place);
-    }
+    const uncertainty::Band band = requested_band(request.line, found.job, step).band;
+    steps.push_back({std::move(place), texts_of(band)});
   };
   for (std::size_t at = 0; at < best.size(); ++at) add(best[at], fmt::format("{}", at + 1));
   if (request.yours && request.yours->step) add(*request.yours->step, "yours");
-  if (order.empty()) return "";
-  std::vector<std::string> parts;
-  for (const std::string& text : order) {
-    const bool all = places[text].size() >= best.size() && best.size() > 1;
-    parts.push_back(all || best.size() == 1
-                        ? text
-                        : fmt::format("{} ({})", text, fmt::join(places[text], ", ")));
-  }
-  return fmt::format("not measured: {}: no published step has {}, so that bands are wider\n",
-                     fmt::join(parts, ", "), parts.size() == 1 ? "this" : "these");
+  return not_measured_line(steps);
 }
 
 std::string best_table(const RecommendRequest& request, const std::vector<FoundStep>& best,

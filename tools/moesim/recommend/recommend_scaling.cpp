@@ -215,7 +215,11 @@ std::string table_of(const std::vector<Searched>& searched) {
     append(cells, figures_of(each, with_loss));
     lines.push_back(cells);
   }
-  return report::align(lines, right_aligned(lines.front()));
+  std::vector<NotMeasured> steps;
+  for (const Searched& each : searched) {
+    steps.push_back({fmt::format("{} GPUs", gpus_of(each.best)), texts_of(each.band.band)});
+  }
+  return report::align(lines, right_aligned(lines.front())) + not_measured_line(steps);
 }
 
 // "66 % (51 to 82) from 128 to 256": what each added GPU brings, and what it would if the ratio of

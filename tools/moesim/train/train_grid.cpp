@@ -381,6 +381,19 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
   return text;
 }
 
+// Of rows that were predicted, by their numbers.
+std::string unmeasured_text(const std::vector<TrainPoint>& rows) {
+  std::vector<NotMeasured> steps;
+  for (std::size_t at = 0; at < rows.size(); ++at) {
+    if (!rows[at].row) continue;
+    const Cell cell = rows[at].row->cell(not_measured_column);
+    const auto* text = std::get_if<std::string>(&cell);
+    steps.push_back({fmt::format("row {}", at + 1),
+                     text == nullptr ? std::vector<std::string>() : listed(*text)});
+  }
+  return not_measured_line(steps);
+}
+
 void warn(const std::vector<TrainPoint>& points) {
   const auto refused = static_cast<std::size_t>(
       std::count_if(points.begin(), points.end(), [](const TrainPoint& one) { return !one.row; }));
@@ -432,13 +445,12 @@ std::string text_of(const CommandLine& line, const TrainGrid& grid,
                     const std::vector<TrainPoint>& rows, const TrainGrid& finished,
                     report::Format format) {
   if (format == report::Format::table) {
-    return table_of(rows, finished) + tight_text(rows) + host_text(rows) + not_chosen_text(rows) +
-           ratio_text(line, grid, rows);
+    return table_of(rows, finished) + tight_text(rows) + unmeasured_text(rows) + host_text(rows) +
+           not_chosen_text(rows) + ratio_text(line, grid, rows);
   }
   const std::vector<std::string> columns = columns_of(rows, finished);
   const std::vector<report::CellRow> cells = cells_of(rows, finished, columns);
-  return format == report::Format::csv ? report::to_csv(columns, cells)
-                                       : report::to_json_text(columns, cells);
+  return format == report::Format::csv ? report::to_csv(columns, cells) : rows_json(columns, cells);
 }
 
 // Moves the points that are done and repeat none before them to `rows`, with their values in

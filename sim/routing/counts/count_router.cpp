@@ -32,6 +32,12 @@ void set_losses_of_drawn(double tokens, double kept, double slots, TokenLoss& lo
   loss.partial = loss.lost_mass = loss.unrouted = loss.residual_loss = loss.failed;
 }
 
+// Which tokens lose a route, and where rectified ones go, is known of tokens alone.
+bool needs_tokens(const RoutingJob& job) {
+  const bool rectifies = job.router.rectification != Rectification::none;
+  return job.router.has_gate() && job.router.drops && (job.with_losses || rectifies);
+}
+
 }  // namespace
 
 void CountRouter::prepare(std::span<const RoutingJob> jobs, int replica, int layer) {
@@ -42,6 +48,7 @@ void CountRouter::prepare(std::span<const RoutingJob> jobs, int replica, int lay
   shares_.clear();
   counts_.clear();
   counts_.reserve(jobs.size());
+  has_pilot_ = std::any_of(jobs.begin(), jobs.end(), needs_tokens);
   if (std::none_of(jobs.begin(), jobs.end(),
                    [](const RoutingJob& job) { return job.router.has_gate(); })) {
     return;
@@ -50,11 +57,7 @@ void CountRouter::prepare(std::span<const RoutingJob> jobs, int replica, int lay
                                           key_.replica, key_.layer);
   noise_ = logits_->noise();
   offsets_ = logits_->offsets();
-  if (std::all_of(jobs.begin(), jobs.end(), [](const RoutingJob& job) {
-        return !job.router.has_gate() || is_sampled(job);
-      })) {
-    return;
-  }
+  if (!has_pilot_) return;
   StreamKey chance = key_;
   chance.rank = chance_plane;
   pilot_.draw(jobs, *logits_, chance);
@@ -89,6 +92,7 @@ const std::vector<double>& CountRouter::shares_of(int choices) {
   std::vector<double>& shares = shares_[choices];
   if (!shares.empty()) return shares;
   shares = choice_shares(offsets_, noise_, choices);
+  if (!has_pilot_) return shares;
   std::vector<double> popularity(offsets_.size(), 0.0);
   for (std::size_t at = 0; at < shares.size(); ++at) {
     popularity[at % offsets_.size()] += shares[at];
@@ -291,10 +295,6 @@ void CountRouter::set_losses(const RoutingJob& job, LayerRouting& result) {
   if (!router.has_gate()) {
     return set_losses_of_drawn(tokens, sum_of(kept_.primary), slots, result.loss);
   }
-  const std::int64_t ranks =
-      router.capacity_scope == CapacityScope::source ? 1 : job.expert_parallel;
-  fill_queues(router, result.capacity * ranks, split_of(counts_of(router), router.capacity_scope));
-  const PilotLoss pilot = pilot_.judge(router, queues_);
   const double routes = tokens * router.top_k;
   const double kept_primary = sum_of(kept_.primary);
   const double filled = sum_of(kept_.filled);
@@ -307,6 +307,11 @@ void CountRouter::set_losses(const RoutingJob& job, LayerRouting& result) {
     attempted = 1 - (kept_primary + filled) / (routes + tokens);
     loss.failed_attempted = attempted;
   }
+  if (!needs_tokens(job)) return;
+  const std::int64_t ranks =
+      router.capacity_scope == CapacityScope::source ? 1 : job.expert_parallel;
+  fill_queues(router, result.capacity * ranks, split_of(counts_of(router), router.capacity_scope));
+  const PilotLoss pilot = pilot_.judge(router, queues_);
   // The pilot's sampling error is mainly in the number of failed routes, which the counts give
   // exactly.
   const auto scaled = [](double found, double pilot_failed, double failed) {

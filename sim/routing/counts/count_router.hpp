@@ -110,7 +110,8 @@ class CountRouter {
   SimdLevel level_;
   const TileKernels& kernels_;
   CountPilot pilot_;
-  RoutingJob job_;  // the first: sizes and seed
+  bool has_pilot_ = false;  // of this layer: a job needs tokens
+  RoutingJob job_;          // the first: sizes and seed
   StreamKey key_;
   std::unique_ptr<LogitSource> logits_;  // of the layer
   Noise noise_ = Noise::normal;

@@ -76,8 +76,8 @@ void add_router(const RouterConfig& router, Key& key) {
 // Not a member function, in which the names would shadow the members.
 std::string logits_key_of(const RoutingJob& job) {
   const auto& [router, scores, experts, gpus, expert_parallel, expert_placement, gpus_per_domain,
-               tokens_per_gpu, layers, seed, fidelity, count_copies] = job;
-  leave_out(count_copies);
+               tokens_per_gpu, layers, seed, fidelity, count_copies, with_losses] = job;
+  leave_out(count_copies, with_losses);
   // Counts are of as many choices.
   const int counted_choices = scores.popularity == nullptr ? 0 : router.top_k;
   return Key()
@@ -101,7 +101,7 @@ void RoutingJob::place(std::shared_ptr<const ExpertPlacement> placement) {
 
 std::string RoutingJob::key() const {
   Key key;
-  key.add(logits_key(), count_copies);
+  key.add(logits_key(), count_copies, with_losses);
   add_router(router, key);
   return key.take();
 }

@@ -28,6 +28,9 @@ struct RoutingJob {
   std::uint64_t seed = 1;
   Fidelity fidelity = Fidelity::tokens;  // not automatic
   bool count_copies = false;             // whether to fill LayerRouting::copies
+  // Whether to fill LayerRouting::loss. Without: counts draw no tokens for what they do not say of
+  // it (all but failed, fill_failed and padded), unless rectified rows need them.
+  bool with_losses = true;
 
   // Places the experts, and the router's given biases with them.
   void place(std::shared_ptr<const ExpertPlacement> placement);

@@ -66,11 +66,12 @@ DrawnShape drawn_shape(const TrainingJob& job) {
   return shape;
 }
 
-DrawnLoads::DrawnLoads(const TrainingJob& job)
+DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses)
     : asked_(job), division_(stage_division(job.layout.layout)) {
   const DrawnRouting& drawn = *job.routing;
   check_drawn(drawn);
   job_ = block_routing(job);
+  job_.with_losses = with_losses;
   layers_ = job_.layers;
   if (drawn.draws == RoutingDraws::per_micro_batch) {
     sets_ = division_.sets;

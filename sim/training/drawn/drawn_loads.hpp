@@ -55,8 +55,11 @@ class DrawnLoads {
  public:
   // Precondition: a job that check_job() accepts, job.routing. Throws UsageError as check_drawn(),
   // and for draws that would take many minutes.
-  explicit DrawnLoads(const TrainingJob& job);
+  // Without losses those of figures() may be 0, and loads are drawn faster: counts
+  // (routing::Fidelity) then draw no tokens for them.
+  explicit DrawnLoads(const TrainingJob& job, bool with_losses = true);
 
+  int layers() const { return layers_; }
   // What is the same for all is there once.
   int sets() const { return sets_; }
   int micro_batches() const { return micro_batches_; }

@@ -317,3 +317,29 @@ TEST_CASE("counts are refused where all choices of a token stand together") {
   job.router.priority = Priority::token_order;
   CHECK(counts_refusal(job).empty());
 }
+
+TEST_CASE("rows are the same without losses", "[routing]") {
+  for (const char* scope : {"source", "group"}) {
+    for (const char* router : {"top2", "top2+fr", "top2+ir", "dropless"}) {
+      RoutingJob job = make(router, "1");
+      job.router.capacity_scope = parse_capacity_scope(scope, "scope");
+      job.router.drops = router != std::string("dropless");
+      RoutingJob fast = job;
+      fast.with_losses = false;
+      CountRouter counts;
+      std::vector<LayerRouting> all(1), rows(1);
+      counts.route({&job, 1}, 0, 1, all);
+      counts.route({&fast, 1}, 0, 1, rows);
+      CHECK(rows[0].kept_rows == all[0].kept_rows);
+      CHECK(rows[0].ir_rows == all[0].ir_rows);
+      CHECK(rows[0].loss.failed == all[0].loss.failed);
+      CHECK(rows[0].loss.padded == all[0].loss.padded);
+      CHECK(job.key() != fast.key());
+      CHECK(job.logits_key() == fast.logits_key());
+      // Rectified rows need the tokens, which tell the losses too.
+      const bool has_losses = job.router.rectification != Rectification::none;
+      CHECK(rows[0].loss.residual_loss == (has_losses ? all[0].loss.residual_loss : 0));
+      CHECK((all[0].loss.residual_loss > 0) == job.router.drops);
+    }
+  }
+}

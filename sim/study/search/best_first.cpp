@@ -1,5 +1,6 @@
 #include "sim/study/search/best_first.hpp"
 
+#include <algorithm>
 #include <queue>
 #include <tuple>
 
@@ -47,15 +48,21 @@ BestFirstCounts run_best_first(const BestFirst& search) {
       batch.push_back(queue.top());
       queue.pop();
     }
+    std::vector<std::optional<double>> bounds(batch.size());
     std::vector<std::optional<double>> values(batch.size());
-    parallel_for(batch.size(), search.jobs,
-                 [&](std::size_t at) { values[at] = search.value(batch[at].candidate); });
-    counts.valued += batch.size();
+    parallel_for(batch.size(), search.jobs, [&](std::size_t at) {
+      if (search.tighter) bounds[at] = search.tighter(batch[at].candidate);
+      if (!bounds[at]) values[at] = search.value(batch[at].candidate);
+    });
+    for (const std::optional<double>& bound : bounds) counts.valued += bound ? 0 : 1;
     if (search.progress) search.progress(counts.valued);
     for (std::size_t at = 0; at < batch.size(); ++at) {
-      if (!values[at]) continue;
-      if (*values[at] < batch[at].figure) ++counts.violations;
-      queue.push({*values[at], true, batch[at].candidate});
+      if (bounds[at]) {
+        queue.push({std::max(*bounds[at], batch[at].figure), false, batch[at].candidate});
+      } else if (values[at]) {
+        if (*values[at] < batch[at].figure) ++counts.violations;
+        queue.push({*values[at], true, batch[at].candidate});
+      }
     }
   }
   return counts;

@@ -13,6 +13,9 @@ struct BestFirst {
   std::vector<double> bounds;  // of each candidate
   int jobs = 1;                // threads; neither the result nor what is valued depends on them
 
+  // A tighter bound of a candidate than those told before; nothing: there is none, so that it is
+  // valued. For bounds that take time themselves. Called by several threads; may be empty.
+  std::function<std::optional<double>(std::size_t candidate)> tighter;
   // The value of a candidate; nothing: it is out of the question. Called by several threads.
   std::function<std::optional<double>(std::size_t candidate)> value;
   // Takes the next candidate in order; false ends the search. Equal values come by index.

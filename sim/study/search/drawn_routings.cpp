@@ -1,12 +1,16 @@
 #include "sim/study/search/drawn_routings.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
 
 #include "sim/base/parallel.hpp"
+#include "sim/training/drawn/block_routing.hpp"
 
 namespace moesim::study {
 
+using training::DrawnRouting;
 using training::ExpectedLoss;
 using training::TrainingJob;
 
@@ -41,6 +45,33 @@ TrainingJob loss_job(const TrainingJob& asked) {
   job.layout.global_batch = ranks;
   job.routing->draws = training::RoutingDraws::per_layer;
   return job;
+}
+
+// All that is drawn but for drawn_shape(); padding does not change which routes are kept, but
+// loads.
+std::string routing_key(const TrainingJob& job) {
+  const DrawnRouting& drawn = *job.routing;
+  return fmt::format("{}{} {} {} {} {}", training::block_routing(job).key(),
+                     static_cast<int>(drawn.router.padding), drawn.replica,
+                     static_cast<int>(drawn.draws), static_cast<int>(drawn.fidelity),
+                     job.redundant_experts);
+}
+
+bool is_counted(const TrainingJob& job) {
+  return training::block_routing(job).fidelity == routing::Fidelity::counts;
+}
+
+// A capacity's losses take a sample of tokens, its rows the counts alone.
+bool has_fast_rows(const TrainingJob& job) {
+  return job.routing->router.drops && !rectifies(job) && is_counted(job);
+}
+
+// Padded blocks are as long whatever they keep, and groups that share slots without rectification
+// are drawn as one (DrawnLoads).
+bool has_fast_least(const TrainingJob& job) {
+  const routing::RouterConfig& router = job.routing->router;
+  return rectifies(job) && router.drops && !router.pads_exchange() &&
+         router.capacity_scope == routing::CapacityScope::source && is_counted(job);
 }
 
 }  // namespace
@@ -84,19 +115,35 @@ const ExpectedLoss& DrawnRoutings::loss(const Asked& asked) const {
   return found == losses_.end() ? nothing_ : found->second;
 }
 
-std::shared_ptr<const training::DrawnLoads> DrawnRoutings::loads(const Asked& asked) {
+DrawnRoutings::Loads DrawnRoutings::of(Entries& entries, const TrainingJob& job, bool with_losses) {
   Entry* entry = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    std::unique_ptr<Entry>& place = loads_[{asked.routing, training::drawn_shape(*asked.job)}];
+    std::unique_ptr<Entry>& place = entries[{routing_key(job), training::drawn_shape(job)}];
     if (!place) place = std::make_unique<Entry>();
     entry = place.get();
   }
   std::call_once(entry->once, [&] {
-    entry->loads = std::make_shared<const training::DrawnLoads>(*asked.job);
+    entry->loads = std::make_shared<const training::DrawnLoads>(job, with_losses);
     ++drawn_;
   });
   return entry->loads;
+}
+
+DrawnRoutings::Loads DrawnRoutings::loads(const Asked& asked) {
+  return of(loads_, *asked.job, true);
+}
+
+DrawnRoutings::Loads DrawnRoutings::rows(const Asked& asked) {
+  if (!has_fast_rows(*asked.job)) return loads(asked);
+  return of(rows_, *asked.job, false);
+}
+
+DrawnRoutings::Least DrawnRoutings::least(const Asked& asked) {
+  if (!has_fast_least(*asked.job)) return {rows(asked), true};
+  TrainingJob kept = *asked.job;
+  kept.routing->router.rectification = routing::Rectification::none;
+  return {rows({asked.routing, &kept}), false};
 }
 
 }  // namespace moesim::study

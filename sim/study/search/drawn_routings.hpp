@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,9 +33,20 @@ class DrawnRoutings {
   // with as many tokens per rank and expert ranks.
   const training::ExpectedLoss& loss(const Asked& asked) const;
 
-  // As DrawnLoads throws.
-  std::shared_ptr<const training::DrawnLoads> loads(const Asked& asked);
-  std::size_t drawn() const { return drawn_; }  // different loads
+  using Loads = std::shared_ptr<const training::DrawnLoads>;
+  // All three as DrawnLoads throws.
+  Loads loads(const Asked& asked);
+  // The same, but for the losses of their figures, where these take longer than the rest.
+  Loads rows(const Asked& asked);
+  // What rows() are at least in each layer, where that is faster to draw: of a router that
+  // rectifies what a capacity drops, the rows that it keeps, which are those of the same router
+  // without rectification, from the same counts; the rectified ones come on top. Else rows().
+  struct Least {
+    Loads loads;
+    bool are_own = true;
+  };
+  Least least(const Asked& asked);
+  std::size_t drawn() const { return drawn_; }  // different loads, those of least() too
 
  private:
   // Tokens per rank, ranks.
@@ -47,7 +59,11 @@ class DrawnRoutings {
 
   std::map<std::pair<Place, std::size_t>, training::ExpectedLoss> losses_;
   std::mutex mutex_;
-  std::map<std::pair<std::size_t, training::DrawnShape>, std::unique_ptr<Entry>> loads_;
+  using Entries = std::map<std::pair<std::string, training::DrawnShape>, std::unique_ptr<Entry>>;
+  Loads of(Entries& entries, const training::TrainingJob& job, bool with_losses);
+
+  // By what is drawn: routers that differ in rectification alone have one least().
+  Entries loads_, rows_;
   std::atomic<std::size_t> drawn_{0};
   training::ExpectedLoss nothing_;
 };

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -39,10 +42,19 @@ struct Bound {
   Bytes memory;
 };
 
+// How tight the bound of a candidate with drawn routing is.
+enum class Tightness : std::uint8_t {
+  balanced,  // of least_load(), without a draw
+  least,     // of DrawnRoutings::least(), not its own
+  own,       // of its own loads, or there are no others
+};
+
 struct Candidate {
   const TrainingJob* job = nullptr;
   std::size_t routing = 0;
+  std::size_t family = 0, place = 0;  // that the job is at
   Bound bound;
+  Tightness tightness = Tightness::own;
   double loss = 0;        // expected
   double least_loss = 0;  // that its own draws may have
 };
@@ -59,8 +71,9 @@ struct FamilyBounds {
   std::vector<Bound> bounds;
   bool fits = false;
   bool priced = false;
-  std::string refusal;  // why layers cannot be priced; "": they can
-  std::string misfit;   // why the recorded routing does not fit; "": it does
+  bool is_exact = false;  // as BalancedJob has it
+  std::string refusal;    // why layers cannot be priced; "": they can
+  std::string misfit;     // why the recorded routing does not fit; "": it does
 };
 
 FamilyBounds memory_of(const TrainingFamily& family, double room) {
@@ -72,24 +85,29 @@ FamilyBounds memory_of(const TrainingFamily& family, double room) {
   return found;
 }
 
+void set_times(const TrainingFamily& family, const training::LayerPrices& prices,
+               std::span<const training::Passes> least, double room,
+               const uncertainty::StepSoftware* software, std::vector<Bound>& bounds) {
+  uncertainty::CrossingParts crossing{};
+  if (software != nullptr) crossing = training::crossing_parts(family.jobs.front());
+  for (std::size_t at = 0; at < family.jobs.size(); ++at) {
+    if (static_cast<double>(bounds[at].memory.count) > room) continue;
+    const double bound = training::step_bound_us(family.jobs[at], prices, least);
+    bounds[at].step_us = software != nullptr ? software->least_us(bound, crossing) : bound;
+  }
+}
+
 void add_times(const TrainingFamily& family, const routing::TokenLoss& loss, double room,
                const uncertainty::StepSoftware* software, FamilyBounds& found) {
   if (!found.fits) return;
   try {
     const BalancedJob first(family.jobs.front());
     const training::LayerPrices prices(first.job);
-    training::Passes least;
-    if (!first.is_exact) least = least_moe_layer(prices, first.least_load(loss));
     found.priced = true;
-    uncertainty::CrossingParts crossing{};
-    if (software != nullptr) crossing = training::crossing_parts(family.jobs.front());
-    for (std::size_t at = 0; at < family.jobs.size(); ++at) {
-      if (static_cast<double>(found.bounds[at].memory.count) > room) continue;
-      const BalancedJob balanced(family.jobs[at]);
-      const double bound =
-          training::step_bound_us(balanced.job, prices, first.is_exact ? nullptr : &least);
-      found.bounds[at].step_us = software != nullptr ? software->least_us(bound, crossing) : bound;
-    }
+    found.is_exact = first.is_exact;
+    std::vector<training::Passes> least;
+    if (!first.is_exact) least.push_back(least_moe_layer(prices, first.least_load(loss)));
+    set_times(family, prices, least, room, software, found.bounds);
   } catch (const Error& error) {
     found.refusal = error.what();
   }
@@ -143,14 +161,19 @@ class Search {
     show_bounded(0);
     bound_all();
     times_.resize(candidates_.size());
+    drawn_bounds_ = std::vector<DrawnBounds>(possible_.families.size());
     BestFirst order;
     for (const Candidate& candidate : candidates_) {
       order.bounds.push_back(candidate.bound.step_us);
     }
     order.jobs = search_.jobs;
+    order.tighter = [&](std::size_t at) { return tighter_us(candidates_[at]); };
     order.value = [&](std::size_t at) { return step_us(candidates_[at]); };
     order.accept = [&](std::size_t at, double step_us) { return accept(candidates_[at], step_us); };
-    order.progress = [&](std::size_t valued) { show_progress(valued - skipped_); };
+    order.progress = [&](std::size_t valued) {
+      does_any_fit_ = any_fits_;
+      show_progress(valued - skipped_);
+    };
     const BestFirstCounts counts = run_best_first(order);
     found_.counts.violations += counts.violations;
     count_twins();
@@ -212,10 +235,11 @@ class Search {
         continue;
       }
       counts.priced += bounds[at].priced ? 1 : 0;
+      const Tightness tightness = bounds[at].is_exact ? Tightness::own : Tightness::balanced;
       const training::ExpectedLoss& loss = drawn_.loss(routing_of(family));
       for (std::size_t job = 0; job < family.jobs.size(); ++job) {
-        add({&family.jobs[job], family.routing, bounds[at].bounds[job], loss.loss.residual_loss,
-             loss.loss.residual_loss - certainty * loss.error});
+        add({&family.jobs[job], family.routing, at, job, bounds[at].bounds[job], tightness,
+             loss.loss.residual_loss, loss.loss.residual_loss - certainty * loss.error});
       }
     }
     if (counts.unpriced == counts.candidates) throw Error(counts.an_unpriced);
@@ -236,19 +260,71 @@ class Search {
   }
 
   // The step with its own draws.
-  TrainingStep drawn_step(const Candidate& candidate, bool with_forced_step) {
+  TrainingStep drawn_step(const Candidate& candidate) {
     const TrainingJob& job = *candidate.job;
     if (!job.routing) return training::training_step(job);
-    return training::training_step(job, drawn_.loads({candidate.routing, &job}), with_forced_step);
+    return training::training_step(job, drawn_.loads({candidate.routing, &job}));
   }
 
-  // Padded blocks take the same time whatever they hold: only what is found is drawn. By several
-  // threads, each with a candidate of its own.
+  // Its time and memory: what it loses may be missing. Padded blocks take the same time whatever
+  // they hold: only what is found is drawn.
+  TrainingStep timed_step(const Candidate& candidate) {
+    const TrainingJob& job = *candidate.job;
+    const BalancedJob balanced(job);
+    if (balanced.is_exact) return training::training_step(balanced.job);
+    return training::training_step(job, drawn_.rows({candidate.routing, &job}), false);
+  }
+
+  // The bounds of a family from drawn loads, as tight as they have become. What does not fit has an
+  // infinite one.
+  struct DrawnBounds {
+    std::mutex mutex;
+    Tightness tightness = Tightness::balanced;
+    std::vector<double> step_us;
+  };
+
+  void tighten(const TrainingFamily& family, DrawnBounds& bounds) {
+    const DrawnRoutings::Asked asked = routing_of(family);
+    const DrawnRoutings::Least least = bounds.tightness == Tightness::balanced
+                                           ? drawn_.least(asked)
+                                           : DrawnRoutings::Least{drawn_.rows(asked), true};
+    std::vector<Bound> found(family.jobs.size());
+    for (std::size_t at = 0; least.are_own && at < found.size(); ++at) {
+      found[at].memory = training::memory_bound(family.jobs[at], least.loads.get());
+    }
+    const training::LayerPrices prices(family.jobs.front());
+    set_times(family, prices, drawn_moe_layers(prices, *least.loads, least.are_own), room_,
+              search_.software.get(), found);
+    bounds.step_us.clear();
+    for (const Bound& bound : found) {
+      const bool fits = static_cast<double>(bound.memory.count) <= room_;
+      bounds.step_us.push_back(fits ? bound.step_us : std::numeric_limits<double>::infinity());
+    }
+    bounds.tightness = least.are_own ? Tightness::own : Tightness::least;
+  }
+
+  // False: it is as tight as it can be. By several threads, each with a candidate of its own.
+  bool tighten(Candidate& candidate) {
+    if (candidate.tightness == Tightness::own) return false;
+    DrawnBounds& bounds = drawn_bounds_[candidate.family];
+    const std::lock_guard lock(bounds.mutex);
+    if (bounds.tightness == candidate.tightness) {
+      tighten(possible_.families[candidate.family], bounds);
+    }
+    candidate.tightness = bounds.tightness;
+    double& known = candidate.bound.step_us;
+    known = std::max(known, bounds.step_us[candidate.place]);
+    return true;
+  }
+
+  std::optional<double> tighter_us(Candidate& candidate) {
+    if (!is_wanted(candidate) || !tighten(candidate)) return std::nullopt;
+    return candidate.bound.step_us;
+  }
+
+  // By several threads, each with a candidate of its own.
   const Timed& simulate(const Candidate& candidate) {
-    const BalancedJob balanced(*candidate.job);
-    const TrainingStep step = counted_step(
-        search_, *candidate.job,
-        balanced.is_exact ? training::training_step(balanced.job) : drawn_step(candidate, false));
+    const TrainingStep step = counted_step(search_, *candidate.job, timed_step(candidate));
     return time_of(candidate).emplace(
         Timed{step.step_us, step.tokens_per_second_per_gpu, step.peak_memory()});
   }
@@ -264,14 +340,22 @@ class Search {
     for (std::size_t place = 0; place < found_.best.size(); ++place) {
       FoundStep& best = found_.best[place];
       const double limit = (1 + search_.twin_margin) * best.step.step_us;
+      std::vector<Candidate*> alike;
       std::vector<const Candidate*> near;
       std::vector<const Candidate*> untimed;
-      for (const Candidate& candidate : candidates_) {
-        const bool is_near = candidate.bound.step_us <= limit && counted.count(&candidate) == 0 &&
-                             candidate.loss <= search_.max_loss;
-        if (!is_near || !is_same(best.job, *candidate.job)) continue;
-        near.push_back(&candidate);
-        if (!time_of(candidate)) untimed.push_back(&candidate);
+      for (Candidate& candidate : candidates_) {
+        const bool may_be = candidate.bound.step_us <= limit && counted.count(&candidate) == 0 &&
+                            candidate.loss <= search_.max_loss;
+        if (may_be && is_same(best.job, *candidate.job)) alike.push_back(&candidate);
+      }
+      parallel_for(alike.size(), search_.jobs, [&](std::size_t at) {
+        while (alike[at]->bound.step_us <= limit && tighten(*alike[at])) {
+        }
+      });
+      for (const Candidate* candidate : alike) {
+        if (candidate->bound.step_us > limit) continue;
+        near.push_back(candidate);
+        if (!time_of(*candidate)) untimed.push_back(candidate);
       }
       parallel_for(untimed.size(), search_.jobs, [&](std::size_t at) { simulate(*untimed[at]); });
       found_.counts.simulated += untimed.size();
@@ -342,7 +426,9 @@ class Search {
   }
 
   std::optional<double> step_us(const Candidate& candidate) {
-    if (!is_wanted(candidate)) {
+    // What is known not to fit matters where nothing fits, which is then told the smallest of.
+    const bool is_idle = does_any_fit_ && std::isinf(candidate.bound.step_us);
+    if (is_idle || !is_wanted(candidate)) {
       ++skipped_;
       return std::nullopt;
     }
@@ -359,7 +445,7 @@ class Search {
   bool accept(const Candidate& candidate, double simulated_us) {
     if (is_wanted(candidate)) {
       FoundStep found{*candidate.job, {}, candidate.routing, 0, {}, {}};
-      set_step(search_, drawn_step(candidate, true), found);
+      set_step(search_, drawn_step(candidate), found);
       const double difference = found.step.step_us / simulated_us - 1;
       if (std::abs(difference) > same_time) ++found_.counts.violations;
       if (loses_less(candidate)) {
@@ -381,12 +467,14 @@ class Search {
   std::vector<Candidate> candidates_;
   std::vector<std::optional<Timed>> times_;  // of candidates_; nothing: not simulated
   DrawnRoutings drawn_;
+  std::vector<DrawnBounds> drawn_bounds_;  // of each family
   TrainingFound found_;
   std::vector<const Candidate*> best_;                           // of found_.best
   double front_loss_ = std::numeric_limits<double>::infinity();  // least of the front
   double least_loss_ = std::numeric_limits<double>::infinity();  // of all candidates
   std::atomic<std::size_t> skipped_{0};
   std::atomic<bool> any_fits_{false};
+  bool does_any_fit_ = false;  // the same, before the candidates that are valued now
   double bounded_ = 0;  // as SearchProgress has it
   std::mutex mutex_;
 };

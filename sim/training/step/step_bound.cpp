@@ -1,8 +1,10 @@
 #include "sim/training/step/step_bound.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "sim/model/memory/data_parallel.hpp"
 #include "sim/training/job/rank_memory.hpp"
@@ -40,7 +42,7 @@ struct LeastTimes {
 
 class LeastStages {
  public:
-  LeastStages(const TrainingJob& job, const LayerPrices& prices, const Passes& moe)
+  LeastStages(const TrainingJob& job, const LayerPrices& prices, std::span<const Passes> moe)
       : job_(job), prices_(prices), moe_(moe), hides_(job.layout.shape().has_pairs()) {
     for (const model::StageContent& content : chunk_contents(job))
       stages_.push_back(least(content));
@@ -57,8 +59,13 @@ class LeastStages {
   LeastTimes least(const Passes& passes) const {
     return {least(passes.forward), least(passes.input_gradient) + least(passes.weight_gradient)};
   }
-  LeastTimes least_layer(bool is_moe) const {
-    const Passes& layer = is_moe ? moe_ : prices_.layer(false);
+  // The next one.
+  const Passes& moe_layer() {
+    if (moe_.empty()) return prices_.layer(true);
+    return moe_[moe_.size() == 1 ? 0 : next_++];
+  }
+  LeastTimes least_layer(bool is_moe) {
+    const Passes& layer = is_moe ? moe_layer() : prices_.layer(false);
     LeastTimes times = least(layer);
     // Which layers of a stage are not recomputed is left open; the host waits less in these.
     if (job_.recompute.full == model::FullRecompute::block) {
@@ -67,15 +74,26 @@ class LeastStages {
     }
     return times;
   }
-  LeastTimes least(const model::StageContent& content) const {
+  void add_moe_layers(double count, LeastTimes& times) {
+    if (moe_.size() < 2) {
+      if (count > 0) times.add(least_layer(true), count);
+      return;
+    }
+    for (int layer = 0; layer < count; ++layer) times.add(least_layer(true), 1);
+  }
+  LeastTimes least(const model::StageContent& content) {
     LeastTimes times;
     if (content.dense_layers > 0) times.add(least_layer(false), content.dense_layers);
-    if (content.moe_layers > 0) times.add(least_layer(true), content.moe_layers);
+    add_moe_layers(content.moe_layers, times);
     if (content.embedding) times.add(least(prices_.embedding()), 1);
     if (content.mtp_depths > 0) {
       const bool is_moe = job_.model->is_moe_layer(job_.model->layers - 1);
       times.add(least(prices_.prediction()), content.mtp_depths);
-      times.add(least_layer(is_moe), content.mtp_depths);
+      if (is_moe) {
+        add_moe_layers(content.mtp_depths, times);
+      } else {
+        times.add(least_layer(false), content.mtp_depths);
+      }
     }
     if (content.head) times.add(least(prices_.head()), 1);
     if (content.mtp_losses > 0) times.add(least(prices_.head(false)), content.mtp_losses);
@@ -84,12 +102,14 @@ class LeastStages {
 
   const TrainingJob& job_;
   const LayerPrices& prices_;
-  const Passes& moe_;
+  std::span<const Passes> moe_;
+  std::size_t next_ = 0;  // of several
   bool hides_;
   std::vector<LeastTimes> stages_;
 };
 
-double makespan_bound(const TrainingJob& job, const LayerPrices& prices, const Passes& moe) {
+double makespan_bound(const TrainingJob& job, const LayerPrices& prices,
+                      std::span<const Passes> moe) {
   const parallel::ScheduleShape shape = job.layout.shape();
   const bool dual = shape.kind == ScheduleKind::dualpipe;
   const LeastStages stages(job, prices, moe);
@@ -158,6 +178,23 @@ model::StageMemoryQuery memory_query(const TrainingJob& job, double imbalance) {
   return query;
 }
 
+// The numbers of the MoE layers that a pipeline rank holds, as drawn_moe_layers() has them.
+std::vector<int> moe_layers_of(const TrainingJob& job, const Contents& contents, int rank) {
+  const bool predicts = job.model->is_moe_layer(job.model->layers - 1);
+  std::vector<int> first = {0};  // of each chunk
+  for (const model::StageContent& content : contents) {
+    first.push_back(first.back() +
+                    static_cast<int>(content.moe_layers + (predicts ? content.mtp_depths : 0)));
+  }
+  std::vector<int> layers;
+  for (const int stage : job.layout.shape().stages_of(rank)) {
+    for (int layer = first[at(stage)]; layer < first[at(stage) + 1]; ++layer) {
+      layers.push_back(layer);
+    }
+  }
+  return layers;
+}
+
 Bytes rank_bound(const TrainingJob& job, const Contents& contents, int rank, double imbalance) {
   const parallel::ScheduleShape shape = job.layout.shape();
   const std::vector<int> own = shape.stages_of(rank);
@@ -203,19 +240,45 @@ Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load) {
   return passes;
 }
 
-double step_bound_us(const TrainingJob& job, const LayerPrices& prices, const Passes* least) {
-  return rounding * (makespan_bound(job, prices, least != nullptr ? *least : prices.layer(true)) +
-                     end_bound(job, prices));
+// The same load in all micro-batches and sets is the price of every pass; else the least of them is
+// no more than that of each.
+std::vector<Passes> drawn_moe_layers(const LayerPrices& prices, const DrawnLoads& loads,
+                                     bool are_own) {
+  const bool is_exact = are_own && loads.sets() == 1 && loads.micro_batches() == 1;
+  std::map<std::pair<double, double>, Passes> known;
+  std::vector<Passes> layers;
+  for (int layer = 0; layer < loads.layers(); ++layer) {
+    MoeLoad least = loads.at(layer, 0, 0);
+    for (int set = 0; set < loads.sets(); ++set) {
+      for (int micro = 0; micro < loads.micro_batches(); ++micro) {
+        const MoeLoad other = loads.at(layer, set, micro);
+        least.computed = std::min(least.computed, other.computed);
+        least.exchanged = std::min(least.exchanged, other.exchanged);
+      }
+    }
+    const auto [place, is_new] = known.try_emplace({least.computed, least.exchanged});
+    if (is_new) {
+      place->second = is_exact ? prices.moe_layer(least) : least_moe_layer(prices, least);
+    }
+    layers.push_back(place->second);
+  }
+  return layers;
 }
 
-Bytes memory_bound(const TrainingJob& job) {
-  const double imbalance = forced_load(job).computed;
+double step_bound_us(const TrainingJob& job, const LayerPrices& prices,
+                     std::span<const Passes> least) {
+  return rounding * (makespan_bound(job, prices, least) + end_bound(job, prices));
+}
+
+Bytes memory_bound(const TrainingJob& job, const DrawnLoads* loads) {
   const Contents contents = chunk_contents(job);
   const int ranks = job.layout.layout.pipeline;
   Bytes most;
   // Embedding and most passes in flight; experts without the model's dense layers; the logits.
   for (const int rank : std::set<int>{0, std::min(1, ranks - 1), ranks - 1}) {
-    most = std::max(most, rank_bound(job, contents, rank, imbalance));
+    const double load = loads == nullptr ? forced_load(job).computed
+                                         : loads->held_load(moe_layers_of(job, contents, rank));
+    most = std::max(most, rank_bound(job, contents, rank, load));
   }
   return most;
 }

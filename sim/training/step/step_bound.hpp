@@ -1,6 +1,10 @@
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "sim/base/units.hpp"
+#include "sim/training/drawn/drawn_loads.hpp"
 #include "sim/training/prices/layer_prices.hpp"
 
 namespace moesim::training {
@@ -15,16 +19,24 @@ namespace moesim::training {
 // to be hidden. Behind the last backward pass the optimizer and the host are counted.
 // Precondition: parallel::layout_fault() has nothing against the layout.
 //
-// `least`: what each MoE layer takes at least; null: what `prices` says.
+// `least`: what the MoE layers take at least: one for all of them, or each, chunk by chunk, behind
+// the layers of a chunk those of its prediction depths; none: what `prices` says.
 double step_bound_us(const TrainingJob& job, const LayerPrices& prices,
-                     const Passes* least = nullptr);
+                     std::span<const Passes> least = {});
 
 // Of one MoE layer whose load is at least `load`: the price of that, less 5 % of what depends on
 // rows: products are not quite monotonic in their rows.
 Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load);
 
+// What the MoE layers of a job with drawn routing take, as step_bound_us() wants them. `prices`: of
+// the job. With its own loads, drawn per layer, that is exact; with others it is at least that:
+// `loads` are then no more than its own in every layer, or differ between micro-batches.
+std::vector<Passes> drawn_moe_layers(const LayerPrices& prices, const DrawnLoads& loads,
+                                     bool are_own);
+
 // What the peak_memory() of training_step() cannot be below: as many passes as the schedule holds
-// at least, all of the chunk that makes the least. Same precondition.
-Bytes memory_bound(const TrainingJob& job);
+// at least, all of the chunk that makes the least. Same precondition. `loads`: the job's own; null:
+// forced_load() in every layer.
+Bytes memory_bound(const TrainingJob& job, const DrawnLoads* loads = nullptr);
 
 }  // namespace moesim::training

@@ -77,3 +77,25 @@ TEST_CASE("what is out of the question is not taken, and a value below its bound
   CHECK(problem.taken.size() == 50);
   CHECK(counts.violations == 1);
 }
+
+TEST_CASE("a candidate is valued behind the tightest of its bounds") {
+  for (const int jobs : {1, 2}) {
+    Problem problem(2000, 5);
+    problem.search.jobs = jobs;
+    std::fill(problem.search.bounds.begin(), problem.search.bounds.end(), 1);
+    std::vector<int> told(2000, 0);
+    problem.search.tighter = [&](std::size_t at) -> std::optional<double> {
+      if (told[at] == 2) return std::nullopt;
+      return (++told[at] == 1 ? 0.5 : 0.99) * problem.values[at];
+    };
+    const BestFirstCounts counts = run_best_first(problem.search);
+    std::vector<std::size_t> first = problem.sorted();
+    first.resize(5);
+    CHECK(problem.taken == first);
+    CHECK(counts.violations == 0);
+    CHECK(counts.valued < 50);
+    // All of them were told the first bound; the second one costs time too.
+    CHECK(std::count(told.begin(), told.end(), 0) == 0);
+    CHECK(std::count(told.begin(), told.end(), 2) < 1000);
+  }
+}

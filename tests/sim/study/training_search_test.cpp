@@ -233,6 +233,32 @@ TEST_CASE("rectified and dropless routers are bounded below their drawn steps") 
   }
 }
 
+TEST_CASE("few are simulated of those that drop without padding") {
+  TrainingSearch asked = search();
+  model::Model small = *asked.space.base.model;
+  small.layers = 4;
+  asked.space.base.model = std::make_shared<const model::Model>(small);
+  asked.space.recompute.resize(2);
+  asked.space.routings.clear();
+  for (const char* name : {"topk", "topk+fr", "topk+ir", "topk+fr+ir"}) {
+    for (const char* factor : {"1", "1.1", "1.25"}) {
+      training::DrawnRouting drawn;
+      drawn.router = routing::parse_router(name, 8, 8);
+      drawn.router.capacity_convention = routing::CapacityConvention::library;
+      drawn.router.capacity_factor = Decimal::parse(factor, "test");
+      drawn.router.padding = routing::Padding::none;
+      asked.space.routings.push_back(drawn);
+    }
+  }
+  asked.max_loss = 0.02;
+  const TrainingFound found = search_training(asked);
+  std::vector<FoundStep> by_speed = ranked(asked);
+  for (FoundStep& step : by_speed) step.loss = loss_of(step.job);
+  check_same(found.best, best_of(by_speed, 5, asked.max_loss));
+  CHECK(found.counts.violations == 0);
+  CHECK(found.counts.simulated < found.counts.candidates / 50);
+}
+
 TEST_CASE("layers that skip their exchange are not taken for padded ones") {
   TrainingSearch asked = search();
   model::Model small = *asked.space.base.model;

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "tests/support/catch.hpp"
 
@@ -129,5 +130,53 @@ TEST_CASE("the bound of equal stages is nearly exact") {
     const Shares shares = shares_of(made);
     CHECK(shares.step > 0.995);
     CHECK(shares.memory > 0.995);
+  }
+}
+
+TEST_CASE("no step with drawn routing is below the bounds of its loads") {
+  for (const char* name : {"topk", "topk+fr", "topk+ir", "dropless"}) {
+    for (const int pipeline : {1, 4}) {
+      TrainingJob made = job(32, 1, pipeline, 8);
+      DrawnRouting drawn;
+      drawn.router = routing::parse_router(name, 6, 6);
+      drawn.router.capacity_convention = routing::CapacityConvention::library;
+      drawn.router.capacity_factor = Decimal::parse("1", "test");
+      drawn.router.padding = routing::Padding::none;
+      made.routing = drawn;
+      set_chunks(made, pipeline > 1 ? 2 : 1);
+      const auto loads = std::make_shared<const DrawnLoads>(made);
+      const TrainingStep step = training_step(made, loads);
+      const LayerPrices prices(made);
+      const double bound = step_bound_us(made, prices, drawn_moe_layers(prices, *loads, true));
+      CHECK(bound <= step.step_us);
+      CHECK(bound > 0.9 * step.step_us);
+      const double memory = static_cast<double>(memory_bound(made, loads.get()).count);
+      CHECK(memory <= static_cast<double>(step.peak_memory().count));
+      CHECK(memory > 0.8 * static_cast<double>(step.peak_memory().count));
+      // As of other loads, which are no more than its own.
+      const double least = step_bound_us(made, prices, drawn_moe_layers(prices, *loads, false));
+      CHECK(least < bound);
+      CHECK(least > 0.9 * bound);
+    }
+  }
+}
+
+TEST_CASE("nor where routing is drawn per micro-batch, or experts overlap their exchanges") {
+  for (const bool overlaps : {false, true}) {
+    TrainingJob made = job(16, 1, 2, 8);
+    made.layout.global_batch = 64;
+    made.layout.expert_overlap = overlaps;
+    DrawnRouting drawn;
+    drawn.router = routing::parse_router("dropless", 6, 6);
+    drawn.draws = overlaps ? RoutingDraws::per_layer : RoutingDraws::per_micro_batch;
+    made.routing = drawn;
+    set_chunks(made, 3);
+    const auto loads = std::make_shared<const DrawnLoads>(made);
+    const TrainingStep step = training_step(made, loads);
+    const LayerPrices prices(made);
+    const double bound = step_bound_us(made, prices, drawn_moe_layers(prices, *loads, true));
+    CHECK(bound <= step.step_us);
+    CHECK(bound > 0.4 * step.step_us);
+    CHECK(memory_bound(made, loads.get()) <= step.peak_memory());
   }
 }

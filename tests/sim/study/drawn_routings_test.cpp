@@ -1,0 +1,88 @@
+#include "sim/study/search/drawn_routings.hpp"
+
+#include "sim/routing/routers/router_name.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::study;
+using training::TrainingJob;
+
+namespace {
+
+// Four layers of 128 experts on 8 ranks.
+TrainingJob job(const char* router, bool pads = false) {
+  TrainingJob made;
+  made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
+  made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
+  model::Model small = model::Model::load("qwen3-30b-a3b");
+  small.layers = 4;
+  made.model = std::make_shared<const model::Model>(small);
+  made.layout.layout.gpus = 8;
+  made.layout.layout.expert = 8;
+  made.layout.sequence_length = 4096;
+  made.layout.global_batch = 64;
+  training::DrawnRouting drawn;
+  drawn.router = routing::parse_router(router, 8, 8);
+  drawn.router.capacity_convention = routing::CapacityConvention::library;
+  drawn.router.capacity_factor = Decimal::parse("1", "test");
+  drawn.router.padding = pads ? routing::Padding::capacity : routing::Padding::none;
+  made.routing = drawn;
+  return made;
+}
+
+template <class Compare>
+bool holds_of_all(const training::DrawnLoads& one, const training::DrawnLoads& other,
+                  Compare compare) {
+  for (int layer = 0; layer < one.layers(); ++layer) {
+    const training::MoeLoad left = one.at(layer, 0, 0);
+    const training::MoeLoad right = other.at(layer, 0, 0);
+    if (!compare(left.computed, right.computed) || !compare(left.exchanged, right.exchanged)) {
+      return false;
+    }
+  }
+  return one.layers() == other.layers();
+}
+
+}  // namespace
+
+TEST_CASE("rows without losses are those of a step") {
+  for (const char* name : {"topk", "topk+fr", "topk+ir", "topk+fr+ir", "dropless"}) {
+    const TrainingJob asked = job(name);
+    DrawnRoutings drawn;
+    const auto loads = drawn.loads({0, &asked});
+    const auto rows = drawn.rows({0, &asked});
+    CHECK(holds_of_all(*rows, *loads, std::equal_to<>()));
+    const std::vector<int> layers = {0, 1, 2, 3};
+    CHECK(rows->held_load(layers) == loads->held_load(layers));
+    CHECK(rows->figures().p99_load == loads->figures().p99_load);
+    CHECK((loads->figures().loss.residual_loss > 0) == asked.routing->router.has_capacity());
+  }
+}
+
+TEST_CASE("what is kept is the least of what is rectified too, and drawn once for both") {
+  for (const char* name : {"topk+ir", "topk+fr+ir"}) {
+    const TrainingJob asked = job(name);
+    DrawnRoutings drawn;
+    const DrawnRoutings::Least least = drawn.least({0, &asked});
+    CHECK_FALSE(least.are_own);
+    const auto rows = drawn.rows({0, &asked});
+    CHECK(holds_of_all(*least.loads, *rows, std::less_equal<>()));
+    CHECK_FALSE(holds_of_all(*least.loads, *rows, std::equal_to<>()));
+    const std::string plain = std::string(name).substr(0, std::string(name).size() - 3);
+    const TrainingJob same = job(plain.c_str());
+    CHECK(drawn.rows({1, &same}) == least.loads);
+    CHECK(drawn.drawn() == 2);
+  }
+  DrawnRoutings drawn;
+  for (const char* name : {"topk", "topk+fr", "dropless"}) {
+    const TrainingJob asked = job(name);
+    CHECK(drawn.least({0, &asked}).are_own);
+  }
+  // Padded blocks are as long whatever they keep.
+  const TrainingJob padded = job("topk+ir", true);
+  CHECK(drawn.least({0, &padded}).are_own);
+  // Few tokens are drawn token by token, whose losses cost nothing.
+  TrainingJob few = job("topk");
+  few.layout.sequence_length = 128;
+  CHECK(drawn.rows({0, &few}) == drawn.loads({0, &few}));
+}

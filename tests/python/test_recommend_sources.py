@@ -298,6 +298,18 @@ def test_capacities_of_a_script_pad_and_drop_as_megatron_does(script, words, dro
         assert (again["step_ms"], again["residual_loss"]) == (step["step_ms"], step["residual_loss"])
 
 
+def test_capacities_of_a_script_with_sigmoid_scores_choose_by_these(script):
+    script.write_text(SCRIPT.replace("--moe-router-topk 8", "--moe-router-topk 8 --moe-router-score-function sigmoid"))
+    words = ("recommend", "--megatron", script, *FIXED, "--max-loss", "9%", "--sequence-length", 256)
+    row, *_ = rows_of(*words, "--capacity-factor", "1,1.25")
+    assert row["score_function"] == "sigmoid" and "--score-function sigmoid" in row["command"]
+    step = figures(*command_of(row))
+    assert (step["step_ms"], step["residual_loss"]) == (float(row["step_ms"]), float(row["residual_loss"]))
+    # Of what drops nothing the scores do not matter: the order of the logits is theirs.
+    lossless, *_ = rows_of(*words, "--capacity-factor", "dropless,1")
+    assert lossless["capacity_factor"] == "" and "--score-function" not in lossless["command"]
+
+
 def test_what_a_script_says_of_capacities_is_not_said_of_what_drops_nothing(script):
     words = ("recommend", "--megatron", script, *FIXED, "--capacity-factor", "dropless,1.25", "--max-loss", "5%")
     result = moesim(*words)

@@ -460,7 +460,7 @@ std::string RecommendRequest::command_of(const study::FoundStep& found) const {
     const std::string& name = flag.name;
     if (!line.has(name) || is_searched(name) || name == "global-batch") continue;
     // Nobody typed these, which are of a capacity alone.
-    const bool is_of_capacity = name == "padding" || name == "priority";
+    const bool is_of_capacity = name == "padding" || name == "priority" || name == "score-function";
     if (is_of_capacity && line.of_row.contains(name) && !has_capacity) continue;
     add(name.c_str(), line.get(name));
   }

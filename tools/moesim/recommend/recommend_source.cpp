@@ -122,13 +122,13 @@ void take_start(const StartingPoint& start, bool is_row, CommandLine& line) {
   if (depths > 0 && !line.has("mtp")) line.values["mtp"] = fmt::format("{}", depths);
 }
 
-// How the capacities of a search pad and drop, where the script that it starts from has none: as
-// they would in the script. `typed`: with --megatron.
-void take_drops(const CommandLine& typed, CommandLine& line) {
+// How the capacities of a search pad, choose and drop, where the script that it starts from has
+// none: as they would in the script. `typed`: with --megatron.
+void take_capacity(const CommandLine& typed, CommandLine& line) {
   const bool has_capacity = line.has("capacity-factor") ? line.get("capacity-factor") != "dropless"
                                                         : requested_limits(line).max_loss > 0;
   if (!has_capacity) return;
-  for (const auto& option : megatron_drops(typed)) {
+  for (const auto& option : megatron_capacity(typed)) {
     if (line.values.insert(option).second) line.of_row.insert(option.first);
   }
 }
@@ -158,7 +158,7 @@ SearchSource requested_source(const CommandLine& typed) {
   source.start = starting_point(line, flag);
   line.values.erase(flag);
   take_start(*source.start, from, line);
-  if (!from && resolved_job(source.start->line, true).job.model->moe) take_drops(typed, line);
+  if (!from && resolved_job(source.start->line, true).job.model->moe) take_capacity(typed, line);
   return source;
 }
 

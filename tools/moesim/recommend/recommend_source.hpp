@@ -25,8 +25,8 @@ CommandLine with_config(CommandLine typed);
 
 // A command line with the options that --from or --megatron hold below its own. These are all that
 // a search does not choose: model, machine, batch, precision, dispatcher, routing; their layout is
-// what the search's are compared with. Capacities that are searched pad and drop as those of the
-// script would. Throws UsageError for both, and as take_config() and with_megatron().
+// what the search's are compared with. Capacities that are searched pad, choose and drop as those
+// of the script would. Throws UsageError for both, and as take_config() and with_megatron().
 SearchSource requested_source(const CommandLine& typed);
 
 }  // namespace moesim::tool

@@ -295,12 +295,12 @@ CommandLine with_megatron(const Command& command, CommandLine line) {
   return full;
 }
 
-std::map<std::string, std::string> megatron_drops(const CommandLine& line) {
+std::map<std::string, std::string> megatron_capacity(const CommandLine& line) {
   CommandLine with_capacity = line;
   with_capacity.values["capacity-factor"] = "1";
   const MegatronArguments given = MegatronArguments::load(line.get(megatron_flag));
   MegatronInput input{given, with_capacity, nullptr};
-  take_drops(input);
+  take_routing(input);
   for (const auto& [option, value] : line.values) input.options.erase(option);
   return input.options;
 }

@@ -15,8 +15,9 @@ Flag megatron_input();  // --megatron FILE
 // the flag: the line itself. Throws UsageError naming file, line and argument for what cannot be.
 CommandLine with_megatron(const Command& command, CommandLine line);
 
-// What with_megatron() takes of how a capacity pads and drops, if the line of a --megatron FILE had
-// a capacity factor: --padding and --priority, without those typed. Without notes.
-std::map<std::string, std::string> megatron_drops(const CommandLine& line);
+// What with_megatron() takes of routing, if the line of a --megatron FILE had a capacity factor:
+// how it pads and drops, and by which scores experts are chosen, without what is typed. Without
+// notes.
+std::map<std::string, std::string> megatron_capacity(const CommandLine& line);
 
 }  // namespace moesim::tool

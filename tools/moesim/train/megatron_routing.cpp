@@ -108,8 +108,6 @@ void take_scores(MegatronInput& input) {
   }
 }
 
-}  // namespace
-
 // `probs` drops by a route's weight (megatron/core/transformer/moe/moe_utils.py): of a softmax over
 // the k chosen, with --moe-router-pre-softmax, which k = 1 needs, of one over all experts; of other
 // score functions, which take no notice of that argument, over the sum of the k, for k = 1 the
@@ -131,6 +129,8 @@ void take_drops(MegatronInput& input) {
                               : is_share_of_all    ? "own-score"
                                                    : priority_by_weight(input);
 }
+
+}  // namespace
 
 void take_routing(MegatronInput& input) {
   take_drops(input);

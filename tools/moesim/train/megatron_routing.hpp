@@ -9,7 +9,5 @@ namespace moesim::tool {
 // drop policy that is not known, and naming the typed lists whose points drop by different
 // priorities.
 void take_routing(MegatronInput& input);
-// Of these --padding and --priority alone.
-void take_drops(MegatronInput& input);
 
 }  // namespace moesim::tool

@@ -1,8 +1,10 @@
 #include "sim/study/search/best_first.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <queue>
 #include <tuple>
+#include <utility>
 
 #include "sim/base/parallel.hpp"
 
@@ -14,8 +16,8 @@ constexpr std::size_t batch_size = 16;
 
 struct Entry {
   double figure = 0;
+  std::uint32_t candidate = 0;
   bool is_value = false;  // else a bound
-  std::size_t candidate = 0;
 };
 
 // The top of the queue is smallest. Of equal figures bounds come first: a candidate of the same
@@ -31,10 +33,12 @@ struct Later {
 
 BestFirstCounts run_best_first(const BestFirst& search) {
   BestFirstCounts counts;
-  std::priority_queue<Entry, std::vector<Entry>, Later> queue;
-  for (std::size_t candidate = 0; candidate < search.bounds.size(); ++candidate) {
-    queue.push({search.bounds[candidate], false, candidate});
+  std::vector<Entry> entries;
+  entries.reserve(search.bounds.size());
+  for (const double bound : search.bounds) {
+    entries.push_back({bound, static_cast<std::uint32_t>(entries.size()), false});
   }
+  std::priority_queue<Entry, std::vector<Entry>, Later> queue(Later(), std::move(entries));
   std::vector<Entry> batch;
   while (!queue.empty()) {
     if (queue.top().is_value) {
@@ -58,10 +62,10 @@ BestFirstCounts run_best_first(const BestFirst& search) {
     if (search.progress) search.progress(counts.valued);
     for (std::size_t at = 0; at < batch.size(); ++at) {
       if (bounds[at]) {
-        queue.push({std::max(*bounds[at], batch[at].figure), false, batch[at].candidate});
+        queue.push({std::max(*bounds[at], batch[at].figure), batch[at].candidate, false});
       } else if (values[at]) {
         if (*values[at] < batch[at].figure) ++counts.violations;
-        queue.push({*values[at], true, batch[at].candidate});
+        queue.push({*values[at], batch[at].candidate, true});
       }
     }
   }

@@ -7,12 +7,15 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <span>
+#include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -49,14 +52,12 @@ enum class Tightness : std::uint8_t {
   own,       // of its own loads, or there are no others
 };
 
+// A search may have millions: what those of a family share, FamilyBounds has.
 struct Candidate {
-  const TrainingJob* job = nullptr;
-  std::size_t routing = 0;
-  std::size_t family = 0, place = 0;  // that the job is at
-  Bound bound;
+  double bound_us = 0;
+  std::uint32_t family = 0;
+  std::uint16_t place = 0;  // of its jobs
   Tightness tightness = Tightness::own;
-  double loss = 0;        // expected
-  double least_loss = 0;  // that its own draws may have
 };
 
 // Of a simulated candidate.
@@ -68,18 +69,20 @@ struct Timed {
 
 // The bounds of all jobs of a family. Layers are priced only where one of them may fit.
 struct FamilyBounds {
-  std::vector<Bound> bounds;
+  std::vector<Bound> bounds;  // until there are candidates of them
   bool fits = false;
   bool priced = false;
   bool is_exact = false;  // as BalancedJob has it
   std::string refusal;    // why layers cannot be priced; "": they can
   std::string misfit;     // why the recorded routing does not fit; "": it does
+  double loss = 0;        // expected
+  double least_loss = 0;  // that the draws of a job may have
 };
 
 FamilyBounds memory_of(const TrainingFamily& family, double room) {
   FamilyBounds found;
-  for (const TrainingJob& job : family.jobs) {
-    found.bounds.push_back({0, training::memory_bound(BalancedJob(job).job)});
+  for (std::size_t at = 0; at < family.size(); ++at) {
+    found.bounds.push_back({0, training::memory_bound(BalancedJob(family.job(at)).job)});
     found.fits |= static_cast<double>(found.bounds.back().memory.count) <= room;
   }
   return found;
@@ -89,10 +92,10 @@ void set_times(const TrainingFamily& family, const training::LayerPrices& prices
                std::span<const training::Passes> least, double room,
                const uncertainty::StepSoftware* software, std::vector<Bound>& bounds) {
   uncertainty::CrossingParts crossing{};
-  if (software != nullptr) crossing = training::crossing_parts(family.jobs.front());
-  for (std::size_t at = 0; at < family.jobs.size(); ++at) {
+  if (software != nullptr) crossing = training::crossing_parts(family.first());
+  for (std::size_t at = 0; at < family.size(); ++at) {
     if (static_cast<double>(bounds[at].memory.count) > room) continue;
-    const double bound = training::step_bound_us(family.jobs[at], prices, least);
+    const double bound = training::step_bound_us(family.job(at), prices, least);
     bounds[at].step_us = software != nullptr ? software->least_us(bound, crossing) : bound;
   }
 }
@@ -101,7 +104,7 @@ void add_times(const TrainingFamily& family, const routing::TokenLoss& loss, dou
                const uncertainty::StepSoftware* software, FamilyBounds& found) {
   if (!found.fits) return;
   try {
-    const BalancedJob first(family.jobs.front());
+    const BalancedJob first(family.first());
     const training::LayerPrices prices(first.job);
     found.priced = true;
     found.is_exact = first.is_exact;
@@ -145,6 +148,16 @@ std::string routing_key(const TrainingJob& job) {
   return router.name() + (router.drops ? " " + router.capacity_factor.text() : "");
 }
 
+// What same_sizes() compares of a layout, and of the rest of its job, which has to live on.
+auto sizes_of(const parallel::LayoutRequest& layout, const TrainingJob& rest,
+              bool chunks_tell_apart) {
+  const parallel::ParallelLayout& sizes = layout.layout;
+  return std::tuple(sizes.tensor, sizes.context, sizes.pipeline,
+                    chunks_tell_apart ? sizes.virtual_pipeline : 0, sizes.expert,
+                    sizes.expert_tensor, layout.micro_batch, layout.expert_overlap,
+                    rest.states.precision, std::string_view(rest.typed.dispatcher));
+}
+
 // As the software of the search runs it.
 TrainingStep counted_step(const TrainingSearch& search, const TrainingJob& job,
                           const TrainingStep& predicted) {
@@ -160,11 +173,10 @@ class Search {
   TrainingFound run() {
     show_bounded(0);
     bound_all();
-    times_.resize(candidates_.size());
     drawn_bounds_ = std::vector<DrawnBounds>(possible_.families.size());
     BestFirst order;
     for (const Candidate& candidate : candidates_) {
-      order.bounds.push_back(candidate.bound.step_us);
+      order.bounds.push_back(candidate.bound_us);
     }
     order.jobs = search_.jobs;
     order.tighter = [&](std::size_t at) { return tighter_us(candidates_[at]); };
@@ -198,14 +210,24 @@ class Search {
 
   void bound_all() {
     const std::vector<TrainingFamily>& families = possible_.families;
-    std::vector<FamilyBounds> bounds(families.size());
+    std::vector<FamilyBounds>& bounds = bounds_;
+    bounds.resize(families.size());
     parallel_for(bounds.size(), search_.jobs,
                  [&](std::size_t at) { bounds[at] = memory_of(families[at], room_); });
+    std::deque<TrainingJob> jobs;  // one of those with the same loss
+    std::set<std::tuple<std::size_t, std::int64_t, int>> seen;
     std::vector<DrawnRoutings::Asked> wanted;
     for (std::size_t at = 0; at < bounds.size(); ++at) {
       if (!bounds[at].fits) continue;
-      bounds[at].misfit = training::routing_misfit(families[at].jobs.front());
-      if (bounds[at].misfit.empty()) wanted.push_back(routing_of(families[at]));
+      const TrainingJob first = families[at].first();
+      bounds[at].misfit = training::routing_misfit(first);
+      const bool is_new =
+          seen.emplace(families[at].routing(), std::llround(first.tokens_per_rank()),
+                       first.layout.layout.expert)
+              .second;
+      if (!bounds[at].misfit.empty() || !is_new) continue;
+      jobs.push_back(first);
+      wanted.push_back({families[at].routing(), &jobs.back()});
     }
     drawn_.draw_losses(wanted, search_.jobs, [&](std::size_t draws) {
       show_bounded(time_of_routings / static_cast<double>(draws));
@@ -213,8 +235,11 @@ class Search {
     const double share = (1 - bounded_) / static_cast<double>(bounds.size());
     parallel_for(bounds.size(), search_.jobs, [&](std::size_t at) {
       if (bounds[at].misfit.empty()) {
-        add_times(families[at], drawn_.loss(routing_of(families[at])).loss, room_,
-                  search_.software.get(), bounds[at]);
+        const TrainingJob first = families[at].first();
+        const training::ExpectedLoss& loss = drawn_.loss({families[at].routing(), &first});
+        bounds[at].loss = loss.loss.residual_loss;
+        bounds[at].least_loss = loss.loss.residual_loss - certainty * loss.error;
+        add_times(families[at], loss.loss, room_, search_.software.get(), bounds[at]);
       }
       show_bounded(share);
     });
@@ -223,24 +248,24 @@ class Search {
     counts.refused = possible_.refused;
     counts.candidates = possible_.count;
     for (std::size_t at = 0; at < bounds.size(); ++at) {
-      const TrainingFamily& family = families[at];
       if (!bounds[at].misfit.empty()) {
-        counts.undrawn += family.jobs.size();
+        counts.undrawn += families[at].size();
         counts.an_undrawn = bounds[at].misfit;
         continue;
       }
       if (!bounds[at].refusal.empty()) {
-        counts.unpriced += family.jobs.size();
+        counts.unpriced += families[at].size();
         counts.an_unpriced = bounds[at].refusal;
         continue;
       }
       counts.priced += bounds[at].priced ? 1 : 0;
       const Tightness tightness = bounds[at].is_exact ? Tightness::own : Tightness::balanced;
-      const training::ExpectedLoss& loss = drawn_.loss(routing_of(family));
-      for (std::size_t job = 0; job < family.jobs.size(); ++job) {
-        add({&family.jobs[job], family.routing, at, job, bounds[at].bounds[job], tightness,
-             loss.loss.residual_loss, loss.loss.residual_loss - certainty * loss.error});
+      const auto family = static_cast<std::uint32_t>(at);
+      std::uint16_t place = 0;
+      for (const Bound& bound : bounds[at].bounds) {
+        add({bound.step_us, family, place++, tightness}, bound.memory);
       }
+      bounds[at].bounds = {};
     }
     if (counts.unpriced == counts.candidates) throw Error(counts.an_unpriced);
     if (counts.undrawn > 0 &&
@@ -250,29 +275,34 @@ class Search {
     // Of equal times the one that loses less comes first.
     std::stable_sort(
         candidates_.begin(), candidates_.end(),
-        [](const Candidate& one, const Candidate& other) { return one.loss < other.loss; });
+        [&](const Candidate& one, const Candidate& other) { return loss(one) < loss(other); });
     // What is left may fit; which does not is found by simulation.
     if (!candidates_.empty()) found_.smallest.reset();
   }
 
-  static DrawnRoutings::Asked routing_of(const TrainingFamily& family) {
-    return {family.routing, &family.jobs.front()};
+  const TrainingFamily& family(const Candidate& candidate) const {
+    return possible_.families[candidate.family];
   }
+  TrainingJob job(const Candidate& candidate) const {
+    return family(candidate).job(candidate.place);
+  }
+  double loss(const Candidate& candidate) const { return bounds_[candidate.family].loss; }
 
   // The step with its own draws.
   TrainingStep drawn_step(const Candidate& candidate) {
-    const TrainingJob& job = *candidate.job;
-    if (!job.routing) return training::training_step(job);
-    return training::training_step(job, drawn_.loads({candidate.routing, &job}));
+    const TrainingJob made = job(candidate);
+    if (!made.routing) return training::training_step(made);
+    return training::training_step(made, drawn_.loads({family(candidate).routing(), &made}));
   }
 
   // Its time and memory: what it loses may be missing. Padded blocks take the same time whatever
   // they hold: only what is found is drawn.
   TrainingStep timed_step(const Candidate& candidate) {
-    const TrainingJob& job = *candidate.job;
-    const BalancedJob balanced(job);
+    const TrainingJob made = job(candidate);
+    const BalancedJob balanced(made);
     if (balanced.is_exact) return training::training_step(balanced.job);
-    return training::training_step(job, drawn_.rows({candidate.routing, &job}), false);
+    const DrawnRoutings::Loads loads = drawn_.rows({family(candidate).routing(), &made});
+    return training::training_step(made, loads, false);
   }
 
   // The bounds of a family from drawn loads, as tight as they have become. What does not fit has an
@@ -284,15 +314,16 @@ class Search {
   };
 
   void tighten(const TrainingFamily& family, DrawnBounds& bounds) {
-    const DrawnRoutings::Asked asked = routing_of(family);
+    const TrainingJob first = family.first();
+    const DrawnRoutings::Asked asked{family.routing(), &first};
     const DrawnRoutings::Least least = bounds.tightness == Tightness::balanced
                                            ? drawn_.least(asked)
                                            : DrawnRoutings::Least{drawn_.rows(asked), true};
-    std::vector<Bound> found(family.jobs.size());
+    std::vector<Bound> found(family.size());
     for (std::size_t at = 0; least.are_own && at < found.size(); ++at) {
-      found[at].memory = training::memory_bound(family.jobs[at], least.loads.get());
+      found[at].memory = training::memory_bound(family.job(at), least.loads.get());
     }
-    const training::LayerPrices prices(family.jobs.front());
+    const training::LayerPrices prices(first);
     set_times(family, prices, drawn_moe_layers(prices, *least.loads, least.are_own), room_,
               search_.software.get(), found);
     bounds.step_us.clear();
@@ -312,25 +343,22 @@ class Search {
       tighten(possible_.families[candidate.family], bounds);
     }
     candidate.tightness = bounds.tightness;
-    double& known = candidate.bound.step_us;
+    double& known = candidate.bound_us;
     known = std::max(known, bounds.step_us[candidate.place]);
     return true;
   }
 
   std::optional<double> tighter_us(Candidate& candidate) {
     if (!is_wanted(candidate) || !tighten(candidate)) return std::nullopt;
-    return candidate.bound.step_us;
+    return candidate.bound_us;
   }
 
   // By several threads, each with a candidate of its own.
   const Timed& simulate(const Candidate& candidate) {
-    const TrainingStep step = counted_step(search_, *candidate.job, timed_step(candidate));
-    return time_of(candidate).emplace(
-        Timed{step.step_us, step.tokens_per_second_per_gpu, step.peak_memory()});
-  }
-
-  std::optional<Timed>& time_of(const Candidate& candidate) {
-    return times_[static_cast<std::size_t>(&candidate - candidates_.data())];
+    const TrainingStep step = counted_step(search_, job(candidate), timed_step(candidate));
+    const Timed timed{step.step_us, step.tokens_per_second_per_gpu, step.peak_memory()};
+    const std::lock_guard lock(mutex_);
+    return times_.emplace(&candidate, timed).first->second;
   }
 
   // Those of the best with their bounds, which are in the order of candidates_.
@@ -344,26 +372,26 @@ class Search {
       std::vector<const Candidate*> near;
       std::vector<const Candidate*> untimed;
       for (Candidate& candidate : candidates_) {
-        const bool may_be = candidate.bound.step_us <= limit && counted.count(&candidate) == 0 &&
-                            candidate.loss <= search_.max_loss;
-        if (may_be && is_same(best.job, *candidate.job)) alike.push_back(&candidate);
+        const bool may_be = candidate.bound_us <= limit && counted.count(&candidate) == 0 &&
+                            loss(candidate) <= search_.max_loss;
+        if (may_be && is_same(*best_[place], candidate)) alike.push_back(&candidate);
       }
       parallel_for(alike.size(), search_.jobs, [&](std::size_t at) {
-        while (alike[at]->bound.step_us <= limit && tighten(*alike[at])) {
+        while (alike[at]->bound_us <= limit && tighten(*alike[at])) {
         }
       });
       for (const Candidate* candidate : alike) {
-        if (candidate->bound.step_us > limit) continue;
+        if (candidate->bound_us > limit) continue;
         near.push_back(candidate);
-        if (!time_of(*candidate)) untimed.push_back(candidate);
+        if (!times_.contains(candidate)) untimed.push_back(candidate);
       }
       parallel_for(untimed.size(), search_.jobs, [&](std::size_t at) { simulate(*untimed[at]); });
       found_.counts.simulated += untimed.size();
       for (const Candidate* candidate : near) {
-        const Timed& timed = *time_of(*candidate);
+        const Timed& timed = times_.at(candidate);
         if (static_cast<double>(timed.memory.count) > room_ || timed.step_us > limit) continue;
         counted.insert(candidate);
-        add_twin(*candidate->job, timed.step_us, best);
+        add_twin(job(*candidate), timed.step_us, best);
       }
     }
   }
@@ -384,32 +412,32 @@ class Search {
   }
 
   // By several threads.
-  void note_too_large(const TrainingJob& job, Bytes memory) {
+  void note_too_large(const Candidate& candidate, Bytes memory) {
     const std::lock_guard lock(mutex_);
     if (found_.smallest && found_.smallest_memory <= memory) return;
-    found_.smallest = job;
+    found_.smallest = job(candidate);
     found_.smallest_memory = memory;
   }
 
-  void add(const Candidate& candidate) {
-    const Bytes memory = candidate.bound.memory;
+  void add(const Candidate& candidate, Bytes memory) {
     if (static_cast<double>(memory.count) <= room_) {
-      least_loss_ = std::min(least_loss_, candidate.loss);
+      least_loss_ = std::min(least_loss_, loss(candidate));
       candidates_.push_back(candidate);
       return;
     }
     ++found_.counts.too_large;
-    note_too_large(*candidate.job, memory);
+    note_too_large(candidate, memory);
   }
 
   bool loses_less(const Candidate& candidate) const {
-    return candidate.loss < least_gain * front_loss_;
+    return loss(candidate) < least_gain * front_loss_;
   }
 
   // Whether a step of this loss, slower than all accepted so far, would be of any use.
   bool is_wanted(const Candidate& candidate) const {
     if (loses_less(candidate)) return true;
-    if (candidate.least_loss > search_.max_loss || found_.best.size() >= search_.best) return false;
+    const double least_loss = bounds_[candidate.family].least_loss;
+    if (least_loss > search_.max_loss || found_.best.size() >= search_.best) return false;
     return !is_outdone(candidate);
   }
 
@@ -417,24 +445,28 @@ class Search {
   // loses as little.
   bool is_outdone(const Candidate& candidate) const {
     return std::any_of(best_.begin(), best_.end(), [&](const Candidate* other) {
-      return least_gain * other->loss <= candidate.loss && is_same(*other->job, *candidate.job);
+      return least_gain * loss(*other) <= loss(candidate) && is_same(*other, candidate);
     });
   }
 
-  bool is_same(const TrainingJob& one, const TrainingJob& other) const {
-    return same_sizes(one, other, search_.chunks_tell_apart);
+  bool is_same(const Candidate& one, const Candidate& other) const {
+    const auto sizes = [&](const Candidate& candidate) {
+      const TrainingFamily& of = family(candidate);
+      return sizes_of(of.layout(candidate.place), of.common(), search_.chunks_tell_apart);
+    };
+    return sizes(one) == sizes(other);
   }
 
   std::optional<double> step_us(const Candidate& candidate) {
     // What is known not to fit matters where nothing fits, which is then told the smallest of.
-    const bool is_idle = does_any_fit_ && std::isinf(candidate.bound.step_us);
+    const bool is_idle = does_any_fit_ && std::isinf(candidate.bound_us);
     if (is_idle || !is_wanted(candidate)) {
       ++skipped_;
       return std::nullopt;
     }
     const Timed& step = simulate(candidate);
     if (static_cast<double>(step.memory.count) > room_) {
-      note_too_large(*candidate.job, step.memory);
+      note_too_large(candidate, step.memory);
       return std::nullopt;
     }
     any_fits_ = true;
@@ -444,12 +476,12 @@ class Search {
 
   bool accept(const Candidate& candidate, double simulated_us) {
     if (is_wanted(candidate)) {
-      FoundStep found{*candidate.job, {}, candidate.routing, 0, {}, {}};
+      FoundStep found{job(candidate), {}, family(candidate).routing(), 0, {}, {}};
       set_step(search_, drawn_step(candidate), found);
       const double difference = found.step.step_us / simulated_us - 1;
       if (std::abs(difference) > same_time) ++found_.counts.violations;
       if (loses_less(candidate)) {
-        front_loss_ = candidate.loss;
+        front_loss_ = loss(candidate);
         found_.front.push_back(found);
       }
       const bool is_new = !is_outdone(candidate);
@@ -464,8 +496,9 @@ class Search {
   const TrainingSearch& search_;
   double room_;
   TrainingCandidates possible_;
+  std::vector<FamilyBounds> bounds_;  // of each family
   std::vector<Candidate> candidates_;
-  std::vector<std::optional<Timed>> times_;  // of candidates_; nothing: not simulated
+  std::unordered_map<const Candidate*, Timed> times_;  // of those simulated
   DrawnRoutings drawn_;
   std::vector<DrawnBounds> drawn_bounds_;  // of each family
   TrainingFound found_;
@@ -475,21 +508,15 @@ class Search {
   std::atomic<std::size_t> skipped_{0};
   std::atomic<bool> any_fits_{false};
   bool does_any_fit_ = false;  // the same, before the candidates that are valued now
-  double bounded_ = 0;  // as SearchProgress has it
+  double bounded_ = 0;         // as SearchProgress has it
   std::mutex mutex_;
 };
 
 }  // namespace
 
 bool same_sizes(const TrainingJob& one, const TrainingJob& other, bool chunks_tell_apart) {
-  const auto key = [&](const TrainingJob& job) {
-    const parallel::ParallelLayout& sizes = job.layout.layout;
-    return std::tuple(sizes.tensor, sizes.context, sizes.pipeline,
-                      chunks_tell_apart ? sizes.virtual_pipeline : 0, sizes.expert,
-                      sizes.expert_tensor, job.layout.micro_batch, job.layout.expert_overlap,
-                      job.states.precision, job.typed.dispatcher);
-  };
-  return key(one) == key(other);
+  return sizes_of(one.layout, one, chunks_tell_apart) ==
+         sizes_of(other.layout, other, chunks_tell_apart);
 }
 
 bool same_layout(const TrainingJob& one, const TrainingJob& other, bool chunks_tell_apart) {
@@ -508,7 +535,9 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
   const TrainingCandidates possible = possible_jobs(search.space);
   std::vector<FoundStep> all;
   for (const TrainingFamily& family : possible.families) {
-    for (const TrainingJob& job : family.jobs) all.push_back({job, {}, family.routing, 0, {}, {}});
+    for (const TrainingJob& job : family.jobs()) {
+      all.push_back({job, {}, family.routing(), 0, {}, {}});
+    }
   }
   DrawnRoutings drawn;
   std::vector<char> priced(all.size(), 0);

@@ -39,6 +39,10 @@ Value least(const std::vector<Value>& values) {
   return *std::min_element(values.begin(), values.end());
 }
 
+bool recomputes_experts(const model::Recompute& recompute) {
+  return recompute.full != model::FullRecompute::none || recompute.has(model::RecomputeModule::moe);
+}
+
 // The layers of a model over chunks, the last of which has `fewer` than the others; nothing where
 // that does not divide evenly.
 std::optional<parallel::PipelineLayout> lighter_end(int layers, int chunks, int fewer, int mtp) {
@@ -143,8 +147,8 @@ class Enumeration {
       LayoutRequest request = space_.base.layout;
       request.layout = layout;
       request.micro_batch = micro_batch;
-      const std::vector<LayoutRequest> possible = chunkings(request);
-      if (!possible.empty()) add_families(possible);
+      const auto possible = std::make_shared<const Layouts>(chunkings(request));
+      if (!possible->empty()) add_families(possible);
     }
   }
 
@@ -175,7 +179,9 @@ class Enumeration {
     return possible;
   }
 
-  void add_families(const std::vector<LayoutRequest>& possible) {
+  using Layouts = std::vector<LayoutRequest>;
+
+  void add_families(const std::shared_ptr<const Layouts>& possible) {
     TrainingJob job = space_.base;
     for (const model::Precision precision : space_.precision) {
       job.states.precision = precision;
@@ -191,19 +197,22 @@ class Enumeration {
     }
   }
 
-  void add_families(const std::vector<LayoutRequest>& possible, TrainingJob job) {
+  void add_families(const std::shared_ptr<const Layouts>& possible, TrainingJob job) {
+    job.layout.layout = possible->front().layout;
+    const auto base = std::make_shared<const TrainingJob>(job);
     for (std::size_t routing = 0; routing < space_.routings.size(); ++routing) {
+      job.routing = space_.routings[routing];
+      const std::optional<std::string> misplaced = place_experts(job);
+      const auto drawn = std::make_shared<const std::optional<training::DrawnRouting>>(job.routing);
       for (const model::Recompute& recompute : space_.recompute) {
-        job.routing = space_.routings[routing];
         job.recompute = recompute;
-        job.layout.layout = possible.front().layout;
-        std::optional<std::string> fault = place_experts(job);
+        std::optional<std::string> fault = misplaced;
         if (!fault) fault = training::expert_load_fault(job);
         if (!fault) fault = training::graphs_fault(job);
         if (fault) {
           refuse(Rule::option, *fault);
         } else {
-          add_family(job, routing, possible);
+          add_family(job, {base, possible, drawn, routing, recompute}, *possible);
         }
       }
     }
@@ -217,17 +226,14 @@ class Enumeration {
     return placed.refusal.empty() ? std::optional<std::string>() : placed.refusal;
   }
 
-  void add_family(TrainingJob job, std::size_t routing,
-                  const std::vector<LayoutRequest>& possible) {
-    const bool experts_again = job.recompute.full != model::FullRecompute::none ||
-                               job.recompute.has(model::RecomputeModule::moe);
-    TrainingFamily family;
-    TrainingFamily sharing;  // of weights, which each pass gathers
-    family.routing = sharing.routing = routing;
-    for (const LayoutRequest& request : possible) {
-      job.layout = request;
+  // `family`: without jobs, of the routing and recomputation of `job`.
+  void add_family(TrainingJob job, TrainingFamily family, const Layouts& possible) {
+    const bool experts_again = recomputes_experts(job.recompute);
+    TrainingFamily sharing = family;  // of weights, which each pass gathers
+    for (std::size_t at = 0; at < possible.size(); ++at) {
+      job.layout = possible[at];
       job.layout.recomputes_experts = experts_again;
-      if (request.expert_overlap && experts_again) {
+      if (job.layout.expert_overlap && experts_again) {
         if (told_ < Rule::option) {
           refuse(Rule::option, parallel::layout_fault(*job.model, job.layout).value_or(""));
         }
@@ -238,13 +244,13 @@ class Enumeration {
         if (const auto fault = training::option_fault(job)) {
           refuse(Rule::option, *fault);
         } else {
-          (zero < 3 ? family : sharing).jobs.push_back(job);
+          (zero < 3 ? family : sharing).add(at, zero);
         }
       }
     }
     for (TrainingFamily* each : {&family, &sharing}) {
-      found_.count += each->jobs.size();
-      if (!each->jobs.empty()) found_.families.push_back(std::move(*each));
+      found_.count += each->size();
+      if (each->size() > 0) found_.families.push_back(std::move(*each));
     }
   }
 
@@ -255,6 +261,22 @@ class Enumeration {
 };
 
 }  // namespace
+
+TrainingJob TrainingFamily::job(std::size_t at) const {
+  TrainingJob made = *base_;
+  made.layout = layout(at);
+  made.layout.recomputes_experts = recomputes_experts(recompute_);
+  made.states.zero = members_[at].zero;
+  made.recompute = recompute_;
+  made.routing = *drawn_;
+  return made;
+}
+
+std::vector<TrainingJob> TrainingFamily::jobs() const {
+  std::vector<TrainingJob> all;
+  for (std::size_t at = 0; at < size(); ++at) all.push_back(job(at));
+  return all;
+}
 
 std::vector<model::Recompute> usual_recompute(const model::Model& model) {
   std::vector<const char*> texts = {"none", "moe_act", "layernorm,moe_act"};

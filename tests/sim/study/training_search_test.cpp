@@ -261,6 +261,30 @@ TEST_CASE("few are simulated of those that drop without padding") {
   CHECK(found.counts.simulated < found.counts.candidates / 10);
 }
 
+TEST_CASE("what a search has drawn is kept for steps behind it") {
+  TrainingSearch asked = search();
+  model::Model small = *asked.space.base.model;
+  small.layers = 4;
+  asked.space.base.model = std::make_shared<const model::Model>(small);
+  asked.space.recompute.resize(1);
+  training::DrawnRouting drawn;
+  drawn.router = routing::parse_router("topk", 8, 8);
+  drawn.router.padding = routing::Padding::none;
+  asked.space.routings = {drawn};
+  asked.max_loss = 1;
+  asked.drawn = std::make_shared<DrawnRoutings>();
+  const TrainingFound found = search_training(asked);
+  CHECK(found.counts.drawn > 0);
+  CHECK(asked.drawn->drawn() == found.counts.drawn);
+  REQUIRE(!found.best.empty());
+  TrainingJob overlapping = found.best.front().job;
+  overlapping.layout.expert_overlap = true;
+  asked.drawn->loads({0, &overlapping});
+  CHECK(asked.drawn->drawn() == found.counts.drawn);
+  // Another search draws nothing that the first one has.
+  CHECK(search_training(asked).counts.drawn == 0);
+}
+
 TEST_CASE("layers that skip their exchange are not taken for padded ones") {
   TrainingSearch asked = search();
   model::Model small = *asked.space.base.model;

@@ -7,7 +7,6 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/parallel.hpp"
-#include "sim/study/search/drawn_routings.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 
 namespace moesim::tool {
@@ -26,7 +25,7 @@ DrawnBest::DrawnBest(const RecommendRequest& request, const std::vector<FoundSte
   const study::TrainingSearch& search = request.search;
   if (best.empty() || !search.space.base.model->moe || best.front().job.routing) return;
   drawn_.resize(std::min(best.size(), most_drawn));
-  study::DrawnRoutings draws;
+  study::DrawnRoutings& draws = *search.drawn;
   parallel_for(drawn_.size(), search.jobs, [&](std::size_t at) {
     try {
       FoundStep found{request.drawn(best[at].job), {}, 0, 0, {}, {}};

@@ -431,6 +431,7 @@ RecommendRequest requested_search(const SearchSource& source) {
   if (source.start) take_yours(*source.start, request);
   note_dialect(line, search.space);
   search.jobs = chosen_jobs(line);
+  search.drawn = std::make_shared<study::DrawnRoutings>();
   return request;
 }
 

@@ -11,7 +11,6 @@
 
 #include "sim/base/parallel.hpp"
 #include "sim/job/job_options.hpp"
-#include "sim/study/search/drawn_routings.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 
 namespace moesim::tool {
@@ -167,7 +166,7 @@ std::string switches_text(const RecommendRequest& request, const FoundStep& foun
                           const std::string& name) {
   const study::TrainingSearch& search = request.search;
   std::vector<Switch> tried = switches_of(request, found.job);
-  study::DrawnRoutings draws;
+  study::DrawnRoutings& draws = *search.drawn;
   parallel_for(tried.size(), search.jobs, [&](std::size_t at) {
     TrainingSpace space = space_of(request, found);
     apply(tried[at], request, space);

@@ -196,7 +196,8 @@ def test_the_command_of_yours_makes_its_step(tmp_path):
     path = steps(tmp_path)
     for more in (("--max-loss", "2%"), ("--router", "bias-balanced+groups:8:4", "--max-loss", "9%"),
                  ("--router", "bias-balanced+groups:8:4", "--capacity-factor", 1, "--max-loss", "9%")):
-        *_, yours = rows_of("recommend", "--from", f"{path}:1", *FEW, *more, "--best", 1)
+        *_, yours = rows_of("recommend", "--from", f"{path}:1", *FEW, "--micro-batch", "1,2", "--expert-parallel", "8,16",
+                            *more, "--best", 1)
         assert yours["yours"] == "true"
         if "--router" in more:
             assert yours["router"].endswith("+groups:8:4")
@@ -205,8 +206,8 @@ def test_the_command_of_yours_makes_its_step(tmp_path):
 
 def test_yours_is_said_where_nothing_loses_little_enough(tmp_path):
     path = steps(tmp_path)
-    table = succeed("recommend", "--from", f"{path}:1", *FEW, "--router", "bias-balanced+groups:8:4",
-                    "--capacity-factor", 1, "--max-loss", "0", "--best", 1)
+    table = succeed("recommend", "--from", f"{path}:1", *FEW, "--router", "topk", "--capacity-factor", 1,
+                    "--max-loss", "0", "--best", 1)
     assert "nothing loses at most 0 %" in table and "\nyours (steps.csv:1) makes " in table
 
 

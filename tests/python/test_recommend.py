@@ -222,7 +222,7 @@ def test_of_one_layout_what_is_no_faster_and_loses_more_is_a_twin():
     (plain,) = rows_of(*words, "--router", "topk")
     assert plain["step_ms"] == rows[0]["step_ms"]
     assert float(rows[0]["residual_loss"]) < float(plain["residual_loss"])
-    assert "1 more like it, within 0.0 % of its speed, that differ in router or CF" in succeed(
+    assert "1 more like it, within 0.0 % of its speed, that differs in router or CF" in succeed(
         *words, "--router", "topk,topk+fr")
 
 

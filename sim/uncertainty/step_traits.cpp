@@ -17,8 +17,9 @@ using training::TrainingJob;
 using training::TrainingStep;
 
 // What counts of a step besides the time of the parts: the bubble of 1F1B, hidden exchanges of
-// experts, both; or of the parts only what rows beyond balance take.
-enum class Beside { nothing, bubble, hidden, both, excess };
+// experts, both, hidden exchanges of tensor ranks, hidden copies to the host; or of the parts only
+// what rows beyond balance take.
+enum class Beside { nothing, bubble, hidden, both, hidden_tensor, hidden_copies, excess };
 
 struct Rule {
   const char* name;
@@ -35,6 +36,15 @@ const parallel::ParallelLayout& sizes(const TrainingJob& job) { return job.layou
 bool runs(const TrainingJob& job, const std::vector<ScheduleKind>& kinds) {
   return sizes(job).pipeline > 1 &&
          std::find(kinds.begin(), kinds.end(), job.layout.kind()) != kinds.end();
+}
+
+// By drawn routing, or by a load that random routing does not have.
+bool is_unbalanced(const TrainingJob& job) {
+  if (job.routing) return !training::ignores_draws(job);
+  if (job.expert_load <= 0 || !job.model->moe) return false;
+  TrainingJob random = job;
+  random.expert_load = 0;
+  return job.expert_load > training::LayerPrices(random).imbalance();
 }
 
 const std::vector<Part>& all_exchanges() {
@@ -54,7 +64,8 @@ const std::vector<Rule>& rules() {
        "overlapped exchanges of tensor ranks",
        1,
        [](const TrainingJob& job) { return flag(job.overlaps_tensor); },
-       {Part::tensor}},
+       {Part::tensor},
+       Beside::hidden_tensor},
       {"context-parallel",
        "context parallelism",
        1,
@@ -124,7 +135,8 @@ const std::vector<Rule>& rules() {
        "offloaded activations",
        1,
        [](const TrainingJob& job) { return flag(job.offload.modules != 0); },
-       {Part::offload, Part::recompute}},
+       {Part::offload, Part::recompute},
+       Beside::hidden_copies},
       {"fp8-attention",
        "attention in FP8",
        1,
@@ -156,7 +168,7 @@ const std::vector<Rule>& rules() {
       {"drawn-routing",
        "experts that are not balanced",
        1,
-       [](const TrainingJob& job) { return flag(job.routing && !training::ignores_draws(job)); },
+       [](const TrainingJob& job) { return flag(is_unbalanced(job)); },
        {Part::experts, Part::dispatch, Part::combine},
        Beside::excess},
   };
@@ -186,7 +198,11 @@ const std::vector<Choice>& choices() {
        {Part::dispatch, Part::combine}},
       {"zero",
        "ZeRO {}",
-       [](const TrainingJob& job) { return fmt::format("{}", job.states.zero); },
+       [](const TrainingJob& job) {
+         const bool shares = sizes(job).data() * sizes(job).context > 1 ||
+                             (job.model->moe && sizes(job).expert_data() > 1);
+         return shares ? fmt::format("{}", job.states.zero) : std::string();
+       },
        {Part::gradients, Part::parameters, Part::optimizer}},
       {"moment-bytes",
        "moments of {} bytes",
@@ -215,17 +231,45 @@ double part_share(const TrainingStep& step, const std::vector<Part>& parts) {
   return sum / step.step_us;
 }
 
+double of_all_passes(const training::Passes& layer, Part part) {
+  const auto at = static_cast<std::size_t>(part);
+  return layer.forward[at] + layer.input_gradient[at] + layer.weight_gradient[at];
+}
+
+// Of a step: `moe_us` and `dense_us` of each such layer.
+double share_of_layers(const TrainingJob& job, const TrainingStep& step, double moe_us,
+                       double dense_us) {
+  const int dense = job.model->moe ? job.model->dense_layers() : job.model->layers;
+  const double all_us = moe_us * (job.model->layers - dense) + dense_us * dense;
+  return all_us / sizes(job).pipeline * step.micro_batches / step.step_us;
+}
+
 // Dispatch and combine of the busiest rank, of the step if none of it is hidden.
 double unhidden_exchange(const TrainingJob& job, const TrainingStep& step) {
   if (!job.model->moe) return 0;
   const training::Passes layer = training::LayerPrices(job).layer(true);
-  double each_us = 0;
-  for (const Part part : {Part::dispatch, Part::combine}) {
-    const auto at = static_cast<std::size_t>(part);
-    each_us += layer.forward[at] + layer.input_gradient[at] + layer.weight_gradient[at];
-  }
-  const double layers = job.model->layers - job.model->dense_layers();
-  return each_us * layers / sizes(job).pipeline * step.micro_batches / step.step_us;
+  return share_of_layers(
+      job, step, of_all_passes(layer, Part::dispatch) + of_all_passes(layer, Part::combine), 0);
+}
+
+double hidden_tensor(const TrainingJob& job, const TrainingStep& step) {
+  TrainingJob plain = job;
+  plain.overlaps_tensor = false;
+  const training::LayerPrices without(plain);
+  const training::LayerPrices with(job);
+  const auto hidden = [&](bool is_moe) {
+    return of_all_passes(without.layer(is_moe), Part::tensor) -
+           of_all_passes(with.layer(is_moe), Part::tensor);
+  };
+  return share_of_layers(job, step, job.model->moe ? hidden(true) : 0, hidden(false));
+}
+
+double hidden_copies(const TrainingJob& job, const TrainingStep& step) {
+  const training::LayerPrices prices(job);
+  const auto both_ways = [&](bool is_moe) { return 2 * prices.offload_us(is_moe, step.imbalance); };
+  const double all =
+      share_of_layers(job, step, job.model->moe ? both_ways(true) : 0, both_ways(false));
+  return std::max(all - part_share(step, {Part::offload}), 0.0);
 }
 
 // Of 1F1B, over the time of a rank: what other schedules avoid.
@@ -245,6 +289,8 @@ double share_of(const Rule& rule, const TrainingJob& job, const TrainingStep& st
     const double exposed = part_share(step, {Part::dispatch, Part::combine});
     share += std::max(unhidden_exchange(job, step) - exposed, 0.0);
   }
+  if (rule.beside == Beside::hidden_tensor) share += hidden_tensor(job, step);
+  if (rule.beside == Beside::hidden_copies) share += hidden_copies(job, step);
   return std::min(share, 1.0);
 }
 
@@ -326,7 +372,8 @@ std::vector<UnmeasuredTrait> unmeasured_traits(const std::vector<MeasuredTraits>
 
 std::string text_of(const UnmeasuredTrait& unmeasured) {
   std::string text = words_of(unmeasured.trait);
-  if (!unmeasured.machine.empty()) return text + " on " + unmeasured.machine;
+  if (!unmeasured.machine.empty())
+    return fmt::format("{} on {} (on others alone)", text, unmeasured.machine);
   if (unmeasured.most == 0) return text;
   return text + fmt::format(" (at most {:g} measured)", unmeasured.most);
 }

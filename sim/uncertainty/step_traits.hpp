@@ -47,8 +47,8 @@ std::vector<UnmeasuredTrait> unmeasured_traits(const std::vector<MeasuredTraits>
                                                const std::string& machine,
                                                const std::vector<StepTrait>& traits);
 
-// "context parallelism", "sequences of 32768 tokens (at most 8192 measured)", "fp8-block on NVIDIA
-// H200".
+// "context parallelism", "sequences of 32768 tokens (at most 8192 measured)", "products in
+// fp8-block on NVIDIA H200 (on others alone)".
 std::string text_of(const UnmeasuredTrait& unmeasured);
 std::string texts_of(const std::vector<UnmeasuredTrait>& unmeasured, const char* between = ", ");
 

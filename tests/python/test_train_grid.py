@@ -26,6 +26,15 @@ def test_rows_say_what_no_measured_step_has():
     assert [row["not_measured"] for row in rows] == [[], ["context parallelism"]]
 
 
+def test_the_ratio_of_rows_is_less_sure_by_what_one_of_them_has_alone(tmp_path):
+    """As --baseline has it, of ZeRO 3, which no measured step has, beside ZeRO 1."""
+    words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 64, "--sequence-length", 8192, "--software", "megatron-bridge")
+    succeed(*words, "--zero", 1, "--format", "json", "--out", tmp_path / "one.json")
+    three = json.loads(succeed(*words, "--zero", 3, "--baseline", tmp_path / "one.json", "--format", "json"))
+    low, high = (100 * (three[f"speed_over_baseline_{end}"] / three["speed_over_baseline"] - 1) for end in ("low", "high"))
+    assert f"{low:+.0f} to {high:+.0f} % with 90 % chance" in succeed(*words, "--zero", "1,3")
+
+
 def test_each_row_is_that_of_the_step_alone():
     grid = rows_of(*DRAWN, "--router", "topk,topk+ir", "--capacity-factor", "0.75:1.25:0.25")
     assert [(row["router"], row["capacity_factor"]) for row in grid] == [

@@ -386,15 +386,20 @@ void LayerPrices::add_host(Passes& passes, bool is_moe) const {
       backward_wait_us(job_, is_moe, sum(passes.input_gradient) + sum(passes.weight_gradient));
 }
 
+double LayerPrices::offload_us(bool is_moe, double load) const {
+  if (job_.offload.modules == 0) return 0;
+  const double bytes =
+      job_.tokens_per_rank() *
+      model::offloaded_bytes(*job_.model, is_moe ? model::LayerKind::moe : model::LayerKind::dense,
+                             job_.shards(), job_.activation_rules(load));
+  return bytes / host_copy_rate(job_.profile->device()) * 1e6;
+}
+
 // A layer's inputs go out under its forward pass and come back under its backward pass, in either
 // direction as fast as if the other were idle: what that takes longer is waited for.
 void LayerPrices::add_offload(Passes& passes, bool is_moe, const MoeLoad& load) const {
   if (job_.offload.modules == 0) return;
-  const double bytes =
-      job_.tokens_per_rank() *
-      model::offloaded_bytes(*job_.model, is_moe ? model::LayerKind::moe : model::LayerKind::dense,
-                             job_.shards(), job_.activation_rules(load.computed));
-  const double copy_us = bytes / host_copy_rate(job_.profile->device()) * 1e6;
+  const double copy_us = offload_us(is_moe, load.computed);
   const double backward_us = sum(passes.input_gradient) + sum(passes.weight_gradient);
   const auto exposed = [&](double beside_us) { return std::max(0.0, copy_us - beside_us); };
   const double forward = exposed(sum(passes.forward));

@@ -98,6 +98,10 @@ class LayerPrices {
   static PartTimes parts_of(const Passes& layer, parallel::LayerPiece piece);
   // Rows that the busiest rank computes over balance, without drawn routing.
   double imbalance() const { return forced_.computed; }
+
+  // What a layer's offloaded inputs take to the host's memory, and as long back, hidden or not.
+  // `load`: rows over balance.
+  double offload_us(bool is_moe, double load) const;
   const ExchangePrices& exchanges() const { return exchanges_; }
   double memory_us(double bytes, profile::MemoryKernel kind) const {
     return kernels_.memory_us(bytes, kind);

@@ -105,7 +105,8 @@ TEST_CASE("a precision has to be measured on the machine, where any step was") {
                                                 {"other", {{"precision:fp8", 1}}}};
   const std::vector<StepTrait> fp8 = {{"precision:fp8", 1, 0.5}};
   REQUIRE(unmeasured_traits(measured, "one", fp8).size() == 1);
-  CHECK(text_of(unmeasured_traits(measured, "one", fp8).front()) == "products in fp8 on one");
+  CHECK(text_of(unmeasured_traits(measured, "one", fp8).front()) ==
+        "products in fp8 on one (on others alone)");
   CHECK(unmeasured_traits(measured, "other", fp8).empty());
   CHECK(unmeasured_traits(measured, "another", fp8).empty());  // a machine without any step
   CHECK(text_of(unmeasured_traits(measured, "one", {{"precision:fp4", 1, 0.5}}).front()) ==
@@ -124,6 +125,41 @@ TEST_CASE("the share of DualPipe holds what it hides") {
                          part(step, training::Part::combine);
   CHECK(found->share > 1.5 * exposed / step.step_us);
   CHECK(found->share < 0.9);
+}
+
+TEST_CASE("the share of a switch holds what it hides") {
+  auto job = training::qwen_on_h100(64, 1, 8, 512);
+  job.layout.layout.tensor = 2;
+  const double exposed = part(training::training_step(job), training::Part::tensor);
+  job.overlaps_tensor = true;
+  const training::TrainingStep step = training::training_step(job);
+  const std::vector<StepTrait> traits = traits_of(job, step);
+  const StepTrait* overlap = trait_of(traits, "tensor-overlap");
+  REQUIRE(part(step, training::Part::tensor) < 0.9 * exposed);
+  CHECK(overlap->share == Approx(exposed / step.step_us).epsilon(0.05));
+
+  auto copied = training::qwen_on_h100(64, 1, 8, 512);
+  copied.offload = model::parse_offload("core_attn", "test");
+  CHECK(texts_of(unmeasured_of(copied)) == "offloaded activations");
+}
+
+TEST_CASE("a load that random routing does not have is unbalanced") {
+  auto job = training::qwen_on_h100(64, 1, 8, 512);
+  job.expert_load = 1;
+  CHECK(texts_of(unmeasured_of(job)).empty());
+  job.expert_load = 3;
+  CHECK(texts_of(unmeasured_of(job)) == "experts that are not balanced");
+}
+
+TEST_CASE("one replica shares no states") {
+  auto job = training::qwen_on_h100(8, 1, 1, 64);
+  job.layout.layout.tensor = 8;
+  job.layout.layout.expert_tensor = 1;
+  job.layout.layout.expert = 8;
+  job.states.zero = 2;
+  const training::TrainingStep step = training::training_step(job);
+  const std::vector<StepTrait> traits = traits_of(job, step);
+  CHECK(trait_of(traits, "zero:2") == nullptr);
 }
 
 TEST_CASE("a trait that was left out tells how far its parts are off") {

@@ -269,7 +269,7 @@ std::string not_measured_line(const std::vector<NotMeasured>& steps) {
     parts.push_back(
         where.size() == steps.size() ? text : fmt::format("{} ({})", text, fmt::join(where, ", ")));
   }
-  return fmt::format("not measured: {}: no published step has {}, so that bands are wider\n",
+  return fmt::format("not measured: {}: no published step has {}, so bands are wider\n",
                      fmt::join(parts, ", "), parts.size() == 1 ? "this" : "these");
 }
 
@@ -309,11 +309,12 @@ std::string band_text(const TrainBand& answer, const TrainingStep& step) {
                       widest.narrows ? "narrower" : "nearer to your machine, not narrower,",
                       widest.remedy);
   if (!answer.band.unmeasured.empty()) {
+    const double percent = 100 * unmeasured_deviation(answer);
     text += fmt::format(
-        "not measured: {}: no published step has {}; the band is wider, as if by {:.0f} % of the "
-        "step\n",
+        "not measured: {}: no published step has {}; the band is wider, as if by {} of the step\n",
         uncertainty::texts_of(answer.band.unmeasured),
-        answer.band.unmeasured.size() == 1 ? "this" : "these", 100 * unmeasured_deviation(answer));
+        answer.band.unmeasured.size() == 1 ? "this" : "these",
+        percent < 0.5 ? "less than 1 %" : fmt::format("{:.0f} %", percent));
   }
   return answer.baseline ? text + "\n" + baseline_text(*answer.baseline) : text;
 }

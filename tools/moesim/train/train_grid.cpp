@@ -337,6 +337,27 @@ CapacityRows capacity_rows(const std::vector<TrainPoint>& points) {
   return found;
 }
 
+// The deviation of the log of the ratio of two rows by what no published step has: what both have
+// cancels. Where each has something alone, all of both counts.
+double unmeasured_between(const TrainPoint& one, const TrainPoint& other) {
+  const auto texts = [](const TrainPoint& point) {
+    std::vector<std::string> found = listed(report::text_of(cell_of(point, not_measured_column)));
+    std::sort(found.begin(), found.end());
+    return found;
+  };
+  const auto deviation = [](const TrainPoint& point) {
+    const std::string text = report::text_of(cell_of(point, unmeasured_column));
+    return text.empty() ? 0 : number_in(cell_of(point, unmeasured_column));
+  };
+  const std::vector<std::string> first = texts(one), second = texts(other);
+  const double both = std::hypot(deviation(one), deviation(other));
+  const double apart = std::pow(deviation(one), 2) - std::pow(deviation(other), 2);
+  if (first == second) return 0;
+  const bool is_subset = std::includes(first.begin(), first.end(), second.begin(), second.end()) ||
+                         std::includes(second.begin(), second.end(), first.begin(), first.end());
+  return is_subset ? std::sqrt(std::abs(apart)) : both;
+}
+
 // What rows of one machine, cluster and software share cancels between them: how far the ratio of
 // two may be off. Empty where one of these differs.
 std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
@@ -359,13 +380,16 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
   }
   const bool same_model = !varies("model");
   double farthest = 0;
+  double unmeasured = 0;
   for (const TrainPoint& point : points) {
-    if (!same_model || !point.row) continue;
+    if (!point.row) continue;
+    unmeasured = std::max(unmeasured, unmeasured_between(*first, point));
+    if (!same_model) continue;
     farthest =
         std::max(farthest, uncertainty::step_distance(part_times(*first), part_times(point)));
   }
   const uncertainty::Band ratio =
-      shipped_errors().ratio_band(first->software, same_model, farthest);
+      shipped_errors().ratio_band(first->software, same_model, farthest, unmeasured);
   std::string text = fmt::format(
       "{}{} is off by\n  {} chance,\n  by {} groups of published pairs, which differ in more than "
       "routing{}\n",

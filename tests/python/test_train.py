@@ -824,6 +824,12 @@ def test_a_baseline_of_another_capacity_alone_is_compared_by_pairs_of_capacity(t
 
     less = (*words, "--capacity-factor", 1)
     assert width(*less) < 1.25 and width(*less, "--router", "topk+ir", "--seed", 3) < 1.25
+    # Another number of choices is another amount of work, and a dispatcher sends what blocks keep.
+    assert width(*less, "--top-k", 4) > 1.25
+    sent = tmp_path / f"sent.{suffix}"
+    succeed(*padded, "--dispatcher", "deepep", "--out", sent, "--format", suffix)
+    one = as_json(*less, "--dispatcher", "deepep", "--baseline", sent)
+    assert one["speed_over_baseline_high"] > 1.25 * one["speed_over_baseline_low"]
     text = succeed(*less, "--baseline", base)
     assert "more than noise at 90 %; by 48 published pairs that differ in router and capacity alone, as these do" in text
     # More differs, or blocks are not padded: what they take depends on a routing that nobody told.

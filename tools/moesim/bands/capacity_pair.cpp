@@ -19,7 +19,6 @@ namespace {
 
 // What such steps may differ in, as those of a sweep: the choice of experts, and how it is drawn.
 constexpr const char* choices[] = {"router",
-                                   "top-k",
                                    "group-score",
                                    "score-function",
                                    "second-expert",
@@ -54,6 +53,9 @@ std::string plain(const std::string& text) {
 std::optional<std::string> all_but_capacity(
     const std::function<std::string(const std::string& column)>& text_in) {
   if (text_in("padding") != routing::name_of(routing::Padding::capacity)) return std::nullopt;
+  // A dispatcher sends the rows that a block keeps, whatever it is padded to.
+  const std::string dispatcher = text_in("dispatcher");
+  if (!dispatcher.empty() && dispatcher != "all-to-all") return std::nullopt;
   std::string text;
   for (const job::JobOption& option : job::job_options()) {
     if (is_choice(option.name)) continue;
@@ -68,6 +70,7 @@ std::optional<std::string> all_but_capacity(const training::TrainingJob& job) {
   // What its row has of options of routing that are no choices.
   const std::map<std::string, std::string> of_routing = {
       {"padding", routing::name_of(drawn.router.padding)},
+      {"top_k", fmt::format("{}", drawn.router.top_k)},
       {"capacity_scope", routing::name_of(drawn.router.capacity_scope)},
       {"expert_placement", drawn.placement_name}};
   return all_but_capacity([&](const std::string& column) {

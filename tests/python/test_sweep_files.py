@@ -70,6 +70,13 @@ def test_results_of_another_sweep_are_kept(finished):
     assert old.read_bytes() == before and finished.with_name("rows.csv.old2").read_bytes() == dropless
 
 
+def test_a_shard_keeps_results_of_another_sweep(finished):
+    before = finished.read_bytes()
+    assert "kept as" in sweep(finished, "dropless,base", "--shard", "1/2").stderr
+    assert finished.with_name("rows.csv.old").read_bytes() == before
+    assert "kept as" not in sweep(finished, "dropless,base", "--shard", "1/2").stderr
+
+
 def test_results_that_a_sweep_has_too_are_replaced(finished):
     result = sweep(finished, "top1,top2,dropless")
     assert result.returncode == 0 and "kept as" not in result.stderr

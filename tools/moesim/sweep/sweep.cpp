@@ -254,9 +254,8 @@ std::string others_in(const std::string& path, const std::vector<study::SweepPoi
 
 // Writes the result. A file that it would replace and that has other results is kept beside it:
 // they may have taken hours.
-void write_result(const Output& out, const std::vector<study::Row>& rows, report::Format format,
+void write_result(const Output& out, const std::string& text, report::Format format,
                   const std::vector<study::SweepPoint>& points) {
-  const std::string text = rendered(rows, format);
   const std::string& path = out.path();
   std::error_code failure;
   const bool replaces = !path.empty() && std::filesystem::is_regular_file(path, failure) &&
@@ -285,7 +284,7 @@ ExitCode stopped(const Output& out, const std::vector<study::Row>& rows,
                      journal.empty() ? "" : "; the same command with --resume continues"));
     return ExitCode::interrupted;
   }
-  write_result(out, rows, format, points);
+  write_result(out, rendered(rows, format), format, points);
   note(journal.empty()
            ? fmt::format("interrupted: {} of {} scenarios written; with --out FILE an interrupted "
                          "sweep can be resumed",
@@ -343,7 +342,7 @@ ExitCode run_shard(const CommandLine& line, const std::vector<study::SweepPoint>
     return ExitCode::interrupted;
   }
   warn_of_refused(rows);
-  out.write(names.csv(own, rows));
+  write_result(out, names.csv(own, rows), report::Format::csv, points);
   if (!settings.journal.empty()) ::unlink(settings.journal.c_str());
   note(fmt::format("shard {} of {}: {} of {} scenarios{}{}", shard.number, shard.count, rows.size(),
                    names.total(), line.has("out") ? ": " : "", out.path()));
@@ -439,7 +438,7 @@ ExitCode run(const CommandLine& line) {
   if (keep) {
     note(fmt::format("{}: left as it was, as every scenario was refused", out.path()));
   } else {
-    write_result(out, rows, format, points);
+    write_result(out, rendered(rows, format), format, points);
   }
   if (!settings.journal.empty()) ::unlink(settings.journal.c_str());
   if (points.size() > rows.size()) {

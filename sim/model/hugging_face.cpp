@@ -228,7 +228,7 @@ void read_llama4(const Node& root, Model& model) {
   moe.shared_ffn = moe.expert_ffn;
   moe.every = node.count_or("interleave_moe_layer_step", 1, 1);
   model.ffn = node.positive_integer("intermediate_size_mlp");
-  model.query_key_norm = node.boolean_or("use_qk_norm", false);
+  model.query_key_norm = node.boolean_or("use_qk_norm", true);  // as Llama4TextConfig has it
   model.moe = moe;
 }
 

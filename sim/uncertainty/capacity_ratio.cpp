@@ -1,7 +1,10 @@
 #include "sim/uncertainty/capacity_ratio.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
+#include <optional>
 
 #include "sim/base/statistics.hpp"
 #include "sim/training/prices/layer_prices.hpp"
@@ -14,7 +17,39 @@ using training::Part;
 
 double square(double value) { return value * value; }
 
-WorkClass class_of(Part part, bool cross_domains) {
+// Of both commands. Capacities, their rounding and what fills them are of the router; draws,
+// replicas and seeds of how it is drawn.
+constexpr std::string_view choices[] = {"router",
+                                        "group-score",
+                                        "score-function",
+                                        "second-expert",
+                                        "expert-bias",
+                                        "router-dtype",
+                                        "router-dialect",
+                                        "weights",
+                                        "weight-scale",
+                                        "priority",
+                                        "fill-order",
+                                        "ir-compute",
+                                        "ir-duplicates",
+                                        "capacity-factor",
+                                        "min-capacity",
+                                        "routing",
+                                        "fidelity",
+                                        "capacity-convention",
+                                        "capacity-alignment",
+                                        "routing-draws",
+                                        "replicas",
+                                        "seed"};
+
+// 1.645 of it are a factor of two, to which the cost of launches and reads is assumed.
+constexpr double host_error = 0.42;
+
+// Nothing for the host.
+std::optional<WorkClass> class_of(Part part, const StepExchanges& exchanges) {
+  const auto among = [&](int ranks) {
+    return ranks > exchanges.ranks_per_domain ? WorkClass::across : WorkClass::inside;
+  };
   switch (part) {
     case Part::attention:
     case Part::dense_ffn:
@@ -23,12 +58,17 @@ WorkClass class_of(Part part, bool cross_domains) {
     case Part::recompute:
       return WorkClass::products;
     case Part::tensor:
+      return among(exchanges.tensor);
     case Part::context:
+      return among(exchanges.context);
     case Part::dispatch:
     case Part::combine:
+      return among(exchanges.experts);
     case Part::gradients:
     case Part::parameters:
-      return cross_domains ? WorkClass::across : WorkClass::inside;
+      return among(exchanges.gradients);
+    case Part::host:
+      return std::nullopt;
     default:
       return WorkClass::memory;
   }
@@ -41,6 +81,10 @@ bool follows_capacity(Part part) {
 
 }  // namespace
 
+bool is_capacity_choice(std::string_view option) {
+  return std::find(std::begin(choices), std::end(choices), option) != std::end(choices);
+}
+
 std::vector<BandLevel> capacity_ratio_levels(const std::vector<double>& one,
                                              const std::vector<double>& other, double scatter,
                                              const StepExchanges& exchanges) {
@@ -52,8 +96,12 @@ std::vector<BandLevel> capacity_ratio_levels(const std::vector<double>& one,
     const auto place = static_cast<std::size_t>(part.value);
     const double share = one[place] / one_us;
     const double other_share = other[place] / other_us;
-    const WorkClass work = class_of(part.value, exchanges.cross_domains);
-    difference[static_cast<std::size_t>(work)] += share - other_share;
+    const std::optional<WorkClass> work = class_of(part.value, exchanges);
+    if (work) {
+      difference[static_cast<std::size_t>(*work)] += share - other_share;
+    } else {
+      variance += square(host_error * (share - other_share));
+    }
     if (follows_capacity(part.value)) {
       variance += square(curve_error) * (square(share) + square(other_share));
     }

@@ -1,15 +1,26 @@
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "sim/uncertainty/step_errors.hpp"
 
 namespace moesim::uncertainty {
 
-// What the exchanges of two training steps of one cluster take.
+// Whether two training steps of one cluster may differ in an option and still be a pair that
+// differs in router and capacity alone: what chooses the experts of a token, and how it is drawn.
+// Not the number of them, which is another amount of work. `option`: its name without "--", of `train` or of `simulate`.
+bool is_capacity_choice(std::string_view option);
+
+// What the exchanges of a training step pass.
 struct StepExchanges {
-  bool cross_domains = false;  // NICs carry them
-  bool are_measured = false;   // between the domains of that very cluster
+  // Neighbouring ranks that a group spreads over.
+  int tensor = 1;
+  int context = 1;
+  int experts = 1;
+  int gradients = 1;
+  int ranks_per_domain = 1;
+  bool are_measured = false;  // between the domains of that very cluster
 };
 
 // Of log(measured / predicted ratio) of two training steps that differ in router and capacity
@@ -17,7 +28,7 @@ struct StepExchanges {
 // `scatter`: of one such configuration, a standard deviation of logs. As ratio_band() of simulated
 // steps: the difference of the shares of each class of work, the noise of two runs, two
 // configurations' scatter. There replicas draw the errors of curves; here each part whose sizes
-// follow the capacity has that of a curve at one size.
+// follow the capacity has that of a curve at one size. The host's time has an error of its own.
 std::vector<BandLevel> capacity_ratio_levels(const std::vector<double>& one,
                                              const std::vector<double>& other, double scatter,
                                              const StepExchanges& exchanges);

@@ -15,6 +15,7 @@
 #include "sim/scenario/option.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/step_band.hpp"
+#include "sim/uncertainty/capacity_ratio.hpp"
 
 namespace moesim::study {
 namespace {
@@ -58,32 +59,8 @@ void check_values(const std::vector<SweepPoint>& points, const scenario::OptionV
   }
 }
 
-// What two steps may differ in to have the errors of published pairs of capacity factors and
-// routers: the choice of experts, and how often it is drawn.
-constexpr std::string_view choices[] = {"top-k",
-                                        "router",
-                                        "group-score",
-                                        "score-function",
-                                        "second-expert",
-                                        "expert-bias",
-                                        "router-dtype",
-                                        "capacity-factor",
-                                        "capacity-convention",
-                                        "min-capacity",
-                                        "router-dialect",
-                                        "capacity-alignment",
-                                        "priority",
-                                        "weights",
-                                        "weight-scale",
-                                        "fill-order",
-                                        "ir-compute",
-                                        "ir-duplicates",
-                                        "routing",
-                                        "fidelity",
-                                        "replicas",
-                                        "seed"};
-
-// Whether both are padded to their capacity and differ in nothing else than `choices`.
+// Whether both are padded to their capacity and differ in nothing else than published pairs of
+// capacity factors and routers do: top-1 and top-2 among them, with blocks of one size.
 bool differ_in_capacity_alone(const scenario::Scenario& one, const scenario::Scenario& other) {
   const auto is_padded = [](const scenario::Scenario& scenario) {  // whatever the routing is
     return scenario.router.pads_exchange() && !scenario.router.pads_to_busiest();
@@ -91,8 +68,8 @@ bool differ_in_capacity_alone(const scenario::Scenario& one, const scenario::Sce
   if (!is_padded(one) || !is_padded(other)) return false;
   const auto& options = scenario::scenario_options();
   return std::all_of(options.begin(), options.end(), [&](const scenario::Option& option) {
-    return std::find(std::begin(choices), std::end(choices), option.name) != std::end(choices) ||
-           option.cell(one) == option.cell(other);
+    return option.name == std::string_view("top-k") ||
+           uncertainty::is_capacity_choice(option.name) || option.cell(one) == option.cell(other);
   });
 }
 

@@ -44,9 +44,43 @@ TEST_CASE("exchanges that take NICs are less certain, unless they were measured 
         .front()
         .log_ratios.high;
   };
-  CHECK(reach({}) == Approx(z * std::sqrt(0.00118025)).epsilon(1e-9));
-  CHECK(reach({true, false}) == Approx(z * std::sqrt(0.00155)).epsilon(1e-9));
-  CHECK(reach({true, true}) == Approx(reach({})).epsilon(1e-9));
+  StepExchanges exchanges{1, 1, 8, 64, 8, false};
+  CHECK(reach(exchanges) == Approx(z * std::sqrt(0.00118025)).epsilon(1e-9));
+  exchanges.experts = 16;
+  CHECK(reach(exchanges) == Approx(z * std::sqrt(0.00155)).epsilon(1e-9));
+  exchanges.are_measured = true;
+  CHECK(reach(exchanges) == Approx(z * std::sqrt(0.00118025)).epsilon(1e-9));
+}
+
+TEST_CASE("each exchange takes the NICs that its own group passes") {
+  const auto reach = [](Part part, const StepExchanges& exchanges) {
+    return capacity_ratio_levels(step_of(80, part, 20), step_of(90, part, 10), scatter, exchanges)
+        .front()
+        .log_ratios.high;
+  };
+  const StepExchanges inside{8, 8, 8, 8, 8, false};
+  const StepExchanges context{8, 16, 8, 8, 8, false};
+  const StepExchanges gradients{8, 8, 8, 16, 8, false};
+  CHECK(reach(Part::context, context) > reach(Part::context, inside));
+  CHECK(reach(Part::gradients, context) == reach(Part::gradients, inside));
+  CHECK(reach(Part::gradients, gradients) > reach(Part::gradients, inside));
+  CHECK(reach(Part::parameters, gradients) == reach(Part::gradients, gradients));
+  CHECK(reach(Part::tensor, gradients) == reach(Part::tensor, inside));
+}
+
+TEST_CASE("the host's time is less certain than kernels'") {
+  // Products 0.1 x 0.05, the host 0.1 x 0.42.
+  const auto levels =
+      capacity_ratio_levels(step_of(80, Part::host, 20), step_of(90, Part::host, 10), scatter, {});
+  CHECK(levels.front().log_ratios.high ==
+        Approx(z * std::sqrt(0.001 + 0.000025 + 0.001764)).epsilon(1e-9));
+}
+
+TEST_CASE("pairs of capacity differ in the choice of experts, not in the layout") {
+  CHECK(is_capacity_choice("capacity-factor"));
+  CHECK_FALSE(is_capacity_choice("expert-parallel"));
+  CHECK_FALSE(is_capacity_choice("capacity-scope"));
+  CHECK_FALSE(is_capacity_choice("top-k"));
 }
 
 }  // namespace moesim::uncertainty

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <iterator>
 #include <map>
 
 #include "sim/cluster/measured_between.hpp"
@@ -12,34 +10,9 @@
 #include "sim/report/formats.hpp"
 #include "sim/routing/rules/router_config.hpp"
 #include "sim/study/sweep/step_band.hpp"
-#include "sim/uncertainty/capacity_ratio.hpp"
 
 namespace moesim::tool {
 namespace {
-
-// What such steps may differ in, as those of a sweep: the choice of experts, and how it is drawn.
-constexpr const char* choices[] = {"router",
-                                   "group-score",
-                                   "score-function",
-                                   "second-expert",
-                                   "expert-bias",
-                                   "router-dtype",
-                                   "capacity-factor",
-                                   "capacity-convention",
-                                   "min-capacity",
-                                   "router-dialect",
-                                   "priority",
-                                   "fill-order",
-                                   "capacity-alignment",
-                                   "ir-duplicates",
-                                   "routing",
-                                   "fidelity",
-                                   "routing-draws",
-                                   "seed"};
-
-bool is_choice(const std::string& option) {
-  return std::find(std::begin(choices), std::end(choices), option) != std::end(choices);
-}
 
 // A number in one form: files of CSV and JSON have others.
 std::string plain(const std::string& text) {
@@ -58,7 +31,7 @@ std::optional<std::string> all_but_capacity(
   if (!dispatcher.empty() && dispatcher != "all-to-all") return std::nullopt;
   std::string text;
   for (const job::JobOption& option : job::job_options()) {
-    if (is_choice(option.name)) continue;
+    if (uncertainty::is_capacity_choice(option.name)) continue;
     text += fmt::format("{}={}\n", option.name, plain(text_in(option.column())));
   }
   return text;
@@ -85,15 +58,35 @@ std::optional<std::string> all_but_capacity(const training::TrainingJob& job) {
   });
 }
 
+uncertainty::StepExchanges step_exchanges(
+    const std::function<int(const std::string& column)>& number_in,
+    const cluster::Cluster& cluster) {
+  const int tensor = number_in("tensor_parallel");
+  return {tensor,
+          tensor * number_in("context_parallel"),
+          number_in("expert_parallel") * number_in("expert_tensor_parallel"),
+          number_in("gpus"),
+          number_in("ranks_per_domain"),
+          cluster::measured_between_domains(cluster)};
+}
+
+uncertainty::StepExchanges step_exchanges(const training::TrainingJob& job) {
+  const parallel::ParallelLayout& layout = job.layout.layout;
+  return {layout.tensor,
+          layout.tensor * layout.context,
+          layout.expert * layout.expert_tensor,
+          layout.gpus,
+          job.placed_ranks(),
+          cluster::measured_between_domains(*job.cluster)};
+}
+
 uncertainty::Band capacity_pair_band(const std::vector<double>& one,
                                      const std::vector<double>& other,
-                                     const cluster::Cluster& cluster, int gpus) {
+                                     const uncertainty::StepExchanges& exchanges) {
   const study::CapacityPairs published = study::published_capacity_pairs();
   uncertainty::Band band;
   band.held_out = static_cast<std::size_t>(published.pairs);
-  band.levels = uncertainty::capacity_ratio_levels(
-      one, other, published.scatter,
-      {gpus > cluster.gpus_per_domain, cluster::measured_between_domains(cluster)});
+  band.levels = uncertainty::capacity_ratio_levels(one, other, published.scatter, exchanges);
   return band;
 }
 

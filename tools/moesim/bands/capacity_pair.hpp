@@ -7,6 +7,7 @@
 
 #include "sim/cluster/cluster.hpp"
 #include "sim/training/job/training_job.hpp"
+#include "sim/uncertainty/capacity_ratio.hpp"
 #include "sim/uncertainty/step_errors.hpp"
 
 namespace moesim::tool {
@@ -20,11 +21,17 @@ std::optional<std::string> all_but_capacity(
 // The same of a job.
 std::optional<std::string> all_but_capacity(const training::TrainingJob& job);
 
-// Of log(measured / predicted ratio) of two such steps on so many GPUs of a cluster.
+// What the exchanges of such steps pass: of a job, or of a row of `train` with these columns.
+uncertainty::StepExchanges step_exchanges(const training::TrainingJob& job);
+uncertainty::StepExchanges step_exchanges(
+    const std::function<int(const std::string& column)>& number_in,
+    const cluster::Cluster& cluster);
+
+// Of log(measured / predicted ratio) of two such steps of one layout.
 // `one`, `other`: uncertainty::part_times().
 uncertainty::Band capacity_pair_band(const std::vector<double>& one,
                                      const std::vector<double>& other,
-                                     const cluster::Cluster& cluster, int gpus);
+                                     const uncertainty::StepExchanges& exchanges);
 
 // "48 published pairs that differ in router and capacity alone".
 std::string capacity_pairs_text();

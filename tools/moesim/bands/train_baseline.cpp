@@ -213,11 +213,11 @@ BaselineRatio requested_baseline(const std::string& path, const training::Traini
                        : uncertainty::step_distance(uncertainty::part_times(step), baseline.parts);
   const std::optional<std::string> own = all_but_capacity(job);
   ratio.of_capacity = own && own == baseline.all_but_capacity && !baseline.parts.empty();
-  ratio.band = ratio.of_capacity ? capacity_pair_band(uncertainty::part_times(step), baseline.parts,
-                                                      *job.cluster, job.layout.layout.gpus)
-                                 : shipped_errors().ratio_band(
-                                       answer.subject.software, ratio.same_model, ratio.distance,
-                                       unmeasured_between(baseline, answer));
+  ratio.band =
+      ratio.of_capacity
+          ? capacity_pair_band(uncertainty::part_times(step), baseline.parts, step_exchanges(job))
+          : shipped_errors().ratio_band(answer.subject.software, ratio.same_model, ratio.distance,
+                                        unmeasured_between(baseline, answer));
   return ratio;
 }
 

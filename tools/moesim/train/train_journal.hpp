@@ -7,20 +7,10 @@
 #include <string>
 
 #include "sim/study/sweep/journal.hpp"
-#include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/train/train_grid.hpp"
+#include "tools/moesim/train/train_point.hpp"
 
 namespace moesim::tool {
-
-// One step of several.
-struct TrainPoint {
-  std::optional<NamedCells> row;
-  std::string refusal;  // where there is no row
-  bool fits = true;
-  bool is_tight = false;  // fits, but leaves less than libraries need
-  std::string software;   // whose errors the band has
-  bool done = false;
-};
 
 // A point as a row of a journal, and back: nothing for a row of another form.
 study::Row saved_row(const TrainPoint& point);

@@ -1,0 +1,133 @@
+#include "tools/moesim/train/train_ratio.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "sim/cluster/cluster.hpp"
+#include "sim/uncertainty/step_distance.hpp"
+#include "tools/moesim/bands/capacity_pair.hpp"
+#include "tools/moesim/bands/train_band.hpp"
+
+namespace moesim::tool {
+namespace {
+
+// "-17 to +20 % with 90 %, ...": how far the ratio of two steps may be off.
+std::string levels_text(const uncertainty::Band& ratio) {
+  std::vector<std::string> levels;
+  for (auto level = ratio.levels.rbegin(); level != ratio.levels.rend(); ++level) {
+    levels.push_back(fmt::format("{:+.0f} to {:+.0f} % with {:.0f} %",
+                                 100 * std::expm1(level->log_ratios.low),
+                                 100 * std::expm1(level->log_ratios.high), 100 * level->level));
+  }
+  return fmt::format("{}", fmt::join(levels, ", "));
+}
+
+// Of rows on one cluster that are padded and differ in router and capacity alone the widest band of
+// one and the first like it; nothing where no two are such.
+struct CapacityRows {
+  std::optional<uncertainty::Band> band;
+  bool are_all = true;  // all rows are such, of one kind
+};
+
+CapacityRows capacity_rows(const std::vector<TrainPoint>& points) {
+  CapacityRows found;
+  std::map<std::string, const TrainPoint*> firsts;
+  std::optional<cluster::Cluster> cluster;
+  for (const TrainPoint& point : points) {
+    if (!point.row) continue;
+    const auto key =
+        all_but_capacity([&](const std::string& column) { return point.text(column); });
+    found.are_all = found.are_all && key;
+    if (!key) continue;
+    const auto [first, is_new] = firsts.emplace(*key, &point);
+    if (is_new) continue;
+    if (!cluster) cluster = cluster::Cluster::load(point.text("cluster"));
+    const uncertainty::Band band =
+        capacity_pair_band(part_times(*first->second), part_times(point),
+                           step_exchanges(
+                               [&](const std::string& column) {
+                                 return static_cast<int>(number_in(point.cell(column)));
+                               },
+                               *cluster));
+    const bool is_wider =
+        !found.band || band.widest().log_ratios.width() > found.band->widest().log_ratios.width();
+    if (is_wider) found.band = band;
+  }
+  found.are_all = found.are_all && firsts.size() == 1;
+  return found;
+}
+
+// The deviation of the log of the ratio of two rows by what no published step has: what both have
+// cancels. Where each has something alone, all of both counts.
+double unmeasured_between(const TrainPoint& one, const TrainPoint& other) {
+  const auto texts = [](const TrainPoint& point) {
+    std::vector<std::string> found = listed(point.text(not_measured_column));
+    std::sort(found.begin(), found.end());
+    return found;
+  };
+  const auto deviation = [](const TrainPoint& point) {
+    const std::string text = point.text(unmeasured_column);
+    return text.empty() ? 0 : number_in(point.cell(unmeasured_column));
+  };
+  const std::vector<std::string> first = texts(one), second = texts(other);
+  const double both = std::hypot(deviation(one), deviation(other));
+  const double apart = std::pow(deviation(one), 2) - std::pow(deviation(other), 2);
+  if (first == second) return 0;
+  const bool is_subset = std::includes(first.begin(), first.end(), second.begin(), second.end()) ||
+                         std::includes(second.begin(), second.end(), first.begin(), first.end());
+  return is_subset ? std::sqrt(std::abs(apart)) : both;
+}
+
+}  // namespace
+
+std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
+                       const std::vector<TrainPoint>& points) {
+  const auto varies = [&](const char* flag) {
+    return std::any_of(grid.flags.begin(), grid.flags.end(),
+                       [&](const Flag& one) { return one.name == flag; });
+  };
+  const auto first =
+      std::find_if(points.begin(), points.end(), [](const TrainPoint& point) { return point.row; });
+  if (first == points.end() || varies("profile") || varies("cluster") || varies("software")) {
+    return "";
+  }
+  constexpr const char* cancels =
+      "between two rows errors of software and machine cancel: the measured ratio of ";
+  const CapacityRows padded = capacity_rows(points);
+  if (padded.band && padded.are_all) {
+    return fmt::format("{}these is off by\n  {} chance,\n  by {}\n", cancels,
+                       levels_text(*padded.band), capacity_pairs_text());
+  }
+  const bool same_model = !varies("model");
+  double farthest = 0;
+  double unmeasured = 0;
+  for (const TrainPoint& point : points) {
+    if (!point.row) continue;
+    unmeasured = std::max(unmeasured, unmeasured_between(*first, point));
+    if (!same_model) continue;
+    farthest =
+        std::max(farthest, uncertainty::step_distance(part_times(*first), part_times(point)));
+  }
+  const uncertainty::Band ratio =
+      shipped_errors().ratio_band(first->software, same_model, farthest, unmeasured);
+  std::string text = fmt::format(
+      "{}{} is off by\n  {} chance,\n  by {} groups of published pairs, which differ in more than "
+      "routing{}\n",
+      cancels, same_model ? "the first and the most different step" : "steps", levels_text(ratio),
+      ratio.held_out, line.has("software") ? "" : "; --software says whose steps count");
+  if (padded.band) {
+    text += fmt::format(
+        "  but of rows that are padded to a capacity and differ in router and capacity alone by\n  "
+        "{} "
+        "chance,\n  by {}\n",
+        levels_text(*padded.band), capacity_pairs_text());
+  }
+  return text;
+}
+
+}  // namespace moesim::tool

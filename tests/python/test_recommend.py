@@ -841,3 +841,14 @@ def test_the_cost_of_a_run():
     scaling = succeed(*words[:4], "8,16", *words[5:])
     names, *rows = [line for line in scaling.splitlines() if re.match(r"(GPUs| *8| *16)  ", line)][:3]
     assert re.search(r"GPU hours +days +cost", names) and len(rows) == 2
+
+
+def test_the_noise_of_an_order_counts_what_one_step_alone_has():
+    """The bracket below the order is of the place whose ratio to the first is known least."""
+    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--software", "megatron-bridge", "--recompute", "moe_act",
+             "--global-batch", 32, "--sequence-length", 16384, "--pipeline-parallel", 1, "--zero", 1, "--expert-tensor-parallel", 1)
+    apart = succeed(*words, "--context-parallel", "1,2")
+    order = apart[apart.index("order: "):].split("\n\n")[0]
+    assert "wider by what 1 or" in order, order
+    alike = succeed(*words, "--context-parallel", 2)
+    assert "wider by what" not in alike

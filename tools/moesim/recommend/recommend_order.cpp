@@ -27,10 +27,6 @@ double distance(const FoundStep& one, const FoundStep& other) {
                                     uncertainty::part_times(other.step));
 }
 
-uncertainty::Band ratios_at(const std::string& software, double distance) {
-  return shipped_errors().ratio_band(software, true, distance);
-}
-
 // Of the log of the ratio of two steps, by what one of them alone has and no published step: what
 // both have cancels.
 double unmeasured_between(const FoundStep& one, const FoundStep& other) {
@@ -57,17 +53,6 @@ double surety(const uncertainty::Band& ratios, const FoundStep& one, const Found
     if (predicted + each.log_ratios.low > 0) return each.level;
   }
   return 0;
-}
-
-// The place of the one of the best that differs most from the first; at least two are given.
-std::size_t farthest_place(const std::vector<FoundStep>& best) {
-  std::size_t farthest = 1;
-  for (std::size_t place = 2; place < best.size(); ++place) {
-    if (distance(best.front(), best[place]) > distance(best.front(), best[farthest])) {
-      farthest = place;
-    }
-  }
-  return farthest;
 }
 
 std::string places(const std::vector<std::size_t>& numbers) {
@@ -112,6 +97,22 @@ double surely_slower(const std::string& software, const FoundStep& one, const Fo
   return surety(step_ratios(software, one, other), one, other);
 }
 
+namespace {
+
+// The place of the one of the best whose ratio to the first is known least; at least two are given.
+std::size_t least_known_place(const std::string& software, const std::vector<FoundStep>& best) {
+  std::size_t widest = 1;
+  double width = 0;
+  for (std::size_t place = 1; place < best.size(); ++place) {
+    const double own = step_ratios(software, best.front(), best[place]).widest().log_ratios.width();
+    if (own > width) widest = place;
+    width = std::max(width, own);
+  }
+  return widest;
+}
+
+}  // namespace
+
 std::string order_text(const std::string& software, const std::vector<FoundStep>& best) {
   if (best.size() < 2) return "";
   std::map<double, std::vector<std::size_t>> by_level;
@@ -119,8 +120,9 @@ std::string order_text(const std::string& software, const std::vector<FoundStep>
     const uncertainty::Band ratios = step_ratios(software, best.front(), best[place]);
     by_level[surety(ratios, best.front(), best[place])].push_back(place + 1);
   }
-  const std::size_t farthest = farthest_place(best);
-  const uncertainty::Band ratios = ratios_at(software, distance(best.front(), best[farthest]));
+  const std::size_t farthest = least_known_place(software, best);
+  const uncertainty::Band ratios = step_ratios(software, best.front(), best[farthest]);
+  const bool is_unmeasured = unmeasured_between(best.front(), best[farthest]) > 0;
   std::vector<std::string> parts;
   for (const auto& [level, numbers] : by_level) {
     const char* const are = numbers.size() == 1 ? "is" : "are";
@@ -137,15 +139,19 @@ std::string order_text(const std::string& software, const std::vector<FoundStep>
       "order: {}\n"
       "       ({:.0f} % of the ratios of two measured steps that differ as 1 and {} do are within "
       "{:.0f} %\n"
-      "       of the predicted ratio, {:.0f} % within {:.0f} %; {} groups of pairs)\n",
+      "       of the predicted ratio, {:.0f} % within {:.0f} %; {} groups of pairs{})\n",
       fmt::join(parts, "; "), 100 * narrowest.level, farthest + 1, percent(narrowest),
-      100 * widest.level, percent(widest), ratios.held_out);
+      100 * widest.level, percent(widest), ratios.held_out,
+      is_unmeasured
+          ? fmt::format(";\n       wider by what 1 or {} has and no measured step", farthest + 1)
+          : "");
 }
 
 double order_noise(const std::string& software, const std::vector<FoundStep>& best) {
-  const double apart = best.size() < 2 ? uncertainty::usual_distance
-                                       : distance(best.front(), best[farthest_place(best)]);
-  const uncertainty::Band ratios = ratios_at(software, apart);
+  const uncertainty::Band ratios =
+      best.size() < 2
+          ? shipped_errors().ratio_band(software, true, uncertainty::usual_distance)
+          : step_ratios(software, best.front(), best[least_known_place(software, best)]);
   return std::exp(ratios.levels.back().log_ratios.high) - 1;
 }
 

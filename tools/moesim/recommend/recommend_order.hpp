@@ -25,8 +25,8 @@ double surely_slower(const std::string& software, const study::FoundStep& one,
 std::string order_text(const std::string& software, const std::vector<study::FoundStep>& best);
 
 // How far below the first of the best a speed may be predicted while half of such ratios are within
-// the noise: of the one that differs most from it, as order_text() says; of two steps that differ
-// as usual where there is one alone.
+// the noise: of the one whose ratio to it is known least, as order_text() says; of two steps that
+// differ as usual where there is one alone.
 double order_noise(const std::string& software, const std::vector<study::FoundStep>& best);
 
 // Changes outside of the search under which a job would fit: options of less memory, and the fewest

@@ -572,7 +572,8 @@ def test_what_a_run_is_assumed_to_be_and_places_in_a_list_are_no_figures(tmp_pat
     data = report_page.data_of(rows.read([str(path)]), "gpus", "step_ms", None)
     assert {"counted_loss", "run_cost", "residual_loss"} == {name for name in data["figures"] if name in (*more, "residual_loss")}
     assert data["scale"]["counted_loss"] == 100
-    assert data["names"]["counted_loss"] == "counted loss, %"
+    assert data["names"]["counted_loss"] == "token loss, %"
+    assert data["names"]["residual_loss"] == "weight of a token's k best experts without their output, %"
 
 
 def test_quantiles_have_the_name_and_unit_of_their_figure(tmp_path):

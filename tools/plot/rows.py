@@ -19,11 +19,14 @@ BANDED = {"step_ms": 1, "gpu_hours_per_1e12_tokens": 1, "tokens_per_s_per_gpu": 
           "tokens_per_day": -1, "tflops_per_gpu": -1, "mfu": -1, "tokens_per_s": -1}
 NAMES = {
     "step_ms": "step time, ms", "tokens_per_s_per_gpu": "speed, tokens/s per GPU",
-    "tokens_per_s": "speed of all GPUs, tokens/s", "residual_loss": "token loss, %",
+    "tokens_per_s": "speed of all GPUs, tokens/s", "residual_loss": "token loss, %", "counted_loss": "token loss, %",
     "mfu": "MFU, %", "tflops_per_gpu": "model TFLOP/s per GPU", "memory_gib": "memory, GiB per GPU",
     "failed": "routes failed before rectification, %", "gpus": "GPUs",
     "run_days": "length of the run, days", "run_cost": "cost of the run",
     "gpu_hours_per_1e12_tokens": "GPU hours per 1e12 tokens", "padded": "slots that stay empty, %"}
+
+# Where a table has counted_loss, which leaves out what a model's own router passes over.
+RESIDUAL_BESIDE_COUNTED = "weight of a token's k best experts without their output, %"
 
 # Ends of columns that have the name of a figure before them.
 ENDS = {"_low": "low end if measured", "_likely": "likely if measured", "_high": "high end if measured",
@@ -33,7 +36,7 @@ ENDS = {"_low": "low end if measured", "_likely": "likely if measured", "_high":
 # What a reader calls a column of `moesim sweep` or `train`.
 USUAL_NAMES = {
     "speed": ("tokens_per_s_per_gpu",), "throughput": ("tokens_per_s_per_gpu",), "tokens": ("tokens_per_s_per_gpu",),
-    "time": ("step_ms",), "step": ("step_ms",), "loss": ("residual_loss", "failed"), "memory": ("memory_gib",),
+    "time": ("step_ms",), "step": ("step_ms",), "loss": ("counted_loss", "residual_loss", "failed"), "memory": ("memory_gib",),
     "cf": ("capacity_factor",), "ep": ("expert_parallel",), "tp": ("tensor_parallel",), "pp": ("pipeline_parallel",),
 }
 
@@ -375,6 +378,8 @@ def run_notes(table, figures):
 
 
 def axis_name(table, name):
+    if name == "residual_loss" and "counted_loss" in table.known():
+        return RESIDUAL_BESIDE_COUNTED
     if name in NAMES:
         return NAMES[name]
     if name == "capacity_factor":

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -91,17 +90,6 @@ FinishedRows finished_rows(const std::string& path, const std::vector<study::Swe
     if (found != known.end()) finished.rows.emplace(index, found->second);
   }
   return finished;
-}
-
-std::size_t rows_of_others(const std::string& path, const std::vector<study::SweepPoint>& points) {
-  const CsvTable table = loaded(path);
-  std::set<std::vector<std::string>> own;
-  for (const study::SweepPoint& point : points) {
-    if (auto options = options_of(point)) own.insert(std::move(*options));
-  }
-  return static_cast<std::size_t>(std::count_if(
-      table.rows.begin(), table.rows.end(),
-      [&](const auto& cells) { return cells[0] == "ok" && own.count(options_of(cells)) == 0; }));
 }
 
 }  // namespace moesim::report

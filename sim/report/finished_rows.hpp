@@ -21,8 +21,4 @@ struct FinishedRows {
 // naming the file if it is none, or of another version's columns.
 FinishedRows finished_rows(const std::string& path, const std::vector<study::SweepPoint>& points);
 
-// How many results of the file a sweep of these points does not have: its rows with status ok whose
-// options no point has. Throws as finished_rows().
-std::size_t rows_of_others(const std::string& path, const std::vector<study::SweepPoint>& points);
-
 }  // namespace moesim::report

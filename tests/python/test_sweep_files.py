@@ -62,7 +62,7 @@ def test_results_of_another_sweep_are_kept(finished):
     before, old = finished.read_bytes(), finished.with_name("rows.csv.old")
     result = sweep(finished, "dropless")
     assert result.returncode == 0
-    assert f"note: {finished} had 2 scenarios that this sweep does not have: kept as {old}\n" in result.stderr
+    assert f"note: {finished} had 2 rows that are not in this result: kept as {old}\n" in result.stderr
     assert old.read_bytes() == before and finished.read_text().count("\n") == 2
     # An older one is kept as well.
     dropless = finished.read_bytes()
@@ -75,6 +75,31 @@ def test_a_shard_keeps_results_of_another_sweep(finished):
     assert "kept as" in sweep(finished, "dropless,base", "--shard", "1/2").stderr
     assert finished.with_name("rows.csv.old").read_bytes() == before
     assert "kept as" not in sweep(finished, "dropless,base", "--shard", "1/2").stderr
+
+
+def test_an_interrupted_sweep_keeps_a_finished_one(finished):
+    """Ctrl-C in a sweep that was begun anew must not lose the rows that were there."""
+    before = finished.read_bytes()
+    journal = finished.with_name("rows.csv.partial")
+    process = subprocess.Popen([BINARY, "sweep", *SMALL, "--router", "top1,dropless,top2", "--capacity-factor",
+                                "0.5:2:0.01", "--jobs", "1", "--out", finished], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline and not (
+            journal.exists() and journal.read_text().count("\n") > 1):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130 and "kept as" in stderr, stderr
+    assert finished.with_name("rows.csv.old").read_bytes() == before
+
+
+def test_a_merged_sweep_keeps_another(finished):
+    before = finished.read_bytes()
+    part = finished.with_name("part.csv")
+    assert sweep(part, "dropless", "--shard", "1/1").returncode == 0
+    assert "kept as" in moesim("merge", part, "--out", finished).stderr
+    assert finished.with_name("rows.csv.old").read_bytes() == before
+    assert "kept as" not in moesim("merge", part, "--out", finished).stderr
 
 
 def test_results_that_a_sweep_has_too_are_replaced(finished):

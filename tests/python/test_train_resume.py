@@ -118,3 +118,33 @@ def test_a_finished_run_is_complete_or_left_alone(tmp_path, whole):
     expect_error(moesim(*GRID, "--global-batch", "128", "--out", out, "--resume"), 2,
                  "not what these options give today", "leave --resume out to replace it")
     assert out.read_bytes() == whole and list(tmp_path.iterdir()) == [out]
+
+
+def test_a_table_that_lacks_rows_says_so(tmp_path, whole):
+    out = tmp_path / "steps.csv"
+    lines = whole.splitlines(keepends=True)
+    out.write_bytes(b"".join(lines[:2] + lines[3:]))
+    expect_error(moesim(*GRID, "--out", out, "--resume"), 2, f"{out} lacks 1 of the lines that these options give")
+    # Another figure is no missing row.
+    out.write_bytes(whole.replace(b"ok,", b"ok ,", 1))
+    expect_error(moesim(*GRID, "--out", out, "--resume"), 2, "not what these options give today")
+
+
+def test_rows_of_other_steps_are_kept(tmp_path, whole):
+    out, old = tmp_path / "steps.csv", tmp_path / "steps.csv.old"
+    out.write_bytes(whole)
+    assert "kept as" not in moesim(*GRID, "--out", out).stderr and out.read_bytes() == whole
+    fewer = (*GRID, "--capacity-factor", "1", "--pipeline-parallel", "1,2")
+    result = moesim(*fewer, "--out", out)
+    assert result.returncode == 0 and f"rows that are not in this result: kept as {old}\n" in result.stderr
+    assert old.read_bytes() == whole and out.read_bytes() != whole
+    # More steps, these among them: nothing is lost.
+    assert "kept as" not in moesim(*GRID, "--out", out).stderr and out.read_bytes() == whole
+
+
+def test_one_step_keeps_a_table_and_replaces_a_step(tmp_path, whole):
+    out, old = tmp_path / "steps.csv", tmp_path / "steps.csv.old"
+    out.write_bytes(whole)
+    one = ("train", "--model", "qwen3-30b-a3b", "--profile", "h100-sxm", "--gpus", "16", "--out", out)
+    assert f"kept as {old}" in moesim(*one).stderr and old.read_bytes() == whole
+    assert "kept as" not in moesim(*one, "--zero", "1").stderr

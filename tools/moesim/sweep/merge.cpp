@@ -6,7 +6,7 @@
 
 #include "sim/base/error.hpp"
 #include "tools/moesim/command.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/kept_result.hpp"
 #include "tools/moesim/sweep/sweep_parts.hpp"
 
 namespace moesim::tool {
@@ -35,7 +35,7 @@ ExitCode run(const CommandLine& line) {
         merged.missing.size(), merged.rows + merged.missing.size(), fmt::join(first, ", "),
         merged.missing.size() > shown ? ", ..." : ""));
   }
-  out.write(merged.csv);
+  write_keeping(out, merged.csv, report::Format::csv, sweep_option_columns());
   if (line.has("out")) {
     note(fmt::format("{} scenarios of {} files: {}", merged.rows, line.positionals.size(),
                      line.get("out")));

@@ -15,7 +15,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/kept_result.hpp"
 #include "tools/moesim/progress.hpp"
 
 namespace moesim::tool {
@@ -203,7 +203,7 @@ class Member {
       files.push_back(part(chunk).string());
     }
     const MergedParts merged = merge_parts(files);
-    write_file_atomically(sweep_.out, merged.csv);
+    write_keeping(Output(sweep_.out), merged.csv, report::Format::csv, sweep_option_columns());
     fs::remove(folder_ / "job", ignored);
     // At once, so that nobody makes a file in it meanwhile.
     const fs::path done = sweep_.out + ".parts-done";

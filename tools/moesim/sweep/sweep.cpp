@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
-#include <system_error>
 
 #include "sim/base/file.hpp"
 #include "sim/report/finished_rows.hpp"
@@ -25,6 +23,7 @@
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/evaluate_scenario.hpp"
 #include "tools/moesim/interrupt.hpp"
+#include "tools/moesim/kept_result.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/progress.hpp"
 #include "tools/moesim/sweep/shared_sweep.hpp"
@@ -230,47 +229,7 @@ std::map<std::size_t, study::Row> rows_of_finished(
   return std::move(finished.rows);
 }
 
-// "rows.csv.old", or with a number where that is taken.
-std::string kept_name(const std::string& path) {
-  std::string name = path + ".old";
-  for (int number = 2; exists(name); ++number) name = fmt::format("{}.old{}", path, number);
-  return name;
-}
-
-// What a file has that the sweep of these points has not: "3 scenarios that this sweep does not
-// have"; "": nothing.
-std::string others_in(const std::string& path, const std::vector<study::SweepPoint>& points,
-                      report::Format format) {
-  if (format != report::Format::csv) return "results that are not read back";
-  try {
-    const std::size_t others = report::rows_of_others(path, points);
-    if (others == 0) return "";
-    return fmt::format("{} scenario{} that this sweep does not have", others,
-                       others == 1 ? "" : "s");
-  } catch (const Error&) {
-    return "no result of a sweep of this version";
-  }
-}
-
-// Writes the result. A file that it would replace and that has other results is kept beside it:
-// they may have taken hours.
-void write_result(const Output& out, const std::string& text, report::Format format,
-                  const std::vector<study::SweepPoint>& points) {
-  const std::string& path = out.path();
-  std::error_code failure;
-  const bool replaces = !path.empty() && std::filesystem::is_regular_file(path, failure) &&
-                        std::filesystem::file_size(path, failure) > 0 && read_file(path) != text;
-  const std::string others = replaces ? others_in(path, points, format) : "";
-  if (!others.empty()) {
-    const std::string kept = kept_name(path);
-    write_file_atomically(kept, read_file(path));
-    note(fmt::format("note: {} had {}: kept as {}", path, others, kept));
-  }
-  out.write(text);
-}
-
-ExitCode stopped(const Output& out, const std::vector<study::Row>& rows,
-                 const std::vector<study::SweepPoint>& points, std::size_t total,
+ExitCode stopped(const Output& out, const std::vector<study::Row>& rows, std::size_t total,
                  const std::string& journal, report::Format format) {
   if (rows.empty()) {
     if (!journal.empty()) ::unlink(journal.c_str());
@@ -284,7 +243,7 @@ ExitCode stopped(const Output& out, const std::vector<study::Row>& rows,
                      journal.empty() ? "" : "; the same command with --resume continues"));
     return ExitCode::interrupted;
   }
-  write_result(out, rendered(rows, format), format, points);
+  write_keeping(out, rendered(rows, format), format, sweep_option_columns());
   note(journal.empty()
            ? fmt::format("interrupted: {} of {} scenarios written; with --out FILE an interrupted "
                          "sweep can be resumed",
@@ -342,7 +301,7 @@ ExitCode run_shard(const CommandLine& line, const std::vector<study::SweepPoint>
     return ExitCode::interrupted;
   }
   warn_of_refused(rows);
-  write_result(out, names.csv(own, rows), report::Format::csv, points);
+  write_keeping(out, names.csv(own, rows), report::Format::csv, sweep_option_columns());
   if (!settings.journal.empty()) ::unlink(settings.journal.c_str());
   note(fmt::format("shard {} of {}: {} of {} scenarios{}{}", shard.number, shard.count, rows.size(),
                    names.total(), line.has("out") ? ": " : "", out.path()));
@@ -428,7 +387,7 @@ ExitCode run(const CommandLine& line) {
   progress.finish();
 
   const std::vector<study::Row> rows = finished_rows(result);
-  if (!result.complete()) return stopped(out, rows, points, result.total, settings.journal, format);
+  if (!result.complete()) return stopped(out, rows, result.total, settings.journal, format);
   const std::size_t refused = warn_of_refused(rows);
   warn_of_unfit(rows);
   note_high_mfu(rows);
@@ -438,7 +397,7 @@ ExitCode run(const CommandLine& line) {
   if (keep) {
     note(fmt::format("{}: left as it was, as every scenario was refused", out.path()));
   } else {
-    write_result(out, rendered(rows, format), format, points);
+    write_keeping(out, rendered(rows, format), format, sweep_option_columns());
   }
   if (!settings.journal.empty()) ::unlink(settings.journal.c_str());
   if (points.size() > rows.size()) {

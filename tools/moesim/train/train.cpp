@@ -11,6 +11,7 @@
 #include "sim/training/step/step_timeline.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/config.hpp"
+#include "tools/moesim/kept_result.hpp"
 #include "tools/moesim/measured_step.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/shell_word.hpp"
@@ -141,7 +142,7 @@ ExitCode run(const CommandLine& given) {
   if (files.wanted()) note_timeline(band, predicted_us, step.step_us);
   std::string text = rendered_training(job, step, band, format);
   if (measured) text += measured_text(step, band, *measured);
-  out.write(text);
+  write_row_keeping(out, text, format, train_option_columns());
   note_memory(line, job, step);
   return ExitCode::ok;
 }

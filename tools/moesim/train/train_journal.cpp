@@ -5,12 +5,14 @@
 
 #include <filesystem>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "sim/base/digest.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/base/text.hpp"
 #include "sim/scenario/document_cache.hpp"
 #include "tools/moesim/commit.hpp"
 #include "tools/moesim/output.hpp"
@@ -48,6 +50,17 @@ void add_contents(Digest& digest, const std::string& flag, const std::string& va
   } catch (const Error&) {  // the point itself says why
     digest.add("unreadable");
   }
+}
+
+// How many lines of `whole` a text lacks that else is the same; 0: it is not.
+std::size_t missing_lines(const std::string& text, const std::string& whole) {
+  const std::vector<std::string_view> has = split(text, '\n');
+  const std::vector<std::string_view> all = split(whole, '\n');
+  std::size_t found = 0;
+  for (const std::string_view line : all) {
+    if (found < has.size() && has[found] == line) ++found;
+  }
+  return found == has.size() ? all.size() - has.size() : 0;
 }
 
 const std::string* text_in(const Cell& cell) { return std::get_if<std::string>(&cell); }
@@ -146,7 +159,15 @@ void TrainJournal::add(std::size_t at, const TrainPoint& point) {
 }
 
 void TrainJournal::compare(const std::string& path, const std::string& text) const {
-  if (read_file(path) == text) return;
+  const std::string written = read_file(path);
+  if (written == text) return;
+  const std::size_t missing = missing_lines(written, text);
+  if (missing > 0) {
+    throw UsageError(fmt::format(
+        "--resume: {} lacks {} of the lines that these options give, and has no journal beside it: "
+        "leave --resume out to replace it",
+        path, missing));
+  }
   throw UsageError(
       fmt::format("--resume: {} is finished, and is not what these options give today: choose "
                   "another --out, or leave --resume out to replace it",

@@ -3,7 +3,7 @@
 
     tools/refresh_examples.py --moesim PROGRAM [PAGE ...]
 
-An example is an indented block that begins with "    $ "; tests/python/test_readme.py says when one
+An example is an indented block that begins with "    $ "; tests/python/project/test_readme.py says when one
 still holds. Of a block with lines left out ("...") each line takes the printed one of the same words;
 lines without one are listed, to be mended by hand, and the exit status is 1.
 """

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+HERE = Path(__file__).resolve().parent
 # Names as the results have them, of tests that were measured to be slow.
-SLOW = set((Path(__file__).resolve().parents[1] / "slow.txt").read_text(encoding="utf-8").splitlines())
+SLOW = set((HERE.parent / "slow.txt").read_text(encoding="utf-8").splitlines())
 MARKS = {
     "slow": "takes more than some seconds; tools/test --quick leaves it out",
     "golden": "compares with kept figures or texts",
@@ -20,7 +21,8 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if f"tests.python.{item.path.stem}: {item.name}" in SLOW:
+        module = ".".join(item.path.relative_to(HERE).with_suffix("").parts)
+        if f"tests.python.{module}: {item.name}" in SLOW:
             item.add_marker("slow")
         marks = [name for name in MARKS if item.get_closest_marker(name)]
         if marks:

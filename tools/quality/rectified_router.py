@@ -1,7 +1,7 @@
 """The token-level router of moesim in PyTorch: top-k, token-max priority, capacity per source GPU,
 Fill-in (FR) and Intra-GPU Rectification (IR) of Zeng et al. 2024. Decisions are those of
 `moesim route --logits` to the bit, because both take the same operations to the softmax
-(sim/routing/tokens/softmax.hpp); tests/python/test_quality.py checks that they agree."""
+(sim/routing/tokens/softmax.hpp); tests/python/routing/test_quality.py checks that they agree."""
 import math
 from dataclasses import dataclass
 from fractions import Fraction

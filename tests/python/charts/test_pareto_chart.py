@@ -1,0 +1,82 @@
+"""Pareto fronts of speed and token loss: one for each model, machine, mode and workload."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from plot_options import small_options  # noqa: F401 (a fixture)
+from plot_sweeps import row, sweep_file
+
+PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
+sys.path.insert(0, str(PLOT))
+matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+matplotlib.use("Agg")
+
+import page  # noqa: E402
+import pareto_chart  # noqa: E402
+import rows  # noqa: E402
+from chart_data import BadInput  # noqa: E402
+
+COLUMN = {"mode": ("prefill", "train"), "profile": ("a100", "h100"), "model": ("m", "n")}
+
+
+def draw(path, group=None):
+    return pareto_chart.pareto(rows.read([path]), group, page.Size(), "")
+
+
+def two_tasks(folder, column):
+    """top1 at capacity factors 1 and 2, and in the second task 10 times as fast."""
+    return sweep_file(folder, [row(router, factor, step * factor, 0.1, loss / factor, **{column: value})
+                               for value, step in zip(COLUMN[column], (1000, 100))
+                               for router, loss in (("top1", 0.02), ("top2", 0.01)) for factor in (1, 2)])
+
+
+def fronts(figure):
+    return [line for line in figure.axes[0].get_lines() if line.get_drawstyle() == "steps-post"]
+
+
+@pytest.mark.parametrize("column", COLUMN)
+def test_every_task_has_a_front_of_its_own(tmp_path, column):
+    figure = draw(two_tasks(tmp_path, column))
+    # Of each: top2 at 2 and at 1, which is as fast as top1 at 1 and loses less.
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in fronts(figure)] == [
+        ([0.5, 1], [500, 1000]), ([0.5, 1], [5000, 10000])]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    first, second = (f"{column} {value}" for value in COLUMN[column])
+    assert {f"Pareto front: {first}", f"Pareto front: {second}"} <= set(legend) and "Pareto front" not in legend
+    # A colour for each task: of its points, front and names; the front in grey by its dashes.
+    lines = fronts(figure)
+    assert len({line.get_color() for line in lines}) == 2 and len({line.get_linestyle() for line in lines}) == 2
+    of_task = [{handle.get_color() for text, handle in zip(legend, figure.legends[0].legendHandles) if task in text}
+               for task in (first, second)]
+    assert of_task == [{line.get_color()} for line in lines]
+    names = [(text.get_text(), text.get_color()) for text in figure.axes[0].texts]
+    assert {("top2, CF 1", line.get_color()) for line in lines} <= set(names)
+
+
+def test_a_group_leaves_tasks_apart(tmp_path):
+    figure = draw(two_tasks(tmp_path, "profile"), ["router"])
+    assert len(fronts(figure)) == 2
+    assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == ["profile a100, top1", "profile a100, top2"]
+
+
+def test_one_task_has_a_black_front(tmp_path):
+    path = sweep_file(tmp_path, [row("top1", factor, 100 * factor, 0.1, 0.1 / factor) for factor in (1, 2)])
+    front, = fronts(draw(path))
+    assert front.get_color() == "black" and front.get_linestyle() == "-"
+
+
+def test_rows_of_train_lie_at_the_loss_that_counts(tmp_path):
+    """Of the model's own router without a capacity none, whatever its groups pass over."""
+    head, *lines = Path(sweep_file(tmp_path, [row("own", "", 120, 0, 0.05), row("top8", 1, 100, 0.1, 0.06)])
+                        ).read_text(encoding="utf-8").splitlines()
+    path = tmp_path / "train.csv"
+    path.write_text(f"{head},counted_loss\n{lines[0]},0\n{lines[1]},0.06\n", encoding="utf-8")
+    (front,) = fronts(draw(str(path)))
+    assert list(front.get_xdata()) == pytest.approx([0, 6])
+
+
+def test_more_fronts_than_colours_are_refused(tmp_path):
+    path = sweep_file(tmp_path, [row("top1", 1, 100, 0.1, 0.1, profile=f"p{number}") for number in range(13)])
+    with pytest.raises(BadInput, match="13 Pareto fronts, one for each profile, and more than 12 cannot .* --where 'profile=p0'"):
+        draw(path)

@@ -1,0 +1,57 @@
+"""`moesim profile` of a CUDA build with a driver that is not there, too old or refuses: a stand-in
+for libcuda.so.1 answers as such drivers do."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from command_line import BINARY, needs_binary
+from test_profile_command import has_gpu
+
+SOURCE = Path(__file__).resolve().parents[2] / "support" / "fake_cuda" / "driver.c"
+pytestmark = [needs_binary,
+              pytest.mark.skipif(bool(has_gpu()), reason="this machine has a driver of its own")]
+
+
+def measure(folder, **variables):
+    return subprocess.run([BINARY, "profile", "--out", "node.json"], cwd=folder, timeout=60,
+                          capture_output=True, text=True, check=False,
+                          env={**os.environ, **variables})
+
+
+@pytest.fixture(name="driver", scope="module")
+def fixture_driver(tmp_path_factory):
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler for the stand-in of the driver")
+    folder = tmp_path_factory.mktemp("driver")
+    if "no CUDA" in measure(folder).stderr:
+        pytest.skip("this build has no CUDA")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "libcuda.so.1", SOURCE], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("variables, said", [
+    # A driver of CUDA 11.4 under a runtime of 12 or later.
+    ({"FAKE_DRIVER_VERSION": "11040"}, ["too old", "CUDA 11.4", "update"]),
+    ({"FAKE_INIT": "100"}, ["shows no GPU", "CUDA_VISIBLE_DEVICES"]),
+    # CUDA_ERROR_SYSTEM_NOT_READY: an NVSwitch node without its fabric manager.
+    ({"FAKE_INIT": "802"}, ["cudaErrorSystemNotReady", "fabric manager"]),
+    # CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: the driver was updated, the kernel module was not.
+    ({"FAKE_INIT": "803"}, ["cudaErrorSystemDriverMismatch", "reboot"]),
+])
+def test_a_driver_that_refuses_is_told_apart(driver, tmp_path, variables, said):
+    result = measure(tmp_path, LD_LIBRARY_PATH=str(driver), **variables)
+    assert result.returncode == 3, result.stderr
+    assert all(word in result.stderr for word in said), result.stderr
+    assert result.stdout == "" and list(tmp_path.iterdir()) == []
+
+
+def test_no_driver_at_all(driver, tmp_path):
+    assert driver.is_dir()  # the build has CUDA
+    result = measure(tmp_path)
+    assert result.returncode == 3
+    assert "no NVIDIA driver is loaded" in result.stderr

@@ -1,0 +1,140 @@
+"""--dispatcher: steps whose rows DeepEP, HybridEP or TensorRT-LLM carry; what is refused."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from command_line import moesim, needs_binary, succeed
+
+ROOT = Path(__file__).resolve().parents[3]
+SHIPPED = sorted(path.stem for path in (ROOT / "profiles" / "dispatchers").glob("*.json"))
+WORDS = ["--profile", "h100-sxm", "--experts", "32", "--top-k", "4", "--tokens-per-gpu", "2048",
+         "--replicas", "2", "--expert-parallel", "16", "--gpus", "16"]
+INSIDE = [*WORDS[:-4], "--expert-parallel", "8", "--gpus", "8"]
+
+pytestmark = needs_binary
+
+
+def rows(*words):
+    return list(csv.DictReader(io.StringIO(succeed("sweep", "--router", "dropless", *words, "--format", "csv"))))
+
+
+def refusal(*words):
+    result = moesim("simulate", *words)
+    assert result.returncode == 2 and result.stdout == ""
+    return result.stderr
+
+
+def test_every_shipped_dispatcher_is_an_option_that_the_help_names():
+    document = json.loads(succeed("options", "--format", "json"))
+    (option,) = [option for option in document["options"] if option["name"] == "dispatcher"]
+    assert [value["name"] for value in option["values"]] == ["all-to-all", *sorted(
+        SHIPPED, key=["deepep", "low-latency", "hybridep", "trtllm"].index)]
+    assert option["default"] == "all-to-all"
+
+
+def test_a_row_says_what_carried_it_and_reproduces_itself():
+    words = [*WORDS, "--replicas", "5"]
+    plain, deepep = rows(*words, "--dispatcher", "all-to-all,deepep")
+    assert (plain["dispatcher"], plain["dedup"]) == ("", "none")
+    assert (deepep["dispatcher"], deepep["dedup"]) == ("deepep", "node")
+    for part in ("dispatcher deepep, 24 SMs (derived", "NIC written to by the GPU", "with 40 us of notify"):
+        assert part in deepep["provenance"] and part not in plain["provenance"]
+    assert float(deepep["step_ms_p05"]) < float(deepep["step_ms"]) < float(deepep["step_ms_p95"])
+    (again,) = rows(*words, "--dispatcher", "deepep", "--dedup", "node", "--fidelity", deepep["fidelity"])
+    assert again == deepep
+
+
+def test_all_to_all_is_what_it_is_without_the_option():
+    assert rows(*WORDS, "--dispatcher", "all-to-all") == rows(*WORDS)
+
+
+def test_a_table_names_all_to_all_beside_others():
+    for others in (["deepep"], ["deepep", "hybridep"]):
+        names = ["all-to-all", *others]
+        heading, *lines = succeed("sweep", "--router", "dropless", *WORDS, "--dispatcher", ",".join(names)).splitlines()
+        assert "  dispatcher  " in heading
+        for name, line in zip(names, lines):
+            assert f" {name} " in line
+    alone = succeed("sweep", "--router", "dropless", *WORDS, "--seed", "1,2")
+    assert "dispatcher" not in alone and "all-to-all" not in alone
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_more_imbalance_takes_longer(name):
+    even, skewed = rows(*INSIDE, "--dispatcher", name, "--routing", "gaussian:0,zipf:1.2")
+    assert float(even["exchange_ms"]) < float(skewed["exchange_ms"])
+
+
+def test_the_summary_and_the_timeline_name_the_dispatcher(tmp_path):
+    trace = tmp_path / "trace.json"
+    text = succeed("simulate", "--router", "dropless", *INSIDE, "--mode", "prefill", "--dispatcher", "trtllm",
+                   "--timeline", trace)
+    assert "rows carried by trtllm" in text
+    names = {event["name"] for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"}
+    assert {"trtllm:dispatch", "trtllm:combine"} <= names and "nccl:all_to_all" not in names
+
+
+def test_capacity_without_padding_sends_the_kept_rows_alone():
+    words = [*WORDS, "--dispatcher", "deepep", "--padding", "none", "--capacity-factor", "0.5,8", "--format", "csv"]
+    few, all_ = csv.DictReader(io.StringIO(succeed("sweep", "--router", "top4", *words)))
+    assert float(few["exchange_ms"]) < float(all_["exchange_ms"])
+
+
+@pytest.mark.parametrize("name", ["deepep", "trtllm"])
+def test_counts_give_the_time_of_tokens(name):
+    # Top-4 of 32 on 8 GPUs: a token meets 3.0 of them. Counts have their own draws of routing, which move the
+    # busiest GPU by a percent or two.
+    tokens, counts = rows(*INSIDE, "--dispatcher", name, "--fidelity", "tokens,counts")
+    assert float(counts["exchange_ms"]) == pytest.approx(float(tokens["exchange_ms"]), rel=0.03)
+    assert "the experts of a token independent" not in counts["provenance"] + tokens["provenance"]
+    # What a capacity keeps of a token's routes counts do not say: then the dispatcher estimates it.
+    (limited,) = csv.DictReader(io.StringIO(succeed(
+        "sweep", "--router", "top4", "--padding", "none", "--capacity-factor", "6", *INSIDE, "--dispatcher", name,
+        "--fidelity", "counts", "--format", "csv")))
+    assert "the experts of a token independent" in limited["provenance"]
+
+
+def test_what_makes_no_sense_is_refused_with_the_reason():
+    padded = refusal("--router", "top4", *WORDS, "--dispatcher", "deepep")
+    assert "--dispatcher deepep: router top4 sends every expert a block of its own" in padded
+    assert "--padding none" in padded
+    assert "a row once to each node: leave it out" in refusal(
+        "--router", "dropless", *WORDS, "--dispatcher", "hybridep", "--dedup", "gpu")
+    assert "inside one NVLink domain" in refusal("--router", "dropless", *WORDS, "--dispatcher", "trtllm")
+    assert "over PCIe" in refusal("--router", "dropless", *INSIDE, "--cluster", "pcie-l40s", "--dispatcher", "deepep")
+    crooked = refusal("--router", "dropless", "--profile", "h100-sxm", "--gpus", "12", "--expert-parallel", "12",
+                      "--experts", "12", "--tokens-per-gpu", "2048", "--dispatcher", "low-latency")
+    assert "--dispatcher low-latency: expert-parallel groups of 12 GPUs have parts of NVLink domains of 8" in crooked
+    assert "choose --expert-parallel 1, 2, 4" in crooked
+    assert "unknown" in refusal("--router", "dropless", *WORDS, "--dispatcher", "deep-ep")
+
+
+@pytest.mark.parametrize("choice", [["--dispatcher", "hybridep"], ["--dedup", "node"]])
+def test_64_of_72_gpus_of_a_rack_are_one_domain(choice):
+    # Every pair of a group of 64 is joined by NVLink, as in a group of 32: none takes a NIC.
+    words = ["--profile", "gb200", "--cluster", "gb200-nvl72", "--model", "deepseek-v3-4layers", "--mode", "prefill",
+             "--router", "dropless", "--micro-batch", "1", "--sequence-length", "512", "--replicas", "1", "--format", "csv",
+             "--gpus", "64"]
+    (row,) = csv.DictReader(io.StringIO(succeed("sweep", *words, "--expert-parallel", "64", *choice)))
+    (half,) = csv.DictReader(io.StringIO(succeed("sweep", *words, "--expert-parallel", "32", *choice)))
+    assert row["status"] == half["status"] == "ok"
+    assert 0.8 < float(row["exchange_ms"]) / float(half["exchange_ms"]) < 1.5
+
+
+def test_options_without_effect_are_noted():
+    result = moesim("simulate", "--router", "dropless", *INSIDE, "--dispatcher", "deepep", "--network", "flows")
+    assert result.returncode == 0 and "--network" in result.stderr and "a law of its own" in result.stderr
+    alone = moesim("simulate", "--router", "dropless", *WORDS[:-4], "--gpus", "8", "--expert-parallel", "1",
+                   "--dispatcher", "deepep")
+    assert alone.returncode == 0 and "exchanges nothing" in alone.stderr
+
+
+def test_routing_alone_is_the_same_with_any_dispatcher():
+    words = ["--router", "dropless", "--gpus", "16", "--experts", "32", "--tokens-per-gpu", "256", "--replicas", "1"]
+    plain = moesim("route", *words)
+    named = moesim("route", *words, "--dispatcher", "deepep")
+    assert named.returncode == 0 and named.stdout == plain.stdout
+    assert "--dispatcher" in named.stderr and "routing alone" in named.stderr

@@ -1,0 +1,89 @@
+"""--model with a config.json of Hugging Face's transformers."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import expect_error, moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+FOLDER = Path(__file__).resolve().parents[2] / "data" / "hugging_face"
+# Their router balances by a bias: a thousand steps are routed.
+BIASED = ("deepseek-v3", "glm-4.5", "kimi-k2")
+NAMES = [pytest.param(path.stem, marks=pytest.mark.slow) if path.stem in BIASED else path.stem
+         for path in sorted(FOLDER.glob("*.json"))]
+FEW = ("--gpus", "2", "--expert-parallel", "1", "--sequence-length", "32", "--micro-batch", "1",
+       "--replicas", "1", "--format", "json")
+STEP = ("--gpus", "8", "--sequence-length", "512", "--micro-batch", "1", "--replicas", "1",
+       "--format", "json")
+
+
+def test_there_are_configurations():
+    assert len(list(FOLDER.glob("*.json"))) >= 16
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_configuration_is_routed_by_its_own_router(name):
+    path = FOLDER / f"{name}.json"
+    if name == "llama-3-70b":  # dense: nothing to route
+        result = json.loads(succeed("simulate", "--model", str(path), *STEP))
+        assert result["router"] == "dense"
+        return
+    result = json.loads(succeed("route", "--model", str(path), *FEW))
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config = config.get("text_config", config)
+    experts = [config[key] for key in ("num_local_experts", "num_experts", "n_routed_experts")
+               if key in config]
+    assert result["experts"] == experts[0]
+    assert result["top_k"] == config.get("num_experts_per_tok", 1)
+    assert result["model"] == str(path)
+
+
+def test_a_checkpoints_folder_stands_for_its_config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    expect_error(moesim("train", "--model", folder), 2, f"'{folder}' is a folder without a config.json")
+    (folder / "config.json").write_text((FOLDER / "mixtral-8x7b.json").read_text(encoding="utf-8"), encoding="utf-8")
+    expected = json.loads(succeed("train", "--model", folder / "config.json", "--format", "json"))
+    for name in (folder, "checkpoint"):
+        assert json.loads(succeed("train", "--model", name, "--format", "json")) == expected | {"model": str(name)}
+    # A shipped name is that of the shipped document, whatever lies here.
+    folder.rename(tmp_path / "qwen3-30b-a3b")
+    assert json.loads(succeed("layout", "--model", "qwen3-30b-a3b", "--format", "json")) == json.loads(
+        succeed("layout", "--model", "qwen3-30b-a3b", "--format", "json", cwd="/"))
+
+
+def test_a_configuration_simulates_as_the_shipped_document():
+    """Mixtral: the same sizes and router, so the same times."""
+    rows = [json.loads(succeed("simulate", "--model", model, *STEP))
+            for model in ("mixtral-8x7b", str(FOLDER / "mixtral-8x7b.json"))]
+    for key in ("step_ms", "tokens_per_s_per_gpu", "memory_gib", "failed", "router"):
+        assert rows[0][key] == rows[1][key]
+
+
+@pytest.mark.slow
+def test_another_k_keeps_the_kind_of_router():
+    path = str(FOLDER / "deepseek-v3.json")
+    result = json.loads(succeed("route", "--model", path, "--top-k", "4", *FEW))
+    assert result["router"].startswith("bias-balanced") and result["top_k"] == 4
+
+
+def test_an_unknown_family_is_refused_by_name(tmp_path):
+    config = json.loads((FOLDER / "mixtral-8x7b.json").read_text(encoding="utf-8"))
+    config.update(model_type="jamba", architectures=["JambaForCausalLM"])
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    expect_error(moesim("simulate", "--model", path), 2, str(path), "jamba", "JambaForCausalLM",
+                 "mixtral", "deepseek_v3", "glm4_moe")
+
+
+@pytest.mark.parametrize(("command", "changes", "parts"), [
+    ("train", {"n_group": 7, "topk_group": 3}, ("/n_group", "256 experts (n_routed_experts)", "7 groups")),
+    ("route", {"n_group": 7, "topk_group": 3}, ("/n_group", "7 groups")),
+    ("train", {"n_group": 64, "topk_group": 1}, ("/topk_group", "1 of 64 groups (n_group)", "hold 4", "chooses 8"))])
+def test_groups_that_do_not_fit_the_experts_are_refused_when_read(command, changes, parts, tmp_path):
+    config = json.loads((FOLDER / "deepseek-v3.json").read_text(encoding="utf-8"))
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, **changes}), encoding="utf-8")
+    expect_error(moesim(command, "--model", path), 2, str(path), *parts)

@@ -1,0 +1,150 @@
+"""`moesim train` with lists: an interrupted run continues where it was, to the same bytes."""
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from command_line import BINARY, expect_error, moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+
+PROFILES = Path(__file__).resolve().parents[3] / "profiles"
+
+# A refused layout, drawn routing, values without effect and columns that only some rows have.
+GRID = ("train", "--model", "qwen3-30b-a3b", "--profile", "h100-sxm", "--gpus", "16", "--global-batch", "64",
+        "--expert-parallel", "8", "--top-k", "8", "--router", "topk,dropless", "--capacity-factor", "1,1.25",
+        "--pipeline-parallel", "1,3,2", "--jobs", "1")
+STEPS = 2 * 2 * 3
+
+
+@pytest.fixture(name="whole", scope="module")
+def whole_run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("train") / "steps.csv"
+    succeed(*GRID, "--out", out)
+    assert list(out.parent.iterdir()) == [out]
+    return out.read_bytes()
+
+
+def saved(journal):
+    return journal.read_text().count("\n") - 1 if journal.exists() else 0
+
+
+def end_after_rows(out, number, words=GRID, rows=2):
+    """A run that gets a signal when it has saved some rows: its exit code and stderr."""
+    journal = out.with_name(out.name + ".partial")
+    process = subprocess.Popen([BINARY, *words, "--out", out], stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)
+                               if number != signal.SIGKILL else None)
+    deadline = time.monotonic() + 120
+    while process.poll() is None and saved(journal) < rows and time.monotonic() < deadline:
+        time.sleep(0.001)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=120)
+    assert rows <= saved(journal) < STEPS, stderr
+    return process.returncode, stderr, journal
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_continues(tmp_path, whole, number):
+    out = tmp_path / "steps.csv"
+    code, stderr, journal = end_after_rows(out, number)
+    assert code == 130 and "the same command with --resume continues" in stderr
+    assert 2 <= out.read_text().count("\n") < whole.count(b"\n")  # what there was, as a result
+    before = saved(journal)
+    result = moesim(*GRID, "--out", out, "--resume", "--jobs", "2")
+    assert result.returncode == 0 and before > 0
+    assert out.read_bytes() == whole and list(tmp_path.iterdir()) == [out]
+
+
+def test_a_killed_run_continues(tmp_path, whole):
+    out = tmp_path / "steps.csv"
+    code, _, journal = end_after_rows(out, signal.SIGKILL)
+    assert code == -signal.SIGKILL and not out.exists()
+    # The rows are not lost by leaving --resume out, nor mixed with those of other steps.
+    there = journal.read_bytes()
+    expect_error(moesim(*GRID, "--out", out), 2, "steps.csv.partial", "finished rows of an interrupted run", "--resume")
+    expect_error(moesim(*GRID, "--zero", "3", "--out", out, "--resume"), 2, "steps.csv.partial", "other options")
+    assert journal.read_bytes() == there
+    journal.write_bytes(there[:-20])  # as a power failure may leave it
+    assert moesim(*GRID, "--out", out, "--resume").returncode == 0
+    assert out.read_bytes() == whole and not journal.exists()
+
+
+def test_saved_rows_are_taken_not_predicted_again(tmp_path, whole):
+    """The figures of one step, saved under the index of another, appear there."""
+    out = tmp_path / "steps.csv"
+    journal = end_after_rows(out, signal.SIGKILL)[2]
+    lines = journal.read_text().splitlines(keepends=True)
+    good = [at for at, text in enumerate(lines) if at > 0 and text.split(",", 3)[3].startswith("[true")]
+    first, other = good[0], good[1]
+    lines[other] = lines[other].split(",", 1)[0] + "," + lines[first].split(",", 1)[1]
+    journal.write_text("".join(lines))
+    result = moesim(*GRID, "--out", out, "--resume")
+    assert result.returncode == 0 and out.read_bytes() != whole
+
+
+def test_a_changed_file_is_noticed(tmp_path):
+    model = tmp_path / "mine.json"
+    text = (PROFILES / "models" / "qwen3-30b-a3b.json").read_text()
+    model.write_text(text)
+    out = tmp_path / "steps.csv"
+    words = (*GRID, "--model", model)
+    end_after_rows(out, signal.SIGKILL, words)
+    model.write_text(text + "\n")
+    expect_error(moesim(*words, "--out", out, "--resume"), 2, "steps.csv.partial", "other options, documents")
+    model.write_text(text)
+    assert moesim(*words, "--out", out, "--resume").returncode == 0
+
+
+@pytest.mark.parametrize(("words", "parts"), [
+    (("--resume",), ("--resume: give the --out FILE",)),
+    (("--resume", "--out", "/dev/null"), ("--resume: give the --out FILE",)),
+    (("--resume", "--router", "topk", "--capacity-factor", "1", "--pipeline-parallel", "1"),
+     ("--resume: continues a run of several steps",)),
+])
+def test_nothing_to_resume(words, parts):
+    expect_error(moesim(*GRID, *words), 2, *parts)
+
+
+def test_a_finished_run_is_complete_or_left_alone(tmp_path, whole):
+    out = tmp_path / "steps.csv"
+    result = moesim(*GRID, "--out", out, "--resume")
+    assert result.returncode == 0 and "starting from the first step" in result.stderr
+    assert out.read_bytes() == whole
+    result = moesim(*GRID, "--out", out, "--resume")
+    assert result.returncode == 0 and "already complete" in result.stderr and "steps.csv" in result.stderr
+    expect_error(moesim(*GRID, "--global-batch", "128", "--out", out, "--resume"), 2,
+                 "not what these options give today", "leave --resume out to replace it")
+    assert out.read_bytes() == whole and list(tmp_path.iterdir()) == [out]
+
+
+def test_a_table_that_lacks_rows_says_so(tmp_path, whole):
+    out = tmp_path / "steps.csv"
+    lines = whole.splitlines(keepends=True)
+    out.write_bytes(b"".join(lines[:2] + lines[3:]))
+    expect_error(moesim(*GRID, "--out", out, "--resume"), 2, f"{out} lacks 1 of the lines that these options give")
+    # Another figure is no missing row.
+    out.write_bytes(whole.replace(b"ok,", b"ok ,", 1))
+    expect_error(moesim(*GRID, "--out", out, "--resume"), 2, "not what these options give today")
+
+
+def test_rows_of_other_steps_are_kept(tmp_path, whole):
+    out, old = tmp_path / "steps.csv", tmp_path / "steps.csv.old"
+    out.write_bytes(whole)
+    assert "kept as" not in moesim(*GRID, "--out", out).stderr and out.read_bytes() == whole
+    fewer = (*GRID, "--capacity-factor", "1", "--pipeline-parallel", "1,2")
+    result = moesim(*fewer, "--out", out)
+    assert result.returncode == 0 and f"rows that are not in this result: kept as {old}\n" in result.stderr
+    assert old.read_bytes() == whole and out.read_bytes() != whole
+    # More steps, these among them: nothing is lost.
+    assert "kept as" not in moesim(*GRID, "--out", out).stderr and out.read_bytes() == whole
+
+
+def test_one_step_keeps_a_table_and_replaces_a_step(tmp_path, whole):
+    out, old = tmp_path / "steps.csv", tmp_path / "steps.csv.old"
+    out.write_bytes(whole)
+    one = ("train", "--model", "qwen3-30b-a3b", "--profile", "h100-sxm", "--gpus", "16", "--out", out)
+    assert f"kept as {old}" in moesim(*one).stderr and old.read_bytes() == whole
+    assert "kept as" not in moesim(*one, "--zero", "1").stderr

@@ -132,6 +132,7 @@ Cluster Cluster::read(const Document& document) {
   cluster.name = root.text("name");
   cluster.source = root.text("source");
   cluster.file = document.name();
+  cluster.gpu_name = root.text_or("gpu", "");
   cluster.nodes = root.count_or("nodes", 0);
   cluster.gpus_per_node = root.count("gpus_per_node");
   if (const auto domain = root.find("domain")) read_domain(*domain, cluster);

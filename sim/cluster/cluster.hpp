@@ -54,8 +54,9 @@ struct Domain {
 struct Cluster {
   std::string name;
   std::string source;
-  std::string file;  // the document, for messages
-  int nodes = 0;     // 0: as many as are asked for
+  std::string file;      // the document, for messages
+  std::string gpu_name;  // "NVIDIA H800"; "": those of the profile
+  int nodes = 0;         // 0: as many as are asked for
   int gpus_per_node = 8;
   int gpus_per_domain = 1;  // a multiple of gpus_per_node, or 1: every message takes a NIC
   Domain domain;            // meaningful where gpus_per_domain > 1

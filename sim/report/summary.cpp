@@ -11,6 +11,7 @@
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/report/slot_share.hpp"
+#include "sim/study/search/counted_loss.hpp"
 #include "sim/study/sweep/efficiency.hpp"
 
 namespace moesim::report {
@@ -90,7 +91,10 @@ std::string what_it_is(const scenario::Scenario& scenario) {
 }
 
 // The loss that matters most comes first.
-std::string loss_lines(const routing::RouterConfig& router, const routing::TokenLoss& loss) {
+std::string loss_lines(const scenario::Scenario& scenario, const routing::TokenLoss& loss) {
+  const routing::RouterConfig& router = scenario.router;
+  const bool is_counted =
+      study::counted_loss(loss.residual_loss, router, *scenario.model) >= loss.residual_loss;
   const bool has_slots = router.has_capacity() || router.pads_exchange();
   Lines lines;
   for (const study::LossFigure& figure : study::loss_figures()) {
@@ -99,9 +103,13 @@ std::string loss_lines(const routing::RouterConfig& router, const routing::Token
     const bool first = figure.name == std::string_view("residual_loss");
     const bool of_slots = figure.name == std::string_view("padded");
     if (of_slots && !has_slots) continue;
-    lines.insert(first ? lines.begin() : lines.end(),
-                 {of_slots && !router.pads_exchange() ? "empty" : figure.name,
-                  percent(number_in(cell)), figure.meaning});
+    lines.insert(
+        first ? lines.begin() : lines.end(),
+        {of_slots && !router.pads_exchange() ? "empty" : figure.name, percent(number_in(cell)),
+         first && !is_counted
+             ? fmt::format("no token loss: of the weight of a token's {} best experts, {}",
+                           router.top_k, study::not_chosen)
+             : figure.meaning});
   }
   return align(lines, {false, true, false});
 }
@@ -308,7 +316,7 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
   }
   if (scenario.has_moe()) {
     text += "\n" + row_line(scenario, outcome);
-    text += loss_lines(scenario.router, outcome.loss);
+    text += loss_lines(scenario, outcome.loss);
   }
   return text + width_lines(outcome.band.terms) + "based on: " + outcome.provenance + "\n";
 }
@@ -330,7 +338,7 @@ std::string route_summary(const scenario::Scenario& scenario, const study::Outco
              "scores {}, {} replicas, {} layers each routed by itself\n\n",
              router.name(), scenario.experts, scenario.expert_parallel, scenario.gpus,
              scenario.tokens_per_gpu, capacity, scenario.scores.name(), scenario.replicas, layers) +
-         loss_lines(scenario.router, outcome.loss) + "\n" + imbalance_lines(detail);
+         loss_lines(scenario, outcome.loss) + "\n" + imbalance_lines(detail);
 }
 
 // Where all rows have one: the factors of different conventions look alike.

@@ -13,6 +13,11 @@ namespace moesim::study {
 double counted_loss(double residual_loss, const routing::RouterConfig& router,
                     const model::Model& model);
 
+// What the residual loss of a router that drops nothing is, and why it is no token loss: follows "of
+// the weight of a token's k best experts, ".
+inline constexpr const char* not_chosen =
+    "which the router's groups or bias pass over, as the model was trained";
+
 // Of a step; 0 with forced balance.
 double counted_loss(const training::TrainingJob& job, const training::TrainingStep& step);
 

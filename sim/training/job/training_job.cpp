@@ -120,6 +120,12 @@ int TrainingJob::experts() const { return model->moe ? model->moe->experts : 0; 
 
 int TrainingJob::held_experts() const { return model->moe ? experts() + redundant_experts : 0; }
 
+std::string TrainingJob::gpu_name() const {
+  const std::string& kernels = profile->device().name;
+  const bool is_other = !cluster->gpu_name.empty() && cluster->gpu_name != kernels;
+  return is_other ? cluster->gpu_name + " with kernels of " + kernels : kernels;
+}
+
 int TrainingJob::placed_ranks() const {
   if (ranks_per_domain > 0) return ranks_per_domain;
   const int most = cluster->gpus_per_domain;

@@ -134,6 +134,9 @@ struct TrainingJob {
   int experts() const;             // of an MoE layer; 0: no experts
   int held_experts() const;        // of an MoE layer, copies included; 0: no experts
   int placed_ranks() const;        // in a domain
+  // "NVIDIA H100 80GB HBM3", or "NVIDIA H800 with kernels of ..." of a cluster with others.
+  std::string gpu_name() const;
+
   // Whether the host has to read how many rows came before it launches the experts.
   bool reads_row_counts() const;
   const char* product_type() const { return training::product_type(states.precision); }

@@ -71,3 +71,19 @@ def test_bubbles_of_layout_and_train_say_by_which_times():
     words = ("--model", "qwen3-30b-a3b", "--gpus", 64, "--pipeline-parallel", 2)
     assert "moesim train prices them, its bubble is another" in succeed("layout", *words)
     assert "by the priced times of stages" in succeed("train", *words)
+
+
+def test_what_a_models_own_router_passes_over_is_no_token_loss():
+    """Of groups and biases that a model was trained with; another router's loss is one."""
+    words = ("route", "--model", "deepseek-v3", "--gpus", 8, "--replicas", 1, "--tokens-per-gpu", 256)
+    own = next(line for line in succeed(*words).splitlines() if line.startswith("residual_loss"))
+    assert "no token loss: of the weight of a token's 8 best experts, which the router's groups or bias pass over" in own
+    other = next(line for line in succeed(*words, "--router", "topk", "--top-k", 8, "--capacity-factor", 1).splitlines()
+                 if line.startswith("residual_loss"))
+    assert "  token loss: share of a token's top-k probability" in other
+
+
+def test_gpus_that_another_one_prices_are_named():
+    words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 64)
+    assert "64 x NVIDIA H800 with kernels of NVIDIA H100 80GB HBM3 (hgx-h800)" in succeed(*words, "--cluster", "hgx-h800")
+    assert "64 x NVIDIA H100 80GB HBM3 (hgx-h100)" in succeed(*words)

@@ -36,7 +36,7 @@ std::string heading(const TrainingSearch& search, const TrainingFound& found) {
       "{} on {} x {} ({}): {} sequences of {} tokens per step, {}\n"
       "{} candidates; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} were simulated, none of "
       "the others can be better\n{}{}",
-      base.typed.model, base.layout.layout.gpus, base.profile->device().name, base.typed.cluster,
+      base.typed.model, base.layout.layout.gpus, base.gpu_name(), base.typed.cluster,
       base.layout.global_batch, base.layout.sequence_length, precisions_text(search),
       count_text(counts.candidates), count_text(counts.too_large), room_gib(search),
       100 * search.memory_share, count_text(counts.simulated), undrawn_line(counts),
@@ -313,7 +313,7 @@ std::string nothing_fits(const TrainingSearch& search, const TrainingFound& foun
   std::string text =
       fmt::format("none of the {} candidates fits in {:.1f} GiB, {:.0f} % of the memory of {}: {}",
                   count_text(found.counts.candidates), room_gib(search), 100 * search.memory_share,
-                  base.profile->device().name, least_memory_text(found));
+                  base.gpu_name(), least_memory_text(found));
   const Remedies remedies = what_would_fit(search, *found.smallest);
   if (!remedies.found.empty()) {
     return text + fmt::format("; would fit: {}", fmt::join(remedies.found, ", or "));

@@ -156,8 +156,8 @@ std::string heading(const CommandLine& line, const Searches& searches,
       "{} on {} to {} x {} ({}): {} sequences of {} tokens per {}step, {}\n"
       "{}{} candidates on {} numbers of GPUs; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} "
       "were simulated, none of the others can be better\n{}{}\n",
-      base.typed.model, gpus.front(), gpus.back(), base.profile->device().name, base.typed.cluster,
-      sequences, base.layout.sequence_length, grows ? "GPU and " : "", precisions_text(search),
+      base.typed.model, gpus.front(), gpus.back(), base.gpu_name(), base.typed.cluster, sequences,
+      base.layout.sequence_length, grows ? "GPU and " : "", precisions_text(search),
       grows ? "the global batch grows with the GPUs (--global-batch N keeps it)\n" : "",
       count_text(counts.candidates), gpus.size(), count_text(counts.too_large), room_gib(search),
       100 * search.memory_share, count_text(counts.simulated), undrawn_line(counts),

@@ -35,10 +35,9 @@ std::string duration(double us) {
 
 std::string heading(const TrainingJob& job, const TrainingStep& step) {
   const parallel::ParallelLayout& sizes = job.layout.layout;
-  std::string text =
-      fmt::format("{} on {} x {} ({}): TP {} x CP {} x DP {} x PP {}", job.typed.model, sizes.gpus,
-                  job.profile->device().name, job.typed.cluster, sizes.tensor, sizes.context,
-                  sizes.data(), sizes.pipeline);
+  std::string text = fmt::format("{} on {} x {} ({}): TP {} x CP {} x DP {} x PP {}",
+                                 job.typed.model, sizes.gpus, job.gpu_name(), job.typed.cluster,
+                                 sizes.tensor, sizes.context, sizes.data(), sizes.pipeline);
   if (sizes.virtual_pipeline > 1) text += fmt::format(", VP {}", sizes.virtual_pipeline);
   if (job.model->moe) {
     text += fmt::format("; experts: ETP {} x EP {} x EDP {}, {}", sizes.expert_tensor, sizes.expert,
@@ -86,9 +85,9 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, Lines& lines)
   }
   lines.push_back({"token loss", loss});
   if (counted < figures.loss.residual_loss) {
-    lines.push_back(
-        {"not chosen", fmt::format("{} of the weight of a token's {} best experts, {}",
-                                   percent(figures.loss.residual_loss), router.top_k, not_chosen)});
+    lines.push_back({"not chosen", fmt::format("{} of the weight of a token's {} best experts, {}",
+                                               percent(figures.loss.residual_loss), router.top_k,
+                                               study::not_chosen)});
   }
   lines.push_back(
       {"experts",

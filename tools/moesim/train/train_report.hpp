@@ -26,9 +26,6 @@ std::vector<std::string> training_columns(const training::TrainingJob& job,
 // Whether a step waits for the host, by the time of this part, and what helps.
 bool host_limits(double host, double step);
 inline constexpr const char* host_remedy = "--cuda-graphs or a larger --micro-batch";
-// What the residual loss of a router that drops nothing is, and why it is no token loss.
-inline constexpr const char* not_chosen =
-    "which the router's groups or bias pass over, as the model was trained";
 // Its name; the dense FFN of dense layers and the shared experts of MoE layers are one part.
 std::string part_label(const training::TrainingJob& job, training::Part part);
 std::string timeline_title(const training::TrainingJob& job);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/report/slot_share.hpp"
+#include "sim/study/search/counted_loss.hpp"
 #include "sim/study/search/memory_share.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/part_columns.hpp"
@@ -107,7 +108,7 @@ std::string not_chosen_text(const std::vector<TrainPoint>& points) {
   return fmt::format(
       "token loss 0.00: no route is dropped; not counted: {}{} % of the weight of a token's k best "
       "experts,\n  {} (column residual_loss)\n",
-      text, text == last ? "" : " to " + last, not_chosen);
+      text, text == last ? "" : " to " + last, study::not_chosen);
 }
 
 // "80 %": the level of the bands, the same for all rows of one software.

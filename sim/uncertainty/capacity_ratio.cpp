@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "sim/base/statistics.hpp"
-#include "sim/training/prices/layer_prices.hpp"
+#include "sim/training/prices/passes.hpp"
 #include "sim/uncertainty/simulated_band.hpp"
 
 namespace moesim::uncertainty {
@@ -93,7 +93,7 @@ std::vector<BandLevel> capacity_ratio_levels(const std::vector<double>& one,
   WorkShares difference{};
   double variance = 2 * square(run_noise) + 2 * square(scatter);
   for (const auto& part : training::part_names) {
-    const auto place = static_cast<std::size_t>(part.value);
+    const auto place = at(part.value);
     const double share = one[place] / one_us;
     const double other_share = other[place] / other_us;
     const std::optional<WorkClass> work = class_of(part.value, exchanges);

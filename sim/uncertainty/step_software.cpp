@@ -38,7 +38,7 @@ bool holds(const std::vector<std::string>& names, const std::string& name) {
 StepClasses classes_of(const training::PartTimes& parts, const CrossingParts& crossing) {
   StepClasses classes;
   for (const auto& part : training::part_names) {
-    const auto place = static_cast<std::size_t>(part.value);
+    const auto place = at(part.value);
     const double ms = parts[place] / 1e3;
     if (part.value == Part::host) {
       classes.host += ms;
@@ -144,7 +144,7 @@ training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
   const Factors factors(unknowns);
   const auto scale = [&](training::PartTimes& parts) {
     for (const auto& part : training::part_names) {
-      const auto place = static_cast<std::size_t>(part.value);
+      const auto place = at(part.value);
       double& us = parts[place];
       us *= factors.level;
       if (is_exchange(part.value)) us *= crossing[place] ? factors.crossing : factors.exchange;

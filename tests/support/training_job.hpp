@@ -22,7 +22,6 @@ inline TrainingJob qwen_on_h100(int gpus, int pipeline, int expert, std::int64_t
   return made;
 }
 
-inline std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 inline std::size_t at(int index) { return static_cast<std::size_t>(index); }
 inline double part(const TrainingStep& step, Part part) { return step.parts[at(part)]; }
 

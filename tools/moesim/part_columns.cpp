@@ -1,6 +1,6 @@
 #include "tools/moesim/part_columns.hpp"
 
-#include "sim/training/prices/layer_prices.hpp"
+#include "sim/training/prices/passes.hpp"
 
 namespace moesim::tool {
 

@@ -14,8 +14,6 @@ using parallel::GroupKind;
 constexpr std::array moe_parts = {Part::dense_ffn, Part::experts, Part::router, Part::dispatch,
                                   Part::combine};
 
-std::size_t at(Part part) { return static_cast<std::size_t>(part); }
-
 }  // namespace
 
 PartTimes layer_time(const TrainingJob& job, LayerExtent extent, bool backward) {

@@ -8,7 +8,6 @@ namespace {
 
 using parallel::ChunkPass;
 
-std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 using Shares = std::vector<std::pair<Part, double>>;  // one after another
@@ -58,7 +57,7 @@ std::vector<PairSpan> layer_spans(Pipelines& pipelines, const PipelineRun& run,
                                  : back_chunk.first_layer + back_chunk.layers - 1 - place;
     const Passes& passes = *(is_forward ? ahead : back)[piece.layer];
     Shares shares;
-    add_shares(shares, LayerPrices::parts_of(passes, piece.piece), is_forward);
+    add_shares(shares, parts_of(passes, piece.piece), is_forward);
     divide({Part::attention, parallel::is_exchange(piece.piece), layer, piece.start, piece.end,
             name_in(parallel::layer_piece_names, piece.piece)},
            shares, spans);

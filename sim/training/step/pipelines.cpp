@@ -135,12 +135,12 @@ Pipelines::Pair Pipelines::pair_of(const PipelineRun& run, const ChunkPass& forw
   double layers_us = 0;
   double host_us = 0;  // one layer forward and one backward: a whole layer's launches
   for (const Passes* layer : layers_of(run.set, forward)) {
-    pair.forward.push_back(LayerPrices::pieces(*layer));
+    pair.forward.push_back(pieces_of(*layer));
     layers_us += sum(layer->forward);
   }
   const std::vector<const Passes*> backward_layers = layers_of(run.set, backward);
   for (auto layer = backward_layers.rbegin(); layer != backward_layers.rend(); ++layer) {
-    pair.backward.push_back(LayerPrices::pieces(**layer));
+    pair.backward.push_back(pieces_of(**layer));
     layers_us += backward_us(**layer);
   }
   for (const int stage : {forward.stage, backward.stage}) {

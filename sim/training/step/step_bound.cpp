@@ -14,7 +14,6 @@ namespace {
 
 using parallel::ScheduleKind;
 
-std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Sums of whole picoseconds and of fractions differ by rounding.

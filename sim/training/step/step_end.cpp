@@ -19,8 +19,6 @@ double largest_bucket(double ranks) {
   return std::max(bucket_parameters, bucket_parameters_per_rank * ranks);
 }
 
-std::size_t at(Part part) { return static_cast<std::size_t>(part); }
-
 }  // namespace
 
 Picoseconds last_pass(const parallel::RankRun& rank) {

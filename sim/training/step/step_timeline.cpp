@@ -18,7 +18,6 @@ using parallel::PipelineOperation;
 
 constexpr const char* host_text = "waiting for the host";
 
-std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // What runs a part, by a name that study::place_kernel() knows: NCCL's kernel among a group of

@@ -12,7 +12,6 @@
 namespace moesim::training {
 namespace {
 
-std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 class Step {

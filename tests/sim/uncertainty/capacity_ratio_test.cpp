@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "sim/training/prices/layer_prices.hpp"
+#include "sim/training/prices/passes.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::uncertainty {

@@ -52,8 +52,8 @@ std::optional<ProfiledPair> deepseek_pair(const std::string& folder) {
                         {"dispatch-precision", "low"},
                         {"recompute", "layernorm,mla_up_proj,moe_act"}})
           .job;
-  const std::vector<parallel::LayerPieces> chunk(layers_of_a_chunk,
-                                                 training::LayerPrices(job).pieces(true));
+  const std::vector<parallel::LayerPieces> chunk(
+      layers_of_a_chunk, training::pieces_of(training::LayerPrices(job).layer(true)));
   parallel::OverlapRules rules;
   pair.apart_ms = parallel::overlapped_time(chunk, chunk, rules).us() / 1e3;
   rules.sms = static_cast<int>(job.profile->device().sms);

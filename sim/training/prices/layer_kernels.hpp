@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+
+#include "sim/training/job/training_job.hpp"
+#include "sim/training/prices/exchange_prices.hpp"
+#include "sim/training/prices/kernel_prices.hpp"
+#include "sim/training/prices/passes.hpp"
+
+namespace moesim::training {
+
+// The kernels of the layers of a job on one rank, for one micro-batch: their shapes and bytes, at
+// the prices of KernelPrices. Exchanges and the host are not in them.
+class LayerKernels {
+ public:
+  explicit LayerKernels(const TrainingJob& job);
+
+  Passes core_attention() const;
+  Passes projections() const;
+  Passes norms() const;  // of the two blocks
+  // Residuals, rotary embedding, norms inside attention.
+  Passes elementwise() const;
+  // Of the queries and keys that the rotary embedding turns.
+  double rotary_bytes() const;
+  Passes activation(Part part, double rows, std::int64_t inner) const;
+  // Of `copies` FFNs that share `rows`.
+  Passes ffn(Part part, double rows, std::int64_t inner, double copies) const;
+  Passes experts(const MoeLoad& load) const;
+  // The router, rows to and from the order of the experts.
+  Passes routing(const MoeLoad& load) const;
+  // Of the ends of a pipeline: the embedding; the output head with its loss; two hidden vectors to
+  // one, before a prediction depth's layer.
+  Passes embedding() const;
+  Passes head() const;
+  Passes prediction() const;
+
+  MoeLoad given_load() const;  // of the job, without drawn routing
+  // Rows that the busiest rank computes over balance, without drawn routing.
+  double imbalance() const { return forced_.computed; }
+  double expert_rows(const MoeLoad& load) const;  // that the experts of a rank compute
+  double memory_us(double bytes, profile::MemoryKernel kind) const {
+    return kernels_.memory_us(bytes, kind);
+  }
+
+ private:
+  // Of a product: in bf16 whatever the recipe (the router, and the output head unless it is asked
+  // for), or with operands that kernels of their own cast, by row and by column or by column alone.
+  struct Operands {
+    bool is_wide = false;
+    int input_casts = 2;
+    int gradient_casts = 2;  // of the output's gradient
+  };
+  void add_product(Passes& passes, Part part, double m, std::int64_t n, std::int64_t k,
+                   double copies, Operands operands) const;
+  void add_memory(Passes& passes, Part part, double forward, double backward,
+                  profile::MemoryKernel kind) const;
+  double permuted_rows(const MoeLoad& load) const;  // from and to the order of tokens, on a rank
+
+  const TrainingJob& job_;
+  KernelPrices kernels_;
+  ForcedLoad forced_;
+};
+
+}  // namespace moesim::training

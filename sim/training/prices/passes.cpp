@@ -1,0 +1,93 @@
+#include "sim/training/prices/passes.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "sim/base/units.hpp"
+
+namespace moesim::training {
+namespace {
+
+void add(PartTimes& times, const PartTimes& more) {
+  for (std::size_t part = 0; part < times.size(); ++part) times[part] += more[part];
+}
+
+}  // namespace
+
+double sum(const PartTimes& times) { return std::accumulate(times.begin(), times.end(), 0.0); }
+
+void Passes::add(const Passes& other) {
+  training::add(forward, other.forward);
+  training::add(input_gradient, other.input_gradient);
+  training::add(weight_gradient, other.weight_gradient);
+  training::add(forward_under_host, other.forward_under_host);
+  training::add(backward_under_host, other.backward_under_host);
+}
+
+parallel::LayerPieces pieces_of(const Passes& passes) {
+  const auto time = [](double us) { return Picoseconds::from_us(std::max(0.0, us)); };
+  const auto experts = [](const PartTimes& times) { return times[at(Part::experts)]; };
+  const auto exchanges = [](const PartTimes& times) {
+    return times[at(Part::dispatch)] + times[at(Part::combine)];
+  };
+  const auto rest = [&](const PartTimes& times) {
+    return time(sum(times) - experts(times) - exchanges(times) - times[at(Part::host)]);
+  };
+  parallel::LayerPieces pieces;
+  pieces.attention_forward = rest(passes.forward) + time(sum(passes.forward_under_host));
+  pieces.attention_backward = rest(passes.input_gradient) + time(sum(passes.backward_under_host));
+  pieces.attention_weight_gradient = rest(passes.weight_gradient);
+  pieces.experts_forward = time(experts(passes.forward));
+  pieces.experts_backward = time(experts(passes.input_gradient));
+  pieces.experts_weight_gradient = time(experts(passes.weight_gradient));
+  pieces.dispatch_forward = time(passes.forward[at(Part::dispatch)]);
+  pieces.combine_forward = time(passes.forward[at(Part::combine)]);
+  pieces.combine_backward = time(passes.input_gradient[at(Part::combine)]);
+  pieces.dispatch_backward = time(passes.input_gradient[at(Part::dispatch)]);
+  return pieces;
+}
+
+PartTimes parts_of(const Passes& layer, parallel::LayerPiece piece) {
+  using enum parallel::LayerPiece;
+  const auto only = [](Part part, const PartTimes& times) {
+    PartTimes parts{};
+    parts[at(part)] = times[at(part)];
+    return parts;
+  };
+  const auto rest = [](PartTimes parts) {
+    for (const Part other : {Part::experts, Part::dispatch, Part::combine, Part::host}) {
+      parts[at(other)] = 0;
+    }
+    return parts;
+  };
+  PartTimes parts{};
+  switch (piece) {
+    case attention_forward:
+      parts = rest(layer.forward);
+      training::add(parts, layer.forward_under_host);
+      return parts;
+    case attention_backward:
+      parts = rest(layer.input_gradient);
+      training::add(parts, layer.backward_under_host);
+      return parts;
+    case attention_weight_gradient:
+      return rest(layer.weight_gradient);
+    case experts_forward:
+      return only(Part::experts, layer.forward);
+    case experts_backward:
+      return only(Part::experts, layer.input_gradient);
+    case experts_weight_gradient:
+      return only(Part::experts, layer.weight_gradient);
+    case dispatch_forward:
+      return only(Part::dispatch, layer.forward);
+    case combine_forward:
+      return only(Part::combine, layer.forward);
+    case dispatch_backward:
+      return only(Part::dispatch, layer.input_gradient);
+    case combine_backward:
+      return only(Part::combine, layer.input_gradient);
+  }
+  return parts;
+}
+
+}  // namespace moesim::training

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "sim/base/enum_names.hpp"
+#include "sim/parallel/overlapped_layers.hpp"
+
+namespace moesim::training {
+
+// What the time of a rank is spent on.
+enum class Part {
+  attention,
+  dense_ffn,
+  experts,
+  router,      // gate, permute and combine of rows, padding
+  head,        // embedding, output head, loss
+  recompute,   // forward work done again in the backward pass
+  tensor,      // exchanges of tensor ranks
+  context,     // exchanges of context ranks
+  dispatch,    // rows to their experts
+  combine,     // and back
+  host,        // GPU idle for the host: launches and reads
+  p2p,         // between stages, and waiting for them: bubble
+  gradients,   // reduce-scatter, beyond what backward hides
+  parameters,  // all-gather, beyond what forward hides
+  optimizer,
+  reruns,   // expected, of steps whose rows overflow a capacity per rank
+  offload,  // copies to and from the host's memory, beyond what computing hides
+};
+inline constexpr EnumNames<Part, 17> part_names{{
+    {Part::attention, "attention"},
+    {Part::dense_ffn, "dense FFN"},
+    {Part::experts, "experts"},
+    {Part::router, "router and rows"},
+    {Part::head, "embedding, head"},
+    {Part::recompute, "recompute"},
+    {Part::tensor, "tensor exchange"},
+    {Part::context, "context exchange"},
+    {Part::dispatch, "dispatch"},
+    {Part::combine, "combine"},
+    {Part::host, "host"},
+    {Part::p2p, "bubble and p2p"},
+    {Part::gradients, "gradients"},
+    {Part::parameters, "parameters"},
+    {Part::optimizer, "optimizer"},
+    {Part::reruns, "reruns"},
+    {Part::offload, "offload"},
+}};
+using PartTimes = std::array<double, part_names.size()>;  // microseconds
+constexpr std::size_t at(Part part) { return static_cast<std::size_t>(part); }
+
+// Of one layer, or of the ends of a stage, for one micro-batch on one rank, in microseconds.
+struct Passes {
+  PartTimes forward{};
+  PartTimes input_gradient{};
+  PartTimes weight_gradient{};
+  // Of copies and gathers, what the waits for the host hide: exposed where there are none.
+  PartTimes forward_under_host{};
+  PartTimes backward_under_host{};
+
+  void add(const Passes& other);
+};
+double sum(const PartTimes& times);
+
+// The pieces of a layer as parallel::overlapped_time() takes them, without waiting for the host.
+parallel::LayerPieces pieces_of(const Passes& layer);
+// What one of them is spent on.
+PartTimes parts_of(const Passes& layer, parallel::LayerPiece piece);
+
+}  // namespace moesim::training

@@ -157,7 +157,7 @@ def test_route_takes_an_array(python):
     python("""
 import numpy
 logits = numpy.zeros((1, 4, 2), dtype=numpy.float32)
-logits[:, :, 0] = 1
+logits[:, :, 0] = 1.5
 loss = moesim.route(logits, router="top1", capacity_factor=[1, 2])
 assert loss["failed"].tolist() == [0.5, 0.0], loss["failed"]
 routes = moesim.routes(logits, router="top1", capacity_factor=1)

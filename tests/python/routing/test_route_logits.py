@@ -279,3 +279,19 @@ def test_a_router_without_capacity_is_one_row_of_a_grid(tmp_path):
         rows = list(csv.DictReader(io.StringIO(result.stdout)))
         assert [(row["router"], row["capacity_factor"]) for row in rows] == [("top2", "1"), ("top2", "1.25"), ("dropless", "")]
         assert "1 of 4 combinations left out: they differ from another only in what their router has no use for" in result.stderr
+
+
+@pytest.mark.parametrize(("make", "words"), [
+    (lambda logits: np.exp(logits) / np.exp(logits).sum(-1, keepdims=True), "each token's values add up to 1"),
+    (lambda logits: np.abs(np.round(8 * logits)), "all values are whole numbers"),
+    (lambda logits: np.ascontiguousarray(logits.T), "are the axes swapped?"),
+])
+def test_values_that_are_hardly_logits_are_doubted(tmp_path, make, words):
+    """As `import` does: taken for logits, they would give another loss in silence."""
+    logits = np.random.default_rng(1).normal(size=(512, 8)).astype(np.float32)
+    for name, values in (("logits", logits), ("other", make(logits).astype(np.float32))):
+        np.save(tmp_path / f"{name}.npy", values)
+    command = ("route", "--router", "top2", "--capacity-factor", "1", "--logits")
+    assert "warning" not in moesim(*command, tmp_path / "logits.npy").stderr
+    result = moesim(*command, tmp_path / "other.npy")
+    assert result.returncode == 0 and words in result.stderr

@@ -11,6 +11,7 @@
 #include "sim/report/route_table.hpp"
 #include "sim/routing/groups/logits_file.hpp"
 #include "sim/study/sweep/grid.hpp"
+#include "tools/moesim/doubtful_logits.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
@@ -172,6 +173,7 @@ ExitCode route_file(const CommandLine& line) {
   for (const scenario::Scenario& scenario : scenarios) all.push_back(&scenario);
   note_idle_options(line.asked_scenario(), all, scenario::Asker::logits);
   note_small_capacity(line.scenario(), all);
+  warn_of_logits(file.name, file.logits, file.ranks * file.tokens, file.experts);
   if (with_routes) {
     const scenario::Scenario& scenario = scenarios.front();
     check_writable(line.get("out"));

@@ -162,8 +162,10 @@ def _table(text: str) -> pandas.DataFrame:
 def _saved(folder: str, logits: Any) -> str:
     import numpy
 
+    if hasattr(logits, "detach"):  # of PyTorch, on whatever device
+        logits = logits.detach().float().cpu().numpy()
     array = numpy.ascontiguousarray(logits)
-    if array.dtype.kind != "f":
+    if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
         raise MoesimError(f"logits are of type {array.dtype}: give floating-point numbers", 2)
     path = str(Path(folder) / "logits.npy")
     numpy.save(path, array)

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cctype>
+#include <optional>
+#include <string>
 
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
@@ -36,7 +39,37 @@ Decimal::Decimal(std::int64_t digits, int scale) : digits_(digits), scale_(scale
   }
 }
 
+namespace {
+
+// A number with an exponent, as programs print small ones, without it: "1e-05" is "0.00001".
+// Nothing for any other text.
+std::optional<std::string> with_digits_alone(std::string_view text) {
+  const std::size_t at = text.find_first_of("eE");
+  if (at == std::string_view::npos || at == 0) return std::nullopt;
+  std::string_view power = text.substr(at + 1);
+  if (power.starts_with('+')) power.remove_prefix(1);
+  const std::optional<int> exponent = parse_number<int>(power);
+  constexpr int most = 20;
+  if (!exponent || *exponent < -most || *exponent > most) return std::nullopt;
+  std::string digits(text.substr(0, at));
+  if (digits.find_first_not_of("0123456789.") != std::string::npos ||
+      std::count(digits.begin(), digits.end(), '.') > 1) {
+    return std::nullopt;
+  }
+  const std::size_t point = std::min(digits.find('.'), digits.size());
+  std::erase(digits, '.');
+  const int place = static_cast<int>(point) + *exponent;  // of the point among the digits
+  if (place <= 0) return "0." + std::string(static_cast<std::size_t>(-place), '0') + digits;
+  if (place >= static_cast<int>(digits.size())) {
+    return digits + std::string(static_cast<std::size_t>(place) - digits.size(), '0');
+  }
+  return digits.insert(static_cast<std::size_t>(place), ".");
+}
+
+}  // namespace
+
 Decimal Decimal::parse(std::string_view text, const std::string& what) {
+  if (const auto plain = with_digits_alone(text)) return parse(*plain, what);
   std::int64_t digits = 0;
   int whole = 0;
   int scale = 0;
@@ -58,8 +91,8 @@ Decimal Decimal::parse(std::string_view text, const std::string& what) {
   }
   if (!valid || whole + scale == 0) {
     throw UsageError(
-        fmt::format("{}: '{}' is not a non-negative decimal number such as 1.25, without exponent "
-                    "and below 1000000000{}",
+        fmt::format("{}: '{}' is not a non-negative decimal number such as 1.25, below "
+                    "1000000000{}",
                     what, text, share_hint(text)));
   }
   return Decimal(digits, scale);

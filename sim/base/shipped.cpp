@@ -142,13 +142,15 @@ std::optional<std::string> in_checkpoint(const std::string& kind, const std::str
 }  // namespace
 
 std::string find_document(const std::string& kind, const std::string& name_or_path) {
-  const bool is_machine = kind == "hardware" || kind == "clusters";
-  if (is_machine && !name_or_path.ends_with(".json") && is_other_file(name_or_path)) {
-    throw UsageError(fmt::format(
-        "'{}' is a file, but no JSON document: 'moesim import' makes one of measured logs ({})",
-        name_or_path,
-        kind == "hardware" ? "nccl-tests: --op, --nccl, --base NAME, --out mine.json"
-                           : "--cluster NAME, --out mine.json"));
+  if (!name_or_path.ends_with(".json") && is_other_file(name_or_path)) {
+    const char* const remedy =
+        kind == "hardware"   ? "'moesim import' makes one of measured logs (nccl-tests: --op, "
+                               "--nccl, --base NAME, --out mine.json)"
+        : kind == "clusters" ? "'moesim import' makes one of measured logs (--cluster NAME, --out "
+                               "mine.json)"
+        : kind == "models" ? "give one, or a config.json of Hugging Face, whose name ends in .json"
+                           : "give one whose name ends in .json";
+    throw UsageError(fmt::format("'{}' is a file, but no JSON document: {}", name_or_path, remedy));
   }
   const bool is_path =
       name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");

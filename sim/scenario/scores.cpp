@@ -53,9 +53,9 @@ std::vector<std::string> notes_of_scores(const routing::ScoreSource& scores, int
   if (scores.unlisted_experts > 0) {
     const int experts = scores.popularity->experts();
     notes.push_back(fmt::format(
-        "warning: {} has rows of {} of the {} experts of {}{}: the others get no token there; rows "
-        "of count 0 say that this is meant",
-        scores.name(), experts - scores.unlisted_experts, experts, model,
+        "warning: {} has rows of {} of the {} experts that it numbers{}: the others get no token "
+        "there; rows of count 0 say that this is meant",
+        scores.name(), experts - scores.unlisted_experts, experts,
         scores.popularity->layers().size() == 1 ? "" : ", in the layer with the fewest"));
   }
   return notes;

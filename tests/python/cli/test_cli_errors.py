@@ -14,7 +14,8 @@ PROFILES = Path(__file__).resolve().parents[3] / "profiles"
 BAD_OPTIONS = [
     (["--capacity-facter", "1"], ["--capacity-facter", "did you mean '--capacity-factor'?"]),
     (["--modle", "mixtral-8x7b"], ["did you mean '--model'?"]),  # two letters swapped, not --mode
-    (["--capacity-factor", "1e9"], ["not a non-negative decimal number", "without exponent and below 1000000000"]),
+    (["--capacity-factor", "1e9"], ["has more than 9 digits before or after the point"]),
+    (["--capacity-factor", "1e"], ["not a non-negative decimal number such as 1.25, below 1000000000"]),
     (["--router", "dropless", "--dispatcher", "DeepEP"], ["did you mean 'deepep'?", "also all-to-all"]),
     (["--capacity-facter=1"], ["did you mean '--capacity-factor'?"]),
     (["--capacity"], ["unknown option --capacity"]),  # no guessing of shortened names
@@ -460,3 +461,8 @@ def test_measured_steps_are_no_yaml(tmp_path, name):
     path = tmp_path / name
     path.write_text("- model: mixtral-8x7b\n  gpus: 8, of one node\n", encoding="utf-8")
     expect_error(moesim("calibrate", path), 2, name, "measured steps are a CSV: a row for each", "measured_ms")
+
+
+def test_a_file_of_another_kind_is_no_unknown_name(tmp_path):
+    (tmp_path / "mine.csv").write_text("")
+    expect_error(moesim("simulate", "--model", "mine.csv", cwd=tmp_path), 2, "is a file, but no JSON document", "config.json")

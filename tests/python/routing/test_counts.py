@@ -41,7 +41,7 @@ def test_experts_without_a_row_and_layers_without_counts_are_said(command, tmp_p
     result = ran(command, source)
     assert result.returncode == 0, result.stderr
     assert f"note: {source}: 32 MoE layers of mixtral-8x7b take its 2 layers in turn\n" in result.stderr
-    assert (f"warning: {source} has rows of 2 of the 8 experts of mixtral-8x7b, in the layer with the fewest: the others "
+    assert (f"warning: {source} has rows of 2 of the 8 experts that it numbers, in the layer with the fewest: the others "
             "get no token there; rows of count 0 say that this is meant\n") in result.stderr
 
 

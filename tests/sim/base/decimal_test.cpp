@@ -49,12 +49,23 @@ TEST_CASE("decimals compare and print by value") {
 }
 
 TEST_CASE("what is not a decimal is refused by name") {
-  for (const char* text : {"", ".", "-1", "+1", "1e3", "abc", "1.2.3", "1,5", " 1", "1 ", "0x1",
-                           "nan", "inf", "1234567890", "0.1234567890"}) {
+  for (const char* text : {"", ".", "-1", "+1", "1e", "e3", "1.2.3e1", "abc", "1.2.3", "1,5", " 1",
+                           "1 ", "0x1", "nan", "inf", "1234567890", "0.1234567890"}) {
     CAPTURE(text);
     CHECK_THROWS_AS(decimal(text), UsageError);
   }
   CHECK_THROWS_WITH(decimal("-1"), ContainsSubstring("--capacity-factor: '-1'"));
+}
+
+TEST_CASE("decimals with an exponent, as programs print small and large ones") {
+  CHECK(decimal("1e-05") == decimal("0.00001"));
+  CHECK(decimal("1.25e1") == decimal("12.5"));
+  CHECK(decimal("1.25E+2") == decimal("125"));
+  CHECK(decimal("12.5e-2") == decimal("0.125"));
+  for (const char* text : {"1e-30", "1e30", "x1e2", "-1e2"}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(decimal(text), UsageError);
+  }
 }
 
 TEST_CASE("ranges include their end, whatever the step") {

@@ -290,4 +290,26 @@ std::int64_t hypergeometric_quantile(std::int64_t all, std::int64_t marked, std:
   return count;
 }
 
+// The expansion is within deviation x reach of its mean: its skewness is at most 1 and it has no
+// kurtosis (cornish_fisher). The slack is for rounding, here and there.
+bool hypergeometric_is_below(std::int64_t limit, std::int64_t all, std::int64_t marked,
+                             std::int64_t drawn, double z, std::span<const double> log_factorials) {
+  constexpr double slack = 1.001;
+  if (std::min(drawn, marked) < limit) return true;
+  if (std::max<std::int64_t>(0, drawn + marked - all) >= limit) return false;
+  const double each = 1 / static_cast<double>(all);
+  const double share = static_cast<double>(marked) * each;
+  const double mean = static_cast<double>(drawn) * share;
+  const double variance = slack * mean * (1 - share) * static_cast<double>(all - drawn) /
+                          std::max(1.0, static_cast<double>(all - 1));
+  if (variance > slack * slack * least_expanded) {
+    const double far_out = std::abs(z);
+    const double square = z * z;
+    const double reach = slack * (41.0 / 36 * far_out + (square + 1) / 6 + square * far_out / 18);
+    const double gap = static_cast<double>(limit) - 0.5 - mean;
+    if (gap * gap > (variance + 1.0 / 12) * reach * reach) return gap > 0;
+  }
+  return hypergeometric_quantile(all, marked, drawn, z, log_factorials) < limit;
+}
+
 }  // namespace moesim::routing

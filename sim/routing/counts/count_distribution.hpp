@@ -56,4 +56,9 @@ std::int64_t hypergeometric_quantile(std::int64_t all, std::int64_t marked, std:
 std::int64_t hypergeometric_quantile(std::int64_t all, std::int64_t marked, std::int64_t drawn,
                                      double z, std::span<const double> log_factorials);
 
+// Whether that count is below `limit`, mostly without its square roots: as far from its mean as the
+// normal variable z does not take it, it is plain.
+bool hypergeometric_is_below(std::int64_t limit, std::int64_t all, std::int64_t marked,
+                             std::int64_t drawn, double z, std::span<const double> log_factorials);
+
 }  // namespace moesim::routing

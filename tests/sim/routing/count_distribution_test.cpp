@@ -105,6 +105,36 @@ TEST_CASE("few marked among few drawn are counted exactly", "[routing]") {
   }
 }
 
+TEST_CASE("whether a count is below a limit is what its quantile says", "[routing]") {
+  std::vector<double> log_factorials(4097, 0.0);
+  for (std::size_t n = 2; n < log_factorials.size(); ++n) {
+    log_factorials[n] = log_factorials[n - 1] + std::log(static_cast<double>(n));
+  }
+  Stream stream({7, Purpose::test_data, 0, 0, 0});
+  const auto below = [&](std::int64_t end) {
+    return static_cast<std::int64_t>(stream.uniform() * static_cast<double>(end));
+  };
+  int kept = 0;
+  int differing = 0;
+  constexpr int cases = 20000;
+  for (int at = 0; at < cases; ++at) {
+    const std::int64_t all = 2 + below(4095);
+    const std::int64_t marked = below(all + 1);
+    const std::int64_t drawn = 1 + below(all);
+    const double z = 2 * stream.normal();  // beyond what is usual, too
+    const std::int64_t count = hypergeometric_quantile(all, marked, drawn, z, log_factorials);
+    const std::int64_t mean = marked * drawn / all;
+    for (const std::int64_t limit : {count - 1, count, count + 1, count + 40, count - 40,
+                                     mean + below(100) - 50, 1 + below(drawn)}) {
+      const bool found = hypergeometric_is_below(limit, all, marked, drawn, z, log_factorials);
+      differing += found == (count < limit) ? 0 : 1;
+      kept += found ? 1 : 0;
+    }
+  }
+  CHECK(differing == 0);
+  CHECK(kept > cases);
+}
+
 TEST_CASE("counts have binomial marginals and sum to all routes", "[routing]") {
   // Shares of k = 2: two experts of large counts, the others below the expansion's variance.
   std::vector<double> shares = {0.8, 0.5, 0.3, 0.2, 0.1, 0.05, 0.04, 0.01};

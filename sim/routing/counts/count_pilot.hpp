@@ -2,16 +2,15 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "sim/routing/counts/pilot_tokens.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
 #include "sim/routing/scores/logit_source.hpp"
-#include "sim/routing/tokens/choice_table.hpp"
 #include "sim/routing/tokens/decision.hpp"
-#include "sim/routing/tokens/route_orders.hpp"
 
 namespace moesim::routing {
 
@@ -53,16 +52,17 @@ class CountPilot {
  public:
   explicit CountPilot(const TileKernels& kernels) : kernels_(kernels) {}
 
-  static constexpr std::size_t block_tokens = 64;
-  static std::size_t blocks_for(int experts);
-
-  // The jobs share their logits. `key`: of the random stream for random decisions.
-  void draw(std::span<const RoutingJob> jobs, const LogitSource& logits, const StreamKey& key);
+  // The jobs share their logits. `key`: of the random stream for random decisions. `shared`: where
+  // pilots are kept that other jobs have too; null: they are not.
+  void draw(std::span<const RoutingJob> jobs, const LogitSource& logits, const StreamKey& key,
+            PilotCache* shared);
   // Has to be called for every k' before a job with this k' is judged. `popularity[e]`: the
   // expected number of choices, among the k', of expert e per token.
-  void set_popularity(int choices, std::span<const double> popularity);
+  void set_popularity(int choices, std::span<const double> popularity) {
+    drawn_->set_popularity(choices, popularity);
+  }
 
-  std::size_t blocks() const { return blocks_; }
+  std::size_t blocks() const { return drawn_->blocks(); }
 
   // `queues[(block, choice, expert)]`, k' choices.
   PilotLoss judge(const RouterConfig& router, std::span<const Queueing> queues);
@@ -74,43 +74,14 @@ class CountPilot {
   std::vector<PilotLoss> judge_parts(const RouterConfig& router, int parts) const;
 
  private:
-  // index: of a GPU's tokens, or of a group's by a random key; group_index: of a group's, the first
-  // rank's before the next one's.
-  enum class Order { token_max, index, group_index, own_score, own_weight, nominee };
-  using Key = std::tuple<Order, int, int, int>;  // k', top_k (own only), choice
-  // The distribution of a route's key depends on its expert only by the expert's popularity, and
-  // smoothly: experts, sorted by popularity, are grouped into bands with enough routes to estimate
-  // quantiles.
-  struct Bands {
-    std::vector<std::uint16_t> of;  // [expert]
-    std::size_t count = 0;
-  };
-  struct Quantiles {
-    std::vector<float> of;             // [token]
-    std::vector<std::int32_t> routes;  // [band], L; empty: the quantiles are known exactly
-  };
-
   std::int64_t decide(const RouterConfig& router, int choice, std::span<const Queueing> queues);
-  std::int64_t draw_ahead(std::int32_t waiting, double quantile, std::int32_t routes,
-                          double chance) const;
-  void draw_tables(std::span<const RoutingJob> jobs, const LogitSource& logits);
-  const Quantiles& quantiles(const RouterConfig& router, int choice);
-  void make_quantiles(const Key& key, Quantiles& quantiles);
-  void make_own(Order order, int choices, int top_k);
+  bool finds_slot(const Queueing& queue, double quantile, std::int32_t routes, double chance) const;
   KeptTokens kept_tokens(const RouterConfig& router, int rank) const;
-  int local_set(const RouterConfig& router) const;
+  const ChoiceTable& table() const { return drawn_->table(); }
 
   const TileKernels& kernels_;
-  ChoiceTable table_;
-  std::size_t blocks_ = 0;
-  std::size_t tokens_ = 0;
-  std::vector<float> chance_;           // [choice, token], standard normals
+  std::shared_ptr<const PilotTokens> drawn_;
   std::vector<double> log_factorials_;  // up to the routes of the pilot
-  int local_set_[3] = {};               // of each Rectification
-  std::map<int, Bands> bands_;          // by k'
-  std::vector<LocalExperts> locals_;    // [set, rank of the table]
-  std::map<Key, Quantiles> quantiles_;
-  SortScratch scratch_;
   std::vector<std::uint8_t> keep_, has_ir_;
   std::size_t keep_stride_ = 0;
   std::vector<std::uint16_t> ir_expert_;

@@ -60,7 +60,7 @@ void CountRouter::prepare(std::span<const RoutingJob> jobs, int replica, int lay
   if (!has_pilot_) return;
   StreamKey chance = key_;
   chance.rank = chance_plane;
-  pilot_.draw(jobs, *logits_, chance);
+  pilot_.draw(jobs, *logits_, chance, pilots_);
 }
 
 void CountRouter::route(std::span<const RoutingJob> jobs, int replica, int layer,

@@ -24,8 +24,9 @@ namespace moesim::routing {
 // that each GPU and node needs. Keeps its working memory; use one per thread.
 class CountRouter {
  public:
-  explicit CountRouter(SimdLevel level = best_simd_level())
-      : level_(level), kernels_(tile_kernels(level)), pilot_(kernels_) {}
+  // `pilots`: keeps the pilots that other layouts have too, and outlives this; null: none are kept.
+  explicit CountRouter(SimdLevel level = best_simd_level(), PilotCache* pilots = nullptr)
+      : level_(level), kernels_(tile_kernels(level)), pilots_(pilots), pilot_(kernels_) {}
 
   // As LayerRouter::route. All jobs are of Fidelity::counts.
   void route(std::span<const RoutingJob> jobs, int replica, int layer,
@@ -109,6 +110,7 @@ class CountRouter {
 
   SimdLevel level_;
   const TileKernels& kernels_;
+  PilotCache* pilots_;
   CountPilot pilot_;
   bool has_pilot_ = false;  // of this layer: a job needs tokens
   RoutingJob job_;          // the first: sizes and seed

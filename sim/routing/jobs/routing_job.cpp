@@ -89,6 +89,10 @@ std::string logits_key_of(const RoutingJob& job) {
 
 }  // namespace
 
+std::string scores_key(const ScoreSource& scores) {
+  return Key().add(scores.name(), digest(scores)).take();
+}
+
 std::string RoutingJob::logits_key() const { return logits_key_of(*this); }
 
 void RoutingJob::place(std::shared_ptr<const ExpertPlacement> placement) {

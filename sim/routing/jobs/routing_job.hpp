@@ -48,4 +48,7 @@ struct RoutingJob {
   std::string logits_key() const;
 };
 
+// Equal for sources that give the same logits.
+std::string scores_key(const ScoreSource& scores);
+
 }  // namespace moesim::routing

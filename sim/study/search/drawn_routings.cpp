@@ -76,8 +76,13 @@ bool has_fast_least(const TrainingJob& job) {
 
 }  // namespace
 
-DrawnRoutings::Place DrawnRoutings::place_of(const Asked& asked) {
-  return {std::llround(asked.job->tokens_per_rank()), ranks_of(*asked.job)};
+DrawnRoutings::Place DrawnRoutings::place_of(const TrainingJob& job) {
+  return {std::llround(job.tokens_per_rank()), ranks_of(job)};
+}
+
+// Jobs of other layouts have the same loss where what is drawn in their place is the same.
+DrawnRoutings::LossKey DrawnRoutings::loss_key(const TrainingJob& job) {
+  return {place_of(job), routing_key(loss_job(job))};
 }
 
 void DrawnRoutings::draw_losses(const std::vector<Asked>& asked, int jobs,
@@ -90,11 +95,10 @@ void DrawnRoutings::draw_losses(const std::vector<Asked>& asked, int jobs,
   std::map<std::pair<Place, int>, Together> found;
   for (const Asked& one : asked) {
     if (!drops(*one.job)) continue;
-    const Place place = place_of(one);
-    const auto [loss, is_new] = losses_.try_emplace({place, one.routing});
+    const auto [loss, is_new] = losses_.try_emplace(loss_key(*one.job));
     if (!is_new) continue;
     const int layers = most_layers(*one.job);
-    Together& together = found[{place, layers}];
+    Together& together = found[{place_of(*one.job), layers}];
     together.losses.push_back(&loss->second);
     together.jobs.push_back(loss_job(*one.job));
     together.layers = layers;
@@ -111,23 +115,15 @@ void DrawnRoutings::draw_losses(const std::vector<Asked>& asked, int jobs,
 
 const ExpectedLoss& DrawnRoutings::loss(const Asked& asked) const {
   if (!drops(*asked.job)) return nothing_;
-  const auto found = losses_.find({place_of(asked), asked.routing});
+  const auto found = losses_.find(loss_key(*asked.job));
   return found == losses_.end() ? nothing_ : found->second;
 }
 
-DrawnRoutings::Loads DrawnRoutings::of(Entries& entries, const TrainingJob& job, bool with_losses) {
-  Entry* entry = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    std::unique_ptr<Entry>& place = entries[{routing_key(job), training::drawn_shape(job)}];
-    if (!place) place = std::make_unique<Entry>();
-    entry = place.get();
-  }
-  std::call_once(entry->once, [&] {
-    entry->loads = std::make_shared<const training::DrawnLoads>(job, with_losses);
+DrawnRoutings::Loads DrawnRoutings::of(Kept& kept, const TrainingJob& job, bool with_losses) {
+  return kept.get({routing_key(job), training::drawn_shape(job)}, [&] {
     ++drawn_;
+    return std::make_shared<const training::DrawnLoads>(job, with_losses, &pilots_);
   });
-  return entry->loads;
 }
 
 DrawnRoutings::Loads DrawnRoutings::loads(const Asked& asked) {

@@ -1,23 +1,29 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "sim/base/bounded_cache.hpp"
 #include "sim/training/drawn/drawn_loads.hpp"
 #include "sim/training/drawn/drawn_losses.hpp"
 
 namespace moesim::study {
 
 // The routings of a search, drawn when they are first asked for and kept: layouts with the same
-// groups of experts and tokens per rank share them. May be called by several threads.
+// groups of experts and tokens per rank share them. Loads of more than `most_bytes` are not kept:
+// those asked for longest ago are drawn again, and are the same. May be called by several threads.
 class DrawnRoutings {
  public:
+  static constexpr std::size_t usual_bytes = std::size_t{256} << 20;
+  explicit DrawnRoutings(std::size_t most_bytes = usual_bytes)
+      : pilots_(most_bytes / 2), loads_(most_bytes / 4), rows_(most_bytes / 4) {}
+
   struct Asked {
     std::size_t routing = 0;  // of TrainingSpace::routings
     const training::TrainingJob* job = nullptr;
@@ -46,24 +52,28 @@ class DrawnRoutings {
     bool are_own = true;
   };
   Least least(const Asked& asked);
-  std::size_t drawn() const { return drawn_; }  // different loads, those of least() too
+  // Loads, those of least() too, and those that were drawn again.
+  std::size_t drawn() const { return drawn_; }
+  std::size_t bytes() const { return loads_.bytes() + rows_.bytes(); }  // of the loads kept
 
  private:
   // Tokens per rank, ranks.
   using Place = std::pair<std::int64_t, int>;
-  static Place place_of(const Asked& asked);
-  struct Entry {
-    std::once_flag once;
-    std::shared_ptr<const training::DrawnLoads> loads;
+  static Place place_of(const training::TrainingJob& job);
+  struct LossKey {
+    Place place;
+    std::string routing;  // all that loss_job() draws, but for the place
+    auto operator<=>(const LossKey&) const = default;
   };
+  static LossKey loss_key(const training::TrainingJob& job);
 
-  std::map<std::pair<Place, std::size_t>, training::ExpectedLoss> losses_;
-  std::mutex mutex_;
-  using Entries = std::map<std::pair<std::string, training::DrawnShape>, std::unique_ptr<Entry>>;
-  Loads of(Entries& entries, const training::TrainingJob& job, bool with_losses);
+  std::map<LossKey, training::ExpectedLoss> losses_;
+  using Kept = BoundedCache<std::pair<std::string, training::DrawnShape>, training::DrawnLoads>;
+  Loads of(Kept& kept, const training::TrainingJob& job, bool with_losses);
 
+  routing::PilotCache pilots_;
   // By what is drawn: routers that differ in rectification alone have one least().
-  Entries loads_, rows_;
+  Kept loads_, rows_;
   std::atomic<std::size_t> drawn_{0};
   training::ExpectedLoss nothing_;
 };

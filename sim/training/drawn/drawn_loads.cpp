@@ -65,7 +65,7 @@ DrawnShape drawn_shape(const TrainingJob& job) {
   return shape;
 }
 
-DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses)
+DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::PilotCache* pilots)
     : asked_(job), division_(stage_division(job.layout.layout)) {
   const DrawnRouting& drawn = *job.routing;
   check_drawn(drawn);
@@ -80,7 +80,7 @@ DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses)
                 static_cast<std::size_t>(micro_batches_));
   rank_rows_.resize(static_cast<std::size_t>(layers_) *
                     static_cast<std::size_t>(job.layout.layout.expert));
-  routing::LayerRouter router;
+  routing::LayerRouter router(best_simd_level(), pilots);
   if (takes_sample(job)) {
     draw_from_samples(router);
     return;
@@ -249,6 +249,11 @@ double DrawnLoads::held_load(std::span<const int> layers) const {
     fullest = std::max(fullest, mean + quantile * std::sqrt(variance));
   }
   return fullest / static_cast<double>(layers.size());
+}
+
+std::size_t DrawnLoads::bytes() const {
+  return sizeof *this + loads_.capacity() * sizeof(MoeLoad) +
+         rank_rows_.capacity() * sizeof(RankRows) + losses_.capacity() * sizeof(LayerRouting);
 }
 
 void DrawnLoads::set_figures() {

@@ -56,7 +56,9 @@ class DrawnLoads {
   // and for draws that would take many minutes.
   // Without losses those of figures() may be 0, and loads are drawn faster: counts
   // (routing::Fidelity) then draw no tokens for them.
-  explicit DrawnLoads(const TrainingJob& job, bool with_losses = true);
+  // `pilots`: what other layouts share; null: nothing.
+  explicit DrawnLoads(const TrainingJob& job, bool with_losses = true,
+                      routing::PilotCache* pilots = nullptr);
 
   int layers() const { return layers_; }
   // What is the same for all is there once.
@@ -67,6 +69,7 @@ class DrawnLoads {
   // Rows over balance that the fullest rank of a group computes in some layers, mean over these, in
   // 99 % of micro-batches: what the layers hold of each together. 1 without layers.
   double held_load(std::span<const int> layers) const;
+  std::size_t bytes() const;  // of memory
 
  private:
   // Over micro-batches and groups, of rows over balance.

@@ -111,3 +111,43 @@ TEST_CASE("precisions and dispatchers of unpadded rows share what is drawn") {
   other.routing = padded.routing;
   CHECK(drawn.loads({0, &padded}) != drawn.loads({7, &other}));
 }
+
+TEST_CASE("loads beyond the bound are drawn again, and are the same") {
+  DrawnRoutings all;
+  DrawnRoutings few(1);  // the last one alone
+  std::vector<TrainingJob> jobs;
+  for (const char* name : {"topk", "topk+ir", "dropless"}) jobs.push_back(job(name));
+  for (int round = 0; round < 2; ++round) {
+    for (const TrainingJob& asked : jobs) {
+      const auto kept = all.loads({0, &asked});
+      const auto again = few.loads({0, &asked});
+      CHECK(holds_of_all(*kept, *again, std::equal_to<>()));
+      CHECK(kept->figures().loss.residual_loss == again->figures().loss.residual_loss);
+      CHECK(few.bytes() == again->bytes());
+    }
+  }
+  CHECK(all.drawn() == 3);
+  CHECK(few.drawn() == 6);
+  CHECK(all.bytes() < DrawnRoutings::usual_bytes);
+}
+
+TEST_CASE("a loss is of what is drawn, not of the number of a routing") {
+  const TrainingJob plain = job("topk");
+  const TrainingJob rectified = job("topk+ir");
+  std::size_t draws = 0;
+  DrawnRoutings drawn;
+  const auto count = [&](std::size_t /*all*/) { ++draws; };
+  drawn.draw_losses({{0, &plain}}, 1, count);
+  // Another router of the same number is another routing, and the same one of another number is
+  // not.
+  drawn.draw_losses({{0, &rectified}, {3, &plain}}, 1, count);
+  CHECK(draws == 2);
+  const double lost = drawn.loss({7, &plain}).loss.residual_loss;
+  CHECK(lost > 0);
+  CHECK(drawn.loss({0, &rectified}).loss.residual_loss < lost);
+  TrainingJob other = plain;
+  other.routing->seed = 2;
+  drawn.draw_losses({{0, &other}}, 1, count);
+  CHECK(draws == 3);
+  CHECK(drawn.loss({0, &other}).loss.residual_loss != lost);
+}

@@ -151,3 +151,27 @@ TEST_CASE("a loss is of what is drawn, not of the number of a routing") {
   CHECK(draws == 3);
   CHECK(drawn.loss({0, &other}).loss.residual_loss != lost);
 }
+
+TEST_CASE("layouts that share the tokens of a pilot have the loads that each has alone") {
+  std::vector<TrainingJob> jobs;
+  for (const char* name : {"topk+ir", "topk+fr+ir"}) {
+    for (const int gpus : {8, 16}) {
+      for (const int micro_batch : {1, 2}) {
+        TrainingJob made = job(name);
+        made.layout.layout.gpus = gpus;
+        made.layout.micro_batch = micro_batch;
+        jobs.push_back(made);
+      }
+    }
+  }
+  DrawnRoutings together;
+  for (const TrainingJob& asked : jobs) {
+    DrawnRoutings alone;
+    const auto own = alone.loads({0, &asked});
+    const auto shared = together.loads({0, &asked});
+    CAPTURE(asked.routing->router.name(), asked.layout.layout.gpus, asked.layout.micro_batch);
+    CHECK(holds_of_all(*shared, *own, std::equal_to<>()));
+    CHECK(shared->figures().loss.residual_loss == own->figures().loss.residual_loss);
+    CHECK(own->figures().loss.residual_loss > 0);
+  }
+}

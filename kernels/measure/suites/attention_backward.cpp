@@ -3,6 +3,8 @@
 #include <array>
 #include <cmath>
 
+#include "kernels/measure/points/close.hpp"
+
 namespace moesim::kernels::measure {
 
 PointSpec attention_backward_point(const profile::AttentionShape& shape) {
@@ -109,6 +111,22 @@ void AttentionKeyGradients::add(const AttentionQuery& query) {
   const Pair pair = pair_of(query, key_, value_);
   measure::add(key_gradient_, pair.score_gradient, pair.score_gradient_size, query.query);
   measure::add(value_gradient_, pair.share, pair.share, query.out_gradient);
+}
+
+int key_gradient_roundings(const profile::AttentionShape& shape) {
+  return shape.heads == shape.kv_heads ? 1 : 2;
+}
+
+std::optional<std::size_t> wrong_element(std::span<const double> got, const AttentionRow& wanted,
+                                         int roundings) {
+  // bf16 has 8 significant bits: a rounding errs by 2^-8 / (1 + 2^-8) of a number at most, so that
+  // two of them, the second of what the first has made larger, err by 2^-7. 2^-14 are for sums and
+  // exponentials in fp32.
+  const double slack = roundings * 0x1p-8 + 0x1p-14;
+  for (std::size_t at = 0; at < got.size(); ++at) {
+    if (!close(got[at], wanted.out[at], wanted.size[at] * slack)) return at;
+  }
+  return std::nullopt;
 }
 
 }  // namespace moesim::kernels::measure

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <span>
 
 #include "kernels/measure/suites/attention.hpp"
@@ -35,5 +37,16 @@ class AttentionKeyGradients {
   std::span<const double> key_, value_;
   AttentionRow key_gradient_, value_gradient_;
 };
+
+// How often a term of a gradient may have been rounded to bf16 before the last sum is. The gradient
+// of a score is, before it meets a key: once.
+constexpr int query_gradient_roundings = 1;
+// A share or the gradient of a score is, before it meets a row; where several heads have one key,
+// each head's sum is too, before those of the group are added.
+int key_gradient_roundings(const profile::AttentionShape& shape);
+// The first element of `got`, in bf16, that is further from `wanted` than so many roundings of its
+// terms and that of the result can bring it; nothing if none is.
+std::optional<std::size_t> wrong_element(std::span<const double> got, const AttentionRow& wanted,
+                                         int roundings);
 
 }  // namespace moesim::kernels::measure

@@ -1,6 +1,7 @@
 #include "kernels/measure/suites/attention_backward.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "kernels/measure/sessions/plan.hpp"
@@ -71,6 +72,59 @@ Head random_head() {
   return head;
 }
 
+// The nearest bf16, ties to even.
+double bf16(double value) {
+  auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+  bits = (bits + 0x7fffU + (bits >> 16U & 1U)) & 0xffff0000U;
+  return std::bit_cast<float>(bits);
+}
+
+// Queries with their shares of one key, and the gradients of their outputs, of several heads.
+struct Pairs {
+  std::vector<double> shares;  // [heads, queries]
+  Rows out_gradients;          // [heads, queries, dim]
+};
+
+// As the graph of a group computes it: shares in bf16, each head's sum in bf16, the sum of those.
+Rows value_gradient(const Pairs& pairs, std::size_t heads) {
+  Rows sums(dim);
+  const std::size_t queries = pairs.shares.size() / heads;
+  for (std::size_t place = 0; place < dim; ++place) {
+    double sum = 0;
+    for (std::size_t head = 0; head < heads; ++head) {
+      double own = 0;
+      for (std::size_t at = head * queries; at < (head + 1) * queries; ++at) {
+        own += bf16(pairs.shares[at]) * pairs.out_gradients[at * dim + place];
+      }
+      sum += heads == 1 ? own : bf16(own);
+    }
+    sums[place] = bf16(sum);
+  }
+  return sums;
+}
+
+measure::AttentionRow reference(const Pairs& pairs) {
+  // Scores of 0, so that the statistics alone make the share.
+  const Rows nothing(dim), none(dim);
+  measure::AttentionKeyGradients gradients(nothing, none);
+  for (std::size_t at = 0; at < pairs.shares.size(); ++at) {
+    gradients.add({nothing, none, row(pairs.out_gradients, at), -std::log(pairs.shares[at])});
+  }
+  return gradients.of_value();
+}
+
+// Of the last key: one query of each head sees it, by shares as those of 2,048 keys.
+Pairs last_key(moesim::Stream& stream, std::size_t heads) {
+  Pairs pairs;
+  for (std::size_t head = 0; head < heads; ++head) {
+    pairs.shares.push_back((0.5 + stream.uniform()) / 2048);
+    for (std::size_t place = 0; place < dim; ++place) {
+      pairs.out_gradients.push_back(bf16(2 * stream.uniform() - 1));
+    }
+  }
+  return pairs;
+}
+
 }  // namespace
 
 TEST_CASE("the reference gradients of attention are finite differences of its output") {
@@ -113,4 +167,62 @@ TEST_CASE("the backward suite has shapes of the forward suite, its work counted"
   CHECK(plan.seconds() < 90);
   const auto one = measure::attention_backward_point({2, 1024, 32, 8, 128});
   CHECK(one.flops == 5.0 * 2 * 32 * 1024 * 1024 * 128);
+}
+
+TEST_CASE("gradients of a group may be rounded twice, each time in the worst direction") {
+  // 1 + 2^-8 and a little is rounded up to 1 + 2^-7, and its product with 1 + 65/128 again;
+  // 1 + 3/256 less a little is rounded down to 1 + 2^-7, and its product with 1 + 63/128 again. The
+  // terms of two heads each cancel but for 0.0081, and their errors, of 0.0097 each, add up.
+  constexpr double little = 0x1p-20;
+  Pairs worst;
+  for (const bool up : {true, true, false, false}) {
+    worst.shares.push_back(up ? 1 + 0x1p-8 + little : 1 + 3 * 0x1p-8 - little);
+    worst.out_gradients.insert(worst.out_gradients.end(), dim, up ? 1 + 65 / 128. : -1 - 63 / 128.);
+  }
+  const measure::AttentionRow wanted = reference(worst);
+  const Rows got = value_gradient(worst, 4);
+  REQUIRE(got[0] - wanted.out[0] == Approx(0.0388).epsilon(0.01));
+  REQUIRE(wanted.size[0] == Approx(6.047).epsilon(0.01));
+  const int grouped = measure::key_gradient_roundings({1, 2048, 32, 8, 128});
+  CHECK_FALSE(measure::wrong_element(got, wanted, grouped));
+  // Without groups there is one rounding, and so much would be wrong.
+  const int alone = measure::key_gradient_roundings({1, 2048, 32, 32, 128});
+  CHECK(measure::wrong_element(got, wanted, alone) == 0U);
+}
+
+TEST_CASE("right gradients of the last key pass, those with a wrong mask, head or row do not") {
+  moesim::Stream stream({12, moesim::Purpose::test_data});
+  for (const std::size_t heads : {1U, 4U, 8U}) {
+    const int roundings =
+        measure::key_gradient_roundings({1, 2048, 32, 32 / static_cast<std::int64_t>(heads), 128});
+    CHECK(roundings == (heads == 1 ? 1 : 2));
+    for (int draw = 0; draw < 2000; ++draw) {
+      const Pairs pairs = last_key(stream, heads);
+      const measure::AttentionRow wanted = reference(pairs);
+      CAPTURE(heads, draw);
+      CHECK_FALSE(measure::wrong_element(value_gradient(pairs, heads), wanted, roundings));
+
+      Pairs masked = pairs;  // the query before it sees the key too
+      const Pairs before = last_key(stream, heads);
+      masked.shares.clear(), masked.out_gradients.clear();
+      for (std::size_t head = 0; head < heads; ++head) {
+        for (const Pairs* each : {&pairs, &before}) {
+          masked.shares.push_back(each->shares[head]);
+          const auto of_head = row(each->out_gradients, head);
+          masked.out_gradients.insert(masked.out_gradients.end(), of_head.begin(), of_head.end());
+        }
+      }
+      CHECK(measure::wrong_element(value_gradient(masked, heads), wanted, roundings));
+
+      Pairs other_head = pairs;  // its last head is one of another group
+      const Pairs another = last_key(stream, heads);
+      other_head.shares.back() = another.shares.back();
+      std::copy_n(another.out_gradients.end() - dim, dim, other_head.out_gradients.end() - dim);
+      CHECK(measure::wrong_element(value_gradient(other_head, heads), wanted, roundings));
+
+      Pairs other_row = pairs;  // the gradients of the output are those of the token before
+      other_row.out_gradients = before.out_gradients;
+      CHECK(measure::wrong_element(value_gradient(other_row, heads), wanted, roundings));
+    }
+  }
 }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -144,7 +145,7 @@ class AttentionBackward : public RotatedWorkload {
         one.at(0, dim_), keys(k_, batch, group, 0, row + 1), keys(v_, batch, group, 0, row + 1));
     const std::vector<double> got =
         head(q_gradient_, query_width_, dim_, batch * shape_.sequence + row, place, 1);
-    return compared("query", batch, place, row, got, wanted);
+    return compared("query", batch, place, row, got, wanted, query_gradient_roundings);
   }
 
   std::string check_key(std::int64_t batch, std::int64_t place, std::int64_t row) const {
@@ -159,27 +160,23 @@ class AttentionBackward : public RotatedWorkload {
         wanted.add(later.at(static_cast<std::size_t>(at), dim_));
       }
     }
+    const int roundings = key_gradient_roundings(shape_);
     std::string wrong = compared("key", batch, place, row, keys(k_gradient_, batch, place, row, 1),
-                                 wanted.of_key());
+                                 wanted.of_key(), roundings);
     if (!wrong.empty()) return wrong;
     return compared("value", batch, place, row, keys(v_gradient_, batch, place, row, 1),
-                    wanted.of_value());
+                    wanted.of_value(), roundings);
   }
 
-  // Shares and gradients of scores are rounded to bf16 before they meet rows, and so are a head's
-  // sums before those of its group are added.
   static std::string compared(const char* what, std::int64_t batch, std::int64_t place,
                               std::int64_t row, const std::vector<double>& got,
-                              const AttentionRow& wanted) {
-    for (std::size_t at = 0; at < got.size(); ++at) {
-      if (close(got[at], wanted.out[at], wanted.size[at] * 0x1p-8)) continue;
-      return fmt::format(
-          "gradient of a {}: sequence {}, head {}, token {}: element {} is {}, expected {}, of "
-          "terms "
-          "that add up to {}",
-          what, batch, place, row, at, got[at], wanted.out[at], wanted.size[at]);
-    }
-    return "";
+                              const AttentionRow& wanted, int roundings) {
+    const std::optional<std::size_t> at = wrong_element(got, wanted, roundings);
+    if (!at) return "";
+    return fmt::format(
+        "gradient of a {}: sequence {}, head {}, token {}: element {} is {}, expected {}, of terms "
+        "that add up to {}",
+        what, batch, place, row, *at, got[*at], wanted.out[*at], wanted.size[*at]);
   }
 
   profile::AttentionShape shape_;

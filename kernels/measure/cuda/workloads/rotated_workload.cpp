@@ -1,7 +1,6 @@
 #include "kernels/measure/cuda/workloads/rotated_workload.hpp"
 
 #include <bit>
-#include <cmath>
 #include <map>
 #include <vector>
 
@@ -59,10 +58,6 @@ std::optional<Activity> RotatedWorkload::trace() {
 
 double bf16_value(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
-}
-
-bool close(double got, double wanted, double slack) {
-  return std::abs(got - wanted) <= std::abs(wanted) * 0x1p-7 + slack;
 }
 
 }  // namespace moesim::kernels::measure::cuda

@@ -5,6 +5,7 @@
 
 #include "kernels/measure/cuda/workloads/context.hpp"
 #include "kernels/measure/devices/device.hpp"
+#include "kernels/measure/points/close.hpp"
 
 namespace moesim::kernels::measure::cuda {
 
@@ -55,7 +56,5 @@ std::vector<Value> download(const Value* from, std::size_t count) {
 
 // The value of bf16 bits.
 double bf16_value(std::uint16_t bits);
-// |got - wanted| within two units in the last place of bf16 and `slack`; NaN never is.
-bool close(double got, double wanted, double slack);
 
 }  // namespace moesim::kernels::measure::cuda

@@ -192,6 +192,21 @@ std::string machine_identity(const std::string& host, const std::string& boot_id
   return id.empty() ? host : host + " " + id;
 }
 
+int ranks_per_node(const std::vector<std::string>& nodes) {
+  if (nodes.empty()) return 0;
+  const auto count = [&](const std::string& node) {
+    return std::count(nodes.begin(), nodes.end(), node);
+  };
+  const auto each = static_cast<std::size_t>(count(nodes.front()));
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    const std::string& node = nodes[rank];
+    if (node != nodes[rank - rank % each] || count(node) != static_cast<std::ptrdiff_t>(each)) {
+      return 0;
+    }
+  }
+  return static_cast<int>(each);
+}
+
 std::string first_host(const std::string& node_list) {
   const std::size_t bracket = node_list.find('[');
   const std::size_t comma = node_list.find(',');

@@ -49,6 +49,10 @@ void check_own_devices(const std::vector<std::string>& devices, const std::vecto
 // since names may be equal ("localhost"). Processes of one machine that have the same name agree.
 std::string machine_identity(const std::string& host, const std::string& boot_id_file);
 
+// How many ranks each node has, from the nodes of all ranks, by rank; 0 if they are not equally
+// many on each, node by node.
+int ranks_per_node(const std::vector<std::string>& nodes);
+
 // "node[03-05,9]" -> "node03": the first host of a Slurm node list.
 std::string first_host(const std::string& node_list);
 

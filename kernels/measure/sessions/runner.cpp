@@ -37,7 +37,7 @@ class Runner {
       if (must_stop(planned)) break;
       progress(planned.spec.label());
       // The others wait for points that concern them only.
-      if (planned.spec.collective) group_.from_root(std::to_string(index));
+      if (planned.spec.collective) group_.from_root(call_of(index));
       measure(planned);
       spent_estimate_s_ += planned.seconds;
       left_s_ -= planned.seconds;
@@ -53,7 +53,7 @@ class Runner {
       say(waiting_phase);
       const std::string next = group_.from_root("");
       if (next == run_over) return;
-      const Planned& planned = plan_.points.at(std::stoul(next));
+      const Planned& planned = called(next);
       try {
         measure_point(device_, group_, planned.spec, planned.suite, options_.seed, options_.trial,
                       phase_of(planned));
@@ -64,6 +64,19 @@ class Runner {
   }
 
  private:
+  // How rank 0 calls a point: by its place in the plan and what it is.
+  std::string call_of(std::size_t index) const {
+    return fmt::format("{} {}", index, plan_.points[index].spec.key());
+  }
+  // What rank 0 called. An exchange in which ranks do different things would hang or worse.
+  const Planned& called(const std::string& call) const {
+    const std::size_t index = std::stoul(call);
+    if (index < plan_.points.size() && call_of(index) == call) return plan_.points[index];
+    throw Error(fmt::format(
+        "rank 0 measures point {}, which the plan of rank {} does not have there: start all ranks "
+        "with the same options",
+        call, group_.rank()));
+  }
   bool any_collective() const {
     return std::any_of(plan_.points.begin(), plan_.points.end(),
                        [](const Planned& planned) { return planned.spec.collective; });

@@ -52,11 +52,20 @@ class Member {
   }
 
  private:
+  // That the group is on, if it has equally many ranks on each; else 1. From what all ranks say, so
+  // that their plans are equal.
+  int nodes(const DeviceFacts& facts) {
+    const std::vector<double> each = group_.gather(facts.gpus_in_node);
+    const bool equal =
+        std::all_of(each.begin(), each.end(), [&](double ranks) { return ranks == each.front(); });
+    return equal ? std::max(1, group_.size() / std::max(1, facts.gpus_in_node)) : 1;
+  }
+
   SessionReport measure(Device& device, Watchdog& dog) {
     Selection selection = options_.selection;
     selection.gpus = group_.size();
     const DeviceFacts facts = device.facts();
-    selection.nodes = std::max(1, group_.size() / std::max(1, facts.gpus_in_node));
+    selection.nodes = nodes(facts);
     const Plan plan = make_plan(selection, options_.seed, rates_of(facts));
     RunOptions how;
     how.seed = options_.seed;

@@ -17,11 +17,15 @@ class FakeMachine : public Machine {
   explicit FakeMachine(int gpus) : gpus_(gpus) {}
   int gpus() const override { return gpus_; }
   std::unique_ptr<Device> open(int index, Group&) override {
-    auto device = std::make_unique<FakeDevice>(simple_law);
+    auto device = std::make_unique<FakeDevice>(
+        [law = law, index](const PointSpec& spec) { return law(index, spec); });
     if (prepare) prepare(index, *device);
     return device;
   }
   std::function<void(int, FakeDevice&)> prepare;
+  std::function<double(int, const PointSpec&)> law = [](int, const PointSpec& spec) {
+    return simple_law(spec);
+  };
 
  private:
   int gpus_;

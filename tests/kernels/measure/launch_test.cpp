@@ -206,3 +206,14 @@ TEST_CASE("the first host of a Slurm node list") {
   CHECK(measure::first_host("rack[2-4]-gpu") == "rack2-gpu");
   CHECK_THROWS_AS(measure::first_host("gpu[03"), moesim::UsageError);
 }
+
+TEST_CASE("ranks per node are known where the nodes have equally many, one after the other") {
+  CHECK(measure::ranks_per_node({"a", "a", "b", "b"}) == 2);
+  CHECK(measure::ranks_per_node({"a", "b", "c"}) == 1);
+  CHECK(measure::ranks_per_node({"a", "a", "a"}) == 3);
+  CHECK(measure::ranks_per_node({"a", "a", "b"}) == 0);
+  CHECK(measure::ranks_per_node({"a", "b", "b"}) == 0);
+  CHECK(measure::ranks_per_node({"a", "a", "b", "b", "b", "b"}) == 0);
+  CHECK(measure::ranks_per_node({"a", "b", "a", "b"}) == 0);
+  CHECK(measure::ranks_per_node({"a", "a", "b", "c"}) == 0);
+}

@@ -265,6 +265,26 @@ TEST_CASE("ranks measure collectives together, rank 0 the rest") {
   CHECK(prepared == std::vector<std::size_t>{plan.points.size(), together, together});
 }
 
+TEST_CASE("a rank whose plan has another point in its place refuses to exchange") {
+  const Folder folder;
+  constexpr int ranks = 2;
+  const auto run_ranks = [&] {
+    measure::run_in_threads(ranks, [&](measure::Group& group) {
+      FakeDevice device(simple_law);
+      std::unique_ptr<measure::RawDocument> raw;
+      auto plan = small_plan(ranks);
+      if (group.rank() == 0) {
+        raw = std::make_unique<measure::RawDocument>(
+            folder.file("raw.json"), measure::RunIdentity{"0.1.0", "NVIDIA H200", ranks}, false);
+      } else {
+        std::reverse(plan.points.begin(), plan.points.end());
+      }
+      measure::run_plan(device, group, plan, raw.get(), {});
+    });
+  };
+  CHECK_THROWS_WITH(run_ranks(), ContainsSubstring("the plan of rank 1 does not have there"));
+}
+
 TEST_CASE("a plan is shuffled by its seed, by suite, and says what cannot be had") {
   measure::Selection all;
   const measure::Plan plan = measure::make_plan(all, 1, {});

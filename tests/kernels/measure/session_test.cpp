@@ -97,6 +97,30 @@ TEST_CASE("four GPUs of one process: their exchanges are measured together") {
   CHECK_THROWS_WITH(measure::profile_node(machine, options), ContainsSubstring("has 8 GPU(s)"));
 }
 
+TEST_CASE("nodes with unequal numbers of GPUs: all ranks have one plan, without tiers") {
+  const Folder folder;
+  constexpr int ranks = 6;
+  // 4 on the first node and 2 on the second.
+  std::vector<std::vector<std::string>> exchanged(ranks);
+  FakeMachine machine(ranks);
+  machine.prepare = [](int index, FakeDevice& device) {
+    device.device_facts.gpus_in_node = index < 4 ? 4 : 2;
+  };
+  machine.law = [&exchanged](int index, const measure::PointSpec& spec) {
+    exchanged[static_cast<std::size_t>(index)].push_back(spec.label());
+    return measure::testing::simple_law(spec);
+  };
+  auto options = quick(folder.file("node.json"));
+  options.selection.suites = {"collectives"};
+  options.selection.only = {"all-to-all"};
+  measure::profile_node(machine, options);
+  REQUIRE(exchanged[0].size() > 3);
+  for (const auto& each : exchanged) CHECK(each == exchanged[0]);
+  for (const std::string& label : exchanged[0]) {
+    CHECK(label.find("hierarchical") == std::string::npos);
+  }
+}
+
 TEST_CASE("processes joined over TCP measure together; rank 0 writes") {
   const Folder folder;
   measure::Launch launch;

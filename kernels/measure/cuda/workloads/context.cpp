@@ -138,16 +138,13 @@ CuptiTracer* Context::tracer() {
 
 Context::Tiers& Context::tiers() {
   if (tiers_) return *tiers_;
-  const int gpus = facts.gpus_in_node, node = group.rank() / gpus;
   // All ranks see the same hosts, so that all refuse or none.
-  const std::vector<std::string> hosts = group.all_gather(host());
-  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-    const std::size_t first = rank - rank % static_cast<std::size_t>(gpus);
-    if (hosts[rank] == hosts[first] && hosts.size() % static_cast<std::size_t>(gpus) == 0) continue;
+  const int gpus = ranks_per_node(group.all_gather(host()));
+  if (gpus == 0) {
     throw NotMeasurable("the nodes have different numbers of ranks, or ranks out of order");
   }
   auto made = std::make_unique<Tiers>();
-  made->inside = nccl->split(node);
+  made->inside = nccl->split(group.rank() / gpus);
   made->across = nccl->split(group.rank() % gpus);
   tiers_ = std::move(made);
   return *tiers_;

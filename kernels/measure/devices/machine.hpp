@@ -16,8 +16,8 @@ class Machine {
   virtual int gpus() const = 0;
   // What tells device `index` from all others, such as its UUID; "" if nothing does.
   virtual std::string identity(int) const { return ""; }
-  // Device `index` as a member of the group: with more than one rank it joins their communicator,
-  // so all ranks open theirs at the same time. The device keeps a reference to the group.
+  // Device `index` as a member of the group: with more than one rank all ranks open theirs at the
+  // same time, and hear what the others have. The device keeps a reference to the group.
   virtual std::unique_ptr<Device> open(int index, Group& group) = 0;
 };
 

@@ -89,6 +89,7 @@ class Member {
         ++report.voided;
         note(fmt::format("{}: void: {}", spec.label(), point.verify));
       }
+      report.document["nccl"] = device_->versions().nccl;  // known once there was an exchange
       report.document["points"].push_back(to_raw_json(point));
       write(report);
     } catch (const OutOfDeviceMemory& error) {

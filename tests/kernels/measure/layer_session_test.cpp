@@ -59,6 +59,23 @@ TEST_CASE("layers are measured forward and backward into a document of their own
   }
 }
 
+TEST_CASE("the version of NCCL is of the session's end: ranks join with the first exchange") {
+  const Folder folder;
+  FakeMachine machine(2);
+  std::vector<FakeDevice*> devices(2);
+  machine.prepare = [&devices](int index, FakeDevice& device) {
+    device.nccl_version = "";
+    devices[static_cast<std::size_t>(index)] = &device;
+  };
+  machine.law = [&devices](int index, const PointSpec& spec) {
+    devices[static_cast<std::size_t>(index)]->nccl_version = "2.28.9";
+    return measure::testing::simple_law(spec);
+  };
+  LayerSessionOptions options = quick(folder.file("layer.json"));
+  options.size.gpus = 2;
+  CHECK(measure_layers(machine, options).document["nccl"] == "2.28.9");
+}
+
 TEST_CASE("a layer's point counts what the plan does") {
   LayerSize size;
   size.gpus = 4;

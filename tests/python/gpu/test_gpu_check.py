@@ -80,6 +80,14 @@ while [ $# -gt 1 ]; do [ "$1" = --out ] && echo '{SYNTHETIC}' >"$2"; shift; done
                      env={"PATH": f"{programs}:{os.environ['PATH']}",
                           "MOESIM_PYTHON": str(programs / python) if python else ""})
 
+    def several(count):
+        """As if there were so many GPUs."""
+        text = (tools / "gpu-check").read_text()
+        for index in range(count):
+            (tmp_path / f"gpu{index}").touch()
+        (tools / "gpu-check").write_text(text.replace("/dev/null'", f"{tmp_path}/gpu[0-9]*'"))
+
+    run.several = several
     run.program = program
     run.tree = tools.parent
     run.bin = programs
@@ -209,6 +217,49 @@ echo '{{}}' >{machine.folder}/node.json; exit 0""")
     assert len(lines) == 3
     assert "--resume" not in lines[0] and "--resume" in lines[1] and "--resume" in lines[2]
     assert all("--stall 40" in line for line in lines)
+
+
+def test_several_gpus_whose_exchanges_hang_leave_a_profile_without_them(machine):
+    machine.several(8)
+    # Whatever may exchange hangs as NCCL starts.
+    machine.program("moesim", f"""case "$*" in *--suite*) ;; *) exit 124 ;; esac
+echo '{{}}' >{machine.folder}/node.json; exit 0""")
+    result = machine("--parts", "profile")
+    assert result.returncode == 1
+    assert "2 point(s) broke the run" in result.stderr
+    assert (machine.folder / "node.json").exists()
+    suites = [line.partition("--suite ")[2].split(" ")[0] for line in machine.lines()]
+    assert suites[1:3] == ["", ""]
+    assert suites[3] == suites[0] + ",attention,attention-backward"
+    assert "collectives" not in suites[3] and "overlap" not in suites[3]
+    # So that the later ones continue the first.
+    assert ["--resume" in line for line in machine.lines()] == [False, True, True, True]
+    assert all("--stall 90" in line for line in machine.lines())
+
+
+def test_the_suites_of_one_gpu_and_those_of_several_are_all_there_are(machine):
+    listed = subprocess.run([os.environ["MOESIM_BIN"], "profile", "--list"],
+                            capture_output=True, text=True, check=True).stdout
+    names = {line.split()[0] for line in listed.split("\n\n")[0].splitlines()[1:]}
+    alone = SCRIPT.read_text().partition("local alone=")[2].split()[0].split(",")
+    assert {*alone, "attention", "attention-backward", "collectives", "overlap"} == names
+
+
+def test_several_gpus_that_exchange_are_profiled_in_two_runs(machine):
+    machine.several(8)
+    assert machine("--parts", "profile").returncode == 0
+    first, second = machine.lines()
+    assert "--suite" in first and "collectives" not in first and "--resume" not in first
+    assert "--suite" not in second and "--resume" in second
+
+
+def test_wrong_results_of_the_first_run_are_not_forgotten(machine):
+    machine.several(2)
+    machine.program("moesim", f"""echo '{{}}' >{machine.folder}/node.json
+case "$*" in *--suite*) exit 4 ;; esac""")
+    result = machine("--parts", "profile")
+    assert result.returncode == 1
+    assert "exit code 4" in result.stderr
 
 
 def test_gpu_tests_that_fail_together_run_one_by_one(machine):

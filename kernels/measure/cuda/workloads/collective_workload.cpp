@@ -23,6 +23,7 @@ class Exchange : public Workload, public Queueable {
  public:
   Exchange(Context& context, const PointSpec& spec)
       : context_(context),
+        nccl_(context.nccl()),
         op_(spec.op),
         ranks_(context.group.size()),
         rank_(context.group.rank()),
@@ -81,11 +82,10 @@ class Exchange : public Workload, public Queueable {
   cudaStream_t stream() const { return context_.timer->stream(); }
 
   void launch(cudaStream_t on) {
-    NcclCommunicator& nccl = *context_.nccl;
-    if (op_ == "all-reduce") return nccl.all_reduce(from_.data(), to_.data(), bytes_, on);
-    if (op_ == "all-gather") return nccl.all_gather(from_.data(), to_.data(), bytes_, on);
+    if (op_ == "all-reduce") return nccl_.all_reduce(from_.data(), to_.data(), bytes_, on);
+    if (op_ == "all-gather") return nccl_.all_gather(from_.data(), to_.data(), bytes_, on);
     if (op_ == "reduce-scatter") {
-      return nccl.reduce_scatter(from_.data(), to_.data(), bytes_, on);
+      return nccl_.reduce_scatter(from_.data(), to_.data(), bytes_, on);
     }
     if (tiers_ != nullptr) {
       const std::size_t chunk = bytes_ / at(ranks_);
@@ -93,8 +93,8 @@ class Exchange : public Workload, public Queueable {
       tiers_->across->transfer(plan_.across, chunk, staging_.data(), to_.data(), on);
       return;
     }
-    if (!uneven_) return nccl.all_to_all(from_.data(), to_.data(), bytes_, on);
-    nccl.all_to_all(from_.data(), sent_, to_.data(), received_, on);
+    if (!uneven_) return nccl_.all_to_all(from_.data(), to_.data(), bytes_, on);
+    nccl_.all_to_all(from_.data(), sent_, to_.data(), received_, on);
   }
 
   void run_poisoned() {
@@ -179,6 +179,7 @@ class Exchange : public Workload, public Queueable {
   }
 
   Context& context_;
+  NcclCommunicator& nccl_;
   std::string op_;
   int ranks_;
   int rank_;
@@ -198,7 +199,6 @@ class Exchange : public Workload, public Queueable {
 
 std::unique_ptr<Workload> collective_workload(Context& context, const PointSpec& spec,
                                               std::uint64_t) {
-  if (!context.nccl) throw NotMeasurable(context.nccl_trouble);
   return std::make_unique<Exchange>(context, spec);
 }
 

@@ -113,8 +113,16 @@ Context::Context(int device, Group& members) : index(device), group(members) {
   shared_gpu = std::set<std::string>(uuids.begin(), uuids.end()).size() < uuids.size();
   const std::vector<std::string> hosts = group.all_gather(host());
   facts.gpus_in_node = static_cast<int>(std::count(hosts.begin(), hosts.end(), host()));
-  nccl = NcclCommunicator::join(group, nccl_trouble);
-  if (nccl) versions.nccl = nccl->version();
+}
+
+NcclCommunicator& Context::nccl() {
+  if (group.size() == 1) throw NotMeasurable("one GPU alone exchanges nothing");
+  if (!nccl_ && nccl_trouble_.empty()) {
+    nccl_ = NcclCommunicator::join(group, nccl_trouble_);
+    if (nccl_) versions.nccl = nccl_->version();
+  }
+  if (!nccl_) throw NotMeasurable(nccl_trouble_);
+  return *nccl_;
 }
 
 cublasHandle_t Context::cublas() const {
@@ -144,8 +152,8 @@ Context::Tiers& Context::tiers() {
     throw NotMeasurable("the nodes have different numbers of ranks, or ranks out of order");
   }
   auto made = std::make_unique<Tiers>();
-  made->inside = nccl->split(group.rank() / gpus);
-  made->across = nccl->split(group.rank() % gpus);
+  made->inside = nccl().split(group.rank() / gpus);
+  made->across = nccl().split(group.rank() % gpus);
   tiers_ = std::move(made);
   return *tiers_;
 }
@@ -153,7 +161,7 @@ Context::Tiers& Context::tiers() {
 Context::~Context() {
   cudnn_.reset();  // before its stream
   tiers_.reset();
-  nccl.reset();
+  nccl_.reset();
 }
 
 std::size_t rotation(const Context& context, double bytes_of_one) {

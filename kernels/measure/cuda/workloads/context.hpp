@@ -33,9 +33,11 @@ struct Context {
   const CublasLtHandle& cublas_lt();
   // Made when it is first wanted. Throws NotMeasurable with the reason if there is no cuDNN.
   const CudnnHandle& cudnn();
-  DeviceBuffer<std::uint8_t> workspace;    // of cuBLAS, so that its products can be captured
-  std::unique_ptr<NcclCommunicator> nccl;  // of groups of several ranks, if NCCL is there
-  std::string nccl_trouble;                // why it is not
+  DeviceBuffer<std::uint8_t> workspace;  // of cuBLAS, so that its products can be captured
+  // Of the group's ranks, which join when the first exchange is prepared, all of them together and
+  // before they allocate: NCCL may hang or end the process as it starts, and what one GPU measures
+  // alone needs none. Throws NotMeasurable with the reason if a rank has no NCCL, or it fails.
+  NcclCommunicator& nccl();
   // The communicators of a hierarchical exchange: this node's ranks, and those of the same place on
   // all nodes. Made when one is first wanted, by all ranks together. Throws NotMeasurable if the
   // ranks are not equally many on several nodes, node by node.
@@ -53,6 +55,8 @@ struct Context {
   std::optional<CublasHandle> cublas_;
   std::unique_ptr<CublasLtHandle> cublas_lt_;
   std::unique_ptr<CudnnHandle> cudnn_;
+  std::unique_ptr<NcclCommunicator> nccl_;
+  std::string nccl_trouble_;  // why there is none, once all have tried
   std::unique_ptr<Tiers> tiers_;
 };
 

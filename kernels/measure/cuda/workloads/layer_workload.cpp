@@ -135,9 +135,8 @@ class Layer : public Workload {
   }
   static layer::Exchanger exchanger(Context& context) {
     if (context.group.size() == 1) return {};
-    if (!context.nccl) throw NotMeasurable(context.nccl_trouble);
     return [&context](const layer::BlockExchange& in, cudaStream_t stream) {
-      context.nccl->all_to_all(in, stream);
+      context.nccl().all_to_all(in, stream);
     };
   }
 
@@ -313,6 +312,8 @@ class Layer : public Workload {
 
 std::unique_ptr<Workload> layer_workload(Context& context, const PointSpec& spec,
                                          std::uint64_t seed) {
+  // First of all: a rank that has no memory must have joined the others.
+  if (context.group.size() > 1) context.nccl();
   return std::make_unique<Layer>(context, spec, seed);
 }
 

@@ -22,6 +22,8 @@ class Overlap : public Workload {
  public:
   Overlap(Context& context, const PointSpec& spec, std::uint64_t seed) : context_(context) {
     const OverlapParts parts = overlap_parts(spec);
+    // First of all: a rank that has no memory must have joined the others.
+    if (parts.exchange.collective) context.nccl();
     product_ = gemm_workload(context, parts.product, seed);
     exchange_ = parts.exchange.collective ? collective_workload(context, parts.exchange, seed)
                                           : memory_workload(context, parts.exchange, seed);

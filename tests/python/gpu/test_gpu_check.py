@@ -357,6 +357,16 @@ def test_a_profile_that_ran_out_of_time_counts_if_it_was_written(machine):
     assert machine("--parts", "profile", "--seconds", "60").returncode == 1
 
 
+def test_a_profile_of_an_earlier_call_does_not_count(machine):
+    machine("--parts", "profile,ranks")
+    assert (machine.folder / "node.json").exists() and (machine.folder / "ranks.json").exists()
+    machine.program("moesim", "exit 124")
+    assert machine("--parts", "profile,ranks", "--seconds", "60", "--resume").returncode == 0
+    assert machine("--parts", "profile,ranks", "--seconds", "60").returncode == 1
+    assert states(machine.folder) == {"profile": "failed", "ranks": "failed"}
+    assert not (machine.folder / "node.json").exists()
+
+
 def test_a_part_that_hangs_is_ended_and_the_next_one_runs(machine):
     machine.program("test_gpu", '[ "$1" = --list-test-names-only ] || exec sleep 60')
     began = time.monotonic()

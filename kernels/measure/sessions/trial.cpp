@@ -110,6 +110,15 @@ class Trial {
     return {};
   }
 
+  // Of all ranks that know theirs; 0 if none does.
+  double lowest_clock(double own) {
+    double lowest = 0;
+    for (const double each : group_.gather(own)) {
+      if (each > 0 && (lowest == 0 || each < lowest)) lowest = each;
+    }
+    return lowest;
+  }
+
   bool decide(bool own) {
     return spec_.collective ? group_.from_root(own ? "1" : "0") == "1" : own;
   }
@@ -148,7 +157,8 @@ class Trial {
       if (times.empty()) continue;
       calls = run.calls;
       const auto [fastest, slowest] = std::minmax_element(times.begin(), times.end());
-      clocks.push_back(run.clock_mhz);
+      // An exchange is as slow as its slowest GPU.
+      clocks.push_back(spec_.collective ? lowest_clock(run.clock_mhz) : run.clock_mhz);
       least.push_back(*fastest);
       apart.push_back((*slowest - *fastest) * static_cast<double>(run.calls));
       stop = sampling.add(*slowest, device_.now_s() - start);

@@ -137,6 +137,25 @@ TEST_CASE("a collective takes the slowest rank's time, and rank 0 says when it i
   }
 }
 
+TEST_CASE("a collective on one throttled GPU is marked, whichever rank has it") {
+  constexpr int ranks = 2;
+  measure::PointSpec spec = some_point();
+  spec.collective = true;
+  std::vector<measure::Point> points(ranks);
+  measure::run_in_threads(ranks, [&](measure::Group& group) {
+    FakeDevice device([](const auto&) { return 100.0; });
+    if (group.rank() == 1) {
+      device.clock_of_run = [](std::size_t run) { return run % 3 == 0 ? 1200.0 : 1980.0; };
+    }
+    points[static_cast<std::size_t>(group.rank())] =
+        measure::measure_point(device, group, spec, "collectives", 1);
+  });
+  for (const measure::Point& point : points) {
+    CHECK(point.quality == measure::Quality::throttled);
+    CHECK(point.clock_mhz == points[0].clock_mhz);
+  }
+}
+
 namespace {
 
 // Exchanges of `each_us`, `calls` in a sample; this rank is released `early_us` before the last one

@@ -9,6 +9,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -144,8 +145,8 @@ measure::WatchdogOptions watch_over(const std::string& gpu) {
 }
 
 // What the GPU is, and which points of `moesim profile` it measures: the smallest of each kind runs
-// on it and is verified.
-std::vector<Finding> gpu(measure::Machine& machine, int index) {
+// on it and is verified. GPUs of a name in `examined` are only described.
+std::vector<Finding> gpu(measure::Machine& machine, int index, std::set<std::string>& examined) {
   const std::string name = fmt::format("GPU {}", index);
   const std::string without = "it cannot be measured; simulation uses the shipped profiles";
   measure::Watchdog dog(watch_over(name));
@@ -154,6 +155,7 @@ std::vector<Finding> gpu(measure::Machine& machine, int index) {
     measure::SoloGroup alone;
     const auto device = machine.open(index, alone);
     std::vector<Finding> findings{{name, true, described(*device), ""}};
+    if (!examined.insert(device->facts().name).second) return findings;
     std::vector<std::string> measured;
     for (const measure::Offer& offer :
          measure::examine(*device, 1, [&](const std::string& kind) { dog.phase(kind); })) {
@@ -185,8 +187,9 @@ std::vector<Finding> gpus() {
   }
   const auto machine = measure::open_machine();
   std::vector<Finding> findings;
+  std::set<std::string> examined;
   for (int index = 0; index < machine->gpus(); ++index) {
-    const std::vector<Finding> own = gpu(*machine, index);
+    const std::vector<Finding> own = gpu(*machine, index, examined);
     findings.insert(findings.end(), own.begin(), own.end());
   }
   return findings;

@@ -100,6 +100,26 @@ def _ratio_band(above, below):
     return value * math.exp(-low), value, value * math.exp(high)
 
 
+# Rows that differ in one of these have different errors, which do not cancel.
+MACHINE = ("profile", "cluster", "software")
+OF_ONE_MACHINE = ("p05 to p95 of the ratio on the same software and machine, with independent errors; without the scatter "
+                  "between configurations of one software, which sweep --baseline counts")
+OF_TWO_MACHINES = "of the ratio as measured: different machines or software share no error"
+
+
+def _compared(below, above, y):
+    """(low, value, high) of the ratio of a figure of two rows, and what this band is: beside the same software and machine
+    their level cancels, of two machines it does not."""
+    bands = [rows.band_of(row, y) for row in (above, below)]
+    if not bands[1][1] or bands[0][1] is None:
+        return None, ""
+    if all(below.get(name, "") == above.get(name, "") for name in MACHINE):
+        return _ratio_band(*bands), OF_ONE_MACHINE
+    low, _, high = _ratio_band(*(rows.measured_band_of(row, y) for row in (above, below)))
+    return ((low, bands[0][1] / bands[1][1], high),
+            f"{speed_bands.ends_text([below, above])} {OF_TWO_MACHINES}")
+
+
 def _reference(line):
     """The row of the fewest GPUs on which the step fits in memory: the speed by which others are judged. Of a line without
     such, that of the fewest."""
@@ -243,12 +263,12 @@ def compare(table, x, y, group, size, title):
     notes = rows.run_notes(table, [x, y])
     if not pairs:
         raise BadInput(f"{second}: no row has the options of a row of {first}, so there is nothing to compare")
-    ratios = {}
+    ratios, words = {}, []
     for one, other in pairs:
-        below, above = rows.band_of(one, y), rows.band_of(other, y)
-        if not below[1] or above[1] is None:
-            continue
-        ratios[id(one)] = (*_ratio_band(above, below), fits(one) and fits(other))
+        band, what = _compared(one, other, y)
+        if band:
+            ratios[id(one)] = (*band, fits(one) and fits(other))
+            words += [what] if band[0] < band[2] else []
     table.rows = [one for one, _ in pairs if id(one) in ratios]
     if not table.rows:
         raise BadInput(f"--y {y}: no pair of rows has a number there")
@@ -262,10 +282,10 @@ def compare(table, x, y, group, size, title):
     with matplotlib.rc_context(page.settings(size)):
         figure, axes = page.grid(size, 1, 1)
         panel = axes[0][0]
-        place, words = axes_chart.positions(table, x)
+        place, places = axes_chart.positions(table, x)
         kinds = set()
         for line, how in zip(lines, styles):
-            if words is not None:
+            if places is not None:
                 how["linestyle"] = "none"
             shown = [row for row in line.rows if row[x] != ""]
             for row in line.rows:
@@ -276,7 +296,7 @@ def compare(table, x, y, group, size, title):
                 continue
             lows, _, highs, _ = zip(*(ratios[id(row)] for row in shown))
             kinds |= look.draw_band(panel, xs, lows, highs, [True] * len(xs), how["color"], min(0.14, 0.9 / len(lines)),
-                                    words is None)
+                                    places is None)
             look.plot_line(panel, xs, [ratios[id(row)][1] for row in shown],
                            [ratios[id(row)][3] for row in shown], how)
         panel.axhline(1, color="black", linewidth=0.8, zorder=1)
@@ -288,7 +308,7 @@ def compare(table, x, y, group, size, title):
         handles, labels = page.legend_entries(styles, [line.label + below.get(line.label, "") for line in lines])
         if kinds:
             handles.append(look.band_entry(kinds))
-            labels.append("p05 to p95 if the errors of both were independent: shared ones cancel")
+            labels.append("; ".join(dict.fromkeys(words)))
         if not all(ratio[3] for ratio in ratios.values()):
             handles.append(page.unfit_entry())
             labels.append("pale, hollow: one of the two does not fit in GPU memory")

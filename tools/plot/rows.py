@@ -188,6 +188,18 @@ def band_of(row, name):
     return ends[0], value, ends[1]
 
 
+def measured_band_of(row, name):
+    """(low, likely, high) of a figure as it would be measured: with the error of software and machine, which band_of()
+    leaves out. Without such a band all three are its value."""
+    value, step = figure_of(row, name), figure_of(row, "step_ms")
+    names = speed_bands.level_columns([row]) or ("step_ms", "step_ms_p05", "step_ms_p95")  # older files have no likely one
+    times = [figure_of(row, column) for column in names]
+    if name not in BANDED or None in (value, step, *times):
+        return value, value, value
+    likely, *ends = (value * (time / step) ** BANDED[name] for time in times)
+    return min(ends), likely, max(ends)
+
+
 def conditions(text):
     """[(column, comparison, values)] of "mode=train,gpus>=16,router=top1|top2"."""
     found = []

@@ -79,6 +79,12 @@ def level_of(rows, names):
     return 90 if names is LEVEL_COLUMNS[0] else 100 * float(next((row["band_level"] for row in rows if row.get("band_level")), 0.8))
 
 
+def ends_text(rows):
+    """"p05 to p95", "80 % band": what the band of a measured step is, of rows of moesim sweep or train."""
+    names = level_columns(rows) or LEVEL_COLUMNS[0]
+    return "p05 to p95" if names is LEVEL_COLUMNS[0] else f"{level_of(rows, names):.0f} % band"
+
+
 def level_text(rows, of_steps=False):
     """A sentence on the error that all speeds (or steps) have in common, which no band shows; "" where rows do not say."""
     names = level_columns(rows)

@@ -657,13 +657,73 @@ def test_one_sweep_over_another(tmp_path):
     figure = kinds_chart.compare(rows.read([first, second]), "capacity_factor", "tokens_per_s_per_gpu", None, SIZE, "")
     line = next(line for line in drawn(figure.axes[0]) if line.get_marker() == "o")
     assert list(line.get_xdata()) == [1, 2] and list(line.get_ydata()) == pytest.approx([2, 1])
-    # Half widths of independent errors: ln 1.25 and ln 1/0.9 of either file.
+    # Half widths of independent errors: ln 1.25 and ln 1/0.9 of either file, which has one band alone.
     low = min(figure.axes[0].collections[0].get_paths()[0].vertices[:, 1])
     assert low == pytest.approx(math.exp(-math.hypot(math.log(1.25), math.log(1 / 0.9))), rel=1e-6)
     assert "2 scenarios that both files have" in figure.texts[1].get_text()
     assert "profile b over profile a" in "".join(text.get_text() for text in figure.texts)
     with pytest.raises(BadInput, match="two sweeps"):
         kinds_chart.compare(rows.read([first]), "capacity_factor", "step_ms", None, SIZE, "")
+
+
+MEASURED = ",step_ms_p50,step_ms_same_p05,step_ms_same_p95"
+
+
+def measured_sweep(path, step, profile, likely):
+    """Steps that likely take `likely` times as long if measured, and 99 to 101 % beside others of one machine."""
+    lines = [",".join([row("top1", factor=factor, step=step, profile=profile), f"{likely * step},{0.99 * step},{1.01 * step}"])
+             for factor in (1, 2)]
+    path.write_text("\n".join([HEADER + MEASURED, *lines]) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(("y", "ratio", "power"), [("tokens_per_s_per_gpu", 2, 1), ("step_ms", 0.5, -1)])
+def test_the_errors_of_two_machines_do_not_cancel(tmp_path, y, ratio, power):
+    first = measured_sweep(tmp_path / "a.csv", 100, "a", 1)
+    def drawn_band(second):
+        figure = kinds_chart.compare(rows.read([first, second]), "capacity_factor", y, None, SIZE, "")
+        ends = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]
+        return min(ends), max(ends), " ".join(figure.legends[0].get_texts()[-1].get_text().split())
+    # Measured steps of 90 to 125 ms over 45 to 62.5, likely 100 over 55.
+    low, high = math.hypot(math.log(1 / 0.9), math.log(1.25 / 1.1)), math.hypot(math.log(1.25), math.log(1.1 / 0.9))
+    ends = sorted((100 / 55 * math.exp(end)) ** power for end in (-low, high))
+    *band, words = drawn_band(measured_sweep(tmp_path / "b.csv", 50, "b", 1.1))
+    assert band == pytest.approx(ends) and words == "p05 to p95 of the ratio as measured: different machines or software share no error"
+    # On one machine these errors cancel, and what is left out is named.
+    *band, words = drawn_band(measured_sweep(tmp_path / "c.csv", 50, "a", 1))
+    wide = math.hypot(math.log(1.01), math.log(1 / 0.99))
+    assert band == pytest.approx([ratio * math.exp(-wide), ratio * math.exp(wide)])
+    assert words.startswith("p05 to p95 of the ratio on the same software and machine") and "without the scatter between" in words
+
+
+@needs_binary
+def test_a_comparison_of_two_machines_has_the_band_that_a_baseline_has(tmp_path, monkeypatch):
+    monkeypatch.delenv("MOESIM_OPTIONS")
+    def swept(name, *words):
+        path = tmp_path / name
+        done = moesim("sweep", "--router", "top1", "--capacity-factor", 1, "--mode", "prefill", *words, "--out", path)
+        assert done.returncode == 0, done.stderr
+        return str(path)
+    profiles = ("a100-sxm-80gb", "h100-sxm")
+    files = [swept(f"{name}.csv", "--profile", name) for name in profiles]
+    both = rows.read([swept("both.csv", "--profile", ",".join(profiles), "--baseline", "profile=a100-sxm-80gb")]).rows[1]
+    figure = kinds_chart.compare(rows.read(files), "capacity_factor", "tokens_per_s_per_gpu", None, SIZE, "")
+    (_, low), (_, high) = figure.axes[0].collections[0].get_segments()[0]
+    assert [low, high] == pytest.approx([float(both[f"speed_over_baseline_{end}"]) for end in ("p05", "p95")], rel=0.03)
+
+
+def test_bands_of_training_steps_on_two_machines_are_those_of_measured_ones(tmp_path):
+    def steps(name, step):
+        path = tmp_path / f"{name}.csv"
+        cells = f"top1,8,1,{name},{step},{1e6 / step},{0.9 * step},{step},{1.2 * step},0.8"
+        path.write_text("status,router,gpus,capacity_factor,profile,step_ms,tokens_per_s_per_gpu,step_ms_low,step_ms_likely,"
+                        f"step_ms_high,band_level\nok,{cells}\n")
+        return str(path)
+    figure = kinds_chart.compare(rows.read([steps("a", 100), steps("b", 50)]), "capacity_factor", "step_ms", None, SIZE, "")
+    (_, low), (_, high) = figure.axes[0].collections[0].get_segments()[0]
+    wide = math.hypot(math.log(1.2), math.log(1 / 0.9))
+    assert [low, high] == pytest.approx([0.5 * math.exp(-wide), 0.5 * math.exp(wide)])
+    assert " ".join(figure.legends[0].get_texts()[-1].get_text().split()).startswith("80 % band of the ratio as measured")
 
 
 def test_files_without_capacity_factors_are_compared_over_what_differs(tmp_path):

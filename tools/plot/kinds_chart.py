@@ -126,15 +126,37 @@ def _reference(line):
     return next(filter(fits, line.rows), line.rows[0])
 
 
-def _draw_share_band(axes, line, xs, how, shade):
-    """The band of each row's speed over the reference's, in per cent; returns its highest end."""
+def _share_band(line):
+    """[(low, high)] of each row's speed over the reference's, in per cent, if that is the baseline with which the sweep
+    compared them; else None. Bands of each row alone lack the scatter between two configurations of one software."""
     reference = _reference(line)
-    base = rows.band_of(reference, "tokens_per_s_per_gpu")
-    ends = [(100, 100, 100) if row is reference else [100 * end for end in _ratio_band(rows.band_of(row, "tokens_per_s_per_gpu"), base)]
-            for row in line.rows]
-    axes.fill_between(xs, [low for low, _, _ in ends], [high for _, _, high in ends], color=how["color"], alpha=shade,
-                      linewidth=0, where=[fits(row) for row in line.rows])
-    return max(high for (_, _, high), row in zip(ends, line.rows) if fits(row)) if any(map(fits, line.rows)) else 0
+    if not speed_bands.is_baseline(reference):
+        return None
+    ends, first = [], rows.present(reference, "tokens_per_s_per_gpu")
+    for row in line.rows:
+        ratio, low, high = (rows.figure_of(row, name) for name in (speed_bands.RATIO, speed_bands.LOW, speed_bands.HIGH))
+        if None in (ratio, low, high) or not math.isclose(ratio, rows.present(row, "tokens_per_s_per_gpu") / first, rel_tol=1e-3):
+            return None
+        ends.append((100 * low, 100 * high))
+    return ends
+
+
+def _draw_share_band(axes, line, xs, how, shade):
+    """The band of _share_band(); returns its highest end, None where there is none."""
+    ends = _share_band(line)
+    if ends is None:
+        return None
+    shown = list(map(fits, line.rows))
+    axes.fill_between(xs, *zip(*ends), color=how["color"], alpha=shade, linewidth=0, where=shown)
+    return max((high for (_, high), show in zip(ends, shown) if show), default=0)
+
+
+def _share_hint(table, lines, banded):
+    """Where the speed of one GPU has no band: what gives one."""
+    if banded or is_search(table) or not any("step_ms_p05" in row for row in table.rows):
+        return []
+    fewest = {f"{rows.present(_reference(line), 'gpus'):.0f}" for line in lines}
+    return [f"a band of the speed of one GPU takes sweep --baseline gpus={fewest.pop() if len(fewest) == 1 else 'N'}"]
 
 
 def _style_scaling(total, share, table, lines, top):
@@ -189,7 +211,7 @@ def scaling(table, group, size, title):
         narrow = size.width < 6
         figure, axes = page.grid(size, 2 if narrow else 1, 1 if narrow else 2, aspect=0.8)
         total, share = axes.flat
-        top, kinds, shares = 0, set(), {}
+        top, banded, kinds, shares = 0, False, set(), {}
         shade = min(0.14, 0.4 / len(lines))  # many bands one over another must not hide the lines
         for line, how in zip(lines, styles):
             kinds |= axes_chart.draw_line(total, table, line, "gpus", "tokens_per_s", how, shade)
@@ -199,8 +221,8 @@ def scaling(table, group, size, title):
             ys = [100 * rows.present(row, "tokens_per_s_per_gpu") / first for row in line.rows]
             look.plot_line(share, xs, ys, [fits(row) for row in line.rows], how)
             shares[line.label] = dict(zip(xs, ys))
-            if not speed_bands.compares(line.rows):
-                top = max(top, _draw_share_band(share, line, xs, how, shade))
+            end = _draw_share_band(share, line, xs, how, shade)
+            top, banded = max(top, end or 0), banded or end is not None
             # Above the line, which it would be hidden by where scaling is perfect.
             linear = [gpus for gpus in xs if gpus >= fewest]
             total.plot(linear, [first * gpus for gpus in linear], color=look.GREY, linestyle=":", linewidth=1, zorder=5)
@@ -214,8 +236,7 @@ def scaling(table, group, size, title):
         names.append(f"linear scaling from {fewest_gpus(lines)}")
         if kinds:
             handles.append(look.band_entry(kinds))
-            names.append(table.band_words() + ("" if speed_bands.compares(table.rows) else
-                                               "; of one GPU: if the errors of both numbers of GPUs were independent"))
+            names.append(table.band_words())
         pays = [rows.present(row, "gpus") for row in lines[0].rows
                 if is_search(table) and row["scaling_pays"].lower() == "true"]  # pandas writes True
         if pays and len(lines) == 1:
@@ -229,8 +250,8 @@ def scaling(table, group, size, title):
             handles.append(page.unfit_entry())
             names.append(page.UNFIT)
         return page.end_page(figure, axes, size, title or page.heading(table, "scaling over GPUs"),
-                             page.subtitle(table, notes + ([unit_count(unfit, len(table.rows))] if unfit else []),
-                                           figures=["tokens_per_s"]), handles, names)
+                             page.subtitle(table, notes + ([unit_count(unfit, len(table.rows))] if unfit else [])
+                                           + _share_hint(table, lines, banded), figures=["tokens_per_s"]), handles, names)
 
 
 def _pairs(table, first, second):

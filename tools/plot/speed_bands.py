@@ -16,13 +16,14 @@ def compares(rows):
     return any(row.get(LOW) for row in rows)
 
 
-def _is_baseline(row):
+def is_baseline(row):
+    """Whether others were compared with the row."""
     return bool(row.get(LOW)) and float(row[LOW]) == float(row[HIGH]) == 1
 
 
 def _singled_out(rows, options):
     """"capacity factor 1": what a baseline has in each of these options in which other rows of its router differ from it."""
-    baselines = [row for row in rows if _is_baseline(row)]
+    baselines = [row for row in rows if is_baseline(row)]
     routers = {row.get("router", "") for row in baselines}
     found = []
     for name in options:
@@ -37,8 +38,8 @@ def legend_text(rows, columns):
     """What the shade, or a bar, is. `columns`: option_columns.OptionColumns."""
     if not compares(rows):
         return ALONE
-    routers = {row.get("router", "") for row in rows if _is_baseline(row)}
-    told = _singled_out(rows, columns.chosen())
+    routers = {row.get("router", "") for row in rows if is_baseline(row)}
+    told = _singled_out(rows, [*columns.chosen(), *(["gpus"] if "gpus" in columns.derived else [])])
     if len(routers) != 1:
         return "p05 to p95 of the speed over that of " + ", ".join(["its baseline", *told])
     return f"p05 to p95 of the speed over that of {', '.join([*routers, *told])}, the baseline: compare with it alone"

@@ -445,10 +445,25 @@ def test_scaling_is_relative_to_the_fewest_gpus(tmp_path):
     assert list(drawn(share)[0].get_ydata()) == [100, 80]
     assert any(text.get_text().replace("\n", " ").startswith(speed_bands.ALONE) for text in total.figure.legends[0].get_texts())
     assert share.get_ylabel().replace("\n", " ") == "speed of one GPU, % of that with 8 GPUs"
-    # Steps of 90 to 125 % of the median on both sides: half widths add as squares of logarithms.
-    low, high = (80 * math.exp(sign * math.hypot(math.log(1.25), math.log(1 / 0.9))) for sign in (-1, 1))
-    ends = share.collections[0].get_paths()[0].vertices
-    assert sorted({round(float(y), 3) for x, y in ends if x == 32}) == pytest.approx([low, high], abs=1e-3)
+    # Bands of each row alone lack the scatter between configurations: none of their ratio.
+    assert total.collections and not share.collections
+    assert "a band of the speed of one GPU takes sweep --baseline gpus=8" in " ".join(total.figure.texts[1].get_text().split())
+
+
+@pytest.mark.parametrize(("baseline", "has_band"), [(8, True), (32, False)])
+def test_the_speed_of_one_gpu_has_the_band_of_a_baseline(tmp_path, baseline, has_band):
+    compared = {8: (1, 1, 1), 32: (0.8, 0.6, 1.1)} if baseline == 8 else {8: (1.25, 0.9, 1.6), 32: (1, 1, 1)}
+    path = tmp_path / "s.csv"
+    path.write_text("\n".join([HEADER + ",speed_over_baseline,speed_over_baseline_p05,speed_over_baseline_p95",
+                               *(",".join([row(gpus=gpus, step=step), *map(str, compared[gpus])]) for gpus, step in ((8, 100), (32, 125)))]))
+    figure = kinds_chart.scaling(rows.read([str(path)]), None, SIZE, "")
+    share, under = figure.axes[1], " ".join(figure.texts[1].get_text().split())
+    ends = {(float(x), round(float(y), 3)) for band in share.collections for path in band.get_paths() for x, y in path.vertices}
+    assert ends == ({(8, 100), (32, 60), (32, 110)} if has_band else set())
+    assert ("sweep --baseline gpus=8" in under) != has_band
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert f"p05 to p95 of the speed over that of top2, GPUs {baseline}, the baseline: compare with it alone" in map(
+        lambda text: " ".join(text.split()), legend)
 
 
 def test_scaling_is_relative_to_the_fewest_gpus_on_which_the_step_fits(tmp_path):
@@ -465,9 +480,7 @@ def test_scaling_is_relative_to_the_fewest_gpus_on_which_the_step_fits(tmp_path)
     linear = [line for line in drawn(total) if line.get_linestyle() == ":"]
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in linear] == [([16, 32], [160000, 320000])]
     assert texts(figure) == ("speed of one GPU, % of that with 16 GPUs", "linear scaling from the fewest GPUs on which it fits")
-    # The band is that of the ratio to 16 GPUs, which has none of its own.
-    ends = [tuple(point) for path in share.collections[0].get_paths() for point in path.vertices]
-    assert {round(float(y), 3) for x, y in ends if x == 16} == {100} and {x for x, _ in ends} == {16, 32}
+    assert "takes sweep --baseline gpus=16" in " ".join(figure.texts[1].get_text().split())
     assert texts(kinds_chart.scaling(table("router=top1"), None, SIZE, "")) == (
         "speed of one GPU, % of that with 1 GPU", "linear scaling from the fewest GPUs")
     assert texts(kinds_chart.scaling(table(""), None, SIZE, ""))[0] == "speed of one GPU, % of that with the fewest GPUs on which it fits"
@@ -479,9 +492,9 @@ def test_scaling_is_relative_to_the_fewest_gpus_on_which_the_step_fits(tmp_path)
 @pytest.mark.parametrize("count", [1, 3, 12])
 def test_bands_of_many_lines_of_a_scaling_leave_them_in_sight(tmp_path, count):
     path = sweep(tmp_path / "s.csv", [row(f"top{k}", gpus, step=100 + k) for k in range(1, count + 1) for gpus in (8, 16)])
-    for axes in kinds_chart.scaling(rows.read([path]), None, SIZE, "").axes:
-        through = math.prod(1 - band.get_alpha() for band in axes.collections)
-        assert len(axes.collections) == count and through > 0.6
+    total = kinds_chart.scaling(rows.read([path]), None, SIZE, "").axes[0]
+    through = math.prod(1 - band.get_alpha() for band in total.collections)
+    assert len(total.collections) == count and through > 0.6
 
 
 def test_charts_of_an_interrupted_sweep_say_so(tmp_path):

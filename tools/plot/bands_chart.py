@@ -12,6 +12,8 @@ KEYS = ("left_out", "level", "points", "inside", "log_width")
 # With more lines than this, those of fewer groups than decide anything at 90 % are grey, without a name.
 NAMED_LINES = 10
 ENOUGH_GROUPS = 9
+# Inches: title and headings, the panels, a line of the legend.
+ABOVE, PANEL, LEGEND_LINE = 0.7, 3.65, 0.21
 
 
 def read_bands(path):
@@ -51,10 +53,13 @@ def draw(path, title):
     """The figure of a validation's bands."""
     kinds = read_bands(path)
     with matplotlib.rc_context(look.RC):
-        figure, (observed, width) = pyplot.subplots(1, 2, figsize=(11.5, 6.4))
-        figure.subplots_adjust(left=0.07, right=0.985, top=0.89, bottom=0.32, wspace=0.18)
-        observed.plot([0, 100], [0, 100], color=look.GREY, linewidth=1, linestyle=":")
         minor = [kind for kind, levels in kinds.items() if is_minor(kind, levels, kinds)]
+        entries = len(kinds) - len(minor) + bool(minor)
+        below = 0.75 + LEGEND_LINE * -(-entries // 2)  # inches: the name of the axis and the legend, of two columns
+        height = ABOVE + PANEL + below
+        figure, (observed, width) = pyplot.subplots(1, 2, figsize=(11.5, height))
+        figure.subplots_adjust(left=0.07, right=0.985, top=1 - ABOVE / height, bottom=below / height, wspace=0.18)
+        observed.plot([0, 100], [0, 100], color=look.GREY, linewidth=1, linestyle=":")
         index = 0
         for kind, levels in kinds.items():
             points = max(row["points"] for row in levels)
@@ -81,6 +86,6 @@ def draw(path, title):
         width.set_title("how wide", loc="left", fontsize=9.5)
         figure.legend(loc="lower left", bbox_to_anchor=(0.06, 0.01), ncols=2, handlelength=3.2,
                       columnspacing=2)
-        figure.suptitle(title or "Bands of predictions, held against what they were made without", x=0.07,
+        figure.suptitle(title or "How often left-out measurements lie inside the band", x=0.07,
                         ha="left")
     return figure

@@ -61,6 +61,22 @@ def test_the_axis_of_widths_has_labels(tmp_path, monkeypatch, widest):
     assert len(labels) >= 3 and len(set(labels)) == len(labels) and all(float(text) > 0 for text in labels)
 
 
+@pytest.mark.parametrize("count", [1, 7])
+def test_the_legend_lies_right_below_the_panels(tmp_path, monkeypatch, count):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed").use("Agg")
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "tools" / "plot"))
+    import bands_chart
+    file = tmp_path / "speeds.json"
+    file.write_text(document([row(f"speed {number} left out", level / 10, level / 10) for number in range(count) for level in range(1, 10)]))
+    figure = bands_chart.draw(str(file), "")
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    legend = figure.legends[0].get_window_extent(renderer)
+    lowest = min(axes.get_tightbbox(renderer).y0 for axes in figure.axes)
+    assert 0 <= legend.y0 and 0 <= lowest - legend.y1 < 0.35 * figure.dpi
+    assert figure._suptitle.get_text() == "How often left-out measurements lie inside the band"
+
+
 @pytest.mark.parametrize(("text", "part"), [
     (document([]), "no bands: draw what 'moesim validate' wrote of speeds, steps, exchanges or training"),
     (document([{"left_out": "a model", "level": 0.9}]), "a row has no points"),

@@ -136,6 +136,17 @@ def _label_fronts(axes, fronts, colours, named, varying, font):
             look.label_points(axes, places, ["" if text in written else brief for text, brief in zip(long, short)], font, colour)
 
 
+MOST_NAMED = 12  # points that all have a name; of more, those of the fronts alone
+
+
+def _k_note(tasks):
+    """Where points of one task have several k: what their losses are shares of. `tasks`: as _by_task()."""
+    def counts(points):
+        return {row.get("top_k") for _, _, row in points if row.get("router") not in ("soft", "dense")} - {"", None}
+    differ = any(len(counts(points)) > 1 for points in tasks.values())
+    return ["token loss is a share of each router's own k experts: losses of different k do not compare"] if differ else []
+
+
 def pareto(table, group, size, title):
     """Every scenario by token loss and speed; the fronts of those that fit are joined and named."""
     for name in ("residual_loss", "tokens_per_s_per_gpu"):
@@ -155,7 +166,8 @@ def pareto(table, group, size, title):
         figure, axes = page.grid(size, 1, 1)
         one = axes[0][0]
         losses, fitting, barred = _draw_points(one, groups, styles)
-        fronts = {label: front_of(points) for label, points in _by_task(table, task, fitting).items()}
+        tasks = _by_task(table, task, fitting)
+        fronts = {label: front_of(points) for label, points in tasks.items()}
         unfit = sum(not fits(row) for row in table.rows)
         lines = _draw_fronts(one, fronts, colours, "Pareto front of what fits" if unfit else "Pareto front")
         look.thousands(one.yaxis)
@@ -170,8 +182,12 @@ def pareto(table, group, size, title):
             handles.append(page.unfit_entry())
             labels.append(page.UNFIT)
         page.end_page(figure, axes, size, title or page.heading(table, "speed and token loss"),
-                      page.subtitle(table, notes + ([unit_count(unfit, len(table.rows))] if unfit else []),
+                      page.subtitle(table, notes + _k_note(tasks) + ([unit_count(unfit, len(table.rows))] if unfit else []),
                                     figures=["tokens_per_s_per_gpu"]), handles, labels)
         named = sorted((name for name in rest if name in table.differing()), key=lambda name: name != "router")
         _label_fronts(one, fronts, colours, named, varying, 0.75 * size.font)
+        if len(fitting) <= MOST_NAMED:
+            others = {label: [point for point in points if all(point is not its for its in fronts[label])]
+                      for label, points in tasks.items()}
+            _label_fronts(one, others, colours, named, varying, 0.75 * size.font)
         return figure

@@ -80,3 +80,27 @@ def test_more_fronts_than_colours_are_refused(tmp_path):
     path = sweep_file(tmp_path, [row("top1", 1, 100, 0.1, 0.1, profile=f"p{number}") for number in range(13)])
     with pytest.raises(BadInput, match="13 Pareto fronts, one for each profile, and more than 12 cannot .* --where 'profile=p0'"):
         draw(path)
+
+
+def with_k(folder, routers):
+    """A file of (router, k, capacity factor, step, loss)."""
+    lines = [f"{row(router, factor, step, 0.1, loss).strip()},{k}" for router, k, factor, step, loss in routers]
+    head, _ = Path(sweep_file(folder, [row("top1", 1, 1, 0, 0)])).read_text(encoding="utf-8").split("\n", 1)
+    path = folder / "k.csv"
+    path.write_text("\n".join([f"{head},top_k", *lines]) + "\n", encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(("other", "k", "said"), [("top2", 2, True), ("top1+ir", 1, False), ("soft", 2, False)])
+def test_losses_of_several_k_do_not_compare(tmp_path, other, k, said):
+    figure = draw(with_k(tmp_path, [("top1", 1, 1, 100, 0.1), (other, k, 1, 120, 0.2)]))
+    under = " ".join(figure.texts[1].get_text().split())
+    assert ("token loss is a share of each router's own k experts: losses of different k do not compare" in under) == said
+
+
+@pytest.mark.parametrize(("count", "named"), [(12, True), (13, False)])
+def test_few_points_all_have_a_name(tmp_path, count, named):
+    # top1 is faster and loses less than all the others.
+    path = sweep_file(tmp_path, [row("top1", 1, 50, 0.1, 0), *(row("top2", at, 100 + 20 * at, 0.1, 0.05 * at) for at in range(1, count))])
+    texts = {text.get_text() for text in draw(path).axes[0].texts}
+    assert "top1, CF 1" in texts and ({"top2, CF 1", "top2, CF 7"} <= texts) == named and (len(texts) == 1) != named

@@ -318,7 +318,7 @@ def test_points_tell_apart_what_differs_beside_the_router(tmp_path):
         return legend[:legend.index("Pareto front")], [text.get_text() for text in figure.axes[0].texts if text.get_text()]
     legend, names = told((8, 16))
     assert len(legend) == 4 and "top1, GPUs 8" in legend or "GPUs 8, top1" in legend
-    assert names == ["top1, GPUs 16, CF 2", "top1, GPUs 16, CF 1"]
+    assert names[:2] == ["top1, GPUs 16, CF 2", "top1, GPUs 16, CF 1"]  # the front, then the others
     legend, _ = told((8, 16, 32, 64, 128))
     assert len(legend) == len(set(legend)) == 10
 

@@ -28,6 +28,28 @@ def _bar_labels(figure, table, told, size):
             for label, row in zip(labels, table.rows)]
 
 
+# Parts and options that change nothing in them: a difference is that of the replicas with the median step.
+UNTOUCHED = {"attention_ms": "attention", "dense_ffn_ms": "dense FFN"}
+OF_EXPERTS = ("router", "capacity_factor", "capacity_convention", "capacity_scope", "min_capacity", "routing", "top_k", "weights",
+              "score_function", "fill_order")
+
+
+def _by_chance(table, parts):
+    """"attention differs by up to 17 ms": the largest difference between replicas in a part that the options of experts,
+    in which the rows differ, leave as it is; "" where there is none to tell."""
+    if set(table.differing()) - set(OF_EXPERTS) or any(row.get("overlap_slowdown", "") not in ("", "1:1") for row in table.rows):
+        return ""
+    with_experts = [row for row in table.rows if row.get("router") != "dense"]
+    spreads = []
+    for name in filter(UNTOUCHED.get, parts):
+        values = [rows.figure_of(row, name) or 0 for row in with_experts]
+        spreads.append((max(values, default=0) - min(values, default=0), UNTOUCHED[name]))
+    most, words = max(spreads, default=(0, ""))
+    if most <= 1e-3 * max(rows.present(row, "step_ms") for row in table.rows):
+        return ""
+    return f"{words}, which no option here changes, differs by {most:.2g} ms by chance, and others may"
+
+
 def breakdown(table, group, size, title):
     """A bar of the parts of each row's step, which sum to it."""
     parts = table.parts()
@@ -77,7 +99,8 @@ def breakdown(table, group, size, title):
         notes = untold.notes(table, told, of_times=True)
         notes += [look.Minor(unit_count(unfit, len(labels)))] if unfit else []
         if set(parts) <= set(table.columns.parts) and any(row.get("replicas") != "1" for row in table.rows):
-            notes.append("parts of the replica with the median step: small differences are chance")
+            notes.append("parts of the replica with the median step: "
+                         + (_by_chance(table, parts) or "small differences are chance"))
         return page.end_page(figure, axes, size, title or page.heading(table, "where the time of a step goes"),
                              page.subtitle(table, notes, figures=["step_ms"]), handles, names)
 

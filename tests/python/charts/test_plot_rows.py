@@ -438,6 +438,17 @@ def test_bars_say_of_which_replica_they_are(tmp_path):
         assert any("replica with the median step" in text.get_text().replace("\n", " ") for text in figure.texts) == said
 
 
+@pytest.mark.parametrize(("differing", "slowdown", "said"), [
+    ("factor", "1:1", "median step: attention, which no option here changes, differs by 10 ms by chance, and others may"),
+    ("gpus", "1:1", "small differences are chance"), ("factor", "1.1:1", "small differences are chance")])
+def test_bars_say_how_much_a_part_differs_by_chance(tmp_path, differing, slowdown, said):
+    path = tmp_path / "s.csv"
+    path.write_text("\n".join([HEADER + ",replicas,overlap_slowdown",
+                               *(f"{row(**{differing: value}, step=step)},16,{slowdown}" for value, step in ((1, 100), (2, 120)))]))
+    figure = kinds_chart.breakdown(rows.read([str(path)]), None, SIZE, "")
+    assert said in " ".join(figure.texts[1].get_text().split())
+
+
 def test_scaling_is_relative_to_the_fewest_gpus(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(gpus=8, step=100), row(gpus=32, step=125)])
     total, share = kinds_chart.scaling(rows.read([path]), None, SIZE, "").axes

@@ -148,6 +148,16 @@ def draw_line(axes, table, line, x, y, how, shade):
     return kinds
 
 
+def _mfu_notes(table):
+    """What a subtitle says of an MFU above 100 %, in a line or its band: dropped FLOPs that count, or an error."""
+    above = [row for row in table.rows if fits(row) and (rows.band_of(row, "mfu")[2] or 0) > 1]
+    if not above:
+        return []
+    if all(float(row.get("failed") or 0) > 0 for row in above):
+        return ["MFU is above 100 % only as dropped FLOPs count"]
+    return ["no GPU is measured above 100 %: ends of bands beyond are the prediction's error"]
+
+
 def panel_of(axes, table, lines, x, y):
     """What hidden.notes() takes of lines that draw_line() drew."""
     scale = rows.scale_of(table, y)
@@ -236,6 +246,9 @@ def draw(table, x, ys, group, facet, size, title, more=()):
                 one.xaxis.set_tick_params(labelbottom=True)
         for one in axes.flat[:count]:  # after all lines, as panels share their limits
             style_y(one)
+        for one, _, _, _, y in drawn:
+            if y == "mfu" and one.get_ylim()[1] > 100:
+                one.axhline(100, color="black", linewidth=0.8, zorder=1)
         below = hidden.notes([panel_of(*those) for those in drawn])
         handles, names = page.legend_entries(styles.values(), [label + below.get(label, "") for label in labels])
         if len(labels) == 1 and labels[0] == "all rows":
@@ -252,6 +265,7 @@ def draw(table, x, ys, group, facet, size, title, more=()):
             notes.append(f"{unfit} of {len(table.rows)} do not fit in GPU memory")
         if any(y in OF_MODEL_FLOPS for y in ys) and any(float(row.get("failed") or 0) > 0 for row in table.rows):
             notes.append("FLOPs of dropped routes are counted too")
+        notes += _mfu_notes(table) if "mfu" in ys else []
         what = " and ".join(rows.short_name(table, y) for y in ys)
         return page.end_page(figure, axes, size,
                              title or page.heading(table, f"{what} by {rows.axis_name(table, x).split(',')[0]}"),

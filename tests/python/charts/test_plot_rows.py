@@ -449,6 +449,18 @@ def test_bars_say_how_much_a_part_differs_by_chance(tmp_path, differing, slowdow
     assert said in " ".join(figure.texts[1].get_text().split())
 
 
+@pytest.mark.parametrize(("mfu", "failed", "said"), [
+    (0.95, 0, "no GPU is measured above 100 %"), (0.95, 0.2, "MFU is above 100 % only as dropped FLOPs count"), (0.5, 0, "")])
+def test_an_mfu_above_the_peak_is_explained(tmp_path, mfu, failed, said):
+    path = tmp_path / "s.csv"
+    lines = [row(gpus=gpus).replace(",0.4,true", f",{mfu},true") for gpus in (8, 16)]
+    path.write_text("\n".join([HEADER + ",failed", *(f"{line},{failed}" for line in lines)]))
+    figure = draw(rows.read([str(path)]), x="gpus", y="mfu")
+    assert any(set(line.get_ydata()) == {100} for line in figure.axes[0].get_lines()) == bool(said)
+    under = " ".join(figure.texts[1].get_text().split())
+    assert said in under and ("above 100 %" in under) == bool(said)
+
+
 def test_scaling_is_relative_to_the_fewest_gpus(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(gpus=8, step=100), row(gpus=32, step=125)])
     total, share = kinds_chart.scaling(rows.read([path]), None, SIZE, "").axes

@@ -303,6 +303,10 @@ def compare(table, x, y, group, size, title):
     axes_chart.require_values(table, x)
     table.require(y, "y")
     first, second = table.files
+    for path in table.files:
+        if not any(row["_path"] == path for row in table.rows):
+            raise BadInput(f"{path}: no row is left to compare: all were refused (columns status and reason), or --where "
+                           "and --fits-only leave none")
     apart, pairs = _pairs(table, first, second)
     notes = rows.run_notes(table, [x, y])
     if not pairs:

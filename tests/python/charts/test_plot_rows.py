@@ -700,6 +700,9 @@ def test_one_sweep_over_another(tmp_path):
     assert "profile b over profile a" in "".join(text.get_text() for text in figure.texts)
     with pytest.raises(BadInput, match="two sweeps"):
         kinds_chart.compare(rows.read([first]), "capacity_factor", "step_ms", None, SIZE, "")
+    refused = sweep(tmp_path / "r.csv", [row("top1", status="refused")])
+    with pytest.raises(BadInput, match="r.csv: no row is left to compare: all were refused"):
+        kinds_chart.compare(rows.read([first, refused]), "capacity_factor", "step_ms", None, SIZE, "")
 
 
 MEASURED = ",step_ms_p50,step_ms_same_p05,step_ms_same_p95"

@@ -9,7 +9,8 @@ namespace moesim::uncertainty {
 
 // Whether two training steps of one cluster may differ in an option and still be a pair that
 // differs in router and capacity alone: what chooses the experts of a token, and how it is drawn.
-// Not the number of them, which is another amount of work. `option`: its name without "--", of `train` or of `simulate`.
+// Not the number of them, which is another amount of work. `option`: its name without "--", of
+// `train` or of `simulate`.
 bool is_capacity_choice(std::string_view option);
 
 // What the exchanges of a training step pass.

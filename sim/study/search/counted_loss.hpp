@@ -13,8 +13,8 @@ namespace moesim::study {
 double counted_loss(double residual_loss, const routing::RouterConfig& router,
                     const model::Model& model);
 
-// What the residual loss of a router that drops nothing is, and why it is no token loss: follows "of
-// the weight of a token's k best experts, ".
+// What the residual loss of a router that drops nothing is, and why it is no token loss: follows
+// "of the weight of a token's k best experts, ".
 inline constexpr const char* not_chosen =
     "which the router's groups or bias pass over, as the model was trained";
 

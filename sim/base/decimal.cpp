@@ -47,13 +47,16 @@ std::optional<std::string> with_digits_alone(std::string_view text) {
   const std::size_t at = text.find_first_of("eE");
   if (at == std::string_view::npos || at == 0) return std::nullopt;
   std::string_view power = text.substr(at + 1);
-  if (power.starts_with('+')) power.remove_prefix(1);
+  if (power.starts_with('+')) {
+    power.remove_prefix(1);
+    if (power.starts_with('-')) return std::nullopt;
+  }
   const std::optional<int> exponent = parse_number<int>(power);
   constexpr int most = 20;
   if (!exponent || *exponent < -most || *exponent > most) return std::nullopt;
   std::string digits(text.substr(0, at));
   if (digits.find_first_not_of("0123456789.") != std::string::npos ||
-      std::count(digits.begin(), digits.end(), '.') > 1) {
+      std::count(digits.begin(), digits.end(), '.') > 1 || digits == ".") {
     return std::nullopt;
   }
   const std::size_t point = std::min(digits.find('.'), digits.size());
@@ -69,13 +72,13 @@ std::optional<std::string> with_digits_alone(std::string_view text) {
 }  // namespace
 
 Decimal Decimal::parse(std::string_view text, const std::string& what) {
-  if (const auto plain = with_digits_alone(text)) return parse(*plain, what);
+  const std::optional<std::string> expanded = with_digits_alone(text);
   std::int64_t digits = 0;
   int whole = 0;
   int scale = 0;
   bool point = false;
   bool valid = !text.empty();
-  for (const char character : text) {
+  for (const char character : expanded ? std::string_view(*expanded) : text) {
     if (character == '.' && !point) {
       point = true;
     } else if (std::isdigit(static_cast<unsigned char>(character)) != 0) {

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -45,8 +47,31 @@ class Descriptor {
   throw UnreadableFile(path, fmt::format("{}: cannot read: {}", path, reason));
 }
 
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// Whether a path leads, by links, to what the process has open: /dev/stdout, /dev/fd/3. A rename
+// would replace the link, and what a shell redirected to would get nothing.
+bool is_descriptor(std::string path) {
+  constexpr int most_links = 40;  // as the kernel follows
+  for (int link = 0; link < most_links; ++link) {
+    const std::string folder = folder_of(path);
+    const bool of_process = path.starts_with("/proc/") && folder.ends_with("/fd");
+    if (of_process || folder == "/dev/fd") return true;
+    std::error_code none;
+    const std::filesystem::path target = std::filesystem::read_symlink(path, none);
+    if (none) return false;
+    path = target.is_absolute() ? target.string() : folder + "/" + target.string();
+  }
+  return false;
+}
+
 // A device, a pipe or a terminal has no content to protect, and a rename would replace it.
 bool is_special_file(const std::string& path) {
+  if (is_descriptor(path)) return true;
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
@@ -59,12 +84,6 @@ int write_all(int descriptor, std::string_view content) {
     content.remove_prefix(static_cast<std::size_t>(written));
   }
   return 0;
-}
-
-std::string folder_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
 }
 
 // A name beside `path` that nobody can foresee.
@@ -156,7 +175,8 @@ int write_through(TemporaryFile& out, const std::string& path, std::string_view 
 }
 
 void write_special(const std::string& path, std::string_view content) {
-  const Descriptor out(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  // Where a shell appends, behind what is there.
+  const Descriptor out(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   if (out.get() < 0) fail_writing(path, errno);
   if (const int code = write_all(out.get(), content); code != 0) fail_writing(path, code);
 }

@@ -62,10 +62,14 @@ TEST_CASE("decimals with an exponent, as programs print small and large ones") {
   CHECK(decimal("1.25e1") == decimal("12.5"));
   CHECK(decimal("1.25E+2") == decimal("125"));
   CHECK(decimal("12.5e-2") == decimal("0.125"));
-  for (const char* text : {"1e-30", "1e30", "x1e2", "-1e2"}) {
+  for (const char* text : {"1e-30", "1e30", "x1e2", "-1e2", ".e5", "1e+-0"}) {
     CAPTURE(text);
     CHECK_THROWS_AS(decimal(text), UsageError);
   }
+}
+
+TEST_CASE("a decimal that is too long is named as it was typed") {
+  CHECK_THROWS_WITH(decimal("1e-20"), ContainsSubstring("'1e-20' has more than 9 digits"));
 }
 
 TEST_CASE("ranges include their end, whatever the step") {

@@ -142,6 +142,14 @@ std::optional<std::string> in_checkpoint(const std::string& kind, const std::str
 }  // namespace
 
 std::string find_document(const std::string& kind, const std::string& name_or_path) {
+  const bool is_path =
+      name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
+  const fs::path folder = shipped_folder();
+  const fs::path shipped = folder / kind / (name_or_path + ".json");
+  std::error_code ignored;
+  const bool is_shipped =
+      !folder.empty() && !is_path && !name_or_path.empty() && fs::is_regular_file(shipped, ignored);
+  if (is_shipped) return shipped.string();
   if (!name_or_path.ends_with(".json") && is_other_file(name_or_path)) {
     const char* const remedy =
         kind == "hardware"   ? "'moesim import' makes one of measured logs (nccl-tests: --op, "
@@ -152,14 +160,11 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
                            : "give one whose name ends in .json";
     throw UsageError(fmt::format("'{}' is a file, but no JSON document: {}", name_or_path, remedy));
   }
-  const bool is_path =
-      name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
   if (is_path) {
     if (const auto config = in_checkpoint(kind, name_or_path)) return *config;
     if (kind == "models" && is_hugging_face_id(name_or_path)) refuse_hugging_face_id(name_or_path);
     return name_or_path;
   }
-  const fs::path folder = shipped_folder();
   if (folder.empty()) {
     throw Error(fmt::format(
         "'{}': the documents of moesim are in none of {}: set MOESIM_PROFILES to its folder "
@@ -167,9 +172,6 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
         "of a JSON file",
         name_or_path, fmt::join(shipped_places(), ", ")));
   }
-  const fs::path shipped = folder / kind / (name_or_path + ".json");
-  std::error_code ignored;
-  if (!name_or_path.empty() && fs::is_regular_file(shipped, ignored)) return shipped.string();
   if (const auto config = in_checkpoint(kind, name_or_path)) return *config;
   const std::vector<std::string> names = shipped_names(kind);
   std::vector<std::string> meant = names;

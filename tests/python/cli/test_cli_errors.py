@@ -2,10 +2,11 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, SMALL, succeed
+from command_line import BINARY, expect_error, moesim, needs_binary, SMALL, succeed
 
 pytestmark = needs_binary
 PROFILES = Path(__file__).resolve().parents[3] / "profiles"
@@ -466,3 +467,24 @@ def test_measured_steps_are_no_yaml(tmp_path, name):
 def test_a_file_of_another_kind_is_no_unknown_name(tmp_path):
     (tmp_path / "mine.csv").write_text("")
     expect_error(moesim("simulate", "--model", "mine.csv", cwd=tmp_path), 2, "is a file, but no JSON document", "config.json")
+
+
+def test_a_file_with_a_shipped_name_does_not_hide_it(tmp_path):
+    (tmp_path / "mixtral-8x7b").write_text("a log of a run\n")
+    (tmp_path / "h100-sxm").write_text("another\n")
+    result = moesim("predict", "--profile", "h100-sxm", "--op", "gemm", "--m", 64, "--n", 64, "--k", 64, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    result = moesim("layout", "--model", "mixtral-8x7b", "--gpus", 8, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "link"])
+def test_out_may_name_what_a_shell_redirects(tmp_path, name):
+    """A link to an open file is no file: renaming over it would leave the redirected one empty."""
+    (tmp_path / "link").symlink_to("/proc/self/fd/1")
+    path = tmp_path / "rows.csv"
+    path.write_text("before\n")
+    command = f"{BINARY} predict --profile h100-sxm --op gemm --m 64 --n 64 --k 64 --format csv --out {name} >> rows.csv"
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+    lines = path.read_text().splitlines()
+    assert lines[0] == "before" and len(lines) == 3 and (tmp_path / "link").is_symlink()

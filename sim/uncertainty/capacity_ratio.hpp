@@ -19,7 +19,7 @@ struct StepExchanges {
   int tensor = 1;
   int context = 1;
   int experts = 1;
-  int gradients = 1;
+  int gradients = 1;  // those of a pipeline stage
   int ranks_per_domain = 1;
   bool are_measured = false;  // between the domains of that very cluster
 };

@@ -65,7 +65,7 @@ uncertainty::StepExchanges step_exchanges(
   return {tensor,
           tensor * number_in("context_parallel"),
           number_in("expert_parallel") * number_in("expert_tensor_parallel"),
-          number_in("gpus"),
+          number_in("gpus") / number_in("pipeline_parallel"),
           number_in("ranks_per_domain"),
           cluster::measured_between_domains(cluster)};
 }
@@ -75,7 +75,7 @@ uncertainty::StepExchanges step_exchanges(const training::TrainingJob& job) {
   return {layout.tensor,
           layout.tensor * layout.context,
           layout.expert * layout.expert_tensor,
-          layout.gpus,
+          layout.gpus / layout.pipeline,
           job.placed_ranks(),
           cluster::measured_between_domains(*job.cluster)};
 }

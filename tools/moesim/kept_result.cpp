@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <system_error>
-#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
@@ -36,38 +36,52 @@ bool has_result(const CsvTable& table, const Cells& row) {
   return status == CsvTable::npos || row[status] == "ok";
 }
 
+// A column of the old table that says something and that the fresh one lacks; "": none.
+std::string lost_column(const CsvTable& old, const CsvTable& fresh) {
+  for (std::size_t column = 0; column < old.columns.size(); ++column) {
+    const bool is_filled = std::any_of(old.rows.begin(), old.rows.end(),
+                                       [&](const Cells& row) { return !row[column].empty(); });
+    if (is_filled && fresh.find(old.columns[column]) == CsvTable::npos) return old.columns[column];
+  }
+  return "";
+}
+
 // What the file has and `text` has not: "3 rows that are not in this result"; "": nothing.
 std::string others_in(const std::string& path, const std::string& text,
                       const std::vector<std::string>& options) {
   const CsvTable fresh = CsvTable::parse(text, "the result");
   const CsvTable old = CsvTable::load(path);
-  std::vector<std::pair<std::size_t, std::size_t>> places;  // of an option in both
-  for (const std::string& option : options) {
-    const std::size_t there = old.find(option);
-    const std::size_t here = fresh.find(option);
-    if (there != CsvTable::npos && here != CsvTable::npos) places.emplace_back(there, here);
+  if (const std::string lost = lost_column(old, fresh); !lost.empty()) {
+    return fmt::format("a column '{}' that is not in this result", lost);
   }
-  if (places.empty()) return "no rows of this command";
+  // An option without a column has no effect there.
+  const auto cells_of = [&](const CsvTable& table, const Cells& row) {
+    Cells cells;
+    for (const std::string& option : options) {
+      const std::size_t column = table.find(option);
+      cells.push_back(column == CsvTable::npos ? "" : row[column]);
+    }
+    return cells;
+  };
   std::set<Cells> known;
   for (const Cells& row : fresh.rows) {
-    if (!has_result(fresh, row)) continue;
-    Cells cells;
-    for (const auto& [there, here] : places) cells.push_back(row[here]);
-    known.insert(std::move(cells));
+    if (has_result(fresh, row)) known.insert(cells_of(fresh, row));
   }
   const auto others = std::count_if(old.rows.begin(), old.rows.end(), [&](const Cells& row) {
-    Cells cells;
-    for (const auto& [there, here] : places) cells.push_back(row[there]);
-    return has_result(old, row) && known.count(cells) == 0;
+    return has_result(old, row) && known.count(cells_of(old, row)) == 0;
   });
   if (others == 0) return "";
   return others == 1 ? "1 row that is not in this result"
                      : fmt::format("{} rows that are not in this result", others);
 }
 
+// Whether a file has several rows, as CSV or as JSON.
 bool has_rows(const std::string& path) {
+  const std::string text = read_file(path);
+  const nlohmann::json document = nlohmann::json::parse(text, nullptr, false);
+  if (!document.is_discarded()) return document.is_array() && document.size() > 1;
   try {
-    return CsvTable::load(path).rows.size() > 1;
+    return CsvTable::parse(text, path).rows.size() > 1;
   } catch (const Error&) {
     return false;
   }
@@ -78,8 +92,8 @@ bool has_rows(const std::string& path) {
 void write_row_keeping(const Output& out, const std::string& text, report::Format format,
                        const std::vector<std::string>& options) {
   std::error_code failure;
-  const bool replaces_rows = format == report::Format::csv && !out.path().empty() &&
-                             fs::is_regular_file(out.path(), failure) && has_rows(out.path());
+  const bool replaces_rows =
+      !out.path().empty() && fs::is_regular_file(out.path(), failure) && has_rows(out.path());
   if (replaces_rows) {
     write_keeping(out, text, format, options);
   } else {
@@ -122,6 +136,7 @@ std::vector<std::string> sweep_option_columns() {
 std::vector<std::string> train_option_columns() {
   std::vector<std::string> names;
   for (const job::JobOption& option : job::job_options()) names.push_back(option.column());
+  names.insert(names.end(), {"software", "train_tokens", "gpu_hour_price"});
   return names;
 }
 

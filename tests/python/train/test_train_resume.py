@@ -148,3 +148,38 @@ def test_one_step_keeps_a_table_and_replaces_a_step(tmp_path, whole):
     one = ("train", "--model", "qwen3-30b-a3b", "--profile", "h100-sxm", "--gpus", "16", "--out", out)
     assert f"kept as {old}" in moesim(*one).stderr and old.read_bytes() == whole
     assert "kept as" not in moesim(*one, "--zero", "1").stderr
+
+
+TWO = ("train", "--model", "mixtral-8x7b", "--gpus", "64", "--expert-parallel", "8", "--global-batch", "256",
+       "--tensor-parallel", "2", "--micro-batch", "1,2")
+
+
+@pytest.mark.parametrize("more", [("--router", "dropless", "--routing", "zipf:0.5,zipf:0.8"),
+                                  ("--software", "megatron-bridge,simumax")])
+def test_rows_that_differ_in_columns_of_their_own_are_kept(tmp_path, more):
+    """Options that have a column only where they are used: routing, software."""
+    out, old = tmp_path / "steps.csv", tmp_path / "steps.csv.old"
+    succeed(*TWO, *more, "--out", out)
+    before = out.read_bytes()
+    assert f"kept as {old}" in moesim(*TWO, "--out", out).stderr and old.read_bytes() == before
+    assert "kept as" not in moesim(*TWO, "--out", out).stderr
+
+
+def test_a_column_of_ones_own_is_kept(tmp_path):
+    out, old = tmp_path / "steps.csv", tmp_path / "steps.csv.old"
+    succeed(*TWO, "--out", out)
+    lines = out.read_text().splitlines()
+    out.write_text("\n".join([lines[0] + ",measured_ms", *(f"{line},{at}" for at, line in enumerate(lines[1:], 812))]) + "\n")
+    assert "a column 'measured_ms' that is not in this result: kept as" in moesim(*TWO, "--out", out).stderr
+    assert "measured_ms" in old.read_text()
+
+
+@pytest.mark.parametrize(("name", "first", "second"), [
+    ("a.json", (), ()), ("a.csv", ("--format", "json"), ()), ("a.csv", (), ("--format", "table"))])
+def test_one_step_keeps_several_in_any_form(tmp_path, name, first, second):
+    out = tmp_path / name
+    succeed(*TWO, *first, "--out", out)
+    before = out.read_bytes()
+    result = moesim(*TWO, "--micro-batch", "1", *second, "--out", out)
+    assert result.returncode == 0 and "kept as" in result.stderr
+    assert (tmp_path / f"{name}.old").read_bytes() == before

@@ -63,9 +63,11 @@ def machine(tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
 
-    def program(name, body):
+    def program(name, body, asked="exit 2"):
+        """`asked`: what it does when it is asked of its driver."""
         path = programs / name
-        path.write_text(f'#!/bin/sh\necho "{name} $*" >>"{tmp_path}/calls"\n{body}\n')
+        path.write_text(f'#!/bin/sh\nif [ "$2" = --gpus ]; then {asked}; fi\n'
+                        f'echo "{name} $*" >>"{tmp_path}/calls"\n{body}\n')
         path.chmod(0o755)
 
     # Writes the --out of a profile.
@@ -193,6 +195,37 @@ def test_a_program_that_cannot_start_names_its_libraries(machine):
     result = machine("--parts", "facts")
     assert result.returncode == 1
     assert "cannot start here: it lacks libfmt.so.9" in result.stderr
+
+
+OLD = "the driver is too old: it knows CUDA 12.4, this build needs 13.0: update the driver"
+
+
+def test_a_driver_older_than_the_programs_cuda_is_said_once_with_what_helps(machine):
+    machine.program("moesim", "exit 0", asked=f"echo '{OLD}' >&2; exit 3")
+    machine.program("nvidia-smi", "echo 550.54.15")
+    result = machine()
+    assert result.returncode == 1
+    assert states(machine.folder) == {**dict.fromkeys(PARTS, "skipped"), "facts": "passed"}
+    for text in (result.stderr, (machine.folder / "summary.txt").read_text()):
+        assert ("the driver 550.54.15 is too old: it knows CUDA 12.4, the programs need 13.0 "
+                "(driver 580 or newer). One of these helps:") in text
+        assert f"cuda-compat-13-0; data-centre GPUs only)\n    in /usr/local/cuda-13.0/compat or {machine.bin}" in text
+        assert "such as 12.8 (driver 525 or newer)" in text and "a newer driver" in text
+    assert [line for line in machine.lines() if not line.startswith("nvidia-smi")] == ["moesim doctor"]
+
+
+@pytest.mark.parametrize("with_compat, code", [("this machine has 1 GPU(s)", 0), ("no GPU", 1)])
+def test_an_old_driver_is_made_up_for_by_compat_libraries_that_work(machine, with_compat, code):
+    (machine.bin / "compat").mkdir()
+    (machine.bin / "compat" / "libcuda.so.1").touch()
+    machine.program("moesim", 'echo "LD=$LD_LIBRARY_PATH"', asked=(
+        f"case $LD_LIBRARY_PATH in *compat*) echo '{with_compat}' ;; *) echo '{OLD}' ;; esac; exit 3"))
+    result = machine("--parts", "facts,simulate")
+    assert result.returncode == code
+    assert (f"compat libraries of {machine.bin}/compat" in result.stderr) == (code == 0)
+    assert ("is too old" in result.stderr) == (code == 1)
+    found = (machine.folder / "facts.log").read_text().split("LD=")[1]
+    assert found.startswith(f"{machine.bin}/compat:") == (code == 0)
 
 
 def test_our_programs_find_the_libraries_of_python_packages(machine):

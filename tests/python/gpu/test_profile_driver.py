@@ -50,6 +50,16 @@ def test_a_driver_that_refuses_is_told_apart(driver, tmp_path, variables, said):
     assert result.stdout == "" and list(tmp_path.iterdir()) == []
 
 
+def test_an_old_driver_is_said_in_the_words_that_gpu_check_looks_for(driver, tmp_path):
+    script = (SOURCE.parents[3] / "tools" / "gpu-check").read_text()
+    words = script.partition('"$moesim" profile --gpus ')[2].split()[0]
+    result = subprocess.run([BINARY, "profile", "--gpus", words], cwd=tmp_path, timeout=60,
+                            capture_output=True, text=True, check=False, env={
+                                **os.environ, "LD_LIBRARY_PATH": str(driver),
+                                "FAKE_DRIVER_VERSION": "11040"})
+    assert "the driver is too old: it knows CUDA 11.4, this build needs " in result.stderr
+
+
 def test_no_driver_at_all(driver, tmp_path):
     assert driver.is_dir()  # the build has CUDA
     result = measure(tmp_path)

@@ -66,12 +66,14 @@ bool StreamTimer::held() const {
 }
 
 Run StreamTimer::cold(const std::function<void()>& work,
-                      const std::function<void()>& before_release) {
+                      const std::function<void()>& before_release,
+                      const std::function<void()>& prelude) {
   MOESIM_CUDA(cudaMemsetAsync(clocks_.data(), 0, clocks_.size() * sizeof(SmClock), stream_));
   launch_clocks(clocks_.data(), sms_, stream_);
   flush();
   hold();
   try {
+    if (prelude) prelude();
     MOESIM_CUDA(cudaEventRecord(start_, stream_));
     work();
     MOESIM_CUDA(cudaEventRecord(stop_, stream_));

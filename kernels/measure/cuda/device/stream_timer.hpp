@@ -29,8 +29,11 @@ class StreamTimer {
   cudaStream_t stream() const { return stream_; }
   // The L2 flushed, the stream held until all is queued, events around the work, SM clocks read
   // around both. `before_release`, if given, is called when all is queued: ranks meet in it. If
-  // that takes 2 s, the stream frees itself, and the run says that it was not held.
-  Run cold(const std::function<void()>& work, const std::function<void()>& before_release = {});
+  // that takes 2 s, the stream frees itself, and the run says that it was not held. `prelude`, if
+  // given, is queued before the first event and not timed: an exchange, behind which ranks that
+  // were released apart go on together.
+  Run cold(const std::function<void()>& work, const std::function<void()>& before_release = {},
+           const std::function<void()>& prelude = {});
   // The same for work that waits for the stream itself, which therefore cannot be held: what the
   // host takes to queue it counts where the device is faster. Ranks meet before the work.
   Run cold_unheld(const std::function<void()>& work, const std::function<void()>& before_work = {});

@@ -9,8 +9,9 @@ namespace moesim::kernels::measure::cuda {
 namespace {
 
 // One sample lasts at least this long, so that the microseconds by which the other side begins
-// later are nothing.
+// later are nothing; of several ranks longer, since one may still begin after another.
 constexpr double least_us = 500;
+constexpr double least_us_of_ranks = 2000;
 // Of each side: a stream that is held takes about a thousand launches, and NCCL fewer.
 constexpr double most_calls = 128;
 // How much longer than the timed side, at its usual pace, the other one goes on: both may slow
@@ -27,6 +28,7 @@ class Overlap : public Workload {
     product_ = gemm_workload(context, parts.product, seed);
     exchange_ = parts.exchange.collective ? collective_workload(context, parts.exchange, seed)
                                           : memory_workload(context, parts.exchange, seed);
+    exchanges_ = parts.exchange.collective;
     synthetic_ = !parts.exchange.collective || context.shared_gpu;
     timed_ = &side(parts.timed);
     if (!parts.beside.empty()) beside_ = &side(parts.beside);
@@ -79,16 +81,22 @@ class Overlap : public Workload {
   }
   bool any_rank(double flag) { return slowest(flag) > 0; }
 
+  // Ranks are released apart; behind an exchange that is not timed they go on together.
+  Run aligned(const std::function<void()>& work) {
+    return context_.timer->cold(
+        work, [this] { context_.group.barrier(); },
+        [this] {
+          if (exchanges_) dynamic_cast<Queueable&>(*exchange_).queue(context_.timer->stream());
+        });
+  }
   // Of one call alone, on the slowest rank: all ranks then queue as many.
   double alone_us(Queueable& which) {
-    const cudaStream_t stream = context_.timer->stream();
-    return slowest(
-        context_.timer->cold([&] { which.queue(stream); }, [this] { context_.group.barrier(); })
-            .time_us);
+    return slowest(aligned([&] { which.queue(context_.timer->stream()); }).time_us);
   }
   void choose_calls() {
     const double timed_us = std::max(1.0, alone_us(*timed_));
-    calls_ = std::clamp(std::ceil(least_us / timed_us), 1.0, most_calls / 4);
+    const double least = exchanges_ ? least_us_of_ranks : least_us;
+    calls_ = std::clamp(std::ceil(least / timed_us), 1.0, most_calls / 4);
     if (beside_ == nullptr) return;
     const double beside_us = std::max(1.0, alone_us(*beside_));
     beside_calls_ = std::clamp(std::ceil(margin * calls_ * timed_us / beside_us), 2.0, most_calls);
@@ -96,18 +104,16 @@ class Overlap : public Workload {
 
   Run once() {
     const cudaStream_t stream = context_.timer->stream();
-    Run run = context_.timer->cold(
-        [&] {
-          if (beside_ != nullptr) {
-            // Behind the hold, so that both begin together.
-            MOESIM_CUDA(cudaEventRecord(begun_, stream));
-            MOESIM_CUDA(cudaStreamWaitEvent(second_, begun_));
-            for (double call = 0; call < beside_calls_; ++call) beside_->queue(second_);
-            MOESIM_CUDA(cudaEventRecord(ended_, second_));
-          }
-          for (double call = 0; call < calls_; ++call) timed_->queue(stream);
-        },
-        [this] { context_.group.barrier(); });
+    Run run = aligned([&] {
+      if (beside_ != nullptr) {
+        // Behind the hold, so that both begin together.
+        MOESIM_CUDA(cudaEventRecord(begun_, stream));
+        MOESIM_CUDA(cudaStreamWaitEvent(second_, begun_));
+        for (double call = 0; call < beside_calls_; ++call) beside_->queue(second_);
+        MOESIM_CUDA(cudaEventRecord(ended_, second_));
+      }
+      for (double call = 0; call < calls_; ++call) timed_->queue(stream);
+    });
     run.time_us /= calls_;
     if (beside_ == nullptr) return run;
     // The timed side is over; the other must not be.
@@ -122,6 +128,7 @@ class Overlap : public Workload {
   std::unique_ptr<Workload> product_, exchange_;
   Queueable* timed_ = nullptr;
   Queueable* beside_ = nullptr;
+  bool exchanges_ = false;  // of several ranks; else a copy stands for the exchange
   bool synthetic_ = false;
   bool covered_ = true;
   double calls_ = 0;  // of the timed side; 0: not chosen yet

@@ -30,6 +30,22 @@ TEST_CASE("a graph is on the device before the stream is first held for it, and 
   CHECK(fake_runtime().calls == launch);
 }
 
+TEST_CASE("a prelude is queued behind the hold and before the first event: it is not timed") {
+  fake_runtime() = {};
+  StreamTimer timer(1 << 20, 1);
+  fake_runtime().calls.clear();
+  const auto say = [](const char* what) {
+    return [what] { fake_runtime().calls.emplace_back(what); };
+  };
+  timer.cold(say("work"), say("meeting"), say("prelude"));
+  CHECK(fake_runtime().calls == std::vector<std::string>{"clocks", "read", "hold", "prelude",
+                                                         "event", "work", "event", "clocks",
+                                                         "meeting", "synchronise"});
+  // One that fails leaves no stream held.
+  CHECK_THROWS_WITH(timer.cold([] {}, {}, [] { throw std::runtime_error("refused"); }), "refused");
+  CHECK(timer.cold([] {}).held);
+}
+
 TEST_CASE("calls back to back share their time, and the device works meanwhile") {
   fake_runtime() = {};
   StreamTimer timer(1 << 20, 1);

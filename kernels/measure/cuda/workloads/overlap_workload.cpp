@@ -102,6 +102,11 @@ class Overlap : public Workload {
     beside_calls_ = std::clamp(std::ceil(margin * calls_ * timed_us / beside_us), 2.0, most_calls);
   }
 
+  static void queue_calls(Queueable& which, double calls, cudaStream_t stream) {
+    const auto count = static_cast<int>(calls);  // whole
+    for (int call = 0; call < count; ++call) which.queue(stream);
+  }
+
   Run once() {
     const cudaStream_t stream = context_.timer->stream();
     Run run = aligned([&] {
@@ -109,10 +114,10 @@ class Overlap : public Workload {
         // Behind the hold, so that both begin together.
         MOESIM_CUDA(cudaEventRecord(begun_, stream));
         MOESIM_CUDA(cudaStreamWaitEvent(second_, begun_));
-        for (double call = 0; call < beside_calls_; ++call) beside_->queue(second_);
+        queue_calls(*beside_, beside_calls_, second_);
         MOESIM_CUDA(cudaEventRecord(ended_, second_));
       }
-      for (double call = 0; call < calls_; ++call) timed_->queue(stream);
+      queue_calls(*timed_, calls_, stream);
     });
     run.time_us /= calls_;
     if (beside_ == nullptr) return run;

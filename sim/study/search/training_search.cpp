@@ -7,14 +7,10 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <span>
-#include <string_view>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -22,34 +18,18 @@
 #include "sim/base/parallel.hpp"
 #include "sim/study/search/balanced_job.hpp"
 #include "sim/study/search/best_first.hpp"
+#include "sim/study/search/candidate_bounds.hpp"
 #include "sim/study/search/counted_loss.hpp"
-#include "sim/training/drawn/routing_misfit.hpp"
 #include "sim/training/step/layer_time.hpp"
-#include "sim/training/step/step_bound.hpp"
 
 namespace moesim::study {
 namespace {
 
 constexpr double same_time = 1e-9;
-// Standard errors of a loss: whether it is too much is then decided by the step's own draws.
-constexpr double certainty = 3;
-constexpr double time_of_routings = 0.5;  // share of what comes before the first step, roughly
-constexpr double least_gain = 0.99;       // of the loss, from one step of the front to the next
+constexpr double least_gain = 0.99;  // of the loss, from one step of the front to the next
 
 using training::TrainingJob;
 using training::TrainingStep;
-
-struct Bound {
-  double step_us = 0;
-  Bytes memory;
-};
-
-// How tight the bound of a candidate with drawn routing is.
-enum class Tightness : std::uint8_t {
-  balanced,  // of least_load(), without a draw
-  least,     // of DrawnRoutings::least(), not its own
-  own,       // of its own loads, or there are no others
-};
 
 // A search may have millions: what those of a family share, FamilyBounds has.
 struct Candidate {
@@ -65,55 +45,6 @@ struct Timed {
   double tokens_per_second_per_gpu = 0;
   Bytes memory;
 };
-
-// The bounds of all jobs of a family. Layers are priced only where one of them may fit.
-struct FamilyBounds {
-  std::vector<Bound> bounds;  // until there are candidates of them
-  bool fits = false;
-  bool priced = false;
-  bool is_exact = false;  // as BalancedJob has it
-  std::string refusal;    // why layers cannot be priced; "": they can
-  std::string misfit;     // why the recorded routing does not fit; "": it does
-  double loss = 0;        // expected
-  double least_loss = 0;  // that the draws of a job may have
-};
-
-FamilyBounds memory_of(const TrainingFamily& family, double room) {
-  FamilyBounds found;
-  for (std::size_t at = 0; at < family.size(); ++at) {
-    found.bounds.push_back({0, training::memory_bound(BalancedJob(family.job(at)).job)});
-    found.fits |= static_cast<double>(found.bounds.back().memory.count) <= room;
-  }
-  return found;
-}
-
-void set_times(const TrainingFamily& family, const training::LayerPrices& prices,
-               std::span<const training::Passes> least, double room,
-               const uncertainty::StepSoftware* software, std::vector<Bound>& bounds) {
-  uncertainty::CrossingParts crossing{};
-  if (software != nullptr) crossing = training::crossing_parts(family.first());
-  for (std::size_t at = 0; at < family.size(); ++at) {
-    if (static_cast<double>(bounds[at].memory.count) > room) continue;
-    const double bound = training::step_bound_us(family.job(at), prices, least);
-    bounds[at].step_us = software != nullptr ? software->least_us(bound, crossing) : bound;
-  }
-}
-
-void add_times(const TrainingFamily& family, const routing::TokenLoss& loss, double room,
-               const uncertainty::StepSoftware* software, FamilyBounds& found) {
-  if (!found.fits) return;
-  try {
-    const BalancedJob first(family.first());
-    const training::LayerPrices prices(first.job);
-    found.priced = true;
-    found.is_exact = first.is_exact;
-    std::vector<training::Passes> least;
-    if (!first.is_exact) least.push_back(least_moe_layer(prices, first.least_load(loss)));
-    set_times(family, prices, least, room, software, found.bounds);
-  } catch (const Error& error) {
-    found.refusal = error.what();
-  }
-}
 
 std::shared_ptr<DrawnRoutings> routings_of(const TrainingSearch& search) {
   return search.drawn ? search.drawn : std::make_shared<DrawnRoutings>();
@@ -144,23 +75,6 @@ TrainingCandidates possible_jobs(const TrainingSpace& space) {
   throw UsageError(text);
 }
 
-// What tells apart the routings of jobs that are searched together.
-std::string routing_key(const TrainingJob& job) {
-  if (!job.routing) return "";
-  const routing::RouterConfig& router = job.routing->router;
-  return router.name() + (router.drops ? " " + router.capacity_factor.text() : "");
-}
-
-// What same_sizes() compares of a layout, and of the rest of its job, which has to live on.
-auto sizes_of(const parallel::LayoutRequest& layout, const TrainingJob& rest,
-              bool chunks_tell_apart) {
-  const parallel::ParallelLayout& sizes = layout.layout;
-  return std::tuple(sizes.tensor, sizes.context, sizes.pipeline,
-                    chunks_tell_apart ? sizes.virtual_pipeline : 0, sizes.expert,
-                    sizes.expert_tensor, layout.micro_batch, layout.expert_overlap,
-                    rest.states.precision, std::string_view(rest.typed.dispatcher));
-}
-
 // As the software of the search runs it.
 TrainingStep counted_step(const TrainingSearch& search, const TrainingJob& job,
                           const TrainingStep& predicted) {
@@ -175,12 +89,12 @@ class Search {
         room_(room_of(search)),
         possible_(possible_jobs(search.space)),
         drawn_(routings_of(search)),
-        drawn_before_(drawn_->drawn()) {}
+        drawn_before_(drawn_->drawn()),
+        bounding_(possible_.families, *drawn_, {room_, search.software.get(), search.jobs}) {}
 
   TrainingFound run() {
     show_bounded(0);
     bound_all();
-    drawn_bounds_ = std::vector<DrawnBounds>(possible_.families.size());
     BestFirst order;
     for (const Candidate& candidate : candidates_) {
       order.bounds.push_back(candidate.bound_us);
@@ -216,63 +130,30 @@ class Search {
   }
 
   void bound_all() {
-    const std::vector<TrainingFamily>& families = possible_.families;
-    std::vector<FamilyBounds>& bounds = bounds_;
-    bounds.resize(families.size());
-    parallel_for(bounds.size(), search_.jobs,
-                 [&](std::size_t at) { bounds[at] = memory_of(families[at], room_); });
-    std::deque<TrainingJob> jobs;  // one of those with the same loss
-    std::set<std::tuple<std::size_t, std::int64_t, int>> seen;
-    std::vector<DrawnRoutings::Asked> wanted;
-    for (std::size_t at = 0; at < bounds.size(); ++at) {
-      if (!bounds[at].fits) continue;
-      const TrainingJob first = families[at].first();
-      bounds[at].misfit = training::routing_misfit(first);
-      const bool is_new =
-          seen.emplace(families[at].routing(), std::llround(first.tokens_per_rank()),
-                       first.layout.layout.expert)
-              .second;
-      if (!bounds[at].misfit.empty() || !is_new) continue;
-      jobs.push_back(first);
-      wanted.push_back({families[at].routing(), &jobs.back()});
-    }
-    drawn_->draw_losses(wanted, search_.jobs, [&](std::size_t draws) {
-      show_bounded(time_of_routings / static_cast<double>(draws));
-    });
-    const double share = (1 - bounded_) / static_cast<double>(bounds.size());
-    parallel_for(bounds.size(), search_.jobs, [&](std::size_t at) {
-      if (bounds[at].misfit.empty()) {
-        const TrainingJob first = families[at].first();
-        const training::ExpectedLoss& loss = drawn_->loss({families[at].routing(), &first});
-        bounds[at].loss = loss.loss.residual_loss;
-        bounds[at].least_loss = loss.loss.residual_loss - certainty * loss.error;
-        add_times(families[at], loss.loss, room_, search_.software.get(), bounds[at]);
-      }
-      show_bounded(share);
-    });
+    bounds_ = bounding_.bound_all([&](double share) { show_bounded(share); });
     SearchCounts& counts = found_.counts;
     counts.combinations = possible_.combinations;
     counts.refused = possible_.refused;
     counts.candidates = possible_.count;
-    for (std::size_t at = 0; at < bounds.size(); ++at) {
-      if (!bounds[at].misfit.empty()) {
-        counts.undrawn += families[at].size();
-        counts.an_undrawn = bounds[at].misfit;
+    for (std::size_t at = 0; at < bounds_.size(); ++at) {
+      FamilyBounds& bounds = bounds_[at];
+      if (!bounds.misfit.empty()) {
+        counts.undrawn += possible_.families[at].size();
+        counts.an_undrawn = bounds.misfit;
         continue;
       }
-      if (!bounds[at].refusal.empty()) {
-        counts.unpriced += families[at].size();
-        counts.an_unpriced = bounds[at].refusal;
+      if (!bounds.refusal.empty()) {
+        counts.unpriced += possible_.families[at].size();
+        counts.an_unpriced = bounds.refusal;
         continue;
       }
-      counts.priced += bounds[at].priced ? 1 : 0;
-      const Tightness tightness = bounds[at].is_exact ? Tightness::own : Tightness::balanced;
+      counts.priced += bounds.priced ? 1 : 0;
       const auto family = static_cast<std::uint32_t>(at);
       std::uint16_t place = 0;
-      for (const Bound& bound : bounds[at].bounds) {
-        add({bound.step_us, family, place++, tightness}, bound.memory);
+      for (const CandidateBound& bound : bounds.bounds) {
+        add({bound.step_us, family, place++, bounds.tightness()}, bound.memory);
       }
-      bounds[at].bounds = {};
+      bounds.bounds = {};
     }
     if (counts.unpriced == counts.candidates) throw Error(counts.an_unpriced);
     if (counts.undrawn > 0 &&
@@ -312,47 +193,9 @@ class Search {
     return training::training_step(made, loads, false);
   }
 
-  // The bounds of a family from drawn loads, as tight as they have become. What does not fit has an
-  // infinite one.
-  struct DrawnBounds {
-    std::mutex mutex;
-    Tightness tightness = Tightness::balanced;
-    std::vector<double> step_us;
-  };
-
-  void tighten(const TrainingFamily& family, DrawnBounds& bounds) {
-    const TrainingJob first = family.first();
-    const DrawnRoutings::Asked asked{family.routing(), &first};
-    const DrawnRoutings::Least least = bounds.tightness == Tightness::balanced
-                                           ? drawn_->least(asked)
-                                           : DrawnRoutings::Least{drawn_->rows(asked), true};
-    std::vector<Bound> found(family.size());
-    for (std::size_t at = 0; least.are_own && at < found.size(); ++at) {
-      found[at].memory = training::memory_bound(family.job(at), least.loads.get());
-    }
-    const training::LayerPrices prices(first);
-    set_times(family, prices, drawn_moe_layers(prices, *least.loads, least.are_own), room_,
-              search_.software.get(), found);
-    bounds.step_us.clear();
-    for (const Bound& bound : found) {
-      const bool fits = static_cast<double>(bound.memory.count) <= room_;
-      bounds.step_us.push_back(fits ? bound.step_us : std::numeric_limits<double>::infinity());
-    }
-    bounds.tightness = least.are_own ? Tightness::own : Tightness::least;
-  }
-
-  // False: it is as tight as it can be. By several threads, each with a candidate of its own.
   bool tighten(Candidate& candidate) {
-    if (candidate.tightness == Tightness::own) return false;
-    DrawnBounds& bounds = drawn_bounds_[candidate.family];
-    const std::lock_guard lock(bounds.mutex);
-    if (bounds.tightness == candidate.tightness) {
-      tighten(possible_.families[candidate.family], bounds);
-    }
-    candidate.tightness = bounds.tightness;
-    double& known = candidate.bound_us;
-    known = std::max(known, bounds.step_us[candidate.place]);
-    return true;
+    return bounding_.tighten(candidate.family, candidate.place, candidate.tightness,
+                             candidate.bound_us);
   }
 
   std::optional<double> tighter_us(Candidate& candidate) {
@@ -398,24 +241,9 @@ class Search {
         const Timed& timed = times_.at(candidate);
         if (static_cast<double>(timed.memory.count) > room_ || timed.step_us > limit) continue;
         counted.insert(candidate);
-        add_twin(job(*candidate), timed.step_us, best);
+        best.twins.add(job(*candidate), best.job, timed.step_us / best.step.step_us - 1);
       }
     }
-  }
-
-  static void add_twin(const TrainingJob& twin, double step_us, FoundStep& best) {
-    Twins& twins = best.twins;
-    ++twins.count;
-    twins.slowest = std::max(twins.slowest, step_us / best.step.step_us - 1);
-    const bool chunks =
-        twin.layout.layout.virtual_pipeline != best.job.layout.layout.virtual_pipeline;
-    twins.virtual_stages |= chunks;
-    twins.split |= !chunks && parallel::stages_of(*twin.model, twin.layout).text() !=
-                                  parallel::stages_of(*best.job.model, best.job.layout).text();
-    twins.recompute |= model::name_of(twin.recompute) != model::name_of(best.job.recompute);
-    twins.placement |= twin.ranks_per_domain != best.job.ranks_per_domain;
-    twins.routing |= routing_key(twin) != routing_key(best.job);
-    twins.zero |= twin.states.zero != best.job.states.zero;
   }
 
   // By several threads.
@@ -459,7 +287,7 @@ class Search {
   bool is_same(const Candidate& one, const Candidate& other) const {
     const auto sizes = [&](const Candidate& candidate) {
       const TrainingFamily& of = family(candidate);
-      return sizes_of(of.layout(candidate.place), of.common(), search_.chunks_tell_apart);
+      return layout_sizes(of.layout(candidate.place), of.common(), search_.chunks_tell_apart);
     };
     return sizes(one) == sizes(other);
   }
@@ -503,12 +331,12 @@ class Search {
   const TrainingSearch& search_;
   double room_;
   TrainingCandidates possible_;
+  std::shared_ptr<DrawnRoutings> drawn_;
+  std::size_t drawn_before_ = 0;
+  CandidateBounds bounding_;
   std::vector<FamilyBounds> bounds_;  // of each family
   std::vector<Candidate> candidates_;
   std::unordered_map<const Candidate*, Timed> times_;  // of those simulated
-  std::shared_ptr<DrawnRoutings> drawn_;
-  std::size_t drawn_before_ = 0;
-  std::vector<DrawnBounds> drawn_bounds_;  // of each family
   TrainingFound found_;
   std::vector<const Candidate*> best_;                           // of found_.best
   double front_loss_ = std::numeric_limits<double>::infinity();  // least of the front
@@ -521,15 +349,6 @@ class Search {
 };
 
 }  // namespace
-
-bool same_sizes(const TrainingJob& one, const TrainingJob& other, bool chunks_tell_apart) {
-  return sizes_of(one.layout, one, chunks_tell_apart) ==
-         sizes_of(other.layout, other, chunks_tell_apart);
-}
-
-bool same_layout(const TrainingJob& one, const TrainingJob& other, bool chunks_tell_apart) {
-  return routing_key(one) == routing_key(other) && same_sizes(one, other, chunks_tell_apart);
-}
 
 void set_step(const TrainingSearch& search, const TrainingStep& predicted, FoundStep& found) {
   found.step = counted_step(search, found.job, predicted);

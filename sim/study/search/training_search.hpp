@@ -8,6 +8,7 @@
 
 #include "sim/study/search/drawn_routings.hpp"
 #include "sim/study/search/memory_share.hpp"
+#include "sim/study/search/same_layout.hpp"
 #include "sim/study/search/training_space.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/step_software.hpp"
@@ -39,20 +40,6 @@ struct TrainingSearch {
   int jobs = 1;                    // threads; the result does not depend on them
   // Called now and then, by one thread at a time; may be empty.
   std::function<void(const SearchProgress&)> progress;
-};
-
-// Candidates of the same sizes as one of the best that are nearly as fast, and lose no more than
-// may be.
-struct Twins {
-  std::size_t count = 0;
-  double slowest = 0;  // its step over that of the best, less 1
-  // What they differ in from the best.
-  bool virtual_stages = false;
-  bool split = false;  // of the layers over chunks, with as many of these
-  bool recompute = false;
-  bool placement = false;  // ranks per domain
-  bool zero = false;
-  bool routing = false;  // the router, or its capacity factor
 };
 
 struct FoundStep {
@@ -93,8 +80,7 @@ struct TrainingFound {
 };
 
 // Of equal times the job that loses less comes first, then the one named first in the space. The
-// best differ in what same_sizes() compares: of jobs that differ in virtual stages, the split of
-// layers over chunks, placement, recomputation, ZeRO stage or routing alone, the fastest that fits
+// best differ in what same_sizes() compares: of jobs that are the same by it, the fastest that fits
 // is one of them, and those that are slower and lose at least 1 % less than each such before; the
 // others are its twins. Best first by the bounds of training::step_bound_us(), with a software
 // times its smallest factor on any part: no job is left out that could be among the best, or on the
@@ -111,13 +97,5 @@ void set_step(const TrainingSearch& search, const training::TrainingStep& predic
 
 // Every job of the space that can be priced, simulated, in the order of candidates_of().
 std::vector<FoundStep> simulate_all(const TrainingSearch& search);
-
-// Whether two jobs are the same layout as search_training() counts them, but for their routing.
-bool same_sizes(const training::TrainingJob& one, const training::TrainingJob& other,
-                bool chunks_tell_apart = false);
-
-// And have the same router and capacity factor.
-bool same_layout(const training::TrainingJob& one, const training::TrainingJob& other,
-                 bool chunks_tell_apart = false);
 
 }  // namespace moesim::study

@@ -1,0 +1,147 @@
+#include "sim/study/search/candidate_bounds.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <set>
+#include <tuple>
+
+#include "sim/base/error.hpp"
+#include "sim/base/parallel.hpp"
+#include "sim/study/search/balanced_job.hpp"
+#include "sim/training/drawn/routing_misfit.hpp"
+#include "sim/training/step/layer_time.hpp"
+#include "sim/training/step/step_bound.hpp"
+
+namespace moesim::study {
+namespace {
+
+// Standard errors of a loss: whether it is too much is then decided by the step's own draws.
+constexpr double certainty = 3;
+constexpr double time_of_losses = 0.5;  // share of what comes before the first step, roughly
+
+}  // namespace
+
+using training::LayerPrices;
+using training::Passes;
+using training::TrainingJob;
+
+std::vector<FamilyBounds> CandidateBounds::bound_all(
+    const std::function<void(double share)>& progress) const {
+  std::vector<FamilyBounds> found(families_.size());
+  parallel_for(found.size(), rules_.jobs,
+               [&](std::size_t at) { found[at] = memory_of(families_[at]); });
+  const double share = (1 - draw_losses(found, progress)) / static_cast<double>(found.size());
+  parallel_for(found.size(), rules_.jobs, [&](std::size_t at) {
+    if (found[at].misfit.empty()) {
+      const TrainingJob first = families_[at].first();
+      const training::ExpectedLoss& loss = drawn_.loss({families_[at].routing(), &first});
+      found[at].loss = loss.loss.residual_loss;
+      found[at].least_loss = loss.loss.residual_loss - certainty * loss.error;
+      add_times(families_[at], loss.loss, found[at]);
+    }
+    if (progress) progress(share);
+  });
+  return found;
+}
+
+FamilyBounds CandidateBounds::memory_of(const TrainingFamily& family) const {
+  FamilyBounds found;
+  for (std::size_t at = 0; at < family.size(); ++at) {
+    found.bounds.push_back({0, training::memory_bound(BalancedJob(family.job(at)).job)});
+    found.fits |= fits(found.bounds.back().memory);
+  }
+  return found;
+}
+
+// Those of families that may fit, and notes whose recorded routing does not: the share of the work
+// that was done.
+double CandidateBounds::draw_losses(std::vector<FamilyBounds>& found,
+                                    const std::function<void(double share)>& progress) const {
+  std::deque<TrainingJob> jobs;  // one of those with the same loss
+  std::set<std::tuple<std::size_t, std::int64_t, int>> seen;
+  std::vector<DrawnRoutings::Asked> wanted;
+  for (std::size_t at = 0; at < found.size(); ++at) {
+    if (!found[at].fits) continue;
+    const TrainingJob first = families_[at].first();
+    found[at].misfit = training::routing_misfit(first);
+    const bool is_new = seen.emplace(families_[at].routing(), std::llround(first.tokens_per_rank()),
+                                     first.layout.layout.expert)
+                            .second;
+    if (!found[at].misfit.empty() || !is_new) continue;
+    jobs.push_back(first);
+    wanted.push_back({families_[at].routing(), &jobs.back()});
+  }
+  double done = 0;
+  std::mutex mutex;
+  drawn_.draw_losses(wanted, rules_.jobs, [&](std::size_t draws) {
+    const double share = time_of_losses / static_cast<double>(draws);
+    const std::lock_guard lock(mutex);
+    done += share;
+    if (progress) progress(share);
+  });
+  return std::min(done, 1.0);
+}
+
+void CandidateBounds::add_times(const TrainingFamily& family, const routing::TokenLoss& loss,
+                                FamilyBounds& found) const {
+  if (!found.fits) return;
+  try {
+    const BalancedJob first(family.first());
+    const LayerPrices prices(first.job);
+    found.priced = true;
+    found.is_exact = first.is_exact;
+    std::vector<Passes> least;
+    if (!first.is_exact) least.push_back(least_moe_layer(prices, first.least_load(loss)));
+    set_times(family, prices, least, found.bounds);
+  } catch (const Error& error) {
+    found.refusal = error.what();
+  }
+}
+
+void CandidateBounds::set_times(const TrainingFamily& family, const LayerPrices& prices,
+                                const std::vector<Passes>& least,
+                                std::vector<CandidateBound>& bounds) const {
+  uncertainty::CrossingParts crossing{};
+  if (rules_.software != nullptr) crossing = training::crossing_parts(family.first());
+  for (std::size_t at = 0; at < family.size(); ++at) {
+    if (!fits(bounds[at].memory)) continue;
+    const double bound = training::step_bound_us(family.job(at), prices, least);
+    bounds[at].step_us =
+        rules_.software != nullptr ? rules_.software->least_us(bound, crossing) : bound;
+  }
+}
+
+bool CandidateBounds::tighten(std::size_t family, std::size_t place, Tightness& tightness,
+                              double& step_us) {
+  if (tightness == Tightness::own) return false;
+  TightBounds& bounds = tight_[family];
+  const std::lock_guard lock(bounds.mutex);
+  if (bounds.tightness == tightness) tighten(families_[family], bounds);
+  tightness = bounds.tightness;
+  step_us = std::max(step_us, bounds.step_us[place]);
+  return true;
+}
+
+void CandidateBounds::tighten(const TrainingFamily& family, TightBounds& bounds) const {
+  const TrainingJob first = family.first();
+  const DrawnRoutings::Asked asked{family.routing(), &first};
+  const DrawnRoutings::Least least = bounds.tightness == Tightness::balanced
+                                         ? drawn_.least(asked)
+                                         : DrawnRoutings::Least{drawn_.rows(asked), true};
+  std::vector<CandidateBound> found(family.size());
+  for (std::size_t at = 0; least.are_own && at < found.size(); ++at) {
+    found[at].memory = training::memory_bound(family.job(at), least.loads.get());
+  }
+  const LayerPrices prices(first);
+  set_times(family, prices, drawn_moe_layers(prices, *least.loads, least.are_own), found);
+  bounds.step_us.clear();
+  for (const CandidateBound& bound : found) {
+    bounds.step_us.push_back(fits(bound.memory) ? bound.step_us
+                                                : std::numeric_limits<double>::infinity());
+  }
+  bounds.tightness = least.are_own ? Tightness::own : Tightness::least;
+}
+
+}  // namespace moesim::study

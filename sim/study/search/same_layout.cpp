@@ -1,0 +1,52 @@
+#include "sim/study/search/same_layout.hpp"
+
+#include <algorithm>
+
+namespace moesim::study {
+
+using training::TrainingJob;
+
+LayoutSizes layout_sizes(const parallel::LayoutRequest& layout, const TrainingJob& rest,
+                         bool chunks_tell_apart) {
+  const parallel::ParallelLayout& sizes = layout.layout;
+  return {.tensor = sizes.tensor,
+          .context = sizes.context,
+          .pipeline = sizes.pipeline,
+          .virtual_pipeline = chunks_tell_apart ? sizes.virtual_pipeline : 0,
+          .expert = sizes.expert,
+          .expert_tensor = sizes.expert_tensor,
+          .micro_batch = layout.micro_batch,
+          .expert_overlap = layout.expert_overlap,
+          .precision = rest.states.precision,
+          .dispatcher = rest.typed.dispatcher};
+}
+
+std::string routing_key(const TrainingJob& job) {
+  if (!job.routing) return "";
+  const routing::RouterConfig& router = job.routing->router;
+  return router.name() + (router.drops ? " " + router.capacity_factor.text() : "");
+}
+
+bool same_sizes(const TrainingJob& one, const TrainingJob& other, bool chunks_tell_apart) {
+  return layout_sizes(one.layout, one, chunks_tell_apart) ==
+         layout_sizes(other.layout, other, chunks_tell_apart);
+}
+
+bool same_layout(const TrainingJob& one, const TrainingJob& other, bool chunks_tell_apart) {
+  return routing_key(one) == routing_key(other) && same_sizes(one, other, chunks_tell_apart);
+}
+
+void Twins::add(const TrainingJob& twin, const TrainingJob& best, double slower) {
+  ++count;
+  slowest = std::max(slowest, slower);
+  const bool chunks = twin.layout.layout.virtual_pipeline != best.layout.layout.virtual_pipeline;
+  virtual_stages |= chunks;
+  split |= !chunks && parallel::stages_of(*twin.model, twin.layout).text() !=
+                          parallel::stages_of(*best.model, best.layout).text();
+  recompute |= model::name_of(twin.recompute) != model::name_of(best.recompute);
+  placement |= twin.ranks_per_domain != best.ranks_per_domain;
+  zero |= twin.states.zero != best.states.zero;
+  routing |= routing_key(twin) != routing_key(best);
+}
+
+}  // namespace moesim::study

@@ -14,10 +14,24 @@ constexpr double router_launches = 60;
 constexpr double moe_launches = 60;         // permute, FFN, combine
 constexpr double all_to_all_launches = 30;  // more without a dispatcher that does it in one kernel
 constexpr double expert_launches = 2;       // for each local expert
+constexpr double fused_launches = 4;        // for all, in one kernel
 
+double local_experts(const TrainingJob& job) {
+  return static_cast<double>(job.held_experts()) / job.layout.layout.expert;
+}
+
+// Products of several local experts need their rows too, where none come from other ranks.
 bool reads_rows(const TrainingJob& job, bool is_moe) {
   const bool dispatcher_reads = !job.dispatcher || job.dispatcher->host_reads;
-  return is_moe && job.reads_row_counts() && job.layout.layout.expert > 1 && dispatcher_reads;
+  const bool divides = job.layout.layout.expert > 1 || local_experts(job) > 1;
+  return is_moe && job.reads_row_counts() && divides && dispatcher_reads;
+}
+
+// Between the router and the next layer.
+double moe_block_launches(const TrainingJob& job) {
+  const bool calls_nccl = !job.dispatcher && job.layout.layout.expert > 1;
+  return moe_launches + (calls_nccl ? all_to_all_launches : 0) +
+         (job.fused_experts ? fused_launches : expert_launches * local_experts(job));
 }
 
 }  // namespace
@@ -26,18 +40,15 @@ HostLaunches host_launches(const TrainingJob& job, bool is_moe) {
   HostLaunches launches;
   if (job.graphs == Graphs::layers) return launches;
   launches.before = job.graphs == Graphs::parts ? 1 : attention_launches;
-  double ffn = dense_launches;
-  if (is_moe) {
-    launches.before += job.graphs == Graphs::none ? router_launches : 1;
-    const double experts = static_cast<double>(job.held_experts()) / job.layout.layout.expert;
-    ffn = moe_launches + (job.dispatcher ? 0 : all_to_all_launches) + expert_launches * experts;
-  }
+  const double router = !is_moe ? 0 : job.graphs == Graphs::none ? router_launches : 1;
+  const double ffn = is_moe ? moe_block_launches(job) : dense_launches;
+  launches.before += router;
   launches.forward = launches.before + ffn;
   const model::Recompute& recompute = job.recompute;
   if (recompute.full != model::FullRecompute::none) {
     launches.again = launches.forward;
   } else if (recompute.has(is_moe ? model::RecomputeModule::moe : model::RecomputeModule::mlp)) {
-    launches.again = ffn;
+    launches.again = router + ffn;
   }
   return launches;
 }

@@ -334,6 +334,34 @@ TEST_CASE("graphs take launches from the host, fewer with fewer parts in them") 
   CHECK(backward_wait_us(launched, true, 0) == Approx(2 * 10 * count.forward));
 }
 
+TEST_CASE("the host launches two kernels for each local expert, four for all in one kernel") {
+  TrainingJob launched = job("b200-sxm", "hgx-b200");
+  launched.layout.layout.expert = 8;
+  const double local = launched.model->moe->experts / 8.0;
+  const double apart = host_launches(launched, true).forward;
+  launched.fused_experts = true;
+  CHECK(apart - host_launches(launched, true).forward == 2 * local - 4);
+  // The layer's part of the pass is issued again: with its router, without attention.
+  launched.recompute = model::parse_recompute("moe", "test");
+  HostLaunches count = host_launches(launched, true);
+  CHECK(count.again == count.forward - 40);
+  launched.graphs = Graphs::parts;
+  count = host_launches(launched, true);
+  CHECK(count.again == count.forward - 1);
+}
+
+TEST_CASE("experts of one rank are exchanged with none, but their rows are read") {
+  TrainingJob launched = job("b200-sxm", "hgx-b200");
+  launched.host = {10, 20, 0};
+  launched.layout.layout.expert = 8;
+  const double many = host_launches(launched, true).forward;
+  launched.layout.layout.expert = 1;
+  const double one = host_launches(launched, true).forward;
+  const double experts = launched.model->moe->experts;
+  CHECK(one - many == 2 * (experts - experts / 8) - 30);
+  CHECK(forward_wait_us(launched, true, 1e6, 1e6) == 20);
+}
+
 TEST_CASE("whose curves price products is said by the document, not by its name") {
   const std::string path =
       (std::filesystem::temp_directory_path() / fmt::format("own-products-{}.json", getpid()))

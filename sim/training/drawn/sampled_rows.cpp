@@ -87,7 +87,7 @@ bool takes_sample(const TrainingJob& job) {
   const routing::RouterConfig& router = drawn.router;
   return job.redundant_experts == 0 && drawn.fidelity == routing::Fidelity::automatic &&
          router.kind->no_counts != nullptr && router.chooses_top_k() && !router.has_capacity() &&
-         !router.pads_exchange() && drawn.scores.trace == nullptr &&
+         !router.kind->skips_exchange && !router.pads_exchange() && drawn.scores.trace == nullptr &&
          router.rectification == routing::Rectification::none;
 }
 

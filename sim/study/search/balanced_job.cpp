@@ -1,5 +1,7 @@
 #include "sim/study/search/balanced_job.hpp"
 
+#include "sim/training/prices/dispatched_rows.hpp"
+
 namespace moesim::study {
 namespace {
 
@@ -25,8 +27,14 @@ BalancedJob::BalancedJob(const training::TrainingJob& asked) : job(asked) {
 training::MoeLoad BalancedJob::least_load(const routing::TokenLoss& loss) const {
   const routing::RouterConfig& router = job.routing->router;
   const double kept = router.drops ? sure_share * (1 - loss.failed) : 1;
-  if (padded > 0) return {padded, job.dispatcher ? kept : padded};
-  return {kept, router.kind->skips_exchange ? 0 : kept};
+  training::MoeLoad load{padded > 0 ? padded : kept};
+  load.exchanged = padded > 0 && !job.dispatcher ? padded : kept;
+  if (padded == 0 && router.kind->skips_exchange) load.exchanged = 0;
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  if (job.dispatcher && sizes.expert * sizes.expert_tensor > 1) {
+    load.dispatched = training::DispatchedRows(job).load_of(1, kept);
+  }
+  return load;
 }
 
 }  // namespace moesim::study

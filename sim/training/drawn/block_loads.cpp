@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 
 #include "sim/parallel/layout_rules.hpp"
 
@@ -22,7 +23,28 @@ void add_to(std::vector<double>& sums, const std::vector<double>& values) {
   for (std::size_t at = 0; at < sums.size(); ++at) sums[at] += values[at];
 }
 
+// Of ranks, evenly to the experts that each holds.
+std::vector<double> spread_over(const std::vector<double>& of_ranks, int experts) {
+  const std::size_t held = static_cast<std::size_t>(experts) / of_ranks.size();
+  std::vector<double> rows;
+  for (const double each : of_ranks)
+    rows.insert(rows.end(), held, each / static_cast<double>(held));
+  return rows;
+}
+
+DispatchedLoad rounded(const DispatchedLoad& load) {
+  return {rounded_load(load.sent_copies), rounded_load(load.returned_copies),
+          rounded_load(load.link_rows), rounded_load(load.nic_rows),
+          rounded_load(load.expert_rows)};
+}
+
 }  // namespace
+
+BlockLoads::BlockLoads(const TrainingJob& asked, const routing::RoutingJob& job, bool sums)
+    : asked_(asked), job_(job), sums_(sums) {
+  const parallel::ParallelLayout& layout = asked.layout.layout;
+  if (asked.dispatcher && layout.expert * layout.expert_tensor > 1) dispatcher_.emplace(asked);
+}
 
 double rounded_load(double load) { return std::round(load * steps_of_balance) / steps_of_balance; }
 
@@ -93,7 +115,9 @@ BlockLoads::BlockRows BlockLoads::rows_of(const LayerRouting& routing, std::size
     if (!sums_) {
       rows.exchanged = std::max(rows.exchanged, sent.most);
       for (std::size_t rank = 0; rank < ranks; ++rank) {
-        rows.rectified[rank] += routing.ir_rows[first + rank];
+        const double rectified = routing.ir_rows[first + rank];
+        rows.rectified[rank] += rectified;
+        rows.rectified_by_one = std::max(rows.rectified_by_one, rectified);
       }
     }
     if (job_.router.pads_exchange() && routing.exchanged) {
@@ -101,6 +125,38 @@ BlockLoads::BlockRows BlockLoads::rows_of(const LayerRouting& routing, std::size
     }
   }
   return rows;
+}
+
+// With copies of experts, the rows of a rank are taken to be even among what it holds.
+std::vector<std::vector<double>> BlockLoads::sent_rows_of(const LayerRouting& routing,
+                                                          std::size_t block,
+                                                          const ExpertCopies* copies) const {
+  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const auto ranks = static_cast<std::size_t>(layout.expert);
+  const auto groups = static_cast<std::size_t>(layout.expert_tensor);
+  const std::size_t sources = sums_ ? 1 : ranks * groups;
+  const double together = sums_ ? static_cast<double>(ranks * groups) : 1;  // drawn as one
+  std::vector<std::vector<double>> sent;
+  for (std::size_t gpu = 0; gpu < sources; ++gpu) {
+    // GPUs are numbered [rank, group], sources [group, rank].
+    const std::size_t source = sums_ ? 0 : gpu % groups * ranks + gpu / groups;
+    std::vector<double> rows = sent_rows(routing, block * sources + source, 1).to_expert;
+    if (copies != nullptr) rows = spread_over(copies->rows_of_ranks(rows), dispatcher_->experts());
+    for (double& each : rows) each /= together;
+    sent.push_back(std::move(rows));
+  }
+  return sent;
+}
+
+MoeLoad BlockLoads::load_of_ranks(const std::vector<double>& computed) const {
+  const double most = rounded_load(largest(computed));
+  MoeLoad load{most, most};
+  if (!dispatcher_) return load;
+  std::vector<double> rows = spread_over(computed, dispatcher_->experts());
+  const double balance = asked_.experts_per_token() * asked_.tokens_per_rank();
+  for (double& each : rows) each *= balance / asked_.layout.layout.expert;
+  load.dispatched = rounded(dispatcher_->load_of({rows}));
+  return load;
 }
 
 BlockLoad BlockLoads::load_of(const LayerRouting& routing, std::size_t block,
@@ -120,12 +176,18 @@ BlockLoad BlockLoads::load_of(const LayerRouting& routing, std::size_t block,
     found.load = {padded + rounded_load(share(largest(rows.rectified))),
                   asked_.dispatcher ? exchanged : padded};
     found.computed.assign(rows.received.size(), found.load.computed);
-    return found;
+  } else {
+    for (std::size_t rank = 0; rank < rows.received.size(); ++rank) {
+      found.computed.push_back(share(rows.received[rank] + rows.rectified[rank]));
+    }
+    found.load = {rounded_load(largest(found.computed)), routing.exchanged ? exchanged : 0};
   }
-  for (std::size_t rank = 0; rank < rows.received.size(); ++rank) {
-    found.computed.push_back(share(rows.received[rank] + rows.rectified[rank]));
+  if (job_.router.rectification == routing::Rectification::node) {
+    found.load.rectified = rounded_load(rows.rectified_by_one / balance);
   }
-  found.load = {rounded_load(largest(found.computed)), routing.exchanged ? exchanged : 0};
+  if (dispatcher_ && routing.exchanged) {
+    found.load.dispatched = rounded(dispatcher_->load_of(sent_rows_of(routing, block, copies)));
+  }
   return found;
 }
 

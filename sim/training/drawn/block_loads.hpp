@@ -1,13 +1,15 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
 #include "sim/training/job/expert_copies.hpp"
 #include "sim/training/job/training_job.hpp"
-#include "sim/training/prices/layer_prices.hpp"
+#include "sim/training/prices/dispatched_rows.hpp"
+#include "sim/training/prices/moe_load.hpp"
 
 namespace moesim::training {
 
@@ -27,12 +29,13 @@ class BlockLoads {
  public:
   // `job`: the routing of all blocks, one after another; `sums`: all sources of a block were drawn
   // as one.
-  BlockLoads(const TrainingJob& asked, const routing::RoutingJob& job, bool sums)
-      : asked_(asked), job_(job), sums_(sums) {}
+  BlockLoads(const TrainingJob& asked, const routing::RoutingJob& job, bool sums);
 
   // With copies of experts, where these are placed; null: they are not.
   BlockLoad load_of(const routing::LayerRouting& routing, std::size_t block,
                     const ExpertCopies* copies) const;
+  // Of a block whose ranks compute so many rows over balance, evenly among their experts.
+  MoeLoad load_of_ranks(const std::vector<double>& computed) const;
   // [expert], of all sources of a block.
   std::vector<double> expert_rows(const routing::LayerRouting& routing, std::size_t block) const;
 
@@ -49,6 +52,7 @@ class BlockLoads {
     std::vector<double> received, rectified;  // [rank of a group], of all groups
     std::vector<double> of_expert;            // [expert]
     double exchanged = 0;                     // the most that a rank sends or receives
+    double rectified_by_one = 0;              // the most by a rank, of one group
     double padded = 0;                        // in the blocks of a rank; 0: not padded
   };
 
@@ -60,10 +64,15 @@ class BlockLoads {
   BlockRows rows_of(const routing::LayerRouting& routing, std::size_t block,
                     const ExpertCopies* copies) const;
   double padded_rows(const routing::LayerRouting& routing, std::size_t first_source) const;
+  // What the GPUs of a block send, as DispatchedRows takes it.
+  std::vector<std::vector<double>> sent_rows_of(const routing::LayerRouting& routing,
+                                                std::size_t block,
+                                                const ExpertCopies* copies) const;
 
   const TrainingJob& asked_;
   const routing::RoutingJob& job_;
   bool sums_;
+  std::optional<DispatchedRows> dispatcher_;  // of a job with one
 };
 
 }  // namespace moesim::training

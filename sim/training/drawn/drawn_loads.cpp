@@ -61,7 +61,11 @@ DrawnShape drawn_shape(const TrainingJob& job) {
   }
   shape.layers = drawn_layers(job);
   shape.tokens_per_rank = std::llround(job.tokens_per_rank());
-  shape.dispatcher = job.dispatcher != nullptr && job.routing->router.pads_exchange();
+  shape.dispatcher = job.dispatcher != nullptr;
+  if (shape.dispatcher) {
+    shape.sent = job.dispatcher->sent;
+    shape.per_domain = dispatch_spread(job).per_domain;
+  }
   return shape;
 }
 
@@ -103,6 +107,7 @@ void DrawnLoads::draw_from_samples(routing::LayerRouter& router) {
   const parallel::ParallelLayout& layout = asked_.layout.layout;
   const double tokens = asked_.tokens_per_rank() * layout.expert * layout.expert_tensor;
   const double balance = job_.router.top_k * tokens / layout.expert;
+  const BlockLoads blocks(asked_, job_, true);
   figures_.sampled = true;
   std::size_t place = 0;
   for (int layer = 0; layer < layers_; ++layer) {
@@ -110,18 +115,16 @@ void DrawnLoads::draw_from_samples(routing::LayerRouter& router) {
     losses_.emplace_back().loss = rows.loss();
     std::uint32_t block = 0;
     for (int at = 0; at < sets_ * micro_batches_; ++at) {
-      double most = 0;
+      MoeLoad most;
       for (int part = 0; part < division_.blocks_per_set; ++part) {
         std::vector<double> computed = rows.draw(tokens, block++);
-        for (double& each : computed) {
-          most = std::max(most, each);
-          each /= balance;
-        }
+        for (double& each : computed) each /= balance;
+        const MoeLoad load = blocks.load_of_ranks(computed);
+        most = part == 0 ? load : most_of(most, load);
         add_rows(layer, computed);
         figures_.draws += 1;
       }
-      const double load = rounded_load(most / balance);
-      loads_[place++] = {load, load};
+      loads_[place++] = most;
     }
   }
   set_figures();
@@ -197,11 +200,10 @@ void DrawnLoads::take(const LayerRouting& routing, int layer, int first, int mic
   std::size_t block = 0;
   for (int micro = first; micro < first + micro_batches; ++micro) {
     for (int set = 0; set < sets_; ++set) {
-      MoeLoad most{0, 0};
+      MoeLoad most;
       for (int part = 0; part < division_.blocks_per_set; ++part) {
         const BlockLoad found = blocks.load_of(routing, block++, copies ? &*copies : nullptr);
-        most.computed = std::max(most.computed, found.load.computed);
-        most.exchanged = std::max(most.exchanged, found.load.exchanged);
+        most = part == 0 ? found.load : most_of(most, found.load);
         expert_loads_ += found.expert;
         add_rows(layer, found.computed);
         figures_.draws += 1;

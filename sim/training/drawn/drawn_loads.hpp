@@ -21,7 +21,9 @@ struct DrawnShape {
   int sets = 1, micro_batches = 1;  // of RoutingDraws::per_micro_batch
   int layers = 0;
   std::int64_t tokens_per_rank = 0;
-  bool dispatcher = false;  // with padded blocks, which none sends
+  bool dispatcher = false;  // what it sends depends on what follows, else 0
+  profile::SentOnce sent = profile::SentOnce::per_node;
+  int per_domain = 0;  // GPUs of an exchange in a domain
 
   auto operator<=>(const DrawnShape&) const = default;
 };
@@ -48,7 +50,7 @@ struct RoutingFigures {
 // experts is the same in all micro-batches and groups; tokens are not. Where only the rows of
 // experts matter (no capacity per source, no IR, no padded blocks) all sources of a block are drawn
 // as one with all their tokens, which has the same law. Rows are rounded to 1/1024 of balance
-// unless all are the same. Memory: 16 bytes per layer, set and micro-batch, and what the routing of
+// unless all are the same. Memory: 64 bytes per layer, set and micro-batch, and what the routing of
 // one layer takes.
 class DrawnLoads {
  public:

@@ -1,13 +1,14 @@
 #include "sim/training/prices/exchange_prices.hpp"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "sim/model/memory/data_parallel.hpp"
 #include "sim/network/exchange/dispatch_place.hpp"
 #include "sim/network/exchange/measured_dispatch.hpp"
 #include "sim/network/ports/domain_curves.hpp"
+#include "sim/training/job/rank_gpus.hpp"
+#include "sim/training/prices/dispatched_rows.hpp"
 
 namespace moesim::training {
 namespace {
@@ -55,24 +56,11 @@ Collective collective_of(ExchangeKind kind) {
   }
 }
 
-profile::MoeTraffic traffic_of(const TrainingJob& job) {
-  if (!job.model->moe) return {};
-  const KeptGroups kept = job.kept_groups();
-  return {job.model->moe->experts,        job.experts_per_token(), 0, kept.groups, kept.kept,
-          job.layout.layout.expert_tensor};
-}
-
-// The GPU of the cluster that a rank is placed on.
-int gpu_of(const TrainingJob& job, int rank) {
-  const int together = job.placed_ranks();
-  return rank / together * job.cluster->gpus_per_domain + rank % together;
-}
-
-// The group of a kind that touches most domains, as GPUs of the cluster.
-std::vector<int> members_of(const TrainingJob& job, GroupKind kind) {
-  std::vector<int> widest = job.layout.layout.widest_group(kind, job.placed_ranks());
-  for (int& rank : widest) rank = gpu_of(job, rank);
-  return widest;
+// Copies of experts make no token go anywhere else, where all have the same load.
+profile::MoeTraffic even_traffic(const TrainingJob& job) {
+  profile::MoeTraffic traffic = dispatch_traffic(job);
+  traffic.experts = job.experts();
+  return traffic;
 }
 
 // Bytes per second of messages between neighbouring stages that leave a domain, all ranks at once.
@@ -88,37 +76,14 @@ double boundary_nic_rate(const TrainingJob& job) {
   return network::message_nic_rate(cluster, messages) * cluster.nic_efficiency;
 }
 
-// A group of ranks that share the experts, with all slices of these, which are neighbours.
-std::vector<int> with_slices(const std::vector<int>& members, int slices) {
-  std::vector<int> all;
-  for (const int member : members) {
-    const int first = member - member % slices;
-    for (int slice = 0; slice < slices; ++slice) all.push_back(first + slice);
-  }
-  return all;
-}
-
-// How a group lies on NVLink domains, as evenly as may be where it fills none.
-profile::DispatchGroup spread_of(const std::vector<int>& members, const cluster::Cluster& cluster) {
-  std::set<int> domains;
-  for (const int gpu : members) domains.insert(cluster.domain_of(gpu));
-  const auto ranks = static_cast<int>(members.size());
-  const auto touched = static_cast<int>(domains.size());
-  return {ranks, touched > 1 ? (ranks + touched - 1) / touched : cluster.gpus_per_domain};
-}
-
 }  // namespace
 
-profile::DispatchGroup dispatch_spread(const TrainingJob& job) {
-  return spread_of(with_slices(members_of(job, GroupKind::expert), job.layout.layout.expert_tensor),
-                   *job.cluster);
-}
-
 ExchangePrices::ExchangePrices(const TrainingJob& job)
-    : job_(job), network_(job.profile, job.cluster), traffic_(traffic_of(job)) {
+    : job_(job), network_(job.profile, job.cluster), traffic_(even_traffic(job)) {
   for (const auto& known : parallel::group_names) {
-    members_[at(known.value)] = members_of(job, known.value);
+    members_[at(known.value)] = widest_members(job, known.value);
   }
+  if (job.dispatcher) dispatch_group_ = dispatch_spread(job);
 }
 
 const std::vector<int>& ExchangePrices::members(GroupKind kind) const { return members_[at(kind)]; }
@@ -209,38 +174,56 @@ double ExchangePrices::boundary_us(int from, int to, int hidden_states) const {
 }
 
 double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
-  const model::Model& model = *job_.model;
   const int slices = job_.dispatcher ? job_.layout.layout.expert_tensor : 1;
   if (job_.layout.layout.expert * slices < 2) return 0;
-  const double tokens = job_.tokens_per_rank();
-  const int choices = job_.experts_per_token();
-  const auto hidden = static_cast<double>(model.hidden);
-  if (!job_.dispatcher) {
-    const double element = stage == MoeStage::dispatch ? job_.dispatched_element_bytes() : bf16;
-    const double buffer = load.exchanged * choices * tokens * hidden * element;
-    const double rest = stage == MoeStage::dispatch ? choices * tokens * fp32 : 0;
-    const std::vector<int>& group = members(GroupKind::expert);
-    const bool crosses =
-        job_.cluster->domain_of(group.front()) != job_.cluster->domain_of(group.back());
-    return (crosses ? 1 : all_to_all_slowdown) *
-               exchange_us(Collective::all_to_all, GroupKind::expert, buffer) +
-           exchange_us(Collective::all_to_all, GroupKind::expert, rest);
-  }
-  const network::DispatchPlace place = network::dispatch_place(
-      job_.profile->device().name, *job_.cluster,
-      spread_of(with_slices(members(GroupKind::expert), slices), *job_.cluster));
+  const double rows_us = load.exchanged == 0 ? 0
+                         : job_.dispatcher   ? kernel_us(stage, load.dispatched)
+                                             : all_to_all_us(stage, load.exchanged);
+  return rows_us + rectified_us(load.rectified);
+}
+
+// By NCCL, with the probabilities of the choices.
+double ExchangePrices::all_to_all_us(MoeStage stage, double load) const {
+  const double routes = job_.experts_per_token() * job_.tokens_per_rank();
+  const auto hidden = static_cast<double>(job_.model->hidden);
+  const double element = stage == MoeStage::dispatch ? job_.dispatched_element_bytes() : bf16;
+  const double rest = stage == MoeStage::dispatch ? routes * fp32 : 0;
+  return (crosses_domains(GroupKind::expert) ? 1 : all_to_all_slowdown) *
+             exchange_us(Collective::all_to_all, GroupKind::expert,
+                         load * routes * hidden * element) +
+         exchange_us(Collective::all_to_all, GroupKind::expert, rest);
+}
+
+double ExchangePrices::kernel_us(MoeStage stage, const DispatchedLoad& load) const {
+  const auto hidden = static_cast<double>(job_.model->hidden);
+  const network::DispatchPlace place =
+      network::dispatch_place(job_.profile->device().name, *job_.cluster, dispatch_group_);
   const profile::Dispatcher dispatcher =
       network::with_measurements(*job_.dispatcher, place, *job_.cluster);
-  const profile::DispatchLoad even =
-      profile::balanced_load(dispatcher.sent, stage, traffic_, place.group, tokens);
+  profile::DispatchLoad rows =
+      profile::balanced_load(dispatcher.sent, stage, traffic_, place.group, job_.tokens_per_rank());
+  rows.copies *= stage == MoeStage::dispatch ? load.sent_copies : load.returned_copies;
+  rows.link_rows *= load.link_rows;
+  rows.nic_rows *= load.nic_rows;
+  rows.expert_rows *= load.expert_rows;
   const double wide = profile::dispatched_row_bytes(dispatcher, stage, hidden, false);
   const double narrower = stage == MoeStage::dispatch ? bf16 - job_.dispatched_element_bytes() : 0;
   const double row = wide - narrower * hidden;
-  const double kernel_us = profile::dispatch_time(dispatcher, place.device, stage, place.group,
-                                                  even, row, place.rates, dispatcher.training_sms)
-                               .time_us;
-  if (load.exchanged == 0) return 0;
-  return load.exchanged * kernel_us + dispatcher.notify_us[place.group.crosses() ? 1 : 0];
+  return profile::dispatch_time(dispatcher, place.device, stage, place.group, rows, row,
+                                place.rates, dispatcher.training_sms)
+             .time_us +
+         dispatcher.notify_us[place.group.crosses() ? 1 : 0];
+}
+
+// Among the ranks of one domain, in bf16.
+double ExchangePrices::rectified_us(double rows) const {
+  if (rows == 0) return 0;
+  std::vector<int> together = members(GroupKind::expert);
+  const int domain = job_.cluster->domain_of(together.front());
+  std::erase_if(together, [&](int gpu) { return job_.cluster->domain_of(gpu) != domain; });
+  const double routes = rows * job_.experts_per_token() * job_.tokens_per_rank();
+  return all_to_all_slowdown * among(Collective::all_to_all, together,
+                                     routes * bf16 * static_cast<double>(job_.model->hidden));
 }
 
 }  // namespace moesim::training

@@ -7,20 +7,9 @@
 #include "sim/network/exchange/exchange_model.hpp"
 #include "sim/profile/moe_exchange_law.hpp"
 #include "sim/training/job/training_job.hpp"
+#include "sim/training/prices/moe_load.hpp"
 
 namespace moesim::training {
-
-// Rows of one MoE layer and micro-batch over balance, which is k per token of a rank. 1: balanced.
-struct MoeLoad {
-  double computed = 1;   // by the experts of the busiest rank
-  double exchanged = 1;  // sent or received by the busiest rank, whichever is more
-
-  bool operator==(const MoeLoad&) const = default;
-};
-
-// How the ranks of an exchange of experts, slices among them, lie on NVLink domains: of all groups
-// those that touch most. Precondition: job.cluster.
-profile::DispatchGroup dispatch_spread(const TrainingJob& job);
 
 // What the exchanges of a job take, in microseconds: the curves of the node and the law between
 // nodes for collectives, the laws of dispatchers. A group of a kind is the one that crosses most
@@ -40,7 +29,7 @@ class ExchangePrices {
   // The hidden vectors of a micro-batch, so many of each token, from one pipeline rank to another;
   // 0 to itself.
   double boundary_us(int from, int to, int hidden_states = 1) const;
-  // The rows of an MoE layer, to their experts or back.
+  // The rows of an MoE layer, to their experts or back, with those that are rectified in a domain.
   double dispatch_us(profile::MoeStage stage, const MoeLoad& load) const;
 
   // What of the cluster's measured exchanges those of a group go by; "": none.
@@ -62,11 +51,15 @@ class ExchangePrices {
 
  private:
   const std::vector<int>& members(parallel::GroupKind kind) const;
+  double all_to_all_us(profile::MoeStage stage, double load) const;
+  double kernel_us(profile::MoeStage stage, const DispatchedLoad& load) const;
+  double rectified_us(double rows) const;
   double among(profile::Collective kind, const std::vector<int>& members, double bytes) const;
 
   const TrainingJob& job_;
   network::ExchangeModel network_;
   profile::MoeTraffic traffic_;
+  profile::DispatchGroup dispatch_group_;  // of a job with a dispatcher
   std::array<std::vector<int>, parallel::group_names.size()> members_;
 };
 

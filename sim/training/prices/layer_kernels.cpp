@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/model/training_work.hpp"
+#include "sim/training/prices/dispatched_rows.hpp"
 
 namespace moesim::training {
 namespace {
@@ -206,10 +207,16 @@ Passes LayerKernels::ffn(Part part, double rows, std::int64_t inner, double copi
 }
 
 MoeLoad LayerKernels::given_load() const {
-  if (job_.capacity_factor <= 0) return {forced_.computed, forced_.exchanged};
+  const bool pads = job_.capacity_factor > 0;
+  MoeLoad load{pads ? job_.capacity_factor : forced_.computed,
+               pads ? job_.capacity_factor : forced_.exchanged};
+  const parallel::ParallelLayout& sizes = job_.layout.layout;
+  if (!job_.dispatcher || sizes.expert * sizes.expert_tensor < 2) return load;
   // Dispatchers send the rows that capacity keeps, without padding.
-  const double sent = job_.dispatcher ? std::min(1.0, job_.capacity_factor) : job_.capacity_factor;
-  return {job_.capacity_factor, sent};
+  const double kept = pads ? std::min(1.0, job_.capacity_factor) : 1;
+  load.exchanged = kept * (pads ? 1 : forced_.exchanged);
+  load.dispatched = DispatchedRows(job_).load_of(pads ? 1 : forced_.computed, kept);
+  return load;
 }
 
 double LayerKernels::expert_rows(const MoeLoad& load) const {

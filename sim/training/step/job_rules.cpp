@@ -8,7 +8,7 @@
 #include "sim/training/drawn/block_routing.hpp"
 #include "sim/training/drawn/rank_capacity.hpp"
 #include "sim/training/drawn/routing_misfit.hpp"
-#include "sim/training/prices/exchange_prices.hpp"
+#include "sim/training/prices/dispatched_rows.hpp"
 
 namespace moesim::training {
 namespace {

@@ -75,10 +75,8 @@ Pipelines::KeptLayers::KeptLayers(const TrainingJob& asked)
 const Passes& Pipelines::priced_by(const LayerPrices& prices, LoadPasses& known, int layer, int set,
                                    int micro_batch) {
   if (layer == dense_layer || !loads_) return prices.layer(layer != dense_layer);
-  MoeLoad load = loads_->at(layer, set, micro_batch);
-  load.computed = std::min(load.computed, most_load_);
-  load.exchanged = std::min(load.exchanged, most_load_);
-  const auto [place, fresh] = known.try_emplace({load.computed, load.exchanged});
+  const MoeLoad load = limited(loads_->at(layer, set, micro_batch), most_load_);
+  const auto [place, fresh] = known.try_emplace(load);
   if (fresh) place->second = prices.moe_layer(load);
   return place->second;
 }

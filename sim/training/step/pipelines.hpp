@@ -77,7 +77,7 @@ class Pipelines {
   int exchange_sms() const;
 
  private:
-  using LoadPasses = std::map<std::pair<double, double>, Passes>;  // MoE layers by load
+  using LoadPasses = std::map<MoeLoad, Passes>;  // MoE layers by load
   // Of layers that are not computed again, where whole layers are in blocks.
   struct KeptLayers {
     TrainingJob job;

@@ -244,18 +244,16 @@ Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load) {
 std::vector<Passes> drawn_moe_layers(const LayerPrices& prices, const DrawnLoads& loads,
                                      bool are_own) {
   const bool is_exact = are_own && loads.sets() == 1 && loads.micro_batches() == 1;
-  std::map<std::pair<double, double>, Passes> known;
+  std::map<MoeLoad, Passes> known;
   std::vector<Passes> layers;
   for (int layer = 0; layer < loads.layers(); ++layer) {
     MoeLoad least = loads.at(layer, 0, 0);
     for (int set = 0; set < loads.sets(); ++set) {
       for (int micro = 0; micro < loads.micro_batches(); ++micro) {
-        const MoeLoad other = loads.at(layer, set, micro);
-        least.computed = std::min(least.computed, other.computed);
-        least.exchanged = std::min(least.exchanged, other.exchanged);
+        least = least_of(least, loads.at(layer, set, micro));
       }
     }
-    const auto [place, is_new] = known.try_emplace({least.computed, least.exchanged});
+    const auto [place, is_new] = known.try_emplace(least);
     if (is_new) {
       place->second = is_exact ? prices.moe_layer(least) : least_moe_layer(prices, least);
     }

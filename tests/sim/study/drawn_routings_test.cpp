@@ -97,19 +97,26 @@ TEST_CASE("routings that differ in padding alone are drawn apart") {
   CHECK(sent->at(0, 0, 0).computed < 1);
 }
 
-TEST_CASE("precisions and dispatchers of unpadded rows share what is drawn") {
+TEST_CASE("precisions share what is drawn, and dispatchers that send alike") {
+  const auto with = [](TrainingJob made, const char* dispatcher) {
+    made.dispatcher =
+        std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(dispatcher));
+    return made;
+  };
   const TrainingJob asked = job("topk");
   TrainingJob other = asked;
   other.states.precision = model::Precision::fp8_current;
-  other.dispatcher =
-      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
   DrawnRoutings drawn;
   CHECK(drawn.loads({0, &asked}) == drawn.loads({7, &other}));
   CHECK(drawn.drawn() == 1);
-  // A dispatcher sends none of the padding.
-  const TrainingJob padded = job("topk", true);
-  other.routing = padded.routing;
-  CHECK(drawn.loads({0, &padded}) != drawn.loads({7, &other}));
+  // What a dispatcher's busiest port has to do is of its copies, not of rows.
+  const TrainingJob sent = with(asked, "deepep");
+  other = with(other, "deepep");
+  CHECK(drawn.loads({0, &asked}) != drawn.loads({0, &sent}));
+  CHECK(drawn.loads({0, &sent}) == drawn.loads({7, &other}));
+  const TrainingJob by_expert = with(asked, "low-latency");
+  CHECK(drawn.loads({0, &sent}) != drawn.loads({0, &by_expert}));
+  CHECK(drawn.drawn() == 3);
 }
 
 TEST_CASE("loads beyond the bound are drawn again, and are the same") {

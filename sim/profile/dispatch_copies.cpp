@@ -1,0 +1,134 @@
+#include "sim/profile/dispatch_copies.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+namespace moesim::profile {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+double larger(const std::vector<double>& out, const std::vector<double>& in) {
+  return std::max(*std::max_element(out.begin(), out.end()),
+                  *std::max_element(in.begin(), in.end()));
+}
+
+// What each GPU of a group does, in rows.
+struct GpuWork {
+  explicit GpuWork(int gpus)
+      : staged(at(gpus)),
+        forwarded(at(gpus)),
+        received(at(gpus)),
+        link_out(at(gpus)),
+        link_in(at(gpus)),
+        nic_out(at(gpus)),
+        nic_in(at(gpus)) {}
+  std::vector<double> staged, forwarded, received, link_out, link_in, nic_out, nic_in;
+
+  void set_ports(DispatchLoad& load) const {
+    load.link_rows = larger(link_out, link_in);
+    load.nic_rows = larger(nic_out, nic_in);
+  }
+};
+
+}  // namespace
+
+CopiesLaw::CopiesLaw(const MoeTraffic& traffic, int places)
+    : places_(places), experts_(static_cast<int>(traffic.experts) / places) {
+  const double share = static_cast<double>(traffic.top_k) / static_cast<double>(traffic.experts);
+  const double even = distinct_places(traffic, places) / places;
+  correction_ = even / (1 - std::pow(1 - share, experts_));
+}
+
+double CopiesLaw::to_place(double tokens, const double* rows) const {
+  double missed = 1;
+  double sum = 0;
+  for (int expert = 0; expert < experts_; ++expert) {
+    missed *= 1 - std::min(1.0, rows[expert] / tokens);
+    sum += rows[expert];
+  }
+  return std::min({tokens * (1 - missed) * correction_, tokens, sum});
+}
+
+template <typename Value>
+DispatchLoad load_of_copies(const DispatchGroup& group, MoeStage stage, const SentBy<Value>& to_gpu,
+                            const SentBy<Value>& to_domain) {
+  const int members = group.gpus;
+  const bool gates = group.crosses();  // then rows go through the GPU in the source's place
+  const int node = gates ? group.per_domain : members;
+  const int nodes = members / node;
+  GpuWork work(members);
+  for (int source = 0; source < members; ++source) {
+    const Value* to_member = to_gpu[at(source)];
+    for (int to = 0; to < nodes; ++to) {
+      const int gate = gates ? to * node + source % node : source;
+      for (int member = to * node; member < (to + 1) * node; ++member) {
+        const auto copies = static_cast<double>(to_member[member]);
+        work.forwarded[at(gate)] += copies;
+        work.received[at(member)] += copies;
+        if (member == gate) continue;
+        work.link_out[at(gate)] += copies;
+        work.link_in[at(member)] += copies;
+      }
+      if (!gates) continue;
+      const auto copies = static_cast<double>(to_domain[at(source)][to]);
+      work.staged[at(source)] += copies;
+      if (gate == source) continue;
+      work.nic_out[at(source)] += copies;
+      work.nic_in[at(gate)] += copies;
+    }
+  }
+  DispatchLoad load;
+  for (int member = 0; member < members; ++member) {
+    const double forwarded = work.forwarded[at(member)];
+    const double received = work.received[at(member)];
+    double copied = std::max(forwarded, received);
+    if (gates) {
+      copied =
+          stage == MoeStage::dispatch ? work.staged[at(member)] + copied : forwarded + received;
+    }
+    load.copies = std::max(load.copies, copied);
+  }
+  work.set_ports(load);
+  return load;
+}
+
+template <typename Value>
+DispatchLoad load_of_rows(const DispatchGroup& group, int experts, int slices,
+                          const SentBy<Value>& rows) {
+  const int members = group.gpus;
+  const int local = experts / (members / slices);
+  GpuWork work(members);
+  std::vector<double> of_expert(at(experts));
+  for (int source = 0; source < members; ++source) {
+    for (int expert = 0; expert < experts; ++expert) {
+      const auto sent = static_cast<double>(rows[at(source)][expert]);
+      of_expert[at(expert)] += sent;
+      for (int slice = 0; slice < slices; ++slice) {
+        const int owner = expert / local * slices + slice;
+        work.staged[at(source)] += sent;
+        work.received[at(owner)] += sent;
+        if (owner == source) continue;
+        const bool inside = owner / group.per_domain == source / group.per_domain;
+        (inside ? work.link_out : work.nic_out)[at(source)] += sent;
+        (inside ? work.link_in : work.nic_in)[at(owner)] += sent;
+      }
+    }
+  }
+  DispatchLoad load;
+  load.copies = larger(work.staged, work.received);
+  load.expert_rows = *std::max_element(of_expert.begin(), of_expert.end());
+  work.set_ports(load);
+  return load;
+}
+
+template DispatchLoad load_of_copies(const DispatchGroup&, MoeStage, const SentBy<std::int32_t>&,
+                                     const SentBy<std::int32_t>&);
+template DispatchLoad load_of_copies(const DispatchGroup&, MoeStage, const SentBy<double>&,
+                                     const SentBy<double>&);
+template DispatchLoad load_of_rows(const DispatchGroup&, int, int, const SentBy<std::int32_t>&);
+template DispatchLoad load_of_rows(const DispatchGroup&, int, int, const SentBy<double>&);
+
+}  // namespace moesim::profile

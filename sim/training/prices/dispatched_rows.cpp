@@ -1,0 +1,108 @@
+#include "sim/training/prices/dispatched_rows.hpp"
+
+#include <cstddef>
+#include <set>
+
+#include "sim/training/job/rank_gpus.hpp"
+
+namespace moesim::training {
+namespace {
+
+using profile::DispatchLoad;
+using profile::MoeStage;
+using profile::SentBy;
+
+// Nothing is sent where nothing is: 1.
+double ratio(double rows, double even) { return even > 0 ? rows / even : 1; }
+
+// [source], each for the GPU in its place, or the only one for all.
+SentBy<double> by_gpu(const std::vector<std::vector<double>>& numbers, int gpus) {
+  SentBy<double> sent;
+  for (std::size_t gpu = 0; gpu < static_cast<std::size_t>(gpus); ++gpu) {
+    sent.push_back(numbers[gpu % numbers.size()].data());
+  }
+  return sent;
+}
+
+}  // namespace
+
+profile::MoeTraffic dispatch_traffic(const TrainingJob& job) {
+  if (!job.model->moe) return {};
+  const KeptGroups kept = job.kept_groups();
+  return {job.held_experts(), job.experts_per_token(),        0, kept.groups,
+          kept.kept,          job.layout.layout.expert_tensor};
+}
+
+// Where a group fills no domain, its ranks lie on them as evenly as may be.
+profile::DispatchGroup dispatch_spread(const TrainingJob& job) {
+  const int slices = job.layout.layout.expert_tensor;  // neighbours
+  std::set<int> domains;
+  int gpus = 0;
+  for (const int member : widest_members(job, parallel::GroupKind::expert)) {
+    const int first = member - member % slices;
+    for (int gpu = first; gpu < first + slices; ++gpu) domains.insert(job.cluster->domain_of(gpu));
+    gpus += slices;
+  }
+  const auto touched = static_cast<int>(domains.size());
+  return {gpus, touched > 1 ? (gpus + touched - 1) / touched : job.cluster->gpus_per_domain};
+}
+
+DispatchedRows::DispatchedRows(const TrainingJob& job)
+    : sent_(job.dispatcher->sent),
+      traffic_(dispatch_traffic(job)),
+      group_(dispatch_spread(job)),
+      tokens_(job.tokens_per_rank()),
+      to_holders_(traffic_, group_.gpus / traffic_.slices),
+      to_domains_(traffic_, group_.domains()) {
+  for (const MoeStage stage : {MoeStage::dispatch, MoeStage::combine}) {
+    even_[static_cast<std::size_t>(stage)] =
+        profile::balanced_load(sent_, stage, traffic_, group_, tokens_);
+  }
+}
+
+DispatchLoad DispatchedRows::dispatched(const std::vector<std::vector<double>>& sent,
+                                        MoeStage stage) const {
+  const int gpus = group_.gpus;
+  if (sent_ == profile::SentOnce::per_expert) {
+    return profile::load_of_rows(group_, experts(), traffic_.slices, by_gpu(sent, gpus));
+  }
+  std::vector<std::vector<double>> to_gpu, to_domain;
+  for (const std::vector<double>& rows : sent) {
+    std::vector<double>& gpu_copies = to_gpu.emplace_back();
+    for (int holder = 0; holder < to_holders_.places(); ++holder) {
+      const double copies =
+          to_holders_.to_place(tokens_, rows.data() + holder * to_holders_.experts());
+      gpu_copies.insert(gpu_copies.end(), static_cast<std::size_t>(traffic_.slices), copies);
+    }
+    std::vector<double>& domain_copies = to_domain.emplace_back();
+    for (int domain = 0; domain < to_domains_.places(); ++domain) {
+      domain_copies.push_back(
+          to_domains_.to_place(tokens_, rows.data() + domain * to_domains_.experts()));
+    }
+  }
+  return profile::load_of_copies(group_, stage, by_gpu(to_gpu, gpus), by_gpu(to_domain, gpus));
+}
+
+DispatchedLoad DispatchedRows::load_of(const std::vector<std::vector<double>>& sent) const {
+  const DispatchLoad there = dispatched(sent, MoeStage::dispatch);
+  const DispatchLoad back = dispatched(sent, MoeStage::combine);
+  const bool by_expert = sent_ == profile::SentOnce::per_expert;
+  return {.sent_copies = ratio(there.copies, even_[0].copies),
+          .returned_copies = ratio(back.copies, even_[1].copies),
+          .link_rows = ratio(there.link_rows, even_[0].link_rows),
+          .nic_rows = ratio(there.nic_rows, even_[0].nic_rows),
+          .expert_rows = by_expert ? ratio(there.expert_rows, even_[0].expert_rows) : 1};
+}
+
+DispatchedLoad DispatchedRows::load_of(double busiest, double kept) const {
+  const int holders = to_holders_.places();
+  const double each = kept * tokens_ * static_cast<double>(traffic_.top_k) / experts();
+  const double others = holders > 1 ? (holders - busiest) / (holders - 1) : 1;
+  std::vector<double> rows(static_cast<std::size_t>(experts()), others * each);
+  for (int expert = 0; expert < to_holders_.experts(); ++expert) {
+    rows[static_cast<std::size_t>(expert)] = (holders > 1 ? busiest : 1) * each;
+  }
+  return load_of({rows});
+}
+
+}  // namespace moesim::training

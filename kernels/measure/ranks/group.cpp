@@ -132,6 +132,14 @@ void run_in_threads(int size, const std::function<void(Group&)>& work) {
   }
 }
 
+void queue_together(Group& group, const std::function<void()>& settle,
+                    const std::function<void()>& queue) {
+  settle();
+  group.barrier();
+  queue();
+  group.barrier();
+}
+
 void ThreadGroups::abandon(int rank, const std::string& reason) { member(rank).abandon(reason); }
 
 int ThreadGroups::first_gone() const {

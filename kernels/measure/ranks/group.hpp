@@ -67,4 +67,13 @@ class ThreadGroups {
 // of the one that left first is thrown again: it knows why, the others only that it is gone.
 void run_in_threads(int size, const std::function<void(Group&)>& work);
 
+// Queues an exchange for the first time, or between work that is: `settle` waits for the own
+// device, `queue` queues. No rank queues before all have settled, and none goes on before all have
+// queued. The first launch of a kernel, and an allocation, may hold a lock of the driver while they
+// wait for a device; where the ranks are threads of one process, the exchange on that device may
+// wait for a rank that needs the lock (NVIDIA/nccl #613, openxla/xla #38932; CUDA programming
+// guide, Lazy Loading).
+void queue_together(Group& group, const std::function<void()>& settle,
+                    const std::function<void()>& queue);
+
 }  // namespace moesim::kernels::measure

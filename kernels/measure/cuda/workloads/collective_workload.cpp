@@ -101,7 +101,8 @@ class Exchange : public Workload, public Queueable {
   void run_poisoned() {
     MOESIM_CUDA(cudaMemsetAsync(to_.data(), 0xff, to_.size(), stream()));
     MOESIM_CUDA(cudaMemsetAsync(wrong_.data(), 0, sizeof(unsigned long long), stream()));
-    launch(stream());
+    // Where buffers were allocated just before, and what compares is launched just behind.
+    context_.queue_together([this] { launch(stream()); });
   }
 
   static std::uint32_t* words(DeviceBuffer<std::uint8_t>& buffer, std::int64_t offset) {

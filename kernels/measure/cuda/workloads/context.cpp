@@ -125,6 +125,11 @@ NcclCommunicator& Context::nccl() {
   return *nccl_;
 }
 
+void Context::queue_together(const std::function<void()>& queue) {
+  measure::queue_together(
+      group, [this] { MOESIM_CUDA(cudaStreamSynchronize(timer->stream())); }, queue);
+}
+
 cublasHandle_t Context::cublas() const {
   if (!cublas_) throw NotMeasurable(cublas_library().trouble);
   return cublas_->get();

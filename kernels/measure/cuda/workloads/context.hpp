@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,8 @@ struct Context {
   // before they allocate: NCCL may hang or end the process as it starts, and what one GPU measures
   // alone needs none. Throws NotMeasurable with the reason if a rank has no NCCL, or it fails.
   NcclCommunicator& nccl();
+  // Queues an exchange on the timer's stream as queue_together() does.
+  void queue_together(const std::function<void()>& queue);
   // The communicators of a hierarchical exchange: this node's ranks, and those of the same place on
   // all nodes. Made when one is first wanted, by all ranks together. Throws NotMeasurable if the
   // ranks are not equally many on several nodes, node by node.

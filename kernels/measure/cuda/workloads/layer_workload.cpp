@@ -73,7 +73,7 @@ class Layer : public Workload {
         plan_(layer::plan_layer(problem_on(context, spec))),
         memory_(plan_.memory_bytes()),
         run_(plan_, layer::carve(memory_.data(), plan_)),
-        backend_(context.cublas(), context.timer->stream(), exchanger(context)) {
+        backend_(context.cublas(), context.timer->stream(), exchanger()) {
     fill(seed);
   }
 
@@ -86,8 +86,7 @@ class Layer : public Workload {
       for (const Buffer result : results) {
         MOESIM_CUDA(cudaMemsetAsync(run_.memory()[result], 0xff, plan_.bytes_of(result), stream()));
       }
-      run_.forward(backend_);
-      if (pass_ == Pass::backward) run_.backward(backend_);
+      run_verified();
       MOESIM_CUDA(cudaStreamSynchronize(stream()));
       const std::vector<std::uint16_t> got = elements(results.back(), 0, tokens() * hidden());
       if (!first_.empty()) return got == first_ ? "" : "the same inputs gave other bits";
@@ -133,10 +132,11 @@ class Layer : public Workload {
     problem.grouped = has_grouped_gemm();
     return problem;
   }
-  static layer::Exchanger exchanger(Context& context) {
-    if (context.group.size() == 1) return {};
-    return [&context](const layer::BlockExchange& in, cudaStream_t stream) {
-      context.nccl().all_to_all(in, stream);
+  layer::Exchanger exchanger() {
+    if (context_.group.size() == 1) return {};
+    return [this](const layer::BlockExchange& in, cudaStream_t stream) {
+      const auto queue = [&] { context_.nccl().all_to_all(in, stream); };
+      verifying_ ? context_.queue_together(queue) : queue();
     };
   }
 
@@ -146,6 +146,13 @@ class Layer : public Workload {
   // With IR the forward waits for the number of its rows, and what grouped products are told comes
   // from pageable memory, for which the runtime may wait: neither goes with a stream that is held.
   bool waits() const { return plan_.problem.rectified(); }
+  // Kernels are launched for the first time between its exchanges.
+  void run_verified() {
+    verifying_ = true;
+    run_.forward(backend_);
+    if (pass_ == Pass::backward) run_.backward(backend_);
+    verifying_ = false;
+  }
   void run_pass() { pass_ == Pass::forward ? run_.forward(backend_) : run_.backward(backend_); }
 
   // Logits and hidden units of variance 1, as normalised activations and usual weights make them.
@@ -303,6 +310,7 @@ class Layer : public Workload {
   layer::LayerPlan plan_;
   DeviceBuffer<unsigned char> memory_;
   layer::LayerRun run_;
+  bool verifying_ = false;
   layer::DeviceLayer backend_;
   std::vector<std::uint16_t> first_;
   std::vector<unsigned char> router_host_;

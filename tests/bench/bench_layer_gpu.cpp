@@ -2,6 +2,7 @@
 // and, given a profile of the same machine, what that profile predicts for them.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <map>
@@ -28,15 +29,18 @@ constexpr const char* usage =
     "  --gpus N         one expert-parallel group of N GPUs (default: 1)\n"
     "  --seed N         of inputs and weights (default: 1)\n"
     "  --timeout S      begin no layer after so many seconds (default: 120; 0: no limit)\n"
+    "  --stall S        end after so many seconds without progress (default: 180)\n"
     "  --list           the layers, without measuring\n"
     "Exit code: 0 measured, and within the bars if there is a profile; 2 a wrong option, 3 no "
     "GPU,\n"
-    "4 a result was wrong, 5 a bar is not met, 124 not all layers were measured.\n";
+    "4 a result was wrong, 5 a bar is not met, 124 there was no time for all layers; 1 a layer "
+    "hung\n"
+    "or the device failed.\n";
 
 std::map<std::string, std::string> parse(int count, char** words) {
   std::map<std::string, std::string> given = {
       {"--out", "."},  {"--profile", ""}, {"--model", "llama2-7b-moe8"}, {"--tokens", "8192"},
-      {"--gpus", "1"}, {"--seed", "1"},   {"--timeout", "120"}};
+      {"--gpus", "1"}, {"--seed", "1"},   {"--timeout", "120"},          {"--stall", "180"}};
   for (int at = 1; at < count; ++at) {
     const std::string word = words[at];
     if (word == "--help" || word == "--list") {
@@ -82,7 +86,14 @@ measure::LayerSessionOptions options_of(const std::map<std::string, std::string>
   options.seed = static_cast<std::uint64_t>(number(given, "--seed", 0));
   options.timeout_s = number(given, "--timeout", 0);
   options.now = moesim::testing::utc_now;
+  options.stall_s = number(given, "--stall", 1);
   options.on_note = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
+  // A rank hangs in a call that never returns: there is nothing to unwind to. A failure, unlike
+  // layers for which there was no time.
+  options.give_up = [](const std::string& where, moesim::ExitCode) {
+    std::fprintf(stderr, "bench_layer_gpu: %s; the layers before it are kept\n", where.c_str());
+    ::_exit(static_cast<int>(moesim::ExitCode::failure));
+  };
   return options;
 }
 

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <utility>
 
+#include "kernels/measure/timing/watchdog.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 
@@ -46,14 +48,24 @@ ordered_json head_of(const LayerSessionOptions& options, const Device& device) {
 class Member {
  public:
   Member(Machine& machine, const LayerSessionOptions& options, int index, Group& group)
-      : options_(options), group_(group), device_(machine.open(index, group)) {}
+      : machine_(machine), options_(options), index_(index), group_(group) {}
 
   LayerSessionReport run() {
+    Watchdog dog(watchdog_options());
+    dog_ = &dog;
+    dog.phase("opening the device");
+    device_ = machine_.open(index_, group_);
     try {
-      return measure_all();
+      LayerSessionReport report = measure_all();
+      together_ = false;
+      dog.phase("closing the device");
+      device_.reset();
+      return report;
     } catch (const std::exception& error) {
       // Before the device ends, which waits for the others.
       group_.abandon(error.what());
+      dog.phase("leaving the other ranks", true);
+      device_.reset();
       throw;
     }
   }
@@ -76,6 +88,22 @@ class Member {
     return report;
   }
 
+  WatchdogOptions watchdog_options() const {
+    WatchdogOptions options;
+    options.who =
+        group_.size() == 1 ? "the GPU" : fmt::format("rank {} of {}", group_.rank(), group_.size());
+    options.silence_s = options_.silence_s;
+    options.stall_s = options_.stall_s;
+    options.lost_s = options_.lost_s;
+    if (group_.size() > 1) {
+      options.lost = [this] { return together_ ? group_.lost() : ""; };
+    }
+    options.tell = options_.on_note;
+    options.give_up = options_.give_up;
+    options.awaited = [this] { return group_.awaited(); };
+    return options;
+  }
+
   void note(const std::string& text) const {
     if (group_.rank() == 0 && options_.on_note) options_.on_note(text);
   }
@@ -83,8 +111,9 @@ class Member {
   void measure(LayerSessionReport& report, const PointSpec& spec) {
     note(spec.label());
     try {
-      const Point point =
-          measure_point(*device_, group_, spec, "layer", options_.seed, options_.trial);
+      const Point point = measure_point(
+          *device_, group_, spec, "layer", options_.seed, options_.trial,
+          [&](const std::string& phase) { dog_->phase(spec.label() + ": " + phase); });
       if (!point.valid()) {
         ++report.voided;
         note(fmt::format("{}: void: {}", spec.label(), point.verify));
@@ -111,8 +140,12 @@ class Member {
     write_file_atomically(options_.out, report.document.dump(1) + "\n");
   }
 
+  Machine& machine_;
   const LayerSessionOptions& options_;
+  int index_;
   Group& group_;
+  std::atomic<bool> together_{true};  // afterwards ranks may leave
+  Watchdog* dog_ = nullptr;           // of run()
   std::unique_ptr<Device> device_;
 };
 

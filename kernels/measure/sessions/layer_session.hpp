@@ -8,6 +8,7 @@
 #include "kernels/measure/devices/machine.hpp"
 #include "kernels/measure/sessions/trial.hpp"
 #include "kernels/measure/suites/layer_points.hpp"
+#include "sim/base/error.hpp"
 
 namespace moesim::kernels::measure {
 
@@ -19,8 +20,13 @@ struct LayerSessionOptions {
   std::uint64_t seed = 1;
   double timeout_s = 0;  // no layer is begun after that; 0: no limit
   TrialOptions trial;
-  std::function<std::string()> now;                 // ISO 8601, UTC
-  std::function<void(const std::string&)> on_note;  // "layer router=top2 ...", and what went wrong
+  std::function<std::string()> now;  // ISO 8601, UTC
+  double silence_s = 30;
+  double stall_s = 180;  // a phase of a layer that lasts longer hangs
+  double lost_s = 10;    // after a rank failed the others' phase may last so long
+  // "layer router=top2 ...", what went wrong, and, from any thread, where a rank has been for long.
+  std::function<void(const std::string&)> on_note;
+  std::function<void(const std::string&, ExitCode)> give_up;  // it hangs: ends the process
 };
 
 struct LayerSessionReport {

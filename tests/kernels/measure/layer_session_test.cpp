@@ -1,6 +1,14 @@
 #include "kernels/measure/sessions/layer_session.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
 #include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
 #include "sim/base/formats/document.hpp"
 #include "tests/kernels/measure/fake_machine.hpp"
 #include "tests/support/catch.hpp"
@@ -135,4 +143,68 @@ TEST_CASE("a lost device ends the run; more GPUs than there are, are refused") {
   machine.prepare = [](int index, FakeDevice& device) { device.dies_at = index == 1 ? 2 : 0; };
   CHECK_THROWS_WITH(measure_layers(machine, options), ContainsSubstring("the device is lost"));
   CHECK(Document::load(options.out).root().items("points").size() == 1);
+}
+
+namespace {
+
+// The exit code of a process that measures quick() layers on two GPUs and gives up as
+// bench_layer_gpu does; what it says goes to the file "log".
+int exit_code_of_two(const Folder& folder, const std::function<void(int, FakeDevice&)>& prepare) {
+  LayerSessionOptions options = quick(folder.file("layer.json"));
+  options.size.gpus = 2;
+  options.silence_s = 0.4;
+  options.stall_s = 5;
+  options.lost_s = 0.5;
+  const auto write = [log = folder.file("log")](const std::string& text) {
+    std::ofstream(log, std::ios::app) << text + "\n" << std::flush;
+  };
+  options.on_note = write;
+  options.give_up = [write](const std::string& text, ExitCode code) {
+    write(text);
+    ::_exit(static_cast<int>(code));
+  };
+  const pid_t child = ::fork();
+  if (child == 0) {  // nothing else ends a thread that hangs
+    FakeMachine machine(2);
+    machine.prepare = prepare;
+    measure_layers(machine, options);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace
+
+TEST_CASE("a layer that never ends is given up: it is said where, and layers before it are kept") {
+  const Folder folder;
+  const int code = exit_code_of_two(
+      folder, [](int index, FakeDevice& device) { device.hangs_at = index == 1 ? 2 : 0; });
+  CHECK(code == 124);
+  LayerSessionOptions options = quick("");
+  options.size.gpus = 2;
+  const std::string where = label(options, 0, layer::Pass::backward) + ": warm-up'";
+  const std::string log = read_file(folder.file("log"));
+  CHECK_THAT(log, ContainsSubstring("no end of it in sight: rank ") && ContainsSubstring(where));
+  CHECK_THAT(log, ContainsSubstring("rank 0 of 2: ") && ContainsSubstring("waiting for rank 1"));
+  CHECK(Document::load(folder.file("layer.json")).root().items("points").size() == 1);
+}
+
+TEST_CASE("a GPU that never opens is said to, and so is a rank stuck beside one that failed") {
+  const auto hang = [] {
+    while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
+  };
+  {
+    const Folder folder;
+    CHECK(exit_code_of_two(folder, [&](int index, FakeDevice&) {
+            if (index == 1) hang();
+          }) == 124);
+    CHECK_THAT(read_file(folder.file("log")), ContainsSubstring("in 'opening the device'"));
+  }
+  const Folder folder;
+  CHECK(exit_code_of_two(folder, [](int index, FakeDevice& device) {
+          (index == 1 ? device.out_of_memory_at : device.hangs_at) = 1;
+        }) == 1);
+  CHECK_THAT(read_file(folder.file("log")), ContainsSubstring("rank 1 is gone"));
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "kernels/measure/ranks/launch.hpp"
 #include "kernels/measure/sessions/layer_session.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
@@ -132,6 +133,7 @@ moesim::ExitCode run(int count, char** words) {
     return moesim::ExitCode::ok;
   }
   moesim::check_writable(options.out);
+  measure::load_kernels_early(options.size.gpus);
   const auto machine = measure::open_machine();
   const measure::LayerSessionReport report = measure::measure_layers(*machine, options);
   if (report.voided > 0) return moesim::ExitCode::verification_failed;

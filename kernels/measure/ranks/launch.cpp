@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "sim/base/digest.hpp"
@@ -161,6 +162,27 @@ void check(const Launch& launch) {
 std::optional<std::string> process_environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
+}
+
+int visible_gpus(const Environment& environment, const std::string& devices) {
+  if (const auto listed = environment("CUDA_VISIBLE_DEVICES")) {
+    return 1 + static_cast<int>(std::count(listed->begin(), listed->end(), ','));
+  }
+  int count = 0;
+  std::error_code unreadable;
+  for (const auto& file : std::filesystem::directory_iterator(devices, unreadable)) {
+    const std::string name = file.path().filename().string();
+    const std::size_t number = std::string("nvidia").size();
+    const bool is_gpu = name.starts_with("nvidia") && name.size() > number &&
+                        name.find_first_not_of("0123456789", number) == std::string::npos;
+    if (is_gpu) ++count;
+  }
+  return count;
+}
+
+void load_kernels_early(int gpus) {
+  constexpr int keep = 0;
+  if (gpus > 1) ::setenv("CUDA_MODULE_LOADING", "EAGER", keep);
 }
 
 int device_of(const Launch& launch, int visible) {

@@ -29,6 +29,15 @@ struct LaunchFlags {
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
 std::optional<std::string> process_environment(const std::string& name);
 
+// The GPUs that CUDA may show this process, without asking it: those of CUDA_VISIBLE_DEVICES, else
+// the files nvidia0, nvidia1, ... of `devices`; 0 if neither says.
+int visible_gpus(const Environment& environment, const std::string& devices = "/dev");
+
+// To be called before CUDA is first used, and before there are other threads, by a process that
+// drives `gpus` GPUs, a thread each: with several, kernels are loaded as a device is opened and not
+// at their first launch (queue_together() says why). Sets CUDA_MODULE_LOADING, unless it is set.
+void load_kernels_early(int gpus);
+
 // Flags first, then what mpirun (OMPI_*), mpiexec of MPICH and Intel MPI (PMI_RANK,
 // MPI_LOCALRANKID), torchrun (RANK, WORLD_SIZE, TORCHELASTIC_RUN_ID) and srun (SLURM_* inside a
 // step) leave in the environment, else one process. MOESIM_ADDRESS overrides the address. Throws

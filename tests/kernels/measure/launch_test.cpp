@@ -217,3 +217,25 @@ TEST_CASE("ranks per node are known where the nodes have equally many, one after
   CHECK(measure::ranks_per_node({"a", "b", "a", "b"}) == 0);
   CHECK(measure::ranks_per_node({"a", "a", "b", "c"}) == 0);
 }
+
+TEST_CASE("GPUs are counted without CUDA, by what it may show or by their files") {
+  std::string folder = (std::filesystem::temp_directory_path() / "moesim-dev-XXXXXX").string();
+  REQUIRE(::mkdtemp(folder.data()) != nullptr);
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia",
+                           "nvidia2x", "null"}) {
+    std::ofstream{std::filesystem::path(folder) / name};
+  }
+  const auto visible = [&folder](const Variables& variables, const std::string& devices) {
+    return measure::visible_gpus(
+        [&variables](const std::string& name) -> std::optional<std::string> {
+          const auto found = variables.find(name);
+          return found == variables.end() ? std::nullopt : std::optional(found->second);
+        },
+        devices.empty() ? folder : devices);
+  };
+  CHECK(visible({}, "") == 3);
+  CHECK(visible({}, "/no/such/folder") == 0);
+  CHECK(visible({{"CUDA_VISIBLE_DEVICES", "1"}}, "") == 1);
+  CHECK(visible({{"CUDA_VISIBLE_DEVICES", "GPU-1b2c,GPU-3d4e"}}, "") == 2);
+  std::filesystem::remove_all(folder);
+}

@@ -65,3 +65,33 @@ def test_no_driver_at_all(driver, tmp_path):
     result = measure(tmp_path)
     assert result.returncode == 3
     assert "no NVIDIA driver is loaded" in result.stderr
+
+
+@pytest.mark.parametrize("words, variables, loading", [
+    (["profile"], {"CUDA_VISIBLE_DEVICES": "0,1"}, "EAGER"),
+    (["profile"], {"CUDA_VISIBLE_DEVICES": "0"}, "not set"),
+    (["profile", "--gpus", "8"], {}, "EAGER"),
+    (["profile", "--gpus", "8", "--suite", "gemm,overlap"], {}, "EAGER"),
+    (["profile", "--gpus", "8", "--suite", "gemm,experts"], {}, "not set"),
+    (["profile", "--gpus", "1"], {"CUDA_VISIBLE_DEVICES": "0,1"}, "not set"),
+    (["profile"], {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_MODULE_LOADING": "LAZY"}, "LAZY"),
+    # A process for each GPU.
+    (["profile", "--rank", "0", "--ranks", "2", "--local-rank", "0", "--address", "127.0.0.1:1"],
+     {"CUDA_VISIBLE_DEVICES": "0,1"}, "not set"),
+    (["bench_layer_gpu", "--gpus", "2"], {}, "EAGER"),
+    (["bench_layer_gpu"], {"CUDA_VISIBLE_DEVICES": "0,1"}, "not set"),
+])
+def test_kernels_are_loaded_early_where_a_process_drives_several_gpus(
+        driver, tmp_path, words, variables, loading):
+    program = [BINARY, "profile"]
+    if words[0] != "profile":
+        program = [Path(BINARY).parents[1] / "tests" / words[0]]
+        if not program[0].exists():
+            pytest.skip(f"{words[0]} is not built")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
+    result = subprocess.run([*program, *words[1:]], cwd=tmp_path, timeout=60, check=False,
+                            capture_output=True, text=True, env={
+                                **environment, "LD_LIBRARY_PATH": str(driver),
+                                "FAKE_DRIVER_LOG": str(tmp_path / "log"), **variables})
+    assert result.returncode == 3, result.stderr
+    assert (tmp_path / "log").read_text() == loading

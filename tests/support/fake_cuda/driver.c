@@ -1,6 +1,8 @@
 // A libcuda.so.1 that answers the CUDA runtime as a broken machine's driver does:
 // FAKE_DRIVER_VERSION is what it knows (13000), FAKE_INIT what cuInit returns (100: no device).
-// Nothing else works.
+// FAKE_DRIVER_LOG is a file that gets the environment's CUDA_MODULE_LOADING at cuInit. Nothing else
+// works.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +13,18 @@ static int figure(const char* name, int usual) {
 
 static int refuse(void) { return 999; }  // CUDA_ERROR_UNKNOWN
 
+static void log_loading(void) {
+  const char* path = getenv("FAKE_DRIVER_LOG");
+  const char* loading = getenv("CUDA_MODULE_LOADING");
+  if (path == NULL) return;
+  FILE* file = fopen(path, "w");
+  fputs(loading != NULL ? loading : "not set", file);
+  fclose(file);
+}
+
 int cuInit(unsigned flags) {
   (void)flags;
+  log_loading();
   return figure("FAKE_INIT", 100);
 }
 

@@ -68,6 +68,21 @@ measure::Selection selection(const CommandLine& line) {
   return chosen;
 }
 
+// Whether several GPUs would exchange.
+bool exchanges(const measure::Selection& chosen) {
+  const std::vector<std::string>& names = chosen.suites;
+  for (const measure::Suite& suite : measure::all_suites()) {
+    if (!names.empty() && std::find(names.begin(), names.end(), suite.name) == names.end())
+      continue;
+    const std::vector<measure::PointSpec> points = suite.points(2);
+    if (std::any_of(points.begin(), points.end(),
+                    [](const measure::PointSpec& point) { return point.collective; })) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void list_suites() {
   std::vector<std::vector<std::string>> lines{{"suite", "points", "GPUs", "measures"}};
   for (const measure::Suite& suite : measure::all_suites()) {
@@ -186,6 +201,10 @@ ExitCode run(const CommandLine& line) {
     return ExitCode::ok;
   }
   measure::SessionOptions options = session_options(line);
+  if (options.launch.ranks == 1 && exchanges(options.selection)) {
+    measure::load_kernels_early(
+        options.gpus.value_or(measure::visible_gpus(measure::process_environment)));
+  }
   const std::unique_ptr<measure::Machine> machine = measure::open_machine();
   const InterruptWatch watch;
   options.interrupted = &watch.flag();

@@ -1,8 +1,11 @@
 """`moesim profile` of a CUDA build with a driver that is not there, too old or refuses: a stand-in
 for libcuda.so.1 answers as such drivers do."""
 
+import csv
+import json
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -95,3 +98,39 @@ def test_kernels_are_loaded_early_where_a_process_drives_several_gpus(
                                 "FAKE_DRIVER_LOG": str(tmp_path / "log"), **variables})
     assert result.returncode == 3, result.stderr
     assert (tmp_path / "log").read_text() == loading
+
+
+def doctor(driver, *words, **variables):
+    return subprocess.run([BINARY, "doctor", *words], timeout=60, capture_output=True, text=True,
+                          check=False, env={**os.environ, "LD_LIBRARY_PATH": str(driver), **variables})
+
+
+@pytest.mark.parametrize("words", [[], ["--format", "csv"]])
+def test_doctor_prints_what_it_found_before_a_driver_that_ends_the_process(driver, words):
+    result = doctor(driver, *words, FAKE_INIT="-1")
+    assert result.returncode == -signal.SIGABRT
+    for name in ("CPU", "NVIDIA driver", "cuBLAS", "NCCL", "cuDNN", "CUPTI", "profiles", "clusters"):
+        assert name in result.stdout
+    assert "no NVIDIA" not in result.stdout
+
+
+def test_doctor_prints_a_file_whole_or_not_at_all(driver, tmp_path):
+    assert doctor(driver, "--out", tmp_path / "a.csv", FAKE_INIT="-1").returncode == -signal.SIGABRT
+    assert not (tmp_path / "a.csv").exists()
+
+
+def test_doctor_finds_the_same_in_every_format(driver, tmp_path):
+    """The GPU last: a call of the driver may never return."""
+    found = json.loads(doctor(driver, "--format", "json").stdout)["findings"]
+    assert found[-1]["name"] == "GPU" and "shows no GPU" in found[-1]["detail"]
+    printed = doctor(driver, "--format", "csv").stdout
+    assert doctor(driver, "--out", tmp_path / "a.csv").stdout == ""
+    assert (tmp_path / "a.csv").read_text() == printed
+    rows = list(csv.DictReader(printed.splitlines()))
+    assert [(row["name"], row["detail"]) for row in rows] == [
+        (finding["name"], finding["detail"]) for finding in found]
+    # Names and details stand in columns, whatever was written when.
+    lines = [line for line in doctor(driver).stdout.splitlines()[2:] if line[:3].strip()]
+    assert len(lines) == len(found)
+    starts = {line.index(finding["detail"]) for line, finding in zip(lines, found)}
+    assert len(starts) == 1, lines

@@ -1,5 +1,6 @@
 // A libcuda.so.1 that answers the CUDA runtime as a broken machine's driver does:
-// FAKE_DRIVER_VERSION is what it knows (13000), FAKE_INIT what cuInit returns (100: no device).
+// FAKE_DRIVER_VERSION is what it knows (13000), FAKE_INIT what cuInit returns (100: no device;
+// -1: it ends the process).
 // FAKE_DRIVER_LOG is a file that gets the environment's CUDA_MODULE_LOADING at cuInit. Nothing else
 // works.
 #include <stdio.h>
@@ -25,6 +26,7 @@ static void log_loading(void) {
 int cuInit(unsigned flags) {
   (void)flags;
   log_loading();
+  if (figure("FAKE_INIT", 100) < 0) abort();
   return figure("FAKE_INIT", 100);
 }
 

@@ -179,20 +179,26 @@ std::vector<Finding> gpu(measure::Machine& machine, int index, std::set<std::str
   }
 }
 
-std::vector<Finding> gpus() {
-  const std::string trouble = measure::machine_trouble();
+using OnFound = std::function<void(const std::vector<Finding>&)>;
+
+std::string machine_trouble() {
+  measure::Watchdog dog(watch_over("CUDA"));
+  dog.phase("starting the driver");
+  return measure::machine_trouble();
+}
+
+// Tells of each GPU as soon as it was examined.
+void examine_gpus(const OnFound& on_found) {
+  const std::string trouble = machine_trouble();
   if (!trouble.empty()) {
-    return {
-        {"GPU", false, trouble, "nothing can be measured; simulation uses the shipped profiles"}};
+    return on_found(
+        {{"GPU", false, trouble, "nothing can be measured; simulation uses the shipped profiles"}});
   }
   const auto machine = measure::open_machine();
-  std::vector<Finding> findings;
   std::set<std::string> examined;
   for (int index = 0; index < machine->gpus(); ++index) {
-    const std::vector<Finding> own = gpu(*machine, index, examined);
-    findings.insert(findings.end(), own.begin(), own.end());
+    on_found(gpu(*machine, index, examined));
   }
-  return findings;
 }
 
 std::vector<Finding> python() {
@@ -222,7 +228,8 @@ Finding documents(const std::string& what, const std::string& kind,
           "set MOESIM_PROFILES to the folder of shipped documents, or give files of your own"};
 }
 
-std::vector<Finding> examine() {
+// What is found without a call of the driver.
+std::vector<Finding> examine_host() {
   std::vector<Finding> findings{processor(), simd(), compiler(), driver()};
   findings.push_back(cuda());
   findings.push_back(library("cuBLAS", "MOESIM_CUBLAS_LIBRARY", files_of_cuda("libcublas"),
@@ -235,8 +242,6 @@ std::vector<Finding> examine() {
                              "attention cannot be measured here; its curve comes from profiles"));
   findings.push_back(library("CUPTI", "MOESIM_CUPTI_LIBRARY", files_of_cuda("libcupti"),
                              "kernel timing would fall back to CUDA events"));
-  const std::vector<Finding> of_gpus = gpus();
-  findings.insert(findings.end(), of_gpus.begin(), of_gpus.end());
   const std::vector<Finding> of_python = python();
   findings.insert(findings.end(), of_python.begin(), of_python.end());
   findings.push_back(documents("profiles", "hardware",
@@ -248,23 +253,27 @@ std::vector<Finding> examine() {
   return findings;
 }
 
+// Columns of tables that are written one after another, for names up to "Python with matplotlib".
 std::string as_table(const std::vector<Finding>& findings) {
-  std::string text = "moesim " MOESIM_VERSION "\n\n";
   std::vector<std::vector<std::string>> lines;
   for (const Finding& finding : findings) {
-    lines.push_back({finding.found ? "yes" : "no", finding.name, finding.detail});
+    lines.push_back(
+        {finding.found ? "yes" : "no ", fmt::format("{:22}", finding.name), finding.detail});
     if (!finding.found) lines.push_back({"", "", "without it: " + finding.without});
   }
-  return text + report::align(lines, {false, false, false});
+  return report::align(lines, {false, false, false});
 }
 
+const std::vector<std::string> csv_columns{"name", "found", "detail", "without_it"};
+
+// Without the line of the columns' names.
 std::string as_csv(const std::vector<Finding>& findings) {
   std::vector<report::CellRow> rows;
   for (const Finding& finding : findings) {
     rows.push_back(
         {finding.name, finding.found, finding.detail, finding.found ? "" : finding.without});
   }
-  return report::to_csv({"name", "found", "detail", "without_it"}, rows);
+  return report::to_csv(csv_columns, rows).substr(report::to_csv(csv_columns, {}).size());
 }
 
 std::string as_json(const std::vector<Finding>& findings) {
@@ -283,10 +292,25 @@ std::string as_json(const std::vector<Finding>& findings) {
 ExitCode run(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
-  const std::vector<Finding> findings = examine();
-  out.write(format == report::Format::json  ? as_json(findings)
-            : format == report::Format::csv ? as_csv(findings)
-                                            : as_table(findings));
+  if (format == report::Format::json) {
+    std::vector<Finding> all = examine_host();
+    examine_gpus([&all](const auto& found) { all.insert(all.end(), found.begin(), found.end()); });
+    out.write(as_json(all));
+    return ExitCode::ok;
+  }
+  const bool csv = format == report::Format::csv;
+  std::string text = csv ? report::to_csv(csv_columns, {}) : "moesim " MOESIM_VERSION "\n\n";
+  const bool at_once = out.path().empty();  // a file is written whole
+  const auto write = [&](const std::vector<Finding>& found) {
+    text += csv ? as_csv(found) : as_table(found);
+    if (!at_once) return;
+    out.write(text);
+    text.clear();
+  };
+  write(examine_host());
+  // A GPU may hang, or end the process: what was found before is out by then.
+  examine_gpus(write);
+  if (!at_once) out.write(text);
   return ExitCode::ok;
 }
 

@@ -18,6 +18,11 @@ inline std::string no_device() {
   return devices == 0 ? "no GPU" : "";
 }
 
+inline int gpus_here() {
+  int devices = 0;
+  return cudaGetDeviceCount(&devices) == cudaSuccess ? devices : 0;
+}
+
 }  // namespace moesim::kernels
 
 #define MOESIM_NEEDS_GPU()                                     \

@@ -13,6 +13,7 @@
 #include "kernels/measure/sessions/trial.hpp"
 #include "sim/base/statistics.hpp"
 #include "tests/gpu/device.hpp"
+#include "tests/gpu/several_gpus.hpp"
 #include "tests/support/catch.hpp"
 
 namespace measure = moesim::kernels::measure;
@@ -181,6 +182,36 @@ TEST_CASE("on the GPU a product beside a copy takes longer than alone, and so do
     // product alone draws more power and so has a lower clock.
     const double scale = timed == "gemm" ? clocks[other] / clocks["nothing"] : 1;
     CHECK(times[other] * scale > 0.98 * times["nothing"]);
+  }
+}
+
+TEST_CASE("two GPUs of one process exchange what each sends, and a product runs beside", "[gpus]") {
+  MOESIM_NEEDS_GPUS(2);
+  std::vector<measure::PointSpec> specs;
+  for (const auto& spec : measure::find_suite("collectives").points(2)) {
+    const std::int64_t bytes = spec.params.at("bytes");
+    if (bytes == 4096 || bytes == std::int64_t{16} << 20) specs.push_back(spec);
+  }
+  const auto overlaps = measure::find_suite("overlap").points(2);
+  specs.insert(specs.end(), overlaps.begin(), overlaps.begin() + 4);  // of one product and size
+  const auto machine = measure::open_machine();
+  std::vector<measure::Point> points;  // of rank 0
+  moesim::kernels::on_gpus(2, [&](measure::Group& group, const measure::OnPhase& on_phase) {
+    const auto device = machine->open(group.rank(), group);
+    for (const measure::PointSpec& spec : specs) {
+      const auto point = measure::measure_point(*device, group, spec, "several", 1, {}, on_phase);
+      if (group.rank() == 0) points.push_back(point);
+    }
+  });
+  REQUIRE(points.size() == specs.size());
+  for (std::size_t at = 0; at < specs.size(); ++at) {
+    INFO(specs[at].label() << ": " << points[at].verify);
+    CHECK(points[at].verify == "passed");
+    CHECK_FALSE(points[at].synthetic);
+    REQUIRE(points[at].cold);
+    if (specs[at].op == "overlap") continue;
+    // NVLink 5, the fastest link there is, has 0.9 TB/s in a direction.
+    CHECK(specs[at].sent_bytes / points[at].cold->summary.median < 1e6);
   }
 }
 

@@ -122,21 +122,6 @@ class HostGroup {
   Value* buffer(int rank, layer::Buffer which) const {
     return static_cast<Value*>(at(rank).memory()[which]);
   }
-  // Of all experts, wherever they are.
-  layer::ReferenceWeights weights() const {
-    const layer::LayerProblem& problem = at(0).plan().problem;
-    layer::ReferenceWeights all;
-    all.hidden = problem.hidden;
-    all.ffn = problem.ffn;
-    all.gate = buffer(0, layer::Buffer::gate_weight);
-    const std::int64_t one = std::int64_t{problem.hidden} * problem.ffn;
-    for (int expert = 0; expert < problem.router.experts; ++expert) {
-      const int rank = expert / problem.local_experts(), local = expert % problem.local_experts();
-      all.up.push_back(buffer(rank, layer::Buffer::up_weight) + local * 2 * one);
-      all.down.push_back(buffer(rank, layer::Buffer::down_weight) + local * one);
-    }
-    return all;
-  }
 
  private:
   struct Rank {

@@ -7,7 +7,7 @@
 #include "kernels/measure/cuda/device/device_kernels.hpp"
 
 FakeRuntime& fake_runtime() {
-  static FakeRuntime runtime;
+  thread_local FakeRuntime runtime;
   return runtime;
 }
 
@@ -38,6 +38,22 @@ const char* cudaGetErrorName(cudaError_t) { return "an error of the stand-in"; }
 const char* cudaGetErrorString(cudaError_t) { return "an error of the stand-in"; }
 cudaError_t cudaGetDevice(int* device) {
   *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 8;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  *properties = {};
+  std::strcpy(properties->name, "a stand-in");
+  properties->uuid.bytes[0] = static_cast<char>(device);
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
@@ -72,6 +88,15 @@ cudaError_t cudaMemsetAsync(void* memory, int byte, size_t size, cudaStream_t) {
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t size, cudaMemcpyKind) {
   std::memcpy(to, from, size);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyKind kind,
+                            cudaStream_t) {
+  return cudaMemcpy(to, from, size, kind);
+}
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
+  *free_bytes = *total = size_t{1} << 30;
   return cudaSuccess;
 }
 
@@ -111,5 +136,16 @@ void launch_hold(const volatile std::uint32_t*, std::uint32_t ticket, std::uint6
 }
 void launch_clocks(SmClock*, int, Stream) { done("clocks"); }
 void launch_read(const void*, std::size_t, std::uint32_t*, Stream) { done("read"); }
+void launch_pattern(std::uint32_t* out, std::size_t words, std::uint32_t rank, std::uint32_t salt,
+                    Stream) {
+  done("pattern");
+  for (std::size_t at = 0; at < words; ++at) out[at] = pattern_word(rank, salt, at);
+}
+void launch_compare_pattern(const std::uint32_t* in, std::size_t words, std::uint32_t rank,
+                            std::uint32_t salt, unsigned long long* wrong, Stream) {
+  done("compare");
+  for (std::size_t at = 0; at < words; ++at)
+    *wrong += in[at] == pattern_word(rank, salt, at) ? 0 : 1;
+}
 
 }  // namespace moesim::kernels::measure::cuda

@@ -7,7 +7,8 @@
 #include <vector>
 
 // A CUDA runtime without a device, linked in place of the real one: memory is the host's, and every
-// call is done when it returns. It keeps the last error as the real one does.
+// call is done when it returns. Each thread has one of its own, with the last error as the real one
+// keeps it.
 struct FakeRuntime {
   std::vector<std::string> calls;            // those that concern a stream, in order
   cudaError_t last = cudaSuccess;            // what cudaGetLastError() gives next
@@ -16,4 +17,4 @@ struct FakeRuntime {
   bool impatient = false;                    // a held stream frees itself at once
   std::map<cudaDeviceAttr, int> attributes;  // the others are refused
 };
-FakeRuntime& fake_runtime();  // the one of this process
+FakeRuntime& fake_runtime();  // that of this thread

@@ -215,11 +215,11 @@ std::string machine_identity(const std::string& host, const std::string& boot_id
 }
 
 int ranks_per_node(const std::vector<std::string>& nodes) {
-  if (nodes.empty()) return 0;
   const auto count = [&](const std::string& node) {
     return std::count(nodes.begin(), nodes.end(), node);
   };
-  const auto each = static_cast<std::size_t>(count(nodes.front()));
+  const auto each = nodes.empty() ? 0 : static_cast<std::size_t>(count(nodes.front()));
+  if (each == 0) return 0;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
     const std::string& node = nodes[rank];
     if (node != nodes[rank - rank % each] || count(node) != static_cast<std::ptrdiff_t>(each)) {

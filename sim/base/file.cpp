@@ -53,21 +53,39 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// Whether a path leads, by links, to what the process has open: /dev/stdout, /dev/fd/3. A rename
-// would replace the link, and what a shell redirected to would get nothing.
-bool is_descriptor(std::string path) {
+// What the process has open: /dev/fd/3. A rename would replace the link, and what a shell
+// redirected to would get nothing.
+bool is_descriptor(const std::string& path) {
+  const std::string folder = folder_of(path);
+  return folder == "/dev/fd" || (path.starts_with("/proc/") && folder.ends_with("/fd"));
+}
+
+// The path that links lead to, which need not exist; those of descriptors are not followed. Throws
+// Error where the kernel does not follow them either: in a circle, or one that somebody else left
+// in a folder for all (fs.protected_symlinks).
+std::string end_of_links(std::string path) {
   constexpr int most_links = 40;  // as the kernel follows
-  for (int link = 0; link < most_links; ++link) {
-    const std::string folder = folder_of(path);
-    const bool of_process = path.starts_with("/proc/") && folder.ends_with("/fd");
-    if (of_process || folder == "/dev/fd") return true;
+  const std::string asked = path;
+  for (int link = 0; link < most_links && !is_descriptor(path); ++link) {
     std::error_code none;
     const std::filesystem::path target = std::filesystem::read_symlink(path, none);
-    if (none) return false;
-    path = target.is_absolute() ? target.string() : folder + "/" + target.string();
+    if (none) return path;
+    const Descriptor end(::open(path.c_str(), O_PATH | O_CLOEXEC));
+    if (end.get() < 0 && errno != ENOENT) fail_writing(asked, errno);
+    path = target.is_absolute() ? target.string() : folder_of(path) + "/" + target.string();
   }
-  return false;
+  return path;
 }
+
+// The file that `path` stands for, and how messages name it.
+struct Destination {
+  explicit Destination(const std::string& asked)
+      : path(end_of_links(asked)),
+        name(path == asked ? asked : fmt::format("{} (a link to {})", asked, path)) {}
+
+  std::string path;
+  std::string name;
+};
 
 // A device, a pipe or a terminal has no content to protect, and a rename would replace it.
 bool is_special_file(const std::string& path) {
@@ -102,9 +120,9 @@ class TemporaryFile {
  public:
   enum class Kind { unnamed_if_possible, named };
 
-  explicit TemporaryFile(const std::string& path, Kind kind = Kind::unnamed_if_possible)
-      : path_(path), out_(open(kind)) {
-    if (out_.get() < 0) fail_writing(path_, errno);
+  explicit TemporaryFile(const Destination& destination, Kind kind = Kind::unnamed_if_possible)
+      : path_(destination.path), out_(open(kind)) {
+    if (out_.get() < 0) fail_writing(destination.name, errno);
   }
   ~TemporaryFile() {
     if (!name_.empty()) ::unlink(name_.c_str());
@@ -174,16 +192,19 @@ int write_through(TemporaryFile& out, const std::string& path, std::string_view 
   return out.replace();
 }
 
-void write_special(const std::string& path, std::string_view content) {
+void write_special(const Destination& destination, std::string_view content) {
   // Where a shell appends, behind what is there.
-  const Descriptor out(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
-  if (out.get() < 0) fail_writing(path, errno);
-  if (const int code = write_all(out.get(), content); code != 0) fail_writing(path, code);
+  const Descriptor out(::open(destination.path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  if (out.get() < 0) fail_writing(destination.name, errno);
+  if (const int code = write_all(out.get(), content); code != 0) {
+    fail_writing(destination.name, code);
+  }
 }
 
-void refuse_folder(const std::string& path) {
+void refuse_folder(const Destination& destination) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) fail_writing(path, EISDIR);
+  const bool is_there = ::stat(destination.path.c_str(), &info) == 0;
+  if (is_there && S_ISDIR(info.st_mode)) fail_writing(destination.name, EISDIR);
 }
 
 // Where reading has to end, with what kind of file it is.
@@ -237,23 +258,26 @@ std::string read_regular_file(const std::string& path) {
 }
 
 void write_file_atomically(const std::string& path, std::string_view content) {
-  if (is_special_file(path)) return write_special(path, content);
-  refuse_folder(path);
-  TemporaryFile out(path);
-  int code = write_through(out, path, content);
+  const Destination destination(path);
+  if (is_special_file(destination.path)) return write_special(destination, content);
+  refuse_folder(destination);
+  TemporaryFile out(destination);
+  int code = write_through(out, destination.path, content);
   if (out.cannot_be_named()) {
-    TemporaryFile named(path, TemporaryFile::Kind::named);
-    code = write_through(named, path, content);
+    TemporaryFile named(destination, TemporaryFile::Kind::named);
+    code = write_through(named, destination.path, content);
   }
-  if (code != 0) fail_writing(path, code);
+  if (code != 0) fail_writing(destination.name, code);
   // So that the new name survives a power failure; some file systems cannot.
-  const Descriptor folder(::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Descriptor folder(
+      ::open(folder_of(destination.path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() >= 0) static_cast<void>(::fsync(folder.get()));
 }
 
 void check_writable(const std::string& path) {
-  refuse_folder(path);
-  if (!is_special_file(path)) const TemporaryFile probe(path);
+  const Destination destination(path);
+  refuse_folder(destination);
+  if (!is_special_file(destination.path)) const TemporaryFile probe(destination);
 }
 
 }  // namespace moesim

@@ -35,10 +35,11 @@ std::string read_file(const std::string& path);
 std::string read_regular_file(const std::string& path);
 
 // Writes the whole file or nothing: to a temporary file beside it, flushed to the disk, then
-// renamed over `path`, whose permissions it keeps. Throws Error naming the path and the reason (no
-// such folder, no permission, disk full); the old content, if any, is then untouched and the
-// temporary file is gone. A kill leaves none behind either, except on file systems without
-// O_TMPFILE (NFS).
+// renamed over `path`, whose permissions it keeps. Of a link, the file that it leads to is written,
+// there or not; a link to a descriptor (/dev/stdout), a device or a pipe is written to. Throws
+// Error naming the path and the reason (no such folder, no permission, disk full); the old content,
+// if any, is then untouched and the temporary file is gone. A kill leaves none behind either,
+// except on file systems without O_TMPFILE (NFS).
 void write_file_atomically(const std::string& path, std::string_view content);
 
 // Throws Error at once if `path` could not be written, so that long work does not end in a

@@ -575,6 +575,15 @@ def test_a_chart_is_written_whole_or_not_at_all(two_routers, tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.png", "s.csv"]
 
 
+def test_of_a_link_the_chart_that_it_leads_to_is_written(two_routers, tmp_path):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "a.png").symlink_to("far/chart.png")
+    assert plot.main(["sweep", str(two_routers), "--out", str(tmp_path / "a.png")]) == 0
+    assert (tmp_path / "a.png").is_symlink()
+    assert [entry.name for entry in (tmp_path / "far").iterdir()] == ["chart.png"]
+    assert (tmp_path / "far" / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_losses_are_drawn_per_router_and_skew(tmp_path):
     path = tmp_path / "skews.csv"
     lines = []

@@ -488,3 +488,14 @@ def test_out_may_name_what_a_shell_redirects(tmp_path, name):
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
     lines = path.read_text().splitlines()
     assert lines[0] == "before" and len(lines) == 3 and (tmp_path / "link").is_symlink()
+
+
+def test_out_may_be_a_link_to_a_file(tmp_path):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "rows.csv").symlink_to("far/rows.csv")
+    for _ in range(2):  # a link to nothing, and then to a file
+        result = moesim("predict", "--profile", "h100-sxm", "--op", "gemm", "--m", 64, "--n", 64, "--k", 64,
+                        "--out", "rows.csv", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert (tmp_path / "rows.csv").is_symlink()
+        assert len((tmp_path / "far" / "rows.csv").read_text().splitlines()) == 2

@@ -7,6 +7,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "sim/base/error.hpp"
@@ -142,13 +144,65 @@ TEST_CASE("a file that is replaced keeps its permissions") {
   CHECK(fs::status(folder / "b.csv").permissions() == fs::perms(0640));
 }
 
-TEST_CASE("a link in place of an output is replaced, not followed") {
+TEST_CASE("of a link, the file that it leads to is written") {
   const Folder folder;
+  fs::create_directory(folder / "far");
+  write_file_atomically(folder / "far/a.csv", "old");
+  fs::permissions(folder / "far/a.csv", fs::perms(0640));
+  fs::create_symlink("far/a.csv", folder / "relative");
+  fs::create_symlink(folder / "relative", folder / "chain");
+  for (const std::string& link : {folder / "relative", folder / "chain"}) {
+    check_writable(link);
+    write_file_atomically(link, "rows of " + link);
+    CHECK(fs::is_symlink(link));
+    CHECK(read_file(folder / "far/a.csv") == "rows of " + link);
+    CHECK(fs::status(folder / "far/a.csv").permissions() == fs::perms(0640));
+  }
+  CHECK(folder.entries() == 3);
+  CHECK(std::distance(fs::directory_iterator(folder / "far"), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("of a link to nothing, the file that it names is made") {
+  const Folder folder;
+  fs::create_directory(folder / "far");
+  fs::create_symlink("far/a.csv", folder / "link");
+  check_writable(folder / "link");
+  CHECK_FALSE(fs::exists(folder / "far/a.csv"));
+  write_file_atomically(folder / "link", "rows");
+  CHECK(fs::is_symlink(folder / "link"));
+  CHECK(read_file(folder / "far/a.csv") == "rows");
+}
+
+TEST_CASE("a link that cannot be written through names both files") {
+  const Folder folder;
+  fs::create_symlink("no/such/a.csv", folder / "link");
+  const std::string both =
+      (folder / "link") + " (a link to " + (folder / "no/such/a.csv") + "): cannot write: No such";
+  CHECK_THROWS_WITH(check_writable(folder / "link"), ContainsSubstring(both));
+  CHECK_THROWS_WITH(write_file_atomically(folder / "link", "x"), ContainsSubstring(both));
+  fs::create_symlink("circle", folder / "circle");
+  CHECK_THROWS_WITH(write_file_atomically(folder / "circle", "x"),
+                    ContainsSubstring((folder / "circle") + ": cannot write: Too many levels"));
+  fs::create_directory(folder / "sub");
+  fs::create_symlink("sub", folder / "to-folder");
+  CHECK_THROWS_WITH(write_file_atomically(folder / "to-folder", "x"),
+                    ContainsSubstring("cannot write: Is a directory"));
+}
+
+TEST_CASE("a link that somebody else left in a folder for all is not followed") {
+  if (::geteuid() != 0) MOESIM_SKIP("only the superuser makes links of others");
+  std::ifstream setting("/proc/sys/fs/protected_symlinks");
+  int protects = 0;
+  if (!(setting >> protects) || protects == 0) MOESIM_SKIP("this kernel follows such links");
+  const Folder folder;
+  fs::permissions(folder / ".", fs::perms(01777));
   write_file_atomically(folder / "victim", "precious");
-  fs::create_symlink(folder / "victim", folder / "a.csv");
-  write_file_atomically(folder / "a.csv", "rows");
+  fs::create_symlink("victim", folder / "a.csv");
+  constexpr uid_t other = 12345;
+  REQUIRE(::lchown((folder / "a.csv").c_str(), other, other) == 0);
+  CHECK_THROWS_WITH(write_file_atomically(folder / "a.csv", "rows"),
+                    ContainsSubstring((folder / "a.csv") + ": cannot write: Permission denied"));
   CHECK(read_file(folder / "victim") == "precious");
-  CHECK(read_file(folder / "a.csv") == "rows");
 }
 
 TEST_CASE("reading ends where a device or a pipe does not") {

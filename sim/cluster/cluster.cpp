@@ -153,6 +153,10 @@ Cluster Cluster::read(const Document& document) {
   return cluster;
 }
 
+std::string Cluster::gpu_title(const std::string& device, const std::string& shown) const {
+  return gpu_name.empty() || gpu_name == device ? shown : gpu_name + " with kernels of " + shown;
+}
+
 const MeasuredExchange* Cluster::measured(MeasuredOperation operation, int node_count, int gpus,
                                           const std::string& library) const {
   const MeasuredExchange* found = nullptr;

@@ -81,6 +81,10 @@ struct Cluster {
   static Cluster load(const std::string& name_or_path);
   static Cluster read(const Document& document);
 
+  // How GPUs with the kernels of `device` are named: "NVIDIA H800 with kernels of " and `shown`, of
+  // a cluster with others; else `shown`.
+  std::string gpu_title(const std::string& device, const std::string& shown) const;
+
   Bandwidth effective_nic() const {
     return Bandwidth(nic_per_gpu.bytes_per_second * nic_efficiency);
   }

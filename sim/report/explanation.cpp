@@ -256,7 +256,7 @@ std::string explanation_text(const scenario::Scenario& scenario,
                              const study::Measured& measured) {
   std::string text =
       fmt::format("{} on {} x {} ({}), {}, router {}\n\n", scenario.model_name, scenario.gpus,
-                  scenario.profile_name, scenario.cluster_name,
+                  scenario.gpu_name(), scenario.cluster_name,
                   name_in(scenario::mode_names, scenario.mode), scenario.router.name());
   text += step_lines(explanation);
   if (measured.trace) {

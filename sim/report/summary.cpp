@@ -58,7 +58,7 @@ std::string memory_line(const study::Outcome& outcome, bool train) {
 std::string what_it_is(const scenario::Scenario& scenario) {
   const routing::RouterConfig& router = scenario.router;
   std::string text = fmt::format("{} on {} x {} ({}), {}, router {}", scenario.model_name,
-                                 scenario.gpus, scenario.profile_name, scenario.cluster_name,
+                                 scenario.gpus, scenario.gpu_name(), scenario.cluster_name,
                                  name_in(scenario::mode_names, scenario.mode), router.name());
   if (!router.is_dense()) {
     const std::string capacity =

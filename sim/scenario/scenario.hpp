@@ -24,6 +24,8 @@ namespace moesim::scenario {
 struct Scenario : Documents, Layout, Exchange, Software, Batch, Training, Scores, Environment, Run {
   routing::RouterConfig router;
 
+  // "h100-sxm", or "NVIDIA H800 with kernels of h100-sxm" of a cluster with others.
+  std::string gpu_name() const { return cluster->gpu_title(profile->device().name, profile_name); }
   bool has_moe() const { return !router.is_dense() && model->moe.has_value(); }
   int moe_layers() const;  // that are routed
   // What a GPU holds in a micro-step: S, fewer where the scores are ragged, the same in every

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "sim/base/shipped.hpp"
+#include "sim/cluster/cluster.hpp"
 #include "sim/report/options_document.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
@@ -20,12 +22,23 @@ nlohmann::ordered_json training_options() {
   return list;
 }
 
+// What charts title the GPUs of a shipped cluster that names them.
+nlohmann::ordered_json cluster_gpus() {
+  nlohmann::ordered_json gpus = nlohmann::ordered_json::object();
+  for (const std::string& name : shipped_names("clusters")) {
+    const std::string gpu = cluster::Cluster::load(name).gpu_name;
+    if (!gpu.empty()) gpus[name] = gpu;
+  }
+  return gpus;
+}
+
 }  // namespace
 
 nlohmann::ordered_json all_options() {
   nlohmann::ordered_json document = report::options_document();
   document["training_options"] = training_options();
   document["training_parts"] = training_part_columns();
+  document["cluster_gpus"] = cluster_gpus();
   return document;
 }
 

@@ -2,7 +2,7 @@
 """Speed against token loss of what `moesim recommend` found: its best, numbered, and the front of all candidates;
 where all lose the same, the best as bars.
 
-    front_chart.py FOUND.csv --out CHART.png [--noise SHARE] [--title TEXT]
+    front_chart.py FOUND.csv --out CHART.png [--noise SHARE] [--title TEXT] [--options FILE]
 
 FOUND.csv is what `moesim recommend --out FOUND.csv` writes. SHARE: speeds that far below the best are within the
 noise. The suffix of CHART chooses the format (png, pdf, svg).
@@ -13,6 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import option_columns  # noqa: E402
 from chart_data import BadInput, loss_column, read_csv  # noqa: E402
 from chart_file import save  # noqa: E402
 
@@ -103,7 +104,8 @@ def draw(rows, noise, title):
     from look import RC
     matplotlib.rcParams.update(RC)
     first = rows[0]
-    title = title or f"{first['model']} on {first['gpus']} GPUs ({first['profile']}, {first['cluster']})"
+    gpu = option_columns.gpu_title(first["profile"], first["cluster"])
+    title = title or f"{first['model']} on {first['gpus']} GPUs ({gpu}, {first['cluster']})"
     noise_label = f"within {100 * noise:.0f} % of the best: noise, at even odds"
     if max(map(loss, rows)) - min(map(loss, rows)) < SAME_LOSS:
         import candidates_chart
@@ -180,7 +182,10 @@ def main(words):
     parser.add_argument("--out", required=True)
     parser.add_argument("--noise", type=float, default=0)
     parser.add_argument("--title", default="")
+    parser.add_argument("--options", help="output of 'moesim options --format json'")
     options = parser.parse_args(words)
+    if options.options:
+        os.environ[option_columns.VARIABLE] = options.options
     import matplotlib
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "moesim"

@@ -33,7 +33,8 @@ class OptionColumns:
     """Columns in the order of the document. `by_router`: those whose default a router sets; `parts`:
     those that sum to the step; `units`: of the columns that have one; `derived`: those whose default
     follows from other options, in words ("the profile's usual node") or as "auto", of which rows have what was chosen; `training`: those that only
-    moesim train has; `training_parts`: the parts of its step."""
+    moesim train has; `training_parts`: the parts of its step; `cluster_gpus`: the GPUs of shipped clusters that
+    are not those of the profile."""
     options: tuple
     by_router: frozenset
     results: frozenset
@@ -42,6 +43,7 @@ class OptionColumns:
     derived: frozenset = frozenset()
     training: frozenset = frozenset()
     training_parts: tuple = ()
+    cluster_gpus: dict = field(default_factory=dict)
 
     def chosen(self):
         """The options without those that follow from others."""
@@ -72,7 +74,8 @@ def parse(text, source):
                                    [*training.items(),
                                     *((option["column"], option.get("default", "")) for option in declared)]
                                    if " " in default or default == "auto"),
-                         frozenset(training), tuple(document.get("training_parts", [])))
+                         frozenset(training), tuple(document.get("training_parts", [])),
+                         document.get("cluster_gpus", {}))
 
 
 def _program():
@@ -85,6 +88,25 @@ def _program():
         if near.is_file():
             return str(near)
     return shutil.which("moesim")
+
+
+def _gpu_of(cluster):
+    """What a cluster's document calls its GPUs; "" where it names none, or is not known here."""
+    if "/" in cluster or cluster.endswith(".json"):
+        try:
+            return json.loads(Path(cluster).read_text(encoding="utf-8")).get("gpu", "")
+        except (OSError, ValueError, AttributeError):
+            return ""
+    try:
+        return load().cluster_gpus.get(cluster, "")
+    except NoOptions:
+        return ""
+
+
+def gpu_title(profile, cluster):
+    """As the texts of moesim name GPUs: "h100-sxm", or "NVIDIA H800 with kernels of h100-sxm". `profile`: as it is shown."""
+    gpu = _gpu_of(cluster)
+    return f"{gpu} with kernels of {profile}" if gpu else profile
 
 
 def load():

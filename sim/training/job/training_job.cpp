@@ -121,9 +121,8 @@ int TrainingJob::experts() const { return model->moe ? model->moe->experts : 0; 
 int TrainingJob::held_experts() const { return model->moe ? experts() + redundant_experts : 0; }
 
 std::string TrainingJob::gpu_name() const {
-  const std::string& kernels = profile->device().name;
-  const bool is_other = !cluster->gpu_name.empty() && cluster->gpu_name != kernels;
-  return is_other ? cluster->gpu_name + " with kernels of " + kernels : kernels;
+  const std::string& device = profile->device().name;
+  return cluster->gpu_title(device, device);
 }
 
 int TrainingJob::placed_ranks() const {

@@ -1,7 +1,11 @@
 """What is said before or beside a result, so that nobody takes it for another."""
 
+from pathlib import Path
+
 import pytest
 from command_line import SMALL, moesim, needs_binary, succeed
+
+ROOT = Path(__file__).resolve().parents[3]
 
 pytestmark = needs_binary
 
@@ -83,7 +87,35 @@ def test_what_a_models_own_router_passes_over_is_no_token_loss():
     assert "  token loss: share of a token's top-k probability" in other
 
 
+H800 = "NVIDIA H800 with kernels of"
+
+
 def test_gpus_that_another_one_prices_are_named():
     words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 64)
-    assert "64 x NVIDIA H800 with kernels of NVIDIA H100 80GB HBM3 (hgx-h800)" in succeed(*words, "--cluster", "hgx-h800")
+    assert f"64 x {H800} NVIDIA H100 80GB HBM3 (hgx-h800)" in succeed(*words, "--cluster", "hgx-h800")
     assert "64 x NVIDIA H100 80GB HBM3 (hgx-h100)" in succeed(*words)
+
+
+STEP = (*SMALL, "--profile", "h100-sxm")
+
+
+@pytest.mark.parametrize("command", [("simulate",), ("explain", "--measured", "500ms")])
+def test_steps_of_simulate_name_such_gpus_too(command):
+    assert f" on 8 x {H800} h100-sxm (hgx-h800), " in succeed(*command, *STEP, "--cluster", "hgx-h800")
+    assert " on 8 x h100-sxm (hgx-h100), " in succeed(*command, *STEP)
+
+
+@pytest.mark.parametrize("cluster, chart", [("hgx-h800", ("--x", "capacity_factor")), ("hgx-h800", ("--chart", "loss")),
+                                            ("mine.json", ())])
+def test_charts_of_such_gpus_name_them(cluster, chart, tmp_path):
+    pytest.importorskip("matplotlib", reason="charts need matplotlib")
+    (tmp_path / "mine.json").write_text((ROOT / "profiles" / "clusters" / "hgx-h800.json").read_text())
+    succeed("sweep", *STEP, "--cluster", cluster, "--router", "top2", "--capacity-factor", "1,2", "--out", "s.csv", cwd=tmp_path)
+    succeed("plot", "s.csv", *chart, "--out", "s.svg", cwd=tmp_path)
+    assert f" on 8 x {H800} h100-sxm" in (tmp_path / "s.svg").read_text()
+
+
+def test_the_chart_of_recommend_names_them(tmp_path):
+    pytest.importorskip("matplotlib", reason="charts need matplotlib")
+    succeed("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--cluster", "hgx-h800", "--chart", "r.svg", cwd=tmp_path)
+    assert f"qwen3-30b-a3b on 16 GPUs ({H800} h100-sxm, hgx-h800)" in (tmp_path / "r.svg").read_text()

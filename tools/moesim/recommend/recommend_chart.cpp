@@ -47,7 +47,9 @@ void draw(const std::string& csv, const char* script_name, const std::vector<std
 }  // namespace
 
 void draw_front(const std::string& csv, double noise, const std::string& path) {
-  draw(csv, "plot/front_chart.py", {}, {"--noise", fmt::format("{}", noise)}, path);
+  const TemporaryFile options(all_options().dump());
+  draw(csv, "plot/front_chart.py", {},
+       {"--noise", fmt::format("{}", noise), "--options", options.path()}, path);
 }
 
 void draw_scaling(const std::string& csv, const std::string& path) {

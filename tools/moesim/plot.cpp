@@ -175,19 +175,55 @@ ExitCode plot_table(const CommandLine& line, const std::string& input) {
 }
 
 constexpr const char* what_it_takes =
-    "a chart takes the CSV of a sweep (.csv), the JSON of a route or of validate speeds, steps, "
-    "exchanges or training (.json), or a profile (a shipped name or .json)";
+    "a chart takes the CSV of a sweep (.csv), the JSON of a route, of validate or of explain with "
+    "traces (.json), or a profile (a shipped name or .json)";
 
-// Throws UsageError for the rows of several scenarios as JSON: of a route without its detail, of
-// steps with their time.
+// JSON that has no chart, known by two of its keys: what it is, and what to do instead.
+struct Undrawn {
+  const char* key;
+  const char* other_key;
+  const char* what;
+};
+
+constexpr Undrawn undrawn[] = {
+    {"step_ms", "step_ms",
+     "the JSON of steps (simulate, sweep, train, recommend), which are drawn from a CSV: write "
+     "them "
+     "with --out FILE.csv"},
+    {"simulated_ms", "measured_ms",
+     "the JSON of moesim explain of a step's time alone, without parts to draw: give explain "
+     "traces of torch.profiler"},
+    {"op", "time_us",
+     "the JSON of moesim predict, which has no chart: a profile has one of its curves: moesim plot "
+     "h100-sxm"},
+    {"pipeline_parallel", "data_parallel",
+     "the JSON of moesim layout, which has no chart: layout --timeline FILE writes what Perfetto "
+     "draws"},
+    {"options", "columns", "the JSON of moesim options, which has no chart"},
+};
+
+// Throws UsageError for JSON of moesim that has no chart.
+void refuse_undrawn(const std::string& input, const nlohmann::json& json) {
+  const nlohmann::json& first = json.is_array() && !json.empty() ? json[0] : json;
+  if (!first.is_object()) return;
+  const auto known = std::find_if(std::begin(undrawn), std::end(undrawn), [&](const Undrawn& one) {
+    return first.contains(one.key) && first.contains(one.other_key);
+  });
+  if (known != std::end(undrawn)) {
+    throw UsageError(fmt::format("{}: this is {}", input, known->what));
+  }
+  const auto format_key = first.find("format");
+  const bool has_format = format_key != first.end() && format_key->is_string();
+  const std::string format = has_format ? format_key->get<std::string>() : "";
+  if (format.starts_with("moesim ")) {
+    throw UsageError(fmt::format("{}: this is a document '{}', which has no chart: {}", input,
+                                 format, what_it_takes));
+  }
+}
+
+// Throws UsageError for the rows of several scenarios of a route, which lack its detail.
 void refuse_rows(const std::string& input, const nlohmann::json& json) {
   if (!json.is_array() || json.empty() || !json[0].is_object()) return;
-  if (json[0].contains("step_ms")) {
-    throw UsageError(
-        fmt::format("{}: these are steps as JSON, and a chart takes them as CSV: write them with "
-                    "--out FILE.csv",
-                    input));
-  }
   if (json[0].contains("router")) {
     throw UsageError(fmt::format(
         "{}: this is the JSON of moesim route of several scenarios ({}), and a chart shows one: "
@@ -208,29 +244,37 @@ bool is_routing(const std::string& input) {
   }
   const auto json = parse_json_or_null(read_file(input));
   if (json.is_null()) return false;  // the profile's reader says where it is malformed
+  if (json.is_object() && json.contains("detail") && json["detail"].is_object() &&
+      json["detail"].contains("replicas") && json["detail"].contains("layers")) {
+    return true;
+  }
+  if (json.is_object() && json.contains("format") &&
+      (json["format"] == "moesim-profile" || json["format"] == "moesim-software")) {
+    return false;
+  }
+  refuse_undrawn(input, json);
   refuse_rows(input, json);
-  const bool routing = json.is_object() && json.contains("detail") && json["detail"].is_object() &&
-                       json["detail"].contains("replicas") && json["detail"].contains("layers");
-  if (routing || (json.is_object() && json.contains("format") &&
-                  (json["format"] == "moesim-profile" || json["format"] == "moesim-software")))
-    return routing;
   throw UsageError(fmt::format(
       "{}: this is neither the JSON of moesim route (--format json --out FILE) nor a profile: {}",
       input, what_it_takes));
 }
 
-// What `moesim validate --format json` wrote; false for any other file.
-bool has_bands(const std::string& input) {
-  if (!input.ends_with(".json") || !fs::is_regular_file(input)) return false;
+// The plotter's chart of what `moesim validate` or `explain` wrote as JSON; "" for any other file.
+std::string chart_of_measured(const std::string& input) {
+  if (!input.ends_with(".json") || !fs::is_regular_file(input)) return "";
   const auto json = nlohmann::json::parse(read_file(input), nullptr, false);
-  return json.is_object() && json.contains("verdicts") && json.contains("bands");
+  if (!json.is_object()) return "";
+  if (json.contains("verdicts") && json.contains("bands")) {
+    return json["bands"].empty() ? "checks" : "bands";
+  }
+  return json.contains("parts_exposed") && json.contains("multiplier") ? "explained" : "";
 }
 
 ExitCode run(const CommandLine& line) {
   if (line.positionals.empty()) {
     throw UsageError(
-        "plot what? Give the CSV of a sweep, the JSON of a route or of validate, or a profile: "
-        "moesim plot sweep.csv");
+        "plot what? Give the CSV of a sweep, the JSON of a route, of validate or of explain, or a "
+        "profile: moesim plot sweep.csv");
   }
   const std::string& input = line.positionals[0];
   if (input.ends_with(".csv")) return plot_table(line, input);
@@ -244,9 +288,9 @@ ExitCode run(const CommandLine& line) {
   refuse(line, "chart", "only a sweep (a .csv file) has more than one chart");
   refuse(line, "accuracy", "only over the speeds of a sweep (a .csv file)");
   refuse(line, "fits-only", "only scenarios of a sweep (a .csv file) need memory");
-  if (has_bands(input)) {
+  if (const std::string chart = chart_of_measured(input); !chart.empty()) {
     const std::string out = chart_path(line, input);
-    return run_plotter({"bands", input, "--out", out, "--title", line.get("title")}, out);
+    return run_plotter({chart, input, "--out", out, "--title", line.get("title")}, out);
   }
   if (is_routing(input)) {
     const std::string out = chart_path(line, input);

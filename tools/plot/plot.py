@@ -10,7 +10,8 @@
     plot.py report SWEEP.csv... --out PAGE.html
     plot.py routing ROUTE.json --out CHART.png [--title TEXT]
     plot.py curves CURVES.json --out CHART.png
-    plot.py bands VALIDATION.json --out CHART.png [--title TEXT]
+    plot.py bands | checks VALIDATION.json --out CHART.png [--title TEXT]
+    plot.py explained EXPLAINED.json --out CHART.png [--title TEXT]
 
 axes, breakdown, scaling, pareto and compare take --where CONDITIONS, --fits-only, --width LENGTH and
 --font-size POINTS. Which columns of a sweep are options is said by moesim: `--options FILE` names what `moesim options
@@ -34,7 +35,7 @@ OF_ROWS = ("axes", "breakdown", "scaling", "pareto", "compare", "report")  # of 
 def arguments(words):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0],
                                      allow_abbrev=False)
-    parser.add_argument("kind", choices=["sweep", "loss", "accuracy", "routing", "curves", "bands", *OF_ROWS])
+    parser.add_argument("kind", choices=["sweep", "loss", "accuracy", "routing", "curves", "bands", "checks", "explained", *OF_ROWS])
     parser.add_argument("inputs", nargs="+")
     for name in ("x", "y", "group", "facet", "where", "width", "font-size"):
         parser.add_argument(f"--{name}", default="")
@@ -111,6 +112,10 @@ def figure_of(options):
         return draw(options.input, options.title)
     if options.kind == "bands":
         from bands_chart import draw
+        return draw(options.input, options.title)
+    if options.kind in ("checks", "explained"):
+        import measured_chart
+        draw = {"checks": measured_chart.draw_checks, "explained": measured_chart.draw_explained}[options.kind]
         return draw(options.input, options.title)
     from curves_chart import draw
     return draw(options.input)

@@ -78,7 +78,7 @@ def test_the_legend_lies_right_below_the_panels(tmp_path, monkeypatch, count):
 
 
 @pytest.mark.parametrize(("text", "part"), [
-    (document([]), "no bands: draw what 'moesim validate' wrote of speeds, steps, exchanges or training"),
+    (document([]), "no bands and no measured times: moesim validate prints what it found as a table"),
     (document([{"left_out": "a model", "level": 0.9}]), "a row has no points"),
 ])
 def test_a_document_without_them_is_named(tmp_path, text, part):

@@ -145,14 +145,20 @@ def test_a_refused_row_has_the_number_of_an_exponent(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "content", "parts"), [
-    ("notes.txt", "hello", ["a chart takes the CSV of a sweep", "of validate speeds, steps, exchanges or training",
+    ("notes.txt", "hello", ["a chart takes the CSV of a sweep", "of validate or of explain with traces",
                             "a profile"]),
     ("routes.json", '[{"router": "top2", "failed": 0}, {"router": "top2", "failed": 0}]',
      ["the JSON of moesim route of several scenarios (2)", "route one value of each option"]),
-    ("steps.json", '[{"router": "top2", "step_ms": 1}]', ["steps as JSON", "--out FILE.csv"]),
+    ("steps.json", '[{"router": "top2", "step_ms": 1}]', ["the JSON of steps", "--out FILE.csv"]),
     ("numbers.json", "[1, 2]", ["neither the JSON of moesim route"]),
     ("data.json", "{}", ["neither the JSON of moesim route", "a chart takes"]),
-    ("simulated.json", '{"step_ms": 1}', ["neither the JSON of moesim route"]),
+    ("simulated.json", '{"step_ms": 1}', ["the JSON of steps", "--out FILE.csv"]),
+    ("explained.json", '{"simulated_ms": 1, "measured_ms": 1, "multiplier": 1, "terms": []}',
+     ["moesim explain of a step's time alone", "give explain traces"]),
+    ("predicted.json", '[{"op": "gemm", "time_us": 1}]', ["moesim predict", "moesim plot h100-sxm"]),
+    ("layout.json", '{"gpus": 8, "pipeline_parallel": 1, "data_parallel": 8}', ["moesim layout", "--timeline FILE"]),
+    ("options.json", '{"options": [], "columns": []}', ["moesim options"]),
+    ("cluster.json", '{"format": "moesim cluster 2"}', ["a document 'moesim cluster 2'", "a profile"]),
     ("counts.csv", "a,b\n1,2\n", ["a chart takes the CSV of moesim sweep"])])
 def test_plot_of_a_wrong_file_says_what_it_takes(tmp_path, name, content, parts):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")

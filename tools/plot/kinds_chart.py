@@ -50,6 +50,12 @@ def _by_chance(table, parts):
     return f"{words}, which no option here changes, differs by {most:.2g} ms by chance, and others may"
 
 
+def _of_one_rank(table):
+    """Whose parts those of moesim train are: others hold no output head, and wait."""
+    has_others = any(row.get("pipeline_parallel", "") not in ("", "1") for row in table.rows)
+    return ["parts of one pipeline rank of each step: the one that computes longest"] if has_others else []
+
+
 def breakdown(table, group, size, title):
     """A bar of the parts of each row's step, which sum to it."""
     parts = table.parts()
@@ -98,7 +104,9 @@ def breakdown(table, group, size, title):
         unfit = sum(not fits(row) for row in table.rows)
         notes = untold.notes(table, told, of_times=True)
         notes += [look.Minor(unit_count(unfit, len(labels)))] if unfit else []
-        if set(parts) <= set(table.columns.parts) and any(row.get("replicas") != "1" for row in table.rows):
+        if not set(parts) <= set(table.columns.parts):  # of moesim train
+            notes += _of_one_rank(table)
+        elif any(row.get("replicas") != "1" for row in table.rows):
             notes.append("parts of the replica with the median step: "
                          + (_by_chance(table, parts) or "small differences are chance"))
         return page.end_page(figure, axes, size, title or page.heading(table, "where the time of a step goes"),

@@ -86,3 +86,15 @@ def test_an_axis_of_a_part_has_its_words(drawn, tmp_path):
     figure = axes_chart.draw(table, "capacity_factor", ["dispatch_combine_ms"], None, None, SIZE, "")
     assert figure.axes[0].get_ylabel() == "permute, unpermute, ms"
     assert ": permute, unpermute by capacity factor" in figure.texts[0].get_text().replace("\n", " ")
+
+
+@needs_binary
+@pytest.mark.parametrize("stages, is_told", [("1", False), ("1,2", True)])
+def test_parts_of_one_pipeline_rank_are_told_so(described, tmp_path, monkeypatch, stages, is_told):
+    """Of a step of several ranks: the head, which only the last has, is in no mean of them."""
+    monkeypatch.setenv("MOESIM_OPTIONS", str(described))
+    succeed("train", "--model", "mixtral-8x7b", "--gpus", 64, "--pipeline-parallel", stages, "--micro-batch", "1,2", "--out",
+            tmp_path / "t.csv")
+    figure = kinds_chart.breakdown(rows.read([str(tmp_path / "t.csv")]), None, SIZE, "")
+    above = " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
+    assert ("parts of one pipeline rank of each step: the one that computes longest" in above) == is_told

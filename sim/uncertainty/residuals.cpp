@@ -90,10 +90,7 @@ std::vector<MeasuredTraits> traits_by_machine(const std::vector<Observation>& ob
   for (const Observation& each : observations) {
     MeasuredTraits& measured = found[each.subject.machine];
     measured.machine = each.subject.machine;
-    for (const StepTrait& trait : each.traits) {
-      double& most = measured.most[trait.name];
-      most = std::max(most, trait.size);
-    }
+    measured.add(each.traits);
   }
   std::vector<MeasuredTraits> all;
   for (auto& [machine, measured] : found) {

@@ -225,6 +225,11 @@ double StepErrors::deviation_of(const std::vector<UnmeasuredTrait>& unmeasured) 
   return residuals_.unmeasured.deviation * std::sqrt(squares);
 }
 
+void StepErrors::widen_by(const std::vector<UnmeasuredTrait>& unmeasured, Band& band) const {
+  band.unmeasured = unmeasured;
+  add_unmeasured(band.expected.mean, deviation_of(unmeasured), band.levels);
+}
+
 void StepErrors::add_unmeasured(double centre, double deviation,
                                 std::vector<BandLevel>& levels) const {
   if (deviation == 0) return;
@@ -262,8 +267,7 @@ Band StepErrors::band(const Subject& subject, const std::vector<double>& wanted,
                                        residuals_.software().size(), band.levels));
   }
   describe(subject, band);
-  band.unmeasured = unmeasured_traits(residuals_.measured, subject.machine, traits);
-  add_unmeasured(band.expected.mean, deviation_of(band.unmeasured), band.levels);
+  widen_by(unmeasured_traits(residuals_.measured, subject.machine, traits), band);
   return band;
 }
 

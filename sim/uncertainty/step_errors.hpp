@@ -77,6 +77,8 @@ class StepErrors {
   // none. `traits`: of the step.
   Band band(const Subject& subject, const std::vector<double>& wanted = usual_levels(),
             const std::vector<StepTrait>& traits = {}) const;
+  // The band, wider by traits that none of the steps has which it is based on.
+  void widen_by(const std::vector<UnmeasuredTrait>& unmeasured, Band& band) const;
   // Of the log of a step's time by its unmeasured traits.
   double deviation_of(const std::vector<UnmeasuredTrait>& unmeasured) const;
   // Of the ratio of two steps predicted for one machine and one software, which cancel: the error

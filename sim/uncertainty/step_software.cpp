@@ -179,6 +179,11 @@ double StepSoftware::least_us(double step_us, const CrossingParts& crossing) con
   return factors.level * least * step_us + 1e3 * unknowns[at(Unknown::fixed_ms)];
 }
 
+std::vector<UnmeasuredTrait> StepSoftware::unmeasured(const std::vector<StepTrait>& traits) const {
+  if (measured.most.empty()) return {};
+  return unmeasured_traits({measured}, measured.machine, traits);
+}
+
 StepSoftware StepSoftware::on(const std::string& cluster) const {
   constexpr double exchange_deviation = 0.25;
   constexpr double crossing_deviation = 0.2;
@@ -226,6 +231,12 @@ StepSoftware StepSoftware::load(const std::string& path) {
   software.precisions = root.texts("precisions");
   if (root.has("clusters")) software.clusters = root.texts("clusters");
   software.profile = root.text_or("profile", "");
+  software.measured.machine = software.machine;
+  if (const auto traits = root.find("traits")) {
+    for (const std::string& trait : traits->keys()) {
+      software.measured.most[trait] = traits->positive(trait);
+    }
+  }
   const Node fitted = root.at("fitted");
   for (const auto& unknown : unknown_names) {
     const std::string key = key_of(unknown.value);
@@ -275,6 +286,7 @@ std::string StepSoftware::text() const {
   root["models"] = models;
   root["precisions"] = precisions;
   if (!clusters.empty()) root["clusters"] = clusters;
+  if (!measured.most.empty()) root["traits"] = measured.most;
   root["rows"] = rows();
   for (const auto& unknown : unknown_names) {
     const double value = unknowns[at(unknown.value)];

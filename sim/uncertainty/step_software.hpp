@@ -91,6 +91,7 @@ struct StepSoftware {
   std::vector<std::string> models;  // that were measured
   std::vector<std::string> precisions;
   std::vector<std::string> clusters;  // on which; empty: not said
+  MeasuredTraits measured;            // what its rows have; empty: not said
   Unknowns unknowns{};
   Covariance covariance{};
   std::array<Scatter, row_kind_count> scatters{};
@@ -99,6 +100,8 @@ struct StepSoftware {
 
   // Throws UsageError naming file and key.
   static StepSoftware load(const std::string& path);
+  // Those of a step's traits that none of its rows has; none where it does not say what they have.
+  std::vector<UnmeasuredTrait> unmeasured(const std::vector<StepTrait>& traits) const;
   const Scatter& scatter(RowKind kind) const { return scatters[static_cast<std::size_t>(kind)]; }
   int rows() const;  // of all kinds
   // On a cluster where none of the rows was measured its exchanges are less certain: to 25 %,

@@ -336,6 +336,34 @@ std::vector<StepTrait> traits_of(const TrainingJob& job, const TrainingStep& ste
   return traits;
 }
 
+std::vector<StepTrait> traits_of_layer(const TrainingJob& job) {
+  const auto is_of_layer = [](const std::vector<Part>& parts) {
+    constexpr std::array layer{Part::attention, Part::dense_ffn, Part::experts,  Part::router,
+                               Part::tensor,    Part::context,   Part::dispatch, Part::combine};
+    const auto in_layer = [&](Part part) {
+      return std::find(layer.begin(), layer.end(), part) != layer.end();
+    };
+    // What is recomputed is a layer's forward pass again, and says nothing by itself.
+    return std::any_of(parts.begin(), parts.end(), in_layer) &&
+           std::all_of(parts.begin(), parts.end(),
+                       [&](Part part) { return in_layer(part) || part == Part::recompute; });
+  };
+  std::vector<StepTrait> traits;
+  for (const Rule& rule : rules()) {
+    const double size = is_of_layer(rule.parts) ? rule.size(job) : 0;
+    if (size > 0) traits.push_back({rule.name, size, 0});
+  }
+  for (const Choice& choice : choices()) {
+    const std::string name = is_of_layer(choice.parts) ? choice.name(job) : "";
+    if (!name.empty()) traits.push_back({fmt::format("{}:{}", choice.kind, name), 1, 0});
+  }
+  return traits;
+}
+
+void MeasuredTraits::add(const std::vector<StepTrait>& traits) {
+  for (const StepTrait& trait : traits) most[trait.name] = std::max(most[trait.name], trait.size);
+}
+
 const StepTrait* trait_of(const std::vector<StepTrait>& traits, const std::string& name) {
   for (const StepTrait& trait : traits) {
     if (trait.name == name) return &trait;

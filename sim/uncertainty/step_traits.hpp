@@ -21,6 +21,9 @@ struct StepTrait {
 std::vector<StepTrait> traits_of(const training::TrainingJob& job,
                                  const training::TrainingStep& step);
 
+// Those of a pass of one layer of the job, without share: what its time can say of.
+std::vector<StepTrait> traits_of_layer(const training::TrainingJob& job);
+
 // The one of that name; null: none.
 const StepTrait* trait_of(const std::vector<StepTrait>& traits, const std::string& name);
 
@@ -28,6 +31,8 @@ const StepTrait* trait_of(const std::vector<StepTrait>& traits, const std::strin
 struct MeasuredTraits {
   std::string machine;
   std::map<std::string, double> most;
+
+  void add(const std::vector<StepTrait>& traits);  // of one measured step more
 };
 
 // A trait of which no measured step has as much.

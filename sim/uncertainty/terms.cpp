@@ -124,7 +124,7 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
   return terms;
 }
 
-std::vector<Term> own_terms(const Band& band, const Subject& subject,
+std::vector<Term> own_terms(const StepErrors& errors, const Band& band, const Subject& subject,
                             const StepSoftware& software) {
   constexpr int few_steps = 6;  // fewer leave the prior, of two rows, over a quarter of the scatter
   const int steps = software.scatter(RowKind::step).rows;
@@ -138,7 +138,14 @@ std::vector<Term> own_terms(const Band& band, const Subject& subject,
            ? fmt::format("none of your steps is one of {}", subject.model)
            : fmt::format("{} rows leave open what this one spends its time on", software.rows()),
        band.expected.latent, "rows with other shares of exchanges and host: moesim calibrate"}};
-  if (terms[0].deviation < terms[1].deviation) std::swap(terms[0], terms[1]);
+  for (const UnmeasuredTrait& each : band.unmeasured) {
+    terms.push_back({fmt::format("none of your steps has {}, which decides {:.0f} % of the step",
+                                 text_of(each), 100 * each.trait.share),
+                     errors.deviation_of({each}), "rows that have it: moesim calibrate"});
+  }
+  std::stable_sort(terms.begin(), terms.end(), [](const Term& one, const Term& other) {
+    return one.deviation > other.deviation;
+  });
   return terms;
 }
 

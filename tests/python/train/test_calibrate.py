@@ -508,3 +508,30 @@ def test_the_advice_on_a_band_is_true(tmp_path, steps):
     succeed("calibrate", written(tmp_path / "steps.csv", steps[:3]), *COMMON, "--out", out)
     own = succeed("train", *COMMON, "--model", LAYOUTS[0]["model"], "--expert-parallel", 8, "--profile", out)
     assert "3 steps of yours tell little of how far single ones scatter" in own
+
+
+def test_what_none_of_the_calibrated_steps_has_is_named_and_widens_the_band(tmp_path, steps):
+    succeed("calibrate", written(tmp_path / "s.csv", steps[:4]), *COMMON, "--out", tmp_path / "mine.json")
+    document = json.loads((tmp_path / "mine.json").read_text())
+    assert document["traits"]["pipeline-parallel"] == 2 and document["traits"]["sequence-length"] == 4096
+    assert {"precision:bf16", "dispatcher:all-to-all"} < set(document["traits"])
+    # As older ones are.
+    (tmp_path / "old.json").write_text(json.dumps({key: value for key, value in document.items() if key != "traits"}))
+
+    def asked(name, *more):
+        return ("train", "--model", steps[0]["model"], *COMMON, "--expert-parallel", 4, "--software", tmp_path / name, *more)
+
+    assert "none of your calibrated steps" not in succeed(*asked("mine.json"))
+    other = ("--precision", "mxfp8", "--dispatcher", "hybridep", "--zero", 2)
+    text = succeed(*asked("mine.json", *other))
+    assert ("not measured: products in mxfp8, dispatcher hybridep, ZeRO 2: none of your calibrated steps has these; "
+            "the band is wider, as if by ") in text
+    assert "none of your calibrated steps" not in succeed(*asked("old.json", *other))
+    new, old = (json.loads(succeed(*asked(name, *other, "--format", "json"))) for name in ("mine.json", "old.json"))
+    assert new["not_measured"] == ["products in mxfp8", "dispatcher hybridep", "ZeRO 2"] and old["not_measured"] == []
+    assert new["step_ms"] == old["step_ms"]
+    assert new["step_ms_low"] < old["step_ms_low"] and old["step_ms_high"] < new["step_ms_high"]
+    table = succeed(*asked("mine.json", "--zero", "1,2"))
+    assert "not measured: ZeRO 2 (row 2): none of your calibrated steps has this, so bands are wider" in table
+    found = succeed("recommend", "--model", steps[0]["model"], *COMMON, "--zero", 2, "--software", tmp_path / "mine.json")
+    assert ": none of your calibrated steps has th" in found and "ZeRO 2" in found

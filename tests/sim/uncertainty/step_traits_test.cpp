@@ -8,6 +8,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/random.hpp"
 #include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/step_software.hpp"
 #include "sim/uncertainty/terms.hpp"
 #include "sim/uncertainty/unmeasured_law.hpp"
 #include "tests/support/catch.hpp"
@@ -222,6 +223,35 @@ TEST_CASE("what only one of two steps has widens the band of their ratio") {
   };
   CHECK(width(0) == shipped().ratio_band("megatron-bridge", true, 0.3).widest().log_ratios.width());
   CHECK(width(0.1) > width(0) * 1.01);
+}
+
+TEST_CASE("a software of one's own says what none of its steps has") {
+  StepSoftware software;
+  software.machine = software.measured.machine = "machine";
+  const std::vector<StepTrait> asked = {
+      {"context-parallel", 1, 0.4}, {"sequence-length", 8192, 0.3}, {"zero:2", 1, 0.1}};
+  CHECK(software.unmeasured(asked).empty());  // an older document does not say what its steps have
+  software.measured.add({{"sequence-length", 2048, 0}, {"zero:1", 1, 0}});
+  software.measured.add({{"sequence-length", 1024, 0}, {"zero:2", 1, 0}});
+  CHECK(texts_of(software.unmeasured(asked)) ==
+        "context parallelism, sequences of 8192 tokens (at most 2048 measured)");
+}
+
+TEST_CASE("a layer alone says what its own parts have") {
+  training::TrainingJob job = training::qwen_on_h100(64, 2, 8, 512);
+  const auto has = [&](const char* name) {
+    return trait_of(traits_of_layer(job), name) != nullptr;
+  };
+  for (const char* name : {"precision:bf16", "dispatcher:all-to-all", "sequence-length"}) {
+    CHECK(has(name));
+  }
+  // Of the whole step: its end, its pipeline, what is recomputed.
+  job.recompute.full = model::FullRecompute::uniform;
+  for (const char* name : {"zero:1", "moment-bytes:4", "gpus", "pipeline-parallel",
+                           "recompute:whole layers", "cuda-graphs:none"}) {
+    CAPTURE(name);
+    CHECK_FALSE(has(name));
+  }
 }
 
 TEST_CASE("a document of residuals keeps what was measured") {

@@ -23,6 +23,8 @@ using uncertainty::Band;
 using uncertainty::Basis;
 
 constexpr const char* shipped_residuals = "training";
+constexpr const char* none_published = "no published step";
+constexpr const char* none_of_own = "none of your calibrated steps";
 
 // Three digits: "83.9 s", "812 ms".
 std::string duration_text(double us) {
@@ -90,6 +92,7 @@ TrainBand own_band(const std::string& path, const uncertainty::StepSoftware& cal
   const uncertainty::CrossingParts crossing = training::crossing_parts(job);
   found.band = software.band(uncertainty::classes_of(step, crossing), found.subject,
                              model::name_of(job.states.precision), parts.model, parts.precision);
+  errors.widen_by(software.unmeasured(uncertainty::traits_of(job, step)), found.band);
   found.fitted = fmt::format(
       "{} of {} model{} ({}); each left out: {:.0f} % off in the median, {:.0f} % at worst\n",
       own_rows(software), software.models.size(), software.models.size() == 1 ? "" : "s",
@@ -99,7 +102,7 @@ TrainBand own_band(const std::string& path, const uncertainty::StepSoftware& cal
         fmt::format("  none of them on {}: its exchanges are known to 25 % at best\n", cluster);
   }
   step = software.applied(step, crossing);
-  found.terms = uncertainty::own_terms(found.band, found.subject, software);
+  found.terms = uncertainty::own_terms(errors, found.band, found.subject, software);
   return found;
 }
 
@@ -253,7 +256,7 @@ std::vector<std::string> texts_of(const Band& band) {
   return texts;
 }
 
-std::string not_measured_line(const std::vector<NotMeasured>& steps) {
+std::string not_measured_line(const std::vector<NotMeasured>& steps, bool of_own) {
   std::vector<std::pair<std::string, std::vector<std::string>>> places;  // by what was not
   for (const NotMeasured& step : steps) {
     for (const std::string& text : step.texts) {
@@ -269,8 +272,8 @@ std::string not_measured_line(const std::vector<NotMeasured>& steps) {
     parts.push_back(
         where.size() == steps.size() ? text : fmt::format("{} ({})", text, fmt::join(where, ", ")));
   }
-  return fmt::format("not measured: {}: no published step has {}, so bands are wider\n",
-                     fmt::join(parts, ", "), parts.size() == 1 ? "this" : "these");
+  return fmt::format("not measured: {}: {} has {}, so bands are wider\n", fmt::join(parts, ", "),
+                     of_own ? none_of_own : none_published, parts.size() == 1 ? "this" : "these");
 }
 
 std::string band_text(const TrainBand& answer, const TrainingStep& step) {
@@ -310,11 +313,11 @@ std::string band_text(const TrainBand& answer, const TrainingStep& step) {
                       widest.remedy);
   if (!answer.band.unmeasured.empty()) {
     const double percent = 100 * unmeasured_deviation(answer);
-    text += fmt::format(
-        "not measured: {}: no published step has {}; the band is wider, as if by {} of the step\n",
-        uncertainty::texts_of(answer.band.unmeasured),
-        answer.band.unmeasured.size() == 1 ? "this" : "these",
-        percent < 0.5 ? "less than 1 %" : fmt::format("{:.0f} %", percent));
+    text += fmt::format("not measured: {}: {} has {}; the band is wider, as if by {} of the step\n",
+                        uncertainty::texts_of(answer.band.unmeasured),
+                        answer.own.empty() ? none_published : none_of_own,
+                        answer.band.unmeasured.size() == 1 ? "this" : "these",
+                        percent < 0.5 ? "less than 1 %" : fmt::format("{:.0f} %", percent));
   }
   return answer.baseline ? text + "\n" + baseline_text(*answer.baseline) : text;
 }

@@ -61,15 +61,15 @@ void note_software(const CommandLine& line, const training::TrainingJob& job);
 TrainBand requested_band(const CommandLine& line, const training::TrainingJob& job,
                          training::TrainingStep& step);
 
-// What of one of several steps no published step has.
+// What of one of several steps no step has that its band is based on.
 struct NotMeasured {
   std::string place;  // "2"; "512 GPUs"
   std::vector<std::string> texts;
 };
 std::vector<std::string> texts_of(const uncertainty::Band& band);
-// "not measured: ZeRO 2, context parallelism (1, 3): ..."; "" where all is. A document of one's own
-// knows steps that are not published.
-std::string not_measured_line(const std::vector<NotMeasured>& steps);
+// "not measured: ZeRO 2, context parallelism (1, 3): ..."; "" where all is. `of_own`: by a document
+// of one's own software.
+std::string not_measured_line(const std::vector<NotMeasured>& steps, bool of_own);
 
 // Step, speed and TFLOP/s at each level; what the band is based on and what would narrow it.
 std::string band_text(const TrainBand& band, const training::TrainingStep& step);

@@ -177,6 +177,7 @@ StepSoftware named_software(const CommandLine& line, const std::string& publishe
   software.source = source_of(line);
   software.machine = rows.front().prediction.machine;
   software.profile = rows.front().prediction.profile;
+  software.measured.machine = software.machine;
   std::set<std::string> models;
   std::set<std::string> precisions;
   std::set<std::string> clusters;
@@ -185,12 +186,17 @@ StepSoftware named_software(const CommandLine& line, const std::string& publishe
     clusters.insert(row.prediction.job->cluster->name);
     models.insert(row.prediction.job->model->name);
     precisions.insert(model::name_of(row.prediction.job->states.precision));
+    software.measured.add(row.prediction.step
+                              ? uncertainty::traits_of(*row.prediction.job, *row.prediction.step)
+                              : uncertainty::traits_of_layer(*row.prediction.job));
   }
   software.models = {models.begin(), models.end()};
   software.precisions = {precisions.begin(), precisions.end()};
   software.clusters = {clusters.begin(), clusters.end()};
-  // Of steps, where there are any.
   const bool has_steps = std::any_of(rows.begin(), rows.end(), is_step);
+  // Layers alone do not say what a step has.
+  if (!has_steps) software.measured.most.clear();
+  // Of steps, where there are any.
   std::vector<double> errors;
   for (std::size_t row = 0; row < rows.size(); ++row) {
     if (has_steps && !is_step(rows[row])) continue;

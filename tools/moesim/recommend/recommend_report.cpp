@@ -85,14 +85,16 @@ std::string legend_of(bool has_drawn, bool gives_up) {
 
 std::string unmeasured_lines(const RecommendRequest& request, const std::vector<FoundStep>& best) {
   std::vector<NotMeasured> steps;
+  bool of_own = false;
   const auto add = [&](const FoundStep& found, std::string place) {
     training::TrainingStep step = found.predicted.value_or(found.step);
-    const uncertainty::Band band = requested_band(request.line, found.job, step).band;
-    steps.push_back({std::move(place), texts_of(band)});
+    const TrainBand band = requested_band(request.line, found.job, step);
+    steps.push_back({std::move(place), texts_of(band.band)});
+    of_own = of_own || !band.own.empty();
   };
   for (std::size_t at = 0; at < best.size(); ++at) add(best[at], fmt::format("{}", at + 1));
   if (request.yours && request.yours->step) add(*request.yours->step, "yours");
-  return not_measured_line(steps);
+  return not_measured_line(steps, of_own);
 }
 
 std::string best_table(const RecommendRequest& request, const std::vector<FoundStep>& best,

@@ -219,7 +219,8 @@ std::string table_of(const std::vector<Searched>& searched) {
   for (const Searched& each : searched) {
     steps.push_back({fmt::format("{} GPUs", gpus_of(each.best)), texts_of(each.band.band)});
   }
-  return report::align(lines, right_aligned(lines.front())) + not_measured_line(steps);
+  return report::align(lines, right_aligned(lines.front())) +
+         not_measured_line(steps, !searched.front().band.own.empty());
 }
 
 // "66 % (51 to 82) from 128 to 256": what each added GPU brings, and what it would if the ratio of

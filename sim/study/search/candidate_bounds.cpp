@@ -36,7 +36,7 @@ std::vector<FamilyBounds> CandidateBounds::bound_all(
   parallel_for(found.size(), rules_.jobs, [&](std::size_t at) {
     if (found[at].misfit.empty()) {
       const TrainingJob first = families_[at].first();
-      const training::ExpectedLoss& loss = drawn_.loss({families_[at].routing(), &first});
+      const training::ExpectedLoss& loss = drawn_.loss(first);
       found[at].loss = loss.loss.residual_loss;
       found[at].least_loss = loss.loss.residual_loss - certainty * loss.error;
       add_times(families_[at], loss.loss, found[at]);
@@ -61,7 +61,7 @@ double CandidateBounds::draw_losses(std::vector<FamilyBounds>& found,
                                     const std::function<void(double share)>& progress) const {
   std::deque<TrainingJob> jobs;  // one of those with the same loss
   std::set<std::tuple<std::size_t, std::int64_t, int>> seen;
-  std::vector<DrawnRoutings::Asked> wanted;
+  std::vector<const TrainingJob*> wanted;
   for (std::size_t at = 0; at < found.size(); ++at) {
     if (!found[at].fits) continue;
     const TrainingJob first = families_[at].first();
@@ -71,7 +71,7 @@ double CandidateBounds::draw_losses(std::vector<FamilyBounds>& found,
                             .second;
     if (!found[at].misfit.empty() || !is_new) continue;
     jobs.push_back(first);
-    wanted.push_back({families_[at].routing(), &jobs.back()});
+    wanted.push_back(&jobs.back());
   }
   double done = 0;
   std::mutex mutex;
@@ -126,10 +126,9 @@ bool CandidateBounds::tighten(std::size_t family, std::size_t place, Tightness& 
 
 void CandidateBounds::tighten(const TrainingFamily& family, TightBounds& bounds) const {
   const TrainingJob first = family.first();
-  const DrawnRoutings::Asked asked{family.routing(), &first};
   const DrawnRoutings::Least least = bounds.tightness == Tightness::balanced
-                                         ? drawn_.least(asked)
-                                         : DrawnRoutings::Least{drawn_.rows(asked), true};
+                                         ? drawn_.least(first)
+                                         : DrawnRoutings::Least{drawn_.rows(first), true};
   std::vector<CandidateBound> found(family.size());
   for (std::size_t at = 0; least.are_own && at < found.size(); ++at) {
     found[at].memory = training::memory_bound(family.job(at), least.loads.get());

@@ -85,7 +85,7 @@ DrawnRoutings::LossKey DrawnRoutings::loss_key(const TrainingJob& job) {
   return {place_of(job), routing_key(loss_job(job))};
 }
 
-void DrawnRoutings::draw_losses(const std::vector<Asked>& asked, int jobs,
+void DrawnRoutings::draw_losses(const std::vector<const TrainingJob*>& asked, int jobs,
                                 const std::function<void(std::size_t)>& progress) {
   struct Together {
     std::vector<ExpectedLoss*> losses;
@@ -93,14 +93,14 @@ void DrawnRoutings::draw_losses(const std::vector<Asked>& asked, int jobs,
     int layers = 0;
   };
   std::map<std::pair<Place, int>, Together> found;
-  for (const Asked& one : asked) {
-    if (!drops(*one.job)) continue;
-    const auto [loss, is_new] = losses_.try_emplace(loss_key(*one.job));
+  for (const TrainingJob* one : asked) {
+    if (!drops(*one)) continue;
+    const auto [loss, is_new] = losses_.try_emplace(loss_key(*one));
     if (!is_new) continue;
-    const int layers = most_layers(*one.job);
-    Together& together = found[{place_of(*one.job), layers}];
+    const int layers = most_layers(*one);
+    Together& together = found[{place_of(*one), layers}];
     together.losses.push_back(&loss->second);
-    together.jobs.push_back(loss_job(*one.job));
+    together.jobs.push_back(loss_job(*one));
     together.layers = layers;
   }
   std::vector<Together*> draws;
@@ -113,9 +113,9 @@ void DrawnRoutings::draw_losses(const std::vector<Asked>& asked, int jobs,
   });
 }
 
-const ExpectedLoss& DrawnRoutings::loss(const Asked& asked) const {
-  if (!drops(*asked.job)) return nothing_;
-  const auto found = losses_.find(loss_key(*asked.job));
+const ExpectedLoss& DrawnRoutings::loss(const TrainingJob& job) const {
+  if (!drops(job)) return nothing_;
+  const auto found = losses_.find(loss_key(job));
   return found == losses_.end() ? nothing_ : found->second;
 }
 
@@ -126,20 +126,18 @@ DrawnRoutings::Loads DrawnRoutings::of(Kept& kept, const TrainingJob& job, bool 
   });
 }
 
-DrawnRoutings::Loads DrawnRoutings::loads(const Asked& asked) {
-  return of(loads_, *asked.job, true);
+DrawnRoutings::Loads DrawnRoutings::loads(const TrainingJob& job) { return of(loads_, job, true); }
+
+DrawnRoutings::Loads DrawnRoutings::rows(const TrainingJob& job) {
+  if (!has_fast_rows(job)) return loads(job);
+  return of(rows_, job, false);
 }
 
-DrawnRoutings::Loads DrawnRoutings::rows(const Asked& asked) {
-  if (!has_fast_rows(*asked.job)) return loads(asked);
-  return of(rows_, *asked.job, false);
-}
-
-DrawnRoutings::Least DrawnRoutings::least(const Asked& asked) {
-  if (!has_fast_least(*asked.job)) return {rows(asked), true};
-  TrainingJob kept = *asked.job;
+DrawnRoutings::Least DrawnRoutings::least(const TrainingJob& job) {
+  if (!has_fast_least(job)) return {rows(job), true};
+  TrainingJob kept = job;
   kept.routing->router.rectification = routing::Rectification::none;
-  return {rows({asked.routing, &kept}), false};
+  return {rows(kept), false};
 }
 
 }  // namespace moesim::study

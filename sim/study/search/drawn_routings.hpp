@@ -24,26 +24,22 @@ class DrawnRoutings {
   explicit DrawnRoutings(std::size_t most_bytes = usual_bytes)
       : pilots_(most_bytes / 2), loads_(most_bytes / 4), rows_(most_bytes / 4) {}
 
-  struct Asked {
-    std::size_t routing = 0;  // of TrainingSpace::routings
-    const training::TrainingJob* job = nullptr;
-  };
   // Draws what loss() returns, on up to `jobs` threads. Jobs that differ in their router alone are
   // drawn together. `progress` hears the number of draws after each, from its thread; may be empty.
-  void draw_losses(const std::vector<Asked>& asked, int jobs,
+  void draw_losses(const std::vector<const training::TrainingJob*>& asked, int jobs,
                    const std::function<void(std::size_t draws)>& progress = {});
   // The loss that a search goes by, of the job's routing at its number of tokens per rank. Every
   // rank drops by itself, so how many share the experts matters little: a group of up to 8.
   // Intra-GPU rectification depends on how many experts a rank has: the job's own number of ranks,
   // and 8 layers. All zero where nothing drops. Precondition: draw_losses() had the same routing
   // with as many tokens per rank and expert ranks.
-  const training::ExpectedLoss& loss(const Asked& asked) const;
+  const training::ExpectedLoss& loss(const training::TrainingJob& job) const;
 
   using Loads = std::shared_ptr<const training::DrawnLoads>;
   // All three as DrawnLoads throws.
-  Loads loads(const Asked& asked);
+  Loads loads(const training::TrainingJob& job);
   // The same, but for the losses of their figures, where these take longer than the rest.
-  Loads rows(const Asked& asked);
+  Loads rows(const training::TrainingJob& job);
   // What rows() are at least in each layer, where that is faster to draw: of a router that
   // rectifies what a capacity drops, the rows that it keeps, which are those of the same router
   // without rectification, from the same counts; the rectified ones come on top. Else rows().
@@ -51,7 +47,7 @@ class DrawnRoutings {
     Loads loads;
     bool are_own = true;
   };
-  Least least(const Asked& asked);
+  Least least(const training::TrainingJob& job);
   // Loads, those of least() too, and those that were drawn again.
   std::size_t drawn() const { return drawn_; }
   std::size_t bytes() const { return loads_.bytes() + rows_.bytes(); }  // of the loads kept

@@ -180,7 +180,7 @@ class Search {
   TrainingStep drawn_step(const Candidate& candidate) {
     const TrainingJob made = job(candidate);
     if (!made.routing) return training::training_step(made);
-    return training::training_step(made, drawn_->loads({family(candidate).routing(), &made}));
+    return training::training_step(made, drawn_->loads(made));
   }
 
   // Its time and memory: what it loses may be missing. Padded blocks take the same time whatever
@@ -189,7 +189,7 @@ class Search {
     const TrainingJob made = job(candidate);
     const BalancedJob balanced(made);
     if (balanced.is_exact) return training::training_step(balanced.job);
-    const DrawnRoutings::Loads loads = drawn_->rows({family(candidate).routing(), &made});
+    const DrawnRoutings::Loads loads = drawn_->rows(made);
     return training::training_step(made, loads, false);
   }
 
@@ -374,8 +374,7 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
     try {
       const bool draws = all[at].job.routing.has_value();
       set_step(search,
-               training::training_step(
-                   all[at].job, draws ? drawn->loads({all[at].routing, &all[at].job}) : nullptr),
+               training::training_step(all[at].job, draws ? drawn->loads(all[at].job) : nullptr),
                all[at]);
       priced[at] = 1;
     } catch (const Error&) {

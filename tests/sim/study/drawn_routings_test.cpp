@@ -49,8 +49,8 @@ TEST_CASE("rows without losses are those of a step") {
   for (const char* name : {"topk", "topk+fr", "topk+ir", "topk+fr+ir", "dropless"}) {
     const TrainingJob asked = job(name);
     DrawnRoutings drawn;
-    const auto loads = drawn.loads({0, &asked});
-    const auto rows = drawn.rows({0, &asked});
+    const auto loads = drawn.loads(asked);
+    const auto rows = drawn.rows(asked);
     CHECK(holds_of_all(*rows, *loads, std::equal_to<>()));
     const std::vector<int> layers = {0, 1, 2, 3};
     CHECK(rows->held_load(layers) == loads->held_load(layers));
@@ -63,37 +63,37 @@ TEST_CASE("what is kept is the least of what is rectified too, and drawn once fo
   for (const char* name : {"topk+ir", "topk+fr+ir"}) {
     const TrainingJob asked = job(name);
     DrawnRoutings drawn;
-    const DrawnRoutings::Least least = drawn.least({0, &asked});
+    const DrawnRoutings::Least least = drawn.least(asked);
     CHECK_FALSE(least.are_own);
-    const auto rows = drawn.rows({0, &asked});
+    const auto rows = drawn.rows(asked);
     CHECK(holds_of_all(*least.loads, *rows, std::less_equal<>()));
     CHECK_FALSE(holds_of_all(*least.loads, *rows, std::equal_to<>()));
     const std::string plain = std::string(name).substr(0, std::string(name).size() - 3);
     const TrainingJob same = job(plain.c_str());
-    CHECK(drawn.rows({1, &same}) == least.loads);
+    CHECK(drawn.rows(same) == least.loads);
     CHECK(drawn.drawn() == 2);
   }
   DrawnRoutings drawn;
   for (const char* name : {"topk", "topk+fr", "dropless"}) {
     const TrainingJob asked = job(name);
-    CHECK(drawn.least({0, &asked}).are_own);
+    CHECK(drawn.least(asked).are_own);
   }
   // Padded blocks are as long whatever they keep.
   const TrainingJob padded = job("topk+ir", true);
-  CHECK(drawn.least({0, &padded}).are_own);
+  CHECK(drawn.least(padded).are_own);
   // Few tokens are drawn token by token, whose losses cost nothing.
   TrainingJob few = job("topk");
   few.layout.sequence_length = 128;
-  CHECK(drawn.rows({0, &few}) == drawn.loads({0, &few}));
+  CHECK(drawn.rows(few) == drawn.loads(few));
 }
 
 TEST_CASE("routings that differ in padding alone are drawn apart") {
   const TrainingJob asked = job("topk");
   const TrainingJob padded = job("topk", true);
   DrawnRoutings drawn;
-  const auto sent = drawn.loads({0, &asked});
-  CHECK(drawn.loads({1, &padded}) != sent);
-  CHECK(drawn.loads({1, &padded})->at(0, 0, 0).computed == 1);  // CF 1
+  const auto sent = drawn.loads(asked);
+  CHECK(drawn.loads(padded) != sent);
+  CHECK(drawn.loads(padded)->at(0, 0, 0).computed == 1);  // CF 1
   CHECK(sent->at(0, 0, 0).computed < 1);
 }
 
@@ -107,15 +107,15 @@ TEST_CASE("precisions share what is drawn, and dispatchers that send alike") {
   TrainingJob other = asked;
   other.states.precision = model::Precision::fp8_current;
   DrawnRoutings drawn;
-  CHECK(drawn.loads({0, &asked}) == drawn.loads({7, &other}));
+  CHECK(drawn.loads(asked) == drawn.loads(other));
   CHECK(drawn.drawn() == 1);
   // What a dispatcher's busiest port has to do is of its copies, not of rows.
   const TrainingJob sent = with(asked, "deepep");
   other = with(other, "deepep");
-  CHECK(drawn.loads({0, &asked}) != drawn.loads({0, &sent}));
-  CHECK(drawn.loads({0, &sent}) == drawn.loads({7, &other}));
+  CHECK(drawn.loads(asked) != drawn.loads(sent));
+  CHECK(drawn.loads(sent) == drawn.loads(other));
   const TrainingJob by_expert = with(asked, "low-latency");
-  CHECK(drawn.loads({0, &sent}) != drawn.loads({0, &by_expert}));
+  CHECK(drawn.loads(sent) != drawn.loads(by_expert));
   CHECK(drawn.drawn() == 3);
 }
 
@@ -126,8 +126,8 @@ TEST_CASE("loads beyond the bound are drawn again, and are the same") {
   for (const char* name : {"topk", "topk+ir", "dropless"}) jobs.push_back(job(name));
   for (int round = 0; round < 2; ++round) {
     for (const TrainingJob& asked : jobs) {
-      const auto kept = all.loads({0, &asked});
-      const auto again = few.loads({0, &asked});
+      const auto kept = all.loads(asked);
+      const auto again = few.loads(asked);
       CHECK(holds_of_all(*kept, *again, std::equal_to<>()));
       CHECK(kept->figures().loss.residual_loss == again->figures().loss.residual_loss);
       CHECK(few.bytes() == again->bytes());
@@ -144,19 +144,19 @@ TEST_CASE("a loss is of what is drawn, not of the number of a routing") {
   std::size_t draws = 0;
   DrawnRoutings drawn;
   const auto count = [&](std::size_t /*all*/) { ++draws; };
-  drawn.draw_losses({{0, &plain}}, 1, count);
+  drawn.draw_losses({&plain}, 1, count);
   // Another router of the same number is another routing, and the same one of another number is
   // not.
-  drawn.draw_losses({{0, &rectified}, {3, &plain}}, 1, count);
+  drawn.draw_losses({&rectified, &plain}, 1, count);
   CHECK(draws == 2);
-  const double lost = drawn.loss({7, &plain}).loss.residual_loss;
+  const double lost = drawn.loss(plain).loss.residual_loss;
   CHECK(lost > 0);
-  CHECK(drawn.loss({0, &rectified}).loss.residual_loss < lost);
+  CHECK(drawn.loss(rectified).loss.residual_loss < lost);
   TrainingJob other = plain;
   other.routing->seed = 2;
-  drawn.draw_losses({{0, &other}}, 1, count);
+  drawn.draw_losses({&other}, 1, count);
   CHECK(draws == 3);
-  CHECK(drawn.loss({0, &other}).loss.residual_loss != lost);
+  CHECK(drawn.loss(other).loss.residual_loss != lost);
 }
 
 TEST_CASE("layouts that share the tokens of a pilot have the loads that each has alone") {
@@ -174,8 +174,8 @@ TEST_CASE("layouts that share the tokens of a pilot have the loads that each has
   DrawnRoutings together;
   for (const TrainingJob& asked : jobs) {
     DrawnRoutings alone;
-    const auto own = alone.loads({0, &asked});
-    const auto shared = together.loads({0, &asked});
+    const auto own = alone.loads(asked);
+    const auto shared = together.loads(asked);
     CAPTURE(asked.routing->router.name(), asked.layout.layout.gpus, asked.layout.micro_batch);
     CHECK(holds_of_all(*shared, *own, std::equal_to<>()));
     CHECK(shared->figures().loss.residual_loss == own->figures().loss.residual_loss);

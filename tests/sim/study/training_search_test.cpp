@@ -75,8 +75,8 @@ void check_same(const std::vector<FoundStep>& found, const std::vector<FoundStep
 // As a search draws it, but of each job by itself.
 double loss_of(const training::TrainingJob& job) {
   DrawnRoutings drawn;
-  drawn.draw_losses({{0, &job}}, 1);
-  return drawn.loss({0, &job}).loss.residual_loss;
+  drawn.draw_losses({&job}, 1);
+  return drawn.loss(job).loss.residual_loss;
 }
 
 }  // namespace
@@ -279,7 +279,7 @@ TEST_CASE("what a search has drawn is kept for steps behind it") {
   REQUIRE(!found.best.empty());
   TrainingJob overlapping = found.best.front().job;
   overlapping.layout.expert_overlap = true;
-  asked.drawn->loads({0, &overlapping});
+  asked.drawn->loads(overlapping);
   CHECK(asked.drawn->drawn() == found.counts.drawn);
   // Another search draws nothing that the first one has.
   CHECK(search_training(asked).counts.drawn == 0);

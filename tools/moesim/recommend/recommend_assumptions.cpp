@@ -116,7 +116,7 @@ void simulate(const RecommendRequest& request, const std::vector<FoundStep>& bes
     found.predicted.reset();
     try {
       if (!moved.apply(found.job)) return;
-      const auto loads = found.job.routing ? draws.loads({found.routing, &found.job}) : nullptr;
+      const auto loads = found.job.routing ? draws.loads(found.job) : nullptr;
       study::set_step(request.search, training::training_step(found.job, loads, false), found);
       moved.steps[at] = std::move(found);
     } catch (const Error&) {

@@ -29,7 +29,7 @@ DrawnBest::DrawnBest(const RecommendRequest& request, const std::vector<FoundSte
   parallel_for(drawn_.size(), search.jobs, [&](std::size_t at) {
     try {
       FoundStep found{request.drawn(best[at].job), {}, 0, 0, {}, {}};
-      const auto loads = draws.loads({0, &found.job});
+      const auto loads = draws.loads(found.job);
       study::set_step(search, training::training_step(found.job, loads), found);
       drawn_[at] = std::move(found);
     } catch (const Error&) {

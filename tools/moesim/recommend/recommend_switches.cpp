@@ -113,7 +113,7 @@ std::optional<double> shortest_us(const study::TrainingSearch& search, const Tra
           job.layout.layout.virtual_pipeline == of.layout.layout.virtual_pipeline;
       if (same_chunks && !has_layers_of(job, of)) continue;
       try {
-        const auto loads = job.routing ? draws.loads({0, &job}) : nullptr;
+        const auto loads = job.routing ? draws.loads(job) : nullptr;
         FoundStep found{job, {}, 0, 0, {}, {}};
         study::set_step(search, training::training_step(job, loads, false), found);
         const bool is_one = found.step.peak_memory().gib() <= room && found.loss <= search.max_loss;

@@ -29,11 +29,9 @@ TILE_KEYS = 128
 # FlashAttention-3 packs the query heads of a group into one tile; FlashAttention-2 does so only for
 # a single query token, where it also pays a copy if neither batch nor groups are 1.
 PACKS = {"h100": "always", "h200": "always"}  # of others: single-token
-FOLDS = 5
 # Of Blackwell's and of fp8's sweeps the tile model takes these many points and steps; the grids take
 # all points.
 FIT_POINTS, FIT_STEPS = 1200, 25
-METHOD = f"seeded {FOLDS}-fold, all rows of a shape held out together"
 SHAPE = ["batch", "sequence", "heads", "kv_heads", "head_dim"]
 
 KV_KNOTS = np.log2([1, 2, 4, 8, 16, 32, 64])
@@ -120,8 +118,8 @@ def physics(logs, rows, machine):
 
 
 def fit_physics(rows, machine, points=None):
-    if points is not None and len(rows) > points:
-        rows = rows.iloc[np.random.default_rng(common.SEED).choice(len(rows), points, False)]
+    if points is not None:
+        rows = common.sample(rows, points)
     target = np.log(rows.time_us.to_numpy())
     bounds = (np.append(LOWEST, np.full(len(KV_KNOTS), -14)),
               np.append(HIGHEST, np.full(len(KV_KNOTS), 0)))
@@ -204,12 +202,8 @@ def predict(model, rows, machine):
 
 
 def held_out(rows, machine, points=None):
-    fold = common.folds_by_group(rows[SHAPE].to_numpy(), FOLDS)
-    predicted = np.empty(len(rows))
-    for each in range(FOLDS):
-        unseen = fold == each
-        predicted[unseen] = predict(fit(rows[~unseen], machine, points), rows[unseen], machine)
-    return predicted
+    return common.held_out(rows, SHAPE, lambda known: fit(known, machine, points),
+                           lambda model, unseen: predict(model, unseen, machine))
 
 
 def describe(model, machine):
@@ -258,7 +252,7 @@ def curve(rows, table, head_dim, device, dtype="bf16"):
         **describe(fit(rows, machine, points), machine),
         "valid": {"sequence": [1, int(rows.sequence.max())], "batch_heads": [1, int(heads.max())],
                   "kv_heads": [1, int(rows.kv_heads.max())]},
-        "residual": common.residual(rows.time_us, predicted, method=METHOD),
+        "residual": common.residual(rows.time_us, predicted, method=common.METHOD),
         "origin": "published",
         "source": f"{SOURCE}: {table.upper()}, {kernel_of(rows, table)}",
         "note": NOTES[dtype],

@@ -1,9 +1,18 @@
-"""What every fit shares: seeded folds by group, and the summary of held-out errors."""
+"""What every fit shares: seeded samples and folds by group, and the summary of held-out errors."""
 import numpy as np
 
 SEED = 20240612
 TIME_REGIONS_US = ((None, 10.0), (10.0, 100.0), (100.0, 1000.0), (1000.0, None))
 MIB = 2**20
+FOLDS = 5
+METHOD = f"seeded {FOLDS}-fold, all rows of a shape held out together"
+
+
+def sample(rows, most):
+    """At most so many of the rows."""
+    if len(rows) <= most:
+        return rows
+    return rows.iloc[np.random.default_rng(SEED).choice(len(rows), most, False)]
 
 
 def folds_by_group(groups, count, seed=SEED):
@@ -12,6 +21,17 @@ def folds_by_group(groups, count, seed=SEED):
     names, index = np.unique(np.asarray(groups), return_inverse=True, axis=0)
     order = np.random.default_rng(seed).permutation(len(names))
     return (order % count)[index.reshape(-1)]
+
+
+def held_out(rows, shape, fit, predict, folds=FOLDS):
+    """Predictions of all rows, `predict(model, rows)`, by models `fit(rows)` that have seen neither
+    them nor others that agree in the columns `shape`."""
+    fold = folds_by_group(rows.groupby(shape).ngroup().to_numpy(), folds)
+    predicted = np.empty(len(rows))
+    for each in range(folds):
+        unseen = fold == each
+        predicted[unseen] = predict(fit(rows[~unseen]), rows[unseen])
+    return predicted
 
 
 def rounded(value, digits=4):

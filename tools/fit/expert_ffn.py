@@ -35,12 +35,11 @@ SWEEPS = {
 BYTES = {"bf16": (2.0, 2.0), "fp8": (1.0, 1.0), "fp8_block": (1.0, 1.03125),
          "nvfp4": (0.5625, 0.5625), "mxfp4": (0.53125, 1.03125)}
 GOAL = (0.04, 0.15)
-FOLDS = 5
-METHOD = f"seeded {FOLDS}-fold, all rows of a shape held out together"
 LOAD = ["num_tokens", "topk", "num_experts", "moe_ep_size", "distribution"]
 SHAPE = [*LOAD, "hidden_size", "inter_size", "moe_tp_size"]
 SIZE = ["hidden", "ffn"]
-METHOD_OF_NEW_SIZES = f"seeded {FOLDS}-fold, all rows of a hidden and FFN size held out together"
+METHOD_OF_NEW_SIZES = (f"seeded {common.FOLDS}-fold, all rows of a hidden and FFN size held out "
+                       "together")
 DRAWS, FIT_POINTS = 8, 3000
 # What the curve is about: Triton loads whole vectors (other sizes run up to twice as long); the
 # experts are gated (Nemotron-H's, hidden 2,688 and 22 choices, are not); with more groups of
@@ -230,8 +229,7 @@ def start(sweep, sms):
 
 def fit_physics(rows, sweep, sms):
     points, steps = (FIT_POINTS, 40) if of_first_kind(sweep) else (SHORT_POINTS, SHORT_STEPS)
-    if len(rows) > points:
-        rows = rows.iloc[np.random.default_rng(common.SEED).choice(len(rows), points, False)]
+    rows = common.sample(rows, points)
     target, origin, tiles = np.log(rows.time_us.to_numpy()), start(sweep, sms), tiles_of(sweep)
     # The last residuals hold the parameters near their start where the data say nothing.
     errors = lambda at: np.append(log_physics(rows, *figures(at, sweep), sms, tiles) - target,
@@ -355,12 +353,9 @@ def predict(model, rows, sweep, sms):
 
 def held_out(rows, sweep, sms, groups=SHAPE):
     """Predictions of rows that the fit has not seen, nor others that agree in `groups`."""
-    fold = common.folds_by_group(rows.groupby(groups).ngroup().to_numpy(), FOLDS)
-    predicted = np.empty(len(rows))
-    for each in range(FOLDS):
-        model = fit(rows[fold != each], sweep, sms, trees.size(len(rows)))
-        predicted[fold == each] = predict(model, rows[fold == each], sweep, sms)
-    return predicted
+    size = trees.size(len(rows))
+    return common.held_out(rows, groups, lambda known: fit(known, sweep, sms, size),
+                           lambda model, unseen: predict(model, unseen, sweep, sms))
 
 
 def tiles_in(curve):
@@ -450,7 +445,7 @@ def measured_curve(data, sweep, sms):
     predicted = held_out(rows, sweep, sms)
     result = {
         **measured_fit(rows, sweep, sms),
-        "residual": {**common.residual(rows.time_us, predicted, method=METHOD),
+        "residual": {**common.residual(rows.time_us, predicted, method=common.METHOD),
                      "checks": checks(rows, predicted, sweep)},
         "new_sizes": of_new_sizes(rows, sweep, sms),
         "origin": "published", "source": source_of(sweep),

@@ -66,8 +66,7 @@ def trials(data, dtype, devices):
     measured, predicted = [], []
     for target in TRIED:
         sweep = expert_ffn.sweeps_of(target, [dtype])[0]
-        rows = expert_ffn.load(data, sweep)
-        rows = rows.iloc[np.random.default_rng(common.SEED).choice(len(rows), TRIAL_POINTS, False)]
+        rows = common.sample(expert_ffn.load(data, sweep), TRIAL_POINTS)
         for source in TRIED:
             if source != target:
                 curve = of_sibling(data, source, target, dtype, devices)

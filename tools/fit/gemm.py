@@ -38,8 +38,6 @@ HIGHEST = {**{table: (1500.0, 3.0 if table == "h100" else 4.4) for table in ("h1
            **{table: (3300.0, 7.7) for table in BLACKWELL}}
 BARS, LARGE_BARS, LARGE_US, LARGE_WEIGHT = (0.03, 0.12), (0.025, 0.10), 100.0, 3.0
 GOAL = (0.03, 0.10)
-FOLDS = 5
-METHOD = f"seeded {FOLDS}-fold, all rows of a shape held out together"
 
 # Tile shapes [rows of m, columns of n] of the modelled kernels, and ways to split k.
 TILES = np.array([
@@ -408,9 +406,7 @@ def start(sweep, sms):
 def fit_physics(rows, sweep, sms):
     """Least absolute deviations in log time by damped, reweighted Gauss-Newton steps."""
     points, steps = (FIT_POINTS, FIT_STEPS) if of_first_kind(sweep) else (SHORT_POINTS, SHORT_STEPS)
-    if len(rows) > points:
-        rows = rows.iloc[np.random.default_rng(common.SEED).choice(len(rows), points, False)]
-    known = rough(sweep)
+    rows, known = common.sample(rows, points), rough(sweep)
     # Single precision is five times as fast, and enough to find where to go next.
     number = np.float64 if of_first_kind(sweep) else np.float32
     models = [Physics(rows.iloc[at:at + CHUNK], sms, known["step"], element_bytes(sweep), number)
@@ -657,12 +653,9 @@ def evaluate(curve, rows):
 
 
 def held_out(rows, sweep, sms):
-    fold = common.folds_by_group(rows[["m", "n", "k"]].to_numpy(), FOLDS)
-    predicted = np.empty(len(rows))
-    for each in range(FOLDS):
-        model = fit(rows[fold != each], sweep, sms, trees.size(len(rows)))
-        predicted[fold == each] = predict(model, rows[fold == each], sweep, sms)
-    return predicted
+    size = trees.size(len(rows))
+    return common.held_out(rows, ["m", "n", "k"], lambda known: fit(known, sweep, sms, size),
+                           lambda model, unseen: predict(model, unseen, sweep, sms))
 
 
 def figure(value):
@@ -773,7 +766,7 @@ def curve(data, profile, dtype, devices):
         "valid": {**{name: [int(rows[name].min()), int(rows[name].max())] for name in "mnk"},
                   **({"time_us": [2 * HOST_US[table], float(rows.time_us.max())]}
                      if dtype in BESIDE else {})},
-        "residual": {**common.residual(rows.time_us, predicted, method=METHOD), "checks": tests},
+        "residual": {**common.residual(rows.time_us, predicted, method=common.METHOD), "checks": tests},
         "origin": "published",
         "source": f"{SOURCES[dtype]}: {table.upper()}",
         "note": note(sweep),

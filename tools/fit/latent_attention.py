@@ -46,7 +46,7 @@ def curve(data, profile, dtype, device):
         **attention.describe(attention.fit(rows, machine), machine),
         "valid": {"sequence": [1, int(rows.sequence.max())], "batch_heads": [1, int(heads.max())],
                   "kv_heads": [1, int(rows.kv_heads.max())]},
-        "residual": {**common.residual(rows.time_us, predicted, method=attention.METHOD),
+        "residual": {**common.residual(rows.time_us, predicted, method=common.METHOD),
                      "checks": [common.check(what, rows.time_us, predicted, *attention.GOAL)]},
         "origin": "published", "source": f"{SOURCE}: {table.upper()}",
         "note": "forward; heads of one rank. The measured call projects the latents (512 wide) up to "

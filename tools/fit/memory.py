@@ -60,11 +60,8 @@ def fit_rows(rows):
 
 def held_out(rows, folds=10):
     """(measured, predicted) with every byte count unseen by its fit."""
-    fold = common.folds_by_group(rows.bytes.to_numpy(), folds)
-    predicted = np.empty(len(rows))
-    for each in range(folds):
-        knots = fit_rows(rows[fold != each])
-        predicted[fold == each] = piecewise.evaluate(*knots, rows.bytes[fold == each])
+    predict = lambda knots, unseen: piecewise.evaluate(*knots, unseen.bytes)
+    predicted = common.held_out(rows, "bytes", fit_rows, predict, folds)
     return rows.time_us.to_numpy(), predicted
 
 

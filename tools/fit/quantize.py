@@ -10,8 +10,6 @@ TABLES = {"h100-sxm": "h100", "h200-sxm": "h200", "b200-sxm": "b200", "b300-sxm"
           "gb200": "gb200", "gb300": "gb300"}
 SOURCE = ("FP8 quantisation sweep (vLLM, dynamic per-token less static) of ai-dynamo/aiconfigurator "
           "(Apache-2.0)")
-FOLDS = 5
-METHOD = f"seeded {FOLDS}-fold, all rows of a shape held out together"
 M_KNOTS = np.array([0, 7, 8, 9, 10, 11, 12, 13, 14, 15.0])
 K_KNOTS = np.array([5, 6, 7, 8, 9, 10, 11, 11.6, 12, 12.6, 13, 13.6, 14, 15.6, 16])
 SMOOTHNESS, SHRINKAGE, ROBUST_SCALE = 0.3, 0.01, 0.04
@@ -47,12 +45,8 @@ def fit(rows):
 
 
 def held_out(rows):
-    fold = common.folds_by_group(rows[["m", "k"]].to_numpy(), FOLDS)
-    predicted = np.empty(len(rows))
-    for each in range(FOLDS):
-        unseen = fold == each
-        predicted[unseen] = np.exp(design(rows[unseen]) @ fit(rows[~unseen]))
-    return predicted
+    return common.held_out(rows, ["m", "k"], fit,
+                           lambda values, unseen: np.exp(design(unseen) @ values))
 
 
 def evaluate(curve, m, k):
@@ -75,7 +69,7 @@ def curve(data, profile):
         "surface": {"x": "log2_m", "y": "log2_k", "x_knots": M_KNOTS.tolist(),
                     "y_knots": K_KNOTS.tolist(), "values": fit(rows).tolist()},
         "valid": {name: [int(rows[name].min()), int(rows[name].max())] for name in "mk"},
-        "residual": {**common.residual(rows.time_us, predicted, method=METHOD),
+        "residual": {**common.residual(rows.time_us, predicted, method=common.METHOD),
                      "checks": [common.check("fp8, all sizes", rows.time_us, predicted),
                                 common.check("fp8, above 10 us", rows.time_us[large],
                                              predicted[large])]},

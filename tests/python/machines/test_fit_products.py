@@ -13,7 +13,7 @@ pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
-from tools.fit import devices, expert_ffn, expert_ffn_siblings, gemm, noise, trees  # noqa: E402
+from tools.fit import common, devices, expert_ffn, expert_ffn_siblings, gemm, noise, trees  # noqa: E402
 
 
 def shapes(count, seed=3):
@@ -68,6 +68,16 @@ def test_a_written_curve_is_read_again():
     # Where no more than 1,000 rows were measured, all take what these take.
     curve["valid"]["m"] = [1, 1000]
     assert gemm.evaluate(curve, rows) == pytest.approx(physics * np.exp(0.1), rel=1e-9)
+
+
+def test_a_held_out_shape_is_seen_by_no_fit_of_its_prediction():
+    rows = pd.DataFrame({"m": [1, 1, 2, 2, 3, 3, 4, 5], "n": [7, 7, 7, 8, 8, 8, 9, 9]})
+    shapes_of = lambda part: set(zip(part.m, part.n))
+    seen = lambda known, unseen: [shape in known for shape in zip(unseen.m, unseen.n)]
+    assert common.held_out(rows, ["m", "n"], shapes_of, seen).tolist() == [0] * len(rows)
+    # Rows that agree in n are left out together: each model sees 4 of the 6 shapes.
+    counts = lambda known, unseen: np.full(len(unseen), len(known))
+    assert common.held_out(rows, "n", shapes_of, counts).tolist() == [4] * len(rows)
 
 
 def test_trees_grow_with_the_sweep():

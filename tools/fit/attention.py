@@ -8,7 +8,7 @@ import pandas as pd
 from scipy import sparse
 from scipy.optimize import least_squares
 
-from tools.fit import common
+from tools.fit import common, interpolation
 
 TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "h200-sxm": "h200", "b200-sxm": "b200",
           "b300-sxm": "b300", "gb200": "gb200", "gb300": "gb300"}
@@ -78,17 +78,6 @@ def load(data, table, dtype="bf16"):
     return rows
 
 
-def hats(x, knots):
-    """[points, knots] weights of linear interpolation, constant beyond the knots."""
-    x = np.clip(np.asarray(x, float), knots[0], knots[-1])
-    low = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
-    share = (x - knots[low]) / (knots[low + 1] - knots[low])
-    weights = np.zeros((len(x), len(knots)))
-    weights[np.arange(len(x)), low] = 1 - share
-    weights[np.arange(len(x)), low + 1] = share
-    return weights
-
-
 def tiling(rows, machine):
     """(groups of query rows, query tiles of one group, key tiles of a whole sequence)."""
     sequence, group = rows.sequence.to_numpy(float), (rows.heads // rows.kv_heads).to_numpy()
@@ -109,7 +98,8 @@ def physics(logs, rows, machine):
     compute = (average**4 + longest**4) ** 0.25
     row_bytes = 2 * rows.head_dim.to_numpy() * (2 * rows.heads + 2 * rows.kv_heads).to_numpy()
     memory = tokens * row_bytes / rate
-    cache = tokens * np.exp(hats(np.log2(rows.kv_heads), KV_KNOTS) @ logs[len(PARAMETERS):])
+    by_heads = interpolation.product([np.log2(rows.kv_heads)], [KV_KNOTS]).toarray()
+    cache = tokens * np.exp(by_heads @ logs[len(PARAMETERS):])
     core = (compute**overlap + memory**overlap) ** (1 / overlap) + cache
     copied = ((rows.sequence == 1) & (rows.heads > rows.kv_heads) & (rows.kv_heads > 1)
               & (rows.batch > 1)).to_numpy()
@@ -144,20 +134,9 @@ def variables(rows, machine):
 
 def design(rows, machine):
     """[points, all grid knots] weights of the correction terms."""
-    known, blocks = variables(rows, machine), []
-    for x, x_knots, y, y_knots in machine.terms:
-        across, along = hats(known[x], x_knots), hats(known[y], y_knots)
-        blocks.append((across[:, :, None] * along[:, None, :]).reshape(len(rows), -1))
-    return np.hstack(blocks)
-
-
-def bends(knots):
-    """[knots - 2, knots] second differences: how much a piecewise linear function bends."""
-    matrix = np.zeros((len(knots) - 2, len(knots)))
-    for row in range(len(knots) - 2):
-        left, right = np.diff(knots[row:row + 3])
-        matrix[row, row:row + 3] = 1 / left, -1 / left - 1 / right, 1 / right
-    return matrix
+    known = variables(rows, machine)
+    return np.hstack([interpolation.product((known[x], known[y]), (x_knots, y_knots)).toarray()
+                      for x, x_knots, y, y_knots in machine.terms])
 
 
 def penalty(terms):
@@ -165,8 +144,8 @@ def penalty(terms):
     size = sum(len(x_knots) * len(y_knots) for _, x_knots, _, y_knots in terms)
     form, start = np.zeros((size, size)), 0
     for _, x_knots, _, y_knots in terms:
-        across = np.kron(bends(x_knots), np.eye(len(y_knots)))
-        along = np.kron(np.eye(len(x_knots)), bends(y_knots))
+        across = np.kron(interpolation.bends(x_knots), np.eye(len(y_knots)))
+        along = np.kron(np.eye(len(x_knots)), interpolation.bends(y_knots))
         width = len(x_knots) * len(y_knots)
         form[start:start + width, start:start + width] = (
             SMOOTHNESS**2 * (across.T @ across + along.T @ along) + SHRINKAGE**2 * np.eye(width))
@@ -212,20 +191,15 @@ def describe(model, machine):
     entries = dict(zip(PARAMETERS, (float(f"{np.exp(each):.6g}") for each in logs)))
     if machine.packs == "always":
         entries["single_token_copy_us"] = 0.0
-    corrections, start = [], 0
-    for x, x_knots, y, y_knots in machine.terms:
-        width = len(x_knots) * len(y_knots)
-        corrections.append({
-            "x": x, "y": y, "x_knots": x_knots.tolist(), "y_knots": y_knots.tolist(),
-            "values": [float(each) for each in values[start:start + width]]})
-        start += width
+    terms = [{"x": x, "y": y, "x_knots": x_knots.tolist(), "y_knots": y_knots.tolist()}
+             for x, x_knots, y, y_knots in machine.terms]
     return {"model": "flash-tiles",
             "physics": {"sms": machine.sms, "l2_bytes": machine.l2_bytes,
                         "tile_rows": machine.tile_rows, "tile_keys": TILE_KEYS,
                         "packs_groups": machine.packs, **entries,
                         "cache_log2_kv_heads": KV_KNOTS.tolist(),
                         "cache_log_us_per_token": logs[len(PARAMETERS):].tolist()},
-            "corrections": corrections}
+            "corrections": interpolation.with_values(terms, values)}
 
 
 NOTES = {

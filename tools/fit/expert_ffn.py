@@ -9,9 +9,10 @@ import functools
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import block_diag
 from scipy.optimize import least_squares
 
-from tools.fit import common, gemm, trees
+from tools.fit import common, gemm, interpolation, trees
 
 TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "b200-sxm": "b200", "b300-sxm": "b300",
           "gb200": "gb200", "gb300": "gb300"}
@@ -247,8 +248,8 @@ def variables(rows):
 
 def design(rows, corrections):
     known = variables(rows)
-    return np.hstack([gemm.product((known[term["x"]], known[term["y"]]),
-                                   (term["x_knots"], term["y_knots"])).toarray()
+    return np.hstack([interpolation.product((known[term["x"]], known[term["y"]]),
+                                            (term["x_knots"], term["y_knots"])).toarray()
                       for term in corrections])
 
 
@@ -264,7 +265,7 @@ def penalty():
         forms.append(SMOOTHNESS * (np.kron(across.T @ across, np.eye(len(y_knots)))
                                    + np.kron(np.eye(len(x_knots)), along.T @ along))
                      + SHRINKAGE * np.eye(len(x_knots) * len(y_knots)))
-    return gemm.block_diag(*forms)
+    return block_diag(*forms)
 
 
 def fit_corrections(rows, errors, rounds=7):
@@ -392,11 +393,6 @@ def describe(model, sweep, sms):
     """The model part of the curve object."""
     kernel, shared = read(model[0]) if parts(sweep)[1] == "bf16" else figures(model[0], sweep)
     tiles = tiles_of(sweep)
-    corrections, values, at = empty_corrections(), [float(each) for each in model[1]], 0
-    for term in corrections:
-        width = len(term["x_knots"]) * len(term["y_knots"])
-        term["values"] = values[at:at + width]
-        at += width
     return {
         "model": "grouped-tiles",
         "physics": {"sms": sms, "step": STEP,
@@ -404,7 +400,7 @@ def describe(model, sweep, sms):
         "kernels": {"rows": tiles[:, 0].tolist(), "columns": tiles[:, 1].tolist(),
                     **{name: [gemm.figure(each) for each in column]
                        for name, column in kernel.items()}},
-        "corrections": corrections,
+        "corrections": interpolation.with_values(empty_corrections(), model[1]),
         **({} if model[2] is None else {"trees": trees.described(*model[2])})}
 
 

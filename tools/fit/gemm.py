@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import sparse
 from scipy.linalg import block_diag
 
-from tools.fit import common, trees
+from tools.fit import common, interpolation, trees
 
 TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "h200-sxm": "h200", "b200-sxm": "b200",
           "b300-sxm": "b300", "gb200": "gb200", "gb300": "gb300"}
@@ -444,27 +444,6 @@ def fit_physics(rows, sweep, sms):
     return np.round(parameters, 6)
 
 
-def hats(x, knots):
-    """([points, 2] indices, [points, 2] weights) of linear interpolation, constant beyond."""
-    knots = np.asarray(knots, float)
-    x = np.clip(x, knots[0], knots[-1])
-    low = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
-    share = (x - knots[low]) / (knots[low + 1] - knots[low])
-    return np.stack([low, low + 1], 1), np.stack([1 - share, share], 1)
-
-
-def product(columns, axes):
-    """[points, all knots] weights of multilinear interpolation, the last axis fastest."""
-    index, weight = np.zeros((len(columns[0]), 1), int), np.ones((len(columns[0]), 1))
-    for x, knots in zip(columns, axes):
-        at, share = hats(x, knots)
-        index = (index[:, :, None] * len(knots) + at[:, None, :]).reshape(len(x), -1)
-        weight = (weight[:, :, None] * share[:, None, :]).reshape(len(x), -1)
-    point = np.repeat(np.arange(len(index)), index.shape[1])
-    shape = (len(index), int(np.prod([len(axis) for axis in axes])))
-    return sparse.csr_matrix((weight.ravel(), (point, index.ravel())), shape)
-
-
 def wave_variables(rows, tile, sms):
     """What a correction may depend on: of one tile shape, log2 of whole waves over the work in
     them and of the waves; log2 k."""
@@ -490,10 +469,11 @@ def design(rows, corrections, sms, compute_share):
     """[points, knots] weights of the grid, then of each term. `compute_share` [points]: of the time,
     what its memory does not explain."""
     logs = [np.log2(rows[name].to_numpy(float)) for name in "mnk"]
-    blocks = [product(logs, [corrections[f"{name}_knots"] for name in "mnk"])]
+    blocks = [interpolation.product(logs, [corrections[f"{name}_knots"] for name in "mnk"])]
     for term in corrections["terms"]:
         known = wave_variables(rows, (term["rows"], term["columns"]), sms)
-        block = product((known[term["x"]], known[term["y"]]), (term["x_knots"], term["y_knots"]))
+        block = interpolation.product((known[term["x"]], known[term["y"]]),
+                                      (term["x_knots"], term["y_knots"]))
         weighed = term.get("weight") == COMPUTE_SHARE
         blocks.append(block.multiply(compute_share[:, None]).tocsr() if weighed else block)
     return sparse.hstack(blocks).tocsr()
@@ -665,13 +645,10 @@ def figure(value):
 def describe(model, sweep, sms):
     """The model part of the curve object."""
     kernel, shared = read(model[0])
-    corrections, values = empty_corrections(sweep), [float(each) for each in model[1]]
-    at = int(np.prod([len(axis) for axis in grids(sweep)]))
-    corrections["values"] = values[:at]
-    for term in corrections["terms"]:
-        width = len(term["x_knots"]) * len(term["y_knots"])
-        term["values"] = values[at:at + width]
-        at += width
+    corrections = empty_corrections(sweep)
+    grid, others = np.split(model[1], [np.prod([len(axis) for axis in grids(sweep)])])
+    corrections["values"] = grid.tolist()
+    corrections["terms"] = interpolation.with_values(corrections["terms"], others)
     if model[2] is not None:
         corrections["trees"] = trees.described(tree_inputs(sweep), model[2])
     return {

@@ -4,7 +4,7 @@ a known scale, which the sweeps of matrix products contain."""
 import numpy as np
 import pandas as pd
 
-from tools.fit import attention, common
+from tools.fit import common, interpolation
 
 TABLES = {"h100-sxm": "h100", "h200-sxm": "h200", "b200-sxm": "b200", "b300-sxm": "b300",
           "gb200": "gb200", "gb300": "gb300"}
@@ -24,16 +24,14 @@ def load(data, table):
 
 
 def design(rows):
-    across = attention.hats(np.log2(rows.m), M_KNOTS)
-    along = attention.hats(np.log2(rows.k), K_KNOTS)
-    return (across[:, :, None] * along[:, None, :]).reshape(len(rows), -1)
+    return interpolation.product((np.log2(rows.m), np.log2(rows.k)), (M_KNOTS, K_KNOTS)).toarray()
 
 
 def fit(rows):
     """Grid values of log microseconds: penalised least squares towards least absolutes."""
     weights_of, target = design(rows), np.log(rows.time_us.to_numpy())
-    across = np.kron(attention.bends(M_KNOTS), np.eye(len(K_KNOTS)))
-    along = np.kron(np.eye(len(M_KNOTS)), attention.bends(K_KNOTS))
+    across = np.kron(interpolation.bends(M_KNOTS), np.eye(len(K_KNOTS)))
+    along = np.kron(np.eye(len(M_KNOTS)), interpolation.bends(K_KNOTS))
     form = (SMOOTHNESS**2 * (across.T @ across + along.T @ along)
             + SHRINKAGE**2 * np.eye(weights_of.shape[1]))
     trust = np.ones(len(rows))
@@ -52,8 +50,8 @@ def held_out(rows):
 def evaluate(curve, m, k):
     """Microseconds of a curve object; beyond the last knots by the elements."""
     grid = curve["surface"]
-    x_knots, y_knots = np.array(grid["x_knots"]), np.array(grid["y_knots"])
-    at = lambda size, knots: attention.hats(np.array([np.log2(size)]), knots)[0]
+    x_knots, y_knots = grid["x_knots"], grid["y_knots"]
+    at = lambda size, knots: interpolation.product([[np.log2(size)]], [knots]).toarray()[0]
     values = np.array(grid["values"]).reshape(len(x_knots), len(y_knots))
     beyond = max(m / 2 ** x_knots[-1], 1.0) * max(k / 2 ** y_knots[-1], 1.0)
     return float(np.exp(at(m, x_knots) @ values @ at(k, y_knots)) * beyond)

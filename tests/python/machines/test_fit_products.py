@@ -13,7 +13,8 @@ pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
-from tools.fit import common, devices, expert_ffn, expert_ffn_siblings, gemm, noise, trees  # noqa: E402
+from tools.fit import (common, devices, expert_ffn, expert_ffn_siblings, gemm, interpolation,  # noqa: E402
+                       noise, trees)
 
 
 def shapes(count, seed=3):
@@ -161,12 +162,19 @@ def test_interpolation_weights_are_a_partition_of_one():
     random = np.random.default_rng(4)
     columns = [random.uniform(-2, 20, 200) for _ in range(3)]
     axes = ([0, 3, 7, 15], [5, 9, 16], [5, 6, 16])
-    weights = gemm.product(columns, axes).toarray()
+    weights = interpolation.product(columns, axes).toarray()
     assert weights.sum(1) == pytest.approx(np.ones(200))
     # Linear in every variable between the knots: it reproduces x y z, clamped to them.
     knots = np.einsum("a,b,c->abc", *(np.array(axis, float) for axis in axes)).ravel()
     clamped = np.prod([np.clip(x, axis[0], axis[-1]) for x, axis in zip(columns, axes)], axis=0)
     assert weights @ knots == pytest.approx(clamped)
+
+
+def test_values_go_to_the_terms_whose_knots_they_are_at():
+    terms = [{"x": "k", "x_knots": [0, 1], "y_knots": [0, 1, 2]}, {"x": "m", "x_knots": [0], "y_knots": [5]}]
+    found = interpolation.with_values(terms, np.arange(7.0))
+    assert [term["values"] for term in found] == [[0, 1, 2, 3, 4, 5], [6]]
+    assert [term["x"] for term in found] == ["k", "m"] and "values" not in terms[0]
 
 
 @pytest.mark.parametrize("tokens,choices,experts", [(1, 2, 8), (3, 2, 8), (640, 8, 256)])

@@ -12,7 +12,6 @@ from tools.fit import common, interpolation
 
 TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "h200-sxm": "h200", "b200-sxm": "b200",
           "b300-sxm": "b300", "gb200": "gb200", "gb300": "gb300"}
-BLACKWELL = ("b200", "b300", "gb200", "gb300")
 BARS = {"a100": (0.02, 0.07)}
 GOAL = (0.03, 0.10)
 # Data types of the cached keys and values, as curves and as tables name them.
@@ -59,7 +58,7 @@ class Machine:
         self.sms = device["sms"]["value"]
         self.l2_bytes = device["l2_bytes"]["value"]
         self.packs = PACKS.get(table, "single-token")
-        self.tile_rows = (BLACKWELL_ROWS if table in BLACKWELL else 128 if table == "a100"
+        self.tile_rows = (BLACKWELL_ROWS if table in common.BLACKWELL else 128 if table == "a100"
                           else TILE_ROWS.get(head_dim, 128))
         self.terms = TERMS
 
@@ -218,7 +217,7 @@ def curve(rows, table, head_dim, device, dtype="bf16"):
     """(curve object, measured, held-out predictions) of one head size."""
     rows = rows[rows.head_dim == head_dim].reset_index(drop=True)
     machine = Machine(table, device, head_dim)
-    points = FIT_POINTS if table in BLACKWELL or dtype != "bf16" else None
+    points = FIT_POINTS if table in common.BLACKWELL or dtype != "bf16" else None
     predicted = held_out(rows, machine, points)
     heads = rows.batch * rows.heads
     result = {

@@ -1,11 +1,39 @@
-"""What every fit shares: seeded samples and folds by group, and the summary of held-out errors."""
+"""What every fit shares: names of sweeps, seeded samples and folds by group, figures as documents carry
+them, and the summary of held-out errors."""
+import json
+from pathlib import Path
+
 import numpy as np
 
 SEED = 20240612
 TIME_REGIONS_US = ((None, 10.0), (10.0, 100.0), (100.0, 1000.0), (1000.0, None))
 MIB = 2**20
+SHIPPED = Path(__file__).resolve().parents[2] / "profiles" / "hardware"
+# Tables of Blackwell's machines.
+BLACKWELL = ("b200", "b300", "gb200", "gb300")
+# The error in log time below which least absolute deviations are least squares.
+FLOOR = 0.01
 FOLDS = 5
 METHOD = f"seeded {FOLDS}-fold, all rows of a shape held out together"
+
+
+def parts(sweep):
+    """(table, data type) of a sweep's name: "b200" (bf16), "b200 fp8"."""
+    table, _, dtype = sweep.partition(" ")
+    return table, dtype or "bf16"
+
+
+def sweep_of(table, dtype):
+    """`parts` the other way."""
+    return table if dtype == "bf16" else f"{table} {dtype}"
+
+
+def shipped_curve(profile, op, dtype):
+    """The curve of a shipped profile, or None."""
+    path = SHIPPED / f"{profile}.json"
+    found = json.loads(path.read_text())["curves"] if path.exists() else []
+    return next((curve for curve in found
+                 if curve["op"] == op and curve["params"]["dtype"] == dtype), None)
 
 
 def sample(rows, most):
@@ -34,9 +62,19 @@ def held_out(rows, shape, fit, predict, folds=FOLDS):
     return predicted
 
 
+def trust(errors, weight=1.0):
+    """The weights with which a step of least squares lowers the weighted absolute errors."""
+    return weight / np.maximum(np.abs(errors), FLOOR)
+
+
 def rounded(value, digits=4):
     """A figure as documents carry it: `digits` significant digits."""
     return float(f"{float(value):.{digits}g}")
+
+
+def figure(value):
+    """A parameter of a model as documents carry it."""
+    return rounded(value, 12)
 
 
 def label(low, high, unit):

@@ -12,11 +12,10 @@ import pandas as pd
 from scipy.linalg import block_diag
 from scipy.optimize import least_squares
 
-from tools.fit import common, gemm, interpolation, trees
+from tools.fit import common, interpolation, trees
 
 TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "b200-sxm": "b200", "b300-sxm": "b300",
           "gb200": "gb200", "gb300": "gb300"}
-BLACKWELL = ("b200", "b300", "gb200", "gb300")
 SOURCE = "vLLM fused MoE sweep (Triton) of ai-dynamo/aiconfigurator (Apache-2.0)"
 # Of one sweep ("h100": bf16; "h100 fp8") the kernel that most of its rows ran: others are other
 # kernels. (data type in the table, part of the kernel's name, how the source calls it)
@@ -24,7 +23,7 @@ SWEEPS = {
     "a100": ("bfloat16", "", "Triton"), "h100": ("bfloat16", "", "Triton"),
     "h100 fp8": ("fp8", "cutlass", "FlashInfer CUTLASS"),
     "h100 fp8_block": ("fp8_block", "cutlass", "FlashInfer CUTLASS, one tensor-parallel rank"),
-    **{name: value for table in BLACKWELL for name, value in {
+    **{name: value for table in common.BLACKWELL for name, value in {
         table: ("bfloat16", "trtllmbf16experts", "FlashInfer TensorRT-LLM"),
         f"{table} fp8": ("fp8", "monolithic", "FlashInfer TensorRT-LLM, routing included"),
         f"{table} fp8_block": ("fp8_block", "monolithic",
@@ -57,7 +56,7 @@ KERNEL = ("step_us", "tile_us", "overlap")
 SHARED = ("launch_us", "dram_bytes_per_us", "overlap_power", "choice_power", "row_bytes_per_us",
           "expert_us")
 START = {"a100": (100, 1.5e6), "h100": (550, 2.6e6),  # TFLOP/s, DRAM bytes/us
-         **{table: (1300, 6.5e6) for table in BLACKWELL}}
+         **{table: (1300, 6.5e6) for table in common.BLACKWELL}}
 FASTER = {"bf16": 1.0, "fp8": 1.6, "fp8_block": 1.5, "nvfp4": 2.6, "mxfp4": 1.6}
 SHORT_POINTS, SHORT_STEPS = 1500, 25  # of the sweeps of Blackwell and of low precision
 # Corrections: bilinear grids in log2, and how strongly their knots are held together and at zero.
@@ -65,7 +64,7 @@ ROWS_KNOTS = [-3, 0, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14]
 TERMS = (("log2_rows_per_expert", ROWS_KNOTS, "log2_ffn", [4, 6, 7, 8, 9, 10, 11, 12, 14]),
          ("log2_rows_per_expert", ROWS_KNOTS, "log2_experts", [0, 1, 2, 3, 4, 5, 6, 7, 9]),
          ("log2_hidden", [11, 11.6, 12, 12.6, 13], "log2_ffn", [4, 6, 8, 10, 12, 14]))
-SMOOTHNESS, SHRINKAGE, FLOOR = 3.0, 1.0, 0.01
+SMOOTHNESS, SHRINKAGE = 3.0, 1.0
 # (local experts, FFN size) for which the engine ships tuned tiles of that GPU in bf16; others get its
 # default, which takes up to 1.5 times as long. From vLLM 0.11.0 (Apache-2.0), fused_moe/configs,
 # NVIDIA_A100-SXM4-80GB. H100's sweep, of a later release with better defaults, shows no difference.
@@ -76,24 +75,18 @@ TUNED = {"a100": [(1, 1792), (1, 3584), (1, 7168), (1, 14336), (8, 1792), (8, 20
 TREE_KERNELS = (1, 3, 4)
 
 
-def parts(sweep):
-    """(table, data type) of a sweep's name."""
-    table, _, dtype = sweep.partition(" ")
-    return table, dtype or "bf16"
-
-
 def of_first_kind(sweep):
     """The bf16 sweeps of Ampere and Hopper, searched longer."""
     return sweep in ("a100", "h100")
 
 
 def tiles_of(sweep):
-    return BLACKWELL_TILES if parts(sweep)[0] in BLACKWELL else TILES
+    return BLACKWELL_TILES if common.parts(sweep)[0] in common.BLACKWELL else TILES
 
 
 def load(data, sweep):
     dtype, kernel, _ = SWEEPS[sweep]
-    rows = pd.read_csv(data / f"moe_compute_{parts(sweep)[0]}.csv.gz")
+    rows = pd.read_csv(data / f"moe_compute_{common.parts(sweep)[0]}.csv.gz")
     rows = rows[(rows.moe_dtype == dtype) & rows.kernel_source.str.contains(kernel)]
     rows = rows.sort_values(SHAPE).reset_index(drop=True)
     rows["time_us"] = 1e3 * rows.latency_ms
@@ -214,12 +207,12 @@ def log_physics(rows, kernel, shared, sms, tiles=TILES):
 def figures(parameters, sweep):
     """(kernel, shared) of `read`, with the bytes of the sweep's data type."""
     kernel, shared = read(parameters)
-    weight, entering = BYTES[parts(sweep)[1]]
+    weight, entering = BYTES[common.parts(sweep)[1]]
     return kernel, {**shared, "weight_bytes": weight, "input_bytes": entering}
 
 
 def start(sweep, sms):
-    table, dtype = parts(sweep)
+    table, dtype = common.parts(sweep)
     peak, dram = START[table]
     tiles = tiles_of(sweep)
     steps = np.log(2 * tiles.prod(1) * STEP / (FASTER[dtype] * peak * 1e6 / sms)
@@ -272,7 +265,7 @@ def fit_corrections(rows, errors, rounds=7):
     weights_of, form = design(rows, empty_corrections()), penalty()
     values = np.zeros(weights_of.shape[1])
     for _ in range(rounds):
-        trust = 1 / np.maximum(np.abs(errors - weights_of @ values), FLOOR)
+        trust = common.trust(errors - weights_of @ values)
         values = np.linalg.solve(weights_of.T @ (weights_of * trust[:, None]) + form,
                                  weights_of.T @ (trust * errors))
     return np.round(values, 5)
@@ -391,14 +384,14 @@ def query(curve, rows_per_expert, hidden, ffn):
 
 def describe(model, sweep, sms):
     """The model part of the curve object."""
-    kernel, shared = read(model[0]) if parts(sweep)[1] == "bf16" else figures(model[0], sweep)
+    kernel, shared = read(model[0]) if common.parts(sweep)[1] == "bf16" else figures(model[0], sweep)
     tiles = tiles_of(sweep)
     return {
         "model": "grouped-tiles",
         "physics": {"sms": sms, "step": STEP,
-                    **{name: gemm.figure(value) for name, value in shared.items()}},
+                    **{name: common.figure(value) for name, value in shared.items()}},
         "kernels": {"rows": tiles[:, 0].tolist(), "columns": tiles[:, 1].tolist(),
-                    **{name: [gemm.figure(each) for each in column]
+                    **{name: [common.figure(each) for each in column]
                        for name, column in kernel.items()}},
         "corrections": interpolation.with_values(empty_corrections(), model[1]),
         **({} if model[2] is None else {"trees": trees.described(*model[2])})}
@@ -412,7 +405,7 @@ def valid(rows):
 
 
 def checks(rows, predicted, sweep):
-    dtype = parts(sweep)[1]
+    dtype = common.parts(sweep)[1]
     kind = "" if dtype == "bf16" else f"{dtype}, "
     bars = (None, None) if of_first_kind(sweep) else GOAL
     found = [common.check(kind + "all loads", rows.time_us, predicted, *bars)]
@@ -467,13 +460,13 @@ def balanced_from_power_law(data, table="h100", sms=132):
 
 
 def source_of(sweep):
-    table, kernel = parts(sweep)[0], SWEEPS[sweep][2]
+    table, kernel = common.parts(sweep)[0], SWEEPS[sweep][2]
     engine = SOURCE if of_first_kind(sweep) else SOURCE.replace("Triton", kernel)
     return f"{engine}: {table.upper()}"
 
 
 def measured_fit(rows, sweep, sms):
-    return {"op": "expert-ffn", "params": {"dtype": parts(sweep)[1], "activation": "swiglu"},
+    return {"op": "expert-ffn", "params": {"dtype": common.parts(sweep)[1], "activation": "swiglu"},
             **describe(fit(rows, sweep, sms), sweep, sms), **tuned_sizes(sweep), "valid": valid(rows)}
 
 
@@ -488,8 +481,8 @@ def tuned_sizes(sweep):
 
 def sweeps_of(profile, dtypes=None):
     """The sweeps of a machine, of these data types (None: all)."""
-    return [sweep for sweep in SWEEPS if parts(sweep)[0] == TABLES.get(profile)
-            and (dtypes is None or parts(sweep)[1] in dtypes)]
+    return [sweep for sweep in SWEEPS if common.parts(sweep)[0] == TABLES.get(profile)
+            and (dtypes is None or common.parts(sweep)[1] in dtypes)]
 
 
 def curves(data, profile, devices, dtypes=None):

@@ -2,8 +2,6 @@
 same SMs, on which engines run the same kernels. Its clock and its memory are others, as products
 say that were measured on both. The law is tried where the truth is known: on the machines of
 Blackwell, each from every other."""
-import json
-
 import numpy as np
 
 from tools.fit import common, expert_ffn, gemm
@@ -20,16 +18,10 @@ METHOD = ("the same law among the machines of Blackwell, each from every other, 
 METHOD_OF_NEW_SIZES = "errors of the sibling's curve at sizes left out, times those of the law"
 
 
-def shipped_curve(profile, dtype):
-    found = json.loads((gemm.SHIPPED / f"{profile}.json").read_text())["curves"]
-    return next(curve for curve in found
-                if curve["op"] == "expert-ffn" and curve["params"]["dtype"] == dtype)
-
-
 def product_ratios(data, source, target, dtype="bf16"):
     """(compute-bound, memory-bound): each product's time on `target` over that on `source`."""
-    names = [table if dtype == "bf16" else f"{table} {dtype}" for table in (source, target)]
-    both = gemm.load(data, names[0]).merge(gemm.load(data, names[1]), on=["m", "n", "k"])
+    on_source, on_target = (gemm.load(data, common.sweep_of(table, dtype)) for table in (source, target))
+    both = on_source.merge(on_target, on=["m", "n", "k"])
     ratio, least = both.time_us_y / both.time_us_x, both[["time_us_x", "time_us_y"]].min(axis=1)
     compute = (both.m >= 1024) & (both.n >= 1024) & (both.k >= 1024) & (least > 300)
     memory = (both.m <= 16) & (least > 100)
@@ -48,9 +40,9 @@ def scaled(curve, compute, memory, sms):
     result = {**curve, "kernels": dict(curve["kernels"]), "physics": dict(curve["physics"])}
     per_tile = compute * sms / curve["physics"]["sms"]
     for name in ("step_us", "tile_us"):
-        result["kernels"][name] = [gemm.figure(per_tile * each) for each in curve["kernels"][name]]
+        result["kernels"][name] = [common.figure(per_tile * each) for each in curve["kernels"][name]]
     for name in ("dram_bytes_per_us", "row_bytes_per_us"):
-        result["physics"][name] = gemm.figure(curve["physics"][name] / memory)
+        result["physics"][name] = common.figure(curve["physics"][name] / memory)
     result["physics"]["sms"] = sms
     return result
 
@@ -58,7 +50,7 @@ def scaled(curve, compute, memory, sms):
 def of_sibling(data, source, target, dtype, devices):
     """The curve of profile `target` from that of profile `source`."""
     compute, memory = ratios(data, gemm.TABLES[source], gemm.TABLES[target], dtype)
-    return scaled(shipped_curve(source, dtype), compute, memory, devices[target]["sms"]["value"])
+    return scaled(common.shipped_curve(source, "expert-ffn", dtype), compute, memory, devices[target]["sms"]["value"])
 
 
 def trials(data, dtype, devices):
@@ -85,7 +77,7 @@ def departures(data, source, target, dtype):
 def derived_curve(data, profile, dtype, devices):
     origin = MODEL_OF[profile]
     tables = gemm.TABLES[origin], gemm.TABLES[profile]
-    known = shipped_curve(origin, dtype)
+    known = common.shipped_curve(origin, "expert-ffn", dtype)
     result = of_sibling(data, origin, profile, dtype, devices)
     for key in ("residual", "new_sizes", "origin", "source", "note"):
         result.pop(key, None)
@@ -116,5 +108,5 @@ def derived_curve(data, profile, dtype, devices):
 def curves(data, profile, devices, dtypes=None):
     """The curves of these data types; all that the sibling has if None. Those of the sibling and of
     the machines of the trials are the shipped ones: fit them first."""
-    return [derived_curve(data, profile, expert_ffn.parts(sweep)[1], devices)
+    return [derived_curve(data, profile, common.parts(sweep)[1], devices)
             for sweep in expert_ffn.sweeps_of(MODEL_OF[profile], dtypes)]

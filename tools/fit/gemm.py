@@ -3,9 +3,6 @@
 A model of a library of tile kernels, of how the library chooses among them, of the memory system
 and of the clock under load (sim/profile/kernels/gemm_curve.hpp says the physics), fitted in log time, then
 small corrections on coarse grids."""
-import json
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 from scipy import sparse
@@ -15,11 +12,10 @@ from tools.fit import common, interpolation, trees
 
 TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "h200-sxm": "h200", "b200-sxm": "b200",
           "b300-sxm": "b300", "gb200": "gb200", "gb300": "gb300"}
-BLACKWELL = ("b200", "b300", "gb200", "gb300")
 # A sweep is named by its table ("b200": bf16) and, of other types, the type ("b200 fp8").
 DTYPES = {"a100": ("bf16",), "h100": ("bf16", "fp8", "fp8_block"),
           "h200": ("bf16", "fp8", "fp8_block"),
-          **{table: ("bf16", "fp8", "fp8_block", "nvfp4") for table in BLACKWELL}}
+          **{table: ("bf16", "fp8", "fp8_block", "nvfp4") for table in common.BLACKWELL}}
 # Bytes of an element of A and B, its share of a scale included (one float per 128, one byte per 16).
 ELEMENT_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.03125, "nvfp4": 0.5625}
 SOURCE = "GEMM sweep (PyTorch linear, cuBLAS) of ai-dynamo/aiconfigurator (Apache-2.0)"
@@ -35,7 +31,7 @@ SOURCES = {
 BESIDE = {"fp8_block": "fp8"}  # whose tile model such a sweep takes
 HOST_US = {"h100": 60.0, "h200": 60.0, "b200": 200.0, "b300": 200.0, "gb200": 320.0, "gb300": 320.0}
 HIGHEST = {**{table: (1500.0, 3.0 if table == "h100" else 4.4) for table in ("h100", "h200")},
-           **{table: (3300.0, 7.7) for table in BLACKWELL}}
+           **{table: (3300.0, 7.7) for table in common.BLACKWELL}}
 BARS, LARGE_BARS, LARGE_US, LARGE_WEIGHT = (0.03, 0.12), (0.025, 0.10), 100.0, 3.0
 GOAL = (0.03, 0.10)
 
@@ -53,7 +49,6 @@ SHARED = ("launch_us", "dram_bytes_per_us", "l2_bytes_per_us", "l2_bytes", "l2_s
           "choice_reduce_us_per_element", "weight_copies")
 # Where the measured call quantises A first.
 INPUT = "input_us_per_element"
-SHIPPED = Path(__file__).resolve().parents[2] / "profiles" / "hardware"
 # Elements of k that a tile consumes per step (Ampere's kernels: 32, Hopper's: 64), and where the
 # search starts: rough figures of each machine, the same for every fold.
 START = {
@@ -69,7 +64,7 @@ START = {
 }
 # Of other types: FLOP/s against bf16, and k per step (128 bytes of an element's operands).
 FASTER = {"fp8": (1.6, 2), "fp8_block": (1.5, 2), "nvfp4": (2.6, 4)}
-FIT_POINTS, FIT_STEPS, FLOOR = 6000, 45, 0.01
+FIT_POINTS, FIT_STEPS = 6000, 45
 MOST_POWER = 12.0  # of compute and memory side by side: beyond it is the longer of the two
 CHUNK = 250  # points at once: what the candidates need stays in cache
 # The sweeps of Blackwell and of low precision: points and steps of a search; where one starts, when
@@ -103,17 +98,11 @@ COMPUTE_SHARE = "compute_share"
 TREE_TILES = ((128, 64), (128, 128), (128, 256), (256, 256))
 # Blackwell's cuBLAS chooses among more kernels than the other libraries have, down to tiles of
 # 64 x 32: trees for its sweeps ask for these too, and fork by how far points lie apart (fit_medians).
-MANY_KERNELS = BLACKWELL
+MANY_KERNELS = common.BLACKWELL
 MORE_TREE_TILES = ((64, 32), (256, 128))
 # Their long products weigh less: GB200's scatter so much that trees spent their leaves on it. Those
 # of few rows wait for memory and hardly scatter; forks by distance would pass over them.
 LONG_TREE_WEIGHT, FEW_ROWS, FEW_ROWS_TREE_WEIGHT = 2.0, 128, 6.0
-
-
-def parts(sweep):
-    """(table, data type) of a sweep's name."""
-    table, _, dtype = sweep.partition(" ")
-    return table, dtype or "bf16"
 
 
 def of_first_kind(sweep):
@@ -123,7 +112,7 @@ def of_first_kind(sweep):
 
 def rough(sweep):
     """Where the search starts, as START has it."""
-    table, dtype = parts(sweep)
+    table, dtype = common.parts(sweep)
     if dtype == "bf16":
         return START[table]
     faster, deeper = FASTER[dtype]
@@ -141,7 +130,7 @@ def terms_of(sweep):
 
 
 def element_bytes(sweep):
-    return ELEMENT_BYTES[parts(sweep)[1]]
+    return ELEMENT_BYTES[common.parts(sweep)[1]]
 
 
 def beyond_host(rows, table):
@@ -153,7 +142,7 @@ def beyond_host(rows, table):
 
 
 def load(data, sweep):
-    table, dtype = parts(sweep)
+    table, dtype = common.parts(sweep)
     separate = dtype == "fp8_block" and table in ("h100", "h200")
     rows = pd.read_csv(data / f"gemm_{table}{'_block' if separate else ''}.csv.gz")
     rows = rows[rows.gemm_dtype == ("bfloat16" if dtype == "bf16" else dtype)]
@@ -369,19 +358,11 @@ def written(curve):
     return np.append(table.ravel(), np.log([physics[name] for name in names]))
 
 
-def shipped_curve(profile, dtype):
-    """The curve of a shipped profile, or None."""
-    path = SHIPPED / f"{profile}.json"
-    found = json.loads(path.read_text())["curves"] if path.exists() else []
-    return next((curve for curve in found
-                 if curve["op"] == "gemm" and curve["params"]["dtype"] == dtype), None)
-
-
 def carried(sweep):
     """The parameters of the machine that ran the same kernels, or None: a start that has not seen
     the sweep."""
-    table, dtype = parts(sweep)
-    known = None if of_first_kind(sweep) else shipped_curve(DONORS.get(table, ""), dtype)
+    table, dtype = common.parts(sweep)
+    known = None if of_first_kind(sweep) else common.shipped_curve(DONORS.get(table, ""), "gemm", dtype)
     return None if known is None else written(known)
 
 
@@ -396,7 +377,7 @@ def start(sweep, sms):
         kernels.append([np.log(step_us), np.log(known["tile_us"]), 0, 0, 0, 0])
     shared = [2.1, known["dram"], 2.2 * known["dram"], known["l2"], 6, 2, 2, 1e-6, 20, 0.5, 0.06,
               300, known["clock"], 2, 1e-6, 6]
-    if parts(sweep)[1] != "bf16":  # reads 2 bytes of each element, writes one
+    if common.parts(sweep)[1] != "bf16":  # reads 2 bytes of each element, writes one
         shared.append(3 / known["dram"])
     held = [PRIOR_RUN] * 3 + [PRIOR_CHOICE] * 3
     return (np.append(np.ravel(kernels), np.log(shared)),
@@ -423,7 +404,7 @@ def fit_physics(rows, sweep, sms):
     for _ in range(steps):
         value, slope = map(np.concatenate, zip(*(each.gradient(parameters) for each in models)))
         errors = target - value
-        best, trust = cost(errors, parameters), weight / np.maximum(np.abs(errors), FLOOR)
+        best, trust = cost(errors, parameters), common.trust(errors, weight)
         normal = (slope * trust[:, None]).T @ slope
         right = slope.T @ (trust * errors) + 2 * held * (origin - parameters)
         for _ in range(8):
@@ -543,7 +524,7 @@ def fit_corrections(weights_of, rows, errors, sweep):
     form, weight = penalty(sweep), importance(rows)
     values = np.zeros(weights_of.shape[1])
     for _ in range(7 if of_first_kind(sweep) else 5):
-        trust = weight / np.maximum(np.abs(errors - weights_of @ values), FLOOR)
+        trust = common.trust(errors - weights_of @ values, weight)
         normal = (weights_of.T @ weights_of.multiply(trust[:, None]).tocsr()).toarray()
         values = np.linalg.solve(normal + form, weights_of.T @ (trust * errors))
     return np.round(values, 5)
@@ -584,10 +565,10 @@ def fit_beside(rows, base, sweep, sms):
 
 def fit_smooth(rows, sweep, sms):
     """(physics parameters, correction values)."""
-    table, dtype = parts(sweep)
+    table, dtype = common.parts(sweep)
     if dtype in BESIDE:
         profile = next(name for name, of in TABLES.items() if of == table)
-        return fit_beside(rows, shipped_curve(profile, BESIDE[dtype]), sweep, sms)
+        return fit_beside(rows, common.shipped_curve(profile, "gemm", BESIDE[dtype]), sweep, sms)
     parameters = fit_physics(rows, sweep, sms)
     log_us, weights_of = of_model(parameters, rows, sweep, sms)
     errors = np.log(rows.time_us.to_numpy()) - log_us
@@ -638,10 +619,6 @@ def held_out(rows, sweep, sms):
                            lambda model, unseen: predict(model, unseen, sweep, sms))
 
 
-def figure(value):
-    return float(f"{value:.12g}")
-
-
 def describe(model, sweep, sms):
     """The model part of the curve object."""
     kernel, shared = read(model[0])
@@ -654,19 +631,19 @@ def describe(model, sweep, sms):
     return {
         "model": "tile-kernels",
         "physics": {"sms": sms, "step": rough(sweep)["step"],
-                    **({} if parts(sweep)[1] == "bf16" else
+                    **({} if common.parts(sweep)[1] == "bf16" else
                        {"element_bytes": element_bytes(sweep)}),
-                    **{name: figure(value) for name, value in shared.items()},
+                    **{name: common.figure(value) for name, value in shared.items()},
                     "splits": SPLITS.tolist()},
         "kernels": {"rows": TILES[:, 0].tolist(), "columns": TILES[:, 1].tolist(),
-                    **{name: [figure(each) for each in column] for name, column in kernel.items()}},
+                    **{name: [common.figure(each) for each in column] for name, column in kernel.items()}},
         "corrections": corrections}
 
 
 def checks(rows, predicted, sweep):
     """Held-out errors on the sets of points that bars are set on, and on those that users ask."""
     found, large = [], rows.time_us > LARGE_US
-    first, dtype = of_first_kind(sweep), parts(sweep)[1]
+    first, dtype = of_first_kind(sweep), common.parts(sweep)[1]
     kind = "" if dtype == "bf16" else f"{dtype}, "
     for what, inside, bars in (
             ("all shapes", rows.time_us > 0, BARS if first else GOAL),
@@ -724,14 +701,14 @@ NOTES = {
 
 
 def note(sweep):
-    table, dtype = parts(sweep)
+    table, dtype = common.parts(sweep)
     return NOTE if dtype == "bf16" else NOTES[dtype].format(host=HOST_US[table]) + NOTE.replace(
         " The sweep alternates between weight matrices but keeps the activations in cache.", "")
 
 
 def curve(data, profile, dtype, devices):
     table, sms = TABLES[profile], devices[profile]["sms"]["value"]
-    sweep = table if dtype == "bf16" else f"{table} {dtype}"
+    sweep = common.sweep_of(table, dtype)
     rows = load(data, sweep)
     predicted = held_out(rows, sweep, sms)
     tests = checks(rows, predicted, sweep) + (scatter(rows) if of_first_kind(sweep) else [])

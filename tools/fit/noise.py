@@ -46,7 +46,7 @@ def agreement(data):
 def of_products(data, profile, dtype="bf16"):
     """The `noise` object of a GEMM curve."""
     table = gemm.TABLES[profile]
-    rough = roughness(data, table if dtype == "bf16" else f"{table} {dtype}")
+    rough = roughness(data, common.sweep_of(table, dtype))
     result = {"above_100_us": {
         "n": len(rough), "median_abs": common.rounded(rough.abs().median()),
         "p90_abs": common.rounded(rough.abs().quantile(0.9)),

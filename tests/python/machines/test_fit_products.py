@@ -1,6 +1,5 @@
 """The fitters of matrix products and expert FFNs: their pieces against what they must satisfy."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -223,7 +222,7 @@ def test_derived_expert_curves_follow_their_law_again():
     data = folder_of("gemm_h100.csv.gz", "gemm_h200.csv.gz")
     known = devices.all_devices()
     for dtype in ("bf16", "fp8"):
-        there = expert_ffn_siblings.shipped_curve("h200-sxm", dtype)
+        there = common.shipped_curve("h200-sxm", "expert-ffn", dtype)
         again = expert_ffn_siblings.of_sibling(data, "h100-sxm", "h200-sxm", dtype, known)
         assert there["origin"] == "derived"
         for loads in ([2048] * 8, [9000, 100, 0, 0], [16] * 128):
@@ -232,5 +231,5 @@ def test_derived_expert_curves_follow_their_law_again():
                 expert_ffn.evaluate(there, query), rel=1e-6)
             # Faster memory and about the same SMs than H100.
             ratio = expert_ffn.evaluate(there, query) / expert_ffn.evaluate(
-                expert_ffn_siblings.shipped_curve("h100-sxm", dtype), query)
+                common.shipped_curve("h100-sxm", "expert-ffn", dtype), query)
             assert 0.7 < ratio < 1.05

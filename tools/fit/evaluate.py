@@ -117,7 +117,7 @@ def tiled_us(curve, batch, sequence, heads, kv_heads):
 
 def gemm_us(document, m, n, k, dtype="bf16"):
     curve = of_type(document, "gemm", dtype)[0]
-    time_us = float(gemm.evaluate(curve, pd.DataFrame({"m": [m], "n": [n], "k": [k]}))[0])
+    time_us = float(gemm.fitted.evaluate(curve, pd.DataFrame({"m": [m], "n": [n], "k": [k]}))[0])
     return no_faster_than_machine(time_us, document, dtype, 2.0 * m * n * k, float(n) * k)
 
 

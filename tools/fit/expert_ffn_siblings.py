@@ -20,7 +20,8 @@ METHOD_OF_NEW_SIZES = "errors of the sibling's curve at sizes left out, times th
 
 def product_ratios(data, source, target, dtype="bf16"):
     """(compute-bound, memory-bound): each product's time on `target` over that on `source`."""
-    on_source, on_target = (gemm.load(data, common.sweep_of(table, dtype)) for table in (source, target))
+    on_source, on_target = (gemm.sweeps.load(data, common.sweep_of(table, dtype))
+                            for table in (source, target))
     both = on_source.merge(on_target, on=["m", "n", "k"])
     ratio, least = both.time_us_y / both.time_us_x, both[["time_us_x", "time_us_y"]].min(axis=1)
     compute = (both.m >= 1024) & (both.n >= 1024) & (both.k >= 1024) & (least > 300)
@@ -49,7 +50,7 @@ def scaled(curve, compute, memory, sms):
 
 def of_sibling(data, source, target, dtype, devices):
     """The curve of profile `target` from that of profile `source`."""
-    compute, memory = ratios(data, gemm.TABLES[source], gemm.TABLES[target], dtype)
+    compute, memory = ratios(data, gemm.sweeps.TABLES[source], gemm.sweeps.TABLES[target], dtype)
     return scaled(common.shipped_curve(source, "expert-ffn", dtype), compute, memory, devices[target]["sms"]["value"])
 
 
@@ -76,7 +77,7 @@ def departures(data, source, target, dtype):
 
 def derived_curve(data, profile, dtype, devices):
     origin = MODEL_OF[profile]
-    tables = gemm.TABLES[origin], gemm.TABLES[profile]
+    tables = gemm.sweeps.TABLES[origin], gemm.sweeps.TABLES[profile]
     known = common.shipped_curve(origin, "expert-ffn", dtype)
     result = of_sibling(data, origin, profile, dtype, devices)
     for key in ("residual", "new_sizes", "origin", "source", "note"):
@@ -96,7 +97,7 @@ def derived_curve(data, profile, dtype, devices):
         **{name: known["new_sizes"][name] for name in expert_ffn.SIZE},
         "residual": common.residual(rows.time_us * random.choice(measured / predicted, len(rows)), of_new,
                                     method=METHOD_OF_NEW_SIZES)}
-    result.update(origin="derived", source=f"{known['source']}; {gemm.SOURCE}: "
+    result.update(origin="derived", source=f"{known['source']}; {gemm.sweeps.SOURCE}: "
                                            f"{' and '.join(each.upper() for each in tables)}")
     result["note"] = (
         f"Derived from {origin}, where engines run the same kernels: tiles take {compute:.4g} times as "

@@ -78,7 +78,7 @@ def carried_ratio(data, profile, devices):
     """(time of memory traffic over H100's, what that is the ratio of). Blackwell's kernels reach a
     smaller share of the peak: there that of weights, of products too short to compute, decides."""
     if profile in BLACKWELL:
-        _, ratios = expert_ffn_siblings.product_ratios(data, "h100", gemm.TABLES[profile])
+        _, ratios = expert_ffn_siblings.product_ratios(data, "h100", gemm.sweeps.TABLES[profile])
         return float(np.median(ratios)), "the times of memory-bound products"
     return bandwidth_ratio(devices, "h100-sxm", profile), "memory bandwidths"
 

@@ -11,7 +11,7 @@ def roughness(data, sweep):
     """Of products above 100 us, the log of time per FLOP against the line through its neighbours in
     k at the same (m, n), scaled to the error of one point. k from 1,024 on, where the efficiency
     is flat and prologues no longer bend it: what is left is noise, or a change of kernel."""
-    rows = gemm.load(data, sweep)
+    rows = gemm.sweeps.load(data, sweep)
     rows = rows[(rows.k >= SMALLEST_K) & (rows.time_us > LARGE_US)]
     found = {}
     for (m, n), part in rows.groupby(["m", "n"]):
@@ -30,7 +30,7 @@ def falls(data, sweep, size="k"):
     takes less than 1 / 1.1 of the smaller one's time, the number of pairs): no kernel explains more
     of them than the same kernels show on another machine."""
     others = [each for each in "mnk" if each != size]
-    rows = gemm.load(data, sweep).sort_values([*others, size])
+    rows = gemm.sweeps.load(data, sweep).sort_values([*others, size])
     following = rows.groupby(others).time_us.shift(-1)
     paired = following.notna()
     return float((following < rows.time_us / 1.1)[paired].mean()), int(paired.sum())
@@ -45,14 +45,14 @@ def agreement(data):
 
 def of_products(data, profile, dtype="bf16"):
     """The `noise` object of a GEMM curve."""
-    table = gemm.TABLES[profile]
+    table = gemm.sweeps.TABLES[profile]
     rough = roughness(data, common.sweep_of(table, dtype))
     result = {"above_100_us": {
         "n": len(rough), "median_abs": common.rounded(rough.abs().median()),
         "p90_abs": common.rounded(rough.abs().quantile(0.9)),
         "of": "a point about its neighbours in k, k from 1,024: the error that is left to a model "
               "without error of its own"}}
-    if not gemm.of_first_kind(table) or dtype != "bf16":
+    if not gemm.sweeps.of_first_kind(table) or dtype != "bf16":
         return result
     result["repeats"] = memory.product_noise(data, profile)
     if profile != "a100-sxm-80gb":

@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 from tools.fit import (common, devices, expert_ffn, expert_ffn_siblings, gemm, interpolation,  # noqa: E402
                        noise, trees)
+from tools.fit.gemm.parameters import read, written  # noqa: E402
+from tools.fit.gemm.tiles import Physics, log_physics  # noqa: E402
 
 
 def shapes(count, seed=3):
@@ -23,51 +25,51 @@ def shapes(count, seed=3):
 
 
 def test_gradient_is_the_slope_of_the_prediction():
-    model = gemm.Physics(shapes(40), 108, 32)
-    parameters, _ = gemm.start("a100", 108)
+    model = Physics(shapes(40), 108, 32)
+    parameters, _ = gemm.search.start("a100", 108)
     parameters = parameters + np.random.default_rng(1).normal(0, 0.2, len(parameters))
     value, slope = model.gradient(parameters)
-    assert value == pytest.approx(model.predict(*gemm.read(parameters)), rel=1e-12)
+    assert value == pytest.approx(model.predict(*read(parameters)), rel=1e-12)
     for index in range(0, len(parameters), 7):
         high, low = parameters.copy(), parameters.copy()
         high[index] += 1e-4
         low[index] -= 1e-4
-        central = (model.predict(*gemm.read(high)) - model.predict(*gemm.read(low))) / 2e-4
+        central = (model.predict(*read(high)) - model.predict(*read(low))) / 2e-4
         # One-sided steps of 1e-4: the curvature leaves about that much.
         assert slope[:, index] == pytest.approx(central, abs=5e-3)
 
 
 def test_slopes_in_single_precision_follow_those_in_double():
-    rows, parameters = shapes(60), gemm.start("b200 fp8", 148)[0]
+    rows, parameters = shapes(60), gemm.search.start("b200 fp8", 148)[0]
     parameters = parameters + np.random.default_rng(5).normal(0, 0.2, len(parameters))
-    double = gemm.Physics(rows, 148, 128, 1.0).gradient(parameters)
-    single = gemm.Physics(rows, 148, 128, 1.0, np.float32).gradient(parameters)
+    double = Physics(rows, 148, 128, 1.0).gradient(parameters)
+    single = Physics(rows, 148, 128, 1.0, np.float32).gradient(parameters)
     # The choice takes differences of log times to the power 20: 1e-7 becomes a few 1e-6.
     assert single[0] == pytest.approx(double[0], abs=1e-4)
     assert single[1] == pytest.approx(double[1], abs=5e-3)
-    assert gemm.shared_names(parameters)[-1] == "input_us_per_element"
+    assert gemm.parameters.shared_names(parameters)[-1] == "input_us_per_element"
 
 
 def test_a_written_curve_is_read_again():
-    parameters = gemm.start("b200 nvfp4", 148)[0]
+    parameters = gemm.search.start("b200 nvfp4", 148)[0]
     parameters = np.round(parameters + np.random.default_rng(6).normal(0, 0.3, len(parameters)), 6)
-    width = gemm.design(shapes(1), gemm.empty_corrections("b200 nvfp4"), 148,
-                        np.ones(1)).shape[1]
-    curve = gemm.describe((parameters, np.zeros(width), None), "b200 nvfp4", 148)
-    assert gemm.written(curve) == pytest.approx(parameters, abs=1e-9)
+    empty = gemm.corrections.empty_corrections("b200 nvfp4")
+    width = gemm.corrections.design(shapes(1), empty, 148, np.ones(1)).shape[1]
+    curve = gemm.fitted.describe((parameters, np.zeros(width), None), "b200 nvfp4", 148)
+    assert written(curve) == pytest.approx(parameters, abs=1e-9)
     rows = shapes(20)
-    physics = np.exp(gemm.log_physics(rows, *gemm.read(parameters), 148, 256,
-                                      gemm.ELEMENT_BYTES["nvfp4"])[0])
-    assert gemm.evaluate(curve, rows) == pytest.approx(physics, rel=1e-9)
+    physics = np.exp(log_physics(rows, *read(parameters), 148, 256,
+                                 gemm.sweeps.ELEMENT_BYTES["nvfp4"])[0])
+    assert gemm.fitted.evaluate(curve, rows) == pytest.approx(physics, rel=1e-9)
     # With a tree: m up to 1,024 takes e^0.1 times as long, more of it e^-0.2 times.
     trees = ([0, -1, -1], [10, 0.1, -0.2])
-    curve = gemm.describe((parameters, np.zeros(width), trees), "b200 nvfp4", 148)
+    curve = gemm.fitted.describe((parameters, np.zeros(width), trees), "b200 nvfp4", 148)
     curve["valid"] = {name: [1, 32768] for name in "mnk"}
-    assert gemm.evaluate(curve, rows) == pytest.approx(
+    assert gemm.fitted.evaluate(curve, rows) == pytest.approx(
         physics * np.exp(np.where(rows.m <= 1024, 0.1, -0.2)), rel=1e-9)
     # Where no more than 1,000 rows were measured, all take what these take.
     curve["valid"]["m"] = [1, 1000]
-    assert gemm.evaluate(curve, rows) == pytest.approx(physics * np.exp(0.1), rel=1e-9)
+    assert gemm.fitted.evaluate(curve, rows) == pytest.approx(physics * np.exp(0.1), rel=1e-9)
 
 
 def test_a_held_out_shape_is_seen_by_no_fit_of_its_prediction():
@@ -107,16 +109,17 @@ def test_leaves_are_medians_that_outliers_do_not_move():
 
 def test_trees_of_many_kernels_weigh_long_products_by_their_rows():
     rows = pd.DataFrame({"m": [128, 128, 129], "time_us": [100.0, 101.0, 101.0]})
-    assert gemm.tree_importance(rows, "gb200").tolist() == [1, 6, 2]
-    assert gemm.tree_importance(rows, "gb200 fp8").tolist() == [1, 3, 3]
-    more = [each for each in gemm.tree_inputs("gb200") if each not in gemm.tree_inputs("gb200 fp8")]
+    assert gemm.boosting.tree_importance(rows, "gb200").tolist() == [1, 6, 2]
+    assert gemm.boosting.tree_importance(rows, "gb200 fp8").tolist() == [1, 3, 3]
+    fewer = gemm.boosting.tree_inputs("gb200 fp8")
+    more = [each for each in gemm.boosting.tree_inputs("gb200") if each not in fewer]
     assert {(each["rows"], each["columns"]) for each in more} == {(64, 32), (256, 128)}
 
 
 def test_falls_are_larger_products_that_take_clearly_less_time(monkeypatch):
     rows = pd.DataFrame({"m": 8, "n": [64, 64, 64, 96, 96], "k": [32, 128, 64, 32, 64],
                          "time_us": [5.0, 5.5, 6.0, 10.0, 9.0]})
-    monkeypatch.setattr(gemm, "load", lambda data, sweep: rows)
+    monkeypatch.setattr(gemm.sweeps, "load", lambda data, sweep: rows)
     # 6 to 5.5 us is less than a tenth, 10 to 9 more; from one n to the next both take longer.
     assert noise.falls(None, "b200") == (pytest.approx(1 / 3), 3)
     assert noise.falls(None, "b200", "n") == (0, 2)
@@ -140,19 +143,19 @@ def test_tuned_sizes_are_pairs_of_experts_and_ffn():
 def test_host_bound_rows_are_left_out_by_their_shape():
     rows = pd.DataFrame({"m": [64, 16384], "n": [4096, 16384], "k": [4096, 16384],
                          "time_us": [1e6, 1.0]})
-    assert gemm.beyond_host(rows, "b200").tolist() == [False, True]
+    assert gemm.sweeps.beyond_host(rows, "b200").tolist() == [False, True]
 
 
 @pytest.mark.slow
 def test_fit_finds_the_machine_that_made_the_times():
     rows = shapes(1500)
-    truth, _ = gemm.start("a100", 108)
+    truth, _ = gemm.search.start("a100", 108)
     truth = truth + np.random.default_rng(2).normal(0, 0.15, len(truth))
-    rows["time_us"] = np.exp(gemm.log_physics(rows, *gemm.read(truth), 108, 32)[0])
-    found = gemm.fit_physics(rows, "a100", 108)
+    rows["time_us"] = np.exp(log_physics(rows, *read(truth), 108, 32)[0])
+    found = gemm.search.fit_physics(rows, "a100", 108)
     unseen = shapes(300, seed=9)
-    expected = gemm.log_physics(unseen, *gemm.read(truth), 108, 32)[0]
-    errors = np.abs(gemm.log_physics(unseen, *gemm.read(found), 108, 32)[0] - expected)
+    expected = log_physics(unseen, *read(truth), 108, 32)[0]
+    errors = np.abs(log_physics(unseen, *read(found), 108, 32)[0] - expected)
     assert np.median(errors) < 0.01
     assert np.quantile(errors, 0.9) < 0.06
 

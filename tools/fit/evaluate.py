@@ -130,7 +130,8 @@ def expert_ffn_us(document, rows, hidden, ffn, experts, dtype="bf16"):
     curve = of_type(document, "expert-ffn", dtype)[0]
     loads = np.full(experts, rows // experts)
     loads[:rows % experts] += 1
-    time_us = float(expert_ffn.evaluate(curve, expert_ffn.query(curve, loads, hidden, ffn))[0])
+    row = expert_ffn.fitted.query(curve, loads, hidden, ffn)
+    time_us = float(expert_ffn.fitted.evaluate(curve, row)[0])
     return no_faster_than_machine(time_us, document, dtype, 6.0 * rows * hidden * ffn)
 
 

@@ -3,7 +3,7 @@ against bytes read and written, by family of kernel."""
 import numpy as np
 import pandas as pd
 
-from tools.fit import common, expert_ffn_siblings, gemm, piecewise
+from tools.fit import common, gemm, piecewise
 
 SOURCE = "operator profiles of microsoft/vidur (MIT), medians of repeated kernel times"
 METHOD = "seeded 10-fold, all rows of a byte count held out together"
@@ -78,7 +78,7 @@ def carried_ratio(data, profile, devices):
     """(time of memory traffic over H100's, what that is the ratio of). Blackwell's kernels reach a
     smaller share of the peak: there that of weights, of products too short to compute, decides."""
     if profile in BLACKWELL:
-        _, ratios = expert_ffn_siblings.product_ratios(data, "h100", gemm.sweeps.TABLES[profile])
+        _, ratios = gemm.sweeps.product_ratios(data, "h100", gemm.sweeps.TABLES[profile])
         return float(np.median(ratios)), "the times of memory-bound products"
     return bandwidth_ratio(devices, "h100-sxm", profile), "memory bandwidths"
 

@@ -2,7 +2,7 @@
 import importlib.util
 import json
 
-from tools.fit import collectives, devices, expert_ffn_siblings, memory, noise
+from tools.fit import collectives, devices, expert_ffn, memory, noise
 
 FORMAT, VERSION = "moesim-profile", 1
 TOOL_VERSION = "0.1.0"
@@ -49,8 +49,8 @@ def suite_curves(suite, data, profile, every_device, dtypes=None):
         return memory.curves(data, profile, every_device)
     if suite == "collectives":
         return collectives.curves(data, profile)
-    if suite == "expert_ffn" and profile in expert_ffn_siblings.MODEL_OF:
-        return expert_ffn_siblings.curves(data, profile, every_device, dtypes)
+    if suite == "expert_ffn" and profile in expert_ffn.siblings.MODEL_OF:
+        return expert_ffn.siblings.curves(data, profile, every_device, dtypes)
     if importlib.util.find_spec(f"tools.fit.{suite}") is None:
         return []
     module = importlib.import_module(f"tools.fit.{suite}")

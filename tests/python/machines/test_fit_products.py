@@ -12,8 +12,8 @@ pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
-from tools.fit import (common, devices, expert_ffn, expert_ffn_siblings, gemm, interpolation,  # noqa: E402
-                       noise, trees)
+from tools.fit import (common, devices, expert_ffn, gemm, interpolation, noise,  # noqa: E402
+                       trees)
 from tools.fit.gemm.parameters import read, written  # noqa: E402
 from tools.fit.gemm.tiles import Physics, log_physics  # noqa: E402
 
@@ -127,17 +127,18 @@ def test_falls_are_larger_products_that_take_clearly_less_time(monkeypatch):
 
 def test_loads_that_all_follow_a_power_law_ask_for_sizes_alone():
     rows = pd.DataFrame({"distribution": ["power_law_1.2"] * 2, "tuned": False})
-    assert not any("kernel" in each or each["x"] == "log2_active" for each in expert_ffn.tree_inputs(rows))
+    tree_inputs = expert_ffn.boosting.tree_inputs
+    assert not any("kernel" in each or each["x"] == "log2_active" for each in tree_inputs(rows))
     rows.loc[1, "distribution"] = "balanced"
-    assert any(each["x"] == "log2_block_padding" for each in expert_ffn.tree_inputs(rows))
-    assert not any(each["x"] == "tuned" for each in expert_ffn.tree_inputs(rows))
+    assert any(each["x"] == "log2_block_padding" for each in tree_inputs(rows))
+    assert not any(each["x"] == "tuned" for each in tree_inputs(rows))
     rows.loc[1, "tuned"] = True
-    assert any(each["x"] == "tuned" for each in expert_ffn.tree_inputs(rows))
+    assert any(each["x"] == "tuned" for each in tree_inputs(rows))
 
 
 def test_tuned_sizes_are_pairs_of_experts_and_ffn():
     rows = pd.DataFrame({"experts": [8, 8, 16], "ffn": [1792, 1344, 1344]})
-    assert expert_ffn.is_tuned(rows, expert_ffn.TUNED["a100"]) == [True, False, True]
+    assert expert_ffn.sweeps.is_tuned(rows, expert_ffn.sweeps.TUNED["a100"]) == [True, False, True]
 
 
 def test_host_bound_rows_are_left_out_by_their_shape():
@@ -173,7 +174,8 @@ def test_interpolation_weights_are_a_partition_of_one():
 
 
 def test_values_go_to_the_terms_whose_knots_they_are_at():
-    terms = [{"x": "k", "x_knots": [0, 1], "y_knots": [0, 1, 2]}, {"x": "m", "x_knots": [0], "y_knots": [5]}]
+    terms = [{"x": "k", "x_knots": [0, 1], "y_knots": [0, 1, 2]},
+             {"x": "m", "x_knots": [0], "y_knots": [5]}]
     found = interpolation.with_values(terms, np.arange(7.0))
     assert [term["values"] for term in found] == [[0, 1, 2, 3, 4, 5], [6]]
     assert [term["x"] for term in found] == ["k", "m"] and "values" not in terms[0]
@@ -181,7 +183,7 @@ def test_values_go_to_the_terms_whose_knots_they_are_at():
 
 @pytest.mark.parametrize("tokens,choices,experts", [(1, 2, 8), (3, 2, 8), (640, 8, 256)])
 def test_balanced_loads_hold_every_choice(tokens, choices, experts):
-    counts = expert_ffn.balanced_counts(tokens, choices, experts)
+    counts = expert_ffn.loads.balanced_counts(tokens, choices, experts)
     assert counts.sum() == tokens * choices
     assert counts.max() - counts.min() <= 1
 
@@ -191,8 +193,8 @@ def test_balanced_loads_hold_every_choice(tokens, choices, experts):
 def test_power_law_loads_hold_every_choice_and_put_the_busiest_group_first(tokens, choices, experts,
                                                                            groups):
     for seed in range(5):
-        counts = expert_ffn.power_law_counts(tokens, choices, experts, groups, 1.2,
-                                             np.random.default_rng(seed))
+        random = np.random.default_rng(seed)
+        counts = expert_ffn.loads.power_law_counts(tokens, choices, experts, groups, 1.2, random)
         assert counts.sum() == tokens * choices
         assert counts.min() >= 0
         uncapped = counts.max() < tokens
@@ -201,38 +203,36 @@ def test_power_law_loads_hold_every_choice_and_put_the_busiest_group_first(token
 
 
 def test_scaling_a_curve_scales_its_time():
+    tiles, evaluate = expert_ffn.tiles.TILES, expert_ffn.fitted.evaluate
     curve = {"physics": {"sms": 100, "step": 64, "launch_us": 1e-9, "dram_bytes_per_us": 2e6,
                          "overlap_power": 3, "choice_power": 10, "row_bytes_per_us": 4e6,
                          "expert_us": 1e-9},
-             "kernels": {"rows": expert_ffn.TILES[:, 0].tolist(),
-                         "columns": expert_ffn.TILES[:, 1].tolist(),
-                         "step_us": [1.0] * len(expert_ffn.TILES),
-                         "tile_us": [1.0] * len(expert_ffn.TILES),
-                         "overlap": [1.0] * len(expert_ffn.TILES)},
+             "kernels": {"rows": tiles[:, 0].tolist(), "columns": tiles[:, 1].tolist(),
+                         "step_us": [1.0] * len(tiles), "tile_us": [1.0] * len(tiles),
+                         "overlap": [1.0] * len(tiles)},
              "corrections": [{"x": "log2_ffn", "y": "log2_hidden", "x_knots": [0, 1],
                               "y_knots": [0, 1], "values": [0, 0, 0, 0]}]}
-    query = expert_ffn.query(curve, np.full(8, 4096), 4096, 14336)
-    before = expert_ffn.evaluate(curve, query)
+    query = expert_ffn.fitted.query(curve, np.full(8, 4096), 4096, 14336)
+    before = evaluate(curve, query)
     # Everything half as fast on as many SMs: twice the time.
-    assert expert_ffn.evaluate(expert_ffn_siblings.scaled(curve, 2, 2, 100), query) == pytest.approx(
+    assert evaluate(expert_ffn.siblings.scaled(curve, 2, 2, 100), query) == pytest.approx(
         2 * before, rel=1e-9)
     # The ratio of whole products counts the SMs: at equal ratio, half the SMs change nothing.
-    assert expert_ffn.evaluate(expert_ffn_siblings.scaled(curve, 1, 1, 50), query) == pytest.approx(
+    assert evaluate(expert_ffn.siblings.scaled(curve, 1, 1, 50), query) == pytest.approx(
         before, rel=0.01)
 
 
 def test_derived_expert_curves_follow_their_law_again():
     data = folder_of("gemm_h100.csv.gz", "gemm_h200.csv.gz")
-    known = devices.all_devices()
+    known, evaluate = devices.all_devices(), expert_ffn.fitted.evaluate
     for dtype in ("bf16", "fp8"):
         there = common.shipped_curve("h200-sxm", "expert-ffn", dtype)
-        again = expert_ffn_siblings.of_sibling(data, "h100-sxm", "h200-sxm", dtype, known)
+        again = expert_ffn.siblings.of_sibling(data, "h100-sxm", "h200-sxm", dtype, known)
         assert there["origin"] == "derived"
         for loads in ([2048] * 8, [9000, 100, 0, 0], [16] * 128):
-            query = expert_ffn.query(there, loads, 4096, 1536)
-            assert expert_ffn.evaluate(again, query) == pytest.approx(
-                expert_ffn.evaluate(there, query), rel=1e-6)
+            query = expert_ffn.fitted.query(there, loads, 4096, 1536)
+            assert evaluate(again, query) == pytest.approx(evaluate(there, query), rel=1e-6)
             # Faster memory and about the same SMs than H100.
-            ratio = expert_ffn.evaluate(there, query) / expert_ffn.evaluate(
+            ratio = evaluate(there, query) / evaluate(
                 common.shipped_curve("h100-sxm", "expert-ffn", dtype), query)
             assert 0.7 < ratio < 1.05

@@ -62,3 +62,14 @@ def load(data, sweep):
 def importance(rows):
     """Long products decide a step."""
     return np.where(rows.time_us > LARGE_US, LARGE_WEIGHT, 1.0)
+
+
+def product_ratios(data, source, target, dtype="bf16"):
+    """(compute-bound, memory-bound): each product's time on `target` over that on `source`."""
+    on_source, on_target = (load(data, common.sweep_of(table, dtype))
+                            for table in (source, target))
+    both = on_source.merge(on_target, on=["m", "n", "k"])
+    ratio, least = both.time_us_y / both.time_us_x, both[["time_us_x", "time_us_y"]].min(axis=1)
+    compute = (both.m >= 1024) & (both.n >= 1024) & (both.k >= 1024) & (least > 300)
+    memory = (both.m <= 16) & (least > 100)
+    return ratio[compute].to_numpy(), ratio[memory].to_numpy()

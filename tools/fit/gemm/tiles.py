@@ -1,5 +1,5 @@
-"""The tile model (sim/profile/kernels/gemm_curve.hpp says the physics) at given shapes, and its slopes by
-its parameters."""
+"""The tile model (sim/profile/kernels/gemm_curve.hpp says the physics) at given shapes, and its
+slopes by its parameters."""
 import numpy as np
 
 from tools.fit.gemm.parameters import (INPUT, KERNEL, OF_KERNELS, SPLITS, TILES, read,

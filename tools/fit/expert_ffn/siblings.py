@@ -4,7 +4,9 @@ say that were measured on both. The law is tried where the truth is known: on th
 Blackwell, each from every other."""
 import numpy as np
 
-from tools.fit import common, expert_ffn, gemm
+from tools.fit import common
+from tools.fit.expert_ffn import document, fitted, sweeps
+from tools.fit.gemm import sweeps as products
 
 MODEL_OF = {"h200-sxm": "h100-sxm"}  # profile, the one it is derived from
 TRIED = ("b200-sxm", "b300-sxm", "gb200", "gb300")
@@ -18,21 +20,11 @@ METHOD = ("the same law among the machines of Blackwell, each from every other, 
 METHOD_OF_NEW_SIZES = "errors of the sibling's curve at sizes left out, times those of the law"
 
 
-def product_ratios(data, source, target, dtype="bf16"):
-    """(compute-bound, memory-bound): each product's time on `target` over that on `source`."""
-    on_source, on_target = (gemm.sweeps.load(data, common.sweep_of(table, dtype))
-                            for table in (source, target))
-    both = on_source.merge(on_target, on=["m", "n", "k"])
-    ratio, least = both.time_us_y / both.time_us_x, both[["time_us_x", "time_us_y"]].min(axis=1)
-    compute = (both.m >= 1024) & (both.n >= 1024) & (both.k >= 1024) & (least > 300)
-    memory = (both.m <= 16) & (least > 100)
-    return ratio[compute].to_numpy(), ratio[memory].to_numpy()
-
-
 def ratios(data, source, target, dtype):
     """(how many times as long tiles take, memory takes). Memory is the same for every data type."""
-    return (float(np.median(product_ratios(data, source, target, dtype)[0])) ** COMPUTE_SHARE,
-            float(np.median(product_ratios(data, source, target)[1])))
+    compute, _ = products.product_ratios(data, source, target, dtype)
+    _, memory = products.product_ratios(data, source, target)
+    return float(np.median(compute)) ** COMPUTE_SHARE, float(np.median(memory))
 
 
 def scaled(curve, compute, memory, sms):
@@ -50,34 +42,36 @@ def scaled(curve, compute, memory, sms):
 
 def of_sibling(data, source, target, dtype, devices):
     """The curve of profile `target` from that of profile `source`."""
-    compute, memory = ratios(data, gemm.sweeps.TABLES[source], gemm.sweeps.TABLES[target], dtype)
-    return scaled(common.shipped_curve(source, "expert-ffn", dtype), compute, memory, devices[target]["sms"]["value"])
+    compute, memory = ratios(data, products.TABLES[source], products.TABLES[target], dtype)
+    known = common.shipped_curve(source, "expert-ffn", dtype)
+    return scaled(known, compute, memory, devices[target]["sms"]["value"])
 
 
 def trials(data, dtype, devices):
     """(measured, predicted) microseconds of the machines on which the law is tried."""
     measured, predicted = [], []
     for target in TRIED:
-        sweep = expert_ffn.sweeps_of(target, [dtype])[0]
-        rows = common.sample(expert_ffn.load(data, sweep), TRIAL_POINTS)
+        sweep = sweeps.sweeps_of(target, [dtype])[0]
+        rows = common.sample(sweeps.load(data, sweep), TRIAL_POINTS)
         for source in TRIED:
             if source != target:
                 curve = of_sibling(data, source, target, dtype, devices)
                 measured.append(rows.time_us.to_numpy())
-                predicted.append(expert_ffn.evaluate(curve, rows))
+                predicted.append(fitted.evaluate(curve, rows))
     return np.concatenate(measured), np.concatenate(predicted)
 
 
 def departures(data, source, target, dtype):
     """How many times as long single products of a pair take as its two ratios say."""
     compute, memory = ratios(data, source, target, dtype)
-    of_type, of_bf16 = product_ratios(data, source, target, dtype), product_ratios(data, source, target)
-    return np.concatenate([of_type[0] / compute, of_bf16[1] / memory])
+    bound_by_compute, _ = products.product_ratios(data, source, target, dtype)
+    _, bound_by_memory = products.product_ratios(data, source, target)
+    return np.concatenate([bound_by_compute / compute, bound_by_memory / memory])
 
 
 def derived_curve(data, profile, dtype, devices):
     origin = MODEL_OF[profile]
-    tables = gemm.sweeps.TABLES[origin], gemm.sweeps.TABLES[profile]
+    tables = products.TABLES[origin], products.TABLES[profile]
     known = common.shipped_curve(origin, "expert-ffn", dtype)
     result = of_sibling(data, origin, profile, dtype, devices)
     for key in ("residual", "new_sizes", "origin", "source", "note"):
@@ -86,18 +80,18 @@ def derived_curve(data, profile, dtype, devices):
     measured, predicted = trials(data, dtype, devices)
     alone = common.check(f"{dtype}, the same law among machines of Blackwell", measured, predicted)
     measured = measured * random.choice(departures(data, *tables, dtype), len(measured))
-    checks = [common.check(f"{dtype}, expected: the law's errors times the departures of products", measured,
-                           predicted), alone]
-    sweep = expert_ffn.sweeps_of(origin, [dtype])[0]
-    rows = expert_ffn.load(data, sweep)
-    of_new = expert_ffn.held_out(rows, sweep, known["physics"]["sms"], expert_ffn.SIZE)
+    expected = common.check(f"{dtype}, expected: the law's errors times the departures of products",
+                            measured, predicted)
+    sweep = sweeps.sweeps_of(origin, [dtype])[0]
+    rows = sweeps.load(data, sweep)
+    of_new = document.held_out(rows, sweep, known["physics"]["sms"], document.SIZE)
     compute, memory = ratios(data, *tables, dtype)
-    result["residual"] = {**common.residual(measured, predicted, method=METHOD), "checks": checks}
+    result["residual"] = {**common.residual(measured, predicted, method=METHOD), "checks": [expected, alone]}
     result["new_sizes"] = {
-        **{name: known["new_sizes"][name] for name in expert_ffn.SIZE},
-        "residual": common.residual(rows.time_us * random.choice(measured / predicted, len(rows)), of_new,
-                                    method=METHOD_OF_NEW_SIZES)}
-    result.update(origin="derived", source=f"{known['source']}; {gemm.sweeps.SOURCE}: "
+        **{name: known["new_sizes"][name] for name in document.SIZE},
+        "residual": common.residual(rows.time_us * random.choice(measured / predicted, len(rows)),
+                                    of_new, method=METHOD_OF_NEW_SIZES)}
+    result.update(origin="derived", source=f"{known['source']}; {products.SOURCE}: "
                                            f"{' and '.join(each.upper() for each in tables)}")
     result["note"] = (
         f"Derived from {origin}, where engines run the same kernels: tiles take {compute:.4g} times as "
@@ -110,4 +104,4 @@ def curves(data, profile, devices, dtypes=None):
     """The curves of these data types; all that the sibling has if None. Those of the sibling and of
     the machines of the trials are the shipped ones: fit them first."""
     return [derived_curve(data, profile, common.parts(sweep)[1], devices)
-            for sweep in expert_ffn.sweeps_of(MODEL_OF[profile], dtypes)]
+            for sweep in sweeps.sweeps_of(MODEL_OF[profile], dtypes)]

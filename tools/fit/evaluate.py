@@ -63,7 +63,7 @@ def row_move_us(document, op, tokens, hidden, k):
 
 
 class FromDocument:
-    """The Machine of tools/fit/attention.py, as a curve carries it."""
+    """The Machine of tools/fit/attention, as a curve carries it."""
 
     def __init__(self, curve):
         physics = curve["physics"]
@@ -103,7 +103,7 @@ def latent_attention_us(document, batch, sequence, heads, dtype="bf16"):
 
 def tiled_us(curve, batch, sequence, heads, kv_heads):
     physics, head_dim = curve["physics"], curve["params"]["head_dim"]
-    positive = [max(physics[name], 1e-300) for name in attention.PARAMETERS]
+    positive = [max(physics[name], 1e-300) for name in attention.tiles.PARAMETERS]
     logs = np.append(np.log(positive), physics["cache_log_us_per_token"])
     values = np.concatenate([term["values"] for term in curve["corrections"]])
     # Far more heads than were measured are priced in equal pieces, each its own launch.
@@ -111,8 +111,8 @@ def tiled_us(curve, batch, sequence, heads, kv_heads):
     if batch * heads > most:
         whole, batch = batch * heads, int(most / heads)
         pieces = whole / (batch * heads)
-    row = pd.DataFrame([[batch, sequence, heads, kv_heads, head_dim]], columns=attention.SHAPE)
-    return pieces * float(attention.predict((logs, values), row, FromDocument(curve))[0])
+    row = pd.DataFrame([[batch, sequence, heads, kv_heads, head_dim]], columns=attention.sweeps.SHAPE)
+    return pieces * float(attention.fitted.predict((logs, values), row, FromDocument(curve))[0])
 
 
 def gemm_us(document, m, n, k, dtype="bf16"):

@@ -111,12 +111,13 @@ def test_fit_reproduces_the_shipped_attention():
     data = folder_of("attention_a100.csv.gz")
     from tools.fit import attention, devices, evaluate
 
-    rows = attention.load(data, "a100")
-    machine = attention.Machine("a100", devices.device("a100-sxm-80gb"), 128)
-    again = attention.predict(attention.fit(rows, machine), rows, machine)
+    rows = attention.sweeps.load(data, "a100")
+    machine = attention.tiles.Machine("a100", devices.device("a100-sxm-80gb"), 128,
+                                      attention.corrections.TERMS)
+    again = attention.fitted.predict(attention.fitted.fit(rows, machine), rows, machine)
     sample = rows.iloc[::50]
     there = [evaluate.attention_us(shipped("a100-sxm-80gb"), *map(int, shape))
-             for shape in sample[attention.SHAPE].to_numpy()]
+             for shape in sample[attention.sweeps.SHAPE].to_numpy()]
     # A minimiser of another scipy may stop elsewhere in a flat valley: the predictions must agree.
     assert numpy.abs(again[::50] / there - 1).max() < 0.01
 

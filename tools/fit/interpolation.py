@@ -13,16 +13,30 @@ def hats(x, knots):
     return np.stack([low, low + 1], 1), np.stack([1 - share, share], 1)
 
 
-def product(columns, axes):
-    """[points, all knots] weights of multilinear interpolation, the last axis fastest."""
+def corners(columns, axes):
+    """([points, corners] indices, [points, corners] weights) of multilinear interpolation, the last
+    axis fastest; how many knots there are."""
     index, weight = np.zeros((len(columns[0]), 1), int), np.ones((len(columns[0]), 1))
     for x, knots in zip(columns, axes):
         at, share = hats(x, knots)
         index = (index[:, :, None] * len(knots) + at[:, None, :]).reshape(len(x), -1)
         weight = (weight[:, :, None] * share[:, None, :]).reshape(len(x), -1)
+    return index, weight, int(np.prod([len(axis) for axis in axes]))
+
+
+def product(columns, axes):
+    """[points, all knots] weights of multilinear interpolation, sparse."""
+    index, weight, knots = corners(columns, axes)
     point = np.repeat(np.arange(len(index)), index.shape[1])
-    shape = (len(index), int(np.prod([len(axis) for axis in axes])))
-    return sparse.csr_matrix((weight.ravel(), (point, index.ravel())), shape)
+    return sparse.csr_matrix((weight.ravel(), (point, index.ravel())), (len(index), knots))
+
+
+def dense_product(columns, axes):
+    """As `product`, dense."""
+    index, weight, knots = corners(columns, axes)
+    result = np.zeros((len(index), knots))
+    np.put_along_axis(result, index, weight, axis=1)
+    return result
 
 
 def bends(knots):

@@ -24,7 +24,7 @@ def load(data, table):
 
 
 def design(rows):
-    return interpolation.product((np.log2(rows.m), np.log2(rows.k)), (M_KNOTS, K_KNOTS)).toarray()
+    return interpolation.dense_product((np.log2(rows.m), np.log2(rows.k)), (M_KNOTS, K_KNOTS))
 
 
 def fit(rows):
@@ -51,7 +51,7 @@ def evaluate(curve, m, k):
     """Microseconds of a curve object; beyond the last knots by the elements."""
     grid = curve["surface"]
     x_knots, y_knots = grid["x_knots"], grid["y_knots"]
-    at = lambda size, knots: interpolation.product([[np.log2(size)]], [knots]).toarray()[0]
+    at = lambda size, knots: interpolation.dense_product([[np.log2(size)]], [knots])[0]
     values = np.array(grid["values"]).reshape(len(x_knots), len(y_knots))
     beyond = max(m / 2 ** x_knots[-1], 1.0) * max(k / 2 ** y_knots[-1], 1.0)
     return float(np.exp(at(m, x_knots) @ values @ at(k, y_knots)) * beyond)

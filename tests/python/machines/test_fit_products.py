@@ -166,6 +166,7 @@ def test_interpolation_weights_are_a_partition_of_one():
     columns = [random.uniform(-2, 20, 200) for _ in range(3)]
     axes = ([0, 3, 7, 15], [5, 9, 16], [5, 6, 16])
     weights = interpolation.product(columns, axes).toarray()
+    assert (interpolation.dense_product(columns, axes) == weights).all()
     assert weights.sum(1) == pytest.approx(np.ones(200))
     # Linear in every variable between the knots: it reproduces x y z, clamped to them.
     knots = np.einsum("a,b,c->abc", *(np.array(axis, float) for axis in axes)).ravel()

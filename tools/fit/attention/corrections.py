@@ -31,7 +31,7 @@ def variables(rows, machine):
 def design(rows, machine):
     """[points, all grid knots] weights of the correction terms."""
     known = variables(rows, machine)
-    return np.hstack([interpolation.product((known[x], known[y]), (x_knots, y_knots)).toarray()
+    return np.hstack([interpolation.dense_product((known[x], known[y]), (x_knots, y_knots))
                       for x, x_knots, y, y_knots in machine.terms])
 
 

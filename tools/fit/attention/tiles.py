@@ -58,7 +58,7 @@ def physics(logs, rows, machine):
     compute = (average**4 + longest**4) ** 0.25
     row_bytes = 2 * rows.head_dim.to_numpy() * (2 * rows.heads + 2 * rows.kv_heads).to_numpy()
     memory = tokens * row_bytes / rate
-    by_heads = interpolation.product([np.log2(rows.kv_heads)], [KV_KNOTS]).toarray()
+    by_heads = interpolation.dense_product([np.log2(rows.kv_heads)], [KV_KNOTS])
     cache = tokens * np.exp(by_heads @ logs[len(PARAMETERS):])
     core = (compute**overlap + memory**overlap) ** (1 / overlap) + cache
     copied = ((rows.sequence == 1) & (rows.heads > rows.kv_heads) & (rows.kv_heads > 1)

@@ -20,8 +20,8 @@ def variables(rows):
 
 def design(rows, corrections):
     known = variables(rows)
-    return np.hstack([interpolation.product((known[term["x"]], known[term["y"]]),
-                                            (term["x_knots"], term["y_knots"])).toarray()
+    return np.hstack([interpolation.dense_product((known[term["x"]], known[term["y"]]),
+                                                  (term["x_knots"], term["y_knots"]))
                       for term in corrections])
 
 

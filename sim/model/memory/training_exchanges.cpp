@@ -219,6 +219,26 @@ TrainingExchanges head_exchanges(const ExchangeQuery& query, bool backward) {
   return list.take();
 }
 
+TrainingExchanges prediction_exchanges(const ExchangeQuery& query, bool backward) {
+  check(query);
+  List list(ExchangeGroup::tensor, query.shards.tensor);
+  const double out = hidden_bytes(query);
+  const double in = 2 * out;
+  TrainingExchanges all = embedding_exchanges(query, backward);
+  if (!backward) {
+    if (query.sequence_parallel) list.add("prediction input", ExchangeKind::all_gather, in);
+    list.add("prediction output", ExchangeKind::all_gather, out);
+  } else if (query.sequence_parallel) {
+    list.add("gradient of prediction output", ExchangeKind::all_gather, out);
+    list.add("prediction input", ExchangeKind::all_gather, in);  // for weight gradients
+    list.add("gradient of prediction input", ExchangeKind::reduce_scatter, in);
+  } else {
+    list.add("gradient of prediction input", ExchangeKind::all_reduce, in);
+  }
+  append(all, list.take());
+  return all;
+}
+
 TrainingExchange boundary_exchange(const ExchangeQuery& query) {
   check(query);
   const double parts = query.sequence_parallel ? query.shards.tensor : 1;

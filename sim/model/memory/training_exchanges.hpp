@@ -73,6 +73,10 @@ TrainingExchanges layer_exchanges(const ExchangeQuery& query, int layer, bool ba
 TrainingExchanges embedding_exchanges(const ExchangeQuery& query, bool backward);
 // Output head and vocabulary-parallel loss (megatron/core/tensor_parallel/cross_entropy.py).
 TrainingExchanges head_exchanges(const ExchangeQuery& query, bool backward);
+// Before a prediction depth's layer: the embedding read once more; a projection of two hidden
+// vectors to one, divided by its outputs, which are gathered and of which each rank takes its
+// tokens (megatron/core/transformer/multi_token_prediction.py, _concat_embeddings).
+TrainingExchanges prediction_exchanges(const ExchangeQuery& query, bool backward);
 // Activations over one boundary between pipeline stages, or their gradient.
 TrainingExchange boundary_exchange(const ExchangeQuery& query);
 

@@ -69,9 +69,16 @@ Passes LayerKernels::head() const {
 }
 
 Passes LayerKernels::prediction() const {
-  Passes passes;
-  add_product(passes, Part::head, job_.tokens_per_rank(), job_.model->hidden,
-              2 * job_.model->hidden, 1, {});
+  const std::int64_t hidden = job_.model->hidden;
+  const double token_bytes = bf16 * job_.tokens_per_rank() * static_cast<double>(hidden);
+  Passes passes = embedding();
+  // Of the model's hidden vectors, of the embedded tokens and of the layer's output.
+  for (int norm = 0; norm < 3; ++norm) {
+    add_memory(passes, Part::head, 2 * token_bytes, 4 * token_bytes, MemoryKernel::normalization);
+  }
+  // Of all tokens of the tensor ranks, its outputs divided among them.
+  add_product(passes, Part::head, job_.tokens(), hidden / job_.layout.layout.tensor, 2 * hidden, 1,
+              {});
   return passes;
 }
 

@@ -28,8 +28,9 @@ class LayerKernels {
   Passes experts(const MoeLoad& load) const;
   // The router, rows to and from the order of the experts.
   Passes routing(const MoeLoad& load) const;
-  // Of the ends of a pipeline: the embedding; the output head with its loss; two hidden vectors to
-  // one, before a prediction depth's layer.
+  // Of the ends of a pipeline: the embedding; the output head with its loss; of a prediction depth
+  // what its layer lacks: the embedding again, the projection of two hidden vectors to one, norms
+  // of both and of the layer's output.
   Passes embedding() const;
   Passes head() const;
   Passes prediction() const;

@@ -50,6 +50,7 @@ LayerPrices::LayerPrices(const TrainingJob& job)
   for (const bool backward : {false, true}) {
     add_exchanges(embedding_, backward, model::embedding_exchanges(query, backward), {});
     add_exchanges(head_, backward, model::head_exchanges(query, backward), {});
+    add_exchanges(prediction_, backward, model::prediction_exchanges(query, backward), {});
   }
   further_head_ = head_;
   share_weights_of_ends();

@@ -28,7 +28,7 @@ class LayerPrices {
   const Passes& embedding() const { return embedding_; }
   // For one loss; a micro-batch's first has the weights gathered, for the others too.
   const Passes& head(bool is_first = true) const { return is_first ? head_ : further_head_; }
-  // Two hidden vectors to one, before a prediction depth's layer; with the embedding that it reads.
+  // A prediction depth without its layer and head: the embedding again, two hidden vectors to one.
   const Passes& prediction() const { return prediction_; }
   // What the host takes to launch one layer, forward and backward.
   double host_us(bool is_moe) const;

@@ -86,6 +86,36 @@ TEST_CASE("tensor parallelism gathers and scatters 2 T h") {
   CHECK(sent(attention_exchanges(query, false), ExchangeGroup::tensor) == 0);
 }
 
+TEST_CASE("a prediction depth reads the embedding and projects two hidden vectors to one") {
+  const Model model = Model::load("deepseek-v3");
+  ExchangeQuery query = query_of(model);
+  query.shards.tensor = 4;
+  const double hidden = 2.0 * 4096 * 7168;  // 2 T h
+  // Reduce-scatter 2 T h of the embedding; all-gather 4 T h of both vectors, 2 T h of the outputs.
+  const TrainingExchanges forward = prediction_exchanges(query, false);
+  REQUIRE(forward.size() == 3);
+  CHECK(forward[0].kind == ExchangeKind::reduce_scatter);
+  CHECK(forward[0].buffer == hidden);
+  CHECK(forward[1].kind == ExchangeKind::all_gather);
+  CHECK(forward[1].buffer == 2 * hidden);
+  CHECK(forward[2].kind == ExchangeKind::all_gather);
+  CHECK(forward[2].buffer == hidden);
+  CHECK(sent_bytes(forward) == 4 * hidden * 3 / 4);
+  // The gradient of the output 2 T h, the input 4 T h again, its gradient 4 T h, the embedding's
+  // 2 T h.
+  const TrainingExchanges backward = prediction_exchanges(query, true);
+  CHECK(sent_bytes(backward) == 6 * hidden * 3 / 4);
+  CHECK(exchange_of(backward, "gradient of prediction input").kind == ExchangeKind::reduce_scatter);
+  CHECK(exchange_of(backward, "gradient of prediction input").buffer == 2 * hidden);
+  // Without sequence parallelism ranks have the input whole, and all-reduce its gradient.
+  query.sequence_parallel = false;
+  CHECK(sent_bytes(prediction_exchanges(query, false)) == (2 + 1) * hidden * 3 / 4);
+  CHECK(sent_bytes(prediction_exchanges(query, true)) == 2 * 2 * hidden * 3 / 4);
+  query.shards.tensor = 1;
+  CHECK(prediction_exchanges(query, false).empty());
+  CHECK(prediction_exchanges(query, true).empty());
+}
+
 TEST_CASE("without sequence parallelism blocks end in an all-reduce") {
   const Model model = Model::load("llama3-70b");
   ExchangeQuery query = query_of(model);

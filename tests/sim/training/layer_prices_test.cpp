@@ -113,6 +113,44 @@ TEST_CASE("exchanges of tensor ranks hide under their products but for the first
   CHECK(training_step(beside).step_us < training_step(apart).step_us);
 }
 
+TEST_CASE("tensor ranks divide a prediction depth's projection and exchange its vectors") {
+  using parallel::GroupKind;
+  using profile::Collective;
+  using profile::MemoryKernel;
+  TrainingJob made = qwen_on_h100(8, 1, 8, 8);
+  made.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3"));
+  const double token = 2.0 * 7168;  // bytes of a hidden vector
+  for (const int tensor : {1, 2, 4}) {
+    made.layout.layout.tensor = tensor;
+    const KernelPrices kernels(made);
+    const LayerPrices prices(made);
+    const Passes& depth = prices.prediction();
+    const double own = token * 4096 / tensor;  // of a rank's tokens
+    // The embedding read again; norms of the embedded tokens, of the model's hidden vectors and of
+    // the layer's output; outputs divided among ranks.
+    const std::int64_t outputs = 7168 / tensor;
+    CHECK(depth.forward[at(Part::head)] ==
+          Approx(kernels.memory_us(2 * own, MemoryKernel::streaming) +
+                 3 * kernels.memory_us(2 * own, MemoryKernel::normalization) +
+                 kernels.product_us({4096, outputs, 14336})));
+    CHECK(depth.input_gradient[at(Part::head)] ==
+          Approx(kernels.memory_us(3 * own, MemoryKernel::streaming) +
+                 3 * kernels.memory_us(4 * own, MemoryKernel::normalization) +
+                 kernels.product_us({4096, 14336, outputs})));
+    const auto among = [&](Collective kind, double bytes) {
+      return prices.exchanges().exchange_us(kind, GroupKind::tensor, bytes);
+    };
+    const double all = token * 4096;  // 2 T h
+    const double gathered = among(Collective::all_gather, all);
+    const double inputs = among(Collective::all_gather, 2 * all);
+    CHECK((gathered > 0) == (tensor > 1));
+    CHECK(depth.forward[at(Part::tensor)] ==
+          Approx(among(Collective::reduce_scatter, all) + inputs + gathered));
+    CHECK(depth.input_gradient[at(Part::tensor)] ==
+          Approx(2 * gathered + inputs + among(Collective::reduce_scatter, 2 * all)));
+  }
+}
+
 TEST_CASE("FP8 shortens long products, not the head") {
   TrainingJob low = qwen_on_h100(8, 1, 8, 64);
   // Products of 4,096 x 14,336; those of Qwen's small experts are shorter in bf16.

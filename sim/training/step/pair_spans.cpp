@@ -46,15 +46,15 @@ std::vector<PairSpan> layer_spans(Pipelines& pipelines, const PipelineRun& run,
   const std::vector<const Passes*> ahead = pipelines.layers_of(run.set, forward);
   std::vector<const Passes*> back = pipelines.layers_of(run.set, backward);
   std::reverse(back.begin(), back.end());
-  const parallel::PipelineChunk& chunk = pipelines.stages()[at(forward.stage)].chunk;
-  const parallel::PipelineChunk& back_chunk = pipelines.stages()[at(backward.stage)].chunk;
+  const Stage& stage = pipelines.stages()[at(forward.stage)];
+  const Stage& back_stage = pipelines.stages()[at(backward.stage)];
   std::vector<PairSpan> spans;
   for (const parallel::PieceSpan& piece :
        parallel::overlapped_pieces(pair.forward, pair.backward, pair.rules)) {
     const bool is_forward = parallel::is_forward(piece.piece);
-    const int place = static_cast<int>(piece.layer);
-    const int layer = is_forward ? chunk.first_layer + place
-                                 : back_chunk.first_layer + back_chunk.layers - 1 - place;
+    const int layer = is_forward
+                          ? pipelines.layer_number(stage, piece.layer)
+                          : pipelines.layer_number(back_stage, back.size() - 1 - piece.layer);
     const Passes& passes = *(is_forward ? ahead : back)[piece.layer];
     Shares shares;
     add_shares(shares, parts_of(passes, piece.piece), is_forward);
@@ -92,8 +92,8 @@ std::vector<PairSpan> pair_spans(Pipelines& pipelines, const PipelineRun& run,
     end = until;
   };
   if (pair.launches > end) add_behind({{Part::host, 1}}, pair.launches);
-  const Passes ends = pipelines.beside_layers(run.set, forward);
-  const Passes back_ends = pipelines.beside_layers(run.set, backward);
+  const Passes ends = pipelines.beside_layers(forward.stage);
+  const Passes back_ends = pipelines.beside_layers(backward.stage);
   Shares beside;
   add_shares(beside, ends.forward, true);
   add_shares(beside, back_ends.input_gradient, false);

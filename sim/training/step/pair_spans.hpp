@@ -27,8 +27,8 @@ struct PairSpan {
 };
 
 // The two streams of overlapped_time(), each piece divided into its parts as they were priced
-// (slowed alike where an exchange takes SMs), then waiting for the host, then embedding, head and
-// prediction depths. The last end is how long the pair takes. By start; of two that start together
+// (slowed alike where an exchange takes SMs), then waiting for the host, then what is beside
+// the layers. The last end is how long the pair takes. By start; of two that start together
 // the one beside first.
 std::vector<PairSpan> pair_spans(Pipelines& pipelines, const PipelineRun& run,
                                  const parallel::ChunkPass& forward,

@@ -97,33 +97,40 @@ std::vector<const Passes*> Pipelines::layers_of(int set, const ChunkPass& pass) 
                          ? &priced(layer, set, pass.micro_batch)
                          : &priced_by(kept->prices, kept->known, layer, set, pass.micro_batch));
   }
+  for (const int layer : stages_[at(pass.stage)].predictions) {
+    layers.push_back(&priced(layer, set, pass.micro_batch));
+  }
   return layers;
 }
 
-void Pipelines::add_beside_layers(Passes& passes, int set, const ChunkPass& pass) {
-  const Stage& stage = stages_[at(pass.stage)];
+void Pipelines::add_beside_layers(Passes& passes, int number) const {
+  const Stage& stage = stages_[at(number)];
   if (stage.chunk.embedding) passes.add(prices_.embedding());
-  // A depth of prediction is a projection, a layer like the last one, and where the loss is
-  // computed the head again.
+  // A depth of prediction is a projection, a layer like the last one (layers_of()), and where the
+  // loss is computed the head again.
   int losses = 0;
-  for (const int layer : stage.predictions) {
+  for (std::size_t depth = 0; depth < stage.predictions.size(); ++depth) {
     passes.add(prices_.prediction());
-    passes.add(priced(layer, set, pass.micro_batch));
     if (stage.chunk.loss) passes.add(prices_.head(losses++ == 0));
   }
   while (losses < stage.losses()) passes.add(prices_.head(losses++ == 0));
 }
 
-Passes Pipelines::beside_layers(int set, const ChunkPass& pass) {
+int Pipelines::layer_number(const Stage& stage, std::size_t place) const {
+  return place < stage.layers.size() ? stage.chunk.first_layer + static_cast<int>(place)
+                                     : job_.model->layers;
+}
+
+Passes Pipelines::beside_layers(int stage) const {
   Passes passes;
-  add_beside_layers(passes, set, pass);
+  add_beside_layers(passes, stage);
   return passes;
 }
 
 Passes Pipelines::total(int set, const ChunkPass& pass) {
   Passes passes;
   for (const Passes* layer : layers_of(set, pass)) passes.add(*layer);
-  add_beside_layers(passes, set, pass);
+  add_beside_layers(passes, pass.stage);
   return passes;
 }
 
@@ -147,6 +154,9 @@ Pipelines::Pair Pipelines::pair_of(const PipelineRun& run, const ChunkPass& forw
       const KeptLayers* const kept = kept_at(place);
       const LayerPrices& prices = kept == nullptr ? prices_ : kept->prices;
       host_us += prices.host_us(layers[place] != dense_layer) / 2;
+    }
+    for (const int layer : stages_[at(stage)].predictions) {
+      host_us += prices_.host_us(layer != dense_layer) / 2;
     }
   }
   pair.beside = Picoseconds::from_us(std::max(

@@ -57,13 +57,14 @@ class Pipelines {
   // The set that ends last; the first of equals.
   PipelineRun slowest();
   const Passes& passes(const PipelineRun& run, const parallel::ChunkPass& pass) const;
-  // The price of a layer (Stage::layers) of one micro-batch. References stay valid.
-  const Passes& priced(int layer, int set, int micro_batch);
-  // Of the layers of a chunk, in their order. Of whole layers recomputed in blocks the first so
-  // many of a chunk are.
+  // Of the layers of a chunk, in their order, those of prediction depths behind the decoder's. Of
+  // whole layers recomputed in blocks the first so many of a chunk's decoder layers are.
   std::vector<const Passes*> layers_of(int set, const parallel::ChunkPass& pass);
-  // What a chunk has beside its layers: embedding, head, prediction depths.
-  Passes beside_layers(int set, const parallel::ChunkPass& pass);
+  // Of the model, of the layer at this place there; those of prediction depths follow the model's.
+  int layer_number(const Stage& stage, std::size_t place) const;
+  // What a chunk has beside its layers: embedding, head, of prediction depths what is before
+  // theirs.
+  Passes beside_layers(int stage) const;
   // A forward beside a backward chunk: its layers side by side, and what comes beside these.
   struct Pair {
     std::vector<parallel::LayerPieces> forward;
@@ -89,9 +90,11 @@ class Pipelines {
   std::vector<Stage> make_stages() const;
   // Of the layer at this place in its chunk; null: it is computed again, or nothing is in blocks.
   KeptLayers* kept_at(std::size_t place) const;
+  // The price of a layer (Stage::layers) of one micro-batch. References stay valid.
+  const Passes& priced(int layer, int set, int micro_batch);
   const Passes& priced_by(const LayerPrices& prices, LoadPasses& known, int layer, int set,
                           int micro_batch);
-  void add_beside_layers(Passes& passes, int set, const parallel::ChunkPass& pass);
+  void add_beside_layers(Passes& passes, int number) const;
   Passes total(int set, const parallel::ChunkPass& pass);
   PipelineRun run_of(int set);
   std::vector<Picoseconds> boundary_times() const;

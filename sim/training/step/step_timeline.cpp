@@ -170,16 +170,13 @@ class TimelineWriter {
     const LayerPrices& prices = pipelines_.prices();
     std::vector<ChunkWork> work;
     if (stage.chunk.embedding) work.push_back({&prices.embedding(), -1});
-    int layer = stage.chunk.first_layer;
-    for (const Passes* each : pipelines_.layers_of(run_.set, pass)) {
-      work.push_back({each, layer++});
-    }
+    const std::vector<const Passes*> layers = pipelines_.layers_of(run_.set, pass);
     int losses = 0;
-    for (const int number : stage.predictions) {
-      work.push_back({&prices.prediction(), -1});
-      work.push_back({&pipelines_.priced(number, run_.set, pass.micro_batch),
-                      static_cast<int>(job_.model->layers)});
-      if (stage.chunk.loss) work.push_back({&prices.head(losses++ == 0), -1});
+    for (std::size_t place = 0; place < layers.size(); ++place) {
+      const bool predicts = place >= stage.layers.size();
+      if (predicts) work.push_back({&prices.prediction(), -1});
+      work.push_back({layers[place], pipelines_.layer_number(stage, place)});
+      if (predicts && stage.chunk.loss) work.push_back({&prices.head(losses++ == 0), -1});
     }
     while (losses < stage.losses()) work.push_back({&prices.head(losses++ == 0), -1});
     return work;

@@ -1,8 +1,13 @@
 #include "sim/training/step/pipelines.hpp"
 
+#include <algorithm>
+#include <set>
+#include <utility>
+
 #include "sim/model/memory/training_exchanges.hpp"
 #include "sim/training/job/rank_memory.hpp"
 #include "sim/training/prices/layer_prices.hpp"
+#include "sim/training/step/pair_spans.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/training_job.hpp"
@@ -36,6 +41,59 @@ TEST_CASE("the head of a prediction depth is computed with the loss") {
   const std::vector<model::StageMemory> memory = training_step(made).memory;
   CHECK(memory[2].logits.count == 0);
   CHECK(memory[3].logits.count == (6LL + 4) * 129280 * 4096);
+}
+
+// 61 layers and one depth's in one chunk: the first forward pass, pairs, the last backward pass.
+TEST_CASE("the layer of a prediction depth hides its exchanges in a pair as the others do") {
+  TrainingJob made = qwen_on_h100(8, 1, 8, 24);
+  made.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3"));
+  made.layout.stages = parallel::parse_pipeline_layout("Et*61mL");
+  made.layout.expert_overlap = true;
+  const auto passes_us = [](const Passes& passes) {
+    return std::pair(sum(passes.forward), sum(passes.input_gradient) + sum(passes.weight_gradient));
+  };
+  for (const double launch_us : {0.0, 1000.0}) {
+    made.host.launch_us = launch_us;
+    Pipelines pipelines(made);
+    const PipelineRun run = pipelines.slowest();
+    const LayerPrices& prices = pipelines.prices();
+    // Layers 0 to 2 are dense; 58 others and the depth's have experts.
+    std::vector<parallel::LayerPieces> pieces(3, pieces_of(prices.layer(false)));
+    pieces.resize(62, pieces_of(prices.layer(true)));
+    std::vector<parallel::LayerPieces> backward(pieces.rbegin(), pieces.rend());
+    const Pipelines::Pair pair = pipelines.pair_of(run, {1, 0}, {0, 0});
+    CHECK(pair.forward.size() == 62);
+    CHECK(pair.backward.size() == 62);
+    const Picoseconds launches =
+        Picoseconds::from_us(3 * prices.host_us(false) + 59 * prices.host_us(true));
+    CHECK(pair.launches.us() == Approx(launches.us()));
+    double beside_us = 0;
+    double forward_us = 3 * passes_us(prices.layer(false)).first;
+    double backward_us = 3 * passes_us(prices.layer(false)).second;
+    forward_us += 59 * passes_us(prices.layer(true)).first;
+    backward_us += 59 * passes_us(prices.layer(true)).second;
+    for (const Passes* end :
+         {&prices.embedding(), &prices.prediction(), &prices.head(), &prices.head(false)}) {
+      forward_us += passes_us(*end).first;
+      backward_us += passes_us(*end).second;
+      beside_us += passes_us(*end).first + passes_us(*end).second;
+    }
+    CHECK(pair.beside.us() == Approx(beside_us));
+    // An H100 has 132 SMs, NCCL takes 32.
+    const double layers_us =
+        std::max(parallel::overlapped_time(pieces, backward, {.sms = 132, .exchange_sms = 32}),
+                 launches)
+            .us();
+    std::set<int> layers;
+    for (const PairSpan& span : pair_spans(pipelines, run, {1, 0}, {0, 0})) {
+      if (span.layer >= 0) layers.insert(span.layer);
+    }
+    CHECK(layers.size() == 62);
+    CHECK(*layers.rbegin() == 61);
+    // 24 sequences over 8 ranks.
+    CHECK(run.run.makespan.us() ==
+          Approx(forward_us + 2 * (layers_us + beside_us) + backward_us).epsilon(1e-9));
+  }
 }
 
 TEST_CASE("a rank with prediction depths has one embedding, its own or a copy") {

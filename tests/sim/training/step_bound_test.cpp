@@ -108,6 +108,15 @@ TEST_CASE("nor in other schedules, with overlapped exchanges or with capacity") 
     predicting.layout.stages = parallel::parse_pipeline_layout(layout);
     CHECK(shares_of(predicting).step > 0.4);
   }
+  // Exchanges of the depth's layer run beside others too.
+  TrainingJob both_ways = predicting;
+  both_ways.layout.schedule = ScheduleKind::dualpipe;
+  both_ways.layout.stages = parallel::parse_pipeline_layout("Et*9|t*9|t*5|t*4mL");
+  CHECK(shares_of(both_ways).step > 0.4);
+  predicting.layout.layout.virtual_pipeline = 2;
+  predicting.layout.expert_overlap = true;
+  predicting.layout.stages = parallel::parse_pipeline_layout("Et*4|t*4|t*4|t*4|t*4|t*4|t*3m|L");
+  CHECK(shares_of(predicting).step > 0.4);
   for (const double factor : {0.5, 1.0, 2.0}) {
     TrainingJob padded = job(32, 1, 2, 8);
     padded.capacity_factor = factor;

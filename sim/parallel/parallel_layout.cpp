@@ -65,21 +65,28 @@ std::vector<int> ranks_along(const Axes& axes, bool inside) {
   return ranks;
 }
 
+std::vector<int> group_from(const Axes& axes, int first) {
+  std::vector<int> ranks = ranks_along(axes, true);
+  for (int& rank : ranks) rank += first;
+  return ranks;
+}
+
 struct PlacedGroup {
   int first = 0;    // rank
   int domains = 0;  // that it touches
 };
 
 // The first of the groups that lie on domains in the same way: those whose first ranks have the
-// same place in their domain touch equally many.
+// same place in their domain touch equally many. Rank 0 of the axes is rank `origin`.
 template <typename Use>
-void for_each_place(const Axes& axes, int ranks_per_domain, Use use) {
+void for_each_place(const Axes& axes, int ranks_per_domain, int origin, Use use) {
   assert(ranks_per_domain > 0);
   const std::vector<int> members = ranks_along(axes, true);
   const std::vector<int> firsts = ranks_along(axes, false);
-  const std::size_t ranks = members.size() * firsts.size();
+  const std::size_t ranks = static_cast<std::size_t>(origin) + members.size() * firsts.size();
   std::vector<char> seen(std::min(ranks, static_cast<std::size_t>(ranks_per_domain)), 0);
-  for (const int first : firsts) {
+  for (const int along : firsts) {
+    const int first = origin + along;
     char& is_seen = seen[static_cast<std::size_t>(first % ranks_per_domain)];
     if (is_seen != 0) continue;
     is_seen = 1;
@@ -115,7 +122,7 @@ std::vector<std::vector<int>> ParallelLayout::groups(GroupKind kind) const {
 
 DomainsTouched ParallelLayout::domains_touched(GroupKind kind, int ranks_per_domain) const {
   DomainsTouched touched{gpus, 0};
-  for_each_place(axes_of(*this, kind), ranks_per_domain, [&](const PlacedGroup& group) {
+  for_each_place(axes_of(*this, kind), ranks_per_domain, 0, [&](const PlacedGroup& group) {
     touched.least = std::min(touched.least, group.domains);
     touched.most = std::max(touched.most, group.domains);
   });
@@ -123,16 +130,29 @@ DomainsTouched ParallelLayout::domains_touched(GroupKind kind, int ranks_per_dom
 }
 
 std::vector<int> ParallelLayout::widest_group(GroupKind kind, int ranks_per_domain) const {
-  int most = 0, first = 0;
+  PlacedGroup widest;
   const Axes axes = axes_of(*this, kind);
-  for_each_place(axes, ranks_per_domain, [&](const PlacedGroup& group) {
-    if (group.domains <= most) return;
-    most = group.domains;
-    first = group.first;
+  for_each_place(axes, ranks_per_domain, 0, [&](const PlacedGroup& group) {
+    if (group.domains > widest.domains) widest = group;
   });
-  std::vector<int> widest = ranks_along(axes, true);
-  for (int& rank : widest) rank += first;
-  return widest;
+  return group_from(axes, widest.first);
+}
+
+std::vector<int> ParallelLayout::widest_mirrored_group(GroupKind kind, int ranks_per_domain) const {
+  assert(pipeline % 2 == 0 && kind != GroupKind::pipeline);
+  const int stage = gpus / pipeline;
+  PlacedGroup widest;
+  Axes of_widest;
+  for (int lower = 0; lower < pipeline / 2; ++lower) {
+    Axes axes = axes_of(*this, kind);
+    axes.back() = {2, (pipeline - 1 - 2 * lower) * stage, true};  // that of stages is the last
+    for_each_place(axes, ranks_per_domain, lower * stage, [&](const PlacedGroup& group) {
+      if (group.domains <= widest.domains) return;
+      widest = group;
+      of_widest = axes;
+    });
+  }
+  return group_from(of_widest, widest.first);
 }
 
 }  // namespace moesim::parallel

@@ -7,10 +7,13 @@ int gpu_of(const TrainingJob& job, int rank) {
   return rank / together * job.cluster->gpus_per_domain + rank % together;
 }
 
+std::vector<int> gpus_of(const TrainingJob& job, std::vector<int> ranks) {
+  for (int& rank : ranks) rank = gpu_of(job, rank);
+  return ranks;
+}
+
 std::vector<int> widest_members(const TrainingJob& job, parallel::GroupKind kind) {
-  std::vector<int> widest = job.layout.layout.widest_group(kind, job.placed_ranks());
-  for (int& rank : widest) rank = gpu_of(job, rank);
-  return widest;
+  return gpus_of(job, job.layout.layout.widest_group(kind, job.placed_ranks()));
 }
 
 }  // namespace moesim::training

@@ -6,8 +6,9 @@
 
 namespace moesim::training {
 
-// The GPU of the cluster that a rank is placed on. Precondition of both: job.cluster.
+// The GPUs of the cluster that ranks are placed on. Precondition of all: job.cluster.
 int gpu_of(const TrainingJob& job, int rank);
+std::vector<int> gpus_of(const TrainingJob& job, std::vector<int> ranks);
 
 // The group of a kind that touches most domains, as GPUs of the cluster.
 std::vector<int> widest_members(const TrainingJob& job, parallel::GroupKind kind);

@@ -78,18 +78,27 @@ double boundary_nic_rate(const TrainingJob& job) {
 
 }  // namespace
 
+// A group of a kind is the one that touches most domains.
 ExchangePrices::ExchangePrices(const TrainingJob& job)
     : job_(job), network_(job.profile, job.cluster), traffic_(even_traffic(job)) {
   for (const auto& known : parallel::group_names) {
     members_[at(known.value)] = widest_members(job, known.value);
   }
   if (job.dispatcher) dispatch_group_ = dispatch_spread(job);
+  if (job.shards().stage_copies == 1) return;
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  for (const GroupKind kind : {GroupKind::data_context, GroupKind::expert_data}) {
+    of_both_copies_[at(kind)] = gpus_of(job, sizes.widest_mirrored_group(kind, job.placed_ranks()));
+  }
 }
 
-const std::vector<int>& ExchangePrices::members(GroupKind kind) const { return members_[at(kind)]; }
+const std::vector<int>& ExchangePrices::members(GroupKind kind, StageCopies copies) const {
+  const std::vector<int>& both = of_both_copies_[at(kind)];
+  return copies == StageCopies::one || both.empty() ? members_[at(kind)] : both;
+}
 
 bool ExchangePrices::crosses_domains(GroupKind group) const {
-  const std::vector<int>& all = members(group);
+  const std::vector<int>& all = members(group, StageCopies::all);
   const int domain = job_.cluster->gpus_per_domain;
   return all.size() > 1 && all.front() / domain != all.back() / domain;
 }
@@ -103,10 +112,31 @@ double ExchangePrices::exchange_us(Collective kind, GroupKind group, double byte
   return among(kind, members(group), bytes);
 }
 
-double ExchangePrices::inside_instance_us(Collective kind, GroupKind group, double bytes) const {
-  const std::vector<int>& all = members(group);
-  const int sharing = model::sharing_ranks(static_cast<int>(all.size()), job_.states);
-  return among(kind, {all.begin(), all.begin() + sharing}, bytes);
+double ExchangePrices::inside_instance_us(Collective kind, GroupKind group, double bytes,
+                                          StageCopies copies) const {
+  const std::vector<int>& all = members(group, copies);
+  const auto replicas = static_cast<std::ptrdiff_t>(members(group).size());
+  const int sharing = model::sharing_ranks(static_cast<int>(replicas), job_.states);
+  std::vector<int> instance;
+  for (auto copy = all.begin(); copy != all.end(); copy += replicas) {
+    instance.insert(instance.end(), copy, copy + sharing);
+  }
+  return among(kind, instance, bytes);
+}
+
+double ExchangePrices::between_copies_us(Collective kind, GroupKind group, double bytes) const {
+  const std::vector<int>& both = of_both_copies_[at(group)];
+  if (both.empty()) return 0;
+  const std::size_t replicas = both.size() / 2;
+  std::vector<int> pair = {both.front(), both[replicas]};
+  for (std::size_t place = 0; place < replicas; ++place) {
+    const bool crosses =
+        job_.cluster->domain_of(both[place]) != job_.cluster->domain_of(both[replicas + place]);
+    if (!crosses) continue;
+    pair = {both[place], both[replicas + place]};
+    break;
+  }
+  return among(kind, pair, bytes);
 }
 
 double ExchangePrices::across_instances_us(Collective kind, GroupKind group, double bytes) const {
@@ -150,7 +180,8 @@ model::ExchangeQuery ExchangePrices::query() const {
 }
 
 std::string ExchangePrices::measured(Collective kind, GroupKind group) const {
-  return network::measured_among(*job_.profile, *job_.cluster, kind, members(group));
+  return network::measured_among(*job_.profile, *job_.cluster, kind,
+                                 members(group, StageCopies::all));
 }
 
 double ExchangePrices::boundary_us(int from, int to, int hidden_states) const {

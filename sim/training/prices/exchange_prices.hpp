@@ -11,6 +11,10 @@
 
 namespace moesim::training {
 
+// Of the pipeline ranks that have the weights of a stage (ShardSizes::stage_copies), which
+// exchange: those of one copy, or all.
+enum class StageCopies { one, all };
+
 // What the exchanges of a job take, in microseconds: the curves of the node and the law between
 // nodes for collectives, the laws of dispatchers. A group of a kind is the one that crosses most
 // domains.
@@ -21,22 +25,26 @@ class ExchangePrices {
   // `bytes` as nccl-tests counts them; 0 for groups of one rank.
   double exchange_us(profile::Collective kind, parallel::GroupKind group, double bytes) const;
   // Among the members of a group that share states (StateRules::optimizer_instances), and among
-  // those of all instances that have the same share.
-  double inside_instance_us(profile::Collective kind, parallel::GroupKind group,
-                            double bytes) const;
+  // those of all instances that have the same share. An instance has ranks of all copies of a
+  // stage.
+  double inside_instance_us(profile::Collective kind, parallel::GroupKind group, double bytes,
+                            StageCopies copies = StageCopies::one) const;
   double across_instances_us(profile::Collective kind, parallel::GroupKind group,
                              double bytes) const;
+  // Between the members of both copies of a stage that have the same place; 0 of one copy.
+  double between_copies_us(profile::Collective kind, parallel::GroupKind group, double bytes) const;
   // The hidden vectors of a micro-batch, so many of each token, from one pipeline rank to another;
   // 0 to itself.
   double boundary_us(int from, int to, int hidden_states = 1) const;
   // The rows of an MoE layer, to their experts or back, with those that are rectified in a domain.
   double dispatch_us(profile::MoeStage stage, const MoeLoad& load) const;
 
-  // What of the cluster's measured exchanges those of a group go by; "": none.
+  // What of the cluster's measured exchanges those of a group go by, of all copies of a stage; "":
+  // none.
   std::string measured(profile::Collective kind, parallel::GroupKind group) const;
 
-  // Whether members of a group of the kind lie in several domains, so that NICs carry its
-  // exchanges.
+  // Whether members of a group of the kind, of all copies of a stage, lie in several domains, so
+  // that NICs carry its exchanges.
   bool crosses_domains(parallel::GroupKind group) const;
 
   // Of a layer's exchanges but those of rows.
@@ -50,7 +58,8 @@ class ExchangePrices {
   model::ExchangeQuery query() const;
 
  private:
-  const std::vector<int>& members(parallel::GroupKind kind) const;
+  const std::vector<int>& members(parallel::GroupKind kind,
+                                  StageCopies copies = StageCopies::one) const;
   double all_to_all_us(profile::MoeStage stage, double load) const;
   double kernel_us(profile::MoeStage stage, const DispatchedLoad& load) const;
   double rectified_us(double rows) const;
@@ -61,6 +70,8 @@ class ExchangePrices {
   profile::MoeTraffic traffic_;
   profile::DispatchGroup dispatch_group_;  // of a job with a dispatcher
   std::array<std::vector<int>, parallel::group_names.size()> members_;
+  // Of kinds that have replicas of weights: members of one copy of a stage, then of the other.
+  std::array<std::vector<int>, parallel::group_names.size()> of_both_copies_;
 };
 
 }  // namespace moesim::training

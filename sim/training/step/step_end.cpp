@@ -52,30 +52,39 @@ StepEnds::StepEnds(const TrainingJob& job, const Pipelines& pipelines, const Pip
       contents_(chunk_contents(job)) {}
 
 // Of `bytes` in buckets, which hold so many of the `parameters`.
-BucketExchange StepEnds::buckets_of(Part part, Collective kind, GroupKind group, double parameters,
+BucketExchange StepEnds::buckets_of(const Wanted& wanted, GroupKind group, double parameters,
                                     double bytes) const {
-  const double ranks = job_.layout.layout.group_size(group);
-  if (ranks < 2 || parameters <= 0) return {part, kind, group, 0, 0};
-  const double buckets = std::ceil(parameters / largest_bucket(ranks));
-  return {part, kind, group, static_cast<int>(buckets),
-          exchanges_.inside_instance_us(kind, group, bytes / buckets)};
+  const int replicas = job_.layout.layout.group_size(group);
+  const int copies = wanted.among == Among::copy ? 1 : job_.shards().stage_copies;
+  const BucketExchange none = {wanted.part, wanted.kind, group, 0, 0};
+  if (parameters <= 0 || replicas * copies < 2) return none;
+  if (wanted.among == Among::shards_of_copies) {
+    const double buckets = std::ceil(parameters / largest_bucket(replicas));
+    const double shard = bytes / model::sharing_ranks(replicas, job_.states);
+    return {wanted.part, wanted.kind, group, static_cast<int>(buckets),
+            exchanges_.between_copies_us(wanted.kind, group, shard / buckets)};
+  }
+  const double buckets = std::ceil(parameters / largest_bucket(replicas * copies));
+  const StageCopies all = copies == 1 ? StageCopies::one : StageCopies::all;
+  return {wanted.part, wanted.kind, group, static_cast<int>(buckets),
+          exchanges_.inside_instance_us(wanted.kind, group, bytes / buckets, all)};
 }
 
-// Beyond what `window_us` of compute hides; never the last bucket.
-double StepEnds::exposed_us(const Wanted& wanted, double window_us, bool overlaps,
+// Beyond what passes hide of it; never the last bucket.
+double StepEnds::exposed_us(const Wanted& wanted, double hidden_us, bool overlaps,
                             RankEnd& end) const {
   double last = 0;
   double all = 0;
-  for (const BucketExchange& each : {buckets_of(wanted.part, wanted.kind, GroupKind::data_context,
-                                                wanted.parameters.dense, wanted.bytes.dense),
-                                     buckets_of(wanted.part, wanted.kind, GroupKind::expert_data,
-                                                wanted.parameters.expert, wanted.bytes.expert)}) {
+  for (const BucketExchange& each :
+       {buckets_of(wanted, GroupKind::data_context, wanted.parameters.dense, wanted.bytes.dense),
+        buckets_of(wanted, GroupKind::expert_data, wanted.parameters.expert,
+                   wanted.bytes.expert)}) {
     if (each.buckets == 0) continue;
     last = std::max(last, each.each_us);
     all += each.buckets * each.each_us;
     end.exchanges.push_back(each);
   }
-  return overlaps ? std::max(last, all - hidden_share * window_us) : all;
+  return overlaps ? std::max(last, all - hidden_us) : all;
 }
 
 // Gradients of copies of experts go to the expert, its weights come back: assumed to be exposed.
@@ -109,7 +118,8 @@ double StepEnds::across_instances_us(const model::StageParameters& held, double 
                                           std::pair{GroupKind::expert_data, held.expert}}) {
     const int ranks = job_.layout.layout.group_size(group);
     if (ranks < 2) continue;
-    const double bytes = job_.states.gradient_bytes * parameters * instances / ranks;
+    const double bytes = job_.states.gradient_bytes * parameters * instances /
+                         (ranks * model::owners(job_.shards(), job_.states));
     const double time_us = exchanges_.across_instances_us(Collective::all_reduce, group, bytes);
     const double buckets = std::ceil(parameters / largest_bucket(ranks));
     if (buckets == 0) continue;
@@ -119,6 +129,17 @@ double StepEnds::across_instances_us(const model::StageParameters& held, double 
                              static_cast<int>(buckets), time_us / buckets, true});
   }
   return job_.overlaps_gradients ? std::max(last, all - hidden_us) : all;
+}
+
+// What the optimizer stepped: all weights, or with ZeRO 3, whose passes gather a copy's, its shard.
+double StepEnds::gathered_us(const model::StageParameters& held, double hidden_us,
+                             RankEnd& end) const {
+  const model::StateRules& states = job_.states;
+  if (states.zero == 0 || (states.zero == 3 && job_.shards().stage_copies == 1)) return 0;
+  const Among among = states.zero == 3 ? Among::shards_of_copies : Among::both_copies;
+  const Wanted wanted = {Part::parameters, Collective::all_gather, among, held,
+                         model::gathered_bytes(held, states)};
+  return exposed_us(wanted, hidden_us, job_.overlaps_parameters, end);
 }
 
 RankEnd StepEnds::of(int rank) const {
@@ -143,24 +164,29 @@ RankEnd StepEnds::of(int rank) const {
   const double reductions = states.zero >= 2 ? pipelines_.micro_batches_of_stage() : 1;
   // Copies' too where replicas share gradients.
   const model::StageParameters& reduced = states.zero >= 2 ? with_copies : held;
-  const Wanted gradients = {Part::gradients,
-                            reduces_all ? Collective::all_reduce : Collective::reduce_scatter,
-                            reduced, model::reduced_bytes(reduced, states)};
+  Wanted gradients = {Part::gradients,
+                      reduces_all ? Collective::all_reduce : Collective::reduce_scatter,
+                      states.zero >= 2 ? Among::copy : Among::both_copies, reduced,
+                      model::reduced_bytes(reduced, states)};
   if (states.zero < 3) {
-    end.last_reduction_us = exposed_us(gradients, backward_us, job_.overlaps_gradients, end);
+    end.last_reduction_us =
+        exposed_us(gradients, hidden_share * backward_us, job_.overlaps_gradients, end);
   }
   const double earlier_us = (reductions - 1) * end.last_reduction_us;
   // With ZeRO 3 the exchanges under a pass lie inside an instance, on other links.
-  double hidden_us = hidden_share * backward_us;
-  for (const BucketExchange& each : end.exchanges) hidden_us -= each.buckets * each.each_us;
-  end.last_reduction_us +=
-      across_instances_us(held, std::max(0.0, hidden_us), end) + copies_us(with_copies, end);
-  parts[at(Part::gradients)] += earlier_us + end.last_reduction_us;
-  if (states.zero == 1 || states.zero == 2) {
-    const Wanted gathered = {Part::parameters, Collective::all_gather, held,
-                             model::gathered_bytes(held, states)};
-    parts[at(Part::parameters)] += exposed_us(gathered, forward_us, job_.overlaps_parameters, end);
+  const auto left_us = [&] {
+    double hidden_us = hidden_share * backward_us;
+    for (const BucketExchange& each : end.exchanges) hidden_us -= each.buckets * each.each_us;
+    return std::max(0.0, hidden_us);
+  };
+  if (states.zero >= 2 && job_.shards().stage_copies > 1) {
+    gradients.among = Among::shards_of_copies;
+    end.last_reduction_us += exposed_us(gradients, left_us(), job_.overlaps_gradients, end);
   }
+  end.last_reduction_us += across_instances_us(held, left_us(), end);
+  end.last_reduction_us += copies_us(with_copies, end);
+  parts[at(Part::gradients)] += earlier_us + end.last_reduction_us;
+  parts[at(Part::parameters)] += gathered_us(held, hidden_share * forward_us, end);
   const model::ShardSizes shards = job_.shards();
   // Gradients of copies are only cleared.
   constexpr double fp32 = 4;

@@ -30,7 +30,10 @@ Picoseconds last_pass(const parallel::RankRun& rank);
 PartTimes joint_end(const parallel::ScheduleRun& run, const std::vector<RankEnd>& ends);
 
 // The ends of a step, behind the last backward pass: the exchanges of gradients and weights as far
-// as passes do not hide them, the optimizer, the host.
+// as passes do not hide them, the optimizer, the host. DualPipe's two copies of a stage see other
+// micro-batches: the ranks of both reduce gradients and gather weights together. What ZeRO 2 and 3
+// reduce or gather in every micro-batch stays inside a copy; at the end of the step ranks of the
+// two that have the same shard exchange it.
 class StepEnds {
  public:
   // Refers to all. `slowest`: of the pipelines.
@@ -39,15 +42,18 @@ class StepEnds {
   RankEnd of(int rank) const;
 
  private:
+  enum class Among { copy, both_copies, shards_of_copies };  // of a stage
   struct Wanted {
     Part part;
     profile::Collective kind;
+    Among among;
     model::StageParameters parameters;
     model::BufferBytes bytes;
   };
-  BucketExchange buckets_of(Part part, profile::Collective kind, parallel::GroupKind group,
-                            double parameters, double bytes) const;
-  double exposed_us(const Wanted& wanted, double window_us, bool overlaps, RankEnd& end) const;
+  BucketExchange buckets_of(const Wanted& wanted, parallel::GroupKind group, double parameters,
+                            double bytes) const;
+  double exposed_us(const Wanted& wanted, double hidden_us, bool overlaps, RankEnd& end) const;
+  double gathered_us(const model::StageParameters& held, double hidden_us, RankEnd& end) const;
   double copies_us(const model::StageParameters& held, RankEnd& end) const;
   double across_instances_us(const model::StageParameters& held, double hidden_us,
                              RankEnd& end) const;

@@ -119,6 +119,22 @@ TEST_CASE("groups touch NVLink domains by the ranks placed in each") {
   CHECK(made.domains_touched(GroupKind::pipeline, 256).most == 1);
 }
 
+TEST_CASE("the other copy of a stage lies as far behind the middle of the pipeline") {
+  // Four stages of four ranks; experts have one replica a stage. Ranks 0 and 12, 4 and 8.
+  const ParallelLayout made = layout(16, 1, 1, 4, 4);
+  CHECK(made.widest_mirrored_group(GroupKind::expert_data, 8) == std::vector<int>{0, 12});
+  CHECK(made.widest_mirrored_group(GroupKind::data_context, 8) ==
+        std::vector<int>{0, 1, 2, 3, 12, 13, 14, 15});
+  // Six stages of four: ranks 8 to 11 and 12 to 15 are in one node, the others are not.
+  CHECK(layout(24, 1, 1, 6, 4).widest_mirrored_group(GroupKind::expert_data, 8) ==
+        std::vector<int>{0, 20});
+  CHECK(layout(16, 1, 1, 2, 4).widest_mirrored_group(GroupKind::expert_data, 4) ==
+        std::vector<int>{0, 4, 8, 12});
+  // Four stages of six, in domains of nine: stages 1 and 2 are ranks 6 to 11 and 12 to 17.
+  CHECK(layout(24, 1, 1, 4, 6).widest_mirrored_group(GroupKind::data_context, 9) ==
+        std::vector<int>{0, 1, 2, 3, 4, 5, 18, 19, 20, 21, 22, 23});
+}
+
 TEST_CASE("the widest group is the first of those that touch most domains") {
   const auto domains_of = [](const std::vector<int>& group, int ranks_per_domain) {
     std::set<int> domains;

@@ -1,7 +1,10 @@
 #include "sim/training/step/step_end.hpp"
 
+#include <cmath>
 #include <numeric>
 
+#include "sim/network/exchange/exchange_model.hpp"
+#include "sim/training/job/rank_memory.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/training_job.hpp"
@@ -14,13 +17,110 @@ TEST_CASE("gradients that are shared are reduced in every micro-batch") {
   const double once = part(training_step(twice), Part::gradients);
   twice.states.zero = 2;
   CHECK(part(training_step(twice), Part::gradients) == Approx(8 * once));
-  // DualPipe: each of a rank's two stages sees one half of its 32 micro-batches.
-  twice = qwen_on_h100(64, 4, 8, 512);
-  twice.layout.schedule = parallel::ScheduleKind::dualpipe;
-  twice.overlaps_gradients = false;
-  const double both = part(training_step(twice), Part::gradients);
-  twice.states.zero = 2;
-  CHECK(part(training_step(twice), Part::gradients) == Approx(16 * both));
+}
+
+namespace {
+
+// 16 GPUs in nodes of 8, four a stage: pipeline ranks 0 and 3 have both copies of stages 0 and 3,
+// on GPUs 0 to 3 and 12 to 15. Four ranks share the dense weights of a copy, one has its experts.
+TrainingJob two_copies(int zero) {
+  TrainingJob made = qwen_on_h100(16, 4, 4, 64);
+  made.layout.schedule = parallel::ScheduleKind::dualpipe;
+  made.states.zero = zero;
+  made.overlaps_gradients = made.overlaps_parameters = false;
+  return made;
+}
+
+// Of a rank: 24 layers of 32 experts, three matrices of 2048 x 768 each.
+constexpr double experts_held = 24.0 * 32 * 3 * 2048 * 768;
+
+double dense_held(const TrainingJob& made) {
+  return rank_parameters(made, chunk_contents(made), 0, made.experts()).dense;
+}
+
+// In buckets of 40 M parameters; all eight GPUs of a node send at once.
+double in_buckets_us(const TrainingJob& made, profile::Collective kind,
+                     const std::vector<int>& gpus, double parameters, double bytes) {
+  const double buckets = std::ceil(parameters / 40e6);
+  const network::ExchangeModel network(made.profile, made.cluster);
+  return buckets * network.price(kind, gpus, bytes / buckets, network::Senders{8}).time_us;
+}
+
+const std::vector<int> both_copies = {0, 1, 2, 3, 12, 13, 14, 15};
+const std::vector<int> same_shard = {0, 12};
+
+}  // namespace
+
+TEST_CASE("DualPipe's two copies of a stage reduce gradients and gather weights together") {
+  using profile::Collective;
+  const TrainingJob made = two_copies(1);
+  const double dense = dense_held(made);
+  const auto both = [&](Collective kind, double element) {
+    return in_buckets_us(made, kind, both_copies, dense, element * dense) +
+           in_buckets_us(made, kind, same_shard, experts_held, element * experts_held);
+  };
+  const TrainingStep step = training_step(made);
+  const RankEnd& end = step.ends[0];
+  CHECK(end.parts[at(Part::gradients)] == Approx(both(Collective::reduce_scatter, 4)));
+  CHECK(end.parts[at(Part::parameters)] == Approx(both(Collective::all_gather, 2)));
+  // 14.5 GB over one NIC of 50 GB/s: half of it goes out.
+  CHECK(end.parts[at(Part::gradients)] > 4 * experts_held / 2 / 50e3);
+  CHECK(step.ends[1].parts[at(Part::gradients)] > 0.9 * 4 * experts_held / 2 / 50e3);
+  CHECK(training_step(two_copies(0)).ends[0].parts[at(Part::gradients)] ==
+        Approx(both(Collective::all_reduce, 4)));
+  // One copy, folded: nothing but the dense weights of four ranks.
+  TrainingJob folded = two_copies(1);
+  folded.layout.schedule = parallel::ScheduleKind::dualpipe_v;
+  CHECK(training_step(folded).ends[0].parts[at(Part::gradients)] < 10e3);
+  // A quarter of the last backward pass hides some of it.
+  TrainingJob hiding = two_copies(1);
+  hiding.overlaps_gradients = true;
+  const TrainingStep hidden = training_step(hiding);
+  CHECK(hidden.ends[0].parts[at(Part::gradients)] < end.parts[at(Part::gradients)]);
+  CHECK(hidden.ends[0].parts[at(Part::gradients)] > 0.5 * end.parts[at(Part::gradients)]);
+  // With so few micro-batches that costs more than the smaller bubble saves.
+  folded.overlaps_gradients = true;
+  CHECK(hidden.step_us > training_step(folded).step_us);
+}
+
+TEST_CASE("shards that a copy of a stage reduced itself go to the other once per step") {
+  using profile::Collective;
+  const TrainingJob made = two_copies(2);
+  const double dense = dense_held(made);
+  const auto between = [&](Collective kind, double element) {
+    return in_buckets_us(made, kind, same_shard, dense, element * dense / 4) +
+           in_buckets_us(made, kind, same_shard, experts_held, element * experts_held);
+  };
+  // Each of a rank's two stages sees 8 of 16 micro-batches.
+  const double inside =
+      in_buckets_us(made, Collective::reduce_scatter, {0, 1, 2, 3}, dense, 4 * dense);
+  const TrainingStep step = training_step(made);
+  CHECK(step.ends[0].parts[at(Part::gradients)] ==
+        Approx(8 * inside + between(Collective::reduce_scatter, 4)));
+  CHECK(step.ends[0].parts[at(Part::parameters)] ==
+        Approx(training_step(two_copies(1)).ends[0].parts[at(Part::parameters)]));
+  // ZeRO 3: passes gather and reduce inside a copy.
+  const TrainingStep all = training_step(two_copies(3));
+  CHECK(all.ends[0].parts[at(Part::gradients)] == Approx(between(Collective::reduce_scatter, 4)));
+  CHECK(all.ends[0].parts[at(Part::parameters)] == Approx(between(Collective::all_gather, 2)));
+}
+
+TEST_CASE("an optimizer instance has ranks of both copies of a stage") {
+  using profile::Collective;
+  TrainingJob made = two_copies(1);
+  made.states.optimizer_instances = 2;
+  const double dense = dense_held(made);
+  // Two ranks of each copy share; of a quarter of the gradients, ranks 0 and 2 have the same one.
+  const network::ExchangeModel network(made.profile, made.cluster);
+  const double across =
+      network
+          .price(Collective::all_reduce, std::vector<int>{0, 2}, 4 * dense / 4, network::Senders{8})
+          .time_us;
+  CHECK(training_step(made).ends[0].parts[at(Part::gradients)] ==
+        Approx(in_buckets_us(made, Collective::reduce_scatter, {0, 1, 12, 13}, dense, 4 * dense) +
+               in_buckets_us(made, Collective::reduce_scatter, same_shard, experts_held,
+                             4 * experts_held) +
+               across));
 }
 
 TEST_CASE("shared weights are gathered twice and reduced in every micro-batch") {

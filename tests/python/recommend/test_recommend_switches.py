@@ -104,3 +104,18 @@ def test_of_several_numbers_of_gpus_the_last_that_pays_is_looked_at():
     most = int(re.search(r"scaling pays up to (\d+) GPUs", table)[1])
     gains, _ = gains_of(table, f"the best on {most} GPUs")
     assert gains and gains == gains_of(succeed(*SMALL, "--gpus", most))[0]
+
+
+def test_a_search_of_capacity_factors_says_what_a_router_without_one_gains():
+    words = (*SMALL[:-2], "--recompute", "none", "--dispatcher", "all-to-all")
+    table = succeed(*words, "--capacity-factor", "1.5,2")
+    gains, search = gains_of(table)
+    command = command_of(table)
+    other = re.sub(r" --capacity-factor \S+", " --routing-draws per-layer", command)
+    assert other != command
+    gain = 100 * (step_of(other)["tokens_per_s_per_gpu"] / step_of(command)["tokens_per_s_per_gpu"] - 1)
+    assert gain > 2 and gains["--capacity-factor dropless"] == pytest.approx(gain, abs=0.51)
+    assert search.startswith("--capacity-factor 1.5,2,dropless")
+    searched = succeed(*words, "--capacity-factor", "1.5,2,dropless")
+    assert "--capacity-factor dropless" not in gains_of(searched)[0]
+    assert "--capacity-factor dropless" not in gains_of(succeed(*words))[0]

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/base/parallel.hpp"
+#include "sim/job/drawn_routing.hpp"
 #include "sim/job/job_options.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 
@@ -22,6 +23,8 @@ using training::TrainingJob;
 
 constexpr double least_gain = 0.02;  // of speed: what gains less is not worth a line
 constexpr const char* schedule = "pipeline-schedule";
+constexpr const char* capacity = "capacity-factor";
+constexpr const char* dropless = "dropless";
 
 // An option at another value than its default.
 struct Switch {
@@ -32,6 +35,22 @@ struct Switch {
   std::string typed() const { return fmt::format("--{} {}", flag, value); }
 };
 
+// The model's own router without a capacity, drawn as the other routings of the search; nothing
+// where that was searched, or another router was asked for.
+std::optional<training::DrawnRouting> without_capacity(const RecommendRequest& request,
+                                                       const TrainingJob& job) {
+  const auto& searched = request.search.space.routings;
+  const bool all_have = std::all_of(searched.begin(), searched.end(), [](const auto& routing) {
+    return routing && routing->router.has_capacity();
+  });
+  if (!all_have || !request.line.has(capacity) || request.line.has("router")) return std::nullopt;
+  scenario::OptionValues options = request.line.values;
+  options.erase(capacity);
+  options.try_emplace("routing-draws", "per-layer");
+  job::RoutingNotes ignored;
+  return job::drawn_routing(options, job, ignored);
+}
+
 // Those that nobody gave a value, and that may have an effect on the job.
 std::vector<Switch> switches_of(const RecommendRequest& request, const TrainingJob& job) {
   std::vector<Switch> all;
@@ -39,6 +58,7 @@ std::vector<Switch> switches_of(const RecommendRequest& request, const TrainingJ
     if (request.line.has(flag)) return;
     for (const char* value : values) all.push_back({flag, value});
   };
+  if (without_capacity(request, job)) all.push_back({capacity, dropless});
   if (job.model->moe && job.layout.layout.expert > 1) {
     add("ep-overlap", {"on"});
     add("dispatcher", {"deepep", "hybridep"});  // the others are of inference
@@ -77,7 +97,8 @@ TrainingSpace space_of(const RecommendRequest& request, const FoundStep& found) 
   return space;
 }
 
-void apply(const Switch& chosen, const RecommendRequest& request, TrainingSpace& space) {
+void apply(const Switch& chosen, const RecommendRequest& request, const TrainingJob& job,
+           TrainingSpace& space) {
   if (chosen.flag == "ep-overlap") {
     space.expert_overlap = {true};
     // A pipeline needs chunks for it: a few, where it has none.
@@ -86,6 +107,8 @@ void apply(const Switch& chosen, const RecommendRequest& request, TrainingSpace&
   } else if (chosen.flag == "dispatcher") {
     space.dispatchers = {{chosen.value, std::make_shared<const profile::Dispatcher>(
                                             profile::Dispatcher::load(chosen.value))}};
+  } else if (chosen.flag == capacity) {
+    space.routings = {without_capacity(request, job)};
   } else {
     job::Resolution at{request.line.values, space.base};
     job::job_option_named(chosen.flag).set(chosen.value, at);
@@ -142,12 +165,14 @@ std::vector<Switch> best_of_each(const std::vector<Switch>& tried) {
 
 // A list with the default where the search takes one. A schedule goes with fewer layouts, so that
 // it is a search of its own.
-std::string search_options(const std::vector<Switch>& best) {
+std::string search_options(const CommandLine& line, const std::vector<Switch>& best) {
   std::vector<std::string> together;
   std::string alone;
   for (const Switch& each : best) {
     const job::JobOption& option = job::job_option_named(each.flag);
-    if (option.in_search == job::InSearch::searched) {
+    if (each.flag == capacity) {
+      together.push_back(fmt::format("--{} {},{}", each.flag, line.get(capacity), each.value));
+    } else if (option.in_search == job::InSearch::searched) {
       together.push_back(fmt::format("--{} {},{}", each.flag, option.default_text, each.value));
     } else if (each.flag == schedule) {
       alone = each.typed();
@@ -169,7 +194,7 @@ std::string switches_text(const RecommendRequest& request, const FoundStep& foun
   study::DrawnRoutings& draws = *search.drawn;
   parallel_for(tried.size(), search.jobs, [&](std::size_t at) {
     TrainingSpace space = space_of(request, found);
-    apply(tried[at], request, space);
+    apply(tried[at], request, found.job, space);
     const std::optional<double> step_us = shortest_us(search, space, found.job, draws);
     if (step_us) tried[at].gain = found.step.step_us / *step_us - 1;
   });
@@ -180,7 +205,7 @@ std::string switches_text(const RecommendRequest& request, const FoundStep& foun
     gains.push_back(fmt::format("{} {:+.0f} %", each.typed(), 100 * each.gain));
   }
   return fmt::format("not searched, speed of {} with each alone: {}\n  search them: {}\n", name,
-                     fmt::join(gains, "; "), search_options(best));
+                     fmt::join(gains, "; "), search_options(request.line, best));
 }
 
 }  // namespace moesim::tool

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -110,6 +111,7 @@ class Search {
     const BestFirstCounts counts = run_best_first(order);
     found_.counts.violations += counts.violations;
     count_twins();
+    settle_front();
     found_.counts.simulated += counts.valued - skipped_;
     found_.counts.drawn = drawn_->drawn() - drawn_before_;
     if (any_fits_) found_.smallest.reset();
@@ -243,6 +245,21 @@ class Search {
         counted.insert(candidate);
         best.twins.add(job(*candidate), best.job, timed.step_us / best.step.step_us - 1);
       }
+    }
+  }
+
+  // Points of the front were taken by DrawnRoutings::loss(). By their own draws, which are told,
+  // one may lose no less than a faster one, or one of the best less than it.
+  void settle_front() {
+    std::vector<FoundStep> steps = std::exchange(found_.front, {});
+    steps.insert(steps.end(), found_.best.begin(), found_.best.end());
+    std::stable_sort(steps.begin(), steps.end(), [](const FoundStep& one, const FoundStep& other) {
+      return std::tie(one.step.step_us, one.loss) < std::tie(other.step.step_us, other.loss);
+    });
+    for (FoundStep& step : steps) {
+      const bool loses_less =
+          found_.front.empty() || step.loss < least_gain * found_.front.back().loss;
+      if (loses_less) found_.front.push_back(std::move(step));
     }
   }
 

@@ -70,7 +70,8 @@ struct SearchCounts {
 struct TrainingFound {
   std::vector<FoundStep> best;  // fastest first
   // Of speed and loss, fastest first: each loses at least 1 % less than those before it, and what
-  // is not here is slower than one that loses no more, but for that 1 %.
+  // is not here is slower than one that loses no more, but for that 1 % and for what its own draws
+  // differ from DrawnRoutings::loss().
   std::vector<FoundStep> front;
   // Where nothing fits: the job that needs least memory, and how much (of those that are known not
   // to fit without a simulation: at least how much).

@@ -1,5 +1,6 @@
 """What `recommend` says of switches that it does not search unless it is asked to."""
 
+import csv
 import json
 import re
 import shlex
@@ -119,3 +120,21 @@ def test_a_search_of_capacity_factors_says_what_a_router_without_one_gains():
     searched = succeed(*words, "--capacity-factor", "1.5,2,dropless")
     assert "--capacity-factor dropless" not in gains_of(searched)[0]
     assert "--capacity-factor dropless" not in gains_of(succeed(*words))[0]
+
+
+def test_the_front_goes_by_the_losses_that_are_told(tmp_path):
+    """A layout whose router loses next to nothing, as others draw it, may lose nothing by its own draws."""
+    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", "1,2",
+             "--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--context-parallel", 1, "--expert-parallel", "4,8",
+             "--pipeline-parallel", "1,2,4", "--virtual-pipeline", "1,12", "--recompute", "none/full", "--capacity-factor", "1,2")
+    table = succeed(*words)
+    losses = re.findall(r"^[a-z]  *(<?0?\.?\d\S*) ", table, re.M)
+    assert losses[-2:] == ["<0.001", "0.000"], table
+    succeed(*words, "--out", tmp_path / "f.csv")
+    with open(tmp_path / "f.csv", newline="") as file:
+        found = [(row["on_front"] == "true", float(row["tokens_per_s_per_gpu"]), float(row["residual_loss"]))
+                 for row in csv.DictReader(file)]
+    front = [row for row in found if row[0]]
+    assert len(front) == len(losses)
+    for _, speed, loss in front:
+        assert not any(other > speed and less <= loss for _, other, less in found)

@@ -189,8 +189,10 @@ std::string front_table(const TrainingSearch& search, const std::vector<FoundSte
   append(lines.front(), layout_names);
   for (std::size_t place = 0; place < front.size(); ++place) {
     const FoundStep& found = front[place];
-    std::vector<std::string> cells = {front_name(place), fmt::format("{:.3f}", 100 * found.loss),
-                                      fmt::format("{:.0f}", found.step.tokens_per_second_per_gpu)};
+    const bool is_next_to_none = found.loss > 0 && 100 * found.loss < 0.0005;
+    std::vector<std::string> cells = {
+        front_name(place), is_next_to_none ? "<0.001" : fmt::format("{:.3f}", 100 * found.loss),
+        fmt::format("{:.0f}", found.step.tokens_per_second_per_gpu)};
     append(cells, extras.cells(found.job));
     append(cells, layout_cells(found.job));
     lines.push_back(cells);

@@ -138,3 +138,13 @@ def test_the_front_goes_by_the_losses_that_are_told(tmp_path):
     assert len(front) == len(losses)
     for _, speed, loss in front:
         assert not any(other > speed and less <= loss for _, other, less in found)
+
+
+def test_what_makes_the_band_of_the_first_wide_is_said_as_train_does():
+    words = (*SMALL[:-2], "--recompute", "none", "--dispatcher", "all-to-all")
+    for software in ((), ("--software", "aws")):
+        table = succeed(*words, *software)
+        name, remedy = re.search(r"^  its band is wide most of all because: (.*); narrower with: (.*)$", table, re.M).groups()
+        text = succeed(*shlex.split(command_of(table))[1:], *software)
+        assert f"wide most of all because: {name}\nnarrower with: {remedy}\n" in text
+        assert ("the software is not named" in name) == (software == ())

@@ -276,6 +276,13 @@ std::string not_measured_line(const std::vector<NotMeasured>& steps, bool of_own
                      of_own ? none_of_own : none_published, parts.size() == 1 ? "this" : "these");
 }
 
+std::string widest_text(const TrainBand& answer, const char* between) {
+  const uncertainty::Term& widest = answer.terms.front();
+  return fmt::format("{}{}{} with: {}\n", widest.name, between,
+                     widest.narrows ? "narrower" : "nearer to your machine, not narrower,",
+                     widest.remedy);
+}
+
 std::string band_text(const TrainBand& answer, const TrainingStep& step) {
   const std::vector<CostFigure> costs = cost_figures(answer.cost, step);
   std::vector<std::vector<std::string>> lines = {
@@ -307,10 +314,7 @@ std::string band_text(const TrainBand& answer, const TrainingStep& step) {
   std::vector<bool> right(lines.front().size(), true);
   right.front() = false;
   std::string text = report::align(lines, right) + basis_text(answer);
-  const uncertainty::Term& widest = answer.terms.front();
-  text += fmt::format("wide most of all because: {}\n{} with: {}\n", widest.name,
-                      widest.narrows ? "narrower" : "nearer to your machine, not narrower,",
-                      widest.remedy);
+  text += "wide most of all because: " + widest_text(answer, "\n");
   if (!answer.band.unmeasured.empty()) {
     const double percent = 100 * unmeasured_deviation(answer);
     text += fmt::format("not measured: {}: {} has {}; the band is wider, as if by {} of the step\n",

@@ -71,6 +71,9 @@ std::vector<std::string> texts_of(const uncertainty::Band& band);
 // of one's own software.
 std::string not_measured_line(const std::vector<NotMeasured>& steps, bool of_own);
 
+// What makes the band wide most of all, and what would narrow it.
+std::string widest_text(const TrainBand& band, const char* between);
+
 // Step, speed and TFLOP/s at each level; what the band is based on and what would narrow it.
 std::string band_text(const TrainBand& band, const training::TrainingStep& step);
 // Columns of a row: the widest level and its ends.

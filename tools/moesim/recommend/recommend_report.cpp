@@ -133,7 +133,7 @@ std::string best_table(const RecommendRequest& request, const std::vector<FoundS
          unmeasured_lines(request, best);
 }
 
-// Of the one to take, which has a place among the best.
+// Of the one to take, which has a place among the best, and what makes its band wide.
 std::string cost_line(const RecommendRequest& request, const FoundStep& found, std::size_t place) {
   training::TrainingStep step = found.predicted.value_or(found.step);
   const TrainBand answer = requested_band(request.line, found.job, step);
@@ -154,7 +154,7 @@ std::string cost_line(const RecommendRequest& request, const FoundStep& found, s
       text += fmt::format("  {}: {}, {}\n", each.name, each.text(each.value), likely);
     }
   }
-  return text;
+  return text + "  its band is wide most of all because: " + widest_text(answer, "; ");
 }
 
 // "2: 12 more within 0.4 % of its speed, that differ in VP, recompute".

@@ -61,8 +61,12 @@ BucketExchange StepEnds::buckets_of(const Wanted& wanted, GroupKind group, doubl
   if (wanted.among == Among::shards_of_copies) {
     const double buckets = std::ceil(parameters / largest_bucket(replicas));
     const double shard = bytes / model::sharing_ranks(replicas, job_.states);
-    return {wanted.part, wanted.kind, group, static_cast<int>(buckets),
-            exchanges_.between_copies_us(wanted.kind, group, shard / buckets)};
+    return {.part = wanted.part,
+            .kind = wanted.kind,
+            .group = group,
+            .buckets = static_cast<int>(buckets),
+            .each_us = exchanges_.between_copies_us(wanted.kind, group, shard / buckets),
+            .is_between_copies = true};
   }
   const double buckets = std::ceil(parameters / largest_bucket(replicas * copies));
   const StageCopies all = copies == 1 ? StageCopies::one : StageCopies::all;

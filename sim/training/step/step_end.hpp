@@ -15,6 +15,7 @@ struct BucketExchange {
   int buckets = 0;
   double each_us = 0;
   bool is_across_instances = false;  // StateRules::optimizer_instances; else inside one
+  bool is_between_copies = false;    // shards, of DualPipe's two copies of a stage
 };
 struct RankEnd {
   PartTimes parts{};  // what is exposed after the last backward pass

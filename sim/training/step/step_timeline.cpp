@@ -274,7 +274,9 @@ class TimelineWriter {
                              std::string(among) + group_text(each->group)};
       for (int bucket = each->buckets; bucket > 0; --bucket) {
         Picoseconds left = Picoseconds::from_us(each->each_us);
-        const std::string detail = fmt::format("bucket {} of {}", bucket, each->buckets);
+        const std::string detail =
+            fmt::format("bucket {} of {}{}", bucket, each->buckets,
+                        each->is_between_copies ? ", to the other copy of the stage" : "");
         while (left > Picoseconds(0) && stretch != free.end()) {
           const Picoseconds taken = std::min(left, stretch->end - stretch->start);
           add_kernel("gradients", kernel, Part::gradients, -1, stretch->end - taken, stretch->end,

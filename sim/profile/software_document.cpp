@@ -26,9 +26,10 @@ SoftwareFit read_fit(const Node& node) {
   for (const std::string& work : shares.keys()) fit.shares[work] = shares.number(work);
   fit.scatter = node.positive("scatter");
   fit.degrees = node.positive("degrees");
-  const Node errors = node.at("leave_one_out");
-  fit.median_error = errors.number("median_error");
-  fit.worst_error = errors.number("worst_error");
+  if (const auto errors = node.find("leave_one_out")) {
+    fit.median_error = errors->number("median_error");
+    fit.worst_error = errors->number("worst_error");
+  }
   return fit;
 }
 
@@ -71,9 +72,11 @@ std::string SoftwareDocument::text() const {
                      {"covariance", fit->covariance}}},
                    {"shares", fit->shares},
                    {"scatter", fit->scatter},
-                   {"degrees", fit->degrees},
-                   {"leave_one_out",
-                    {{"median_error", fit->median_error}, {"worst_error", fit->worst_error}}}};
+                   {"degrees", fit->degrees}};
+    if (fit->median_error && fit->worst_error) {
+      root["fit"]["leave_one_out"] = {{"median_error", *fit->median_error},
+                                      {"worst_error", *fit->worst_error}};
+    }
   }
   return json_text(root, 1) + "\n";
 }

@@ -13,7 +13,7 @@ namespace moesim::profile {
 struct SoftwareFit {
   std::string machine;              // of the profile's device
   std::vector<std::string> models;  // that were measured
-  int rows = 0;
+  int rows = 0;                     // configurations
   // Of the logs of the two factors: on all of a step, and on exchanges beyond that (0: not fitted).
   double level_variance = 0;
   double exchange_variance = 0;
@@ -21,10 +21,11 @@ struct SoftwareFit {
   // Of the measured steps, on average: of each class of work ("products", "memory", "inside",
   // "across"). What a class is off by is in the level as far as steps have as much of it.
   std::map<std::string, double> shares;
-  double scatter = 0;       // standard deviation of the log of one configuration around the fit
-  double degrees = 1;       // of freedom of the scatter
-  double median_error = 0;  // |predicted / measured - 1|, each row left out
-  double worst_error = 0;
+  double scatter = 0;  // standard deviation of the log of one configuration around the fit
+  double degrees = 1;  // of freedom of the scatter
+  // |predicted / measured - 1|, each row left out; none of one row.
+  std::optional<double> median_error;
+  std::optional<double> worst_error;
 };
 
 // A "moesim-software" document: a profile of hardware as some software uses it.

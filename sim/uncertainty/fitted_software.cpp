@@ -30,6 +30,7 @@ profile::SoftwareFit summary_of(const StepFit& fit, const std::vector<Unknown>& 
   }
   summary.scatter = scatter.deviation;
   summary.degrees = scatter.degrees;
+  if (left_out.empty()) return summary;
   std::vector<double> errors;
   for (const double log : left_out) errors.push_back(std::abs(std::exp(-log) - 1));
   summary.median_error = median(errors);

@@ -9,8 +9,8 @@
 namespace moesim::uncertainty {
 
 // What a document keeps of a fit of level and exchange: how well they are known. `shares`: of the
-// fitted steps, on average; `left_out`: logs of measured over predicted by a fit without the row.
-// Machine and models are left open.
+// fitted steps, on average; `left_out`: logs of measured over predicted by a fit without the row,
+// empty for one row. Machine and models are left open.
 profile::SoftwareFit summary_of(const StepFit& fit, const std::vector<Unknown>& free,
                                 const WorkShares& shares, const std::vector<double>& left_out);
 

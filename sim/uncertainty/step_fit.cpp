@@ -347,6 +347,7 @@ std::vector<Unknown> carried_by(const std::vector<MeasuredStep>& rows, const Sof
 std::vector<double> left_out_errors(const std::vector<MeasuredStep>& rows,
                                     const std::vector<Unknown>& free, const SoftwarePrior& prior) {
   std::vector<double> errors;
+  if (rows.size() < 2) return errors;
   for (std::size_t held = 0; held < rows.size(); ++held) {
     std::vector<MeasuredStep> left = rows;
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(held));

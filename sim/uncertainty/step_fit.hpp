@@ -69,7 +69,8 @@ std::vector<Unknown> alone_in(const std::vector<MeasuredStep>& rows);
 // that move the rows apart by more than 1 %, the most moving first; fewer than there are rows.
 std::vector<Unknown> carried_by(const std::vector<MeasuredStep>& rows, const SoftwarePrior& prior);
 
-// log(measured / predicted) of each row, predicted by a fit without it. Needs two rows.
+// log(measured / predicted) of each row, predicted by a fit without it; nothing for fewer than two
+// rows. Rows are configurations: of one that is repeated the repeats would predict each other.
 std::vector<double> left_out_errors(const std::vector<MeasuredStep>& rows,
                                     const std::vector<Unknown>& free, const SoftwarePrior& prior);
 

@@ -268,9 +268,10 @@ StepSoftware StepSoftware::load(const std::string& path) {
     software.scatters[static_cast<std::size_t>(RowKind::step)] = {
         root.positive("scatter"), root.positive("degrees"), root.count("rows")};
   }
-  const Node errors = root.at("leave_one_out");
-  software.median_error = errors.number("median_error");
-  software.worst_error = errors.number("worst_error");
+  if (const auto errors = root.find("leave_one_out")) {
+    software.median_error = errors->number("median_error");
+    software.worst_error = errors->number("worst_error");
+  }
   return software;
 }
 
@@ -299,7 +300,9 @@ std::string StepSoftware::text() const {
     root["scatters"][kind.name] = {
         {"rows", each.rows}, {"deviation", each.deviation}, {"degrees", each.degrees}};
   }
-  root["leave_one_out"] = {{"median_error", median_error}, {"worst_error", worst_error}};
+  if (median_error && worst_error) {
+    root["leave_one_out"] = {{"median_error", *median_error}, {"worst_error", *worst_error}};
+  }
   return json_text(root, 1) + "\n";
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,7 +78,7 @@ double variance_along(const Unknowns& weights, const Covariance& covariance);
 struct Scatter {
   double deviation = 0;  // standard deviation of the log of one configuration
   double degrees = 1;    // of freedom
-  int rows = 0;
+  int rows = 0;          // configurations that were measured
 };
 
 // How much longer steps of one's own software on one's own machine take than predicted: fitted by
@@ -95,8 +96,9 @@ struct StepSoftware {
   Unknowns unknowns{};
   Covariance covariance{};
   std::array<Scatter, row_kind_count> scatters{};
-  double median_error = 0;  // |predicted / measured - 1|, each row left out
-  double worst_error = 0;
+  // |predicted / measured - 1|, each row left out; none of one row.
+  std::optional<double> median_error;
+  std::optional<double> worst_error;
 
   // Throws UsageError naming file and key.
   static StepSoftware load(const std::string& path);

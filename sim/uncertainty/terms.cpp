@@ -131,7 +131,8 @@ std::vector<Term> own_terms(const StepErrors& errors, const Band& band, const Su
   std::vector<Term> terms = {
       {steps == 0 ? "none of your rows is a whole step: their scatter is that of published ones"
        : steps < few_steps
-           ? fmt::format("{} steps of yours tell little of how far single ones scatter", steps)
+           ? fmt::format("{} step{} of yours tell{} little of how far single ones scatter", steps,
+                         steps == 1 ? "" : "s", steps == 1 ? "s" : "")
            : fmt::format("your {} steps scatter around one another", steps),
        band.expected.scatter, "more rows of the kind that is asked about: moesim calibrate"},
       {band.basis == Basis::own_models

@@ -11,7 +11,8 @@
 
 namespace moesim::study {
 
-// A measured step or forward pass, and the scenario of `simulate` that it was.
+// A measured step or forward pass (of repeats of one their mean), and the scenario of `simulate`
+// that it was.
 struct MeasuredScenario {
   scenario::Scenario scenario;
   double measured_ms = 0;
@@ -30,7 +31,8 @@ struct ScenarioFit {
   std::vector<uncertainty::MeasuredStep> rows;  // by classes of work, as they are at the fit
   uncertainty::WorkShares shares{};             // their mean
   std::vector<double> calibrated_ms;            // simulated with the factors
-  std::vector<double> left_out;  // log(measured / predicted) by a fit without the row
+  std::vector<double>
+      left_out;  // log(measured / predicted) by a fit without the row; empty: of one
 };
 
 // Fits `free` (empty: what the rows can carry) and simulates again until the classes of work of the

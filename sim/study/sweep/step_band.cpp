@@ -154,8 +154,9 @@ SoftwareError fitted(const profile::SoftwareFit& fit, const std::string& model,
                           shares[static_cast<std::size_t>(WorkClass::across)];
   SoftwareError error =
       uncertainty::fitted_error(fit, exchange, is_new ? residuals().components.model : 0);
-  error.name = fmt::format("{} measured steps of one's own decide the level of this software{}",
-                           fit.rows, is_new ? ", none of this model" : "");
+  error.name = fmt::format("{} measured step{} of one's own decide{} the level of this software{}",
+                           fit.rows, fit.rows == 1 ? "" : "s", fit.rows == 1 ? "s" : "",
+                           is_new ? ", none of this model" : "");
   error.capacity_scatter = std::min(error.scatter, scatter_of_any(Pairs::of_capacity));
   error.remedy = is_new ? "a measured step of this model in moesim calibrate"
                         : "more of one's own steps in moesim calibrate";

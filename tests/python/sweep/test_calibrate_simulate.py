@@ -69,6 +69,25 @@ def test_three_rows_predict_another_scenario(tmp_path, rows):
     assert {row["profile"] for row in csv.DictReader(io.StringIO(table))} == {str(out)}
 
 
+def test_repeats_of_one_configuration_say_nothing_of_others(tmp_path, rows):
+    def width(times):
+        out = tmp_path / f"{times}.json"
+        noise = random.Random(6)
+        repeats = [{**rows[0], "measured_ms": float(rows[0]["measured_ms"]) * noise.gauss(1, 0.004)} for _ in range(times)]
+        result = moesim("calibrate", written(tmp_path / "steps.csv", repeats), "--command", "simulate", "--out", out)
+        assert result.returncode == 0, result.stderr
+        assert f"{times} rows of 1 configuration decide " in result.stdout
+        assert f"warning: {times} rows of 1 configuration" in result.stderr
+        document = json.loads(out.read_text())
+        assert document["fit"]["rows"] == 1 and "leave_one_out" not in document["fit"]
+        words = ("simulate", *COMMON[2:], "--gpus", 32, "--router", "top2", "--capacity-factor", 1.5, "--profile", out)
+        assert "1 measured step of one's own decides the level" in succeed(*words)
+        row = simulated(*words[1:])
+        return row["step_ms_p95"] / row["step_ms_p05"]
+
+    assert width(20) == pytest.approx(width(2), rel=0.01)
+
+
 @pytest.mark.parametrize(("change", "words", "text"), [
     ({"op": "all-to-all"}, (), "steps.csv: line 3, column op: 'all-to-all': rows of simulate are steps"),
     ({"gpus": "12"}, (), "steps.csv: line 3: "),

@@ -127,6 +127,53 @@ def test_a_fixed_cost_that_is_asked_for_is_found(tmp_path):
     assert fitted["fixed_ms"] == pytest.approx(100, rel=0.2)
 
 
+def repeated(step, times):
+    """The step measured so often, with 0.4 % of noise."""
+    noise = random.Random(7)
+    return [{**step, "measured_ms": f"{float(step['measured_ms']) * noise.gauss(1, 0.004):.3f}"} for _ in range(times)]
+
+
+def test_repeats_of_one_configuration_say_nothing_of_others(tmp_path, steps):
+    """Twenty iterations of one step leave its band as wide as two do: the scatter is that of configurations."""
+    def fitted(times):
+        out = tmp_path / f"{times}.json"
+        result = moesim("calibrate", written(tmp_path / "steps.csv", repeated(steps[0], times)), *COMMON, "--out", out)
+        assert result.returncode == 0, result.stderr
+        document = json.loads(out.read_text())
+        assert document["rows"] == 1 and "leave_one_out" not in document
+        assert f"{times} rows of 1 configuration decide " in result.stdout and f"mean of {times} rows" in result.stdout
+        assert "left out:" not in result.stdout and "one configuration, which no other predicts" in result.stdout
+        assert f"warning: {times} rows of 1 configuration" in result.stderr
+        words = ("train", "--model", LAYOUTS[0]["model"], *COMMON, "--expert-parallel", 8, "--software", out)
+        assert "one configuration, which tells nothing of how far others scatter" in succeed(*words)
+        row = json.loads(succeed(*words, "--micro-batch", 2, "--format", "json"))
+        return document, row["step_ms_high"] / row["step_ms_low"]
+
+    (two, width_of_two), (twenty, width_of_twenty) = fitted(2), fitted(20)
+    assert width_of_twenty == pytest.approx(width_of_two, rel=0.01)
+    assert twenty["fitted"]["level"] == pytest.approx(two["fitted"]["level"], rel=0.01)
+    assert twenty["scatters"]["step"] == pytest.approx(two["scatters"]["step"], rel=0.01)
+
+
+def test_repeats_count_as_their_geometric_mean(tmp_path, steps):
+    def fitted(name, rows, *words):
+        out = tmp_path / f"{name}.json"
+        table = succeed("calibrate", written(tmp_path / "steps.csv", rows), *COMMON, "--out", out, *words)
+        document = json.loads(out.read_text())
+        return {key: value for key, value in document.items() if key != "name"}, table
+
+    apart = [{**steps[0], "measured_ms": 4 * float(steps[0]["measured_ms"]) / 4.4},
+             {**steps[0], "measured_ms": 4.4 * float(steps[0]["measured_ms"]) / 4}]
+    once, before = fitted("once", steps[:3])
+    both, table = fitted("both", [apart[0], *steps[1:3], apart[1]])
+    assert both["fitted"] == pytest.approx(once["fitted"]) and both["leave_one_out"] == pytest.approx(once["leave_one_out"])
+    assert both["scatters"]["step"] == pytest.approx(once["scatters"]["step"])
+    assert "each row left out" in before and "4 rows of 3 configurations decide" in table
+    assert "each configuration left out" in table and "mean of 2 rows" in table
+    expect_error(moesim("calibrate", written(tmp_path / "steps.csv", repeated(steps[0], 9)), *COMMON, "--fit",
+                        "level,exchange"), 2, "9 rows of 1 configuration do not determine the 2 parameters")
+
+
 def test_the_order_of_rows_of_several_models_does_not_matter(tmp_path):
     """What is known before of a model in bf16 and of another in FP8 differs, in mean and scatter."""
     rows = [{"model": "qwen3-30b-a3b", "precision": "bf16", "measured_ms": 4300},

@@ -79,6 +79,14 @@ std::string own_rows(const uncertainty::StepSoftware& software) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
+std::string left_out_text(const uncertainty::StepSoftware& software) {
+  if (!software.median_error || !software.worst_error) {
+    return "one configuration, which tells nothing of how far others scatter";
+  }
+  return fmt::format("each left out: {:.0f} % off in the median, {:.0f} % at worst",
+                     100 * *software.median_error, 100 * *software.worst_error);
+}
+
 TrainBand own_band(const std::string& path, const uncertainty::StepSoftware& calibrated,
                    const training::TrainingJob& job, TrainingStep& step) {
   const std::string& cluster = job.cluster->name;
@@ -93,10 +101,9 @@ TrainBand own_band(const std::string& path, const uncertainty::StepSoftware& cal
   found.band = software.band(uncertainty::classes_of(step, crossing), found.subject,
                              model::name_of(job.states.precision), parts.model, parts.precision);
   errors.widen_by(software.unmeasured(uncertainty::traits_of(job, step)), found.band);
-  found.fitted = fmt::format(
-      "{} of {} model{} ({}); each left out: {:.0f} % off in the median, {:.0f} % at worst\n",
-      own_rows(software), software.models.size(), software.models.size() == 1 ? "" : "s",
-      software.source, 100 * software.median_error, 100 * software.worst_error);
+  found.fitted =
+      fmt::format("{} of {} model{} ({}); {}\n", own_rows(software), software.models.size(),
+                  software.models.size() == 1 ? "" : "s", software.source, left_out_text(software));
   if (elsewhere) {
     found.fitted +=
         fmt::format("  none of them on {}: its exchanges are known to 25 % at best\n", cluster);

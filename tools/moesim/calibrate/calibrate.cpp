@@ -37,6 +37,7 @@ std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
 // --fit, or what the rows can carry. Throws UsageError for more unknowns than rows, and for one
 // that no row says anything about.
 std::vector<Unknown> requested_unknowns(const CommandLine& line,
+                                        const std::vector<CalibrationRow>& rows,
                                         const std::vector<MeasuredStep>& steps,
                                         const uncertainty::SoftwarePrior& prior) {
   if (!line.has("fit")) return uncertainty::carried_by(steps, prior);
@@ -57,8 +58,8 @@ std::vector<Unknown> requested_unknowns(const CommandLine& line,
   }
   if (unknowns.size() > steps.size()) {
     throw UsageError(fmt::format(
-        "{}: {} rows do not determine the {} parameters of --fit {}{}: add rows, or fit fewer",
-        fmt::join(line.positionals, ", "), steps.size(), unknowns.size(), list,
+        "{}: {} do not determine the {} parameters of --fit {}{}: add rows, or fit fewer",
+        fmt::join(line.positionals, ", "), counted_rows(rows), unknowns.size(), list,
         alone > 0 ? " and of what is measured alone" : ""));
   }
   return unknowns;
@@ -198,10 +199,11 @@ StepSoftware named_software(const CommandLine& line, const std::string& publishe
   if (!has_steps) software.measured.most.clear();
   // Of steps, where there are any.
   std::vector<double> errors;
-  for (std::size_t row = 0; row < rows.size(); ++row) {
+  for (std::size_t row = 0; row < left_out.size(); ++row) {
     if (has_steps && !is_step(rows[row])) continue;
     errors.push_back(std::abs(std::exp(-left_out[row]) - 1));
   }
+  if (errors.empty()) return software;
   software.median_error = median(errors);
   software.worst_error = *std::max_element(errors.begin(), errors.end());
   return software;
@@ -279,12 +281,13 @@ void note_written(const std::string& out, const StepSoftware& software) {
 // A row that is far from what all others say of it is mostly a wrong unit or option.
 void warn_of_odd_rows(const std::vector<CalibrationRow>& rows,
                       const std::vector<double>& left_out) {
+  if (left_out.empty()) return;
   constexpr double odd = 2;  // times off, or by as much too short
   constexpr double of_usual = 3;
   std::vector<double> errors;
   for (const double each : left_out) errors.push_back(std::abs(each));
   const double usual = median(errors);
-  for (std::size_t row = 0; row < rows.size(); ++row) {
+  for (std::size_t row = 0; row < left_out.size(); ++row) {
     if (errors[row] < std::max(std::log(odd), of_usual * usual)) continue;
     note(
         fmt::format("warning: {}: measured is {:.2g} times what the other rows predict: check its "
@@ -300,7 +303,7 @@ void warn_of_fit(const StepFit& fit, const uncertainty::SoftwarePrior& prior,
   constexpr double most_deviations = 3;
   std::vector<double> errors;
   for (const double each : left_out) errors.push_back(std::abs(std::exp(-each) - 1));
-  if (median(errors) > most_off) {
+  if (!errors.empty() && median(errors) > most_off) {
     note(
         fmt::format("warning: rows are {:.0f} % off in the median when the others predict them: "
                     "what is fitted says little: check their units and options",
@@ -318,6 +321,15 @@ void warn_of_fit(const StepFit& fit, const uncertainty::SoftwarePrior& prior,
   }
 }
 
+// Repeats of one configuration do not tell how far others scatter.
+void warn_of_one_configuration(const std::vector<CalibrationRow>& rows) {
+  if (rows.size() > 1) return;
+  note(
+      fmt::format("warning: {}: they tell its level, not how far other configurations are from it: "
+                  "bands stay wide and none is left out: add steps of other layouts",
+                  counted_rows(rows)));
+}
+
 ExitCode not_kept() {
   note("calibrate: nothing is kept without --out FILE");
   return ExitCode::ok;
@@ -329,20 +341,23 @@ std::vector<MeasuredStep> steps_of(const std::vector<CalibrationRow>& rows) {
   return steps;
 }
 
-std::string decided_text(std::size_t rows, double effective, std::size_t parameters) {
+std::string decided_text(const std::vector<CalibrationRow>& rows, double effective,
+                         std::size_t parameters) {
   return fmt::format(
-      "{} rows decide {:.1f} of {} parameter{}, published steps and assumptions the "
+      "{} decide {:.1f} of {} parameter{}, published steps and assumptions the "
       "rest\n",
-      rows, effective, parameters, parameters == 1 ? "" : "s");
+      counted_rows(rows), effective, parameters, parameters == 1 ? "" : "s");
 }
 
 ExitCode calibrate_train(const CommandLine& line) {
   TrainRows predictor;
-  const std::vector<CalibrationRow> rows = load_calibration_rows(line.positionals, line, predictor);
+  const std::vector<CalibrationRow> measured =
+      load_calibration_rows(line.positionals, line, predictor);
+  const std::string published = requested_software(line, measured);
+  const std::vector<CalibrationRow> rows = configurations_of(measured);
   const std::vector<MeasuredStep> steps = steps_of(rows);
-  const std::string published = requested_software(line, rows);
   uncertainty::SoftwarePrior prior = prior_for(rows, steps, published);
-  const std::vector<Unknown> free = requested_unknowns(line, steps, prior);
+  const std::vector<Unknown> free = requested_unknowns(line, rows, steps, prior);
   if (line.has("fit")) widen_fixed_cost(free, steps, prior);
   const StepFit fit = uncertainty::fit_steps(steps, free, prior);
   const std::vector<double> left_out = uncertainty::left_out_errors(steps, free, prior);
@@ -353,10 +368,11 @@ ExitCode calibrate_train(const CommandLine& line) {
   const StepSoftware software = named_software(line, published, rows, fit, left_out);
   Output("").write(fmt::format("{}\n{}\n{}{}{}", rows_table(rows, calibrated_ms, left_out),
                                fit_table(fit, free, prior),
-                               decided_text(rows.size(), fit.effective, free.size()),
+                               decided_text(rows, fit.effective, free.size()),
                                errors_text(rows, fit, left_out, prior), nic_text(rows, software)));
   note_precisions(rows);
   note_kinds(rows);
+  warn_of_one_configuration(rows);
   warn_of_odd_rows(rows, left_out);
   warn_of_fit(fit, prior, left_out);
   const std::string out = line.get("out");
@@ -375,7 +391,8 @@ ExitCode calibrate_simulate(const CommandLine& line) {
   }
   routing::RoutingCache cache(std::size_t{4} << 30);
   SimulateRows predictor(cache);
-  const std::vector<CalibrationRow> rows = load_calibration_rows(line.positionals, line, predictor);
+  const std::vector<CalibrationRow> rows =
+      configurations_of(load_calibration_rows(line.positionals, line, predictor));
   std::vector<study::MeasuredScenario> measured;
   for (const CalibrationRow& row : rows) {
     measured.push_back({*row.prediction.scenario, row.step.measured_ms});
@@ -391,13 +408,14 @@ ExitCode calibrate_simulate(const CommandLine& line) {
                       "other factors",
                       word));
     }
-    free = requested_unknowns(line, steps_of(rows), prior);
+    free = requested_unknowns(line, rows, steps_of(rows), prior);
   }
   const study::ScenarioFit fit = study::fit_scenarios(measured, free, prior, cache);
   Output("").write(fmt::format("{}\n{}\n{}{}", rows_table(rows, fit.calibrated_ms, fit.left_out),
                                fit_table(fit.fit, fit.free, prior),
-                               decided_text(rows.size(), fit.fit.effective, fit.free.size()),
+                               decided_text(rows, fit.fit.effective, fit.free.size()),
                                errors_text(rows, fit.fit, fit.left_out, prior)));
+  warn_of_one_configuration(rows);
   warn_of_odd_rows(rows, fit.left_out);
   warn_of_fit(fit.fit, prior, fit.left_out);
   const std::string out = line.get("out");
@@ -474,7 +492,7 @@ Command calibrate_command() {
       "Column op: step (or empty), moe-layer (gate to combined rows) or layer with pass forward "
       "or\n"
       "backward, all-to-all and the other exchanges of predict with gpus, bytes or their\n"
-      "parameters. Three steps help.\n"};
+      "parameters. Three steps of different layouts help; repeats of one count as one row.\n"};
 }
 
 }  // namespace moesim::tool

@@ -1,6 +1,7 @@
 #include "tools/moesim/calibrate/calibrate_report.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -42,11 +43,14 @@ std::string rows_table(const std::vector<CalibrationRow>& rows,
     if (rows.front().file != rows.back().file) {
       line = fmt::format("{}:{}", std::filesystem::path(rows[row].file).filename().string(), line);
     }
-    std::string what = is_step(rows[row]) ? "" : rows[row].op;
-    if (!what.empty() && !rows[row].options.empty()) what += ", ";
+    std::vector<std::string> what;
+    if (!is_step(rows[row])) what.push_back(rows[row].op);
+    if (!rows[row].options.empty()) what.push_back(rows[row].options);
+    if (rows[row].repeats > 1) what.push_back(fmt::format("mean of {} rows", rows[row].repeats));
     lines.push_back({line, milliseconds(step.measured_ms), milliseconds(step.predicted.total()),
                      milliseconds(calibrated), percent(std::log(step.measured_ms / calibrated)),
-                     percent(left_out[row]), what + rows[row].options});
+                     left_out.empty() ? "-" : percent(left_out[row]),
+                     fmt::format("{}", fmt::join(what, ", "))});
   }
   return report::align(lines, {true, true, true, true, true, true, false});
 }
@@ -79,20 +83,25 @@ std::string errors_text(const std::vector<CalibrationRow>& rows, const StepFit& 
                         const uncertainty::SoftwarePrior& prior) {
   std::string text;
   const bool only_steps = std::all_of(rows.begin(), rows.end(), is_step);
+  const bool is_repeated = std::any_of(rows.begin(), rows.end(),
+                                       [](const CalibrationRow& row) { return row.repeats > 1; });
+  const char* any_row = is_repeated ? "configuration" : "row";
   for (const auto& kind : uncertainty::row_kind_names) {
+    if (fit.scatter(kind.value).rows == 0) continue;
     std::vector<double> errors;
-    for (std::size_t row = 0; row < rows.size(); ++row) {
+    for (std::size_t row = 0; row < left_out.size(); ++row) {
       if (rows[row].step.predicted.kind != kind.value) continue;
       errors.push_back(std::abs(std::exp(-left_out[row]) - 1));
     }
-    if (errors.empty()) continue;
-    text += fmt::format(
-        "each {} left out: {:.1f} % off in the median, {:.1f} % at worst; "
-        "scatter {:.1f} % (before: {:.1f} %, as if from {:.0f} rows)\n",
-        only_steps ? "row" : kind.name, 100 * median(errors),
-        100 * *std::max_element(errors.begin(), errors.end()),
-        100 * fit.scatter(kind.value).deviation,
-        100 * prior.scatter[static_cast<std::size_t>(kind.value)], prior.scatter_rows);
+    text += errors.empty()
+                ? fmt::format("one {}, which no other predicts", only_steps ? any_row : kind.name)
+                : fmt::format("each {} left out: {:.1f} % off in the median, {:.1f} % at worst",
+                              only_steps ? any_row : kind.name, 100 * median(errors),
+                              100 * *std::max_element(errors.begin(), errors.end()));
+    text +=
+        fmt::format("; scatter {:.1f} % (before: {:.1f} %, as if from {:.0f} rows)\n",
+                    100 * fit.scatter(kind.value).deviation,
+                    100 * prior.scatter[static_cast<std::size_t>(kind.value)], prior.scatter_rows);
   }
   return text;
 }

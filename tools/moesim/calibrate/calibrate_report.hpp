@@ -10,7 +10,7 @@ namespace moesim::tool {
 bool is_step(const CalibrationRow& row);
 
 // The rows beside their predictions, calibrated and by a fit without the row. `left_out`: logs of
-// measured over predicted.
+// measured over predicted; empty: one row alone, which no other predicts.
 std::string rows_table(const std::vector<CalibrationRow>& rows,
                        const std::vector<double>& calibrated_ms,
                        const std::vector<double>& left_out);
@@ -18,7 +18,7 @@ std::string rows_table(const std::vector<CalibrationRow>& rows,
 std::string fit_table(const uncertainty::StepFit& fit,
                       const std::vector<uncertainty::Unknown>& free,
                       const uncertainty::SoftwarePrior& prior);
-// Errors of rows left out, by kind.
+// Errors of rows left out (none: as above), by kind.
 std::string errors_text(const std::vector<CalibrationRow>& rows, const uncertainty::StepFit& fit,
                         const std::vector<double>& left_out,
                         const uncertainty::SoftwarePrior& prior);

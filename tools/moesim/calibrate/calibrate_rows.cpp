@@ -309,11 +309,15 @@ void check_peaks(const std::vector<CalibrationRow>& rows) {
   }
 }
 
+std::string configuration_key(const CalibrationRow& row) {
+  return row.op + "|" + row.configuration;
+}
+
 // Rows of one configuration that differ too much to be noise.
 void check_repeats(const std::vector<CalibrationRow>& rows) {
   std::map<std::string, const CalibrationRow*> first;
   for (const CalibrationRow& row : rows) {
-    const auto [place, fresh] = first.try_emplace(row.op + "|" + row.configuration, &row);
+    const auto [place, fresh] = first.try_emplace(configuration_key(row), &row);
     if (fresh) continue;
     const double one = place->second->step.measured_ms;
     const double other = row.step.measured_ms;
@@ -349,6 +353,35 @@ std::vector<CalibrationRow> load_calibration_rows(const std::vector<std::string>
   check_peaks(rows);
   check_repeats(rows);
   return rows;
+}
+
+std::vector<CalibrationRow> configurations_of(const std::vector<CalibrationRow>& rows) {
+  std::vector<CalibrationRow> found;
+  std::map<std::string, std::size_t> places;
+  std::vector<double> logs;  // of each, the sum over its rows
+  for (const CalibrationRow& row : rows) {
+    const auto [place, fresh] = places.try_emplace(configuration_key(row), found.size());
+    if (fresh) {
+      found.push_back(row);
+      logs.push_back(0);
+    } else {
+      ++found[place->second].repeats;
+    }
+    logs[place->second] += std::log(row.step.measured_ms);
+  }
+  for (std::size_t place = 0; place < found.size(); ++place) {
+    if (found[place].repeats == 1) continue;
+    found[place].step.measured_ms = std::exp(logs[place] / found[place].repeats);
+  }
+  return found;
+}
+
+std::string counted_rows(const std::vector<CalibrationRow>& configurations) {
+  int rows = 0;
+  for (const CalibrationRow& row : configurations) rows += row.repeats;
+  const std::size_t count = configurations.size();
+  if (static_cast<std::size_t>(rows) == count) return fmt::format("{} rows", rows);
+  return fmt::format("{} rows of {} configuration{}", rows, count, count == 1 ? "" : "s");
 }
 
 }  // namespace moesim::tool

@@ -20,6 +20,7 @@ struct CalibrationRow {
   RowPrediction prediction;
   std::string time_column;  // that has the measured time
   uncertainty::MeasuredStep step;
+  int repeats = 1;  // rows that it stands for
 
   std::string where() const;
 };
@@ -35,5 +36,13 @@ struct CalibrationRow {
 // the GPU's peak allows, the same row with different times, fewer than two rows.
 std::vector<CalibrationRow> load_calibration_rows(const std::vector<std::string>& paths,
                                                   const CommandLine& line, RowPredictor& predictor);
+
+// Rows with the same options repeat one configuration. One row of each, with the geometric mean of
+// their times, in the order in which they come first: repeats tell of noise, not of how far other
+// configurations scatter.
+std::vector<CalibrationRow> configurations_of(const std::vector<CalibrationRow>& rows);
+
+// "3 rows", "20 rows of 1 configuration".
+std::string counted_rows(const std::vector<CalibrationRow>& configurations);
 
 }  // namespace moesim::tool

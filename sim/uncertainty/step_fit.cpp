@@ -220,7 +220,7 @@ SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredStep>& r
       prior.deviation[at(Unknown::layer_alone)] = alone_deviation;
     } else if (row.predicted.kind == RowKind::exchange) {
       prior.deviation[at(Unknown::exchange_alone)] = alone_deviation;
-      if (row.predicted.crossing > 0) prior.deviation[at(Unknown::nic)] = crossing_deviation;
+      prior.deviation[at(Unknown::nic)] = crossing_deviation;
     }
   }
   return prior;

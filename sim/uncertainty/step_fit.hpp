@@ -34,9 +34,9 @@ SoftwarePrior prior_of(const StepErrors& errors, const Subject& subject);
 SoftwarePrior mixture_of(const std::vector<SoftwarePrior>& priors);
 
 // The prior with the unknowns that only these rows bring into question: experts where a layer was
-// measured (15 %), NICs where an exchange through them was (20 %, the law with machines left out),
-// and what layers and exchanges that are measured alone have of their own (15 % each; all assumed
-// but the law). Their scatter, 10 %, is assumed too.
+// measured (15 %), NICs where an exchange was (20 %, the law with machines left out: as uncertain
+// as before where none went through them), and what layers and exchanges that are measured alone
+// have of their own (15 % each; all assumed but the law). Their scatter, 10 %, is assumed too.
 SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredStep>& rows);
 
 struct StepFit {

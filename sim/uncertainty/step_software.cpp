@@ -123,6 +123,38 @@ int StepSoftware::rows() const {
   return sum;
 }
 
+void MeasuredExchanges::add(const ExchangeSize& size) {
+  const auto widen = [&](double ExchangeSize::*part) {
+    if (size.*part == 0) return;
+    least.*part = least.*part == 0 ? size.*part : std::min(least.*part, size.*part);
+    most.*part = std::max(most.*part, size.*part);
+  };
+  widen(&ExchangeSize::bytes);
+  widen(&ExchangeSize::gpus);
+  ++rows;
+}
+
+double MeasuredExchanges::times_beyond(const ExchangeSize& size) const {
+  double times = 1;
+  for (const auto part : {&ExchangeSize::bytes, &ExchangeSize::gpus}) {
+    if (size.*part == 0 || least.*part == 0) continue;
+    times = std::max({times, least.*part / (size.*part), size.*part / (most.*part)});
+  }
+  return times;
+}
+
+bool StepSoftware::has_exchanges(bool crosses) const {
+  if (scatter(RowKind::exchange).rows == 0) return false;
+  if (exchanges[0].rows + exchanges[1].rows > 0) return exchanges[crosses ? 1 : 0].rows > 0;
+  return !crosses || covariance[at(Unknown::nic)][at(Unknown::nic)] > 0;
+}
+
+double StepSoftware::exchange_weight(bool crosses, const ExchangeSize& size) const {
+  constexpr double near = 4;
+  const double times = exchanges[crosses ? 1 : 0].times_beyond(size);
+  return std::clamp(2 - std::log(times) / std::log(near), 0.0, 1.0);
+}
+
 StepSoftware::AloneFactor StepSoftware::exchange_factor(bool crosses, double level) const {
   StepClasses classes;
   classes.kind = RowKind::exchange;
@@ -218,6 +250,38 @@ Band StepSoftware::band(const StepClasses& classes, const Subject& subject,
   return found;
 }
 
+namespace {
+
+constexpr std::array exchange_keys = {"inside", "across"};
+
+MeasuredExchanges read_exchanges(const Node& node) {
+  MeasuredExchanges found;
+  found.rows = node.count("rows");
+  const auto range = [&](const char* key, double ExchangeSize::*part) {
+    if (!node.has(key)) return;
+    const std::vector<Node> ends = node.items(key);
+    found.least.*part = ends[0].as_number();
+    found.most.*part = ends[1].as_number();
+    if (found.least.*part > found.most.*part) node.fail("from the least to the most", key);
+  };
+  range("bytes", &ExchangeSize::bytes);
+  range("gpus", &ExchangeSize::gpus);
+  return found;
+}
+
+nlohmann::ordered_json exchanges_json(const MeasuredExchanges& measured) {
+  nlohmann::ordered_json kind;
+  kind["rows"] = measured.rows;
+  const auto range = [&](const char* key, double ExchangeSize::*part) {
+    if (measured.least.*part > 0) kind[key] = {measured.least.*part, measured.most.*part};
+  };
+  range("bytes", &ExchangeSize::bytes);
+  range("gpus", &ExchangeSize::gpus);
+  return kind;
+}
+
+}  // namespace
+
 StepSoftware StepSoftware::load(const std::string& path) {
   const Document document = Document::load(path);
   document.validate("training-software.schema");
@@ -235,6 +299,12 @@ StepSoftware StepSoftware::load(const std::string& path) {
   if (const auto traits = root.find("traits")) {
     for (const std::string& trait : traits->keys()) {
       software.measured.most[trait] = traits->positive(trait);
+    }
+  }
+  if (const auto exchanges = root.find("exchanges")) {
+    for (const bool crosses : {false, true}) {
+      const auto kind = exchanges->find(exchange_keys[crosses ? 1 : 0]);
+      if (kind) software.exchanges[crosses ? 1 : 0] = read_exchanges(*kind);
     }
   }
   const Node fitted = root.at("fitted");
@@ -299,6 +369,10 @@ std::string StepSoftware::text() const {
     const Scatter& each = scatter(kind.value);
     root["scatters"][kind.name] = {
         {"rows", each.rows}, {"deviation", each.deviation}, {"degrees", each.degrees}};
+  }
+  for (std::size_t kind = 0; kind < exchanges.size(); ++kind) {
+    if (exchanges[kind].rows == 0) continue;
+    root["exchanges"][exchange_keys[kind]] = exchanges_json(exchanges[kind]);
   }
   if (median_error && worst_error) {
     root["leave_one_out"] = {{"median_error", *median_error}, {"worst_error", *worst_error}};

@@ -81,6 +81,23 @@ struct Scatter {
   int rows = 0;          // configurations that were measured
 };
 
+// What an exchange moves: bytes of each GPU, among how many. 0: not known.
+struct ExchangeSize {
+  double bytes = 0;
+  double gpus = 0;
+};
+
+// Exchanges that were measured alone: how many configurations, from the least to the most of each.
+struct MeasuredExchanges {
+  int rows = 0;
+  ExchangeSize least;
+  ExchangeSize most;
+
+  void add(const ExchangeSize& size);
+  // How many times beyond these sizes one is, in bytes or GPUs, whichever is farther; 1 inside.
+  double times_beyond(const ExchangeSize& size) const;
+};
+
 // How much longer steps of one's own software on one's own machine take than predicted: fitted by
 // `moesim calibrate`.
 struct StepSoftware {
@@ -96,6 +113,8 @@ struct StepSoftware {
   Unknowns unknowns{};
   Covariance covariance{};
   std::array<Scatter, row_kind_count> scatters{};
+  // Inside domains, and across. No rows in either: none was measured, or the document is older.
+  std::array<MeasuredExchanges, 2> exchanges{};
   // |predicted / measured - 1|, each row left out; none of one row.
   std::optional<double> median_error;
   std::optional<double> worst_error;
@@ -117,6 +136,9 @@ struct StepSoftware {
   // What applied() makes of a step that takes at least `step_us`, at least: all of it in the parts
   // whose factor is smallest.
   double least_us(double step_us, const CrossingParts& crossing = {}) const;
+  // Whether exchanges inside a domain, or across, were measured alone. Older documents do not say;
+  // there NICs were in question only where an exchange crossed, and all may have been inside.
+  bool has_exchanges(bool crosses) const;
   // An exchange by itself: the factor on its predicted time, and the half width of the logs of a
   // measured one around that at `level`. For software of which exchanges were measured.
   struct AloneFactor {
@@ -124,6 +146,10 @@ struct StepSoftware {
     double half_width = 0;
   };
   AloneFactor exchange_factor(bool crosses, double level) const;
+  // How much of that factor an exchange of this size takes: all of it up to 4 times beyond the
+  // measured sizes, none from 16 times on, between them by the log. One factor knows neither starts
+  // nor rates: which of them is off, other sizes would tell.
+  double exchange_weight(bool crosses, const ExchangeSize& size) const;
   // Of measured steps over applied(); `new_model` and `new_precision` are deviations that count
   // where the subject's was not measured. Student's t with the degrees of the scatter.
   Band band(const StepClasses& classes, const Subject& subject, const std::string& precision,

@@ -356,6 +356,64 @@ def test_exchanges_in_a_file_of_their_own_set_the_rate_of_nics(tmp_path, steps, 
     assert row["step_ms"] == same["step_ms"] and row["software"] == same["software"] == str(out)
 
 
+def calibrated_exchanges(tmp_path, gpus, factor):
+    """A document of three exchanges of 64 to 256 MiB that take so many times their prediction."""
+    out = tmp_path / "mine.json"
+    rows = [{"op": "all-to-all", "gpus": gpus, "bytes": size, "measured_us": factor * predicted_exchange(
+        "b200-sxm", "all-to-all", gpus, size)["time_us"]} for size in ("64MiB", "128MiB", "256MiB")]
+    result = moesim("calibrate", written(tmp_path / "exchanges.csv", rows), "--profile", "b200-sxm", "--out", out)
+    assert result.returncode == 0, result.stderr
+    return out, result.stdout
+
+
+@pytest.mark.parametrize(("measured", "other", "kind"), [(16, 8, "inside a domain"), (8, 16, "between domains")])
+def test_exchanges_of_a_kind_that_no_row_has_are_not_scaled(tmp_path, measured, other, kind):
+    out, table = calibrated_exchanges(tmp_path, measured, 1.4)
+    assert f"no row is an exchange {kind}: predict does not scale these\n" in table
+    for size in ("4KiB", "64MiB"):
+        before, after = (predicted_exchange(name, "all-to-all", other, size) for name in ("b200-sxm", out))
+        assert all(after[name] == before[name] for name in ("time_us", "time_us_p05", "time_us_p95"))
+        assert after["provenance"].endswith(f"; not scaled: {out} was calibrated without exchanges {kind}")
+    before, after = (predicted_exchange(name, "all-to-all", measured, "64MiB") for name in ("b200-sxm", out))
+    assert after["time_us"] / before["time_us"] == pytest.approx(1.4, rel=0.05)
+
+
+def test_a_scaled_exchange_keeps_the_error_of_the_law(tmp_path):
+    out, _ = calibrated_exchanges(tmp_path, 16, 1.4)
+    for size in ("16MiB", "64MiB", "1GiB"):
+        before, after = (predicted_exchange(name, "all-to-all", 16, size) for name in ("b200-sxm", out))
+        for one, other in (("time_us_p05", "time_us"), ("time_us", "time_us_p95")):
+            assert after[other] / after[one] > before[other] / before[one]
+
+
+@pytest.mark.parametrize(("gpus", "size", "factor"), [(16, "4KiB", 1), (16, "2GiB", None), (512, "64MiB", 1), (128, "64MiB", None)])
+def test_far_from_the_measured_sizes_the_band_holds_both_times(tmp_path, gpus, size, factor):
+    """One factor of large exchanges says nothing of starts."""
+    out, _ = calibrated_exchanges(tmp_path, 16, 1.4)
+    document = json.loads(out.read_text())
+    assert document["exchanges"] == {"across": {"rows": 3, "bytes": [2**26, 2**28], "gpus": [16, 16]}}
+    before, after = (predicted_exchange(name, "all-to-all", gpus, size) for name in ("b200-sxm", out))
+    assert "whose rows (64 to 256 MiB on 16 GPUs) take 1." in after["provenance"]
+    assert after["time_us_p05"] <= before["time_us_p05"] and after["time_us_p95"] > 1.3 * before["time_us_p95"]
+    scaled = after["time_us"] / before["time_us"]
+    assert scaled == pytest.approx(factor) if factor else 1 < scaled < 1.38
+    # A document that does not say what was measured scales all sizes, inside and across.
+    old = tmp_path / "old.json"
+    old.write_text(json.dumps({key: value for key, value in document.items() if key != "exchanges"}))
+    assert predicted_exchange(old, "all-to-all", gpus, size)["time_us"] / before["time_us"] == pytest.approx(1.4, rel=0.05)
+    assert "times 1." in predicted_exchange(old, "all-to-all", 8, size)["provenance"]
+
+
+def test_nics_of_which_no_row_says_anything_are_not_fitted(tmp_path):
+    rows = [{"op": "all-to-all", "gpus": 8, "bytes": size, "measured_us": 900} for size in ("64MiB", "128MiB", "192MiB")]
+    path = written(tmp_path / "exchanges.csv", rows)
+    expect_error(moesim("calibrate", path, "--profile", "b200-sxm", "--fit", "nic"), 2, "--fit nic: no row says anything about it")
+    out = tmp_path / "mine.json"
+    table = succeed("calibrate", path, "--profile", "b200-sxm", "--out", out)
+    assert re.search(r"nic +1\.000 .*not fitted", table)
+    assert json.loads(out.read_text())["covariance"][5][5] == pytest.approx(0.04)
+
+
 def test_layers_tell_experts_from_the_rest(tmp_path, steps):
     """Layers whose experts take 1.3 times as long as the rest of the step."""
     common = {"model": "deepseek-v3-4layers", "expert_parallel": 8, "gpus": 8}

@@ -364,12 +364,45 @@ TEST_CASE("rows of steps alone do not bring layers and exchanges into question")
   CHECK(free.size() <= 4);
   std::vector<MeasuredStep> more = steps;
   more.push_back({{0, 2, 0, 0, 0, RowKind::exchange}, 3});
-  CHECK(prior_with(prior(), more).deviation[5] == 0);  // it does not leave its domain
+  // It does not leave its domain: NICs stay as uncertain as the law, and no row carries them.
+  const SoftwarePrior inside = prior_with(prior(), more);
+  CHECK(inside.deviation[5] == Approx(0.2));
+  const std::vector<Unknown> carried = carried_by(more, inside);
+  CHECK(std::find(carried.begin(), carried.end(), Unknown::nic) == carried.end());
+  CHECK(fit_steps(more, carried, inside).covariance[5][5] == Approx(0.04));
   CHECK(alone_in(more) == std::vector<Unknown>{Unknown::exchange_alone});
   // An unknown that is not in question is not fitted, whoever asks for it.
   const StepFit fit = fit_steps(steps, {Unknown::level, Unknown::nic}, known);
   CHECK(fit.unknowns[5] == 0);
   CHECK(fit.covariance[5][5] == 0);
+}
+
+TEST_CASE("exchanges of a kind that was not measured, or of another size, are not scaled") {
+  const std::vector<MeasuredStep> rows(3, MeasuredStep{{0, 0, 0, 0, 2, RowKind::exchange}, 3});
+  const SoftwarePrior known = prior_with(prior(), rows);
+  StepSoftware software = known_software(fit_steps(rows, carried_by(rows, known), known));
+  // As older documents: NICs were in question, so rows may be of both kinds, of any size.
+  CHECK(software.has_exchanges(true));
+  CHECK(software.has_exchanges(false));
+  CHECK(software.exchange_weight(true, {1, 1}) == 1);
+  for (const double bytes : {1e6, 4e6, 2e6}) software.exchanges[1].add({bytes, 16});
+  CHECK(software.has_exchanges(true));
+  CHECK_FALSE(software.has_exchanges(false));
+  CHECK(software.exchange_weight(true, {2.5e5, 16}) == 1);  // 4 times less than the least
+  CHECK(software.exchange_weight(true, {16e6, 64}) == 1);
+  CHECK(software.exchange_weight(true, {1e6 / 8, 16}) == Approx(0.5));
+  CHECK(software.exchange_weight(true, {2e6, 128}) == Approx(0.5));  // 8 times the GPUs
+  CHECK(software.exchange_weight(true, {1e6 / 16, 16}) == 0);
+  CHECK(software.exchange_weight(true, {2e6, 512}) == 0);
+  CHECK(software.exchange_weight(true, {0, 16}) == 1);  // a matrix
+  software.name = software.source = software.machine = "mine";
+  const std::string path = "step_software_exchanges_test.json";
+  write_file_atomically(path, software.text());
+  const StepSoftware read = StepSoftware::load("./" + path);
+  std::remove(path.c_str());
+  CHECK(read.text() == software.text());
+  CHECK(read.exchanges[1].most.bytes == 4e6);
+  CHECK_FALSE(read.has_exchanges(false));
 }
 
 TEST_CASE("an exchange alone has no fixed cost and no part in the level of steps of its own") {

@@ -46,7 +46,10 @@ std::vector<Unknown> requested_unknowns(const CommandLine& line,
   const std::string list = line.get("fit");
   for (const std::string_view word : split(list, ',')) {
     const Unknown unknown = value_in(uncertainty::unknown_names, std::string(word), "--fit");
-    if (prior.deviation[at(unknown)] == 0) {
+    const bool is_told = std::any_of(steps.begin(), steps.end(), [&](const MeasuredStep& step) {
+      return uncertainty::log_slopes(step.predicted, prior.mean)[at(unknown)] != 0;
+    });
+    if (prior.deviation[at(unknown)] == 0 || (unknown == Unknown::nic && !is_told)) {
       throw UsageError(fmt::format(
           "--fit {}: no row says anything about it: experts and layer-alone need rows of layers, "
           "exchange-alone rows of exchanges, nic rows of exchanges between nodes",
@@ -183,6 +186,9 @@ StepSoftware named_software(const CommandLine& line, const std::string& publishe
   std::set<std::string> precisions;
   std::set<std::string> clusters;
   for (const CalibrationRow& row : rows) {
+    if (row.step.predicted.kind == uncertainty::RowKind::exchange) {
+      software.exchanges[row.step.predicted.crossing > 0 ? 1 : 0].add(row.prediction.size);
+    }
     if (!row.prediction.job) continue;
     clusters.insert(row.prediction.job->cluster->name);
     models.insert(row.prediction.job->model->name);
@@ -251,17 +257,22 @@ void note_kinds(const std::vector<CalibrationRow>& rows) {
 }
 
 // What the rows say of exchanges that are measured alone.
-std::string nic_text(const std::vector<CalibrationRow>& rows, const StepSoftware& software) {
-  const auto crosses = [](const CalibrationRow& row) {
-    return row.step.predicted.kind == uncertainty::RowKind::exchange &&
-           row.step.predicted.crossing > 0;
-  };
-  if (std::none_of(rows.begin(), rows.end(), crosses)) return "";
-  const auto nics = software.exchange_factor(true, 0.68);
-  return fmt::format(
-      "exchanges through NICs take {:.3f} times their prediction: NICs carry {:.0f} % of what they "
-      "were expected to\n",
-      nics.factor, 100 / nics.factor);
+std::string nic_text(const StepSoftware& software) {
+  const bool inside = software.has_exchanges(false);
+  const bool across = software.has_exchanges(true);
+  std::string text;
+  if (across) {
+    const auto nics = software.exchange_factor(true, 0.68);
+    text = fmt::format(
+        "exchanges through NICs take {:.3f} times their prediction: NICs carry {:.0f} % of what "
+        "they were expected to\n",
+        nics.factor, 100 / nics.factor);
+  }
+  if (inside != across) {
+    text += fmt::format("no row is an exchange {}: predict does not scale these\n",
+                        inside ? "between domains" : "inside a domain");
+  }
+  return text;
 }
 
 // A file in this folder is no shipped name.
@@ -369,7 +380,7 @@ ExitCode calibrate_train(const CommandLine& line) {
   Output("").write(fmt::format("{}\n{}\n{}{}{}", rows_table(rows, calibrated_ms, left_out),
                                fit_table(fit, free, prior),
                                decided_text(rows, fit.effective, free.size()),
-                               errors_text(rows, fit, left_out, prior), nic_text(rows, software)));
+                               errors_text(rows, fit, left_out, prior), nic_text(software)));
   note_precisions(rows);
   note_kinds(rows);
   warn_of_one_configuration(rows);
@@ -492,7 +503,10 @@ Command calibrate_command() {
       "Column op: step (or empty), moe-layer (gate to combined rows) or layer with pass forward "
       "or\n"
       "backward, all-to-all and the other exchanges of predict with gpus, bytes or their\n"
-      "parameters. Three steps of different layouts help; repeats of one count as one row.\n"};
+      "parameters. Three steps of different layouts help; repeats of one count as one row.\n"
+      "Exchanges get one factor inside a domain and one across: logs of nccl-tests tell it by "
+      "size\n"
+      "(moesim import).\n"};
 }
 
 }  // namespace moesim::tool

@@ -133,6 +133,7 @@ RowPrediction TrainRows::exchange(const std::string& op, const CommandLine& aske
   const double ms = answer.estimate.time_us / 1e3;
   (answer.crosses ? found.classes.crossing : found.classes.exchange) = ms;
   found.classes.kind = RowKind::exchange;
+  found.size = answer.size;
   return found;
 }
 

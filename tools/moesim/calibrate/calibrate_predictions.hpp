@@ -28,6 +28,7 @@ struct RowPrediction {
   std::optional<training::TrainingJob> job;  // of steps and layers of train
   std::optional<training::TrainingStep> step;
   std::optional<scenario::Scenario> scenario;  // of simulate
+  uncertainty::ExchangeSize size;              // of exchanges
   // Of the predicted time. 0: it is no step, or one whose model FLOPs, which count routes that are
   // dropped, are more than it computes.
   double mfu = 0;

@@ -109,7 +109,38 @@ QuerySource::Answering& QuerySource::answering(const std::string& profile) {
 
 namespace {
 
-// As the software runs it; its band is that of a measured exchange.
+// Of a dispatcher: of the rows of its tokens, one for each expert, in bf16.
+uncertainty::ExchangeSize size_of(const QueryParams& params) {
+  const auto number = [&](const char* name) {
+    const auto found = params.find(name);
+    return found == params.end() ? 0.0 : parse_number<double>(found->second).value_or(0);
+  };
+  uncertainty::ExchangeSize size{0, number("gpus")};
+  const auto bytes = params.find("bytes");
+  if (bytes != params.end()) {
+    size.bytes = static_cast<double>(parse_bytes(bytes->second, "bytes").count);
+  } else {
+    size.bytes = 2 * number("tokens") * number("k") * number("hidden");
+  }
+  return size;
+}
+
+// "64 to 256 MiB on 16 GPUs".
+std::string sizes_text(const uncertainty::MeasuredExchanges& measured) {
+  constexpr double mib = 1 << 20;
+  const auto range = [](double least, double most) {
+    return least == most ? fmt::format("{:.3g}", least)
+                         : fmt::format("{:.3g} to {:.3g}", least, most);
+  };
+  std::string text;
+  if (measured.least.bytes > 0) {
+    text = range(measured.least.bytes / mib, measured.most.bytes / mib) + " MiB on ";
+  }
+  return text + range(measured.least.gpus, measured.most.gpus) + " GPUs";
+}
+
+// As the software runs it. Its band has what the factor leaves open and what the law does; far from
+// what was measured it holds the time with and without the factor.
 void scale(const uncertainty::StepSoftware& software, const std::string& file,
            QueryAnswer& answer) {
   constexpr double level = 0.9;
@@ -117,13 +148,31 @@ void scale(const uncertainty::StepSoftware& software, const std::string& file,
     answer.provenance += fmt::format("; not scaled: {} was calibrated without exchanges", file);
     return;
   }
+  if (!software.has_exchanges(answer.crosses)) {
+    answer.provenance += fmt::format("; not scaled: {} was calibrated without exchanges {}", file,
+                                     answer.crosses ? "between domains" : "inside a domain");
+    return;
+  }
   const auto alone = software.exchange_factor(answer.crosses, level);
-  answer.estimate.time_us *= alone.factor;
-  answer.estimate.time_us_p05 = answer.estimate.time_us * std::exp(-alone.half_width);
-  answer.estimate.time_us_p95 = answer.estimate.time_us * std::exp(alone.half_width);
-  for (double& finish : answer.rank_finish_us) finish *= alone.factor;
+  const double weight = software.exchange_weight(answer.crosses, answer.size);
+  const double factor = std::pow(alone.factor, weight);
+  const profile::Estimate law = answer.estimate;
+  const double below = std::hypot(std::log(law.time_us / law.time_us_p05), alone.half_width);
+  const double above = std::hypot(std::log(law.time_us_p95 / law.time_us), alone.half_width);
+  const double scaled_us = alone.factor * law.time_us;
+  answer.estimate.time_us *= factor;
+  answer.estimate.time_us_p05 = scaled_us * std::exp(-below);
+  answer.estimate.time_us_p95 = scaled_us * std::exp(above);
+  answer.provenance += fmt::format("; times {:.3f} by {}", factor, file);
+  if (weight < 1) {
+    answer.estimate.time_us_p05 = std::min(answer.estimate.time_us_p05, law.time_us_p05);
+    answer.estimate.time_us_p95 = std::max(answer.estimate.time_us_p95, law.time_us_p95);
+    answer.provenance +=
+        fmt::format(", whose rows ({}) take {:.3f}: far from them the band holds both",
+                    sizes_text(software.exchanges[answer.crosses ? 1 : 0]), alone.factor);
+  }
+  for (double& finish : answer.rank_finish_us) finish *= factor;
   answer.lower_us = answer.upper_us = 0;
-  answer.provenance += fmt::format("; times {:.3f} by {}", alone.factor, file);
 }
 
 }  // namespace
@@ -215,6 +264,7 @@ QueryAnswer QuerySource::ask(const std::string& op, QueryParams params) {
       answer.rank_finish_us.assign(ranks, answer.estimate.time_us);
     }
   }
+  if (is_exchange(op, answer.params)) answer.size = size_of(answer.params);
   if (source.software && is_exchange(op, answer.params)) {
     scale(*source.software, source.profile->calibration(), answer);
   }

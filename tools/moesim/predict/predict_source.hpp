@@ -28,7 +28,8 @@ struct QueryAnswer {
   double lower_us = 0;   // of an exchange by the port bound: the time is certain to lie between;
   double upper_us = 0;   // else 0
   bool crosses = false;  // of an exchange: its ranks lie in several domains
-  std::string refusal;   // why there is no answer; empty: there is one
+  uncertainty::ExchangeSize size;  // of an exchange
+  std::string refusal;             // why there is no answer; empty: there is one
   // Of a file of queries: its columns note and id, in their order, and the cells of this row.
   std::vector<std::pair<std::string, std::string>> passed_through;
 };

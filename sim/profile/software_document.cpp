@@ -14,6 +14,7 @@ SoftwareFit read_fit(const Node& node) {
   SoftwareFit fit;
   fit.machine = node.text("machine");
   for (const Node& model : node.items("models")) fit.models.push_back(model.as_text());
+  if (node.has("clusters")) fit.clusters = node.texts("clusters");
   fit.rows = node.count("rows");
   const Node variances = node.at("variances");
   fit.level_variance = variances.number("level");
@@ -73,6 +74,7 @@ std::string SoftwareDocument::text() const {
                    {"shares", fit->shares},
                    {"scatter", fit->scatter},
                    {"degrees", fit->degrees}};
+    if (!fit->clusters.empty()) root["fit"]["clusters"] = fit->clusters;
     if (fit->median_error && fit->worst_error) {
       root["fit"]["leave_one_out"] = {{"median_error", *fit->median_error},
                                       {"worst_error", *fit->worst_error}};

@@ -11,9 +11,10 @@ namespace moesim::profile {
 
 // How well multipliers are known that `moesim calibrate` fitted to measured steps of one's own.
 struct SoftwareFit {
-  std::string machine;              // of the profile's device
-  std::vector<std::string> models;  // that were measured
-  int rows = 0;                     // configurations
+  std::string machine;                // of the profile's device
+  std::vector<std::string> models;    // that were measured
+  std::vector<std::string> clusters;  // on which; empty: not said
+  int rows = 0;                       // configurations
   // Of the logs of the two factors: on all of a step, and on exchanges beyond that (0: not fitted).
   double level_variance = 0;
   double exchange_variance = 0;

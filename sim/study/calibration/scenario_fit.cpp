@@ -123,8 +123,13 @@ profile::SoftwareDocument software_document(const std::string& name, const std::
   software.fit = uncertainty::summary_of(fit.fit, fit.free, fit.shares, fit.left_out);
   software.fit->machine = rows.front().scenario.profile->device().name;
   std::set<std::string> models;
-  for (const MeasuredScenario& row : rows) models.insert(row.scenario.model_name);
+  std::set<std::string> clusters;
+  for (const MeasuredScenario& row : rows) {
+    models.insert(row.scenario.model_name);
+    clusters.insert(row.scenario.cluster->name);
+  }
   software.fit->models = {models.begin(), models.end()};
+  software.fit->clusters = {clusters.begin(), clusters.end()};
   return software;
 }
 

@@ -146,20 +146,32 @@ SoftwareError calibrated(const uncertainty::Subject& subject) {
 }
 
 // The fit says how its factors vary together; a model that none of its rows had adds what models
-// differ by.
+// differ by. On a cluster that none of them had exchanges are off to 25 % as before any row
+// (StepSoftware::on()), and their classes share no error with those of the rows.
 SoftwareError fitted(const profile::SoftwareFit& fit, const std::string& model,
-                     const uncertainty::WorkShares& shares) {
-  const bool is_new = std::find(fit.models.begin(), fit.models.end(), model) == fit.models.end();
-  const double exchange = shares[static_cast<std::size_t>(WorkClass::inside)] +
-                          shares[static_cast<std::size_t>(WorkClass::across)];
-  SoftwareError error =
-      uncertainty::fitted_error(fit, exchange, is_new ? residuals().components.model : 0);
+                     const std::string& cluster, const uncertainty::WorkShares& shares) {
+  constexpr double exchange_deviation = 0.25;
+  const auto lacks = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) == names.end();
+  };
+  const auto inside = static_cast<std::size_t>(WorkClass::inside);
+  const auto across = static_cast<std::size_t>(WorkClass::across);
+  const bool is_new = lacks(fit.models, model);
+  const bool is_elsewhere = !fit.clusters.empty() && lacks(fit.clusters, cluster);
+  const double exchange = shares[inside] + shares[across];
+  const double more = std::hypot(is_new ? residuals().components.model : 0,
+                                 is_elsewhere ? exchange_deviation * exchange : 0);
+  SoftwareError error = uncertainty::fitted_error(fit, exchange, more);
+  if (is_elsewhere) error.fitted_shares[inside] = error.fitted_shares[across] = 0;
   error.name = fmt::format("{} measured step{} of one's own decide{} the level of this software{}",
                            fit.rows, fit.rows == 1 ? "" : "s", fit.rows == 1 ? "s" : "",
-                           is_new ? ", none of this model" : "");
+                           is_new         ? ", none of this model"
+                           : is_elsewhere ? ", none on this cluster"
+                                          : "");
   error.capacity_scatter = std::min(error.scatter, scatter_of_any(Pairs::of_capacity));
-  error.remedy = is_new ? "a measured step of this model in moesim calibrate"
-                        : "more of one's own steps in moesim calibrate";
+  error.remedy = is_new         ? "a measured step of this model in moesim calibrate"
+                 : is_elsewhere ? "a measured step on this cluster in moesim calibrate"
+                                : "more of one's own steps in moesim calibrate";
   return error;
 }
 
@@ -169,7 +181,8 @@ SoftwareError software_error(const scenario::Scenario& scenario,
                              const uncertainty::WorkShares& shares) {
   const auto& software = scenario.profile->software();
   if (software && software->fit) {
-    SoftwareError error = fitted(*software->fit, scenario.model_name, shares);
+    SoftwareError error =
+        fitted(*software->fit, scenario.model_name, scenario.cluster->name, shares);
     error.has_measured_exchanges = cluster::measured_between_domains(*scenario.cluster);
     return error;
   }

@@ -88,6 +88,25 @@ def test_repeats_of_one_configuration_say_nothing_of_others(tmp_path, rows):
     assert width(20) == pytest.approx(width(2), rel=0.01)
 
 
+def test_another_cluster_than_that_of_the_rows_is_less_certain(tmp_path, rows):
+    out, old = tmp_path / "mine.json", tmp_path / "old.json"
+    succeed("calibrate", written(tmp_path / "steps.csv", rows), "--command", "simulate", "--out", out)
+    document = json.loads(out.read_text())
+    assert document["fit"]["clusters"] == ["dgx-a100"]
+    del document["fit"]["clusters"]
+    old.write_text(json.dumps(document))
+    words = ("--gpus", 64, "--router", "top2", "--capacity-factor", 1.5)
+
+    def width(profile, cluster):
+        row = simulated(*COMMON[2:], *words, "--profile", profile, "--cluster", cluster)
+        return row["step_ms_p95"] / row["step_ms_p05"]
+
+    assert width(out, "dgx-a100") == pytest.approx(width(old, "dgx-a100"))
+    assert width(out, "generic-8x100g") > 1.05 * width(old, "generic-8x100g")
+    said = succeed("simulate", *COMMON[2:], *words, "--profile", out, "--cluster", "generic-8x100g")
+    assert "none on this cluster" in said
+
+
 @pytest.mark.parametrize(("change", "words", "text"), [
     ({"op": "all-to-all"}, (), "steps.csv: line 3, column op: 'all-to-all': rows of simulate are steps"),
     ({"gpus": "12"}, (), "steps.csv: line 3: "),

@@ -174,6 +174,21 @@ def test_repeats_count_as_their_geometric_mean(tmp_path, steps):
                         "level,exchange"), 2, "9 rows of 1 configuration do not determine the 2 parameters")
 
 
+def test_a_measured_step_that_does_not_fit_in_memory_is_said(tmp_path):
+    """Its row lacks recomputation, say: without it the prediction is of another step."""
+    common = ("--profile", "h100-sxm", "--gpus", 16, "--model", "qwen3-30b-a3b", "--expert-parallel", 8)
+    def warnings(recompute):
+        rows = [{"micro_batch": batch, "pipeline_parallel": 1, "recompute": recompute, "measured_ms": ms}
+                for batch, ms in ((4, 7000), (1, 7500))]
+        result = moesim("calibrate", written(tmp_path / "steps.csv", rows + rows[:1]), *common, "--global-batch", 128)
+        assert result.returncode == 0, result.stderr
+        return result.stderr
+    warning = warnings("none")
+    assert re.search(r"steps.csv: line 2: 1\d\d\.\d GiB do not fit the 80 GiB of NVIDIA H100", warning)
+    assert warning.count("line 2: ") == 1 and "line 4" not in warning
+    assert "do not fit" not in warnings("full")
+
+
 def test_the_order_of_rows_of_several_models_does_not_matter(tmp_path):
     """What is known before of a model in bf16 and of another in FP8 differs, in mean and scatter."""
     rows = [{"model": "qwen3-30b-a3b", "precision": "bf16", "measured_ms": 4300},

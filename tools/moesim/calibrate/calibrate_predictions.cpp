@@ -148,6 +148,8 @@ RowPrediction TrainRows::predict(const std::string& op, const CommandLine& asked
   if (kind == RowKind::step) {
     found.step = training::training_step(*found.job);
     found.classes = uncertainty::classes_of(*found.step, crossing);
+    found.memory_gib = found.step->peak_memory().gib();
+    found.room_gib = found.job->profile->device().hbm_bytes.gib();
     const bool drops = found.job->routing && found.job->routing->router.drops;
     if (!drops) found.mfu = found.step->mfu;
     return found;
@@ -217,6 +219,8 @@ RowPrediction SimulateRows::predict(const std::string&, const CommandLine& asked
   found.profile = found.scenario->profile_name;
   const study::Outcome outcome = study::evaluate(*found.scenario, cache_);
   found.classes.compute = outcome.step_ms;
+  found.memory_gib = outcome.memory_gib;
+  found.room_gib = found.scenario->profile->device().hbm_bytes.gib();
   const bool drops = found.scenario->has_moe() && found.scenario->router.drops;
   if (!drops) found.mfu = study::efficiency(*found.scenario, outcome).mfu;
   return found;

@@ -32,6 +32,8 @@ struct RowPrediction {
   // Of the predicted time. 0: it is no step, or one whose model FLOPs, which count routes that are
   // dropped, are more than it computes.
   double mfu = 0;
+  double memory_gib = 0;  // of a step, on the fullest GPU
+  double room_gib = 0;    // of its GPU
 };
 
 // What rows of measured times may be, and their predictions, one after another.

@@ -313,6 +313,20 @@ std::string configuration_key(const CalibrationRow& row) {
   return row.op + "|" + row.configuration;
 }
 
+// A measured step did fit: an option that saves memory is missing in its row.
+void warn_of_memory(const std::vector<CalibrationRow>& rows) {
+  std::set<std::string> seen;
+  for (const CalibrationRow& row : rows) {
+    const RowPrediction& predicted = row.prediction;
+    if (predicted.memory_gib <= predicted.room_gib) continue;
+    if (!seen.insert(configuration_key(row)).second) continue;
+    note(fmt::format(
+        "warning: {}: {:.1f} GiB do not fit the {:.0f} GiB of {}, yet this step was measured: does "
+        "the row lack an option, of recomputation, sharding or offloading?",
+        row.where(), predicted.memory_gib, predicted.room_gib, predicted.machine));
+  }
+}
+
 // Rows of one configuration that differ too much to be noise.
 void check_repeats(const std::vector<CalibrationRow>& rows) {
   std::map<std::string, const CalibrationRow*> first;
@@ -352,6 +366,7 @@ std::vector<CalibrationRow> load_calibration_rows(const std::vector<std::string>
   check_units(rows);
   check_peaks(rows);
   check_repeats(rows);
+  warn_of_memory(rows);
   return rows;
 }
 

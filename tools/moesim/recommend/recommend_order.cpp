@@ -46,11 +46,12 @@ double unmeasured_between(const FoundStep& one, const FoundStep& other) {
   return shipped_errors().deviation_of(apart);
 }
 
-// The highest level at which `other` is slower than `one`; 0: at none.
+// The chance that `other` is slower than `one`, at least; 0: within all bands. Below a band of
+// level L, which leaves as much on either side, lie (1 - L) / 2 of the ratios.
 double surety(const uncertainty::Band& ratios, const FoundStep& one, const FoundStep& other) {
   const double predicted = std::log(other.step.step_us / one.step.step_us);
   for (const uncertainty::BandLevel& each : ratios.levels) {
-    if (predicted + each.log_ratios.low > 0) return each.level;
+    if (predicted + each.log_ratios.low > 0) return (1 + each.level) / 2;
   }
   return 0;
 }
@@ -97,6 +98,10 @@ double surely_slower(const std::string& software, const FoundStep& one, const Fo
   return surety(step_ratios(software, one, other), one, other);
 }
 
+std::string chance_text(double chance) {
+  return fmt::format("a chance of {:.0f} % or more", 100 * chance);
+}
+
 namespace {
 
 // The place of the one of the best whose ratio to the first is known least; at least two are given.
@@ -115,20 +120,20 @@ std::size_t least_known_place(const std::string& software, const std::vector<Fou
 
 std::string order_text(const std::string& software, const std::vector<FoundStep>& best) {
   if (best.size() < 2) return "";
-  std::map<double, std::vector<std::size_t>> by_level;
+  std::map<double, std::vector<std::size_t>> by_chance;
   for (std::size_t place = 1; place < best.size(); ++place) {
     const uncertainty::Band ratios = step_ratios(software, best.front(), best[place]);
-    by_level[surety(ratios, best.front(), best[place])].push_back(place + 1);
+    by_chance[surety(ratios, best.front(), best[place])].push_back(place + 1);
   }
   const std::size_t farthest = least_known_place(software, best);
   const uncertainty::Band ratios = step_ratios(software, best.front(), best[farthest]);
   const bool is_unmeasured = unmeasured_between(best.front(), best[farthest]) > 0;
   std::vector<std::string> parts;
-  for (const auto& [level, numbers] : by_level) {
+  for (const auto& [chance, numbers] : by_chance) {
     const char* const are = numbers.size() == 1 ? "is" : "are";
-    parts.push_back(level == 0 ? fmt::format("{} {} within the noise of 1", places(numbers), are)
-                               : fmt::format("{} {} slower than 1 with {:.0f} %", places(numbers),
-                                             are, 100 * level));
+    parts.push_back(fmt::format(
+        "{} {} {}", places(numbers), are,
+        chance == 0 ? "within the noise of 1" : "slower than 1 with " + chance_text(chance)));
   }
   const uncertainty::BandLevel& widest = ratios.widest();
   const uncertainty::BandLevel& narrowest = ratios.levels.back();

@@ -15,9 +15,12 @@ std::vector<uncertainty::UnmeasuredTrait> unmeasured_of(const study::FoundStep& 
 uncertainty::Band step_ratios(const std::string& software, const study::FoundStep& one,
                               const study::FoundStep& other);
 
-// The highest level at which `other` is slower than `one`; 0: at none, within the noise.
+// The chance that `other` is slower than `one`, at least: 0.75, 0.9 or 0.95; 0: less, within
+// the noise.
 double surely_slower(const std::string& software, const study::FoundStep& one,
                      const study::FoundStep& other);
+
+std::string chance_text(double chance);  // "a chance of 75 % or more"
 
 // How sure it is that the first of these steps, fastest first, is faster than the others, and each
 // than the next: by the ratios of measured steps of one model that were predicted. `software`: of

@@ -93,10 +93,10 @@ std::string yours_text(const RecommendRequest& request, const std::vector<FoundS
     text += "is as fast as " + first_name;
   } else if (speed < 1) {
     if (listed != best.end()) text += fmt::format("is {} and ", listed - best.begin() + 1);
-    const double level = surely_slower(request.software, first, step);
-    text += fmt::format("is {:.1f} % slower than {}; {}", 100 * (1 - speed), first_name,
-                        level == 0 ? "that is within the noise"
-                                   : fmt::format("slower at all with {:.0f} %", 100 * level));
+    const double chance = surely_slower(request.software, first, step);
+    text += fmt::format(
+        "is {:.1f} % slower than {}; {}", 100 * (1 - speed), first_name,
+        chance == 0 ? "that is within the noise" : "slower at all with " + chance_text(chance));
   } else {
     text += fmt::format("is {:.1f} % faster than {}", 100 * (speed - 1), first_name);
   }

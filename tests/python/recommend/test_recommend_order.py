@@ -1,0 +1,55 @@
+"""The order that moesim recommend prints: how sure it is that the first is faster than the others."""
+
+import json
+import re
+import shlex
+
+from command_line import needs_binary, succeed
+
+pytestmark = needs_binary
+JOB = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--software", "megatron-bridge",
+       "--context-parallel", 1, "--expert-tensor-parallel", 1, "--zero", 1)
+APART = (*JOB, "--tensor-parallel", "1,4", "--pipeline-parallel", "1,2,4", "--virtual-pipeline", 1, "--expert-parallel",
+         "4,8", "--micro-batch", "1,2", "--recompute", "none/full", "--best", 16)
+
+
+def chances_of(table):
+    """{place: the chance that it is slower than the first, in %, or none} of the printed order."""
+    order = re.search(r"^order: (.*)$", table, re.MULTILINE).group(1)
+    found = {}
+    for part in order.split("; "):
+        match = re.fullmatch(r"([\d, and]+) (?:is|are) (?:within the noise of 1|slower than 1 with a chance of "
+                             r"(\d+) % or more)", part)
+        assert match, part
+        for place in re.findall(r"\d+", match.group(1)):
+            found[int(place)] = int(match.group(2)) if match.group(2) else None
+    return found
+
+
+def commands_of(table):
+    return {int(place): shlex.split(command) for place, command in re.findall(r"^  (\d+)  moesim (train .*)$", table,
+                                                                                re.MULTILINE)}
+
+
+def levels_beside_the_first(table, tmp_path):
+    """{place: the level at which `train --baseline` says more than noise, or none} of the printed commands."""
+    first = tmp_path / "first.csv"
+    commands = commands_of(table)
+    succeed(*commands.pop(1), "--out", first)
+    steps = {place: json.loads(succeed(*words, "--baseline", first, "--format", "json"))
+             for place, words in commands.items()}
+    assert all(step["speed_over_baseline"] <= 1.0005 for step in steps.values())
+    return {place: step["beyond_noise_level"] for place, step in steps.items()}
+
+
+def expect_chances_of_levels(table, tmp_path):
+    """A band leaves as much on either side: what lies wholly below 1 at 80 % is slower with a chance of 90 %."""
+    chances = chances_of(table)
+    levels = levels_beside_the_first(table, tmp_path)
+    assert chances == {place: None if level is None else round(50 * (1 + level)) for place, level in levels.items()}
+    return chances
+
+
+def test_the_order_says_the_chance_of_one_side(tmp_path):
+    chances = expect_chances_of_levels(succeed(*APART), tmp_path)
+    assert {75, 90, 95} <= set(chances.values())

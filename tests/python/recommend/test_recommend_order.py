@@ -53,3 +53,20 @@ def expect_chances_of_levels(table, tmp_path):
 def test_the_order_says_the_chance_of_one_side(tmp_path):
     chances = expect_chances_of_levels(succeed(*APART), tmp_path)
     assert {75, 90, 95} <= set(chances.values())
+
+
+def test_another_capacity_alone_is_ordered_by_pairs_of_capacity(tmp_path):
+    """As train --baseline compares them; a layout that differs in more is ordered by pairs that do."""
+    words = ("recommend", "--model", "mixtral-8x7b", "--gpus", 64, "--router", "topk", "--max-loss", "20%",
+             "--tensor-parallel", 1, "--context-parallel", 1, "--virtual-pipeline", 1, "--expert-parallel", 8,
+             "--expert-tensor-parallel", 1, "--micro-batch", 1, "--recompute", "full", "--zero", 1)
+    pairs = "48 published pairs that differ in router and capacity alone)"
+    table = succeed(*words, "--pipeline-parallel", 2, "--capacity-factor", "1,1.25,1.5")
+    assert expect_chances_of_levels(table, tmp_path) == {2: 95, 3: 95}
+    assert pairs in table and "groups of pairs" not in table
+    within = re.search(r"differ as 1 and \d do are within (\d+) %\n.*, 90 % within (\d+) %; 48 published", table)
+    assert int(within.group(1)) < 5 and int(within.group(2)) < 15
+    mixed = succeed(*words, "--pipeline-parallel", "2,4", "--capacity-factor", "1,1.25", "--distinct", "chunks")
+    chances = expect_chances_of_levels(mixed, tmp_path)
+    assert None in chances.values() and 95 in chances.values()
+    assert pairs in mixed and "groups of pairs" in mixed

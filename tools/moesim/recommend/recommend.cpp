@@ -57,7 +57,7 @@ ExitCode search_layouts(const SearchSource& source) {
   out.write(rendered_search(request, found, format));
   if (!chart.empty()) {
     draw_front(rendered_search(request, found, report::Format::csv),
-               order_noise(request.software, found.best), chart);
+               order_noise(request, found.best), chart);
   }
   return ExitCode::ok;
 }

@@ -7,12 +7,14 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "sim/training/drawn/routing_misfit.hpp"
 #include "sim/training/step/step_bound.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/step_distance.hpp"
+#include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 
 namespace moesim::tool {
@@ -88,14 +90,26 @@ std::vector<uncertainty::UnmeasuredTrait> unmeasured_of(const FoundStep& found) 
                                         uncertainty::traits_of(found.job, found.step));
 }
 
-uncertainty::Band step_ratios(const std::string& software, const FoundStep& one,
-                              const FoundStep& other) {
-  return shipped_errors().ratio_band(software, true, distance(one, other),
-                                     unmeasured_between(one, other));
+StepRatios step_ratios(const RecommendRequest& request, const FoundStep& one,
+                       const FoundStep& other) {
+  const std::optional<std::string> alike = all_but_capacity(one.job);
+  if (alike && alike == all_but_capacity(other.job)) {
+    return {capacity_pair_band(uncertainty::part_times(other.step),
+                               uncertainty::part_times(one.step), step_exchanges(other.job)),
+            capacity_pairs_text()};
+  }
+  StepRatios ratios;
+  const double unmeasured = unmeasured_between(one, other);
+  ratios.band =
+      shipped_errors().ratio_band(request.software, true, distance(one, other), unmeasured);
+  ratios.known_by = fmt::format("{} groups of pairs", ratios.band.held_out);
+  ratios.has_unmeasured = unmeasured > 0;
+  return ratios;
 }
 
-double surely_slower(const std::string& software, const FoundStep& one, const FoundStep& other) {
-  return surety(step_ratios(software, one, other), one, other);
+double surely_slower(const RecommendRequest& request, const FoundStep& one,
+                     const FoundStep& other) {
+  return surety(step_ratios(request, one, other).band, one, other);
 }
 
 std::string chance_text(double chance) {
@@ -104,30 +118,59 @@ std::string chance_text(double chance) {
 
 namespace {
 
-// The place of the one of the best whose ratio to the first is known least; at least two are given.
-std::size_t least_known_place(const std::string& software, const std::vector<FoundStep>& best) {
-  std::size_t widest = 1;
-  double width = 0;
+// The ratio of one of the best to the first.
+struct PlacedRatios {
+  std::size_t place = 0;  // from 0
+  StepRatios ratios;
+
+  double width() const { return ratios.band.widest().log_ratios.width(); }
+};
+
+std::vector<PlacedRatios> ratios_to_first(const RecommendRequest& request,
+                                          const std::vector<FoundStep>& best) {
+  std::vector<PlacedRatios> found;
   for (std::size_t place = 1; place < best.size(); ++place) {
-    const double own = step_ratios(software, best.front(), best[place]).widest().log_ratios.width();
-    if (own > width) widest = place;
-    width = std::max(width, own);
+    found.push_back({place, step_ratios(request, best.front(), best[place])});
   }
-  return widest;
+  return found;
+}
+
+// Those that are known least; at least one is given.
+const PlacedRatios& least_known(const std::vector<PlacedRatios>& ratios) {
+  return *std::max_element(ratios.begin(), ratios.end(),
+                           [](const PlacedRatios& one, const PlacedRatios& other) {
+                             return one.width() < other.width();
+                           });
+}
+
+// "(50 % of the ratios of two measured steps that differ as 1 and 3 do are within 5 % ...)".
+std::string known_text(const PlacedRatios& placed) {
+  const auto& [band, known_by, has_unmeasured] = placed.ratios;
+  const auto percent = [](const uncertainty::BandLevel& each) {
+    return 100 * (std::exp(each.log_ratios.high) - 1);
+  };
+  return fmt::format(
+      "       ({:.0f} % of the ratios of two measured steps that differ as 1 and {} do are within "
+      "{:.0f} %\n"
+      "       of the predicted ratio, {:.0f} % within {:.0f} %; {}{})\n",
+      100 * band.levels.back().level, placed.place + 1, percent(band.levels.back()),
+      100 * band.widest().level, percent(band.widest()), known_by,
+      has_unmeasured ? fmt::format(";\n       wider by what 1 or {} has and no measured step",
+                                   placed.place + 1)
+                     : "");
 }
 
 }  // namespace
 
-std::string order_text(const std::string& software, const std::vector<FoundStep>& best) {
+std::string order_text(const RecommendRequest& request, const std::vector<FoundStep>& best) {
   if (best.size() < 2) return "";
   std::map<double, std::vector<std::size_t>> by_chance;
-  for (std::size_t place = 1; place < best.size(); ++place) {
-    const uncertainty::Band ratios = step_ratios(software, best.front(), best[place]);
-    by_chance[surety(ratios, best.front(), best[place])].push_back(place + 1);
+  std::map<std::string, std::vector<PlacedRatios>> by_knowledge;
+  for (PlacedRatios& placed : ratios_to_first(request, best)) {
+    by_chance[surety(placed.ratios.band, best.front(), best[placed.place])].push_back(placed.place +
+                                                                                      1);
+    by_knowledge[placed.ratios.known_by].push_back(std::move(placed));
   }
-  const std::size_t farthest = least_known_place(software, best);
-  const uncertainty::Band ratios = step_ratios(software, best.front(), best[farthest]);
-  const bool is_unmeasured = unmeasured_between(best.front(), best[farthest]) > 0;
   std::vector<std::string> parts;
   for (const auto& [chance, numbers] : by_chance) {
     const char* const are = numbers.size() == 1 ? "is" : "are";
@@ -135,28 +178,16 @@ std::string order_text(const std::string& software, const std::vector<FoundStep>
         "{} {} {}", places(numbers), are,
         chance == 0 ? "within the noise of 1" : "slower than 1 with " + chance_text(chance)));
   }
-  const uncertainty::BandLevel& widest = ratios.widest();
-  const uncertainty::BandLevel& narrowest = ratios.levels.back();
-  const auto percent = [](const uncertainty::BandLevel& each) {
-    return 100 * (std::exp(each.log_ratios.high) - 1);
-  };
-  return fmt::format(
-      "order: {}\n"
-      "       ({:.0f} % of the ratios of two measured steps that differ as 1 and {} do are within "
-      "{:.0f} %\n"
-      "       of the predicted ratio, {:.0f} % within {:.0f} %; {} groups of pairs{})\n",
-      fmt::join(parts, "; "), 100 * narrowest.level, farthest + 1, percent(narrowest),
-      100 * widest.level, percent(widest), ratios.held_out,
-      is_unmeasured
-          ? fmt::format(";\n       wider by what 1 or {} has and no measured step", farthest + 1)
-          : "");
+  std::string text = fmt::format("order: {}\n", fmt::join(parts, "; "));
+  for (const auto& [known_by, ratios] : by_knowledge) text += known_text(least_known(ratios));
+  return text;
 }
 
-double order_noise(const std::string& software, const std::vector<FoundStep>& best) {
+double order_noise(const RecommendRequest& request, const std::vector<FoundStep>& best) {
   const uncertainty::Band ratios =
       best.size() < 2
-          ? shipped_errors().ratio_band(software, true, uncertainty::usual_distance)
-          : step_ratios(software, best.front(), best[least_known_place(software, best)]);
+          ? shipped_errors().ratio_band(request.software, true, uncertainty::usual_distance)
+          : least_known(ratios_to_first(request, best)).ratios.band;
   return std::exp(ratios.levels.back().log_ratios.high) - 1;
 }
 

@@ -5,32 +5,39 @@
 
 #include "sim/study/search/training_search.hpp"
 #include "sim/uncertainty/step_errors.hpp"
+#include "tools/moesim/recommend/recommend_request.hpp"
 
 namespace moesim::tool {
 
 // What of the step no published one has.
 std::vector<uncertainty::UnmeasuredTrait> unmeasured_of(const study::FoundStep& found);
 
-// How far off the predicted ratio of these two steps is. `software`: of published steps; "": any.
-uncertainty::Band step_ratios(const std::string& software, const study::FoundStep& one,
-                              const study::FoundStep& other);
+// How far off the predicted ratio of two steps is.
+struct StepRatios {
+  uncertainty::Band band;       // of log(measured / predicted ratio)
+  std::string known_by;         // "17 groups of pairs"
+  bool has_unmeasured = false;  // wider by what one of them has and no measured step
+};
+// Of two that differ in router and capacity alone, padded to it, by such pairs, else by published
+// pairs of steps that differ as much.
+StepRatios step_ratios(const RecommendRequest& request, const study::FoundStep& one,
+                       const study::FoundStep& other);
 
-// The chance that `other` is slower than `one`, at least: 0.75, 0.9 or 0.95; 0: less, within
-// the noise.
-double surely_slower(const std::string& software, const study::FoundStep& one,
+// The chance that `other` is slower than `one`, at least: 0.75, 0.9 or 0.95; 0: less, within the
+// noise.
+double surely_slower(const RecommendRequest& request, const study::FoundStep& one,
                      const study::FoundStep& other);
 
 std::string chance_text(double chance);  // "a chance of 75 % or more"
 
-// How sure it is that the first of these steps, fastest first, is faster than the others, and each
-// than the next: by the ratios of measured steps of one model that were predicted. `software`: of
-// published steps; "": any.
-std::string order_text(const std::string& software, const std::vector<study::FoundStep>& best);
+// How sure it is that the first of these steps, fastest first, is faster than each of the others:
+// by step_ratios(), of which those known least are told, of each kind.
+std::string order_text(const RecommendRequest& request, const std::vector<study::FoundStep>& best);
 
 // How far below the first of the best a speed may be predicted while half of such ratios are within
-// the noise: of the one whose ratio to it is known least, as order_text() says; of two steps that
-// differ as usual where there is one alone.
-double order_noise(const std::string& software, const std::vector<study::FoundStep>& best);
+// the noise: of the one whose ratio to it is known least; of two steps that differ as usual where
+// there is one alone.
+double order_noise(const RecommendRequest& request, const std::vector<study::FoundStep>& best);
 
 // Changes outside of the search under which a job would fit: options of less memory, and the fewest
 // GPUs, with the global batch where the one that was typed is not possible there.

@@ -271,8 +271,7 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
     const DrawnBest drawn(request, found.best);
     const std::size_t usable = drawn.usable();
     text += best_table(request, found.best, drawn) + drawn.text() +
-            cost_line(request, found.best[usable], usable) +
-            order_text(request.software, found.best) +
+            cost_line(request, found.best[usable], usable) + order_text(request, found.best) +
             switches_text(request, found.best[usable], fmt::format("{}", usable + 1)) +
             assumptions_text(request, found.best) + yours_text(request, found.best, "1") +
             twin_lines(search, found.best) + "\n";

@@ -228,7 +228,7 @@ std::string table_of(const std::vector<Searched>& searched) {
 std::string gain_text(const std::vector<Searched>& searched, std::size_t at, double level) {
   const Searched& each = searched[at];
   const Searched& last = searched[each.scaling.last];
-  const uncertainty::Band ratios = step_ratios(each.request.software, last.best, each.best);
+  const uncertainty::Band ratios = step_ratios(each.request, last.best, each.best).band;
   const auto found = std::find_if(ratios.levels.begin(), ratios.levels.end(),
                                   [&](const auto& one) { return one.level == level; });
   std::string range;

@@ -93,7 +93,7 @@ std::string yours_text(const RecommendRequest& request, const std::vector<FoundS
     text += "is as fast as " + first_name;
   } else if (speed < 1) {
     if (listed != best.end()) text += fmt::format("is {} and ", listed - best.begin() + 1);
-    const double chance = surely_slower(request.software, first, step);
+    const double chance = surely_slower(request, first, step);
     text += fmt::format(
         "is {:.1f} % slower than {}; {}", 100 * (1 - speed), first_name,
         chance == 0 ? "that is within the noise" : "slower at all with " + chance_text(chance));

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/study/search/counted_loss.hpp"
+#include "sim/study/sweep/baseline.hpp"
 #include "sim/study/sweep/sweep.hpp"
 
 namespace moesim::study {
@@ -18,6 +21,26 @@ constexpr double least_points = 1e-4;
 bool fits(const FoundPass& pass, const SweepPoint& point, double share) {
   return pass.figure("memory_gib") <= share * point.scenario->profile->device().hbm_bytes.gib();
 }
+
+// Keeps what the passes are compared by.
+class KeptOutcomes {
+ public:
+  Outcome evaluated(const scenario::Scenario& scenario, routing::RoutingCache& cache) {
+    Outcome outcome = evaluate(scenario, cache);
+    const std::lock_guard lock(mutex_);
+    outcomes_[&scenario] = outcome;
+    return outcome;
+  }
+  SpeedRatio ratio(const SweepPoint& point, const SweepPoint& baseline) const {
+    if (&point == &baseline) return {};
+    return speed_ratio(*point.scenario, outcomes_.at(&*point.scenario), *baseline.scenario,
+                       outcomes_.at(&*baseline.scenario));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const scenario::Scenario*, Outcome> outcomes_;
+};
 
 }  // namespace
 
@@ -34,14 +57,18 @@ PrefillFound search_prefill(const PrefillSearch& search) {
   scenario::DocumentCache documents;
   std::vector<SweepPoint> points = plan(search.scenarios, documents);
   mark_repeats(points);
+  KeptOutcomes kept;
   SweepSettings settings;
   settings.jobs = search.jobs;
+  settings.evaluate = [&](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
+    return kept.evaluated(scenario, cache);
+  };
   SweepResult result = sweep(points, settings);
   PrefillFound found;
   std::vector<FoundPass> passes;
   for (std::size_t at = 0; at < points.size(); ++at) {
     if (!result.rows[at]) continue;
-    FoundPass pass{points[at].values, std::move(*result.rows[at]), 0};
+    FoundPass pass{points[at].values, std::move(*result.rows[at]), 0, at};
     if (pass.text("status") != "ok") {
       ++found.refused;
       found.a_refusal = pass.text("reason");
@@ -67,6 +94,14 @@ PrefillFound search_prefill(const PrefillSearch& search) {
     if (pass.loss >= least_gain * least || least - pass.loss < least_points) continue;
     found.front.push_back(pass);
     least = pass.loss;
+  }
+  if (found.best.empty()) return found;
+  const SweepPoint& first = points[found.best.front().scenario];
+  for (std::vector<FoundPass>* list : {&found.best, &found.front}) {
+    for (FoundPass& pass : *list) {
+      const SpeedRatio ratio = kept.ratio(points[pass.scenario], first);
+      pass.row = with_baseline(std::move(pass.row), ratio);
+    }
   }
   return found;
 }

@@ -21,8 +21,9 @@ struct PrefillSearch {
 
 struct FoundPass {
   scenario::OptionValues options;
-  Row row;          // of result_columns()
-  double loss = 0;  // counted_loss()
+  Row row;                   // of result_columns(), beside the fastest of the best as its baseline
+  double loss = 0;           // counted_loss()
+  std::size_t scenario = 0;  // its place in PrefillSearch::scenarios
 
   double figure(const std::string& column) const;
   std::string text(const std::string& column) const;

@@ -128,6 +128,15 @@ Row without_baseline(Row row) {
   return row;
 }
 
+Row with_baseline(Row row, const SpeedRatio& ratio) {
+  const Cell cells[] = {figure_cell(ratio.value), figure_cell(ratio.p05), figure_cell(ratio.p95),
+                        ratio.within_noise()};
+  for (std::size_t at = 0; at < std::size(cells); ++at) {
+    row[column_index(comparison_columns[at])] = cells[at];
+  }
+  return row;
+}
+
 std::vector<std::optional<std::size_t>> baselines(const std::vector<SweepPoint>& points,
                                                   const std::string& text) {
   const scenario::OptionValues wanted = parse(text);

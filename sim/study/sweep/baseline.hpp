@@ -38,8 +38,9 @@ ComparedRows compared_rows(const std::vector<SweepPoint>& points,
                            const std::vector<std::optional<std::size_t>>& baseline_of,
                            const std::map<std::size_t, Row>& rows);
 
-// The row as of a sweep without a baseline.
+// The row as of a sweep without a baseline, and as of one whose baseline it has this ratio to.
 Row without_baseline(Row row);
+Row with_baseline(Row row, const SpeedRatio& ratio);
 
 // How many times as fast `outcome` is as `baseline`: what both share cancels. Of two profiles or
 // clusters only the draws do. Steps that differ in router and capacity alone, padded to it, have

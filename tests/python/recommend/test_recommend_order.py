@@ -1,9 +1,12 @@
 """The order that moesim recommend prints: how sure it is that the first is faster than the others."""
 
+import csv
+import io
 import json
 import re
 import shlex
 
+import pytest
 from command_line import needs_binary, succeed
 
 pytestmark = needs_binary
@@ -70,3 +73,29 @@ def test_another_capacity_alone_is_ordered_by_pairs_of_capacity(tmp_path):
     chances = expect_chances_of_levels(mixed, tmp_path)
     assert None in chances.values() and 95 in chances.values()
     assert pairs in mixed and "groups of pairs" in mixed
+
+
+def test_passes_are_ordered_as_beside_a_baseline_of_a_sweep():
+    """By ratios, in which errors that both share cancel, not by whether two bands overlap."""
+    words = ("--mode", "prefill", "--model", "olmoe-1b-7b", "--gpus", 16, "--profile", "h100-sxm", "--expert-parallel", 8,
+             "--capacity-convention", "library", "--sequence-length", 512, "--replicas", 4, "--micro-batch", "4,8",
+             "--router", "topk", "--capacity-factor", "1,1.25")
+    table = succeed("recommend", *words, "--max-loss", "20%")
+    found = list(csv.DictReader(io.StringIO(succeed("recommend", *words, "--max-loss", "20%", "--format", "csv"))))
+    best = {int(row["rank"]): row for row in found if row["rank"]}
+    assert (best[1]["capacity_factor"], best[1]["micro_batch"]) == ("1", "8")
+    swept = csv.DictReader(io.StringIO(succeed("sweep", *words, "--baseline", "capacity-factor=1,micro-batch=8",
+                                               "--format", "csv")))
+    beside = {(row["capacity_factor"], row["micro_batch"]): row for row in swept}
+    columns = ("speed_over_baseline", "speed_over_baseline_p05", "speed_over_baseline_p95", "within_noise")
+    for row in found:
+        same = beside[row["capacity_factor"], row["micro_batch"]]
+        assert [row[name] for name in columns] == [same[name] for name in columns]
+    chances = chances_of(table)
+    assert chances == {place: None if row["within_noise"] == "true" else 95 for place, row in best.items() if place > 1}
+    assert set(chances.values()) == {None, 95}
+    likely = float(best[1]["tokens_per_s_per_gpu"]) * float(best[1]["step_ms"]) / float(best[1]["step_ms_p50"])
+    first, second = (re.search(rf"^{place}  .*$", table, re.MULTILINE).group(0).split() for place in (1, 2))
+    assert int(first[6]) == pytest.approx(likely, abs=1)
+    lost = 100 * (float(best[2]["counted_loss"]) - float(best[1]["counted_loss"]))
+    assert (f"{lost:.2f} % of tokens' weight" in " ".join(second)) == (lost > 0)

@@ -66,6 +66,27 @@ std::string step_text(double us) {
   return ms < 1e4 ? fmt::format("{:.0f} ms", ms) : fmt::format("{:.1f} s", ms / 1e3);
 }
 
+std::string places_text(const std::vector<std::size_t>& numbers) {
+  std::string text;
+  for (std::size_t at = 0; at < numbers.size(); ++at) {
+    if (at > 0) text += at + 1 == numbers.size() ? " and " : ", ";
+    text += fmt::format("{}", numbers[at]);
+  }
+  return text;
+}
+
+std::string chance_text(double chance) {
+  return fmt::format("a chance of {:.0f} % or more", 100 * chance);
+}
+
+std::string given_up_text(double speed, double gib, double loss) {
+  std::vector<std::string> parts;
+  if (speed <= 1) parts.push_back(fmt::format("{:.1f} % speed", 100 * (1 - speed)));
+  if (gib >= 0.5) parts.push_back(fmt::format("{:.0f} GiB", gib));
+  if (loss > 0) parts.push_back(fmt::format("{:.2f} % of tokens' weight", 100 * loss));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 std::string precisions_text(const TrainingSearch& search) {
   std::vector<const char*> names;
   for (const auto each : search.space.precision) names.push_back(model::name_of(each));

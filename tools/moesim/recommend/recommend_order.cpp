@@ -16,6 +16,7 @@
 #include "sim/uncertainty/step_distance.hpp"
 #include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/recommend/recommend_cells.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -56,15 +57,6 @@ double surety(const uncertainty::Band& ratios, const FoundStep& one, const Found
     if (predicted + each.log_ratios.low > 0) return (1 + each.level) / 2;
   }
   return 0;
-}
-
-std::string places(const std::vector<std::size_t>& numbers) {
-  std::string text;
-  for (std::size_t at = 0; at < numbers.size(); ++at) {
-    if (at > 0) text += at + 1 == numbers.size() ? " and " : ", ";
-    text += fmt::format("{}", numbers[at]);
-  }
-  return text;
 }
 
 // The jobs of a space, least bound of memory first.
@@ -110,10 +102,6 @@ StepRatios step_ratios(const RecommendRequest& request, const FoundStep& one,
 double surely_slower(const RecommendRequest& request, const FoundStep& one,
                      const FoundStep& other) {
   return surety(step_ratios(request, one, other).band, one, other);
-}
-
-std::string chance_text(double chance) {
-  return fmt::format("a chance of {:.0f} % or more", 100 * chance);
 }
 
 namespace {
@@ -175,7 +163,7 @@ std::string order_text(const RecommendRequest& request, const std::vector<FoundS
   for (const auto& [chance, numbers] : by_chance) {
     const char* const are = numbers.size() == 1 ? "is" : "are";
     parts.push_back(fmt::format(
-        "{} {} {}", places(numbers), are,
+        "{} {} {}", places_text(numbers), are,
         chance == 0 ? "within the noise of 1" : "slower than 1 with " + chance_text(chance)));
   }
   std::string text = fmt::format("order: {}\n", fmt::join(parts, "; "));

@@ -28,8 +28,6 @@ StepRatios step_ratios(const RecommendRequest& request, const study::FoundStep& 
 double surely_slower(const RecommendRequest& request, const study::FoundStep& one,
                      const study::FoundStep& other);
 
-std::string chance_text(double chance);  // "a chance of 75 % or more"
-
 // How sure it is that the first of these steps, fastest first, is faster than each of the others:
 // by step_ratios(), of which those known least are told, of each kind.
 std::string order_text(const RecommendRequest& request, const std::vector<study::FoundStep>& best);

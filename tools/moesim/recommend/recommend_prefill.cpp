@@ -119,7 +119,7 @@ class PassCells {
       std::replace(option.begin(), option.end(), '-', ' ');
       names.push_back(std::move(option));
     }
-    names.insert(names.end(), {"tokens/s/GPU", "step", "loss %", "GiB"});
+    names.insert(names.end(), {"tokens/s/GPU", "likely", "step", "loss %", "GiB"});
     return names;
   }
   // Which are figures.
@@ -127,7 +127,7 @@ class PassCells {
     std::vector<bool> right = {true, true, false, true};
     for (const std::string& option : varied_)
       right.push_back(scenario::option_named(option).is_number());
-    right.insert(right.end(), 4, true);
+    right.insert(right.end(), 5, true);
     return right;
   }
   std::vector<std::string> of(const FoundPass& pass) const {
@@ -140,7 +140,9 @@ class PassCells {
       const auto typed = pass.options.find(option);
       cells.push_back(typed == pass.options.end() ? "" : typed->second);
     }
-    cells.insert(cells.end(), {fmt::format("{:.0f}", pass.figure("tokens_per_s_per_gpu")),
+    const double speed = pass.figure("tokens_per_s_per_gpu");
+    const double slower = pass.figure("step_ms_p50") / pass.figure("step_ms");
+    cells.insert(cells.end(), {fmt::format("{:.0f}", speed), fmt::format("{:.0f}", speed / slower),
                                fmt::format("{:.1f} ms", pass.figure("step_ms")),
                                fmt::format("{:.2f}", 100 * pass.loss),
                                fmt::format("{:.1f}", pass.figure("memory_gib"))});
@@ -151,28 +153,36 @@ class PassCells {
   std::vector<std::string> varied_;
 };
 
-// Speeds of the bands of two passes: whether they have one in common.
-bool is_within_noise(const FoundPass& one, const FoundPass& other) {
-  const auto slowest = [](const FoundPass& pass) {
-    return pass.figure("tokens_per_s_per_gpu") * pass.figure("step_ms") /
-           pass.figure("step_ms_same_p95");
-  };
-  const auto fastest = [](const FoundPass& pass) {
-    return pass.figure("tokens_per_s_per_gpu") * pass.figure("step_ms") /
-           pass.figure("step_ms_same_p05");
-  };
-  return fastest(other) >= slowest(one);
-}
-
+// How sure it is that the first is faster than each of the others: by their ratio to it, as
+// `sweep --baseline` says it.
 std::string order_text(const std::vector<FoundPass>& best) {
-  std::vector<std::size_t> noise;
+  if (best.size() < 2) return "";
+  std::vector<std::size_t> noise, slower;
+  std::size_t widest = 1;
+  const auto width = [&](std::size_t place) {
+    return best[place].figure("speed_over_baseline_p95") /
+           best[place].figure("speed_over_baseline_p05");
+  };
   for (std::size_t place = 1; place < best.size(); ++place) {
-    if (is_within_noise(best.front(), best[place])) noise.push_back(place + 1);
+    const auto is_noise = std::get<bool>(best[place].row[study::column_index("within_noise")]);
+    (is_noise ? noise : slower).push_back(place + 1);
+    if (width(place) > width(widest)) widest = place;
   }
-  const std::string why =
-      "by p05 to p95 beside steps of the same software: routing and the curves' errors";
-  if (noise.empty()) return fmt::format("order: no band reaches that of 1 ({})\n", why);
-  return fmt::format("order: {} within the noise of 1 ({})\n", fmt::join(noise, ", "), why);
+  std::vector<std::string> parts;
+  const auto add = [&](const std::vector<std::size_t>& numbers, const std::string& what) {
+    if (numbers.empty()) return;
+    parts.push_back(
+        fmt::format("{} {} {}", places_text(numbers), numbers.size() == 1 ? "is" : "are", what));
+  };
+  add(noise, "within the noise of 1");
+  add(slower, "slower than 1 with " + chance_text(0.95));
+  return fmt::format(
+      "order: {}\n"
+      "       (by p05 to p95 of the ratio of two passes, as sweep --baseline: {} is {:.3f} to "
+      "{:.3f} "
+      "times as fast as 1)\n",
+      fmt::join(parts, "; "), widest + 1, best[widest].figure("speed_over_baseline_p05"),
+      best[widest].figure("speed_over_baseline_p95"));
 }
 
 // The different values of a column, in order: "hgx-h100", "512 or 1024".
@@ -254,6 +264,12 @@ std::string front_table(const PassCells& columns, const PrefillFound& found) {
          report::align(lines, right);
 }
 
+std::string given_up(const FoundPass& pass, const FoundPass& best) {
+  return given_up_text(pass.figure("tokens_per_s_per_gpu") / best.figure("tokens_per_s_per_gpu"),
+                       pass.figure("memory_gib") - best.figure("memory_gib"),
+                       pass.loss - best.loss);
+}
+
 std::string best_table(const PassCells& columns, const PrefillFound& found) {
   const std::vector<std::string> names = columns.names();
   const std::vector<bool> right = columns.right();
@@ -267,15 +283,16 @@ std::string best_table(const PassCells& columns, const PrefillFound& found) {
     cells.insert(cells.end(), figures.begin(), figures.end());
     cells.push_back(
         fmt::format("{:.1f} to {:.1f}", pass.figure("step_ms_p05"), pass.figure("step_ms_p95")));
-    const double speed =
-        pass.figure("tokens_per_s_per_gpu") / found.best.front().figure("tokens_per_s_per_gpu");
-    cells.push_back(place == 0 ? "" : fmt::format("{:.1f} % speed", 100 * (1 - speed)));
+    cells.push_back(place == 0 ? "" : given_up(pass, found.best.front()));
     lines.push_back(cells);
   }
   std::vector<bool> sides = {true};
   sides.insert(sides.end(), right.begin(), right.end());
   sides.insert(sides.end(), {true, false});
-  return report::align(lines, sides) + order_text(found.best);
+  return report::align(lines, sides) +
+         "likely: tokens/s/GPU that a measurement is expected to say, by the median of its band; "
+         "gives up: % of the speed of 1, GiB per GPU more than 1\n" +
+         order_text(found.best);
 }
 
 std::string table_of(const PrefillSearch& search, const PrefillFound& found) {

@@ -43,17 +43,10 @@ std::string heading(const TrainingSearch& search, const TrainingFound& found) {
       routing_line(search));
 }
 
-// "-2.1 % speed, 11 GiB more memory, 0.3 points more loss".
 std::string given_up(const FoundStep& step, const FoundStep& best) {
-  std::vector<std::string> parts;
-  const double speed = step.step.tokens_per_second_per_gpu / best.step.tokens_per_second_per_gpu;
-  if (speed <= 1) parts.push_back(fmt::format("{:.1f} % speed", 100 * (1 - speed)));
-  const double memory = step.step.peak_memory().gib() - best.step.peak_memory().gib();
-  if (memory >= 0.5) parts.push_back(fmt::format("{:.0f} GiB", memory));
-  if (step.loss > best.loss) {
-    parts.push_back(fmt::format("{:.2f} % of tokens' weight", 100 * (step.loss - best.loss)));
-  }
-  return fmt::format("{}", fmt::join(parts, ", "));
+  return given_up_text(step.step.tokens_per_second_per_gpu / best.step.tokens_per_second_per_gpu,
+                       step.step.peak_memory().gib() - best.step.peak_memory().gib(),
+                       step.loss - best.loss);
 }
 
 std::string speed_text(double speed) { return fmt::format("{:.0f}", speed); }

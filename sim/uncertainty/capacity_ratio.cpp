@@ -85,6 +85,14 @@ bool is_capacity_choice(std::string_view option) {
   return std::find(std::begin(choices), std::end(choices), option) != std::end(choices);
 }
 
+CrossingParts crossing_of(const StepExchanges& exchanges) {
+  CrossingParts crossing{};
+  for (const auto& part : training::part_names) {
+    crossing[at(part.value)] = class_of(part.value, exchanges) == WorkClass::across;
+  }
+  return crossing;
+}
+
 std::vector<BandLevel> capacity_ratio_levels(const std::vector<double>& one,
                                              const std::vector<double>& other, double scatter,
                                              const StepExchanges& exchanges) {

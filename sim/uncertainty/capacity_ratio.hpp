@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/step_software.hpp"
 
 namespace moesim::uncertainty {
 
@@ -23,6 +24,9 @@ struct StepExchanges {
   int ranks_per_domain = 1;
   bool are_measured = false;  // between the domains of that very cluster
 };
+
+// Which parts of a step go through NICs: those of a group that no domain holds.
+CrossingParts crossing_of(const StepExchanges& exchanges);
 
 // Of log(measured / predicted ratio) of two training steps that differ in router and capacity
 // alone, with blocks padded to it: the levels of usual_levels(). `one`, `other`: part_times().

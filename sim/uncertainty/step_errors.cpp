@@ -227,7 +227,11 @@ double StepErrors::deviation_of(const std::vector<UnmeasuredTrait>& unmeasured) 
 
 void StepErrors::widen_by(const std::vector<UnmeasuredTrait>& unmeasured, Band& band) const {
   band.unmeasured = unmeasured;
-  add_unmeasured(band.expected.mean, deviation_of(unmeasured), band.levels);
+  widen_by(deviation_of(unmeasured), band);
+}
+
+void StepErrors::widen_by(double unmeasured, Band& band) const {
+  add_unmeasured(band.expected.mean, unmeasured, band.levels);
 }
 
 void StepErrors::add_unmeasured(double centre, double deviation,

@@ -79,6 +79,8 @@ class StepErrors {
             const std::vector<StepTrait>& traits = {}) const;
   // The band, wider by traits that none of the steps has which it is based on.
   void widen_by(const std::vector<UnmeasuredTrait>& unmeasured, Band& band) const;
+  // The same of a band whose expected.mean lies between its ends, by deviation_of() the traits.
+  void widen_by(double unmeasured, Band& band) const;
   // Of the log of a step's time by its unmeasured traits.
   double deviation_of(const std::vector<UnmeasuredTrait>& unmeasured) const;
   // Of the ratio of two steps predicted for one machine and one software, which cancel: the error

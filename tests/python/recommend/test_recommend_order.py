@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import re
 import shlex
 
@@ -99,3 +100,61 @@ def test_passes_are_ordered_as_beside_a_baseline_of_a_sweep():
     assert int(first[6]) == pytest.approx(likely, abs=1)
     lost = 100 * (float(best[2]["counted_loss"]) - float(best[1]["counted_loss"]))
     assert (f"{lost:.2f} % of tokens' weight" in " ".join(second)) == (lost > 0)
+
+
+@pytest.fixture
+def own_software(tmp_path):
+    """A document of twelve measured steps: 1.3 times the predictions, each 1 % off."""
+    path, out = tmp_path / "steps.csv", tmp_path / "own.json"
+    job = [word for at, word in enumerate(JOB[1:]) if "--software" not in JOB[at:at + 2]]
+    predicted = csv.DictReader(io.StringIO(succeed(
+        "train", *job, "--pipeline-parallel", "1,2", "--expert-parallel", "4,8", "--micro-batch", "1,2,4", "--recompute",
+        "full", "--format", "csv")))
+    rows = [{**row, "measured_ms": 1.3 * float(row["step_ms"]) * (1.01 if at % 2 else 0.99)}
+            for at, row in enumerate(predicted)]
+    assert len(rows) == 12
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    succeed("calibrate", path, "--out", out)
+    return out
+
+
+def log_width(row, low, high):
+    return math.log(float(row[high]) / float(row[low]))
+
+
+def test_ones_own_software_is_ordered_by_its_own_steps(tmp_path, own_software):
+    """Not by published pairs of software that is not known, which are farther apart than its bands."""
+    words = [own_software if word == "megatron-bridge" else word for word in APART]
+    table = succeed(*words)
+    chances = expect_chances_of_levels(table, tmp_path)
+    assert set(chances.values()) == {90, 95}
+    assert "; 12 of your own steps" in table and "groups of pairs" not in table and "no measured step" not in table
+    # Layouts that none of the rows has, tensor parallelism of 4 here, widen it.
+    assert "wider by what 1 or" in table and "none of your calibrated steps)" in table
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_ratio_of_ones_own_software_is_not_wider_than_its_bands(tmp_path, own_software, form):
+    words = [word for word in JOB[1:] if word != "megatron-bridge"]
+    words[words.index("--software") + 1:words.index("--software") + 1] = [own_software]
+    words = ("train", *words, "--recompute", "full")
+    one = (*words, "--pipeline-parallel", 2, "--expert-parallel", 8, "--micro-batch", 2)
+    base = tmp_path / f"one.{form}"
+    succeed(*one, "--out", base, "--format", form)
+    bands = []
+    for other in (("--expert-parallel", 8, "--micro-batch", 4), ("--expert-parallel", 4, "--micro-batch", 1)):
+        step = json.loads(succeed(*words, *other, "--baseline", base, "--format", "json"))
+        first = json.loads(succeed(*one, "--format", "json"))
+        own = math.hypot(*(log_width(row, "step_ms_low", "step_ms_high") for row in (first, step)))
+        bands.append(log_width(step, "speed_over_baseline_low", "speed_over_baseline_high"))
+        assert bands[-1] <= own * 1.0001
+        assert "; by 12 of your own steps\n" in succeed(*words, *other, "--baseline", base)
+    # Two that differ little are told apart best.
+    step = json.loads(succeed(*one, "--baseline", base, "--format", "json"))
+    assert log_width(step, "speed_over_baseline_low", "speed_over_baseline_high") <= min(bands)
+    listed = succeed(*words, "--pipeline-parallel", "2,1", "--expert-parallel", 8, "--micro-batch", "2,4")
+    assert "the first and any other is off by at most\n" in listed and "  by 12 of your own steps\n" in listed
+    assert "published pairs" not in listed

@@ -12,6 +12,7 @@
 #include "sim/report/formats.hpp"
 #include "sim/training/step/layer_time.hpp"
 #include "sim/uncertainty/step_software.hpp"
+#include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/output.hpp"
 
@@ -67,18 +68,6 @@ std::string basis_text(const TrainBand& answer) {
   return text;
 }
 
-// "3 of your own steps, 4 layers and 6 exchanges".
-std::string own_rows(const uncertainty::StepSoftware& software) {
-  std::vector<std::string> words;
-  for (const auto& kind : uncertainty::row_kind_names) {
-    const int rows = software.scatter(kind.value).rows;
-    if (rows == 0) continue;
-    words.push_back(fmt::format("{}{} {}{}", rows, words.empty() ? " of your own" : "", kind.name,
-                                rows == 1 ? "" : "s"));
-  }
-  return fmt::format("{}", fmt::join(words, ", "));
-}
-
 std::string left_out_text(const uncertainty::StepSoftware& software) {
   if (!software.median_error || !software.worst_error) {
     return "one configuration, which tells nothing of how far others scatter";
@@ -102,7 +91,7 @@ TrainBand own_band(const std::string& path, const uncertainty::StepSoftware& cal
                              model::name_of(job.states.precision), parts.model, parts.precision);
   errors.widen_by(software.unmeasured(uncertainty::traits_of(job, step)), found.band);
   found.fitted =
-      fmt::format("{} of {} model{} ({}); {}\n", own_rows(software), software.models.size(),
+      fmt::format("{} of {} model{} ({}); {}\n", own_rows_text(software), software.models.size(),
                   software.models.size() == 1 ? "" : "s", software.source, left_out_text(software));
   if (elsewhere) {
     found.fitted +=
@@ -240,7 +229,8 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
                          TrainingStep& step) {
   const std::string software = line.get("software", job.profile->calibration());
   TrainBand found;
-  if (const auto own = own_software(line, job)) {
+  const auto own = own_software(line, job);
+  if (own) {
     found = own_band(software, *own, job, step);
   } else {
     const uncertainty::StepErrors& errors = shipped_errors();
@@ -252,7 +242,8 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
   found.cost = requested_run_cost(line);
   check_run(found.cost, step.tokens);
   if (line.has("baseline")) {
-    found.baseline = requested_baseline(line.get("baseline"), job, step, found);
+    found.baseline =
+        requested_baseline(line.get("baseline"), job, step, found, own ? &*own : nullptr);
   }
   return found;
 }

@@ -14,10 +14,12 @@
 #include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/cluster/cluster.hpp"
+#include "sim/model/model.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/uncertainty/step_distance.hpp"
 #include "tools/moesim/bands/capacity_pair.hpp"
+#include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/part_columns.hpp"
@@ -35,6 +37,7 @@ struct Written {
   std::vector<std::string> unmeasured;  // columns not_measured, not_measured_deviation
   double unmeasured_deviation = 0;
   std::optional<std::string> all_but_capacity;
+  std::optional<uncertainty::OwnStep> own;  // of one's own software, where the file tells
 };
 
 // `ms`: the time of a column, absent where there is none.
@@ -56,29 +59,39 @@ std::vector<double> written_parts(
 
 constexpr const char* speed_column = "tokens_per_s_per_gpu";
 
-Written read_baseline(const std::string& path) {
+using TextIn = std::function<std::string(const std::string& column)>;
+
+std::optional<uncertainty::OwnStep> written_own(const TextIn& text_in, const cluster::Cluster& on,
+                                                const std::vector<double>& parts) {
+  if (parts.empty() || !names_own_software(text_in("software"))) return std::nullopt;
+  return own_step(text_in, on, text_in("model"), parts);
+}
+
+// `on`: the cluster, of check_same().
+Written read_baseline(const std::string& path, const cluster::Cluster& on) {
   if (path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0) {
     const Document document = Document::load(path);
     const Node root = document.root();
     const double speed = root.positive(speed_column);
+    const std::vector<double> parts = written_parts(speed, [&](const std::string& column) {
+      return root.has(column) ? std::optional(root.number(column)) : std::nullopt;
+    });
+    const auto text_in = [&](const std::string& column) {
+      const std::optional<Node> value = root.find(column);
+      if (!value) return std::string();
+      return value->json().is_string() ? value->as_text() : value->json().dump();
+    };
     return {root.text("model"),
             root.text("profile"),
             root.text("cluster"),
             root.text_or("software", ""),
             speed,
-            written_parts(speed,
-                          [&](const std::string& column) {
-                            return root.has(column) ? std::optional(root.number(column))
-                                                    : std::nullopt;
-                          }),
+            parts,
             root.has(not_measured_column) ? root.texts(not_measured_column)
                                           : std::vector<std::string>(),
             root.number_or(unmeasured_column, 0),
-            all_but_capacity([&](const std::string& column) {
-              const std::optional<Node> value = root.find(column);
-              if (!value) return std::string();
-              return value->json().is_string() ? value->as_text() : value->json().dump();
-            })};
+            all_but_capacity(text_in),
+            written_own(text_in, on, parts)};
   }
   const CsvTable table = CsvTable::load(path);
   if (table.rows.size() != 1) {
@@ -95,15 +108,17 @@ Written read_baseline(const std::string& path) {
   const auto number_in = [&](const std::string& column) {
     return text_in(column).empty() ? std::nullopt : std::optional(table.number(0, column));
   };
+  const std::vector<double> parts = written_parts(speed, number_in);
   return {table.text(0, "model"),
           table.text(0, "profile"),
           table.text(0, "cluster"),
           text_in("software"),
           speed,
-          written_parts(speed, number_in),
+          parts,
           listed(text_in(not_measured_column)),
           number_in(unmeasured_column).value_or(0),
-          all_but_capacity(text_in)};
+          all_but_capacity(text_in),
+          written_own(text_in, on, parts)};
 }
 
 // The name that the profile of a baseline gives itself: a row has what was typed, which may be the
@@ -120,6 +135,15 @@ std::string profile_in(const std::string& typed) {
 std::string cluster_in(const std::string& typed) {
   try {
     return cluster::Cluster::load(typed).name;
+  } catch (const Error&) {
+    return typed;
+  }
+}
+
+// The same of its model.
+std::string model_in(const std::string& typed) {
+  try {
+    return model::Model::load(typed).name;
   } catch (const Error&) {
     return typed;
   }
@@ -201,23 +225,42 @@ double unmeasured_between(const Written& baseline, const TrainBand& answer) {
 }  // namespace
 
 BaselineRatio requested_baseline(const std::string& path, const training::TrainingJob& job,
-                                 const training::TrainingStep& step, const TrainBand& answer) {
-  const Written baseline = read_baseline(path);
+                                 const training::TrainingStep& step, const TrainBand& answer,
+                                 const uncertainty::StepSoftware* own_software) {
+  const Written baseline = read_baseline(path, *job.cluster);
   check_same(path, baseline, job, software_cell(answer));
   BaselineRatio ratio;
   ratio.path = path;
   ratio.speed = step.tokens_per_second_per_gpu / baseline.speed;
-  ratio.same_model = is_one_document("models", baseline.model, job.typed.model);
-  ratio.distance = baseline.parts.empty()
-                       ? uncertainty::far_apart
-                       : uncertainty::step_distance(uncertainty::part_times(step), baseline.parts);
-  const std::optional<std::string> own = all_but_capacity(job);
-  ratio.of_capacity = own && own == baseline.all_but_capacity && !baseline.parts.empty();
-  ratio.band =
-      ratio.of_capacity
-          ? capacity_pair_band(uncertainty::part_times(step), baseline.parts, step_exchanges(job))
-          : shipped_errors().ratio_band(answer.subject.software, ratio.same_model, ratio.distance,
-                                        unmeasured_between(baseline, answer));
+  const bool same_model = is_one_document("models", baseline.model, job.typed.model);
+  const double distance =
+      baseline.parts.empty()
+          ? uncertainty::far_apart
+          : uncertainty::step_distance(uncertainty::part_times(step), baseline.parts);
+  const double unmeasured = unmeasured_between(baseline, answer);
+  if (own_software != nullptr && baseline.own) {
+    uncertainty::OwnStep other = *baseline.own;
+    other.model = same_model ? job.model->name : model_in(baseline.model);
+    ratio.band =
+        own_ratio_band(*own_software, job.cluster->name, own_step(job, step), other, unmeasured);
+    ratio.known_by = own_rows_text(*own_software);
+  } else {
+    ratio.band =
+        shipped_errors().ratio_band(answer.subject.software, same_model, distance, unmeasured);
+    ratio.known_by = fmt::format(
+        "{} groups of pairs of steps{} on one machine{}", ratio.band.held_out,
+        same_model ? "" : " of two models",
+        same_model
+            ? fmt::format(", for steps that differ by {:.0f} % of their parts", 100 * distance)
+            : "");
+  }
+  const std::optional<std::string> alike = all_but_capacity(job);
+  if (!alike || alike != baseline.all_but_capacity || baseline.parts.empty()) return ratio;
+  const uncertainty::Band of_capacity =
+      capacity_pair_band(uncertainty::part_times(step), baseline.parts, step_exchanges(job));
+  if (own_software != nullptr && is_narrower(ratio.band, of_capacity)) return ratio;
+  ratio.band = of_capacity;
+  ratio.known_by = capacity_pairs_text() + ", as these do";
   return ratio;
 }
 
@@ -229,20 +272,11 @@ std::string baseline_text(const BaselineRatio& ratio) {
                                  ratio.speed * std::exp(each.log_ratios.high))});
   }
   const std::optional<double> beyond = ratio.beyond_noise();
-  const std::string known =
-      ratio.of_capacity
-          ? capacity_pairs_text() + ", as these do"
-          : fmt::format("{} groups of pairs of steps{} on one machine{}", ratio.band.held_out,
-                        ratio.same_model ? "" : " of two models",
-                        ratio.same_model
-                            ? fmt::format(", for steps that differ by {:.0f} % of their parts",
-                                          100 * ratio.distance)
-                            : "");
   return report::align(lines, {false, true}) +
          fmt::format("{:.3f} times as fast as {}: {}; by {}\n", ratio.speed, ratio.path,
                      beyond ? fmt::format("more than noise at {:.0f} %", 100 * *beyond)
                             : "within the noise",
-                     known);
+                     ratio.known_by);
 }
 
 std::vector<std::pair<std::string, Cell>> baseline_cells(const BaselineRatio& ratio) {

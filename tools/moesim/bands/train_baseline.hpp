@@ -8,6 +8,7 @@
 #include "sim/base/cell.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/step_software.hpp"
 #include "tools/moesim/command.hpp"
 
 namespace moesim::tool {
@@ -16,11 +17,9 @@ namespace moesim::tool {
 // whose errors cancel.
 struct BaselineRatio {
   std::string path;
-  double speed = 1;  // tokens per second and GPU over the baseline's
-  bool same_model = true;
-  double distance = 0;       // uncertainty::step_distance(); far_apart where the file does not tell
-  bool of_capacity = false;  // both padded, and they differ in router and capacity alone
-  uncertainty::Band band;    // of log(measured / predicted ratio)
+  double speed = 1;        // tokens per second and GPU over the baseline's
+  uncertainty::Band band;  // of log(measured / predicted ratio)
+  std::string known_by;    // "17 groups of pairs of steps on one machine, ..."
 
   // The widest level at which 1 lies outside the band; nothing where it lies inside all of them.
   std::optional<double> beyond_noise() const;
@@ -29,11 +28,14 @@ struct BaselineRatio {
 struct TrainBand;
 
 // --baseline FILE: what `train --format csv` or json wrote, held against `step`, which `answer` has
-// scaled by its document.
+// scaled by its document, `own_software`; null: of published software. What the fit of a document
+// leaves open of the ratio counts in the place of published pairs. Two padded steps that differ in
+// router and capacity alone are compared by such pairs, but where one's own steps say more.
 // Throws UsageError naming the file: no such output, more than one row, another machine or cluster,
 // another published software, one step calibrated and the other not by the same document.
 BaselineRatio requested_baseline(const std::string& path, const training::TrainingJob& job,
-                                 const training::TrainingStep& step, const TrainBand& answer);
+                                 const training::TrainingStep& step, const TrainBand& answer,
+                                 const uncertainty::StepSoftware* own_software);
 
 std::string baseline_text(const BaselineRatio& ratio);
 std::vector<std::pair<std::string, Cell>> baseline_cells(const BaselineRatio& ratio);

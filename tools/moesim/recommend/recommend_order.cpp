@@ -15,6 +15,7 @@
 #include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/step_distance.hpp"
 #include "tools/moesim/bands/capacity_pair.hpp"
+#include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 
@@ -28,25 +29,6 @@ using training::TrainingJob;
 double distance(const FoundStep& one, const FoundStep& other) {
   return uncertainty::step_distance(uncertainty::part_times(one.step),
                                     uncertainty::part_times(other.step));
-}
-
-// Of the log of the ratio of two steps, by what one of them alone has and no published step: what
-// both have cancels.
-double unmeasured_between(const FoundStep& one, const FoundStep& other) {
-  std::vector<uncertainty::UnmeasuredTrait> apart;
-  const std::array<std::vector<uncertainty::UnmeasuredTrait>, 2> both = {unmeasured_of(one),
-                                                                         unmeasured_of(other)};
-  for (std::size_t at = 0; at < both.size(); ++at) {
-    for (const uncertainty::UnmeasuredTrait& each : both[at]) {
-      const bool shared =
-          std::any_of(both[1 - at].begin(), both[1 - at].end(), [&](const auto& candidate) {
-            return candidate.trait.name == each.trait.name &&
-                   candidate.trait.size == each.trait.size;
-          });
-      if (!shared) apart.push_back(each);
-    }
-  }
-  return shipped_errors().deviation_of(apart);
 }
 
 // The chance that `other` is slower than `one`, at least; 0: within all bands. Below a band of
@@ -76,27 +58,61 @@ std::vector<TrainingJob> by_memory(const study::TrainingSpace& space) {
 
 }  // namespace
 
-std::vector<uncertainty::UnmeasuredTrait> unmeasured_of(const FoundStep& found) {
+namespace {
+
+// What of the step none has of the steps that its band is based on.
+std::vector<uncertainty::UnmeasuredTrait> unmeasured_of(const RecommendRequest& request,
+                                                        const FoundStep& found) {
+  const std::vector<uncertainty::StepTrait> traits =
+      uncertainty::traits_of(found.job, found.predicted.value_or(found.step));
+  if (request.search.software) return request.search.software->unmeasured(traits);
   return uncertainty::unmeasured_traits(shipped_errors().residuals().measured,
-                                        found.job.profile->device().name,
-                                        uncertainty::traits_of(found.job, found.step));
+                                        found.job.profile->device().name, traits);
 }
+
+// Of the log of the ratio of two steps, by what one of them alone has and none of the measured
+// steps: what both have cancels.
+double unmeasured_between(const RecommendRequest& request, const FoundStep& one,
+                          const FoundStep& other) {
+  std::vector<uncertainty::UnmeasuredTrait> apart;
+  const std::array<std::vector<uncertainty::UnmeasuredTrait>, 2> both = {
+      unmeasured_of(request, one), unmeasured_of(request, other)};
+  for (std::size_t at = 0; at < both.size(); ++at) {
+    for (const uncertainty::UnmeasuredTrait& each : both[at]) {
+      const bool shared =
+          std::any_of(both[1 - at].begin(), both[1 - at].end(), [&](const auto& candidate) {
+            return candidate.trait.name == each.trait.name &&
+                   candidate.trait.size == each.trait.size;
+          });
+      if (!shared) apart.push_back(each);
+    }
+  }
+  return shipped_errors().deviation_of(apart);
+}
+
+}  // namespace
 
 StepRatios step_ratios(const RecommendRequest& request, const FoundStep& one,
                        const FoundStep& other) {
-  const std::optional<std::string> alike = all_but_capacity(one.job);
-  if (alike && alike == all_but_capacity(other.job)) {
-    return {capacity_pair_band(uncertainty::part_times(other.step),
-                               uncertainty::part_times(one.step), step_exchanges(other.job)),
-            capacity_pairs_text()};
-  }
   StepRatios ratios;
-  const double unmeasured = unmeasured_between(one, other);
-  ratios.band =
-      shipped_errors().ratio_band(request.software, true, distance(one, other), unmeasured);
-  ratios.known_by = fmt::format("{} groups of pairs", ratios.band.held_out);
+  const double unmeasured = unmeasured_between(request, one, other);
   ratios.has_unmeasured = unmeasured > 0;
-  return ratios;
+  if (const auto& own = request.search.software) {
+    ratios.band = own_ratio_band(*own, one.job.cluster->name, own_step(one.job, one.step),
+                                 own_step(other.job, other.step), unmeasured);
+    ratios.known_by = own_rows_text(*own);
+  } else {
+    ratios.band =
+        shipped_errors().ratio_band(request.software, true, distance(one, other), unmeasured);
+    ratios.known_by = fmt::format("{} groups of pairs", ratios.band.held_out);
+  }
+  const std::optional<std::string> alike = all_but_capacity(one.job);
+  if (!alike || alike != all_but_capacity(other.job)) return ratios;
+  const uncertainty::Band of_capacity =
+      capacity_pair_band(uncertainty::part_times(other.step), uncertainty::part_times(one.step),
+                         step_exchanges(other.job));
+  if (request.search.software && is_narrower(ratios.band, of_capacity)) return ratios;
+  return {of_capacity, capacity_pairs_text()};
 }
 
 double surely_slower(const RecommendRequest& request, const FoundStep& one,
@@ -132,7 +148,7 @@ const PlacedRatios& least_known(const std::vector<PlacedRatios>& ratios) {
 }
 
 // "(50 % of the ratios of two measured steps that differ as 1 and 3 do are within 5 % ...)".
-std::string known_text(const PlacedRatios& placed) {
+std::string known_text(const PlacedRatios& placed, bool of_own) {
   const auto& [band, known_by, has_unmeasured] = placed.ratios;
   const auto percent = [](const uncertainty::BandLevel& each) {
     return 100 * (std::exp(each.log_ratios.high) - 1);
@@ -143,8 +159,8 @@ std::string known_text(const PlacedRatios& placed) {
       "       of the predicted ratio, {:.0f} % within {:.0f} %; {}{})\n",
       100 * band.levels.back().level, placed.place + 1, percent(band.levels.back()),
       100 * band.widest().level, percent(band.widest()), known_by,
-      has_unmeasured ? fmt::format(";\n       wider by what 1 or {} has and no measured step",
-                                   placed.place + 1)
+      has_unmeasured ? fmt::format(";\n       wider by what 1 or {} has and {}", placed.place + 1,
+                                   of_own ? "none of your calibrated steps" : "no measured step")
                      : "");
 }
 
@@ -167,15 +183,21 @@ std::string order_text(const RecommendRequest& request, const std::vector<FoundS
         chance == 0 ? "within the noise of 1" : "slower than 1 with " + chance_text(chance)));
   }
   std::string text = fmt::format("order: {}\n", fmt::join(parts, "; "));
-  for (const auto& [known_by, ratios] : by_knowledge) text += known_text(least_known(ratios));
+  for (const auto& [known_by, ratios] : by_knowledge) {
+    text += known_text(least_known(ratios), request.search.software != nullptr);
+  }
   return text;
 }
 
 double order_noise(const RecommendRequest& request, const std::vector<FoundStep>& best) {
-  const uncertainty::Band ratios =
-      best.size() < 2
-          ? shipped_errors().ratio_band(request.software, true, uncertainty::usual_distance)
-          : least_known(ratios_to_first(request, best)).ratios.band;
+  uncertainty::Band ratios;
+  if (best.size() > 1) {
+    ratios = least_known(ratios_to_first(request, best)).ratios.band;
+  } else if (request.search.software && !best.empty()) {
+    ratios = step_ratios(request, best.front(), best.front()).band;
+  } else {
+    ratios = shipped_errors().ratio_band(request.software, true, uncertainty::usual_distance);
+  }
   return std::exp(ratios.levels.back().log_ratios.high) - 1;
 }
 

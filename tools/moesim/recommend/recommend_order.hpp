@@ -9,17 +9,15 @@
 
 namespace moesim::tool {
 
-// What of the step no published one has.
-std::vector<uncertainty::UnmeasuredTrait> unmeasured_of(const study::FoundStep& found);
-
 // How far off the predicted ratio of two steps is.
 struct StepRatios {
   uncertainty::Band band;       // of log(measured / predicted ratio)
   std::string known_by;         // "17 groups of pairs"
   bool has_unmeasured = false;  // wider by what one of them has and no measured step
 };
-// Of two that differ in router and capacity alone, padded to it, by such pairs, else by published
-// pairs of steps that differ as much.
+// With a document of one's own software by what its fit leaves open, else by published pairs of
+// steps that differ as much. Of two that differ in router and capacity alone, padded to it, by such
+// pairs, but where one's own steps say more.
 StepRatios step_ratios(const RecommendRequest& request, const study::FoundStep& one,
                        const study::FoundStep& other);
 

@@ -9,8 +9,10 @@
 #include <optional>
 
 #include "sim/cluster/cluster.hpp"
+#include "sim/model/model.hpp"
 #include "sim/uncertainty/step_distance.hpp"
 #include "tools/moesim/bands/capacity_pair.hpp"
+#include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 
 namespace moesim::tool {
@@ -83,6 +85,55 @@ double unmeasured_between(const TrainPoint& one, const TrainPoint& other) {
   return is_subset ? std::sqrt(std::abs(apart)) : both;
 }
 
+// Of the first row and that to which its ratio is known least, by the document of one's own
+// software that made the rows; nothing: published software did.
+struct OwnRatio {
+  uncertainty::Band band;
+  std::string rows;  // own_rows_text()
+};
+std::optional<OwnRatio> own_ratio(const TrainPoint& first, const std::vector<TrainPoint>& points) {
+  const std::string path = first.text("software");
+  if (!names_own_software(path)) return std::nullopt;
+  const auto software = uncertainty::StepSoftware::load(path);
+  const cluster::Cluster cluster = cluster::Cluster::load(first.text("cluster"));
+  std::map<std::string, std::string> models;  // as typed: the name of the document
+  const auto step_of = [&](const TrainPoint& point) {
+    const std::string typed = point.text("model");
+    if (models.count(typed) == 0) models[typed] = model::Model::load(typed).name;
+    return own_step([&](const std::string& column) { return point.text(column); }, cluster,
+                    models[typed], part_times(point));
+  };
+  OwnRatio found{{}, own_rows_text(software)};
+  for (const TrainPoint& point : points) {
+    if (!point.row || &point == &first) continue;
+    const uncertainty::Band band = own_ratio_band(software, cluster.name, step_of(first),
+                                                  step_of(point), unmeasured_between(first, point));
+    if (found.band.levels.empty() || is_narrower(found.band, band)) found.band = band;
+  }
+  if (found.band.levels.empty()) return std::nullopt;
+  return found;
+}
+
+// By published pairs, of the first row and that which differs most from it.
+std::string published_text(const CommandLine& line, const TrainPoint& first,
+                           const std::vector<TrainPoint>& points, bool same_model) {
+  double farthest = 0;
+  double unmeasured = 0;
+  for (const TrainPoint& point : points) {
+    if (!point.row) continue;
+    unmeasured = std::max(unmeasured, unmeasured_between(first, point));
+    if (!same_model) continue;
+    farthest = std::max(farthest, uncertainty::step_distance(part_times(first), part_times(point)));
+  }
+  const uncertainty::Band ratio =
+      shipped_errors().ratio_band(first.software, same_model, farthest, unmeasured);
+  return fmt::format(
+      "{} is off by\n  {} chance,\n  by {} groups of published pairs, which differ in more than "
+      "routing{}\n",
+      same_model ? "the first and the most different step" : "steps", levels_text(ratio),
+      ratio.held_out, line.has("software") ? "" : "; --software says whose steps count");
+}
+
 }  // namespace
 
 std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
@@ -99,28 +150,17 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
   constexpr const char* cancels =
       "between two rows errors of software and machine cancel: the measured ratio of ";
   const CapacityRows padded = capacity_rows(points);
-  if (padded.band && padded.are_all) {
+  const std::optional<OwnRatio> own = own_ratio(*first, points);
+  const bool by_capacity = padded.band && (!own || !is_narrower(own->band, *padded.band));
+  if (by_capacity && padded.are_all) {
     return fmt::format("{}these is off by\n  {} chance,\n  by {}\n", cancels,
                        levels_text(*padded.band), capacity_pairs_text());
   }
-  const bool same_model = !varies("model");
-  double farthest = 0;
-  double unmeasured = 0;
-  for (const TrainPoint& point : points) {
-    if (!point.row) continue;
-    unmeasured = std::max(unmeasured, unmeasured_between(*first, point));
-    if (!same_model) continue;
-    farthest =
-        std::max(farthest, uncertainty::step_distance(part_times(*first), part_times(point)));
-  }
-  const uncertainty::Band ratio =
-      shipped_errors().ratio_band(first->software, same_model, farthest, unmeasured);
-  std::string text = fmt::format(
-      "{}{} is off by\n  {} chance,\n  by {} groups of published pairs, which differ in more than "
-      "routing{}\n",
-      cancels, same_model ? "the first and the most different step" : "steps", levels_text(ratio),
-      ratio.held_out, line.has("software") ? "" : "; --software says whose steps count");
-  if (padded.band) {
+  std::string text = cancels;
+  text += own ? fmt::format("the first and any other is off by at most\n  {} chance,\n  by {}\n",
+                            levels_text(own->band), own->rows)
+              : published_text(line, *first, points, !varies("model"));
+  if (by_capacity) {
     text += fmt::format(
         "  but of rows that are padded to a capacity and differ in router and capacity alone by\n  "
         "{} "

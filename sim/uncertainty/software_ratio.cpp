@@ -1,0 +1,75 @@
+#include "sim/uncertainty/software_ratio.hpp"
+
+#include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
+#include <cmath>
+#include <vector>
+
+namespace moesim::uncertainty {
+namespace {
+
+std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
+
+bool holds(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+double square(double value) { return value * value; }
+
+// Of what both steps have of their own where it differs, where none of the rows had it.
+double variance_of_new(const std::vector<std::string>& measured, const std::string& one,
+                       const std::string& other, double deviation, bool cancels) {
+  if (cancels && one == other) return 0;
+  return square(deviation) * ((holds(measured, one) ? 0 : 1) + (holds(measured, other) ? 0 : 1));
+}
+
+}  // namespace
+
+Unknowns applied_slopes(const StepClasses& applied, double fixed_ms) {
+  const double total = applied.total();
+  Unknowns slopes{};
+  slopes[at(Unknown::level)] = (total - fixed_ms) / total;
+  slopes[at(Unknown::experts)] = applied.experts / total;
+  slopes[at(Unknown::nic)] = applied.crossing / total;
+  slopes[at(Unknown::exchange)] = (applied.exchange + applied.crossing) / total;
+  slopes[at(Unknown::host)] = (applied.host - fixed_ms) / total;
+  slopes[at(Unknown::fixed_ms)] = 1 / total;
+  return slopes;
+}
+
+Band own_ratio_band(const StepSoftware& software, const OwnStep& one, const OwnStep& other,
+                    const Components& components) {
+  const double fixed_ms = software.unknowns[at(Unknown::fixed_ms)];
+  const Unknowns first = applied_slopes(one.applied, fixed_ms);
+  const Unknowns second = applied_slopes(other.applied, fixed_ms);
+  Unknowns apart{};
+  for (std::size_t unknown = 0; unknown < unknown_count; ++unknown) {
+    apart[unknown] = first[unknown] - second[unknown];
+  }
+  const auto of_new = [&](bool cancels) {
+    return variance_of_new(software.models, one.model, other.model, components.model, cancels) +
+           variance_of_new(software.precisions, one.precision, other.precision,
+                           components.precision, cancels);
+  };
+  const double of_ratio = variance_along(apart, software.covariance) + of_new(true);
+  const double of_bands = variance_along(first, software.covariance) +
+                          variance_along(second, software.covariance) + of_new(false);
+  const Scatter& steps = software.scatter(RowKind::step);
+  Band band;
+  band.basis = holds(software.models, one.model) && holds(software.models, other.model)
+                   ? Basis::own
+                   : Basis::own_models;
+  band.expected = {0, std::sqrt(std::min(of_ratio, of_bands)), std::sqrt(2.0) * steps.deviation};
+  band.held_out = static_cast<std::size_t>(software.rows());
+  band.rows = software.rows();
+  band.models = static_cast<int>(software.models.size());
+  const boost::math::students_t distribution(steps.degrees);
+  for (const double level : usual_levels()) {
+    const double half =
+        boost::math::quantile(distribution, (1 + level) / 2) * band.expected.deviation();
+    band.levels.push_back({level, {-half, half}});
+  }
+  return band;
+}
+
+}  // namespace moesim::uncertainty

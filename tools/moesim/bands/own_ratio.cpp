@@ -1,0 +1,71 @@
+#include "tools/moesim/bands/own_ratio.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <numeric>
+
+#include "sim/uncertainty/step_distance.hpp"
+#include "tools/moesim/bands/capacity_pair.hpp"
+#include "tools/moesim/bands/train_band.hpp"
+
+namespace moesim::tool {
+namespace {
+
+uncertainty::OwnStep own_step(const std::string& model, const std::string& precision,
+                              const std::vector<double>& parts, double step_ms,
+                              const uncertainty::StepExchanges& exchanges) {
+  const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
+  training::PartTimes times{};
+  for (std::size_t part = 0; part < times.size(); ++part) {
+    times[part] = parts[part] / sum * 1e3 * step_ms;
+  }
+  return {model, precision, uncertainty::classes_of(times, uncertainty::crossing_of(exchanges))};
+}
+
+}  // namespace
+
+uncertainty::OwnStep own_step(const training::TrainingJob& job,
+                              const training::TrainingStep& step) {
+  return own_step(job.model->name, model::name_of(job.states.precision),
+                  uncertainty::part_times(step), step.step_us / 1e3, step_exchanges(job));
+}
+
+uncertainty::OwnStep own_step(const std::function<std::string(const std::string& column)>& text_in,
+                              const cluster::Cluster& cluster, const std::string& model,
+                              const std::vector<double>& parts) {
+  const auto number_in = [&](const std::string& column) {
+    return std::strtod(text_in(column).c_str(), nullptr);
+  };
+  return own_step(
+      model, text_in("precision"), parts, number_in("step_ms"),
+      step_exchanges([&](const std::string& column) { return static_cast<int>(number_in(column)); },
+                     cluster));
+}
+
+uncertainty::Band own_ratio_band(const uncertainty::StepSoftware& software,
+                                 const std::string& cluster, const uncertainty::OwnStep& one,
+                                 const uncertainty::OwnStep& other, double unmeasured) {
+  uncertainty::Band band = uncertainty::own_ratio_band(software.on(cluster), one, other,
+                                                       shipped_errors().residuals().components);
+  shipped_errors().widen_by(unmeasured, band);
+  return band;
+}
+
+bool is_narrower(const uncertainty::Band& one, const uncertainty::Band& other) {
+  return one.widest().log_ratios.width() < other.widest().log_ratios.width();
+}
+
+std::string own_rows_text(const uncertainty::StepSoftware& software) {
+  std::vector<std::string> words;
+  for (const auto& kind : uncertainty::row_kind_names) {
+    const int rows = software.scatter(kind.value).rows;
+    if (rows == 0) continue;
+    words.push_back(fmt::format("{}{} {}{}", rows, words.empty() ? " of your own" : "", kind.name,
+                                rows == 1 ? "" : "s"));
+  }
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+}  // namespace moesim::tool

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sim/cluster/cluster.hpp"
+#include "sim/training/job/training_job.hpp"
+#include "sim/training/step/training_step.hpp"
+#include "sim/uncertainty/software_ratio.hpp"
+#include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/step_software.hpp"
+
+namespace moesim::tool {
+
+// What the ratio of two steps of one's own software depends on: of a step as that software runs it,
+// and of a row of `train` of one, whose part_times() are `parts`. `model`: the name that its
+// document gives itself.
+uncertainty::OwnStep own_step(const training::TrainingJob& job, const training::TrainingStep& step);
+uncertainty::OwnStep own_step(const std::function<std::string(const std::string& column)>& text_in,
+                              const cluster::Cluster& cluster, const std::string& model,
+                              const std::vector<double>& parts);
+
+// Of log(measured / predicted ratio) of two steps on a cluster. `unmeasured`: the standard
+// deviation by what one of them has, the other has not, and none of the software's rows has.
+uncertainty::Band own_ratio_band(const uncertainty::StepSoftware& software,
+                                 const std::string& cluster, const uncertainty::OwnStep& one,
+                                 const uncertainty::OwnStep& other, double unmeasured);
+
+// Of two bands of one ratio, at the widest level of either.
+bool is_narrower(const uncertainty::Band& one, const uncertainty::Band& other);
+
+// "3 of your own steps, 4 layers and 6 exchanges".
+std::string own_rows_text(const uncertainty::StepSoftware& software);
+
+}  // namespace moesim::tool

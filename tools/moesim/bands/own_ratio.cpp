@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "sim/base/error.hpp"
+#include "sim/model/model.hpp"
 #include "sim/uncertainty/step_distance.hpp"
 #include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/train_band.hpp"
@@ -42,6 +44,14 @@ uncertainty::OwnStep own_step(const std::function<std::string(const std::string&
       model, text_in("precision"), parts, number_in("step_ms"),
       step_exchanges([&](const std::string& column) { return static_cast<int>(number_in(column)); },
                      cluster));
+}
+
+std::string model_in(const std::string& typed) {
+  try {
+    return model::Model::load(typed).name;
+  } catch (const Error&) {
+    return typed;
+  }
 }
 
 uncertainty::Band own_ratio_band(const uncertainty::StepSoftware& software,

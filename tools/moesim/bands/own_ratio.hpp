@@ -21,6 +21,10 @@ uncertainty::OwnStep own_step(const std::function<std::string(const std::string&
                               const cluster::Cluster& cluster, const std::string& model,
                               const std::vector<double>& parts);
 
+// The name that the document of a model gives itself: a row has what was typed, which may be the
+// path of a copy. The text itself where there is no such document here.
+std::string model_in(const std::string& typed);
+
 // Of log(measured / predicted ratio) of two steps on a cluster. `unmeasured`: the standard
 // deviation by what one of them has, the other has not, and none of the software's rows has.
 uncertainty::Band own_ratio_band(const uncertainty::StepSoftware& software,

@@ -14,7 +14,6 @@
 #include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/cluster/cluster.hpp"
-#include "sim/model/model.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/uncertainty/step_distance.hpp"
@@ -135,15 +134,6 @@ std::string profile_in(const std::string& typed) {
 std::string cluster_in(const std::string& typed) {
   try {
     return cluster::Cluster::load(typed).name;
-  } catch (const Error&) {
-    return typed;
-  }
-}
-
-// The same of its model.
-std::string model_in(const std::string& typed) {
-  try {
-    return model::Model::load(typed).name;
   } catch (const Error&) {
     return typed;
   }

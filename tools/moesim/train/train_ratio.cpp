@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "sim/cluster/cluster.hpp"
-#include "sim/model/model.hpp"
 #include "sim/uncertainty/step_distance.hpp"
 #include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
@@ -99,7 +98,7 @@ std::optional<OwnRatio> own_ratio(const TrainPoint& first, const std::vector<Tra
   std::map<std::string, std::string> models;  // as typed: the name of the document
   const auto step_of = [&](const TrainPoint& point) {
     const std::string typed = point.text("model");
-    if (models.count(typed) == 0) models[typed] = model::Model::load(typed).name;
+    if (models.count(typed) == 0) models[typed] = model_in(typed);
     return own_step([&](const std::string& column) { return point.text(column); }, cluster,
                     models[typed], part_times(point));
   };

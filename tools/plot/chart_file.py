@@ -6,8 +6,8 @@ def save(figure, path):
     """Writes the figure beside its destination, then renames: no half-written chart is left.
 
     Of a link, the file that it leads to is the destination."""
-    path = os.path.realpath(path)
     suffix = os.path.splitext(path)[1].lower()
+    path = os.path.realpath(path)
     if isinstance(figure, str):
         save_text(figure, path)
         return

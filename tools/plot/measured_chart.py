@@ -97,8 +97,10 @@ def _words(parts):
 
 
 def _difference(ms):
-    """With three digits that say something, and no exponent."""
-    digits = max(0, 2 - math.floor(math.log10(abs(ms)))) if ms else 0
+    """With three digits that say something, down to the microsecond."""
+    if abs(ms) < 5e-4:
+        return "0 ms"
+    digits = min(3, max(0, 2 - math.floor(math.log10(abs(ms)))))
     return f"{ms:+,.{digits}f} ms"
 
 
@@ -112,6 +114,8 @@ def draw_explained(path, title):
             continue
         pairs.append(Pair(_words(row["parts"]), simulated, measured, _difference(row["difference_ms"]),
                           simulated * row.get("ratio_low", 0), simulated * row.get("ratio_high", 0)))
+    if not pairs:
+        raise BadInput(f"{path}: no part of the step takes {100 * NOTHING:g} % of it or more")
     return _pairs_figure(pairs, "exposed time, ms", ["simulated", "measured", "p05 to p95 of the part's curve"],
                          title or "A measured step beside the simulated, part by part",
                          f"the step: {found['simulated_ms']:,.1f} ms simulated, {found['measured_ms']:,.1f} ms measured, "

@@ -582,6 +582,10 @@ def test_of_a_link_the_chart_that_it_leads_to_is_written(two_routers, tmp_path):
     assert (tmp_path / "a.png").is_symlink()
     assert [entry.name for entry in (tmp_path / "far").iterdir()] == ["chart.png"]
     assert (tmp_path / "far" / "chart.png").read_bytes().startswith(b"\x89PNG")
+    # The name that was asked for says of which kind it is.
+    (tmp_path / "b.svg").symlink_to("far/4a7d1ed4")
+    assert plot.main(["sweep", str(two_routers), "--out", str(tmp_path / "b.svg")]) == 0
+    assert "<svg" in (tmp_path / "far" / "4a7d1ed4").read_text(encoding="utf-8")
 
 
 def test_losses_are_drawn_per_router_and_skew(tmp_path):

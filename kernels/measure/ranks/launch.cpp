@@ -170,8 +170,10 @@ int visible_gpus(const Environment& environment, const std::string& devices) {
   }
   int count = 0;
   std::error_code unreadable;
-  for (const auto& file : std::filesystem::directory_iterator(devices, unreadable)) {
-    const std::string name = file.path().filename().string();
+  std::filesystem::directory_iterator files(devices, unreadable);
+  for (; !unreadable && files != std::filesystem::directory_iterator();
+       files.increment(unreadable)) {
+    const std::string name = files->path().filename().string();
     const std::size_t number = std::string("nvidia").size();
     const bool is_gpu = name.starts_with("nvidia") && name.size() > number &&
                         name.find_first_not_of("0123456789", number) == std::string::npos;

@@ -146,12 +146,22 @@ class Layer : public Workload {
   // With IR the forward waits for the number of its rows, and what grouped products are told comes
   // from pageable memory, for which the runtime may wait: neither goes with a stream that is held.
   bool waits() const { return plan_.problem.rectified(); }
+  // Sets a flag while it lives.
+  class Verifying {
+   public:
+    explicit Verifying(bool& flag) : flag_(flag) { flag_ = true; }
+    ~Verifying() { flag_ = false; }
+    Verifying(const Verifying&) = delete;
+    Verifying& operator=(const Verifying&) = delete;
+
+   private:
+    bool& flag_;
+  };
   // Kernels are launched for the first time between its exchanges.
   void run_verified() {
-    verifying_ = true;
+    const Verifying verifying(verifying_);
     run_.forward(backend_);
     if (pass_ == Pass::backward) run_.backward(backend_);
-    verifying_ = false;
   }
   void run_pass() { pass_ == Pass::forward ? run_.forward(backend_) : run_.backward(backend_); }
 

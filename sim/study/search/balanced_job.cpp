@@ -9,6 +9,14 @@ constexpr double least_rows = 0.01;
 // Of the share of kept routes that another draw has: the mean over many thousand routes.
 constexpr double sure_share = 0.98;
 
+// Whether experts are as popular with every source. A source with experts of its own may send
+// nearly nothing.
+bool sources_are_alike(const training::DrawnRouting& drawn) {
+  using Kind = routing::ScoreSource::Kind;
+  return drawn.scores.trace == nullptr && drawn.scores.kind != Kind::hot_rank &&
+         drawn.scores.kind != Kind::spread_heat;
+}
+
 }  // namespace
 
 BalancedJob::BalancedJob(const training::TrainingJob& asked) : job(asked) {
@@ -32,7 +40,9 @@ training::MoeLoad BalancedJob::least_load(const routing::TokenLoss& loss) const 
   if (padded == 0 && router.kind->skips_exchange) load.exchanged = 0;
   const parallel::ParallelLayout& sizes = job.layout.layout;
   if (job.dispatcher && sizes.expert * sizes.expert_tensor > 1) {
-    load.dispatched = training::DispatchedRows(job).load_of(1, kept);
+    load.dispatched = sources_are_alike(*job.routing)
+                          ? training::DispatchedRows(job).load_of(1, kept)
+                          : training::DispatchedLoad{0, 0, 0, 0, kept};
   }
   return load;
 }

@@ -49,7 +49,7 @@ class CandidateBounds {
     const uncertainty::StepSoftware* software = nullptr;  // null: steps as they are predicted
     int jobs = 1;                                         // threads
   };
-  // All three have to live on.
+  // Families, routings and software have to live on.
   CandidateBounds(const std::vector<TrainingFamily>& families, DrawnRoutings& drawn, Rules rules)
       : families_(families), drawn_(drawn), rules_(rules), tight_(families.size()) {}
 

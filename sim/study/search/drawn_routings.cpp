@@ -49,7 +49,7 @@ TrainingJob loss_job(const TrainingJob& asked) {
 
 // All that is drawn but for drawn_shape(); padding does not change which routes are kept, but
 // loads.
-std::string routing_key(const TrainingJob& job) {
+std::string drawn_key(const TrainingJob& job) {
   const DrawnRouting& drawn = *job.routing;
   return fmt::format("{}{} {} {} {} {}", training::block_routing(job).key(),
                      static_cast<int>(drawn.router.padding), drawn.replica,
@@ -82,7 +82,7 @@ DrawnRoutings::Place DrawnRoutings::place_of(const TrainingJob& job) {
 
 // Jobs of other layouts have the same loss where what is drawn in their place is the same.
 DrawnRoutings::LossKey DrawnRoutings::loss_key(const TrainingJob& job) {
-  return {place_of(job), routing_key(loss_job(job))};
+  return {place_of(job), drawn_key(loss_job(job))};
 }
 
 void DrawnRoutings::draw_losses(const std::vector<const TrainingJob*>& asked, int jobs,
@@ -120,7 +120,7 @@ const ExpectedLoss& DrawnRoutings::loss(const TrainingJob& job) const {
 }
 
 DrawnRoutings::Loads DrawnRoutings::of(Kept& kept, const TrainingJob& job, bool with_losses) {
-  return kept.get({routing_key(job), training::drawn_shape(job)}, [&] {
+  return kept.get({drawn_key(job), training::drawn_shape(job)}, [&] {
     ++drawn_;
     return std::make_shared<const training::DrawnLoads>(job, with_losses, &pilots_);
   });

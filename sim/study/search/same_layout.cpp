@@ -21,7 +21,7 @@ LayoutSizes layout_sizes(const parallel::LayoutRequest& layout, const TrainingJo
           .dispatcher = rest.typed.dispatcher};
 }
 
-std::string routing_key(const TrainingJob& job) {
+std::string router_text(const TrainingJob& job) {
   if (!job.routing) return "";
   const routing::RouterConfig& router = job.routing->router;
   return router.name() + (router.drops ? " " + router.capacity_factor.text() : "");
@@ -33,7 +33,7 @@ bool same_sizes(const TrainingJob& one, const TrainingJob& other, bool chunks_te
 }
 
 bool same_layout(const TrainingJob& one, const TrainingJob& other, bool chunks_tell_apart) {
-  return routing_key(one) == routing_key(other) && same_sizes(one, other, chunks_tell_apart);
+  return router_text(one) == router_text(other) && same_sizes(one, other, chunks_tell_apart);
 }
 
 void Twins::add(const TrainingJob& twin, const TrainingJob& best, double slower) {
@@ -46,7 +46,7 @@ void Twins::add(const TrainingJob& twin, const TrainingJob& best, double slower)
   recompute |= model::name_of(twin.recompute) != model::name_of(best.recompute);
   placement |= twin.ranks_per_domain != best.ranks_per_domain;
   zero |= twin.states.zero != best.states.zero;
-  routing |= routing_key(twin) != routing_key(best);
+  routing |= router_text(twin) != router_text(best);
 }
 
 }  // namespace moesim::study

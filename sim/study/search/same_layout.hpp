@@ -28,7 +28,7 @@ LayoutSizes layout_sizes(const parallel::LayoutRequest& layout, const training::
                          bool chunks_tell_apart);
 
 // The router and its capacity factor; "" without routing.
-std::string routing_key(const training::TrainingJob& job);
+std::string router_text(const training::TrainingJob& job);
 
 // Whether two jobs are the same layout, but for their routing.
 bool same_sizes(const training::TrainingJob& one, const training::TrainingJob& other,

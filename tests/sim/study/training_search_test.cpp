@@ -233,6 +233,39 @@ TEST_CASE("rectified and dropless routers are bounded below their drawn steps") 
   }
 }
 
+TEST_CASE("steps of a dispatcher are bounded below their drawn copies") {
+  TrainingSearch asked = search();
+  model::Model small = *asked.space.base.model;
+  small.layers = 4;
+  asked.space.base.model = std::make_shared<const model::Model>(small);
+  asked.space.tensor = {1};
+  asked.space.zero = {1};
+  asked.space.recompute.resize(1);
+  asked.max_loss = 1;
+  for (const char* scores : {"gaussian:0.58", "hot-rank:4"}) {
+    asked.space.routings.clear();
+    for (const char* name : {"topk", "dropless"}) {
+      training::DrawnRouting drawn;
+      drawn.router = routing::parse_router(name, 8, 8);
+      drawn.router.capacity_convention = routing::CapacityConvention::library;
+      drawn.router.capacity_factor = Decimal::parse("1", "test");
+      drawn.router.padding = routing::Padding::none;
+      drawn.scores = routing::parse_score_source(scores, "test");
+      asked.space.routings.push_back(drawn);
+    }
+    for (const char* dispatcher : {"deepep", "low-latency"}) {
+      CAPTURE(scores, dispatcher);
+      asked.space.dispatchers = {{dispatcher, std::make_shared<const profile::Dispatcher>(
+                                                  profile::Dispatcher::load(dispatcher))}};
+      const TrainingFound found = search_training(asked);
+      const std::vector<FoundStep> by_speed = ranked(asked);
+      REQUIRE(!found.best.empty());
+      CHECK(found.best.front().step.step_us == by_speed.front().step.step_us);
+      CHECK(found.counts.violations == 0);
+    }
+  }
+}
+
 TEST_CASE("few are simulated of those that drop without padding") {
   TrainingSearch asked = search();
   model::Model small = *asked.space.base.model;

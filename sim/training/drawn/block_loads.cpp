@@ -127,7 +127,6 @@ BlockLoads::BlockRows BlockLoads::rows_of(const LayerRouting& routing, std::size
   return rows;
 }
 
-// With copies of experts, the rows of a rank are taken to be even among what it holds.
 std::vector<std::vector<double>> BlockLoads::sent_rows_of(const LayerRouting& routing,
                                                           std::size_t block,
                                                           const ExpertCopies* copies) const {
@@ -141,7 +140,7 @@ std::vector<std::vector<double>> BlockLoads::sent_rows_of(const LayerRouting& ro
     // GPUs are numbered [rank, group], sources [group, rank].
     const std::size_t source = sums_ ? 0 : gpu % groups * ranks + gpu / groups;
     std::vector<double> rows = sent_rows(routing, block * sources + source, 1).to_expert;
-    if (copies != nullptr) rows = spread_over(copies->rows_of_ranks(rows), dispatcher_->experts());
+    if (copies != nullptr) rows = copies->rows_of_slots(rows);
     for (double& each : rows) each /= together;
     sent.push_back(std::move(rows));
   }

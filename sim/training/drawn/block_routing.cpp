@@ -7,6 +7,7 @@
 #include "sim/base/error.hpp"
 #include "sim/parallel/layout_rules.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
+#include "sim/training/job/rank_gpus.hpp"
 
 namespace moesim::training {
 
@@ -26,7 +27,7 @@ routing::RoutingJob block_routing(const TrainingJob& job) {
   made.gpus = layout.expert * layout.expert_tensor;
   made.expert_parallel = layout.expert;
   made.place(drawn.placement);
-  made.gpus_per_domain = job.cluster->gpus_per_domain;
+  made.gpus_per_domain = static_cast<int>(expert_neighbours(job).size());
   made.tokens_per_gpu = std::llround(job.tokens_per_rank());
   made.layers = drawn_layers(job);
   made.seed = drawn.seed;

@@ -21,7 +21,7 @@ struct DrawnShape {
   int sets = 1, micro_batches = 1;  // of RoutingDraws::per_micro_batch
   int layers = 0;
   std::int64_t tokens_per_rank = 0;
-  bool dispatcher = false;  // what it sends depends on what follows, else 0
+  bool dispatcher = false;  // what it sends depends on what follows; without one that is default
   profile::SentOnce sent = profile::SentOnce::per_node;
   int per_domain = 0;  // GPUs of an exchange in a domain
 

@@ -37,15 +37,23 @@ ExpertCopies::ExpertCopies(std::span<const double> measured, int ranks, int redu
   }
 }
 
-std::vector<double> ExpertCopies::rows_of_ranks(std::span<const double> rows) const {
+std::vector<double> ExpertCopies::rows_of_slots(std::span<const double> rows) const {
   std::vector<double> found;
   for (const std::vector<int>& experts : experts_of_) {
-    double sum = 0;
     for (const int expert : experts) {
       const auto at = static_cast<std::size_t>(expert);
-      sum += rows[at] / static_cast<double>(copies_[at]);
+      found.push_back(rows[at] / static_cast<double>(copies_[at]));
     }
-    found.push_back(sum);
+  }
+  return found;
+}
+
+std::vector<double> ExpertCopies::rows_of_ranks(std::span<const double> rows) const {
+  const std::vector<double> of_slots = rows_of_slots(rows);
+  const auto slots = static_cast<std::ptrdiff_t>(of_slots.size() / experts_of_.size());
+  std::vector<double> found;
+  for (auto rank = of_slots.begin(); rank != of_slots.end(); rank += slots) {
+    found.push_back(std::accumulate(rank, rank + slots, 0.0));
   }
   return found;
 }

@@ -18,6 +18,8 @@ class ExpertCopies {
   const std::vector<int>& copies() const { return copies_; }  // [expert], at least 1
   // [rank]: the rows that it computes of `rows` [expert], each divided evenly among its copies.
   std::vector<double> rows_of_ranks(std::span<const double> rows) const;
+  // [slot of all ranks]: those of each copy, rank by rank.
+  std::vector<double> rows_of_slots(std::span<const double> rows) const;
 
  private:
   std::vector<int> copies_;

@@ -1,5 +1,6 @@
 #include "sim/training/prices/dispatched_rows.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <set>
 
@@ -38,9 +39,11 @@ profile::DispatchGroup dispatch_spread(const TrainingJob& job) {
   const int slices = job.layout.layout.expert_tensor;  // neighbours
   std::set<int> domains;
   int gpus = 0;
-  for (const int member : widest_members(job, parallel::GroupKind::expert)) {
-    const int first = member - member % slices;
-    for (int gpu = first; gpu < first + slices; ++gpu) domains.insert(job.cluster->domain_of(gpu));
+  for (const int rank :
+       job.layout.layout.widest_group(parallel::GroupKind::expert, job.placed_ranks())) {
+    for (int slice = 0; slice < slices; ++slice) {
+      domains.insert(job.cluster->domain_of(gpu_of(job, rank - rank % slices + slice)));
+    }
     gpus += slices;
   }
   const auto touched = static_cast<int>(domains.size());
@@ -53,18 +56,16 @@ DispatchedRows::DispatchedRows(const TrainingJob& job)
       group_(dispatch_spread(job)),
       tokens_(job.tokens_per_rank()),
       to_holders_(traffic_, group_.gpus / traffic_.slices),
-      to_domains_(traffic_, group_.domains()) {
-  for (const MoeStage stage : {MoeStage::dispatch, MoeStage::combine}) {
-    even_[static_cast<std::size_t>(stage)] =
-        profile::balanced_load(sent_, stage, traffic_, group_, tokens_);
-  }
-}
+      to_domains_(traffic_, group_.domains()),
+      even_{profile::balanced_load(sent_, MoeStage::dispatch, traffic_, group_, tokens_),
+            profile::balanced_load(sent_, MoeStage::combine, traffic_, group_, tokens_)} {}
 
-DispatchLoad DispatchedRows::dispatched(const std::vector<std::vector<double>>& sent,
-                                        MoeStage stage) const {
+DispatchedRows::Loads DispatchedRows::loads_of(const std::vector<std::vector<double>>& sent) const {
   const int gpus = group_.gpus;
   if (sent_ == profile::SentOnce::per_expert) {
-    return profile::load_of_rows(group_, experts(), traffic_.slices, by_gpu(sent, gpus));
+    const DispatchLoad load =
+        profile::load_of_rows(group_, experts(), traffic_.slices, by_gpu(sent, gpus));
+    return {load, load};
   }
   std::vector<std::vector<double>> to_gpu, to_domain;
   for (const std::vector<double>& rows : sent) {
@@ -80,24 +81,25 @@ DispatchLoad DispatchedRows::dispatched(const std::vector<std::vector<double>>& 
           to_domains_.to_place(tokens_, rows.data() + domain * to_domains_.experts()));
     }
   }
-  return profile::load_of_copies(group_, stage, by_gpu(to_gpu, gpus), by_gpu(to_domain, gpus));
+  const SentBy<double> gpu_rows = by_gpu(to_gpu, gpus), domain_rows = by_gpu(to_domain, gpus);
+  return {profile::load_of_copies(group_, MoeStage::dispatch, gpu_rows, domain_rows),
+          profile::load_of_copies(group_, MoeStage::combine, gpu_rows, domain_rows)};
 }
 
 DispatchedLoad DispatchedRows::load_of(const std::vector<std::vector<double>>& sent) const {
-  const DispatchLoad there = dispatched(sent, MoeStage::dispatch);
-  const DispatchLoad back = dispatched(sent, MoeStage::combine);
+  const auto [there, back] = loads_of(sent);
   const bool by_expert = sent_ == profile::SentOnce::per_expert;
-  return {.sent_copies = ratio(there.copies, even_[0].copies),
-          .returned_copies = ratio(back.copies, even_[1].copies),
-          .link_rows = ratio(there.link_rows, even_[0].link_rows),
-          .nic_rows = ratio(there.nic_rows, even_[0].nic_rows),
-          .expert_rows = by_expert ? ratio(there.expert_rows, even_[0].expert_rows) : 1};
+  return {.sent_copies = ratio(there.copies, even_.there.copies),
+          .returned_copies = ratio(back.copies, even_.back.copies),
+          .link_rows = ratio(there.link_rows, even_.there.link_rows),
+          .nic_rows = ratio(there.nic_rows, even_.there.nic_rows),
+          .expert_rows = by_expert ? ratio(there.expert_rows, even_.there.expert_rows) : 1};
 }
 
 DispatchedLoad DispatchedRows::load_of(double busiest, double kept) const {
   const int holders = to_holders_.places();
   const double each = kept * tokens_ * static_cast<double>(traffic_.top_k) / experts();
-  const double others = holders > 1 ? (holders - busiest) / (holders - 1) : 1;
+  const double others = holders > 1 ? std::max(0.0, holders - busiest) / (holders - 1) : 1;
   std::vector<double> rows(static_cast<std::size_t>(experts()), others * each);
   for (int expert = 0; expert < to_holders_.experts(); ++expert) {
     rows[static_cast<std::size_t>(expert)] = (holders > 1 ? busiest : 1) * each;

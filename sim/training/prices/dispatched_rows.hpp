@@ -15,7 +15,8 @@ profile::MoeTraffic dispatch_traffic(const TrainingJob& job);
 // those that touch most. Precondition: job.cluster.
 profile::DispatchGroup dispatch_spread(const TrainingJob& job);
 
-// What rows of experts come to for the dispatcher of a job, by profile::CopiesLaw.
+// What rows of experts come to for the dispatcher of a job, by profile::CopiesLaw. Copies of
+// experts count as experts, in what balance asks for too.
 class DispatchedRows {
  public:
   // Precondition: job.dispatcher, and several ranks to an exchange. Throws Error as
@@ -34,15 +35,18 @@ class DispatchedRows {
   int experts() const { return static_cast<int>(traffic_.experts); }
 
  private:
-  profile::DispatchLoad dispatched(const std::vector<std::vector<double>>& sent,
-                                   profile::MoeStage stage) const;
+  // On the way to experts, and back.
+  struct Loads {
+    profile::DispatchLoad there, back;
+  };
+  Loads loads_of(const std::vector<std::vector<double>>& sent) const;
 
   profile::SentOnce sent_;
   profile::MoeTraffic traffic_;
   profile::DispatchGroup group_;
   double tokens_;  // of a GPU
   profile::CopiesLaw to_holders_, to_domains_;
-  profile::DispatchLoad even_[2];  // [MoeStage]
+  Loads even_;
 };
 
 }  // namespace moesim::training

@@ -249,11 +249,8 @@ double ExchangePrices::kernel_us(MoeStage stage, const DispatchedLoad& load) con
 // Among the ranks of one domain, in bf16.
 double ExchangePrices::rectified_us(double rows) const {
   if (rows == 0) return 0;
-  std::vector<int> together = members(GroupKind::expert);
-  const int domain = job_.cluster->domain_of(together.front());
-  std::erase_if(together, [&](int gpu) { return job_.cluster->domain_of(gpu) != domain; });
   const double routes = rows * job_.experts_per_token() * job_.tokens_per_rank();
-  return all_to_all_slowdown * among(Collective::all_to_all, together,
+  return all_to_all_slowdown * among(Collective::all_to_all, expert_neighbours(job_),
                                      routes * bf16 * static_cast<double>(job_.model->hidden));
 }
 

@@ -49,9 +49,13 @@ inline MoeLoad least_of(const MoeLoad& one, const MoeLoad& other) {
   return combined(one, other, [](double left, double right) { return std::min(left, right); });
 }
 
-// No figure above `most`.
-inline MoeLoad limited(const MoeLoad& load, double most) {
-  return least_of(load, {most, most, most, {most, most, most, most, most}});
+// No more rows on a rank than `most`, which are kept; what of a dispatcher is of copies and experts
+// stays.
+inline MoeLoad limited(MoeLoad load, double most) {
+  load.computed = std::min(load.computed, most);
+  load.exchanged = std::min(load.exchanged, most);
+  load.rectified = std::min(load.rectified, most);
+  return load;
 }
 
 }  // namespace moesim::training

@@ -77,6 +77,14 @@ TEST_CASE("the busiest GPU, port and NIC of two domains of two GPUs") {
   const DispatchLoad back =
       load_of_copies(group, MoeStage::combine, all_send(to_gpu, 4), all_send(to_domain, 4));
   CHECK(back.copies == 12 + 24);
+  // GPU 3 alone sends: 6 to GPU 0, by way of GPU 1, and 4 to itself.
+  const std::vector<std::int32_t> none = {0, 0, 0, 0};
+  const SentBy<std::int32_t> one = {none.data(), none.data(), none.data(), to_gpu.data()};
+  const SentBy<std::int32_t> domains = {none.data(), none.data(), none.data(), to_domain.data()};
+  const DispatchLoad lone = load_of_copies(group, MoeStage::dispatch, one, domains);
+  CHECK(lone.copies == 12 + 4);  // GPU 3 stages 7 + 5 and forwards 4; GPU 1 forwards 6
+  CHECK(lone.link_rows == 6);
+  CHECK(lone.nic_rows == 7);
   // Slices of experts: each row to both GPUs of a domain. Expert 0 is in domain 0, expert 1 in 1.
   const std::vector<double> rows = {10, 3};
   const DispatchLoad sliced = load_of_rows(group, 2, 2, all_send(rows, 4));

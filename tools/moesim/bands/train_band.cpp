@@ -140,6 +140,28 @@ void note_other_nics(const training::TrainingJob& job, const std::string& softwa
       asked.machine, measured, job.cluster->name, asked.nic_gbit_per_s));
 }
 
+// Of the steps held against published ones, or against one's own.
+std::string not_measured_line(const std::vector<NotMeasured>& steps, bool of_own) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> places;  // by what was not
+  for (const NotMeasured& step : steps) {
+    if (step.of_own != of_own) continue;
+    for (const std::string& text : step.texts) {
+      const auto known = std::find_if(places.begin(), places.end(),
+                                      [&](const auto& each) { return each.first == text; });
+      const auto found = known == places.end() ? places.insert(known, {text, {}}) : known;
+      found->second.push_back(step.place);
+    }
+  }
+  if (places.empty()) return "";
+  std::vector<std::string> parts;
+  for (const auto& [text, where] : places) {
+    parts.push_back(
+        where.size() == steps.size() ? text : fmt::format("{} ({})", text, fmt::join(where, ", ")));
+  }
+  return fmt::format("not measured: {}: {} has {}, so bands are wider\n", fmt::join(parts, ", "),
+                     of_own ? none_of_own : none_published, parts.size() == 1 ? "this" : "these");
+}
+
 }  // namespace
 
 // A path, as find_document() tells paths from names.
@@ -254,24 +276,8 @@ std::vector<std::string> texts_of(const Band& band) {
   return texts;
 }
 
-std::string not_measured_line(const std::vector<NotMeasured>& steps, bool of_own) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> places;  // by what was not
-  for (const NotMeasured& step : steps) {
-    for (const std::string& text : step.texts) {
-      const auto known = std::find_if(places.begin(), places.end(),
-                                      [&](const auto& each) { return each.first == text; });
-      const auto found = known == places.end() ? places.insert(known, {text, {}}) : known;
-      found->second.push_back(step.place);
-    }
-  }
-  if (places.empty()) return "";
-  std::vector<std::string> parts;
-  for (const auto& [text, where] : places) {
-    parts.push_back(
-        where.size() == steps.size() ? text : fmt::format("{} ({})", text, fmt::join(where, ", ")));
-  }
-  return fmt::format("not measured: {}: {} has {}, so bands are wider\n", fmt::join(parts, ", "),
-                     of_own ? none_of_own : none_published, parts.size() == 1 ? "this" : "these");
+std::string not_measured_lines(const std::vector<NotMeasured>& steps) {
+  return not_measured_line(steps, false) + not_measured_line(steps, true);
 }
 
 std::string widest_text(const TrainBand& answer, const char* between) {

@@ -65,11 +65,12 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
 struct NotMeasured {
   std::string place;  // "2"; "512 GPUs"
   std::vector<std::string> texts;
+  bool of_own = false;  // none of the steps of a document of one's own software has it
 };
 std::vector<std::string> texts_of(const uncertainty::Band& band);
-// "not measured: ZeRO 2, context parallelism (1, 3): ..."; "" where all is. `of_own`: by a document
-// of one's own software.
-std::string not_measured_line(const std::vector<NotMeasured>& steps, bool of_own);
+// "not measured: ZeRO 2, context parallelism (1, 3): ...", a line for published and for own steps;
+// "" where all is.
+std::string not_measured_lines(const std::vector<NotMeasured>& steps);
 
 // What makes the band wide most of all, and what would narrow it.
 std::string widest_text(const TrainBand& band, const char* between);

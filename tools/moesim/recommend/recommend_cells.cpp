@@ -131,6 +131,13 @@ std::string routing_line(const TrainingSearch& search) {
 }
 
 // What no routing is drawn for.
+std::string proof_text(const study::SearchCounts& counts) {
+  if (counts.violations == 0) return "none of the others can be better";
+  return fmt::format(
+      "{} faster than their bound, so that others may be better",
+      counts.violations == 1 ? "one of them is" : fmt::format("{} of them are", counts.violations));
+}
+
 std::string undrawn_line(const study::SearchCounts& counts) {
   if (counts.undrawn == 0) return "";
   return fmt::format("{} candidates left out, such as: {}\n", count_text(counts.undrawn),

@@ -34,13 +34,12 @@ std::string heading(const TrainingSearch& search, const TrainingFound& found) {
   const study::SearchCounts& counts = found.counts;
   return fmt::format(
       "{} on {} x {} ({}): {} sequences of {} tokens per step, {}\n"
-      "{} candidates; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} were simulated, none of "
-      "the others can be better\n{}{}",
+      "{} candidates; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} were simulated, {}\n{}{}",
       base.typed.model, base.layout.layout.gpus, base.gpu_name(), base.typed.cluster,
       base.layout.global_batch, base.layout.sequence_length, precisions_text(search),
       count_text(counts.candidates), count_text(counts.too_large), room_gib(search),
-      100 * search.memory_share, count_text(counts.simulated), undrawn_line(counts),
-      routing_line(search));
+      100 * search.memory_share, count_text(counts.simulated), proof_text(counts),
+      undrawn_line(counts), routing_line(search));
 }
 
 std::string given_up(const FoundStep& step, const FoundStep& best) {
@@ -78,16 +77,14 @@ std::string legend_of(bool has_drawn, bool gives_up) {
 
 std::string unmeasured_lines(const RecommendRequest& request, const std::vector<FoundStep>& best) {
   std::vector<NotMeasured> steps;
-  bool of_own = false;
   const auto add = [&](const FoundStep& found, std::string place) {
     training::TrainingStep step = found.predicted.value_or(found.step);
     const TrainBand band = requested_band(request.line, found.job, step);
-    steps.push_back({std::move(place), texts_of(band.band)});
-    of_own = of_own || !band.own.empty();
+    steps.push_back({std::move(place), texts_of(band.band), !band.own.empty()});
   };
   for (std::size_t at = 0; at < best.size(); ++at) add(best[at], fmt::format("{}", at + 1));
   if (request.yours && request.yours->step) add(*request.yours->step, "yours");
-  return not_measured_line(steps, of_own);
+  return not_measured_lines(steps);
 }
 
 std::string best_table(const RecommendRequest& request, const std::vector<FoundStep>& best,
@@ -174,6 +171,12 @@ std::string twin_lines(const TrainingSearch& search, const std::vector<FoundStep
   return text;
 }
 
+// In per cent.
+std::string loss_text(double loss) {
+  const bool is_next_to_none = loss > 0 && 100 * loss < 0.0005;
+  return is_next_to_none ? "<0.001" : fmt::format("{:.3f}", 100 * loss);
+}
+
 std::string front_table(const TrainingSearch& search, const std::vector<FoundStep>& front) {
   if (front.size() < 2) return "";
   const Extras extras(search);
@@ -182,15 +185,13 @@ std::string front_table(const TrainingSearch& search, const std::vector<FoundSte
   append(lines.front(), layout_names);
   for (std::size_t place = 0; place < front.size(); ++place) {
     const FoundStep& found = front[place];
-    const bool is_next_to_none = found.loss > 0 && 100 * found.loss < 0.0005;
-    std::vector<std::string> cells = {
-        front_name(place), is_next_to_none ? "<0.001" : fmt::format("{:.3f}", 100 * found.loss),
-        fmt::format("{:.0f}", found.step.tokens_per_second_per_gpu)};
+    std::vector<std::string> cells = {front_name(place), loss_text(found.loss),
+                                      fmt::format("{:.0f}", found.step.tokens_per_second_per_gpu)};
     append(cells, extras.cells(found.job));
     append(cells, layout_cells(found.job));
     lines.push_back(cells);
   }
-  return "speed for loss: no other candidate is faster and loses less\n" +
+  return "speed for loss: of the steps simulated none is faster and loses less\n" +
          report::align(lines, right_aligned(lines.front())) + "\n";
 }
 
@@ -294,9 +295,9 @@ std::string rendered_candidates(const RecommendRequest& request,
 
 std::string too_lossy_text(const TrainingSearch& search, const TrainingFound& found) {
   return fmt::format(
-      "nothing loses at most {:g} % of the tokens' weight: the least loses {:.3f} %: give a larger "
+      "nothing loses at most {:g} % of the tokens' weight: the least loses {} %: give a larger "
       "--max-loss",
-      100 * search.max_loss, 100 * found.front.back().loss);
+      100 * search.max_loss, loss_text(found.front.back().loss));
 }
 
 std::string nothing_fits(const TrainingSearch& search, const TrainingFound& found) {

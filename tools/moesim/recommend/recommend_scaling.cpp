@@ -86,6 +86,7 @@ void add(const study::SearchCounts& counts, study::SearchCounts& all) {
   all.candidates += counts.candidates;
   all.too_large += counts.too_large;
   all.simulated += counts.simulated;
+  all.violations += counts.violations;
   all.undrawn += counts.undrawn;
   if (all.an_undrawn.empty()) all.an_undrawn = counts.an_undrawn;
 }
@@ -155,13 +156,13 @@ std::string heading(const CommandLine& line, const Searches& searches,
   return fmt::format(
       "{} on {} to {} x {} ({}): {} sequences of {} tokens per {}step, {}\n"
       "{}{} candidates on {} numbers of GPUs; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} "
-      "were simulated, none of the others can be better\n{}{}\n",
+      "were simulated, {}\n{}{}\n",
       base.typed.model, gpus.front(), gpus.back(), base.gpu_name(), base.typed.cluster, sequences,
       base.layout.sequence_length, grows ? "GPU and " : "", precisions_text(search),
       grows ? "the global batch grows with the GPUs (--global-batch N keeps it)\n" : "",
       count_text(counts.candidates), gpus.size(), count_text(counts.too_large), room_gib(search),
-      100 * search.memory_share, count_text(counts.simulated), undrawn_line(counts),
-      routing_line(search));
+      100 * search.memory_share, count_text(counts.simulated), proof_text(counts),
+      undrawn_line(counts), routing_line(search));
 }
 
 std::string percent(double share) { return fmt::format("{:.0f}", 100 * share); }
@@ -217,10 +218,10 @@ std::string table_of(const std::vector<Searched>& searched) {
   }
   std::vector<NotMeasured> steps;
   for (const Searched& each : searched) {
-    steps.push_back({fmt::format("{} GPUs", gpus_of(each.best)), texts_of(each.band.band)});
+    steps.push_back({fmt::format("{} GPUs", gpus_of(each.best)), texts_of(each.band.band),
+                     !each.band.own.empty()});
   }
-  return report::align(lines, right_aligned(lines.front())) +
-         not_measured_line(steps, !searched.front().band.own.empty());
+  return report::align(lines, right_aligned(lines.front())) + not_measured_lines(steps);
 }
 
 // "66 % (51 to 82) from 128 to 256": what each added GPU brings, and what it would if the ratio of

@@ -214,16 +214,15 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
 // Of rows that were predicted, by their numbers.
 std::string unmeasured_text(const std::vector<TrainPoint>& rows) {
   std::vector<NotMeasured> steps;
-  bool of_own = false;
   for (std::size_t at = 0; at < rows.size(); ++at) {
     if (!rows[at].row) continue;
-    of_own = of_own || names_own_software(rows[at].text("software"));
     const Cell cell = rows[at].row->cell(not_measured_column);
     const auto* text = std::get_if<std::string>(&cell);
     steps.push_back({fmt::format("row {}", at + 1),
-                     text == nullptr ? std::vector<std::string>() : listed(*text)});
+                     text == nullptr ? std::vector<std::string>() : listed(*text),
+                     names_own_software(rows[at].text("software"))});
   }
-  return not_measured_line(steps, of_own);
+  return not_measured_lines(steps);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "python"))
+sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "tests" / "python" / "project")]
 import test_readme as pages  # noqa: E402
 
 BLOCK = re.compile(r"(?:^    .*\n)+", re.MULTILINE)

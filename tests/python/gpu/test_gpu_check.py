@@ -540,7 +540,8 @@ def test_layers_run_on_one_gpu_and_on_a_group_that_shares_the_experts(machine, g
         assert (machine.folder / f"layer-{group}").is_dir()
         # Half of 580 s, less what the last layer may take.
         assert int(calls[0][4]) <= 275 < int(calls[1][4])
-    assert all("--stall 40" in " ".join(call) for call in calls)
+    # Several GPUs load all kernels as they are opened.
+    assert [call[call.index("--stall") + 1] for call in calls] == ["40", "90"][:len(calls)]
 
 
 @pytest.mark.parametrize("alone, together", [(5, 0), (0, 124), (4, 5), (0, 1)])

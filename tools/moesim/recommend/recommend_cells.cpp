@@ -83,7 +83,7 @@ std::string given_up_text(double speed, double gib, double loss) {
   std::vector<std::string> parts;
   if (speed <= 1) parts.push_back(fmt::format("{:.1f} % speed", 100 * (1 - speed)));
   if (gib >= 0.5) parts.push_back(fmt::format("{:.0f} GiB", gib));
-  if (loss > 0) parts.push_back(fmt::format("{:.2f} % of tokens' weight", 100 * loss));
+  if (loss >= 5e-5) parts.push_back(fmt::format("{:.2f} % of tokens' weight", 100 * loss));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

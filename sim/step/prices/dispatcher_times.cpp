@@ -52,7 +52,8 @@ routing::TokenCopies DispatcherTimes::copies_of(const routing::LayerRouting& lay
     const auto tokens = static_cast<double>(std::max<std::int64_t>(1, scenario_.tokens_of(gpu)));
     const auto add = [&](const profile::CopiesLaw& law, std::vector<std::int32_t>& to) {
       for (int place = 0; place < law.places(); ++place) {
-        const double sent = law.to_place(tokens, rows.data() + place * law.experts());
+        const double sent =
+            law.to_place(tokens, rows.data() + static_cast<std::ptrdiff_t>(place) * law.experts());
         to.push_back(static_cast<std::int32_t>(std::lround(sent)));
       }
     };

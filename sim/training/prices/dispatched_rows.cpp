@@ -25,6 +25,11 @@ SentBy<double> by_gpu(const std::vector<std::vector<double>>& numbers, int gpus)
   return sent;
 }
 
+// Those of the experts of a place.
+const double* rows_of(const std::vector<double>& rows, const profile::CopiesLaw& law, int place) {
+  return rows.data() + static_cast<std::ptrdiff_t>(place) * law.experts();
+}
+
 }  // namespace
 
 profile::MoeTraffic dispatch_traffic(const TrainingJob& job) {
@@ -71,14 +76,12 @@ DispatchedRows::Loads DispatchedRows::loads_of(const std::vector<std::vector<dou
   for (const std::vector<double>& rows : sent) {
     std::vector<double>& gpu_copies = to_gpu.emplace_back();
     for (int holder = 0; holder < to_holders_.places(); ++holder) {
-      const double copies =
-          to_holders_.to_place(tokens_, rows.data() + holder * to_holders_.experts());
+      const double copies = to_holders_.to_place(tokens_, rows_of(rows, to_holders_, holder));
       gpu_copies.insert(gpu_copies.end(), static_cast<std::size_t>(traffic_.slices), copies);
     }
     std::vector<double>& domain_copies = to_domain.emplace_back();
     for (int domain = 0; domain < to_domains_.places(); ++domain) {
-      domain_copies.push_back(
-          to_domains_.to_place(tokens_, rows.data() + domain * to_domains_.experts()));
+      domain_copies.push_back(to_domains_.to_place(tokens_, rows_of(rows, to_domains_, domain)));
     }
   }
   const SentBy<double> gpu_rows = by_gpu(to_gpu, gpus), domain_rows = by_gpu(to_domain, gpus);

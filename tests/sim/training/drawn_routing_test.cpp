@@ -273,7 +273,7 @@ TEST_CASE("random logits cost what forced balance costs under any capacity") {
     const TrainingStep random = with(asked, routing);
     CHECK(random.step_us == Approx(random.balanced_step_us).epsilon(1e-9));
     routing.scores = routing::parse_score_source("gaussian:0.3", "test");
-    const TrainingStep skewed = with(asked, routing);
+    TrainingStep skewed = with(asked, routing);
     CHECK(skewed.balanced_step_us == Approx(random.step_us).epsilon(1e-9));
     return skewed;
   };

@@ -183,14 +183,20 @@ TEST_CASE("rectification in the domain needs another rank of the group there") {
   TrainingJob job = job_of("qwen3-30b-a3b", 64, 1, 8, 1);
   job.layout.layout.expert_tensor = 8;  // each rank of a group on a node of its own
   job.layout.global_batch = job.layout.layout.data();
-  const auto lost = [&](const char* router) {
-    return with(job, drawn(router, "1", "gaussian:0.58")).routing->loss.residual_loss;
+  const auto lost = [&](const char* router,
+                        routing::IrDuplicates duplicates = routing::IrDuplicates::allow) {
+    DrawnRouting routing = drawn(router, "1", "gaussian:0.58");
+    routing.router.ir_duplicates = duplicates;
+    return with(job, routing).routing->loss.residual_loss;
   };
   CHECK(lost("topk+ir@node") == Approx(lost("topk+ir")).epsilon(0.01));
   job.layout.layout.expert_tensor = 1;
   job.layout.global_batch = job.layout.layout.data();
   // All experts are in the domain: the best of them mostly has the token already.
   CHECK(lost("topk+ir@node") > 1.05 * lost("topk+ir"));
+  // Without those that have it, the domain has better experts than a rank.
+  const auto exclude = routing::IrDuplicates::exclude;
+  CHECK(lost("topk+ir@node", exclude) < 0.95 * lost("topk+ir", exclude));
 }
 
 TEST_CASE("layers that skip the exchange take no time for it") {

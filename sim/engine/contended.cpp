@@ -54,7 +54,7 @@ class Run {
     execution_.began.assign(cells, unset);
     heads_.resize(static_cast<std::size_t>(program.ranks));
     compute_.resize(heads_.size());
-    under_way_.assign(heads_.size(), -1);
+    under_way_.assign(heads_.size(), {none, none, none});
     for (std::size_t op = 0; op < program.operations.size(); ++op) list(static_cast<int>(op));
   }
 
@@ -75,6 +75,7 @@ class Run {
 
  private:
   static constexpr Picoseconds unset{-1};
+  static constexpr int none = -1;
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
   const Operation& operation(int op) const { return program_.operations[at(op)]; }
   const Partition& partition_of(int op) const {
@@ -82,6 +83,10 @@ class Run {
   }
   const std::vector<int>& members_of(const Gathering& exchange) const {
     return partition_of(exchange.operation).groups[at(exchange.group)];
+  }
+
+  std::size_t stream_of(const Gathering& exchange) const {
+    return static_cast<std::size_t>(operation(exchange.operation).stream);
   }
 
   void list(int op) {
@@ -149,21 +154,30 @@ class Run {
 
   void start_compute(int op, int rank, Picoseconds now) {
     Work& work = compute_[at(rank)];
-    const int exchange = under_way_[at(rank)];
     start(work, static_cast<double>(durations_.of(op, rank).count),
-          exchange >= 0 ? slowdowns_.compute : 1, now);
+          is_exchanging(rank) ? slowdowns_.compute : 1, now);
     announce(work, false, rank);
-    if (exchange >= 0) count_computing(exchange, +1, now);
+    count_computing(rank, +1, now);
   }
 
   void end_compute(int rank, Picoseconds now) {
     compute_[at(rank)].active = false;
-    if (under_way_[at(rank)] >= 0) count_computing(under_way_[at(rank)], -1, now);
+    count_computing(rank, -1, now);
     finish(rank, StreamKind::compute, now);
     advance(rank, now);
   }
 
-  void count_computing(int number, int more, Picoseconds now) {
+  bool is_exchanging(int rank) const {
+    const Numbers& numbers = under_way_[at(rank)];
+    return std::any_of(numbers.begin(), numbers.end(), [](int number) { return number != none; });
+  }
+
+  void count_computing(int rank, int more, Picoseconds now) {
+    for (const int number : under_way_[at(rank)]) {
+      if (number != none) count_computing_in(number, more, now);
+    }
+  }
+  void count_computing_in(int number, int more, Picoseconds now) {
     Gathering& exchange = exchanges_[at(number)];
     const bool before = exchange.computing > 0;
     exchange.computing += more;
@@ -180,7 +194,7 @@ class Run {
     const std::vector<int>& members = members_of(exchange);
     for (const int member : members) {
       execution_.began[execution_.at(op, member)] = now;
-      under_way_[at(member)] = number;
+      under_way_[at(member)][stream_of(exchange)] = number;
       Work& work = compute_[at(member)];
       if (!work.active) continue;
       ++exchange.computing;
@@ -196,13 +210,13 @@ class Run {
     Gathering& exchange = exchanges_[at(event.number)];
     exchange.work.active = false;
     for (const int member : members_of(exchange)) {
-      under_way_[at(member)] = -1;
+      under_way_[at(member)][stream_of(exchange)] = none;
       Work& work = compute_[at(member)];
-      if (work.active) {
+      if (work.active && !is_exchanging(member)) {
         change(work, 1, event.time);
         announce(work, false, member);
       }
-      finish(member, StreamKind::communication, event.time);
+      finish(member, operation(exchange.operation).stream, event.time);
     }
     for (const int member : members_of(exchange)) advance(member, event.time);
   }
@@ -230,8 +244,9 @@ class Run {
   std::array<std::vector<int>, stream_count> streams_;
   std::vector<std::array<std::size_t, stream_count>> heads_;  // [rank][stream]
   std::vector<Work> compute_;                                 // [rank]
-  std::vector<int> under_way_;                                // [rank]: exchange, or -1
-  std::vector<int> first_exchange_;                           // [operation]
+  using Numbers = std::array<int, stream_count>;
+  std::vector<Numbers> under_way_;   // [rank][stream]: exchange, or none
+  std::vector<int> first_exchange_;  // [operation]
   std::vector<Gathering> exchanges_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
 };

@@ -4,7 +4,7 @@
 
 namespace moesim::engine {
 
-// How the two streams of a GPU slow each other down: factors >= 1 on the time of work that
+// How compute and exchanges of a GPU slow each other down: factors >= 1 on the time of work that
 // overlaps. NCCL's kernels take multiprocessors and memory bandwidth from the compute kernels, and
 // vice versa.
 struct Slowdowns {

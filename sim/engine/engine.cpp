@@ -12,6 +12,8 @@ namespace moesim::engine {
 namespace {
 
 constexpr Picoseconds unset{-1};
+constexpr std::array<const char*, stream_count> stream_names{"compute", "communication",
+                                                             "gradients"};
 
 // One group of one collective, while its members arrive.
 struct Gathering {
@@ -98,7 +100,7 @@ class Run {
     return partition_of(op).groups[static_cast<std::size_t>(group)];
   }
 
-  // Advances both streams of a rank until each waits for an exchange or is done.
+  // Advances the streams of a rank until each waits for an exchange or is done.
   void advance(int rank) {
     bool moved = true;
     while (moved) {
@@ -251,10 +253,10 @@ Timeline timeline(const Program& program, const Execution& execution,
     for (std::size_t op = 0; op < program.operations.size(); ++op) {
       const Operation& operation = program.operations[op];
       const std::size_t cell = execution.at(static_cast<int>(op), rank);
-      const bool compute = operation.stream == StreamKind::compute;
-      bars.push_back({rank, compute ? "compute" : "communication", operation.name,
-                      categories[static_cast<std::size_t>(operation.category)], operation.layer,
-                      execution.start[cell], execution.finish[cell] - execution.start[cell]});
+      bars.push_back({rank, stream_names[static_cast<std::size_t>(operation.stream)],
+                      operation.name, categories[static_cast<std::size_t>(operation.category)],
+                      operation.layer, execution.start[cell],
+                      execution.finish[cell] - execution.start[cell]});
       if (operation.groups < 0) continue;
       const Partition& partition = program.partitions[static_cast<std::size_t>(operation.groups)];
       TimelineEvent& bar = bars.back();

@@ -10,8 +10,9 @@
 
 namespace moesim::engine {
 
-enum class StreamKind : std::uint8_t { compute, communication };
-constexpr std::size_t stream_count = 2;
+// Exchanges of two streams run at the same time, as those of two NCCL communicators.
+enum class StreamKind : std::uint8_t { compute, communication, gradients };
+constexpr std::size_t stream_count = 3;
 
 // One operation of the program that every rank runs (SPMD). Operations of a stream run in program
 // order, one at a time, as on a CUDA stream; `after` lists further operations of the same rank that

@@ -15,8 +15,7 @@ enum class GradientOverlap { none, gradient };
 inline constexpr EnumNames<GradientOverlap, 2> gradient_overlap_names{
     {{GradientOverlap::none, "none", "after it"},
      {GradientOverlap::gradient, "gradient",
-      "while it goes on, layer by layer, in one queue with the exchanges of tokens: not always "
-      "faster"}}};
+      "while it goes on, layer by layer; on links that both use, exchanges of tokens go first"}}};
 
 // What a training step stores, repeats and reduces.
 struct Training {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "sim/step/exchanges/overlapped_gradients.hpp"
 #include "sim/step/program/message_bytes.hpp"
 
 namespace moesim::step {
@@ -15,10 +16,23 @@ StepModel::StepModel(const scenario::Scenario& scenario, const Calibration& cali
       durations_(scenario_, program_, prices_) {}
 
 engine::Durations StepModel::durations(const routing::ReplicaRouting* routing, int replica) {
-  if (routing != nullptr && !scenario_.router.pads_exchange()) {
-    return durations_.unpadded(*routing, replica);
-  }
-  return durations_.padded(routing, replica);
+  const bool padded = routing == nullptr || scenario_.router.pads_exchange();
+  engine::Durations durations =
+      padded ? durations_.padded(routing, replica) : durations_.unpadded(*routing, replica);
+  if (scenario_.gradient_overlap == scenario::GradientOverlap::none) return durations;
+  const auto time_of = [&](int op) {
+    if (is_by_matrix(op)) return prices_.time(even_exchange(), replica);
+    const std::vector<Picoseconds>& ranks = durations.per_rank[static_cast<std::size_t>(op)];
+    return ranks.empty() ? durations.uniform[static_cast<std::size_t>(op)]
+                         : *std::max_element(ranks.begin(), ranks.end());
+  };
+  slow_overlapped_gradients(program(), *scenario_.cluster, time_of, durations);
+  return durations;
+}
+
+bool StepModel::is_by_matrix(int operation) const {
+  return direction(operation) != Direction::none && !scenario_.router.pads_exchange() &&
+         scenario_.dispatcher == nullptr;
 }
 
 double StepModel::row_bytes() const { return step::row_bytes(scenario_, 1); }
@@ -59,9 +73,8 @@ double StepModel::exchange_error(int operation, int gpu, const routing::ReplicaR
 
 StepModel::CurveParts StepModel::curve_parts(int operation, int gpu,
                                              const routing::ReplicaRouting* routing, int replica) {
-  const bool by_matrix = direction(operation) != Direction::none &&
-                         !scenario_.router.pads_exchange() && scenario_.dispatcher == nullptr;
-  PricedWork* work = by_matrix ? &even_exchange() : durations_.work_of(operation, gpu, routing);
+  PricedWork* work =
+      is_by_matrix(operation) ? &even_exchange() : durations_.work_of(operation, gpu, routing);
   if (work == nullptr) return {};
   return {&prices_.parts(*work), prices_.time(*work, replica).us()};
 }

@@ -94,6 +94,7 @@ class StepModel {
  private:
   std::string assumptions() const;
   PricedWork& even_exchange();
+  bool is_by_matrix(int operation) const;  // an all-to-all that unpadded() leaves 0
   double error_of(PricedWork& work, int replica) const;
 
   scenario::Scenario scenario_;

@@ -98,10 +98,11 @@ class StepProgram::Builder {
   }
 
   // Waits for the last compute operation.
-  void add_exchange(const std::string& name, Part part, int layer, StepOperation operation) {
+  void add_exchange(const std::string& name, Part part, int layer, StepOperation operation,
+                    engine::StreamKind stream = engine::StreamKind::communication) {
     engine::Operation described;
     described.name = name;
-    described.stream = engine::StreamKind::communication;
+    described.stream = stream;
     described.category = static_cast<int>(part);
     described.layer = layer;
     described.groups = static_cast<int>(operation.groups);
@@ -320,10 +321,11 @@ class StepProgram::Builder {
   // A collective over parameters or their gradients; no operation without parameters or with one
   // GPU.
   void over_group(const std::string& name, Collective kind, Groups groups, double parameters,
-                  const std::string& label, int layer) {
+                  const std::string& label, int layer,
+                  engine::StreamKind stream = engine::StreamKind::communication) {
     if (parameters <= 0 || group_size(groups) < 2) return;
     add_exchange("nccl:" + name, Part::gradient, layer,
-                 collective(kind, groups, parameter_bytes * parameters, label));
+                 collective(kind, groups, parameter_bytes * parameters, label), stream);
   }
   void gather_dense(double parameters, int layer) {
     over_group("all_gather", Collective::all_gather, Groups::world, parameters,
@@ -354,9 +356,12 @@ class StepProgram::Builder {
     const bool whole = scenario_.zero == 0;
     const Collective kind = whole ? Collective::all_reduce : Collective::reduce_scatter;
     const std::string name = whole ? "all_reduce" : "reduce_scatter";
-    over_group(name, kind, Groups::world, dense, "reduction of dense gradients", layer);
+    const bool overlapped = scenario_.gradient_overlap == scenario::GradientOverlap::gradient;
+    const auto stream =
+        overlapped ? engine::StreamKind::gradients : engine::StreamKind::communication;
+    over_group(name, kind, Groups::world, dense, "reduction of dense gradients", layer, stream);
     over_group(name, kind, Groups::expert_data_parallel, expert, "reduction of expert gradients",
-               layer);
+               layer, stream);
   }
 
   // Up to ZeRO-1 every GPU accumulates full gradients and reduces them once, after the last
@@ -372,8 +377,8 @@ class StepProgram::Builder {
     reduce_gradients(dense, expert, layer);
   }
 
-  // A layer's reduction overlaps the computation of the next layer: only later exchanges, which
-  // share its stream, and operations after the pass wait for it.
+  // A layer's reduction overlaps the backward pass of the layers before it: only later reductions,
+  // which share its stream, and operations after the pass wait for it.
   void reduce(const ScheduleEntry& entry) {
     if (entry.action == Action::reduce_layer) {
       settle_gradients(parameters_.layer_dense(entry.layer), parameters_.layer_expert(entry.layer),

@@ -5,6 +5,7 @@
 #include "sim/model/memory/data_parallel.hpp"
 #include "sim/model/memory/training_exchanges.hpp"
 #include "sim/model/training_work.hpp"
+#include "sim/profile/hidden_share.hpp"
 #include "sim/training/prices/host_launches.hpp"
 
 namespace moesim::training {
@@ -264,11 +265,11 @@ void LayerPrices::add_shared_weights(Passes& passes, const model::StageParameter
   const bool gathers_early = job_.overlaps_parameters;
   const bool reduces_early = job_.overlaps_gradients;
   const auto gather_beside = [&](double beside_us) {
-    return std::max(0.0, gather_us - (gathers_early ? hidden_share * beside_us : 0));
+    return std::max(0.0, gather_us - (gathers_early ? profile::hidden_share * beside_us : 0));
   };
   // Gathers come first.
   const auto reduce_beside = [&](double beside_us) {
-    const double hides_us = hidden_share * beside_us;
+    const double hides_us = profile::hidden_share * beside_us;
     const double left_us = gathers_early ? std::max(0.0, hides_us - gather_us) : hides_us;
     return std::max(0.0, reduce_us - (reduces_early ? left_us : 0));
   };

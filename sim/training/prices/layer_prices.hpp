@@ -10,11 +10,6 @@
 
 namespace moesim::training {
 
-// Of the compute beside an exchange of gradients or parameters, what hides it: they share SMs and
-// memory with kernels. Fitted: public steps that send 29 GB of gradients between nodes of B200 take
-// a second longer than if all of it were hidden, with two micro-batches as with five.
-inline constexpr double hidden_share = 0.25;
-
 // Prices the layers of a job: kernels by LayerKernels, exchanges by ExchangePrices, the host by
 // HostLaunches. README.md of this room lists what a layer runs and what is assumed.
 class LayerPrices {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "sim/profile/hidden_share.hpp"
 #include "sim/training/job/rank_memory.hpp"
 
 namespace moesim::training {
@@ -174,12 +175,12 @@ RankEnd StepEnds::of(int rank) const {
                       model::reduced_bytes(reduced, states)};
   if (states.zero < 3) {
     end.last_reduction_us =
-        exposed_us(gradients, hidden_share * backward_us, job_.overlaps_gradients, end);
+        exposed_us(gradients, profile::hidden_share * backward_us, job_.overlaps_gradients, end);
   }
   const double earlier_us = (reductions - 1) * end.last_reduction_us;
   // With ZeRO 3 the exchanges under a pass lie inside an instance, on other links.
   const auto left_us = [&] {
-    double hidden_us = hidden_share * backward_us;
+    double hidden_us = profile::hidden_share * backward_us;
     for (const BucketExchange& each : end.exchanges) hidden_us -= each.buckets * each.each_us;
     return std::max(0.0, hidden_us);
   };
@@ -190,7 +191,7 @@ RankEnd StepEnds::of(int rank) const {
   end.last_reduction_us += across_instances_us(held, left_us(), end);
   end.last_reduction_us += copies_us(with_copies, end);
   parts[at(Part::gradients)] += earlier_us + end.last_reduction_us;
-  parts[at(Part::parameters)] += gathered_us(held, hidden_share * forward_us, end);
+  parts[at(Part::parameters)] += gathered_us(held, profile::hidden_share * forward_us, end);
   const model::ShardSizes shards = job_.shards();
   // Gradients of copies are only cleared.
   constexpr double fp32 = 4;

@@ -96,4 +96,24 @@ TEST_CASE("both slow each other down") {
   CHECK(waits.finish[waits.at(1, 0)] == Picoseconds(110));
 }
 
+TEST_CASE("exchanges of two streams go on at the same time and slow compute once") {
+  // Tokens 10 .. 60, gradients 10 .. 40, compute of 30 at half speed until the later one ends: 25
+  // done by 60, 65.
+  Program program = beside_an_exchange(1);
+  Operation reduction;
+  reduction.name = "reduction";
+  reduction.stream = StreamKind::gradients;
+  reduction.groups = 0;
+  reduction.after = {0};
+  program.add(reduction);
+  const Execution execution = run_contended(program, uniform({10, 50, 30, 7, 30}), {2, 1});
+  CHECK(execution.finish[execution.at(1, 0)] == Picoseconds(60));
+  CHECK(execution.finish[execution.at(4, 0)] == Picoseconds(40));
+  CHECK(execution.finish[execution.at(2, 0)] == Picoseconds(65));
+  // Compute slows both: 30 from 10 to 40, in which each does 20.
+  const Execution slowed = run_contended(program, uniform({10, 50, 30, 7, 30}), {1, 1.5});
+  CHECK(slowed.finish[slowed.at(1, 0)] == Picoseconds(70));
+  CHECK(slowed.finish[slowed.at(4, 0)] == Picoseconds(50));
+}
+
 }  // namespace moesim::engine

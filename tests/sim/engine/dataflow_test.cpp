@@ -11,13 +11,14 @@
 namespace moesim::engine {
 namespace {
 
-// Layers of compute, a collective in blocks, compute beside it, and a strided one: all that a
-// program can hold.
+// Layers of compute, a collective in blocks, compute beside it, a strided one, and one in the
+// gradients' stream that no layer waits for: all that a program can hold.
 Program layered(int ranks, int block, int layers) {
   Program program;
   program.ranks = ranks;
   program.partitions = {blocks(ranks, block), strided(ranks, block), blocks(ranks, ranks)};
-  std::vector<int> before;
+  std::vector<int> before{};
+  int gradients = -1;
   for (int layer = 0; layer < layers; ++layer) {
     const auto add = [&](StreamKind stream, int groups, std::vector<int> after) {
       Operation operation;
@@ -33,7 +34,12 @@ Program layered(int ranks, int block, int layers) {
     const int more = add(StreamKind::compute, -1, {exchange});
     const int reduction = add(StreamKind::communication, layer % 2 == 0 ? 1 : 2, {more});
     before = {reduction};
+    gradients = add(StreamKind::gradients, layer % 2 == 0 ? 2 : 1, {more});
   }
+  Operation last;
+  last.name = "operation";
+  last.after = {before.front(), gradients};
+  program.add(std::move(last));
   return program;
 }
 

@@ -168,6 +168,61 @@ TEST_CASE("overlapped gradients are added up before they are reduced") {
   CHECK(count(model, "nccl:reduce_scatter") == 5 + 2);
 }
 
+TEST_CASE("tokens do not wait for overlapped gradients") {
+  scenario::Scenario scenario = small_scenario();
+  scenario.gradient_overlap = scenario::GradientOverlap::gradient;
+  const StepModel model(scenario);
+  const auto& operations = model.program().operations;
+  const auto is_reduction = [&](int op) {
+    return operations[static_cast<std::size_t>(op)].stream == engine::StreamKind::gradients;
+  };
+  for (int op = 0; op < static_cast<int>(operations.size()); ++op) {
+    const engine::Operation& operation = operations[static_cast<std::size_t>(op)];
+    CHECK(is_reduction(op) == (operation.name == "nccl:reduce_scatter"));
+    if (std::any_of(operation.after.begin(), operation.after.end(), is_reduction)) {
+      CHECK(operation.name == "optimizer");
+    }
+  }
+}
+
+TEST_CASE(
+    "overlapped gradients get on in a quarter of the pass, and not beside tokens on their links") {
+  // Dense layers 0 and 2 have gradients of the same size. Those of layer 2 fall beside MoE layer 1
+  // with its exchanges, those of layer 0 beside the embedding.
+  scenario::Scenario scenario = small_scenario();
+  scenario.gradient_overlap = scenario::GradientOverlap::gradient;
+  // What is left of a layer's reduction if it loses `share` of the exchanges beside it.
+  const auto alone_us = [&](int layer, double share) {
+    StepModel model(scenario);
+    const routing::ReplicaRouting routing = balanced(scenario, 0);
+    const engine::Durations durations = model.durations(&routing, StepModel::no_errors);
+    double us = 0;
+    bool beside = false;
+    for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
+      const engine::Operation& operation = model.program().operations[static_cast<std::size_t>(op)];
+      const double time_us = durations.of(op, 0).us();
+      if (operation.stream == engine::StreamKind::gradients) {
+        beside = operation.layer == layer;
+        if (beside) us += time_us;
+      } else if (operation.name == "optimizer") {
+        beside = false;
+      } else if (beside) {
+        us -= (operation.stream == engine::StreamKind::communication ? share : 0.75) * time_us;
+      }
+    }
+    return us;
+  };
+  REQUIRE(scenario.cluster->gpus_per_domain == 8);
+  // 16 GPUs in two nodes reduce between them, tokens stay inside: other links.
+  CHECK(alone_us(2, 0.75) == Approx(alone_us(0, 0.75)));
+  CHECK(alone_us(2, 1) < 0.99 * alone_us(0, 1));
+  scenario.expert_parallel = 16;  // tokens take the same NICs
+  CHECK(alone_us(2, 1) == Approx(alone_us(0, 1)));
+  scenario.gpus = 8;  // all of it over NVLink
+  scenario.expert_parallel = 4;
+  CHECK(alone_us(2, 1) == Approx(alone_us(0, 1)));
+}
+
 TEST_CASE("a step's parameters are the model's, norms and cross-attention included") {
   // The ZeRO-0 update touches each parameter of the GPU once: 28 bytes of Adam.
   for (const char* name : {"llama2-7b-moe8", "switch-base-8", "deepseek-v2-lite"}) {

@@ -82,7 +82,19 @@ void declare_shares(JobOptionTable& table) {
       .in_layout()
       .searched()
       .megatron("tensor-model-parallel-size")
-      .help("TP: ranks that share a layer; with sequence parallelism");
+      .help("TP: ranks that share a layer");
+  table
+      .choice("sequence-parallel", switch_names, in_layout(&LayoutRequest::sequence_parallel),
+              "on|off")
+      .by_default("on")
+      .in_layout()
+      .rare()
+      .idle([](const TrainingJob& job) -> std::string {
+        return job.layout.layout.tensor > 1 || job.layout.sequence_parallel
+                   ? ""
+                   : "--sequence-parallel has no effect: --tensor-parallel 1";
+      })
+      .help("whether they share the tokens between its products too; models with experts need it");
   table.whole("context-parallel", 1, most_ranks, in_sizes(&ParallelLayout::context))
       .by_default("1")
       .in_layout()

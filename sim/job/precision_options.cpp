@@ -16,6 +16,11 @@ constexpr EnumNames<int, 2> gradient_names{{
     {2, "bf16", "2 bytes each"},
 }};
 
+constexpr EnumNames<bool, 2> gather_names{{
+    {false, "bf16", "bf16, a copy of which every rank keeps beside that of the products"},
+    {true, "low", "the format of the products, where it can be cut into shards: not fp8-block"},
+}};
+
 constexpr EnumNames<bool, 2> attention_names{{
     {false, "bf16", "core attention in bf16, whatever --precision is"},
     {true, "fp8", "core attention in FP8 too"},
@@ -36,9 +41,10 @@ auto in_states(Member StateRules::*member) {
   return field(&TrainingJob::states, member);
 }
 
-void set_precision(const std::string& text, Resolution& at) {
-  at.job.states.precision = model::parse_precision(text, "--precision");
-  at.job.states.low_precision_gather = training::gathers_low_precision(at.job.states.precision);
+std::string idle_gather_precision(const TrainingJob& job) {
+  if (!job.states.low_precision_gather || job.states.gathers_low()) return "";
+  return fmt::format("--gather-precision low has no effect: {} gathers bf16",
+                     model::name_of(job.states.precision));
 }
 
 void set_recompute(const std::string& text, Resolution& at) {
@@ -136,13 +142,14 @@ std::string idle_dispatch_precision(const TrainingJob& job) {
 
 void declare_precision(JobOptionTable& table) {
   table.begin(Section::precision);
-  table.text("precision", "NAME", set_precision)
+  table
+      .text(
+          "precision", "NAME", model::parse_precision,
+          [](model::Precision precision) { return model::name_of(precision); },
+          in_states(&StateRules::precision))
       .by_default("bf16")
       .in_layout()
       .searched()
-      .shown_as([](const TrainingJob& job) {
-        return Cell(std::string(model::name_of(job.states.precision)));
-      })
       .checked(check_products)
       .help("format of GEMMs:");
   table.forms(model::precision_names);
@@ -178,6 +185,13 @@ void declare_other_precisions(JobOptionTable& table) {
       .by_default("fp32")
       .in_layout()
       .help("precision of gradients:");
+  table.choice("gather-precision", gather_names, in_states(&StateRules::low_precision_gather))
+      .by_default("low")
+      .in_layout()
+      .rare()
+      .megatron("fp8-param-gather", "low")
+      .idle(idle_gather_precision)
+      .help("in which data-parallel ranks gather weights after the optimizer:");
   table.choice("attention-precision", attention_names, field(&TrainingJob::fp8_attention))
       .by_default("bf16")
       .megatron("fp8-dot-product-attention", "fp8")

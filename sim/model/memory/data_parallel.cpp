@@ -13,7 +13,7 @@ BufferBytes reduced_bytes(const StageParameters& parameters, const StateRules& r
 }
 
 BufferBytes gathered_bytes(const StageParameters& parameters, const StateRules& rules) {
-  const double product = gathered_weight_bytes(rules.precision, rules.low_precision_gather);
+  const double product = gathered_weight_bytes(rules.precision, rules.gathers_low());
   return {product * parameters.gemm + bf16 * (parameters.dense - parameters.gemm),
           product * parameters.expert};
 }
@@ -34,7 +34,7 @@ double adam_bytes(const StateRules& rules) {
 double weight_cast_bytes(const StateRules& rules) {
   if (rules.precision == Precision::bf16) return 0;
   const double copies = gemm_weight_bytes(rules.precision, rules.transposed_copies);
-  if (!rules.low_precision_gather) return quantize_bytes(rules.precision, 0) + copies;
+  if (!rules.gathers_low()) return quantize_bytes(rules.precision, 0) + copies;
   const double gathered = element_bytes(rules.precision);
   return copies > gathered ? copies : 0;  // reads one, writes the other
 }

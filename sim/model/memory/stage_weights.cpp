@@ -201,7 +201,7 @@ int owners(const ShardSizes& shards, const StateRules& rules) {
 StateBytes state_bytes(const StageParameters& parameters, const ShardSizes& shards,
                        const StateRules& rules) {
   const double gemm_weight =
-      stored_weight_bytes(rules.precision, rules.low_precision_gather, rules.transposed_copies);
+      stored_weight_bytes(rules.precision, rules.gathers_low(), rules.transposed_copies);
   const double dense_weights =
       gemm_weight * parameters.gemm + bf16 * (parameters.dense - parameters.gemm);
   const int dense = sharing_ranks(shards.dense_replicas(), rules);
@@ -221,7 +221,7 @@ StateBytes state_bytes(const StageParameters& parameters, const ShardSizes& shar
 double gathered_layers(const Model& model, const StageContent& content, const ShardSizes& shards,
                        const StateRules& rules, int experts) {
   const double weight =
-      stored_weight_bytes(rules.precision, rules.low_precision_gather, rules.transposed_copies);
+      stored_weight_bytes(rules.precision, rules.gathers_low(), rules.transposed_copies);
   const auto dense = [&](const StageParameters& held) {
     return weight * held.gemm + bf16 * (held.dense - held.gemm);
   };

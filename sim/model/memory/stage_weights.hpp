@@ -57,8 +57,13 @@ struct StateRules {
   // Groups that each hold all shards (HSDP; Megatron's num_distributed_optimizer_instances); they
   // divide the replicas.
   int optimizer_instances = 1;
-  bool low_precision_gather = false;
-  bool transposed_copies = false;  // see gemm_weight_bytes
+  bool low_precision_gather = false;  // where the format allows it: fp8-block gathers bf16
+  bool transposed_copies = false;     // see gemm_weight_bytes
+
+  bool gathers_low() const {
+    return low_precision_gather && precision != Precision::bf16 &&
+           precision != Precision::fp8_block;
+  }
 };
 // Ranks that share what `replicas` of the same weights keep: all of them, or those of an optimizer
 // instance. Throws UsageError where the instances do not divide them.

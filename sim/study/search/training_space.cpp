@@ -185,7 +185,6 @@ class Enumeration {
     TrainingJob job = space_.base;
     for (const model::Precision precision : space_.precision) {
       job.states.precision = precision;
-      job.states.low_precision_gather = training::gathers_low_precision(precision);
       for (const int placed : space_.ranks_per_domain) {
         job.ranks_per_domain = placed;
         for (const auto& dispatcher : space_.dispatchers) {

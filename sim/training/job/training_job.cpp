@@ -155,10 +155,6 @@ model::ShardSizes TrainingJob::shards() const {
           comes_from_both_ends ? 2 : 1};
 }
 
-bool gathers_low_precision(model::Precision precision) {
-  return precision != model::Precision::bf16 && precision != model::Precision::fp8_block;
-}
-
 ForcedLoad forced_load(const TrainingJob& job) {
   if (!job.model->moe || job.capacity_factor > 0) return {};
   if (job.expert_load > 0) return {job.expert_load, job.expert_load};

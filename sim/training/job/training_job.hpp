@@ -107,7 +107,9 @@ struct TrainingJob {
   double expert_load = 0;
   bool has_row_buffer = false;  // of fixed size, so that the host reads no counts
   std::optional<DrawnRouting> routing;
-  model::StateRules states;  // also the precision of the GEMMs
+  // Also the precision of the GEMMs. Weights are gathered in it, as by the recipes of NVIDIA's
+  // Megatron-Bridge.
+  model::StateRules states = {.low_precision_gather = true};
   model::Recompute recompute;
   model::Offload offload;           // not with whole layers recomputed
   bool overlaps_gradients = true;   // reduce-scatter under the last backward pass
@@ -166,10 +168,6 @@ bool ignores_draws(const TrainingJob& job);
 
 // The job without recomputation.
 TrainingJob without_recompute(const TrainingJob& job);
-
-// Whether data-parallel ranks gather weights in the precision of the products, and keep no bf16
-// copy: as the recipes of NVIDIA's Megatron-Bridge, all but fp8-block.
-bool gathers_low_precision(model::Precision precision);
 
 // Rows of the busiest of `ranks` over the mean, expected, when each of `ranks` x `tokens` tokens
 // chooses k of E experts uniformly: the normal approximation of the sum, and the expected maximum

@@ -14,7 +14,7 @@ constexpr double router_launches = 60;
 constexpr double moe_launches = 60;         // permute, FFN, combine
 constexpr double all_to_all_launches = 30;  // more without a dispatcher that does it in one kernel
 constexpr double expert_launches = 2;       // for each local expert
-constexpr double fused_launches = 4;        // for all, in one kernel
+constexpr double fused_launches = 4;        // for all, in one kernel, at most
 
 double local_experts(const TrainingJob& job) {
   return static_cast<double>(job.held_experts()) / job.layout.layout.expert;
@@ -30,8 +30,9 @@ bool reads_rows(const TrainingJob& job, bool is_moe) {
 // Between the router and the next layer.
 double moe_block_launches(const TrainingJob& job) {
   const bool calls_nccl = !job.dispatcher && job.layout.layout.expert > 1;
+  const double apart = expert_launches * local_experts(job);
   return moe_launches + (calls_nccl ? all_to_all_launches : 0) +
-         (job.fused_experts ? fused_launches : expert_launches * local_experts(job));
+         (job.fused_experts ? std::min(fused_launches, apart) : apart);
 }
 
 }  // namespace

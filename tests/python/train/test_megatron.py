@@ -117,6 +117,33 @@ def test_the_model_of_a_script_alone(tmp_path):
     assert result["step_ms"] == shipped["step_ms"]
 
 
+def test_weights_are_gathered_in_bf16_unless_the_script_says_otherwise(tmp_path):
+    low = write(tmp_path, SCRIPT.replace("--bf16", "--fp8-format hybrid --fp8-param-gather"), "low.sh")
+    kept = write(tmp_path, SCRIPT.replace("--bf16", "--fp8-format hybrid"), "kept.sh")
+    typed = figures(*TYPED, "--precision", "fp8-delayed")
+    assert figures("train", "--megatron", low)["memory_gib"] == typed["memory_gib"]
+    read = figures("train", "--megatron", kept)
+    bf16 = figures(*TYPED, "--precision", "fp8-delayed", "--gather-precision", "bf16")
+    assert read["gather_precision"] == bf16["gather_precision"] == "bf16"
+    assert read["memory_gib"] == bf16["memory_gib"]
+    assert read["step_ms"] == bf16["step_ms"] > typed["step_ms"]
+
+
+def test_a_dense_model_may_do_without_sequence_parallelism(tmp_path):
+    text = """torchrun --nproc_per_node=8 pretrain_gpt.py --tensor-model-parallel-size 8 --num-layers 32 --hidden-size 4096
+        --ffn-hidden-size 11008 --num-attention-heads 32 --swiglu --seq-length 4096 --vocab-size 32000
+        --normalization RMSNorm --disable-bias-linear --micro-batch-size 1 --global-batch-size 8"""
+    text = text.replace("\n", " ")
+    without = figures("train", "--megatron", write(tmp_path, text, "without.sh"))
+    shared = figures("train", "--megatron", write(tmp_path, text + " --sequence-parallel", "with.sh"))
+    typed = figures("train", "--megatron", tmp_path / "with.sh", "--sequence-parallel", "off")
+    assert without["memory_gib"] == typed["memory_gib"]
+    # What lies between the products stays whole on every rank: 8 h bytes a token and layer of norms'
+    # and products' inputs (Korthikanti et al. 2022), of which a rank else has an eighth.
+    more = 8 * 4096 * 4096 * 32 * 7 / 8 / 2**30
+    assert without["memory_gib"] - shared["memory_gib"] == pytest.approx(more, rel=0.1)
+
+
 def test_layout_takes_it_too(tmp_path):
     shown = succeed("layout", "--megatron", write(tmp_path, SCRIPT))
     assert "64" in shown

@@ -79,12 +79,14 @@ void take_layout(MegatronInput& input) {
     take_choice(input, "context-method", "cp-comm-type", "p2p",
                 {{"p2p", "ring"}, {"all_gather", "all-gather"}, {"a2a", "all-to-all"}});
   }
-  if (!given.has("sequence-parallel") && tensor > 1 && has_experts) {
+  if (given.has("sequence-parallel") || tensor == 1) return;
+  if (has_experts) {
     throw UsageError(fmt::format(
         "{}: --sequence-parallel is missing: Megatron-Core trains MoE layers with tensor "
         "parallelism only with it",
         given.name()));
   }
+  input.options["sequence-parallel"] = "off";
 }
 
 // Megatron's default, arguments.py.
@@ -125,6 +127,12 @@ void take_format(MegatronInput& input) {
 void take_precision(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   take_format(input);
+  const bool gathers_fp8 = given.has("fp8-param-gather");
+  const bool gathers_fp4 = given.has("fp4-param-gather");
+  const auto format = input.options.find("precision");
+  if (format != input.options.end() && format->second != "bf16" && !gathers_fp8 && !gathers_fp4) {
+    input.options["gather-precision"] = "bf16";  // Megatron-LM's default
+  }
   if (given.text("exp-avg-dtype").value_or("fp32") == "bf16" &&
       given.text("exp-avg-sq-dtype").value_or("fp32") == "bf16") {
     input.options["optimizer-moments"] = "bf16";
@@ -135,10 +143,9 @@ void take_precision(MegatronInput& input) {
   if (const auto type = given.text("main-params-dtype").value_or("fp32"); type != "fp32") {
     note(fmt::format("note: {}: --main-params-dtype {} is counted as fp32", given.name(), type));
   }
-  for (const char* implied :
-       {"accumulate-allreduce-grads-in-fp32", "use-precision-aware-optimizer", "fp16", "fp8-recipe",
-        "fp4-recipe", "fp8-param-gather", "fp4-param-gather", "fp8-margin", "fp8-interval",
-        "fp8-amax-history-len", "fp8-amax-compute-algo"}) {
+  for (const char* implied : {"accumulate-allreduce-grads-in-fp32", "use-precision-aware-optimizer",
+                              "fp16", "fp8-recipe", "fp4-recipe", "fp8-margin", "fp8-interval",
+                              "fp8-amax-history-len", "fp8-amax-compute-algo"}) {
     given.has(implied);
   }
 }

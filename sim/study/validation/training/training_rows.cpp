@@ -282,7 +282,6 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
   }
   training::TrainingJob& job = found.job;
   job.states.precision = *precision;
-  job.states.low_precision_gather = training::gathers_low_precision(*precision);
   job.profile = documents.profile(machine->profile);
   auto cluster = cluster::Cluster::load(machine->cluster);
   if (*machine->transport != '\0') cluster.nic_transport = machine->transport;

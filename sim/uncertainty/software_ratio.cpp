@@ -32,7 +32,7 @@ Unknowns applied_slopes(const StepClasses& applied, double fixed_ms) {
   slopes[at(Unknown::experts)] = applied.experts / total;
   slopes[at(Unknown::nic)] = applied.crossing / total;
   slopes[at(Unknown::exchange)] = (applied.exchange + applied.crossing) / total;
-  slopes[at(Unknown::host)] = (applied.host - fixed_ms) / total;
+  slopes[at(Unknown::host)] = applied.host_gain.value_or(applied.host - fixed_ms) / total;
   slopes[at(Unknown::fixed_ms)] = 1 / total;
   return slopes;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -11,6 +12,9 @@ namespace moesim::uncertainty {
 namespace {
 
 constexpr int most_rounds = 200;
+constexpr int straight_rounds = 30;
+constexpr double damping = 0.9;
+constexpr double log_two = 0.6931471805599453;
 constexpr double exchange_deviation = 0.25;
 constexpr double host_deviation = 0.42;  // 90 % within a factor of two
 constexpr double fixed_deviation_ms = 20;
@@ -53,8 +57,9 @@ Normal normal_equations(const std::vector<MeasuredStep>& rows, const std::vector
   const std::size_t size = free.size();
   Normal normal{Vector(size * size), Vector(size)};
   for (const MeasuredStep& row : rows) {
-    const Unknowns slopes = log_slopes(row.predicted, fit.unknowns);
-    const double off = std::log(row.measured_ms / scaled_ms(row.predicted, fit.unknowns));
+    const StepClasses classes = row.at(fit.unknowns);
+    const Unknowns slopes = log_slopes(classes, fit.unknowns);
+    const double off = std::log(row.measured_ms / scaled_ms(classes, fit.unknowns));
     const double variance = square(fit.scatter(row.predicted.kind).deviation);
     for (std::size_t one = 0; one < size; ++one) {
       const double slope = slopes[at(free[one])] * prior.deviation[at(free[one])];
@@ -150,10 +155,11 @@ void update_scatter(const std::vector<MeasuredStep>& rows, const std::vector<Unk
   }
   for (const MeasuredStep& row : rows) {
     Unknowns slopes{};
-    const Unknowns all = log_slopes(row.predicted, fit.unknowns);
+    const StepClasses classes = row.at(fit.unknowns);
+    const Unknowns all = log_slopes(classes, fit.unknowns);
     for (const Unknown unknown : free) slopes[at(unknown)] = all[at(unknown)];
     squares[static_cast<std::size_t>(row.predicted.kind)] +=
-        square(std::log(row.measured_ms / scaled_ms(row.predicted, fit.unknowns))) +
+        square(std::log(row.measured_ms / scaled_ms(classes, fit.unknowns))) +
         variance_along(slopes, fit.covariance);
   }
   for (std::size_t kind = 0; kind < row_kind_count; ++kind) {
@@ -161,21 +167,59 @@ void update_scatter(const std::vector<MeasuredStep>& rows, const std::vector<Unk
   }
 }
 
-// The range over the rows of what a deviation of the unknown makes of them.
-double moved_apart(const std::vector<MeasuredStep>& rows, Unknown unknown,
-                   const SoftwarePrior& prior) {
+// The range over the rows of what `moved` says of each.
+template <class Moved>
+double range_of(const std::vector<MeasuredStep>& rows, Moved moved) {
   double least = 1e300;
   double most = 0;
   for (const MeasuredStep& row : rows) {
-    const double moved =
-        log_slopes(row.predicted, prior.mean)[at(unknown)] * prior.deviation[at(unknown)];
-    least = std::min(least, moved);
-    most = std::max(most, moved);
+    least = std::min(least, moved(row));
+    most = std::max(most, moved(row));
   }
   return most - least;
 }
 
+// The range over the rows of what a deviation of the unknown makes of them.
+double moved_apart(const std::vector<MeasuredStep>& rows, Unknown unknown,
+                   const SoftwarePrior& prior) {
+  const double deviation = prior.deviation[at(unknown)];
+  if (unknown != Unknown::host) {
+    return range_of(rows, [&](const MeasuredStep& row) {
+      return log_slopes(row.at(prior.mean), prior.mean)[at(unknown)] * deviation;
+    });
+  }
+  // A row that does not wait for the host may wait for a slower one, and the other way round.
+  const auto towards = [&](double sign) {
+    Unknowns there = prior.mean;
+    there[at(unknown)] += sign * deviation;
+    return range_of(rows, [&](const MeasuredStep& row) {
+      return sign * std::log(row.scaled_ms(there) / row.scaled_ms(prior.mean));
+    });
+  };
+  return std::max(towards(1), towards(-1));
+}
+
 }  // namespace
+
+StepClasses MeasuredStep::at(const Unknowns& unknowns) const {
+  if (hosts.empty()) return predicted;
+  constexpr double apart = 1e-3;
+  const double host = unknowns[uncertainty::at(Unknown::host)];
+  const auto priced = [&](double log_factor) {
+    StepClasses classes = hosts.at(std::exp(log_factor));
+    classes.host_gain = 0;
+    return classes;
+  };
+  StepClasses found = priced(host);
+  found.host_gain =
+      (inside_ms(priced(host + apart), unknowns) - inside_ms(priced(host - apart), unknowns)) /
+      (2 * apart);
+  return found;
+}
+
+double MeasuredStep::scaled_ms(const Unknowns& unknowns) const {
+  return uncertainty::scaled_ms(at(unknowns), unknowns);
+}
 
 SoftwarePrior prior_of(const StepErrors& errors, const Subject& subject) {
   const Expected expected =
@@ -238,6 +282,11 @@ double cost_of(const std::vector<Unknown>& free, const SoftwarePrior& prior, con
   return cost;
 }
 
+bool has_curves(const std::vector<MeasuredStep>& rows) {
+  return std::any_of(rows.begin(), rows.end(),
+                     [](const MeasuredStep& row) { return !row.hosts.empty(); });
+}
+
 // From `start` on, to the likeliest place near it.
 StepFit fit_from(const Unknowns& start, const std::vector<MeasuredStep>& rows,
                  const std::vector<Unknown>& free, const SoftwarePrior& prior) {
@@ -251,7 +300,11 @@ StepFit fit_from(const Unknowns& start, const std::vector<MeasuredStep>& rows,
     scatter.degrees += 1;
     scatter.rows += 1;
   }
+  const bool is_curved = has_curves(rows);
+  double most = 1;  // deviations: far from the prior the step is not linear
   for (int round = 0; round < most_rounds; ++round) {
+    // Around the factor at which a wait begins, whole steps would go to and fro.
+    if (is_curved && round > straight_rounds) most *= damping;
     const Normal normal = normal_equations(rows, free, prior, fit);
     const Vector move = SymmetricMatrix(free.size(), normal.matrix).solve(normal.right);
     fit.covariance = covariance_of(normal, free, prior);
@@ -259,8 +312,7 @@ StepFit fit_from(const Unknowns& start, const std::vector<MeasuredStep>& rows,
     for (std::size_t one = 0; one < free.size(); ++one) {
       double& value = fit.unknowns[at(free[one])];
       const double before = value;
-      // At most one deviation at a time: far from the prior the step is not linear.
-      value += std::clamp(move[one], -1.0, 1.0) * prior.deviation[at(free[one])];
+      value += std::clamp(move[one], -most, most) * prior.deviation[at(free[one])];
       if (free[one] == Unknown::fixed_ms) value = std::max(value, 0.0);
       farthest = std::max(farthest, std::abs(value - before) / prior.deviation[at(free[one])]);
     }
@@ -276,13 +328,12 @@ StepFit fit_from(const Unknowns& start, const std::vector<MeasuredStep>& rows,
 
 // At the mean of what the rows are off: from far away the first round would take for scatter what
 // all of them have in common.
-Unknowns at_mean_of_rows(const std::vector<MeasuredStep>& rows, const SoftwarePrior& prior) {
-  Unknowns start = prior.mean;
+Unknowns at_mean_of_rows(const std::vector<MeasuredStep>& rows, Unknowns start) {
   double off = 0;
   double steps = 0;
   for (const MeasuredStep& row : rows) {
     if (row.predicted.kind == RowKind::exchange) continue;
-    off += std::log(row.measured_ms / scaled_ms(row.predicted, prior.mean));
+    off += std::log(row.measured_ms / row.scaled_ms(start));
     ++steps;
   }
   if (steps > 0) start[at(Unknown::level)] += off / steps;
@@ -291,10 +342,26 @@ Unknowns at_mean_of_rows(const std::vector<MeasuredStep>& rows, const SoftwarePr
 
 StepFit likeliest_fit(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
                       const SoftwarePrior& prior) {
-  StepFit fit = fit_from(prior.mean, rows, free, prior);
-  if (std::find(free.begin(), free.end(), Unknown::level) == free.end()) return fit;
-  StepFit other = fit_from(at_mean_of_rows(rows, prior), rows, free, prior);
-  return cost_of(free, prior, other) < cost_of(free, prior, fit) ? other : fit;
+  const auto is_free = [&](Unknown unknown) {
+    return std::find(free.begin(), free.end(), unknown) != free.end();
+  };
+  std::vector<double> hosts = {0};
+  if (is_free(Unknown::host) && has_curves(rows))
+    hosts = {0, -log_two, log_two, -2 * log_two, 2 * log_two};
+  std::optional<StepFit> likeliest;
+  const auto take = [&](const Unknowns& start) {
+    StepFit fit = fit_from(start, rows, free, prior);
+    const bool is_better =
+        !likeliest || cost_of(free, prior, fit) < cost_of(free, prior, *likeliest);
+    if (is_better) likeliest = fit;
+  };
+  for (const double host : hosts) {
+    Unknowns start = prior.mean;
+    start[at(Unknown::host)] += host;
+    take(start);
+    if (is_free(Unknown::level)) take(at_mean_of_rows(rows, start));
+  }
+  return *likeliest;
 }
 
 bool exchanges_alone(const std::vector<MeasuredStep>& rows) {
@@ -352,8 +419,7 @@ std::vector<double> left_out_errors(const std::vector<MeasuredStep>& rows,
     std::vector<MeasuredStep> left = rows;
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(held));
     const StepFit fit = fit_steps(left, free, prior);
-    errors.push_back(
-        std::log(rows[held].measured_ms / scaled_ms(rows[held].predicted, fit.unknowns)));
+    errors.push_back(std::log(rows[held].measured_ms / rows[held].scaled_ms(fit.unknowns)));
   }
   return errors;
 }

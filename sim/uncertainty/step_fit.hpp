@@ -11,6 +11,14 @@ namespace moesim::uncertainty {
 struct MeasuredStep {
   StepClasses predicted;
   double measured_ms = 0;
+  // The row with the host's times multiplied, by 1 too; empty: the unknown host is a factor on the
+  // predicted wait.
+  HostCurve hosts = {};
+
+  // As it is predicted by the host's times of these unknowns, with the host's gain.
+  StepClasses at(const Unknowns& unknowns) const;
+  // scaled_ms() of that.
+  double scaled_ms(const Unknowns& unknowns) const;
 };
 
 // What is known of a software before its own steps are.
@@ -51,11 +59,12 @@ struct StepFit {
 
 // The unknowns with which measured rows are most likely under the prior (least squares of logs, a
 // penalty for leaving the prior, of the level that of a distribution with heavy tails; Gauss-Newton
-// from the prior's mean and from that of the rows), and the scatter of rows of each kind around
-// them (an inverse chi square prior). Unknowns that are not `free` stay at the prior's mean, with
-// its variance; of exchanges alone the covariance holds what the free ones then stand in for, so
-// that the product of all factors is as certain as the rows make it. The fixed cost is never below
-// 0. Throws Error for no rows.
+// from the prior's mean and from that of the rows; where rows have curves of the host also from
+// hosts that take a quarter to four times as long, as where nothing waits no slope leads on), and
+// the scatter of rows of each kind around them (an inverse chi square prior). Unknowns that are not
+// `free` stay at the prior's mean, with its variance; of exchanges alone the covariance holds what
+// the free ones then stand in for, so that the product of all factors is as certain as the rows
+// make it. The fixed cost is never below 0. Throws Error for no rows.
 StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
                   const SoftwarePrior& prior);
 

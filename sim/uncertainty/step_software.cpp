@@ -4,6 +4,7 @@
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "sim/base/formats/document.hpp"
 #include "sim/base/formats/json_text.hpp"
@@ -24,45 +25,26 @@ std::string key_of(Unknown unknown) {
   return key;
 }
 
-bool is_exchange(Part part) {
-  return part == Part::tensor || part == Part::context || part == Part::dispatch ||
-         part == Part::combine || part == Part::gradients || part == Part::parameters;
+// A document that prices the host says so by the name of its factor.
+constexpr const char* priced_host_key = "host_times";
+
+std::string key_of(Unknown unknown, bool prices_host) {
+  return unknown == Unknown::host && prices_host ? priced_host_key : key_of(unknown);
 }
 
 bool holds(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-}  // namespace
-
-StepClasses classes_of(const training::PartTimes& parts, const CrossingParts& crossing) {
-  StepClasses classes;
-  for (const auto& part : training::part_names) {
-    const auto place = at(part.value);
-    const double ms = parts[place] / 1e3;
-    if (part.value == Part::host) {
-      classes.host += ms;
-    } else if (part.value == Part::experts) {
-      classes.experts += ms;
-    } else if (is_exchange(part.value)) {
-      (crossing[place] ? classes.crossing : classes.exchange) += ms;
-    } else {
-      classes.compute += ms;
-    }
-  }
-  return classes;
-}
-
-namespace {
-
 // Factors on what the step consists of, and on all of it.
 struct Factors {
-  explicit Factors(const Unknowns& unknowns)
+  // `prices_host`: the host's factor is in the times already.
+  Factors(const Unknowns& unknowns, bool prices_host)
       : level(std::exp(unknowns[at(Unknown::level)])),
         experts(std::exp(unknowns[at(Unknown::experts)])),
         exchange(std::exp(unknowns[at(Unknown::exchange)])),
         crossing(exchange * std::exp(unknowns[at(Unknown::nic)])),
-        host(std::exp(unknowns[at(Unknown::host)])) {}
+        host(prices_host ? 1 : std::exp(unknowns[at(Unknown::host)])) {}
   double level, experts, exchange, crossing, host;
 
   double inside(const StepClasses& classes) const {
@@ -73,9 +55,12 @@ struct Factors {
 
 }  // namespace
 
+double inside_ms(const StepClasses& classes, const Unknowns& unknowns) {
+  return Factors(unknowns, classes.host_gain.has_value()).inside(classes);
+}
+
 double scaled_ms(const StepClasses& classes, const Unknowns& unknowns) {
-  const Factors factors(unknowns);
-  const double time = factors.level * factors.inside(classes);
+  const double time = std::exp(unknowns[at(Unknown::level)]) * inside_ms(classes, unknowns);
   switch (classes.kind) {
     case RowKind::layer:
       return time * std::exp(unknowns[at(Unknown::layer_alone)]);
@@ -88,7 +73,7 @@ double scaled_ms(const StepClasses& classes, const Unknowns& unknowns) {
 }
 
 Unknowns log_slopes(const StepClasses& classes, const Unknowns& unknowns) {
-  const Factors factors(unknowns);
+  const Factors factors(unknowns, classes.host_gain.has_value());
   const double inside = factors.inside(classes);
   const double total = scaled_ms(classes, unknowns);
   const bool is_step = classes.kind == RowKind::step;
@@ -100,7 +85,8 @@ Unknowns log_slopes(const StepClasses& classes, const Unknowns& unknowns) {
   slopes[at(Unknown::nic)] = scaled * factors.crossing * classes.crossing / inside;
   slopes[at(Unknown::exchange)] =
       slopes[at(Unknown::nic)] + scaled * factors.exchange * classes.exchange / inside;
-  slopes[at(Unknown::host)] = scaled * factors.host * classes.host / inside;
+  slopes[at(Unknown::host)] =
+      scaled * classes.host_gain.value_or(factors.host * classes.host) / inside;
   if (is_step) slopes[at(Unknown::fixed_ms)] = 1 / total;
   if (classes.kind == RowKind::layer) slopes[at(Unknown::layer_alone)] = 1;
   if (classes.kind == RowKind::exchange) slopes[at(Unknown::exchange_alone)] = 1;
@@ -121,6 +107,15 @@ int StepSoftware::rows() const {
   int sum = 0;
   for (const Scatter& each : scatters) sum += each.rows;
   return sum;
+}
+
+double StepSoftware::host_factor() const {
+  return prices_host ? std::exp(unknowns[at(Unknown::host)]) : 1;
+}
+
+double StepSoftware::host_reach() const {
+  constexpr double least = 0.02;  // as near as the host is ever known
+  return std::max(least, std::sqrt(covariance[at(Unknown::host)][at(Unknown::host)]));
 }
 
 void MeasuredExchanges::add(const ExchangeSize& size) {
@@ -173,7 +168,7 @@ StepSoftware::AloneFactor StepSoftware::exchange_factor(bool crosses, double lev
 training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
                                              const CrossingParts& crossing) const {
   training::TrainingStep scaled = step;
-  const Factors factors(unknowns);
+  const Factors factors(unknowns, prices_host);
   const auto scale = [&](training::PartTimes& parts) {
     for (const auto& part : training::part_names) {
       const auto place = at(part.value);
@@ -189,6 +184,7 @@ training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
   };
   scaled.step_us = scale(scaled.parts);
   if (step.balanced_step_us > 0) scaled.balanced_step_us = scale(scaled.balanced_parts);
+  if (scaled.host_gain_us) *scaled.host_gain_us *= factors.level;
   const double speed = step.step_us / scaled.step_us;
   scaled.tokens_per_second_per_gpu *= speed;
   scaled.tflops_per_gpu *= speed;
@@ -203,7 +199,7 @@ training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
 }
 
 double StepSoftware::least_us(double step_us, const CrossingParts& crossing) const {
-  const Factors factors(unknowns);
+  const Factors factors(unknowns, prices_host);
   double least = std::min({1.0, factors.experts, factors.exchange, factors.host});
   if (std::find(crossing.begin(), crossing.end(), true) != crossing.end()) {
     least = std::min(least, factors.crossing);
@@ -227,9 +223,11 @@ StepSoftware StepSoftware::on(const std::string& cluster) const {
   return there;
 }
 
-Band StepSoftware::band(const StepClasses& classes, const Subject& subject,
+Band StepSoftware::band(const StepClasses& predicted, const Subject& subject,
                         const std::string& precision, double new_model,
                         double new_precision) const {
+  StepClasses classes = predicted;
+  if (prices_host && !classes.host_gain) classes.host_gain = classes.host;
   double variance = variance_along(log_slopes(classes, unknowns), covariance);
   const bool known_model = holds(models, subject.model);
   if (!known_model) variance += new_model * new_model;
@@ -248,6 +246,13 @@ Band StepSoftware::band(const StepClasses& classes, const Subject& subject,
     found.levels.push_back({level, {-half, half}});
   }
   return found;
+}
+
+void add_host_gain(const StepSoftware& software, const training::TrainingJob& job,
+                   training::TrainingStep& step,
+                   std::shared_ptr<const training::DrawnLoads> loads) {
+  if (!software.prices_host || step.host_gain_us) return;
+  step.host_gain_us = training::host_gain_us(job, software.host_reach(), std::move(loads));
 }
 
 namespace {
@@ -308,8 +313,9 @@ StepSoftware StepSoftware::load(const std::string& path) {
     }
   }
   const Node fitted = root.at("fitted");
+  software.prices_host = fitted.has(priced_host_key);
   for (const auto& unknown : unknown_names) {
-    const std::string key = key_of(unknown.value);
+    const std::string key = key_of(unknown.value, software.prices_host);
     double& value = software.unknowns[at(unknown.value)];
     // Documents of steps alone have the first four.
     if (!fitted.has(key)) continue;
@@ -348,7 +354,7 @@ StepSoftware StepSoftware::load(const std::string& path) {
 std::string StepSoftware::text() const {
   nlohmann::ordered_json root;
   root["format"] = format;
-  root["version"] = 2;
+  root["version"] = prices_host ? 3 : 2;
   root["name"] = name;
   root["source"] = source;
   root["machine"] = machine;
@@ -361,7 +367,7 @@ std::string StepSoftware::text() const {
   root["rows"] = rows();
   for (const auto& unknown : unknown_names) {
     const double value = unknowns[at(unknown.value)];
-    root["fitted"][key_of(unknown.value)] =
+    root["fitted"][key_of(unknown.value, prices_host)] =
         unknown.value == Unknown::fixed_ms ? value : std::exp(value);
   }
   root["covariance"] = covariance;

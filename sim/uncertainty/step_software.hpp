@@ -1,12 +1,14 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/base/enum_names.hpp"
 #include "sim/training/step/training_step.hpp"
+#include "sim/uncertainty/step_classes.hpp"
 #include "sim/uncertainty/step_errors.hpp"
 
 namespace moesim::uncertainty {
@@ -27,7 +29,7 @@ enum class Unknown {
 inline constexpr EnumNames<Unknown, 8> unknown_names{{
     {Unknown::level, "level", "factor on all of the step"},
     {Unknown::exchange, "exchange", "factor on exchanges, beyond that"},
-    {Unknown::host, "host", "factor on waiting for the host, beyond that"},
+    {Unknown::host, "host", "factor on the host's times, launches and reads"},
     {Unknown::fixed_ms, "fixed-ms", "milliseconds added to each step"},
     {Unknown::experts, "experts", "factor on the FFNs of experts, beyond the level"},
     {Unknown::nic, "nic", "factor on exchanges through NICs, beyond that on exchanges"},
@@ -38,37 +40,11 @@ constexpr std::size_t unknown_count = unknown_names.size();
 using Unknowns = std::array<double, unknown_count>;
 using Covariance = std::array<Unknowns, unknown_count>;
 
-// What a measured row is.
-enum class RowKind { step, layer, exchange };
-inline constexpr EnumNames<RowKind, 3> row_kind_names{{
-    {RowKind::step, "step", "a training step"},
-    {RowKind::layer, "layer", "one pass of a layer"},
-    {RowKind::exchange, "exchange", "an exchange"},
-}};
-constexpr std::size_t row_kind_count = row_kind_names.size();
-
-// A predicted step, or a layer or exchange by itself, by what the unknowns act on, in milliseconds.
-struct StepClasses {
-  double compute = 0;   // and bubbles, which follow it
-  double exchange = 0;  // inside domains
-  double host = 0;
-  double experts = 0;   // their FFNs
-  double crossing = 0;  // exchanges through NICs
-  RowKind kind = RowKind::step;
-
-  double total() const { return compute + exchange + host + experts + crossing; }
-};
-// `crossing`: which parts go through NICs, training::crossing_parts().
-using CrossingParts = std::array<bool, training::part_names.size()>;
-StepClasses classes_of(const training::PartTimes& parts, const CrossingParts& crossing);
-inline StepClasses classes_of(const training::TrainingStep& step,
-                              const CrossingParts& crossing = {}) {
-  return classes_of(step.parts, crossing);
-}
-
 // The time with these unknowns, and the derivatives of its log.
 //   step: level (compute + experts' experts + exchange (inside + nic across) + host' host) + fixed
 //   layer, exchange: the same without the fixed cost, times the factor of one that is alone
+// Of classes with a host_gain the factor on the host is in them, host' is 1.
+double inside_ms(const StepClasses& classes, const Unknowns& unknowns);  // what the level acts on
 double scaled_ms(const StepClasses& classes, const Unknowns& unknowns);
 Unknowns log_slopes(const StepClasses& classes, const Unknowns& unknowns);
 // The variance of a sum of unknowns with these weights.
@@ -112,6 +88,9 @@ struct StepSoftware {
   MeasuredTraits measured;            // what its rows have; empty: not said
   Unknowns unknowns{};
   Covariance covariance{};
+  // Whether the unknown host is a factor on the host's times, with which a step is priced; of older
+  // documents it is one on the wait for the host that was predicted.
+  bool prices_host = false;
   std::array<Scatter, row_kind_count> scatters{};
   // Inside domains, and across. No rows in either: none was measured, or the document is older.
   std::array<MeasuredExchanges, 2> exchanges{};
@@ -130,7 +109,12 @@ struct StepSoftware {
   StepSoftware on(const std::string& cluster) const;
   std::string text() const;  // of the document, JSON
 
-  // The predicted step as this software runs it: step time, parts, speeds.
+  // What the host's times are multiplied by before a step is priced: HostCosts::factor.
+  double host_factor() const;
+  // How far in its log, either way, a step's host_gain_us() is to look: a standard deviation.
+  double host_reach() const;
+  // The predicted step, priced with host_factor(), as this software runs it: step time, parts,
+  // speeds.
   training::TrainingStep applied(const training::TrainingStep& step,
                                  const CrossingParts& crossing = {}) const;
   // What applied() makes of a step that takes at least `step_us`, at least: all of it in the parts
@@ -155,5 +139,11 @@ struct StepSoftware {
   Band band(const StepClasses& classes, const Subject& subject, const std::string& precision,
             double new_model, double new_precision) const;
 };
+
+// Sets the host_gain_us of a step that is priced with the host_factor() of this software, where it
+// prices the host and the step has none yet. `loads` as in training::training_step().
+void add_host_gain(const StepSoftware& software, const training::TrainingJob& job,
+                   training::TrainingStep& step,
+                   std::shared_ptr<const training::DrawnLoads> loads = nullptr);
 
 }  // namespace moesim::uncertainty

@@ -83,6 +83,13 @@ TrainingStep counted_step(const TrainingSearch& search, const TrainingJob& job,
   return search.software->applied(predicted, training::crossing_parts(job));
 }
 
+void add_host_gain_of(const TrainingSearch& search, DrawnRoutings& drawn, FoundStep& found) {
+  if (!search.software || !search.software->prices_host || !found.predicted) return;
+  uncertainty::add_host_gain(*search.software, found.job, *found.predicted,
+                             found.job.routing ? drawn.rows(found.job) : nullptr);
+  found.step = counted_step(search, found.job, *found.predicted);
+}
+
 class Search {
  public:
   explicit Search(const TrainingSearch& search)
@@ -115,6 +122,9 @@ class Search {
     found_.counts.simulated += counts.valued - skipped_;
     found_.counts.drawn = drawn_->drawn() - drawn_before_;
     if (any_fits_) found_.smallest.reset();
+    for (std::vector<FoundStep>* steps : {&found_.best, &found_.front}) {
+      for (FoundStep& each : *steps) add_host_gain_of(search_, *drawn_, each);
+    }
     return std::move(found_);
   }
 
@@ -371,6 +381,10 @@ void set_step(const TrainingSearch& search, const TrainingStep& predicted, Found
   found.step = counted_step(search, found.job, predicted);
   found.loss = counted_loss(found.job, found.step);
   if (search.software) found.predicted = predicted;
+}
+
+void add_host_gain(const TrainingSearch& search, FoundStep& found) {
+  add_host_gain_of(search, *routings_of(search), found);
 }
 
 TrainingFound search_training(const TrainingSearch& search) { return Search(search).run(); }

@@ -92,6 +92,10 @@ struct TrainingFound {
 // priced or drawn.
 TrainingFound search_training(const TrainingSearch& search);
 
+// Where the search's software prices the host: fills in what the step gains with the host's times,
+// on which its band depends. search_training() has done that.
+void add_host_gain(const TrainingSearch& search, FoundStep& found);
+
 // Fills in the step of a job, as the search counts it.
 void set_step(const TrainingSearch& search, const training::TrainingStep& predicted,
               FoundStep& found);

@@ -57,21 +57,23 @@ HostLaunches host_launches(const TrainingJob& job, bool is_moe) {
 double forward_wait_us(const TrainingJob& job, bool is_moe, double before_us, double after_us) {
   if (job.graphs == Graphs::layers) return 0;
   const HostLaunches count = host_launches(job, is_moe);
-  const double launch_us = job.host.launch_us;
+  const double launch_us = job.host.priced_launch_us();
   if (!reads_rows(job, is_moe)) {
     return std::max(0.0, count.forward * launch_us - before_us - after_us);
   }
   // The queue is empty after the read.
   return std::max(0.0, count.before * launch_us - before_us) +
-         std::max(0.0, (count.forward - count.before) * launch_us - after_us) + job.host.sync_us;
+         std::max(0.0, (count.forward - count.before) * launch_us - after_us) +
+         job.host.priced_sync_us();
 }
 
 double backward_wait_us(const TrainingJob& job, bool is_moe, double kernels_us) {
   if (job.graphs == Graphs::layers) return 0;
   const HostLaunches count = host_launches(job, is_moe);
-  const double issued_us = (backward_launches * count.forward + count.again) * job.host.launch_us;
+  const double issued_us =
+      (backward_launches * count.forward + count.again) * job.host.priced_launch_us();
   const bool reads_again = reads_rows(job, is_moe) && count.again > 0;
-  return std::max(0.0, issued_us - kernels_us) + (reads_again ? job.host.sync_us : 0);
+  return std::max(0.0, issued_us - kernels_us) + (reads_again ? job.host.priced_sync_us() : 0);
 }
 
 }  // namespace moesim::training

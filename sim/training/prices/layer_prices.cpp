@@ -125,7 +125,7 @@ void LayerPrices::add_recompute(Passes& passes, const Modules& modules) const {
 
 double LayerPrices::host_us(bool is_moe) const {
   const HostLaunches count = host_launches(job_, is_moe);
-  return ((1 + backward_launches) * count.forward + count.again) * job_.host.launch_us;
+  return ((1 + backward_launches) * count.forward + count.again) * job_.host.priced_launch_us();
 }
 
 // The GPU waits where the host launches more slowly than it works, and where the host reads how

@@ -1,6 +1,7 @@
 #include "sim/training/step/training_step.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -265,6 +266,16 @@ TrainingStep training_step(const TrainingJob& job, std::shared_ptr<const DrawnLo
   }
   if (job.routing->rank_capacity > 0) add_reruns(job, std::move(loads), step);
   return step;
+}
+
+double host_gain_us(const TrainingJob& job, double reach, std::shared_ptr<const DrawnLoads> loads) {
+  if (job.routing && !loads) loads = std::make_shared<const DrawnLoads>(job, false);
+  const auto step_us = [&](double log_factor) {
+    TrainingJob moved = job;
+    moved.host.factor *= std::exp(log_factor);
+    return training_step(moved, loads, false).step_us;
+  };
+  return (step_us(reach) - step_us(-reach)) / (2 * reach);
 }
 
 PartTimes mean_parts(const TrainingJob& job, const TrainingStep& step) {

@@ -38,6 +38,8 @@ struct TrainingStep {
   double mfu = 0;                          // of the GPU's dense bf16 peak
   std::vector<model::StageMemory> memory;  // of each pipeline rank
   std::vector<RankEnd> ends;               // of each pipeline rank
+  // What the step gains for each unit of the log of the host's times, where that was asked for.
+  std::optional<double> host_gain_us;
 
   Bytes peak_memory() const;
   double gpu_hours_per_1e12_tokens() const;
@@ -50,6 +52,11 @@ struct TrainingStep {
 TrainingStep training_step(const TrainingJob& job,
                            std::shared_ptr<const DrawnLoads> loads = nullptr,
                            bool with_forced_step = true);
+
+// host_gain_us of the step of a job: from both sides, `reach` away in the log. A wait that begins
+// within that counts in part. `loads` as in training_step().
+double host_gain_us(const TrainingJob& job, double reach,
+                    std::shared_ptr<const DrawnLoads> loads = nullptr);
 
 // The parts of the same step as the mean of its pipeline ranks, whose waiting is in p2p; they add
 // up to the step, too. For steps that are compared: the rank that computes longest has the output

@@ -102,6 +102,29 @@ TEST_CASE("a slow host makes small micro-batches wait, graphs do not") {
   CHECK(part(training_step(slow), Part::host) == 0);
 }
 
+TEST_CASE("a factor on the host is one on each launch and read, and its gain their slope") {
+  TrainingJob typed = qwen_on_h100(8, 1, 8, 64);
+  TrainingJob scaled = typed;
+  typed.host.launch_us *= 3;
+  typed.host.sync_us *= 3;
+  scaled.host.factor = 3;
+  CHECK(training_step(scaled).step_us == Approx(training_step(typed).step_us));
+  // Beyond 3 times all that launches take is waited for: what is left of the factor is a line.
+  const double step_us = training_step(scaled).step_us;
+  TrainingJob further = scaled;
+  further.host.factor = 4;
+  const double line_us = 3 * (training_step(further).step_us - step_us);
+  CHECK(host_gain_us(scaled, 0.01) == Approx(line_us).epsilon(0.001));
+  // From both sides of where a wait begins the gain holds a part of it.
+  TrainingJob fast = typed;
+  fast.host = {0.5, 0, 2000};
+  CHECK(host_gain_us(fast, 0.1) == Approx(0).margin(1e-3));
+  CHECK(host_gain_us(fast, 4) > 0);
+  fast.graphs = Graphs::layers;
+  fast.capacity_factor = 1;
+  CHECK(host_gain_us(fast, 4) == Approx(0).margin(1e-3));
+}
+
 TEST_CASE("overlapped exchanges of experts shorten a step across nodes") {
   TrainingJob apart = qwen_on_h100(32, 1, 32, 256);
   const TrainingStep exposed = training_step(apart);

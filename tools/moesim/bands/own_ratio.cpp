@@ -17,21 +17,28 @@ namespace {
 
 uncertainty::OwnStep own_step(const std::string& model, const std::string& precision,
                               const std::vector<double>& parts, double step_ms,
-                              const uncertainty::StepExchanges& exchanges) {
+                              const uncertainty::StepExchanges& exchanges,
+                              std::optional<double> host_gain_ms) {
   const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
   training::PartTimes times{};
   for (std::size_t part = 0; part < times.size(); ++part) {
     times[part] = parts[part] / sum * 1e3 * step_ms;
   }
-  return {model, precision, uncertainty::classes_of(times, uncertainty::crossing_of(exchanges))};
+  uncertainty::StepClasses classes =
+      uncertainty::classes_of(times, uncertainty::crossing_of(exchanges));
+  classes.host_gain = host_gain_ms;
+  return {model, precision, classes};
 }
 
 }  // namespace
 
 uncertainty::OwnStep own_step(const training::TrainingJob& job,
                               const training::TrainingStep& step) {
+  std::optional<double> host_gain_ms;
+  if (step.host_gain_us) host_gain_ms = *step.host_gain_us / 1e3;
   return own_step(job.model->name, model::name_of(job.states.precision),
-                  uncertainty::part_times(step), step.step_us / 1e3, step_exchanges(job));
+                  uncertainty::part_times(step), step.step_us / 1e3, step_exchanges(job),
+                  host_gain_ms);
 }
 
 uncertainty::OwnStep own_step(const std::function<std::string(const std::string& column)>& text_in,
@@ -40,10 +47,13 @@ uncertainty::OwnStep own_step(const std::function<std::string(const std::string&
   const auto number_in = [&](const std::string& column) {
     return std::strtod(text_in(column).c_str(), nullptr);
   };
+  std::optional<double> host_gain_ms;
+  if (!text_in(host_gain_column).empty()) host_gain_ms = number_in(host_gain_column);
   return own_step(
       model, text_in("precision"), parts, number_in("step_ms"),
       step_exchanges([&](const std::string& column) { return static_cast<int>(number_in(column)); },
-                     cluster));
+                     cluster),
+      host_gain_ms);
 }
 
 std::string model_in(const std::string& typed) {

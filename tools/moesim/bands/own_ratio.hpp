@@ -13,6 +13,10 @@
 
 namespace moesim::tool {
 
+// Of a step of one's own software whose document prices the host: milliseconds that it gains for
+// each unit of the log of the host's times.
+inline constexpr const char* host_gain_column = "host_gain_ms";
+
 // What the ratio of two steps of one's own software depends on: of a step as that software runs it,
 // and of a row of `train` of one, whose part_times() are `parts`. `model`: the name that its
 // document gives itself.

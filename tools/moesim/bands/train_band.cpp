@@ -10,6 +10,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
+#include "sim/training/step/job_rules.hpp"
 #include "sim/training/step/layer_time.hpp"
 #include "sim/uncertainty/step_software.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
@@ -87,6 +88,7 @@ TrainBand own_band(const std::string& path, const uncertainty::StepSoftware& cal
   found.own = path;
   found.subject = subject_of(job, software.software);
   const uncertainty::CrossingParts crossing = training::crossing_parts(job);
+  uncertainty::add_host_gain(software, job, step);
   found.band = software.band(uncertainty::classes_of(step, crossing), found.subject,
                              model::name_of(job.states.precision), parts.model, parts.precision);
   errors.widen_by(software.unmeasured(uncertainty::traits_of(job, step)), found.band);
@@ -238,6 +240,18 @@ std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
                           : fmt::format("give --profile {} in its place", software)));
 }
 
+TrainingStep requested_step(const CommandLine& line, training::TrainingJob& job) {
+  const auto own = own_software(line, job);
+  if (!own || !own->prices_host) return training::training_step(job);
+  job.host.factor = own->host_factor();
+  training::check_decoder(job);
+  training::check_job(job);
+  const auto loads = job.routing ? std::make_shared<const training::DrawnLoads>(job) : nullptr;
+  TrainingStep step = training::training_step(job, loads);
+  uncertainty::add_host_gain(*own, job, step, loads);
+  return step;
+}
+
 void note_software(const CommandLine& line, const training::TrainingJob& job) {
   const std::string software = line.get("software", job.profile->calibration());
   if (names_own_software(software)) {
@@ -350,6 +364,9 @@ std::vector<std::pair<std::string, Cell>> band_cells(const TrainBand& answer,
       {"widest_term", answer.terms.front().name},
       {not_measured_column, uncertainty::texts_of(answer.band.unmeasured, "; ")},
       {unmeasured_column, figure_cell(unmeasured_deviation(answer))}};
+  if (!answer.own.empty() && step.host_gain_us) {
+    cells.emplace_back(host_gain_column, figure_cell(*step.host_gain_us / 1e3));
+  }
   for (auto& cell : cost_cells(answer.cost, step, low, high)) cells.push_back(std::move(cell));
   if (answer.baseline) {
     for (auto& cell : baseline_cells(*answer.baseline)) cells.push_back(std::move(cell));

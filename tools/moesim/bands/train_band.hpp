@@ -51,6 +51,10 @@ std::vector<Flag> band_flags();
 std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
                                                       const training::TrainingJob& job);
 
+// The step of a job, before own software scales it: with the host's times as its document says, to
+// which `job` is set too. Throws as own_software() and training::training_step().
+training::TrainingStep requested_step(const CommandLine& line, training::TrainingJob& job);
+
 // Says where --software was fitted to what another profile predicts than that of the step, and
 // where the published steps on its GPU had other NICs than its cluster.
 void note_software(const CommandLine& line, const training::TrainingJob& job);

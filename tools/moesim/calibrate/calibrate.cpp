@@ -15,6 +15,7 @@
 #include "sim/base/text.hpp"
 #include "sim/study/calibration/scenario_fit.hpp"
 #include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/calibrate/calibrate_hosts.hpp"
 #include "tools/moesim/calibrate/calibrate_report.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/train/train_request.hpp"
@@ -176,6 +177,7 @@ StepSoftware named_software(const CommandLine& line, const std::string& publishe
                             const std::vector<CalibrationRow>& rows, const StepFit& fit,
                             const std::vector<double>& left_out) {
   StepSoftware software = uncertainty::software_of(fit);
+  software.prices_host = true;
   software.name = name_of_document(line);
   software.software = published;
   software.source = source_of(line);
@@ -346,12 +348,6 @@ ExitCode not_kept() {
   return ExitCode::ok;
 }
 
-std::vector<MeasuredStep> steps_of(const std::vector<CalibrationRow>& rows) {
-  std::vector<MeasuredStep> steps;
-  for (const CalibrationRow& row : rows) steps.push_back(row.step);
-  return steps;
-}
-
 std::string decided_text(const std::vector<CalibrationRow>& rows, double effective,
                          std::size_t parameters) {
   return fmt::format(
@@ -365,16 +361,17 @@ ExitCode calibrate_train(const CommandLine& line) {
   const std::vector<CalibrationRow> measured =
       load_calibration_rows(line.positionals, line, predictor);
   const std::string published = requested_software(line, measured);
-  const std::vector<CalibrationRow> rows = configurations_of(measured);
+  std::vector<CalibrationRow> rows = configurations_of(measured);
+  price_hosts(rows);
+  uncertainty::SoftwarePrior prior = prior_for(rows, steps_of(rows), published);
+  const std::vector<Unknown> free = requested_unknowns(line, rows, steps_of(rows), prior);
+  if (line.has("fit")) widen_fixed_cost(free, steps_of(rows), prior);
+  const StepFit fit = fit_with_hosts(rows, free, prior);
   const std::vector<MeasuredStep> steps = steps_of(rows);
-  uncertainty::SoftwarePrior prior = prior_for(rows, steps, published);
-  const std::vector<Unknown> free = requested_unknowns(line, rows, steps, prior);
-  if (line.has("fit")) widen_fixed_cost(free, steps, prior);
-  const StepFit fit = uncertainty::fit_steps(steps, free, prior);
   const std::vector<double> left_out = uncertainty::left_out_errors(steps, free, prior);
   std::vector<double> calibrated_ms;
   for (const MeasuredStep& step : steps) {
-    calibrated_ms.push_back(uncertainty::scaled_ms(step.predicted, fit.unknowns));
+    calibrated_ms.push_back(step.scaled_ms(fit.unknowns));
   }
   const StepSoftware software = named_software(line, published, rows, fit, left_out);
   Output("").write(fmt::format("{}\n{}\n{}{}{}", rows_table(rows, calibrated_ms, left_out),
@@ -504,6 +501,9 @@ Command calibrate_command() {
       "or\n"
       "backward, all-to-all and the other exchanges of predict with gpus, bytes or their\n"
       "parameters. Three steps of different layouts help; repeats of one count as one row.\n"
+      "The host's launches and reads get a factor: steps are priced with it, so that waiting for "
+      "the\n"
+      "host begins where it does; it multiplies --launch-us and --host-read-us of train.\n"
       "Exchanges get one factor inside a domain and one across: logs of nccl-tests tell it by "
       "size\n"
       "(moesim import).\n"};

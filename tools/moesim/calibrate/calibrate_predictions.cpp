@@ -12,7 +12,9 @@
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/efficiency.hpp"
 #include "sim/study/sweep/result_row.hpp"
+#include "sim/training/step/job_rules.hpp"
 #include "sim/training/step/layer_time.hpp"
+#include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/prefetch.hpp"
 #include "tools/moesim/train/train_report.hpp"
@@ -146,8 +148,18 @@ RowPrediction TrainRows::predict(const std::string& op, const CommandLine& asked
   found.job = requested_job(asked);
   const uncertainty::CrossingParts crossing = training::crossing_parts(*found.job);
   if (kind == RowKind::step) {
-    found.step = training::training_step(*found.job);
+    training::check_decoder(*found.job);
+    training::check_job(*found.job);
+    // Routing does not hang on the host: it is drawn once.
+    const auto loads =
+        found.job->routing ? std::make_shared<const training::DrawnLoads>(*found.job) : nullptr;
+    found.step = training::training_step(*found.job, loads);
     found.classes = uncertainty::classes_of(*found.step, crossing);
+    found.with_host = [job = *found.job, loads, crossing](double host_factor) {
+      training::TrainingJob moved = job;
+      moved.host.factor *= host_factor;
+      return uncertainty::classes_of(training::training_step(moved, loads, false), crossing);
+    };
     found.memory_gib = found.step->peak_memory().gib();
     found.room_gib = found.job->profile->device().hbm_bytes.gib();
     const bool drops = found.job->routing && found.job->routing->router.drops;
@@ -161,9 +173,16 @@ RowPrediction TrainRows::predict(const std::string& op, const CommandLine& asked
   }
   const bool backward = value_in(pass_names, asked.get(pass_column), pass_column);
   const LayerExtent extent = op == layer_op ? LayerExtent::whole : LayerExtent::moe;
-  found.classes =
-      uncertainty::classes_of(training::layer_time(*found.job, extent, backward), crossing);
-  found.classes.kind = kind;
+  const auto layer = [job = *found.job, extent, backward, crossing](double host_factor) {
+    training::TrainingJob moved = job;
+    moved.host.factor *= host_factor;
+    uncertainty::StepClasses classes =
+        uncertainty::classes_of(training::layer_time(moved, extent, backward), crossing);
+    classes.kind = RowKind::layer;
+    return classes;
+  };
+  found.classes = layer(1);
+  if (extent == LayerExtent::whole) found.with_host = layer;
   return found;
 }
 
@@ -174,6 +193,7 @@ std::vector<std::string> TrainRows::result_columns(const RowPrediction& row) con
   band.band = shipped_errors().band(band.subject);
   band.terms.emplace_back();
   std::vector<std::string> results = training_columns(*row.job, *row.step);
+  results.emplace_back(host_gain_column);
   // Those of --train-tokens, --gpu-hour-price and --baseline too, whichever the file has.
   band.baseline.emplace().band = band.band;
   for (const auto& tokens : {std::optional(1e12), std::optional<double>()}) {

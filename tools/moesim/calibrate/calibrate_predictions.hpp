@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -23,6 +24,9 @@ inline constexpr const char* step_op = "step";
 // What is predicted of a row.
 struct RowPrediction {
   uncertainty::StepClasses classes;
+  // The same with the host's times multiplied; empty: it does not hang on the host, or has no
+  // factor of it. May be called by several threads.
+  std::function<uncertainty::StepClasses(double host_factor)> with_host;
   std::string machine;                       // of the profile's device
   std::string profile;                       // as it was asked for
   std::optional<training::TrainingJob> job;  // of steps and layers of train

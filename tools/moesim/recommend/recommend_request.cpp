@@ -265,6 +265,7 @@ void place_experts(const CommandLine& line, const TrainingSpace& space, Training
 void set_step_of(const StartingPoint& start, const RecommendRequest& request, Yours& yours) {
   try {
     TrainingJob job = resolved_job(start.line, true).job;
+    job.host.factor = request.search.space.base.host.factor;
     training::check_job(job);
     if (!job.routing && request.search.space.routings.front()) {
       job = request.drawn(job);
@@ -272,6 +273,7 @@ void set_step_of(const StartingPoint& start, const RecommendRequest& request, Yo
     }
     study::FoundStep found{job, {}, 0, 0, {}, {}};
     study::set_step(request.search, training::training_step(job), found);
+    study::add_host_gain(request.search, found);
     yours.step = found;
   } catch (const Error& error) {
     yours.refusal = error.what();
@@ -405,6 +407,7 @@ RecommendRequest requested_search(const SearchSource& source) {
   request.line = line;
   TrainingSearch& search = request.search;
   if (auto own = own_software(line, base)) {
+    base.host.factor = own->host_factor();
     search.software = std::make_shared<const uncertainty::StepSoftware>(std::move(*own));
   }
   request.software = search.software ? search.software->software : line.get("software");

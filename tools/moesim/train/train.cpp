@@ -127,13 +127,13 @@ ExitCode run(const CommandLine& given) {
   if (measured && format != report::Format::table) {
     throw UsageError("--measured: is compared in a table: leave --format out");
   }
-  const TrainingJob job = requested_job(line);
+  TrainingJob job = requested_job(line);
   if (measured) check_measured_gpus(*measured, job.layout.layout.gpus);
   note_cluster(line, job);
   note_graph_buffers(job);
   note_software(line, job);
   const TimelineFiles files(line, job.layout.layout.gpus);
-  training::TrainingStep step = training::training_step(job);
+  training::TrainingStep step = requested_step(line, job);
   if (files.wanted()) {
     files.write(training::step_timeline(job, step), timeline_title(job), "one pipeline");
   }

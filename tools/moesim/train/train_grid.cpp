@@ -52,11 +52,11 @@ TrainPoint predicted(const CommandLine& line) {
   TrainPoint point;
   point.done = true;
   try {
-    const training::TrainingJob job = requested_job(line, true);
+    training::TrainingJob job = requested_job(line, true);
     note_cluster(line, job);
     note_graph_buffers(job);
     note_software(line, job);
-    training::TrainingStep step = training::training_step(job);
+    training::TrainingStep step = requested_step(line, job);
     const TrainBand band = requested_band(line, job, step);
     point.row = training_row(job, step, band);
     const Bytes room = job.profile->device().hbm_bytes;

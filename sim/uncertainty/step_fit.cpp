@@ -41,8 +41,32 @@ double pull(Unknown unknown, double away) {
   return unknown == Unknown::level ? 1 / (1 + square(away) / level_degrees) : 1;
 }
 
+// The fit's own variables: where the prior knows exchanges across apart, theirs is exchange + nic
+// in the place of nic. Slopes by them, and their covariance as that of the unknowns.
+Unknowns by_variables(Unknowns slopes, const SoftwarePrior& prior) {
+  if (prior.crossing_apart) slopes[at(Unknown::exchange)] -= slopes[at(Unknown::nic)];
+  return slopes;
+}
+
+Covariance of_unknowns(Covariance covariance, const SoftwarePrior& prior) {
+  if (!prior.crossing_apart) return covariance;
+  const std::size_t nic = at(Unknown::nic), exchange = at(Unknown::exchange);
+  for (Unknowns& row : covariance) row[nic] -= row[exchange];
+  for (std::size_t column = 0; column < unknown_count; ++column) {
+    covariance[nic][column] -= covariance[exchange][column];
+  }
+  return covariance;
+}
+
+void move(Unknown variable, double by, const SoftwarePrior& prior, Unknowns& unknowns) {
+  unknowns[at(variable)] += by;
+  if (prior.crossing_apart && variable == Unknown::exchange) unknowns[at(Unknown::nic)] -= by;
+}
+
 double away_from(const SoftwarePrior& prior, const StepFit& fit, Unknown unknown) {
-  return (fit.unknowns[at(unknown)] - prior.mean[at(unknown)]) / prior.deviation[at(unknown)];
+  double value = fit.unknowns[at(unknown)];
+  if (prior.crossing_apart && unknown == Unknown::nic) value += fit.unknowns[at(Unknown::exchange)];
+  return (value - prior.mean[at(unknown)]) / prior.deviation[at(unknown)];
 }
 
 // Penalised least squares around one point: the matrix of second derivatives, over `free`, in units
@@ -58,7 +82,7 @@ Normal normal_equations(const std::vector<MeasuredStep>& rows, const std::vector
   Normal normal{Vector(size * size), Vector(size)};
   for (const MeasuredStep& row : rows) {
     const StepClasses classes = row.at(fit.unknowns);
-    const Unknowns slopes = log_slopes(classes, fit.unknowns);
+    const Unknowns slopes = by_variables(log_slopes(classes, fit.unknowns), prior);
     const double off = std::log(row.measured_ms / scaled_ms(classes, fit.unknowns));
     const double variance = square(fit.scatter(row.predicted.kind).deviation);
     for (std::size_t one = 0; one < size; ++one) {
@@ -156,7 +180,7 @@ void update_scatter(const std::vector<MeasuredStep>& rows, const std::vector<Unk
   for (const MeasuredStep& row : rows) {
     Unknowns slopes{};
     const StepClasses classes = row.at(fit.unknowns);
-    const Unknowns all = log_slopes(classes, fit.unknowns);
+    const Unknowns all = by_variables(log_slopes(classes, fit.unknowns), prior);
     for (const Unknown unknown : free) slopes[at(unknown)] = all[at(unknown)];
     squares[static_cast<std::size_t>(row.predicted.kind)] +=
         square(std::log(row.measured_ms / scaled_ms(classes, fit.unknowns))) +
@@ -185,7 +209,8 @@ double moved_apart(const std::vector<MeasuredStep>& rows, Unknown unknown,
   const double deviation = prior.deviation[at(unknown)];
   if (unknown != Unknown::host) {
     return range_of(rows, [&](const MeasuredStep& row) {
-      return log_slopes(row.at(prior.mean), prior.mean)[at(unknown)] * deviation;
+      return by_variables(log_slopes(row.at(prior.mean), prior.mean), prior)[at(unknown)] *
+             deviation;
     });
   }
   // A row that does not wait for the host may wait for a slower one, and the other way round.
@@ -267,6 +292,15 @@ SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredStep>& r
       prior.deviation[at(Unknown::nic)] = crossing_deviation;
     }
   }
+  const auto is_inside = [](const MeasuredStep& row) {
+    return row.predicted.kind == RowKind::exchange && row.predicted.crossing == 0;
+  };
+  prior.crossing_apart =
+      prior.deviation[at(Unknown::nic)] > 0 && std::none_of(rows.begin(), rows.end(), is_inside);
+  if (prior.crossing_apart) {
+    prior.deviation[at(Unknown::nic)] =
+        std::hypot(crossing_deviation, prior.deviation[at(Unknown::exchange)]);
+  }
   return prior;
 }
 
@@ -306,15 +340,15 @@ StepFit fit_from(const Unknowns& start, const std::vector<MeasuredStep>& rows,
     // Around the factor at which a wait begins, whole steps would go to and fro.
     if (is_curved && round > straight_rounds) most *= damping;
     const Normal normal = normal_equations(rows, free, prior, fit);
-    const Vector move = SymmetricMatrix(free.size(), normal.matrix).solve(normal.right);
+    const Vector moves = SymmetricMatrix(free.size(), normal.matrix).solve(normal.right);
     fit.covariance = covariance_of(normal, free, prior);
     double farthest = 0;
     for (std::size_t one = 0; one < free.size(); ++one) {
-      double& value = fit.unknowns[at(free[one])];
-      const double before = value;
-      value += std::clamp(move[one], -most, most) * prior.deviation[at(free[one])];
-      if (free[one] == Unknown::fixed_ms) value = std::max(value, 0.0);
-      farthest = std::max(farthest, std::abs(value - before) / prior.deviation[at(free[one])]);
+      const double deviation = prior.deviation[at(free[one])];
+      double by = std::clamp(moves[one], -most, most) * deviation;
+      if (free[one] == Unknown::fixed_ms) by = std::max(by, -fit.unknowns[at(free[one])]);
+      move(free[one], by, prior, fit.unknowns);
+      farthest = std::max(farthest, std::abs(by) / deviation);
     }
     update_scatter(rows, free, prior, fit);
     if (farthest < 1e-8 && round > 20) break;
@@ -378,6 +412,7 @@ StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unkno
   const std::vector<Unknown> free = in_question(wanted, prior);
   StepFit fit = likeliest_fit(rows, free, prior);
   if (exchanges_alone(rows)) fit.covariance = with_considered(rows, free, prior, fit);
+  fit.covariance = of_unknowns(fit.covariance, prior);
   return fit;
 }
 
@@ -394,7 +429,8 @@ std::vector<Unknown> alone_in(const std::vector<MeasuredStep>& rows) {
 
 std::vector<Unknown> carried_by(const std::vector<MeasuredStep>& rows, const SoftwarePrior& prior) {
   // Exchanges say nothing of computation: the level stays what the prior expects.
-  const Unknown first = exchanges_alone(rows) ? Unknown::exchange : Unknown::level;
+  const Unknown of_exchanges = prior.crossing_apart ? Unknown::nic : Unknown::exchange;
+  const Unknown first = exchanges_alone(rows) ? of_exchanges : Unknown::level;
   std::vector<std::pair<double, Unknown>> others;
   for (const Unknown unknown :
        {Unknown::exchange, Unknown::host, Unknown::fixed_ms, Unknown::experts, Unknown::nic}) {

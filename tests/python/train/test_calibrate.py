@@ -749,3 +749,18 @@ def test_searches_lists_and_baselines_price_the_host_of_a_document(tmp_path):
     (row,) = csv.DictReader(base.open(encoding="utf-8"))
     gains = written(tmp_path / "gains.csv", [row | {"host_gain_ms": 0}])
     assert width(base) < 0.99 * width(gains)
+
+
+def test_exchanges_between_nodes_leave_those_inside_of_a_step_as_they_were(tmp_path):
+    out, _ = calibrated_exchanges(tmp_path, 16, 1.5)
+    fitted = json.loads(out.read_text())["fitted"]
+    assert fitted["exchange"] == 1 and fitted["nic"] > 1.05
+
+    def exchanges(gpus, *words):
+        row = json.loads(succeed("train", "--model", "qwen3-30b-a3b", "--profile", "b200-sxm", "--gpus", gpus,
+                                 "--expert-parallel", gpus, "--recompute", "full", "--format", "json", *words))
+        return row["dispatch_ms"] / row["attention_ms"]
+    assert exchanges(8, "--software", out) == pytest.approx(exchanges(8))
+    assert exchanges(16, "--software", out) == pytest.approx(fitted["nic"] * exchanges(16))
+    rows = tmp_path / "exchanges.csv"
+    expect_error(moesim("calibrate", rows, "--profile", "b200-sxm", "--fit", "exchange,nic"), 2, "--fit exchange: no row says anything about it")

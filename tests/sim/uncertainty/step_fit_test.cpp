@@ -266,6 +266,7 @@ DrawnSoftware drawn_software(Stream& stream, const SoftwarePrior& known) {
 
 SoftwarePrior whole_prior() {
   const std::vector<MeasuredStep> rows = {{{1, 0, 0, 1, 0, RowKind::layer}, 1},
+                                          {{0, 1, 0, 0, 0, RowKind::exchange}, 1},
                                           {{0, 0, 0, 0, 1, RowKind::exchange}, 1}};
   return prior_with(prior(), rows);
 }
@@ -454,8 +455,12 @@ TEST_CASE("exchanges alone decide the product of their factors, whatever the lev
     // They say nothing of computation: the level is as uncertain as before.
     CHECK(fit.covariance[0][0] == Approx(0.09));
     // A step's exchanges are known but for what is alone (15 %), its level and they together.
-    const double inside = fit.covariance[0][0] + 2 * fit.covariance[0][1] + fit.covariance[1][1];
-    CHECK(std::sqrt(inside) < 0.25);
+    StepClasses of_step = rows[0].predicted;
+    of_step.kind = RowKind::step;
+    Unknowns slopes = log_slopes(of_step, fit.unknowns);
+    slopes[3] = 0;  // the fixed cost is not of its exchanges
+    CHECK(slopes[5] == (crosses ? 1 : 0));
+    CHECK(std::sqrt(variance_along(slopes, fit.covariance)) < 0.25);
   }
 }
 
@@ -481,6 +486,50 @@ TEST_CASE("bands after exchanges alone hold nine of ten new ones") {
     CHECK(inside > 0.85);
     CHECK(inside < 0.95);
   }
+}
+
+TEST_CASE("exchanges that all cross domains say nothing of those inside") {
+  const StepClasses inside{0, 1, 0, 0, 0, RowKind::exchange};
+  const StepClasses across{0, 0, 0, 0, 1, RowKind::exchange};
+  const StepClasses step{600, 300, 0};  // its exchanges are all inside
+  std::vector<MeasuredStep> rows;
+  for (const double ms : {1.0, 3.0, 9.0, 20.0}) {
+    rows.push_back({{0, 0, 0, 0, ms, RowKind::exchange}, 1.8 * ms});
+  }
+  for (const bool has_steps : {false, true}) {
+    CAPTURE(has_steps);
+    if (has_steps) {
+      for (const double share : {0.1, 0.3, 0.5}) {
+        rows.push_back({{900 * (1 - share), 900 * share, 0}, 1.35 * 900});
+      }
+    }
+    const SoftwarePrior known = prior_with(prior(), rows);
+    CHECK(known.crossing_apart);
+    const StepFit fit = fit_steps(rows, carried_by(rows, known), known);
+    const double exchange = fit.unknowns[1], nic = fit.unknowns[5];
+    // Steps say that those inside take as long as the rest; without steps nothing does.
+    CHECK(exchange == Approx(0).margin(has_steps ? 0.03 : 1e-12));
+    CHECK(nic > 0.1);
+    CHECK(scaled_ms(across, fit.unknowns) == Approx(1.8).epsilon(0.05));
+    CHECK(scaled_ms(step, fit.unknowns) ==
+          Approx(has_steps ? 1.35 * 900 : std::exp(0.3) * 900).epsilon(0.03));
+    const auto deviation = [&](const StepClasses& classes) {
+      Unknowns slopes = log_slopes(classes, fit.unknowns);
+      return std::sqrt(variance_along(slopes, fit.covariance));
+    };
+    // What was measured is known. What was not is off by a quarter, and by what the level and what
+    // is alone leave open beside a product that is known.
+    CHECK(deviation(across) < 0.1);
+    if (has_steps) {
+      CHECK(deviation(inside) > 0.15);
+    } else {
+      CHECK(deviation(inside) > 0.33);
+      CHECK(deviation(inside) < std::hypot(0.25, 0.3, 0.15));
+    }
+  }
+  // A row inside says that both are to be told from one another.
+  rows.push_back({inside, 1.4});
+  CHECK_FALSE(prior_with(prior(), rows).crossing_apart);
 }
 
 TEST_CASE("documents of version 1, of steps alone, are still read") {

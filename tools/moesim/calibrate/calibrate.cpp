@@ -50,10 +50,15 @@ std::vector<Unknown> requested_unknowns(const CommandLine& line,
     const bool is_told = std::any_of(steps.begin(), steps.end(), [&](const MeasuredStep& step) {
       return uncertainty::log_slopes(step.predicted, prior.mean)[at(unknown)] != 0;
     });
-    if (prior.deviation[at(unknown)] == 0 || (unknown == Unknown::nic && !is_told)) {
+    const bool none_inside = unknown == Unknown::exchange && prior.crossing_apart &&
+                             std::none_of(steps.begin(), steps.end(), [](const MeasuredStep& step) {
+                               return step.predicted.exchange > 0;
+                             });
+    if (prior.deviation[at(unknown)] == 0 || none_inside || (unknown == Unknown::nic && !is_told)) {
       throw UsageError(fmt::format(
           "--fit {}: no row says anything about it: experts and layer-alone need rows of layers, "
-          "exchange-alone rows of exchanges, nic rows of exchanges between nodes",
+          "exchange-alone rows of exchanges, nic rows of exchanges between nodes, exchange beside "
+          "these exchanges inside one",
           word));
     }
     if (std::find(unknowns.begin(), unknowns.end(), unknown) == unknowns.end()) {

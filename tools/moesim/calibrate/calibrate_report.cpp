@@ -62,18 +62,23 @@ std::string fit_table(const StepFit& fit, const std::vector<Unknown>& free,
     const auto place = static_cast<std::size_t>(unknown.value);
     if (prior.deviation[place] == 0) continue;  // not in question
     const double value = fit.unknowns[place];
+    // Where exchanges across are known as a whole, nic is that over those inside.
+    const bool is_apart = prior.crossing_apart && unknown.value == Unknown::nic;
+    const double before =
+        std::hypot(prior.deviation[place],
+                   is_apart ? prior.deviation[static_cast<std::size_t>(Unknown::exchange)] : 0);
     const double deviation = std::sqrt(fit.covariance[place][place]);
     const auto shown = [&](double each) {
       return unknown.value == Unknown::fixed_ms ? fmt::format("{:.1f}", std::max(each, 0.0))
                                                 : fmt::format("{:.3f}", std::exp(each));
     };
     const bool is_free = std::find(free.begin(), free.end(), unknown.value) != free.end();
-    lines.push_back({unknown.name, shown(value),
-                     fmt::format("{} to {}", shown(value - deviation), shown(value + deviation)),
-                     fmt::format("{} ({} to {})", shown(prior.mean[place]),
-                                 shown(prior.mean[place] - prior.deviation[place]),
-                                 shown(prior.mean[place] + prior.deviation[place])),
-                     std::string(unknown.meaning) + (is_free ? "" : "; not fitted")});
+    lines.push_back(
+        {unknown.name, shown(value),
+         fmt::format("{} to {}", shown(value - deviation), shown(value + deviation)),
+         fmt::format("{} ({} to {})", shown(prior.mean[place]), shown(prior.mean[place] - before),
+                     shown(prior.mean[place] + before)),
+         std::string(unknown.meaning) + (is_free ? "" : "; not fitted")});
   }
   return report::align(lines, {false, true, true, true, false});
 }

@@ -179,17 +179,25 @@ SimulatedBand simulated_band(const std::vector<StepDraw>& draws, const SoftwareE
 
 RatioBand ratio_band(const std::vector<StepDraw>& first, const std::vector<StepDraw>& second,
                      const SoftwareError& software, const AveragedDraws& of_first,
-                     const AveragedDraws& of_second) {
+                     const AveragedDraws& of_second, const OtherMachine& other_machine) {
   const double own =
       2 * square(run_noise) + 2 * square(software.scatter) +
       square(curve_error) * (unseen_variance(first.size()) + unseen_variance(second.size()));
   const auto part = [&](double mean, const StepDraw& one, const StepDraw& other, double more) {
-    WorkShares difference{};
+    WorkShares difference{}, of_one{}, of_other{};
     for (std::size_t work = 0; work < work_class_count; ++work) {
-      difference[work] = one.shares[work] - other.shares[work];
+      if (other_machine.apart[work]) {
+        of_one[work] = one.shares[work] - software.fitted_shares[work];
+        of_other[work] = other.shares[work] - other_machine.fitted_shares[work];
+      } else {
+        difference[work] = one.shares[work] - other.shares[work];
+      }
     }
-    return Normal{mean, std::sqrt(own + more +
-                                  class_variance(difference, {}, software.has_measured_exchanges))};
+    return Normal{
+        mean,
+        std::sqrt(own + more + class_variance(difference, {}, software.has_measured_exchanges) +
+                  class_variance(of_one, {}, software.has_measured_exchanges) +
+                  class_variance(of_other, {}, other_machine.has_measured_exchanges))};
   };
   const auto log_ratio = [](const StepDraw& one, const StepDraw& other) {
     return std::log(one.step_ms / other.step_ms);

@@ -90,9 +90,18 @@ inline constexpr double curve_error = 0.05;
 // The share of a standard normal variance that `draws` strata of equal weight do not show.
 double unseen_variance(std::size_t draws);
 
+// The second of two steps where it runs on another machine than the first. Errors of the classes
+// that are `apart` are of each machine by itself, so they do not cancel.
+struct OtherMachine {
+  std::array<bool, work_class_count> apart{};
+  bool has_measured_exchanges = false;
+  WorkShares fitted_shares{};  // as SoftwareError has them
+};
+
 // The log of the ratio of two steps of one software on one machine, whose errors cancel: first over
 // second, replica by replica where there are as many of both, with the difference of the shares of
-// each class, the noise of two runs, and `scatter` of two configurations. If the ratio follows the
+// each class (of classes that are apart in `other` the shares of both), the noise of two runs, and
+// `scatter` of two configurations. If the ratio follows the
 // load of either it counts at all loads (values_at_loads). p05 <= p50 <= p95.
 struct RatioBand {
   double p05 = 0;
@@ -101,6 +110,6 @@ struct RatioBand {
 };
 RatioBand ratio_band(const std::vector<StepDraw>& first, const std::vector<StepDraw>& second,
                      const SoftwareError& software, const AveragedDraws& of_first = {},
-                     const AveragedDraws& of_second = {});
+                     const AveragedDraws& of_second = {}, const OtherMachine& other = {});
 
 }  // namespace moesim::uncertainty

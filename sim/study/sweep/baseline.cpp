@@ -73,6 +73,24 @@ bool differ_in_capacity_alone(const scenario::Scenario& one, const scenario::Sce
   });
 }
 
+// Kernels are off alike on GPUs of one kind, exchanges on one machine: its GPUs, domains and NICs.
+// `error`: of the baseline.
+uncertainty::OtherMachine other_machine(const scenario::Scenario& scenario,
+                                        const scenario::Scenario& baseline,
+                                        const uncertainty::SoftwareError& error) {
+  const bool other_gpu = scenario.profile->device().name != baseline.profile->device().name;
+  const bool other_network = other_gpu || scenario.cluster->name != baseline.cluster->name;
+  uncertainty::OtherMachine machine;
+  machine.has_measured_exchanges = error.has_measured_exchanges;
+  machine.fitted_shares = error.fitted_shares;
+  for (const auto& work : uncertainty::work_class_names) {
+    const bool is_exchange = work.value == uncertainty::WorkClass::inside ||
+                             work.value == uncertainty::WorkClass::across;
+    machine.apart[static_cast<std::size_t>(work.value)] = is_exchange ? other_network : other_gpu;
+  }
+  return machine;
+}
+
 // Of a row: absent cells where it is compared with nothing.
 constexpr const char* comparison_columns[] = {"speed_over_baseline", "speed_over_baseline_p05",
                                               "speed_over_baseline_p95", "within_noise"};
@@ -159,17 +177,19 @@ SpeedRatio speed_ratio(const scenario::Scenario& scenario, const Outcome& outcom
                        const scenario::Scenario& baseline_scenario, const Outcome& baseline) {
   uncertainty::SoftwareError error =
       software_error(scenario, work_shares(scenario, outcome.parts_ms));
+  uncertainty::OtherMachine machine;
   if (scenario.profile->name() != baseline_scenario.profile->name() ||
       scenario.cluster->name != baseline_scenario.cluster->name) {
     const uncertainty::SoftwareError other =
         software_error(baseline_scenario, work_shares(baseline_scenario, baseline.parts_ms));
     const double apart = std::hypot(error.factor * error.deviation, other.factor * other.deviation);
     error.scatter = std::hypot(error.scatter, apart / std::sqrt(2.0));
+    machine = other_machine(scenario, baseline_scenario, other);
   } else if (differ_in_capacity_alone(scenario, baseline_scenario)) {
     error.scatter = error.capacity_scatter;
   }
-  const uncertainty::RatioBand steps = uncertainty::ratio_band(outcome.draws, baseline.draws, error,
-                                                               outcome.averaged, baseline.averaged);
+  const uncertainty::RatioBand steps = uncertainty::ratio_band(
+      outcome.draws, baseline.draws, error, outcome.averaged, baseline.averaged, machine);
   SpeedRatio ratio;
   ratio.value = outcome.tokens_per_s_per_gpu / baseline.tokens_per_s_per_gpu;
   // Tokens of a step over those of the other's.

@@ -43,8 +43,10 @@ Row without_baseline(Row row);
 Row with_baseline(Row row, const SpeedRatio& ratio);
 
 // How many times as fast `outcome` is as `baseline`: what both share cancels. Of two profiles or
-// clusters only the draws do. Steps that differ in router and capacity alone, padded to it, have
-// the scatter of such published pairs, others that of pairs that differ in more.
+// clusters software does not, nor do the errors of exchanges on two machines (a kind of GPU, a
+// cluster) and those of kernels on two kinds of GPU. Steps that differ in router and capacity
+// alone, padded to it, have the scatter of such published pairs, others that of pairs that differ
+// in more.
 SpeedRatio speed_ratio(const scenario::Scenario& scenario, const Outcome& outcome,
                        const scenario::Scenario& baseline_scenario, const Outcome& baseline);
 

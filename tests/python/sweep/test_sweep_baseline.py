@@ -2,6 +2,9 @@
 
 import csv
 import io
+import json
+import math
+from pathlib import Path
 
 import pytest
 from command_line import moesim, needs_binary, succeed
@@ -156,3 +159,19 @@ def test_a_finished_sweep_of_a_refused_baseline_is_not_of_another(tmp_path):
     before = out.read_bytes()
     result = moesim(*words, "--resume")
     assert result.returncode == 0 and "1 of these 2 scenarios are taken" in result.stderr and out.read_bytes() == before
+
+
+def test_errors_of_exchanges_do_not_cancel_between_two_clusters(tmp_path):
+    mine = tmp_path / "mine.json"
+    shipped = Path(__file__).resolve().parents[3] / "profiles" / "clusters" / "dgx-a100.json"
+    mine.write_text(json.dumps(json.loads(shipped.read_text(encoding="utf-8")) | {"name": "mine"}))
+    words = ("--profile", "a100-sxm-80gb-deepspeed", "--model", "olmoe-1b-7b", "--gpus", 16, "--sequence-length", 2048,
+             "--router", "topk", "--capacity-factor", 1, "--expert-parallel", "8,16")
+    found = [row for row in rows(*words, "--cluster", f"dgx-a100,{mine}", "--baseline", "cluster=dgx-a100")
+             if row["cluster"] == str(mine)]
+    (inside, across) = sorted(found, key=lambda row: int(row["expert_parallel"]))
+    assert float(across["speed_over_baseline"]) == pytest.approx(1)
+    # Of equal shares on one cluster nothing of them would be left: the widths would be the same.
+    share = float(across["exposed_exchange_ms"]) / float(across["step_ms"])
+    more = sum((math.log(width(row)) / 3.29) ** 2 * sign for row, sign in ((across, 1), (inside, -1)))
+    assert share > 0.2 and more == pytest.approx(2 * (0.2 * share) ** 2, rel=0.2)

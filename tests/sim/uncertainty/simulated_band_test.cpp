@@ -95,6 +95,34 @@ TEST_CASE("machine and software cancel in a ratio, and so do classes of equal sh
   CHECK(back.p05 == Approx(-ratio.p95).epsilon(1e-9));
 }
 
+TEST_CASE("errors of classes do not cancel between two machines") {
+  const std::vector<StepDraw> first(16, {90, {0.6, 0.1, 0.1, 0.2}});
+  const std::vector<StepDraw> second(16, {100, {0.6, 0.1, 0.1, 0.2}});
+  SoftwareError software = known(0.5, 0.8);
+  const double noise = std::sqrt(2 * run_noise * run_noise + 2 * 0.0025 * unseen_variance(16));
+  const auto width = [&](const OtherMachine& other) {
+    const RatioBand ratio = ratio_band(first, second, software, {}, {}, other);
+    CHECK(ratio.p50 == Approx(std::log(0.9)).epsilon(1e-9));
+    return (ratio.p95 - ratio.p50) / z;
+  };
+  CHECK(width({}) == Approx(noise).epsilon(1e-6));
+  // Exchanges: 10 % at 5.5 % inside and 20 % at 20 % across, of either by itself.
+  OtherMachine other{{false, false, true, true}, false, {}};
+  const double inside = 0.1 * 0.055, across = 0.2 * 0.2;
+  CHECK(width(other) ==
+        Approx(std::sqrt(noise * noise + 2 * inside * inside + 2 * across * across)).epsilon(1e-6));
+  // The second cluster has measurements of its own between its domains.
+  other.has_measured_exchanges = true;
+  const double measured = 0.2 * 0.055;
+  CHECK(width(other) == Approx(std::sqrt(noise * noise + 2 * inside * inside + across * across +
+                                         measured * measured))
+                            .epsilon(1e-6));
+  // What the first was fitted to is in its level; the second machine was not measured.
+  software.fitted_shares = {0.6, 0.1, 0.1, 0.2};
+  CHECK(width(other) ==
+        Approx(std::sqrt(noise * noise + inside * inside + measured * measured)).epsilon(1e-6));
+}
+
 TEST_CASE("replicas of one seed are compared one by one") {
   // Draws that go up and down together: their ratio is the same in each.
   std::vector<StepDraw> slow, fast;

@@ -138,20 +138,55 @@ std::vector<int> ParallelLayout::widest_group(GroupKind kind, int ranks_per_doma
   return group_from(axes, widest.first);
 }
 
+namespace {
+
+// For the stages of each pipeline rank in the first half: the axes of a stage and its other copy,
+// and the rank that rank 0 of them is.
+template <typename Use>
+void for_each_mirrored(const ParallelLayout& layout, GroupKind kind, Use use) {
+  assert(layout.pipeline % 2 == 0 && kind != GroupKind::pipeline);
+  const int stage = layout.gpus / layout.pipeline;
+  for (int lower = 0; lower < layout.pipeline / 2; ++lower) {
+    Axes axes = axes_of(layout, kind);
+    axes.back() = {2, (layout.pipeline - 1 - 2 * lower) * stage, true};  // that of stages is last
+    use(axes, lower * stage);
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> ParallelLayout::mirrored_groups(GroupKind kind) const {
+  std::vector<std::vector<int>> groups;
+  for_each_mirrored(*this, kind, [&](const Axes& axes, int origin) {
+    for (const int first : ranks_along(axes, false)) {
+      groups.push_back(group_from(axes, origin + first));
+    }
+  });
+  return groups;
+}
+
+DomainsTouched ParallelLayout::mirrored_domains_touched(GroupKind kind,
+                                                        int ranks_per_domain) const {
+  DomainsTouched touched{gpus, 0};
+  for_each_mirrored(*this, kind, [&](const Axes& axes, int origin) {
+    for_each_place(axes, ranks_per_domain, origin, [&](const PlacedGroup& group) {
+      touched.least = std::min(touched.least, group.domains);
+      touched.most = std::max(touched.most, group.domains);
+    });
+  });
+  return touched;
+}
+
 std::vector<int> ParallelLayout::widest_mirrored_group(GroupKind kind, int ranks_per_domain) const {
-  assert(pipeline % 2 == 0 && kind != GroupKind::pipeline);
-  const int stage = gpus / pipeline;
   PlacedGroup widest;
   Axes of_widest;
-  for (int lower = 0; lower < pipeline / 2; ++lower) {
-    Axes axes = axes_of(*this, kind);
-    axes.back() = {2, (pipeline - 1 - 2 * lower) * stage, true};  // that of stages is the last
-    for_each_place(axes, ranks_per_domain, lower * stage, [&](const PlacedGroup& group) {
+  for_each_mirrored(*this, kind, [&](const Axes& axes, int origin) {
+    for_each_place(axes, ranks_per_domain, origin, [&](const PlacedGroup& group) {
       if (group.domains <= widest.domains) return;
       widest = group;
       of_widest = axes;
     });
-  }
+  });
   return group_from(of_widest, widest.first);
 }
 

@@ -64,6 +64,11 @@ struct ParallelLayout {
   DomainsTouched domains_touched(GroupKind kind, int ranks_per_domain) const;
   // The first of the groups that touch most of them.
   std::vector<int> widest_group(GroupKind kind, int ranks_per_domain) const;
+  // DualPipe: both copies of a stage, which pipeline ranks r and PP - 1 - r have. Each group of a
+  // stage together with the one in its place of the other copy, whose members come behind; all of
+  // them, and the domains that they touch. Preconditions: as widest_mirrored_group().
+  std::vector<std::vector<int>> mirrored_groups(GroupKind kind) const;
+  DomainsTouched mirrored_domains_touched(GroupKind kind, int ranks_per_domain) const;
   // DualPipe: a group of a stage together with the one in its place of the stage that pipeline rank
   // PP - 1 - r has, whose members come behind; of all such the first of those that touch most
   // domains. Preconditions: an even number of stages, and groups within one (not

@@ -451,3 +451,17 @@ def test_a_domain_larger_than_those_of_the_gpu_is_said():
     words = ("layout", "--gpus", 16, "--profile", "h100-sxm", "--ranks-per-domain")
     assert "note: --ranks-per-domain 16: those of h100-sxm usually have 8 (hgx-h100)" in moesim(*words, 16).stderr
     assert moesim(*words, 4).stderr == ""
+
+
+def test_groups_of_weights_hold_both_copies_of_a_stage_under_dualpipe():
+    words = ("layout", "--model", "qwen3-30b-a3b", "--gpus", 8, "--pipeline-parallel", 4, "--expert-parallel", 2,
+             "--groups", "--pipeline-schedule")
+    both = (*words, "dualpipe")
+    groups = json.loads(succeed(*both, "--format", "json"))["groups"]
+    assert groups["dp-cp"]["members"] == [[0, 1, 6, 7], [2, 3, 4, 5]] == groups["dp"]["members"]
+    assert groups["edp"]["members"] == [[0, 6], [1, 7], [2, 4], [3, 5]]
+    assert (groups["edp"]["ranks"], groups["edp"]["groups"], groups["ep"]["ranks"]) == (2, 4, 2)
+    assert "optimizer state of experts; of both copies" in succeed(*both)
+    assert "of both copies" not in succeed(*words, "1f1b")
+    rows = list(csv.DictReader(io.StringIO(succeed(*both, "--format", "csv"))))
+    assert [row["ranks"] for row in rows if row["group"] == "edp"] == ["0 6", "1 7", "2 4", "3 5"]

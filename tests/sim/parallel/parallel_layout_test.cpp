@@ -135,6 +135,20 @@ TEST_CASE("the other copy of a stage lies as far behind the middle of the pipeli
         std::vector<int>{0, 1, 2, 3, 4, 5, 18, 19, 20, 21, 22, 23});
 }
 
+TEST_CASE("groups of both copies of a stage hold every rank once") {
+  const ParallelLayout made = layout(16, 1, 1, 4, 2);  // four stages of four, EDP 2
+  using Groups = std::vector<std::vector<int>>;
+  CHECK(made.mirrored_groups(GroupKind::expert_data) ==
+        Groups{{0, 2, 12, 14}, {1, 3, 13, 15}, {4, 6, 8, 10}, {5, 7, 9, 11}});
+  CHECK(made.mirrored_groups(GroupKind::data_context) ==
+        Groups{{0, 1, 2, 3, 12, 13, 14, 15}, {4, 5, 6, 7, 8, 9, 10, 11}});
+  // In domains of 12 ranks 4 to 11 are together, 0 to 3 and 12 to 15 are not.
+  CHECK(made.mirrored_domains_touched(GroupKind::expert_data, 8).least == 2);
+  CHECK(made.mirrored_domains_touched(GroupKind::expert_data, 8).most == 2);
+  CHECK(made.mirrored_domains_touched(GroupKind::expert_data, 12).least == 1);
+  CHECK(made.mirrored_domains_touched(GroupKind::expert_data, 12).most == 2);
+}
+
 TEST_CASE("the widest group is the first of those that touch most domains") {
   const auto domains_of = [](const std::vector<int>& group, int ranks_per_domain) {
     std::set<int> domains;

@@ -77,7 +77,8 @@ std::string group_table(const LayoutResult& result) {
     const auto& name = *std::find_if(parallel::group_names.begin(), parallel::group_names.end(),
                                      [&](const auto& known) { return known.value == group.kind; });
     lines.push_back({name.name, fmt::format("{}", group.size), fmt::format("{}", group.count),
-                     domains_text(group.domains), name.meaning});
+                     domains_text(group.domains),
+                     std::string(name.meaning) + (group.both_copies ? "; of both copies" : "")});
   }
   return report::align(lines, {false, true, true, true, false});
 }
@@ -152,7 +153,7 @@ std::string legend(const training::TrainingJob& job) {
 std::string member_table(const LayoutResult& result) {
   Lines lines{{"group", "number", "ranks"}};
   for (const GroupFigures& group : result.groups) {
-    const auto groups = result.job.layout.layout.groups(group.kind);
+    const auto groups = result.members(group);
     for (std::size_t at = 0; at < groups.size(); ++at) {
       lines.push_back({name_in(parallel::group_names, group.kind), fmt::format("{}", at),
                        fmt::format("{}", fmt::join(groups[at], " "))});
@@ -164,7 +165,7 @@ std::string member_table(const LayoutResult& result) {
 std::string member_csv(const LayoutResult& result) {
   std::vector<report::CellRow> rows;
   for (const GroupFigures& group : result.groups) {
-    const auto groups = result.job.layout.layout.groups(group.kind);
+    const auto groups = result.members(group);
     for (std::size_t at = 0; at < groups.size(); ++at) {
       rows.push_back({std::string(name_in(parallel::group_names, group.kind)),
                       static_cast<std::int64_t>(at),
@@ -267,7 +268,7 @@ nlohmann::ordered_json json_of(const LayoutResult& result, bool list_groups) {
                                  {"groups", group.count},
                                  {"domains_least", group.domains.least},
                                  {"domains_most", group.domains.most}};
-    if (list_groups) entry["members"] = result.job.layout.layout.groups(group.kind);
+    if (list_groups) entry["members"] = result.members(group);
     object["groups"][name_in(parallel::group_names, group.kind)] = std::move(entry);
   }
   for (std::size_t rank = 0; rank < result.stages.size(); ++rank) {

@@ -120,6 +120,13 @@ std::string what_ran(const parallel::PipelineOperation& operation) {
   return text;
 }
 
+// Of groups within a stage that its other copy has too: what they exchange is of both.
+bool has_same_weights(parallel::GroupKind kind) {
+  using parallel::GroupKind;
+  return kind == GroupKind::data || kind == GroupKind::data_context ||
+         kind == GroupKind::expert_data;
+}
+
 }  // namespace
 
 LayoutResult make_layout_result(training::TrainingJob job, GpuRoom room) {
@@ -142,16 +149,24 @@ LayoutResult make_layout_result(training::TrainingJob job, GpuRoom room) {
   check_work(flops, result.schedule.shape.micro_batches);
   result.run = parallel::run_schedule(result.schedule, times_of(flops));
   for (const auto& name : parallel::group_names) {
-    const int size = request.layout.group_size(name.value);
-    result.groups.push_back(
-        {name.value, size, request.layout.gpus / size,
-         request.layout.domains_touched(name.value, result.job.ranks_per_domain)});
+    const bool both = result.job.shards().stage_copies > 1 && has_same_weights(name.value);
+    const int size = request.layout.group_size(name.value) * (both ? 2 : 1);
+    const int domain = result.job.ranks_per_domain;
+    result.groups.push_back({name.value, size, request.layout.gpus / size,
+                             both ? request.layout.mirrored_domains_touched(name.value, domain)
+                                  : request.layout.domains_touched(name.value, domain),
+                             both});
   }
   for (int rank = 0; rank < request.layout.pipeline; ++rank) {
     result.stages.push_back(stage_figures(result, flops, rank));
   }
   set_memory(result);
   return result;
+}
+
+std::vector<std::vector<int>> LayoutResult::members(const GroupFigures& group) const {
+  const parallel::ParallelLayout& layout = job.layout.layout;
+  return group.both_copies ? layout.mirrored_groups(group.kind) : layout.groups(group.kind);
 }
 
 Bytes LayoutResult::most_memory() const {

@@ -17,6 +17,7 @@ struct GroupFigures {
   int size = 1;
   int count = 1;
   parallel::DomainsTouched domains;
+  bool both_copies = false;  // of a stage, under DualPipe: ranks with the same weights
 };
 
 // What one pipeline rank holds and how busy it is.
@@ -52,6 +53,7 @@ struct LayoutResult {
 
   Bytes most_memory() const;
   bool fits() const { return most_memory() <= room.memory; }
+  std::vector<std::vector<int>> members(const GroupFigures& group) const;
   double expert_load() const { return job.expert_load > 0 ? job.expert_load : 1; }
 };
 

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/cluster/cluster.hpp"
 #include "sim/report/options_document.hpp"
@@ -32,6 +33,20 @@ nlohmann::ordered_json cluster_gpus() {
   return gpus;
 }
 
+// The GPU of each shipped profile, by which charts tell its kernels from those of others.
+nlohmann::ordered_json profile_gpus() {
+  nlohmann::ordered_json gpus = nlohmann::ordered_json::object();
+  const auto document = [](const std::string& name) {
+    return Document::load(find_document("hardware", name));
+  };
+  for (const std::string& name : shipped_names("hardware")) {
+    Document found = document(name);
+    if (!found.root().has("devices")) found = document(found.root().text("profile"));
+    gpus[name] = found.root().items("devices").front().text("name");
+  }
+  return gpus;
+}
+
 }  // namespace
 
 nlohmann::ordered_json all_options() {
@@ -39,6 +54,7 @@ nlohmann::ordered_json all_options() {
   document["training_options"] = training_options();
   document["training_parts"] = training_part_columns();
   document["cluster_gpus"] = cluster_gpus();
+  document["profile_gpus"] = profile_gpus();
   return document;
 }
 

@@ -34,7 +34,7 @@ class OptionColumns:
     those that sum to the step; `units`: of the columns that have one; `derived`: those whose default
     follows from other options, in words ("the profile's usual node") or as "auto", of which rows have what was chosen; `training`: those that only
     moesim train has; `training_parts`: the parts of its step; `cluster_gpus`: the GPUs of shipped clusters that
-    are not those of the profile."""
+    name them; `profile_gpus`: those of shipped profiles."""
     options: tuple
     by_router: frozenset
     results: frozenset
@@ -44,6 +44,7 @@ class OptionColumns:
     training: frozenset = frozenset()
     training_parts: tuple = ()
     cluster_gpus: dict = field(default_factory=dict)
+    profile_gpus: dict = field(default_factory=dict)
 
     def chosen(self):
         """The options without those that follow from others."""
@@ -75,7 +76,7 @@ def parse(text, source):
                                     *((option["column"], option.get("default", "")) for option in declared)]
                                    if " " in default or default == "auto"),
                          frozenset(training), tuple(document.get("training_parts", [])),
-                         document.get("cluster_gpus", {}))
+                         document.get("cluster_gpus", {}), document.get("profile_gpus", {}))
 
 
 def _program():
@@ -90,23 +91,51 @@ def _program():
     return shutil.which("moesim")
 
 
+def _is_path(name):
+    return "/" in name or name.endswith(".json")
+
+
+def _document(path):
+    """What a file has at its top; {} where it cannot be read here."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
 def _gpu_of(cluster):
     """What a cluster's document calls its GPUs; "" where it names none, or is not known here."""
-    if "/" in cluster or cluster.endswith(".json"):
-        try:
-            return json.loads(Path(cluster).read_text(encoding="utf-8")).get("gpu", "")
-        except (OSError, ValueError, AttributeError):
-            return ""
+    if _is_path(cluster):
+        return _document(cluster).get("gpu", "")
     try:
         return load().cluster_gpus.get(cluster, "")
     except NoOptions:
         return ""
 
 
-def gpu_title(profile, cluster):
-    """As the texts of moesim name GPUs: "h100-sxm", or "NVIDIA H800 with kernels of h100-sxm". `profile`: as it is shown."""
+def _device_of(profile):
+    """The GPU of a profile, of software on it that of the hardware; "" where it is not known here."""
+    if not _is_path(profile):
+        try:
+            return load().profile_gpus.get(profile, "")
+        except NoOptions:
+            return ""
+    document = _document(profile)
+    devices = document.get("devices")
+    if isinstance(devices, list) and devices and isinstance(devices[0], dict):
+        return devices[0].get("name", "")
+    base = document.get("profile", "")
+    return _device_of(base) if base and base != profile else ""
+
+
+def gpu_title(profile, cluster, typed=None):
+    """As the texts of moesim name GPUs: "h100-sxm", or "NVIDIA H800 with kernels of h100-sxm" where the profile is of
+    another GPU than those of the cluster. `profile`: as it is shown; `typed`: as a row has it, if that differs."""
     gpu = _gpu_of(cluster)
-    return f"{gpu} with kernels of {profile}" if gpu else profile
+    if not gpu or gpu == _device_of(profile if typed is None else typed):
+        return profile
+    return f"{gpu} with kernels of {profile}"
 
 
 def load():

@@ -36,7 +36,7 @@ def setting(shared, many_profiles="several profiles"):
     model, profile = (document_name(shared[name]) if name in shared else many
                       for name, many in (("model", "several models"), ("profile", many_profiles)))
     where = f"{shared['gpus']} x " if "gpus" in shared else ""
-    return f"{model} on {where}{option_columns.gpu_title(profile, shared.get('cluster', ''))}"
+    return f"{model} on {where}{option_columns.gpu_title(profile, shared.get('cluster', ''), shared.get('profile'))}"
 
 
 def _title(shared):

@@ -186,3 +186,28 @@ def test_plot_hands_its_options_to_the_plotter(tmp_path, monkeypatch):
     assert result.returncode == 0, result.stderr
     drawn = (tmp_path / "x.svg").read_text()
     assert "expert-choice, top k 1" in drawn and "expert-choice, top k 2" in drawn
+
+
+def test_kernels_of_a_clusters_own_gpu_are_not_called_foreign(tmp_path, monkeypatch):
+    options = document() | {"cluster_gpus": {"hgx-h800": "NVIDIA H800"},
+                            "profile_gpus": {"h100-sxm": "NVIDIA H100", "h800-sxm": "NVIDIA H800"}}
+    path = tmp_path / "options.json"
+    path.write_text(json.dumps(options))
+    monkeypatch.setenv("MOESIM_OPTIONS", str(path))
+    own, software = tmp_path / "own.json", tmp_path / "software.json"
+    own.write_text(json.dumps({"devices": [{"name": "NVIDIA H800"}]}))
+    software.write_text(json.dumps({"profile": str(own)}))
+    title = option_columns.gpu_title
+    assert title("h100-sxm", "hgx-h800") == "NVIDIA H800 with kernels of h100-sxm"
+    assert title("h800-sxm", "hgx-h800") == "h800-sxm"
+    assert title("own", "hgx-h800", str(own)) == title("own", "hgx-h800", str(software)) == "own"
+    own.write_text(json.dumps({"devices": [{"name": "NVIDIA H100"}]}))
+    assert title("own", "hgx-h800", str(own)) == "NVIDIA H800 with kernels of own"
+    assert title("own", "hgx-h100", str(own)) == "own"
+
+
+@needs_binary
+def test_the_program_tells_the_gpus_of_its_profiles():
+    gpus = json.loads(succeed("options", "--format", "json"))["profile_gpus"]
+    assert gpus["h100-sxm"] == "NVIDIA H100 80GB HBM3"
+    assert gpus["a100-sxm-80gb-deepspeed"] == gpus["a100-sxm-80gb"]

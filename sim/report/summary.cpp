@@ -307,7 +307,10 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
        {"exchange", fmt::format("{} {}", unit.text(outcome.exchange_ms), unit.name),
         "busy, hidden or not, without waiting for other GPUs"},
        {"memory", fmt::format("{:.1f} GiB", outcome.memory_gib),
-        outcome.fits_memory ? "per GPU, fits" : "per GPU, DOES NOT FIT"},
+        outcome.fits_memory
+            ? "per GPU, fits"
+            : fmt::format("per GPU, DOES NOT FIT the {:.0f} GiB of {}",
+                          scenario.profile->device().hbm_bytes.gib(), scenario.profile_name)},
        {"", "", memory_line(outcome, scenario.mode == scenario::Mode::train)}},
       {false, true, false});
   text += "\n" + part_lines(outcome);

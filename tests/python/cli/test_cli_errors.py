@@ -401,6 +401,7 @@ def test_what_does_not_fit_says_what_would():
                     "mixtral-8x7b", "--profile", "h100-sxm", "--zero", "0")
     assert result.returncode == 0
     assert "do not fit the 80 GiB of h100-sxm" in result.stderr
+    assert "per GPU, DOES NOT FIT the 80 GiB of h100-sxm" in result.stdout
     # What is on already is not proposed, and every proposal says what it would give.
     assert "--zero 0" not in result.stderr and "--zero 3 (" in result.stderr
 

@@ -155,7 +155,8 @@ def test_rows_that_do_not_fit_are_counted(tmp_path):
     result = moesim("sweep", "--model", "mixtral-8x7b", "--gpus", "8", "--micro-batch", "1,8", "--replicas", "1",
                     "--sequence-length", "512", "--out", tmp_path / "rows.csv")
     assert result.returncode == 0
-    assert "warning: 2 of 2 scenarios do not fit in the memory" in result.stderr
+    assert ("warning: 2 of 2 scenarios do not fit in the memory of a GPU (that of the profile "
+            "a100-sxm-80gb; column") in result.stderr
 
 
 def test_a_band_has_two_sides_with_however_few_replicas(tmp_path):

@@ -79,10 +79,16 @@ void warn_of_unfit(const std::vector<study::Row>& rows) {
   const auto unfit = std::count_if(rows.begin(), rows.end(),
                                    [&](const study::Row& row) { return row[fits] == Cell(false); });
   if (unfit == 0) return;
+  const std::size_t profile = study::column_index("profile");
+  std::set<std::string> profiles;  // whose memory is too small
+  for (const study::Row& row : rows) {
+    if (row[fits] == Cell(false)) profiles.insert(report::text_of(row[profile]));
+  }
   note(
-      fmt::format("warning: {} of {} scenarios do not fit in the memory of a GPU (column "
-                  "fits_memory); charts draw them pale and hollow, or with --fits-only not at all",
-                  unfit, rows.size()));
+      fmt::format("warning: {} of {} scenarios do not fit in the memory of a GPU (that of the "
+                  "profile{} {}; column fits_memory); charts draw them pale and hollow, or with "
+                  "--fits-only not at all",
+                  unfit, rows.size(), profiles.size() == 1 ? "" : "s", fmt::join(profiles, ", ")));
 }
 
 void note_high_mfu(const std::vector<study::Row>& rows) {

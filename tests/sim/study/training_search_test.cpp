@@ -35,6 +35,23 @@ TrainingSearch search() {
   return asked;
 }
 
+// Fewer layers to draw.
+TrainingSearch search_of_four_layers() {
+  TrainingSearch asked = search();
+  model::Model small = *asked.space.base.model;
+  small.layers = 4;
+  asked.space.base.model = std::make_shared<const model::Model>(small);
+  return asked;
+}
+
+training::DrawnRouting of_router(const char* name, const char* capacity_factor = "1") {
+  training::DrawnRouting drawn;
+  drawn.router = routing::parse_router(name, 8, 8);
+  drawn.router.capacity_convention = routing::CapacityConvention::library;
+  drawn.router.capacity_factor = Decimal::parse(capacity_factor, "test");
+  return drawn;
+}
+
 bool fits(const FoundStep& step, const TrainingSearch& asked) {
   const Bytes memory = step.job.profile->device().hbm_bytes;
   return static_cast<double>(step.step.peak_memory().count) <=
@@ -123,6 +140,29 @@ TEST_CASE("the best of one's own software are those of an exhaustive search") {
   check_software(0.6, 0.8, 1.3, 0.9);
 }
 
+TEST_CASE("one's own software that prices the host is searched with its times") {
+  TrainingSearch asked = search();
+  asked.space.expert_tensor = {1};
+  asked.space.recompute.resize(1);
+  const TrainingFound plain = search_training(asked);
+  uncertainty::StepSoftware software;
+  const auto host = static_cast<std::size_t>(uncertainty::Unknown::host);
+  software.prices_host = true;
+  software.unknowns[host] = std::log(2);
+  software.covariance[host][host] = 0.01;
+  asked.software = std::make_shared<const uncertainty::StepSoftware>(software);
+  asked.space.base.host.factor = software.host_factor();
+  const TrainingFound found = search_training(asked);
+  check_same(found.best, best_of(ranked(asked), 5, 0));
+  CHECK(found.counts.violations == 0);
+  // Layouts that wait for the host fall behind.
+  CHECK(found.best.front().step.step_us > plain.best.front().step.step_us);
+  for (const FoundStep& each : found.best) {
+    REQUIRE(each.step.host_gain_us.has_value());
+    CHECK(*each.step.host_gain_us == Approx(training::host_gain_us(each.job, 0.1)));
+  }
+}
+
 TEST_CASE("placements are those that people use") {
   TrainingJob job = search().space.base;
   CHECK(usual_placements(job) == std::vector<int>{0});  // nodes of 8 are full
@@ -199,21 +239,14 @@ TEST_CASE("with several capacity factors, so are the best of little loss and the
 }
 
 TEST_CASE("rectified and dropless routers are bounded below their drawn steps") {
-  TrainingSearch asked = search();
-  model::Model small = *asked.space.base.model;
-  small.layers = 4;
-  asked.space.base.model = std::make_shared<const model::Model>(small);
+  TrainingSearch asked = search_of_four_layers();
   asked.space.tensor = {1};
   asked.space.expert_tensor = {1};
   asked.space.recompute.resize(2);
   asked.space.zero = {1};
   asked.space.routings.clear();
   for (const char* name : {"topk", "topk+fr+ir", "topk+ir", "dropless"}) {
-    training::DrawnRouting drawn;
-    drawn.router = routing::parse_router(name, 8, 8);
-    drawn.router.capacity_convention = routing::CapacityConvention::library;
-    drawn.router.capacity_factor = Decimal::parse("1", "test");
-    asked.space.routings.push_back(drawn);
+    asked.space.routings.emplace_back(of_router(name));
   }
   for (const routing::Padding padding : {routing::Padding::busiest, routing::Padding::none}) {
     training::DrawnRouting drawn = *asked.space.routings.front();
@@ -234,10 +267,7 @@ TEST_CASE("rectified and dropless routers are bounded below their drawn steps") 
 }
 
 TEST_CASE("steps of a dispatcher are bounded below their drawn copies") {
-  TrainingSearch asked = search();
-  model::Model small = *asked.space.base.model;
-  small.layers = 4;
-  asked.space.base.model = std::make_shared<const model::Model>(small);
+  TrainingSearch asked = search_of_four_layers();
   asked.space.tensor = {1};
   asked.space.zero = {1};
   asked.space.recompute.resize(1);
@@ -245,10 +275,7 @@ TEST_CASE("steps of a dispatcher are bounded below their drawn copies") {
   for (const char* scores : {"gaussian:0.58", "hot-rank:4"}) {
     asked.space.routings.clear();
     for (const char* name : {"topk", "dropless"}) {
-      training::DrawnRouting drawn;
-      drawn.router = routing::parse_router(name, 8, 8);
-      drawn.router.capacity_convention = routing::CapacityConvention::library;
-      drawn.router.capacity_factor = Decimal::parse("1", "test");
+      training::DrawnRouting drawn = of_router(name);
       drawn.router.padding = routing::Padding::none;
       drawn.scores = routing::parse_score_source(scores, "test");
       asked.space.routings.push_back(drawn);
@@ -267,20 +294,14 @@ TEST_CASE("steps of a dispatcher are bounded below their drawn copies") {
 }
 
 TEST_CASE("few are simulated of those that drop without padding") {
-  TrainingSearch asked = search();
-  model::Model small = *asked.space.base.model;
-  small.layers = 4;
-  asked.space.base.model = std::make_shared<const model::Model>(small);
+  TrainingSearch asked = search_of_four_layers();
   asked.space.tensor = asked.space.expert_tensor = {1};
   asked.space.zero = {1};
   asked.space.recompute.resize(2);
   asked.space.routings.clear();
   for (const char* name : {"topk", "topk+ir"}) {
     for (const char* factor : {"1", "1.25"}) {
-      training::DrawnRouting drawn;
-      drawn.router = routing::parse_router(name, 8, 8);
-      drawn.router.capacity_convention = routing::CapacityConvention::library;
-      drawn.router.capacity_factor = Decimal::parse(factor, "test");
+      training::DrawnRouting drawn = of_router(name, factor);
       drawn.router.padding = routing::Padding::none;
       asked.space.routings.push_back(drawn);
     }
@@ -295,10 +316,7 @@ TEST_CASE("few are simulated of those that drop without padding") {
 }
 
 TEST_CASE("what a search has drawn is kept for steps behind it") {
-  TrainingSearch asked = search();
-  model::Model small = *asked.space.base.model;
-  small.layers = 4;
-  asked.space.base.model = std::make_shared<const model::Model>(small);
+  TrainingSearch asked = search_of_four_layers();
   asked.space.recompute.resize(1);
   training::DrawnRouting drawn;
   drawn.router = routing::parse_router("topk", 8, 8);
@@ -319,10 +337,7 @@ TEST_CASE("what a search has drawn is kept for steps behind it") {
 }
 
 TEST_CASE("layers that skip their exchange are not taken for padded ones") {
-  TrainingSearch asked = search();
-  model::Model small = *asked.space.base.model;
-  small.layers = 4;
-  asked.space.base.model = std::make_shared<const model::Model>(small);
+  TrainingSearch asked = search_of_four_layers();
   asked.space.base.layout.sequence_length = 1024;
   asked.space.tensor = {1};
   asked.space.expert_tensor = {1};
@@ -331,11 +346,7 @@ TEST_CASE("layers that skip their exchange are not taken for padded ones") {
   asked.space.zero = {1};
   asked.space.routings.clear();
   for (const char* name : {"topk", "gating-dropout:0.5"}) {
-    training::DrawnRouting drawn;
-    drawn.router = routing::parse_router(name, 8, 8);
-    drawn.router.capacity_convention = routing::CapacityConvention::library;
-    drawn.router.capacity_factor = Decimal::parse("1", "test");
-    asked.space.routings.push_back(drawn);
+    asked.space.routings.emplace_back(of_router(name));
   }
   asked.max_loss = 1;
   const TrainingFound found = search_training(asked);
@@ -402,10 +413,7 @@ TEST_CASE("candidates that break a rule of options are left out, the others are 
 }
 
 TEST_CASE("candidates of too few tokens to draw by counts are left out, the others are searched") {
-  TrainingSearch asked = search();
-  model::Model small = *asked.space.base.model;
-  small.layers = 4;
-  asked.space.base.model = std::make_shared<const model::Model>(small);
+  TrainingSearch asked = search_of_four_layers();
   asked.space.base.layout.sequence_length = 256;
   asked.space.recompute.resize(1);
   asked.space.zero = {1};

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <utility>
 
-#include "kernels/measure/timing/watchdog.hpp"
+#include "kernels/measure/sessions/session_watchdog.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 
@@ -51,7 +51,10 @@ class Member {
       : machine_(machine), options_(options), index_(index), group_(group) {}
 
   LayerSessionReport run() {
-    Watchdog dog(watchdog_options());
+    Watchdog dog(session_watchdog(
+        options_, group_, together_,
+        group_.size() == 1 ? "the GPU"
+                           : fmt::format("rank {} of {}", group_.rank(), group_.size())));
     dog_ = &dog;
     dog.phase("opening the device");
     device_ = machine_.open(index_, group_);
@@ -86,22 +89,6 @@ class Member {
       measure(report, spec);
     }
     return report;
-  }
-
-  WatchdogOptions watchdog_options() const {
-    WatchdogOptions options;
-    options.who =
-        group_.size() == 1 ? "the GPU" : fmt::format("rank {} of {}", group_.rank(), group_.size());
-    options.silence_s = options_.silence_s;
-    options.stall_s = options_.stall_s;
-    options.lost_s = options_.lost_s;
-    if (group_.size() > 1) {
-      options.lost = [this] { return together_ ? group_.lost() : ""; };
-    }
-    options.tell = options_.on_note;
-    options.give_up = options_.give_up;
-    options.awaited = [this] { return group_.awaited(); };
-    return options;
   }
 
   void note(const std::string& text) const {

@@ -8,7 +8,7 @@
 
 #include "kernels/measure/documents/profile_document.hpp"
 #include "kernels/measure/ranks/tcp_group.hpp"
-#include "kernels/measure/timing/watchdog.hpp"
+#include "kernels/measure/sessions/session_watchdog.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 
@@ -99,20 +99,12 @@ class Member {
   }
 
   WatchdogOptions watchdog_options() const {
-    WatchdogOptions options;
-    options.who = group_.size() == 1
-                      ? "moesim profile"
-                      : fmt::format("rank {} of {} on {}", group_.rank(), group_.size(), host());
-    options.silence_s = options_.silence_s;
+    WatchdogOptions options = session_watchdog(
+        options_, group_, together_,
+        group_.size() == 1
+            ? "moesim profile"
+            : fmt::format("rank {} of {} on {}", group_.rank(), group_.size(), host()));
     options.timeout_s = options_.timeout_s > 0 ? options_.timeout_s + options_.grace_s : 0;
-    options.stall_s = options_.stall_s;
-    options.lost_s = options_.lost_s;
-    if (group_.size() > 1) {
-      options.lost = [this] { return together_ ? group_.lost() : ""; };
-    }
-    options.tell = options_.on_note;
-    options.give_up = options_.give_up;
-    options.awaited = [this] { return group_.awaited(); };
     return options;
   }
 

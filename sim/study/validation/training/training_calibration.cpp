@@ -52,6 +52,18 @@ struct Beside {
   std::vector<Judged> judged;  // at 90 %
 };
 
+// As train finds the gain of a step's host.
+uncertainty::StepClasses with_host_gain(const MeasuredStep& step,
+                                        const uncertainty::StepSoftware& software) {
+  const double reach = software.host_reach();
+  const auto total_ms = [&](double log_factor) {
+    return step.hosts.at(software.host_factor() * std::exp(log_factor)).total();
+  };
+  uncertainty::StepClasses classes = step.at(software.unknowns);
+  classes.host_gain = (total_ms(reach) - total_ms(-reach)) / (2 * reach);
+  return classes;
+}
+
 void judge(const std::vector<Observation>& observations, const std::vector<MeasuredStep>& steps,
            const uncertainty::StepErrors& others, const std::vector<std::size_t>& members,
            const std::vector<std::size_t>& known, Beside& outcome) {
@@ -71,6 +83,7 @@ void judge(const std::vector<Observation>& observations, const std::vector<Measu
   const uncertainty::SoftwarePrior prior = uncertainty::mixture_of(priors);
   const auto fit = uncertainty::fit_steps(rows, uncertainty::carried_by(rows, prior), prior);
   uncertainty::StepSoftware software = uncertainty::software_of(fit);
+  software.prices_host = true;
   software.models = {models.begin(), models.end()};
   software.precisions = {precisions.begin(), precisions.end()};
   const uncertainty::Components& parts = others.residuals().components;
@@ -78,12 +91,12 @@ void judge(const std::vector<Observation>& observations, const std::vector<Measu
     const Observation& observation = observations[row];
     if (configurations.count(observation.configuration) != 0) continue;
     const MeasuredStep& step = steps[row];
-    const double scaled = uncertainty::scaled_ms(step.predicted, fit.unknowns);
+    const double scaled = step.scaled_ms(fit.unknowns);
     outcome.before.push_back(std::abs(step.predicted.total() / step.measured_ms - 1));
     outcome.after.push_back(std::abs(scaled / step.measured_ms - 1));
     const uncertainty::Band band =
-        software.band(step.predicted, observation.subject, precision_name(observation.subject),
-                      parts.model, parts.precision);
+        software.band(with_host_gain(step, software), observation.subject,
+                      precision_name(observation.subject), parts.model, parts.precision);
     outcome.judged.push_back({std::log(step.measured_ms / scaled), band.widest().log_ratios});
   }
 }

@@ -11,6 +11,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/parallel.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/study/validation/training/deepseek_profile.hpp"
 #include "sim/study/validation/training/training_calibration.hpp"
@@ -271,6 +272,21 @@ void report_traits(const std::vector<uncertainty::Observation>& observations,
        std::nullopt});
 }
 
+// Priced with hosts that take more or less time, as `moesim calibrate` prices its rows.
+std::vector<uncertainty::MeasuredStep> measured_steps(const std::vector<Predicted>& all) {
+  std::vector<uncertainty::MeasuredStep> steps(all.size());
+  parallel_for(all.size(), core_count(), [&](std::size_t at) {
+    const Predicted& each = all[at];
+    steps[at] = {uncertainty::classes_of(each.step), each.row->measured_s * 1e3};
+    for (const double factor : uncertainty::host_factors) {
+      training::TrainingJob moved = each.row->job;
+      moved.host.factor = factor;
+      steps[at].hosts.add(factor, uncertainty::classes_of(training::training_step(moved)));
+    }
+  });
+  return steps;
+}
+
 void write_residuals(const std::vector<uncertainty::Observation>& observations,
                      const std::string& source, const std::string& path) {
   uncertainty::Residuals residuals = uncertainty::summarised(observations);
@@ -330,11 +346,7 @@ Validation validate_training(const std::string& folder, const std::string& resid
   const std::vector<uncertainty::Observation> observations = observations_of(all);
   report_traits(observations, validation);
   report_coverage(observations, validation);
-  std::vector<uncertainty::MeasuredStep> steps;
-  for (const Predicted& each : all) {
-    steps.push_back({uncertainty::classes_of(each.step), each.row->measured_s * 1e3});
-  }
-  report_calibration(observations, steps, validation);
+  report_calibration(observations, measured_steps(all), validation);
   if (!residuals_out.empty()) write_residuals(observations, validation.source, residuals_out);
   for (const auto& [why, count] : refused) {
     validation.verdicts.push_back(

@@ -1,19 +1,74 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "sim/cluster/cluster.hpp"
 #include "sim/network/exchange/dispatch_place.hpp"
 #include "sim/profile/dispatcher.hpp"
+#include "sim/profile/moe_exchange_law.hpp"
 
 namespace moesim::network {
 
-// The dispatcher as the cluster's own measurements (cluster::MeasuredDispatch) of it show it, on as
-// many GPUs and nodes: each stage that was measured is scaled by measured over predicted time, of
-// several (data formats, sizes) by the geometric mean, with the measured ones and 6 % either way as
-// its band; `origin` of the machine then begins with "measured". The same dispatcher where nothing
-// of it was measured there.
-profile::Dispatcher with_measurements(const profile::Dispatcher& dispatcher,
-                                      const DispatchPlace& place, const cluster::Cluster& cluster);
+// One stage of an exchange by a dispatcher. Its load says how many tokens a GPU has.
+struct DispatchQuery {
+  profile::MoeStage stage = profile::MoeStage::dispatch;
+  bool fp8 = false;  // dispatched rows; combined ones are bf16
+  double row_bytes = 0;
+  std::int64_t hidden = 1;
+  std::int64_t top_k = 1;
+  int sms = 0;
+};
+
+// A dispatcher on GPUs of a cluster, as the cluster's own measurements (cluster::MeasuredDispatch)
+// on as many GPUs and nodes show it.
+//
+// The law's time is scaled by measured over predicted time of what was measured nearest to the
+// query. Entries of its row format are taken, of the other one where there are none. Between two
+// measured token counts, and at each of them between two measured SM counts, the logarithm of the
+// factor is interpolated in that of the count; beyond the outermost it is held. Repeats have the
+// geometric mean.
+//
+// Band: at a measured point the repeats, 6 % either way at least. `d` octaves away that band is
+// wider as profile::widening() has it, and the law's own band joins in squares, with a share that
+// grows as the variance of a random walk does, min(1, d): from one octave on it is there in full.
+// Between two points a and b octaves away d is a b / (a + b), as of a walk tied at both ends.
+// Another row format counts as one octave, other hidden sizes and numbers of experts of a token by
+// their ratio.
+class MeasuredDispatcher {
+ public:
+  // Copies what it takes.
+  MeasuredDispatcher(const profile::Dispatcher& dispatcher, const DispatchPlace& place,
+                     const cluster::Cluster& cluster);
+
+  // As profile::dispatch_time(), which it throws like.
+  profile::Estimate time(const DispatchQuery& query, const profile::DispatchLoad& load,
+                         const profile::DispatchRates& rates) const;
+
+  const profile::Dispatcher& dispatcher() const { return dispatcher_; }
+  // As dispatch_provenance(); what was measured is named before the figures of the law.
+  std::string provenance(int sms, bool with_notify = false) const;
+
+ private:
+  struct Point {
+    bool fp8 = false;
+    double tokens = 0;  // logarithms to base 2
+    double sms = 0;
+    double hidden = 0;
+    double top_k = 0;
+    double factor = 0;  // natural logarithm of measured over predicted time
+  };
+  struct Correction;
+
+  int sms_of(int stated) const;
+  Point point_of(const cluster::MeasuredDispatch& measured, profile::MoeStage stage) const;
+  Correction correction_at(const DispatchQuery& query, double tokens) const;
+
+  profile::Dispatcher dispatcher_;
+  DispatchPlace place_;
+  std::vector<Point> points_[2];  // [MoeStage]
+  std::string origin_;            // of what was measured; "": nothing
+};
 
 }  // namespace moesim::network

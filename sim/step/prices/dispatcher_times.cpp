@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/network/exchange/measured_dispatch.hpp"
 #include "sim/routing/jobs/gpu_rows.hpp"
 
 namespace moesim::step {
@@ -35,7 +34,7 @@ DispatcherTimes::DispatcherTimes(const scenario::Scenario& scenario)
     : scenario_(scenario),
       place_(network::dispatch_place(scenario.profile->device().name, *scenario.cluster,
                                      scenario.expert_parallel)),
-      dispatcher_(network::with_measurements(*scenario.dispatcher, place_, *scenario.cluster)),
+      measured_(*scenario.dispatcher, place_, *scenario.cluster),
       to_gpus_(traffic_of(scenario), place_.group.gpus),
       to_nodes_(traffic_of(scenario), place_.group.domains()) {}
 
@@ -92,12 +91,14 @@ profile::Estimate DispatcherTimes::time(const routing::LayerRouting& layer, int 
   profile::DispatchRates rates = place_.rates;
   rates.link_bytes_per_us /= slower;
   rates.nic_bytes_per_us /= slower;
-  const double row = profile::dispatched_row_bytes(
-      dispatcher_, stage, static_cast<double>(scenario_.model->hidden), false);
+  const profile::Dispatcher& dispatcher = *scenario_.dispatcher;
+  const std::int64_t hidden = scenario_.model->hidden;
+  const double row =
+      profile::dispatched_row_bytes(dispatcher, stage, static_cast<double>(hidden), false);
   profile::Estimate estimate =
-      profile::dispatch_time(dispatcher_, place_.device, stage, place_.group,
-                             load(layer, group, stage), row, rates, dispatcher_.usual_sms);
-  const double notify_us = dispatcher_.notify_us[place_.group.crosses() ? 1 : 0];
+      measured_.time({stage, false, row, hidden, scenario_.router.choices(), dispatcher.usual_sms},
+                     load(layer, group, stage), rates);
+  const double notify_us = dispatcher.notify_us[place_.group.crosses() ? 1 : 0];
   estimate.time_us += notify_us;
   estimate.time_us_p05 += notify_us;
   estimate.time_us_p95 += notify_us;
@@ -105,7 +106,7 @@ profile::Estimate DispatcherTimes::time(const routing::LayerRouting& layer, int 
 }
 
 std::string DispatcherTimes::provenance() const {
-  return network::dispatch_provenance(dispatcher_, place_, dispatcher_.usual_sms, true);
+  return measured_.provenance(scenario_.dispatcher->usual_sms, true);
 }
 
 }  // namespace moesim::step

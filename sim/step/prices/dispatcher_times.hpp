@@ -3,6 +3,7 @@
 #include <string>
 
 #include "sim/network/exchange/dispatch_place.hpp"
+#include "sim/network/exchange/measured_dispatch.hpp"
 #include "sim/profile/dispatch_copies.hpp"
 #include "sim/profile/dispatcher.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
@@ -35,7 +36,7 @@ class DispatcherTimes {
 
   const scenario::Scenario& scenario_;
   network::DispatchPlace place_;
-  profile::Dispatcher dispatcher_;  // as the cluster's own measurements show it
+  network::MeasuredDispatcher measured_;
   profile::CopiesLaw to_gpus_, to_nodes_;
 };
 

@@ -229,8 +229,7 @@ double ExchangePrices::kernel_us(MoeStage stage, const DispatchedLoad& load) con
   const auto hidden = static_cast<double>(job_.model->hidden);
   const network::DispatchPlace place =
       network::dispatch_place(job_.profile->device().name, *job_.cluster, dispatch_group_);
-  const profile::Dispatcher dispatcher =
-      network::with_measurements(*job_.dispatcher, place, *job_.cluster);
+  const profile::Dispatcher& dispatcher = *job_.dispatcher;
   profile::DispatchLoad rows =
       profile::balanced_load(dispatcher.sent, stage, traffic_, place.group, job_.tokens_per_rank());
   rows.copies *= stage == MoeStage::dispatch ? load.sent_copies : load.returned_copies;
@@ -240,8 +239,10 @@ double ExchangePrices::kernel_us(MoeStage stage, const DispatchedLoad& load) con
   const double wide = profile::dispatched_row_bytes(dispatcher, stage, hidden, false);
   const double narrower = stage == MoeStage::dispatch ? bf16 - job_.dispatched_element_bytes() : 0;
   const double row = wide - narrower * hidden;
-  return profile::dispatch_time(dispatcher, place.device, stage, place.group, rows, row,
-                                place.rates, dispatcher.training_sms)
+  const network::DispatchQuery query{
+      stage, narrower > 0, row, job_.model->hidden, traffic_.top_k, dispatcher.training_sms};
+  return network::MeasuredDispatcher(dispatcher, place, *job_.cluster)
+             .time(query, rows, place.rates)
              .time_us +
          dispatcher.notify_us[place.group.crosses() ? 1 : 0];
 }

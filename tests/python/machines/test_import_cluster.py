@@ -3,6 +3,7 @@
 The logs in tests/data/logs are made up, each of a latency and a bandwidth that the tests repeat."""
 
 import json
+import math
 import re
 import subprocess
 from pathlib import Path
@@ -255,19 +256,38 @@ def test_deepep_across_nodes(tmp_path):
     assert combine["time_us"] == pytest.approx(1900, rel=1e-3)
     assert "measured: DeepEP's test, deepep_internode.log" in combine["provenance"]
     assert combine["time_us_p05"] == pytest.approx(1900 * 0.94, rel=1e-3)
-    # Other sizes are scaled by as much; two formats of dispatch by their mean.
+    # Other sizes are scaled by as much.
     base = ("--cluster", "hgx-h100")
     factor = 1900 / dispatched("combine", 4096, 16, *base)["time_us"]
     assert dispatched("combine", 1024, 16, *mine)["time_us"] == pytest.approx(
         factor * dispatched("combine", 1024, 16, *base)["time_us"], rel=1e-6)
-    formats = [("fp8", 1000), ("bf16", 1860)]
-    ratios = [dispatched("dispatch", 4096, 16, "--row-format", name, *mine)["time_us"] / time_us
-              for name, time_us in formats]
-    assert ratios[0] * ratios[1] == pytest.approx(1, rel=1e-3)
+    for row_format, time_us in (("fp8", 1000), ("bf16", 1860)):
+        answer = dispatched("dispatch", 4096, 16, "--row-format", row_format, *mine)
+        assert answer["time_us"] == pytest.approx(time_us, rel=1e-6)
     # Inside a node, and on other numbers of nodes, nothing was measured.
     for gpus in (8, 32):
         assert dispatched("combine", 4096, gpus, *mine)["time_us"] == \
             dispatched("combine", 4096, gpus, *base)["time_us"]
+
+
+def test_two_sizes_of_deepep_both_come_back(tmp_path):
+    text = (LOGS / "deepep_internode.log").read_text()
+    few = tmp_path / "few.log"
+    few.write_text(text.replace("num_tokens=4096", "num_tokens=128").replace("50 + 1000 us", "50 + 93 us")
+                   .replace("50 + 1860 us", "50 + 124 us").replace("transmit: 1900.00", "transmit: 201.00"))
+    imported(tmp_path, few, LOGS / "deepep_internode.log", more=("--nodes", 2))
+    mine = ("--cluster", tmp_path / "my_cluster.json")
+    for tokens, times in ((128, (93, 124, 201)), (4096, (1000, 1860, 1900))):
+        for (op, *words), time_us in zip((("dispatch", "--row-format", "fp8"), ("dispatch",), ("combine",)), times):
+            answer = dispatched(op, tokens, 16, *words, *mine)
+            assert answer["time_us"] == pytest.approx(time_us, rel=1e-6)
+            assert answer["time_us_p95"] == pytest.approx(1.06 * time_us, rel=1e-6)
+    # The law's own band is back where nothing near was measured.
+    for tokens, sms in ((8, 24), (65536, 24), (4096, 8)):
+        measured = dispatched("dispatch", tokens, 16, "--sms", sms, *mine)
+        law = dispatched("dispatch", tokens, 16, "--sms", sms, "--cluster", "hgx-h100")
+        for end in ("time_us_p05", "time_us_p95"):
+            assert abs(math.log(measured[end] / measured["time_us"])) >= abs(math.log(law[end] / law["time_us"]))
 
 
 def test_a_step_goes_by_the_measured_dispatches(tmp_path):

@@ -155,7 +155,7 @@ DispatchAnswer predict_dispatch(const std::string& op, Params& params,
   const MoeStage stage = op == "dispatch" ? MoeStage::dispatch : MoeStage::combine;
   const bool fp8 = one_of(op, params, "row-format", row_formats) == "fp8";
   const std::string transport = one_of(op, params, "transport", transports);
-  Dispatcher dispatcher = Dispatcher::load(params.at("dispatcher"));
+  const Dispatcher dispatcher = Dispatcher::load(params.at("dispatcher"));
   const int sms = sms_of(op, params, dispatcher, profile);
   const cluster::Cluster cluster = cluster_of(op, params, profile);
   profile::MoeTraffic traffic = {whole(op, params, "experts"), whole(op, params, "k"), 0};
@@ -167,16 +167,17 @@ DispatchAnswer predict_dispatch(const std::string& op, Params& params,
   const int each = cluster::usual_ranks_per_domain(cluster, gpus);
   const network::DispatchPlace place =
       network::dispatch_place(profile.device().name, cluster, {gpus, each}, transport);
-  dispatcher = network::with_measurements(dispatcher, place, cluster);
+  const network::MeasuredDispatcher measured(dispatcher, place, cluster);
   limit_nodes(op, params, dispatcher, place, traffic);
   const auto tokens = static_cast<double>(whole(op, params, "tokens"));
   const profile::DispatchLoad load =
       profile::balanced_load(dispatcher.sent, stage, traffic, place.group, tokens);
-  const auto hidden = static_cast<double>(whole(op, params, "hidden"));
-  const double row = profile::dispatched_row_bytes(dispatcher, stage, hidden, fp8);
-  DispatchAnswer answer{profile::dispatch_time(dispatcher, place.device, stage, place.group, load,
-                                               row, place.rates, sms),
-                        network::dispatch_provenance(dispatcher, place, sms)};
+  const std::int64_t hidden = whole(op, params, "hidden");
+  const double row =
+      profile::dispatched_row_bytes(dispatcher, stage, static_cast<double>(hidden), fp8);
+  DispatchAnswer answer{
+      measured.time({stage, fp8, row, hidden, traffic.top_k, sms}, load, place.rates),
+      measured.provenance(sms)};
   profile::widen_beyond_measured(dispatcher, place.group, tokens, answer.estimate);
   if (answer.estimate.support == profile::Support::extrapolated) {
     answer.provenance += beyond(*dispatcher.measured_tokens[place.group.crosses() ? 1 : 0]);

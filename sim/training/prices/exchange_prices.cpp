@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "sim/model/memory/data_parallel.hpp"
-#include "sim/network/exchange/dispatch_place.hpp"
 #include "sim/network/exchange/measured_dispatch.hpp"
 #include "sim/network/ports/domain_curves.hpp"
 #include "sim/training/job/rank_gpus.hpp"
@@ -204,9 +203,13 @@ double ExchangePrices::boundary_us(int from, int to, int hidden_states) const {
   return latency + bytes / rate * 1e6;
 }
 
-double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
+bool ExchangePrices::exchanges_rows() const {
   const int slices = job_.dispatcher ? job_.layout.layout.expert_tensor : 1;
-  if (job_.layout.layout.expert * slices < 2) return 0;
+  return job_.layout.layout.expert * slices >= 2;
+}
+
+double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
+  if (!exchanges_rows()) return 0;
   const double rows_us = load.exchanged == 0 ? 0
                          : job_.dispatcher   ? kernel_us(stage, load.dispatched)
                                              : all_to_all_us(stage, load.exchanged);
@@ -225,10 +228,19 @@ double ExchangePrices::all_to_all_us(MoeStage stage, double load) const {
          exchange_us(Collective::all_to_all, GroupKind::expert, rest);
 }
 
+network::DispatchPlace ExchangePrices::dispatch_place() const {
+  return network::dispatch_place(job_.profile->device().name, *job_.cluster, dispatch_group_);
+}
+
+std::string ExchangePrices::dispatcher_provenance() const {
+  if (!job_.dispatcher || !exchanges_rows()) return "";
+  return network::MeasuredDispatcher(*job_.dispatcher, dispatch_place(), *job_.cluster)
+      .provenance(job_.dispatcher->training_sms, true);
+}
+
 double ExchangePrices::kernel_us(MoeStage stage, const DispatchedLoad& load) const {
   const auto hidden = static_cast<double>(job_.model->hidden);
-  const network::DispatchPlace place =
-      network::dispatch_place(job_.profile->device().name, *job_.cluster, dispatch_group_);
+  const network::DispatchPlace place = dispatch_place();
   const profile::Dispatcher& dispatcher = *job_.dispatcher;
   profile::DispatchLoad rows =
       profile::balanced_load(dispatcher.sent, stage, traffic_, place.group, job_.tokens_per_rank());

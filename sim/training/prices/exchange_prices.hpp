@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sim/model/memory/training_exchanges.hpp"
+#include "sim/network/exchange/dispatch_place.hpp"
 #include "sim/network/exchange/exchange_model.hpp"
 #include "sim/profile/moe_exchange_law.hpp"
 #include "sim/training/job/training_job.hpp"
@@ -43,6 +44,10 @@ class ExchangePrices {
   // none.
   std::string measured(profile::Collective kind, parallel::GroupKind group) const;
 
+  // Where the times of the job's dispatcher come from, and its SMs, as
+  // network::dispatch_provenance() has it; "": none, or it has nothing to exchange.
+  std::string dispatcher_provenance() const;
+
   // Whether members of a group of the kind, of all copies of a stage, lie in several domains, so
   // that NICs carry its exchanges.
   bool crosses_domains(parallel::GroupKind group) const;
@@ -61,6 +66,8 @@ class ExchangePrices {
   const std::vector<int>& members(parallel::GroupKind kind,
                                   StageCopies copies = StageCopies::one) const;
   double all_to_all_us(profile::MoeStage stage, double load) const;
+  bool exchanges_rows() const;
+  network::DispatchPlace dispatch_place() const;
   double kernel_us(profile::MoeStage stage, const DispatchedLoad& load) const;
   double rectified_us(double rows) const;
   double among(profile::Collective kind, const std::vector<int>& members, double bytes) const;

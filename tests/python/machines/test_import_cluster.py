@@ -14,6 +14,7 @@ from command_line import BINARY, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
+MODELS = Path(__file__).resolve().parents[3] / "profiles" / "models"
 BASE = Path(__file__).resolve().parents[3] / "profiles" / "clusters" / "hgx-h100.json"
 
 
@@ -310,6 +311,24 @@ def test_a_step_goes_by_the_measured_dispatches(tmp_path):
     # The notify phases are not scaled, nor is what else a step exchanges.
     assert min(1, *factor.values()) < ratio < max(1, *factor.values())
     assert ratio != 1
+
+
+def test_training_names_and_takes_the_measured_dispatches(tmp_path):
+    text = (LOGS / "deepep_internode.log").read_text()
+    (tmp_path / "twenty.log").write_text(text.replace("SMs 24", "SMs 20"))
+    imported(tmp_path, tmp_path / "twenty.log", more=("--nodes", 2))
+    # V3 without groups of experts, as the test draws them.
+    model = (MODELS / "deepseek-v3-4layers.json").read_text()
+    assert "bias-balanced+groups:8:4" in model
+    (tmp_path / "v3.json").write_text(model.replace("+groups:8:4", ""))
+    words = ("train", "--model", tmp_path / "v3.json", "--profile", "h100-sxm", "--gpus", 16, "--expert-parallel", 16,
+             "--global-batch", 16, "--dispatcher", "deepep", "--cluster", tmp_path / "my_cluster.json")
+    text = succeed(*words)
+    assert "dispatcher deepep, 20 SMs (measured: DeepEP's test, twenty.log, over derived: fitted" in text
+    assert "NIC written to by the GPU" in text and "with 40 us of notify" in text
+    # Three MoE layers, rows out and home in forward, as many in backward, not quite even: 4,096 tokens of a GPU.
+    step = json.loads(succeed(*words, "--format", "json"))
+    assert step["dispatch_ms"] == pytest.approx(3 * (1860 + 1900 + 80) / 1e3, rel=5e-3)
 
 
 def test_deepep_inside_a_node_without_printed_times(tmp_path):

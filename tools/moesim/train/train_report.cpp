@@ -230,10 +230,8 @@ std::string measured_exchanges(const TrainingJob& job) {
 }
 
 std::string basis(const TrainingJob& job) {
-  const std::string dispatcher =
-      job.dispatcher ? fmt::format("; {} {}", job.typed.dispatcher,
-                                   job.dispatcher->on(job.profile->device().name).origin)
-                     : "";
+  std::string dispatcher = training::ExchangePrices(job).dispatcher_provenance();
+  if (!dispatcher.empty()) dispatcher.insert(0, "; ");
   return fmt::format(
       "based on: curves of {}; links of {}{}\n{}"
       "assumed: {:g} us of the host per kernel launched, {:g} ms per step, {} gradients; memory of "

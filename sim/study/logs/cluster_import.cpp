@@ -244,7 +244,7 @@ class Importer {
                         "(nic.gbit_per_s): another NIC, or a link in need of repair?",
                         name_of_file(file), from, run.gbit_per_s, line, base_.name));
       }
-      links_.nic_rates.push_back({run.gbit_per_s / line, from, name_of_file(file)});
+      links_.nic_rates.push_back({run.gbit_per_s / line, from, name_of_file(file), 0, 0, run.nic});
       note(fmt::format("{}: {}: {:.1f} of {:g} Gbit/s", name_of_file(file), from, run.gbit_per_s,
                        line));
     }

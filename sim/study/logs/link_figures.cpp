@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -25,6 +26,8 @@ using nlohmann::ordered_json;
 
 constexpr double most_above_line_rate = 1.01;
 constexpr double small_bytes = 4096;
+// Healthy NICs of one kind, and runs of one, differ by less.
+constexpr double least_apart = 1.2;
 // Public fabrics reach 0.4 to 0.95 with large messages (profiles/CLUSTERS.md).
 constexpr double least_of_healthy_fabric = 0.25;
 // What the model may be slower than the log, at full line rate, before others come out slow.
@@ -53,6 +56,7 @@ class LinkWriter {
     if (document_.contains("domain")) write_domain();
     if (document_.contains("nic")) {
       write_latency();
+      note_uneven_nics();
       write_nics();
     }
   }
@@ -174,10 +178,9 @@ class LinkWriter {
 
   void write_efficiency(const NicEfficiency& efficiency) {
     ordered_json& figure = document_["nic"]["efficiency"];
-    const ordered_json known =
-        evidence_.nic_rates.empty()
-            ? unfitted()
-            : json_of(efficiency_of(evidence_.nic_rates), evidence_.nic_rates);
+    const ordered_json known = evidence_.nic_rates.empty()
+                                   ? unfitted()
+                                   : json_of(efficiency_of_nics(), evidence_.nic_rates);
     if (efficiency.found.empty()) {
       figure = known;
       if (efficiency.bounds.empty()) return;
@@ -270,7 +273,7 @@ class LinkWriter {
       const ordered_json figure = unfitted();
       known.share = {figure["value"], figure["low"], figure["high"]};
     } else {
-      known.share = efficiency_of(evidence_.nic_rates);
+      known.share = efficiency_of_nics();
       known.found = evidence_.nic_rates;
     }
     if (rates.empty()) return known;
@@ -386,6 +389,53 @@ class LinkWriter {
       share.high = std::min(1.0, std::max(share.high, each.high));
     }
     return share;
+  }
+
+  // Shares of single transfers by NIC, "" for those that do not name one.
+  std::map<std::string, std::vector<double>> rates_by_nic() const {
+    std::map<std::string, std::vector<double>> rates;
+    for (const Evidence& each : evidence_.nic_rates) rates[each.nic].push_back(each.value);
+    return rates;
+  }
+
+  // Every GPU sends over its own NIC and all wait for the slowest. The range holds all transfers.
+  FittedShare efficiency_of_nics() const {
+    std::vector<double> medians;
+    for (const auto& [nic, rates] : rates_by_nic()) medians.push_back(median(rates));
+    const FittedShare all = efficiency_of(evidence_.nic_rates);
+    const FittedShare slowest = share_of({*std::min_element(medians.begin(), medians.end())});
+    return {slowest.value, std::min(slowest.low, all.low), std::max(slowest.high, all.high)};
+  }
+
+  void note_uneven_nics() {
+    std::vector<std::pair<double, std::string>> nics;
+    for (const auto& [nic, rates] : rates_by_nic()) {
+      nics.emplace_back(median(rates), nic);
+      const auto [least, most] = std::minmax_element(rates.begin(), rates.end());
+      if (*most < least_apart * *least) continue;
+      notes_.push_back(fmt::format(
+          "warning: {}: transfers of {} reach {:.3f} to {:.3f} of the line rate; their "
+          "median is taken: where these are NICs of several nodes, import the slowest alone",
+          files_of(nic), nic.empty() ? "one NIC" : nic, *least, *most));
+    }
+    if (nics.size() < 2) return;
+    std::sort(nics.begin(), nics.end());
+    const auto& [slowest, name] = nics.front();
+    const double usual = nics[nics.size() / 2].first;
+    if (usual < least_apart * slowest) return;
+    notes_.push_back(
+        fmt::format("warning: {}: {} reaches {:.3f} of the line rate, others {:.3f}: exchanges of "
+                    "all NICs wait "
+                    "for the slowest, so it counts: a link in need of repair?",
+                    files_of(name), name.empty() ? "a NIC" : name, slowest, usual));
+  }
+
+  std::string files_of(const std::string& nic) const {
+    std::vector<Evidence> found;
+    for (const Evidence& each : evidence_.nic_rates) {
+      if (each.nic == nic) found.push_back(each);
+    }
+    return files(found);
   }
 
   std::string by_model() const {

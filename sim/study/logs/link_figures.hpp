@@ -16,6 +16,7 @@ struct Evidence {
   // As the fastest and slowest runs show it, where there were several; 0: as the value.
   double low = 0;
   double high = 0;
+  std::string nic = "";  // of a single transfer: "mlx5_0"; "": not stated
 };
 
 // All that the logs of an import say of a cluster's links.
@@ -29,11 +30,12 @@ struct LinkEvidence {
 
 // Sets nic.latency_us, nic.start, nic.efficiency and domain.efficiency of the document of a
 // cluster, with origins that name the files, and adds a line to `notes` for each. For each figure
-// what all-to-alls say goes before others. nic.efficiency of single links goes before rings and
-// trees, which only bound it (EfficiencyBounds): where they do not allow it, nor that of the base,
-// the nearest value that they do is set, and its "unfitted" keeps the other for a later import. So
-// no figure depends on what an earlier import of the same logs left in the base. Throws UsageError
-// for an exchange faster than the line rate of its NICs.
+// what all-to-alls say goes before others. nic.efficiency of single links is that of the slowest
+// NIC, for which exchanges of all wait, a NIC's own repeats counting as their median; it goes
+// before rings and trees, which only bound it (EfficiencyBounds): where they do not allow it, nor
+// that of the base, the nearest value that they do is set, and its "unfitted" keeps the other for a
+// later import. So no figure depends on what an earlier import of the same logs left in the base.
+// Throws UsageError for an exchange faster than the line rate of its NICs.
 void write_links(const LinkEvidence& evidence, const cluster::Cluster& base,
                  nlohmann::ordered_json& document, std::vector<std::string>& notes);
 

@@ -177,6 +177,45 @@ def test_perftest_sets_the_rate_that_a_nic_reaches(tmp_path):
     assert later["nic"]["efficiency"] == efficiency
 
 
+def nic_log(path, nic, gbit_per_s):
+    text = (LOGS / "ib_write_bw.log").read_text()
+    assert "mlx5_0" in text and "388.80" in text
+    large = "".join(line for line in text.splitlines(True) if not line.startswith((" 65536", " 1048576")))
+    path.write_text(large.replace("mlx5_0", nic).replace("388.80", f"{gbit_per_s:.2f}"))
+    return path
+
+
+def test_the_slowest_of_several_nics_counts(tmp_path):
+    logs = [nic_log(tmp_path / f"n{nic}.log", f"mlx5_{nic}", 196.4 if nic == 5 else 387.2)
+            for nic in range(8)]
+    document, said = imported(tmp_path, *logs)
+    efficiency = document["nic"]["efficiency"]
+    assert efficiency["value"] == pytest.approx(196.4 / 400, abs=1e-4)
+    assert efficiency["low"] == pytest.approx(0.95 * 196.4 / 400, abs=1e-4)
+    assert efficiency["high"] == 1  # with the others' 5 % it holds the line rate
+    assert "warning: n5.log: mlx5_5 reaches 0.491 of the line rate, others 0.968" in said
+    # Half of GPU 5's 256 MiB are for the other node.
+    exchange = json.loads(succeed(
+        "predict", "--op", "all-to-all", "--profile", "h100-sxm", "--gpus", 16, "--bytes", 1 << 28,
+        "--cluster", tmp_path / "my_cluster.json", "--format", "json"))
+    assert exchange["time_us"] > (1 << 28) / 2 / (196.4e9 / 8) * 1e6
+    # NICs that are alike get no warning.
+    assert "warning" not in imported(tmp_path, *logs[:5])[1]
+
+
+def test_repeats_of_one_nic_have_their_median(tmp_path):
+    logs = [nic_log(tmp_path / f"run{run}.log", "mlx5_0", rate)
+            for run, rate in enumerate((380, 384, 330))]
+    other = nic_log(tmp_path / "other.log", "mlx5_1", 388)
+    document, said = imported(tmp_path, *logs, other)
+    assert document["nic"]["efficiency"]["value"] == pytest.approx(380 / 400, abs=1e-4)
+    assert document["nic"]["efficiency"]["low"] == pytest.approx(330 / 400, abs=1e-4)
+    assert "warning" not in said
+    nic_log(logs[2], "mlx5_0", 200)
+    assert "warning: run0.log, run1.log, run2.log: transfers of mlx5_0 reach 0.500 to " \
+        "0.960 of the line rate; their median is taken" in imported(tmp_path, *logs, other)[1]
+
+
 def test_perftest_units(tmp_path):
     text = (LOGS / "ib_write_bw.log").read_text()
     megabytes = tmp_path / "megabytes.log"

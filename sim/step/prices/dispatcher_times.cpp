@@ -96,7 +96,7 @@ profile::Estimate DispatcherTimes::time(const routing::LayerRouting& layer, int 
   const double row =
       profile::dispatched_row_bytes(dispatcher, stage, static_cast<double>(hidden), false);
   profile::Estimate estimate =
-      measured_.time({stage, false, row, hidden, scenario_.router.choices(), dispatcher.usual_sms},
+      measured_.time({stage, false, row, hidden, scenario_.router.choices(), sms()},
                      load(layer, group, stage), rates);
   const double notify_us = dispatcher.notify_us[place_.group.crosses() ? 1 : 0];
   estimate.time_us += notify_us;
@@ -105,8 +105,12 @@ profile::Estimate DispatcherTimes::time(const routing::LayerRouting& layer, int 
   return estimate;
 }
 
-std::string DispatcherTimes::provenance() const {
-  return measured_.provenance(scenario_.dispatcher->usual_sms, true);
+// As the command train has it.
+int DispatcherTimes::sms() const {
+  const profile::Dispatcher& dispatcher = *scenario_.dispatcher;
+  return scenario_.mode == scenario::Mode::train ? dispatcher.training_sms : dispatcher.usual_sms;
 }
+
+std::string DispatcherTimes::provenance() const { return measured_.provenance(sms(), true); }
 
 }  // namespace moesim::step

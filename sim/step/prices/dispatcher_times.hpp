@@ -24,7 +24,8 @@ class DispatcherTimes {
   profile::DispatchLoad load(const routing::LayerRouting& layer, int group,
                              profile::MoeStage stage) const;
 
-  // The kernel and its notify phases, of bf16 rows; over links and NICs that have 1 / `slower` of
+  // The kernel, on as many SMs as training libraries give it where the step trains, and its notify
+  // phases, of bf16 rows; over links and NICs that have 1 / `slower` of
   // their bandwidth.
   profile::Estimate time(const routing::LayerRouting& layer, int group, profile::MoeStage stage,
                          double slower = 1) const;
@@ -32,6 +33,7 @@ class DispatcherTimes {
   std::string provenance() const;
 
  private:
+  int sms() const;
   routing::TokenCopies copies_of(const routing::LayerRouting& layer, int group) const;
 
   const scenario::Scenario& scenario_;

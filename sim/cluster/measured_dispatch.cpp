@@ -28,6 +28,7 @@ MeasuredDispatch read_dispatch(const Node& node, int gpus_per_node, int nodes) {
   dispatch.sms = node.count_or("sms", 0);
   dispatch.time_us = node.positive("time_us");
   dispatch.origin = node.text("origin");
+  dispatch.gpu = node.text_or("gpu", "");
   return dispatch;
 }
 

@@ -23,6 +23,7 @@ struct MeasuredDispatch {
   int sms = 0;         // of its kernels; 0: no choice
   double time_us = 0;  // without the notify phase
   std::string origin;  // "measured: ..."
+  std::string gpu;     // that it was measured on: "H100"; "": not stated
 };
 
 // The key "dispatches" of a cluster document, empty if absent. Throws UsageError naming file and

@@ -156,6 +156,19 @@ void check_deduplication(const Scenario& scenario, Use use) {
   }
 }
 
+// Kernels that send a row for each expert also wait for the fullest one, and counts per rank say
+// nothing of experts.
+void check_counted_experts(const Scenario& scenario, const std::string& flag) {
+  const routing::Trace* const trace = scenario.scores.trace.get();
+  if (trace == nullptr || trace->per() != routing::Trace::Per::rank) return;
+  if (scenario.dispatcher->sent != profile::SentOnce::per_expert) return;
+  if (scenario.model->moe->experts == scenario.experts) return;
+  throw UsageError(
+      fmt::format("{}: {} counts rows per GPU, and its kernels take as long as the fullest expert: "
+                  "record counts per expert, or choose --dispatcher all-to-all",
+                  flag, scenario.scores.name()));
+}
+
 // Beside what check_deduplication() says of the rows that it sends.
 void check_dispatcher(const Scenario& scenario, Use use) {
   if (use == Use::routing || !scenario.has_moe() || scenario.dispatcher == nullptr) return;
@@ -165,6 +178,7 @@ void check_dispatcher(const Scenario& scenario, Use use) {
     throw UsageError(
         fmt::format("{}: {}: choose {}", flag, cut_groups(scenario), aligned_choices(scenario)));
   }
+  check_counted_experts(scenario, flag);
   try {
     const std::string& device = scenario.profile->device().name;
     const network::DispatchPlace place =

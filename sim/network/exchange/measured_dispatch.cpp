@@ -38,6 +38,22 @@ int nodes_of(const profile::DispatchGroup& group, const cluster::Cluster& cluste
   return group.domains() * of(std::min(group.gpus, group.per_domain));
 }
 
+// Those of the architecture, which share their figures.
+bool same_figures(const Dispatcher& dispatcher, const std::string& one, const std::string& other) {
+  const auto names = [](const profile::DispatchMachine& machine, const std::string& device) {
+    return machine.gpus.empty() ||
+           std::any_of(machine.gpus.begin(), machine.gpus.end(), [&](const std::string& part) {
+             return device.find(part) != std::string::npos;
+           });
+  };
+  for (const profile::DispatchMachine& machine : dispatcher.machines) {
+    if (names(machine, one) || names(machine, other)) {
+      return names(machine, one) && names(machine, other);
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 // What the law's time is scaled by, in natural logarithms.
@@ -93,6 +109,7 @@ MeasuredDispatcher::MeasuredDispatcher(const Dispatcher& dispatcher, const Dispa
         entry.gpus != place.group.gpus) {
       continue;
     }
+    if (!entry.gpu.empty() && !same_figures(dispatcher, place.device, entry.gpu)) continue;
     const MoeStage stage = entry.stage == "dispatch" ? MoeStage::dispatch : MoeStage::combine;
     points_[at(stage)].push_back(point_of(entry, stage));
     origins.insert(entry.origin);

@@ -22,7 +22,8 @@ struct DispatchQuery {
 };
 
 // A dispatcher on GPUs of a cluster, as the cluster's own measurements (cluster::MeasuredDispatch)
-// on as many GPUs and nodes show it.
+// on as many GPUs and nodes show it, of GPUs whose figures it shares (DispatchMachine::gpus) or of
+// ones that are not stated.
 //
 // The law's time is scaled by measured over predicted time of what was measured nearest to the
 // query. Entries of its row format are taken, of the other one where there are none. Between two

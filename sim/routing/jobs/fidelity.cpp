@@ -34,7 +34,10 @@ std::string refuse_scores(const RoutingJob& job) {
   if (has_token_types(scores) && !is_sampled(job)) {
     return fmt::format("{} has types of tokens", scores.name());
   }
-  if (scores.trace != nullptr) return fmt::format("{} has recorded tokens", scores.name());
+  if (scores.trace != nullptr) {
+    const bool counted = scores.trace->kind() == Trace::Kind::counts;
+    return fmt::format("{} has recorded {}", scores.name(), counted ? "counts" : "tokens");
+  }
   if (scores.popularity == nullptr) return "";
   for (const std::vector<double>& layer : scores.popularity->layers()) {
     const auto chosen =

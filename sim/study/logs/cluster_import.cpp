@@ -315,6 +315,7 @@ class Importer {
                old.at("nodes") == found.nodes && old.at("gpus") == found.gpus;
       });
     });
+    const std::string gpu = gpu_of_dispatches();
     for (const cluster::MeasuredDispatch& found : dispatches_) {
       ordered_json entry = {{"dispatcher", found.dispatcher},
                             {"stage", found.stage},
@@ -326,11 +327,22 @@ class Importer {
                             {"k", found.top_k},
                             {"experts", found.experts}};
       if (found.sms > 0) entry["sms"] = found.sms;
+      if (!gpu.empty()) entry["gpu"] = gpu;
       entry["time_us"] = found.time_us;
       entry["origin"] = found.origin;
       entries.push_back(std::move(entry));
     }
     json_["dispatches"] = std::move(entries);
+  }
+
+  // DeepEP's tests name none: that of the other logs, else the only one that the base is of.
+  std::string gpu_of_dispatches() const {
+    if (!links_.gpu.empty()) return links_.gpu;
+    const std::vector<std::string> own = gpu_models_of(base_);
+    const bool is_one = !own.empty() && std::all_of(own.begin(), own.end(), [&](const auto& each) {
+      return each == own.front();
+    });
+    return is_one ? own.front() : "";
   }
 
   MeasuredExchange measured_of(const Key& key, const Curve& curve) const {

@@ -51,6 +51,19 @@ void check_rate(const std::string& file, const DeepEpBest& best,
                   across ? "of its NICs, nic.gbit_per_s" : "domain.gb_per_s"));
 }
 
+// The tests print no number of experts.
+void check_experts(const std::string& file, const DeepEpBest& best, int experts, int gpus) {
+  const std::string why = experts % gpus != 0 ? fmt::format("not spread evenly over {} GPUs", gpus)
+                          : best.top_k > experts
+                              ? fmt::format("num_topk={}, so that a token went to more", best.top_k)
+                              : "";
+  if (why.empty()) return;
+  throw UsageError(fmt::format(
+      "{}: --experts {}: {}: DeepEP's tests do not print how many experts there were: give the "
+      "number of the run, a multiple of {}",
+      file, experts, why, gpus));
+}
+
 // A dispatch is kept as one of experts drawn evenly over all nodes.
 void check_groups(const std::string& file, const DeepEpBest& best, const DeepEpRun& run) {
   if (best.node_groups == 0 || best.node_groups == run.nodes) return;
@@ -92,13 +105,14 @@ std::vector<cluster::MeasuredDispatch> deepep_dispatches(const std::string& file
           "{}: no line '[config] num_tokens=..., hidden=..., num_topk=...' before the results",
           file));
     }
+    check_experts(file, best, run.experts, gpus);
     if (best.time_us == 0 && best.rdma_gb_per_s == 0 && best.nvlink_gb_per_s == 0) {
       throw UsageError(fmt::format("{}: 'Best {}' without a time or a rate", file, best.stage));
     }
     dispatches.push_back(
         {"deepep", best.stage, best.row_format, run.nodes, gpus, best.tokens, best.hidden,
          best.top_k, run.experts, best.sms, time_of(best, run, gpus),
-         "measured: DeepEP's test, " + std::filesystem::path(file).filename().string()});
+         "measured: DeepEP's test, " + std::filesystem::path(file).filename().string(), ""});
     check_rate(file, best, dispatches.back(), cluster);
   }
   return dispatches;

@@ -19,7 +19,8 @@ struct DeepEpRun {
 // version does not print follow from its rates: a row counts for each node that a token goes to, or
 // for each GPU inside a node. Throws UsageError naming the file: no "[config]" line, nodes that do
 // not go with the test, more than 4 of them (its tokens then go to 4 nodes at most, which no even
-// draw does), times in which the line rates do not carry the tokens.
+// draw does), experts that are not spread evenly or fewer than a token went to, times in which the
+// line rates do not carry the tokens.
 std::vector<cluster::MeasuredDispatch> deepep_dispatches(const std::string& file,
                                                          const std::vector<DeepEpBest>& results,
                                                          const DeepEpRun& run,

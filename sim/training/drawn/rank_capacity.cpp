@@ -129,7 +129,9 @@ std::string rank_capacity_refusal(const TrainingJob& job) {
   const std::string why = routing::counts_refusal(block_routing(job));
   if (why.empty()) return "";
   return fmt::format(
-      "--rank-capacity: the chance that a step overflows is computed from counts, and {}", why);
+      "--rank-capacity: the chance that a step overflows is computed from counts that are drawn, "
+      "and {}",
+      why);
 }
 
 double rank_capacity_rows(const TrainingJob& job) {

@@ -330,6 +330,39 @@ def test_two_sizes_of_deepep_both_come_back(tmp_path):
             assert abs(math.log(measured[end] / measured["time_us"])) >= abs(math.log(law[end] / law["time_us"]))
 
 
+def test_deepeps_experts_are_asked_for(tmp_path):
+    text = (LOGS / "deepep_internode.log").read_text().replace("num_topk_groups=2", "num_topk_groups=3")
+    (tmp_path / "three.log").write_text(text)
+    refused(tmp_path, tmp_path / "three.log", more=("--nodes", 3), parts=[
+        "three.log: --experts 256: not spread evenly over 24 GPUs", "give the number of the run, a multiple of 24"])
+    text = (LOGS / "deepep_internode.log").read_text().replace("num_topk=8", "num_topk=24")
+    (tmp_path / "many.log").write_text(text)
+    refused(tmp_path, tmp_path / "many.log", more=("--nodes", 2, "--experts", 16), parts=["--experts 16: num_topk=24"])
+
+
+def test_deepeps_times_are_of_the_bases_gpu(tmp_path):
+    document, _ = imported(tmp_path, LOGS / "deepep_internode.log", more=("--nodes", 2))
+    assert {each["gpu"] for each in document["dispatches"]} == {"H100"}
+
+    def combine(profile, cluster):
+        return json.loads(succeed(
+            "predict", "--op", "combine", *DISPATCH[2:], "--profile", profile, "--cluster", cluster, "--tokens", 4096,
+            "--gpus", 16, "--format", "json"))
+
+    mine = tmp_path / "my_cluster.json"
+    # Hopper GPUs share what the SMs take.
+    assert "measured: DeepEP's test" in combine("h200-sxm", mine)["provenance"]
+    other = combine("b200-sxm", mine)
+    assert other["time_us"] == combine("b200-sxm", "hgx-h100")["time_us"]
+    assert "measured: DeepEP's test" not in other["provenance"]
+    # A base of no product names none.
+    unnamed = json.loads(BASE.read_text()) | {"name": "unnamed", "source": "no product"}
+    (tmp_path / "unnamed.json").write_text(json.dumps(unnamed))
+    document, _ = imported(tmp_path, LOGS / "deepep_internode.log", more=("--nodes", 2),
+                           cluster=tmp_path / "unnamed.json")
+    assert all("gpu" not in each for each in document["dispatches"])
+
+
 def test_a_step_goes_by_the_measured_dispatches(tmp_path):
     imported(tmp_path, LOGS / "deepep_internode.log", more=("--nodes", 2))
 

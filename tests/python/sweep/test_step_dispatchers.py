@@ -5,6 +5,7 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import moesim, needs_binary, succeed
 
@@ -140,6 +141,44 @@ def test_64_of_72_gpus_of_a_rack_are_one_domain(choice):
     (half,) = csv.DictReader(io.StringIO(succeed("sweep", *words, "--expert-parallel", "32", *choice)))
     assert row["status"] == half["status"] == "ok"
     assert 0.8 < float(row["exchange_ms"]) / float(half["exchange_ms"]) < 1.5
+
+
+def counts_per_gpu(folder):
+    """Of 8 GPUs and 4,096 tokens, 8 experts each; one stand-in expert on each GPU."""
+    folder.mkdir()
+    np.save(folder / "counts.npy", np.full((1, 8, 1, 8), 4096))
+    (folder / "trace.json").write_text(json.dumps({
+        "format": "moesim trace 1", "name": "per_gpu", "model": "m", "source": "s", "licence": "m", "origin": "synthetic",
+        "kind": "counts", "per": "rank", "axes": ["step", "rank", "layer", "expert"], "tokens": 4096, "experts": 8,
+        "top_k": 8, "array": "counts.npy"}))
+    return folder
+
+
+def test_counts_per_gpu_say_nothing_of_the_fullest_expert(tmp_path):
+    words = ("--profile", "h100-sxm", "--sequence-length", 4096, "--gpus", 8, "--expert-parallel", 8, "--routing",
+             f"trace:{counts_per_gpu(tmp_path / 'per_gpu')}")
+    steps = ("--model", "qwen3-30b-a3b", "--router", "dropless", "--micro-batch", 1, "--mode", "prefill", "--replicas", 1)
+    why = refusal(*words, *steps, "--dispatcher", "low-latency")
+    assert "--dispatcher low-latency: trace:" in why and "counts rows per GPU" in why
+    assert "record counts per expert, or choose --dispatcher all-to-all" in why
+    assert "which routes are of one token" in refusal(*words, *steps, "--dispatcher", "deepep")
+    assert succeed("simulate", *words, *steps, "--dispatcher", "all-to-all")
+    # A model of one expert on each GPU is what was counted.
+    model = json.loads((ROOT / "profiles" / "models" / "mixtral-8x7b.json").read_text())
+    model["moe"]["top_k"] = 8
+    (tmp_path / "eight.json").write_text(json.dumps(model))
+    assert succeed("simulate", *words, "--model", tmp_path / "eight.json", *steps[2:], "--dispatcher", "low-latency")
+
+
+def test_a_trace_of_counts_has_no_recorded_tokens(tmp_path):
+    words = ("train", "--model", "mixtral-8x7b", "--profile", "h100-sxm", "--sequence-length", 4096, "--gpus", 8,
+             "--expert-parallel", 8, "--global-batch", 8, "--router", "dropless", "--rank-capacity", 1.5)
+    counts = counts_per_gpu(tmp_path / "per_gpu")
+    document = json.loads((counts / "trace.json").read_text())
+    (counts / "trace.json").write_text(json.dumps({**document, "per": "expert", "top_k": 2}))
+    np.save(counts / "counts.npy", np.full((1, 8, 1, 8), 1024))
+    result = moesim(*words, "--routing", f"trace:{counts}")
+    assert result.returncode == 2 and "per_gpu has recorded counts" in result.stderr, result.stderr
 
 
 def test_options_without_effect_are_noted():

@@ -47,7 +47,7 @@ struct Machine {
     cluster.dispatches.push_back({"deepep",
                                   asked.stage == MoeStage::dispatch ? "dispatch" : "combine",
                                   asked.fp8 ? "fp8" : "bf16", 2, gpus, asked.tokens, hidden, top_k,
-                                  experts, asked.sms, factor * law_us, "measured: a.log"});
+                                  experts, asked.sms, factor * law_us, "measured: a.log", ""});
   }
 
   double factor(const Asked& asked) const {
@@ -157,6 +157,22 @@ TEST_CASE("repeats have their geometric mean, and a band that holds all") {
   machine.cluster.dispatches.back().hidden = 2 * hidden;
   CHECK(machine.factor({MoeStage::combine}) == Approx(1.2));
   CHECK(machine.time({MoeStage::combine}).time_us_p95 == Approx(estimate.time_us_p95));
+}
+
+TEST_CASE("what was measured on one architecture does not answer for another") {
+  Machine machine;
+  const Asked combine{MoeStage::combine};
+  machine.measure(combine, 1.3);
+  const auto factor_on = [&](const std::string& device) {
+    return machine.time(combine, device).time_us / Machine().time(combine, device).time_us;
+  };
+  CHECK(factor_on("NVIDIA B200") > 1);
+  machine.cluster.dispatches.back().gpu = "H800";
+  CHECK(factor_on(h100) == Approx(1.3));
+  CHECK(factor_on("NVIDIA H200") == Approx(1.3));
+  CHECK(factor_on("NVIDIA B200") == 1);
+  machine.cluster.dispatches.back().gpu = "A100";
+  CHECK(factor_on(h100) == 1);
 }
 
 }  // namespace moesim::network

@@ -115,8 +115,9 @@ bool is_output(const ShellCommand& command) {
 }
 
 bool says_gpus(const ShellCommand& command) {
-  constexpr std::array names = {"nproc-per-node",  "nnodes",        "nodes", "ntasks",
-                                "ntasks-per-node", "gpus-per-node", "gres"};
+  constexpr std::array names = {
+      "nproc-per-node", "nnodes",        "nodes", "ntasks",   "gpus-per-node", "ntasks-per-node",
+      "gres",           "gpus-per-task", "np",    "num-gpus", "num-nodes",     "num-processes"};
   return std::any_of(command.words.begin(), command.words.end(), [&](const ShellWord& word) {
     if (!is_argument(word.text)) return false;
     const std::string name = argument_name(word.text.substr(0, word.text.find('=')));

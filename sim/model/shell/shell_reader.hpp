@@ -74,8 +74,9 @@ class ShellReader {
   void run(const std::string& program, const std::vector<ShellWord>& given);
   // `given`: its words, none where it is not called.
   void call(const std::string& name, const ShellValue* given);
-  // Slurm's "-N 16" as "--nodes 16", "-N16" as "--nodes=16", "-n" as "--ntasks".
-  void spell_out_short_options();
+  // Slurm's "-N 16" as "--nodes 16", "-N16" as "--nodes=16", "-n" as "--ntasks", "-G" as "--gpus";
+  // "-np" and "-n" of mpirun as "--np".
+  void spell_out_short_options(const std::string& program);
   // The value of one of the job's own options, "": it is not there.
   std::string batch_value(const std::string& option);
   // What Slurm sets in a job from its #SBATCH lines.

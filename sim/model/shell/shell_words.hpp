@@ -35,7 +35,7 @@ struct ShellCommand {
 // empty. What is set in a branch is added to a list that is set above. Functions are read where
 // they are called, with "$@", those that are not at the end; here-documents and texts with
 // arguments as scripts. "#SBATCH" begins a command, whose options set the variables that Slurm
-// would. Slurm's -N and -n are --nodes and --ntasks. Throws UsageError naming file and line for a
+// would. Slurm's -N, -n and -G are --nodes, --ntasks and --gpus, -np of mpirun is --np. Throws UsageError naming file and line for a
 // quote without an end.
 std::vector<ShellCommand> shell_commands(const std::string& script, const std::string& name);
 

@@ -597,13 +597,58 @@ def test_the_nodes_are_those_of_slurm(tmp_path, first, nodes):
     ("#SBATCH --nodes=4 --ntasks-per-node=8 --gpus-per-node=8\nsrun --ntasks-per-node=8", 32),
     ("srun -N 2 -n 16", 16),
     ("#SBATCH -n 24\nsrun", 24),
+    ("#SBATCH -N 8\n#SBATCH -G 64\nsrun", 64),
+    ("#SBATCH --gpus=h100:64\nsrun", 64),
+    ("#SBATCH --nodes=8 --ntasks-per-node=1 --gpus-per-task=8\nsrun", 64),
+    ("#SBATCH --ntasks=16 --gpus-per-task=1\nsrun", 16),
+    ("#SBATCH --nodes 8 --gres=gpu:a100:8,nvme:1\nsrun", 64),
+    ("#SBATCH --nodes 8 --gres=nvme:1,gpu:8\nsrun", 64),
+    ("#SBATCH --nodes 8-8 --gres=gpu\nsrun", 8),
+    ("#SBATCH --nodes 8 --gres=gpu:a100:8,nvme:1 --ntasks-per-node=1\nsrun torchrun --nproc-per-node $SLURM_GPUS_ON_NODE", 64),
+    ("#SBATCH --nodes 8 --gpus-per-node=8 --ntasks-per-node=1\nsrun torchrun --nproc-per-node gpu --nnodes 8", 64),
+    ("mpirun -np 64 -npernode 8", 64),
+    ("mpiexec -n 64", 64),
+    ("accelerate launch --num_processes 64 --num_machines 8", 64),
 ])
 def test_slurm_alone_says_how_many_gpus(tmp_path, command, gpus):
     model = SCRIPT.split("MODEL_ARGS=(")[1].split(")")[0]
     script = f"ARGS=({model})\n{command} python pretrain_gpt.py ${{ARGS[@]}} --bf16\n"
-    first = figures("layout", "--megatron", write(tmp_path, script))
+    result = moesim("layout", "--megatron", write(tmp_path, script), "--format", "json")
+    assert "how many GPUs" not in result.stderr
+    first = json.loads(result.stdout)
     assert first["gpus"] == gpus
     assert first["global_batch"] == gpus  # Megatron-LM's default: a micro-batch of each pipeline
+
+
+def launched(tmp_path, command):
+    model = SCRIPT.split("MODEL_ARGS=(")[1].split(")")[0]
+    return write(tmp_path, f"ARGS=({model})\n{command} pretrain_gpt.py ${{ARGS[@]}} --bf16\n")
+
+
+def test_deepspeed_starts_gpus_on_each_node(tmp_path):
+    assert figures("layout", "--megatron", launched(tmp_path, "deepspeed --num_nodes 4 --num_gpus 8"))["gpus"] == 32
+
+
+@pytest.mark.parametrize("command", [
+    "python", "bash -c 'python' python", "srun python", "#SBATCH --nodes=8 --ntasks-per-node=1\nsrun python",
+    "#SBATCH -N 8 -n 8\nsrun python", "python -n 4 -N 2 -G 8", "docker run --gpus all python",
+])
+def test_the_default_number_of_gpus_is_said(tmp_path, command):
+    script = launched(tmp_path, command)
+    result = moesim("layout", "--megatron", script, "--format", "json")
+    assert json.loads(result.stdout)["gpus"] == 32
+    assert "it does not say how many GPUs there are: --gpus 32, the default" in result.stderr
+    assert "how many GPUs" not in moesim("layout", "--megatron", script, "--gpus", 8).stderr
+
+
+@pytest.mark.parametrize("command, why", [
+    ("#SBATCH --nodes=8 --ntasks-per-node=1\nsrun torchrun --nproc_per_node=$GPUS_PER_NODE", "'$GPUS_PER_NODE': the script does not set it"),
+    ("torchrun --nproc_per_node gpu --nnodes 4", "'gpu': the file does not say how many GPUs a node has"),
+])
+def test_an_unknown_number_of_gpus_on_a_node_is_refused(tmp_path, command, why):
+    script = launched(tmp_path, command)
+    expect_error(moesim("layout", "--megatron", script), 2, "--nproc-per-node", why)
+    assert figures("layout", "--megatron", script, "--gpus", 16)["gpus"] == 16
 
 
 def test_typed_options_win_over_values_that_no_option_has(tmp_path):

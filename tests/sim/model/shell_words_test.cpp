@@ -182,3 +182,13 @@ TEST_CASE("shell words: lists that are set are known") {
   CHECK(words_of("cat > args <<EOF\n--a 1\n--b\nEOF", true) ==
         "<cat> <>> <args> ; =<--a> <1> ; =<--b> ;");
 }
+
+TEST_CASE("shell words: short options of what runs the ranks are spelled out") {
+  CHECK(words_of("srun -N 2 -n16 -G 8 python x.py -n 4 -G 2") ==
+        "<srun> <--nodes> <2> <--ntasks=16> <--gpus> <8> <python> <x.py> <-n> <4> <-G> <2> ;");
+  CHECK(words_of("mpirun -np 64 -n 2 -npernode 8 -N 8 run") ==
+        "<mpirun> <--np> <64> <--np> <2> <-npernode> <8> <-N> <8> <run> ;");
+  CHECK(words_of("#SBATCH -G 8\n#SBATCH --gres=nvme:1,gpu:h100:4,x:1\nrun $SLURM_GPUS_ON_NODE") ==
+        "<--gpus> <8> ; <--gres=nvme:1,gpu:h100:4,x:1> ; <run> <4> ;");
+  CHECK(words_of("run -N 2") == "<run> <-N> <2> ;");
+}

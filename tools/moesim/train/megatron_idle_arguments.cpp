@@ -162,15 +162,15 @@ constexpr std::array no_effect = {"adam-",
                                   "weight-decay",
                                   "weight-decay-"};
 
-// Of torchrun and of Slurm.
+// Of torchrun, DeepSpeed, Accelerate and Slurm.
 constexpr std::array launcher = {
-    "account",     "chdir",         "comment",     "constraint",  "container-",   "cpus-per-",
-    "dependency",  "error",         "exclusive",   "export",      "job-name",     "kill-on-",
-    "label",       "mail-",         "master-addr", "master-port", "max-restarts", "mem",
-    "mpi",         "no-container-", "no-kill",     "no-requeue",  "node-rank",    "open-mode",
-    "output",      "partition",     "qos",         "rdzv-",       "redirects",    "requeue",
-    "reservation", "role",          "signal",      "standalone",  "tee",          "time",
-    "unbuffered",  "wait"};
+    "account",     "chdir",        "comment",      "constraint", "container-",    "cpus-per-",
+    "dependency",  "error",        "exclusive",    "hostfile",   "export",        "job-name",
+    "kill-on-",    "label",        "machine-rank", "mail-",      "main-process-", "master-addr",
+    "master-port", "max-restarts", "mem",          "mpi",        "no-container-", "no-kill",
+    "no-requeue",  "node-rank",    "num-machines", "open-mode",  "output",        "partition",
+    "qos",         "rdzv-",        "redirects",    "requeue",    "reservation",   "role",
+    "signal",      "standalone",   "tee",          "time",       "unbuffered",    "wait"};
 
 template <class Table>
 bool is_one_of(const std::string& name, const Table& known) {

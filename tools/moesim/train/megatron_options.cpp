@@ -14,6 +14,7 @@
 #include "sim/job/job_options.hpp"
 #include "sim/model/megatron/megatron_arguments.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/train/megatron_gpus.hpp"
 #include "tools/moesim/train/megatron_idle_arguments.hpp"
 #include "tools/moesim/train/megatron_input.hpp"
 #include "tools/moesim/train/megatron_model_option.hpp"
@@ -26,33 +27,6 @@ namespace {
 using model::MegatronArguments;
 
 constexpr const char* megatron_flag = "megatron";
-
-// The number at the end of a value: of 8, gpu:8 and h100:8 it is 8.
-std::optional<std::int64_t> gpus_in(const MegatronArguments& given, const char* argument) {
-  const auto text = given.known_text(argument);
-  if (!text) return std::nullopt;
-  return parse_number<std::int64_t>(text->substr(text->rfind(':') + 1));
-}
-
-// Of torchrun before those of Slurm, which a shell may have filled in.
-void take_gpus(MegatronInput& input) {
-  const MegatronArguments& given = input.given;
-  const bool of_slurm = given.has("nodes") && !given.known_text("nnodes");
-  std::optional<std::int64_t> each;
-  for (const char* argument : {"nproc-per-node", "gpus-per-node", "gres", "ntasks-per-node"}) {
-    const auto found = gpus_in(given, argument);
-    if (!each) each = found;
-  }
-  const auto tasks = gpus_in(given, "ntasks");
-  if (input.typed("gpus")) return;
-  if (!each && given.has("nproc-per-node")) each = given.size("nproc-per-node");  // for its error
-  if (each) {
-    input.options["gpus"] =
-        fmt::format("{}", given.size(of_slurm ? "nodes" : "nnodes").value_or(1) * *each);
-  } else if (tasks) {
-    input.options["gpus"] = fmt::format("{}", *tasks);
-  }
-}
 
 // What options say of themselves.
 void take_declared(MegatronInput& input) {

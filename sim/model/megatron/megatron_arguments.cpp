@@ -1,81 +1,23 @@
 #include "sim/model/megatron/megatron_arguments.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
-#include <initializer_list>
 #include <iterator>
 #include <limits>
-#include <sstream>
 #include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
 #include "sim/model/megatron/megatron_commands.hpp"
+#include "sim/model/megatron/megatron_keys.hpp"
+#include "sim/model/megatron/megatron_yaml.hpp"
 #include "sim/model/shell/shell_words.hpp"
 
 namespace moesim::model {
 namespace {
-
-std::string trimmed(const std::string& text) {
-  const auto first = text.find_first_not_of(" \t\r");
-  if (first == std::string::npos) return "";
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
-
-std::string unquoted(const std::string& text) {
-  const bool quoted = text.size() > 1 && (text.front() == '"' || text.front() == '\'') &&
-                      text.back() == text.front();
-  return quoted ? text.substr(1, text.size() - 2) : text;
-}
-
-// The values of "[a, b]", or the text itself.
-std::vector<std::string> yaml_values(const std::string& text) {
-  if (text.size() < 2 || text.front() != '[' || text.back() != ']') return {unquoted(text)};
-  std::vector<std::string> values;
-  std::istringstream items(text.substr(1, text.size() - 2));
-  for (std::string item; std::getline(items, item, ',');) values.push_back(unquoted(trimmed(item)));
-  return values;
-}
-
-// Without a comment behind it.
-std::string yaml_line(const std::string& line) {
-  char quote = 0;
-  for (std::size_t at = 0; at < line.size(); ++at) {
-    const char letter = line[at];
-    if (quote != 0) {
-      if (letter == quote) quote = 0;
-    } else if (letter == '"' || letter == '\'') {
-      quote = letter;
-    } else if (letter == '#' && (at == 0 || std::isspace(line[at - 1]) != 0)) {
-      return line.substr(0, at);
-    }
-  }
-  return line;
-}
-
-// Keys of a TransformerConfig (Megatron-Core, Megatron-Bridge, NeMo), which files have without
-// dashes, by the argument that sets them; `off`: the argument says that the key is false.
-struct ConfigKey {
-  const char* key;
-  const char* argument;
-  bool off = false;
-};
-constexpr ConfigKey config_keys[] = {
-    {"num-moe-experts", "num-experts"},
-    {"gated-linear-unit", "swiglu"},
-    {"fp8", "fp8-format"},
-    {"fp4", "fp4-format"},
-    {"virtual-pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank"},
-    {"num-query-groups", "group-query-attention"},
-    {"num-layers-in-first-pipeline-stage", "decoder-first-pipeline-num-layers"},
-    {"num-layers-in-last-pipeline-stage", "decoder-last-pipeline-num-layers"},
-    {"grad-reduce-in-fp32", "grad-reduce-in-bf16", true},
-    {"add-bias-linear", "disable-bias-linear", true},
-    {"share-embeddings-and-output-weights", "untie-embeddings-and-output-weights", true},
-};
 
 std::string ending_of(const std::string& path) {
   const auto dot = path.rfind('.');
@@ -87,23 +29,22 @@ bool is_yaml(const std::string& path) {
   return ending == "yaml" || ending == "yml";
 }
 
-// Words of YAML 1.1 as PyYAML resolves them (yaml/resolver.py), without quotes: in small letters,
-// in capitals, or with the first one alone.
-bool is_word(const std::string& value, std::initializer_list<std::string_view> words) {
-  std::string small = value;
-  std::transform(small.begin(), small.end(), small.begin(),
-                 [](unsigned char letter) { return std::tolower(letter); });
-  if (std::find(words.begin(), words.end(), small) == words.end()) return false;
-  const auto is_small = [](unsigned char letter) { return std::islower(letter) != 0; };
-  return std::all_of(value.begin() + 1, value.end(), is_small) ||
-         std::none_of(value.begin(), value.end(), is_small);
+// Megatron-Bridge's mixed_precision sets what its model, optimizer and gradients have too, and its
+// model has another vocabulary than a tokenizer of its own.
+constexpr int rank_of_precision = 2;
+int rank_of(const std::string& section) {
+  if (section == "mixed-precision") return rank_of_precision;
+  return section == "model" ? 1 : 0;
 }
 
-bool says_yes(const std::string& value) { return is_word(value, {"true", "yes", "on"}); }
-
-// "None" is what Python writes where it means null.
-bool says_no(const std::string& value) {
-  return is_word(value, {"false", "no", "off", "null"}) || value == "~" || value == "None";
+// The place of the script or module among a command's words; the number of them without one.
+std::size_t script_in(const std::vector<ShellWord>& words) {
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    const std::string ending = ending_of(words[at].text);
+    if (at > 0 && words[at - 1].text == "-m") return at;
+    if (words[at].text.front() != '-' && (ending == "py" || ending == "sh")) return at;
+  }
+  return words.size();
 }
 
 }  // namespace
@@ -138,6 +79,7 @@ void MegatronArguments::read_script(const std::string& text) {
   for (std::size_t each = 0; each < commands.size(); ++each) {
     if (training.taken[each]) take(commands[each]);
   }
+  take_overrides();
   left_out_ = std::move(training.left_out);
   if (training.takes_lists) {
     notes_.push_back(
@@ -146,60 +88,151 @@ void MegatronArguments::read_script(const std::string& text) {
   }
 }
 
+void MegatronArguments::put(const KeyValue& value, const Place& place) {
+  Argument& known = arguments_[value.argument];
+  const bool is_new = known.line == 0;
+  if (!is_new && place.rank < known.rank) return;
+  if (!value.is_set && place.rank < rank_of_precision && !place.is_override) {
+    if (is_new) arguments_.erase(value.argument);
+    return;
+  }
+  std::string other;
+  const bool is_beside = place.rank == known.rank && !known.values.empty() && !value.values.empty();
+  if (is_beside && !place.is_override && known.values != value.values) {
+    other = fmt::format("{} (line {})", fmt::join(known.values, " "), known.line);
+  }
+  const bool was_asked = known.asked || value.is_understood;
+  known = {value.values, place.line, place.rank, value.is_set, std::move(other), was_asked};
+}
+
+void MegatronArguments::put_key(const std::string& key, const std::string& value,
+                                const std::vector<std::string>& items, const Place& place) {
+  if (key == "mixed-precision") {
+    const std::vector<KeyValue> recipe = precision_recipe(unquoted(value));
+    for (const KeyValue& each : recipe) {
+      put(each, {place.line, rank_of_precision, place.is_override});
+    }
+    if (!recipe.empty()) return;
+  }
+  for (const KeyValue& each : key_values(key, value, items)) put(each, place);
+}
+
+// Of Megatron-Bridge's scripts/performance/utils/precision.py.
+void MegatronArguments::put_compute_type(const std::string& type, int line) {
+  constexpr std::pair<std::string_view, const char*> recipes[] = {
+      {"bf16", "bf16_mixed"},
+      {"fp8_cs", "bf16_with_fp8_current_scaling_mixed"},
+      {"fp8_ds", "bf16_with_fp8_delayed_scaling_mixed"},
+      {"fp8_mx", "bf16_with_mxfp8_mixed"},
+      {"fp8_sc", "bf16_with_fp8_subchannel_scaling_mixed"},
+      {"nvfp4", "bf16_with_nvfp4_mixed"}};
+  const auto* const known = std::find_if(std::begin(recipes), std::end(recipes),
+                                         [&](const auto& each) { return each.first == type; });
+  if (known == std::end(recipes)) {
+    throw UsageError(fmt::format(
+        "{}:{}: --compute_dtype: '{}': known are bf16, fp8_cs, fp8_ds, fp8_mx, fp8_sc, nvfp4",
+        name_, line, type));
+  }
+  const Place place{line, rank_of_precision, true};
+  put_key("mixed-precision", known->second, {}, place);
+  put({"first-last-layers-bf16", {}, false}, place);
+  put({"grad-reduce-in-bf16"}, place);
+}
+
+void MegatronArguments::put_performance_option(const std::string& option,
+                                               const std::vector<std::string>& values, int line) {
+  const std::string key = performance_argument(option).value_or(option);
+  std::string value = values.empty() ? "" : values.front();
+  if (key == "compute-dtype") return put_compute_type(value, line);
+  if (value.find(',') != std::string::npos) value = "[" + value + "]";
+  put_key(key, value, {}, {line, 0, true});
+}
+
 void MegatronArguments::take(const ShellCommand& command) {
-  Argument* current = nullptr;
-  for (const ShellWord& word : command.words) {
-    if (is_argument(word.text)) {
-      const auto equals = word.text.find('=');
-      current = &arguments_[argument_name(word.text.substr(0, equals))];
-      *current = {{}, word.line};
-      if (equals != std::string::npos) current->values.push_back(word.text.substr(equals + 1));
-    } else if (current != nullptr) {
-      current->values.push_back(word.text);
+  const std::vector<ShellWord>& words = command.words;
+  const std::size_t script = script_in(words);
+  const bool is_performance = script < words.size() && is_performance_script(words[script].text);
+  struct Given {
+    std::string name;
+    std::vector<std::string> values;
+    int line;
+  };
+  std::vector<Given> given;
+  bool has_name = false;  // values are of the last one
+  bool is_behind = script == words.size() && command.kind == ShellCommand::Kind::list;
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    const auto& [word, line] = words[at];
+    if (is_argument(word)) {
+      const auto equals = word.find('=');
+      given.push_back({argument_name(word.substr(0, equals)), {}, line});
+      if (equals != std::string::npos) given.back().values.push_back(word.substr(equals + 1));
+      has_name = true;
+    } else if (const auto override = override_in(word); override && is_behind) {
+      overrides_.push_back({*override, line});
+      has_name = false;
+    } else if (is_short_option(word)) {
+      has_name = is_behind;
+      if (is_behind) given.push_back({word, {}, line});
+    } else if (has_name) {
+      given.back().values.push_back(word);
+    }
+    is_behind = is_behind || at == script;
+  }
+  for (const Given& each : given) {
+    if (is_performance) {
+      put_performance_option(each.name, each.values, each.line);
+    } else {
+      put({each.name, each.values}, {each.line, 0, true});
     }
   }
+  names_recipe_ = names_recipe_ || is_performance;
+}
+
+void MegatronArguments::take_overrides() {
+  for (const auto& [each, line] : overrides_) {
+    put_key(each.name, each.value, {}, {line, rank_of(argument_name(each.section)), true});
+  }
+  const Argument* recipe = find("recipe");
+  names_recipe_ = names_recipe_ || (recipe != nullptr && !overrides_.empty());
+  if (!names_recipe_) return;
+  const auto put_usual = [&](const char* argument, std::vector<std::string> values) {
+    if (arguments_.contains(argument)) return;
+    put({argument, std::move(values), true, true}, {1, 0, true});
+  };
+  for (const char* argument :
+       {"bf16", "use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather",
+        "sequence-parallel", "moe-grouped-gemm", "moe-permute-fusion"}) {
+    put_usual(argument, {});
+  }
+  put_usual("expert-tensor-parallel-size", {"1"});
+  notes_.push_back(
+      "the recipe of Megatron-Bridge that it names is not read: what the file does not set is "
+      "moesim's default, with the distributed optimizer, the overlaps and the one slice of experts "
+      "that recipes have");
 }
 
 void MegatronArguments::read_yaml(const std::string& text) {
-  std::istringstream lines(text);
-  Argument* current = nullptr;
-  int number = 0;
-  for (std::string raw; std::getline(lines, raw);) {
-    ++number;
-    const std::string line = trimmed(yaml_line(raw));
-    if (line.empty() || line == "---") continue;
-    if (line.rfind("- ", 0) == 0) {
-      if (current != nullptr) current->values.push_back(unquoted(trimmed(line.substr(2))));
-      continue;
+  YamlKeys found = yaml_keys(text);
+  for (const YamlKey& each : found.keys) {
+    if (each.is_section && each.value.empty()) continue;
+    const Place place{each.line, rank_of(each.section), false};
+    if (each.is_argument) {
+      // Its own name, whatever a key of that name stands for.
+      for (const KeyValue& value : key_values("--" + each.name, each.value, each.items)) {
+        put({each.name, value.values, value.is_set}, place);
+      }
+    } else {
+      put_key(each.name, each.value, each.items, place);
     }
-    const auto colon = line.find(':');
-    current = nullptr;
-    if (colon == std::string::npos) continue;
-    const std::string name = argument_name(unquoted(line.substr(0, colon)));
-    const std::string value = trimmed(line.substr(colon + 1));
-    const bool has_small = std::any_of(
-        name.begin(), name.end(), [](unsigned char letter) { return std::islower(letter) != 0; });
-    if (!has_small) continue;
-    const bool is_key = line.rfind("--", 0) != 0;
-    const auto* const known =
-        std::find_if(std::begin(config_keys), std::end(config_keys),
-                     [&](const ConfigKey& each) { return is_key && name == each.key; });
-    if (known != std::end(config_keys) && says_no(value) == known->off) {
-      arguments_[known->argument] = {known->off ? std::vector<std::string>{} : yaml_values(value),
-                                     number};
-    }
-    if (says_no(value)) continue;
-    current = &arguments_[name];
-    *current = {{}, number, current->asked};
-    if (!value.empty() && !says_yes(value)) current->values = yaml_values(value);
-    if (known != std::end(config_keys)) current->asked = true;
   }
+  left_out_ = std::move(found.left_out);
 }
 
 const MegatronArguments::Argument* MegatronArguments::find(std::string_view argument) const {
   const auto found = arguments_.find(argument);
   if (found == arguments_.end()) return nullptr;
   found->second.asked = true;
+  if (!found->second.is_set) return nullptr;
   return &found->second;
 }
 
@@ -256,10 +289,21 @@ std::optional<std::int64_t> MegatronArguments::count(std::string_view argument) 
   return whole(argument, 0);
 }
 
+std::vector<std::string> MegatronArguments::notes() const {
+  std::vector<std::string> all = notes_;
+  for (const auto& [name, argument] : arguments_) {
+    if (!argument.asked || argument.other.empty()) continue;
+    all.push_back(fmt::format("--{} is given twice, as {} and as {} (line {}): the last is taken",
+                              name, argument.other, fmt::join(argument.values, " "),
+                              argument.line));
+  }
+  return all;
+}
+
 std::vector<std::string> MegatronArguments::not_asked() const {
   std::vector<std::string> names;
   for (const auto& [name, argument] : arguments_) {
-    if (!argument.asked) names.push_back(name);
+    if (!argument.asked && argument.is_set) names.push_back(name);
   }
   return names;
 }

@@ -6,23 +6,30 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "sim/model/megatron/megatron_bridge.hpp"
 
 namespace moesim::model {
 
+struct KeyValue;
 struct ShellCommand;
 
 // The arguments of a Megatron-LM training job (megatron/training/arguments.py), as a launch script
 // or a YAML file gives them; names as on Megatron's command line, without dashes.
 //
 // Script: every word of the command that trains, of what runs it and of lines of #SBATCH
-// (training_commands) that begins with two dashes, with the words behind it. Variables and arrays
-// that the script sets are put in where they are used,
+// (training_commands) that begins with two dashes, with the words behind it; "a.b=VALUE" is the key
+// b of a YAML, short options are those of Megatron-Bridge's performance scripts. Variables and
+// arrays that the script sets are put in where they are used,
 // ${NAME:-DEFAULT}, ${NAME:+WORDS}, ${NAME:0:2} and $((A * B)) too, other operations are not done;
 // nothing is run, and of branches all are read. Where the command that trains is not in
 // it, as in a script that another reads, the arguments of all variables are taken.
-// YAML: the keys of all levels but those in capitals; "true", "yes" and "on" are a flag alone,
-// "false", "no", "off", "null", "~" and "None" are none (YAML 1.1; "TRUE" and "True" are "true").
+// YAML: the keys of all levels but those in capitals and those of another model (yaml_keys); of two
+// in Megatron-Bridge's file that of mixed_precision is taken, then that of model; "true", "yes" and
+// "on" are a flag alone, "false", "no", "off", "null", "~" and "None" are none (YAML 1.1; "TRUE"
+// and "True" are "true").
 class MegatronArguments {
  public:
   // Throws UsageError naming the file, and the line of what cannot be read.
@@ -44,21 +51,37 @@ class MegatronArguments {
   [[noreturn]] void fail(std::string_view argument, const std::string& why) const;
 
   // What else is to be said of the file, without its name.
-  const std::vector<std::string>& notes() const { return notes_; }
+  std::vector<std::string> notes() const;
   // What has arguments that were not taken, such as "2 of tools/server.py (line 3)".
   const std::vector<std::string>& left_out() const { return left_out_; }
 
-  // Arguments that none of the functions above was asked for, sorted.
+  // Arguments that none of the functions above was asked for, sorted; other options as they are
+  // written, such as "-x".
   std::vector<std::string> not_asked() const;
 
  private:
   struct Argument {
     std::vector<std::string> values;
-    int line = 0;
+    int line = 0;  // 0: of none
+    int rank = 0;
+    bool is_set = true;
+    std::string other;           // the value that it was given before, and where
     mutable bool asked = false;  // for it
+  };
+  struct Place {
+    int line = 0;
+    int rank = 0;              // of two values the one of the higher rank is taken
+    bool is_override = false;  // of two of one rank the last, without a note, also "none"
   };
   void read_script(const std::string& text);
   void take(const ShellCommand& command);
+  void take_overrides();
+  void put(const KeyValue& value, const Place& place);
+  void put_key(const std::string& key, const std::string& value,
+               const std::vector<std::string>& items, const Place& place);
+  void put_compute_type(const std::string& type, int line);
+  void put_performance_option(const std::string& option, const std::vector<std::string>& values,
+                              int line);
   void read_yaml(const std::string& text);
   const Argument* find(std::string_view argument) const;
   std::optional<std::int64_t> whole(std::string_view argument, std::int64_t least) const;
@@ -67,6 +90,8 @@ class MegatronArguments {
   std::vector<std::string> notes_;
   std::vector<std::string> left_out_;
   std::map<std::string, Argument, std::less<>> arguments_;
+  std::vector<std::pair<Override, int>> overrides_;  // and their lines
+  bool names_recipe_ = false;
 };
 
 }  // namespace moesim::model

@@ -8,9 +8,12 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
+
+#include "sim/model/megatron/megatron_bridge.hpp"
 
 namespace moesim::model {
 namespace {
@@ -46,11 +49,17 @@ constexpr std::string_view of_training[] = {"bf16",
                                             "use-distributed-optimizer",
                                             "vocab-size"};
 
+// Of "--seq-length=4096" and "model.seq_length=4096"; "": of another word.
+std::string name_in(const std::string& word) {
+  if (is_argument(word)) return argument_name(word.substr(0, word.find('=')));
+  const std::optional<Override> override = override_in(word);
+  return override ? override->name : performance_argument(word).value_or("");
+}
+
 std::size_t arguments_of(const ShellCommand& command) {
   return static_cast<std::size_t>(
       std::count_if(command.words.begin(), command.words.end(), [](const ShellWord& word) {
-        if (!is_argument(word.text)) return false;
-        const std::string name = argument_name(word.text.substr(0, word.text.find('=')));
+        const std::string name = name_in(word.text);
         return std::any_of(std::begin(of_training), std::end(of_training), [&](auto known) {
           return known.back() == '-' ? name.rfind(known, 0) == 0 : name == known;
         });

@@ -1,10 +1,12 @@
 #include "sim/model/megatron/megatron_model.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -32,9 +34,20 @@ std::int64_t needed(const MegatronArguments& arguments, const char* name, const 
       fmt::format("{}: --{} is missing{}: add it, or give --model", arguments.name(), name, why));
 }
 
+// The words of a script behind the argument, or the items of a YAML's list, as one list.
+std::string layer_frequency(const MegatronArguments& arguments) {
+  const std::vector<std::string> values = arguments.texts("moe-layer-freq");
+  if (values.size() < 2) return arguments.text("moe-layer-freq").value_or("1");
+  const bool is_digits = std::all_of(values.begin(), values.end(), [](const std::string& each) {
+    return each == "0" || each == "1";
+  });
+  const std::string joined = fmt::format("{}", fmt::join(values, ""));
+  return is_digits ? fmt::format("[{}]", joined) : joined;
+}
+
 // MoE layers of "1", "2" or "([0]*3+[1]*58)": 0 or 1 for each layer.
 std::vector<bool> layers_with_experts(const MegatronArguments& arguments, std::int64_t layers) {
-  const std::string text = arguments.text("moe-layer-freq").value_or("1");
+  const std::string text = layer_frequency(arguments);
   std::vector<bool> found;
   if (const auto every = parse_number<std::int64_t>(text); every && *every > 0) {
     for (std::int64_t layer = 0; layer < layers; ++layer) found.push_back(layer % *every == 0);
@@ -226,6 +239,11 @@ std::string vocabulary_note(const MegatronArguments& arguments) {
   if (!known) return "";
   return fmt::format("note: {}: no --vocab-size: {} is taken, by {} ({})", arguments.name(),
                      known->tokens, known->tokenizer, known->source);
+}
+
+bool tells_model(const MegatronArguments& arguments) {
+  return std::any_of(std::begin(of_model), std::end(of_model),
+                     [&](const char* argument) { return arguments.has(argument); });
 }
 
 void mark_model_arguments(const MegatronArguments& arguments) {

@@ -18,6 +18,9 @@ std::string vocabulary_note(const MegatronArguments& arguments);
 // That values are clamped which no unit clamps; "" where there is a gate, or nothing to clamp.
 std::string clamp_note(const MegatronArguments& arguments);
 
+// Whether an argument describes it.
+bool tells_model(const MegatronArguments& arguments);
+
 // Asks for each argument that only describes the model, where it comes from elsewhere.
 void mark_model_arguments(const MegatronArguments& arguments);
 

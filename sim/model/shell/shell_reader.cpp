@@ -326,7 +326,7 @@ std::size_t ShellReader::closing(std::size_t from, char open, char close) const 
 }
 
 void ShellReader::take_word() {
-  if (take_assignment() || take_function()) return;
+  if ((!is_behind_script() && take_assignment()) || take_function()) return;
   const std::size_t begin = at_;
   std::vector<ShellField> fields = take_fields(true);
   if (fields.size() > 1 && is_command_text(begin)) {
@@ -334,6 +334,14 @@ void ShellReader::take_word() {
   }
   for (const ShellField& field : fields) add_field(field);
   if (at_ == begin) ++at_;  // a sign that begins no word
+}
+
+bool ShellReader::is_behind_script() const {
+  if (command_ == ShellCommand::no_command) return false;
+  const std::vector<ShellWord>& words = whole_.commands[static_cast<std::size_t>(command_)].words;
+  return std::any_of(words.begin(), words.end(), [](const ShellWord& word) {
+    return word.text.size() > 3 && word.text.compare(word.text.size() - 3, 3, ".py") == 0;
+  });
 }
 
 bool ShellReader::is_command_text(std::size_t begin) const {

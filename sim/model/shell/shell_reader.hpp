@@ -96,6 +96,8 @@ class ShellReader {
   std::size_t closing(std::size_t from, char open, char close) const;
   // A word, an assignment or a function.
   void take_word();
+  // "NAME=VALUE" behind a Python script is an argument of its own.
+  bool is_behind_script() const;
   // Whether the word that is written from there on is as in eval "run ${A[@]}", which an array
   // divides.
   bool is_command_text(std::size_t begin) const;

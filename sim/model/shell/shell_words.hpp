@@ -35,8 +35,8 @@ struct ShellCommand {
 // empty. What is set in a branch is added to a list that is set above. Functions are read where
 // they are called, with "$@", those that are not at the end; here-documents and texts with
 // arguments as scripts. "#SBATCH" begins a command, whose options set the variables that Slurm
-// would. Slurm's -N, -n and -G are --nodes, --ntasks and --gpus, -np of mpirun is --np. Throws UsageError naming file and line for a
-// quote without an end.
+// would. Slurm's -N, -n and -G are --nodes, --ntasks and --gpus, -np of mpirun is --np. Throws
+// UsageError naming file and line for a quote without an end.
 std::vector<ShellCommand> shell_commands(const std::string& script, const std::string& name);
 
 }  // namespace moesim::model

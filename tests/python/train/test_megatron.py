@@ -803,3 +803,120 @@ def test_dropping_by_weight_loses_less_than_by_the_best_score(tmp_path):
     read, best = (figures("train", "--megatron", script, "--seed", 2, *words) for words in ((), ("--priority", "token-max")))
     dialect = figures("train", "--megatron", script, "--seed", 2, "--router-dialect", "megatron")
     assert read["residual_loss"] == dialect["residual_loss"] < 0.9 * best["residual_loss"]
+
+
+HYDRA = """torchrun --nproc_per_node=8 --nnodes=8 scripts/pretrain.py --recipe qwen3_30b_a3b_pretrain_config \\
+  model.tensor_model_parallel_size=4 ++model.expert_model_parallel_size=8 model.virtual_pipeline_model_parallel_size=2 \\
+  +model.pipeline_model_parallel_size=2 train.global_batch_size=512 train.micro_batch_size=2 model.sequence_parallel=true \\
+  'model.recompute_modules=[moe_act,layernorm]' model.recompute_granularity=selective model.seq_length=8192 \\
+  mixed_precision=bf16_with_fp8_current_scaling_mixed comm_overlap.overlap_grad_reduce=True model.fp8_margin=0 \\
+  model.context_parallel_size=2 model.context_parallel_size=1 ddp.use_megatron_fsdp=true ddp.use_megatron_fsdp=false"""
+
+HYDRA_TYPED = ("--model", "qwen3-30b-a3b", "--gpus", 64, "--tensor-parallel", 4, "--pipeline-parallel", 2, "--virtual-pipeline", 2,
+               "--expert-parallel", 8, "--micro-batch", 2, "--global-batch", 512, "--recompute", "moe_act,layernorm",
+               "--sequence-length", 8192, "--precision", "fp8-current")
+
+
+def test_overrides_of_a_configuration_are_its_keys(tmp_path):
+    result = moesim("train", "--megatron", write(tmp_path, HYDRA), "--model", "qwen3-30b-a3b", "--format", "json")
+    assert json.loads(result.stdout) == figures("train", *HYDRA_TYPED)
+    assert "the recipe of Megatron-Bridge that it names is not read" in result.stderr
+    assert "1 not understood: --first-last-layers-bf16" in result.stderr
+
+
+def test_a_recipe_alone_has_no_model(tmp_path):
+    expect_error(moesim("train", "--megatron", write(tmp_path, HYDRA)), 2, "--num-layers is missing", "give --model")
+
+
+PERFORMANCE = """python scripts/performance/setup_experiment.py --account x -p y -m qwen -mr qwen3_30b_a3b --gpu h100 -ng 64 -gn 8 \\
+  -tp 1 -pp 2 -vp 4 -ep 8 -cp 1 -mb 2 -gb 512 -sl 4096 --compute_dtype fp8_cs --recompute_modules moe_act,layernorm \\
+  --moe_a2a_overlap false --use_megatron_fsdp false"""
+
+
+def test_options_of_megatron_bridges_performance_scripts(tmp_path):
+    typed = ("--model", "qwen3-30b-a3b", "--gpus", 64, "--pipeline-parallel", 2, "--expert-parallel", 8, "--micro-batch", 2,
+             "--global-batch", 512, "--precision", "fp8-current", "--gradients", "bf16")
+    result = moesim("train", "--megatron", write(tmp_path, PERFORMANCE), "--model", "qwen3-30b-a3b", "--format", "json")
+    assert json.loads(result.stdout) == figures("train", *typed, "--virtual-pipeline", 4)
+    assert "4 not understood: -m -mr -p --gpu" in result.stderr
+    long = (PERFORMANCE.replace("-ng 64", "--num_gpus 64").replace("-tp 1", "--tensor_model_parallel_size 1").replace("-vp 4", "-vp None")
+            .replace("--compute_dtype fp8_cs", "-c fp8_cs"))
+    assert figures("train", "--megatron", write(tmp_path, long), "--model", "qwen3-30b-a3b") == figures("train", *typed)
+    overlap = PERFORMANCE.replace("overlap false", "overlap true")
+    assert figures("train", "--megatron", write(tmp_path, overlap), "--model", "qwen3-30b-a3b") == \
+        figures("train", *typed, "--virtual-pipeline", 4, "--ep-overlap", "on")
+    expect_error(moesim("train", "--megatron", write(tmp_path, PERFORMANCE.replace("fp8_cs", "fp9")), "--model", "qwen3-30b-a3b"),
+                 2, "run.sh:2: --compute_dtype: 'fp9'", "fp8_mx")
+
+
+def test_short_options_of_other_scripts_are_not_understood(tmp_path):
+    script = SCRIPT.replace("--warp-drive 9", "-tp 8 -x -4 --lr-decay -1").replace("pretrain_gpt.py", "-m pretrain_gpt.py")
+    result = moesim("train", "--megatron", write(tmp_path, script), "--format", "json")
+    assert "2 not understood: -tp -x" in result.stderr
+    assert json.loads(result.stdout) == figures("train", "--megatron", write(tmp_path, SCRIPT))
+
+
+@pytest.mark.parametrize("text, name, rest", [
+    ("python train.py --config x.toml --lr 1e-4\n", "run.sh", "only --config --lr"),
+    ("torchrun train.py -tp 4 --lr 1\n", "run.sh", "only -tp --lr"),
+    ("parallelism:\n  expert_parallel_degree: 8\n", "run.yaml", "only --expert-parallel-degree"),
+])
+def test_arguments_of_other_software_are_refused(tmp_path, text, name, rest):
+    expect_error(moesim("train", "--megatron", write(tmp_path, text, name), "--model", "qwen3-30b-a3b"), 2, name,
+                 "neither a size of the model nor a layout in it", rest)
+
+
+KEYS = YAML.replace("  --", "  ").replace("swiglu: true", "gated_linear_unit: true").replace("MODEL_ARGS", "model")
+
+
+def of_keys(tmp_path, text):
+    result = moesim("train", "--megatron", write(tmp_path, text, "run.yaml"), "--gpus", 64, "--format", "json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout), result.stderr
+
+
+@pytest.mark.parametrize("recipe, precision", [
+    ("bf16_mixed", "bf16"), ("bf16_with_fp8_current_scaling_mixed", "fp8-current"), ("bf16-with-fp8-current-scaling-mixed", "fp8-current"),
+    ("bf16_with_fp8_delayed_scaling_mixed", "fp8-delayed"), ("bf16_with_fp8_subchannel_scaling_mixed", "fp8-block"),
+])
+def test_recipes_of_mixed_precision_are_read(tmp_path, recipe, precision):
+    typed = figures("train", "--megatron", write(tmp_path, YAML, "run.yaml"), "--gpus", 64, "--precision", precision)
+    read, said = of_keys(tmp_path, KEYS + f"mixed_precision: {recipe}\nddp:\n  grad_reduce_in_fp32: false\n")
+    assert read == typed
+    assert "--bf16, which it does not have" not in said
+
+
+def test_other_recipes_of_mixed_precision_are_refused_or_not_understood(tmp_path):
+    blackwell = write(tmp_path, KEYS + "mixed_precision: bf16_with_mxfp8_mixed\n", "run.yaml")
+    assert figures("train", "--megatron", blackwell, "--gpus", 64, "--profile", "b200-sxm")["precision"] == "mxfp8"
+    half = write(tmp_path, KEYS + "mixed_precision: fp16_mixed\n", "run.yaml")
+    expect_error(moesim("train", "--megatron", half), 2, "--fp16")
+    assert "1 not understood: --mixed-precision" in of_keys(tmp_path, KEYS + "mixed_precision: nemotron_9_mixed\n")[1]
+
+
+def test_the_model_of_a_file_with_a_vision_tower_is_the_language_model(tmp_path):
+    tower = "vision_config:\n  num_layers: 24\n  hidden_size: 1152\n  num_attention_heads: 16\n"
+    read, said = of_keys(tmp_path, KEYS + tower)
+    assert read == of_keys(tmp_path, KEYS)[0]
+    assert "arguments left out: 3 of vision_config (line " in said
+
+
+def test_a_key_with_two_values_is_noted(tmp_path):
+    read, said = of_keys(tmp_path, KEYS.replace("model:", "a:") + "b:\n  num_layers: 24\n")
+    assert "--num-layers is given twice, as 48 (line 6) and as 24 (line " in said
+    assert read["step_ms"] < 0.7 * of_keys(tmp_path, KEYS)[0]["step_ms"]
+    assert "given twice" not in of_keys(tmp_path, KEYS + "tokenizer:\n  vocab_size: 32000\n")[1]
+
+
+@pytest.mark.parametrize("pattern", ["01", "0001"])
+def test_lists_of_moe_layers_are_joined(tmp_path, pattern):
+    layers = (pattern * 48)[:48]
+    flow = KEYS + f"  moe_layer_freq: [{', '.join(layers)}]\n"
+    block = KEYS + "  moe_layer_freq:\n" + "".join(f"  - {each}\n" for each in layers)
+    flow, block = (text.replace("ENV_VARS:\n  CUDA_DEVICE_MAX_CONNECTIONS: 1\n", "") for text in (flow, block))
+    assert of_keys(tmp_path, flow)[0] == of_keys(tmp_path, block)[0]
+    groups = "+".join([f"[0]*{len(pattern) - 1}+[1]*1"] * (48 // len(pattern)))
+    script = SCRIPT.replace("--swiglu", f'--swiglu --moe-layer-freq "({groups})"')
+    read = figures("train", "--megatron", write(tmp_path, script))
+    for key in ("step_ms", "memory_gib", "model_gflop_per_token"):
+        assert of_keys(tmp_path, flow)[0].get(key) == read.get(key)

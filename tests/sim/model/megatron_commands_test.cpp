@@ -44,6 +44,12 @@ TEST_CASE("the command that trains is known by its script's name") {
   CHECK(taken_of("echo python x.py --bf16 | ssh node bash\n") == std::set<int>{1});
 }
 
+TEST_CASE("overrides and short options of Megatron-Bridge are arguments of a training") {
+  CHECK(taken_of("python x.py --lr 1\ntorchrun train.py model.seq_length=8\n") == std::set<int>{2});
+  CHECK(taken_of("python x.py --lr 1\npython setup_experiment.py -tp 2 -ep 4\n") ==
+        std::set<int>{2});
+}
+
 TEST_CASE("without such a name it is the script with most arguments, in all branches") {
   CHECK(taken_of("python a.py --bf16\npython b.py --bf16 --num-layers 4\npython b.py --fp16\n") ==
         std::set<int>{2, 3});

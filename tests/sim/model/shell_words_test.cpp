@@ -192,3 +192,8 @@ TEST_CASE("shell words: short options of what runs the ranks are spelled out") {
         "<--gpus> <8> ; <--gres=nvme:1,gpu:h100:4,x:1> ; <run> <4> ;");
   CHECK(words_of("run -N 2") == "<run> <-N> <2> ;");
 }
+
+TEST_CASE("shell words: behind a Python script an assignment is an argument") {
+  CHECK(words_of("A=1 run x.py a=$A b=2 && c=3 run $c$a") ==
+        "<run> <x.py> <a=1> <b=2> ; <run> <3$a> ;");
+}

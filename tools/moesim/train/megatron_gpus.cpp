@@ -68,10 +68,10 @@ std::optional<std::int64_t> tasks_of(const MegatronArguments& given) {
 
 // GPUs by name; not tasks, which may be one on each node.
 std::optional<std::int64_t> slurm_gpus(const MegatronArguments& given) {
+  if (const auto all = gpus_in(given, "gpus")) return all;
   for (const char* argument : {"gpus-per-node", "gres"}) {
     if (const auto each = gpus_in(given, argument)) return product(nodes_of(given), each);
   }
-  if (const auto all = gpus_in(given, "gpus")) return all;
   if (const auto each = gpus_in(given, "gpus-per-task")) return product(tasks_of(given), each);
   return std::nullopt;
 }

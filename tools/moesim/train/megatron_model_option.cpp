@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -57,7 +58,32 @@ std::vector<std::string> layout_arguments(const MegatronArguments& given, const 
   return found;
 }
 
+bool tells_layout(const MegatronArguments& given) {
+  const auto& options = job::job_options();
+  const auto has = [&](const auto& argument) { return given.has(argument.name); };
+  return std::any_of(options.begin(), options.end(),
+                     [&](const job::JobOption& option) {
+                       return std::any_of(option.megatron.begin(), option.megatron.end(), has);
+                     }) ||
+         std::any_of(std::begin(of_layout), std::end(of_layout),
+                     [&](const auto& each) { return given.has(each.second); });
+}
+
 }  // namespace
+
+void check_is_of_training(const MegatronArguments& given) {
+  if (tells_layout(given) || model::tells_model(given)) return;
+  const std::vector<std::string> rest = given.not_asked();
+  constexpr std::size_t shown = 8;
+  std::vector<std::string> names;
+  for (const std::string& name : rest) {
+    if (names.size() < shown) names.push_back(name.front() == '-' ? name : "--" + name);
+  }
+  throw UsageError(fmt::format(
+      "{}: neither a size of the model nor a layout in it, by Megatron-LM's arguments or "
+      "Megatron-Bridge's keys: only {}{}",
+      given.name(), fmt::join(names, " "), rest.size() > names.size() ? " ..." : ""));
+}
 
 std::shared_ptr<const model::Model> typed_model(const CommandLine& line) {
   const std::string name = line.get("model");

@@ -9,6 +9,10 @@
 
 namespace moesim::tool {
 
+// Throws UsageError where the arguments have neither a size of a model nor anything of a layout, as
+// those of other software.
+void check_is_of_training(const model::MegatronArguments& given);
+
 // The one model that is typed; null: none is, or several. Throws UsageError as
 // model::Model::load().
 std::shared_ptr<const model::Model> typed_model(const CommandLine& line);

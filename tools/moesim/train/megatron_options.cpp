@@ -111,8 +111,8 @@ void take_precision(MegatronInput& input) {
       given.text("exp-avg-sq-dtype").value_or("fp32") == "bf16") {
     input.options["optimizer-moments"] = "bf16";
   }
-  const bool low =
-      given.has("grad-reduce-in-bf16") || given.text("main-grads-dtype").value_or("fp32") == "bf16";
+  const std::string main_gradients = given.text("main-grads-dtype").value_or("fp32");
+  const bool low = given.has("grad-reduce-in-bf16") || main_gradients == "bf16";
   input.options["gradients"] = low ? "bf16" : "fp32";
   if (const auto type = given.text("main-params-dtype").value_or("fp32"); type != "fp32") {
     note(fmt::format("note: {}: --main-params-dtype {} is counted as fp32", given.name(), type));
@@ -159,7 +159,7 @@ void note_assumed(const MegatronArguments& given) {
     if (!given.has(argument)) assumed.push_back(fmt::format("--{}", argument));
   }
   const bool low = given.has("fp8-format") || given.has("fp4-format");
-  if (!low && !given.has("bf16") && !given.has("mixed-precision")) assumed.emplace_back("--bf16");
+  if (!low && !given.has("bf16")) assumed.emplace_back("--bf16");
   if (assumed.empty()) return;
   note(
       fmt::format("note: {}: priced as with {}, which it does not have: Megatron-LM's step is "
@@ -218,7 +218,7 @@ void note_rest(const MegatronArguments& given, std::size_t taken, std::size_t of
     if (is_idle_argument(name)) {
       ++idle;
     } else {
-      unknown.push_back("--" + name);
+      unknown.push_back(name.front() == '-' ? name : "--" + name);
     }
   }
   const std::string model =
@@ -249,6 +249,7 @@ CommandLine with_megatron(const Command& command, CommandLine line) {
     return line;
   }
   const MegatronArguments given = MegatronArguments::load(line.get(megatron_flag));
+  check_is_of_training(given);
   MegatronInput input{given, line, typed_model(line)};
   take_gpus(input);
   take_declared(input);

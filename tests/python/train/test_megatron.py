@@ -920,3 +920,18 @@ def test_lists_of_moe_layers_are_joined(tmp_path, pattern):
     read = figures("train", "--megatron", write(tmp_path, script))
     for key in ("step_ms", "memory_gib", "model_gflop_per_token"):
         assert of_keys(tmp_path, flow)[0].get(key) == read.get(key)
+
+
+def test_a_layout_as_a_list_of_lists_is_its_text(tmp_path):
+    def listed(groups):
+        return "  pipeline_model_parallel_layout:\n" + "".join(
+            "".join(("  - - " if at == 0 else "    - ") + name + "\n" for at, name in enumerate(group)) for group in groups)
+
+    keys = KEYS.replace("ENV_VARS:\n  CUDA_DEVICE_MAX_CONNECTIONS: 1\n", "") + "  mtp_num_layers: 1\n"
+    groups = [["embedding"] + ["decoder"] * 26, ["decoder"] * 22 + ["mtp", "loss"]]
+    block = write(tmp_path, keys + listed(groups), "run.yaml")
+    assert layout_of(block, "--gpus", 64) == "Et*26|t*22mL"
+    inline = "  pipeline_model_parallel_layout: [" + ", ".join(f"[{', '.join(group)}]" for group in groups) + "]\n"
+    assert layout_of(write(tmp_path, keys + inline, "run.yaml"), "--gpus", 64) == "Et*26|t*22mL"
+    wrong = write(tmp_path, keys + listed([["embedding", "encoder"], ["loss"]]), "run.yaml")
+    expect_error(moesim("layout", "--megatron", wrong, "--gpus", 64), 2, "--pipeline-model-parallel-layout: 'encoder': known are")

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "sim/base/error.hpp"
 #include "sim/parallel/pipeline_layout.hpp"
@@ -17,6 +21,7 @@ namespace {
 using model::MegatronArguments;
 
 constexpr const char* layout_option = "pipeline-layout";
+constexpr const char* layout_argument = "pipeline-model-parallel-layout";
 constexpr const char* virtual_option = "virtual-pipeline";
 constexpr const char* ranks_option = "pipeline-parallel";
 
@@ -40,6 +45,32 @@ std::string uneven_argument(const MegatronArguments& given) {
 std::string without_commas(std::string layout) {
   std::erase(layout, ',');
   return layout;
+}
+
+// A list of lists in a YAML ([[embedding, decoder], [decoder, loss]]) as the text that
+// Megatron-Core reads; "" for a text.
+std::string listed_layout(const MegatronArguments& given) {
+  constexpr std::pair<std::string_view, char> letters[] = {
+      {"embedding", 'E'}, {"decoder", 't'}, {"mtp", 'm'}, {"loss", 'L'}};
+  const std::vector<std::string> items = given.texts(layout_argument);
+  if (items.empty() || items.front().empty() || items.front().front() != '[') return "";
+  std::string text;
+  bool is_first = true;
+  for (const std::string& item : items) {
+    if (!is_first && item.rfind('[', 0) == 0) text += '|';
+    is_first = false;
+    std::string name = item;
+    std::erase_if(name, [](char letter) { return letter == '[' || letter == ']'; });
+    if (name.empty()) continue;
+    const auto* const known = std::find_if(std::begin(letters), std::end(letters),
+                                           [&](const auto& each) { return each.first == name; });
+    if (known == std::end(letters)) {
+      given.fail(layout_argument,
+                 fmt::format("'{}': known are embedding, decoder, mtp, loss", name));
+    }
+    text += known->second;
+  }
+  return text;
 }
 
 std::optional<std::int64_t> layers_of(const MegatronInput& input) {
@@ -130,7 +161,8 @@ void take_stages(MegatronInput& input) {
   }
   if (const auto layout = input.options.find(layout_option); layout != input.options.end()) {
     if (!uneven.empty()) given.fail(uneven, "not beside --pipeline-model-parallel-layout");
-    layout->second = without_commas(layout->second);
+    const std::string listed = listed_layout(given);
+    layout->second = listed.empty() ? without_commas(layout->second) : listed;
     return;
   }
   check_together(given);

@@ -12,6 +12,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
 #include "sim/model/megatron/megatron_commands.hpp"
+#include "sim/model/megatron/megatron_counterparts.hpp"
 #include "sim/model/megatron/megatron_keys.hpp"
 #include "sim/model/megatron/megatron_yaml.hpp"
 #include "sim/model/shell/shell_words.hpp"
@@ -28,6 +29,8 @@ bool is_yaml(const std::string& path) {
   const std::string ending = ending_of(path);
   return ending == "yaml" || ending == "yml";
 }
+
+constexpr std::int64_t most_layers = 65535;  // model.schema
 
 // Megatron-Bridge's mixed_precision sets what its model, optimizer and gradients have too, and its
 // model has another vocabulary than a tokenizer of its own.
@@ -63,6 +66,7 @@ MegatronArguments MegatronArguments::parse(const std::string& text, const std::s
   MegatronArguments made;
   made.name_ = name;
   is_yaml(name) ? made.read_yaml(text) : made.read_script(text);
+  made.take_counterparts();
   if (made.arguments_.empty()) {
     throw UsageError(fmt::format("{}: no argument of Megatron-LM in it, such as {}", name,
                                  is_yaml(name)
@@ -195,10 +199,6 @@ void MegatronArguments::take_overrides() {
   const Argument* recipe = find("recipe");
   names_recipe_ = names_recipe_ || (recipe != nullptr && !overrides_.empty());
   if (!names_recipe_) return;
-  const auto put_usual = [&](const char* argument, std::vector<std::string> values) {
-    if (arguments_.contains(argument)) return;
-    put({argument, std::move(values), true, true}, {1, 0, true});
-  };
   for (const char* argument :
        {"bf16", "use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather",
         "sequence-parallel", "moe-grouped-gemm", "moe-permute-fusion"}) {
@@ -211,6 +211,67 @@ void MegatronArguments::take_overrides() {
       "that recipes have");
 }
 
+void MegatronArguments::take_counterparts() {
+  is_deepspeed_ = std::any_of(arguments_.begin(), arguments_.end(), [](const auto& each) {
+    return each.second.is_set && is_of_deepspeed(each.first);
+  });
+  std::vector<std::string> names;
+  for (const auto& [name, argument] : arguments_) {
+    if (counterpart(name) != name) names.push_back(name);
+  }
+  for (const std::string& name : names) {
+    auto moved = arguments_.extract(name);
+    moved.key() = counterpart(name);
+    arguments_.insert(std::move(moved));  // if its counterpart is not there itself
+  }
+  // Before there was a granularity a method meant full recomputation.
+  const bool is_old =
+      std::find(names.begin(), names.end(), "activations-checkpoint-method") != names.end();
+  if (has("checkpoint-activations") || is_old) {
+    put_usual("recompute-granularity", {"full"});
+  }
+  if (has("checkpoint-activations") && has("recompute-num-layers")) {
+    put_usual("recompute-method", {"uniform"});
+  }
+  if (is_deepspeed_) take_deepspeed();
+  const auto interval = size("expert-interval");
+  const auto layers = interval ? size("num-layers") : std::nullopt;
+  if (!layers || *layers > most_layers || !has("num-experts")) return;
+  put_usual("moe-layer-freq", {every_nth_layer(*layers, *interval)});
+}
+
+// Defaults of Megatron-DeepSpeed where they are not Megatron-LM's.
+void MegatronArguments::take_deepspeed() {
+  if (has("deepspeed") && !has("zero-stage")) {
+    fail("deepspeed", "the stage of ZeRO is in a file that is not read: add --zero-stage N");
+  }
+  notes_.push_back(
+      "arguments of Megatron-DeepSpeed are taken with its defaults; the step is priced as "
+      "Megatron-Core's");
+  const std::vector<std::string> experts = texts("num-experts");
+  if (experts.empty() || experts.front() == "1") {
+    arguments_.erase("num-experts");
+    return;
+  }
+  if (experts.size() > 1) {
+    fail("num-experts", "layers with different numbers of experts are not known");
+  }
+  put_usual("moe-router-topk", {"1"});
+  put_usual("expert-interval", {"2"});
+  if (has("disable-moe-token-dropping")) {
+    arguments_.erase("moe-expert-capacity-factor");
+  } else {
+    put_usual("moe-expert-capacity-factor", {"1"});
+  }
+  if (!has("enable-expert-tensor-parallelism")) put_usual("expert-tensor-parallel-size", {"1"});
+}
+
+void MegatronArguments::put_usual(const char* argument, std::vector<std::string> values) {
+  const auto known = arguments_.find(argument);
+  if (known != arguments_.end() && known->second.is_set) return;
+  arguments_[argument] = {std::move(values), 1, 0, true, "", true};
+}
+
 void MegatronArguments::read_yaml(const std::string& text) {
   YamlKeys found = yaml_keys(text);
   for (const YamlKey& each : found.keys) {
@@ -221,6 +282,8 @@ void MegatronArguments::read_yaml(const std::string& text) {
       for (const KeyValue& value : key_values("--" + each.name, each.value, each.items)) {
         put({each.name, value.values, value.is_set}, place);
       }
+    } else if (const auto values = nemo_values(each); !values.empty()) {
+      for (const KeyValue& value : values) put(value, place);
     } else {
       put_key(each.name, each.value, each.items, place);
     }

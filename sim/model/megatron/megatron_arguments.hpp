@@ -55,6 +55,9 @@ class MegatronArguments {
   // What has arguments that were not taken, such as "2 of tools/server.py (line 3)".
   const std::vector<std::string>& left_out() const { return left_out_; }
 
+  // Its experts drop by DeepSpeed's rules, not by Megatron-Core's.
+  bool drops_as_deepspeed() const { return is_deepspeed_; }
+
   // Arguments that none of the functions above was asked for, sorted; other options as they are
   // written, such as "-x".
   std::vector<std::string> not_asked() const;
@@ -76,6 +79,10 @@ class MegatronArguments {
   void read_script(const std::string& text);
   void take(const ShellCommand& command);
   void take_overrides();
+  void take_counterparts();
+  void take_deepspeed();
+  // Unless it is there.
+  void put_usual(const char* argument, std::vector<std::string> values);
   void put(const KeyValue& value, const Place& place);
   void put_key(const std::string& key, const std::string& value,
                const std::vector<std::string>& items, const Place& place);
@@ -92,6 +99,7 @@ class MegatronArguments {
   std::map<std::string, Argument, std::less<>> arguments_;
   std::vector<std::pair<Override, int>> overrides_;  // and their lines
   bool names_recipe_ = false;
+  bool is_deepspeed_ = false;
 };
 
 }  // namespace moesim::model

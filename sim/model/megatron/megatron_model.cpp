@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -223,6 +224,37 @@ constexpr const char* of_model[] = {clamp_argument,
                                     "window-attn-skip-freq",
                                     "window-size"};
 
+// That make other layers than those that are known, and which.
+constexpr std::pair<const char*, const char*> of_other_models[] = {
+    {"attention-output-gate", "attention with a gate on its output"},
+    {"decoder-num-layers", "an encoder beside the decoder"},
+    {"experimental-attention-variant", "attention of another kind"},
+    {"heterogeneous-layers-config-encoded-json", "layers of several sizes"},
+    {"heterogeneous-layers-config-path", "layers of several sizes"},
+    {"hybrid-attention-ratio", "layers of several kinds"},
+    {"hybrid-layer-pattern", "layers of several kinds"},
+    {"hybrid-mlp-ratio", "layers of several kinds"},
+    {"hybrid-override-pattern", "layers of several kinds"},
+    {"is-hybrid-model", "layers of several kinds"},
+    {"linear-attention-freq", "linear attention"},
+    {"linear-attention-type", "linear attention"},
+    {"moe-latent-size", "experts of a latent size"},
+};
+
+void refuse_other_models(const MegatronArguments& arguments) {
+  for (const auto& [name, layers] : of_other_models) {
+    if (!arguments.has(name)) continue;
+    const std::string value = arguments.known_text(name).value_or("");
+    if (value == "0" || value == "0.0") continue;
+    arguments.fail(name, fmt::format("{}: no such model is known; --model FILE gives another "
+                                     "without it",
+                                     layers));
+  }
+  if (arguments.known_text("mlp-type").value_or("standard") != "standard") {
+    arguments.fail("mlp-type", "a dense unit beside the experts of a layer is not known");
+  }
+}
+
 }  // namespace
 
 std::string clamp_note(const MegatronArguments& arguments) {
@@ -248,10 +280,13 @@ bool tells_model(const MegatronArguments& arguments) {
 
 void mark_model_arguments(const MegatronArguments& arguments) {
   for (const char* argument : of_model) arguments.has(argument);
+  for (const auto& other : of_other_models) arguments.has(other.first);
+  arguments.has("mlp-type");
 }
 
 Model megatron_model(const MegatronArguments& arguments) {
   mark_model_arguments(arguments);  // some have no effect beside others
+  refuse_other_models(arguments);
   json model = {{"format", "moesim model 1"},
                 {"name", std::filesystem::path(arguments.name()).stem().string()},
                 {"source", fmt::format("Megatron-LM arguments in {}", arguments.name())}};

@@ -106,6 +106,7 @@ class Reader {
     key.name = argument_name(written);
     key.value = trimmed(line.substr(colon + 1));
     key.section = open_.empty() ? "" : open_.front().name;
+    key.parent = open_.empty() ? "" : open_.back().name;
     key.is_argument = written.rfind("--", 0) == 0;
     key.line = line_;
     if (skipped_) {

@@ -8,6 +8,7 @@ namespace moesim::model {
 struct YamlKey {
   std::string name;                // with dashes for underscores, none in front
   std::string section;             // the outermost key above it; "" for that itself
+  std::string parent;              // the key right above it
   std::string value;               // behind the colon, as it is written, without a comment
   std::vector<std::string> items;  // of the list below it; "[a" begins one in the list
   bool is_argument = false;        // written with the dashes of an argument

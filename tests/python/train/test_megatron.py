@@ -935,3 +935,121 @@ def test_a_layout_as_a_list_of_lists_is_its_text(tmp_path):
     assert layout_of(write(tmp_path, keys + inline, "run.yaml"), "--gpus", 64) == "Et*26|t*22mL"
     wrong = write(tmp_path, keys + listed([["embedding", "encoder"], ["loss"]]), "run.yaml")
     expect_error(moesim("layout", "--megatron", wrong, "--gpus", 64), 2, "--pipeline-model-parallel-layout: 'encoder': known are")
+
+
+DEEPSPEED = """deepspeed --num_nodes 8 --num_gpus 8 pretrain_gpt.py --num-layers 24 --hidden-size 1024 --num-attention-heads 16 \\
+  --num-experts 128 --topk 2 --expert-interval 3 --moe-expert-parallel-size 64 --moe-train-capacity-factor 1.25 \\
+  --moe-eval-capacity-factor 1 --moe-min-capacity 8 --moe-loss-coeff 0.01 --mlp-type standard --micro-batch-size 4 \\
+  --global-batch-size 256 --seq-length 2048 --vocab-size 50257 --bf16 --zero-stage 1 --deepspeed --deepspeed_config x.json \\
+  --no-pipeline-parallel --checkpoint-activations --checkpoint-num-layers 2 --deepspeed-activation-checkpointing"""
+
+
+def in_megatrons_words(topk, interval, rest):
+    groups = "+".join([f"[0]*{interval - 1}+[1]*1"] * (24 // interval))
+    return ("torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py --num-layers 24 --hidden-size 1024 --num-attention-heads 16 "
+            f'--num-experts 128 --moe-router-topk {topk} --moe-layer-freq "({groups})" --micro-batch-size 4 --global-batch-size 256 '
+            f"--seq-length 2048 --vocab-size 50257 --bf16 {rest}\n")
+
+
+def test_arguments_of_megatron_deepspeed_have_counterparts(tmp_path):
+    result = moesim("train", "--megatron", write(tmp_path, DEEPSPEED), "--format", "json")
+    assert "priced as Megatron-Core's" in result.stderr and " 0 not understood" in result.stderr
+    words = in_megatrons_words(2, 3, "--expert-model-parallel-size 64 --use-distributed-optimizer --recompute-granularity full "
+                                     "--recompute-method uniform --recompute-num-layers 2 --moe-expert-capacity-factor 1.25")
+    assert json.loads(result.stdout) == figures("train", "--megatron", write(tmp_path, words), "--router-dialect", "deepspeed",
+                                                "--min-capacity", 8)
+    typed = figures("train", "--megatron", write(tmp_path, DEEPSPEED), "--router-dialect", "megatron", "--zero", 3)
+    assert typed["zero"] == 3 and typed["router_dialect"] == "megatron"
+
+
+def test_defaults_of_megatron_deepspeed_are_its_own(tmp_path):
+    script = DEEPSPEED
+    for argument in ("--topk 2", "--expert-interval 3", "--moe-train-capacity-factor 1.25", "--checkpoint-num-layers 2",
+                     "--moe-min-capacity 8"):
+        script = script.replace(argument, "")
+    words = in_megatrons_words(1, 2, "--expert-model-parallel-size 64 --use-distributed-optimizer --recompute-granularity full "
+                                     "--moe-expert-capacity-factor 1.0")
+    assert figures("train", "--megatron", write(tmp_path, script)) == \
+        figures("train", "--megatron", write(tmp_path, words), "--router-dialect", "deepspeed")
+    dropless = figures("train", "--megatron", write(tmp_path, script + " --disable-moe-token-dropping"))
+    assert dropless == figures("train", "--megatron", write(tmp_path, words.replace("--moe-expert-capacity-factor 1.0", "")))
+    dense = write(tmp_path, script.replace("--num-experts 128", "--num-experts 1").replace("--moe-expert-parallel-size 64", ""))
+    assert figures("layout", "--megatron", dense)["expert_parallel"] == 1
+
+
+@pytest.mark.parametrize("old, new, why", [
+    ("--num-experts 128", "--num-experts 64 128", "--num-experts: layers with different numbers"),
+    ("--mlp-type standard", "--mlp-type residual", "--mlp-type: a dense unit beside the experts"),
+    ("--zero-stage 1", "", "--deepspeed: the stage of ZeRO is in a file that is not read"),
+    ("--zero-stage 1", "--zero-stage 4", "--zero-stage: '4': known are 0, 1, 2, 3"),
+    ("--bf16", "--bf16 --ds-sequence-parallel-size 2", "--ds-sequence-parallel-size: DeepSpeed's sequence parallelism"),
+])
+def test_what_megatron_deepspeed_has_alone_is_refused(tmp_path, old, new, why):
+    expect_error(moesim("train", "--megatron", write(tmp_path, DEEPSPEED.replace(old, new))), 2, why)
+
+
+@pytest.mark.parametrize("argument, why", [
+    ("--hybrid-override-pattern M-M-M*", "layers of several kinds"), ("--linear-attention-type gated_delta_net", "linear attention"),
+    ("--experimental-attention-variant dsa", "attention of another kind"), ("--moe-latent-size 512", "experts of a latent size"),
+    ("--hybrid-attention-ratio 0.1", "layers of several kinds"),
+])
+def test_arguments_of_other_models_are_refused(tmp_path, argument, why):
+    script = write(tmp_path, SCRIPT.replace("--warp-drive 9", argument))
+    expect_error(moesim("train", "--megatron", script), 2, f"{argument.split()[0]}: {why}: no such model is known")
+    expect_error(moesim("layout", "--model", script), 2, argument.split()[0])
+    result = moesim("layout", "--megatron", script, "--model", "qwen3-30b-a3b")
+    assert result.returncode == 0 and "0 not understood" in result.stderr
+
+
+def test_a_ratio_of_no_other_layers_is_none(tmp_path):
+    script = SCRIPT.replace("--warp-drive 9", "--hybrid-attention-ratio 0.0 --hybrid-mlp-ratio 0")
+    assert figures("layout", "--megatron", write(tmp_path, script)) == figures("layout", "--megatron", write(tmp_path, SCRIPT))
+
+
+NEMO = """
+name: megatron_gpt
+trainer:
+  devices: 8
+  num_nodes: 4
+  precision: bf16
+model:
+  mcore_gpt: True
+  micro_batch_size: 1
+  global_batch_size: 256
+  tensor_model_parallel_size: 2
+  sequence_parallel: True
+  encoder_seq_length: 4096
+  num_layers: 32
+  hidden_size: 4096
+  ffn_hidden_size: 14336
+  num_attention_heads: 32
+  num_query_groups: 8
+  bias: false
+  activation: fast-swiglu
+  share_embeddings_and_output_weights: False
+  activations_checkpoint_granularity: full
+  activations_checkpoint_method: block
+  activations_checkpoint_num_layers: 3
+  vocab_size: 32000
+  optim:
+    name: distributed_fused_adam
+"""
+
+
+def test_keys_of_nemo_1_have_counterparts(tmp_path):
+    words = ("torchrun --nproc-per-node 8 --nnodes 4 pretrain.py --micro-batch-size 1 --global-batch-size 256 --sequence-parallel "
+             "--tensor-model-parallel-size 2 --seq-length 4096 --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 "
+             "--num-attention-heads 32 --group-query-attention --num-query-groups 8 --disable-bias-linear --swiglu "
+             "--untie-embeddings-and-output-weights --recompute-granularity full --recompute-method block "
+             "--recompute-num-layers 3 --vocab-size 32000 --use-distributed-optimizer --bf16\n")
+    read = figures("train", "--megatron", write(tmp_path, NEMO, "run.yaml"))
+    typed = figures("train", "--megatron", write(tmp_path, words))
+    assert read == {**typed, "model": read["model"]}
+    assert (read["gpus"], read["zero"]) == (32, 1)
+    half = write(tmp_path, NEMO.replace("precision: bf16", "precision: 16-mixed"), "run.yaml")
+    expect_error(moesim("train", "--megatron", half), 2, "--fp16")
+
+
+def test_a_method_of_recomputation_alone_was_full_once(tmp_path):
+    old = SCRIPT.replace("--recompute-granularity selective --recompute-modules moe_act layernorm", "--activations-checkpoint-method uniform")
+    assert figures("layout", "--megatron", write(tmp_path, old))["recompute"] == "full"

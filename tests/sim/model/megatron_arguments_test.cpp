@@ -130,3 +130,37 @@ TEST_CASE("megatron arguments: lists go on over lines and in lists") {
   CHECK(given.texts("layout") == std::vector<std::string>{"[e", "t", "[l"});
   CHECK(given.texts("flow") == std::vector<std::string>{"[e", "t]", "[l]"});
 }
+
+TEST_CASE("megatron arguments: those of Megatron-DeepSpeed and its defaults") {
+  const auto given = of_script(
+      "deepspeed train.py --num-experts 8 --num-layers 4 --zero-stage 2 --moe-expert-parallel-size "
+      "2");
+  CHECK(given.size("expert-model-parallel-size") == 2);
+  CHECK(given.size("moe-router-topk") == 1);
+  CHECK(given.text("moe-layer-freq") == "[0,1,0,1]");
+  CHECK(given.text("moe-expert-capacity-factor") == "1");
+  CHECK(given.size("expert-tensor-parallel-size") == 1);
+  CHECK(given.drops_as_deepspeed());
+  CHECK(given.notes().size() == 1);
+  const auto other =
+      of_script("torchrun train.py --num-experts 8 --num-layers 4 --expert-interval 4");
+  CHECK(other.text("moe-layer-freq") == "[0,0,0,1]");
+  CHECK_FALSE(other.has("moe-router-topk"));
+  CHECK_FALSE(other.drops_as_deepspeed());
+  const auto dense = of_script("deepspeed train.py --num-experts 1 --zero-stage 2");
+  CHECK_FALSE(dense.has("num-experts"));
+  CHECK_THROWS_AS(of_script("deepspeed train.py --num-layers 1 --deepspeed"), UsageError);
+  // What has its counterpart beside it is left.
+  CHECK(of_yaml("seq_length: 8\nencoder_seq_length: 4\n").size("seq-length") == 8);
+}
+
+TEST_CASE("megatron arguments: keys of NeMo 1 by their place") {
+  const auto given = of_yaml(
+      "trainer:\n  devices: 8\n  num_nodes: 2\nmodel:\n  activation: geglu\n  bias: true\n"
+      "  optim:\n    name: fused_adam\nname: x\n");
+  CHECK(given.size("num-gpus") == 8);
+  CHECK(given.size("num-nodes") == 2);
+  CHECK(given.has("quick-geglu"));
+  CHECK_FALSE(given.has("disable-bias-linear"));
+  CHECK_FALSE(given.has("use-distributed-optimizer"));
+}

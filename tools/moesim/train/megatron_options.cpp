@@ -38,6 +38,20 @@ void take_declared(MegatronInput& input) {
   }
 }
 
+// What divides or drops otherwise than any option here.
+void refuse_other_layouts(const MegatronArguments& given) {
+  if (given.known_text("ds-sequence-parallel-size").value_or("1") != "1") {
+    given.fail("ds-sequence-parallel-size",
+               "DeepSpeed's sequence parallelism is not known; the nearest is "
+               "--context-parallel-size with --cp-comm-type a2a");
+  }
+  if (given.has("use-tokendrop")) {
+    given.fail("use-tokendrop",
+               "the recipe's capacity is not read: give it as "
+               "model.moe_expert_capacity_factor");
+  }
+}
+
 void take_layout(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   const bool has_experts = input.model ? input.model->moe.has_value() : given.has("num-experts");
@@ -47,6 +61,7 @@ void take_layout(MegatronInput& input) {
   const auto slices = given.size("expert-tensor-parallel-size").value_or(tensor);
   input.options["expert-tensor-parallel"] = fmt::format("{}", has_experts ? slices : 1);
   if (!given.has("expert-model-parallel-size")) input.options["expert-parallel"] = "1";
+  refuse_other_layouts(given);
   take_stages(input);
   given.has("delay-wgrad-compute");  // what --ep-overlap takes for granted
   if (given.has("cp-comm-type")) {
@@ -171,6 +186,9 @@ void take_states(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   note_assumed(given);
   input.options["zero"] = given.has("use-distributed-optimizer") ? "1" : "0";
+  if (given.has("zero-stage")) {
+    take_choice(input, "zero", "zero-stage", "0", {{"0", "0"}, {"1", "1"}, {"2", "2"}, {"3", "3"}});
+  }
   given.has("data-parallel-sharding-strategy");
   const bool is_sharded = given.has("use-megatron-fsdp") || given.has("use-custom-fsdp");
   if (!is_sharded) return;
@@ -182,7 +200,7 @@ void take_states(MegatronInput& input) {
 void take_dispatcher(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   const std::string type = given.text("moe-token-dispatcher-type").value_or("allgather");
-  if (given.has("num-experts") && type == "allgather" &&
+  if (given.has("num-experts") && type == "allgather" && !given.drops_as_deepspeed() &&
       given.size("expert-model-parallel-size").value_or(1) > 1) {
     note(fmt::format("note: {}: --moe-token-dispatcher-type allgather is priced as an all-to-all",
                      given.name()));

@@ -121,8 +121,14 @@ void take_drops(MegatronInput& input) {
   if (policy != "probs" && policy != "position") {
     given.fail("moe-token-drop-policy", fmt::format("'{}': known are position, probs", policy));
   }
+  const auto least = given.count("moe-min-capacity");
   // A dialect that is typed says both.
   if (!has_capacity(input) || input.typed("router-dialect")) return;
+  if (given.drops_as_deepspeed()) {
+    input.options["router-dialect"] = "deepspeed";
+    if (least) input.options["min-capacity"] = fmt::format("{}", *least);
+    return;
+  }
   input.options["padding"] = pads ? "capacity" : "none";
   if (input.typed("priority")) return;
   input.options["priority"] = policy == "position" ? "token-order"

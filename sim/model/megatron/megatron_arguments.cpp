@@ -234,6 +234,11 @@ void MegatronArguments::take_counterparts() {
     put_usual("recompute-method", {"uniform"});
   }
   if (is_deepspeed_) take_deepspeed();
+  // The older name of groups that are the experts of a rank each.
+  if (const auto limited = text("moe-router-topk-limited-devices")) {
+    put_usual("moe-router-group-topk", {*limited});
+    put_usual("moe-router-num-groups", {text("expert-model-parallel-size").value_or("1")});
+  }
   const auto interval = size("expert-interval");
   const auto layers = interval ? size("num-layers") : std::nullopt;
   if (!layers || *layers > most_layers || !has("num-experts")) return;

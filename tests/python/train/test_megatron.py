@@ -821,7 +821,8 @@ def test_overrides_of_a_configuration_are_its_keys(tmp_path):
     result = moesim("train", "--megatron", write(tmp_path, HYDRA), "--model", "qwen3-30b-a3b", "--format", "json")
     assert json.loads(result.stdout) == figures("train", *HYDRA_TYPED)
     assert "the recipe of Megatron-Bridge that it names is not read" in result.stderr
-    assert "1 not understood: --first-last-layers-bf16" in result.stderr
+    assert "0 not understood" in result.stderr
+    assert "priced as without --first-last-layers-bf16" in result.stderr
 
 
 def test_a_recipe_alone_has_no_model(tmp_path):
@@ -1053,3 +1054,78 @@ def test_keys_of_nemo_1_have_counterparts(tmp_path):
 def test_a_method_of_recomputation_alone_was_full_once(tmp_path):
     old = SCRIPT.replace("--recompute-granularity selective --recompute-modules moe_act layernorm", "--activations-checkpoint-method uniform")
     assert figures("layout", "--megatron", write(tmp_path, old))["recompute"] == "full"
+
+
+def with_argument(tmp_path, argument):
+    return write(tmp_path, SCRIPT.replace("--warp-drive 9", argument))
+
+
+@pytest.mark.parametrize("argument, why", [
+    ("--attention-backend unfused", "'unfused' keeps the scores of all pairs"), ("--attention-backend local", "'local' keeps the scores"),
+    ("--transformer-impl local", "'local' keeps the scores of all pairs"), ("--optimizer sgd", "'sgd': its states and its work"),
+    ("--optimizer dist_muon", "'dist_muon': its states"),
+])
+def test_arguments_of_which_nothing_near_is_modelled_are_refused(tmp_path, argument, why):
+    expect_error(moesim("train", "--megatron", with_argument(tmp_path, argument)), 2, f"{argument.split()[0]}: {why}")
+
+
+@pytest.mark.parametrize("argument", [
+    "--moe-shared-expert-overlap", "--moe-deepep-num-sms 24", "--moe-hybridep-num-sms 32", "--moe-router-load-balancing-type sinkhorn",
+    "--optimizer-cpu-offload",
+])
+def test_what_a_step_is_priced_without_is_named(tmp_path, argument):
+    result = moesim("train", "--megatron", with_argument(tmp_path, argument), "--format", "json")
+    assert f"priced as without {argument}, whose effect on a step is not modelled" in result.stderr
+    assert " 0 not understood" in result.stderr
+    assert json.loads(result.stdout) == figures("train", "--megatron", write(tmp_path, SCRIPT))
+
+
+def test_local_layers_with_flash_attention_are_priced_as_others(tmp_path):
+    script = with_argument(tmp_path, "--transformer-impl local --use-flash-attn")
+    assert "priced as without --transformer-impl local," in moesim("layout", "--megatron", script).stderr
+
+
+@pytest.mark.parametrize("argument", [
+    "--attention-backend flash", "--attention-backend AttnBackend.auto", "--transformer-impl transformer_engine", "--optimizer adam",
+    "--moe-router-load-balancing-type seq_aux_loss", "--moe-router-load-balancing-type none", "--moe-deepep-num-sms 20",
+    "--moe-router-dtype fp32", "--moe-router-force-load-balancing", "--first-last-layers-bf16", "--use-flash-attn",
+    "--exp-avg-dtype fp32 --exp-avg-sq-dtype fp32",
+])
+def test_what_has_no_effect_is_not_named(tmp_path, argument):
+    said = moesim("layout", "--megatron", with_argument(tmp_path, argument)).stderr
+    assert "priced as without" not in said and "counted as" not in said and " 0 not understood" in said
+
+
+def test_fused_kernels_are_assumed_and_named(tmp_path):
+    def assumed(script):
+        said = moesim("layout", "--megatron", write(tmp_path, script)).stderr
+        return said.split("priced as with ")[1].split(", which it does not have")[0] if "priced as with " in said else ""
+
+    assert assumed(SCRIPT) == "--overlap-param-gather, --moe-grouped-gemm, --moe-permute-fusion"
+    given = SCRIPT.replace("--warp-drive 9", "--overlap-param-gather --moe-grouped-gemm --moe-permute-fusion")
+    assert assumed(given) == ""
+    overlap = given.replace("--bf16", "--bf16 --overlap-moe-expert-parallel-comm")
+    assert assumed(overlap.replace("PP=2", "PP=1")) == "--delay-wgrad-compute"
+    assert assumed(overlap.replace("PP=2", "PP=1").replace("--bf16", "--bf16 --delay-wgrad-compute")) == ""
+    assert "--moe" not in assumed(SCRIPT.replace("--num-experts 128 --moe-router-topk 8", "").replace("--moe-ffn-hidden-size 768", "")
+                                  .replace("--expert-model-parallel-size=$EP", ""))
+
+
+@pytest.mark.parametrize("first, second, moments, counted", [
+    ("bf16", "bf16", "bf16", False), ("fp16", "fp16", "bf16", False), ("fp8", "fp8", "bf16", True), ("bf16", "fp32", "fp32", True),
+    ("fp32", "fp8", "fp32", True),
+])
+def test_moments_of_one_type_are_counted_and_others_named(tmp_path, first, second, moments, counted):
+    script = with_argument(tmp_path, f"--exp-avg-dtype {first} --exp-avg-sq-dtype {second}")
+    result = moesim("layout", "--megatron", script, "--format", "json")
+    assert json.loads(result.stdout)["optimizer_moments"] == moments
+    assert (f"--exp-avg-dtype {first} with --exp-avg-sq-dtype {second} is counted as {moments} for both" in result.stderr) == counted
+
+
+def test_limited_devices_are_groups_of_a_rank(tmp_path):
+    limited = with_argument(tmp_path, "--moe-router-topk-limited-devices 3")
+    drawn = ("--routing", "gaussian:0.5", "--capacity-factor", 1)
+    read = figures("train", "--megatron", limited, *drawn)
+    groups = SCRIPT.replace("--warp-drive 9", "--moe-router-num-groups 8 --moe-router-group-topk 3")
+    assert read == figures("train", "--megatron", write(tmp_path, groups), *drawn, "--group-score", "max")
+    assert read["router"] == "group-limited:8:3"

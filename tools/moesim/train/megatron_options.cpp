@@ -14,6 +14,7 @@
 #include "sim/job/job_options.hpp"
 #include "sim/model/megatron/megatron_arguments.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/train/megatron_effects.hpp"
 #include "tools/moesim/train/megatron_gpus.hpp"
 #include "tools/moesim/train/megatron_idle_arguments.hpp"
 #include "tools/moesim/train/megatron_input.hpp"
@@ -113,6 +114,21 @@ void take_format(MegatronInput& input) {
   }
 }
 
+// Of 4 bytes, or of 2 where both are of 2 or fewer.
+void take_moments(MegatronInput& input) {
+  const MegatronArguments& given = input.given;
+  const std::string first = given.text("exp-avg-dtype").value_or("fp32");
+  const std::string second = given.text("exp-avg-sq-dtype").value_or("fp32");
+  const bool is_small = first != "fp32" && second != "fp32";
+  if (is_small) input.options["optimizer-moments"] = "bf16";
+  if (first == second && (first == "fp32" || first == "bf16" || first == "fp16")) return;
+  if (input.typed("optimizer-moments")) return;
+  note(
+      fmt::format("note: {}: --exp-avg-dtype {} with --exp-avg-sq-dtype {} is counted as {} for "
+                  "both",
+                  given.name(), first, second, is_small ? "bf16" : "fp32"));
+}
+
 void take_precision(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   take_format(input);
@@ -122,10 +138,7 @@ void take_precision(MegatronInput& input) {
   if (format != input.options.end() && format->second != "bf16" && !gathers_fp8 && !gathers_fp4) {
     input.options["gather-precision"] = "bf16";  // Megatron-LM's default
   }
-  if (given.text("exp-avg-dtype").value_or("fp32") == "bf16" &&
-      given.text("exp-avg-sq-dtype").value_or("fp32") == "bf16") {
-    input.options["optimizer-moments"] = "bf16";
-  }
+  take_moments(input);
   const std::string main_gradients = given.text("main-grads-dtype").value_or("fp32");
   const bool low = given.has("grad-reduce-in-bf16") || main_gradients == "bf16";
   input.options["gradients"] = low ? "bf16" : "fp32";
@@ -173,6 +186,13 @@ void note_assumed(const MegatronArguments& given) {
   for (const char* argument : {"overlap-grad-reduce", "overlap-param-gather"}) {
     if (!given.has(argument)) assumed.push_back(fmt::format("--{}", argument));
   }
+  const bool has_experts = given.has("num-experts") && !given.drops_as_deepspeed();
+  for (const char* argument : {"moe-grouped-gemm", "moe-permute-fusion"}) {
+    if (!given.has(argument) && has_experts) assumed.push_back(fmt::format("--{}", argument));
+  }
+  if (given.has("overlap-moe-expert-parallel-comm") && !given.has("delay-wgrad-compute")) {
+    assumed.emplace_back("--delay-wgrad-compute");
+  }
   const bool low = given.has("fp8-format") || given.has("fp4-format");
   if (!low && !given.has("bf16")) assumed.emplace_back("--bf16");
   if (assumed.empty()) return;
@@ -207,10 +227,7 @@ void take_dispatcher(MegatronInput& input) {
   }
   const std::string backend = given.text("moe-flex-dispatcher-backend").value_or("deepep");
   if (type == "flex") input.options["dispatcher"] = backend;
-  for (const char* shape : {"moe-enable-deepep", "moe-deepep-num-sms", "moe-hybridep-num-sms",
-                            "moe-shared-expert-overlap"}) {
-    given.has(shape);
-  }
+  given.has("moe-enable-deepep");
 }
 
 void take_graphs(MegatronInput& input) {
@@ -277,6 +294,7 @@ CommandLine with_megatron(const Command& command, CommandLine line) {
   take_recompute(input);
   take_offload(input);
   take_states(input);
+  check_effects(given);
   take_dispatcher(input);
   take_routing(input);
   take_graphs(input);

@@ -102,7 +102,11 @@ void take_scores(MegatronInput& input) {
   // A router with a bias has no capacity, and topk is drawn in its place.
   const bool is_replaced = has_bias && has_capacity(input);
   if (has_groups && !is_replaced) {
-    input.options["group-score"] = is_softmax_after && !has_bias ? "topk-logits" : "topk";
+    // Devices are chosen by their best expert (DeepSeek-V2, device_limited_topk).
+    const bool is_by_best = given.has("moe-router-topk-limited-devices");
+    input.options["group-score"] = is_by_best                      ? "max"
+                                   : is_softmax_after && !has_bias ? "topk-logits"
+                                                                   : "topk";
   } else if (scores == "sigmoid" && has_capacity(input)) {
     input.options["score-function"] = "sigmoid";
   }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "sim/base/statistics.hpp"
+#include "sim/base/text.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/scores/score_source.hpp"
 #include "sim/routing/scores/unknown_popularity.hpp"
@@ -25,6 +26,7 @@ using scenario::OptionValues;
 
 constexpr const char* draws_option = "routing-draws";
 constexpr const char* rank_option = "rank-capacity";
+constexpr const char* step_option = "trace-step";
 constexpr const char* balanced = "balanced";
 
 // Scenario options with the same name and meaning in `simulate`.
@@ -137,7 +139,7 @@ scenario::Scenario resolved(const OptionValues& values, scenario::DocumentCache&
 // Of those that ask for routing the first that is typed, --routing-draws last; null: none is.
 const char* routing_asked_by(const OptionValues& typed) {
   std::vector<const char*> options(std::begin(routing_options), std::end(routing_options));
-  options.insert(options.end(), {rank_option, draws_option});
+  options.insert(options.end(), {rank_option, step_option, draws_option});
   const auto found = std::find_if(options.begin(), options.end(),
                                   [&](const char* option) { return typed.contains(option); });
   return found == options.end() ? nullptr : *found;
@@ -150,6 +152,12 @@ double rank_capacity(const OptionValues& typed) {
   if (load >= 1 && load <= 1000) return load;
   throw UsageError(fmt::format(
       "--rank-capacity: '{}' is no number from 1 (balanced) to 1000, such as 1.5", found->second));
+}
+
+int trace_step(const OptionValues& typed) {
+  const auto found = typed.find(step_option);
+  if (found == typed.end()) return 0;
+  return static_cast<int>(parse_whole("--trace-step", found->second, 1, 1 << 30));
 }
 
 training::RoutingDraws draws_of(const OptionValues& typed) {
@@ -255,6 +263,8 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
   drawn.seed = scenario.seed;
   drawn.draws = draws_of(typed);
   drawn.rank_capacity = rank_capacity(typed);
+  drawn.trace_step = trace_step(typed);
+  training::check_trace_step(drawn);
   return drawn;
 }
 
@@ -284,6 +294,15 @@ void declare_routing(JobOptionTable& table) {
   rank.in_search = InSearch::refused;
   rank.megatron = {{"moe-expert-rank-capacity-factor"}};
   table.routing(std::move(rank));
+  JobOption step;
+  step.name = step_option;
+  step.placeholder = "N";
+  step.default_text = "all, or 16 of them evenly spread";
+  step.help =
+      "of a trace the one recorded step to take, from 1 on; without, of all the mean step and "
+      "loss, "
+      "or per micro-batch one after another";
+  table.routing(std::move(step));
   JobOption draws;
   draws.name = draws_option;
   draws.placeholder = "NAME";

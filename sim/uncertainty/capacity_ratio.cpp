@@ -39,6 +39,7 @@ constexpr std::string_view choices[] = {"router",
                                         "capacity-convention",
                                         "capacity-alignment",
                                         "routing-draws",
+                                        "trace-step",
                                         "replicas",
                                         "seed"};
 

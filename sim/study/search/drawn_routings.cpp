@@ -51,8 +51,8 @@ TrainingJob loss_job(const TrainingJob& asked) {
 // loads.
 std::string drawn_key(const TrainingJob& job) {
   const DrawnRouting& drawn = *job.routing;
-  return fmt::format("{}{} {} {} {} {}", training::block_routing(job).key(),
-                     static_cast<int>(drawn.router.padding), drawn.replica,
+  return fmt::format("{}{} {} {} {} {} {}", training::block_routing(job).key(),
+                     static_cast<int>(drawn.router.padding), drawn.replica, drawn.trace_step,
                      static_cast<int>(drawn.draws), static_cast<int>(drawn.fidelity),
                      job.redundant_experts);
 }

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "sim/base/error.hpp"
 #include "sim/parallel/layout_rules.hpp"
@@ -39,6 +41,22 @@ routing::RoutingJob block_routing(const TrainingJob& job) {
   return made;
 }
 
+std::vector<int> drawn_replicas(const TrainingJob& job) {
+  const DrawnRouting& drawn = *job.routing;
+  const routing::Trace* const trace = drawn.scores.trace.get();
+  if (trace == nullptr) return {drawn.replica};
+  if (drawn.trace_step > 0) return {drawn.trace_step - 1};
+  const int recorded = trace->shape().steps;
+  const int taken = drawn.draws == RoutingDraws::per_micro_batch
+                        ? job.layout.micro_batches()
+                        : std::min(recorded, most_recorded_steps);
+  std::vector<int> steps;
+  for (int at = 0; at < taken; ++at) {
+    steps.push_back(static_cast<int>(std::int64_t{at} * recorded / taken));
+  }
+  return steps;
+}
+
 std::string draw_refusal(const routing::RouterConfig& router) {
   if (router.is_dense()) return "has no experts: choose top1, topk, dropless, ...";
   if (router.mixes_tokens()) {
@@ -56,10 +74,26 @@ std::string draw_refusal(const routing::RouterConfig& router) {
   return "";
 }
 
+void check_trace_step(const DrawnRouting& drawn) {
+  if (drawn.trace_step == 0) return;
+  const routing::Trace* const trace = drawn.scores.trace.get();
+  if (trace == nullptr) {
+    throw UsageError(
+        fmt::format("--trace-step: --routing {} has no recorded steps: leave it out, or give "
+                    "--routing trace:FILE",
+                    drawn.scores.name()));
+  }
+  const int recorded = trace->shape().steps;
+  if (drawn.trace_step <= recorded) return;
+  throw UsageError(fmt::format("--trace-step is {}: {} has {} recorded step{}", drawn.trace_step,
+                               trace->file(), recorded, recorded == 1 ? "" : "s"));
+}
+
 void check_drawn(const DrawnRouting& drawn) {
   if (const std::string why = draw_refusal(drawn.router); !why.empty()) {
     throw UsageError(fmt::format("--router: {} {}", drawn.router.name(), why));
   }
+  check_trace_step(drawn);
   if (drawn.scores.is_ragged()) {
     throw UsageError(fmt::format("--routing {}: all ranks of a training step have the same tokens",
                                  drawn.scores.name()));

@@ -80,10 +80,12 @@ DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::PilotC
     sets_ = division_.sets;
     micro_batches_ = job.layout.micro_batches();
   }
-  loads_.resize(static_cast<std::size_t>(layers_) * static_cast<std::size_t>(sets_) *
-                static_cast<std::size_t>(micro_batches_));
-  rank_rows_.resize(static_cast<std::size_t>(layers_) *
-                    static_cast<std::size_t>(job.layout.layout.expert));
+  const std::vector<int> replicas = drawn_replicas(job);
+  if (drawn.draws == RoutingDraws::per_layer) steps_ = static_cast<int>(replicas.size());
+  note_steps(replicas);
+  const std::size_t parts = static_cast<std::size_t>(layers_) * static_cast<std::size_t>(steps_);
+  loads_.resize(parts * static_cast<std::size_t>(sets_) * static_cast<std::size_t>(micro_batches_));
+  rank_rows_.resize(parts * static_cast<std::size_t>(job.layout.layout.expert));
   routing::LayerRouter router(best_simd_level(), pilots);
   if (takes_sample(job)) {
     draw_from_samples(router);
@@ -92,13 +94,26 @@ DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::PilotC
   set_blocks();
   // Recorded steps stand for micro-batches; otherwise these are more sources of the same layer.
   const bool by_step = job_.scores.trace != nullptr;
+  const int together = by_step ? 1 : micro_batches_;
   for (int layer = 0; layer < layers_; ++layer) {
-    const int together = by_step ? 1 : micro_batches_;
-    for (int first = 0; first < micro_batches_; first += together) {
-      draw(router, layer, drawn.replica + (by_step ? first : 0), first, together);
+    for (int step = 0; step < steps_; ++step) {
+      for (int first = 0; first < micro_batches_; first += together) {
+        const auto replica = static_cast<std::size_t>(step + first) % replicas.size();
+        draw(router, layer, replicas[replica], {step, first, together});
+      }
     }
   }
   set_figures();
+}
+
+void DrawnLoads::note_steps(const std::vector<int>& replicas) {
+  const routing::Trace* const trace = job_.scores.trace.get();
+  if (trace == nullptr) return;
+  figures_.recorded_steps = trace->shape().steps;
+  for (const int replica : replicas) {
+    std::vector<int>& taken = figures_.taken_steps;
+    if (taken.empty() || taken.back() != replica + 1) taken.push_back(replica + 1);
+  }
 }
 
 // All layers from a sample of their tokens.
@@ -121,7 +136,7 @@ void DrawnLoads::draw_from_samples(routing::LayerRouter& router) {
         for (double& each : computed) each /= balance;
         const MoeLoad load = blocks.load_of_ranks(computed);
         most = part == 0 ? load : most_of(most, load);
-        add_rows(layer, computed);
+        add_rows(layer, 0, computed);
         figures_.draws += 1;
       }
       loads_[place++] = most;
@@ -175,11 +190,11 @@ void DrawnLoads::set_blocks() {
   check_routing(job);
 }
 
-void DrawnLoads::draw(routing::LayerRouter& router, int layer, int replica, int first,
-                      int micro_batches) {
+void DrawnLoads::draw(routing::LayerRouter& router, int layer, int replica,
+                      MicroBatches micro_batches) {
   LayerRouting routing;
   router.route({&job_, 1}, replica, layer, {&routing, 1});
-  take(routing, layer, first, micro_batches);
+  take(routing, layer, micro_batches);
   set_padded_share(job_.router, routing);
   figures_.capacity =
       asked_.routing->router.capacity(std::llround(asked_.tokens_per_rank()), job_.experts);
@@ -189,7 +204,7 @@ void DrawnLoads::draw(routing::LayerRouter& router, int layer, int replica, int 
 }
 
 // Blocks are numbered [micro-batch, set, block of the set].
-void DrawnLoads::take(const LayerRouting& routing, int layer, int first, int micro_batches) {
+void DrawnLoads::take(const LayerRouting& routing, int layer, MicroBatches micro_batches) {
   const BlockLoads blocks(asked_, job_, sums_);
   std::optional<ExpertCopies> copies;
   if (asked_.redundant_experts > 0) {
@@ -198,52 +213,60 @@ void DrawnLoads::take(const LayerRouting& routing, int layer, int first, int mic
                    asked_.layout.layout.expert, asked_.redundant_experts);
   }
   std::size_t block = 0;
-  for (int micro = first; micro < first + micro_batches; ++micro) {
+  const int end = micro_batches.first + micro_batches.count;
+  for (int micro = micro_batches.first; micro < end; ++micro) {
     for (int set = 0; set < sets_; ++set) {
       MoeLoad most;
       for (int part = 0; part < division_.blocks_per_set; ++part) {
         const BlockLoad found = blocks.load_of(routing, block++, copies ? &*copies : nullptr);
         most = part == 0 ? found.load : most_of(most, found.load);
         expert_loads_ += found.expert;
-        add_rows(layer, found.computed);
+        add_rows(layer, micro_batches.step, found.computed);
         figures_.draws += 1;
       }
-      loads_[(static_cast<std::size_t>(layer) * static_cast<std::size_t>(sets_) +
-              static_cast<std::size_t>(set)) *
-                 static_cast<std::size_t>(micro_batches_) +
-             static_cast<std::size_t>(micro)] = most;
+      loads_[place_of(layer, micro_batches.step, set, micro)] = most;
     }
   }
 }
 
-MoeLoad DrawnLoads::at(int layer, int set, int micro_batch) const {
-  const auto sets = static_cast<std::size_t>(sets_);
-  const auto micros = static_cast<std::size_t>(micro_batches_);
-  return loads_[(static_cast<std::size_t>(layer) * sets + static_cast<std::size_t>(set) % sets) *
-                    micros +
-                static_cast<std::size_t>(micro_batch) % micros];
+MoeLoad DrawnLoads::at(int layer, int set, int micro_batch, int step) const {
+  return loads_[place_of(layer, step, set % sets_, micro_batch % micro_batches_)];
 }
 
-void DrawnLoads::add_rows(int layer, std::span<const double> computed) {
-  RankRows* rows = rank_rows_.data() + static_cast<std::size_t>(layer) * computed.size();
+std::size_t DrawnLoads::place_of(int layer, int step, int set, int micro_batch) const {
+  auto place = static_cast<std::size_t>(layer * steps_ + step);
+  place = place * static_cast<std::size_t>(sets_) + static_cast<std::size_t>(set);
+  return place * static_cast<std::size_t>(micro_batches_) + static_cast<std::size_t>(micro_batch);
+}
+
+void DrawnLoads::add_rows(int layer, int step, std::span<const double> computed) {
+  RankRows* rows =
+      rank_rows_.data() + static_cast<std::size_t>(layer * steps_ + step) * computed.size();
   for (std::size_t rank = 0; rank < computed.size(); ++rank) {
     rows[rank].sum += computed[rank];
     rows[rank].squares += computed[rank] * computed[rank];
   }
 }
 
-// Layers are independent of each other, and a micro-batch's rows nearly normal.
 double DrawnLoads::held_load(std::span<const int> layers) const {
-  constexpr double quantile = 2.326;  // of 99 %
   if (layers.empty()) return 1;
+  double most = 0;
+  for (int step = 0; step < steps_; ++step) most = std::max(most, held_load(layers, step));
+  return most;
+}
+
+// Layers are independent of each other, and a micro-batch's rows nearly normal.
+double DrawnLoads::held_load(std::span<const int> layers, int step) const {
+  constexpr double quantile = 2.326;  // of 99 %
   const auto ranks = static_cast<std::size_t>(asked_.layout.layout.expert);
-  const double draws = figures_.draws / layers_;
+  const double draws = figures_.draws / layers_ / steps_;
   double fullest = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     double mean = 0;
     double variance = 0;
     for (const int layer : layers) {
-      const RankRows& rows = rank_rows_[static_cast<std::size_t>(layer) * ranks + rank];
+      const RankRows& rows =
+          rank_rows_[static_cast<std::size_t>(layer * steps_ + step) * ranks + rank];
       const double each = rows.sum / draws;
       mean += each;
       variance += std::max(0.0, rows.squares / draws - each * each);

@@ -44,14 +44,17 @@ struct RoutingFigures {
   bool sampled = false;  // SampledRows
   routing::Fidelity fidelity = routing::Fidelity::counts;
   double draws = 0;  // routings of one layer by one block
+  // Of a trace: how many steps it has, and those taken, numbered from 1 on, each once.
+  int recorded_steps = 0;
+  std::vector<int> taken_steps;
 };
 
 // The loads of all MoE layers of a step, those of prediction depths last. A layer's popularity of
 // experts is the same in all micro-batches and groups; tokens are not. Where only the rows of
 // experts matter (no capacity per source, no IR, no padded blocks) all sources of a block are drawn
 // as one with all their tokens, which has the same law. Rows are rounded to 1/1024 of balance
-// unless all are the same. Memory: 64 bytes per layer, set and micro-batch, and what the routing of
-// one layer takes.
+// unless all are the same. Memory: 64 bytes per layer, step, set and micro-batch, and what the
+// routing of one layer takes.
 class DrawnLoads {
  public:
   // Precondition: a job that check_job() accepts, job.routing. Throws UsageError as check_drawn(),
@@ -63,13 +66,17 @@ class DrawnLoads {
                       routing::PilotCache* pilots = nullptr);
 
   int layers() const { return layers_; }
+  // Steps that each have a routing of their own, of which the mean counts: those recorded in a
+  // trace, drawn per layer.
+  int steps() const { return steps_; }
   // What is the same for all is there once.
   int sets() const { return sets_; }
   int micro_batches() const { return micro_batches_; }
-  MoeLoad at(int layer, int set, int micro_batch) const;
+  MoeLoad at(int layer, int set, int micro_batch, int step = 0) const;
   const RoutingFigures& figures() const { return figures_; }
   // Rows over balance that the fullest rank of a group computes in some layers, mean over these, in
-  // 99 % of micro-batches: what the layers hold of each together. 1 without layers.
+  // 99 % of micro-batches: what the layers hold of each together. Of several steps that of the
+  // fullest one. 1 without layers.
   double held_load(std::span<const int> layers) const;
   std::size_t bytes() const;  // of memory
 
@@ -82,20 +89,27 @@ class DrawnLoads {
   void set_blocks();
   void draw_from_samples(routing::LayerRouter& router);
   bool only_sums_matter() const;
-  // Routes `micro_batches` of a layer, and takes their loads from micro-batch `first` on.
-  void draw(routing::LayerRouter& router, int layer, int replica, int first, int micro_batches);
-  void take(const routing::LayerRouting& routing, int layer, int first, int micro_batches);
-  void add_rows(int layer, std::span<const double> computed);
+  // Of one step: `count` micro-batches from `first` on.
+  struct MicroBatches {
+    int step = 0, first = 0, count = 1;
+  };
+  // Routes them in a layer, and takes their loads.
+  void draw(routing::LayerRouter& router, int layer, int replica, MicroBatches micro_batches);
+  void take(const routing::LayerRouting& routing, int layer, MicroBatches micro_batches);
+  std::size_t place_of(int layer, int step, int set, int micro_batch) const;  // in loads_
+  void add_rows(int layer, int step, std::span<const double> computed);
+  double held_load(std::span<const int> layers, int step) const;
+  void note_steps(const std::vector<int>& replicas);
   void set_figures();
 
   TrainingJob asked_;
   StageDivision division_;
-  int layers_ = 0, sets_ = 1, micro_batches_ = 1;
+  int layers_ = 0, steps_ = 1, sets_ = 1, micro_batches_ = 1;
   bool sums_ = false;  // all sources of a block are drawn as one
   int blocks_ = 0;     // of a layer; one more is drawn where copies are placed by a measured load
   routing::RoutingJob job_;
-  std::vector<MoeLoad> loads_;       // [layer, set, micro-batch]
-  std::vector<RankRows> rank_rows_;  // [layer, rank of a group]
+  std::vector<MoeLoad> loads_;       // [layer, step, set, micro-batch]
+  std::vector<RankRows> rank_rows_;  // [layer, step, rank of a group]
   std::vector<routing::LayerRouting> losses_;
   double expert_loads_ = 0;
   RoutingFigures figures_;

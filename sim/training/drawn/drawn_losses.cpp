@@ -21,8 +21,8 @@ namespace {
 using routing::LayerRouting;
 
 // Of jobs that share their logits.
-std::vector<ExpectedLoss> shared_losses(const std::vector<routing::RoutingJob>& jobs, int replica,
-                                        int most_layers) {
+std::vector<ExpectedLoss> shared_losses(const std::vector<routing::RoutingJob>& jobs,
+                                        const std::vector<int>& replicas, int most_layers) {
   const int layers = jobs.front().layers;
   const int drawn = std::min(layers, most_layers);
   std::vector<std::vector<LayerRouting>> by_job(jobs.size());
@@ -30,9 +30,15 @@ std::vector<ExpectedLoss> shared_losses(const std::vector<routing::RoutingJob>& 
   routing::LayerRouter router;
   for (int at = 0; at < drawn; ++at) {
     const auto layer = static_cast<int>(std::int64_t{at} * layers / drawn);
-    router.route(jobs, replica, layer, results);
+    std::vector<std::vector<routing::TokenLoss>> of_layer(jobs.size());
+    for (const int replica : replicas) {
+      router.route(jobs, replica, layer, results);
+      for (std::size_t job = 0; job < jobs.size(); ++job) {
+        of_layer[job].push_back(results[job].loss);
+      }
+    }
     for (std::size_t job = 0; job < jobs.size(); ++job) {
-      by_job[job].emplace_back().loss = results[job].loss;
+      by_job[job].emplace_back().loss = routing::mean_loss(of_layer[job]);
     }
   }
   std::vector<ExpectedLoss> losses;
@@ -52,8 +58,8 @@ std::vector<ExpectedLoss> shared_losses(const std::vector<routing::RoutingJob>& 
 
 std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int most_layers) {
   std::vector<ExpectedLoss> losses(jobs.size());
-  // By (logits, replica).
-  std::map<std::pair<std::string, int>, std::vector<std::size_t>> together;
+  // By (logits, replicas).
+  std::map<std::pair<std::string, std::vector<int>>, std::vector<std::size_t>> together;
   std::vector<routing::RoutingJob> routings(jobs.size());
   for (std::size_t at = 0; at < jobs.size(); ++at) {
     check_drawn(*jobs[at].routing);
@@ -63,7 +69,7 @@ std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int mo
     }
     routings[at] = block_routing(jobs[at]);
     check_routing(routings[at]);
-    together[{routings[at].logits_key(), jobs[at].routing->replica}].push_back(at);
+    together[{routings[at].logits_key(), drawn_replicas(jobs[at])}].push_back(at);
   }
   for (const auto& [key, members] : together) {
     std::vector<routing::RoutingJob> sharing;

@@ -11,11 +11,11 @@ namespace moesim::training {
 // What the routing of a job loses, mean over layers that were drawn.
 struct ExpectedLoss {
   routing::TokenLoss loss;
-  double error = 0;  // standard error of residual_loss, by the spread of the layers
+  double error = 0;  // standard error of residual_loss, by the spread of the layers' means
 };
-// Of each of these jobs, with one routing of each layer: of `most_layers` of them, evenly spread,
-// where there are more. Jobs with the same logits draw them once. Precondition: job.routing, of
-// each; throws as DrawnLoads.
+// Of each of these jobs, with one routing of each layer, or of a trace those of drawn_replicas():
+// of `most_layers` of them, evenly spread, where there are more. Jobs with the same logits draw
+// them once. Precondition: job.routing, of each; throws as DrawnLoads.
 std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int most_layers);
 
 }  // namespace moesim::training

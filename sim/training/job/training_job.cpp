@@ -46,6 +46,7 @@ TrainingJob with_random_logits(const TrainingJob& job) {
   // Recorded steps are routed one after another; all micro-batches together may be too many.
   if (job.routing->scores.trace != nullptr) random.routing->draws = RoutingDraws::per_layer;
   random.routing->scores = {};
+  random.routing->trace_step = 0;
   random.routing->scores.parameter = 0;  // gaussian
   router.expert_bias.reset();
   if (!router.has_gate()) {  // some hashed experts are popular too

@@ -52,9 +52,12 @@ struct HostCosts {
 enum class RoutingDraws { per_layer, per_micro_batch };
 inline constexpr EnumNames<RoutingDraws, 2> routing_draws_names{{
     {RoutingDraws::per_layer, "per-layer",
-     "one routing of each MoE layer, the same in all micro-batches and groups"},
+     "one routing of each MoE layer, the same in all micro-batches and groups; of a trace the mean "
+     "over recorded steps"},
     {RoutingDraws::per_micro_batch, "per-micro-batch",
-     "each layer, micro-batch and expert-parallel group by itself"},
+     "each layer, micro-batch and expert-parallel group by itself; of a trace recorded steps "
+     "evenly "
+     "spread"},
 }};
 
 // How tokens choose experts. The sources of rows are all ranks, each with its T' tokens.
@@ -72,7 +75,9 @@ struct DrawnRouting {
   // rank_capacity.hpp.
   double rank_capacity = 0;
   std::uint64_t seed = 1;
-  int replica = 0;  // another popularity of experts and other tokens for each
+  int replica = 0;  // another popularity of experts and other tokens for each; not of a trace
+  int trace_step =
+      0;  // of a trace the one recorded step to take, from 1 on; 0: all (taken_steps())
 };
 
 // The documents of a job as they were typed, a name or a path: columns and commands must reproduce

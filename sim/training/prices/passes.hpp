@@ -60,6 +60,7 @@ struct Passes {
   PartTimes backward_under_host{};
 
   void add(const Passes& other);
+  void divide(double by);
 };
 double sum(const PartTimes& times);
 

@@ -43,8 +43,8 @@ void divide(const PairSpan& whole, const Shares& shares, std::vector<PairSpan>& 
 std::vector<PairSpan> layer_spans(Pipelines& pipelines, const PipelineRun& run,
                                   const ChunkPass& forward, const ChunkPass& backward,
                                   const Pipelines::Pair& pair) {
-  const std::vector<const Passes*> ahead = pipelines.layers_of(run.set, forward);
-  std::vector<const Passes*> back = pipelines.layers_of(run.set, backward);
+  const std::vector<const Passes*> ahead = pipelines.layers_of(run.place, forward);
+  std::vector<const Passes*> back = pipelines.layers_of(run.place, backward);
   std::reverse(back.begin(), back.end());
   const Stage& stage = pipelines.stages()[at(forward.stage)];
   const Stage& back_stage = pipelines.stages()[at(backward.stage)];

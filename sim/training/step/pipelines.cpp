@@ -72,33 +72,33 @@ std::vector<Stage> Pipelines::make_stages() const {
 Pipelines::KeptLayers::KeptLayers(const TrainingJob& asked)
     : job(training::without_recompute(asked)), prices(job) {}
 
-const Passes& Pipelines::priced_by(const LayerPrices& prices, LoadPasses& known, int layer, int set,
-                                   int micro_batch) {
+const Passes& Pipelines::priced_by(const LayerPrices& prices, LoadPasses& known, int layer,
+                                   DrawnPlace place, int micro_batch) {
   if (layer == dense_layer || !loads_) return prices.layer(layer != dense_layer);
-  const MoeLoad load = limited(loads_->at(layer, set, micro_batch), most_load_);
-  const auto [place, fresh] = known.try_emplace(load);
-  if (fresh) place->second = prices.moe_layer(load);
-  return place->second;
+  const MoeLoad load = limited(loads_->at(layer, place.set, micro_batch, place.step), most_load_);
+  const auto [passes, fresh] = known.try_emplace(load);
+  if (fresh) passes->second = prices.moe_layer(load);
+  return passes->second;
 }
 
-const Passes& Pipelines::priced(int layer, int set, int micro_batch) {
-  return priced_by(prices_, known_, layer, set, micro_batch);
+const Passes& Pipelines::priced(int layer, DrawnPlace place, int micro_batch) {
+  return priced_by(prices_, known_, layer, place, micro_batch);
 }
 
 Pipelines::KeptLayers* Pipelines::kept_at(std::size_t place) const {
   return kept_ && place >= at(job_.recompute.layers) ? kept_.get() : nullptr;
 }
 
-std::vector<const Passes*> Pipelines::layers_of(int set, const ChunkPass& pass) {
+std::vector<const Passes*> Pipelines::layers_of(DrawnPlace place, const ChunkPass& pass) {
   std::vector<const Passes*> layers;
   for (const int layer : stages_[at(pass.stage)].layers) {
     KeptLayers* const kept = kept_at(layers.size());
     layers.push_back(kept == nullptr
-                         ? &priced(layer, set, pass.micro_batch)
-                         : &priced_by(kept->prices, kept->known, layer, set, pass.micro_batch));
+                         ? &priced(layer, place, pass.micro_batch)
+                         : &priced_by(kept->prices, kept->known, layer, place, pass.micro_batch));
   }
   for (const int layer : stages_[at(pass.stage)].predictions) {
-    layers.push_back(&priced(layer, set, pass.micro_batch));
+    layers.push_back(&priced(layer, place, pass.micro_batch));
   }
   return layers;
 }
@@ -127,9 +127,9 @@ Passes Pipelines::beside_layers(int stage) const {
   return passes;
 }
 
-Passes Pipelines::total(int set, const ChunkPass& pass) {
+Passes Pipelines::total(DrawnPlace place, const ChunkPass& pass) {
   Passes passes;
-  for (const Passes* layer : layers_of(set, pass)) passes.add(*layer);
+  for (const Passes* layer : layers_of(place, pass)) passes.add(*layer);
   add_beside_layers(passes, pass.stage);
   return passes;
 }
@@ -139,11 +139,11 @@ Pipelines::Pair Pipelines::pair_of(const PipelineRun& run, const ChunkPass& forw
   Pair pair;
   double layers_us = 0;
   double host_us = 0;  // one layer forward and one backward: a whole layer's launches
-  for (const Passes* layer : layers_of(run.set, forward)) {
+  for (const Passes* layer : layers_of(run.place, forward)) {
     pair.forward.push_back(pieces_of(*layer));
     layers_us += sum(layer->forward);
   }
-  const std::vector<const Passes*> backward_layers = layers_of(run.set, backward);
+  const std::vector<const Passes*> backward_layers = layers_of(run.place, backward);
   for (auto layer = backward_layers.rbegin(); layer != backward_layers.rend(); ++layer) {
     pair.backward.push_back(pieces_of(**layer));
     layers_us += backward_us(**layer);
@@ -216,14 +216,14 @@ std::vector<Picoseconds> Pipelines::boundary_times() const {
   return times;
 }
 
-PipelineRun Pipelines::run_of(int set) {
+PipelineRun Pipelines::run_of(DrawnPlace place) {
   PipelineRun run;
-  run.set = set;
+  run.place = place;
   const int different = loads_ ? loads_->micro_batches() : 1;
   std::vector<parallel::StageTimes> times;
   for (int micro = 0; micro < different; ++micro) {
     for (int stage = 0; stage < shape_.stages(); ++stage) {
-      run.passes.push_back(total(set, {micro, stage}));
+      run.passes.push_back(total(place, {micro, stage}));
       times.push_back(times_of(run.passes.back()));
     }
   }
@@ -250,10 +250,10 @@ PipelineRun Pipelines::run_of(int set) {
   return run;
 }
 
-PipelineRun Pipelines::slowest() {
-  PipelineRun slowest = run_of(0);
+PipelineRun Pipelines::slowest(int step) {
+  PipelineRun slowest = run_of({step, 0});
   for (int set = 1; loads_ && set < loads_->sets(); ++set) {
-    PipelineRun run = run_of(set);
+    PipelineRun run = run_of({step, set});
     if (run.run.makespan > slowest.run.makespan) slowest = std::move(run);
   }
   return slowest;

@@ -27,10 +27,16 @@ struct Stage {
   int losses() const { return chunk.loss ? 1 + static_cast<int>(content.mtp_losses) : 0; }
 };
 
+// Of what is drawn: a step of DrawnLoads::steps(), a set of ranks.
+struct DrawnPlace {
+  int step = 0;
+  int set = 0;
+};
+
 // How the pipeline of a set of ranks ran.
 struct PipelineRun {
   parallel::ScheduleRun run;
-  int set = 0;
+  DrawnPlace place;
   std::vector<Passes> passes;  // [micro-batch, stage], of all micro-batches, or of one for all
 };
 
@@ -54,12 +60,12 @@ class Pipelines {
   // Whether the exchanges of a forward_backward operation run beside its computation.
   bool hides_exchanges() const;
 
-  // The set that ends last; the first of equals.
-  PipelineRun slowest();
+  // Of a step of DrawnLoads::steps() the set that ends last; the first of equals.
+  PipelineRun slowest(int step = 0);
   const Passes& passes(const PipelineRun& run, const parallel::ChunkPass& pass) const;
   // Of the layers of a chunk, in their order, those of prediction depths behind the decoder's. Of
   // whole layers recomputed in blocks the first so many of a chunk's decoder layers are.
-  std::vector<const Passes*> layers_of(int set, const parallel::ChunkPass& pass);
+  std::vector<const Passes*> layers_of(DrawnPlace place, const parallel::ChunkPass& pass);
   // Of the model, of the layer at this place there; those of prediction depths follow the model's.
   int layer_number(const Stage& stage, std::size_t place) const;
   // What a chunk has beside its layers: embedding, head, of prediction depths what is before
@@ -91,12 +97,12 @@ class Pipelines {
   // Of the layer at this place in its chunk; null: it is computed again, or nothing is in blocks.
   KeptLayers* kept_at(std::size_t place) const;
   // The price of a layer (Stage::layers) of one micro-batch. References stay valid.
-  const Passes& priced(int layer, int set, int micro_batch);
-  const Passes& priced_by(const LayerPrices& prices, LoadPasses& known, int layer, int set,
+  const Passes& priced(int layer, DrawnPlace place, int micro_batch);
+  const Passes& priced_by(const LayerPrices& prices, LoadPasses& known, int layer, DrawnPlace place,
                           int micro_batch);
   void add_beside_layers(Passes& passes, int number) const;
-  Passes total(int set, const parallel::ChunkPass& pass);
-  PipelineRun run_of(int set);
+  Passes total(DrawnPlace place, const parallel::ChunkPass& pass);
+  PipelineRun run_of(DrawnPlace place);
   std::vector<Picoseconds> boundary_times() const;
   Picoseconds pair_time(const PipelineRun& run, const parallel::ChunkPass& forward,
                         const parallel::ChunkPass& backward);

@@ -240,24 +240,31 @@ Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load) {
 }
 
 // The same load in all micro-batches and sets is the price of every pass; else the least of them is
-// no more than that of each.
+// no more than that of each. Of several steps the mean: a pipeline of mean passes takes no longer
+// than the mean of its pipelines, as its time is convex in them.
 std::vector<Passes> drawn_moe_layers(const LayerPrices& prices, const DrawnLoads& loads,
                                      bool are_own) {
   const bool is_exact = are_own && loads.sets() == 1 && loads.micro_batches() == 1;
   std::map<MoeLoad, Passes> known;
-  std::vector<Passes> layers;
-  for (int layer = 0; layer < loads.layers(); ++layer) {
-    MoeLoad least = loads.at(layer, 0, 0);
+  const auto least_passes = [&](int layer, int step) -> const Passes& {
+    MoeLoad least = loads.at(layer, 0, 0, step);
     for (int set = 0; set < loads.sets(); ++set) {
       for (int micro = 0; micro < loads.micro_batches(); ++micro) {
-        least = least_of(least, loads.at(layer, set, micro));
+        least = least_of(least, loads.at(layer, set, micro, step));
       }
     }
     const auto [place, is_new] = known.try_emplace(least);
     if (is_new) {
       place->second = is_exact ? prices.moe_layer(least) : least_moe_layer(prices, least);
     }
-    layers.push_back(place->second);
+    return place->second;
+  };
+  std::vector<Passes> layers;
+  for (int layer = 0; layer < loads.layers(); ++layer) {
+    Passes mean;
+    for (int step = 0; step < loads.steps(); ++step) mean.add(least_passes(layer, step));
+    mean.divide(loads.steps());
+    layers.push_back(mean);
   }
   return layers;
 }

@@ -103,7 +103,7 @@ struct ChunkWork {
 class TimelineWriter {
  public:
   TimelineWriter(const TrainingJob& job, const TrainingStep& step)
-      : job_(job), step_(step), pipelines_(job), run_(pipelines_.slowest()) {}
+      : job_(job), step_(step), pipelines_(job), run_(pipelines_.slowest(step.shown_step)) {}
 
   engine::Timeline write() {
     for (int rank = 0; rank < pipelines_.shape().ranks; ++rank) {
@@ -125,7 +125,7 @@ class TimelineWriter {
  private:
   int gpu_of(int rank) const {
     const parallel::ParallelLayout& layout = job_.layout.layout;
-    return rank * (layout.gpus / layout.pipeline) + run_.set * stage_division(layout).ranks;
+    return rank * (layout.gpus / layout.pipeline) + run_.place.set * stage_division(layout).ranks;
   }
 
   void add(engine::TimelineEvent event, Picoseconds end) {
@@ -170,7 +170,7 @@ class TimelineWriter {
     const LayerPrices& prices = pipelines_.prices();
     std::vector<ChunkWork> work;
     if (stage.chunk.embedding) work.push_back({&prices.embedding(), -1});
-    const std::vector<const Passes*> layers = pipelines_.layers_of(run_.set, pass);
+    const std::vector<const Passes*> layers = pipelines_.layers_of(run_.place, pass);
     int losses = 0;
     for (std::size_t place = 0; place < layers.size(); ++place) {
       const bool predicts = place >= stage.layers.size();

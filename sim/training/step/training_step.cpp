@@ -35,6 +35,15 @@ class Step {
   PartTimes parts_to_the_end(int rank, const PipelineRun& slowest,
                              const std::vector<RankEnd>& ends);
   std::vector<RankEnd> rank_ends(const PipelineRun& slowest) const;
+  // A step of DrawnLoads::steps(), or the only one.
+  struct OneStep {
+    PipelineRun slowest;
+    std::vector<RankEnd> ends;
+  };
+  std::vector<OneStep> all_steps();
+  // Of the rank that computes longest in all of them together.
+  static int busiest_rank(const std::vector<OneStep>& steps);
+  void set_times(const std::vector<OneStep>& steps, TrainingStep& step);
 
   const TrainingJob& job_;
   Pipelines pipelines_;
@@ -131,13 +140,55 @@ PartTimes Step::parts_to_the_end(int rank, const PipelineRun& slowest,
   return parts;
 }
 
+std::vector<Step::OneStep> Step::all_steps() {
+  const int count = pipelines_.loads() == nullptr ? 1 : pipelines_.loads()->steps();
+  std::vector<OneStep> steps;
+  for (int step = 0; step < count; ++step) {
+    PipelineRun slowest = pipelines_.slowest(step);
+    std::vector<RankEnd> ends = rank_ends(slowest);
+    steps.push_back({std::move(slowest), std::move(ends)});
+  }
+  return steps;
+}
+
+int Step::busiest_rank(const std::vector<OneStep>& steps) {
+  std::vector<Picoseconds> busy(steps.front().slowest.run.ranks.size());
+  for (const OneStep& step : steps) {
+    for (std::size_t rank = 0; rank < busy.size(); ++rank) {
+      busy[rank] += step.slowest.run.ranks[rank].busy;
+    }
+  }
+  return static_cast<int>(std::max_element(busy.begin(), busy.end()) - busy.begin());
+}
+
+void Step::set_times(const std::vector<OneStep>& steps, TrainingStep& step) {
+  const auto count = static_cast<double>(steps.size());
+  std::vector<double> times;
+  step.busiest_rank = busiest_rank(steps);
+  for (const OneStep& one : steps) {
+    step.bubble_share += one.slowest.run.bubble_share() / count;
+    const PartTimes parts = parts_to_the_end(step.busiest_rank, one.slowest, one.ends);
+    for (std::size_t part = 0; part < parts.size(); ++part) step.parts[part] += parts[part] / count;
+    times.push_back(sum(parts));
+  }
+  step.step_us = sum(step.parts);
+  const auto nearest = std::min_element(times.begin(), times.end(), [&](double one, double other) {
+    return std::abs(one - step.step_us) < std::abs(other - step.step_us);
+  });
+  step.shown_step = static_cast<int>(nearest - times.begin());
+  if (steps.size() > 1) step.shown_step_us = *nearest;
+  step.ends = steps[at(step.shown_step)].ends;
+}
+
 PartTimes Step::mean_parts() {
-  const PipelineRun slowest = pipelines_.slowest();
-  const std::vector<RankEnd> ends = rank_ends(slowest);
+  const std::vector<OneStep> steps = all_steps();
+  const double count = static_cast<double>(steps.size()) * shape_.ranks;
   PartTimes mean{};
-  for (int rank = 0; rank < shape_.ranks; ++rank) {
-    const PartTimes parts = parts_to_the_end(rank, slowest, ends);
-    for (std::size_t part = 0; part < mean.size(); ++part) mean[part] += parts[part] / shape_.ranks;
+  for (const OneStep& step : steps) {
+    for (int rank = 0; rank < shape_.ranks; ++rank) {
+      const PartTimes parts = parts_to_the_end(rank, step.slowest, step.ends);
+      for (std::size_t part = 0; part < mean.size(); ++part) mean[part] += parts[part] / count;
+    }
   }
   return mean;
 }
@@ -158,24 +209,14 @@ double Step::launches_us() const {
 }
 
 TrainingStep Step::run() {
-  const PipelineRun slowest = pipelines_.slowest();
   TrainingStep step;
-  step.bubble_share = slowest.run.bubble_share();
+  set_times(all_steps(), step);
   step.imbalance = prices_.imbalance();
   if (pipelines_.loads() != nullptr) {
     step.routing = pipelines_.loads()->figures();
     step.imbalance = step.routing->mean_load;
   }
   step.micro_batches = shape_.micro_batches;
-  const auto busier = [](const parallel::RankRun& one, const parallel::RankRun& other) {
-    return one.busy < other.busy;
-  };
-  const std::vector<parallel::RankRun>& ranks = slowest.run.ranks;
-  const auto busiest = std::max_element(ranks.begin(), ranks.end(), busier);
-  step.busiest_rank = static_cast<int>(busiest - ranks.begin());
-  step.ends = rank_ends(slowest);
-  step.parts = parts_to_the_end(step.busiest_rank, slowest, step.ends);
-  step.step_us = sum(step.parts);
   step.memory = step_memory(job_, pipelines_);
   const parallel::ParallelLayout& sizes = job_.layout.layout;
   step.tokens = static_cast<double>(job_.layout.micro_batch * job_.layout.sequence_length) *

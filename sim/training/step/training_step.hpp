@@ -13,7 +13,7 @@
 
 namespace moesim::training {
 
-// One optimizer step.
+// One optimizer step; of several recorded steps (DrawnLoads::steps()) the mean.
 struct TrainingStep {
   double step_us = 0;
   // Of the pipeline rank that computes longest, and the end of the step, joint_end(); they add up
@@ -37,9 +37,11 @@ struct TrainingStep {
   double tflops_per_gpu = 0;               // model FLOPs
   double mfu = 0;                          // of the GPU's dense bf16 peak
   std::vector<model::StageMemory> memory;  // of each pipeline rank
-  std::vector<RankEnd> ends;               // of each pipeline rank
   // What the step gains for each unit of the log of the host's times, where that was asked for.
   std::optional<double> host_gain_us;
+  int shown_step = 0;         // of several recorded steps the one whose time is nearest to the mean
+  double shown_step_us = 0;   // its time; 0: the step is no mean
+  std::vector<RankEnd> ends;  // of that step, of each pipeline rank
 
   Bytes peak_memory() const;
   double gpu_hours_per_1e12_tokens() const;

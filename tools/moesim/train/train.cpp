@@ -96,6 +96,16 @@ void note_timeline(const TrainBand& band, double predicted_us, double step_us) {
       band.own, predicted_us / 1e3, step_us / 1e3));
 }
 
+// Of several recorded steps the mean counts, and one is shown.
+void note_shown_step(const training::TrainingStep& step) {
+  if (step.shown_step_us == 0) return;
+  note(
+      fmt::format("note: --timeline shows recorded step {} of {}, {:.4g} ms, the nearest to the "
+                  "mean of {:.4g} ms: --trace-step shows others",
+                  step.routing->taken_steps[static_cast<std::size_t>(step.shown_step)],
+                  step.routing->recorded_steps, step.shown_step_us / 1e3, step.step_us / 1e3));
+}
+
 std::vector<Flag> flags() {
   std::vector<Flag> flags = train_flags();
   for (const Flag& flag : band_flags()) flags.push_back(flag);
@@ -136,6 +146,7 @@ ExitCode run(const CommandLine& given) {
   training::TrainingStep step = requested_step(line, job);
   if (files.wanted()) {
     files.write(training::step_timeline(job, step), timeline_title(job), "one pipeline");
+    note_shown_step(step);
   }
   const double predicted_us = step.step_us;
   const TrainBand band = requested_band(line, job, step);

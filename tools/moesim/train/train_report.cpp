@@ -71,11 +71,25 @@ std::string router_text(const TrainingJob& job) {
   return text + fmt::format("; {}", drawn.scores.name());
 }
 
+// "84 recorded steps", "16 of 84 recorded steps, evenly spread", "step 3 of 84".
+std::string recorded_text(const TrainingJob& job, const training::RoutingFigures& figures) {
+  const int all = figures.recorded_steps;
+  const auto taken = static_cast<int>(figures.taken_steps.size());
+  if (all > 1 && taken == 1) return fmt::format("step {} of {}", figures.taken_steps.front(), all);
+  std::string text = fmt::format("{} recorded step{}", all, all == 1 ? "" : "s");
+  if (taken < all) text = fmt::format("{} of {}, evenly spread", taken, text);
+  if (taken == 1) return text;
+  return text + (job.routing->draws == training::RoutingDraws::per_layer
+                     ? ": the mean step"
+                     : ", one micro-batch after another");
+}
+
 // What routing lost and what its imbalance costs.
 void add_routing(const TrainingJob& job, const TrainingStep& step, Lines& lines) {
   const training::RoutingFigures& figures = *step.routing;
   const routing::RouterConfig& router = job.routing->router;
   lines.push_back({"router", router_text(job)});
+  if (figures.recorded_steps > 0) lines.push_back({"trace", recorded_text(job, figures)});
   const double counted = study::counted_loss(job, step);
   std::string loss =
       fmt::format("{}; {} of routes failed", percent(counted), percent(figures.loss.failed));
@@ -279,6 +293,11 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("fidelity",
           routing::name_of(figures.sampled ? routing::Fidelity::automatic : figures.fidelity));
   row.add("seed", whole(static_cast<std::int64_t>(drawn.seed)));
+  if (figures.recorded_steps > 0) {
+    row.add("trace_step", drawn.trace_step > 0 ? whole(drawn.trace_step) : Cell());
+    row.add("recorded_steps", whole(figures.recorded_steps));
+    row.add("taken_steps", whole(static_cast<std::int64_t>(figures.taken_steps.size())));
+  }
   row.add("failed", figure_cell(figures.loss.failed));
   row.add("partial", figure_cell(figures.loss.partial));
   row.add("lost_mass", figure_cell(figures.loss.lost_mass));

@@ -1,0 +1,223 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/routers/router_name.hpp"
+#include "sim/training/drawn/block_routing.hpp"
+#include "sim/training/drawn/drawn_losses.hpp"
+#include "sim/training/step/step_bound.hpp"
+#include "sim/training/step/step_timeline.hpp"
+#include "sim/training/step/training_step.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::training;
+
+namespace {
+
+using Counts = std::vector<std::int64_t>;  // [expert]
+
+constexpr int experts = 128;
+constexpr std::int64_t tokens = 4096;  // of 8 experts each: 256 rows of each in balance
+
+// 16 ranks, 8 of them an expert-parallel group, two micro-batches.
+TrainingJob job_of(int pipeline, int micro_batches = 2) {
+  TrainingJob made;
+  made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
+  made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
+  made.model = std::make_shared<const model::Model>(model::Model::load("qwen3-30b-a3b"));
+  made.layout.layout.gpus = 16;
+  made.layout.layout.pipeline = pipeline;
+  made.layout.layout.expert = 8;
+  made.layout.sequence_length = tokens;
+  made.layout.global_batch = std::int64_t{micro_batches} * made.layout.layout.data();
+  made.host = {0, 0, 0};
+  return made;
+}
+
+DrawnRouting recorded(std::shared_ptr<const routing::Trace> trace,
+                      const char* capacity_factor = nullptr) {
+  DrawnRouting made;
+  made.router = routing::parse_router(capacity_factor == nullptr ? "dropless" : "topk", 0, 8);
+  made.router.capacity_convention = routing::CapacityConvention::library;
+  made.router.padding = routing::Padding::none;
+  made.router.drops = capacity_factor != nullptr;
+  if (made.router.drops) made.router.capacity_factor = Decimal::parse(capacity_factor, "test");
+  made.scores.kind = routing::ScoreSource::Kind::trace;
+  made.scores.trace = std::move(trace);
+  return made;
+}
+
+// Experts of the first of 8 ranks have 7 `more` rows each, the others `more` fewer: the rank has
+// 1 + 7 more / 256 of balance.
+Counts hot_rank(std::int64_t more) {
+  Counts counts(experts, 256 - more);
+  std::fill_n(counts.begin(), 16, 256 + 7 * more);
+  return counts;
+}
+
+// [step, rank]
+std::shared_ptr<const routing::Trace> trace_of(const std::vector<std::vector<Counts>>& steps) {
+  routing::TraceShape shape;
+  shape.steps = static_cast<int>(steps.size());
+  shape.ranks = static_cast<int>(steps.front().size());
+  shape.tokens = tokens;
+  shape.experts = experts;
+  shape.top_k = 8;
+  Counts all;
+  for (const std::vector<Counts>& step : steps) {
+    for (const Counts& rank : step) all.insert(all.end(), rank.begin(), rank.end());
+  }
+  return routing::Trace::of_counts("test", shape, all);
+}
+
+// Balanced, 1.4375 and 1.875 times balance on the first rank.
+std::shared_ptr<const routing::Trace> three_steps() {
+  return trace_of({{hot_rank(0)}, {hot_rank(16)}, {hot_rank(32)}});
+}
+
+TrainingStep step_of(TrainingJob job, const DrawnRouting& routing, int trace_step = 0) {
+  job.routing = routing;
+  job.routing->trace_step = trace_step;
+  return training_step(job);
+}
+
+}  // namespace
+
+TEST_CASE("drawn per layer, a trace's step is the mean of its recorded steps") {
+  for (const int pipeline : {1, 2}) {
+    const TrainingJob job = job_of(pipeline);
+    const DrawnRouting routing = recorded(three_steps(), "1");
+    const TrainingStep mean = step_of(job, routing);
+    CHECK(mean.imbalance == Approx((1 + 1 + 1) / 3.0).epsilon(1e-3));  // capacity cuts all to C
+    double step_us = 0;
+    double failed = 0;
+    Bytes most;
+    PartTimes parts{};
+    for (const int number : {1, 2, 3}) {
+      const TrainingStep one = step_of(job, routing, number);
+      CHECK(one.routing->taken_steps == std::vector<int>{number});
+      CHECK(one.routing->recorded_steps == 3);
+      step_us += one.step_us / 3;
+      failed += one.routing->loss.failed / 3;
+      most = std::max(most, one.peak_memory());
+      for (std::size_t part = 0; part < parts.size(); ++part) parts[part] += one.parts[part] / 3;
+    }
+    // 7 and 14 of 16 rows above C on an eighth of the experts: 0, 7 / 128 and 14 / 128 are lost.
+    CHECK(failed == Approx(7.0 / 128).epsilon(1e-9));
+    CHECK(mean.routing->loss.failed == Approx(failed).epsilon(1e-9));
+    CHECK(mean.routing->taken_steps == std::vector<int>{1, 2, 3});
+    CHECK(mean.step_us == Approx(step_us).epsilon(1e-9));
+    CHECK(sum(mean.parts) == Approx(mean.step_us).epsilon(1e-12));
+    for (std::size_t part = 0; part < parts.size(); ++part) {
+      CHECK(mean.parts[part] == Approx(parts[part]).epsilon(1e-6).margin(1e-3));
+    }
+    CHECK(mean.peak_memory() == most);
+  }
+}
+
+TEST_CASE("uneven recorded steps count, whichever is the first") {
+  const TrainingJob job = job_of(2);
+  const TrainingStep mean = step_of(job, recorded(three_steps()));
+  CHECK(mean.imbalance == Approx((1 + 1.4375 + 1.875) / 3).epsilon(1e-9));
+  const TrainingStep even = step_of(job, recorded(three_steps()), 1);
+  const TrainingStep worst = step_of(job, recorded(three_steps()), 3);
+  CHECK(mean.step_us > 1.1 * even.step_us);
+  CHECK(mean.step_us < 0.95 * worst.step_us);
+  CHECK(mean.peak_memory() == worst.peak_memory());
+  const TrainingStep other =
+      step_of(job, recorded(trace_of({{hot_rank(32)}, {hot_rank(0)}, {hot_rank(16)}})));
+  CHECK(other.step_us == Approx(mean.step_us).epsilon(1e-12));
+  // The mean of the ranks' parts, too.
+  TrainingJob made = job;
+  made.routing = recorded(three_steps());
+  const PartTimes parts = mean_parts(made, mean);
+  CHECK(sum(parts) == Approx(mean.step_us).epsilon(1e-9));
+}
+
+TEST_CASE("of many recorded steps sixteen are taken, evenly spread") {
+  std::vector<std::vector<Counts>> steps;
+  for (int step = 0; step < 84; ++step) steps.push_back({hot_rank(step % 32)});
+  TrainingJob job = job_of(1);
+  job.routing = recorded(trace_of(steps));
+  const DrawnLoads loads(job);
+  CHECK(loads.steps() == 16);
+  double mean = 0;
+  for (int at = 0; at < 16; ++at) {
+    const int step = at * 84 / 16;
+    CHECK(loads.figures().taken_steps[static_cast<std::size_t>(at)] == step + 1);
+    CHECK(loads.at(0, 0, 0, at).computed == Approx(1 + 7 * (step % 32) / 256.0).epsilon(1e-3));
+    mean += (1 + 7 * (step % 32) / 256.0) / 16;
+  }
+  CHECK(loads.figures().recorded_steps == 84);
+  CHECK(loads.figures().mean_load == Approx(mean).epsilon(1e-3));
+}
+
+TEST_CASE("micro-batches take recorded steps evenly spread") {
+  for (const int micro_batches : {1, 2, 3, 6, 7}) {
+    TrainingJob job = job_of(1, micro_batches);
+    job.routing = recorded(three_steps());
+    job.routing->draws = RoutingDraws::per_micro_batch;
+    const DrawnLoads loads(job);
+    CHECK(loads.steps() == 1);
+    for (int micro = 0; micro < micro_batches; ++micro) {
+      const int step = micro * 3 / micro_batches;
+      CHECK(loads.at(5, 0, micro).computed == Approx(1 + 7 * 16 * step / 256.0).epsilon(1e-9));
+    }
+    job.routing->trace_step = 3;
+    const DrawnLoads last(job);
+    CHECK(last.at(0, 0, micro_batches - 1).computed == 1.875);
+    CHECK(last.figures().mean_load == 1.875);
+  }
+}
+
+TEST_CASE("a step that was not recorded cannot be taken") {
+  const TrainingJob job = job_of(1);
+  CHECK_THROWS_WITH(step_of(job, recorded(three_steps()), 4),
+                    ContainsSubstring("--trace-step is 4: test has 3 recorded steps"));
+  DrawnRouting random = recorded(three_steps());
+  random.scores = {};
+  CHECK_THROWS_WITH(step_of(job, random, 1), ContainsSubstring("has no recorded steps"));
+}
+
+TEST_CASE("no step of several recorded ones is shorter than its bound") {
+  for (const int pipeline : {1, 2, 4}) {
+    TrainingJob job = job_of(pipeline, 8);
+    job.layout.layout.expert = 4;
+    // Another rank of the group is hot in each layer's turn: no layer is the same for all steps.
+    job.routing = recorded(three_steps());
+    const auto loads = std::make_shared<const DrawnLoads>(job);
+    const LayerPrices prices(job);
+    const double step_us = training_step(job, loads).step_us;
+    const double own = step_bound_us(job, prices, drawn_moe_layers(prices, *loads, true));
+    CHECK(own <= step_us);
+    CHECK(own > 0.8 * step_us);
+    CHECK(step_bound_us(job, prices, drawn_moe_layers(prices, *loads, false)) < own);
+  }
+}
+
+TEST_CASE("a timeline shows the recorded step whose time is nearest to the mean") {
+  TrainingJob job = job_of(2);
+  job.routing = recorded(three_steps());
+  const TrainingStep mean = training_step(job);
+  CHECK(mean.shown_step == 1);
+  const TrainingStep shown = step_of(job, *job.routing, 2);
+  CHECK(shown.shown_step_us == 0);
+  CHECK(mean.shown_step_us == Approx(shown.step_us).epsilon(1e-12));
+  Picoseconds end;
+  for (const engine::TimelineEvent& event : step_timeline(job, mean)) {
+    end = std::max(end, event.start + event.duration);
+  }
+  CHECK(end.us() == Approx(shown.step_us).epsilon(1e-6));
+}
+
+TEST_CASE("the expected loss of a trace is that of all recorded steps") {
+  TrainingJob job = job_of(1);
+  job.routing = recorded(three_steps(), "1");
+  const std::vector<TrainingJob> jobs = {job};
+  CHECK(drawn_losses(jobs, 100).front().loss.failed == Approx(7.0 / 128).epsilon(1e-9));
+  job.routing->trace_step = 3;
+  const std::vector<TrainingJob> last = {job};
+  CHECK(drawn_losses(last, 100).front().loss.failed == Approx(14.0 / 128).epsilon(1e-9));
+}

@@ -7,6 +7,7 @@
 
 #include "sim/base/parallel.hpp"
 #include "sim/training/drawn/block_routing.hpp"
+#include "sim/training/job/stage_division.hpp"
 
 namespace moesim::study {
 
@@ -38,11 +39,13 @@ int ranks_of(const TrainingJob& job) {
 // That is drawn in the place of the one asked for.
 TrainingJob loss_job(const TrainingJob& asked) {
   TrainingJob job = asked;
-  const int ranks = ranks_of(asked);
+  const bool is_recorded = asked.routing->scores.trace != nullptr;
+  const int gpus = is_recorded ? training::stage_ranks(asked.layout.layout) : ranks_of(asked);
   job.layout = {};
-  job.layout.layout.gpus = job.layout.layout.expert = ranks;
+  job.layout.layout.gpus = gpus;
+  job.layout.layout.expert = ranks_of(asked);
   job.layout.sequence_length = std::llround(asked.tokens_per_rank());
-  job.layout.global_batch = ranks;
+  job.layout.global_batch = gpus;
   job.routing->draws = training::RoutingDraws::per_layer;
   return job;
 }

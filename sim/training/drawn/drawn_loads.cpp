@@ -82,7 +82,7 @@ DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::PilotC
   }
   const std::vector<int> replicas = drawn_replicas(job);
   if (drawn.draws == RoutingDraws::per_layer) steps_ = static_cast<int>(replicas.size());
-  note_steps(replicas);
+  note_recorded(replicas);
   const std::size_t parts = static_cast<std::size_t>(layers_) * static_cast<std::size_t>(steps_);
   loads_.resize(parts * static_cast<std::size_t>(sets_) * static_cast<std::size_t>(micro_batches_));
   rank_rows_.resize(parts * static_cast<std::size_t>(job.layout.layout.expert));
@@ -106,10 +106,13 @@ DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::PilotC
   set_figures();
 }
 
-void DrawnLoads::note_steps(const std::vector<int>& replicas) {
+void DrawnLoads::note_recorded(const std::vector<int>& replicas) {
   const routing::Trace* const trace = job_.scores.trace.get();
   if (trace == nullptr) return;
   figures_.recorded_steps = trace->shape().steps;
+  figures_.recorded_ranks = trace->shape().ranks;
+  figures_.taken_ranks =
+      std::min(figures_.recorded_ranks, sets_ * division_.blocks_per_set * job_.gpus);
   for (const int replica : replicas) {
     std::vector<int>& taken = figures_.taken_steps;
     if (taken.empty() || taken.back() != replica + 1) taken.push_back(replica + 1);
@@ -118,7 +121,7 @@ void DrawnLoads::note_steps(const std::vector<int>& replicas) {
 
 // All layers from a sample of their tokens.
 void DrawnLoads::draw_from_samples(routing::LayerRouter& router) {
-  check_routing(job_);
+  check_routing(job_, asked_);
   const parallel::ParallelLayout& layout = asked_.layout.layout;
   const double tokens = asked_.tokens_per_rank() * layout.expert * layout.expert_tensor;
   const double balance = job_.router.top_k * tokens / layout.expert;
@@ -187,7 +190,7 @@ void DrawnLoads::set_blocks() {
         "per-layer, or fewer micro-batches (--global-batch)",
         job.gpus, job.experts));
   }
-  check_routing(job);
+  check_routing(job, asked_);
 }
 
 void DrawnLoads::draw(routing::LayerRouter& router, int layer, int replica,

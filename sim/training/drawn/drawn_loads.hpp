@@ -47,14 +47,17 @@ struct RoutingFigures {
   // Of a trace: how many steps it has, and those taken, numbered from 1 on, each once.
   int recorded_steps = 0;
   std::vector<int> taken_steps;
+  // How many ranks it has, and of how many, from the first on, routing is taken.
+  int recorded_ranks = 0, taken_ranks = 0;
 };
 
-// The loads of all MoE layers of a step, those of prediction depths last. A layer's popularity of
-// experts is the same in all micro-batches and groups; tokens are not. Where only the rows of
-// experts matter (no capacity per source, no IR, no padded blocks) all sources of a block are drawn
-// as one with all their tokens, which has the same law. Rows are rounded to 1/1024 of balance
-// unless all are the same. Memory: 64 bytes per layer, step, set and micro-batch, and what the
-// routing of one layer takes.
+// The loads of all MoE layers of a step, those of prediction depths last. Drawn per layer, the
+// first ranks of a trace stand for all: those of one set. A layer's popularity of experts is the
+// same in all micro-batches and groups; tokens are not. Where only the rows of experts matter (no
+// capacity per source, no IR, no padded blocks) all sources of a block are drawn as one with all
+// their tokens, which has the same law. Rows are rounded to 1/1024 of balance unless all are the
+// same. Memory: 64 bytes per layer, step, set and micro-batch, and what the routing of one layer
+// takes.
 class DrawnLoads {
  public:
   // Precondition: a job that check_job() accepts, job.routing. Throws UsageError as check_drawn(),
@@ -99,7 +102,7 @@ class DrawnLoads {
   std::size_t place_of(int layer, int step, int set, int micro_batch) const;  // in loads_
   void add_rows(int layer, int step, std::span<const double> computed);
   double held_load(std::span<const int> layers, int step) const;
-  void note_steps(const std::vector<int>& replicas);
+  void note_recorded(const std::vector<int>& replicas);
   void set_figures();
 
   TrainingJob asked_;

@@ -68,7 +68,7 @@ std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int mo
       continue;
     }
     routings[at] = block_routing(jobs[at]);
-    check_routing(routings[at]);
+    check_routing(routings[at], jobs[at]);
     together[{routings[at].logits_key(), drawn_replicas(jobs[at])}].push_back(at);
   }
   for (const auto& [key, members] : together) {

@@ -10,10 +10,11 @@ namespace moesim::training {
 // What is said of a scenario's routing, with the options of a training step that decide the same.
 std::string in_training_terms(std::string text);
 
-// As routing::check(); what it throws is in_training_terms().
-void check_routing(const routing::RoutingJob& job);
+// As routing::check(), of a trace with as many ranks as a pipeline stage of `asked` has, of which
+// `job` may route some; what it throws is in_training_terms().
+void check_routing(const routing::RoutingJob& job, const TrainingJob& asked);
 
-// Why the routing of a job does not fit its groups of experts, or the tokens of a rank: recorded
+// Why the routing of a job does not fit its ranks and experts, or the tokens of a rank: recorded
 // routing is of some, and counts alone cannot be drawn for all. Empty where it fits, and where
 // routing is neither recorded nor asked for by counts.
 std::string routing_misfit(const TrainingJob& job);

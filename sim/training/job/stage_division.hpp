@@ -12,6 +12,7 @@ struct StageDivision {
   int sets = 1;            // of a stage
   int blocks_per_set = 1;  // of EP x ETP ranks, which have all experts once
 };
+int stage_ranks(const parallel::ParallelLayout& layout);  // of all sets
 StageDivision stage_division(const parallel::ParallelLayout& layout);
 
 }  // namespace moesim::training

@@ -284,17 +284,20 @@ def test_a_dialect_is_searched_as_it_is_simulated(tmp_path):
 
 
 def test_candidates_that_a_trace_does_not_fit_are_left_out():
-    """8 ranks of 128 tokens: no smaller group of experts, no larger micro-batch."""
+    """8 ranks of 128 tokens: no smaller stage, no larger micro-batch."""
     words = ("recommend", "--model", "mixtral-8x7b", "--gpus", 32, "--routing", "trace:tiny-moe-top2",
-             "--tensor-parallel", 1, "--pipeline-parallel", "1,2", "--expert-tensor-parallel", 1, "--micro-batch", "1,2",
+             "--tensor-parallel", 1, "--pipeline-parallel", "1,2,8", "--expert-tensor-parallel", 1, "--micro-batch", "1,2",
              "--expert-parallel", "4,8", "--zero", 1, "--recompute", "moe_act", "--sequence-length", 128)
     table = succeed(*words)
     reason = table.split(" candidates left out, such as: ")[1].split("\n")[0]
     assert "choose " in reason and "--tokens-per-gpu" not in reason and "--gpus" not in reason
-    for row in rows_of(*words):
-        assert row["micro_batch"] == "1" and row["expert_parallel"] == "8"
+    rows = rows_of(*words)
+    assert {row["expert_parallel"] for row in rows} == {"4", "8"}
+    for row in rows:
+        assert row["micro_batch"] == "1" and row["pipeline_parallel"] in ("1", "2")
     expect_error(moesim(*words, "--micro-batch", 2), 2, "tokens per rank of 128")
-    expect_error(moesim(*words, "--expert-parallel", 4), 2, "choose --expert-parallel 8")
+    expect_error(moesim(*words, "--expert-parallel", 4, "--pipeline-parallel", 8, "--micro-batch", 1), 2,
+                 "it has 8 ranks, each pipeline stage of the job 4 GPUs: choose --gpus 64 or a multiple")
 
 
 PLACED = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 32, "--routing", "zipf:1", "--tensor-parallel", 1,

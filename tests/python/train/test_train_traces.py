@@ -77,6 +77,15 @@ def test_steps_that_were_not_recorded_are_refused():
     expect_error(moesim(*STEP, "--routing", "gaussian:0.1", "--trace-step", 1), 2, "has no recorded steps")
 
 
+def test_a_trace_has_the_ranks_of_a_stage():
+    """8 recorded ranks: two groups of 4, of which the first stands for both, or each has its own."""
+    words = (*STEP[:-2], "--profile", "h100-sxm", "--expert-parallel", 4)
+    text = succeed(*words)
+    assert "trace        8 recorded steps: the mean step; ranks 1 to 4 of 8, the same routing in all groups\n" in text
+    assert "ranks" not in succeed(*words, "--routing-draws", "per-micro-batch").split("trace  ")[1].split("\n")[0]
+    expect_error(moesim(*words, "--gpus", 4), 2, "it has 8 ranks, the job 4 GPUs: choose --gpus 8 or a multiple")
+
+
 SEARCH = ("recommend", *SIZES, "--gpus", 8, "--sequence-length", 128, "--tensor-parallel", 1, "--context-parallel", 1,
           "--pipeline-parallel", 1, "--expert-parallel", 8, "--micro-batch", 1, "--zero", 1, "--recompute", "none",
           "--capacity-factor", "2", "--max-loss", "90%", "--best", 1)

@@ -221,3 +221,59 @@ TEST_CASE("the expected loss of a trace is that of all recorded steps") {
   const std::vector<TrainingJob> last = {job};
   CHECK(drawn_losses(last, 100).front().loss.failed == Approx(14.0 / 128).epsilon(1e-9));
 }
+
+namespace {
+
+// 16 ranks; of the second 8 the first expert rank is hot.
+std::shared_ptr<const routing::Trace> sixteen_ranks() {
+  std::vector<Counts> ranks(8, hot_rank(0));
+  ranks.resize(16, hot_rank(32));
+  return trace_of({ranks});
+}
+
+}  // namespace
+
+TEST_CASE("a trace may have as many ranks as a stage, whatever the expert parallelism") {
+  TrainingJob job = job_of(1);
+  job.routing = recorded(sixteen_ranks());
+  // Per layer the first group's ranks stand for all.
+  const DrawnLoads first(job);
+  CHECK(first.at(0, 0, 0).computed == 1);
+  CHECK(first.figures().taken_ranks == 8);
+  CHECK(first.figures().recorded_ranks == 16);
+  // Per micro-batch each group has its own, and the one that ends last sets the step.
+  job.routing->draws = RoutingDraws::per_micro_batch;
+  const DrawnLoads each(job);
+  CHECK(each.sets() == 2);
+  CHECK(each.at(0, 0, 0).computed == 1);
+  CHECK(each.at(0, 1, 0).computed == 1.875);
+  CHECK(each.figures().taken_ranks == 16);
+  job.layout.layout.expert = 16;
+  const DrawnLoads together(job);
+  CHECK(together.at(0, 0, 0).computed == Approx((1 + 1.875) / 2).epsilon(1e-9));
+}
+
+TEST_CASE("more recorded ranks than a stage has are refused, with GPUs that are enough") {
+  TrainingJob job = job_of(2);
+  job.routing = recorded(sixteen_ranks());
+  CHECK_THROWS_WITH(training_step(job),
+                    ContainsSubstring("it has 16 ranks, each pipeline stage of the job 8 GPUs: "
+                                      "choose --gpus 32 or a multiple"));
+  job.layout.layout.gpus = 32;
+  job.layout.global_batch = 32;
+  CHECK_NOTHROW(training_step(job));
+  job = job_of(1);
+  job.layout.layout.gpus = 8;
+  job.layout.global_batch = 8;
+  job.routing = recorded(sixteen_ranks());
+  CHECK_THROWS_WITH(training_step(job),
+                    ContainsSubstring("it has 16 ranks, the job 8 GPUs: choose --gpus 16"));
+}
+
+TEST_CASE("the expected loss of a trace of more ranks than experts' is that of the first group") {
+  TrainingJob job = job_of(1);
+  job.routing = recorded(sixteen_ranks(), "1");
+  const std::vector<TrainingJob> jobs = {job};
+  CHECK(drawn_losses(jobs, 100).front().loss.failed == 0);
+  CHECK(training_step(job).routing->loss.failed == 0);
+}

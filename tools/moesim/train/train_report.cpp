@@ -71,8 +71,9 @@ std::string router_text(const TrainingJob& job) {
   return text + fmt::format("; {}", drawn.scores.name());
 }
 
-// "84 recorded steps", "16 of 84 recorded steps, evenly spread", "step 3 of 84".
-std::string recorded_text(const TrainingJob& job, const training::RoutingFigures& figures) {
+// "84 recorded steps: the mean step", "16 of 84 recorded steps, evenly spread: ...", "step 3 of
+// 84".
+std::string steps_text(const TrainingJob& job, const training::RoutingFigures& figures) {
   const int all = figures.recorded_steps;
   const auto taken = static_cast<int>(figures.taken_steps.size());
   if (all > 1 && taken == 1) return fmt::format("step {} of {}", figures.taken_steps.front(), all);
@@ -82,6 +83,13 @@ std::string recorded_text(const TrainingJob& job, const training::RoutingFigures
   return text + (job.routing->draws == training::RoutingDraws::per_layer
                      ? ": the mean step"
                      : ", one micro-batch after another");
+}
+
+std::string recorded_text(const TrainingJob& job, const training::RoutingFigures& figures) {
+  std::string text = steps_text(job, figures);
+  if (figures.taken_ranks == figures.recorded_ranks) return text;
+  return text + fmt::format("; ranks 1 to {} of {}, the same routing in all groups",
+                            figures.taken_ranks, figures.recorded_ranks);
 }
 
 // What routing lost and what its imbalance costs.

@@ -36,7 +36,9 @@ training::MoeLoad BalancedJob::least_load(const routing::TokenLoss& loss) const 
   const routing::RouterConfig& router = job.routing->router;
   const double kept = router.drops ? sure_share * (1 - loss.failed) : 1;
   training::MoeLoad load{padded > 0 ? padded : kept};
-  load.exchanged = padded > 0 && !job.dispatcher ? padded : kept;
+  // Recorded sources may keep all their rows.
+  const bool sends_all = job.dispatcher || job.routing->scores.trace == nullptr;
+  load.exchanged = padded > 0 && !job.dispatcher ? padded : sends_all ? kept : 0;
   if (padded == 0 && router.kind->skips_exchange) load.exchanged = 0;
   const parallel::ParallelLayout& sizes = job.layout.layout;
   if (job.dispatcher && sizes.expert * sizes.expert_tensor > 1) {

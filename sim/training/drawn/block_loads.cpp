@@ -43,6 +43,8 @@ DispatchedLoad rounded(const DispatchedLoad& load) {
 BlockLoads::BlockLoads(const TrainingJob& asked, const routing::RoutingJob& job, bool sums)
     : asked_(asked), job_(job), sums_(sums) {
   const parallel::ParallelLayout& layout = asked.layout.layout;
+  const routing::Trace* const trace = job.scores.trace.get();
+  sources_differ_ = trace != nullptr && trace->shape().ranks > 1 && layout.expert > 1;
   if (asked.dispatcher && layout.expert * layout.expert_tensor > 1) dispatcher_.emplace(asked);
 }
 
@@ -97,6 +99,32 @@ std::vector<double> BlockLoads::received_rows(const std::vector<double>& to_expe
   return received;
 }
 
+// NCCL's all-to-all is priced by a balanced buffer, of which (P - 1) / P leave a rank, of P ranks,
+// (P - n) / P its domain with n of them, and (n - 1) / P reach others there.
+BlockLoads::LeavingRows BlockLoads::leaving_rows(const LayerRouting& routing,
+                                                 std::size_t first) const {
+  const auto ranks = static_cast<std::size_t>(asked_.layout.layout.expert);
+  const auto domain = std::min(ranks, static_cast<std::size_t>(job_.gpus_per_domain));
+  std::vector<double> link_out(ranks), link_in(ranks), nic_out(ranks), nic_in(ranks);
+  for (std::size_t source = 0; source < ranks; ++source) {
+    const std::vector<double> to_rank =
+        received_rows(sent_rows(routing, first + source, 1).to_expert, nullptr);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      if (rank == source) continue;
+      const bool stays = rank / domain == source / domain;
+      (stays ? link_out : nic_out)[source] += to_rank[rank];
+      (stays ? link_in : nic_in)[rank] += to_rank[rank];
+    }
+  }
+  const auto over_balance = [&](double rows, std::size_t leaving) {
+    return leaving == 0 ? 0 : rows * static_cast<double>(ranks) / static_cast<double>(leaving);
+  };
+  const double inside = std::max(largest(link_out), largest(link_in));
+  if (domain == ranks) return {over_balance(inside, ranks - 1), 0};
+  return {over_balance(std::max(largest(nic_out), largest(nic_in)), ranks - domain),
+          over_balance(inside, domain - 1)};
+}
+
 BlockLoads::BlockRows BlockLoads::rows_of(const LayerRouting& routing, std::size_t block,
                                           const ExpertCopies* copies) const {
   const parallel::ParallelLayout& layout = asked_.layout.layout;
@@ -111,9 +139,15 @@ BlockLoads::BlockRows BlockLoads::rows_of(const LayerRouting& routing, std::size
     add_to(rows.of_expert, sent.to_expert);
     const std::vector<double> received = received_rows(sent.to_expert, copies);
     add_to(rows.received, received);
-    rows.exchanged = std::max(rows.exchanged, largest(received) / together);
+    if (sources_differ_ && !asked_.dispatcher) {
+      const LeavingRows leaving = leaving_rows(routing, first);
+      rows.exchanged = std::max(rows.exchanged, leaving.exchanged);
+      rows.inside = std::max(rows.inside, leaving.inside);
+    } else {
+      rows.exchanged = std::max(rows.exchanged, largest(received) / together);
+      if (!sums_) rows.exchanged = std::max(rows.exchanged, sent.most);
+    }
     if (!sums_) {
-      rows.exchanged = std::max(rows.exchanged, sent.most);
       for (std::size_t rank = 0; rank < ranks; ++rank) {
         const double rectified = routing.ir_rows[first + rank];
         rows.rectified[rank] += rectified;
@@ -162,7 +196,9 @@ BlockLoad BlockLoads::load_of(const LayerRouting& routing, std::size_t block,
                               const ExpertCopies* copies) const {
   const BlockRows rows = rows_of(routing, block, copies);
   const double balance = asked_.experts_per_token() * asked_.tokens_per_rank();
-  const double exchanged = rounded_load(rows.exchanged / balance);
+  // An exchange of no rows is one all the same.
+  const double exchanged =
+      std::max(rounded_load(rows.exchanged / balance), sources_differ_ ? 1 / steps_of_balance : 0);
   // Slices of an expert get the rows of all their groups.
   const auto share = [&](double of_slices) {
     return of_slices / balance / asked_.layout.layout.expert_tensor;
@@ -180,6 +216,8 @@ BlockLoad BlockLoads::load_of(const LayerRouting& routing, std::size_t block,
       found.computed.push_back(share(rows.received[rank] + rows.rectified[rank]));
     }
     found.load = {rounded_load(largest(found.computed)), routing.exchanged ? exchanged : 0};
+    const double inside = rounded_load(rows.inside / balance);
+    if (routing.exchanged && inside > exchanged) found.load.inside = inside;
   }
   if (job_.router.rectification == routing::Rectification::node) {
     found.load.rectified = rounded_load(rows.rectified_by_one / balance);

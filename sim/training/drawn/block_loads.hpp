@@ -52,8 +52,9 @@ class BlockLoads {
     std::vector<double> received, rectified;  // [rank of a group], of all groups
     std::vector<double> of_expert;            // [expert]
     double exchanged = 0;                     // the most that a rank sends or receives
-    double rectified_by_one = 0;              // the most by a rank, of one group
-    double padded = 0;                        // in the blocks of a rank; 0: not padded
+    double inside = 0;            // in its domain; both as MoeLoad has them, times balance
+    double rectified_by_one = 0;  // the most by a rank, of one group
+    double padded = 0;            // in the blocks of a rank; 0: not padded
   };
 
   SentRows sent_rows(const routing::LayerRouting& routing, std::size_t first,
@@ -61,6 +62,13 @@ class BlockLoads {
   // [rank of a group]
   std::vector<double> received_rows(const std::vector<double>& to_expert,
                                     const ExpertCopies* copies) const;
+  // Of a group whose sources differ, as BlockRows.
+  struct LeavingRows {
+    double exchanged = 0;
+    double inside = 0;
+  };
+  // `first`: the first source of the group.
+  LeavingRows leaving_rows(const routing::LayerRouting& routing, std::size_t first) const;
   BlockRows rows_of(const routing::LayerRouting& routing, std::size_t block,
                     const ExpertCopies* copies) const;
   double padded_rows(const routing::LayerRouting& routing, std::size_t first_source) const;
@@ -72,6 +80,7 @@ class BlockLoads {
   const TrainingJob& asked_;
   const routing::RoutingJob& job_;
   bool sums_;
+  bool sources_differ_;  // recorded ones: rows that a source keeps are not sent
   std::optional<DispatchedRows> dispatcher_;  // of a job with one
 };
 

@@ -56,7 +56,7 @@ struct RoutingFigures {
 // same in all micro-batches and groups; tokens are not. Where only the rows of experts matter (no
 // capacity per source, no IR, no padded blocks) all sources of a block are drawn as one with all
 // their tokens, which has the same law. Rows are rounded to 1/1024 of balance unless all are the
-// same. Memory: 64 bytes per layer, step, set and micro-batch, and what the routing of one layer
+// same. Memory: 72 bytes per layer, step, set and micro-batch, and what the routing of one layer
 // takes.
 class DrawnLoads {
  public:

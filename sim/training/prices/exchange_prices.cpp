@@ -212,20 +212,28 @@ double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   if (!exchanges_rows()) return 0;
   const double rows_us = load.exchanged == 0 ? 0
                          : job_.dispatcher   ? kernel_us(stage, load.dispatched)
-                                             : all_to_all_us(stage, load.exchanged);
+                                             : all_to_all_us(stage, load);
   return rows_us + rectified_us(load.rectified);
 }
 
-// By NCCL, with the probabilities of the choices.
-double ExchangePrices::all_to_all_us(MoeStage stage, double load) const {
+// By NCCL, with the probabilities of the choices. What stays in a domain takes its links' time
+// while the rest takes that of the NICs.
+double ExchangePrices::all_to_all_us(MoeStage stage, const MoeLoad& load) const {
   const double routes = job_.experts_per_token() * job_.tokens_per_rank();
   const auto hidden = static_cast<double>(job_.model->hidden);
   const double element = stage == MoeStage::dispatch ? job_.dispatched_element_bytes() : bf16;
   const double rest = stage == MoeStage::dispatch ? routes * fp32 : 0;
-  return (crosses_domains(GroupKind::expert) ? 1 : all_to_all_slowdown) *
-             exchange_us(Collective::all_to_all, GroupKind::expert,
-                         load * routes * hidden * element) +
-         exchange_us(Collective::all_to_all, GroupKind::expert, rest);
+  double rows_us = (crosses_domains(GroupKind::expert) ? 1 : all_to_all_slowdown) *
+                   exchange_us(Collective::all_to_all, GroupKind::expert,
+                               load.exchanged * routes * hidden * element);
+  if (load.inside > 0) {
+    const std::vector<int> neighbours = expert_neighbours(job_);
+    const double share =
+        static_cast<double>(neighbours.size()) / static_cast<double>(job_.layout.layout.expert);
+    rows_us = std::max(rows_us, among(Collective::all_to_all, neighbours,
+                                      load.inside * share * routes * hidden * element));
+  }
+  return rows_us + exchange_us(Collective::all_to_all, GroupKind::expert, rest);
 }
 
 network::DispatchPlace ExchangePrices::dispatch_place() const {

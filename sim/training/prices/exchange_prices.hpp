@@ -65,7 +65,7 @@ class ExchangePrices {
  private:
   const std::vector<int>& members(parallel::GroupKind kind,
                                   StageCopies copies = StageCopies::one) const;
-  double all_to_all_us(profile::MoeStage stage, double load) const;
+  double all_to_all_us(profile::MoeStage stage, const MoeLoad& load) const;
   bool exchanges_rows() const;
   network::DispatchPlace dispatch_place() const;
   double kernel_us(profile::MoeStage stage, const DispatchedLoad& load) const;

@@ -20,10 +20,16 @@ struct DispatchedLoad {
 
 // Rows of one MoE layer and micro-batch over balance, which is k per token of a rank. 1: balanced.
 struct MoeLoad {
-  double computed = 1;   // by the experts of the busiest rank
-  double exchanged = 1;  // sent or received by the busiest rank, whichever is more
+  double computed = 1;  // by the experts of the busiest rank
+  // Sent or received by the busiest rank, whichever is more. Where sources are known to differ,
+  // without the rows that it keeps, over those that balance does not keep; where they also lie in
+  // several domains, without the rows that stay in its domain.
+  double exchanged = 1;
   double rectified = 0;  // that the busiest rank computes for others of its domain (+ir@node)
   DispatchedLoad dispatched{};  // of a job with a dispatcher
+  // Of such sources in several domains, what the busiest rank sends to or receives from others of
+  // its domain, in the same way, where that is more; else 0.
+  double inside = 0;
 
   auto operator<=>(const MoeLoad&) const = default;
 };
@@ -38,7 +44,8 @@ MoeLoad combined(const MoeLoad& one, const MoeLoad& other, Choice of) {
           of(one.rectified, other.rectified),
           {of(left.sent_copies, right.sent_copies), of(left.returned_copies, right.returned_copies),
            of(left.link_rows, right.link_rows), of(left.nic_rows, right.nic_rows),
-           of(left.expert_rows, right.expert_rows)}};
+           of(left.expert_rows, right.expert_rows)},
+          of(one.inside, other.inside)};
 }
 
 inline MoeLoad most_of(const MoeLoad& one, const MoeLoad& other) {
@@ -54,6 +61,7 @@ inline MoeLoad least_of(const MoeLoad& one, const MoeLoad& other) {
 inline MoeLoad limited(MoeLoad load, double most) {
   load.computed = std::min(load.computed, most);
   load.exchanged = std::min(load.exchanged, most);
+  load.inside = std::min(load.inside, most);
   load.rectified = std::min(load.rectified, most);
   return load;
 }

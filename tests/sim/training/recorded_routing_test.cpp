@@ -277,3 +277,109 @@ TEST_CASE("the expected loss of a trace of more ranks than experts' is that of t
   CHECK(drawn_losses(jobs, 100).front().loss.failed == 0);
   CHECK(training_step(job).routing->loss.failed == 0);
 }
+
+namespace {
+
+// `to_rank` [rank]: rows of a source for each of 8 expert ranks of 16 experts.
+Counts to_ranks(const std::vector<std::int64_t>& to_rank) {
+  Counts counts;
+  for (const std::int64_t rows : to_rank) counts.insert(counts.end(), 16, rows / 16);
+  return counts;
+}
+
+// Each of 8 sources has 18,432 of its 32,768 rows for its own rank, 2,048 for each other.
+std::shared_ptr<const routing::Trace> own_experts() {
+  std::vector<Counts> ranks;
+  for (std::size_t source = 0; source < 8; ++source) {
+    std::vector<std::int64_t> rows(8, 2048);
+    rows[source] = 18432;
+    ranks.push_back(to_ranks(rows));
+  }
+  return trace_of({ranks});
+}
+
+// One rank in each half of the group has 18,432 rows of every source of the other half.
+std::shared_ptr<const routing::Trace> other_half() {
+  std::vector<Counts> ranks;
+  for (std::size_t source = 0; source < 8; ++source) {
+    std::vector<std::int64_t> rows(8, 2048);
+    rows[source < 4 ? 4 : 0] = 18432;
+    ranks.push_back(to_ranks(rows));
+  }
+  return trace_of({ranks});
+}
+
+MoeLoad load_of(const TrainingJob& job, std::shared_ptr<const routing::Trace> trace) {
+  TrainingJob made = job;
+  made.routing = recorded(std::move(trace));
+  return DrawnLoads(made).at(0, 0, 0);
+}
+
+}  // namespace
+
+TEST_CASE("rows that a recorded source keeps for its own rank are not sent") {
+  TrainingJob job = job_of(1);
+  const MoeLoad own = load_of(job, own_experts());
+  CHECK(own.computed == 1);
+  // 7 x 2,048 of 32,768 leave, where balance has 7 / 8 leave.
+  CHECK(own.exchanged == Approx(7 * 2048 / 32768.0 * 8 / 7).epsilon(1e-3));
+  CHECK(own.inside == 0);
+  // Four to a node: 4 x 2,048 leave it, where balance has half leave.
+  job.ranks_per_domain = 4;
+  const MoeLoad apart = load_of(job, own_experts());
+  CHECK(apart.exchanged == Approx(4 * 2048 / 32768.0 * 2).epsilon(1e-3));
+  CHECK(apart.inside == 0);
+  // The hot rank gets 4 x 18,432 from the other node, 3 x 2,048 from its own.
+  const MoeLoad across = load_of(job, other_half());
+  CHECK(across.exchanged == Approx(4 * 18432 / 32768.0 * 2).epsilon(1e-3));
+  CHECK(across.inside == 0);
+}
+
+TEST_CASE("what stays in a domain takes its links' time where that is longer") {
+  TrainingJob job = job_of(1);
+  job.ranks_per_domain = 4;
+  // Each has 18,432 rows for its neighbour, 2,048 for each other.
+  std::vector<Counts> ranks;
+  for (std::size_t source = 0; source < 8; ++source) {
+    std::vector<std::int64_t> rows(8, 2048);
+    rows[source ^ 1U] = 18432;
+    ranks.push_back(to_ranks(rows));
+  }
+  const MoeLoad near = load_of(job, trace_of({ranks}));
+  CHECK(near.exchanged == Approx(4 * 2048 / 32768.0 * 2).epsilon(1e-3));
+  CHECK(near.inside == Approx((18432 + 2 * 2048) / 32768.0 * 8 / 3).epsilon(1e-3));
+  const ExchangePrices prices(job);
+  const auto us = [&](MoeLoad load) {
+    return prices.dispatch_us(profile::MoeStage::dispatch, load);
+  };
+  MoeLoad without = near;
+  without.inside = 0;
+  CHECK(us(near) >= us(without));
+  MoeLoad much = near;
+  much.inside = 100;
+  CHECK(us(much) > 5 * us(near));
+}
+
+TEST_CASE("recorded sources that are alike exchange as before") {
+  for (const int per_domain : {0, 4}) {
+    TrainingJob job = job_of(1);
+    job.ranks_per_domain = per_domain;
+    const MoeLoad one = load_of(job, trace_of({{hot_rank(32)}}));
+    const MoeLoad eight = load_of(job, trace_of({std::vector<Counts>(8, hot_rank(32))}));
+    CHECK(one.exchanged == 1.875);
+    CHECK(eight == one);
+  }
+}
+
+TEST_CASE("the bound of recorded sources holds where they keep their rows") {
+  TrainingJob job = job_of(1);
+  job.routing = recorded(own_experts());
+  const TrainingStep step = training_step(job);
+  TrainingJob alike = job;
+  alike.routing = recorded(trace_of({{hot_rank(0)}}));
+  const double balanced_us = training_step(alike).step_us;
+  CHECK(step.step_us < 0.97 * balanced_us);
+  const LayerPrices prices(job);
+  const DrawnLoads loads(job);
+  CHECK(step_bound_us(job, prices, drawn_moe_layers(prices, loads, true)) <= step.step_us);
+}

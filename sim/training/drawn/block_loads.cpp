@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/parallel/layout_rules.hpp"
+#include "sim/routing/jobs/token_copies.hpp"
 
 namespace moesim::training {
 namespace {
@@ -39,6 +40,19 @@ DispatchedLoad rounded(const DispatchedLoad& load) {
 }
 
 }  // namespace
+
+bool counts_copies(const TrainingJob& job, const routing::RoutingJob& block) {
+  const parallel::ParallelLayout& layout = job.layout.layout;
+  const routing::Trace* const trace = block.scores.trace.get();
+  if (trace == nullptr || trace->kind() == routing::Trace::Kind::counts) return false;
+  if (!job.dispatcher || layout.expert * layout.expert_tensor < 2) return false;
+  if (job.dispatcher->sent == profile::SentOnce::per_expert) return false;
+  const profile::DispatchGroup group = dispatch_spread(job);
+  const int nodes = routing::group_nodes(block);
+  if (nodes != group.domains()) return false;
+  return nodes == 1 || (layout.expert % block.gpus_per_domain == 0 &&
+                        block.gpus_per_domain * layout.expert_tensor == group.per_domain);
+}
 
 BlockLoads::BlockLoads(const TrainingJob& asked, const routing::RoutingJob& job, bool sums)
     : asked_(asked), job_(job), sums_(sums) {
@@ -161,6 +175,13 @@ BlockLoads::BlockRows BlockLoads::rows_of(const LayerRouting& routing, std::size
   return rows;
 }
 
+// GPUs are numbered [rank, group], sources [group, rank].
+std::size_t BlockLoads::source_of(std::size_t gpu) const {
+  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const auto groups = static_cast<std::size_t>(layout.expert_tensor);
+  return gpu % groups * static_cast<std::size_t>(layout.expert) + gpu / groups;
+}
+
 std::vector<std::vector<double>> BlockLoads::sent_rows_of(const LayerRouting& routing,
                                                           std::size_t block,
                                                           const ExpertCopies* copies) const {
@@ -171,14 +192,33 @@ std::vector<std::vector<double>> BlockLoads::sent_rows_of(const LayerRouting& ro
   const double together = sums_ ? static_cast<double>(ranks * groups) : 1;  // drawn as one
   std::vector<std::vector<double>> sent;
   for (std::size_t gpu = 0; gpu < sources; ++gpu) {
-    // GPUs are numbered [rank, group], sources [group, rank].
-    const std::size_t source = sums_ ? 0 : gpu % groups * ranks + gpu / groups;
+    const std::size_t source = sums_ ? 0 : source_of(gpu);
     std::vector<double> rows = sent_rows(routing, block * sources + source, 1).to_expert;
     if (copies != nullptr) rows = copies->rows_of_slots(rows);
     for (double& each : rows) each /= together;
     sent.push_back(std::move(rows));
   }
   return sent;
+}
+
+DispatchedLoad BlockLoads::dispatched_load(const LayerRouting& routing, std::size_t block,
+                                           const ExpertCopies* copies) const {
+  if (routing.copies.to_gpu.empty()) {
+    return dispatcher_->load_of(sent_rows_of(routing, block, copies));
+  }
+  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const std::size_t gpus = static_cast<std::size_t>(layout.expert * layout.expert_tensor);
+  const auto places_of = [&](const std::vector<std::int32_t>& all, std::size_t source, int places) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(source) * places;
+    return std::vector<double>(begin, begin + places);
+  };
+  std::vector<std::vector<double>> to_ranks, to_domains;
+  for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
+    const std::size_t source = block * gpus + source_of(gpu);
+    to_ranks.push_back(places_of(routing.copies.to_gpu, source, layout.expert));
+    to_domains.push_back(places_of(routing.copies.to_node, source, routing::group_nodes(job_)));
+  }
+  return dispatcher_->load_of_copies(to_ranks, to_domains);
 }
 
 MoeLoad BlockLoads::load_of_ranks(const std::vector<double>& computed) const {
@@ -223,7 +263,7 @@ BlockLoad BlockLoads::load_of(const LayerRouting& routing, std::size_t block,
     found.load.rectified = rounded_load(rows.rectified_by_one / balance);
   }
   if (dispatcher_ && routing.exchanged) {
-    found.load.dispatched = rounded(dispatcher_->load_of(sent_rows_of(routing, block, copies)));
+    found.load.dispatched = rounded(dispatched_load(routing, block, copies));
   }
   return found;
 }

@@ -23,6 +23,11 @@ struct BlockLoad {
   std::vector<double> computed;  // [rank], over balance
 };
 
+// Whether what a dispatcher sends is counted token by token where recorded tokens are routed, in
+// the place of profile::CopiesLaw: where it sends a token once to a rank or domain, and domains
+// hold equal parts of a group. `block`: block_routing(job). Precondition: job.routing.
+bool counts_copies(const TrainingJob& job, const routing::RoutingJob& block);
+
 // The loads of the blocks of a drawn layer, and the rows that they come from. Keeps references to
 // the job and its routing.
 class BlockLoads {
@@ -72,10 +77,14 @@ class BlockLoads {
   BlockRows rows_of(const routing::LayerRouting& routing, std::size_t block,
                     const ExpertCopies* copies) const;
   double padded_rows(const routing::LayerRouting& routing, std::size_t first_source) const;
+  std::size_t source_of(std::size_t gpu) const;  // of a block
   // What the GPUs of a block send, as DispatchedRows takes it.
   std::vector<std::vector<double>> sent_rows_of(const routing::LayerRouting& routing,
                                                 std::size_t block,
                                                 const ExpertCopies* copies) const;
+
+  DispatchedLoad dispatched_load(const routing::LayerRouting& routing, std::size_t block,
+                                 const ExpertCopies* copies) const;
 
   const TrainingJob& asked_;
   const routing::RoutingJob& job_;

@@ -75,6 +75,7 @@ DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::PilotC
   check_drawn(drawn);
   job_ = block_routing(job);
   job_.with_losses = with_losses;
+  job_.count_copies = counts_copies(job, job_);
   layers_ = job_.layers;
   if (drawn.draws == RoutingDraws::per_micro_batch) {
     sets_ = division_.sets;

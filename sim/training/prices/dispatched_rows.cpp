@@ -72,25 +72,49 @@ DispatchedRows::Loads DispatchedRows::loads_of(const std::vector<std::vector<dou
         profile::load_of_rows(group_, experts(), traffic_.slices, by_gpu(sent, gpus));
     return {load, load};
   }
-  std::vector<std::vector<double>> to_gpu, to_domain;
-  for (const std::vector<double>& rows : sent) {
-    std::vector<double>& gpu_copies = to_gpu.emplace_back();
-    for (int holder = 0; holder < to_holders_.places(); ++holder) {
-      const double copies = to_holders_.to_place(tokens_, rows_of(rows, to_holders_, holder));
-      gpu_copies.insert(gpu_copies.end(), static_cast<std::size_t>(traffic_.slices), copies);
+  const auto copies_to = [&](const profile::CopiesLaw& places, const std::vector<double>& rows) {
+    std::vector<double> copies;
+    for (int place = 0; place < places.places(); ++place) {
+      copies.push_back(places.to_place(tokens_, rows_of(rows, places, place)));
     }
-    std::vector<double>& domain_copies = to_domain.emplace_back();
-    for (int domain = 0; domain < to_domains_.places(); ++domain) {
-      domain_copies.push_back(to_domains_.to_place(tokens_, rows_of(rows, to_domains_, domain)));
+    return copies;
+  };
+  std::vector<std::vector<double>> to_ranks, to_domains;
+  for (const std::vector<double>& rows : sent) {
+    to_ranks.push_back(copies_to(to_holders_, rows));
+    to_domains.push_back(copies_to(to_domains_, rows));
+  }
+  return loads_of_copies(to_ranks, to_domains);
+}
+
+DispatchedRows::Loads DispatchedRows::loads_of_copies(
+    const std::vector<std::vector<double>>& to_ranks,
+    const std::vector<std::vector<double>>& to_domains) const {
+  std::vector<std::vector<double>> to_gpu;  // each slice of an expert gets a copy
+  for (const std::vector<double>& ranks : to_ranks) {
+    std::vector<double>& copies = to_gpu.emplace_back();
+    for (const double each : ranks) {
+      copies.insert(copies.end(), static_cast<std::size_t>(traffic_.slices), each);
     }
   }
-  const SentBy<double> gpu_rows = by_gpu(to_gpu, gpus), domain_rows = by_gpu(to_domain, gpus);
+  const SentBy<double> gpu_rows = by_gpu(to_gpu, group_.gpus),
+                       domain_rows = by_gpu(to_domains, group_.gpus);
   return {profile::load_of_copies(group_, MoeStage::dispatch, gpu_rows, domain_rows),
           profile::load_of_copies(group_, MoeStage::combine, gpu_rows, domain_rows)};
 }
 
 DispatchedLoad DispatchedRows::load_of(const std::vector<std::vector<double>>& sent) const {
-  const auto [there, back] = loads_of(sent);
+  return over_even(loads_of(sent));
+}
+
+DispatchedLoad DispatchedRows::load_of_copies(
+    const std::vector<std::vector<double>>& to_ranks,
+    const std::vector<std::vector<double>>& to_domains) const {
+  return over_even(loads_of_copies(to_ranks, to_domains));
+}
+
+DispatchedLoad DispatchedRows::over_even(const Loads& loads) const {
+  const auto& [there, back] = loads;
   const bool by_expert = sent_ == profile::SentOnce::per_expert;
   return {.sent_copies = ratio(there.copies, even_.there.copies),
           .returned_copies = ratio(back.copies, even_.back.copies),

@@ -27,6 +27,11 @@ class DispatchedRows {
   // their rank: [GPU][expert], or of one GPU that stands for all. GPUs are ranks of an
   // expert-parallel group, each with its slices one after another.
   DispatchedLoad load_of(const std::vector<std::vector<double>>& sent) const;
+  // Of copies of tokens that were counted, in the place of the law: what each GPU sends to the
+  // ranks of its expert-parallel group and to their domains, [GPU][place], GPUs as above. Not of a
+  // dispatcher that sends every row.
+  DispatchedLoad load_of_copies(const std::vector<std::vector<double>>& to_ranks,
+                                const std::vector<std::vector<double>>& to_domains) const;
   // Of all GPUs alike, `kept` of the balanced rows of every expert, those of one rank `busiest`
   // times as many and the others evenly less.
   DispatchedLoad load_of(double busiest, double kept) const;
@@ -40,6 +45,9 @@ class DispatchedRows {
     profile::DispatchLoad there, back;
   };
   Loads loads_of(const std::vector<std::vector<double>>& sent) const;
+  Loads loads_of_copies(const std::vector<std::vector<double>>& to_ranks,
+                        const std::vector<std::vector<double>>& to_domains) const;
+  DispatchedLoad over_even(const Loads& loads) const;
 
   profile::SentOnce sent_;
   profile::MoeTraffic traffic_;

@@ -6,6 +6,7 @@
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/training/drawn/block_routing.hpp"
 #include "sim/training/drawn/drawn_losses.hpp"
+#include "sim/training/prices/dispatched_rows.hpp"
 #include "sim/training/step/step_bound.hpp"
 #include "sim/training/step/step_timeline.hpp"
 #include "sim/training/step/training_step.hpp"
@@ -382,4 +383,59 @@ TEST_CASE("the bound of recorded sources holds where they keep their rows") {
   const LayerPrices prices(job);
   const DrawnLoads loads(job);
   CHECK(step_bound_us(job, prices, drawn_moe_layers(prices, loads, true)) <= step.step_us);
+}
+
+namespace {
+
+TrainingJob dispatched_job(const char* dispatcher) {
+  TrainingJob job = job_of(1);
+  job.dispatcher =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(dispatcher));
+  return job;
+}
+
+// 8 ranks; a token's 8 experts are neighbours on one expert rank, which tokens of a source take in
+// turn from its own on, `ahead` of them further.
+std::shared_ptr<const routing::Trace> neighbours_chosen(std::size_t ahead = 0) {
+  routing::TraceShape shape;
+  shape.ranks = 8;
+  shape.tokens = tokens;
+  shape.experts = experts;
+  shape.top_k = 8;
+  std::vector<std::uint16_t> choices;
+  for (std::size_t source = 0; source < 8; ++source) {
+    for (std::size_t token = 0; token < static_cast<std::size_t>(tokens); ++token) {
+      const std::size_t rank = (source + ahead + token) % 8;
+      for (std::size_t choice = 0; choice < 8; ++choice) {
+        choices.push_back(static_cast<std::uint16_t>(rank * 16 + token / 8 % 2 * 8 + choice));
+      }
+    }
+  }
+  return routing::Trace::of_choices("test", shape, std::move(choices), {});
+}
+
+}  // namespace
+
+TEST_CASE("a dispatcher sends recorded tokens as often as they have ranks") {
+  TrainingJob job = dispatched_job("deepep");
+  job.routing = recorded(neighbours_chosen());
+  job.routing->fidelity = routing::Fidelity::tokens;
+  const profile::MoeTraffic traffic = dispatch_traffic(job);
+  const double even = profile::distinct_places(traffic, 8);  // ranks of a token
+  const DispatchedLoad load = DrawnLoads(job).at(0, 0, 0).dispatched;
+  CHECK(even > 5);
+  CHECK(load.link_rows == Approx(1 / even).epsilon(0.01));
+  CHECK(load.sent_copies == Approx(1 / even).epsilon(0.01));
+  // Four to a node: a token goes to one of two nodes, where balance meets both nearly always.
+  job.ranks_per_domain = 4;
+  const DispatchedLoad apart = DrawnLoads(job).at(0, 0, 0).dispatched;
+  CHECK(apart.nic_rows == Approx(1 / profile::distinct_places(traffic, 2)).epsilon(0.01));
+  // Rows of a dispatcher that sends each of them, and of counts, are as before.
+  job = dispatched_job("low-latency");
+  job.routing = recorded(neighbours_chosen());
+  job.routing->fidelity = routing::Fidelity::tokens;
+  CHECK(DrawnLoads(job).at(0, 0, 0).dispatched.link_rows == 1);
+  job = dispatched_job("deepep");
+  job.routing = recorded(trace_of({std::vector<Counts>(8, hot_rank(0))}));
+  CHECK(DrawnLoads(job).at(0, 0, 0).dispatched.link_rows == 1);
 }

@@ -75,15 +75,17 @@ void add_router(const RouterConfig& router, Key& key) {
 
 // Not a member function, in which the names would shadow the members.
 std::string logits_key_of(const RoutingJob& job) {
-  const auto& [router, scores, experts, gpus, expert_parallel, expert_placement, gpus_per_domain,
-               tokens_per_gpu, layers, seed, fidelity, count_copies, with_losses] = job;
+  const auto& [router, scores, experts, gpus, expert_parallel, slices, expert_placement,
+               gpus_per_domain, tokens_per_gpu, layers, seed, fidelity, count_copies, with_losses] =
+      job;
   leave_out(count_copies, with_losses);
   // Counts are of as many choices.
   const int counted_choices = scores.popularity == nullptr ? 0 : router.top_k;
   return Key()
       .add(scores.name(), digest(scores), counted_choices,
            expert_placement == nullptr ? 0 : expert_placement->digest(), experts, gpus,
-           expert_parallel, gpus_per_domain, tokens_per_gpu, layers, seed, fidelity)
+           expert_parallel, scores.trace == nullptr ? 1 : slices, gpus_per_domain, tokens_per_gpu,
+           layers, seed, fidelity)
       .take();
 }
 

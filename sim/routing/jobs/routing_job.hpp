@@ -19,6 +19,7 @@ struct RoutingJob {
   int experts = 0;
   int gpus = 0;
   int expert_parallel = 0;  // P
+  int slices = 1;           // of an expert, each on a GPU of its own: for recorded_rank() alone
   // Null: experts are contiguous, expert e on rank e / (E / P). Otherwise the experts of
   // LayerRouting are positions of this placement.
   std::shared_ptr<const ExpertPlacement> expert_placement;

@@ -16,7 +16,8 @@ ScoreSource shared_scores(std::span<const RoutingJob> jobs) {
 }
 
 LogitShape logit_shape(const RoutingJob& job) {
-  return {job.experts, job.expert_parallel, job.gpus, job.expert_placement.get(), job.router.top_k};
+  return {job.experts,      job.expert_parallel, job.gpus, job.expert_placement.get(),
+          job.router.top_k, job.slices};
 }
 
 }  // namespace moesim::routing

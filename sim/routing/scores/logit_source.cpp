@@ -99,11 +99,19 @@ std::vector<double> count_offsets(const ScoreSource& source, const LogitShape& s
 
 }  // namespace
 
+int recorded_rank(int gpu, int expert_parallel, int slices, int recorded) {
+  const int block = expert_parallel * slices;
+  const int group = gpu % block / expert_parallel;
+  return (gpu / block * block + gpu % expert_parallel * slices + group) % recorded;
+}
+
 LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std::uint64_t seed,
                          std::uint32_t replica, std::uint32_t layer)
     : normal_(source.kind == ScoreSource::Kind::gaussian ||
               source.kind == ScoreSource::Kind::unknown),
-      key_{seed, Purpose::logits, replica, layer, 0} {
+      key_{seed, Purpose::logits, replica, layer, 0},
+      expert_parallel_(shape.expert_parallel),
+      slices_(shape.slices) {
   const int experts = shape.experts;
   const StreamKey bias_key{seed, Purpose::expert_bias, replica, layer, 0};
   Stream stream(bias_key);
@@ -225,18 +233,16 @@ std::span<const float> LogitSource::offsets_of(std::uint32_t rank) const {
 }
 
 void LogitSource::trace_offsets(int gpus) {
-  const int ranks = std::min(gpus, trace_->shape().ranks);
-  for (int rank = 0; rank < ranks; ++rank) {
-    const std::span<const std::int64_t> routes = trace_->counts(step_, rank, layer_);
-    const std::vector<double> counts(routes.begin(), routes.end());
-    const std::vector<double> own = counted_log_weights(counts, trace_->shape().top_k);
-    rank_offsets_.insert(rank_offsets_.end(), own.begin(), own.end());
-  }
-  for (int gpu = ranks; gpu < gpus; ++gpu) {
-    const std::size_t from = static_cast<std::size_t>(gpu % ranks) * offsets_.size();
-    for (std::size_t expert = 0; expert < offsets_.size(); ++expert) {
-      rank_offsets_.push_back(rank_offsets_[from + expert]);
+  std::vector<std::vector<double>> of_rank(static_cast<std::size_t>(trace_->shape().ranks));
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    const int rank = trace_rank(static_cast<std::uint32_t>(gpu));
+    std::vector<double>& own = of_rank[static_cast<std::size_t>(rank)];
+    if (own.empty()) {
+      const std::span<const std::int64_t> routes = trace_->counts(step_, rank, layer_);
+      const std::vector<double> counts(routes.begin(), routes.end());
+      own = counted_log_weights(counts, trace_->shape().top_k);
     }
+    rank_offsets_.insert(rank_offsets_.end(), own.begin(), own.end());
   }
 }
 

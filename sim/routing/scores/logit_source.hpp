@@ -20,8 +20,14 @@ struct LogitShape {
   int expert_parallel = 1;  // P, a divisor of experts: expert e is on rank e / (E / P)
   int gpus = 1;             // ranks are numbered over all of them
   const ExpertPlacement* expert_placement = nullptr;  // null: in the order of their numbers
-  int top_k = 1;  // choices of a token, which counts of experts are of
+  int top_k = 1;   // choices of a token, which counts of experts are of
+  int slices = 1;  // as RoutingJob has it
 };
+
+// The recorded rank that a GPU of a job takes, modulo the number of them. Where experts are divided
+// into slices, GPUs are recorded as [rank of P, slice], each a source of its own; a job has a
+// group of P after the other, one for each slice: GPU g P + r takes rank r S + g of S slices.
+int recorded_rank(int gpu, int expert_parallel, int slices, int recorded);
 
 // Draws the logits of one layer of one replica. Experts are in the order of their positions. Every
 // (rank, token) has its own random numbers, so any part can be drawn separately, in any order, by
@@ -91,10 +97,11 @@ class LogitSource {
   void recorded_tile(std::uint32_t rank, std::uint64_t first_token, const TileKernels& kernels,
                      float* tile) const;
   int trace_rank(std::uint32_t rank) const {
-    return static_cast<int>(rank % static_cast<std::uint32_t>(trace_->shape().ranks));
+    return recorded_rank(static_cast<int>(rank), expert_parallel_, slices_, trace_->shape().ranks);
   }
   std::shared_ptr<const Trace> trace_;
   int step_ = 0, layer_ = 0;  // of the trace
+  int expert_parallel_ = 1, slices_ = 1;
 };
 
 }  // namespace moesim::routing

@@ -7,6 +7,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/routing/jobs/group_blocks.hpp"
+#include "sim/routing/scores/logit_source.hpp"
 
 namespace moesim::routing {
 
@@ -146,8 +147,9 @@ void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouti
   std::vector<std::int64_t> sum(experts);
   std::fill(result.demand.begin(), result.demand.end(), std::int64_t{0});
   for (int gpu = 0; gpu < job.gpus; ++gpu) {
-    const std::span<const std::int64_t> recorded =
-        trace.counts(replica % shape.steps, gpu % shape.ranks, layer % shape.layers);
+    const std::span<const std::int64_t> recorded = trace.counts(
+        replica % shape.steps, recorded_rank(gpu, job.expert_parallel, job.slices, shape.ranks),
+        layer % shape.layers);
     std::vector<std::int64_t> counts(recorded.begin(), recorded.end());
     if (job.expert_placement != nullptr)
       put_in_placement(job.expert_placement->expert_at(layer), counts);

@@ -28,6 +28,7 @@ routing::RoutingJob block_routing(const TrainingJob& job) {
   made.experts = job.model->moe->experts;
   made.gpus = layout.expert * layout.expert_tensor;
   made.expert_parallel = layout.expert;
+  made.slices = layout.expert_tensor;
   made.place(drawn.placement);
   made.gpus_per_domain = static_cast<int>(expert_neighbours(job).size());
   made.tokens_per_gpu = std::llround(job.tokens_per_rank());

@@ -439,3 +439,50 @@ TEST_CASE("a dispatcher sends recorded tokens as often as they have ranks") {
   job.routing = recorded(trace_of({std::vector<Counts>(8, hot_rank(0))}));
   CHECK(DrawnLoads(job).at(0, 0, 0).dispatched.link_rows == 1);
 }
+
+TEST_CASE("with slices of experts recorded rank r is on GPU r") {
+  // EP 8 x ETP 2 on two nodes of 8: GPUs 2 r and 2 r + 1 hold the slices of expert rank r, and each
+  // has half of its rows for its own rank.
+  std::vector<Counts> ranks;
+  for (std::size_t gpu = 0; gpu < 16; ++gpu) {
+    std::vector<std::int64_t> rows(8, 2048);
+    rows[gpu / 2] = 18432;
+    ranks.push_back(to_ranks(rows));
+  }
+  TrainingJob job = job_of(1);
+  job.layout.layout.expert_tensor = 2;
+  const MoeLoad sent = load_of(job, trace_of({ranks}));
+  CHECK(sent.computed == 1);
+  CHECK(sent.exchanged == Approx(4 * 2048 / 32768.0 * 2).epsilon(1e-3));  // ranks 4 to 7, 0 to 3
+  job.dispatcher =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("low-latency"));
+  const DispatchedLoad dispatched = load_of(job, trace_of({ranks})).dispatched;
+  CHECK(dispatched.nic_rows == Approx(4 * 2048 / 16384.0).epsilon(1e-3));
+}
+
+TEST_CASE("copies of recorded tokens are counted for the GPU of their rank") {
+  TrainingJob job = dispatched_job("deepep");
+  job.layout.layout.expert_tensor = 2;
+  // GPU g has all tokens for the expert rank of the GPU beside it, or of the other node.
+  const auto load = [&](std::size_t from) {
+    routing::TraceShape shape;
+    shape.ranks = 16;
+    shape.tokens = tokens;
+    shape.experts = experts;
+    shape.top_k = 8;
+    std::vector<std::uint16_t> choices;
+    for (std::size_t gpu = 0; gpu < 16; ++gpu) {
+      for (std::size_t token = 0; token < static_cast<std::size_t>(tokens); ++token) {
+        const std::size_t rank = (gpu / 2 + from) % 8;
+        for (std::size_t choice = 0; choice < 8; ++choice) {
+          choices.push_back(static_cast<std::uint16_t>(rank * 16 + choice));
+        }
+      }
+    }
+    TrainingJob made = job;
+    made.routing = recorded(routing::Trace::of_choices("test", shape, std::move(choices), {}));
+    return DrawnLoads(made).at(0, 0, 0).dispatched.nic_rows;
+  };
+  CHECK(load(0) == 0);
+  CHECK(load(4) == Approx(2 / profile::distinct_places(dispatch_traffic(job), 2)).epsilon(0.01));
+}

@@ -98,3 +98,5 @@ def test_a_search_takes_the_same_steps(words):
     assert step["step_ms"] == float(best["step_ms"])
     assert step["residual_loss"] == float(best["residual_loss"])
     assert step["taken_steps"] == (1 if words else 8)
+    taken = "step 2 of 8" if words else "8 recorded steps"
+    assert f"routing drawn, trace:tiny-moe-top2 ({taken}); searched: " in succeed(*SEARCH, *words)

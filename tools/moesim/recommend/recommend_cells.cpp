@@ -7,6 +7,7 @@
 #include <set>
 
 #include "sim/base/text.hpp"
+#include "sim/training/drawn/block_routing.hpp"
 #include "tools/moesim/train/train_report.hpp"
 
 namespace moesim::tool {
@@ -97,6 +98,18 @@ std::string least_memory_text(const study::TrainingFound& found) {
   return fmt::format("the least takes {:.1f} GiB", found.smallest_memory.gib());
 }
 
+// "trace:run (16 of 84 recorded steps, evenly spread)"
+std::string source_text(const TrainingSearch& search, const training::DrawnRouting& routing) {
+  const std::string name = routing.scores.name();
+  const bool is_recorded = routing.scores.trace != nullptr;
+  if (!is_recorded || routing.draws == training::RoutingDraws::per_micro_batch) return name;
+  training::TrainingJob job = search.space.base;
+  job.routing = routing;
+  std::vector<int> taken = training::drawn_replicas(job);
+  for (int& step : taken) ++step;
+  return fmt::format("{} ({})", name, taken_steps_text(taken, routing.scores.trace->shape().steps));
+}
+
 // Which routers and capacity factors were searched, with which routing. Forced balance is what real
 // routers do not have.
 std::string routing_line(const TrainingSearch& search) {
@@ -108,7 +121,7 @@ std::string routing_line(const TrainingSearch& search) {
   std::string last;
   for (const auto& routing : routings) {
     if (!routing) continue;
-    sources.insert(routing->scores.name());
+    sources.insert(source_text(search, *routing));
     const routing::RouterConfig& router = routing->router;
     const std::string name = router.name();
     if (!router.drops) {

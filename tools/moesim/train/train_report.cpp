@@ -71,15 +71,9 @@ std::string router_text(const TrainingJob& job) {
   return text + fmt::format("; {}", drawn.scores.name());
 }
 
-// "84 recorded steps: the mean step", "16 of 84 recorded steps, evenly spread: ...", "step 3 of
-// 84".
 std::string steps_text(const TrainingJob& job, const training::RoutingFigures& figures) {
-  const int all = figures.recorded_steps;
-  const auto taken = static_cast<int>(figures.taken_steps.size());
-  if (all > 1 && taken == 1) return fmt::format("step {} of {}", figures.taken_steps.front(), all);
-  std::string text = fmt::format("{} recorded step{}", all, all == 1 ? "" : "s");
-  if (taken < all) text = fmt::format("{} of {}, evenly spread", taken, text);
-  if (taken == 1) return text;
+  const std::string text = taken_steps_text(figures.taken_steps, figures.recorded_steps);
+  if (figures.taken_steps.size() == 1) return text;
   return text + (job.routing->draws == training::RoutingDraws::per_layer
                      ? ": the mean step"
                      : ", one micro-batch after another");
@@ -462,6 +456,15 @@ std::string part_label(const TrainingJob& job, const training::Part part) {
   const bool shares = job.model->moe && job.model->moe->shared_ffn > 0;
   if (part != training::Part::dense_ffn || !shares) return name_in(training::part_names, part);
   return job.model->dense_layers() > 0 ? "dense FFN, shared experts" : "shared experts";
+}
+
+std::string taken_steps_text(const std::vector<int>& taken, int recorded) {
+  if (recorded > 1 && taken.size() == 1) {
+    return fmt::format("step {} of {}", taken.front(), recorded);
+  }
+  const std::string all = fmt::format("{} recorded step{}", recorded, recorded == 1 ? "" : "s");
+  if (static_cast<int>(taken.size()) == recorded) return all;
+  return fmt::format("{} of {}, evenly spread", taken.size(), all);
 }
 
 std::string timeline_title(const TrainingJob& job) {

@@ -29,5 +29,8 @@ inline constexpr const char* host_remedy = "--cuda-graphs or a larger --micro-ba
 // Its name; the dense FFN of dense layers and the shared experts of MoE layers are one part.
 std::string part_label(const training::TrainingJob& job, training::Part part);
 std::string timeline_title(const training::TrainingJob& job);
+// "84 recorded steps", "16 of 84 recorded steps, evenly spread", of one alone "step 3 of 84".
+// `taken`: numbered from 1 on.
+std::string taken_steps_text(const std::vector<int>& taken, int recorded);
 
 }  // namespace moesim::tool

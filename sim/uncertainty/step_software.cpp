@@ -190,6 +190,7 @@ training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
   scaled.tflops_per_gpu *= speed;
   scaled.mfu *= speed;
   // Of the same job with other rows: longer by as much.
+  scaled.shown_step_us /= speed;
   if (scaled.rank_capacity) {
     scaled.rank_capacity->static_step_us /= speed;
     scaled.rank_capacity->rerun_us /= speed;

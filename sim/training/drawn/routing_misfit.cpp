@@ -29,8 +29,12 @@ void check_ranks(const routing::Trace& trace, const parallel::ParallelLayout& la
   const std::string whose = layout.pipeline > 1
                                 ? fmt::format("each pipeline stage of the job {} GPUs", ranks)
                                 : fmt::format("the job {} GPUs", ranks);
-  throw UsageError(fmt::format("{}: it has {} ranks, {}: choose --gpus {} or a multiple",
-                               trace.file(), recorded, whose, recorded * layout.pipeline));
+  std::string text = fmt::format("{}: it has {} ranks, {}: choose --gpus {} or a multiple",
+                                 trace.file(), recorded, whose, recorded * layout.pipeline);
+  if (layout.pipeline > 1 && layout.gpus >= recorded) {
+    text += fmt::format(", or --pipeline-parallel {} or less", layout.gpus / recorded);
+  }
+  throw UsageError(text);
 }
 
 }  // namespace

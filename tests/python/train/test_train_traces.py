@@ -86,7 +86,7 @@ def test_a_trace_has_the_ranks_of_a_stage():
     expect_error(moesim(*words, "--gpus", 4), 2, "it has 8 ranks, the job 4 GPUs: choose --gpus 8 or a multiple")
 
 
-SEARCH = ("recommend", *SIZES, "--gpus", 8, "--sequence-length", 128, "--tensor-parallel", 1, "--context-parallel", 1,
+SEARCH = ("recommend", *SIZES, "--gpus", 32, "--sequence-length", 128, "--tensor-parallel", 1, "--context-parallel", 1,
           "--pipeline-parallel", 1, "--expert-parallel", 8, "--micro-batch", 1, "--zero", 1, "--recompute", "none",
           "--capacity-factor", "2", "--max-loss", "90%", "--best", 1)
 

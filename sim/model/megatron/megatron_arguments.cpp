@@ -45,7 +45,7 @@ std::size_t script_in(const std::vector<ShellWord>& words) {
   for (std::size_t at = 0; at < words.size(); ++at) {
     const std::string ending = ending_of(words[at].text);
     if (at > 0 && words[at - 1].text == "-m") return at;
-    if (words[at].text.front() != '-' && (ending == "py" || ending == "sh")) return at;
+    if ((ending == "py" || ending == "sh") && words[at].text.front() != '-') return at;
   }
   return words.size();
 }
@@ -196,8 +196,7 @@ void MegatronArguments::take_overrides() {
   for (const auto& [each, line] : overrides_) {
     put_key(each.name, each.value, {}, {line, rank_of(argument_name(each.section)), true});
   }
-  const Argument* recipe = find("recipe");
-  names_recipe_ = names_recipe_ || (recipe != nullptr && !overrides_.empty());
+  names_recipe_ = names_recipe_ || (!overrides_.empty() && has("recipe"));
   if (!names_recipe_) return;
   for (const char* argument :
        {"bf16", "use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather",
@@ -247,9 +246,6 @@ void MegatronArguments::take_counterparts() {
 
 // Defaults of Megatron-DeepSpeed where they are not Megatron-LM's.
 void MegatronArguments::take_deepspeed() {
-  if (has("deepspeed") && !has("zero-stage")) {
-    fail("deepspeed", "the stage of ZeRO is in a file that is not read: add --zero-stage N");
-  }
   notes_.push_back(
       "arguments of Megatron-DeepSpeed are taken with its defaults; the step is priced as "
       "Megatron-Core's");
@@ -272,8 +268,7 @@ void MegatronArguments::take_deepspeed() {
 }
 
 void MegatronArguments::put_usual(const char* argument, std::vector<std::string> values) {
-  const auto known = arguments_.find(argument);
-  if (known != arguments_.end() && known->second.is_set) return;
+  if (arguments_.contains(argument)) return;  // also where it is said that it is not set
   arguments_[argument] = {std::move(values), 1, 0, true, "", true};
 }
 

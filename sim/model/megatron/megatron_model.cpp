@@ -42,8 +42,9 @@ std::string layer_frequency(const MegatronArguments& arguments) {
   const bool is_digits = std::all_of(values.begin(), values.end(), [](const std::string& each) {
     return each == "0" || each == "1";
   });
-  const std::string joined = fmt::format("{}", fmt::join(values, ""));
-  return is_digits ? fmt::format("[{}]", joined) : joined;
+  if (is_digits) return fmt::format("[{}]", fmt::join(values, ""));
+  const bool is_list = values.front().find_first_of("([") != std::string::npos;
+  return is_list ? fmt::format("{}", fmt::join(values, " ")) : values.front();
 }
 
 // MoE layers of "1", "2" or "([0]*3+[1]*58)": 0 or 1 for each layer.

@@ -909,6 +909,12 @@ def test_a_key_with_two_values_is_noted(tmp_path):
     assert "given twice" not in of_keys(tmp_path, KEYS + "tokenizer:\n  vocab_size: 32000\n")[1]
 
 
+@pytest.mark.parametrize("frequency", ["1 2>&1", "1 > log.txt", "[0]*0+[1]*48 2>&1", "[0]*0 + [1]*48"])
+def test_words_behind_a_frequency_are_not_of_it(tmp_path, frequency):
+    script = with_argument(tmp_path, f"--moe-layer-freq {frequency} --swiglu")
+    assert figures("train", "--megatron", script) == figures("train", "--megatron", write(tmp_path, SCRIPT))
+
+
 @pytest.mark.parametrize("pattern", ["01", "0001"])
 def test_lists_of_moe_layers_are_joined(tmp_path, pattern):
     layers = (pattern * 48)[:48]
@@ -961,6 +967,8 @@ def test_arguments_of_megatron_deepspeed_have_counterparts(tmp_path):
                                                 "--min-capacity", 8)
     typed = figures("train", "--megatron", write(tmp_path, DEEPSPEED), "--router-dialect", "megatron", "--zero", 3)
     assert typed["zero"] == 3 and typed["router_dialect"] == "megatron"
+    hidden = write(tmp_path, DEEPSPEED.replace("--zero-stage 1", ""))
+    assert figures("layout", "--megatron", hidden, "--zero", 2)["zero"] == 2
 
 
 def test_defaults_of_megatron_deepspeed_are_its_own(tmp_path):
@@ -982,7 +990,7 @@ def test_defaults_of_megatron_deepspeed_are_its_own(tmp_path):
     ("--num-experts 128", "--num-experts 64 128", "--num-experts: layers with different numbers"),
     ("--mlp-type standard", "--mlp-type residual", "--mlp-type: a dense unit beside the experts"),
     ("--zero-stage 1", "", "--deepspeed: the stage of ZeRO is in a file that is not read"),
-    ("--zero-stage 1", "--zero-stage 4", "--zero-stage: '4': known are 0, 1, 2, 3"),
+    ("--zero-stage 1", "--zero-stage 1.5", "--zero-stage: '1.5': known are 0, 1, 2, 3"),
     ("--bf16", "--bf16 --ds-sequence-parallel-size 2", "--ds-sequence-parallel-size: DeepSpeed's sequence parallelism"),
 ])
 def test_what_megatron_deepspeed_has_alone_is_refused(tmp_path, old, new, why):

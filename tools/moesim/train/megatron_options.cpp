@@ -206,6 +206,12 @@ void take_states(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   note_assumed(given);
   input.options["zero"] = given.has("use-distributed-optimizer") ? "1" : "0";
+  const bool is_in_another_file = given.has("deepspeed") && !given.has("zero-stage");
+  if (is_in_another_file && !input.typed("zero")) {
+    given.fail("deepspeed",
+               "the stage of ZeRO is in a file that is not read: add --zero-stage N, or give "
+               "--zero");
+  }
   if (given.has("zero-stage")) {
     take_choice(input, "zero", "zero-stage", "0", {{"0", "0"}, {"1", "1"}, {"2", "2"}, {"3", "3"}});
   }

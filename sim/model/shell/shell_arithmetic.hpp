@@ -10,8 +10,16 @@ namespace moesim::model {
 // The value of a variable; nothing where it is not known.
 using ShellLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
-// The value of "A * B + 2", as a shell's "$((...))" has it: a sum of products of whole numbers,
-// variables and such sums in brackets; nothing for another, and beyond 64 bits.
+// The value of "A * B + 2", as a shell's "$((...))" has it, with its operators but for those of
+// bits, and "A > B ? C : D"; nothing for another, for a variable that is not known, and beyond 64
+// bits.
 std::optional<std::int64_t> shell_arithmetic(const std::string& text, const ShellLookup& lookup);
+
+// What one part of "((...))" does to a variable: of "N *= 4" the name is N, the value "N * (4)".
+struct ShellChange {
+  std::string name;
+  std::string value;
+};
+std::optional<ShellChange> shell_change(const std::string& text);
 
 }  // namespace moesim::model

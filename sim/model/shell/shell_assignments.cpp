@@ -14,26 +14,93 @@ bool ShellReader::take_assignment() {
   if (at < script_.size() && script_.letters[at] == '[') {
     const std::size_t end = closing(at + 1, '[', ']');
     if (end == std::string::npos) return false;
-    key = script_.letters.substr(at, end + 1 - at);
+    key = script_.letters.substr(at + 1, end - at - 1);
     at = end + 1;
   }
   const bool adds = script_.letters.compare(at, 2, "+=") == 0;
   if (!adds && (at >= script_.size() || script_.letters[at] != '=')) return false;
-  at_ = at + (adds ? 2 : 1);
+  if (!is_begun_) begun_at_ = at_;
   is_begun_ = true;
+  at_ = at + (adds ? 2 : 1);
+  const std::size_t begin = at_;
+  ShellDoubts others = std::exchange(whole_.used, {});
   ShellValue value;
   if (here() == '(' && key.empty()) {
     value = array_words(true);
   } else {
     value.words = {joined(take_fields(false))};
   }
-  if (!key.empty()) {
-    ShellText element(inner_text(ShellText(key, line())).letters + "=", line());
-    element.add(value.words.front());
-    value = {{element}, true};
+  value.doubts = std::exchange(whole_.used, std::move(others));
+  const std::string written = script_.letters.substr(begin, at_ - begin);
+  const std::string by = program();
+  if (runs_not()) {
+    if (before_.empty() && (by.empty() || is_list_of_names_)) skip_assignment(name);
+  } else if (by == "env") {
+    for_command_.emplace_back(name, std::move(value));
+  } else {
+    const bool is_local = is_function_ && is_list_of_names_ && by != "export" && by != "readonly";
+    if (is_local) locals_.emplace_back(name, found(name));
+    if (by.empty()) before_.emplace_back(name, found(name));
+    if (!value.is_array && accumulates(name, written)) {
+      forget(name);
+    } else if (!key.empty()) {
+      set_element(name, inner_text(ShellText(key, line())), std::move(value), adds);
+    } else {
+      set(name, std::move(value), adds);
+    }
   }
-  set(name, std::move(value), adds || !key.empty());
   return true;
+}
+
+std::optional<ShellValue> ShellReader::found(const std::string& name) const {
+  const auto known = variables_->find(name);
+  return known == variables_->end() ? std::nullopt : std::optional(known->second);
+}
+
+void ShellReader::hide_assignments() {
+  for (const auto& each : before_) {
+    if (auto value = found(each.first)) for_command_.emplace_back(each.first, std::move(*value));
+  }
+  restore(std::exchange(before_, {}));
+}
+
+ShellReader::OldValues ShellReader::assign(const NewValues& values) {
+  OldValues old;
+  for (const auto& [name, value] : values) {
+    old.emplace_back(name, found(name));
+    variables()[name] = value;
+  }
+  return old;
+}
+
+void ShellReader::restore(const OldValues& values) {
+  for (auto each = values.rbegin(); each != values.rend(); ++each) {
+    if (each->second) {
+      variables()[each->first] = *each->second;
+    } else {
+      variables().erase(each->first);
+    }
+  }
+}
+
+void ShellReader::set_local(const std::string& name) {
+  if (name.rfind('-', 0) == 0) return;
+  locals_.emplace_back(name, found(name));
+  ShellValue none{{ShellText()}};
+  none.is_unset = true;
+  variables()[name] = std::move(none);
+}
+
+bool ShellReader::accumulates(const std::string& name, const std::string& text) const {
+  if (!repeats_ && !frames_.back().repeats) return false;
+  if (text.find("((") == std::string::npos && text.find("$(") == std::string::npos) return false;
+  for (auto at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    const auto end = at + name.size();
+    if ((at == 0 || !is_name(text[at - 1])) && (end == text.size() || !is_name(text[end]))) {
+      return true;
+    }
+  }
+  return false;
 }
 
 ShellValue ShellReader::array_words(bool has_bracket) {
@@ -56,22 +123,29 @@ ShellValue ShellReader::array_words(bool has_bracket) {
   return value;
 }
 
-void ShellReader::set(const std::string& name, ShellValue value, bool adds) {
-  if (value.holds_arguments()) add_list(name, value);
+void ShellReader::set(const std::string& given, ShellValue value, bool adds) {
+  if (runs_not()) return;
+  std::string name = given;
   if (is_list_of_names_ && !words().empty()) {
     const std::vector<ShellWord>& all = words();
     value.names_another = std::any_of(all.begin(), all.end(),
                                       [](const ShellWord& word) { return word.text == "-n"; });
+  } else if (const auto old = found(name); old && old->names_another) {
+    name = old->text();
+  }
+  if (value.holds_arguments()) add_list(name, value);
+  if (runs() == Truth::maybe && name != all_words) {
+    set_perhaps(name, std::move(value), adds);
+    return;
   }
   ShellValue& old = variables()[name];
-  const bool is_branch = branches_ > 0 || is_conditional_;
-  if (!adds && is_branch && old.holds_arguments() && !value.begins_with(old)) {
-    if (!old.is_array) old.words.front().add(' ', line());
-    adds = true;
-  }
-  if (!adds || old.words.empty()) {
+  add_doubts(value.doubts, frames_.back().doubts_now());
+  if (!adds || old.words.empty() || old.is_unset) {
     old = std::move(value);
-  } else if (old.is_array || value.is_array) {
+    return;
+  }
+  add_doubts(old.doubts, value.doubts);
+  if (old.is_array || value.is_array) {
     if (!old.is_array) old.words = words_in(old.words.front(), true);
     old.is_array = true;
     old.words.insert(old.words.end(), value.words.begin(), value.words.end());
@@ -80,7 +154,138 @@ void ShellReader::set(const std::string& name, ShellValue value, bool adds) {
   }
 }
 
+void ShellReader::set_perhaps(const std::string& name, ShellValue value, bool adds) {
+  constexpr std::size_t most_values = 6;
+  const std::optional<ShellValue> old = found(name);
+  const bool has_old = old && !old->is_unset && !old->words.empty();
+  ShellDoubt doubt{
+      name, {}, "", false, frames_.back().cause_now().text, frames_.back().cause_now().line};
+  const bool is_list = has_old && old->holds_arguments() && !value.begins_with(*old);
+  doubt.adds = has_old && (adds || is_list);
+  if (has_old && old->own && (old->own->adds == doubt.adds)) {
+    doubt.values = old->own->values;
+  } else if (has_old && !doubt.adds) {
+    const ShellText text = old->joined();
+    doubt.values.push_back({text.letters, text.line_at(0)});
+  }
+  const ShellText text = value.joined();
+  const int place = text.size() == 0 ? line() : text.line_at(0);
+  const bool is_new = std::none_of(doubt.values.begin(), doubt.values.end(),
+                                   [&](const auto& each) { return each.text == text.letters; });
+  if (is_new && doubt.values.size() < most_values) doubt.values.push_back({text.letters, place});
+  ShellValue made = has_old ? *old : ShellValue{};
+  add_doubts(made.doubts, value.doubts);
+  if (!has_old) {
+    made = value;
+  } else if (doubt.adds) {
+    if (is_list && !adds && !made.is_array) made.words.front().add(' ', line());
+    if (made.is_array || value.is_array) {
+      if (!made.is_array) made.words = words_in(made.words.front(), true);
+      made.is_array = true;
+      made.words.insert(made.words.end(), value.words.begin(), value.words.end());
+    } else {
+      made.words.front().add(value.words.front());
+    }
+  } else if (is_known(text.letters) || !is_known(old->text())) {
+    made.words = value.words;
+    made.is_array = value.is_array;
+    made.names_another = value.names_another;
+  }
+  // Of a value that is set and one that is not known, that which is set.
+  doubt.taken = doubt.adds ? text.letters : made.text();
+  const bool is_same = has_old && !doubt.adds && doubt.values.size() == 1;
+  if (!is_same) {
+    made.doubts.erase(std::remove(made.doubts.begin(), made.doubts.end(), made.own),
+                      made.doubts.end());
+    made.own = std::make_shared<const ShellDoubt>(std::move(doubt));
+    add_doubts(made.doubts, {made.own});
+  }
+  variables()[name] = std::move(made);
+}
+
+void ShellReader::replace(const std::string& name, ShellValue value) {
+  if (runs() == Truth::yes) {
+    add_doubts(value.doubts, frames_.back().doubts_now());
+    variables()[name] = std::move(value);
+  } else if (runs() == Truth::maybe) {
+    set_perhaps(name, std::move(value), false);
+  }
+}
+
+void ShellReader::skip_assignment(const std::string& name) {
+  if (!found(name)) {
+    ShellValue none{{ShellText()}};
+    none.is_unset = true;
+    variables()[name] = std::move(none);
+  }
+  const ShellDoubts doubts = frames_.back().doubts_now();
+  if (!doubts.empty()) add_doubts(variables()[name].doubts, doubts);
+}
+
+void ShellReader::forget(const std::string& name) {
+  if (!runs_not()) variables().erase(name);
+}
+
+void ShellReader::set_element(const std::string& name, const ShellText& key, ShellValue value,
+                              bool adds) {
+  ShellValue array = found(name).value_or(ShellValue{{}, true});
+  if (array.is_unset) array = {{}, true};
+  add_doubts(array.doubts, value.doubts);
+  array.is_array = true;
+  ShellText& word = value.words.front();
+  const std::size_t place = place_of(array, key);
+  if (place < array.words.size()) {
+    const bool has_key = array.words[place].letters.rfind('[', 0) == 0;
+    ShellText made = has_key ? key_of(array.words[place]) : ShellText();
+    if (adds) made.add(without_key(array.words[place]));
+    made.add(word);
+    array.words[place] = std::move(made);
+  } else {
+    const bool is_plain = number(key) == static_cast<std::int64_t>(array.words.size());
+    ShellText made = is_plain ? ShellText() : ShellText("[" + key.letters + "]=", line());
+    made.add(word);
+    array.words.push_back(std::move(made));
+  }
+  if (ShellValue added{{word}, true}; added.holds_arguments()) add_list(name, added);
+  replace(name, std::move(array));
+}
+
+std::size_t ShellReader::place_of(const ShellValue& array, const ShellText& key) {
+  const std::string prefix = "[" + key.letters + "]=";
+  for (std::size_t place = array.words.size(); place-- > 0;) {
+    if (array.words[place].letters.rfind(prefix, 0) == 0) return place;
+  }
+  const auto size = static_cast<std::int64_t>(array.words.size());
+  const auto at = number(key);
+  if (!at || *at >= size || *at < -size) return array.words.size();
+  const auto place = static_cast<std::size_t>(*at < 0 ? size + *at : *at);
+  // A word with another key.
+  const bool has_key = array.words[place].letters.rfind('[', 0) == 0 &&
+                       array.words[place].letters.find("]=") != std::string::npos;
+  return has_key ? array.words.size() : place;
+}
+
+void ShellReader::unset(const std::string& given) {
+  if (given.rfind('-', 0) == 0) return;
+  const auto bracket = given.find('[');
+  ShellValue value{{ShellText()}};
+  value.is_unset = true;
+  const std::string name = given.substr(0, bracket);
+  if (bracket != std::string::npos && given.back() == ']') {
+    const std::optional<ShellValue> array = found(name);
+    if (!array) return;
+    value = *array;
+    const auto key =
+        inner_text(ShellText(given.substr(bracket + 1, given.size() - bracket - 2), line()));
+    const std::size_t place = place_of(value, key);
+    if (place == value.words.size()) return;
+    value.words.erase(value.words.begin() + static_cast<std::ptrdiff_t>(place));
+  }
+  replace(name, std::move(value));
+}
+
 void ShellReader::add_list(const std::string& name, const ShellValue& value) {
+  if (runs_not()) return;
   ShellCommand list{ShellCommand::Kind::list, {}, name, outer_};
   for (const ShellText& each : value.words) {
     const bool divides = !value.is_array;
@@ -112,12 +317,13 @@ bool ShellReader::take_function() {
   if (at == text.size() || text[at] != '{') return false;
   const std::size_t end = body_end(text, at_, at + 1);
   if (end == std::string::npos) return false;
+  at_ = end + 1;
+  if (runs_not()) return true;
   ShellFunction& function = whole_.functions[name];
   if (function.bodies.empty()) whole_.function_names.push_back(name);
-  if (branches_ == 0) function.bodies.clear();
+  if (runs() == Truth::yes) function.bodies.clear();
   function.bodies.push_back(script_.part(at + 1, end));
   function.is_called = false;
-  at_ = end + 1;
   return true;
 }
 

@@ -82,16 +82,9 @@ void ShellReader::add_expansion(const Expansion& found, bool divides, ShellField
 
 ShellReader::Expansion ShellReader::dollar(bool is_quoted) {
   const std::size_t begin = at_++;
-  if (script_.letters.compare(at_, 2, "((") == 0) {
-    const auto end = closing(at_ + 2, '(', ')');
-    if (end == std::string::npos) return unknown(begin);
-    const std::string expression = script_.letters.substr(at_ + 2, end - at_ - 2);
-    at_ = std::min(end + 2, script_.size());
-    const auto value = number_of(expression, *variables_);
-    return value ? Expansion{{ShellText(fmt::format("{}", *value), script_.line_at(begin))}}
-                 : unknown(begin);
-  }
+  if (script_.letters.compare(at_, 2, "((") == 0) return arithmetic(begin);
   if (here() == '(') return output_of_command(begin);
+  if (here() == '#' || (here() == '{' && next() == '#')) return length(begin);
   const bool is_braced = here() == '{';
   if (is_braced) ++at_;
   const bool names_another = is_braced && here() == '!';
@@ -118,6 +111,40 @@ ShellReader::Expansion ShellReader::dollar(bool is_quoted) {
   return {{value->joined()}};
 }
 
+ShellReader::Expansion ShellReader::arithmetic(std::size_t begin) {
+  const auto end = closing(at_ + 2, '(', ')');
+  if (end == std::string::npos) return unknown(begin);
+  const ShellText expression = script_.part(at_ + 2, end);
+  at_ = std::min(end + 2, script_.size());
+  const auto value = number(expression);
+  return value ? Expansion{{ShellText(fmt::format("{}", *value), script_.line_at(begin))}}
+               : unknown(begin);
+}
+
+ShellReader::Expansion ShellReader::length(std::size_t begin) {
+  const bool is_braced = here() == '{';
+  at_ += is_braced ? 2 : 1;
+  std::string name;
+  while (is_braced && is_name(here())) name += script_.letters[at_++];
+  const bool is_whole =
+      script_.letters.compare(at_, 3, "[@]") == 0 || script_.letters.compare(at_, 3, "[*]") == 0;
+  if (is_braced && is_whole) at_ += 3;
+  if (is_braced) {
+    const auto end = closing(at_, '{', '}');
+    if (end == std::string::npos) return unknown(begin);
+    const bool is_simple = end == at_;
+    at_ = end + 1;
+    if (!is_simple) return unknown(begin);
+  }
+  const std::optional<ShellValue> value = value_of(name.empty() ? all_words : name);
+  if (!value) return unknown(begin);
+  const bool counts = name.empty() || is_whole;
+  const std::size_t words = value->is_unset ? 0 : value->words.size();
+  const std::string first = value->words.empty() ? "" : without_key(value->words.front()).letters;
+  if (!counts && !is_known(first)) return unknown(begin);
+  return {{ShellText(fmt::format("{}", counts ? words : first.size()), script_.line_at(begin))}};
+}
+
 ShellReader::Expansion ShellReader::output_of_command(std::size_t begin) {
   for (int open = 0; at_ < script_.size();) {
     const char letter = script_.letters[at_++];
@@ -127,6 +154,10 @@ ShellReader::Expansion ShellReader::output_of_command(std::size_t begin) {
   const ShellText command = script_.part(begin + 2, at_ - 1);
   const auto document = command.letters.find("<<");
   const auto first = command.letters.find_first_not_of(" \t\n");
+  const bool is_comment =
+      first != std::string::npos &&
+      (command.letters[first] == '#' || command.letters.compare(first, 2, ": ") == 0);
+  if (is_comment) return {{ShellText()}};
   if (first == std::string::npos || command.letters.compare(first, 4, "cat ") != 0 ||
       document != command.letters.find_first_not_of(" \t", first + 4) || nesting_ == deepest) {
     return unknown(begin);
@@ -178,9 +209,10 @@ std::optional<ShellValue> ShellReader::operated(const std::string& name, ShellTe
   }
   const std::string& signs = operation.letters;
   if (signs.empty()) return value;
+  if (signs.front() == '/' && value) return replaced(*value, operation);
   const std::size_t sign = signs.front() == ':' ? 1 : 0;
   const bool is_empty = value && (value->is_array ? value->words.empty() : value->text().empty());
-  const bool is_set = value && !(is_empty && (sign == 1 || value->is_array));
+  const bool is_set = value && !value->is_unset && !(is_empty && (sign == 1 || value->is_array));
   const ShellText text = operation.part(std::min(sign + 1, signs.size()), signs.size());
   switch (sign < signs.size() ? signs[sign] : '\0') {
     case '?':
@@ -192,12 +224,14 @@ std::optional<ShellValue> ShellReader::operated(const std::string& name, ShellTe
         return value && value->is_array ? ShellValue{{}, true} : ShellValue{{ShellText()}};
       return inner_value(text, is_quoted);
     case '=':
-      if (is_set) return value;
-      return variables()[name] = {{inner_text(text)}};
+      if (!is_set && !runs_not()) variables()[name] = {{inner_text(text)}};
+      return is_set ? value : value_of(name);
     default:
       if (sign == 0 || !value) return std::nullopt;
       if (name == all_words) value->words.insert(value->words.begin(), ShellText());  // $0
-      return part_of(*value, signs.substr(1), *variables_);
+      return part_of(*value, signs.substr(1), [&](const std::string& expression) {
+        return number(ShellText(expression, line()));
+      });
   }
 }
 
@@ -210,16 +244,44 @@ std::optional<ShellValue> ShellReader::element_of(const std::optional<ShellValue
     return all;
   }
   if (!array) return std::nullopt;
+  if (array->is_unset) return ShellValue{{ShellText()}};
   const std::string name = inner_text(key).letters;
   const std::string prefix = "[" + name + "]=";
   for (auto word = array->words.rbegin(); word != array->words.rend(); ++word) {
     if (word->letters.rfind(prefix, 0) == 0) return ShellValue{{without_key(*word)}};
   }
-  const auto number = number_of(name, *variables_);
-  if (!number || *number < 0 || *number >= static_cast<std::int64_t>(array->words.size())) {
-    return std::nullopt;
+  const auto size = static_cast<std::int64_t>(array->words.size());
+  const auto place = number(ShellText(name, line()));
+  if (!place || *place >= size || *place < -size) return std::nullopt;
+  return ShellValue{{array->words[static_cast<std::size_t>(*place < 0 ? size + *place : *place)]}};
+}
+
+std::optional<ShellValue> ShellReader::replaced(const ShellValue& value,
+                                                const ShellText& operation) {
+  const bool all = operation.letters.compare(0, 2, "//") == 0;
+  const std::size_t begin = all ? 2 : 1;
+  const std::size_t slash = operation.letters.find('/', begin + 1);
+  const std::size_t end = std::min(slash, operation.size());
+  const std::string old = inner_text(operation.part(std::min(begin, end), end)).letters;
+  const ShellText made_of = slash == std::string::npos
+                                ? ShellText()
+                                : inner_text(operation.part(slash + 1, operation.size()));
+  const bool is_plain = old.find_first_of("*?[]\\#%") == std::string::npos;
+  if (old.empty() || !is_plain || !is_known(old) || !is_known(value.text())) return std::nullopt;
+  ShellValue made = value;
+  for (ShellText& word : made.words) {
+    ShellText whole;
+    std::size_t from = 0;
+    for (auto at = word.letters.find(old); at != std::string::npos && whole.size() < most;
+         at = all ? word.letters.find(old, from) : std::string::npos) {
+      whole.add(word.part(from, at));
+      whole.add(made_of);
+      from = at + old.size();
+    }
+    whole.add(word.part(from, word.size()));
+    word = std::move(whole);
   }
-  return ShellValue{{array->words[static_cast<std::size_t>(*number)]}};
+  return made;
 }
 
 ShellText ShellReader::inner_text(const ShellText& text) {
@@ -259,6 +321,7 @@ std::optional<ShellValue> ShellReader::value_of(const std::string& name) {
     known = variables_->find(known->second.text());
   }
   if (known == variables_->end()) return word_of_function(name);
+  add_doubts(whole_.used, known->second.doubts);
   // Each line A=$A$A makes A twice as long.
   for (const ShellText& word : known->second.words) whole_.put_in += word.size();
   if (known->second.is_array) whole_.put_in += known->second.words.size();

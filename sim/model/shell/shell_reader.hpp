@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/model/shell/shell_conditions.hpp"
+#include "sim/model/shell/shell_frames.hpp"
 #include "sim/model/shell/shell_text.hpp"
 #include "sim/model/shell/shell_values.hpp"
 #include "sim/model/shell/shell_words.hpp"
@@ -33,6 +35,7 @@ struct ShellScript {
   std::vector<ShellCommand> commands = {};
   std::map<std::string, ShellFunction> functions = {};
   std::vector<std::string> function_names = {};  // in their order
+  ShellDoubts used = {};  // of variables that were put in since it was emptied
 };
 
 // Reads a script as shell_commands says; texts in it have readers of their own.
@@ -55,11 +58,14 @@ class ShellReader {
     bool is_array = false;
   };
 
+  using NewValues = std::vector<std::pair<std::string, ShellValue>>;
+  using OldValues = std::vector<std::pair<std::string, std::optional<ShellValue>>>;
+
   char here() const { return at_ < script_.size() ? script_.letters[at_] : '\0'; }
   char next() const { return at_ + 1 < script_.size() ? script_.letters[at_ + 1] : '\0'; }
   int line() const { return script_.line_at(at_); }
 
-  // In shell_reader.cpp: commands, here-documents and texts.
+  // In shell_reader.cpp: commands and their words.
 
   // To set some: this reader's own from then on.
   ShellVariables& variables();
@@ -69,14 +75,31 @@ class ShellReader {
   bool ends_word(char letter) const;
   // Of the command that is read: it begins here if it has none.
   std::vector<ShellWord>& words();
-  void end_command(char by);
+  // "": it has no word yet, but for reserved ones.
+  std::string program() const;
+  // A sign that ends a command, at which it stands.
+  void take_end();
+  void end_command(ShellJoint by);
+  // What the command that is read is: it is done.
+  Truth finish();
   // What a command does to variables, and the functions that it calls.
-  void run(const std::string& program, const std::vector<ShellWord>& given);
+  Truth run(const std::string& program, const std::vector<ShellWord>& given);
   // `given`: its words, none where it is not called.
-  void call(const std::string& name, const ShellValue* given);
-  // Slurm's "-N 16" as "--nodes 16", "-N16" as "--nodes=16", "-n" as "--ntasks", "-G" as "--gpus";
-  // "-np" and "-n" of mpirun as "--np".
-  void spell_out_short_options(const std::string& program);
+  Truth call(const std::string& name, const ShellValue* given);
+  // Where the bracket that is open at `from` closes; npos: nowhere near.
+  std::size_t closing(std::size_t from, char open, char close) const;
+  // A word, an assignment or a function.
+  void take_word();
+  // Whether the word that is written from there on is as in eval "run ${A[@]}", which an array
+  // divides.
+  bool is_command_text(std::size_t begin) const;
+  void add_field(const ShellField& field);
+  void add_word(const ShellText& word);
+
+  // In shell_documents.cpp: #SBATCH, here-documents and texts.
+
+  // Slurm's "-N 16" as "--nodes 16", "-N16" as "--nodes=16", "-n" as "--ntasks".
+  void spell_out_short_options();
   // The value of one of the job's own options, "": it is not there.
   std::string batch_value(const std::string& option);
   // What Slurm sets in a job from its #SBATCH lines.
@@ -84,36 +107,90 @@ class ShellReader {
   void skip_comment();
   // "<<EOF", "<<-'EOF'": a text begins on the next line. "<<<" is a word.
   void begin_document();
+  // No command reads the text that begins here.
+  bool is_comment_document() const;
   // Up to the line that ends it.
   ShellText document_text();
   // Its commands: often it is the script of a job. A text for people may have apostrophes: then its
-  // quotes are letters. Without those of texts deep in texts, each of which is read anew.
+  // quotes are letters. Without those of texts deep in texts, each of which is read anew, and of
+  // ": <<EOF", which is a comment.
   void take_document();
   // The commands of a text, by a reader that is prepared for it. Without its quotes where one of
   // them has no end.
   void read_inner(const ShellText& text, const std::function<void(ShellReader&)>& prepare);
-  // Where the bracket that is open at `from` closes; npos: nowhere near.
-  std::size_t closing(std::size_t from, char open, char close) const;
-  // A word, an assignment or a function.
-  void take_word();
-  // "NAME=VALUE" behind a Python script is an argument of its own.
-  bool is_behind_script() const;
-  // Whether the word that is written from there on is as in eval "run ${A[@]}", which an array
-  // divides.
-  bool is_command_text(std::size_t begin) const;
-  void add_field(const ShellField& field);
-  void add_word(const ShellText& word);
   // The commands of a text with arguments, such as that of "bash -c".
   void add_text(const ShellText& text);
 
+  // In shell_control.cpp: which commands run.
+
+  Truth runs() const { return over_ ? Truth::no : frames_.back().runs_now(); }
+  bool runs_not() const { return runs() == Truth::no; }
+  ShellFrame& open_frame(ShellFrame::Kind kind);
+  void close_frame();
+  // "if", "then", "do", "}" and so on, at the beginning of a command.
+  void take_keyword(const std::string& word);
+  void begin_branch(Truth condition);
+  // "(" and ")".
+  void take_bracket();
+  // Behind "case WORD in".
+  void begin_choice();
+  // There and behind ";;": up to the ")" of the next branch.
+  void take_patterns();
+  // "for NAME in WORDS": whether it has a word.
+  Truth begin_loop(const std::vector<ShellWord>& given);
+  // The commands behind "exit" and "return" do not run.
+  void stop(bool of_script);
+  // What is read from `begin` on, without reserved words, in short.
+  ShellCause written_from(std::size_t begin) const;
+
+  // In shell_tests.cpp: "[ ... ]", "[[ ... ]]", "((...))".
+
+  bool begins_command() const;
+  ConditionRules rules(bool is_double);
+  Truth tested(const std::vector<ShellWord>& given);
+  void take_double_brackets();
+  // A word with its quotes known; of "case" it ends at "|" and ")".
+  ConditionWord take_pattern(bool of_case);
+  // Of a command that begins with "((" the place of its "))"; 0: there is none.
+  std::size_t arithmetic_end() const;
+  void take_arithmetic(std::size_t end);
+  // What the parts of "((...))" set; the value of the last.
+  Truth changed(const std::string& text);
+  // Of "A * B", "$N" and "${N}" in it too.
+  std::optional<std::int64_t> number(const ShellText& expression);
+
   // In shell_assignments.cpp: what sets variables and functions.
 
-  // "NAME=VALUE", "NAME+=VALUE", "NAME[KEY]=VALUE", "NAME=(WORDS)".
+  // "NAME=VALUE", "NAME+=VALUE", "NAME[KEY]=VALUE", "NAME=(WORDS)" in front of a command or behind
+  // "export" and the like.
   bool take_assignment();
+  // Those in front of a command are known to it alone, and its own words are without them.
+  void hide_assignments();
+  std::optional<ShellValue> found(const std::string& name) const;
+  OldValues assign(const NewValues& values);
+  void restore(const OldValues& values);
   // Up to the bracket, or to the end of a text without one.
   ShellValue array_words(bool has_bracket);
-  // Of branches all are read: what one sets is added to a list that is set above.
+  // What a command sets that may run or not is added to a list that is set above.
   void set(const std::string& name, ShellValue value, bool adds);
+  void set_element(const std::string& name, const ShellText& key, ShellValue value, bool adds);
+  // The word of an array; their number without it.
+  std::size_t place_of(const ShellValue& array, const ShellText& key);
+  void set_perhaps(const std::string& name, ShellValue value, bool adds);
+  // Without the rule of lists.
+  void replace(const std::string& name, ShellValue value);
+  // Of a command that does not run: it is a variable of the script's own, which is empty where
+  // nothing else sets it. If that depends on a value in doubt, so does the variable.
+  void skip_assignment(const std::string& name);
+  // From then on it is not known.
+  void forget(const std::string& name);
+  void forget_names(const std::string& text);  // all that are in it
+  // Whether it depends on itself, in a loop.
+  bool accumulates(const std::string& name, const std::string& text) const;
+  // "unset NAME", "unset NAME[KEY]".
+  void unset(const std::string& name);
+  // Of a function: it has its old value at the end.
+  void set_local(const std::string& name);
   void add_list(const std::string& name, const ShellValue& value);
   // "NAME() {", "function NAME {" and the lines up to its "}".
   bool take_function();
@@ -126,6 +203,9 @@ class ShellReader {
   static void add_expansion(const Expansion& found, bool divides, ShellFields& fields);
   Expansion unknown(std::size_t begin) const { return {{script_.part(begin, at_)}, true}; }
   Expansion dollar(bool is_quoted);
+  Expansion arithmetic(std::size_t begin);
+  // "$#", "${#NAME}", "${#NAME[@]}".
+  Expansion length(std::size_t begin);
   // "$(cat <<EOF ... EOF)" is the text of the document, of other commands nothing is known.
   Expansion output_of_command(std::size_t begin);
   // With its variables put in.
@@ -134,6 +214,8 @@ class ShellReader {
   std::optional<ShellValue> named_by(const std::string& name, const std::string& operation);
   // The value of "${NAME OPERATION}"; nothing where it or the operation is not known.
   std::optional<ShellValue> operated(const std::string& name, ShellText operation, bool is_quoted);
+  // ${NAME/TEXT/OTHER}, ${NAME//TEXT/OTHER}, without signs of patterns.
+  std::optional<ShellValue> replaced(const ShellValue& value, const ShellText& operation);
   // ${NAME[KEY]}. An array that is not set is empty; nothing for a key that is not there.
   std::optional<ShellValue> element_of(const std::optional<ShellValue>& array,
                                        const ShellText& key);
@@ -153,17 +235,33 @@ class ShellReader {
   std::size_t at_ = 0;
   int command_ = ShellCommand::no_command;  // the one that is read
   int outer_ = ShellCommand::no_command;
-  int nesting_ = 0;                // of texts in texts
-  int branches_ = 0;               // of "if" and "case" that are open
-  bool is_conditional_ = false;    // behind "&&" or "||"
+  int nesting_ = 0;  // of texts in texts
+  std::vector<ShellFrame> frames_ = std::vector<ShellFrame>(1);
+  std::optional<std::size_t> over_;  // the frame that "exit" ended
+  bool is_exited_ = false;
+  Truth status_ = Truth::yes;  // of the command or list before
+  ShellCause status_cause_;
+  ShellDoubts status_doubts_;
+  std::size_t begun_at_ = 0;      // the command that is read
+  bool is_compound_ = false;      // it is "fi", "done" and so on, with the status before
+  std::optional<Truth> pending_;  // the status of "[[ ... ]]" or "((...))"
+  bool is_function_ = false;
+  bool is_called_ = true;
+  bool repeats_ = false;  // in a loop that may run more than once
+  // Variables before an assignment in front of a command, and those of the command.
+  OldValues before_;
+  NewValues for_command_;
+  NewValues for_document_;
+  OldValues locals_;
   bool is_begun_ = false;          // behind the first word or assignment of a command
   bool is_batch_ = false;          // the command is a line of #SBATCH
-  bool is_list_of_names_ = false;  // behind "declare"
+  bool is_list_of_names_ = false;  // behind "declare", "export" and the like
   bool is_document_ = false;
   bool is_text_ = false;  // of which variables were put in
   bool in_array_ = false;
   std::string document_end_;  // the word that ends the text which begins on the next line
   int document_outer_ = ShellCommand::no_command;
+  bool document_is_comment_ = false;
   bool document_is_quoted_ = false;  // no variables are put in, but by the shell that reads it
   bool fills_quotes_ = false;        // variables are put in single quotes too
   std::shared_ptr<ShellVariables> variables_;  // shared with texts in texts until one sets some

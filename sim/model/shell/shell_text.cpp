@@ -151,6 +151,14 @@ std::size_t body_end(const std::string& script, std::size_t definition, std::siz
     if (closes_quotes(script, begin, at)) return at + end.size() - 1;
     at = script.find(end, at + 1);
   }
+  // At the end of another line.
+  last = line_end(begin);
+  for (int tried = 0; last < script.size() && tried < most; ++tried) {
+    last = line_end(last + 1);
+    const bool ends =
+        script[last - 1] == '}' && (is_space(script[last - 2]) || script[last - 2] == ';');
+    if (ends && closes_quotes(script, begin, last)) return last - 1;
+  }
   return std::string::npos;
 }
 

@@ -3,9 +3,15 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "sim/model/shell/shell_arithmetic.hpp"
-
 namespace moesim::model {
+
+void add_doubts(ShellDoubts& to, const ShellDoubts& more) {
+  constexpr std::size_t most = 32;
+  for (const auto& doubt : more) {
+    const bool is_new = std::find(to.begin(), to.end(), doubt) == to.end();
+    if (is_new && to.size() < most) to.push_back(doubt);
+  }
+}
 
 ShellText ShellValue::joined() const {
   ShellText all;
@@ -28,21 +34,8 @@ bool ShellValue::begins_with(const ShellValue& other) const {
                     [](const auto& one, const auto& two) { return one.letters == two.letters; });
 }
 
-std::optional<std::int64_t> number_of(const std::string& text, const ShellVariables& variables) {
-  return shell_arithmetic(text, [&](const std::string& name) -> std::optional<std::string> {
-    const auto known = variables.find(name);
-    return known == variables.end() ? std::nullopt : std::optional(known->second.text());
-  });
-}
-
 std::optional<ShellValue> part_of(const ShellValue& whole, const std::string& range,
-                                  const ShellVariables& variables) {
-  // With a 0 before a sign, which arithmetic has between operands alone.
-  const auto number = [&](const std::string& text) {
-    const auto first = text.find_first_not_of(' ');
-    const bool is_signed = first != std::string::npos && text[first] == '-';
-    return number_of(is_signed ? "0" + text.substr(first) : text, variables);
-  };
+                                  const ShellNumber& number) {
   const ShellText text = whole.joined();
   const auto size = static_cast<std::int64_t>(whole.is_array ? whole.words.size() : text.size());
   const auto colon = range.find(':');
@@ -67,6 +60,10 @@ ShellText without_key(const ShellText& element) {
   const auto end = element.letters.find("]=");
   if (element.letters.rfind('[', 0) != 0 || end == std::string::npos) return element;
   return element.part(end + 2, element.size());
+}
+
+ShellText key_of(const ShellText& element) {
+  return element.part(0, element.size() - without_key(element).size());
 }
 
 void ShellFields::add_words(const std::vector<ShellText>& words) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,11 +15,32 @@ namespace moesim::model {
 
 constexpr const char* all_words = "@";  // the variable that holds a function's words
 
+// A variable that a command sets which may run or not.
+struct ShellDoubt {
+  struct Value {
+    std::string text;
+    int line = 0;
+  };
+  std::string name;
+  std::vector<Value> values;  // those that it may have, in the order of the script
+  std::string taken;          // that of these which is taken
+  bool adds = false;          // all are taken, behind what it has
+  std::string condition;      // by which the last of them is set, as it is written
+  int line = 0;               // of the condition
+};
+using ShellDoubts = std::vector<std::shared_ptr<const ShellDoubt>>;
+
+// The doubts that are not there yet; of very many not all.
+void add_doubts(ShellDoubts& to, const ShellDoubts& more);
+
 struct ShellValue {
   std::vector<ShellText> words;  // one of a variable that is no array
   bool is_array = false;
   bool names_another = false;  // declare -n
   bool is_divided = false;     // at its spaces, but for those in quotes
+  bool is_unset = false;       // by "unset": it is known that there is none
+  ShellDoubts doubts = {};     // its own, and those of the variables that are in it
+  std::shared_ptr<const ShellDoubt> own = nullptr;
 
   std::string text() const { return joined().letters; }
   ShellText joined() const;
@@ -27,15 +50,17 @@ struct ShellValue {
 
 using ShellVariables = std::map<std::string, ShellValue>;
 
-// Of "A * B"; nothing where shell_arithmetic has none.
-std::optional<std::int64_t> number_of(const std::string& text, const ShellVariables& variables);
+// Of "A * B"; nothing where it is not known.
+using ShellNumber = std::function<std::optional<std::int64_t>(const std::string& expression)>;
 
 // By "OFFSET" or "OFFSET:LENGTH": letters, or words of an array. Below 0 they count from the end.
 std::optional<ShellValue> part_of(const ShellValue& whole, const std::string& range,
-                                  const ShellVariables& variables);
+                                  const ShellNumber& number);
 
 // The value of "[KEY]=VALUE" in an array; another word as it is.
 ShellText without_key(const ShellText& element);
+// "[KEY]=" of it.
+ShellText key_of(const ShellText& element);
 
 struct ShellField {
   ShellText text;

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/model/shell/shell_values.hpp"
+
 namespace moesim::model {
 
 struct ShellWord {
@@ -20,8 +22,10 @@ struct ShellCommand {
 
   Kind kind = Kind::command;
   std::vector<ShellWord> words;
-  std::string variable;    // of a list, "" for one in a here-document
-  int outer = no_command;  // the number of the command whose text, here-document or function it is
+  std::string variable;     // of a list, "" for one in a here-document
+  int outer = no_command;   // the number of the command whose text, here-document or function it is
+  bool is_called = true;    // not in a function that no command calls
+  ShellDoubts doubts = {};  // of the variables that are put in
 
   // Its first word that is no reserved one, such as "then"; the number of its words without one.
   std::size_t program() const;

@@ -49,7 +49,7 @@ TEST_CASE("shell words: a part of a variable") {
 }
 
 TEST_CASE("shell words: other operations stay as they are written") {
-  for (const char* unknown : {"${N#1}", "${N##*1}", "${N%5}", "${N/1/2}", "${N^^}", "${#N}",
+  for (const char* unknown : {"${N#1}", "${N##*1}", "${N%5}", "${N/#1/2}", "${N^^}", "${N/[1]/2}",
                               "${!N}", "${N@Q}", "${N:}"}) {
     CHECK(words_of("N=12345\nrun " + std::string(unknown)) ==
           "<run> <" + std::string(unknown) + "> ;");
@@ -125,14 +125,78 @@ TEST_CASE("shell words: words know the line that they are written on") {
   CHECK(commands[0].variable == "A");
 }
 
-TEST_CASE("shell words: of branches all are read") {
+TEST_CASE("shell words: of branches whose condition is not known all are read") {
   CHECK(words_of("A=(--a)\nif x; then A=(--b); else A=(--c); fi\nA+=(--d)\nrun ${A[@]}") ==
         "<if> <x> ; <then> ; <else> ; <fi> ; <run> <--a> <--b> <--c> <--d> ;");
   CHECK(words_of("case $X in\n a) A='--a';;\n b) A='--b';;\nesac\nrun $A") ==
-        "<case> <$X> <in> ; <a> ; <b> ; <esac> ; <run> <--a> <--b> ;");
-  CHECK(words_of("A=--a\n[ x ] && A=--b\n[ x ] ||\n A=\"$A --c\"\nA2=\nrun $A") ==
-        "<[> <x> <]> ; <[> <x> <]> ; <run> <--a> <--b> <--c> ;");
+        "<case> <$X> <in> ; <esac> ; <run> <--a> <--b> ;");
+  CHECK(words_of("A=--a\nx && A=--b\nx ||\n A=\"$A --c\"\nA2=\nrun $A") ==
+        "<x> ; <x> ; <run> <--a> <--b> <--c> ;");
   CHECK(words_of("N=1\nif x; then N=2; fi\nrun $N") == "<if> <x> ; <then> ; <fi> ; <run> <2> ;");
+}
+
+TEST_CASE("shell words: of branches that are known the one that runs is read") {
+  CHECK(words_of("X=2\nif [ $X = 1 ]; then a; elif [ $X = 2 ]; then b; else c; fi") ==
+        "<if> <[> <2> <=> <1> <]> ; <elif> <[> <2> <=> <2> <]> ; <then> <b> ; <fi> ;");
+  CHECK(words_of("case x in\n y) a;;\n x|z) b;;\n *) c\nesac\nd") ==
+        "<case> <x> <in> ; <b> ; <esac> ; <d> ;");
+  CHECK(words_of("false && a\ntrue || b\nfalse || c && d\n! true || e") ==
+        "<false> ; <true> ; <false> ; <c> ; <d> ; <!> <true> ; <e> ;");
+  CHECK(words_of("while false; do a; done\nuntil true; do b; done\nfor x in; do c; done\nd") ==
+        "<while> <false> ; <done> ; <until> <true> ; <done> ; <for> <x> <in> ; <done> ; <d> ;");
+  CHECK(words_of("f() { [ $1 = 1 ]; }\nif f 2; then a; fi\nf 1 && b") ==
+        "<if> <f> <2> ; <[> <2> <=> <1> <]> ; <fi> ; <f> <1> ; <[> <1> <=> <1> <]> ; <b> ;");
+}
+
+TEST_CASE("shell words: nothing runs behind the end of a script") {
+  CHECK(words_of("a\nexit 0\nb") == "<a> ; <exit> <0> ;");
+  CHECK(words_of("x && exit\nb") == "<x> ; <exit> ; <b> ;");
+  CHECK(words_of("( exit ; a )\nb") == "<exit> ; <b> ;");
+  CHECK(words_of("f() { return; a; }\nf\nb") == "<f> ; <return> ; <b> ;");
+  CHECK(words_of("f() { exit; a; }\nf\nb") == "<f> ; <exit> ;");
+  CHECK(words_of("exec > log\nexec a\nb") == "<exec> <>> <log> ; <exec> <a> ;");
+  CHECK(words_of(": <<E\na\nE\n<<'E'\na\nE\nb") == "<:> ; <b> ;");
+}
+
+TEST_CASE("shell words: how long a variable has its value") {
+  CHECK(words_of("N=1\nN=2 run $N\nrun $N") == "<run> <1> ; <run> <1> ;");
+  CHECK(words_of("N=2 sh -c 'run $N --a 1'\nrun $N") ==
+        "<sh> <-c> ; <run> <2> <--a> <1> ; <run> <$N> ;");
+  CHECK(words_of("f() { run $N; }\nN=1\nN=2 f\nf") == "<f> ; <run> <2> ; <f> ; <run> <1> ;");
+  CHECK(words_of("N=1\n( N=2; run $N )\nrun $N") == "<run> <2> ; <run> <1> ;");
+  CHECK(words_of("N=1\nf() { local N=2; run $N; }\nf\nrun $N") ==
+        "<f> ; <local> ; <run> <2> ; <run> <1> ;");
+  CHECK(words_of("N=1\nunset N\nrun $N ${N-3}") == "<unset> <N> ; <run> <3> ;");
+  CHECK(words_of("false && N=1\nrun $N x") == "<false> ; <run> <x> ;");
+  CHECK(words_of("run a=1\nrun $a") == "<run> <a=1> ; <run> <$a> ;");
+}
+
+TEST_CASE("shell words: elements of an array are set and taken away") {
+  CHECK(words_of("A=(a b c)\nA[1]=x\nA[3]=y\nrun ${A[@]}") == "<run> <a> <x> <c> <y> ;");
+  CHECK(words_of("A=(a b)\nA[0]+=x\nA[-1]=y\nrun ${A[@]}") == "<run> <ax> <y> ;");
+  CHECK(words_of("A=(a b c)\nunset 'A[1]'\nrun ${A[@]} ${#A[@]} ${#A}") ==
+        "<unset> <A[1]> ; <run> <a> <c> <2> <1> ;");
+}
+
+TEST_CASE("shell words: arithmetic sets a variable or makes it unknown") {
+  CHECK(words_of("N=3\n(( N *= 4, M = N + 1 ))\nrun $N $M") == "<((> ; <run> <12> <13> ;");
+  CHECK(words_of("N=3\n(( N++ ))\nlet N-=2\nrun $N") == "<((> ; <let> <N-=2> ; <run> <2> ;");
+  CHECK(words_of("N=3\n(( N <<= 2 ))\nrun $N") == "<((> ; <run> <$N> ;");
+  CHECK(words_of("N=3\n(( M = (N = 2) ))\nrun $N $M") == "<((> ; <run> <$N> <$M> ;");
+  CHECK(words_of("f() { run $(( $1 * 2 )) $#; }\nf 4") == "<f> <4> ; <run> <8> <1> ;");
+}
+
+TEST_CASE("shell words: a variable that a branch sets is in doubt") {
+  const auto commands =
+      shell_commands("N=1\nM=1\nx && N=2\nL=\"a $N\"\nx && M=3\nM=4\nrun $L $M\n", "x");
+  REQUIRE(commands.back().doubts.size() == 1);
+  const ShellDoubt& doubt = *commands.back().doubts.front();
+  CHECK(doubt.name == "N");
+  REQUIRE(doubt.values.size() == 2);
+  CHECK(doubt.values[0].text == "1");
+  CHECK(doubt.values[1].line == 3);
+  CHECK(doubt.taken == "2");
+  CHECK(doubt.condition == "x");
 }
 
 TEST_CASE("shell words: names of variables") {

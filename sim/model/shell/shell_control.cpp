@@ -1,0 +1,206 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "sim/model/shell/shell_reader.hpp"
+
+namespace moesim::model {
+
+using Kind = ShellFrame::Kind;
+
+ShellFrame& ShellReader::open_frame(Kind kind) {
+  constexpr std::size_t most_frames = 500;
+  if (frames_.size() == most_frames) {
+    throw UsageError(fmt::format("{}:{}: more than {} parts of the script are open", whole_.name,
+                                 line(), most_frames));
+  }
+  const ShellFrame& around = frames_.back();
+  ShellFrame frame;
+  frame.kind = kind;
+  frame.outer = runs();
+  frame.runs = frame.outer;
+  frame.cause = around.cause_now();
+  frame.doubts = around.doubts_now();
+  frame.repeats = around.repeats;
+  frames_.push_back(std::move(frame));
+  return frames_.back();
+}
+
+void ShellReader::close_frame() {
+  const ShellFrame& frame = frames_.back();
+  if (frame.kind != Kind::brackets && frame.kind != Kind::braces) {
+    if (frame.was_maybe || frame.kind == Kind::loop) {
+      status_ = Truth::maybe;
+    } else if (frame.open == Truth::yes) {
+      status_ = Truth::yes;
+    }
+  }
+  if (frame.variables) variables_ = frame.variables;
+  if (over_ && *over_ + 1 == frames_.size()) over_.reset();
+  frames_.pop_back();
+  is_begun_ = true;
+  is_compound_ = true;
+}
+
+void ShellReader::take_keyword(const std::string& word) {
+  ShellFrame& frame = frames_.back();
+  const Kind kind = frame.kind;
+  if (word == "!") {
+    frame.is_opposite = !frame.is_opposite;
+  } else if (word == "{") {
+    open_frame(Kind::braces);
+  } else if (word == "if") {
+    open_frame(Kind::condition);
+  } else if (word == "for" || word == "select") {
+    open_frame(Kind::loop);
+  } else if (word == "while" || word == "until") {
+    ShellFrame& loop = open_frame(Kind::loop);
+    loop.is_until = word == "until";
+    loop.repeats = true;
+  } else if (kind == Kind::condition && word == "then") {
+    begin_branch(status_);
+  } else if (kind == Kind::condition && word == "elif") {
+    frame.runs = both(frame.outer, frame.open);
+  } else if (kind == Kind::condition && word == "else") {
+    begin_branch(Truth::yes);
+  } else if (kind == Kind::loop && word == "do") {
+    begin_branch(frame.is_until ? opposite(status_) : status_);
+  } else if ((kind == Kind::condition && word == "fi") || (kind == Kind::loop && word == "done") ||
+             (kind == Kind::choice && word == "esac") || (kind == Kind::braces && word == "}")) {
+    close_frame();
+  }
+}
+
+void ShellReader::begin_branch(Truth condition) {
+  ShellFrame& frame = frames_.back();
+  if (condition == Truth::maybe) frame.cause = status_cause_;
+  add_doubts(frame.doubts, status_doubts_);
+  frame.runs = both(both(frame.outer, frame.open), condition);
+  frame.was_maybe = frame.was_maybe || frame.runs == Truth::maybe;
+  frame.open = both(frame.open, opposite(condition));
+  frame.joint = ShellJoint::none;
+}
+
+void ShellReader::take_bracket() {
+  if (here() == '(') {
+    const bool is_shell = begins_command();
+    if (!is_begun_) begun_at_ = at_;
+    ShellFrame& frame = open_frame(Kind::brackets);
+    if (is_shell) frame.variables = variables_;
+  } else {
+    end_command(ShellJoint::none);
+    if (frames_.back().kind == Kind::brackets) close_frame();
+  }
+  ++at_;
+}
+
+void ShellReader::begin_choice() {
+  const std::vector<ShellWord>& all = words();
+  const std::size_t first = whole_.commands[static_cast<std::size_t>(command_)].program() + 1;
+  std::string subject;
+  for (std::size_t word = first; word + 1 < all.size(); ++word) {
+    if (word > first) subject += ' ';
+    subject += all[word].text;
+  }
+  const ShellCause cause = written_from(begun_at_);
+  status_doubts_ = std::exchange(whole_.used, {});
+  add_doubts(status_doubts_, whole_.commands[static_cast<std::size_t>(command_)].doubts);
+  if (runs_not()) whole_.commands.pop_back();
+  ShellFrame& frame = open_frame(Kind::choice);
+  frame.subject = std::move(subject);
+  frame.in_patterns = true;
+  frame.subject_cause = cause;
+  add_doubts(frame.doubts, status_doubts_);
+  is_begun_ = false;
+  command_ = ShellCommand::no_command;
+}
+
+void ShellReader::take_patterns() {
+  ShellFrame& frame = frames_.back();
+  if (here() == '\\' && next() == '\n') {
+    at_ += 2;
+    return;
+  }
+  if (is_space(here()) || here() == '(') {
+    ++at_;
+    return;
+  }
+  if (here() == '#') {
+    skip_comment();
+    return;
+  }
+  frame.in_patterns = false;
+  constexpr const char* end = "esac";
+  if (script_.letters.compare(at_, 4, end) == 0) return;
+  Truth found = Truth::no;
+  while (at_ < script_.size() && here() != '\n') {
+    const ConditionWord pattern = take_pattern(true);
+    found = either(found, matches(frame.subject, pattern.pattern));
+    while (here() == ' ' || here() == '\t') ++at_;
+    if (here() != '|') break;
+    ++at_;
+    while (here() == ' ' || here() == '\t') ++at_;
+  }
+  if (here() == ')') ++at_;
+  if (found == Truth::maybe) status_cause_ = frame.subject_cause;
+  status_doubts_.clear();
+  begin_branch(found);
+  frame.runs = either(frame.runs, std::exchange(frame.falls_through, Truth::no));
+}
+
+Truth ShellReader::begin_loop(const std::vector<ShellWord>& given) {
+  constexpr std::size_t before = 3;  // "for NAME in"
+  ShellFrame& frame = frames_.back();
+  frame.repeats = true;
+  if (given.size() < 2) return Truth::maybe;
+  const bool knows =
+      given.size() >= before && given[2].text == "in" &&
+      std::all_of(given.begin() + before, given.end(), [](const ShellWord& word) {
+        return is_known(word.text) && word.text.find_first_of("*?[{") == std::string::npos;
+      });
+  if (!knows || given.size() > before + 1) {
+    forget(given[1].text);
+    return knows ? Truth::yes : Truth::maybe;
+  }
+  frame.repeats = frames_.size() > 1 && frames_[frames_.size() - 2].repeats;
+  if (given.size() == before) return Truth::no;
+  replace(given[1].text, {{ShellText(given[before].text, given[before].line)}});
+  return Truth::yes;
+}
+
+void ShellReader::stop(bool of_script) {
+  if (runs() != Truth::yes) return;
+  std::size_t at = frames_.size() - 1;
+  while (at > 0 && frames_[at].kind != Kind::brackets) --at;
+  over_ = at;
+  if (of_script && at == 0) is_exited_ = true;
+}
+
+ShellCause ShellReader::written_from(std::size_t begin) const {
+  constexpr std::size_t longest = 60;
+  std::string text;
+  for (std::size_t at = begin; at < std::min(at_, script_.size()); ++at) {
+    const char letter = script_.letters[at];
+    if (!is_space(letter)) {
+      text += letter;
+    } else if (!text.empty() && text.back() != ' ') {
+      text += ' ';
+    }
+    for (const char* word : {"if ", "elif ", "then ", "else ", "while ", "until ", "do ", "! "}) {
+      if (text == word) text.clear();
+    }
+    if (text.size() > longest) {
+      text += "...";
+      break;
+    }
+  }
+  while (!text.empty() && (text.back() == ' ' || text.back() == ';')) text.pop_back();
+  if (text.rfind("case ", 0) == 0 && text.size() > 3 && text.substr(text.size() - 3) == " in") {
+    text.resize(text.size() - 3);
+  }
+  return {text, script_.line_at(begin)};
+}
+
+}  // namespace moesim::model

@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "sim/model/shell/shell_reader.hpp"
+
+namespace moesim::model {
+namespace {
+
+constexpr const char* batch_line = "#SBATCH";
+
+}  // namespace
+
+void ShellReader::spell_out_short_options() {
+  for (ShellWord& each : words()) {
+    std::string& word = each.text;
+    if (word.rfind("-N", 0) != 0 && word.rfind("-n", 0) != 0) continue;
+    const std::string value = word.substr(2);
+    word = word[1] == 'N' ? "--nodes" : "--ntasks";
+    if (!value.empty()) word.append("=").append(value);
+  }
+}
+
+std::string ShellReader::batch_value(const std::string& option) {
+  const std::vector<ShellWord>& all = words();
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    const std::string& word = all[at].text;
+    if (word.rfind(option + "=", 0) == 0) return word.substr(option.size() + 1);
+    if (word == option && at + 1 < all.size()) return all[at + 1].text;
+  }
+  return "";
+}
+
+void ShellReader::set_batch_variables() {
+  const auto set = [&](const std::string& value, std::initializer_list<const char*> names) {
+    if (value.empty()) return;
+    for (const char* name : names) replace(name, {{ShellText(value, line())}});
+  };
+  const auto number = [](const std::string& text) { return text.substr(text.rfind(':') + 1); };
+  set(batch_value("--nodes"), {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"});
+  set(batch_value("--ntasks"), {"SLURM_NTASKS", "SLURM_NPROCS"});
+  set(batch_value("--ntasks-per-node"), {"SLURM_NTASKS_PER_NODE"});
+  set(number(batch_value("--gres")), {"SLURM_GPUS_ON_NODE"});
+  set(number(batch_value("--gpus-per-node")), {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"});
+}
+
+void ShellReader::skip_comment() {
+  const std::string batch = batch_line;
+  if (script_.letters.compare(at_, batch.size(), batch) == 0) {
+    at_ += batch.size();
+    is_batch_ = true;
+    return;
+  }
+  while (at_ < script_.size() && here() != '\n') ++at_;
+}
+
+void ShellReader::begin_document() {
+  at_ += 2;
+  if (here() == '<') {
+    ++at_;
+    return;
+  }
+  if (here() == '-') ++at_;
+  while (here() == ' ' || here() == '\t') ++at_;
+  document_is_quoted_ = false;
+  document_is_comment_ = runs_not() || is_comment_document();
+  for_document_ = for_command_;
+  document_outer_ = command_ == ShellCommand::no_command ? outer_ : command_;
+  while (is_name(here()) || here() == '"' || here() == '\'' || here() == '\\') {
+    if (is_name(here())) {
+      document_end_ += here();
+    } else {
+      document_is_quoted_ = true;
+    }
+    ++at_;
+  }
+}
+
+bool ShellReader::is_comment_document() const {
+  static const std::set<std::string> without_input = {":", "true", "false", "echo", "export"};
+  if (!program().empty()) return without_input.contains(program());
+  // "<<EOF" alone.
+  const auto text =
+      script_.letters.find_first_not_of(" \t\"'", script_.letters.find_first_of(" \t\n", at_));
+  return text == std::string::npos || script_.letters[text] == '\n';
+}
+
+ShellText ShellReader::document_text() {
+  const std::string end = std::exchange(document_end_, "");
+  const std::size_t first = at_;
+  while (at_ < script_.size()) {
+    const std::size_t begin = at_;
+    const std::size_t stop = std::min(script_.letters.find('\n', at_), script_.size());
+    const auto text = script_.letters.find_first_not_of('\t', at_);
+    at_ = std::min(stop + 1, script_.size());
+    const bool is_end = text < stop && script_.letters.compare(text, stop - text, end) == 0;
+    if (is_end) return script_.part(first, begin);
+  }
+  return script_.part(first, script_.size());
+}
+
+void ShellReader::take_document() {
+  ShellText body = document_text();
+  if (nesting_ == deepest || document_is_comment_ || runs_not()) return;
+  if (!document_is_quoted_) body = without_backslashes(body);
+  const auto prepare = [&](ShellReader& inner) {
+    inner.outer_ = document_outer_;
+    inner.is_document_ = true;
+    inner.fills_quotes_ = !document_is_quoted_;
+    if (document_is_quoted_) inner.assign(for_document_);
+  };
+  read_inner(body, prepare);
+}
+
+void ShellReader::read_inner(const ShellText& text,
+                             const std::function<void(ShellReader&)>& prepare) {
+  const std::size_t before = whole_.commands.size();
+  const auto read = [&](const ShellText& script) {
+    ShellReader inner(whole_, script, variables_);
+    inner.nesting_ = nesting_ + 1;
+    inner.frames_.front().runs = runs();
+    inner.frames_.front().cause = frames_.back().cause_now();
+    inner.is_called_ = is_called_;
+    inner.repeats_ = repeats_ || frames_.back().repeats;
+    prepare(inner);
+    inner.read();
+  };
+  try {
+    read(text);
+  } catch (const OpenQuote&) {
+    whole_.commands.resize(before);
+    ShellText without;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      const char letter = text.letters[at];
+      if (letter != '"' && letter != '\'') without.add(letter, text.lines[at]);
+    }
+    read(without);
+  }
+}
+
+void ShellReader::add_text(const ShellText& text) {
+  if (nesting_ == deepest || runs_not()) return;
+  const auto prepare = [&](ShellReader& inner) {
+    inner.outer_ = command_;
+    inner.is_text_ = true;
+    inner.assign(for_command_);
+  };
+  read_inner(text, prepare);
+}
+
+}  // namespace moesim::model

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "sim/model/shell/shell_truth.hpp"
+#include "sim/model/shell/shell_values.hpp"
+
+namespace moesim::model {
+
+// How a command is joined with the next: "A; B", "A | B", "A && B", "A || B".
+enum class ShellJoint { none, pipe, both, either };
+
+// A condition that is not known, as it is written.
+struct ShellCause {
+  std::string text;
+  int line = 0;
+};
+
+// A part of a script that is open where it is read: the script itself, "if ... fi", "case ...
+// esac", a loop, "( ... )", "{ ... }".
+struct ShellFrame {
+  enum class Kind { script, condition, choice, loop, brackets, braces };
+
+  Kind kind = Kind::script;
+  Truth outer = Truth::yes;  // whether it is reached
+  Truth open = Truth::yes;   // none of its branches so far ran
+  Truth runs = Truth::yes;   // the branch that is read
+  ShellCause cause;          // by which that is not known
+  bool was_maybe = false;    // one of its branches
+  ShellDoubts doubts = {};   // of the variables in its conditions, and those around it
+  // Of the list of commands that is read, "A && B || C".
+  Truth list = Truth::yes;  // what its commands so far are
+  ShellJoint joint = ShellJoint::none;
+  ShellCause list_cause;
+  ShellDoubts list_doubts = {};
+  bool is_opposite = false;  // behind "!"
+  // Of a choice: it is between two branches; the word, with variables put in.
+  bool in_patterns = false;
+  Truth falls_through = Truth::no;  // behind ";&" the next branch runs with the one before
+  std::string subject;
+  ShellCause subject_cause;
+  bool is_until = false;
+  bool repeats = false;                                 // a loop that may run more than once
+  std::shared_ptr<ShellVariables> variables = nullptr;  // of before, as "( ... )" leaves them
+
+  // Of the command that is read.
+  Truth runs_now() const {
+    if (joint == ShellJoint::both) return model::both(runs, list);
+    if (joint == ShellJoint::either) return model::both(runs, opposite(list));
+    return runs;
+  }
+  ShellDoubts doubts_now() const {
+    ShellDoubts all = doubts;
+    if (joint != ShellJoint::none) add_doubts(all, list_doubts);
+    return all;
+  }
+  const ShellCause& cause_now() const {
+    return joint == ShellJoint::none || list != Truth::maybe ? cause : list_cause;
+  }
+};
+
+}  // namespace moesim::model

@@ -1,0 +1,204 @@
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <utility>
+
+#include "sim/base/text.hpp"
+#include "sim/model/shell/shell_arithmetic.hpp"
+#include "sim/model/shell/shell_reader.hpp"
+
+namespace moesim::model {
+namespace {
+
+// Of "A = 1, B = (C, 2)", the parts between commas that no bracket holds.
+std::vector<std::string> parts_of(const std::string& text) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (const char letter : text) {
+    if (letter == '(') ++depth;
+    if (letter == ')') --depth;
+    if (letter == ',' && depth == 0) {
+      parts.emplace_back();
+    } else {
+      parts.back() += letter;
+    }
+  }
+  return parts;
+}
+
+// It sets a variable somewhere in it.
+bool has_assignment(const std::string& text) {
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char before = at > 0 ? text[at - 1] : '\0';
+    const char after = at + 1 < text.size() ? text[at + 1] : '\0';
+    const bool is_equals = text[at] == '=' && after != '=' && before != '=' && before != '!' &&
+                           before != '<' && before != '>';
+    const bool is_step = (text[at] == '+' || text[at] == '-') && after == text[at];
+    if (is_equals || is_step) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool ShellReader::begins_command() const { return program().empty() && before_.empty(); }
+
+ConditionRules ShellReader::rules(bool is_double) {
+  return {is_double, [this](const std::string& text) { return number(ShellText(text, line())); },
+          [this](const std::string& name) {
+            const auto known = found(name.substr(0, name.find('[')));
+            return known && !known->is_unset;
+          }};
+}
+
+Truth ShellReader::tested(const std::vector<ShellWord>& given) {
+  std::vector<ConditionWord> all;
+  bool is_closed = given.front().text == "test";
+  for (std::size_t word = 1; word < given.size(); ++word) {
+    const std::string& text = given[word].text;
+    if (given.front().text == "[" && text == "]") {
+      is_closed = true;
+      break;
+    }
+    all.push_back({text});
+  }
+  return is_closed ? condition_of(all, rules(false)) : Truth::maybe;
+}
+
+void ShellReader::take_double_brackets() {
+  if (!is_begun_) begun_at_ = at_;
+  words().push_back({"[[", line()});
+  at_ += 2;
+  std::vector<ConditionWord> all;
+  bool is_pattern = false;
+  bool is_closed = false;
+  while (at_ < script_.size() && !is_closed) {
+    const char letter = here();
+    const bool is_joint = (letter == '&' || letter == '|') && next() == letter;
+    if (letter == '\\' && next() == '\n') {
+      at_ += 2;
+    } else if (is_space(letter)) {
+      ++at_;
+    } else if (letter == ']' && next() == ']' && !is_pattern) {
+      is_closed = true;
+      at_ += 2;
+    } else if (is_joint || (!is_pattern && (letter == '(' || letter == ')'))) {
+      const std::size_t size = is_joint ? 2 : 1;
+      all.push_back({script_.letters.substr(at_, size), "", true});
+      at_ += size;
+    } else if (letter == ';' || letter == '&' || letter == '|') {
+      break;
+    } else {
+      const std::size_t begin = at_;
+      all.push_back(take_pattern(false));
+      const std::string& text = all.back().text;
+      if (at_ == begin) ++at_;
+      all.back().is_sign = text == "!" && script_.letters[begin] == '!';
+      is_pattern = !is_pattern && (text == "=" || text == "==" || text == "!=" || text == "=~");
+    }
+  }
+  pending_ = is_closed && !runs_not() ? condition_of(all, rules(true)) : Truth::maybe;
+}
+
+ConditionWord ShellReader::take_pattern(bool of_case) {
+  ConditionWord made;
+  int depth = 0;
+  while (at_ < script_.size()) {
+    const char letter = here();
+    if (letter == '"' || letter == '\'') {
+      ShellFields fields;
+      take_quoted(letter, fields);
+      const std::string text = joined(fields.finish()).letters;
+      made.text += text;
+      made.pattern += quoted_pattern(text);
+    } else if (letter == '$') {
+      const Expansion found = dollar(false);
+      std::string text;
+      for (const ShellText& word : found.words) text += (text.empty() ? "" : " ") + word.letters;
+      made.text += text;
+      made.pattern += text;
+    } else if (letter == '\\' && at_ + 1 < script_.size()) {
+      if (next() != '\n') made.text += next();
+      if (next() != '\n') made.pattern += std::string("\\") + next();
+      at_ += 2;
+    } else {
+      const bool ends = is_space(letter) || letter == ')' || letter == ';' ||
+                        (letter == '|' && of_case) || (letter == '&' && next() == '&') ||
+                        (letter == '|' && next() == '|');
+      if (ends && (depth == 0 || letter == '\n')) return made;
+      if (letter == '(') ++depth;
+      if (letter == ')') --depth;
+      made.text += letter;
+      made.pattern += letter;
+      ++at_;
+    }
+  }
+  return made;
+}
+
+std::size_t ShellReader::arithmetic_end() const {
+  if (!begins_command() && program() != "for") return 0;
+  const std::size_t end = closing(at_ + 2, '(', ')');
+  if (end == std::string::npos || end + 1 >= script_.size() || script_.letters[end + 1] != ')') {
+    return 0;
+  }
+  return end;
+}
+
+void ShellReader::take_arithmetic(std::size_t end) {
+  if (!is_begun_) begun_at_ = at_;
+  const std::string text = script_.letters.substr(at_ + 2, end - at_ - 2);
+  at_ = end + 2;
+  if (program() != "for") {
+    words().push_back({"((", line()});
+    pending_ = runs_not() ? Truth::maybe : changed(text);
+    return;
+  }
+  forget_names(text);  // of the loop
+}
+
+Truth ShellReader::changed(const std::string& text) {
+  Truth status = Truth::maybe;
+  for (const std::string& part : parts_of(text)) {
+    const auto change = shell_change(part);
+    const std::string expression = change ? change->value : part;
+    const auto value = number(ShellText(expression, line()));
+    status = value ? truth_of(*value != 0) : Truth::maybe;
+    if (!value && has_assignment(expression)) forget_names(expression);
+    if (!change) continue;
+    if (value && !accumulates(change->name, "((" + expression)) {
+      ShellValue made{{ShellText(fmt::format("{}", *value), line())}};
+      made.doubts = whole_.used;
+      replace(change->name, std::move(made));
+    } else {
+      forget(change->name);
+    }
+    const bool is_step = part.find('=') == std::string::npos;  // its value is the one before
+    if (is_step) status = Truth::maybe;
+  }
+  return status;
+}
+
+void ShellReader::forget_names(const std::string& text) {
+  std::string name;
+  for (const char letter : text + ";") {
+    if (is_name(letter)) {
+      name += letter;
+    } else if (!name.empty()) {
+      forget(std::exchange(name, ""));
+    }
+  }
+}
+
+std::optional<std::int64_t> ShellReader::number(const ShellText& expression) {
+  const std::string text = inner_text(expression).letters;
+  if (!is_known(text)) return std::nullopt;
+  return shell_arithmetic(text, [this](const std::string& name) -> std::optional<std::string> {
+    const auto known = value_of(name);
+    if (!known) return std::nullopt;
+    const std::string value = known->text();
+    return value.empty() ? "0" : value;
+  });
+}
+
+}  // namespace moesim::model

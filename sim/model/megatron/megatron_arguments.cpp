@@ -80,11 +80,14 @@ MegatronArguments MegatronArguments::parse(const std::string& text, const std::s
 void MegatronArguments::read_script(const std::string& text) {
   const std::vector<ShellCommand> commands = shell_commands(text, name_);
   TrainingCommands training = training_commands(commands);
+  std::vector<ShellWord> unknown;
   for (std::size_t each = 0; each < commands.size(); ++each) {
-    if (training.taken[each]) take(commands[each]);
+    if (training.taken[each]) take(without_unknown(commands[each], unknown));
   }
   take_overrides();
   left_out_ = std::move(training.left_out);
+  notes_ = std::move(training.notes);
+  if (!training.takes_lists) note_unknown(unknown);
   if (training.takes_lists) {
     notes_.push_back(
         "the command that trains is not in it, or uses variables that it does not set: arguments "
@@ -150,6 +153,13 @@ void MegatronArguments::put_performance_option(const std::string& option,
   if (key == "compute-dtype") return put_compute_type(value, line);
   if (value.find(',') != std::string::npos) value = "[" + value + "]";
   put_key(key, value, {}, {line, 0, true});
+}
+
+void MegatronArguments::note_unknown(const std::vector<ShellWord>& words) {
+  for (const ShellWord& word : words) {
+    notes_.push_back(fmt::format("{} (line {}) is not known: arguments in it are not read",
+                                 word.text, word.line));
+  }
 }
 
 void MegatronArguments::take(const ShellCommand& command) {

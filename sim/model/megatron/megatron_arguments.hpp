@@ -15,6 +15,7 @@ namespace moesim::model {
 
 struct KeyValue;
 struct ShellCommand;
+struct ShellWord;
 
 // The arguments of a Megatron-LM training job (megatron/training/arguments.py), as a launch script
 // or a YAML file gives them; names as on Megatron's command line, without dashes.
@@ -24,8 +25,8 @@ struct ShellCommand;
 // b of a YAML, short options are those of Megatron-Bridge's performance scripts. Variables and
 // arrays that the script sets are put in where they are used,
 // ${NAME:-DEFAULT}, ${NAME:+WORDS}, ${NAME:0:2} and $((A * B)) too, other operations are not done;
-// nothing is run, and of branches all are read. Where the command that trains is not in
-// it, as in a script that another reads, the arguments of all variables are taken.
+// nothing is run, and of branches whose condition is not known all are read. Where the command that
+// trains is not in it, as in a script that another reads, the arguments of all variables are taken.
 // YAML: the keys of all levels but those in capitals and those of another model (yaml_keys); of two
 // in Megatron-Bridge's file that of mixed_precision is taken, then that of model; "true", "yes" and
 // "on" are a flag alone, "false", "no", "off", "null", "~" and "None" are none (YAML 1.1; "TRUE"
@@ -89,6 +90,7 @@ class MegatronArguments {
   void put_compute_type(const std::string& type, int line);
   void put_performance_option(const std::string& option, const std::vector<std::string>& values,
                               int line);
+  void note_unknown(const std::vector<ShellWord>& words);
   void read_yaml(const std::string& text);
   const Argument* find(std::string_view argument) const;
   std::optional<std::int64_t> whole(std::string_view argument, std::int64_t least) const;

@@ -35,8 +35,10 @@ struct ShellCommand {
 // stands among them. Quotes and comments are taken off, continued lines joined, variables and
 // arrays that are set above put in: $NAME, ${NAME}, ${NAME:-WORDS} (-, =, ?, +, each with or
 // without ':'), ${NAME:OFFSET:LENGTH}, ${NAME[@]}, ${NAME[KEY]}, ${!NAME}, $((A * B)),
-// $(cat <<EOF). Others stay as they are written, other operations too; arrays that are not set are
-// empty. What is set in a branch is added to a list that is set above. Functions are read where
+// ${NAME/TEXT/OTHER}, ${#NAME}, $(cat <<EOF). Others stay as they are written, other operations
+// too; arrays that are not set are empty. Branches whose condition is known are read where they are
+// taken, of others all: what is set in one is added to a list that is set above, and the variables
+// are in doubt. Nothing is read behind "exit". Functions are read where
 // they are called, with "$@", those that are not at the end; here-documents and texts with
 // arguments as scripts. "#SBATCH" begins a command, whose options set the variables that Slurm
 // would. Slurm's -N, -n and -G are --nodes, --ntasks and --gpus, -np of mpirun is --np. Throws

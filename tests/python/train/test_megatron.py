@@ -342,13 +342,6 @@ def test_what_runs_the_training_is_taken(tmp_path):
     assert figures("layout", "--megatron", write(tmp_path, written))["gpus"] == 32
 
 
-def test_the_training_of_each_branch_is_read(tmp_path):
-    first, command = SCRIPT.split("torchrun ")
-    other = command.replace("--warp-drive 9", "--fp8-format hybrid")
-    script = f"{first}if [ $1 = fp8 ]; then\ntorchrun {other}else\ntorchrun {command}fi\n"
-    assert figures("train", "--megatron", write(tmp_path, script))["precision"] == "fp8-delayed"
-
-
 @pytest.mark.parametrize("hidden", ["$(cat args.txt)", '"${!REST}"', "$REST"])
 def test_lists_count_where_the_command_hides_its_arguments(tmp_path, hidden):
     first, command = SCRIPT.split("torchrun ")

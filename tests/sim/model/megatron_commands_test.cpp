@@ -50,9 +50,43 @@ TEST_CASE("overrides and short options of Megatron-Bridge are arguments of a tra
         std::set<int>{2});
 }
 
-TEST_CASE("without such a name it is the script with most arguments, in all branches") {
+TEST_CASE("without such a name it is the script with most arguments") {
   CHECK(taken_of("python a.py --bf16\npython b.py --bf16 --num-layers 4\npython b.py --fp16\n") ==
-        std::set<int>{2, 3});
+        std::set<int>{3});
+}
+
+TEST_CASE("of several commands that train it is the last") {
+  CHECK(taken_of("python train.py --bf16\npython train.py --lr 1\n") == std::set<int>{2});
+  // Of those with at least half as many arguments, and of programs before scripts.
+  CHECK(taken_of("python train.py --bf16 --lr 1 --swiglu\npython eval_train.py --bf16\n") ==
+        std::set<int>{1});
+  CHECK(taken_of("python train.py --bf16\nbash train.sh --bf16\n") == std::set<int>{1});
+  CHECK(taken_of("f() { python train.py $@; }\nf --bf16\nf --lr 1\n") == std::set<int>{1, 3});
+  CHECK(taken_of("f() {\n python train.py --bf16\n}\npython train.py --lr 1\n") ==
+        std::set<int>{4});
+  CHECK(taken_of("f() {\n python train.py --bf16\n}\nls --all\n") == std::set<int>{2});
+  CHECK(training_commands(shell_commands("python train.py --bf16\npython train.py --lr 1\n", "x"))
+            .notes ==
+        std::vector<std::string>{"2 commands train (lines 1, 2): that of line 2 is taken"});
+}
+
+TEST_CASE("a variable behind a complete argument that is not known is no value of it") {
+  const auto kept = [](const std::string& script) {
+    std::vector<ShellWord> unknown;
+    std::string text;
+    for (const ShellWord& word :
+         without_unknown(shell_commands(script, "x").front(), unknown).words) {
+      text += word.text + " ";
+    }
+    for (const ShellWord& word : unknown) text += "- " + word.text + " ";
+    return text;
+  };
+  CHECK(kept("python train.py --lr 1 $A") == "python train.py --lr 1 - $A ");
+  CHECK(kept("python train.py $A --bf16 ${B} --lr=2 $C") ==
+        "python train.py --bf16 --lr=2 - $A - ${B} - $C ");
+  CHECK(kept("$P train.py --lr $A --data-path $B $C > $D") ==
+        "$P train.py --lr $A --data-path $B $C > $D ");
+  CHECK(kept("python train.py --lr 1 $(x)") == "python train.py --lr 1 $(x) - $(x) ");
 }
 
 TEST_CASE("what runs the training is taken") {

@@ -281,7 +281,8 @@ void note_rest(const MegatronArguments& given, std::size_t taken, std::size_t of
 Flag megatron_input() {
   return {megatron_flag, "FILE", "none",
           "a launch script or YAML of Megatron-LM, whose arguments are taken as options, below "
-          "those given here; what is not understood is listed"};
+          "those given here; what is not understood is listed, and values that depend on what the "
+          "script does not set"};
 }
 
 CommandLine with_megatron(const Command& command, CommandLine line) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "sim/model/shell/shell_reader.hpp"
@@ -40,7 +41,7 @@ bool ShellReader::take_assignment() {
   } else {
     const bool is_local = is_function_ && is_list_of_names_ && by != "export" && by != "readonly";
     if (is_local) locals_.emplace_back(name, found(name));
-    if (by.empty()) before_.emplace_back(name, found(name));
+    if (by.empty() && !ends_here()) before_.emplace_back(name, found(name));
     if (!value.is_array && accumulates(name, written)) {
       forget(name);
     } else if (!key.empty()) {
@@ -50,6 +51,12 @@ bool ShellReader::take_assignment() {
     }
   }
   return true;
+}
+
+bool ShellReader::ends_here() const {
+  const auto next = script_.letters.find_first_not_of(" \t", at_);
+  return next == std::string::npos ||
+         std::string_view("\n;&|)#").find(script_.letters[next]) != std::string_view::npos;
 }
 
 std::optional<ShellValue> ShellReader::found(const std::string& name) const {
@@ -126,12 +133,14 @@ ShellValue ShellReader::array_words(bool has_bracket) {
 void ShellReader::set(const std::string& given, ShellValue value, bool adds) {
   if (runs_not()) return;
   std::string name = given;
-  if (is_list_of_names_ && !words().empty()) {
+  const std::string by = program();
+  if (by == "declare" || by == "local" || by == "typeset") {
     const std::vector<ShellWord>& all = words();
     value.names_another = std::any_of(all.begin(), all.end(),
                                       [](const ShellWord& word) { return word.text == "-n"; });
-  } else if (const auto old = found(name); old && old->names_another) {
-    name = old->text();
+  } else if (const auto old = variables_->find(name);
+             old != variables_->end() && old->second.names_another) {
+    name = old->second.text();
   }
   if (value.holds_arguments()) add_list(name, value);
   if (runs() == Truth::maybe && name != all_words) {
@@ -186,7 +195,7 @@ void ShellReader::set_perhaps(const std::string& name, ShellValue value, bool ad
     } else {
       made.words.front().add(value.words.front());
     }
-  } else if (is_known(text.letters) || !is_known(old->text())) {
+  } else if (is_known(text.letters) || !is_known(old->text()) || value.holds_arguments()) {
     made.words = value.words;
     made.is_array = value.is_array;
     made.names_another = value.names_another;

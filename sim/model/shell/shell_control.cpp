@@ -12,6 +12,10 @@ using Kind = ShellFrame::Kind;
 
 ShellFrame& ShellReader::open_frame(Kind kind) {
   constexpr std::size_t most_frames = 500;
+  if (frames_.size() == most_frames && is_document_) {  // it may be no script
+    frames_.resize(1);
+    over_.reset();
+  }
   if (frames_.size() == most_frames) {
     throw UsageError(fmt::format("{}:{}: more than {} parts of the script are open", whole_.name,
                                  line(), most_frames));
@@ -145,7 +149,7 @@ void ShellReader::take_patterns() {
   }
   if (here() == ')') ++at_;
   if (found == Truth::maybe) status_cause_ = frame.subject_cause;
-  status_doubts_.clear();
+  status_doubts_ = std::exchange(whole_.used, {});
   begin_branch(found);
   frame.runs = either(frame.runs, std::exchange(frame.falls_through, Truth::no));
 }
@@ -176,6 +180,16 @@ void ShellReader::stop(bool of_script) {
   while (at > 0 && frames_[at].kind != Kind::brackets) --at;
   over_ = at;
   if (of_script && at == 0) is_exited_ = true;
+}
+
+void ShellReader::leave_loop() {
+  if (runs() != Truth::yes) return;
+  std::size_t at = frames_.size() - 1;
+  while (at > 0 && frames_[at].kind != Kind::loop) --at;
+  for (; at > 0 && at < frames_.size(); ++at) {
+    frames_[at].runs = Truth::no;
+    frames_[at].outer = Truth::no;
+  }
 }
 
 ShellCause ShellReader::written_from(std::size_t begin) const {

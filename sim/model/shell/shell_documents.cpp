@@ -126,6 +126,7 @@ void ShellReader::read_inner(const ShellText& text,
     inner.repeats_ = repeats_ || frames_.back().repeats;
     prepare(inner);
     inner.read();
+    if (inner.keeps_variables_) variables_ = inner.variables_;
   };
   try {
     read(text);
@@ -138,6 +139,17 @@ void ShellReader::read_inner(const ShellText& text,
     }
     read(without);
   }
+}
+
+void ShellReader::evaluate(const ShellText& text) {
+  if (nesting_ == deepest) return;
+  const OldValues hidden = assign(for_command_);
+  read_inner(text, [&](ShellReader& inner) {
+    inner.outer_ = command_;
+    inner.is_text_ = true;
+    inner.keeps_variables_ = true;
+  });
+  restore(hidden);
 }
 
 void ShellReader::add_text(const ShellText& text) {

@@ -154,7 +154,7 @@ void ShellReader::end_command(ShellJoint by) {
       if (joint == ShellJoint::both) status = both(frame.list, status);
       if (joint == ShellJoint::either) status = either(frame.list, status);
       frame.list = status;
-      frame.list_cause = written_from(begun_at_);
+      if (status == Truth::maybe) frame.list_cause = written_from(begun_at_);
       frame.is_opposite = false;
       frame.joint = by;
     }
@@ -212,7 +212,7 @@ Truth ShellReader::run(const std::string& program, const std::vector<ShellWord>&
     }
     return value;
   };
-  static const std::set<std::string> quiet = {":",     "true",    "echo",     "printf", "export",
+  static const std::set<std::string> quiet = {":",     "true",    "echo",     "export",
                                               "local", "declare", "readonly", "typeset"};
   if (whole_.functions.contains(program)) {
     const ShellValue all = text(1);
@@ -226,7 +226,14 @@ Truth ShellReader::run(const std::string& program, const std::vector<ShellWord>&
     if (program == "exit" || is_function_) stop(program == "exit");
   } else if (program == "eval") {
     words().clear();
-    add_text(text(1).joined());
+    evaluate(text(1).joined());
+  } else if (program == "break" || program == "continue") {
+    leave_loop();
+  } else if (program == "read" || program == "mapfile" || program == "readarray" ||
+             program == "getopts" || program == "printf") {
+    for (std::size_t word = 1; word < given.size(); ++word) {
+      if (program != "printf" || given[word - 1].text == "-v") forget(given[word].text);
+    }
   } else if (program == "set" && given.size() > 1 && given[1].text == "--") {
     set(all_words, text(2), false);
   } else if (program == "shift" && variables_->contains(all_words)) {

@@ -120,6 +120,8 @@ class ShellReader {
   void read_inner(const ShellText& text, const std::function<void(ShellReader&)>& prepare);
   // The commands of a text with arguments, such as that of "bash -c".
   void add_text(const ShellText& text);
+  // Of "eval": what it sets stays.
+  void evaluate(const ShellText& text);
 
   // In shell_control.cpp: which commands run.
 
@@ -138,8 +140,9 @@ class ShellReader {
   void take_patterns();
   // "for NAME in WORDS": whether it has a word.
   Truth begin_loop(const std::vector<ShellWord>& given);
-  // The commands behind "exit" and "return" do not run.
+  // The commands behind "exit" and "return" do not run, nor those of a loop behind "break".
   void stop(bool of_script);
+  void leave_loop();
   // What is read from `begin` on, without reserved words, in short.
   ShellCause written_from(std::size_t begin) const;
 
@@ -167,6 +170,8 @@ class ShellReader {
   // Those in front of a command are known to it alone, and its own words are without them.
   void hide_assignments();
   std::optional<ShellValue> found(const std::string& name) const;
+  // No command follows.
+  bool ends_here() const;
   OldValues assign(const NewValues& values);
   void restore(const OldValues& values);
   // Up to the bracket, or to the end of a text without one.
@@ -257,7 +262,8 @@ class ShellReader {
   bool is_batch_ = false;          // the command is a line of #SBATCH
   bool is_list_of_names_ = false;  // behind "declare", "export" and the like
   bool is_document_ = false;
-  bool is_text_ = false;  // of which variables were put in
+  bool keeps_variables_ = false;  // for the reader whose text it is
+  bool is_text_ = false;          // of which variables were put in
   bool in_array_ = false;
   std::string document_end_;  // the word that ends the text which begins on the next line
   int document_outer_ = ShellCommand::no_command;

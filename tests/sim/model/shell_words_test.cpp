@@ -171,6 +171,18 @@ TEST_CASE("shell words: how long a variable has its value") {
   CHECK(words_of("run a=1\nrun $a") == "<run> <a=1> ; <run> <$a> ;");
 }
 
+TEST_CASE("shell words: commands that set variables") {
+  CHECK(words_of("N=1\neval N=2\nrun $N") == "<run> <2> ;");
+  CHECK(words_of("N=1\nM=1\nread -r N <<< \"2\"\nprintf -v M 2\nrun $N $M") ==
+        "<read> <-r> <N> <2> ; <printf> <-v> <M> <2> ; <run> <$N> <$M> ;");
+  CHECK(words_of("while true; do N=1; break; N=2; done\nrun $N") ==
+        "<while> <true> ; <do> ; <break> ; <done> ; <run> <1> ;");
+  CHECK(words_of("for N in 1; do if true; then continue; fi; N=2; done\nrun $N") ==
+        "<for> <N> <in> <1> ; <do> <if> <true> ; <then> <continue> ; <done> ; <run> <1> ;");
+  CHECK(words_of("L='--a 1'\nx && L=\"--b 2 --load $C\"\nrun $L") ==
+        "<x> ; <run> <--a> <1> <--b> <2> <--load> <$C> ;");
+}
+
 TEST_CASE("shell words: elements of an array are set and taken away") {
   CHECK(words_of("A=(a b c)\nA[1]=x\nA[3]=y\nrun ${A[@]}") == "<run> <a> <x> <c> <y> ;");
   CHECK(words_of("A=(a b)\nA[0]+=x\nA[-1]=y\nrun ${A[@]}") == "<run> <ax> <y> ;");

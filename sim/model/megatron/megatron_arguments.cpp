@@ -14,6 +14,7 @@
 #include "sim/model/megatron/megatron_commands.hpp"
 #include "sim/model/megatron/megatron_counterparts.hpp"
 #include "sim/model/megatron/megatron_keys.hpp"
+#include "sim/model/megatron/megatron_words.hpp"
 #include "sim/model/megatron/megatron_yaml.hpp"
 #include "sim/model/shell/shell_words.hpp"
 

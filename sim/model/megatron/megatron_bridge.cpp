@@ -5,7 +5,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "sim/model/megatron/megatron_commands.hpp"
+#include "sim/model/megatron/megatron_words.hpp"
 
 namespace moesim::model {
 namespace {

@@ -7,9 +7,6 @@
 
 namespace moesim::model {
 
-bool is_argument(const std::string& word);    // "--seq-length", "--seq_length=4096"
-std::string argument_name(std::string text);  // "seq-length" of each
-
 // Which commands of a launch script tell of its training.
 struct TrainingCommands {
   std::vector<bool> taken;  // of each
@@ -22,10 +19,6 @@ struct TrainingCommands {
   // and the lists of all variables.
   bool takes_lists = false;
 };
-
-// The command without variables behind a complete argument that are not known, such as that in
-// "--seq-length 4096 $MORE"; `unknown` gets them, and other words there that are not known.
-ShellCommand without_unknown(const ShellCommand& command, std::vector<ShellWord>& unknown);
 
 // The last one that runs a script named for training (pretrain_gpt.py, train.sh) with arguments of
 // Megatron-LM, of those with at least half as many as another; without one, that of the script that

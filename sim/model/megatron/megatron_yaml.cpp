@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "sim/model/megatron/megatron_commands.hpp"
+#include "sim/model/megatron/megatron_words.hpp"
 #include "sim/model/megatron/megatron_keys.hpp"
 
 namespace moesim::model {

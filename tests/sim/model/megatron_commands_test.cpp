@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "sim/model/megatron/megatron_words.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim::model;
@@ -65,6 +66,8 @@ TEST_CASE("of several commands that train it is the last") {
   CHECK(taken_of("f() {\n python train.py --bf16\n}\npython train.py --lr 1\n") ==
         std::set<int>{4});
   CHECK(taken_of("f() {\n python train.py --bf16\n}\nls --all\n") == std::set<int>{2});
+  CHECK(taken_of("f() {\n python train.py --bf16\n}\npython x.py --vocab-size 3\n\"$1\"\n") ==
+        std::set<int>{2});
   CHECK(training_commands(shell_commands("python train.py --bf16\npython train.py --lr 1\n", "x"))
             .notes ==
         std::vector<std::string>{"2 commands train (lines 1, 2): that of line 2 is taken"});

@@ -1,0 +1,219 @@
+#include "sim/model/megatron/megatron_words.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+#include "sim/model/megatron/megatron_bridge.hpp"
+
+namespace moesim::model {
+namespace {
+
+// Arguments by which a command is known as one that trains, those that end in a dash are
+// beginnings.
+constexpr std::string_view of_training[] = {"bf16",
+                                            "context-parallel-size",
+                                            "data-path",
+                                            "expert-",
+                                            "ffn-hidden-size",
+                                            "fp16",
+                                            "fp4-",
+                                            "fp8-",
+                                            "global-batch-size",
+                                            "hidden-size",
+                                            "lr",
+                                            "micro-batch-size",
+                                            "moe-",
+                                            "num-attention-heads",
+                                            "num-experts",
+                                            "num-layers",
+                                            "pipeline-model-parallel-",
+                                            "recompute-",
+                                            "seq-length",
+                                            "sequence-parallel",
+                                            "swiglu",
+                                            "tensor-model-parallel-size",
+                                            "train-iters",
+                                            "train-samples",
+                                            "use-distributed-optimizer",
+                                            "vocab-size"};
+
+// Arguments that have no value, and those that may have several.
+constexpr std::string_view without_value[] = {"accumulate-allreduce-grads-in-fp32",
+                                              "bf16",
+                                              "calculate-per-token-loss",
+                                              "disable-bias-linear",
+                                              "group-query-attention",
+                                              "moe-grouped-gemm",
+                                              "moe-permute-fusion",
+                                              "moe-router-pre-softmax",
+                                              "no-load-optim",
+                                              "no-load-rng",
+                                              "overlap-grad-reduce",
+                                              "overlap-param-gather",
+                                              "qk-layernorm",
+                                              "recompute-activations",
+                                              "sequence-parallel",
+                                              "swiglu",
+                                              "untie-embeddings-and-output-weights",
+                                              "use-distributed-optimizer",
+                                              "use-flash-attn",
+                                              "use-mcore-models"};
+constexpr std::string_view with_values[] = {"cuda-graph-modules", "cuda-graph-scope",
+                                            "data-path",          "moe-aux-loss-coeff",
+                                            "offload-modules",    "moe-router-load-balancing-type",
+                                            "recompute-modules",  "test-data-path",
+                                            "train-data-path",    "valid-data-path"};
+
+template <std::size_t Count>
+bool holds(const std::string_view (&names)[Count], const std::string& name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+bool is_named_for_training(const std::string& script) {
+  std::string name = script.substr(script.rfind('/') + 1);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char letter) { return std::tolower(letter); });
+  return name.find("train") != std::string::npos;
+}
+
+// The place of a command's script, of several that which is named for training; the number of its
+// words without one.
+std::size_t script_at(const ShellCommand& command) {
+  const std::vector<ShellWord>& words = command.words;
+  std::size_t first = words.size();
+  bool runs_modules = false;  // "-m NAME" of python and torchrun
+  for (std::size_t at = command.program(); at < words.size(); ++at) {
+    const std::string& word = words[at].text;
+    if (word.empty() || word.front() == '-') continue;
+    bool is_script = runs_modules && words[at - 1].text == "-m";
+    for (const char* end : {".py", ".sh", ".bash", ".slurm", ".sbatch"}) {
+      is_script = is_script || ends_with(word, end);
+    }
+    if (is_script && is_named_for_training(word)) return at;
+    if (is_script) first = std::min(first, at);
+    runs_modules =
+        runs_modules || word.find("python") != std::string::npos || ends_with(word, "torchrun");
+  }
+  return first;
+}
+
+// Of "--seq-length=4096" and "model.seq_length=4096"; "": of another word.
+std::string name_in(const std::string& word) {
+  if (is_argument(word)) return argument_name(word.substr(0, word.find('=')));
+  const std::optional<Override> override = override_in(word);
+  return override ? override->name : performance_argument(word).value_or("");
+}
+
+// "$NAME", "${NAME}"
+bool is_variable(const std::string& word) {
+  const bool is_braced = word.rfind("${", 0) == 0 && word.back() == '}';
+  const std::string name = is_braced ? word.substr(2, word.size() - 3)
+                                     : word.substr(std::min<std::size_t>(1, word.size()));
+  return !name.empty() && std::all_of(name.begin(), name.end(), is_name);
+}
+
+}  // namespace
+
+std::size_t arguments_of(const ShellCommand& command) {
+  return static_cast<std::size_t>(
+      std::count_if(command.words.begin(), command.words.end(), [](const ShellWord& word) {
+        const std::string name = name_in(word.text);
+        return std::any_of(std::begin(of_training), std::end(of_training), [&](auto known) {
+          return known.back() == '-' ? name.rfind(known, 0) == 0 : name == known;
+        });
+      }));
+}
+
+std::string program_of(const ShellCommand& command) {
+  const std::size_t at = command.program();
+  return at < command.words.size() ? command.words[at].text : "";
+}
+
+std::string script_of(const ShellCommand& command) {
+  const std::size_t at = script_at(command);
+  return at < command.words.size() ? command.words[at].text : program_of(command);
+}
+
+bool is_named_for_training(const ShellCommand& command) {
+  const std::size_t at = script_at(command);
+  return at < command.words.size() && is_named_for_training(command.words[at].text);
+}
+
+bool trains(const ShellCommand& command) {
+  return is_named_for_training(command) && !ends_with(script_of(command), "sh");
+}
+
+bool is_output(const ShellCommand& command) {
+  const std::string program = program_of(command);
+  return program == "echo" || program == "printf";
+}
+
+bool says_gpus(const ShellCommand& command) {
+  constexpr std::array names = {
+      "nproc-per-node", "nnodes",        "nodes", "ntasks",   "gpus-per-node", "ntasks-per-node",
+      "gres",           "gpus-per-task", "np",    "num-gpus", "num-nodes",     "num-processes"};
+  return std::any_of(command.words.begin(), command.words.end(), [&](const ShellWord& word) {
+    if (!is_argument(word.text)) return false;
+    const std::string name = argument_name(word.text.substr(0, word.text.find('=')));
+    return std::find(names.begin(), names.end(), name) != names.end();
+  });
+}
+
+bool hides_arguments(const ShellCommand& command) {
+  const std::vector<ShellWord>& words = command.words;
+  const std::size_t script = script_at(command);
+  for (std::size_t at = script < words.size() ? script + 1 : 1; at < words.size(); ++at) {
+    const bool is_value =
+        is_argument(words[at - 1].text) && words[at - 1].text.find('=') == std::string::npos;
+    if (words[at].text.rfind('$', 0) == 0 && !is_value) return true;
+  }
+  return false;
+}
+
+std::string argument_name(std::string text) {
+  while (!text.empty() && text.front() == '-') text.erase(0, 1);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+bool is_argument(const std::string& word) {
+  return word.size() > 2 && word.rfind("--", 0) == 0 &&
+         std::isalpha(static_cast<unsigned char>(word[2])) != 0;
+}
+
+ShellCommand without_unknown(const ShellCommand& command, std::vector<ShellWord>& unknown) {
+  ShellCommand made = command;
+  made.words.clear();
+  const std::size_t script = script_at(command);
+  bool is_complete = true;  // the argument that is read
+  bool is_list = false;
+  bool is_file = false;  // behind ">"
+  for (std::size_t at = 0; at < command.words.size(); ++at) {
+    const std::string& word = command.words[at].text;
+    const bool is_unknown = at > script && word.rfind('$', 0) == 0;
+    if (is_unknown && is_complete && !is_list && !is_file) {
+      unknown.push_back(command.words[at]);
+      if (is_variable(word)) continue;
+    }
+    if (is_argument(word)) {
+      const std::string name = argument_name(word.substr(0, word.find('=')));
+      is_complete = word.find('=') != std::string::npos || holds(without_value, name);
+      is_list = holds(with_values, name);
+    } else {
+      is_complete = true;
+    }
+    is_file = !word.empty() && (word.back() == '>' || word.back() == '<');
+    made.words.push_back(command.words[at]);
+  }
+  return made;
+}
+
+}  // namespace moesim::model

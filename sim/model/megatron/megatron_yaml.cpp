@@ -7,8 +7,8 @@
 #include <sstream>
 #include <string_view>
 
-#include "sim/model/megatron/megatron_words.hpp"
 #include "sim/model/megatron/megatron_keys.hpp"
+#include "sim/model/megatron/megatron_words.hpp"
 
 namespace moesim::model {
 namespace {

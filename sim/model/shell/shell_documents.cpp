@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <cctype>
 #include <initializer_list>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "sim/model/shell/shell_reader.hpp"
@@ -11,15 +14,43 @@ namespace {
 
 constexpr const char* batch_line = "#SBATCH";
 
+// Options that say how many GPUs, nodes and processes there are.
+struct ShortOption {
+  std::string_view letters;
+  const char* name;
+};
+constexpr ShortOption of_slurm[] = {{"-N", "--nodes"}, {"-n", "--ntasks"}, {"-G", "--gpus"}};
+constexpr ShortOption of_mpi[] = {{"-np", "--np"}, {"-n", "--np"}};
+
+std::span<const ShortOption> short_options(const std::string& program) {
+  if (program == "srun" || program == "sbatch" || program == "salloc") return of_slurm;
+  if (program == "mpirun" || program == "mpiexec") return of_mpi;
+  return {};
+}
+
+bool is_program_word(std::string_view word) {
+  for (const std::string_view end : {"python", "python3", "torchrun", "bash", ".py", ".sh"}) {
+    if (word.size() >= end.size() && word.substr(word.size() - end.size()) == end) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-void ShellReader::spell_out_short_options() {
+void ShellReader::spell_out_short_options(const std::string& program) {
+  const std::span<const ShortOption> known = short_options(program);
+  if (known.empty()) return;
   for (ShellWord& each : words()) {
     std::string& word = each.text;
-    if (word.rfind("-N", 0) != 0 && word.rfind("-n", 0) != 0) continue;
-    const std::string value = word.substr(2);
-    word = word[1] == 'N' ? "--nodes" : "--ntasks";
-    if (!value.empty()) word.append("=").append(value);
+    if (is_program_word(word)) return;  // options behind it are its own
+    for (const ShortOption& option : known) {
+      if (word.rfind(option.letters, 0) != 0) continue;
+      const std::string value = word.substr(option.letters.size());
+      if (!value.empty() && std::isdigit(static_cast<unsigned char>(value.front())) == 0) continue;
+      word = option.name;
+      if (!value.empty()) word.append("=").append(value);
+      break;
+    }
   }
 }
 
@@ -38,7 +69,12 @@ void ShellReader::set_batch_variables() {
     if (value.empty()) return;
     for (const char* name : names) replace(name, {{ShellText(value, line())}});
   };
-  const auto number = [](const std::string& text) { return text.substr(text.rfind(':') + 1); };
+  const auto number = [](std::string text) {  // 8 of "gpu:h100:8,nvme:1"
+    const auto gpus = text.find("gpu");
+    if (gpus != std::string::npos) text.erase(0, gpus);
+    text = text.substr(0, text.find(','));
+    return text.substr(text.rfind(':') + 1);
+  };
   set(batch_value("--nodes"), {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"});
   set(batch_value("--ntasks"), {"SLURM_NTASKS", "SLURM_NPROCS"});
   set(batch_value("--ntasks-per-node"), {"SLURM_NTASKS_PER_NODE"});

@@ -189,7 +189,7 @@ Truth ShellReader::finish() {
   const ShellCommand& command = whole_.commands[place];
   const std::size_t at = command.program();
   const std::string name = at < command.words.size() ? command.words[at].text : "";
-  if (is_batch_ || name == "srun" || name == "sbatch") spell_out_short_options();
+  spell_out_short_options(is_batch_ ? "sbatch" : name);
   if (is_batch_) set_batch_variables();
   if (is_document_ && name.rfind("--", 0) == 0) whole_.commands[place].kind = Kind::list;
   const auto begin = command.words.begin();

@@ -98,8 +98,9 @@ class ShellReader {
 
   // In shell_documents.cpp: #SBATCH, here-documents and texts.
 
-  // Slurm's "-N 16" as "--nodes 16", "-N16" as "--nodes=16", "-n" as "--ntasks".
-  void spell_out_short_options();
+  // Slurm's "-N 16" as "--nodes 16", "-N16" as "--nodes=16", "-n" as "--ntasks", "-G" as "--gpus";
+  // "-np" and "-n" of mpirun as "--np".
+  void spell_out_short_options(const std::string& program);
   // The value of one of the job's own options, "": it is not there.
   std::string batch_value(const std::string& option);
   // What Slurm sets in a job from its #SBATCH lines.

@@ -295,7 +295,7 @@ def test_candidates_that_a_trace_does_not_fit_are_left_out():
     assert {row["expert_parallel"] for row in rows} == {"4", "8"}
     for row in rows:
         assert row["micro_batch"] == "1" and row["pipeline_parallel"] in ("1", "2")
-    expect_error(moesim(*words, "--micro-batch", 2), 2, "tokens per rank of 128")
+    expect_error(moesim(*words, "--pipeline-parallel", 1, "--micro-batch", 2), 2, "tokens per rank of 128")
     expect_error(moesim(*words, "--expert-parallel", 4, "--pipeline-parallel", 8, "--micro-batch", 1), 2,
                  "it has 8 ranks, each pipeline stage of the job 4 GPUs: choose --gpus 64 or a multiple, "
                  "or --pipeline-parallel 4 or less")

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/model/training_work.hpp"
+#include "sim/profile/moe_exchange_law.hpp"
 #include "sim/training/prices/dispatched_rows.hpp"
 
 namespace moesim::training {
@@ -232,13 +233,28 @@ double LayerKernels::expert_rows(const MoeLoad& load) const {
 }
 
 // NCCL's all-to-all sends what a rank's own tokens choose: with padded blocks all their slots, else
-// no more rows than routes, however many come from other ranks. A dispatcher brings tokens, whose
-// rows are made where their experts are.
+// no more rows than routes, however many come from other ranks. A dispatcher brings copies of
+// tokens, whose rows are made where their experts are.
 double LayerKernels::permuted_rows(const MoeLoad& load) const {
   if (job_.dispatcher) return expert_rows(load);
   const bool pads = job_.routing ? job_.routing->router.pads_exchange() : job_.capacity_factor > 0;
   const double even = job_.experts_per_token() * job_.tokens_per_rank();
   return even * (pads ? load.computed : std::min(load.computed, 1.0));
+}
+
+// Those of a rank's own, or the copies that a dispatcher brings: of a token one to each rank that
+// has any of its experts, no more than rows. Kernels that pad rows order them as they come and read
+// no copies for it: they keep the price of the rank's own tokens.
+double LayerKernels::permuted_tokens(const MoeLoad& load) const {
+  const double tokens = job_.tokens_per_rank();
+  const int holders = job_.layout.layout.expert;
+  const profile::Dispatcher* const dispatcher = job_.dispatcher.get();
+  if (dispatcher == nullptr || dispatcher->pads_rows || holders < 2) return tokens;
+  if (dispatcher->sent == profile::SentOnce::per_expert) return tokens;
+  profile::MoeTraffic traffic = dispatch_traffic(job_);
+  traffic.experts = job_.experts();
+  const double copies = tokens * traffic.slices * profile::distinct_places(traffic, holders);
+  return std::min(load.computed * copies, expert_rows(load));
 }
 
 Passes LayerKernels::experts(const MoeLoad& load) const {
@@ -268,7 +284,7 @@ Passes LayerKernels::routing(const MoeLoad& load) const {
                         static_cast<double>(model.hidden);
     add_memory(passes, Part::router, cast, cast, MemoryKernel::streaming);
   }
-  const double moves = kernels_.rows_moved_us(tokens, permuted_rows(load));
+  const double moves = kernels_.rows_moved_us(permuted_tokens(load), permuted_rows(load));
   // Rows that came by source rank are sorted by expert, and back, if they are of several.
   const parallel::ParallelLayout& sizes = job_.layout.layout;
   const bool sorts = job_.dispatcher == nullptr && sizes.expert * sizes.expert_tensor > 1 &&

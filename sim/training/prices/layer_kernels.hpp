@@ -55,7 +55,9 @@ class LayerKernels {
                    double copies, Operands operands) const;
   void add_memory(Passes& passes, Part part, double forward, double backward,
                   profile::MemoryKernel kind) const;
-  double permuted_rows(const MoeLoad& load) const;  // from and to the order of tokens, on a rank
+  // On a rank: rows in the order of experts, and what they are copied from and added up to.
+  double permuted_rows(const MoeLoad& load) const;
+  double permuted_tokens(const MoeLoad& load) const;
 
   const TrainingJob& job_;
   KernelPrices kernels_;

@@ -268,6 +268,29 @@ TEST_CASE("behind an all-to-all a rank permutes the rows of its own tokens") {
   CHECK(router_us(3) > 1.5 * router_us(1));
 }
 
+TEST_CASE("behind a dispatcher a rank makes rows from the copies that came") {
+  // The rest of the router is the same; one expert a rank: NCCL's rows are not sorted besides.
+  const TrainingJob nccl = qwen_on_h100(256, 1, 128, 512);
+  const auto rest_us = [](const TrainingJob& made, double copies, double rows) {
+    const double tokens = made.tokens_per_rank();
+    return LayerPrices(made).moe_layer({1, 1}).forward[at(Part::router)] -
+           KernelPrices(made).rows_moved_us(copies * tokens, rows * tokens);
+  };
+  TrainingJob made = qwen_on_h100(8, 1, 8, 8);
+  made.dispatcher =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
+  // 128 experts, k 8: a token meets 8 (1 - C(112, 8) / C(128, 8)) of 8 ranks; of 4 pairs
+  // 4 (1 - C(96, 8) / C(128, 8)), a copy to both slices.
+  CHECK(rest_us(made, 5.33936, 8) == Approx(rest_us(nccl, 1, 8)).epsilon(0.01));
+  TrainingJob fused = made;  // HybridEP pads rows as it permutes them
+  fused.dispatcher =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("hybridep"));
+  CHECK(rest_us(fused, 1, 8) == Approx(rest_us(nccl, 1, 8)).epsilon(0.01));
+  made.layout.layout.expert = 4;
+  made.layout.layout.expert_tensor = 2;
+  CHECK(rest_us(made, 7.25802, 16) == Approx(rest_us(nccl, 1, 8)).epsilon(0.01));
+}
+
 TEST_CASE("rows of slices are sorted by expert where these come from several ranks") {
   TrainingJob made = qwen_on_h100(16, 1, 1, 64);  // all experts on each rank
   const double alone_us = LayerPrices(made).moe_layer({1, 1}).forward[at(Part::router)];

@@ -41,6 +41,12 @@ constexpr double weighing_bytes = 12;
 constexpr double weighing_backward_bytes = 34;
 std::int64_t whole(double value) { return std::max<std::int64_t>(1, std::llround(value)); }
 
+// Whether products read one copy by row and by column: with one scale per tensor, but on Hopper.
+bool reads_one_copy(const model::StateRules& states) {
+  return model::gemm_weight_bytes(states.precision, states.transposed_copies) ==
+         model::element_bytes(states.precision);
+}
+
 // Whether rows come to experts in the format of the products, which they then are cast to before.
 bool brings_low_rows(const TrainingJob& job) { return job.dispatched_element_bytes() < bf16; }
 
@@ -90,8 +96,9 @@ void LayerKernels::add_product(Passes& passes, Part part, double m, std::int64_t
   const std::int64_t rows = whole(m);
   // Casts of the input, and of the gradient that comes back, by row and by column.
   if (!is_wide) {
-    const auto bytes = [&](int directions, std::int64_t columns) {
-      if (directions == 0) return 0.0;
+    const auto bytes = [&](int asked, std::int64_t columns) {
+      const int directions = asked - (reads_one_copy(job_.states) ? 1 : 0);
+      if (directions <= 0) return 0.0;
       return model::quantize_bytes(job_.states.precision, directions) * m *
              static_cast<double>(columns);
     };

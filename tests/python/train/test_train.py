@@ -733,6 +733,15 @@ def test_validation_compares_what_train_predicts(tmp_path):
     assert any("1 configurations left out" in text and "nvfp4" in text for text in texts)
 
 
+def test_validation_casts_as_train_does(tmp_path):
+    """On Hopper products with one scale per tensor read a transposed copy, which is cast too."""
+    predicted = as_json(*QWEN, "--gpus", 64, "--pipeline-parallel", 2, "--global-batch", 256,
+                        "--precision", "fp8-current")["step_ms"]
+    row = {**ROW, "precision": "FP8-CS", "derived_step_s": f"{predicted / 1e3}", "value": "1"}
+    (row,) = json.loads(validate_rows(tmp_path, row).stdout)["rows"]
+    assert row["predicted"] == pytest.approx(predicted)
+
+
 def test_factors_come_from_other_models(tmp_path):
     """A system that takes twice the predicted time for two models: each is right by the other's factor."""
     rows = []

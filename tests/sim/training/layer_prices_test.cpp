@@ -179,6 +179,34 @@ TEST_CASE("FP8 shortens long products, not the head") {
   CHECK_THROWS_WITH(training_step(low), ContainsSubstring("nvfp4"));
 }
 
+TEST_CASE("one scale per tensor needs no cast by column but on Hopper") {
+  TrainingJob low = qwen_on_h100(8, 1, 8, 64);
+  low.profile = std::make_shared<const profile::Profile>(profile::Profile::load("b200-sxm"));
+  low.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-b200"));
+  const double rows = 4096.0 * 8;
+  const auto experts_us = [&](model::Precision precision, bool transposed) {
+    low.states.precision = precision;
+    low.states.transposed_copies = transposed;
+    return LayerPrices(low).moe_layer({1, 1}).forward[at(Part::experts)];
+  };
+  // bf16 read, once more for a scale of this tensor, and a byte written for each direction; of the
+  // inputs of both products.
+  for (const auto& [precision, read] : {std::pair(model::Precision::fp8_current, 4.0),
+                                        std::pair(model::Precision::fp8_delayed, 2.0)}) {
+    double second_us = 0;
+    for (const double columns : {2048.0, 768.0}) {
+      const auto cast_us = [&](double bytes) {
+        return KernelPrices(low).memory_us(bytes * rows * columns,
+                                           profile::MemoryKernel::streaming);
+      };
+      second_us += cast_us(read + 2) - cast_us(read + 1);
+    }
+    CHECK(experts_us(precision, true) - experts_us(precision, false) == Approx(second_us));
+  }
+  // Scales in blocks are of one direction each.
+  CHECK(experts_us(model::Precision::mxfp8, true) == experts_us(model::Precision::mxfp8, false));
+}
+
 TEST_CASE("one kernel for experts has no activation and fewer casts of its own") {
   TrainingJob fused = qwen_on_h100(8, 1, 8, 64);
   fused.profile = std::make_shared<const profile::Profile>(profile::Profile::load("b200-sxm"));

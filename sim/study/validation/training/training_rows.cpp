@@ -14,6 +14,7 @@
 #include "sim/base/formats/csv.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
+#include "sim/job/documents.hpp"
 
 namespace moesim::study {
 namespace {
@@ -283,6 +284,7 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
   training::TrainingJob& job = found.job;
   job.states.precision = *precision;
   job.profile = documents.profile(machine->profile);
+  job.states.transposed_copies = job::copies_transposed(job.profile->device());
   auto cluster = cluster::Cluster::load(machine->cluster);
   if (*machine->transport != '\0') cluster.nic_transport = machine->transport;
   job.cluster = std::make_shared<const cluster::Cluster>(std::move(cluster));

@@ -151,65 +151,47 @@ void ShellReader::set(const std::string& given, ShellValue value, bool adds) {
   add_doubts(value.doubts, frames_.back().doubts_now());
   if (!adds || old.words.empty() || old.is_unset) {
     old = std::move(value);
-    return;
-  }
-  add_doubts(old.doubts, value.doubts);
-  if (old.is_array || value.is_array) {
-    if (!old.is_array) old.words = words_in(old.words.front(), true);
-    old.is_array = true;
-    old.words.insert(old.words.end(), value.words.begin(), value.words.end());
   } else {
-    old.words.front().add(value.words.front());
+    append(old, value);
   }
 }
 
 void ShellReader::set_perhaps(const std::string& name, ShellValue value, bool adds) {
   constexpr std::size_t most_values = 6;
-  const std::optional<ShellValue> old = found(name);
-  const bool has_old = old && !old->is_unset && !old->words.empty();
-  ShellDoubt doubt{
-      name, {}, "", false, frames_.back().cause_now().text, frames_.back().cause_now().line};
-  const bool is_list = has_old && old->holds_arguments() && !value.begins_with(*old);
-  doubt.adds = has_old && (adds || is_list);
-  if (has_old && old->own && (old->own->adds == doubt.adds)) {
-    doubt.values = old->own->values;
+  ShellValue& old = variables()[name];
+  const bool has_old = !old.is_unset && !old.words.empty();
+  const bool is_list = has_old && old.holds_arguments() && !value.begins_with(old);
+  const ShellCause& cause = frames_.back().cause_now();
+  ShellDoubt doubt{name, {}, "", has_old && (adds || is_list), cause.text, cause.line};
+  if (has_old && old.own && old.own->adds == doubt.adds) {
+    doubt.values = old.own->values;
   } else if (has_old && !doubt.adds) {
-    const ShellText text = old->joined();
+    const ShellText text = old.joined();
     doubt.values.push_back({text.letters, text.line_at(0)});
   }
   const ShellText text = value.joined();
-  const int place = text.size() == 0 ? line() : text.line_at(0);
   const bool is_new = std::none_of(doubt.values.begin(), doubt.values.end(),
                                    [&](const auto& each) { return each.text == text.letters; });
+  const int place = text.size() == 0 ? line() : text.line_at(0);
   if (is_new && doubt.values.size() < most_values) doubt.values.push_back({text.letters, place});
-  ShellValue made = has_old ? *old : ShellValue{};
-  add_doubts(made.doubts, value.doubts);
-  if (!has_old) {
-    made = value;
-  } else if (doubt.adds) {
-    if (is_list && !adds && !made.is_array) made.words.front().add(' ', line());
-    if (made.is_array || value.is_array) {
-      if (!made.is_array) made.words = words_in(made.words.front(), true);
-      made.is_array = true;
-      made.words.insert(made.words.end(), value.words.begin(), value.words.end());
-    } else {
-      made.words.front().add(value.words.front());
-    }
-  } else if (is_known(text.letters) || !is_known(old->text()) || value.holds_arguments()) {
-    made.words = value.words;
-    made.is_array = value.is_array;
-    made.names_another = value.names_another;
-  }
-  // Of a value that is set and one that is not known, that which is set.
-  doubt.taken = doubt.adds ? text.letters : made.text();
   const bool is_same = has_old && !doubt.adds && doubt.values.size() == 1;
-  if (!is_same) {
-    made.doubts.erase(std::remove(made.doubts.begin(), made.doubts.end(), made.own),
-                      made.doubts.end());
-    made.own = std::make_shared<const ShellDoubt>(std::move(doubt));
-    add_doubts(made.doubts, {made.own});
-  }
-  variables()[name] = std::move(made);
+  ShellDoubts doubts = std::move(old.doubts);
+  doubts.erase(std::remove(doubts.begin(), doubts.end(), is_same ? nullptr : old.own),
+               doubts.end());
+  add_doubts(doubts, value.doubts);
+  std::shared_ptr<const ShellDoubt> own = std::move(old.own);
+  if (doubt.adds) {
+    if (is_list && !adds && !old.is_array) old.words.front().add(' ', line());
+    append(old, value);
+  } else if (!has_old || is_known(text.letters) || !is_known(old.text()) ||
+             value.holds_arguments()) {
+    old = std::move(value);
+  }  // else one that is known stays before one that is not
+  doubt.taken = doubt.adds ? text.letters : old.text();
+  if (!is_same) own = std::make_shared<const ShellDoubt>(std::move(doubt));
+  old.doubts = std::move(doubts);
+  if (own) add_doubts(old.doubts, {own});
+  old.own = std::move(own);
 }
 
 void ShellReader::replace(const std::string& name, ShellValue value) {

@@ -13,6 +13,17 @@ void add_doubts(ShellDoubts& to, const ShellDoubts& more) {
   }
 }
 
+void append(ShellValue& to, const ShellValue& more) {
+  add_doubts(to.doubts, more.doubts);
+  if (to.is_array || more.is_array) {
+    if (!to.is_array) to.words = words_in(to.words.front(), true);
+    to.is_array = true;
+    to.words.insert(to.words.end(), more.words.begin(), more.words.end());
+  } else {
+    to.words.front().add(more.words.front());
+  }
+}
+
 ShellText ShellValue::joined() const {
   ShellText all;
   for (std::size_t word = 0; word < words.size(); ++word) {

@@ -48,6 +48,9 @@ struct ShellValue {
   bool begins_with(const ShellValue& other) const;
 };
 
+// "NAME+=MORE": words to an array, letters to another.
+void append(ShellValue& to, const ShellValue& more);
+
 using ShellVariables = std::map<std::string, ShellValue>;
 
 // Of "A * B"; nothing where it is not known.

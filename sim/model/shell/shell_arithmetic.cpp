@@ -1,5 +1,7 @@
 #include "sim/model/shell/shell_arithmetic.hpp"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cstddef>
 #include <limits>
@@ -218,7 +220,7 @@ std::optional<ShellChange> shell_change(const std::string& text) {
   const std::string value = rest.substr(equals + 1);
   if (by.empty()) return ShellChange{name, value};
   for (const char* known : {"+", "-", "*", "/", "%", "<<", ">>", "&", "^", "|"}) {
-    if (by == known) return ShellChange{name, name + " " + by + " (" + value + ")"};
+    if (by == known) return ShellChange{name, fmt::format("{} {} ({})", name, by, value)};
   }
   return std::nullopt;
 }

@@ -85,9 +85,9 @@ void MegatronArguments::read_script(const std::string& text) {
   for (std::size_t each = 0; each < commands.size(); ++each) {
     if (training.taken[each]) take(without_unknown(commands[each], unknown));
   }
-  take_overrides();
   left_out_ = std::move(training.left_out);
   notes_ = std::move(training.notes);
+  take_overrides();
   if (!training.takes_lists) note_unknown(unknown);
   if (training.takes_lists) {
     notes_.push_back(

@@ -874,7 +874,8 @@ def of_keys(tmp_path, text):
     ("bf16_with_fp8_delayed_scaling_mixed", "fp8-delayed"), ("bf16_with_fp8_subchannel_scaling_mixed", "fp8-block"),
 ])
 def test_recipes_of_mixed_precision_are_read(tmp_path, recipe, precision):
-    typed = figures("train", "--megatron", write(tmp_path, YAML, "run.yaml"), "--gpus", 64, "--precision", precision)
+    gathered = ("--gather-precision", "bf16") if "subchannel" in recipe else ()
+    typed = figures("train", "--megatron", write(tmp_path, YAML, "run.yaml"), "--gpus", 64, "--precision", precision, *gathered)
     read, said = of_keys(tmp_path, KEYS + f"mixed_precision: {recipe}\nddp:\n  grad_reduce_in_fp32: false\n")
     assert read == typed
     assert "--bf16, which it does not have" not in said

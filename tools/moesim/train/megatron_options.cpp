@@ -279,10 +279,11 @@ void note_rest(const MegatronArguments& given, std::size_t taken, std::size_t of
 }  // namespace
 
 Flag megatron_input() {
-  return {megatron_flag, "FILE", "none",
-          "a launch script or YAML of Megatron-LM, whose arguments are taken as options, below "
-          "those given here; what is not understood is listed, and values that depend on what the "
-          "script does not set"};
+  return {
+      megatron_flag, "FILE", "none",
+      "a launch script or YAML of Megatron-LM or Megatron-Bridge, whose arguments are taken as "
+      "options, below those given here; what is not understood is listed, what a step is priced "
+      "without, and values that depend on what the script does not set"};
 }
 
 CommandLine with_megatron(const Command& command, CommandLine line) {

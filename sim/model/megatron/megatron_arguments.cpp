@@ -163,6 +163,18 @@ void MegatronArguments::note_unknown(const std::vector<ShellWord>& words) {
   }
 }
 
+// What the performance scripts set beside an option (utils/overrides.py).
+void MegatronArguments::put_besides_performance_options() {
+  if (has("recompute-modules")) {
+    put_usual("recompute-granularity", {"selective"});
+  } else if (has("recompute-num-layers")) {
+    put_usual("recompute-granularity", {"full"});
+    put_usual("recompute-method", {"block"});
+  }
+  if (has("moe-flex-dispatcher-backend")) put_usual("moe-token-dispatcher-type", {"flex"});
+  if (has("overlap-moe-expert-parallel-comm")) put_usual("delay-wgrad-compute", {});
+}
+
 void MegatronArguments::take(const ShellCommand& command) {
   const std::vector<ShellWord>& words = command.words;
   const std::size_t script = script_in(words);
@@ -200,6 +212,7 @@ void MegatronArguments::take(const ShellCommand& command) {
       put({each.name, each.values}, {each.line, 0, true});
     }
   }
+  if (is_performance) put_besides_performance_options();
   names_recipe_ = names_recipe_ || is_performance;
 }
 

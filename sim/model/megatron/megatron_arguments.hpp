@@ -87,6 +87,7 @@ class MegatronArguments {
   void put(const KeyValue& value, const Place& place);
   void put_key(const std::string& key, const std::string& value,
                const std::vector<std::string>& items, const Place& place);
+  void put_besides_performance_options();
   void put_compute_type(const std::string& type, int line);
   void put_performance_option(const std::string& option, const std::vector<std::string>& values,
                               int line);

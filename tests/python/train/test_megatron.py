@@ -824,12 +824,13 @@ def test_a_recipe_alone_has_no_model(tmp_path):
 
 PERFORMANCE = """python scripts/performance/setup_experiment.py --account x -p y -m qwen -mr qwen3_30b_a3b --gpu h100 -ng 64 -gn 8 \\
   -tp 1 -pp 2 -vp 4 -ep 8 -cp 1 -mb 2 -gb 512 -sl 4096 --compute_dtype fp8_cs --recompute_modules moe_act,layernorm \\
-  --moe_a2a_overlap false --use_megatron_fsdp false"""
+  --moe_a2a_overlap false --use_megatron_fsdp false --moe_flex_dispatcher_backend deepep"""
 
 
 def test_options_of_megatron_bridges_performance_scripts(tmp_path):
     typed = ("--model", "qwen3-30b-a3b", "--gpus", 64, "--pipeline-parallel", 2, "--expert-parallel", 8, "--micro-batch", 2,
-             "--global-batch", 512, "--precision", "fp8-current", "--gradients", "bf16")
+             "--global-batch", 512, "--precision", "fp8-current", "--gradients", "bf16", "--recompute", "moe_act,layernorm",
+             "--dispatcher", "deepep")
     result = moesim("train", "--megatron", write(tmp_path, PERFORMANCE), "--model", "qwen3-30b-a3b", "--format", "json")
     assert json.loads(result.stdout) == figures("train", *typed, "--virtual-pipeline", 4)
     assert "4 not understood: -m -mr -p --gpu" in result.stderr
@@ -839,6 +840,9 @@ def test_options_of_megatron_bridges_performance_scripts(tmp_path):
     overlap = PERFORMANCE.replace("overlap false", "overlap true")
     assert figures("train", "--megatron", write(tmp_path, overlap), "--model", "qwen3-30b-a3b") == \
         figures("train", *typed, "--virtual-pipeline", 4, "--ep-overlap", "on")
+    assert "--delay-wgrad-compute" not in moesim("layout", "--megatron", write(tmp_path, overlap), "--model", "qwen3-30b-a3b").stderr
+    layers = PERFORMANCE.replace("--recompute_modules moe_act,layernorm", "-rl 3")
+    assert figures("layout", "--megatron", write(tmp_path, layers), "--model", "qwen3-30b-a3b")["recompute"] == "full:block:3"
     expect_error(moesim("train", "--megatron", write(tmp_path, PERFORMANCE.replace("fp8_cs", "fp9")), "--model", "qwen3-30b-a3b"),
                  2, "run.sh:2: --compute_dtype: 'fp9'", "fp8_mx")
 

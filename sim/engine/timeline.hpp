@@ -7,8 +7,8 @@
 
 namespace moesim::engine {
 
-// One bar of a timeline. `stream` is "compute", "communication" or "gradients", `category` the part of the step
-// it counts to, `name` what ran (Kineto-like: "expert_ffn", "nccl:all_to_all", ...).
+// One bar of a timeline. `stream` is "compute", "communication" or "gradients", `category` the part
+// of the step it counts to, `name` what ran (Kineto-like: "expert_ffn", "nccl:all_to_all", ...).
 struct TimelineEvent {
   int rank = 0;
   std::string stream;

@@ -1,5 +1,6 @@
 #include "sim/engine/critical_path.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace moesim::engine {
@@ -50,6 +51,19 @@ int waited_for(const Program& program, const Execution& execution, int op, int r
   return start(last) <= execution.finish[execution.at(op, rank)] ? last : rank;
 }
 
+// The step of an operation, and before it what it lost to others.
+void add(const Execution& execution, PathStep step, std::vector<PathStep>& path) {
+  const auto before = [](const LostTime& lost, int op) { return lost.operation < op; };
+  auto lost =
+      std::lower_bound(execution.lost.begin(), execution.lost.end(), step.operation, before);
+  for (; lost != execution.lost.end() && lost->operation == step.operation; ++lost) {
+    const Picoseconds time = std::min(lost->time, step.duration);
+    step.duration -= time;
+    path.push_back({lost->to, step.rank, time});
+  }
+  path.push_back(step);
+}
+
 }  // namespace
 
 std::vector<PathStep> path_of_rank(const Program& program, const Execution& execution, int rank) {
@@ -57,7 +71,7 @@ std::vector<PathStep> path_of_rank(const Program& program, const Execution& exec
   if (program.operations.empty()) return path;
   for (int op = last_of(program, execution, rank);; op = cause_of(program, execution, op, rank)) {
     const std::size_t at = execution.at(op, rank);
-    path.push_back({op, rank, execution.finish[at] - execution.start[at]});
+    add(execution, {op, rank, execution.finish[at] - execution.start[at]}, path);
     if (execution.start[at] == Picoseconds(0)) return path;
   }
 }
@@ -70,7 +84,7 @@ std::vector<PathStep> critical_path(const Program& program, const Execution& exe
     const Picoseconds finish = execution.finish[execution.at(op, rank)];
     rank = waited_for(program, execution, op, rank);
     const Picoseconds start = execution.start[execution.at(op, rank)];
-    path.push_back({op, rank, finish - start});
+    add(execution, {op, rank, finish - start}, path);
     if (start == Picoseconds(0)) return path;
   }
 }

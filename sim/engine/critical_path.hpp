@@ -16,7 +16,7 @@ struct PathStep {
 // What the end of the execution follows from, back to time 0, latest first, from the slowest rank
 // on: a collective counts from its last member's arrival, before which that member's own operations
 // count. So no wait for another rank is on it, but what that one did meanwhile. The durations sum
-// to the end.
+// to the end. Execution::lost counts as of the operations that took it.
 std::vector<PathStep> critical_path(const Program& program, const Execution& execution);
 
 // The same of one rank alone, from its last finish back: a collective counts from its own arrival,

@@ -8,6 +8,14 @@
 
 namespace moesim::engine {
 
+// Time in which an operation did not get on because another one beside it took what both need. On
+// the path of an execution it counts as that one's.
+struct LostTime {
+  int operation = 0;
+  int to = 0;
+  Picoseconds time;
+};
+
 // One execution of a program: when every operation started and ended. Equivalent ranks share a
 // column: times are indexed [operation * columns + column], use at(). Unfolded, every rank is its
 // own column.
@@ -19,6 +27,7 @@ struct Execution {
   std::vector<Picoseconds> finish;
   // Collective: all members had arrived. Compute and uneven exchanges: as start.
   std::vector<Picoseconds> began;
+  std::vector<LostTime> lost;  // in order of LostTime::operation; the runs leave it empty
 
   std::size_t at(int operation, int rank) const {
     const int column = column_of.empty() ? rank : column_of[static_cast<std::size_t>(rank)];

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "sim/profile/hidden_share.hpp"
 #include "sim/step/exchanges/overlapped_gradients.hpp"
 #include "sim/step/program/message_bytes.hpp"
 
@@ -16,18 +17,23 @@ StepModel::StepModel(const scenario::Scenario& scenario, const Calibration& cali
       durations_(scenario_, program_, prices_) {}
 
 engine::Durations StepModel::durations(const routing::ReplicaRouting* routing, int replica) {
-  const bool padded = routing == nullptr || scenario_.router.pads_exchange();
-  engine::Durations durations =
-      padded ? durations_.padded(routing, replica) : durations_.unpadded(*routing, replica);
-  if (scenario_.gradient_overlap == scenario::GradientOverlap::none) return durations;
+  if (routing != nullptr && !scenario_.router.pads_exchange()) {
+    return durations_.unpadded(*routing, replica);
+  }
+  return durations_.padded(routing, replica);
+}
+
+std::vector<engine::LostTime> StepModel::slow_gradients(engine::Durations& durations, int replica) {
+  if (scenario_.gradient_overlap == scenario::GradientOverlap::none) return {};
   const auto time_of = [&](int op) {
     if (is_by_matrix(op)) return prices_.time(even_exchange(), replica);
     const std::vector<Picoseconds>& ranks = durations.per_rank[static_cast<std::size_t>(op)];
     return ranks.empty() ? durations.uniform[static_cast<std::size_t>(op)]
                          : *std::max_element(ranks.begin(), ranks.end());
   };
-  slow_overlapped_gradients(program(), *scenario_.cluster, time_of, durations);
-  return durations;
+  const bool slowed = !scenario_.conditions.slowdowns.none();
+  return slow_overlapped_gradients(program(), *scenario_.cluster,
+                                   slowed ? 1 : profile::hidden_share, time_of, durations);
 }
 
 bool StepModel::is_by_matrix(int operation) const {

@@ -31,6 +31,9 @@ class StepModel {
   // replica (CurveErrors), no_errors the median of every curve.
   static constexpr int no_errors = CurveErrors::none;
   engine::Durations durations(const routing::ReplicaRouting* routing, int replica);
+  // Lengthens gradients that are reduced beside the backward pass by what they lose to it
+  // (overlapped_gradients.hpp), when all else that changes `durations` has done so.
+  std::vector<engine::LostTime> slow_gradients(engine::Durations& durations, int replica);
 
   // The result of durations() without padding: each GPU dispatches the rows it keeps, each expert
   // computes the rows it receives, and the all-to-alls are timed by their matrices

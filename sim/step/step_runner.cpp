@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "sim/engine/contended.hpp"
 #include "sim/engine/dataflow.hpp"
@@ -52,6 +54,15 @@ engine::Execution StepRunner::run(const routing::ReplicaRouting* routing, int re
   engine::Durations durations = model_.durations(routing, errors);
   disturb(scenario.conditions, model_.program(), scenario.seed, replica, durations,
           model_.latency_shares(routing));
+  std::vector<engine::LostTime> lost = model_.slow_gradients(durations, errors);
+  engine::Execution execution = run(routing, durations, errors);
+  execution.lost = std::move(lost);
+  return execution;
+}
+
+engine::Execution StepRunner::run(const routing::ReplicaRouting* routing,
+                                  const engine::Durations& durations, int errors) {
+  const scenario::Scenario& scenario = model_.scenario();
   if (exchanges_ && !scenario.router.pads_exchange() && scenario.dispatcher == nullptr) {
     return run_uneven(*routing, durations, errors);
   }

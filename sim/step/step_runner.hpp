@@ -31,6 +31,8 @@ class StepRunner {
   const NetworkChoice& choice() const { return choice_; }
 
  private:
+  engine::Execution run(const routing::ReplicaRouting* routing, const engine::Durations& durations,
+                        int errors);
   engine::Execution run_uneven(const routing::ReplicaRouting& routing,
                                const engine::Durations& durations, int errors);
   engine::Execution run_equal_flows(const routing::ReplicaRouting& routing,

@@ -4,8 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "sim/profile/hidden_share.hpp"
-
 namespace moesim::step {
 namespace {
 
@@ -30,17 +28,21 @@ Picoseconds part_of(Picoseconds time, double share) {
 
 }  // namespace
 
-void slow_overlapped_gradients(const engine::Program& program, const cluster::Cluster& cluster,
-                               const std::function<Picoseconds(int operation)>& time_of,
-                               engine::Durations& durations) {
+std::vector<engine::LostTime> slow_overlapped_gradients(
+    const engine::Program& program, const cluster::Cluster& cluster, double hidden_share,
+    const std::function<Picoseconds(int operation)>& time_of, engine::Durations& durations) {
   std::vector<bool> crosses;  // [partition]
   for (const engine::Partition& partition : program.partitions) {
     crosses.push_back(crosses_domains(partition, cluster));
   }
   int last = -1;                             // reduction
   std::array<int, 2> last_on_links{-1, -1};  // inside domains, and across
-  const auto lose = [&](int reduction, Picoseconds time) {
-    durations.uniform[static_cast<std::size_t>(reduction)] += time;  // the same on all ranks
+  std::vector<engine::LostTime> all;
+  const auto lose = [&](int reduction, int to, Picoseconds time) {
+    const auto at = static_cast<std::size_t>(reduction);
+    durations.uniform[at] += time;
+    for (Picoseconds& each : durations.per_rank[at]) each += time;
+    all.push_back({reduction, to, time});
   };
   for (int op = 0; op < static_cast<int>(program.operations.size()); ++op) {
     const engine::Operation& operation = program.operations[static_cast<std::size_t>(op)];
@@ -56,12 +58,16 @@ void slow_overlapped_gradients(const engine::Program& program, const cluster::Cl
       last_on_links[links] = op;
     } else if (last >= 0 && !durations.skips(op)) {
       if (exchanges && last_on_links[links] >= 0) {
-        lose(last_on_links[links], time_of(op));
+        lose(last_on_links[links], op, time_of(op));
       } else {
-        lose(last, part_of(time_of(op), 1 - profile::hidden_share));
+        lose(last, op, part_of(time_of(op), 1 - hidden_share));
       }
     }
   }
+  std::stable_sort(all.begin(), all.end(), [](const auto& one, const auto& other) {
+    return one.operation < other.operation;
+  });
+  return all;
 }
 
 }  // namespace moesim::step

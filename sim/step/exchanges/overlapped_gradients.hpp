@@ -2,8 +2,10 @@
 
 #include <functional>
 
+#include <vector>
+
 #include "sim/cluster/cluster.hpp"
-#include "sim/engine/program.hpp"
+#include "sim/engine/engine.hpp"
 
 namespace moesim::step {
 
@@ -15,9 +17,10 @@ namespace moesim::step {
 // To each reduction of the stream `gradients` the time is added that it loses in this way to the
 // operations that follow it before the next reduction. Where gradients take longer than the pass,
 // this conserves the work of links and GPUs; a reduction after the pass may be one layer's loss too
-// long. `time_of` says how long an operation takes without gradients beside it.
-void slow_overlapped_gradients(const engine::Program& program, const cluster::Cluster& cluster,
-                               const std::function<Picoseconds(int operation)>& time_of,
-                               engine::Durations& durations);
+// long. `time_of` says how long an operation takes without gradients beside it. Returns what was
+// added, as Execution::lost. `hidden_share`: 1 where the engine slows exchanges beside compute.
+std::vector<engine::LostTime> slow_overlapped_gradients(
+    const engine::Program& program, const cluster::Cluster& cluster, double hidden_share,
+    const std::function<Picoseconds(int operation)>& time_of, engine::Durations& durations);
 
 }  // namespace moesim::step

@@ -101,6 +101,24 @@ TEST_CASE("compute that needs no exchange runs while one is under way") {
   CHECK(path[2].operation == first);
 }
 
+TEST_CASE("time that an operation loses to another counts as that one's on the path") {
+  Program program;
+  program.ranks = 1;
+  program.partitions = {blocks(1, 1)};
+  const int first = program.add(compute("first"));
+  const int exchange = program.add(collective("exchange", 0, {first}));
+  const int beside = program.add(compute("beside"));
+  program.add(compute("after", {exchange}));
+  Execution execution = run_alone(program, uniform({10, 50, 30, 7}));
+  execution.lost = {{exchange, beside, Picoseconds(20)}};
+  const std::vector<PathStep> path = critical_path(program, execution);
+  REQUIRE(path.size() == 4);
+  CHECK(path[1].operation == beside);
+  CHECK(path[1].duration == Picoseconds(20));
+  CHECK(path[2].operation == exchange);
+  CHECK(path[2].duration == Picoseconds(30));
+}
+
 TEST_CASE("the critical path is of the rank that others wait for, from exchange to exchange") {
   Program program;
   program.ranks = 3;

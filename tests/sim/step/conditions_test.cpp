@@ -167,4 +167,27 @@ TEST_CASE("conditions are written as they are typed") {
   CHECK(scenario::text_of(engine::Slowdowns{1.1, 1.25}) == "1.1:1.25");
 }
 
+TEST_CASE("overlapped gradients make no step longer, whatever disturbs it") {
+  scenario::Scenario scenario = support::scenario_of("llama2-7b-moe8", 4);
+  scenario.replicas = 1;
+  const auto us_of = [&](scenario::GradientOverlap overlap) {
+    scenario.gradient_overlap = overlap;
+    const engine::Execution execution = simulate(scenario);
+    return execution.end_of(execution.slowest_rank()).us();
+  };
+  const auto saved_us = [&] {
+    return us_of(scenario::GradientOverlap::none) - us_of(scenario::GradientOverlap::gradient);
+  };
+  const double undisturbed = saved_us();
+  CHECK(undisturbed > 0);
+  scenario.conditions.slow_links = {{0, 4}};
+  CHECK(saved_us() == Approx(undisturbed).epsilon(0.1));  // the link is slow, not the pass
+  scenario.conditions.slow_links = {};
+  scenario.conditions.slow_gpus = {{5, 1.5}};
+  CHECK(saved_us() > 0);
+  scenario.conditions.slow_gpus = {};
+  scenario.conditions.slowdowns = {1, 4};
+  CHECK(saved_us() > 0);
+}
+
 }  // namespace moesim::step

@@ -195,7 +195,8 @@ TEST_CASE(
   const auto alone_us = [&](int layer, double share) {
     StepModel model(scenario);
     const routing::ReplicaRouting routing = balanced(scenario, 0);
-    const engine::Durations durations = model.durations(&routing, StepModel::no_errors);
+    engine::Durations durations = model.durations(&routing, StepModel::no_errors);
+    model.slow_gradients(durations, StepModel::no_errors);
     double us = 0;
     bool beside = false;
     for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {

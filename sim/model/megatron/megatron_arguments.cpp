@@ -43,12 +43,13 @@ int rank_of(const std::string& section) {
 
 // The place of the script or module among a command's words; the number of them without one.
 std::size_t script_in(const std::vector<ShellWord>& words) {
+  std::size_t module = words.size();
   for (std::size_t at = 0; at < words.size(); ++at) {
     const std::string ending = ending_of(words[at].text);
-    if (at > 0 && words[at - 1].text == "-m") return at;
+    if (at > 0 && words[at - 1].text == "-m") module = std::min(module, at);
     if ((ending == "py" || ending == "sh") && words[at].text.front() != '-') return at;
   }
-  return words.size();
+  return module;
 }
 
 }  // namespace
@@ -199,7 +200,11 @@ void MegatronArguments::take(const ShellCommand& command) {
       has_name = false;
     } else if (is_short_option(word)) {
       has_name = is_behind;
-      if (is_behind) given.push_back({word, {}, line});
+      const auto equals = word.find('=');
+      if (is_behind) given.push_back({word.substr(0, equals), {}, line});
+      if (is_behind && equals != std::string::npos) {
+        given.back().values.push_back(word.substr(equals + 1));
+      }
     } else if (has_name) {
       given.back().values.push_back(word);
     }
@@ -218,7 +223,14 @@ void MegatronArguments::take(const ShellCommand& command) {
 
 void MegatronArguments::take_overrides() {
   for (const auto& [each, line] : overrides_) {
-    put_key(each.name, each.value, {}, {line, rank_of(argument_name(each.section)), true});
+    YamlKey key;
+    key.name = each.name;
+    key.section = key.parent = argument_name(each.section);
+    key.value = each.value;
+    const Place place{line, rank_of(key.section), true};
+    const std::vector<KeyValue> of_nemo = nemo_values(key);
+    for (const KeyValue& value : of_nemo) put(value, place);
+    if (of_nemo.empty()) put_key(key.name, key.value, {}, place);
   }
   names_recipe_ = names_recipe_ || (!overrides_.empty() && has("recipe"));
   if (!names_recipe_) return;
@@ -309,7 +321,8 @@ void MegatronArguments::read_yaml(const std::string& text) {
     } else if (const auto values = nemo_values(each); !values.empty()) {
       for (const KeyValue& value : values) put(value, place);
     } else {
-      put_key(each.name, each.value, each.items, place);
+      const bool is_null = each.value.empty() && each.items.empty();
+      put_key(each.name, is_null ? "null" : each.value, each.items, place);
     }
   }
   left_out_ = std::move(found.left_out);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "sim/base/text.hpp"
 #include "sim/model/shell/shell_reader.hpp"
 
 namespace moesim::model {
@@ -180,6 +181,20 @@ void ShellReader::stop(bool of_script) {
   while (at > 0 && frames_[at].kind != Kind::brackets) --at;
   over_ = at;
   if (of_script && at == 0) is_exited_ = true;
+}
+
+void ShellReader::end_with(const std::vector<ShellWord>& given) {
+  if (runs() != Truth::yes) {
+    may_return_ = true;
+    return;
+  }
+  if (given.size() > 1) {
+    const auto code = parse_number<int>(given[1].text);
+    status_ = !code ? Truth::maybe : *code == 0 ? Truth::yes : Truth::no;
+    status_cause_ = written_from(begun_at_);
+    status_doubts_.clear();
+  }
+  stop(given.front().text == "exit");
 }
 
 void ShellReader::leave_loop() {

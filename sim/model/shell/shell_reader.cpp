@@ -191,7 +191,8 @@ Truth ShellReader::finish() {
   const std::string name = at < command.words.size() ? command.words[at].text : "";
   spell_out_short_options(is_batch_ ? "sbatch" : name);
   if (is_batch_) set_batch_variables();
-  if (is_document_ && name.rfind("--", 0) == 0) whole_.commands[place].kind = Kind::list;
+  if (is_document_ && !is_batch_ && name.rfind("--", 0) == 0)
+    whole_.commands[place].kind = Kind::list;
   const auto begin = command.words.begin();
   const auto first = begin + static_cast<std::ptrdiff_t>(at);
   // "exec > log" goes on.
@@ -223,7 +224,7 @@ Truth ShellReader::run(const std::string& program, const std::vector<ShellWord>&
   if (program == "[" || program == "test") return tested(given);
   if (program == "for") return begin_loop(given);
   if (program == "exit" || program == "return") {
-    if (program == "exit" || is_function_) stop(program == "exit");
+    if (program == "exit" || is_function_) end_with(given);
   } else if (program == "eval") {
     words().clear();
     evaluate(text(1).joined());
@@ -278,7 +279,7 @@ Truth ShellReader::call(const std::string& name, const ShellValue* given) {
     inner.repeats_ = repeats_ || frames_.back().repeats;
     inner.read();
     inner.restore(inner.locals_);
-    if (bodies.size() == 1) status = inner.status_;
+    if (bodies.size() == 1) status = inner.may_return_ ? Truth::maybe : inner.status_;
     is_exited = is_exited || inner.is_exited_;
     variables_ = std::move(inner.variables_);
   }

@@ -143,6 +143,8 @@ class ShellReader {
   Truth begin_loop(const std::vector<ShellWord>& given);
   // The commands behind "exit" and "return" do not run, nor those of a loop behind "break".
   void stop(bool of_script);
+  // "exit" or "return" with the status behind it.
+  void end_with(const std::vector<ShellWord>& given);
   void leave_loop();
   // What is read from `begin` on, without reserved words, in short.
   ShellCause written_from(std::size_t begin) const;
@@ -245,6 +247,7 @@ class ShellReader {
   std::vector<ShellFrame> frames_ = std::vector<ShellFrame>(1);
   std::optional<std::size_t> over_;  // the frame that "exit" ended
   bool is_exited_ = false;
+  bool may_return_ = false;    // "return" stands where it is not known whether it runs
   Truth status_ = Truth::yes;  // of the command or list before
   ShellCause status_cause_;
   ShellDoubts status_doubts_;

@@ -129,6 +129,31 @@ def test_weights_are_gathered_in_bf16_unless_the_script_says_otherwise(tmp_path)
     assert read["step_ms"] == bf16["step_ms"] > typed["step_ms"]
 
 
+def test_a_typed_format_is_gathered_as_the_script_says(tmp_path):
+    script = write(tmp_path, SCRIPT.replace("--bf16", "--fp8-format hybrid --fp8-recipe tensorwise"))
+    read = figures("train", "--megatron", script)
+    typed = figures("train", "--megatron", script, "--precision", "fp8-current")
+    assert (typed["gather_precision"], typed["memory_gib"]) == ("bf16", read["memory_gib"])
+
+
+def test_a_key_without_a_value_is_not_set(tmp_path):
+    blank = write(tmp_path, YAML.replace("--", "").replace("fp8-format: null", "fp8_format:"), "blank.yaml")
+    assert figures("train", "--megatron", blank, "--gpus", 64)["precision"] == "bf16"
+
+
+def test_performance_scripts_may_be_run_by_a_module_and_take_equal_signs(tmp_path):
+    run = "python -m torch.distributed.run --nproc_per_node=8 --nnodes=8 scripts/performance/run_script.py"
+    script = write(tmp_path, f"{run} -ng 64 --compute_dtype fp8_mx -ep=8 -mb=2 -gb=512\n")
+    read = figures("train", "--megatron", script, "--model", "qwen3-30b-a3b", "--profile", "b200-sxm")
+    assert (read["precision"], read["expert_parallel"], read["micro_batch"]) == ("mxfp8", 8, 2)
+
+
+def test_overrides_of_nemo_say_the_gpus(tmp_path):
+    script = write(tmp_path, "python megatron_gpt_pretraining.py trainer.devices=8 trainer.num_nodes=16 "
+                             "model.tensor_model_parallel_size=1 model.micro_batch_size=1\n")
+    assert figures("train", "--megatron", script, "--model", "qwen3-30b-a3b")["gpus"] == 128
+
+
 def test_a_dense_model_may_do_without_sequence_parallelism(tmp_path):
     text = """torchrun --nproc_per_node=8 pretrain_gpt.py --tensor-model-parallel-size 8 --num-layers 32 --hidden-size 4096
         --ffn-hidden-size 11008 --num-attention-heads 32 --swiglu --seq-length 4096 --vocab-size 32000
@@ -878,8 +903,9 @@ def of_keys(tmp_path, text):
     ("bf16_with_fp8_delayed_scaling_mixed", "fp8-delayed"), ("bf16_with_fp8_subchannel_scaling_mixed", "fp8-block"),
 ])
 def test_recipes_of_mixed_precision_are_read(tmp_path, recipe, precision):
-    gathered = ("--gather-precision", "bf16") if "subchannel" in recipe else ()
-    typed = figures("train", "--megatron", write(tmp_path, YAML, "run.yaml"), "--gpus", 64, "--precision", precision, *gathered)
+    gathered = "bf16" if "subchannel" in recipe else "low"
+    typed = figures("train", "--megatron", write(tmp_path, YAML, "run.yaml"), "--gpus", 64, "--precision", precision,
+                    "--gather-precision", gathered)
     read, said = of_keys(tmp_path, KEYS + f"mixed_precision: {recipe}\nddp:\n  grad_reduce_in_fp32: false\n")
     assert read == typed
     assert "--bf16, which it does not have" not in said

@@ -15,11 +15,17 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to
 BASE = ("--num-layers 16 --hidden-size 2048 --ffn-hidden-size 8192 --num-attention-heads 16 --seq-length 4096 "
         "--vocab-size 50304 --swiglu --disable-bias-linear --untie-embeddings-and-output-weights --num-experts 64 "
         "--moe-router-topk 8 --moe-ffn-hidden-size 1024 --moe-token-dispatcher-type alltoall --bf16 "
-        "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --sequence-parallel")
+        "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --sequence-parallel "
+        "--moe-grouped-gemm --moe-permute-fusion")
 RUN = f"torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py {BASE} --global-batch-size 256"
 
 # The micro-batch that each sets.
 SETTINGS = [
+    ('is_moe() {\n  case $1 in\n    mixtral*) return 0 ;;\n    *) return 1 ;;\n  esac\n}\nMBS=1\nif is_moe llama3; then MBS=8; fi', 1),
+    ('f() { echo checking; return 1; }\nMBS=1\nf || MBS=4', 4),
+    ('f() { [ $1 -le 1 ] && return 1; return 0; }\nMBS=1\nif f 1; then MBS=2; fi\nif f 2; then MBS=4; fi', 4),
+    ('f() { return $(($1 > 8)); }\nMBS=1\nif f 9; then MBS=2; fi\nif f 8; then MBS=4; fi', 4),
+    ('MBS=1\nif ( exit 1 ); then MBS=2; else MBS=4; fi', 4),
     ('A=1;B=2\nif [ $A = 1 ]; then\n  if [ $B = 1 ]; then MBS=8; elif [ $B = 2 ]; then MBS=4; else MBS=2; fi\nelse\n  MBS=1\nfi', 4),
     ('A=0;B=2\nMBS=1\nif [ $A = 1 ]; then\n  if [ $B = 2 ]; then MBS=4; else MBS=2; fi\n  MBS=8\nfi', 1),
     ('M=mid\ncase "$M" in\n  small|tiny) MBS=1 ;;\n  mid | middle )\n    MBS=2\n    ;;\n  *) MBS=4\nesac', 2),
@@ -274,8 +280,8 @@ def test_several_commands_that_train_are_told_of(tmp_path):
     path.write_text(script_of("RUN --recompute-activations\nRUN\nold() { RUN; }"), encoding="utf-8")
     told = moesim("layout", "--megatron", path).stderr
     assert "run.sh: 2 commands train (lines 1, 2): that of line 2 is taken\n" in told
-    assert "arguments left out: 22 of pretrain_gpt.py (line 1), " in told
-    assert "21 of pretrain_gpt.py (line 3), in a function that no command calls" in told
+    assert "arguments left out: 24 of pretrain_gpt.py (line 1), " in told
+    assert "23 of pretrain_gpt.py (line 3), in a function that no command calls" in told
 
 
 def test_of_commands_in_branches_that_are_not_known_the_last_is_taken(tmp_path):

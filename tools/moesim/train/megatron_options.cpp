@@ -135,7 +135,8 @@ void take_precision(MegatronInput& input) {
   const bool gathers_fp8 = given.has("fp8-param-gather");
   const bool gathers_fp4 = given.has("fp4-param-gather");
   const auto format = input.options.find("precision");
-  if (format != input.options.end() && format->second != "bf16" && !gathers_fp8 && !gathers_fp4) {
+  const bool is_low = format != input.options.end() && format->second != "bf16";
+  if ((is_low || input.typed("precision")) && !gathers_fp8 && !gathers_fp4) {
     input.options["gather-precision"] = "bf16";  // Megatron-LM's default
   }
   take_moments(input);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "sim/profile/hidden_share.hpp"
 #include "sim/step/exchanges/overlapped_gradients.hpp"
 #include "sim/step/program/message_bytes.hpp"
 
@@ -31,9 +30,8 @@ std::vector<engine::LostTime> StepModel::slow_gradients(engine::Durations& durat
     return ranks.empty() ? durations.uniform[static_cast<std::size_t>(op)]
                          : *std::max_element(ranks.begin(), ranks.end());
   };
-  const bool slowed = !scenario_.conditions.slowdowns.none();
   return slow_overlapped_gradients(program(), *scenario_.cluster,
-                                   slowed ? 1 : profile::hidden_share, time_of, durations);
+                                   scenario_.conditions.slowdowns.exchange, time_of, durations);
 }
 
 bool StepModel::is_by_matrix(int operation) const {

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "sim/profile/hidden_share.hpp"
+
 namespace moesim::step {
 namespace {
 
@@ -29,7 +31,7 @@ Picoseconds part_of(Picoseconds time, double share) {
 }  // namespace
 
 std::vector<engine::LostTime> slow_overlapped_gradients(
-    const engine::Program& program, const cluster::Cluster& cluster, double hidden_share,
+    const engine::Program& program, const cluster::Cluster& cluster, double slowdown,
     const std::function<Picoseconds(int operation)>& time_of, engine::Durations& durations) {
   std::vector<bool> crosses;  // [partition]
   for (const engine::Partition& partition : program.partitions) {
@@ -37,6 +39,7 @@ std::vector<engine::LostTime> slow_overlapped_gradients(
   }
   int last = -1;                             // reduction
   std::array<int, 2> last_on_links{-1, -1};  // inside domains, and across
+  const double lost_share = std::max(0.0, 1 / slowdown - profile::hidden_share);
   std::vector<engine::LostTime> all;
   const auto lose = [&](int reduction, int to, Picoseconds time) {
     const auto at = static_cast<std::size_t>(reduction);
@@ -60,7 +63,7 @@ std::vector<engine::LostTime> slow_overlapped_gradients(
       if (exchanges && last_on_links[links] >= 0) {
         lose(last_on_links[links], op, time_of(op));
       } else {
-        lose(last, op, part_of(time_of(op), 1 - hidden_share));
+        lose(last, op, part_of(time_of(op), lost_share));
       }
     }
   }

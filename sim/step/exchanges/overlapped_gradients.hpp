@@ -18,9 +18,10 @@ namespace moesim::step {
 // operations that follow it before the next reduction. Where gradients take longer than the pass,
 // this conserves the work of links and GPUs; a reduction after the pass may be one layer's loss too
 // long. `time_of` says how long an operation takes without gradients beside it. Returns what was
-// added, as Execution::lost. `hidden_share`: 1 where the engine slows exchanges beside compute.
+// added, as Execution::lost. `slowdown`: by which the engine slows exchanges beside compute, 1 or
+// more; only what a quarter of the pass asks for beyond that is added.
 std::vector<engine::LostTime> slow_overlapped_gradients(
-    const engine::Program& program, const cluster::Cluster& cluster, double hidden_share,
+    const engine::Program& program, const cluster::Cluster& cluster, double slowdown,
     const std::function<Picoseconds(int operation)>& time_of, engine::Durations& durations);
 
 }  // namespace moesim::step

@@ -78,8 +78,10 @@ MeasuredDispatcher::Correction MeasuredDispatcher::Correction::between(
     beyond.octaves += octaves_between(nearest, where);
     return beyond;
   }
-  const auto& [low_at, low] = *std::prev(upper);
-  const auto& [high_at, high] = *upper;
+  const double low_at = std::prev(upper)->first;
+  const double high_at = upper->first;
+  const Correction& low = std::prev(upper)->second;
+  const Correction& high = upper->second;
   const double share = (where - low_at) / (high_at - low_at);
   const auto mixed = [&](double Correction::*part) {
     return (1 - share) * low.*part + share * high.*part;

@@ -207,7 +207,8 @@ DispatchedLoad BlockLoads::dispatched_load(const LayerRouting& routing, std::siz
     return dispatcher_->load_of(sent_rows_of(routing, block, copies));
   }
   const parallel::ParallelLayout& layout = asked_.layout.layout;
-  const std::size_t gpus = static_cast<std::size_t>(layout.expert * layout.expert_tensor);
+  const std::size_t gpus =
+      static_cast<std::size_t>(layout.expert) * static_cast<std::size_t>(layout.expert_tensor);
   const auto places_of = [&](const std::vector<std::int32_t>& all, std::size_t source, int places) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(source) * places;
     return std::vector<double>(begin, begin + places);

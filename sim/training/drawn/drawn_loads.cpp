@@ -238,7 +238,8 @@ MoeLoad DrawnLoads::at(int layer, int set, int micro_batch, int step) const {
 }
 
 std::size_t DrawnLoads::place_of(int layer, int step, int set, int micro_batch) const {
-  auto place = static_cast<std::size_t>(layer * steps_ + step);
+  std::size_t place = static_cast<std::size_t>(layer) * static_cast<std::size_t>(steps_) +
+                      static_cast<std::size_t>(step);
   place = place * static_cast<std::size_t>(sets_) + static_cast<std::size_t>(set);
   return place * static_cast<std::size_t>(micro_batches_) + static_cast<std::size_t>(micro_batch);
 }

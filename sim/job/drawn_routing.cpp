@@ -299,9 +299,8 @@ void declare_routing(JobOptionTable& table) {
   step.placeholder = "N";
   step.default_text = "all, or 16 of them evenly spread";
   step.help =
-      "of a trace the one recorded step to take, from 1 on; without, of all the mean step and "
-      "loss, "
-      "or per micro-batch one after another";
+      "of a trace the one recorded step to take, from 1 on; without it the mean of all, or per "
+      "micro-batch one after another";
   table.routing(std::move(step));
   JobOption draws;
   draws.name = draws_option;

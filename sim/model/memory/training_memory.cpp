@@ -190,10 +190,12 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
   const double per_rank = query.tokens / query.shards.tensor;
   const double tokens = query.activations.sequence_parallel ? per_rank : query.tokens;
   double kept = 0;
+  bool holds_recomputed = false;  // the layer at work is among what waits
   ActivationRules whole = query.activations;
   whole.recompute = {};
   for (const auto& [content, in_flight, waiting] : query.chunks) {
     if (in_flight == 0) continue;
+    holds_recomputed |= waiting > 0;
     kept +=
         (in_flight - waiting) * chunk_activations(model, content, query.shards, query.activations) +
         waiting * chunk_activations(model, content, query.shards, whole);
@@ -206,7 +208,7 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
   memory.optimizer = whole_bytes(state_bytes(stepped, query.shards, query.states).optimizer);
   memory.activations = whole_bytes(tokens * kept);
   memory.offloaded = whole_bytes(tokens * offloaded.all);
-  memory.recomputed = whole_bytes(tokens * recomputing(query, stage));
+  memory.recomputed = whole_bytes(holds_recomputed ? 0 : tokens * recomputing(query, stage));
   const double losses = (stage.head ? 6 : 0) + fp32 * stage.mtp_losses;
   memory.logits = whole_bytes(per_rank * losses * real(model.vocabulary));
   memory.exchange_buffers =

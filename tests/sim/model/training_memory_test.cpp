@@ -137,6 +137,24 @@ TEST_CASE("a stage holds its chunks in flight") {
   CHECK(plain.exchange_buffers.count == 0);
 }
 
+TEST_CASE("a layer recomputed is held once where its weight gradient waits") {
+  const Model model = Model::load("llama3-70b");
+  StageMemoryQuery query;
+  query.model = &model;
+  query.tokens = 1000;
+  query.activations.recompute = parse_recompute("full", "");
+  StageContent layers;
+  layers.dense_layers = 10;
+  const double layer = kept(model, LayerKind::dense);
+  const double input = 2 * 8192;
+  query.chunks = {{layers, 3}};
+  CHECK(stage_memory(query).activations.count == std::llround(1000 * 30 * input));
+  CHECK(stage_memory(query).recomputed.count == std::llround(1000 * (layer - input)));
+  query.chunks = {{layers, 3, 1}};  // one of the three has had its input gradient
+  CHECK(stage_memory(query).activations.count == std::llround(1000 * (20 * input + 10 * layer)));
+  CHECK(stage_memory(query).recomputed.count == 0);
+}
+
 TEST_CASE("whole layers are recomputed in groups, or the first of a stage") {
   const Model model = Model::load("llama3-70b");
   StageMemoryQuery query;

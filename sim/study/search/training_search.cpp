@@ -188,11 +188,11 @@ class Search {
   }
   double loss(const Candidate& candidate) const { return bounds_[candidate.family].loss; }
 
-  // The step with its own draws.
+  // The step with its own draws. Nobody asks a search for its steps under forced balance.
   TrainingStep drawn_step(const Candidate& candidate) {
     const TrainingJob made = job(candidate);
     if (!made.routing) return training::training_step(made);
-    return training::training_step(made, drawn_->loads(made));
+    return training::training_step(made, drawn_->loads(made), false);
   }
 
   // Its time and memory: what it loses may be missing. Padded blocks take the same time whatever
@@ -405,7 +405,8 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
     try {
       const bool draws = all[at].job.routing.has_value();
       set_step(search,
-               training::training_step(all[at].job, draws ? drawn->loads(all[at].job) : nullptr),
+               training::training_step(all[at].job, draws ? drawn->loads(all[at].job) : nullptr,
+                                       false),
                all[at]);
       priced[at] = 1;
     } catch (const Error&) {

@@ -30,7 +30,7 @@ DrawnBest::DrawnBest(const RecommendRequest& request, const std::vector<FoundSte
     try {
       FoundStep found{request.drawn(best[at].job), {}, 0, 0, {}, {}};
       const auto loads = draws.loads(found.job);
-      study::set_step(search, training::training_step(found.job, loads), found);
+      study::set_step(search, training::training_step(found.job, loads, false), found);
       drawn_[at] = std::move(found);
     } catch (const Error&) {
       // Its groups cannot be drawn: it stays empty.

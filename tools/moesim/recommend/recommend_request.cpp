@@ -272,7 +272,7 @@ void set_step_of(const StartingPoint& start, const RecommendRequest& request, Yo
       if (job.routing) yours.command += " --routing-draws per-layer";
     }
     study::FoundStep found{job, {}, 0, 0, {}, {}};
-    study::set_step(request.search, training::training_step(job), found);
+    study::set_step(request.search, training::training_step(job, nullptr, false), found);
     study::add_host_gain(request.search, found);
     yours.step = found;
   } catch (const Error& error) {

@@ -558,6 +558,20 @@ def test_prefill_gives_the_commands_of_the_front_where_all_lose_too_much():
     assert "\n  1  moesim simulate " in listed
 
 
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "llama2-7b-moe8"])  # the model's own router: without and with a capacity
+@pytest.mark.parametrize("router", [(), ("--router", "topk"), ("--router", "top1,top1+fr")])
+def test_prefill_without_a_capacity_keeps_every_route(model, router):
+    words = (*PREFILL, "--model", model, *router, "--capacity-factor", "dropless")
+    rows = rows_of(*words)
+    assert rows and all(float(row["counted_loss"]) == 0 and row["router"] == "dropless" for row in rows)
+    assert len({row["command"] for row in rows}) == len(rows) == 2  # --expert-parallel 4,8: top1+fr is top1 then
+    k = ("--top-k", 1) if "top1,top1+fr" in router else ()
+    (same,) = csv.DictReader(io.StringIO(succeed(
+        "sweep", *PREFILL[1:], "--model", model, "--profile", "h100-sxm", "--router", "dropless", *k,
+        "--expert-parallel", rows[0]["expert_parallel"], "--capacity-convention", "library", "--format", "csv")))
+    assert same["step_ms"] == rows[0]["step_ms"]
+
+
 def test_prefill_takes_lists_of_every_option():
     words = [word for word in PREFILL if word not in ("--expert-parallel", "4,8")] + ["--dispatcher", "deepep,all-to-all"]
     rows = [row for row in rows_of(*words, "--best", 20) if row["rank"]]

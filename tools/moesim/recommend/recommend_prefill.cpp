@@ -47,6 +47,25 @@ std::string usual_groups(const scenario::OptionValues& lists, scenario::Document
   return fmt::format("{}", fmt::join(sizes, ","));
 }
 
+// The same scenario with all routes kept: top-k without a capacity takes its usual one. Routers
+// whose capacity is part of them stay as they are.
+scenario::OptionValues without_capacity(scenario::OptionValues values,
+                                        scenario::DocumentCache& documents) {
+  const auto router_of = [&] {
+    return scenario::fill_in(values, documents, scenario::Use::step).router;
+  };
+  try {
+    const routing::RouterConfig own = router_of();
+    if (own.kind != &routing::top_k_router || !own.has_capacity()) return values;
+    values["router"] = dropless;
+    values.erase("top-k");
+    if (router_of().top_k != own.top_k) values["top-k"] = fmt::format("{}", own.top_k);
+  } catch (const Error&) {
+    // The search counts what cannot be, and says why.
+  }
+  return values;
+}
+
 std::vector<scenario::OptionValues> scenarios_of(const CommandLine& line, bool may_lose) {
   scenario::OptionValues lists;
   for (const auto& [flag, value] : line.values) {
@@ -74,7 +93,12 @@ std::vector<scenario::OptionValues> scenarios_of(const CommandLine& line, bool m
       factors.emplace_back(factor);
   }
   std::vector<scenario::OptionValues> all;
-  if (without) all = study::grid(lists);
+  if (without) {
+    for (const scenario::OptionValues& each : study::grid(lists)) {
+      scenario::OptionValues values = without_capacity(each, documents);
+      if (std::find(all.begin(), all.end(), values) == all.end()) all.push_back(std::move(values));
+    }
+  }
   if (typed.empty() && may_lose) factors.emplace_back(usual_factors);
   if (!factors.empty()) {
     lists["capacity-factor"] = fmt::format("{}", fmt::join(factors, ","));

@@ -133,6 +133,7 @@ Cluster Cluster::read(const Document& document) {
   cluster.source = root.text("source");
   cluster.file = document.name();
   cluster.gpu_name = root.text_or("gpu", "");
+  cluster.profile = root.text_or("profile", "");
   cluster.nodes = root.count_or("nodes", 0);
   cluster.gpus_per_node = root.count("gpus_per_node");
   if (const auto domain = root.find("domain")) read_domain(*domain, cluster);

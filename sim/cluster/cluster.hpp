@@ -56,6 +56,7 @@ struct Cluster {
   std::string source;
   std::string file;      // the document, for messages
   std::string gpu_name;  // "NVIDIA H800"; "": those of the profile
+  std::string profile;   // shipped, that prices its GPUs' kernels; "": not said
   int nodes = 0;         // 0: as many as are asked for
   int gpus_per_node = 8;
   int gpus_per_domain = 1;  // a multiple of gpus_per_node, or 1: every message takes a NIC

@@ -17,6 +17,7 @@
 #include "sim/base/formats/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
+#include "sim/cluster/cluster.hpp"
 #include "sim/study/sweep/result_row.hpp"
 #include "tools/moesim/output.hpp"
 
@@ -361,6 +362,34 @@ void take_config(const Command& command, CommandLine& line) {
   if (line.has("from")) take_row(line.get("from"), command, line);
   line.values.erase("config");
   line.values.erase("from");
+}
+
+void take_profile_of_cluster(const Command& command, CommandLine& line) {
+  const std::vector<Flag> flags = flags_of(command);
+  const Flag* const flag = flag_named(flags, "profile");
+  // predict asks that for each query.
+  const bool has_default =
+      command.name != "predict" && flag != nullptr && !flag->default_text.empty();
+  const bool says_more = line.has("profile") || line.has("config") || line.has("from");
+  if (!has_default || !line.has("cluster") || says_more) return;
+  const std::string clusters = line.get("cluster");
+  std::set<std::string> profiles;
+  for (const std::string_view name : split(clusters, ',')) {
+    profiles.insert(cluster::Cluster::load(std::string(name)).profile);
+  }
+  if (profiles.size() > 1) {
+    note(
+        fmt::format("note: the clusters {} have different GPUs; kernels are those of {}, the "
+                    "default, on all: give "
+                    "each its --profile in a run of its own",
+                    clusters, flag->default_text));
+    return;
+  }
+  const std::string& found = *profiles.begin();
+  if (found.empty() || found == flag->default_text) return;
+  line.values["profile"] = found;
+  note(fmt::format("note: --profile {}, the GPUs of {}; the default is {}", found, clusters,
+                   flag->default_text));
 }
 
 }  // namespace moesim::tool

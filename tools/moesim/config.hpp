@@ -14,4 +14,8 @@ Flag from_flag();
 // command, given twice, or without a single value or a list of them; a row that is not there.
 void take_config(const Command& command, CommandLine& line);
 
+// Where --cluster is typed and --profile is not: takes the profile that the cluster's document
+// names, and says so if it is not the default. Of several clusters where all name the same.
+void take_profile_of_cluster(const Command& command, CommandLine& line);
+
 }  // namespace moesim::tool

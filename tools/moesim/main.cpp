@@ -10,6 +10,7 @@
 #include "sim/base/text.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/commit.hpp"
+#include "tools/moesim/config.hpp"
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/output.hpp"
 
@@ -50,8 +51,9 @@ std::string flag_with(const CommandLine& line, const std::string& name) {
   throw UsageError(fmt::format("--{}: {}", flag, error.what()));
 }
 
-ExitCode run_command(const Command& command, const CommandLine& line) {
+ExitCode run_command(const Command& command, CommandLine line) {
   try {
+    take_profile_of_cluster(command, line);
     return command.run(line);
   } catch (const UnknownDocument& error) {
     rethrow_with_flag(line, error.name(), error);

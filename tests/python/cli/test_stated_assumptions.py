@@ -1,5 +1,8 @@
 """What is said before or beside a result, so that nobody takes it for another."""
 
+import csv
+import io
+import json
 from pathlib import Path
 
 import pytest
@@ -69,6 +72,37 @@ def test_a_cluster_of_other_domains_than_the_gpu_usually_has_is_noted():
     assert "note: --cluster hgx-h100 has NVLink domains of 8 GPUs; those of gb200 usually have 72" in noted.stderr
     assert "--cluster" not in moesim(*words, "--profile", "gb200").stderr
     assert "--cluster" not in moesim(*words, "--cluster", "hgx-h100").stderr
+
+
+@pytest.mark.parametrize("words, key", [
+    (("train", "--model", "qwen3-30b-a3b", "--gpus", 64), "profile"),
+    (("simulate", *SMALL), "profile"),
+])
+def test_a_cluster_alone_has_its_own_gpus(words, key):
+    on = lambda *more: next(csv.DictReader(io.StringIO(succeed(*words, *more, "--format", "csv"))))
+    alone = moesim(*words, "--cluster", "hgx-b200")
+    assert "note: --profile b200-sxm, the GPUs of hgx-b200; the default is " in alone.stderr
+    assert on("--cluster", "hgx-b200") == on("--cluster", "hgx-b200", "--profile", "b200-sxm")
+    assert on("--cluster", "hgx-b200")[key] != on("--cluster", "hgx-b200", "--profile", "h100-sxm")[key]
+    assert "the GPUs of" not in moesim(*words, "--cluster", "hgx-b200", "--profile", "h100-sxm").stderr
+    assert "the GPUs of" not in moesim(*words, "--cluster", "ideal-node8", "--gpus", 8).stderr  # of no GPU
+
+
+def test_a_dispatcher_on_a_cluster_alone_is_of_its_gpus(tmp_path):
+    words = ("predict", "--op", "dispatch", "--dispatcher", "deepep", "--gpus", 16, "--tokens", 4096, "--hidden", 7168,
+             "--experts", 256, "--k", 8, "--cluster", "hgx-b200", "--format", "json")
+    alone = json.loads(succeed(*words))
+    assert alone["params"]["profile"] == "b200-sxm"
+    assert alone == json.loads(succeed(*words, "--profile", "b200-sxm")) | {"params": alone["params"]}
+    assert alone["time_us"] != json.loads(succeed(*words, "--profile", "h100-sxm"))["time_us"]
+
+
+def test_clusters_of_several_gpus_say_whose_kernels_they_have():
+    both = moesim("sweep", *SMALL, "--cluster", "hgx-b200,hgx-h100", "--format", "csv")
+    assert "kernels are those of a100-sxm-80gb, the default, on all" in both.stderr
+    assert {row["profile"] for row in csv.DictReader(io.StringIO(both.stdout))} == {"a100-sxm-80gb"}
+    one = moesim("sweep", *SMALL, "--cluster", "hgx-b300,hgx-b300-400g", "--format", "csv")
+    assert {row["profile"] for row in csv.DictReader(io.StringIO(one.stdout))} == {"b300-sxm"}
 
 
 def test_bubbles_of_layout_and_train_say_by_which_times():

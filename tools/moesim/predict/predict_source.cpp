@@ -11,6 +11,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
+#include "sim/cluster/cluster.hpp"
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/predict/predict_dispatch.hpp"
 #include "tools/moesim/software_times.hpp"
@@ -228,7 +229,12 @@ std::string multipliers_of(const std::string& op, const QueryParams& params,
 
 QueryAnswer QuerySource::ask(const std::string& op, QueryParams params) {
   const auto named = params.find("profile");
-  const std::string profile = named == params.end() ? "" : named->second;
+  std::string profile = named == params.end() ? "" : named->second;
+  // Collectives find the cluster's profile by themselves.
+  if (profile.empty() && profile_.empty() && is_dispatch(op, params) &&
+      params.contains("cluster")) {
+    profile = cluster::Cluster::load(params.at("cluster")).profile;
+  }
   Answering& source = answering(profile);
   params.erase("profile");
   for (auto& [name, text] : params) {

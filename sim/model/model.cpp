@@ -29,6 +29,41 @@ AttentionWindow read_window(const Node& node) {
   return window;
 }
 
+LinearAttention read_linear(const Node& node) {
+  LinearAttention linear;
+  linear.key_heads = node.positive_integer("key_heads");
+  linear.value_heads = node.positive_integer("value_heads");
+  linear.key_dim = node.positive_integer("key_dim");
+  linear.value_dim = node.positive_integer("value_dim");
+  linear.convolution = node.positive_integer("convolution");
+  linear.full_every = node.count_or("full_every", 0);
+  return linear;
+}
+
+// What goes with linear attention, and with a gate of softmax attention.
+void check_attention(const Node& root, const Model& model) {
+  if (model.output_gate && model.latent) {
+    root.fail("a gate on the output of latent attention is not known", "output_gate");
+  }
+  if (!model.linear) return;
+  if (model.window || model.latent || model.encoder_layers > 0) {
+    root.fail(
+        fmt::format("linear attention beside {} is not known", model.window ? "layers with a window"
+                                                               : model.latent ? "latent attention"
+                                                                              : "an encoder"),
+        "linear");
+  }
+  if (model.linear_layers() == 0) {
+    root.fail("no layer has linear attention, as each has softmax attention: leave it out",
+              "linear");
+  }
+  if (model.linear->value_heads % model.linear->key_heads != 0) {
+    root.fail(fmt::format("{} key heads do not divide {} value heads of linear attention",
+                          model.linear->key_heads, model.linear->value_heads),
+              "linear");
+  }
+}
+
 MoeBlock read_moe(const Node& node, int layers) {
   MoeBlock moe;
   moe.experts = node.count("experts");
@@ -57,6 +92,12 @@ MoeBlock read_moe(const Node& node, int layers) {
   return moe;
 }
 
+std::int64_t weights_of(const std::vector<Projection>& projections) {
+  std::int64_t sum = 0;
+  for (const Projection& projection : projections) sum += projection.n * projection.k;
+  return sum;
+}
+
 // Refuses sizes whose products, with tokens and bytes, would be none of 64 bits.
 void check_sizes(const Node& root, const Model& model) {
   const auto check = [&](const char* what, std::int64_t size, std::int64_t most) {
@@ -77,11 +118,15 @@ void check_sizes(const Node& root, const Model& model) {
   const auto real = [](std::int64_t size) { return static_cast<double>(size); };
   const double of_heads = (real(model.heads) + 2 * real(model.kv_heads)) *
                           (real(model.head_dim) + real(latent.rope_dim) + real(latent.value_dim));
+  const LinearAttention linear = model.linear.value_or(LinearAttention{});
+  const double of_linear = (real(linear.key_heads) + real(linear.value_heads)) *
+                           (real(linear.key_dim) + real(linear.value_dim) + 2) *
+                           (real(model.hidden) + real(linear.convolution));
   const double ranks = real(latent.query_rank) + real(latent.kv_rank) + real(latent.rope_dim);
   const double inner =
       real(model.ffn) + real(moe.shared_ffn) + real(moe.experts) * (real(moe.expert_ffn) + 1);
-  const double layer =
-      2 * of_heads * (real(model.hidden) + ranks) + real(model.hidden) * (ranks + 3 * inner);
+  const double layer = (model.output_gate ? 3 : 2) * of_heads * (real(model.hidden) + ranks) +
+                       4 * of_linear + real(model.hidden) * (ranks + 3 * inner);
   const double all = 2 * (real(model.layers) * layer + real(model.vocabulary) * real(model.hidden));
   constexpr double most = 1e16;
   if (all > most) root.fail(fmt::format("up to {:.1e} parameters: at most {:.0e}", all, most));
@@ -100,6 +145,7 @@ Model Model::read(const Document& document) {
   if (is_hugging_face_config(document.root())) {
     Model model = read_hugging_face(document);
     check_sizes(document.root(), model);
+    check_attention(document.root(), model);
     return model;
   }
   document.validate("model.schema");
@@ -118,12 +164,15 @@ Model Model::read(const Document& document) {
   model.vocabulary = root.positive_integer("vocabulary");
   model.tied_embedding = root.boolean("tied_embedding");
   model.query_key_norm = root.boolean_or("query_key_norm", false);
+  model.output_gate = root.boolean_or("output_gate", false);
   model.sequence_length = root.positive_integer("sequence_length");
   model.mtp_depths = root.count_or("mtp_depths", 0);
   if (const auto window = root.find("window")) model.window = read_window(*window);
   if (const auto latent = root.find("latent")) model.latent = read_latent(*latent);
+  if (const auto linear = root.find("linear")) model.linear = read_linear(*linear);
   if (const auto moe = root.find("moe")) model.moe = read_moe(*moe, model.layers);
   check_sizes(root, model);
+  check_attention(root, model);
   model.decoder = model.encoder_layers < model.layers;
   if (model.encoder_layers > model.layers) {
     root.fail(fmt::format("{} encoder layers of {} layers", model.encoder_layers, model.layers),
@@ -149,6 +198,16 @@ bool Model::has_window(int layer) const {
   return window->full_every == 0 || layer % window->full_every != window->full_every - 1;
 }
 
+bool Model::has_linear_attention(int layer) const {
+  if (!linear) return false;
+  return linear->full_every == 0 || layer % linear->full_every != linear->full_every - 1;
+}
+
+int Model::linear_layers() const {
+  if (!linear) return 0;
+  return linear->full_every == 0 ? layers : layers - layers / linear->full_every;
+}
+
 int Model::moe_layers() const { return moe ? (layers - moe->first_layer) / moe->every : 0; }
 
 int Model::attention_block_count() const {
@@ -157,7 +216,9 @@ int Model::attention_block_count() const {
 
 std::vector<Projection> Model::attention_projections() const {
   if (!latent) {
-    return {{"qkv", (heads + 2 * kv_heads) * head_dim, hidden}, {"out", hidden, heads * head_dim}};
+    const std::int64_t queries = (output_gate ? 2 : 1) * heads;
+    return {{"qkv", (queries + 2 * kv_heads) * head_dim, hidden},
+            {"out", hidden, heads * head_dim}};
   }
   std::vector<Projection> projections;
   const std::int64_t queries = heads * query_key_dim();
@@ -173,10 +234,15 @@ std::vector<Projection> Model::attention_projections() const {
   return projections;
 }
 
-std::int64_t Model::attention_parameters() const {
-  std::int64_t sum = 0;
-  for (const Projection& projection : attention_projections()) sum += projection.n * projection.k;
-  return sum;
+std::vector<Projection> Model::linear_projections() const {
+  if (!linear) return {};
+  return {{"in", linear->projected(), hidden}, {"out", hidden, linear->value_width()}};
+}
+
+std::int64_t Model::attention_parameters() const { return weights_of(attention_projections()); }
+
+std::int64_t Model::linear_parameters() const {
+  return linear ? weights_of(linear_projections()) + linear->convolution_parameters() : 0;
 }
 
 std::int64_t Model::embedding_parameters() const {
@@ -196,8 +262,9 @@ std::int64_t Model::dense_parameters(int experts) const {
   const std::int64_t router_and_shared =
       with_experts > 0 ? hidden * experts + ffn_parameters(moe->shared_ffn) : 0;
   return embedding_parameters() + norm_parameters() +
-         attention_block_count() * attention_parameters() +
-         (layers - with_experts) * ffn_parameters(ffn) + with_experts * router_and_shared;
+         (attention_block_count() - linear_layers()) * attention_parameters() +
+         linear_layers() * linear_parameters() + (layers - with_experts) * ffn_parameters(ffn) +
+         with_experts * router_and_shared;
 }
 
 std::int64_t Model::total_parameters(int experts) const {
@@ -212,16 +279,20 @@ std::int64_t Model::active_parameters(int choices) const {
 }
 
 double Model::forward_flops(std::int64_t sequence, int experts, double expert_rows) const {
-  const auto parameters = static_cast<double>(dense_parameters(experts) - norm_parameters() -
-                                              embedding_parameters() + vocabulary * hidden);
+  const std::int64_t convolutions = linear ? linear_layers() * linear->convolution_parameters() : 0;
+  const auto parameters =
+      static_cast<double>(dense_parameters(experts) - norm_parameters() - convolutions -
+                          embedding_parameters() + vocabulary * hidden);
   const auto expert = static_cast<double>(expert_parameters());
   // Query-key products and weighted values: 2 FLOPs per head, element and key seen; a causal
   // token sees half of its sequence on average.
   const double per_key = 2.0 * static_cast<double>(heads * (query_key_dim() + value_dim()));
-  const int causal_layers = layers - encoder_layers;
-  const int full_blocks = attention_block_count() - causal_layers;
+  const int causal_layers = layers - encoder_layers - linear_layers();
+  const int full_blocks = attention_block_count() - (layers - encoder_layers);
   const double keys = static_cast<double>(sequence) * (full_blocks + 0.5 * causal_layers);
-  return 2.0 * (parameters + moe_layers_with(experts) * expert_rows * expert) + per_key * keys;
+  const double of_states = linear ? linear_layers() * linear->model_flops() : 0;
+  return 2.0 * (parameters + moe_layers_with(experts) * expert_rows * expert) + per_key * keys +
+         of_states;
 }
 
 }  // namespace moesim::model

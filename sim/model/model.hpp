@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/formats/document.hpp"
+#include "sim/model/linear_attention.hpp"
 
 namespace moesim::model {
 
@@ -64,11 +65,13 @@ struct Model {
   std::int64_t vocabulary = 0;
   bool tied_embedding = false;
   bool query_key_norm = false;  // each head's queries and keys are normed before attention
+  bool output_gate = false;     // softmax attention's output times a sigmoid as wide as the queries
   bool decoder = true;          // the last layer attends causally
   std::int64_t sequence_length = 0;
   int mtp_depths = 0;  // multi-token-prediction modules; no count below includes them
   std::optional<AttentionWindow> window;
   std::optional<LatentAttention> latent;
+  std::optional<LinearAttention> linear;  // not beside a window, latent attention or an encoder
   std::optional<MoeBlock> moe;
 
   // Shipped name or path. Throws UsageError naming file and key.
@@ -86,16 +89,23 @@ struct Model {
   bool is_causal(int layer) const { return layer >= encoder_layers; }
   bool cross_attends(int layer) const { return encoder_layers > 0 && layer >= encoder_layers; }
   bool has_window(int layer) const;
+  bool has_linear_attention(int layer) const;
+  int linear_layers() const;  // that have it
+  double linear_share() const { return static_cast<double>(linear_layers()) / layers; }
 
   // Widths per head: what a query-key product and a value row hold.
   std::int64_t query_key_dim() const { return head_dim + (latent ? latent->rope_dim : 0); }
   std::int64_t value_dim() const { return latent ? latent->value_dim : head_dim; }
 
-  // The projections of one attention block, in order; queries, keys and values in one GEMM where
-  // they are not compressed.
+  // The projections of one softmax attention block, in order; queries, keys and values in one GEMM
+  // where they are not compressed, with the gate of the output where there is one.
   std::vector<Projection> attention_projections() const;
-  // Weights: per block, per FFN, per expert, and in total (all experts).
+  // Those of linear attention: none without it.
+  std::vector<Projection> linear_projections() const;
+  // Weights: per block, per FFN, per expert, and in total (all experts). Linear attention has its
+  // convolution's too; decay and norm, two and one value per head, are left out.
   std::int64_t attention_parameters() const;
+  std::int64_t linear_parameters() const;
   std::int64_t ffn_parameters(std::int64_t inner) const { return ffn_matrices() * hidden * inner; }
   std::int64_t ffn_matrices() const { return gated ? 3 : 2; }
   std::int64_t expert_parameters() const { return moe ? ffn_parameters(moe->expert_ffn) : 0; }

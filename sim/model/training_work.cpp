@@ -36,9 +36,16 @@ double keys_seen(const Model& model, int layer, double length) {
 
 LayerWork layer_work(const Model& model, int layer, double length) {
   LayerWork work;
-  work.projections = model.attention_blocks(layer) * matrix_work(model.attention_parameters());
-  const double cross_keys = model.cross_attends(layer) ? length : 0;
-  work.core_attention = work_per_key(model) * (keys_seen(model, layer, length) + cross_keys);
+  if (model.has_linear_attention(layer)) {
+    for (const Projection& projection : model.linear_projections()) {
+      work.projections += matrix_work(projection.n * projection.k);
+    }
+    work.linear_attention = model.linear->model_flops();
+  } else {
+    work.projections = model.attention_blocks(layer) * matrix_work(model.attention_parameters());
+    const double cross_keys = model.cross_attends(layer) ? length : 0;
+    work.core_attention = work_per_key(model) * (keys_seen(model, layer, length) + cross_keys);
+  }
   if (!model.is_moe_layer(layer)) {
     work.dense_ffn = matrix_work(model.ffn_parameters(model.ffn));
     return work;

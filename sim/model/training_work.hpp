@@ -16,8 +16,9 @@ namespace moesim::model {
 // The forward pass of one layer. The parts are those that can be priced, split over ranks or
 // recomputed apart; a part that the layer does not have is 0.
 struct LayerWork {
-  double projections = 0;     // of all attention blocks
-  double core_attention = 0;  // query-key products and weighted values
+  double projections = 0;       // of all attention blocks
+  double core_attention = 0;    // query-key products and weighted values
+  double linear_attention = 0;  // in its place, convolution and states: LinearAttention
   double dense_ffn = 0;
   double router = 0;
   double shared_experts = 0;
@@ -25,7 +26,8 @@ struct LayerWork {
 
   // `rows`: rows of experts per token.
   double total(double rows) const {
-    return projections + core_attention + dense_ffn + router + shared_experts + rows * expert_row;
+    return projections + core_attention + linear_attention + dense_ffn + router + shared_experts +
+           rows * expert_row;
   }
 };
 LayerWork layer_work(const Model& model, int layer, double length);
@@ -44,7 +46,7 @@ double mtp_projection_work(const Model& model);  // 4 h^2: two hidden vectors to
 // experts.
 struct ModelFlops {
   double total = 0;
-  double core_attention = 0;  // of the total
+  double core_attention = 0;  // of the total, of layers with softmax attention
 };
 ModelFlops model_flops(const Model& model, double length, double choices, int mtp_depths);
 

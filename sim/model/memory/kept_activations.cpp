@@ -93,12 +93,27 @@ void keep_attention(const Model& model, const ShardSizes& shards, const Activati
   list.add({.elements = queries_keys_values,
             .dropped_by = dropped_by,
             .offloaded_by = mask(OffloadModule::core_attn)});
+  if (model.output_gate) list.add({.elements = 2 * heads * real(model.value_dim())});
   list.add({.elements = heads * real(model.value_dim()),
             .gemm_input = true,
+            .read_in_bf16 = !model.output_gate,
             .offloaded_by = mask(OffloadModule::attn_proj)});
   // Log-sum-exps of flash attention; else scores, their softmax and the mask of their dropout.
   list.other(rules.flash_attention ? fp32 * heads : 5 * heads * rules.length,
              mask(RecomputeModule::core_attn));
+}
+
+void keep_linear_attention(const Model& model, KeptList& list) {
+  const LinearAttention& linear = *model.linear;
+  const double values = real(linear.value_width());
+  list.norm(real(model.hidden), false, OffloadModule::attn_norm);
+  list.add({.elements = real(linear.convolved())});
+  list.add({.elements = 2 * real(linear.repeated_width()) + values});
+  list.add({.elements = real(delta_rule_chunk * linear.value_heads)});
+  list.add({.elements = 2 * values});  // output of the delta rule, gate
+  list.add({.elements = values, .gemm_input = true, .read_in_bf16 = false});
+  // In bf16 what g and b are made of, and b; in fp32 g.
+  list.other((3 * bf16 + fp32) * real(linear.value_heads), 0);
 }
 
 // The inner tensors of `width` columns of FFN per token: both halves before the activation, its
@@ -147,9 +162,13 @@ void keep_moe(const Model& model, const ShardSizes& shards, const ActivationRule
 }
 
 KeptList kept_tensors(const Model& model, LayerKind kind, const ShardSizes& shards,
-                      const ActivationRules& rules) {
+                      const ActivationRules& rules, AttentionKind attention) {
   KeptList list(rules);
-  keep_attention(model, shards, rules, list);
+  if (attention == AttentionKind::linear) {
+    keep_linear_attention(model, list);
+  } else {
+    keep_attention(model, shards, rules, list);
+  }
   if (kind == LayerKind::moe) {
     keep_moe(model, shards, rules, list);
   } else {
@@ -171,24 +190,35 @@ double unsplit_parts(const ShardSizes& shards, const ActivationRules& rules) {
 }  // namespace
 
 double kept_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
-                  const ActivationRules& rules) {
+                  const ActivationRules& rules, AttentionKind attention) {
   if (rules.recompute.full != FullRecompute::none) return bf16 * real(model.hidden);
-  return kept_tensors(model, kind, shards, rules).bytes(rules, unsplit_parts(shards, rules), false);
+  return kept_tensors(model, kind, shards, rules, attention)
+      .bytes(rules, unsplit_parts(shards, rules), false);
+}
+
+double linear_more_bytes(const Model& model, const ShardSizes& shards,
+                         const ActivationRules& rules) {
+  if (!model.linear) return 0;
+  const LayerKind kind = last_kind(model);  // whichever: its FFN is in both
+  return kept_bytes(model, kind, shards, rules, AttentionKind::linear) -
+         kept_bytes(model, kind, shards, rules);
 }
 
 double offloaded_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
                        const ActivationRules& rules) {
   if (rules.offload.modules == 0 || rules.recompute.full != FullRecompute::none) return 0;
-  return kept_tensors(model, kind, shards, rules).bytes(rules, unsplit_parts(shards, rules), true);
+  return kept_tensors(model, kind, shards, rules, AttentionKind::softmax)
+      .bytes(rules, unsplit_parts(shards, rules), true);
 }
 
 double recomputed_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
-                        const ActivationRules& rules) {
+                        const ActivationRules& rules, AttentionKind attention) {
   ActivationRules kept = rules;
   kept.offload = {};
   ActivationRules all = kept;
   all.recompute = {};
-  return kept_bytes(model, kind, shards, all) - kept_bytes(model, kind, shards, kept);
+  return kept_bytes(model, kind, shards, all, attention) -
+         kept_bytes(model, kind, shards, kept, attention);
 }
 
 double mtp_kept_bytes(const Model& model, const ActivationRules& rules) {

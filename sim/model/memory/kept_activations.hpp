@@ -32,17 +32,26 @@ struct ActivationRules {
 // count 34 h + 5 a s. In another recipe the inputs of GEMMs take its bytes; where something else
 // reads them too (core attention its output, the router its input), bf16 stays beside them. Clamped
 // experts keep 4 f k q more, what the clamps read beside what they wrote.
-// Recomputed modules keep nothing, nor do offloaded ones on the GPU; whole layers recomputed keep
-// their input, 2 h.
+// A gate on the output of attention keeps 4 a d more: itself, and the output before it.
+// Linear attention (n_k and n_v heads of d_k and d_v, chunks of C): 4 h + 4 n_k d_k + 2 n_v d_v,
+// what the convolution reads; 4 n_v d_k + 2 n_v d_v + 2 C n_v, what the delta rule reads, queries
+// and keys repeated, with its triangles in bf16; 6 n_v d_v, its output, the gate and both together;
+// 10 n_v of gates (flash-linear-attention; Megatron-Core, gated_delta_net.py). Recomputed modules
+// keep nothing, nor do offloaded ones on the GPU; whole layers recomputed keep their input, 2 h.
 double kept_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
-                  const ActivationRules& rules);
+                  const ActivationRules& rules, AttentionKind attention = AttentionKind::softmax);
+// What a layer with linear attention keeps more than one with softmax attention; below 0: less.
+double linear_more_bytes(const Model& model, const ShardSizes& shards,
+                         const ActivationRules& rules);
 // What one layer keeps if nothing is recomputed, less that: it is there again while the layer's
 // backward pass runs.
 double recomputed_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
-                        const ActivationRules& rules);
+                        const ActivationRules& rules,
+                        AttentionKind attention = AttentionKind::softmax);
 
 // What one layer copies to the host's memory in its forward pass, and back in its backward pass:
-// the inputs of rules.offload that are not recomputed. Bytes as of kept_bytes().
+// the inputs of rules.offload that are not recomputed. Bytes as of kept_bytes(); of layers with
+// linear attention no module of attention but its norm is offloaded (offload_fault()).
 double offloaded_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
                        const ActivationRules& rules);
 // Of a prediction depth beside its layer: inputs of two norms, and of the projection.

@@ -57,8 +57,8 @@ double up_projection_work(const Model& model) {
 
 RecomputeWork whole_layer(const LayerWork& work, bool moe, double rows) {
   RecomputeWork again;
-  again.gemm_flops = work.total(rows) - work.core_attention;
-  again.core_attention_flops = work.core_attention;
+  again.gemm_flops = work.total(rows) - work.core_attention - work.linear_attention;
+  again.core_attention_flops = work.core_attention + work.linear_attention;
   again.norms = again.context_exchange = again.tensor_exchange = true;
   again.expert_activation = again.dispatch = moe;
   return again;

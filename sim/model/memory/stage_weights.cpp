@@ -45,9 +45,20 @@ Weights attention_weights(const Model& model, const ShardSizes& shards) {
   return weights;
 }
 
-Weights layer_weights(const Model& model, LayerKind kind, const ShardSizes& shards) {
-  Weights weights = attention_weights(model, shards);
-  weights.whole_rest += real(model.hidden);
+Weights linear_weights(const Model& model) {
+  Weights weights;
+  for (const Projection& projection : model.linear_projections()) {
+    weights.split += real(projection.n * projection.k);
+  }
+  weights.split_rest = real(model.linear->convolution_parameters());
+  weights.whole_rest = real(model.hidden);
+  return weights;
+}
+
+// Of a layer beside its attention.
+Weights ffn_weights(const Model& model, LayerKind kind) {
+  Weights weights;
+  weights.whole_rest = real(model.hidden);
   if (kind == LayerKind::dense) {
     weights.split += real(model.ffn_parameters(model.ffn));
   } else {
@@ -60,7 +71,10 @@ Weights layer_weights(const Model& model, LayerKind kind, const ShardSizes& shar
 
 // A prediction depth: a layer like the last one, the projection, norms of both inputs and its own.
 Weights mtp_weights(const Model& model, const ShardSizes& shards) {
-  Weights weights = layer_weights(model, last_kind(model), shards);
+  Weights weights = attention_kind(model, model.layers) == AttentionKind::linear
+                        ? linear_weights(model)
+                        : attention_weights(model, shards);
+  weights.add(ffn_weights(model, last_kind(model)), 1);
   weights.split += 2 * real(model.hidden * model.hidden);
   weights.whole_rest += 3 * real(model.hidden);
   return weights;
@@ -74,19 +88,24 @@ double shared(double bytes, double count, int replicas, bool shards) {
   return shards ? bytes * count / replicas : bytes * count;
 }
 
-StageContent layers_of_kinds(double dense, double moe) {
+StageContent layers_of_kinds(double dense, double moe, double linear) {
   StageContent content;
   content.dense_layers = dense;
   content.moe_layers = moe;
+  content.linear_layers = linear;
   return content;
 }
+
+// One of a stage's layers, as far as its attention goes: linear if it has any, which has more
+// weights in all known models, or else softmax.
+double one_linear(const StageContent& stage) { return stage.linear_layers > 0 ? 1 : 0; }
 
 // One layer of a stage, if it has any: of that kind, or else of the other.
 StageContent one_layer(const StageContent& stage, bool is_moe) {
   const bool has_moe = stage.moe_layers > 0;
   const bool has_dense = stage.dense_layers > 0;
   const bool takes_moe = has_moe && (is_moe || !has_dense);
-  return layers_of_kinds(has_dense && !takes_moe ? 1 : 0, takes_moe ? 1 : 0);
+  return layers_of_kinds(has_dense && !takes_moe ? 1 : 0, takes_moe ? 1 : 0, one_linear(stage));
 }
 
 // Any two that follow each other in a stage, or one alone: of the embedding, layers, prediction
@@ -96,7 +115,10 @@ std::vector<StageContent> neighbours_of(const Model& model, const StageContent& 
   for (int layer = 1; layer < model.layers; ++layer) {
     const int moe = (model.is_moe_layer(layer - 1) ? 1 : 0) + (model.is_moe_layer(layer) ? 1 : 0);
     if (stage.moe_layers < moe || stage.dense_layers < 2 - moe) continue;
-    found.push_back(layers_of_kinds(2 - moe, moe));
+    const int linear = (model.has_linear_attention(layer - 1) ? 1 : 0) +
+                       (model.has_linear_attention(layer) ? 1 : 0);
+    if (stage.linear_layers < linear || stage.layers() - stage.linear_layers < 2 - linear) continue;
+    found.push_back(layers_of_kinds(2 - moe, moe, linear));
   }
   if (stage.embedding) {
     found.push_back(one_layer(stage, model.is_moe_layer(0)));
@@ -137,6 +159,11 @@ LayerKind last_kind(const Model& model) {
   return model.is_moe_layer(model.layers - 1) ? LayerKind::moe : LayerKind::dense;
 }
 
+AttentionKind attention_kind(const Model& model, int layer) {
+  return model.has_linear_attention(std::min(layer, model.layers - 1)) ? AttentionKind::linear
+                                                                       : AttentionKind::softmax;
+}
+
 double moe_layers_with_depths(const Model& model, const StageContent& content) {
   return content.moe_layers + (last_kind(model) == LayerKind::moe ? content.mtp_depths : 0);
 }
@@ -150,6 +177,7 @@ StageContent layers_of(const Model& model, int first, int count) {
   content.first_layer = first;
   for (int layer = first; layer < first + count; ++layer) {
     (model.is_moe_layer(layer) ? content.moe_layers : content.dense_layers) += 1;
+    content.linear_layers += model.has_linear_attention(layer) ? 1 : 0;
   }
   return content;
 }
@@ -160,15 +188,24 @@ double dense_among_first(const Model& model, const StageContent& content, double
   return layers_of(model, content.first_layer, static_cast<int>(most)).dense_layers;
 }
 
+double linear_among_first(const Model& model, const StageContent& content, double count) {
+  const double most = std::min(count, content.layers());
+  if (most <= 0) return 0;
+  if (content.first_layer < 0) return most * content.linear_layers / content.layers();
+  return layers_of(model, content.first_layer, static_cast<int>(most)).linear_layers;
+}
+
 StageParameters stage_parameters(const Model& model, const StageContent& content,
                                  const ShardSizes& shards, int experts) {
   Weights sum;
   if (content.dense_layers > 0) {
-    sum.add(layer_weights(model, LayerKind::dense, shards), content.dense_layers);
+    sum.add(ffn_weights(model, LayerKind::dense), content.dense_layers);
   }
   if (content.moe_layers > 0) {
-    sum.add(layer_weights(model, LayerKind::moe, shards), content.moe_layers);
+    sum.add(ffn_weights(model, LayerKind::moe), content.moe_layers);
   }
+  sum.add(attention_weights(model, shards), content.layers() - content.linear_layers);
+  if (content.linear_layers > 0) sum.add(linear_weights(model), content.linear_layers);
   if (content.mtp_depths > 0) sum.add(mtp_weights(model, shards), content.mtp_depths);
   const bool embeds = content.embedding || (content.mtp_depths > 0 && !content.embedding_beside);
   const bool one_matrix = model.tied_embedding && embeds && content.head;

@@ -9,12 +9,16 @@
 namespace moesim::model {
 
 enum class LayerKind { dense, moe };
+enum class AttentionKind { softmax, linear };
 LayerKind last_kind(const Model& model);  // of the last layer
+// Layers of prediction depths, which follow the model's, are like its last one.
+AttentionKind attention_kind(const Model& model, int layer);
 
 // What a pipeline stage, or one chunk of it, holds. Counts may be fractions, for a mean stage.
 struct StageContent {
   double dense_layers = 0;
   double moe_layers = 0;
+  double linear_layers = 0;  // of them, those with linear attention
   double mtp_depths = 0;
   bool embedding = false;
   bool head = false;  // with the final norm
@@ -30,8 +34,10 @@ struct StageContent {
 };
 // `count` layers of a model from `first` on.
 StageContent layers_of(const Model& model, int first, int count);
-// The dense ones among the first `count` layers of a chunk, of which it may have fewer.
+// The dense ones among the first `count` layers of a chunk, of which it may have fewer; those with
+// linear attention, of a mean stage its share.
 double dense_among_first(const Model& model, const StageContent& content, double count);
+double linear_among_first(const Model& model, const StageContent& content, double count);
 
 // Weights on one rank. Of the dense ones, `replicated` lie whole on every tensor rank, `gemm` are
 // those that GEMMs in the recipe's format read; embedding, head, router and norms are not.
@@ -41,10 +47,10 @@ struct StageParameters {
   double gemm = 0;  // of dense
 };
 // With `experts` per MoE layer, copies included. Tensor ranks split projections, dense and shared
-// FFN, embedding and head, and repeat norms, router and the down-projections of latent attention
-// (Megatron-LM). A tied embedding is counted on the stages of embedding and head; once where they
-// are the same. Prediction depths read the embedding: a stage without it has a copy (Megatron-Core,
-// gpt_model.py).
+// FFN, embedding, head and the heads of linear attention, and repeat norms, router and the
+// down-projections of latent attention (Megatron-LM). A tied embedding is counted on the stages of
+// embedding and head; once where they are the same. Prediction depths read the embedding: a stage
+// without it has a copy (Megatron-Core, gpt_model.py).
 StageParameters stage_parameters(const Model& model, const StageContent& content,
                                  const ShardSizes& shards, int experts);
 

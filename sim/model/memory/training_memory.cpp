@@ -28,19 +28,24 @@ double chunk_activations(const Model& model, const StageContent& content, const 
   };
   double sum = 0;
   if (rules.recompute.full == FullRecompute::none) {
-    sum = kept(content.dense_layers, content.moe_layers);
+    sum = kept(content.dense_layers, content.moe_layers) +
+          content.linear_layers * linear_more_bytes(model, shards, whole);
   } else if (rules.recompute.full == FullRecompute::uniform) {
     sum = std::ceil(content.layers() / rules.recompute.layers) * input;
   } else {
     const double again = std::min<double>(rules.recompute.layers, content.layers());
     const double dense = dense_among_first(model, content, again);
     whole.recompute = {};
-    sum = again * input + kept(content.dense_layers - dense, content.moe_layers - (again - dense));
+    const double linear = content.linear_layers - linear_among_first(model, content, again);
+    sum = again * input + kept(content.dense_layers - dense, content.moe_layers - (again - dense)) +
+          linear * linear_more_bytes(model, shards, whole);
   }
   if (content.mtp_depths > 0) {
     const bool full = rules.recompute.full != FullRecompute::none;
     if (!full) whole.recompute = rules.recompute;
-    const double layer = full ? input : kept_bytes(model, last_kind(model), shards, whole);
+    const AttentionKind attention = attention_kind(model, model.layers);
+    const double layer =
+        full ? input : kept_bytes(model, last_kind(model), shards, whole, attention);
     sum += content.mtp_depths * (layer + mtp_kept_bytes(model, rules));
   }
   return sum;
@@ -51,6 +56,7 @@ StageContent all_of(const std::vector<HeldChunk>& chunks) {
   for (const auto& [content, in_flight, waiting] : chunks) {
     sum.dense_layers += content.dense_layers;
     sum.moe_layers += content.moe_layers;
+    sum.linear_layers += content.linear_layers;
     sum.mtp_depths += content.mtp_depths;
     sum.embedding |= content.embedding;
     sum.head |= content.head;
@@ -95,6 +101,7 @@ StageContent recomputed_layers(const StageMemoryQuery& query, const StageContent
     const double dense = dense_among_first(*query.model, chunk.content, again);
     sum.dense_layers += dense;
     sum.moe_layers += again - dense;
+    sum.linear_layers += linear_among_first(*query.model, chunk.content, again);
   }
   return sum;
 }
@@ -104,14 +111,23 @@ double recomputing(const StageMemoryQuery& query, const StageContent& stage) {
   ActivationRules rules = query.activations;
   rules.load = rules.layer_load;
   const StageContent again = recomputed_layers(query, stage);
+  const Model& model = *query.model;
+  const bool linear_depth = attention_kind(model, model.layers) == AttentionKind::linear;
+  const bool has_linear = again.linear_layers > 0 || (again.mtp_depths > 0 && linear_depth);
+  const bool has_softmax =
+      again.layers() > again.linear_layers || (again.mtp_depths > 0 && !linear_depth);
+  const auto largest = [&](LayerKind kind) {
+    const auto of = [&](AttentionKind attention) {
+      return recomputed_bytes(model, kind, query.shards, rules, attention);
+    };
+    return std::max(has_softmax ? of(AttentionKind::softmax) : 0,
+                    has_linear ? of(AttentionKind::linear) : 0);
+  };
   double most = 0;
-  if (again.dense_layers > 0 ||
-      (again.mtp_depths > 0 && last_kind(*query.model) == LayerKind::dense)) {
-    most = recomputed_bytes(*query.model, LayerKind::dense, query.shards, rules);
+  if (again.dense_layers > 0 || (again.mtp_depths > 0 && last_kind(model) == LayerKind::dense)) {
+    most = largest(LayerKind::dense);
   }
-  if (moe_layers_with_depths(*query.model, again) > 0) {
-    most = std::max(most, recomputed_bytes(*query.model, LayerKind::moe, query.shards, rules));
-  }
+  if (moe_layers_with_depths(model, again) > 0) most = std::max(most, largest(LayerKind::moe));
   if (rules.recompute.full != FullRecompute::uniform) return most;
   double longest = 1;
   for (const HeldChunk& chunk : query.chunks) longest = std::max(longest, chunk.content.layers());

@@ -80,6 +80,22 @@ Fault expert_fault(const model::Model& model, const LayoutRequest& request) {
   return std::nullopt;
 }
 
+// A state passes from token to token: context ranks need kernels of their own, which are not
+// priced.
+Fault linear_attention_fault(const model::Model& model, const LayoutRequest& request) {
+  if (!model.linear) return std::nullopt;
+  if (request.layout.context > 1) {
+    return fmt::format(
+        "--context-parallel {}: the linear attention of {} over context ranks is not priced: give "
+        "--context-parallel 1",
+        request.layout.context, model.name);
+  }
+  const std::int64_t tensor = request.layout.tensor;
+  if (model.linear->key_heads % tensor == 0) return std::nullopt;
+  return fmt::format("--tensor-parallel {} does not divide the {} key heads of linear attention",
+                     tensor, model.linear->key_heads);
+}
+
 Fault head_fault(const model::Model& model, const LayoutRequest& request) {
   const std::int64_t tensor = request.layout.tensor;
   const std::int64_t context = request.layout.context;
@@ -92,6 +108,7 @@ Fault head_fault(const model::Model& model, const LayoutRequest& request) {
     return fmt::format("--tensor-parallel {} and the {} key/value heads: neither divides the other",
                        tensor, model.kv_heads);
   }
+  if (Fault fault = linear_attention_fault(model, request)) return fault;
   if (context == 1 || request.context_method != model::ContextMethod::all_to_all)
     return std::nullopt;
   const std::int64_t heads = model.heads / tensor;

@@ -93,7 +93,9 @@ void CandidateBounds::add_times(const TrainingFamily& family, const routing::Tok
     found.priced = true;
     found.is_exact = first.is_exact;
     std::vector<Passes> least;
-    if (!first.is_exact) least.push_back(least_moe_layer(prices, first.least_load(loss)));
+    if (!first.is_exact) {
+      least = training::least_moe_layers(prices, first.least_load(loss), *first.job.model);
+    }
     set_times(family, prices, least, found.bounds);
   } catch (const Error& error) {
     found.refusal = error.what();

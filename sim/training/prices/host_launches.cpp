@@ -9,6 +9,9 @@ namespace {
 // public steps of micro-batches of one sequence take for a dropless MoE layer, forward and
 // backward, on H100 and B200 nodes, whatever the GPU could do.
 constexpr double attention_launches = 40;
+// Where linear attention stands in its place: the delta rule alone is 8 kernels forward
+// (flash-linear-attention), convolution, norms, gates and copies about 15. Assumed.
+constexpr double linear_attention_launches = 55;
 constexpr double dense_launches = 15;
 constexpr double router_launches = 60;
 constexpr double moe_launches = 60;         // permute, FFN, combine
@@ -37,10 +40,12 @@ double moe_block_launches(const TrainingJob& job) {
 
 }  // namespace
 
-HostLaunches host_launches(const TrainingJob& job, bool is_moe) {
+HostLaunches host_launches(const TrainingJob& job, bool is_moe, model::AttentionKind attention) {
   HostLaunches launches;
   if (job.graphs == Graphs::layers) return launches;
-  launches.before = job.graphs == Graphs::parts ? 1 : attention_launches;
+  const double alone =
+      attention == model::AttentionKind::linear ? linear_attention_launches : attention_launches;
+  launches.before = job.graphs == Graphs::parts ? 1 : alone;
   const double router = !is_moe ? 0 : job.graphs == Graphs::none ? router_launches : 1;
   const double ffn = is_moe ? moe_block_launches(job) : dense_launches;
   launches.before += router;
@@ -54,9 +59,10 @@ HostLaunches host_launches(const TrainingJob& job, bool is_moe) {
   return launches;
 }
 
-double forward_wait_us(const TrainingJob& job, bool is_moe, double before_us, double after_us) {
+double forward_wait_us(const TrainingJob& job, bool is_moe, double before_us, double after_us,
+                       model::AttentionKind attention) {
   if (job.graphs == Graphs::layers) return 0;
-  const HostLaunches count = host_launches(job, is_moe);
+  const HostLaunches count = host_launches(job, is_moe, attention);
   const double launch_us = job.host.priced_launch_us();
   if (!reads_rows(job, is_moe)) {
     return std::max(0.0, count.forward * launch_us - before_us - after_us);
@@ -67,9 +73,10 @@ double forward_wait_us(const TrainingJob& job, bool is_moe, double before_us, do
          job.host.priced_sync_us();
 }
 
-double backward_wait_us(const TrainingJob& job, bool is_moe, double kernels_us) {
+double backward_wait_us(const TrainingJob& job, bool is_moe, double kernels_us,
+                        model::AttentionKind attention) {
   if (job.graphs == Graphs::layers) return 0;
-  const HostLaunches count = host_launches(job, is_moe);
+  const HostLaunches count = host_launches(job, is_moe, attention);
   const double issued_us =
       (backward_launches * count.forward + count.again) * job.host.priced_launch_us();
   const bool reads_again = reads_rows(job, is_moe) && count.again > 0;

@@ -6,10 +6,12 @@
 #include "sim/model/training_work.hpp"
 #include "sim/profile/moe_exchange_law.hpp"
 #include "sim/training/prices/dispatched_rows.hpp"
+#include "sim/training/prices/linear_attention_prices.hpp"
 
 namespace moesim::training {
 namespace {
 
+using model::AttentionKind;
 using profile::MemoryKernel;
 
 constexpr double bf16 = 2;
@@ -39,6 +41,10 @@ constexpr double clamp_backward_bytes = 10;
 // same file, TEGroupedMLP.forward; counted in that code).
 constexpr double weighing_bytes = 12;
 constexpr double weighing_backward_bytes = 34;
+// A gate on the output of attention, per element: its sigmoid and the product, output and gate
+// read, one written; backward those two and the gradient read, two written.
+constexpr double gate_bytes = 6;
+constexpr double gate_backward_bytes = 10;
 std::int64_t whole(double value) { return std::max<std::int64_t>(1, std::llround(value)); }
 
 // Whether products read one copy by row and by column: with one scale per tensor, but on Hopper.
@@ -123,27 +129,34 @@ void LayerKernels::add_memory(Passes& passes, Part part, double forward, double 
   passes.input_gradient[at(part)] += memory_us(backward, kind);
 }
 
-Passes LayerKernels::core_attention() const {
+Passes LayerKernels::core_attention(AttentionKind attention) const {
+  if (attention == AttentionKind::linear) return linear_attention_passes(job_, kernels_);
   Passes passes;
   passes.forward[at(Part::attention)] = kernels_.core_attention_us(false);
   passes.input_gradient[at(Part::attention)] = kernels_.core_attention_us(true);
   return passes;
 }
 
-Passes LayerKernels::projections() const {
+Passes LayerKernels::projections(AttentionKind attention) const {
   const model::Model& model = *job_.model;
-  const int tensor = job_.layout.layout.tensor;
   Passes passes;
-  for (const model::Projection& projection : model.attention_projections()) {
-    // Down-projections of latent attention are not divided: each rank computes its own tokens.
-    const bool whole_matrix = projection.name == "q_down" || projection.name == "kv_down";
-    const bool by_row = projection.name == "out";
-    const std::int64_t n = whole_matrix || by_row ? projection.n : projection.n / tensor;
-    const std::int64_t k = by_row ? projection.k / tensor : projection.k;
-    add_product(passes, Part::attention, whole_matrix ? job_.tokens_per_rank() : job_.tokens(), n,
-                k, 1, {});
+  for (const model::Projection& projection : attention == AttentionKind::linear
+                                                 ? model.linear_projections()
+                                                 : model.attention_projections()) {
+    add_projection(passes, projection);
   }
   return passes;
+}
+
+void LayerKernels::add_projection(Passes& passes, const model::Projection& projection) const {
+  const int tensor = job_.layout.layout.tensor;
+  // Down-projections of latent attention are not divided: each rank computes its own tokens.
+  const bool whole_matrix = projection.name == "q_down" || projection.name == "kv_down";
+  const bool by_row = projection.name == "out";
+  const std::int64_t n = whole_matrix || by_row ? projection.n : projection.n / tensor;
+  const std::int64_t k = by_row ? projection.k / tensor : projection.k;
+  add_product(passes, Part::attention, whole_matrix ? job_.tokens_per_rank() : job_.tokens(), n, k,
+              1, {});
 }
 
 Passes LayerKernels::norms() const {
@@ -165,14 +178,20 @@ double LayerKernels::rotary_bytes() const {
   return bf16 * job_.tokens() * static_cast<double>(turned) / job_.layout.layout.tensor;
 }
 
-Passes LayerKernels::elementwise() const {
-  const model::Model& model = *job_.model;
-  const double token_bytes = bf16 * job_.tokens_per_rank() * static_cast<double>(model.hidden);
-  const double rotated = rotary_bytes();
+Passes LayerKernels::elementwise(AttentionKind attention) const {
+  const double token_bytes =
+      bf16 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
   Passes passes;
   for (int block = 0; block < 2; ++block) {
     add_memory(passes, Part::attention, 3 * token_bytes, 3 * token_bytes, MemoryKernel::streaming);
   }
+  if (attention == AttentionKind::softmax) add_softmax_elementwise(passes);
+  return passes;
+}
+
+void LayerKernels::add_softmax_elementwise(Passes& passes) const {
+  const model::Model& model = *job_.model;
+  const double rotated = rotary_bytes();
   add_memory(passes, Part::attention, 2 * rotated, 2 * rotated, MemoryKernel::streaming);
   // Norms inside attention: of queries and keys, or of the low-rank ones.
   const double normed =
@@ -182,7 +201,11 @@ Passes LayerKernels::elementwise() const {
                              : 0;
   add_memory(passes, Part::attention, 2 * bf16 * normed, 4 * bf16 * normed,
              MemoryKernel::normalization);
-  return passes;
+  if (!model.output_gate) return;
+  const double gated = job_.tokens() * static_cast<double>(model.heads * model.value_dim()) /
+                       job_.layout.layout.tensor;
+  add_memory(passes, Part::attention, gate_bytes * gated, gate_backward_bytes * gated,
+             MemoryKernel::streaming);
 }
 
 Passes LayerKernels::activation(Part part, double rows, std::int64_t inner) const {

@@ -15,11 +15,11 @@ class LayerKernels {
  public:
   explicit LayerKernels(const TrainingJob& job);
 
-  Passes core_attention() const;
-  Passes projections() const;
+  Passes core_attention(model::AttentionKind attention) const;  // or what stands in its place
+  Passes projections(model::AttentionKind attention) const;
   Passes norms() const;  // of the two blocks
-  // Residuals, rotary embedding, norms inside attention.
-  Passes elementwise() const;
+  // Residuals; of softmax attention rotary embedding, norms and gate inside it.
+  Passes elementwise(model::AttentionKind attention) const;
   // Of the queries and keys that the rotary embedding turns.
   double rotary_bytes() const;
   Passes activation(Part part, double rows, std::int64_t inner) const;
@@ -51,6 +51,8 @@ class LayerKernels {
     int input_casts = 2;
     int gradient_casts = 2;  // of the output's gradient
   };
+  void add_softmax_elementwise(Passes& passes) const;
+  void add_projection(Passes& passes, const model::Projection& projection) const;
   void add_product(Passes& passes, Part part, double m, std::int64_t n, std::int64_t k,
                    double copies, Operands operands) const;
   void add_memory(Passes& passes, Part part, double forward, double backward,

@@ -11,6 +11,7 @@
 namespace moesim::training {
 namespace {
 
+using model::AttentionKind;
 using parallel::GroupKind;
 using profile::Collective;
 using profile::MemoryKernel;
@@ -45,8 +46,8 @@ LayerPrices::LayerPrices(const TrainingJob& job)
       head_(kernels_.head()),
       prediction_(kernels_.prediction()) {
   const model::Model& model = *job.model;
-  if (model.moe) moe_ = whole_layer(true, kernels_.given_load());
-  if (model.dense_layers() > 0) dense_ = whole_layer(false, {});
+  if (model.moe) moe_ = layers(true, kernels_.given_load());
+  if (model.dense_layers() > 0) dense_ = layers(false, {});
   const model::ExchangeQuery query = exchanges_.query();
   for (const bool backward : {false, true}) {
     add_exchanges(embedding_, backward, model::embedding_exchanges(query, backward), {});
@@ -123,21 +124,21 @@ void LayerPrices::add_recompute(Passes& passes, const Modules& modules) const {
   passes.input_gradient[at(Part::recompute)] += time_us;
 }
 
-double LayerPrices::host_us(bool is_moe) const {
-  const HostLaunches count = host_launches(job_, is_moe);
+double LayerPrices::host_us(bool is_moe, AttentionKind attention) const {
+  const HostLaunches count = host_launches(job_, is_moe, attention);
   return ((1 + backward_launches) * count.forward + count.again) * job_.host.priced_launch_us();
 }
 
 // The GPU waits where the host launches more slowly than it works, and where the host reads how
 // many rows came before it launches the experts.
-void LayerPrices::add_host(Passes& passes, bool is_moe) const {
+void LayerPrices::add_host(Passes& passes, bool is_moe, AttentionKind attention) const {
   const double before = passes.forward[at(Part::attention)] + passes.forward[at(Part::tensor)] +
                         passes.forward[at(Part::context)] +
                         router_before * passes.forward[at(Part::router)];
   passes.forward[at(Part::host)] =
-      forward_wait_us(job_, is_moe, before, sum(passes.forward) - before);
-  passes.input_gradient[at(Part::host)] =
-      backward_wait_us(job_, is_moe, sum(passes.input_gradient) + sum(passes.weight_gradient));
+      forward_wait_us(job_, is_moe, before, sum(passes.forward) - before, attention);
+  passes.input_gradient[at(Part::host)] = backward_wait_us(
+      job_, is_moe, sum(passes.input_gradient) + sum(passes.weight_gradient), attention);
 }
 
 double LayerPrices::offload_us(bool is_moe, double load) const {
@@ -173,24 +174,42 @@ double LayerPrices::exchanged_us(const model::TrainingExchanges& exchanges,
   return sum(passes.forward);
 }
 
-Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load) const {
+AttentionKind LayerPrices::attention_of_moe_layer(int number) const {
+  const model::MoeBlock& moe = *job_.model->moe;
+  return model::attention_kind(*job_.model, moe.first_layer + (number + 1) * moe.every - 1);
+}
+
+LayerPrices::Layers LayerPrices::layers(bool is_moe, const MoeLoad& load) const {
+  Layers found;
+  found.softmax = found.mean = whole_layer(is_moe, load, AttentionKind::softmax);
+  if (!job_.model->linear) return found;
+  found.linear = whole_layer(is_moe, load, AttentionKind::linear);
+  const double share = job_.model->linear_share();
+  found.mean.multiply(1 - share);
+  Passes linear = found.linear;
+  linear.multiply(share);
+  found.mean.add(linear);
+  return found;
+}
+
+Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load, AttentionKind kind) const {
   using Module = model::RecomputeModule;
   const model::Model& model = *job_.model;
   model::ExchangeQuery query = exchanges_.query();
   query.expert_load = load.computed;
   const int layer = first_layer(model, is_moe);
-  const Passes attention = kernels_.core_attention();
+  const Passes attention = kernels_.core_attention(kind);
   const double attention_us = sum(attention.forward);
   const Passes block_norms = kernels_.norms();
-  const Passes products = kernels_.projections();
+  const Passes products = kernels_.projections(kind);
   Passes passes = attention;
   passes.add(block_norms);
-  passes.add(kernels_.elementwise());
+  passes.add(kernels_.elementwise(kind));
   passes.add(products);
   Passes divided = products;  // over tensor ranks
   const double context_us = exchanged_us(model::context_exchanges(query, false), {attention_us, 0});
-  Modules modules = {{Module::core_attn, attention_us + context_us},
-                     {Module::layernorm, sum(block_norms.forward)}};
+  Modules modules = {{Module::layernorm, sum(block_norms.forward)}};
+  if (kind == AttentionKind::softmax) modules[Module::core_attn] = attention_us + context_us;
   if (model.latent) {
     model::Recompute up;
     up.add(Module::mla_up_proj);
@@ -238,10 +257,11 @@ Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load) const {
     add_exchanges(passes, backward, model::layer_exchanges(query, layer, backward), beside);
   }
   add_recompute(passes, modules);
-  add_host(passes, is_moe);
+  add_host(passes, is_moe, kind);
   add_offload(passes, is_moe, load);
   model::StageContent content;
   (is_moe ? content.moe_layers : content.dense_layers) = 1;
+  content.linear_layers = kind == AttentionKind::linear ? 1 : 0;
   add_shared_weights(passes, parameters_of(content));
   return passes;
 }

@@ -16,17 +16,27 @@ class LayerPrices {
  public:
   explicit LayerPrices(const TrainingJob& job);
 
-  // An MoE layer has the load that the job says without drawn routing.
-  const Passes& layer(bool is_moe) const { return is_moe ? moe_ : dense_; }
+  // An MoE layer has the load that the job says without drawn routing. Without a kind of attention
+  // the mean over the model's layers, of which some may have linear attention.
+  const Passes& layer(bool is_moe) const { return is_moe ? moe_.mean : dense_.mean; }
+  const Passes& layer(bool is_moe, model::AttentionKind attention) const {
+    const Layers& layers = is_moe ? moe_ : dense_;
+    return attention == model::AttentionKind::linear ? layers.linear : layers.softmax;
+  }
   // An MoE layer with a load of its own.
-  Passes moe_layer(const MoeLoad& load) const { return whole_layer(true, load); }
+  Passes moe_layer(const MoeLoad& load) const { return layers(true, load).mean; }
+  Passes moe_layer(const MoeLoad& load, model::AttentionKind attention) const {
+    return whole_layer(true, load, attention);
+  }
+  // Of an MoE layer, by its number among them; those of prediction depths follow.
+  model::AttentionKind attention_of_moe_layer(int number) const;
   const Passes& embedding() const { return embedding_; }
   // For one loss; a micro-batch's first has the weights gathered, for the others too.
   const Passes& head(bool is_first = true) const { return is_first ? head_ : further_head_; }
   // A prediction depth without its layer and head: the embedding again, two hidden vectors to one.
   const Passes& prediction() const { return prediction_; }
   // What the host takes to launch one layer, forward and backward.
-  double host_us(bool is_moe) const;
+  double host_us(bool is_moe, model::AttentionKind attention = model::AttentionKind::softmax) const;
   // Rows that the busiest rank computes over balance, without drawn routing.
   double imbalance() const { return kernels_.imbalance(); }
 
@@ -39,7 +49,13 @@ class LayerPrices {
   }
 
  private:
-  Passes whole_layer(bool is_moe, const MoeLoad& load) const;
+  struct Layers {
+    Passes softmax;
+    Passes linear;  // where the model has any
+    Passes mean;
+  };
+  Layers layers(bool is_moe, const MoeLoad& load) const;
+  Passes whole_layer(bool is_moe, const MoeLoad& load, model::AttentionKind attention) const;
   // Of the same direction: core attention, which hides a ring, and the products that exchanges of
   // tensor ranks belong to.
   struct Beside {
@@ -57,12 +73,13 @@ class LayerPrices {
   // What recomputing a module takes, in microseconds; modules that a layer lacks are absent.
   using Modules = std::map<model::RecomputeModule, double>;
   void add_recompute(Passes& passes, const Modules& modules) const;
-  void add_host(Passes& passes, bool is_moe) const;
+  void add_host(Passes& passes, bool is_moe, model::AttentionKind attention) const;
 
   const TrainingJob& job_;
   LayerKernels kernels_;
   ExchangePrices exchanges_;
-  Passes embedding_, head_, prediction_, further_head_, dense_, moe_;
+  Passes embedding_, head_, prediction_, further_head_;
+  Layers dense_, moe_;
 };
 
 }  // namespace moesim::training

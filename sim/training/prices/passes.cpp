@@ -31,6 +31,13 @@ void Passes::divide(double by) {
   }
 }
 
+void Passes::multiply(double by) {
+  for (PartTimes* times :
+       {&forward, &input_gradient, &weight_gradient, &forward_under_host, &backward_under_host}) {
+    for (double& part : *times) part *= by;
+  }
+}
+
 parallel::LayerPieces pieces_of(const Passes& passes) {
   const auto time = [](double us) { return Picoseconds::from_us(std::max(0.0, us)); };
   const auto experts = [](const PartTimes& times) { return times[at(Part::experts)]; };

@@ -61,6 +61,7 @@ struct Passes {
 
   void add(const Passes& other);
   void divide(double by);
+  void multiply(double by);
 };
 double sum(const PartTimes& times);
 

@@ -78,10 +78,25 @@ Fault copies_fault(const TrainingJob& job) {
          "popularity, which a record does not tell: give generated --routing";
 }
 
+// What of linear attention these modules would copy is not known.
+Fault linear_offload_fault(const TrainingJob& job) {
+  if (!job.model->linear) return std::nullopt;
+  using enum model::OffloadModule;
+  model::Offload of_attention;
+  for (const auto module : {qkv_linear, core_attn, attn_proj}) {
+    if (job.offload.has(module)) of_attention.add(module);
+  }
+  if (of_attention.modules == 0) return std::nullopt;
+  return fmt::format(
+      "--offload {}: of the layers with linear attention it is not known: leave {} out",
+      model::name_of(job.offload), model::name_of(of_attention));
+}
+
 Fault offload_fault(const TrainingJob& job) {
   if (job.offload.modules == 0) return std::nullopt;
   if (Fault fault = model::offload_fault(job.offload, job.recompute)) return fault;
   const std::string flag = fmt::format("--offload {}", model::name_of(job.offload));
+  if (Fault fault = linear_offload_fault(job)) return fault;
   if (job.graphs == Graphs::layers) {
     return flag + " with --cuda-graphs layers: frameworks do not capture the copies";
   }

@@ -72,17 +72,14 @@ std::vector<Stage> Pipelines::make_stages() const {
 Pipelines::KeptLayers::KeptLayers(const TrainingJob& asked)
     : job(training::without_recompute(asked)), prices(job) {}
 
-const Passes& Pipelines::priced_by(const LayerPrices& prices, LoadPasses& known, int layer,
+const Passes& Pipelines::priced_by(const LayerPrices& prices, LoadPasses& known, PricedLayer asked,
                                    DrawnPlace place, int micro_batch) {
-  if (layer == dense_layer || !loads_) return prices.layer(layer != dense_layer);
+  const auto [layer, attention] = asked;
+  if (layer == dense_layer || !loads_) return prices.layer(layer != dense_layer, attention);
   const MoeLoad load = limited(loads_->at(layer, place.set, micro_batch, place.step), most_load_);
-  const auto [passes, fresh] = known.try_emplace(load);
-  if (fresh) passes->second = prices.moe_layer(load);
+  const auto [passes, fresh] = known.try_emplace({load, attention});
+  if (fresh) passes->second = prices.moe_layer(load, attention);
   return passes->second;
-}
-
-const Passes& Pipelines::priced(int layer, DrawnPlace place, int micro_batch) {
-  return priced_by(prices_, known_, layer, place, micro_batch);
 }
 
 Pipelines::KeptLayers* Pipelines::kept_at(std::size_t place) const {
@@ -90,16 +87,16 @@ Pipelines::KeptLayers* Pipelines::kept_at(std::size_t place) const {
 }
 
 std::vector<const Passes*> Pipelines::layers_of(DrawnPlace place, const ChunkPass& pass) {
+  const Stage& stage = stages_[at(pass.stage)];
   std::vector<const Passes*> layers;
-  for (const int layer : stages_[at(pass.stage)].layers) {
-    KeptLayers* const kept = kept_at(layers.size());
+  const auto add = [&](int number, KeptLayers* kept) {
+    const PricedLayer layer = {number, attention_at(stage, layers.size())};
     layers.push_back(kept == nullptr
-                         ? &priced(layer, place, pass.micro_batch)
+                         ? &priced_by(prices_, known_, layer, place, pass.micro_batch)
                          : &priced_by(kept->prices, kept->known, layer, place, pass.micro_batch));
-  }
-  for (const int layer : stages_[at(pass.stage)].predictions) {
-    layers.push_back(&priced(layer, place, pass.micro_batch));
-  }
+  };
+  for (const int layer : stage.layers) add(layer, kept_at(layers.size()));
+  for (const int layer : stage.predictions) add(layer, nullptr);
   return layers;
 }
 
@@ -119,6 +116,10 @@ void Pipelines::add_beside_layers(Passes& passes, int number) const {
 int Pipelines::layer_number(const Stage& stage, std::size_t place) const {
   return place < stage.layers.size() ? stage.chunk.first_layer + static_cast<int>(place)
                                      : job_.model->layers;
+}
+
+model::AttentionKind Pipelines::attention_at(const Stage& stage, std::size_t place) const {
+  return model::attention_kind(*job_.model, layer_number(stage, place));
 }
 
 Passes Pipelines::beside_layers(int stage) const {
@@ -148,15 +149,17 @@ Pipelines::Pair Pipelines::pair_of(const PipelineRun& run, const ChunkPass& forw
     pair.backward.push_back(pieces_of(**layer));
     layers_us += backward_us(**layer);
   }
-  for (const int stage : {forward.stage, backward.stage}) {
-    const std::vector<int>& layers = stages_[at(stage)].layers;
-    for (std::size_t place = 0; place < layers.size(); ++place) {
+  for (const int number : {forward.stage, backward.stage}) {
+    const Stage& stage = stages_[at(number)];
+    const std::size_t own = stage.layers.size();
+    for (std::size_t place = 0; place < own; ++place) {
       const KeptLayers* const kept = kept_at(place);
       const LayerPrices& prices = kept == nullptr ? prices_ : kept->prices;
-      host_us += prices.host_us(layers[place] != dense_layer) / 2;
+      const bool is_moe = stage.layers[place] != dense_layer;
+      host_us += prices.host_us(is_moe, attention_at(stage, place)) / 2;
     }
-    for (const int layer : stages_[at(stage)].predictions) {
-      host_us += prices_.host_us(layer != dense_layer) / 2;
+    for (const int layer : stage.predictions) {
+      host_us += prices_.host_us(layer != dense_layer, attention_at(stage, own)) / 2;
     }
   }
   pair.beside = Picoseconds::from_us(std::max(

@@ -68,6 +68,7 @@ class Pipelines {
   std::vector<const Passes*> layers_of(DrawnPlace place, const parallel::ChunkPass& pass);
   // Of the model, of the layer at this place there; those of prediction depths follow the model's.
   int layer_number(const Stage& stage, std::size_t place) const;
+  model::AttentionKind attention_at(const Stage& stage, std::size_t place) const;
   // What a chunk has beside its layers: embedding, head, of prediction depths what is before
   // theirs.
   Passes beside_layers(int stage) const;
@@ -84,7 +85,7 @@ class Pipelines {
   int exchange_sms() const;
 
  private:
-  using LoadPasses = std::map<MoeLoad, Passes>;  // MoE layers by load
+  using LoadPasses = std::map<std::pair<MoeLoad, model::AttentionKind>, Passes>;  // of MoE layers
   // Of layers that are not computed again, where whole layers are in blocks.
   struct KeptLayers {
     TrainingJob job;
@@ -96,10 +97,13 @@ class Pipelines {
   std::vector<Stage> make_stages() const;
   // Of the layer at this place in its chunk; null: it is computed again, or nothing is in blocks.
   KeptLayers* kept_at(std::size_t place) const;
-  // The price of a layer (Stage::layers) of one micro-batch. References stay valid.
-  const Passes& priced(int layer, DrawnPlace place, int micro_batch);
-  const Passes& priced_by(const LayerPrices& prices, LoadPasses& known, int layer, DrawnPlace place,
-                          int micro_batch);
+  struct PricedLayer {
+    int layer = dense_layer;  // as in Stage::layers
+    model::AttentionKind attention = model::AttentionKind::softmax;
+  };
+  // The price of a layer of one micro-batch. References stay valid.
+  const Passes& priced_by(const LayerPrices& prices, LoadPasses& known, PricedLayer asked,
+                          DrawnPlace place, int micro_batch);
   void add_beside_layers(Passes& passes, int number) const;
   Passes total(DrawnPlace place, const parallel::ChunkPass& pass);
   PipelineRun run_of(DrawnPlace place);

@@ -12,6 +12,7 @@
 namespace moesim::training {
 namespace {
 
+using model::AttentionKind;
 using parallel::ScheduleKind;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
@@ -59,12 +60,12 @@ class LeastStages {
     return {least(passes.forward), least(passes.input_gradient) + least(passes.weight_gradient)};
   }
   // The next one.
-  const Passes& moe_layer() {
-    if (moe_.empty()) return prices_.layer(true);
+  const Passes& moe_layer(AttentionKind attention) {
+    if (moe_.empty()) return prices_.layer(true, attention);
     return moe_[moe_.size() == 1 ? 0 : next_++];
   }
-  LeastTimes least_layer(bool is_moe) {
-    const Passes& layer = is_moe ? moe_layer() : prices_.layer(false);
+  LeastTimes least_layer(bool is_moe, AttentionKind attention) {
+    const Passes& layer = is_moe ? moe_layer(attention) : prices_.layer(false, attention);
     LeastTimes times = least(layer);
     // Which layers of a stage are not recomputed is left open; the host waits less in these.
     if (job_.recompute.full == model::FullRecompute::block) {
@@ -73,25 +74,37 @@ class LeastStages {
     }
     return times;
   }
-  void add_moe_layers(double count, LeastTimes& times) {
+  void add_moe_layers(double count, AttentionKind attention, LeastTimes& times) {
     if (moe_.size() < 2) {
-      if (count > 0) times.add(least_layer(true), count);
+      if (count > 0) times.add(least_layer(true, attention), count);
       return;
     }
-    for (int layer = 0; layer < count; ++layer) times.add(least_layer(true), 1);
+    for (int layer = 0; layer < count; ++layer) times.add(least_layer(true, attention), 1);
+  }
+  void add_layers(const model::StageContent& content, LeastTimes& times) {
+    if (!job_.model->linear) {
+      const auto softmax = AttentionKind::softmax;
+      if (content.dense_layers > 0) times.add(least_layer(false, softmax), content.dense_layers);
+      return add_moe_layers(content.moe_layers, softmax, times);
+    }
+    for (int place = 0; place < content.layers(); ++place) {
+      const int layer = content.first_layer + place;
+      const AttentionKind attention = model::attention_kind(*job_.model, layer);
+      times.add(least_layer(job_.model->is_moe_layer(layer), attention), 1);
+    }
   }
   LeastTimes least(const model::StageContent& content) {
     LeastTimes times;
-    if (content.dense_layers > 0) times.add(least_layer(false), content.dense_layers);
-    add_moe_layers(content.moe_layers, times);
+    add_layers(content, times);
     if (content.embedding) times.add(least(prices_.embedding()), 1);
     if (content.mtp_depths > 0) {
       const bool is_moe = job_.model->is_moe_layer(job_.model->layers - 1);
+      const AttentionKind attention = model::attention_kind(*job_.model, job_.model->layers);
       times.add(least(prices_.prediction()), content.mtp_depths);
       if (is_moe) {
-        add_moe_layers(content.mtp_depths, times);
+        add_moe_layers(content.mtp_depths, attention, times);
       } else {
-        times.add(least_layer(false), content.mtp_depths);
+        times.add(least_layer(false, attention), content.mtp_depths);
       }
     }
     if (content.head) times.add(least(prices_.head()), 1);
@@ -208,12 +221,17 @@ Bytes rank_bound(const TrainingJob& job, const Contents& contents, int rank, dou
   }
   const double layers_held = fewest * passes_held(shape, rank);
   Bytes least;
-  std::set<std::tuple<double, double, double>> seen;  // chunks that hold the same
+  std::set<std::tuple<double, double, double, double, double>> seen;  // that hold the same
   for (std::size_t place = 0; place < own.size(); ++place) {
     const model::StageContent& content = query.chunks[place].content;
     const double moe_layers = content.moe_layers + content.mtp_depths;
     const double dense_again = model::dense_among_first(*job.model, content, job.recompute.layers);
-    if (!seen.emplace(content.dense_layers, moe_layers, dense_again).second) continue;
+    const double linear_again =
+        model::linear_among_first(*job.model, content, job.recompute.layers);
+    const bool is_new = seen.emplace(content.dense_layers, moe_layers, dense_again,
+                                     content.linear_layers, linear_again)
+                            .second;
+    if (!is_new) continue;
     const double each = layers(own[place]);
     query.chunks[place].in_flight = each > 0 ? layers_held / each : 0;
     const Bytes all = model::stage_memory(query).total();
@@ -225,8 +243,8 @@ Bytes rank_bound(const TrainingJob& job, const Contents& contents, int rank, dou
 
 }  // namespace
 
-Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load) {
-  Passes passes = prices.moe_layer(load);
+Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load, AttentionKind attention) {
+  Passes passes = prices.moe_layer(load, attention);
   const int slices = prices.exchanges().query().shards.expert_tensor;
   for (PartTimes* times : {&passes.forward, &passes.input_gradient, &passes.weight_gradient}) {
     for (const Part part :
@@ -239,13 +257,27 @@ Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load) {
   return passes;
 }
 
+std::vector<Passes> least_moe_layers(const LayerPrices& prices, const MoeLoad& load,
+                                     const model::Model& model) {
+  std::vector<Passes> layers = {least_moe_layer(prices, load, AttentionKind::softmax)};
+  if (!model.linear) return layers;
+  const Passes linear = least_moe_layer(prices, load, AttentionKind::linear);
+  const Passes softmax = layers.front();
+  layers.clear();
+  for (int number = 0; number < model.moe_layers() + model.mtp_depths; ++number) {
+    const bool is_linear = prices.attention_of_moe_layer(number) == AttentionKind::linear;
+    layers.push_back(is_linear ? linear : softmax);
+  }
+  return layers;
+}
+
 // The same load in all micro-batches and sets is the price of every pass; else the least of them is
 // no more than that of each. Of several steps the mean: a pipeline of mean passes takes no longer
 // than the mean of its pipelines, as its time is convex in them.
 std::vector<Passes> drawn_moe_layers(const LayerPrices& prices, const DrawnLoads& loads,
                                      bool are_own) {
   const bool is_exact = are_own && loads.sets() == 1 && loads.micro_batches() == 1;
-  std::map<MoeLoad, Passes> known;
+  std::map<std::pair<MoeLoad, AttentionKind>, Passes> known;
   const auto least_passes = [&](int layer, int step) -> const Passes& {
     MoeLoad least = loads.at(layer, 0, 0, step);
     for (int set = 0; set < loads.sets(); ++set) {
@@ -253,9 +285,11 @@ std::vector<Passes> drawn_moe_layers(const LayerPrices& prices, const DrawnLoads
         least = least_of(least, loads.at(layer, set, micro, step));
       }
     }
-    const auto [place, is_new] = known.try_emplace(least);
+    const AttentionKind attention = prices.attention_of_moe_layer(layer);
+    const auto [place, is_new] = known.try_emplace({least, attention});
     if (is_new) {
-      place->second = is_exact ? prices.moe_layer(least) : least_moe_layer(prices, least);
+      place->second =
+          is_exact ? prices.moe_layer(least, attention) : least_moe_layer(prices, least, attention);
     }
     return place->second;
   };

@@ -26,7 +26,11 @@ double step_bound_us(const TrainingJob& job, const LayerPrices& prices,
 
 // Of one MoE layer whose load is at least `load`: the price of that, less 5 % of what depends on
 // rows: products are not quite monotonic in their rows.
-Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load);
+Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load,
+                       model::AttentionKind attention = model::AttentionKind::softmax);
+// Of all MoE layers of a model, as step_bound_us() wants them.
+std::vector<Passes> least_moe_layers(const LayerPrices& prices, const MoeLoad& load,
+                                     const model::Model& model);
 
 // What the MoE layers of a job with drawn routing take, as step_bound_us() wants them. `prices`: of
 // the job. With its own loads, drawn per layer, that is exact; with others it is at least that:

@@ -199,8 +199,12 @@ double Step::launches_us() const {
     double launches = 0;
     for (const int number : shape_.stages_of(rank)) {
       const Stage& stage = pipelines_.stages()[at(number)];
+      std::size_t place = 0;
       for (const std::vector<int>& layers : {stage.layers, stage.predictions}) {
-        for (const int layer : layers) launches += prices_.host_us(layer != dense_layer);
+        for (const int layer : layers) {
+          launches +=
+              prices_.host_us(layer != dense_layer, pipelines_.attention_at(stage, place++));
+        }
       }
     }
     most = std::max(most, launches);

@@ -66,20 +66,22 @@ int period_of(const std::vector<bool>& full, const Node& node, const char* key) 
   return static_cast<int>(period);
 }
 
+int full_period(const Node& node, const Model& model) {
+  std::vector<bool> full;
+  for (const std::string& type : node.texts("layer_types")) {
+    full.push_back(type == "full_attention");
+  }
+  if (full.size() != static_cast<std::size_t>(model.layers)) {
+    node.fail(fmt::format("{} entries for {} layers", full.size(), model.layers), "layer_types");
+  }
+  return period_of(full, node, "layer_types");
+}
+
 void read_sliding_window(const Node& node, Model& model) {
   if (!node.has("sliding_window")) return;
   AttentionWindow window;
   window.tokens = node.positive_integer("sliding_window");
-  if (node.has("layer_types")) {
-    std::vector<bool> full;
-    for (const std::string& type : node.texts("layer_types")) {
-      full.push_back(type == "full_attention");
-    }
-    if (full.size() != static_cast<std::size_t>(model.layers)) {
-      node.fail(fmt::format("{} entries for {} layers", full.size(), model.layers), "layer_types");
-    }
-    window.full_every = period_of(full, node, "layer_types");
-  }
+  if (node.has("layer_types")) window.full_every = full_period(node, model);
   model.window = window;
 }
 
@@ -133,6 +135,23 @@ void read_qwen_moe(const Node& node, Model& model) {
 void read_qwen3_moe(const Node& node, Model& model) {
   read_qwen_moe(node, model);
   model.query_key_norm = true;
+}
+
+// Gated DeltaNet in all layers but each full_attention_interval-th, whose output has a gate
+// (transformers, modeling_qwen3_next.py; layer_types stands in its place in files that transformers
+// wrote).
+void read_qwen3_next(const Node& node, Model& model) {
+  read_qwen3_moe(node, model);
+  model.output_gate = true;
+  LinearAttention linear;
+  linear.key_heads = node.positive_integer("linear_num_key_heads");
+  linear.value_heads = node.positive_integer("linear_num_value_heads");
+  linear.key_dim = node.positive_integer("linear_key_head_dim");
+  linear.value_dim = node.positive_integer("linear_value_head_dim");
+  linear.convolution = node.positive_integer("linear_conv_kernel_dim");
+  linear.full_every = node.has("layer_types") ? full_period(node, model)
+                                              : node.count_or("full_attention_interval", 4, 1);
+  model.linear = linear;
 }
 
 // The best k of all experts or of some groups, with a bias that balances loads or without.
@@ -290,6 +309,7 @@ constexpr std::array families{
     Family{"phimoe", "PhiMoEForCausalLM", read_mixtral},
     Family{"qwen2_moe", "Qwen2MoeForCausalLM", read_qwen_moe},
     Family{"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe},
+    Family{"qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next},
     Family{"switch_transformers", "SwitchTransformersForConditionalGeneration", read_switch},
 };
 

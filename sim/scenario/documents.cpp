@@ -31,6 +31,16 @@ void use_usual_cluster(Resolution& at) {
 
 bool routes_layers_of_model(const Scenario& scenario) { return scenario.trace_layers == 0; }
 
+void check_attention(const Scenario& scenario, Use use) {
+  const model::Model& model = *scenario.model;
+  if (use == Use::routing || (!model.linear && !model.output_gate)) return;
+  throw UsageError(fmt::format(
+      "--model {}: {} is not known to a simulated step: use moesim train, layout or recommend, "
+      "which price it",
+      scenario.model_name,
+      model.linear ? "its linear attention" : "the output gate of its attention"));
+}
+
 std::uint64_t profile_contents(const Scenario& scenario) {
   return contents_of("hardware", scenario.profile_name);
 }

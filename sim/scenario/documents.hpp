@@ -22,6 +22,9 @@ struct Documents {
 // Throws UsageError for a profile that names none.
 void use_usual_cluster(Resolution& at);
 bool routes_layers_of_model(const Scenario& scenario);
+// Throws UsageError for a model whose attention a simulated step does not know; routing does not
+// ask.
+void check_attention(const Scenario& scenario, Use use);
 std::uint64_t profile_contents(const Scenario& scenario);
 std::uint64_t model_contents(const Scenario& scenario);
 std::uint64_t cluster_contents(const Scenario& scenario);
@@ -39,6 +42,7 @@ void declare_documents(Table& table) {
       .help("transformer and its MoE layers; names as of profiles")
       .affects(Affects::routing)
       .applies(routes_layers_of_model)
+      .checked(check_attention)
       .contents(model_contents);
   table.document("cluster", &Cache::cluster, &Documents::cluster, &Documents::cluster_name)
       .by_default("the profile's usual node", use_usual_cluster)

@@ -54,6 +54,22 @@ def test_a_checkpoints_folder_stands_for_its_config(tmp_path, monkeypatch):
         succeed("layout", "--model", "qwen3-30b-a3b", "--format", "json", cwd="/"))
 
 
+def test_linear_attention_is_trained_and_not_simulated():
+    path = str(FOLDER / "qwen3-next-80b-a3b.json")
+    job = ("--gpus", "64", "--expert-parallel", "16", "--format", "json")
+    rows = [json.loads(succeed("train", "--model", model, *job)) for model in ("qwen3-next-80b-a3b", path)]
+    assert rows[0] | {"model": ""} == rows[1] | {"model": ""}
+    assert "linear attention" in rows[0]["not_measured"]
+    assert "; how fast the kernels of linear attention are" in succeed("train", "--model", path, *job[:-2])
+    assert "linear attention" not in succeed("train", "--model", "qwen3-30b-a3b", *job[:-2])
+    expect_error(moesim("simulate", "--model", path, *STEP), 2,
+                 f"--model {path}: its linear attention is not known to a simulated step: use moesim train")
+    sweep = moesim("sweep", "--model", path, *STEP[:-2], "--capacity-factor", "1", "--format", "csv")
+    assert "its linear attention is not known to a simulated step" in sweep.stdout
+    expect_error(moesim("train", "--model", path, "--gpus", "64", "--context-parallel", "2"), 2,
+                 "the linear attention of qwen3_next over context ranks is not priced")
+
+
 def test_a_configuration_simulates_as_the_shipped_document():
     """Mixtral: the same sizes and router, so the same times."""
     rows = [json.loads(succeed("simulate", "--model", model, *STEP))

@@ -61,6 +61,7 @@ TEST_CASE("configurations have the parameters that their authors publish") {
       {"deepseek-v2", 236, 1, 21, 1, false, 0},
       {"deepseek-v2-lite", 15.7, 0.1, 2.4, 0.1, false, 0},
       {"qwen3-30b-a3b", 30.5, 0.1, 3.3, 0.1, true, 0},
+      {"qwen3-next-80b-a3b", 80, 1, 3, 1, true, 0},
       {"qwen1.5-moe-a2.7b", 14.3, 0.1, 2.7, 0.1, true, 0},
       {"qwen2-57b-a14b", 57.4, 0.1, 14, 1, true, 0},
       {"olmoe-1b-7b", 6.92, 0.01, 1.28, 0.01, true, 0},
@@ -94,6 +95,7 @@ TEST_CASE("configurations describe the shipped models") {
                                      {"deepseek-v2", "deepseek-v2"},
                                      {"deepseek-v2-lite", "deepseek-v2-lite"},
                                      {"qwen3-30b-a3b", "qwen3-30b-a3b"},
+                                     {"qwen3-next-80b-a3b", "qwen3-next-80b-a3b"},
                                      {"olmoe-1b-7b", "olmoe-1b-7b"},
                                      {"gpt-oss-120b", "gpt-oss-120b"}}) {
     CAPTURE(config);
@@ -168,6 +170,37 @@ TEST_CASE("layers with experts, and with windows, are where the family has them"
   CHECK(encoder.moe_layers() == 12);
   CHECK(load("glm-4.5").moe->first_layer == 3);
   CHECK(load("glm-4.5").mtp_depths == 1);
+}
+
+TEST_CASE("layers with linear attention are said by their interval or one by one") {
+  const Model next = load("qwen3-next-80b-a3b");
+  CHECK(next.linear->full_every == 4);
+  CHECK(next.output_gate);
+  CHECK(next.query_key_norm);
+  CHECK(next.sequence_length == 4096);
+  const auto with = [](const std::string& layers, const std::string& types) {
+    std::string text = moesim::read_file(folder + "qwen3-next-80b-a3b.json");
+    for (const auto& [from, to] :
+         {std::pair<std::string, std::string>{"\"full_attention_interval\": 4", types},
+          {"\"num_hidden_layers\": 48", "\"num_hidden_layers\": " + layers}}) {
+      text.replace(text.find(from), from.size(), to);
+    }
+    return Model::read(Document::parse(text, "config.json"));
+  };
+  CHECK(with("48", "\"full_attention_interval\": 6").linear_layers() == 40);
+  CHECK(with("48", "\"rope_theta\": 1").linear_layers() == 36);  // transformers' default
+  const std::string linear = "\"linear_attention\"";
+  const std::string full = "\"full_attention\"";
+  const std::string pair = linear + ", " + full;
+  CHECK(with("4", "\"layer_types\": [" + pair + ", " + pair + "]").linear->full_every == 2);
+  CHECK(with("2", "\"layer_types\": [" + linear + ", " + linear + "]").linear_layers() == 2);
+  CHECK_THROWS_WITH(with("2", "\"layer_types\": [" + full + ", " + linear + "]"),
+                    ContainsSubstring("/layer_types"));
+  CHECK_THROWS_WITH(with("48", "\"full_attention_interval\": 0"),
+                    ContainsSubstring("full_attention_interval"));
+  CHECK_THAT(
+      refusal("qwen3-next-80b-a3b", "\"linear_num_key_heads\": 16", "\"linear_num_key_heads\": 5"),
+      ContainsSubstring("5 key heads do not divide 32 value heads"));
 }
 
 TEST_CASE("an unknown family is refused by name, with those that are known") {

@@ -51,14 +51,35 @@ TEST_CASE("every shipped model loads under its own name") {
 }
 
 TEST_CASE("the presets have the parameters their authors publish") {
-  for (const char* name :
-       {"llama2-7b",        "llama2-7b-moe8",        "llama2-7b-moe32",   "mixtral-8x7b",
-        "deepseek-v2-lite", "deepseek-v3",           "qwen3-30b-a3b",     "olmoe-1b-7b",
-        "gpt-oss-120b",     "switch-base-8",         "kimi-k2",           "deepseek-v2",
-        "qwen3-235b-a22b",  "mixtral-8x22b",         "llama3-70b",        "llama3-8b",
-        "llama3-405b",      "gpt-oss-20b",           "glm-4.5",           "glm-4.5-air",
-        "llama-4-scout",    "llama-4-maverick",      "phi-3.5-moe",       "qwen1.5-moe-a2.7b",
-        "qwen2-57b-a14b",   "qwen3-coder-480b-a35b", "moonlight-16b-a3b", "dbrx"}) {
+  for (const char* name : {"llama2-7b",
+                           "llama2-7b-moe8",
+                           "llama2-7b-moe32",
+                           "mixtral-8x7b",
+                           "deepseek-v2-lite",
+                           "deepseek-v3",
+                           "qwen3-30b-a3b",
+                           "olmoe-1b-7b",
+                           "gpt-oss-120b",
+                           "switch-base-8",
+                           "kimi-k2",
+                           "deepseek-v2",
+                           "qwen3-235b-a22b",
+                           "mixtral-8x22b",
+                           "llama3-70b",
+                           "llama3-8b",
+                           "llama3-405b",
+                           "gpt-oss-20b",
+                           "glm-4.5",
+                           "glm-4.5-air",
+                           "llama-4-scout",
+                           "llama-4-maverick",
+                           "phi-3.5-moe",
+                           "qwen1.5-moe-a2.7b",
+                           "qwen3-next-80b-a3b",
+                           "qwen2-57b-a14b",
+                           "qwen3-coder-480b-a35b",
+                           "moonlight-16b-a3b",
+                           "dbrx"}) {
     CAPTURE(name);
     const Model model = Model::load(name);
     const Document document = Document::load(moesim::find_document("models", name));

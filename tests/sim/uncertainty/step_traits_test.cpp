@@ -67,6 +67,17 @@ TEST_CASE("a step like the measured ones has nothing that was not measured") {
   CHECK(texts_of(unmeasured_of(job)).empty());
 }
 
+TEST_CASE("linear attention is named, for no measured step has it") {
+  auto job = training::qwen_on_h100(64, 1, 8, 512);
+  const model::Model next = model::Model::load("qwen3-next-80b-a3b");
+  job.model = std::make_shared<const model::Model>(next);
+  CHECK(texts_of(unmeasured_of(job)) == "linear attention");
+  const training::TrainingStep step = training::training_step(job);
+  const StepTrait* const trait = trait_of(traits_of(job, step), "linear-attention");
+  REQUIRE(trait != nullptr);
+  CHECK(trait->share == Approx(step.parts[training::at(training::Part::attention)] / step.step_us));
+}
+
 TEST_CASE("what no measured step has is named") {
   const auto text_with = [](const auto& change) {
     auto job = training::qwen_on_h100(64, 1, 8, 512);

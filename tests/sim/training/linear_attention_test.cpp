@@ -1,0 +1,194 @@
+#include "sim/model/linear_attention.hpp"
+#include "sim/base/error.hpp"
+#include "sim/parallel/layout_rules.hpp"
+#include "sim/training/prices/host_launches.hpp"
+#include "sim/training/prices/layer_prices.hpp"
+#include "sim/training/prices/linear_attention_prices.hpp"
+#include "sim/training/step/job_rules.hpp"
+#include "sim/training/step/step_bound.hpp"
+#include "sim/training/step/training_step.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/training_job.hpp"
+
+using namespace moesim;
+using namespace moesim::training;
+
+namespace {
+
+// On 8 H100, with softmax attention in the last of each `full_every` layers.
+TrainingJob next_on_h100(std::int64_t length, int full_every) {
+  TrainingJob job = qwen_on_h100(8, 1, 8, 8);
+  model::Model model = model::Model::load("qwen3-next-80b-a3b");
+  model.linear->full_every = full_every;
+  if (full_every == 1) model.linear.reset();
+  job.model = std::make_shared<const model::Model>(model);
+  job.layout.sequence_length = length;
+  return job;
+}
+
+// Of one layer, forward and backward, on average over the model's.
+double attention_us(const TrainingJob& job) {
+  const LayerPrices prices(job);
+  const Passes& layer = prices.layer(true);
+  const std::size_t at = training::at(Part::attention);
+  return layer.forward[at] + layer.input_gradient[at] + layer.weight_gradient[at];
+}
+
+double linear_us(const TrainingJob& job, bool backward) {
+  const Passes passes = linear_attention_passes(job, KernelPrices(job));
+  return sum(backward ? passes.input_gradient : passes.forward);
+}
+
+}  // namespace
+
+TEST_CASE("linear attention grows with the sequence, softmax attention with its square") {
+  const auto growth = [](int full_every) {
+    return attention_us(next_on_h100(65'536, full_every)) /
+           attention_us(next_on_h100(16'384, full_every));
+  };
+  CHECK(growth(0) == Approx(4).epsilon(0.05));
+  CHECK(growth(1) > 8);
+  double before = 0;
+  for (const std::int64_t length : {2048, 4096, 8192, 16'384, 32'768}) {
+    const double linear = attention_us(next_on_h100(length, 0));
+    CHECK(linear > before);
+    before = linear;
+  }
+  // Far beyond 4,096 tokens it is the cheaper one.
+  CHECK(before < attention_us(next_on_h100(32'768, 1)));
+  CHECK(attention_us(next_on_h100(65'536, 0)) < 0.4 * attention_us(next_on_h100(65'536, 1)));
+}
+
+TEST_CASE("a layer is the mean of a model's layers with either attention") {
+  const double mixed = attention_us(next_on_h100(8192, 4));
+  const double linear = attention_us(next_on_h100(8192, 0));
+  const double softmax = attention_us(next_on_h100(8192, 1));
+  CHECK(mixed == Approx(0.75 * linear + 0.25 * softmax));
+}
+
+TEST_CASE("kernels of linear attention take the assumed share of what the GPU can do") {
+  const TrainingJob job = next_on_h100(4096, 4);
+  const KernelPrices kernels(job);
+  const model::LinearAttention& linear = *job.model->linear;
+  for (const bool backward : {false, true}) {
+    const model::KernelWork rule = model::delta_rule_work(linear, backward);
+    const double beside = model::bytes_beside_delta_rule(linear, backward);
+    const double products_us =
+        4096 * rule.flops / (0.25 * job.profile->device().peak_bf16_flops) * 1e6;
+    CHECK(linear_us(job, backward) ==
+          Approx(products_us +
+                 kernels.memory_us(4096 * rule.bytes, profile::MemoryKernel::streaming) +
+                 kernels.memory_us(4096 * beside, profile::MemoryKernel::streaming)));
+  }
+  // Tensor ranks divide the heads, until the chunks of a sequence wait for each other: 64 of them,
+  // 2 us each, backward twice.
+  TrainingJob divided = job;
+  divided.layout.layout.tensor = 2;
+  CHECK(linear_us(divided, false) == Approx(linear_us(job, false) / 2).epsilon(0.05));
+  divided.layout.layout.tensor = 16;
+  const double beside_us = kernels.memory_us(256 * model::bytes_beside_delta_rule(linear, true),
+                                             profile::MemoryKernel::streaming);
+  CHECK(linear_us(divided, true) == Approx(2 * 2 * 64 + beside_us));
+}
+
+TEST_CASE("a gate on the output of attention is priced and its projection too") {
+  const TrainingJob gated = next_on_h100(4096, 1);
+  TrainingJob plain = gated;
+  model::Model model = *gated.model;
+  model.output_gate = false;
+  plain.model = std::make_shared<const model::Model>(model);
+  const KernelPrices kernels(gated);
+  const auto product = [&](std::int64_t n) { return kernels.product_us({4096, n, 2048}); };
+  const double gate_us = kernels.memory_us(6.0 * 4096 * 4096, profile::MemoryKernel::streaming);
+  const std::size_t at = training::at(Part::attention);
+  CHECK(LayerPrices(gated).layer(true).forward[at] - LayerPrices(plain).layer(true).forward[at] ==
+        Approx(product(9216) - product(5120) + gate_us));
+}
+
+TEST_CASE("the host launches more kernels for linear attention") {
+  TrainingJob job = next_on_h100(4096, 4);
+  const auto launches = [&](model::AttentionKind attention) {
+    return host_launches(job, true, attention).forward;
+  };
+  CHECK(launches(model::AttentionKind::linear) == launches(model::AttentionKind::softmax) + 15);
+  job.host.launch_us = 15;
+  const LayerPrices prices(job);
+  CHECK(prices.host_us(true, model::AttentionKind::linear) ==
+        Approx(prices.host_us(true, model::AttentionKind::softmax) + 3 * 15 * 15));
+  job.graphs = Graphs::parts;
+  CHECK(launches(model::AttentionKind::linear) == launches(model::AttentionKind::softmax));
+}
+
+TEST_CASE("each layer of a pipeline has the price of its own attention") {
+  // Chunks of one layer: of 4 ranks the last has every layer with softmax attention.
+  TrainingJob job = next_on_h100(65'536, 4);
+  job.layout.layout = {};
+  job.layout.layout.gpus = 4;
+  job.layout.layout.pipeline = 4;
+  job.layout.layout.virtual_pipeline = 12;
+  job.layout.global_batch = 8;
+  const LayerPrices prices(job);
+  const auto all_us = [&](model::AttentionKind attention) {
+    const Passes& layer = prices.layer(true, attention);
+    return sum(layer.forward) + sum(layer.input_gradient) + sum(layer.weight_gradient);
+  };
+  const double softmax_us = all_us(model::AttentionKind::softmax);
+  const double linear_us = all_us(model::AttentionKind::linear);
+  CHECK(softmax_us > 2 * linear_us);
+  const TrainingStep step = training_step(job);
+  CHECK(step.step_us > 8 * 12 * softmax_us);
+  CHECK(step.step_us < 8 * 12 * 1.5 * softmax_us);
+  CHECK(step_bound_us(job, prices) <= step.step_us);
+  CHECK(step_bound_us(job, prices) > 8 * 12 * softmax_us * (1 - 1e-6));
+  // Divided in groups of four, each rank has three layers of four with linear attention.
+  job.layout.layout.virtual_pipeline = 3;
+  const TrainingStep even = training_step(job);
+  CHECK(even.step_us < 0.8 * step.step_us);
+  CHECK(step_bound_us(job, prices) <= even.step_us);
+  // With the rows of one load in all layers.
+  const MoeLoad load = {prices.imbalance(), prices.imbalance()};
+  const std::vector<Passes> least = least_moe_layers(prices, load, *job.model);
+  CHECK(least.size() == 48);
+  CHECK(step_bound_us(job, prices, least) <= even.step_us);
+  CHECK(step_bound_us(job, prices, least) > 0.9 * step_bound_us(job, prices));
+  CHECK(memory_bound(job) <= even.peak_memory());
+}
+
+TEST_CASE("core attention recomputed is that of layers which have it") {
+  TrainingJob job = next_on_h100(8192, 4);
+  job.recompute.add(model::RecomputeModule::core_attn);
+  const LayerPrices prices(job);
+  const std::size_t at = training::at(Part::recompute);
+  CHECK(prices.layer(true, model::AttentionKind::linear).input_gradient[at] == 0);
+  CHECK(prices.layer(true, model::AttentionKind::softmax).input_gradient[at] ==
+        Approx(KernelPrices(job).core_attention_us(false)));
+  CHECK(prices.attention_of_moe_layer(2) == model::AttentionKind::linear);
+  CHECK(prices.attention_of_moe_layer(3) == model::AttentionKind::softmax);
+  CHECK(prices.attention_of_moe_layer(48) == model::AttentionKind::softmax);  // of a depth
+}
+
+TEST_CASE("layouts that linear attention does not go with are refused") {
+  const model::Model model = model::Model::load("qwen3-next-80b-a3b");
+  TrainingJob job = next_on_h100(4096, 4);
+  job.layout.layout.expert = 1;
+  job.layout.layout.context = 2;
+  CHECK_THAT(*parallel::layout_fault(model, job.layout),
+             ContainsSubstring("--context-parallel 2: the linear attention of qwen3-next-80b-a3b"));
+  job.layout.layout.context = 1;
+  job.layout.layout.tensor = 8;
+  CHECK_FALSE(parallel::layout_fault(model, job.layout).has_value());
+  model::Model fewer = model;
+  fewer.linear->key_heads = 4;
+  CHECK_THAT(*parallel::layout_fault(fewer, job.layout),
+             ContainsSubstring("does not divide the 4 key heads of linear attention"));
+}
+
+TEST_CASE("of linear attention only the norm's input is offloaded") {
+  TrainingJob job = next_on_h100(4096, 4);
+  job.offload = model::parse_offload("attn_norm,mlp_norm,expert_fc1,moe_act", "here");
+  CHECK_FALSE(option_fault(job).has_value());
+  job.offload = model::parse_offload("attn_proj,moe_act,core_attn", "here");
+  CHECK_THAT(*option_fault(job), ContainsSubstring("leave core_attn,attn_proj out"));
+  job.model = qwen_on_h100(8, 1, 8, 8).model;
+  CHECK_FALSE(option_fault(job).has_value());
+}

@@ -166,6 +166,30 @@ void add_attention(const MegatronArguments& arguments, json& model) {
   // The low-rank ones are normed, with --qk-layernorm or without.
 }
 
+constexpr const char* variant_argument = "experimental-attention-variant";
+
+bool has_linear_attention(const MegatronArguments& arguments) {
+  return arguments.known_text(variant_argument).value_or("") == "gated_delta_net";
+}
+
+// Layers with softmax attention are each --linear-attention-freq-th; a pattern of layers is not
+// read. Sizes are asked for, as Megatron's defaults of them are not those of all releases.
+void add_linear_attention(const MegatronArguments& arguments, json& model) {
+  if (arguments.has("attention-output-gate")) model["output_gate"] = true;
+  if (!has_linear_attention(arguments)) return;
+  constexpr const char* why = " beside --experimental-attention-variant gated_delta_net";
+  const std::int64_t every = needed(arguments, "linear-attention-freq", why);
+  if (every == 1) {
+    arguments.fail("linear-attention-freq", "1: no layer has linear attention: leave it out");
+  }
+  model["linear"] = {{"key_heads", needed(arguments, "linear-num-key-heads", why)},
+                     {"value_heads", needed(arguments, "linear-num-value-heads", why)},
+                     {"key_dim", needed(arguments, "linear-key-head-dim", why)},
+                     {"value_dim", needed(arguments, "linear-value-head-dim", why)},
+                     {"convolution", needed(arguments, "linear-conv-kernel-dim", why)},
+                     {"full_every", every}};
+}
+
 void add_window(const MegatronArguments& arguments, json& model) {
   const std::optional<std::string> text = arguments.text("window-size");
   if (!text) return;
@@ -193,12 +217,18 @@ std::int64_t vocabulary_of(const MegatronArguments& arguments) {
 }
 
 constexpr const char* of_model[] = {clamp_argument,
+                                    "attention-output-gate",
                                     "disable-bias-linear",
                                     "ffn-hidden-size",
                                     "group-query-attention",
                                     "hidden-size",
                                     "kv-channels",
                                     "kv-lora-rank",
+                                    "linear-conv-kernel-dim",
+                                    "linear-key-head-dim",
+                                    "linear-num-key-heads",
+                                    "linear-num-value-heads",
+                                    "linear-value-head-dim",
                                     "make-vocab-size-divisible-by",
                                     "moe-ffn-hidden-size",
                                     "moe-layer-freq",
@@ -227,9 +257,8 @@ constexpr const char* of_model[] = {clamp_argument,
 
 // That make other layers than those that are known, and which.
 constexpr std::pair<const char*, const char*> of_other_models[] = {
-    {"attention-output-gate", "attention with a gate on its output"},
     {"decoder-num-layers", "an encoder beside the decoder"},
-    {"experimental-attention-variant", "attention of another kind"},
+    {variant_argument, "attention of another kind"},
     {"heterogeneous-layers-config-encoded-json", "layers of several sizes"},
     {"heterogeneous-layers-config-path", "layers of several sizes"},
     {"hybrid-attention-ratio", "layers of several kinds"},
@@ -247,6 +276,9 @@ void refuse_other_models(const MegatronArguments& arguments) {
     if (!arguments.has(name)) continue;
     const std::string value = arguments.known_text(name).value_or("");
     if (value == "0" || value == "0.0") continue;
+    const bool is_linear = name == std::string_view("linear-attention-freq") ||
+                           name == std::string_view(variant_argument);
+    if (is_linear && has_linear_attention(arguments)) continue;
     arguments.fail(name, fmt::format("{}: no such model is known; --model FILE gives another "
                                      "without it",
                                      layers));
@@ -305,6 +337,7 @@ Model megatron_model(const MegatronArguments& arguments) {
   model["ffn"] = arguments.size("ffn-hidden-size").value_or(usual);
   add_attention(arguments, model);
   add_window(arguments, model);
+  add_linear_attention(arguments, model);
   const std::int64_t tokens = vocabulary_of(arguments);
   const std::int64_t multiple = arguments.size("make-vocab-size-divisible-by").value_or(128) *
                                 arguments.size("tensor-model-parallel-size").value_or(1);

@@ -43,6 +43,7 @@ constexpr std::string_view of_training[] = {"bf16",
 
 // Arguments that have no value, and those that may have several.
 constexpr std::string_view without_value[] = {"accumulate-allreduce-grads-in-fp32",
+                                              "attention-output-gate",
                                               "bf16",
                                               "calculate-per-token-loss",
                                               "disable-bias-linear",

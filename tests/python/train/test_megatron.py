@@ -1034,6 +1034,36 @@ def test_arguments_of_other_models_are_refused(tmp_path, argument, why):
     assert result.returncode == 0 and "0 not understood" in result.stderr
 
 
+NEXT = """
+    --num-layers 48 --hidden-size 2048 --ffn-hidden-size 5120 --num-attention-heads 16
+    --group-query-attention --num-query-groups 2 --kv-channels 256 --qk-layernorm --swiglu
+    --attention-output-gate --experimental-attention-variant gated_delta_net --linear-attention-freq 4
+    --linear-num-key-heads 16 --linear-num-value-heads 32 --linear-key-head-dim 128 --linear-value-head-dim 128
+    --linear-conv-kernel-dim 4 --seq-length 4096 --vocab-size 151936 --untie-embeddings-and-output-weights
+    --num-experts 512 --moe-router-topk 10 --moe-ffn-hidden-size 512 --moe-shared-expert-intermediate-size 512
+    --disable-bias-linear
+"""
+
+
+def test_linear_attention_is_that_of_the_preset(tmp_path):
+    script = write(tmp_path, f"python pretrain_gpt.py {' '.join(NEXT.split())}")
+    layout = ("layout", "--gpus", "64", "--pipeline-parallel", "2", "--expert-parallel", "16")
+    assert figures(*layout, "--model", script) | {"model": ""} == \
+        figures(*layout, "--model", "qwen3-next-80b-a3b") | {"model": ""}
+    for old, new, why in (
+        ("--linear-num-key-heads 16", "", "--linear-num-key-heads is missing beside --experimental-attention-variant"),
+        ("--linear-attention-freq 4", "", "--linear-attention-freq is missing beside"),
+        ("--linear-attention-freq 4", "--linear-attention-freq 1", "no layer has linear attention"),
+        ("--linear-attention-freq 4", "--linear-attention-freq '([1]*3+[0]*1)*12'", "--linear-attention-freq"),
+        ("gated_delta_net", "dsa", "attention of another kind: no such model is known"),
+        ("--experimental-attention-variant gated_delta_net", "", "linear attention: no such model is known"),
+    ):
+        changed = " ".join(NEXT.split())
+        assert old in changed
+        script = write(tmp_path, f"python pretrain_gpt.py {changed.replace(old, new)}")
+        expect_error(moesim("layout", "--model", script), 2, why)
+
+
 def test_a_ratio_of_no_other_layers_is_none(tmp_path):
     script = SCRIPT.replace("--warp-drive 9", "--hybrid-attention-ratio 0.0 --hybrid-mlp-ratio 0")
     assert figures("layout", "--megatron", write(tmp_path, script)) == figures("layout", "--megatron", write(tmp_path, SCRIPT))

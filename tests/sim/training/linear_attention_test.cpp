@@ -1,6 +1,7 @@
 #include "sim/model/linear_attention.hpp"
 #include "sim/base/error.hpp"
 #include "sim/parallel/layout_rules.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/training/prices/host_launches.hpp"
 #include "sim/training/prices/layer_prices.hpp"
 #include "sim/training/prices/linear_attention_prices.hpp"
@@ -152,6 +153,27 @@ TEST_CASE("each layer of a pipeline has the price of its own attention") {
   CHECK(step_bound_us(job, prices, least) <= even.step_us);
   CHECK(step_bound_us(job, prices, least) > 0.9 * step_bound_us(job, prices));
   CHECK(memory_bound(job) <= even.peak_memory());
+}
+
+TEST_CASE("bounds of drawn routing know each layer's attention") {
+  TrainingJob job = next_on_h100(32'768, 4);
+  job.layout.layout.gpus = 32;
+  job.layout.layout.pipeline = 4;
+  job.layout.layout.virtual_pipeline = 12;
+  job.layout.global_batch = 64;
+  DrawnRouting drawn;
+  drawn.router = routing::parse_router("dropless", 10, 10);
+  job.routing = drawn;
+  const auto loads = std::make_shared<const DrawnLoads>(job);
+  const TrainingStep step = training_step(job, loads);
+  const LayerPrices prices(job);
+  const double bound = step_bound_us(job, prices, drawn_moe_layers(prices, *loads, true));
+  CHECK(bound <= step.step_us);
+  CHECK(bound > 0.9 * step.step_us);
+  const double least = step_bound_us(job, prices, drawn_moe_layers(prices, *loads, false));
+  CHECK(least < bound);
+  CHECK(least > 0.9 * bound);
+  CHECK(memory_bound(job, loads.get()) <= step.peak_memory());
 }
 
 TEST_CASE("core attention recomputed is that of layers which have it") {

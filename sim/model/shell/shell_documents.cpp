@@ -22,7 +22,8 @@ struct ShortOption {
 constexpr ShortOption of_slurm[] = {{"-N", "--nodes"}, {"-n", "--ntasks"}, {"-G", "--gpus"}};
 constexpr ShortOption of_mpi[] = {{"-np", "--np"}, {"-n", "--np"}};
 
-std::span<const ShortOption> short_options(const std::string& program) {
+std::span<const ShortOption> short_options(const std::string& word) {
+  const std::string program = word.substr(word.rfind('/') + 1);
   if (program == "srun" || program == "sbatch" || program == "salloc") return of_slurm;
   if (program == "mpirun" || program == "mpiexec") return of_mpi;
   return {};
@@ -37,12 +38,12 @@ bool is_program_word(std::string_view word) {
 
 }  // namespace
 
-void ShellReader::spell_out_short_options(const std::string& program) {
-  const std::span<const ShortOption> known = short_options(program);
-  if (known.empty()) return;
+void ShellReader::spell_out_short_options() {
+  std::span<const ShortOption> known = short_options(is_batch_ ? "sbatch" : "");
   for (ShellWord& each : words()) {
     std::string& word = each.text;
-    if (is_program_word(word)) return;  // options behind it are its own
+    if (is_program_word(word)) return;               // options behind it are its own
+    if (known.empty()) known = short_options(word);  // also behind "env", "timeout 60"
     for (const ShortOption& option : known) {
       if (word.rfind(option.letters, 0) != 0) continue;
       const std::string value = word.substr(option.letters.size());

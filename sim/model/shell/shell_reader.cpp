@@ -189,7 +189,7 @@ Truth ShellReader::finish() {
   const ShellCommand& command = whole_.commands[place];
   const std::size_t at = command.program();
   const std::string name = at < command.words.size() ? command.words[at].text : "";
-  spell_out_short_options(is_batch_ ? "sbatch" : name);
+  spell_out_short_options();
   if (is_batch_) set_batch_variables();
   if (is_document_ && !is_batch_ && name.rfind("--", 0) == 0)
     whole_.commands[place].kind = Kind::list;

@@ -100,7 +100,7 @@ class ShellReader {
 
   // Slurm's "-N 16" as "--nodes 16", "-N16" as "--nodes=16", "-n" as "--ntasks", "-G" as "--gpus";
   // "-np" and "-n" of mpirun as "--np".
-  void spell_out_short_options(const std::string& program);
+  void spell_out_short_options();
   // The value of one of the job's own options, "": it is not there.
   std::string batch_value(const std::string& option);
   // What Slurm sets in a job from its #SBATCH lines.

@@ -626,6 +626,11 @@ def test_the_nodes_are_those_of_slurm(tmp_path, first, nodes):
     ("#SBATCH --nodes 8 --gpus-per-node=8 --ntasks-per-node=1\nsrun torchrun --nproc-per-node gpu --nnodes 8", 64),
     ("mpirun -np 64 -npernode 8", 64),
     ("mpiexec -n 64", 64),
+    ("/usr/bin/mpirun -np 64", 64),
+    ("env A=1 /opt/slurm/bin/srun -N 8 --ntasks-per-node=8", 64),
+    ("timeout 60 mpirun -np 64", 64),
+    ("torchrun --nproc_per_node 8 --nnodes 8:8", 64),
+    ("torchrun --nproc_per_node 8 --nnodes=8:8", 64),
     ("accelerate launch --num_processes 64 --num_machines 8", 64),
 ])
 def test_slurm_alone_says_how_many_gpus(tmp_path, command, gpus):
@@ -666,6 +671,17 @@ def test_the_default_number_of_gpus_is_said(tmp_path, command):
 def test_an_unknown_number_of_gpus_on_a_node_is_refused(tmp_path, command, why):
     script = launched(tmp_path, command)
     expect_error(moesim("layout", "--megatron", script), 2, "--nproc-per-node", why)
+    assert figures("layout", "--megatron", script, "--gpus", 16)["gpus"] == 16
+
+
+@pytest.mark.parametrize("command, why", [
+    ("torchrun --nproc_per_node 8 --nnodes 2:16", "--nnodes: '2:16' may be 2 nodes or 16: put their number there, or give --gpus"),
+    ("#SBATCH --nodes=2-16 --gpus-per-node=8\nsrun", "--nodes: '2-16' may be 2 nodes or 16"),
+    ("torchrun --nproc_per_node 8 --nnodes 16:x", "'16:x' is not a whole number"),
+])
+def test_a_number_of_nodes_that_may_be_several_is_refused(tmp_path, command, why):
+    script = launched(tmp_path, command)
+    expect_error(moesim("layout", "--megatron", script), 2, why)
     assert figures("layout", "--megatron", script, "--gpus", 16)["gpus"] == 16
 
 

@@ -266,6 +266,8 @@ TEST_CASE("shell words: short options of what runs the ranks are spelled out") {
         "<mpirun> <--np> <64> <--np> <2> <-npernode> <8> <-N> <8> <run> ;");
   CHECK(words_of("#SBATCH -G 8\n#SBATCH --gres=nvme:1,gpu:h100:4,x:1\nrun $SLURM_GPUS_ON_NODE") ==
         "<--gpus> <8> ; <--gres=nvme:1,gpu:h100:4,x:1> ; <run> <4> ;");
+  CHECK(words_of("env A=1 /bin/srun -N 2 x.py -N 3") ==
+        "<env> </bin/srun> <--nodes> <2> <x.py> <-N> <3> ;");
   CHECK(words_of("run -N 2") == "<run> <-N> <2> ;");
 }
 

@@ -37,14 +37,20 @@ std::optional<std::int64_t> gpus_in(const MegatronArguments& given, const char* 
   return parse_number<std::int64_t>(std::string(found.substr(found.rfind(':') + 1)));
 }
 
-// Of "--nodes=8-8" 8.
-std::optional<std::int64_t> slurm_nodes(const MegatronArguments& given) {
-  const auto text = given.known_text("nodes");
-  const auto dash = text ? text->find('-') : std::string::npos;
-  if (dash != std::string::npos && text->substr(0, dash) == text->substr(dash + 1)) {
-    return parse_number<std::int64_t>(text->substr(0, dash));
+// 8 of Slurm's "--nodes=8-8" and of torchrun's "--nnodes=8:8", the least and the most of them.
+std::optional<std::int64_t> nodes_in(const MegatronArguments& given, const char* argument,
+                                     char between) {
+  const auto text = given.known_text(argument);
+  const auto sign = text ? text->find(between) : std::string::npos;
+  if (sign == std::string::npos) return given.size(argument);
+  const auto least = parse_number<std::int64_t>(text->substr(0, sign));
+  const auto most = parse_number<std::int64_t>(text->substr(sign + 1));
+  if (least && most && *least >= 1 && *least < *most) {
+    given.fail(argument, fmt::format("'{}' may be {} nodes or {}: put their number there, or give "
+                                     "--gpus",
+                                     *text, *least, *most));
   }
-  return given.size("nodes");
+  return least && least == most ? least : given.size(argument);
 }
 
 std::optional<std::int64_t> product(std::optional<std::int64_t> left,
@@ -57,8 +63,9 @@ std::optional<std::int64_t> product(std::optional<std::int64_t> left,
 }
 
 std::int64_t nodes_of(const MegatronArguments& given) {
-  if (given.has("nodes") && !given.known_text("nnodes")) return slurm_nodes(given).value_or(1);
-  return given.size("nnodes").value_or(1);
+  const bool is_slurm = given.has("nodes") && !given.known_text("nnodes");
+  const auto nodes = is_slurm ? nodes_in(given, "nodes", '-') : nodes_in(given, "nnodes", ':');
+  return nodes.value_or(1);
 }
 
 std::optional<std::int64_t> tasks_of(const MegatronArguments& given) {

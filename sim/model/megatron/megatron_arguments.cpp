@@ -160,7 +160,7 @@ void MegatronArguments::put_performance_option(const std::string& option,
 void MegatronArguments::note_unknown(const std::vector<ShellWord>& words) {
   for (const ShellWord& word : words) {
     notes_.push_back(fmt::format("{} (line {}) is not known: arguments in it are not read",
-                                 word.text, word.line));
+                                 shortened(word.text), word.line));
   }
 }
 

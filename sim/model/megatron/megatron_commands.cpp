@@ -16,12 +16,6 @@ namespace {
 
 using Kind = ShellCommand::Kind;
 
-std::string shortened(const std::string& text) {
-  constexpr std::size_t longest = 60;
-  if (text.empty()) return "empty";
-  return text.size() <= longest ? text : text.substr(0, longest) + "...";
-}
-
 // "TP is 2 (line 3) or 4 (line 5), as `[ $1 = large ]` (line 4) is not known: 4 is taken"
 std::string told(const ShellDoubt& doubt) {
   std::vector<std::string> values;

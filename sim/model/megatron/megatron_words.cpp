@@ -41,28 +41,36 @@ constexpr std::string_view of_training[] = {"bf16",
                                             "use-distributed-optimizer",
                                             "vocab-size"};
 
-// Arguments that have no value, and those that may have several.
+// Arguments that have no value, and those that may have several; as above.
 constexpr std::string_view without_value[] = {"accumulate-allreduce-grads-in-fp32",
                                               "attention-output-gate",
+                                              "attention-softmax-in-fp32",
                                               "bf16",
                                               "calculate-per-token-loss",
-                                              "disable-bias-linear",
+                                              "cross-entropy-loss-fusion",
+                                              "disable-",
+                                              "enable-",
+                                              "finetune",
+                                              "fp8-param-gather",
                                               "group-query-attention",
+                                              "manual-gc",
+                                              "mock-data",
                                               "moe-grouped-gemm",
                                               "moe-permute-fusion",
+                                              "moe-router-fusion",
                                               "moe-router-pre-softmax",
-                                              "no-load-optim",
-                                              "no-load-rng",
+                                              "moe-shared-expert-overlap",
+                                              "multi-latent-attention",
+                                              "no-",
                                               "overlap-grad-reduce",
+                                              "overlap-moe-expert-parallel-comm",
                                               "overlap-param-gather",
                                               "qk-layernorm",
                                               "recompute-activations",
                                               "sequence-parallel",
                                               "swiglu",
                                               "untie-embeddings-and-output-weights",
-                                              "use-distributed-optimizer",
-                                              "use-flash-attn",
-                                              "use-mcore-models"};
+                                              "use-"};
 constexpr std::string_view with_values[] = {"cuda-graph-modules", "cuda-graph-scope",
                                             "data-path",          "moe-aux-loss-coeff",
                                             "offload-modules",    "moe-router-load-balancing-type",
@@ -71,7 +79,9 @@ constexpr std::string_view with_values[] = {"cuda-graph-modules", "cuda-graph-sc
 
 template <std::size_t Count>
 bool holds(const std::string_view (&names)[Count], const std::string& name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+  return std::any_of(std::begin(names), std::end(names), [&](std::string_view known) {
+    return known.back() == '-' ? name.rfind(known, 0) == 0 : name == known;
+  });
 }
 
 bool ends_with(std::string_view text, std::string_view end) {
@@ -113,29 +123,43 @@ std::string name_in(const std::string& word) {
   return override ? override->name : performance_argument(word).value_or("");
 }
 
-// "$NAME", "${NAME}"
-bool is_variable(const std::string& word) {
+// NAME of "$NAME", "${NAME}" and "${NAME[@]}"; "" of another word.
+std::string variable_in(const std::string& word) {
   const bool is_braced = word.rfind("${", 0) == 0 && word.back() == '}';
-  const std::string name = is_braced ? word.substr(2, word.size() - 3)
-                                     : word.substr(std::min<std::size_t>(1, word.size()));
-  return !name.empty() && std::all_of(name.begin(), name.end(), is_name);
+  std::string name = is_braced ? word.substr(2, word.size() - 3)
+                               : word.substr(std::min<std::size_t>(1, word.size()));
+  if (is_braced && (ends_with(name, "[@]") || ends_with(name, "[*]"))) name.resize(name.size() - 3);
+  return std::all_of(name.begin(), name.end(), is_name) ? name : "";
+}
+
+// It may be empty, or have arguments: a variable that is not known, the output of a command.
+bool may_be_arguments(const std::string& word) {
+  const bool is_output = word.size() > 2 && (word.rfind("$(", 0) == 0 || word.front() == '`') &&
+                         word.back() == (word.front() == '`' ? '`' : ')');
+  return is_output || !variable_in(word).empty();
+}
+
+// By its name or its form, even behind an argument that may have a value.
+bool holds_arguments(const std::string& word) {
+  const std::string name = variable_in(word);
+  const bool is_array = !name.empty() && word.back() == '}' && word[word.size() - 2] == ']';
+  return is_array || ends_with(name, "ARGS") || ends_with(name, "ARGUMENTS") ||
+         ends_with(name, "OPTIONS") || ends_with(name, "OPTS") || ends_with(name, "FLAGS");
 }
 
 }  // namespace
 
 std::size_t arguments_of(const ShellCommand& command) {
   return static_cast<std::size_t>(
-      std::count_if(command.words.begin(), command.words.end(), [](const ShellWord& word) {
-        const std::string name = name_in(word.text);
-        return std::any_of(std::begin(of_training), std::end(of_training), [&](auto known) {
-          return known.back() == '-' ? name.rfind(known, 0) == 0 : name == known;
-        });
-      }));
+      std::count_if(command.words.begin(), command.words.end(),
+                    [](const ShellWord& word) { return holds(of_training, name_in(word.text)); }));
 }
 
 std::string program_of(const ShellCommand& command) {
   const std::size_t at = command.program();
-  return at < command.words.size() ? command.words[at].text : "";
+  if (at == command.words.size()) return "";
+  const std::string& word = command.words[at].text;
+  return word.substr(word.rfind('/') + 1);
 }
 
 std::string script_of(const ShellCommand& command) {
@@ -174,9 +198,15 @@ bool hides_arguments(const ShellCommand& command) {
   for (std::size_t at = script < words.size() ? script + 1 : 1; at < words.size(); ++at) {
     const bool is_value =
         is_argument(words[at - 1].text) && words[at - 1].text.find('=') == std::string::npos;
-    if (words[at].text.rfind('$', 0) == 0 && !is_value) return true;
+    if (words[at].text.find_first_of("$`") == 0 && !is_value) return true;
   }
   return false;
+}
+
+std::string shortened(const std::string& text) {
+  constexpr std::size_t longest = 60;
+  if (text.empty()) return "empty";
+  return text.size() <= longest ? text : text.substr(0, longest) + "...";
 }
 
 std::string argument_name(std::string text) {
@@ -199,10 +229,11 @@ ShellCommand without_unknown(const ShellCommand& command, std::vector<ShellWord>
   bool is_file = false;  // behind ">"
   for (std::size_t at = 0; at < command.words.size(); ++at) {
     const std::string& word = command.words[at].text;
-    const bool is_unknown = at > script && word.rfind('$', 0) == 0;
-    if (is_unknown && is_complete && !is_list && !is_file) {
+    const bool is_unknown = at > script && word.find_first_of("$`") == 0;
+    if (is_unknown && (is_complete || holds_arguments(word)) && !is_list && !is_file) {
       unknown.push_back(command.words[at]);
-      if (is_variable(word)) continue;
+      is_complete = true;
+      if (may_be_arguments(word)) continue;
     }
     if (is_argument(word)) {
       const std::string name = argument_name(word.substr(0, word.find('=')));

@@ -11,6 +11,8 @@ namespace moesim::model {
 bool is_argument(const std::string& word);    // "--seq-length", "--seq_length=4096"
 std::string argument_name(std::string text);  // "seq-length" of each
 
+std::string shortened(const std::string& text);  // for a note
+
 // How many arguments of a Megatron-LM training a command has.
 std::size_t arguments_of(const ShellCommand& command);
 std::string program_of(const ShellCommand& command);

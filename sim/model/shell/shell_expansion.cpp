@@ -18,6 +18,8 @@ std::vector<ShellField> ShellReader::take_fields(bool divides) {
       take_quoted(letter, fields);
     } else if (letter == '$') {
       add_expansion(dollar(false), divides, fields);
+    } else if (const std::size_t end = letter == '`' ? backtick_end() : 0; end > 0) {
+      add_expansion(backticks(end), divides, fields);
     } else if (letter == '\\' && at_ + 1 < script_.size()) {
       if (next() == '\n') break;
       fields.add(next(), line());
@@ -47,6 +49,10 @@ void ShellReader::take_quoted(char quote, ShellFields& fields) {
       } else {
         fields.add(found.words.front());
       }
+      continue;
+    }
+    if (const std::size_t end = quote == '"' && here() == '`' ? backtick_end() : 0; end > 0) {
+      fields.add(backticks(end).words.front());
       continue;
     }
     if (quote == '"' && here() == '\\' && at_ + 1 < script_.size()) {
@@ -151,7 +157,21 @@ ShellReader::Expansion ShellReader::output_of_command(std::size_t begin) {
     if (letter == '(') ++open;
     if (letter == ')' && --open == 0) break;
   }
-  const ShellText command = script_.part(begin + 2, at_ - 1);
+  return output_of(script_.part(begin + 2, at_ - 1), begin);
+}
+
+std::size_t ShellReader::backtick_end() const {
+  constexpr std::size_t longest = 4096;
+  const std::size_t end = script_.letters.find('`', at_ + 1);
+  return end == std::string::npos || end - at_ > longest ? 0 : end;
+}
+
+ShellReader::Expansion ShellReader::backticks(std::size_t end) {
+  const std::size_t begin = std::exchange(at_, end + 1);
+  return output_of(script_.part(begin + 1, end), begin);
+}
+
+ShellReader::Expansion ShellReader::output_of(const ShellText& command, std::size_t begin) {
   const auto document = command.letters.find("<<");
   const auto first = command.letters.find_first_not_of(" \t\n");
   const bool is_comment =
@@ -237,13 +257,13 @@ std::optional<ShellValue> ShellReader::operated(const std::string& name, ShellTe
 
 std::optional<ShellValue> ShellReader::element_of(const std::optional<ShellValue>& array,
                                                   const ShellText& key) {
+  if (!array) return std::nullopt;
   if (key.letters == "@" || key.letters == "*") {
     ShellValue all{{}, true};
-    if (!array) return all;
+    if (array->is_unset) return all;
     for (const ShellText& word : array->words) all.words.push_back(without_key(word));
     return all;
   }
-  if (!array) return std::nullopt;
   if (array->is_unset) return ShellValue{{ShellText()}};
   const std::string name = inner_text(key).letters;
   const std::string prefix = "[" + name + "]=";

@@ -333,7 +333,8 @@ bool ShellReader::is_command_text(std::size_t begin) const {
 
 void ShellReader::add_field(const ShellField& field) {
   const std::string& text = field.text.letters;
-  const bool has_more = has_argument_behind_space(text);
+  // Not within "$(...)", of which nothing is known.
+  const bool has_more = has_argument_behind_space(text) && words_in(field.text, false).size() > 1;
   if (has_more && text.rfind("--", 0) != 0) {
     words();
     add_text(field.text);
@@ -359,6 +360,8 @@ void ShellReader::add_word(const ShellText& word) {
   }
   if (first + 1 < command.words.size()) {
     if (name == "local" && is_function_ && !runs_not()) set_local(text);
+    const std::string& before = command.words[command.words.size() - 2].text;
+    if (is_list_of_names_ && (before == "-a" || before == "-A")) skip_assignment(text);
     if (name == "env" && text.rfind('-', 0) != 0) is_list_of_names_ = false;
     return;
   }

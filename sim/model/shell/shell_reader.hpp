@@ -216,6 +216,10 @@ class ShellReader {
   Expansion length(std::size_t begin);
   // "$(cat <<EOF ... EOF)" is the text of the document, of other commands nothing is known.
   Expansion output_of_command(std::size_t begin);
+  // "`cat <<EOF ... EOF`": where the second sign stands, 0: nowhere near.
+  std::size_t backtick_end() const;
+  Expansion backticks(std::size_t end);
+  Expansion output_of(const ShellText& command, std::size_t begin);
   // With its variables put in.
   ShellText filled(const ShellText& text);
   // ${!NAME}: of the variable whose name is the value of another.
@@ -224,7 +228,7 @@ class ShellReader {
   std::optional<ShellValue> operated(const std::string& name, ShellText operation, bool is_quoted);
   // ${NAME/TEXT/OTHER}, ${NAME//TEXT/OTHER}, without signs of patterns.
   std::optional<ShellValue> replaced(const ShellValue& value, const ShellText& operation);
-  // ${NAME[KEY]}. An array that is not set is empty; nothing for a key that is not there.
+  // ${NAME[KEY]}; nothing for an array or a key that is not there.
   std::optional<ShellValue> element_of(const std::optional<ShellValue>& array,
                                        const ShellText& key);
   // Of a text in a script, which is no command: quotes taken off, variables put in.

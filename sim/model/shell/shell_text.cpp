@@ -97,6 +97,11 @@ std::vector<ShellText> words_in(const ShellText& text, bool with_quotes) {
       word.add(text.part(at, end));
       is_word = true;
       at = end - 1;
+    } else if (const auto end = letter == '`' ? text.letters.find('`', at + 1) : std::string::npos;
+               end != std::string::npos) {
+      word.add(text.part(at, end + 1));
+      is_word = true;
+      at = end;
     } else if (quote != 0 || !is_space(letter)) {
       word.add(letter, text.lines[at]);
       is_word = true;

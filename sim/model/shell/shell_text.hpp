@@ -29,7 +29,7 @@ struct ShellText {
   ShellText part(std::size_t begin, std::size_t end) const;
 };
 
-// The words of a text, which its spaces divide but for those in "$(...)" and "${...}".
+// The words of a text, which its spaces divide but for those in "$(...)", "`...`" and "${...}".
 // `with_quotes`: and in quotes, which are taken off; they are letters where one has no end.
 std::vector<ShellText> words_in(const ShellText& text, bool with_quotes);
 

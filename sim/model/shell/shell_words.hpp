@@ -36,7 +36,7 @@ struct ShellCommand {
 // arrays that are set above put in: $NAME, ${NAME}, ${NAME:-WORDS} (-, =, ?, +, each with or
 // without ':'), ${NAME:OFFSET:LENGTH}, ${NAME[@]}, ${NAME[KEY]}, ${!NAME}, $((A * B)),
 // ${NAME/TEXT/OTHER}, ${#NAME}, $(cat <<EOF). Others stay as they are written, other operations
-// too; arrays that are not set are empty. Branches whose condition is known are read where they are
+// too. Branches whose condition is known are read where they are
 // taken, of others all: what is set in one is added to a list that is set above, and the variables
 // are in doubt. Nothing is read behind "exit". Functions are read where
 // they are called, with "$@", those that are not at the end; here-documents and texts with

@@ -304,6 +304,16 @@ def test_an_evaluation_behind_the_training_is_not_taken(tmp_path):
     ("--micro-batch-size 4 --data-path 0.5 $A 0.5 $B", []),
     ("--micro-batch-size 4 --load $CHECKPOINT", []),
     ("--micro-batch-size 4 \"$@\"", []),
+    ("--micro-batch-size 4 \"${A[@]}\" ${B[@]}", ["${A[@]}", "${B[@]}"]),
+    ("--micro-batch-size 4 \"${A[*]}\"", ["${A[*]}"]),
+    ("--micro-batch-size 4 --data-path \"${A[@]}\"", []),
+    ("--micro-batch-size 4 --new-flag \"${A[@]}\"", ["${A[@]}"]),
+    ("--micro-batch-size 4 --new-flag $MOE_ARGS", ["$MOE_ARGS"]),
+    ("--micro-batch-size 4 --use-new-kernel $A", ["$A"]),
+    ("--micro-batch-size 4 ${A[@]+\"${A[@]}\"} ${B[@]:-}", []),
+    ("--micro-batch-size 4 $(more --of 4)", ["$(more --of 4)"]),
+    ("--micro-batch-size 4 $([ $X = 1 ] && echo --fp8-format hybrid) `more --of 4`",
+     ["$([ $X = 1 ] && echo --fp8-format hybrid)", "`more --of 4`"]),
 ])
 def test_a_variable_behind_a_complete_argument_is_told_of(tmp_path, end, names):
     text = f"RUN {end}"
@@ -311,9 +321,26 @@ def test_a_variable_behind_a_complete_argument_is_told_of(tmp_path, end, names):
     assert notes(tmp_path, text) == [f"{name} (line 1) is not known: arguments in it are not read" for name in names]
 
 
+@pytest.mark.parametrize("lines, name", [
+    ("mapfile -t A < args.txt", "${A[@]}"),
+    ("A=(a)\nread -r -a A <<< \"$B\"", "${A[@]}"),
+    ("A=($(more --of 4))", "$(more --of 4)"),
+    ("A=$(more --of 4)", "$(more --of 4)"),
+    ("A=`more --of 4`", "`more --of 4`"),
+    ("declare -a A", ""),
+    ("f() { local -a A; }\nf\nA=()", ""),
+    ("A=()\nunset A", ""),
+])
+def test_arrays_and_outputs_that_are_not_known_are_told_of(tmp_path, lines, name):
+    text = f"{lines}\nRUN --micro-batch-size 4 \"${{A[@]}}\""
+    assert layout(tmp_path, script_of(text))["micro_batch"] == 4
+    told = [f"{name} (line {1 if '(more' in name or '`' in name else len(text.splitlines())}) is not known: arguments in it are not read"]
+    assert notes(tmp_path, text) == (told if name else [])
+
+
 @pytest.mark.parametrize("text, why", [
     ("RUN --micro-batch-size $MBS", "--micro-batch-size: '$MBS': the script does not set it"),
-    ("RUN --micro-batch-size 4 $(more 4)", "--micro-batch-size: '$(more 4)'"),
+    ("RUN --micro-batch-size $(more 4)", "--micro-batch-size: '$(more 4)'"),
     ("GBS=64\n(( GBS <<= 1 ))\nRUN --micro-batch-size $GBS", "--micro-batch-size: '$GBS'"),
     ("MBS=1; i=0\nwhile [ $i -lt 3 ]; do MBS=$((MBS * 2)); i=$((i + 1)); done\nRUN --micro-batch-size $MBS",
      "--micro-batch-size: '$MBS'"),

@@ -89,7 +89,9 @@ TEST_CASE("a variable behind a complete argument that is not known is no value o
         "python train.py --bf16 --lr=2 - $A - ${B} - $C ");
   CHECK(kept("$P train.py --lr $A --data-path $B $C > $D") ==
         "$P train.py --lr $A --data-path $B $C > $D ");
-  CHECK(kept("python train.py --lr 1 $(x)") == "python train.py --lr 1 $(x) - $(x) ");
+  CHECK(kept("python train.py --lr 1 $(x)") == "python train.py --lr 1 - $(x) ");
+  CHECK(kept("python train.py --lr $(x) `y` ${A[@]} --new ${B[*]} $C --data-path ${D[@]}") ==
+        "python train.py --lr $(x) --new --data-path ${D[@]} - `y` - ${A[@]} - ${B[*]} - $C ");
 }
 
 TEST_CASE("what runs the training is taken") {

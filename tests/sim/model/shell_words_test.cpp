@@ -93,8 +93,10 @@ TEST_CASE("shell words: an array's words stand where it is used") {
   CHECK(words_of("A=(--a)\nA+=(--b 2)\nB=(\"${A[@]}\" --c)\nrun ${B[@]}") ==
         "<run> <--a> <--b> <2> <--c> ;");
   CHECK(words_of("A=(--a)\nrun ${A[@]}\nA=(--b)\nrun ${A[@]}") == "<run> <--a> ; <run> <--b> ;");
-  CHECK(words_of("E=()\nrun \"${E[@]}\" ${E[@]} ${U[@]} \"${U[@]}\" ${U[@]+\"${U[@]}\"} x") ==
-        "<run> <x> ;");
+  CHECK(words_of("E=()\nrun \"${E[@]}\" ${E[@]} ${U[@]+\"${U[@]}\"} x") == "<run> <x> ;");
+  CHECK(words_of("declare -a E\nunset F\nrun \"${E[@]}\" \"${F[@]}\" x") ==
+        "<declare> <-a> <E> ; <unset> <F> ; <run> <x> ;");
+  CHECK(words_of("run ${U[@]} \"${U[*]}\"") == "<run> <${U[@]}> <${U[*]}> ;");
   CHECK(words_of("A=(--a '1 2')\nrun \"${A[@]+${A[@]}}\" ${A[0]} ${A[9]}") ==
         "<run> <--a 1 2> <--a> <${A[9]}> ;");
   CHECK(words_of("declare -A A=([x]=1 [y]='--b 2')\nA[z]=3\nK=z\nrun ${A[y]} ${A[$K]} ${A[@]}") ==
@@ -112,6 +114,9 @@ TEST_CASE("shell words: a list in a text stands where it is used") {
   CHECK(words_of(set + "run --x=\"$A\"") == "<run> <--x=--a 1    --b 2> ;");
   CHECK(words_of("A=$(cat <<EOF\n--a $N\n--b 'c d'\nEOF\n)\nrun $A") ==
         "<run> <--a> <$N> <--b> <c d> ;");
+  CHECK(words_of("A=\"--addr `first -n` --b\"\nrun $A `more --c` \"`more --d`\" `# none`") ==
+        "<run> <--addr> <`first -n`> <--b> <`more --c`> <`more --d`> ;");
+  CHECK(words_of("run $(more --c) \"$(more --d)\"") == "<run> <$(more --c)> <$(more --d)> ;");
   CHECK(words_of("A=\"--addr $(first -n | head) --b\"\nrun $A") ==
         "<run> <--addr> <$(first -n | head)> <--b> ;");
 }

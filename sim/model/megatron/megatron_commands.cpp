@@ -146,14 +146,39 @@ class Choice {
     const auto line_of = [&](std::size_t each) {
       return commands_[outermost(each)].words.front().line;
     };
+    std::size_t count = 0;
     for (const std::size_t each : all) {
       const bool is_other = each != last && !runs(each, last) && !runs(last, each);
       if (each != last && !runs(each, last)) made_.taken[each] = false;
-      if (is_other || each == last) lines.push_back(line_of(each));
+      if ((!is_other || is_same(each, last)) && each != last) continue;
+      ++count;
+      if (lines.empty() || lines.back() != line_of(each)) lines.push_back(line_of(each));
     }
-    if (lines.size() < 2) return;
-    made_.notes.push_back(fmt::format("{} commands train (lines {}): that of line {} is taken",
-                                      lines.size(), fmt::join(lines, ", "), line_of(last)));
+    if (lines.size() > 1) {
+      made_.notes.push_back(fmt::format("{} commands train (lines {}): that of line {} is taken",
+                                        count, fmt::join(lines, ", "), line_of(last)));
+    } else if (count > 1) {
+      made_.notes.push_back(fmt::format("the command of line {} trains {} times: the last is taken",
+                                        line_of(last), count));
+    }
+  }
+
+  // But for the number of the node that each starts.
+  bool is_same(std::size_t one, std::size_t other) const {
+    const std::vector<ShellWord>& left = commands_[one].words;
+    const std::vector<ShellWord>& right = commands_[other].words;
+    const auto is_rank = [&](std::size_t at) {
+      const auto has_rank = [&](const std::string& word) {
+        const std::string name = argument_name(word.substr(0, word.find('=')));
+        return name == "node-rank" || name == "machine-rank";
+      };
+      return has_rank(left[at].text) || (at > 0 && has_rank(left[at - 1].text));
+    };
+    if (left.size() != right.size()) return false;
+    for (std::size_t at = 0; at < left.size(); ++at) {
+      if (left[at].text != right[at].text && !is_rank(at)) return false;
+    }
+    return true;
   }
 
   // The call of a function for a command in it.

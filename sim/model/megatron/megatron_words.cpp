@@ -150,6 +150,7 @@ bool holds_arguments(const std::string& word) {
 }  // namespace
 
 std::size_t arguments_of(const ShellCommand& command) {
+  if (program_of(command) == "for") return 0;
   return static_cast<std::size_t>(
       std::count_if(command.words.begin(), command.words.end(),
                     [](const ShellWord& word) { return holds(of_training, name_in(word.text)); }));

@@ -42,7 +42,8 @@ bool ShellReader::take_assignment() {
     const bool is_local = is_function_ && is_list_of_names_ && by != "export" && by != "readonly";
     if (is_local) locals_.emplace_back(name, found(name));
     if (by.empty() && !ends_here()) before_.emplace_back(name, found(name));
-    if (!value.is_array && accumulates(name, written)) {
+    const bool is_text = !value.is_array && !value.holds_arguments();
+    if (is_text && accumulates(name, adds ? "$" + name : written)) {
       forget(name);
     } else if (!key.empty()) {
       set_element(name, inner_text(ShellText(key, line())), std::move(value), adds);
@@ -100,12 +101,12 @@ void ShellReader::set_local(const std::string& name) {
 
 bool ShellReader::accumulates(const std::string& name, const std::string& text) const {
   if (!repeats_ && !frames_.back().repeats) return false;
-  if (text.find("((") == std::string::npos && text.find("$(") == std::string::npos) return false;
+  const bool is_number = text.find("((") != std::string::npos;  // which names variables without "$"
   for (auto at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
     const auto end = at + name.size();
-    if ((at == 0 || !is_name(text[at - 1])) && (end == text.size() || !is_name(text[end]))) {
-      return true;
-    }
+    const char before = at == 0 ? ' ' : text[at - 1];
+    const bool begins = is_number ? !is_name(before) : before == '$' || before == '{';
+    if (begins && (end == text.size() || !is_name(text[end]))) return true;
   }
   return false;
 }

@@ -72,8 +72,11 @@ void ShellReader::take_keyword(const std::string& word) {
     begin_branch(Truth::yes);
   } else if (kind == Kind::loop && word == "do") {
     begin_branch(frame.is_until ? opposite(status_) : status_);
+    if (frame.turns) frame.turns->body = at_;
+    if (frame.turns) frame.turns->runs = frame.runs;
   } else if ((kind == Kind::condition && word == "fi") || (kind == Kind::loop && word == "done") ||
              (kind == Kind::choice && word == "esac") || (kind == Kind::braces && word == "}")) {
+    if (kind == Kind::loop && begin_turn()) return;
     close_frame();
   }
 }
@@ -155,26 +158,6 @@ void ShellReader::take_patterns() {
   frame.runs = either(frame.runs, std::exchange(frame.falls_through, Truth::no));
 }
 
-Truth ShellReader::begin_loop(const std::vector<ShellWord>& given) {
-  constexpr std::size_t before = 3;  // "for NAME in"
-  ShellFrame& frame = frames_.back();
-  frame.repeats = true;
-  if (given.size() < 2) return Truth::maybe;
-  const bool knows =
-      given.size() >= before && given[2].text == "in" &&
-      std::all_of(given.begin() + before, given.end(), [](const ShellWord& word) {
-        return is_known(word.text) && word.text.find_first_of("*?[{") == std::string::npos;
-      });
-  if (!knows || given.size() > before + 1) {
-    forget(given[1].text);
-    return knows ? Truth::yes : Truth::maybe;
-  }
-  frame.repeats = frames_.size() > 1 && frames_[frames_.size() - 2].repeats;
-  if (given.size() == before) return Truth::no;
-  replace(given[1].text, {{ShellText(given[before].text, given[before].line)}});
-  return Truth::yes;
-}
-
 void ShellReader::stop(bool of_script) {
   if (runs() != Truth::yes) return;
   std::size_t at = frames_.size() - 1;
@@ -195,16 +178,6 @@ void ShellReader::end_with(const std::vector<ShellWord>& given) {
     status_doubts_.clear();
   }
   stop(given.front().text == "exit");
-}
-
-void ShellReader::leave_loop() {
-  if (runs() != Truth::yes) return;
-  std::size_t at = frames_.size() - 1;
-  while (at > 0 && frames_[at].kind != Kind::loop) --at;
-  for (; at > 0 && at < frames_.size(); ++at) {
-    frames_[at].runs = Truth::no;
-    frames_[at].outer = Truth::no;
-  }
 }
 
 ShellCause ShellReader::written_from(std::size_t begin) const {

@@ -209,6 +209,7 @@ ShellText ShellReader::filled(const ShellText& text) {
 std::optional<ShellValue> ShellReader::named_by(const std::string& name,
                                                 const std::string& operation) {
   const std::optional<ShellValue> named = value_of(name);
+  if (named && (operation == "[@]" || operation == "[*]")) return keys_of(*named);
   if (!named || !operation.empty()) return std::nullopt;
   const std::string text = named->text();
   return value_of(text.substr(0, text.find('[')));

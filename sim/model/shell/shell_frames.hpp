@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "sim/model/shell/shell_truth.hpp"
 #include "sim/model/shell/shell_values.hpp"
@@ -15,6 +18,18 @@ enum class ShellJoint { none, pipe, both, either };
 struct ShellCause {
   std::string text;
   int line = 0;
+};
+
+// Of a "for" whose turns are known: what it does is read once for each.
+struct ShellTurns {
+  std::string variable;
+  std::vector<ShellText> words;  // its value in each turn
+  std::size_t turn = 0;
+  bool counts = false;  // "for ((A; B; C))", which has these instead
+  std::string condition = {};
+  std::string step = {};
+  std::size_t body = 0;     // behind "do"
+  Truth runs = Truth::yes;  // the next turn
 };
 
 // A part of a script that is open where it is read: the script itself, "if ... fi", "case ...
@@ -41,7 +56,8 @@ struct ShellFrame {
   std::string subject;
   ShellCause subject_cause;
   bool is_until = false;
-  bool repeats = false;                                 // a loop that may run more than once
+  bool repeats = false;  // a loop that may run more than once
+  std::optional<ShellTurns> turns = std::nullopt;
   std::shared_ptr<ShellVariables> variables = nullptr;  // of before, as "( ... )" leaves them
 
   // Of the command that is read.

@@ -229,7 +229,7 @@ Truth ShellReader::run(const std::string& program, const std::vector<ShellWord>&
     words().clear();
     evaluate(text(1).joined());
   } else if (program == "break" || program == "continue") {
-    leave_loop();
+    leave_turn(given);
   } else if (program == "read" || program == "mapfile" || program == "readarray" ||
              program == "getopts" || program == "printf") {
     for (std::size_t word = 1; word < given.size(); ++word) {
@@ -315,7 +315,8 @@ void ShellReader::take_word() {
     fields = {{joined(fields), fields.front().begins_quoted}};
   }
   const ShellDoubts used = std::exchange(whole_.used, {});
-  const bool is_condition = before == "[" || before == "test" || before == "case";
+  const bool is_condition =
+      before == "[" || before == "test" || before == "case" || before == "for";
   for (const ShellField& field : fields) is_condition ? add_word(field.text) : add_field(field);
   if (command_ != ShellCommand::no_command) {
     ShellDoubts& doubts = whole_.commands[static_cast<std::size_t>(command_)].doubts;

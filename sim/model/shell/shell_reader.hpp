@@ -35,6 +35,8 @@ struct ShellScript {
   std::vector<ShellCommand> commands = {};
   std::map<std::string, ShellFunction> functions = {};
   std::vector<std::string> function_names = {};  // in their order
+  std::size_t turns = 0;                         // of its loops so far
+  std::size_t read_again = 0;                    // bytes
   ShellDoubts used = {};  // of variables that were put in since it was emptied
 };
 
@@ -139,15 +141,25 @@ class ShellReader {
   void begin_choice();
   // There and behind ";;": up to the ")" of the next branch.
   void take_patterns();
-  // "for NAME in WORDS": whether it has a word.
-  Truth begin_loop(const std::vector<ShellWord>& given);
-  // The commands behind "exit" and "return" do not run, nor those of a loop behind "break".
+  // The commands behind "exit" and "return" do not run.
   void stop(bool of_script);
   // "exit" or "return" with the status behind it.
   void end_with(const std::vector<ShellWord>& given);
-  void leave_loop();
   // What is read from `begin` on, without reserved words, in short.
   ShellCause written_from(std::size_t begin) const;
+
+  // In shell_loops.cpp: "for", whose body is read again for each word that is known.
+
+  // "for NAME in WORDS": whether it has a word.
+  Truth begin_loop(const std::vector<ShellWord>& given);
+  // "for ((A; B; C))"
+  void begin_counting(const std::string& text);
+  // Whether there is one; its variable is set.
+  Truth begins_turn();
+  // At "done": false where none follows.
+  bool begin_turn();
+  // Behind "break" and "continue" the commands of a loop do not run.
+  void leave_turn(const std::vector<ShellWord>& given);
 
   // In shell_tests.cpp: "[ ... ]", "[[ ... ]]", "((...))".
 
@@ -193,7 +205,7 @@ class ShellReader {
   // From then on it is not known.
   void forget(const std::string& name);
   void forget_names(const std::string& text);  // all that are in it
-  // Whether it depends on itself, in a loop.
+  // Whether it depends on itself, in a loop whose turns are not known.
   bool accumulates(const std::string& name, const std::string& text) const;
   // "unset NAME", "unset NAME[KEY]".
   void unset(const std::string& name);
@@ -222,7 +234,7 @@ class ShellReader {
   Expansion output_of(const ShellText& command, std::size_t begin);
   // With its variables put in.
   ShellText filled(const ShellText& text);
-  // ${!NAME}: of the variable whose name is the value of another.
+  // ${!NAME}: of the variable whose name is the value of another. ${!NAME[@]}: the keys.
   std::optional<ShellValue> named_by(const std::string& name, const std::string& operation);
   // The value of "${NAME OPERATION}"; nothing where it or the operation is not known.
   std::optional<ShellValue> operated(const std::string& name, ShellText operation, bool is_quoted);

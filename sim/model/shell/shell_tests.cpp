@@ -154,7 +154,7 @@ void ShellReader::take_arithmetic(std::size_t end) {
     pending_ = runs_not() ? Truth::maybe : changed(text);
     return;
   }
-  forget_names(text);  // of the loop
+  begin_counting(text);
 }
 
 Truth ShellReader::changed(const std::string& text) {

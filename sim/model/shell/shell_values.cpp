@@ -77,6 +77,19 @@ ShellText key_of(const ShellText& element) {
   return element.part(0, element.size() - without_key(element).size());
 }
 
+ShellValue keys_of(const ShellValue& array) {
+  ShellValue keys{{}, true};
+  if (array.is_unset) return keys;
+  for (std::size_t word = 0; word < array.words.size(); ++word) {
+    const ShellText key = key_of(array.words[word]);
+    const int line = array.words[word].line_at(0);
+    const bool has_key = key.size() > 0;
+    keys.words.push_back(has_key ? key.part(1, key.size() - 2)
+                                 : ShellText(std::to_string(word), line));
+  }
+  return keys;
+}
+
 void ShellFields::add_words(const std::vector<ShellText>& words) {
   for (std::size_t word = 0; word < words.size(); ++word) {
     if (word > 0) end();

@@ -64,6 +64,8 @@ std::optional<ShellValue> part_of(const ShellValue& whole, const std::string& ra
 ShellText without_key(const ShellText& element);
 // "[KEY]=" of it.
 ShellText key_of(const ShellText& element);
+// "${!NAME[@]}": the keys of an array, which are numbers where its words have none.
+ShellValue keys_of(const ShellValue& array);
 
 struct ShellField {
   ShellText text;

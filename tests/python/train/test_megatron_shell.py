@@ -81,6 +81,26 @@ SETTINGS = [
     ('MBS=1\nwhile false; do MBS=4; done', 1),
     ('MBS=1;i=5\nwhile [ $i -lt 3 ]; do MBS=4; done', 1),
     ('for MBS in 4; do :; done', 4),
+    ('MBS=1\nfor MBS in 1 2 4; do :; done', 4),
+    ('for MBS in {1..4}; do :; done', 4),
+    ('for MBS in {8,4}; do :; done', 4),
+    ('MBS=0\nfor i in 1 3; do MBS=$((MBS + i)); done', 4),
+    ('MBS=0\nfor i in 1 2; do for j in 1 1; do MBS=$((MBS + j)); done; done', 4),
+    ('for MBS in 1 4 8; do [ $MBS = 4 ] && break; done', 4),
+    ('MBS=0\nfor i in 1 2 3; do [ $i = 2 ] && continue; MBS=$((MBS + i)); done', 4),
+    ('MBS=0\nfor i in 1 2; do for j in 1 2 3; do [ $j = 3 ] && continue 2; MBS=$((MBS + i * j - 1)); done; done\nMBS=$((MBS - 1))', 4),
+    ('MBS=0\nfor i in 1 2; do for j in 4 8; do MBS=$j; break 2; done; done', 4),
+    ('MBS=1\nfor ((i = 0; i < 2; i++)); do MBS=$((MBS * 2)); done', 4),
+    ('MBS=1\nfor ((i = 0; i < 0; i++)); do MBS=2; done', 1),
+    ('N=4\nfor ((MBS = 1; MBS < N; MBS *= 2))\ndo\n  :\ndone', 4),
+    ('S=\nfor x in a b c; do S="$S$x"; done\nMBS=${#S}\nMBS=$((MBS + 1))', 4),
+    ('f() { for x in "$@"; do MBS=$x; done; }\nf 1 2 4', 4),
+    ('f() { for x in 4 8; do MBS=$x; return; done; }\nf', 4),
+    ('A=(1 2 4)\nfor MBS in "${A[@]}"; do :; done', 4),
+    ('for c in "small 1" "big 4"; do\n  set -- $c\n  MBS=$2\ndone', 4),
+    ('declare -A A=([b]=1 [a]=3)\nMBS=0\nfor k in "${!A[@]}"; do MBS=$((MBS + ${A[$k]})); done', 4),
+    ('A=(x y z)\nfor k in ${!A[@]}; do MBS=$((k + 2)); done', 4),
+    ('MBS=4\nfor x in a b; do case $x in a) continue;; c) MBS=2;; esac; done', 4),
     ('MBS=2\nfor x in; do MBS=4; done', 2),
     ('is_big() { [ "$1" = big ]; }\nMBS=1\nif is_big small; then MBS=8; fi\nif is_big big; then MBS=4; fi', 4),
     ('f() { MBS=4; if [ "$1" = a ]; then return; fi; MBS=8; }\nf a', 4),
@@ -173,6 +193,12 @@ COMMANDS = [
     "X='--recompute-activations'\nunset X\nRUN --micro-batch-size 4 $X",
     "declare -A A\nA[x]=8\nA[x]=4\nRUN --micro-batch-size ${A[x]}",
     "A='--tensor-model-parallel-size 4'\nA=\"${A/size 4/size 2}\"\nRUN $A",
+    # Loops.
+    "A=\nfor x in bf16 recompute-activations; do A=\"$A --$x\"; done\nRUN $A",
+    "A=()\nfor x in tensor pipeline; do A+=(--$x-model-parallel-size 2); done\nRUN \"${A[@]}\"",
+    "F='[0'\nfor i in {1..15}; do F=\"$F,1\"; done\nRUN --moe-layer-freq \"$F]\"",
+    "for TP in 1 2 4; do RUN --tensor-model-parallel-size $TP; done",
+    "for o in fp8 none; do\nif [ $o = fp8 ]; then A=\"$A --fp8-format hybrid\"; elif [ $o = tp ]; then A=\"$A --swiglu\"; fi\ndone\nRUN $A",
     # Lists.
     "FP8=false\nA=(BASE)\nif [ \"$FP8\" = true ]; then\nA+=(--fp8-format hybrid)\nfi\nRUN \"${A[@]}\"",
     "DROP=false\nA=(BASE)\n$DROP && A+=(--moe-expert-capacity-factor 1.0)\nRUN \"${A[@]}\"",
@@ -265,6 +291,20 @@ def test_a_condition_that_is_not_known_is_told_of(tmp_path, text, told):
     assert layout(tmp_path, script_of(text))["tensor_parallel"] == 2
 
 
+def test_a_break_that_is_not_known_to_run_is_told_of(tmp_path):
+    text = "for TP in 8 4 2; do\n  more $TP && break\ndone\nRUN --tensor-model-parallel-size $TP"
+    assert notes(tmp_path, text) == ["TP is 8 (line 1) or 4 (line 1) or 2 (line 1), as `more $TP` (line 2) is not known: 2 is taken"]
+    text = "TP=1\nfor TP in 8 2; do\n  more $TP || continue\n  PP=$TP\ndone\nRUN --pipeline-model-parallel-size $PP"
+    assert notes(tmp_path, text) == ["PP is 8 (line 2) or 2 (line 2), as `more $TP` (line 3) is not known: 2 is taken"]
+
+
+def test_a_command_that_trains_several_times_is_told_of(tmp_path):
+    assert notes(tmp_path, "for TP in 1 2; do\nRUN --tensor-model-parallel-size $TP\ndone") == [
+        "the command of line 2 trains 2 times: the last is taken"]
+    nodes = "for i in 0 1; do\nbash -c \"torchrun --nproc_per_node 8 --nnodes 2 --node_rank $i pretrain_gpt.py BASE --global-batch-size 16\" &\ndone"
+    assert notes(tmp_path, nodes) == []
+
+
 def test_lists_under_conditions_that_are_not_known_are_told_of(tmp_path):
     text = ("A=(BASE)\nif [ $1 = fp8 ]; then\nA+=(--fp8-format hybrid)\nfi\n"
             "[ -n \"$FULL\" ] && A+=(--recompute-granularity full)\nRUN \"${A[@]}\"")
@@ -344,7 +384,11 @@ def test_arrays_and_outputs_that_are_not_known_are_told_of(tmp_path, lines, name
     ("GBS=64\n(( GBS <<= 1 ))\nRUN --micro-batch-size $GBS", "--micro-batch-size: '$GBS'"),
     ("MBS=1; i=0\nwhile [ $i -lt 3 ]; do MBS=$((MBS * 2)); i=$((i + 1)); done\nRUN --micro-batch-size $MBS",
      "--micro-batch-size: '$MBS'"),
-    ("MBS=1\nfor MBS in 1 2 4; do :; done\nRUN --micro-batch-size $MBS", "--micro-batch-size: '$MBS'"),
+    ("MBS=1\nfor MBS in 1 2 $X; do :; done\nRUN --micro-batch-size $MBS", "--micro-batch-size: '$MBS'"),
+    ("MBS=1\nfor MBS in {1..1001}; do :; done\nRUN --micro-batch-size $MBS", "--micro-batch-size: '$MBS'"),
+    ("for ((MBS = 0; MBS < X; MBS++)); do :; done\nRUN --micro-batch-size $MBS", "--micro-batch-size: '$MBS'"),
+    ("F=0\nfor i in $(more); do F=$F,1; done\nRUN --moe-layer-freq [$F]", "--moe-layer-freq: '[$F]'"),
+    ("F=0\nwhile more; do F+=,1; done\nRUN --moe-layer-freq [$F]", "--moe-layer-freq: '[$F]'"),
     ("MBS=4x\nRUN --micro-batch-size ${MBS/%x/}", "--micro-batch-size: '${MBS/%x/}'"),
     (500 * "(" + "RUN", "run.sh:1: more than 500 parts of the script are open"),
 ])

@@ -153,6 +153,23 @@ TEST_CASE("shell words: of branches that are known the one that runs is read") {
         "<if> <f> <2> ; <[> <2> <=> <1> <]> ; <fi> ; <f> <1> ; <[> <1> <=> <1> <]> ; <b> ;");
 }
 
+TEST_CASE("shell words: a loop over words that are known is read for each") {
+  CHECK(words_of("for N in 1 2; do run $N; done\nrun $N") ==
+        "<for> <N> <in> <1> <2> ; <do> <run> <1> ; <done> ; <run> <2> ; <done> ; <run> <2> ;");
+  CHECK(words_of("for ((N = 1; N < 3; N++)); do run $N; done") ==
+        "<for> ; <do> <run> <1> ; <done> ; <run> <2> ; <done> ;");
+  CHECK(words_of("for N in 1 2; do x && break; run; done\nrun $N") ==
+        "<for> <N> <in> <1> <2> ; <do> <x> ; <break> ; <run> ; <done> ; <x> ; <break> ; <run> ; "
+        "<done> ; <run> <2> ;");
+  CHECK(words_of("for N in 1 $X; do run $N; done") ==
+        "<for> <N> <in> <1> <$X> ; <do> <run> <$N> ; <done> ;");
+  const std::string nested = "for A in {1..40}; do for B in {1..40}; do run $B; done; done";
+  CHECK(words_of(nested).find("<run> <$B>") != std::string::npos);
+  const std::string body(5000, 'x');
+  CHECK_THROWS_WITH(words_of("for A in {1..900}; do " + body + "; done"),
+                    ContainsSubstring("run.sh:1: loops read more than 1 MiB again"));
+}
+
 TEST_CASE("shell words: nothing runs behind the end of a script") {
   CHECK(words_of("a\nexit 0\nb") == "<a> ; <exit> <0> ;");
   CHECK(words_of("x && exit\nb") == "<x> ; <exit> ; <b> ;");

@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <utility>
+
+#include "sim/base/text.hpp"
+#include "sim/model/shell/shell_reader.hpp"
+
+namespace moesim::model {
+namespace {
+
+constexpr std::size_t most_turns = 1000;     // of all loops of a script
+constexpr std::size_t most_again = 1 << 20;  // bytes that they read again
+
+// "1" to "15" of "{1..15}", "a" and "b" of "{a,b}"; the word itself of another one.
+std::vector<ShellText> words_of_braces(const ShellWord& word) {
+  const std::string& text = word.text;
+  std::vector<ShellText> words;
+  const auto add = [&](std::string_view each) { words.emplace_back(std::string(each), word.line); };
+  const bool has_braces = text.size() > 2 && text.front() == '{' && text.back() == '}' &&
+                          text.find_first_of("{}", 1) == text.size() - 1;
+  const std::string inner = has_braces ? text.substr(1, text.size() - 2) : "";
+  const auto dots = inner.find("..");
+  if (dots != std::string::npos) {
+    const auto first = parse_number<std::int32_t>(inner.substr(0, dots));
+    const auto last = parse_number<std::int32_t>(inner.substr(dots + 2));
+    if (first && last && std::abs(std::int64_t{*first} - *last) < std::int64_t{most_turns}) {
+      const int step = *first <= *last ? 1 : -1;
+      for (std::int64_t each = *first; each != *last + step; each += step) {
+        add(fmt::format("{}", each));
+      }
+      return words;
+    }
+  } else if (inner.find(',') != std::string::npos) {
+    for (const std::string_view each : split(inner, ',')) add(each);
+    return words;
+  }
+  add(text);
+  return words;
+}
+
+}  // namespace
+
+Truth ShellReader::begin_loop(const std::vector<ShellWord>& given) {
+  constexpr std::size_t before = 3;  // "for NAME in"
+  ShellFrame& frame = frames_.back();
+  if (frame.turns) return begins_turn();
+  frame.repeats = true;
+  if (given.size() < 2) return Truth::maybe;
+  std::vector<ShellText> all;
+  for (std::size_t word = before; word < given.size(); ++word) {
+    for (ShellText& each : words_of_braces(given[word])) all.push_back(std::move(each));
+  }
+  const bool knows =
+      given.size() >= before && given[2].text == "in" &&
+      std::all_of(all.begin(), all.end(), [](const ShellText& word) {
+        return is_known(word.letters) && word.letters.find_first_of("*?[{") == std::string::npos;
+      });
+  if (!knows || whole_.turns + all.size() > most_turns) {
+    forget(given[1].text);
+    return knows ? Truth::yes : Truth::maybe;
+  }
+  frame.repeats = frames_.size() > 1 && frames_[frames_.size() - 2].repeats;
+  frame.turns = ShellTurns{given[1].text, std::move(all)};
+  return begins_turn();
+}
+
+void ShellReader::begin_counting(const std::string& text) {
+  std::vector<std::string_view> parts = split(text, ';');
+  ShellTurns turns;
+  turns.counts = true;
+  if (parts.size() == 3) {
+    changed(std::string(parts[0]));
+    turns.condition = parts[1];
+    turns.step = parts[2];
+  }
+  if (number(ShellText(turns.condition, line()))) {
+    frames_.back().turns = std::move(turns);
+  } else {
+    forget_names(text);
+  }
+}
+
+Truth ShellReader::begins_turn() {
+  ShellTurns& turns = *frames_.back().turns;
+  if (turns.counts) {
+    const auto value = number(ShellText(turns.condition, line()));
+    if (value && whole_.turns < most_turns) {
+      ++whole_.turns;
+      return truth_of(*value != 0);
+    }
+    forget_names(turns.condition + ";" + turns.step);
+    return Truth::maybe;
+  }
+  if (turns.turn == turns.words.size()) return Truth::no;
+  ++whole_.turns;
+  replace(turns.variable, {{turns.words[turns.turn]}});
+  return Truth::yes;
+}
+
+bool ShellReader::begin_turn() {
+  ShellFrame& frame = frames_.back();
+  if (!frame.turns || frame.turns->runs == Truth::no || over_) return false;
+  ShellTurns& turns = *frame.turns;
+  frame.runs = frame.outer = turns.runs;
+  ++turns.turn;
+  if (turns.counts) changed(turns.step);
+  if (begins_turn() != Truth::yes) return false;
+  whole_.read_again += at_ - turns.body;
+  if (whole_.read_again > most_again) {
+    throw UsageError(fmt::format("{}:{}: loops read more than {} MiB again", whole_.name, line(),
+                                 most_again >> 20));
+  }
+  is_compound_ = true;
+  end_command(ShellJoint::none);
+  at_ = turns.body;
+  return true;
+}
+
+void ShellReader::leave_turn(const std::vector<ShellWord>& given) {
+  const Truth reached = runs();
+  if (reached == Truth::no) return;
+  std::size_t levels = given.size() > 1 ? parse_number<std::size_t>(given[1].text).value_or(1) : 1;
+  std::size_t at = frames_.size();
+  while (at > 1 && levels > 0) {
+    --at;
+    const bool is_loop = frames_[at].kind == ShellFrame::Kind::loop;
+    if (is_loop) --levels;
+    // Of the loops around that which goes on.
+    const bool ends = is_loop && (given.front().text == "break" || levels > 0);
+    if (ends && frames_[at].turns) {
+      frames_[at].turns->runs = both(frames_[at].turns->runs, opposite(reached));
+    }
+  }
+  if (levels > 0) return;  // in no loop
+  const ShellCause cause = frames_.back().cause_now();
+  for (; at < frames_.size(); ++at) {
+    ShellFrame& frame = frames_[at];
+    frame.runs = both(frame.runs, opposite(reached));
+    frame.outer = both(frame.outer, opposite(reached));
+    if (reached == Truth::maybe) frame.cause = cause;
+  }
+}
+
+}  // namespace moesim::model

@@ -33,14 +33,6 @@ bool is_yaml(const std::string& path) {
 
 constexpr std::int64_t most_layers = 65535;  // model.schema
 
-// Megatron-Bridge's mixed_precision sets what its model, optimizer and gradients have too, and its
-// model has another vocabulary than a tokenizer of its own.
-constexpr int rank_of_precision = 2;
-int rank_of(const std::string& section) {
-  if (section == "mixed-precision") return rank_of_precision;
-  return section == "model" ? 1 : 0;
-}
-
 // The place of the script or module among a command's words; the number of them without one.
 std::size_t script_in(const std::vector<ShellWord>& words) {
   std::size_t module = words.size();
@@ -61,33 +53,36 @@ bool MegatronArguments::is_path(const std::string& path) {
 }
 
 MegatronArguments MegatronArguments::load(const std::string& path) {
-  return parse(read_file(path), path);
+  return parse(read_file(path), path, file_of_script);
 }
 
-MegatronArguments MegatronArguments::parse(const std::string& text, const std::string& name) {
+MegatronArguments MegatronArguments::parse(const std::string& text, const std::string& name,
+                                           ShellFiles::Read read) {
   MegatronArguments made;
   made.name_ = name;
+  made.files_ = ShellFiles(name, std::move(read));
   is_yaml(name) ? made.read_yaml(text) : made.read_script(text);
   made.take_counterparts();
   if (made.arguments_.empty()) {
-    throw UsageError(fmt::format("{}: no argument of Megatron-LM in it, such as {}", name,
-                                 is_yaml(name)
-                                     ? "num_layers: 32"
-                                     : "--num-layers 32; arguments in a file that it sources are "
-                                       "not read: give that file"));
+    throw UsageError(
+        fmt::format("{}: no argument of Megatron-LM in it, such as {}", name,
+                    is_yaml(name) ? "num_layers: 32"
+                                  : "--num-layers 32; arguments in a script that it runs are not "
+                                    "read: give that script"));
   }
   return made;
 }
 
 void MegatronArguments::read_script(const std::string& text) {
-  const std::vector<ShellCommand> commands = shell_commands(text, name_);
-  TrainingCommands training = training_commands(commands);
+  const std::vector<ShellCommand> commands = shell_commands(text, files_);
+  TrainingCommands training = training_commands(commands, files_);
   std::vector<ShellWord> unknown;
   for (std::size_t each = 0; each < commands.size(); ++each) {
     if (training.taken[each]) take(without_unknown(commands[each], unknown));
   }
   left_out_ = std::move(training.left_out);
-  notes_ = std::move(training.notes);
+  notes_ = files_.notes();
+  notes_.insert(notes_.end(), training.notes.begin(), training.notes.end());
   take_overrides();
   if (!training.takes_lists) note_unknown(unknown);
   if (training.takes_lists) {
@@ -95,6 +90,11 @@ void MegatronArguments::read_script(const std::string& text) {
         "the command that trains is not in it, or uses variables that it does not set: arguments "
         "are taken from all variables");
   }
+}
+
+int MegatronArguments::rank_of(const std::string& section) {
+  if (section == "mixed-precision") return rank_of_precision;
+  return section == "model" ? 1 : 0;
 }
 
 void MegatronArguments::put(const KeyValue& value, const Place& place) {
@@ -108,7 +108,7 @@ void MegatronArguments::put(const KeyValue& value, const Place& place) {
   std::string other;
   const bool is_beside = place.rank == known.rank && !known.values.empty() && !value.values.empty();
   if (is_beside && !place.is_override && known.values != value.values) {
-    other = fmt::format("{} (line {})", fmt::join(known.values, " "), known.line);
+    other = fmt::format("{} ({})", fmt::join(known.values, " "), files_.place(known.line));
   }
   const bool was_asked = known.asked || value.is_understood;
   known = {value.values, place.line, place.rank, value.is_set, std::move(other), was_asked};
@@ -126,54 +126,11 @@ void MegatronArguments::put_key(const std::string& key, const std::string& value
   for (const KeyValue& each : key_values(key, value, items)) put(each, place);
 }
 
-// Of Megatron-Bridge's scripts/performance/utils/precision.py.
-void MegatronArguments::put_compute_type(const std::string& type, int line) {
-  constexpr std::pair<std::string_view, const char*> recipes[] = {
-      {"bf16", "bf16_mixed"},
-      {"fp8_cs", "bf16_with_fp8_current_scaling_mixed"},
-      {"fp8_ds", "bf16_with_fp8_delayed_scaling_mixed"},
-      {"fp8_mx", "bf16_with_mxfp8_mixed"},
-      {"fp8_sc", "bf16_with_fp8_subchannel_scaling_mixed"},
-      {"nvfp4", "bf16_with_nvfp4_mixed"}};
-  const auto* const known = std::find_if(std::begin(recipes), std::end(recipes),
-                                         [&](const auto& each) { return each.first == type; });
-  if (known == std::end(recipes)) {
-    throw UsageError(fmt::format(
-        "{}:{}: --compute_dtype: '{}': known are bf16, fp8_cs, fp8_ds, fp8_mx, fp8_sc, nvfp4",
-        name_, line, type));
-  }
-  const Place place{line, rank_of_precision, true};
-  put_key("mixed-precision", known->second, {}, place);
-  put({"first-last-layers-bf16", {}, false}, place);
-  put({"grad-reduce-in-bf16"}, place);
-}
-
-void MegatronArguments::put_performance_option(const std::string& option,
-                                               const std::vector<std::string>& values, int line) {
-  const std::string key = performance_argument(option).value_or(option);
-  std::string value = values.empty() ? "" : values.front();
-  if (key == "compute-dtype") return put_compute_type(value, line);
-  if (value.find(',') != std::string::npos) value = "[" + value + "]";
-  put_key(key, value, {}, {line, 0, true});
-}
-
 void MegatronArguments::note_unknown(const std::vector<ShellWord>& words) {
   for (const ShellWord& word : words) {
-    notes_.push_back(fmt::format("{} (line {}) is not known: arguments in it are not read",
-                                 shortened(word.text), word.line));
+    notes_.push_back(fmt::format("{} ({}) is not known: arguments in it are not read",
+                                 shortened(word.text), files_.place(word.line)));
   }
-}
-
-// What the performance scripts set beside an option (utils/overrides.py).
-void MegatronArguments::put_besides_performance_options() {
-  if (has("recompute-modules")) {
-    put_usual("recompute-granularity", {"selective"});
-  } else if (has("recompute-num-layers")) {
-    put_usual("recompute-granularity", {"full"});
-    put_usual("recompute-method", {"block"});
-  }
-  if (has("moe-flex-dispatcher-backend")) put_usual("moe-token-dispatcher-type", {"flex"});
-  if (has("overlap-moe-expert-parallel-comm")) put_usual("delay-wgrad-compute", {});
 }
 
 void MegatronArguments::take(const ShellCommand& command) {
@@ -340,7 +297,7 @@ bool MegatronArguments::has(std::string_view argument) const { return find(argum
 
 void MegatronArguments::fail(std::string_view argument, const std::string& why) const {
   const Argument* found = find(argument);
-  const std::string place = found == nullptr ? name_ : fmt::format("{}:{}", name_, found->line);
+  const std::string place = found == nullptr ? name_ : files_.address(found->line);
   throw UsageError(fmt::format("{}: --{}: {}", place, argument, why));
 }
 
@@ -393,9 +350,9 @@ std::vector<std::string> MegatronArguments::notes() const {
   std::vector<std::string> all = notes_;
   for (const auto& [name, argument] : arguments_) {
     if (!argument.asked || argument.other.empty()) continue;
-    all.push_back(fmt::format("--{} is given twice, as {} and as {} (line {}): the last is taken",
-                              name, argument.other, fmt::join(argument.values, " "),
-                              argument.line));
+    all.push_back(fmt::format("--{} is given twice, as {} and as {} ({}): the last is taken", name,
+                              argument.other, fmt::join(argument.values, " "),
+                              files_.place(argument.line)));
   }
   return all;
 }

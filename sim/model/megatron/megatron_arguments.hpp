@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/model/megatron/megatron_bridge.hpp"
+#include "sim/model/shell/shell_files.hpp"
 
 namespace moesim::model {
 
@@ -25,17 +26,19 @@ struct ShellWord;
 // b of a YAML, short options are those of Megatron-Bridge's performance scripts. Variables and
 // arrays that the script sets are put in where they are used,
 // ${NAME:-DEFAULT}, ${NAME:+WORDS}, ${NAME:0:2} and $((A * B)) too, other operations are not done;
-// nothing is run, and of branches whose condition is not known all are read. Where the command that
-// trains is not in it, as in a script that another reads, the arguments of all variables are taken.
-// YAML: the keys of all levels but those in capitals and those of another model (yaml_keys); of two
-// in Megatron-Bridge's file that of mixed_precision is taken, then that of model; "true", "yes" and
-// "on" are a flag alone, "false", "no", "off", "null", "~" and "None" are none (YAML 1.1; "TRUE"
-// and "True" are "true").
+// nothing is run, files that it sources are read, and of branches whose condition is not known all
+// are read. Where the command that trains is not in it, as in a script that another reads, the
+// arguments of all variables are taken. YAML: the keys of all levels but those in capitals and
+// those of another model (yaml_keys); of two in Megatron-Bridge's file that of mixed_precision is
+// taken, then that of model; "true", "yes" and "on" are a flag alone, "false", "no", "off", "null",
+// "~" and "None" are none (YAML 1.1; "TRUE" and "True" are "true").
 class MegatronArguments {
  public:
   // Throws UsageError naming the file, and the line of what cannot be read.
   static MegatronArguments load(const std::string& path);
-  static MegatronArguments parse(const std::string& text, const std::string& name);
+  // `read` gives the files that a script sources.
+  static MegatronArguments parse(const std::string& text, const std::string& name,
+                                 ShellFiles::Read read = nullptr);
   static bool is_path(const std::string& path);  // .sh, .bash, .slurm, .sbatch, .yaml, .yml
 
   const std::string& name() const { return name_; }
@@ -77,6 +80,11 @@ class MegatronArguments {
     int rank = 0;              // of two values the one of the higher rank is taken
     bool is_override = false;  // of two of one rank the last, without a note, also "none"
   };
+  // Megatron-Bridge's mixed_precision sets what its model, optimizer and gradients have too, and
+  // its model has another vocabulary than a tokenizer of its own.
+  static constexpr int rank_of_precision = 2;
+  static int rank_of(const std::string& section);
+
   void read_script(const std::string& text);
   void take(const ShellCommand& command);
   void take_overrides();
@@ -87,16 +95,19 @@ class MegatronArguments {
   void put(const KeyValue& value, const Place& place);
   void put_key(const std::string& key, const std::string& value,
                const std::vector<std::string>& items, const Place& place);
+  void note_unknown(const std::vector<ShellWord>& words);
+  void read_yaml(const std::string& text);
+  // In megatron_performance.cpp.
   void put_besides_performance_options();
   void put_compute_type(const std::string& type, int line);
   void put_performance_option(const std::string& option, const std::vector<std::string>& values,
                               int line);
-  void note_unknown(const std::vector<ShellWord>& words);
-  void read_yaml(const std::string& text);
+
   const Argument* find(std::string_view argument) const;
   std::optional<std::int64_t> whole(std::string_view argument, std::int64_t least) const;
 
   std::string name_;
+  ShellFiles files_;
   std::vector<std::string> notes_;
   std::vector<std::string> left_out_;
   std::map<std::string, Argument, std::less<>> arguments_;

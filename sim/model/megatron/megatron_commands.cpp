@@ -17,15 +17,15 @@ namespace {
 using Kind = ShellCommand::Kind;
 
 // "TP is 2 (line 3) or 4 (line 5), as `[ $1 = large ]` (line 4) is not known: 4 is taken"
-std::string told(const ShellDoubt& doubt) {
+std::string told(const ShellDoubt& doubt, const ShellFiles& files) {
   std::vector<std::string> values;
   for (const auto& each : doubt.values) {
-    values.push_back(fmt::format("{} (line {})", shortened(each.text), each.line));
+    values.push_back(fmt::format("{} ({})", shortened(each.text), files.place(each.line)));
   }
   const bool has_several = values.size() > 1;
   if (!has_several) values.emplace_back(doubt.adds ? "not" : "not set");
   const std::string why =
-      fmt::format("as `{}` (line {}) is not known", shortened(doubt.condition), doubt.line);
+      fmt::format("as `{}` ({}) is not known", shortened(doubt.condition), files.place(doubt.line));
   if (doubt.adds) {
     return fmt::format("{} has {}, {}: {} taken", doubt.name,
                        fmt::join(values, has_several ? " and " : " or "), why,
@@ -37,7 +37,8 @@ std::string told(const ShellDoubt& doubt) {
 
 class Choice {
  public:
-  explicit Choice(const std::vector<ShellCommand>& commands) : commands_(commands) {
+  Choice(const std::vector<ShellCommand>& commands, const ShellFiles& files)
+      : commands_(commands), files_(files) {
     made_.taken.assign(commands.size(), false);
     for (const ShellCommand& each : commands) arguments_.push_back(arguments_of(each));
   }
@@ -155,12 +156,22 @@ class Choice {
       if (lines.empty() || lines.back() != line_of(each)) lines.push_back(line_of(each));
     }
     if (lines.size() > 1) {
-      made_.notes.push_back(fmt::format("{} commands train (lines {}): that of line {} is taken",
-                                        count, fmt::join(lines, ", "), line_of(last)));
+      made_.notes.push_back(fmt::format("{} commands train ({}): that of {} is taken", count,
+                                        places(lines), files_.place(line_of(last))));
     } else if (count > 1) {
-      made_.notes.push_back(fmt::format("the command of line {} trains {} times: the last is taken",
-                                        line_of(last), count));
+      made_.notes.push_back(fmt::format("the command of {} trains {} times: the last is taken",
+                                        files_.place(line_of(last)), count));
     }
+  }
+
+  // "lines 3, 5"
+  std::string places(const std::vector<int>& lines) const {
+    std::vector<std::string> all;
+    for (const int line : lines) all.push_back(files_.place(line));
+    constexpr std::string_view word = "line ";
+    for (std::size_t each = 1; each < all.size(); ++each) all[each].erase(0, word.size());
+    all.front().insert(word.size() - 1, "s");
+    return fmt::format("{}", fmt::join(all, ", "));
   }
 
   // But for the number of the node that each starts.
@@ -197,7 +208,7 @@ class Choice {
     std::map<std::string, std::string> notes;
     for (std::size_t each = 0; each < commands_.size(); ++each) {
       if (!made_.taken[each]) continue;
-      for (const auto& doubt : commands_[each].doubts) notes[doubt->name] = told(*doubt);
+      for (const auto& doubt : commands_[each].doubts) notes[doubt->name] = told(*doubt, files_);
     }
     for (auto& [name, note] : notes) made_.notes.push_back(std::move(note));
   }
@@ -252,18 +263,19 @@ class Choice {
       const auto count =
           std::count_if(command.words.begin(), command.words.end(),
                         [](const ShellWord& word) { return is_argument(word.text); });
-      made_.left_out.push_back(
-          fmt::format("{} of {} (line {}){}", count, script_of(command), command.words.front().line,
-                      command.is_called ? "" : ", in a function that no command calls"));
+      made_.left_out.push_back(fmt::format(
+          "{} of {} ({}){}", count, script_of(command), files_.place(command.words.front().line),
+          command.is_called ? "" : ", in a function that no command calls"));
     }
     for (const auto& [variable, words] : unused_) {
-      made_.left_out.push_back(
-          fmt::format("{} of {} (line {}), which no command uses", words.size(),
-                      variable.empty() ? "a here-document" : variable, words.begin()->first));
+      made_.left_out.push_back(fmt::format("{} of {} ({}), which no command uses", words.size(),
+                                           variable.empty() ? "a here-document" : variable,
+                                           files_.place(words.begin()->first)));
     }
   }
 
   const std::vector<ShellCommand>& commands_;
+  const ShellFiles& files_;
   std::vector<std::size_t> arguments_;   // of Megatron-LM, of each
   std::map<std::string, Words> unused_;  // by variable
   std::size_t unused_count_ = 0;
@@ -273,8 +285,9 @@ class Choice {
 
 }  // namespace
 
-TrainingCommands training_commands(const std::vector<ShellCommand>& commands) {
-  return Choice(commands).made();
+TrainingCommands training_commands(const std::vector<ShellCommand>& commands,
+                                   const ShellFiles& files) {
+  return Choice(commands, files).made();
 }
 
 }  // namespace moesim::model

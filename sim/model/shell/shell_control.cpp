@@ -18,8 +18,8 @@ ShellFrame& ShellReader::open_frame(Kind kind) {
     over_.reset();
   }
   if (frames_.size() == most_frames) {
-    throw UsageError(fmt::format("{}:{}: more than {} parts of the script are open", whole_.name,
-                                 line(), most_frames));
+    throw UsageError(fmt::format("{}: more than {} parts of the script are open",
+                                 whole_.files.address(line()), most_frames));
   }
   const ShellFrame& around = frames_.back();
   ShellFrame frame;

@@ -67,7 +67,7 @@ void ShellReader::take_quoted(char quote, ShellFields& fields) {
     ++at_;
   }
   if (at_ == script_.size()) {
-    throw OpenQuote(fmt::format("{}:{}: the quote {} has no end", whole_.name, begin, quote));
+    throw OpenQuote(fmt::format("{}: the quote {} has no end", whole_.files.address(begin), quote));
   }
   ++at_;
   if (has_words) fields.open();
@@ -347,8 +347,8 @@ std::optional<ShellValue> ShellReader::value_of(const std::string& name) {
   for (const ShellText& word : known->second.words) whole_.put_in += word.size();
   if (known->second.is_array) whole_.put_in += known->second.words.size();
   if (whole_.put_in > most) {
-    throw UsageError(fmt::format("{}:{}: variables have more than {} MiB where they are used",
-                                 whole_.name, line(), most >> 20));
+    throw UsageError(fmt::format("{}: variables have more than {} MiB where they are used",
+                                 whole_.files.address(line()), most >> 20));
   }
   return known->second;
 }

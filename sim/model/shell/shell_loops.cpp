@@ -110,8 +110,8 @@ bool ShellReader::begin_turn() {
   if (begins_turn() != Truth::yes) return false;
   whole_.read_again += at_ - turns.body;
   if (whole_.read_again > most_again) {
-    throw UsageError(fmt::format("{}:{}: loops read more than {} MiB again", whole_.name, line(),
-                                 most_again >> 20));
+    throw UsageError(fmt::format("{}: loops read more than {} MiB again",
+                                 whole_.files.address(line()), most_again >> 20));
   }
   is_compound_ = true;
   end_command(ShellJoint::none);

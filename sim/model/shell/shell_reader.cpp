@@ -224,7 +224,11 @@ Truth ShellReader::run(const std::string& program, const std::vector<ShellWord>&
   if (program == "[" || program == "test") return tested(given);
   if (program == "for") return begin_loop(given);
   if (program == "exit" || program == "return") {
-    if (program == "exit" || is_function_) end_with(given);
+    if (program == "exit" || returns_) end_with(given);
+  } else if (program == "source" || program == ".") {
+    return source(given);
+  } else if (program == "cd") {
+    change_folder(given);
   } else if (program == "eval") {
     words().clear();
     evaluate(text(1).joined());
@@ -256,14 +260,20 @@ Truth ShellReader::call(const std::string& name, const ShellValue* given) {
   ShellFunction& function = whole_.functions[name];
   function.is_called = true;
   const std::vector<ShellText> bodies = function.bodies;
-  for (const ShellText& body : bodies) whole_.put_in += body.size() + 1;
-  if (function.is_open || nesting_ == deepest || whole_.put_in > most) return Truth::maybe;
+  if (function.is_open) return Truth::maybe;
   const Opened opened(function);
-  const auto before = variables_->find(all_words);
-  const std::optional<ShellValue> saved =
-      before == variables_->end() ? std::nullopt : std::optional(before->second);
-  if (given != nullptr) variables()[all_words] = *given;
   const OldValues hidden = assign(for_command_);
+  const Truth status = read_in_place(bodies, given, true);
+  restore(hidden);
+  return status;
+}
+
+Truth ShellReader::read_in_place(const std::vector<ShellText>& bodies, const ShellValue* given,
+                                 bool is_function) {
+  for (const ShellText& body : bodies) whole_.put_in += body.size() + 1;
+  if (nesting_ == deepest || whole_.put_in > most) return Truth::maybe;
+  const std::optional<ShellValue> saved = found(all_words);
+  if (given != nullptr) variables()[all_words] = *given;
   const ShellCause cause = frames_.back().cause_now();
   const Truth reached = runs();
   Truth status = Truth::maybe;
@@ -274,7 +284,8 @@ Truth ShellReader::call(const std::string& name, const ShellValue* given) {
     inner.outer_ = command_ == ShellCommand::no_command ? outer_ : command_;
     inner.frames_.front().runs = reached;
     inner.frames_.front().cause = cause;
-    inner.is_function_ = true;
+    inner.is_function_ = is_function || is_function_;
+    inner.returns_ = true;
     inner.is_called_ = is_called_;
     inner.repeats_ = repeats_ || frames_.back().repeats;
     inner.read();
@@ -283,7 +294,6 @@ Truth ShellReader::call(const std::string& name, const ShellValue* given) {
     is_exited = is_exited || inner.is_exited_;
     variables_ = std::move(inner.variables_);
   }
-  restore(hidden);
   if (saved) {
     variables()[all_words] = *saved;
   } else if (given != nullptr) {

@@ -11,6 +11,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/model/shell/shell_conditions.hpp"
+#include "sim/model/shell/shell_files.hpp"
 #include "sim/model/shell/shell_frames.hpp"
 #include "sim/model/shell/shell_text.hpp"
 #include "sim/model/shell/shell_values.hpp"
@@ -30,7 +31,7 @@ struct ShellFunction {
 
 // What all readers of a script share.
 struct ShellScript {
-  const std::string& name;
+  ShellFiles& files;
   std::size_t put_in = 0;  // bytes of values and functions so far
   std::vector<ShellCommand> commands = {};
   std::map<std::string, ShellFunction> functions = {};
@@ -88,6 +89,10 @@ class ShellReader {
   Truth run(const std::string& program, const std::vector<ShellWord>& given);
   // `given`: its words, none where it is not called.
   Truth call(const std::string& name, const ShellValue* given);
+  // What a function or a file that is sourced is: it is read where it stands. Its words are those
+  // of this reader without `given`.
+  Truth read_in_place(const std::vector<ShellText>& bodies, const ShellValue* given,
+                      bool is_function);
   // Where the bracket that is open at `from` closes; npos: nowhere near.
   std::size_t closing(std::size_t from, char open, char close) const;
   // A word, an assignment or a function.
@@ -147,6 +152,13 @@ class ShellReader {
   void end_with(const std::vector<ShellWord>& given);
   // What is read from `begin` on, without reserved words, in short.
   ShellCause written_from(std::size_t begin) const;
+
+  // In shell_sources.cpp: files that the script sources.
+
+  Truth source(const std::vector<ShellWord>& given);
+  void change_folder(const std::vector<ShellWord>& given);
+  // shell_path of a word.
+  std::optional<std::string> path_of(const std::string& text, int line);
 
   // In shell_loops.cpp: "for", whose body is read again for each word that is known.
 
@@ -271,6 +283,7 @@ class ShellReader {
   bool is_compound_ = false;      // it is "fi", "done" and so on, with the status before
   std::optional<Truth> pending_;  // the status of "[[ ... ]]" or "((...))"
   bool is_function_ = false;
+  bool returns_ = false;  // "return" ends it: a function, or a file that is sourced
   bool is_called_ = true;
   bool repeats_ = false;  // in a loop that may run more than once
   // Variables before an assignment in front of a command, and those of the command.

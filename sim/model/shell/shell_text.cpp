@@ -11,18 +11,6 @@ bool begins_argument(const std::string& text, std::size_t at) {
          std::isalpha(static_cast<unsigned char>(text[at + 2])) != 0;
 }
 
-// Behind the bracket that closes the one at `from`; the end where none does.
-std::size_t behind_bracket(const std::string& text, std::size_t from) {
-  const char open = text[from];
-  const char close = open == '(' ? ')' : '}';
-  int depth = 0;
-  for (std::size_t at = from; at < text.size(); ++at) {
-    if (text[at] == open) ++depth;
-    if (text[at] == close && --depth == 0) return at + 1;
-  }
-  return text.size();
-}
-
 // Whether each quote outside of comments has an end.
 bool closes_quotes(const std::string& text, std::size_t begin, std::size_t end) {
   char quote = 0;
@@ -43,11 +31,11 @@ bool closes_quotes(const std::string& text, std::size_t begin, std::size_t end) 
 
 }  // namespace
 
-ShellText ShellText::of_script(const std::string& script) {
+ShellText ShellText::of_script(const std::string& script, int first_line) {
   ShellText text;
   text.letters = script;
   text.lines.reserve(script.size());
-  int line = 1;
+  int line = first_line;
   for (const char letter : script) {
     text.lines.push_back(line);
     if (letter == '\n') ++line;
@@ -76,6 +64,17 @@ ShellText ShellText::part(std::size_t begin, std::size_t end) const {
   made.lines.assign(lines.begin() + static_cast<std::ptrdiff_t>(begin),
                     lines.begin() + static_cast<std::ptrdiff_t>(begin + made.size()));
   return made;
+}
+
+std::size_t behind_bracket(const std::string& text, std::size_t from) {
+  const char open = text[from];
+  const char close = open == '(' ? ')' : '}';
+  int depth = 0;
+  for (std::size_t at = from; at < text.size(); ++at) {
+    if (text[at] == open) ++depth;
+    if (text[at] == close && --depth == 0) return at + 1;
+  }
+  return text.size();
 }
 
 std::vector<ShellText> words_in(const ShellText& text, bool with_quotes) {

@@ -19,7 +19,7 @@ struct ShellText {
 
   ShellText() = default;
   ShellText(const std::string& text, int line) : letters(text), lines(text.size(), line) {}
-  static ShellText of_script(const std::string& script);
+  static ShellText of_script(const std::string& script, int first_line = 1);
 
   std::size_t size() const { return letters.size(); }
   // The last one's behind the end, 1 of an empty text.
@@ -35,6 +35,9 @@ std::vector<ShellText> words_in(const ShellText& text, bool with_quotes);
 
 // Without those that keep a "$" from the shell that puts variables into a here-document.
 ShellText without_backslashes(const ShellText& body);
+
+// Behind the bracket, "(" or "{", that closes the one at `from`; the end where none does.
+std::size_t behind_bracket(const std::string& text, std::size_t from);
 
 // An argument with two dashes in it, at its beginning or behind a space.
 bool is_list(const std::string& text);

@@ -17,10 +17,15 @@ std::size_t ShellCommand::program() const {
   return at;
 }
 
-std::vector<ShellCommand> shell_commands(const std::string& script, const std::string& name) {
-  ShellScript whole{name};
-  ShellReader(whole, ShellText::of_script(script)).read_whole();
+std::vector<ShellCommand> shell_commands(const std::string& script, ShellFiles& files) {
+  ShellScript whole{files};
+  ShellReader(whole, files.add_script(script)).read_whole();
   return std::move(whole.commands);
+}
+
+std::vector<ShellCommand> shell_commands(const std::string& script, const std::string& name) {
+  ShellFiles files(name);
+  return shell_commands(script, files);
 }
 
 }  // namespace moesim::model

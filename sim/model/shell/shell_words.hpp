@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/model/shell/shell_files.hpp"
 #include "sim/model/shell/shell_values.hpp"
 
 namespace moesim::model {
@@ -43,6 +44,10 @@ struct ShellCommand {
 // not at the end; here-documents and texts with arguments as scripts. "#SBATCH" begins a command,
 // whose options set the variables that Slurm would. Slurm's -N, -n and -G are --nodes, --ntasks and
 // --gpus, -np of mpirun is --np. Throws UsageError naming file and line for a quote without an end.
+//
+// What a file that is sourced sets and runs is read as if it stood there; `files` says which of
+// them there are, and of which file a line is.
+std::vector<ShellCommand> shell_commands(const std::string& script, ShellFiles& files);
 std::vector<ShellCommand> shell_commands(const std::string& script, const std::string& name);
 
 }  // namespace moesim::model

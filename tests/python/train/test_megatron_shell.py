@@ -396,3 +396,42 @@ def test_what_is_not_known_is_refused(tmp_path, text, why):
     path = tmp_path / "run.sh"
     path.write_text(script_of(text), encoding="utf-8")
     refused("layout", "--megatron", path, parts=(why,))
+
+
+# Scripts that source a file, the file, and how a note names it.
+SOURCES = [
+    ("source args.sh\nRUN \"${ARGS[@]}\"", "args.sh", "args.sh (line 1)"),
+    ("source $(dirname $0)/conf/args.sh\nRUN ${ARGS[@]}", "conf/args.sh", "conf/args.sh (line 1)"),
+    ("DIR=\"$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" &>/dev/null && pwd)\"\n. \"${DIR}/conf/args.sh\"\nRUN \"${ARGS[@]}\"",
+     "conf/args.sh", "conf/args.sh (line 2)"),
+    ("M=moe\nsource conf/$M.sh\nRUN \"${ARGS[@]}\"", "conf/moe.sh", "conf/moe.sh (line 2)"),
+    ("ARGS=(--micro-batch-size 8)\nsource $PWD/args.sh\nRUN \"${ARGS[@]}\"", "args.sh", "args.sh (line 2)"),
+    ("cd conf\nsource args.sh\ncd ..\nRUN \"${ARGS[@]}\"", "conf/args.sh", "conf/args.sh (line 2)"),
+]
+
+
+@needs_bash
+@pytest.mark.parametrize("text, name, told", SOURCES)
+def test_a_file_that_is_sourced_is_read(tmp_path, text, name, told):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("ARGS=(\n  --tensor-model-parallel-size 2\n  --micro-batch-size 4  # of each\n)\n", encoding="utf-8")
+    bash(tmp_path, script_of(text))
+    assert (tmp_path / "arguments").read_text(encoding="utf-8").split("\0")[-5:-2] == ["2", "--micro-batch-size", "4"]
+    read = layout(tmp_path, script_of(text))
+    assert (read["tensor_parallel"], read["micro_batch"]) == (2, 4)
+    assert notes(tmp_path, text) == [f"{told} is sourced and read too"]
+
+
+def test_errors_name_the_file_that_is_sourced(tmp_path):
+    (tmp_path / "args.sh").write_text("# sizes\nARGS=(--num-layers x)\n", encoding="utf-8")
+    path = tmp_path / "run.sh"
+    path.write_text(script_of('source args.sh\nRUN "${ARGS[@]}"'), encoding="utf-8")
+    refused("layout", "--megatron", path, parts=("args.sh:2: --num-layers: 'x' is not a whole number",))
+
+
+def test_a_file_that_is_sourced_and_not_there_is_told_of(tmp_path):
+    text = 'source args.sh\nsource ~/.bashrc\nRUN --micro-batch-size ${MBS:-4} "${ARGS[@]}"'
+    assert layout(tmp_path, script_of(text))["micro_batch"] == 4
+    assert notes(tmp_path, text) == ["args.sh (line 1) is sourced and not found: what it sets is not known",
+                                     "${ARGS[@]} (line 3) is not known: arguments in it are not read"]

@@ -1,0 +1,125 @@
+#include "sim/model/shell/shell_files.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "sim/base/file.hpp"
+#include "sim/model/shell/shell_paths.hpp"
+
+namespace moesim::model {
+namespace {
+
+constexpr std::size_t most_files = 100;
+
+// It prepares programs, such as ~/.bashrc, and sets no arguments.
+bool is_environment(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  for (const std::string_view known : {"activate", "conda.sh", "modules.sh", "setvars.sh"}) {
+    if (name == known) return true;
+  }
+  return path.rfind("/etc/", 0) == 0 || name.rfind(".bash", 0) == 0 ||
+         name.find("profile") != std::string::npos;
+}
+
+}  // namespace
+
+std::optional<std::string> file_of_script(const std::string& path) {
+  constexpr std::uintmax_t largest = 1 << 20;  // bytes of a script
+  std::error_code none;
+  const bool is_one = std::filesystem::is_regular_file(path, none) &&
+                      std::filesystem::file_size(path, none) <= largest;
+  if (!is_one || none) return std::nullopt;
+  try {
+    return read_regular_file(path);
+  } catch (const UnreadableFile&) {  // by permission
+    return std::nullopt;
+  }
+}
+
+ShellFiles::ShellFiles(std::string script, Read read) : read_(std::move(read)) {
+  const std::string name = script.substr(script.rfind('/') + 1);
+  files_.push_back({std::move(script), folder_of_script + ("/" + name)});
+}
+
+ShellText ShellFiles::add_script(const std::string& text) {
+  files_.front().lines = static_cast<int>(std::count(text.begin(), text.end(), '\n')) + 1;
+  return ShellText::of_script(text);
+}
+
+std::optional<ShellText> ShellFiles::source(const std::optional<std::string>& path,
+                                            const std::string& written, int line) {
+  const std::string& script = files_.front().name;
+  const auto slash = script.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : script.substr(0, slash);
+  std::optional<std::string> text;
+  const bool may_read = path && read_ && files_.size() < most_files;
+  if (may_read && path->rfind(folder_of_script, 0) == 0) {
+    text = read_(folder + path->substr(1));
+  } else if (may_read && path->front() != '/') {  // it starts where the script is, or here
+    text = read_(folder + "/" + *path);
+    if (!text) text = read_(*path);
+  } else if (may_read && !is_environment(*path)) {
+    text = read_(*path);
+  }
+  if (!text) {
+    const std::string note = fmt::format(
+        "{} ({}) is sourced and not found: what it sets is not known", written, place(line));
+    if (!is_environment(written) &&
+        std::find(not_read_.begin(), not_read_.end(), note) == not_read_.end()) {
+      not_read_.push_back(note);
+    }
+    return std::nullopt;
+  }
+  const int first = files_.back().first + files_.back().lines;
+  const auto name = path->find_first_not_of("@/.");
+  files_.push_back({path->front() == '/' || name == std::string::npos ? *path : path->substr(name),
+                    *path, first,
+                    static_cast<int>(std::count(text->begin(), text->end(), '\n')) + 1, line});
+  return ShellText::of_script(*text, first);
+}
+
+void ShellFiles::leave_last() {
+  not_read_.push_back(
+      fmt::format("{} ({}) is sourced and cannot be read: what it sets is not known",
+                  files_.back().name, place(files_.back().sourced_at)));
+  files_.back().sourced_at = 0;
+}
+
+const ShellFiles::File& ShellFiles::file_of(int line) const {
+  const File* found = &files_.front();
+  for (const File& each : files_) {
+    if (each.first <= line) found = &each;
+  }
+  return *found;
+}
+
+std::string ShellFiles::place(int line) const {
+  const File& file = file_of(line);
+  const std::string place = fmt::format("line {}", line - file.first + 1);
+  return &file == &files_.front() ? place : place + " of " + file.name;
+}
+
+std::string ShellFiles::address(int line) const {
+  const File& file = file_of(line);
+  return fmt::format("{}:{}", file.name, line - file.first + 1);
+}
+
+std::vector<std::string> ShellFiles::notes() const {
+  std::vector<std::string> all;
+  for (const File& each : files_) {
+    if (each.sourced_at == 0) continue;
+    const std::string note =
+        fmt::format("{} ({}) is sourced and read too", each.name, place(each.sourced_at));
+    if (std::find(all.begin(), all.end(), note) == all.end()) all.push_back(note);
+  }
+  all.insert(all.end(), not_read_.begin(), not_read_.end());
+  return all;
+}
+
+}  // namespace moesim::model

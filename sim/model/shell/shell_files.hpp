@@ -1,0 +1,56 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/model/shell/shell_text.hpp"
+
+namespace moesim::model {
+
+// A script and the files that it sources. A line has one number in all of them: those of a file
+// follow those of the file before.
+class ShellFiles {
+ public:
+  // The text of the file of that path; nothing where there is none that can be read.
+  using Read = std::function<std::optional<std::string>(const std::string& path)>;
+
+  // `script`: the path that it was asked for by. Without `read` no file is there.
+  explicit ShellFiles(std::string script = "", Read read = nullptr);
+
+  ShellText add_script(const std::string& text);
+  // A file by its path as shell_path gives it, nothing where that is not known; `written` is what
+  // the script has for it. Nothing where it is not there.
+  std::optional<ShellText> source(const std::optional<std::string>& path,
+                                  const std::string& written, int line);
+  // The last file that was sourced has what no script has.
+  void leave_last();
+
+  // As shell_path gives it.
+  const std::string& path_of(int line) const { return file_of(line).path; }
+  std::string place(int line) const;    // "line 3", "line 3 of conf/a.sh"
+  std::string address(int line) const;  // "run.sh:3", "conf/a.sh:3"
+  // Which files are read and which are not.
+  std::vector<std::string> notes() const;
+
+ private:
+  struct File {
+    std::string name;  // by which it is told of
+    std::string path;
+    int first = 1;  // line
+    int lines = 0;
+    int sourced_at = 0;  // the line
+  };
+
+  const File& file_of(int line) const;
+
+  Read read_;
+  std::vector<File> files_;
+  std::vector<std::string> not_read_;
+};
+
+// A ShellFiles::Read of files on the disk, of 1 MiB at most.
+std::optional<std::string> file_of_script(const std::string& path);
+
+}  // namespace moesim::model

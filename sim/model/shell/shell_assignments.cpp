@@ -43,7 +43,9 @@ bool ShellReader::take_assignment() {
     if (is_local) locals_.emplace_back(name, found(name));
     if (by.empty() && !ends_here()) before_.emplace_back(name, found(name));
     const bool is_text = !value.is_array && !value.holds_arguments();
-    if (is_text && accumulates(name, adds ? "$" + name : written)) {
+    const bool is_longer = accumulates(name, adds ? "$" + name : written);
+    if (is_longer && !is_text) add_turns(name, written, value);
+    if (is_text && is_longer) {
       forget(name);
     } else if (!key.empty()) {
       set_element(name, inner_text(ShellText(key, line())), std::move(value), adds);
@@ -109,6 +111,24 @@ bool ShellReader::accumulates(const std::string& name, const std::string& text) 
     if (begins && (end == text.size() || !is_name(text[end]))) return true;
   }
   return false;
+}
+
+void ShellReader::add_turns(const std::string& name, const std::string& written,
+                            ShellValue& value) const {
+  if (!is_known(value.text())) return;  // it is told of
+  bool depends = false;
+  for (auto at = written.find('$'); at != std::string::npos; at = written.find('$', at + 1)) {
+    const std::size_t begin = at + (written.compare(at, 2, "${") == 0 ? 2 : 1);
+    depends = depends || written.compare(begin, name.size(), name) != 0;
+  }
+  if (!depends) return;
+  const ShellText more("${" + name + "[@]}", line());
+  if (value.is_array) {
+    value.words.push_back(more);
+  } else {
+    value.words.front().add(' ', line());
+    value.words.front().add(more);
+  }
 }
 
 ShellValue ShellReader::array_words(bool has_bracket) {

@@ -29,6 +29,8 @@ ShellFrame& ShellReader::open_frame(Kind kind) {
   frame.cause = around.cause_now();
   frame.doubts = around.doubts_now();
   frame.repeats = around.repeats;
+  whole_.kept += variables_->size();
+  if (kind == Kind::brackets || whole_.kept < most) frame.before = variables_;
   frames_.push_back(std::move(frame));
   return frames_.back();
 }
@@ -42,7 +44,8 @@ void ShellReader::close_frame() {
       status_ = Truth::yes;
     }
   }
-  if (frame.variables) variables_ = frame.variables;
+  if (frame.is_shell) variables_ = frame.before;
+  if (frame.outer != Truth::no) before_compound_ = frame.before;
   if (over_ && *over_ + 1 == frames_.size()) over_.reset();
   frames_.pop_back();
   is_begun_ = true;
@@ -61,9 +64,8 @@ void ShellReader::take_keyword(const std::string& word) {
   } else if (word == "for" || word == "select") {
     open_frame(Kind::loop);
   } else if (word == "while" || word == "until") {
-    ShellFrame& loop = open_frame(Kind::loop);
-    loop.is_until = word == "until";
-    loop.repeats = true;
+    open_frame(Kind::loop).is_until = word == "until";
+    begin_testing();
   } else if (kind == Kind::condition && word == "then") {
     begin_branch(status_);
   } else if (kind == Kind::condition && word == "elif") {
@@ -72,8 +74,7 @@ void ShellReader::take_keyword(const std::string& word) {
     begin_branch(Truth::yes);
   } else if (kind == Kind::loop && word == "do") {
     begin_branch(frame.is_until ? opposite(status_) : status_);
-    if (frame.turns) frame.turns->body = at_;
-    if (frame.turns) frame.turns->runs = frame.runs;
+    begin_body();
   } else if ((kind == Kind::condition && word == "fi") || (kind == Kind::loop && word == "done") ||
              (kind == Kind::choice && word == "esac") || (kind == Kind::braces && word == "}")) {
     if (kind == Kind::loop && begin_turn()) return;
@@ -96,7 +97,7 @@ void ShellReader::take_bracket() {
     const bool is_shell = begins_command();
     if (!is_begun_) begun_at_ = at_;
     ShellFrame& frame = open_frame(Kind::brackets);
-    if (is_shell) frame.variables = variables_;
+    frame.is_shell = is_shell;
   } else {
     end_command(ShellJoint::none);
     if (frames_.back().kind == Kind::brackets) close_frame();

@@ -20,16 +20,23 @@ struct ShellCause {
   int line = 0;
 };
 
-// Of a "for" whose turns are known: what it does is read once for each.
+// Of a loop whose turns are known so far: it is read once for each.
 struct ShellTurns {
-  std::string variable;
-  std::vector<ShellText> words;  // its value in each turn
+  enum class Kind {
+    words,   // "for NAME in WORDS"
+    counts,  // "for ((A; B; C))"
+    tests,   // "while", "until"
+  };
+
+  Kind kind = Kind::words;
+  std::string variable = {};
+  std::vector<ShellText> words = {};  // its value in each turn
   std::size_t turn = 0;
-  bool counts = false;  // "for ((A; B; C))", which has these instead
-  std::string condition = {};
+  std::string condition = {};  // of one that counts
   std::string step = {};
-  std::size_t body = 0;     // behind "do"
+  std::size_t begin = 0;    // behind "do", of one that tests behind "while"
   Truth runs = Truth::yes;  // the next turn
+  bool may_end = false;     // by a "break" that may run
 };
 
 // A part of a script that is open where it is read: the script itself, "if ... fi", "case ...
@@ -56,9 +63,11 @@ struct ShellFrame {
   std::string subject;
   ShellCause subject_cause;
   bool is_until = false;
-  bool repeats = false;  // a loop that may run more than once
+  bool is_piped = false;  // the next command is one of "A | B"
+  bool repeats = false;   // a loop that may run more than once
   std::optional<ShellTurns> turns = std::nullopt;
-  std::shared_ptr<ShellVariables> variables = nullptr;  // of before, as "( ... )" leaves them
+  std::shared_ptr<ShellVariables> before = nullptr;  // variables, as a pipe leaves them
+  bool is_shell = false;                             // "( ... )", which leaves them so too
 
   // Of the command that is read.
   Truth runs_now() const {

@@ -11,10 +11,13 @@
 namespace moesim::model {
 namespace {
 
+using Kind = ShellTurns::Kind;
+
 constexpr std::size_t most_turns = 1000;     // of all loops of a script
 constexpr std::size_t most_again = 1 << 20;  // bytes that they read again
 
-// "1" to "15" of "{1..15}", "a" and "b" of "{a,b}"; the word itself of another one.
+// "1" to "15" of "{1..15}", "0" and "4" of "{0..7..4}", "a" and "b" of "{a,b}"; the word itself of
+// another one.
 std::vector<ShellText> words_of_braces(const ShellWord& word) {
   const std::string& text = word.text;
   std::vector<ShellText> words;
@@ -24,11 +27,15 @@ std::vector<ShellText> words_of_braces(const ShellWord& word) {
   const std::string inner = has_braces ? text.substr(1, text.size() - 2) : "";
   const auto dots = inner.find("..");
   if (dots != std::string::npos) {
+    const auto by = std::min(inner.find("..", dots + 2), inner.size());
     const auto first = parse_number<std::int32_t>(inner.substr(0, dots));
-    const auto last = parse_number<std::int32_t>(inner.substr(dots + 2));
-    if (first && last && std::abs(std::int64_t{*first} - *last) < std::int64_t{most_turns}) {
-      const int step = *first <= *last ? 1 : -1;
-      for (std::int64_t each = *first; each != *last + step; each += step) {
+    const auto last = parse_number<std::int32_t>(inner.substr(dots + 2, by - dots - 2));
+    const auto step = by == inner.size() ? 1 : parse_number<std::int32_t>(inner.substr(by + 2));
+    constexpr std::int64_t most = most_turns;
+    if (first && last && step && *step > 0 && std::abs(std::int64_t{*first} - *last) < most) {
+      const bool grows = *first <= *last;
+      for (std::int64_t each = *first; grows ? each <= *last : each >= *last;
+           each += grows ? *step : -*step) {
         add(fmt::format("{}", each));
       }
       return words;
@@ -62,15 +69,14 @@ Truth ShellReader::begin_loop(const std::vector<ShellWord>& given) {
     forget(given[1].text);
     return knows ? Truth::yes : Truth::maybe;
   }
-  frame.repeats = frames_.size() > 1 && frames_[frames_.size() - 2].repeats;
-  frame.turns = ShellTurns{given[1].text, std::move(all)};
+  frame.repeats = frames_[frames_.size() - 2].repeats;
+  frame.turns = ShellTurns{Kind::words, given[1].text, std::move(all)};
   return begins_turn();
 }
 
 void ShellReader::begin_counting(const std::string& text) {
-  std::vector<std::string_view> parts = split(text, ';');
-  ShellTurns turns;
-  turns.counts = true;
+  const std::vector<std::string_view> parts = split(text, ';');
+  ShellTurns turns{Kind::counts};
   if (parts.size() == 3) {
     changed(std::string(parts[0]));
     turns.condition = parts[1];
@@ -83,20 +89,38 @@ void ShellReader::begin_counting(const std::string& text) {
   }
 }
 
+void ShellReader::begin_testing() {
+  ShellFrame& frame = frames_.back();
+  const auto word = script_.letters.find_first_not_of(" \t", at_);
+  for (const char* always : {"true", ":"}) {  // it ends by a "break", mostly of a condition
+    if (word != std::string::npos && script_.letters.compare(word, 4, always, 0, 4) == 0) {
+      frame.repeats = true;
+    }
+  }
+  if (frame.repeats) return;
+  frame.turns = ShellTurns{Kind::tests};
+  frame.turns->begin = at_;
+}
+
+void ShellReader::begin_body() {
+  ShellFrame& frame = frames_.back();
+  if (!frame.turns) return;
+  const bool is_test = frame.turns->kind == Kind::tests;
+  if (is_test && status_ == Truth::maybe) return lose_turns();
+  if (!is_test) frame.turns->begin = at_;
+  frame.turns->runs = frame.runs;
+}
+
 Truth ShellReader::begins_turn() {
   ShellTurns& turns = *frames_.back().turns;
-  if (turns.counts) {
+  if (turns.kind == Kind::counts) {
     const auto value = number(ShellText(turns.condition, line()));
-    if (value && whole_.turns < most_turns) {
-      ++whole_.turns;
-      return truth_of(*value != 0);
-    }
-    forget_names(turns.condition + ";" + turns.step);
-    return Truth::maybe;
+    return value ? truth_of(*value != 0) : Truth::maybe;
   }
-  if (turns.turn == turns.words.size()) return Truth::no;
-  ++whole_.turns;
-  replace(turns.variable, {{turns.words[turns.turn]}});
+  if (turns.kind == Kind::words) {
+    if (turns.turn == turns.words.size()) return Truth::no;
+    replace(turns.variable, {{turns.words[turns.turn]}});
+  }
   return Truth::yes;
 }
 
@@ -106,17 +130,38 @@ bool ShellReader::begin_turn() {
   ShellTurns& turns = *frame.turns;
   frame.runs = frame.outer = turns.runs;
   ++turns.turn;
-  if (turns.counts) changed(turns.step);
-  if (begins_turn() != Truth::yes) return false;
-  whole_.read_again += at_ - turns.body;
-  if (whole_.read_again > most_again) {
-    throw UsageError(fmt::format("{}: loops read more than {} MiB again",
-                                 whole_.files.address(line()), most_again >> 20));
+  if (turns.kind == Kind::counts) changed(turns.step);
+  Truth runs = begins_turn();
+  if (runs == Truth::no) return false;
+  whole_.read_again += at_ - turns.begin;
+  if (turns.kind == Kind::tests && turns.may_end) runs = Truth::maybe;
+  if (++whole_.turns > most_turns || whole_.read_again > most_again) runs = Truth::maybe;
+  if (runs == Truth::yes) {
+    read_again();
+  } else {
+    lose_turns();
   }
+  return true;
+}
+
+void ShellReader::read_again() {
+  ShellFrame& frame = frames_.back();
   is_compound_ = true;
   end_command(ShellJoint::none);
-  at_ = turns.body;
-  return true;
+  at_ = frame.turns->begin;
+  if (frame.turns->kind == Kind::tests) {
+    frame.runs = frame.outer;
+    frame.open = Truth::yes;
+  }
+}
+
+void ShellReader::lose_turns() {
+  ShellFrame& frame = frames_.back();
+  frame.repeats = true;
+  read_again();
+  const ShellTurns turns = *std::exchange(frame.turns, std::nullopt);
+  if (turns.kind == Kind::words) forget(turns.variable);
+  forget_names(turns.condition + ";" + turns.step);
 }
 
 void ShellReader::leave_turn(const std::vector<ShellWord>& given) {
@@ -132,6 +177,7 @@ void ShellReader::leave_turn(const std::vector<ShellWord>& given) {
     const bool ends = is_loop && (given.front().text == "break" || levels > 0);
     if (ends && frames_[at].turns) {
       frames_[at].turns->runs = both(frames_[at].turns->runs, opposite(reached));
+      frames_[at].turns->may_end = true;
     }
   }
   if (levels > 0) return;  // in no loop

@@ -99,6 +99,10 @@ class Reading {
       const bool is_redirection = text.find('>') != std::string::npos;
       const bool is_of_redirection = text == "/dev/null";
       if (!is_redirection && !is_of_redirection && text.rfind('-', 0) != 0) words.push_back(text);
+      if (text.size() > 1 && text.back() == ';') {
+        words.back().pop_back();
+        words.emplace_back("&&");
+      }
     }
     if (words.size() == 1 && words[0] == "pwd") return names_.working;
     if (words.size() == 4 && words[0] == "cd" && words[2] == "&&" && words[3] == "pwd") {

@@ -131,6 +131,7 @@ void ShellReader::take_end() {
     at_ += 2;
     return;
   }
+  if (letter == '&') frame.is_piped = true;  // it has variables of its own too
   end_command(letter == '|' ? ShellJoint::pipe : ShellJoint::none);
   ++at_;
   if (letter == '|' && here() == '&') ++at_;
@@ -144,8 +145,9 @@ void ShellReader::end_command(ShellJoint by) {
     if (command_ != ShellCommand::no_command) {
       add_doubts(doubts, whole_.commands[static_cast<std::size_t>(command_)].doubts);
     }
-    Truth status = finish();
+    Truth status = finish_in(by == ShellJoint::pipe || frames_.back().is_piped);
     ShellFrame& frame = frames_.back();
+    frame.is_piped = by == ShellJoint::pipe;
     if (frame.joint == ShellJoint::none) frame.list_doubts.clear();
     add_doubts(frame.list_doubts, doubts);
     if (by != ShellJoint::pipe) {
@@ -168,10 +170,21 @@ void ShellReader::end_command(ShellJoint by) {
   is_list_of_names_ = false;
   is_begun_ = false;
   is_compound_ = false;
+  before_compound_.reset();
   pending_.reset();
   before_.clear();
   for_command_.clear();
   command_ = ShellCommand::no_command;
+}
+
+Truth ShellReader::finish_in(bool is_pipe) {
+  const bool has_own = is_pipe && (is_compound_ ? before_compound_ != nullptr : !runs_not());
+  if (!has_own) return finish();
+  const std::shared_ptr<ShellVariables> before = is_compound_ ? before_compound_ : variables_;
+  const Truth status = finish();
+  variables_ = before;
+  over_.reset();  // "exit" ends what it stands in alone
+  return status;
 }
 
 Truth ShellReader::finish() {
@@ -227,7 +240,7 @@ Truth ShellReader::run(const std::string& program, const std::vector<ShellWord>&
     if (program == "exit" || returns_) end_with(given);
   } else if (program == "source" || program == ".") {
     return source(given);
-  } else if (program == "cd") {
+  } else if (program == "cd" || program == "pushd" || program == "popd") {
     change_folder(given);
   } else if (program == "eval") {
     words().clear();

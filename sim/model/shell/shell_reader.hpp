@@ -36,6 +36,7 @@ struct ShellScript {
   std::vector<ShellCommand> commands = {};
   std::map<std::string, ShellFunction> functions = {};
   std::vector<std::string> function_names = {};  // in their order
+  std::size_t kept = 0;                          // variables, for what follows a pipe
   std::size_t turns = 0;                         // of its loops so far
   std::size_t read_again = 0;                    // bytes
   ShellDoubts used = {};  // of variables that were put in since it was emptied
@@ -83,6 +84,8 @@ class ShellReader {
   // A sign that ends a command, at which it stands.
   void take_end();
   void end_command(ShellJoint by);
+  // Of the command that is read: what it is; in a pipe it has variables of its own.
+  Truth finish_in(bool is_pipe);
   // What the command that is read is: it is done.
   Truth finish();
   // What a command does to variables, and the functions that it calls.
@@ -160,16 +163,23 @@ class ShellReader {
   // shell_path of a word.
   std::optional<std::string> path_of(const std::string& text, int line);
 
-  // In shell_loops.cpp: "for", whose body is read again for each word that is known.
+  // In shell_loops.cpp: loops, which are read again for each turn that is known.
 
   // "for NAME in WORDS": whether it has a word.
   Truth begin_loop(const std::vector<ShellWord>& given);
   // "for ((A; B; C))"
   void begin_counting(const std::string& text);
-  // Whether there is one; its variable is set.
+  // "while", "until"
+  void begin_testing();
+  // At "do".
+  void begin_body();
+  // Whether there is one; the variable of the loop is set.
   Truth begins_turn();
   // At "done": false where none follows.
   bool begin_turn();
+  void read_again();
+  // Those that follow are not known: it is read once more as a loop of which none are.
+  void lose_turns();
   // Behind "break" and "continue" the commands of a loop do not run.
   void leave_turn(const std::vector<ShellWord>& given);
 
@@ -219,6 +229,8 @@ class ShellReader {
   void forget_names(const std::string& text);  // all that are in it
   // Whether it depends on itself, in a loop whose turns are not known.
   bool accumulates(const std::string& name, const std::string& text) const;
+  // What the other turns of such a loop add to a list, which depends on variables, is not known.
+  void add_turns(const std::string& name, const std::string& written, ShellValue& value) const;
   // "unset NAME", "unset NAME[KEY]".
   void unset(const std::string& name);
   // Of a function: it has its old value at the end.
@@ -279,7 +291,8 @@ class ShellReader {
   Truth status_ = Truth::yes;  // of the command or list before
   ShellCause status_cause_;
   ShellDoubts status_doubts_;
-  std::size_t begun_at_ = 0;      // the command that is read
+  std::shared_ptr<ShellVariables> before_compound_;  // variables before "{ ... }" that was reached
+  std::size_t begun_at_ = 0;                         // the command that is read
   bool is_compound_ = false;      // it is "fi", "done" and so on, with the status before
   std::optional<Truth> pending_;  // the status of "[[ ... ]]" or "((...))"
   bool is_function_ = false;

@@ -99,6 +99,14 @@ SETTINGS = [
     ('A=(1 2 4)\nfor MBS in "${A[@]}"; do :; done', 4),
     ('for c in "small 1" "big 4"; do\n  set -- $c\n  MBS=$2\ndone', 4),
     ('declare -A A=([b]=1 [a]=3)\nMBS=0\nfor k in "${!A[@]}"; do MBS=$((MBS + ${A[$k]})); done', 4),
+    ('MBS=1\nwhile [ $MBS -lt 4 ]; do MBS=$((MBS * 2)); done', 4),
+    ('MBS=1\nuntil [ $MBS -ge 4 ]; do ((MBS++)); done', 4),
+    ('set -- --a 2 --mbs 4\nwhile [ $# -gt 0 ]; do case $1 in --mbs) MBS=$2; shift 2;; *) shift;; esac; done', 4),
+    ('MBS=4\nfor x in 1 2; do MBS=$x; done | cat', 4),
+    ('MBS=4\necho a | while read x; do MBS=1; done', 4),
+    ('MBS=4\nf() { MBS=1; }\nf | cat\nf &\nwait', 4),
+    ('MBS=4\necho a | { read x; MBS=1; }\n{ MBS=2; exit; } | cat', 4),
+    ('for MBS in {0..7..4}; do :; done', 4),
     ('A=(x y z)\nfor k in ${!A[@]}; do MBS=$((k + 2)); done', 4),
     ('MBS=4\nfor x in a b; do case $x in a) continue;; c) MBS=2;; esac; done', 4),
     ('MBS=2\nfor x in; do MBS=4; done', 2),
@@ -199,6 +207,7 @@ COMMANDS = [
     "F='[0'\nfor i in {1..15}; do F=\"$F,1\"; done\nRUN --moe-layer-freq \"$F]\"",
     "for TP in 1 2 4; do RUN --tensor-model-parallel-size $TP; done",
     "for o in fp8 none; do\nif [ $o = fp8 ]; then A=\"$A --fp8-format hybrid\"; elif [ $o = tp ]; then A=\"$A --swiglu\"; fi\ndone\nRUN $A",
+    "f() { while [ $# -gt 0 ]; do A+=(\"--$1\" \"$2\"); shift 2; done; }\nA=()\nf tensor-model-parallel-size 2 micro-batch-size 4\nRUN \"${A[@]}\"",
     # Lists.
     "FP8=false\nA=(BASE)\nif [ \"$FP8\" = true ]; then\nA+=(--fp8-format hybrid)\nfi\nRUN \"${A[@]}\"",
     "DROP=false\nA=(BASE)\n$DROP && A+=(--moe-expert-capacity-factor 1.0)\nRUN \"${A[@]}\"",
@@ -298,6 +307,11 @@ def test_a_break_that_is_not_known_to_run_is_told_of(tmp_path):
     assert notes(tmp_path, text) == ["PP is 8 (line 2) or 2 (line 2), as `more $TP` (line 3) is not known: 2 is taken"]
 
 
+def test_what_turns_that_are_not_known_add_is_told_of(tmp_path):
+    text = "N=4\nA=()\nwhile more; do\n  A+=(--micro-batch-size $N)\ndone\nRUN \"${A[@]}\""
+    assert "${A[@]} (line 4) is not known: arguments in it are not read" in notes(tmp_path, text)
+
+
 def test_a_command_that_trains_several_times_is_told_of(tmp_path):
     assert notes(tmp_path, "for TP in 1 2; do\nRUN --tensor-model-parallel-size $TP\ndone") == [
         "the command of line 2 trains 2 times: the last is taken"]
@@ -382,7 +396,7 @@ def test_arrays_and_outputs_that_are_not_known_are_told_of(tmp_path, lines, name
     ("RUN --micro-batch-size $MBS", "--micro-batch-size: '$MBS': the script does not set it"),
     ("RUN --micro-batch-size $(more 4)", "--micro-batch-size: '$(more 4)'"),
     ("GBS=64\n(( GBS <<= 1 ))\nRUN --micro-batch-size $GBS", "--micro-batch-size: '$GBS'"),
-    ("MBS=1; i=0\nwhile [ $i -lt 3 ]; do MBS=$((MBS * 2)); i=$((i + 1)); done\nRUN --micro-batch-size $MBS",
+    ("MBS=1; i=0\nwhile more; do MBS=$((MBS * 2)); i=$((i + 1)); done\nRUN --micro-batch-size $MBS",
      "--micro-batch-size: '$MBS'"),
     ("MBS=1\nfor MBS in 1 2 $X; do :; done\nRUN --micro-batch-size $MBS", "--micro-batch-size: '$MBS'"),
     ("MBS=1\nfor MBS in {1..1001}; do :; done\nRUN --micro-batch-size $MBS", "--micro-batch-size: '$MBS'"),

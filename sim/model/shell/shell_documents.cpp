@@ -161,6 +161,7 @@ void ShellReader::read_inner(const ShellText& text,
     inner.frames_.front().cause = frames_.back().cause_now();
     inner.is_called_ = is_called_;
     inner.repeats_ = repeats_ || frames_.back().repeats;
+    inner.output_ = output_;
     prepare(inner);
     inner.read();
     if (inner.keeps_variables_) variables_ = inner.variables_;

@@ -171,26 +171,6 @@ ShellReader::Expansion ShellReader::backticks(std::size_t end) {
   return output_of(script_.part(begin + 1, end), begin);
 }
 
-ShellReader::Expansion ShellReader::output_of(const ShellText& command, std::size_t begin) {
-  const auto document = command.letters.find("<<");
-  const auto first = command.letters.find_first_not_of(" \t\n");
-  const bool is_comment =
-      first != std::string::npos &&
-      (command.letters[first] == '#' || command.letters.compare(first, 2, ": ") == 0);
-  if (is_comment) return {{ShellText()}};
-  if (first == std::string::npos || command.letters.compare(first, 4, "cat ") != 0 ||
-      document != command.letters.find_first_not_of(" \t", first + 4) || nesting_ == deepest) {
-    return unknown(begin);
-  }
-  ShellReader inner(whole_, command, variables_);
-  inner.nesting_ = nesting_ + 1;
-  inner.at_ = document;
-  inner.begin_document();
-  inner.at_ = std::min(command.letters.find('\n', inner.at_), command.size() - 1) + 1;
-  const ShellText text = inner.document_text();
-  return {{inner.document_is_quoted_ ? text : filled(without_backslashes(text))}};
-}
-
 ShellText ShellReader::filled(const ShellText& text) {
   ShellReader inner(whole_, text, variables_);
   inner.nesting_ = nesting_ + 1;

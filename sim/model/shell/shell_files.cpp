@@ -68,8 +68,8 @@ std::optional<ShellText> ShellFiles::source(const std::optional<std::string>& pa
     text = read_(*path);
   }
   if (!text) {
-    const std::string note = fmt::format(
-        "{} ({}) is sourced and not found: what it sets is not known", written, place(line));
+    const std::string note =
+        fmt::format("{} ({}) is not found: what it has is not known", written, place(line));
     if (!is_environment(written) &&
         std::find(not_read_.begin(), not_read_.end(), note) == not_read_.end()) {
       not_read_.push_back(note);
@@ -85,9 +85,8 @@ std::optional<ShellText> ShellFiles::source(const std::optional<std::string>& pa
 }
 
 void ShellFiles::leave_last() {
-  not_read_.push_back(
-      fmt::format("{} ({}) is sourced and cannot be read: what it sets is not known",
-                  files_.back().name, place(files_.back().sourced_at)));
+  not_read_.push_back(fmt::format("{} ({}) cannot be read: what it has is not known",
+                                  files_.back().name, place(files_.back().sourced_at)));
   files_.back().sourced_at = 0;
 }
 
@@ -114,8 +113,7 @@ std::vector<std::string> ShellFiles::notes() const {
   std::vector<std::string> all;
   for (const File& each : files_) {
     if (each.sourced_at == 0) continue;
-    const std::string note =
-        fmt::format("{} ({}) is sourced and read too", each.name, place(each.sourced_at));
+    const std::string note = fmt::format("{} ({}) is read too", each.name, place(each.sourced_at));
     if (std::find(all.begin(), all.end(), note) == all.end()) all.push_back(note);
   }
   all.insert(all.end(), not_read_.begin(), not_read_.end());

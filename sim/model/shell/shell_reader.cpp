@@ -148,6 +148,7 @@ void ShellReader::end_command(ShellJoint by) {
     Truth status = finish_in(by == ShellJoint::pipe || frames_.back().is_piped);
     ShellFrame& frame = frames_.back();
     frame.is_piped = by == ShellJoint::pipe;
+    if (frame.is_piped && output_ != nullptr) output_->is_known = false;
     if (frame.joint == ShellJoint::none) frame.list_doubts.clear();
     add_doubts(frame.list_doubts, doubts);
     if (by != ShellJoint::pipe) {
@@ -228,6 +229,7 @@ Truth ShellReader::run(const std::string& program, const std::vector<ShellWord>&
   };
   static const std::set<std::string> quiet = {":",     "true",    "echo",     "export",
                                               "local", "declare", "readonly", "typeset"};
+  if (output_ != nullptr) put_out(program, given);
   if (whole_.functions.contains(program)) {
     const ShellValue all = text(1);
     return call(program, &all);
@@ -299,6 +301,7 @@ Truth ShellReader::read_in_place(const std::vector<ShellText>& bodies, const She
     inner.frames_.front().cause = cause;
     inner.is_function_ = is_function || is_function_;
     inner.returns_ = true;
+    inner.output_ = output_;
     inner.is_called_ = is_called_;
     inner.repeats_ = repeats_ || frames_.back().repeats;
     inner.read();

@@ -29,10 +29,17 @@ struct ShellFunction {
   bool is_open = false;  // being read: what calls itself is read once
 };
 
+// What the commands in "$(...)" write.
+struct ShellOutput {
+  ShellText text;
+  bool is_known = true;
+};
+
 // What all readers of a script share.
 struct ShellScript {
   ShellFiles& files;
-  std::size_t put_in = 0;  // bytes of values and functions so far
+  std::size_t put_in = 0;   // bytes of values and functions so far
+  std::size_t put_out = 0;  // of commands whose output is put in
   std::vector<ShellCommand> commands = {};
   std::map<std::string, ShellFunction> functions = {};
   std::vector<std::string> function_names = {};  // in their order
@@ -183,6 +190,15 @@ class ShellReader {
   // Behind "break" and "continue" the commands of a loop do not run.
   void leave_turn(const std::vector<ShellWord>& given);
 
+  // In shell_output.cpp: what commands write.
+
+  // Of "$(...)"; as it is written, from `begin` on, where it is not known.
+  Expansion output_of(const ShellText& command, std::size_t begin);
+  // "$(cat <<EOF ... EOF)" is the text of the document.
+  std::optional<ShellText> output_of_document(const ShellText& command);
+  // Of a command in "$(...)" that runs.
+  void put_out(const std::string& program, const std::vector<ShellWord>& given);
+
   // In shell_tests.cpp: "[ ... ]", "[[ ... ]]", "((...))".
 
   bool begins_command() const;
@@ -250,12 +266,10 @@ class ShellReader {
   Expansion arithmetic(std::size_t begin);
   // "$#", "${#NAME}", "${#NAME[@]}".
   Expansion length(std::size_t begin);
-  // "$(cat <<EOF ... EOF)" is the text of the document, of other commands nothing is known.
   Expansion output_of_command(std::size_t begin);
-  // "`cat <<EOF ... EOF`": where the second sign stands, 0: nowhere near.
+  // "`...`": where the second sign stands, 0: nowhere near.
   std::size_t backtick_end() const;
   Expansion backticks(std::size_t end);
-  Expansion output_of(const ShellText& command, std::size_t begin);
   // With its variables put in.
   ShellText filled(const ShellText& text);
   // ${!NAME}: of the variable whose name is the value of another. ${!NAME[@]}: the keys.
@@ -293,8 +307,9 @@ class ShellReader {
   ShellDoubts status_doubts_;
   std::shared_ptr<ShellVariables> before_compound_;  // variables before "{ ... }" that was reached
   std::size_t begun_at_ = 0;                         // the command that is read
-  bool is_compound_ = false;      // it is "fi", "done" and so on, with the status before
-  std::optional<Truth> pending_;  // the status of "[[ ... ]]" or "((...))"
+  bool is_compound_ = false;       // it is "fi", "done" and so on, with the status before
+  std::optional<Truth> pending_;   // the status of "[[ ... ]]" or "((...))"
+  ShellOutput* output_ = nullptr;  // of the "$(...)" that is read
   bool is_function_ = false;
   bool returns_ = false;  // "return" ends it: a function, or a file that is sourced
   bool is_called_ = true;

@@ -36,14 +36,14 @@ struct ShellCommand {
 // stands among them. Quotes and comments are taken off, continued lines joined, variables and
 // arrays that are set above put in: $NAME, ${NAME}, ${NAME:-WORDS} (-, =, ?, +, each with or
 // without ':'), ${NAME:OFFSET:LENGTH}, ${NAME[@]}, ${NAME[KEY]}, ${!NAME}, ${!NAME[@]},
-// $((A * B)), ${NAME/TEXT/OTHER}, ${#NAME}, $(cat <<EOF). Others stay as they are written, other
-// operations too. Branches whose condition is known are read where they are taken, of others all:
-// what is set in one is added to a list that is set above, and the variables are in doubt. Nothing
-// is read behind "exit". A loop is read for each turn that is known, 1000 times in all; what others
-// add up is not known. What the commands of a pipe set they set for themselves. Functions are read
-// where they are called, with "$@", those that are not at the end; here-documents and texts with
-// arguments as scripts. "#SBATCH" begins a command, whose options set the variables that Slurm
-// would. Slurm's -N, -n and -G are --nodes, --ntasks and
+// $((A * B)), ${NAME/TEXT/OTHER}, ${#NAME}, $(echo WORDS), $(cat <<EOF). Others stay as they are
+// written, other operations too. Branches whose condition is known are read where they are taken,
+// of others all: what is set in one is added to a list that is set above, and the variables are in
+// doubt. Nothing is read behind "exit". A loop is read for each turn that is known, 1000 times in
+// all; what others add up is not known. What the commands of a pipe set they set for themselves.
+// Functions are read where they are called, with "$@", those that are not at the end;
+// here-documents and texts with arguments as scripts. "#SBATCH" begins a command, whose options set
+// the variables that Slurm would. Slurm's -N, -n and -G are --nodes, --ntasks and
 // --gpus, -np of mpirun is --np. Throws UsageError naming file and line for a quote without an end.
 //
 // What a file that is sourced sets and runs is read as if it stood there; `files` says which of

@@ -99,6 +99,21 @@ SETTINGS = [
     ('A=(1 2 4)\nfor MBS in "${A[@]}"; do :; done', 4),
     ('for c in "small 1" "big 4"; do\n  set -- $c\n  MBS=$2\ndone', 4),
     ('declare -A A=([b]=1 [a]=3)\nMBS=0\nfor k in "${!A[@]}"; do MBS=$((MBS + ${A[$k]})); done', 4),
+    ('MBS=$(echo 4)', 4),
+    ('MBS=`echo 4`', 4),
+    ('MBS=$(expr 2 \\* 2)', 4),
+    ('A=1\nMBS=$([ $A = 1 ] && echo 4 || echo 2)', 4),
+    ('A=1\nMBS=$(if [ $A = 2 ]; then echo 8; else echo 4; fi)', 4),
+    ('f() { local x=$1; case $x in a) echo 2;; b) echo 4;; esac; }\nMBS=$(f b)', 4),
+    ('f() { echo "bad" >&2; A=8; echo 4; }\nA=4\nX=$(f)\nMBS=$((X * A / 4))', 4),
+    ('MBS=$(printf "%d" 4)', 4),
+    ('MBS=0\nfor i in $(seq 1 4); do MBS=$((MBS + 1)); done', 4),
+    ('MBS=0\nfor i in $(seq 6 -2 1); do MBS=$((MBS + i)); done\nMBS=$((MBS / 3))', 4),
+    ('f() { exit 1; }\nMBS=4\nX=$(f)', 4),
+    ('MBS=$(echo -n 4 2>/dev/null)', 4),
+    ('MBS=$(true)\nMBS=${MBS:-4}', 4),
+    ('MBS=$(echo "$(echo 4)")', 4),
+    ('f() { return 3; }\nMBS=4\nX=$(f; echo 2)\nMBS=$((MBS * X / 2))', 4),
     ('MBS=1\nwhile [ $MBS -lt 4 ]; do MBS=$((MBS * 2)); done', 4),
     ('MBS=1\nuntil [ $MBS -ge 4 ]; do ((MBS++)); done', 4),
     ('set -- --a 2 --mbs 4\nwhile [ $# -gt 0 ]; do case $1 in --mbs) MBS=$2; shift 2;; *) shift;; esac; done', 4),
@@ -201,6 +216,12 @@ COMMANDS = [
     "X='--recompute-activations'\nunset X\nRUN --micro-batch-size 4 $X",
     "declare -A A\nA[x]=8\nA[x]=4\nRUN --micro-batch-size ${A[x]}",
     "A='--tensor-model-parallel-size 4'\nA=\"${A/size 4/size 2}\"\nRUN $A",
+    # Outputs of commands.
+    "F=1\nRUN --micro-batch-size 4 $([ $F = 1 ] && echo --fp8-format hybrid)",
+    "F=0\nRUN --micro-batch-size 4 $([ $F = 1 ] && echo --fp8-format hybrid)",
+    "args() { case $1 in a) echo \"--tensor-model-parallel-size 2\";; b) echo \"--swiglu\";; esac; }\nRUN $(args a) --micro-batch-size 4",
+    "args() {\ncat <<EOF\n--tensor-model-parallel-size 2\nEOF\n}\nRUN --micro-batch-size 4",
+    "A=($(printf '%s ' --tensor-model-parallel-size 2) --micro-batch-size 4)\nRUN \"${A[@]}\"",
     # Loops.
     "A=\nfor x in bf16 recompute-activations; do A=\"$A --$x\"; done\nRUN $A",
     "A=()\nfor x in tensor pipeline; do A+=(--$x-model-parallel-size 2); done\nRUN \"${A[@]}\"",
@@ -412,6 +433,18 @@ def test_what_is_not_known_is_refused(tmp_path, text, why):
     refused("layout", "--megatron", path, parts=(why,))
 
 
+@needs_bash
+@pytest.mark.parametrize("command", ["$(cat args.txt)", "$(< args.txt)", "$(<args.txt)", "`cat args.txt`"])
+def test_a_file_of_arguments_is_read(tmp_path, command):
+    (tmp_path / "args.txt").write_text("--micro-batch-size 4\n--tensor-model-parallel-size 2\n", encoding="utf-8")
+    text = f"RUN {command}"
+    bash(tmp_path, script_of(text))
+    assert (tmp_path / "arguments").read_text(encoding="utf-8").split("\0")[-5:-2] == ["4", "--tensor-model-parallel-size", "2"]
+    read = layout(tmp_path, script_of(text))
+    assert (read["tensor_parallel"], read["micro_batch"]) == (2, 4)
+    assert notes(tmp_path, text) == ["args.txt (line 1) is read too"]
+
+
 # Scripts that source a file, the file, and how a note names it.
 SOURCES = [
     ("source args.sh\nRUN \"${ARGS[@]}\"", "args.sh", "args.sh (line 1)"),
@@ -434,7 +467,7 @@ def test_a_file_that_is_sourced_is_read(tmp_path, text, name, told):
     assert (tmp_path / "arguments").read_text(encoding="utf-8").split("\0")[-5:-2] == ["2", "--micro-batch-size", "4"]
     read = layout(tmp_path, script_of(text))
     assert (read["tensor_parallel"], read["micro_batch"]) == (2, 4)
-    assert notes(tmp_path, text) == [f"{told} is sourced and read too"]
+    assert notes(tmp_path, text) == [f"{told} is read too"]
 
 
 def test_errors_name_the_file_that_is_sourced(tmp_path):
@@ -447,5 +480,5 @@ def test_errors_name_the_file_that_is_sourced(tmp_path):
 def test_a_file_that_is_sourced_and_not_there_is_told_of(tmp_path):
     text = 'source args.sh\nsource ~/.bashrc\nRUN --micro-batch-size ${MBS:-4} "${ARGS[@]}"'
     assert layout(tmp_path, script_of(text))["micro_batch"] == 4
-    assert notes(tmp_path, text) == ["args.sh (line 1) is sourced and not found: what it sets is not known",
+    assert notes(tmp_path, text) == ["args.sh (line 1) is not found: what it has is not known",
                                      "${ARGS[@]} (line 3) is not known: arguments in it are not read"]

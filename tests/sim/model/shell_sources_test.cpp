@@ -96,7 +96,7 @@ TEST_CASE("shell sources: what a file sets and runs stands where it is sourced")
 TEST_CASE("shell sources: lines tell of which file they are") {
   const Read found = read("source a.sh\nrun $N\n", {{"dir/a.sh", "\n\nN=1"}});
   CHECK(found.last_place == "line 3 of a.sh");
-  CHECK(found.notes == std::vector<std::string>{"a.sh (line 1) is sourced and read too"});
+  CHECK(found.notes == std::vector<std::string>{"a.sh (line 1) is read too"});
   CHECK(read("source a.sh\nsource b.sh\nrun x $N\nrun y", {{"dir/a.sh", "N=1\n"}}).last_place ==
         "line 4");
   CHECK_THROWS_WITH(read("source a.sh", {{"dir/a.sh", "\n" + std::string(500, '(')}}),
@@ -108,15 +108,13 @@ TEST_CASE("shell sources: files that are not there are told of, but for those of
       "source no.sh\nsource $X/a.sh\nfor N in 1 2; do . no.sh; done\n"
       "source ~/.bashrc\n. venv/bin/activate\nsource /etc/profile.d/x.sh\nrun";
   CHECK(read(script, {}).notes ==
-        std::vector<std::string>{
-            "no.sh (line 1) is sourced and not found: what it sets is not known",
-            "$X/a.sh (line 2) is sourced and not found: what it sets is not known",
-            "no.sh (line 3) is sourced and not found: what it sets is not known"});
+        std::vector<std::string>{"no.sh (line 1) is not found: what it has is not known",
+                                 "$X/a.sh (line 2) is not found: what it has is not known",
+                                 "no.sh (line 3) is not found: what it has is not known"});
   const Read found = read("N=1\nsource a.sh\nrun $N\n", {{"dir/a.sh", "N=2\nrun 'x"}});
   CHECK(found.words == "run 1");
   CHECK(found.notes ==
-        std::vector<std::string>{
-            "a.sh (line 2) is sourced and cannot be read: what it sets is not known"});
+        std::vector<std::string>{"a.sh (line 2) cannot be read: what it has is not known"});
 }
 
 TEST_CASE("shell sources: files that source themselves are read to a depth") {

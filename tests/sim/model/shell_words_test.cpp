@@ -187,6 +187,21 @@ TEST_CASE("shell words: a loop is read again while its condition is known") {
             .find("<run> <--a> <1> <${A[@]}>") != std::string::npos);
 }
 
+TEST_CASE("shell words: outputs of commands that are known") {
+  CHECK(words_of("run $(echo a  b) \"$(echo a; echo b)\" $(true)") == "<run> <a> <b> <a\nb> ;");
+  CHECK(words_of("f() { echo $1; }\nrun $(f x)y$(f z)").find("<run> <xyz>") != std::string::npos);
+  CHECK(words_of("run $(printf '%s-%d\\n' a 1 b 2)") == "<run> <a-1> <b-2> ;");
+  CHECK(words_of("run $(seq 3) $(seq 5 6) $(expr 2 + 3) $(echo -n x) $(echo a >&2)") ==
+        "<run> <1> <2> <3> <5> <6> <5> <x> ;");
+  CHECK(words_of("N=1\nrun $(N=2; echo $N) $N") == "<run> <2> <1> ;");
+  for (const char* unknown :
+       {"$(more)", "$(echo a | more)", "$(echo $X)", "$(x && echo a)", "$(echo a > b)",
+        "$(echo -e 'a\\n')", "$(printf %x 3)", "$(echo a; more)", "$(echo 'a)", "$(seq x)",
+        "$(seq 1 1 5000)", "$(cat a b)", "$(cat no.txt)"}) {
+    CHECK(words_of("run " + std::string(unknown)) == "<run> <" + std::string(unknown) + "> ;");
+  }
+}
+
 TEST_CASE("shell words: what a pipe sets it sets for itself") {
   CHECK(words_of("N=1\nx | for N in 2 3; do y; done\nrun $N").find("<run> <1>") !=
         std::string::npos);

@@ -1,6 +1,7 @@
 #include "sim/model/shell/shell_text.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace moesim::model {
@@ -27,6 +28,35 @@ bool closes_quotes(const std::string& text, std::size_t begin, std::size_t end) 
     }
   }
   return quote == 0;
+}
+
+// Where the "}" of a body stands that begins behind its "{" on the same line; npos: on another.
+std::size_t end_on_line(const std::string& script, std::size_t begin, std::size_t line_end) {
+  constexpr std::string_view behind = " \t\r;&|)";
+  constexpr std::size_t longest = 1 << 14;
+  const std::size_t end = std::min(line_end, begin + longest);
+  int depth = 1;
+  char quote = 0;
+  for (std::size_t at = begin; at < end; ++at) {
+    const char letter = script[at];
+    const char before = script[at - 1];
+    const bool is_word = (is_space(before) || before == ';') &&
+                         (at + 1 == line_end || behind.find(script[at + 1]) != std::string::npos);
+    if (letter == '\\' && quote != '\'') {
+      ++at;
+    } else if (quote != 0) {
+      if (letter == quote) quote = 0;
+    } else if (letter == '"' || letter == '\'') {
+      quote = letter;
+    } else if (letter == '#' && is_space(before)) {
+      return std::string::npos;
+    } else if (letter == '{' && is_word) {
+      ++depth;
+    } else if (letter == '}' && is_word && --depth == 0) {
+      return at;
+    }
+  }
+  return std::string::npos;
 }
 
 }  // namespace
@@ -142,6 +172,7 @@ std::size_t body_end(const std::string& script, std::size_t definition, std::siz
     return std::min(script.find('\n', at), script.size());
   };
   std::size_t last = line_end(begin);
+  if (const auto end = end_on_line(script, begin, last); end != std::string::npos) return end;
   while (last > begin && (is_space(script[last - 1]) || script[last - 1] == ';')) --last;
   if (last > begin && script[last - 1] == '}' && closes_quotes(script, begin, last))
     return last - 1;

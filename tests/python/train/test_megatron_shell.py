@@ -196,6 +196,8 @@ COMMANDS = [
     ": <<'OLD'\nif [ x ]; then\nRUN --tensor-model-parallel-size 4\nOLD\nRUN",
     "<<'OLD'\nRUN --tensor-model-parallel-size 4\nOLD\nRUN",
     "old() { RUN --micro-batch-size 8; }\nRUN",
+    "run() { RUN \"$@\"; }; run --tensor-model-parallel-size 2",
+    "old() { RUN --micro-batch-size 8; }; run() { { RUN --micro-batch-size ${1:-4}; } 2>&1 | cat; }; run && echo done }",
     "f() { return 0\nRUN --tensor-model-parallel-size 8; }\nf\nRUN",
     "f() {\n  RUN --micro-batch-size 4\n  return\n  RUN --micro-batch-size 8\n}\nf",
     "exec RUN --micro-batch-size 4\nRUN --micro-batch-size 8",

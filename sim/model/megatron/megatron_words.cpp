@@ -231,6 +231,8 @@ ShellCommand without_unknown(const ShellCommand& command, std::vector<ShellWord>
   for (std::size_t at = 0; at < command.words.size(); ++at) {
     const std::string& word = command.words[at].text;
     const bool is_unknown = at > script && word.find_first_of("$`") == 0;
+    const bool adds_input = at < script && (word == "xargs" || word == "parallel");
+    if (adds_input) unknown.push_back({word + "'s input", command.words[at].line});
     if (is_unknown && (is_complete || holds_arguments(word)) && !is_list && !is_file) {
       unknown.push_back(command.words[at]);
       is_complete = true;

@@ -415,6 +415,11 @@ def test_arrays_and_outputs_that_are_not_known_are_told_of(tmp_path, lines, name
     assert notes(tmp_path, text) == (told if name else [])
 
 
+def test_what_xargs_adds_is_told_of(tmp_path):
+    assert notes(tmp_path, "cat args.txt | xargs RUN --micro-batch-size 4") == [
+        "xargs's input (line 1) is not known: arguments in it are not read"]
+
+
 @pytest.mark.parametrize("text, why", [
     ("RUN --micro-batch-size $MBS", "--micro-batch-size: '$MBS': the script does not set it"),
     ("RUN --micro-batch-size $(more 4)", "--micro-batch-size: '$(more 4)'"),

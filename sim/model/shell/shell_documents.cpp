@@ -85,7 +85,7 @@ void ShellReader::set_batch_variables() {
 
 void ShellReader::skip_comment() {
   const std::string batch = batch_line;
-  if (script_.letters.compare(at_, batch.size(), batch) == 0) {
+  if (is_header_ && script_.letters.compare(at_, batch.size(), batch) == 0) {
     at_ += batch.size();
     is_batch_ = true;
     return;

@@ -139,6 +139,7 @@ void ShellReader::take_end() {
 }
 
 void ShellReader::end_command(ShellJoint by) {
+  if (is_begun_ && !is_batch_) is_header_ = false;
   // "A &&" may have its B on a line of its own.
   if (is_begun_) {
     ShellDoubts doubts = std::exchange(whole_.used, {});

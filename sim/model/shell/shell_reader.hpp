@@ -322,6 +322,7 @@ class ShellReader {
   bool is_begun_ = false;          // behind the first word or assignment of a command
   bool is_batch_ = false;          // the command is a line of #SBATCH
   bool is_list_of_names_ = false;  // behind "declare", "export" and the like
+  bool is_header_ = true;          // before the first command, behind which Slurm reads no #SBATCH
   bool is_document_ = false;
   bool keeps_variables_ = false;  // for the reader whose text it is
   bool is_text_ = false;          // of which variables were put in

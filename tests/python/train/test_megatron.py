@@ -610,10 +610,18 @@ def test_the_nodes_are_those_of_slurm(tmp_path, first, nodes):
     assert figures("train", "--megatron", write(tmp_path, script)) == figures("train", "--megatron", write(tmp_path, SCRIPT))
 
 
+def launched(tmp_path, command):
+    """A script of which the last line of `command` begins the one that trains."""
+    model = SCRIPT.split("MODEL_ARGS=(")[1].split(")")[0]
+    *first, last = command.split("\n")
+    return write(tmp_path, "\n".join([*first, f"ARGS=({model})", f"{last} pretrain_gpt.py ${{ARGS[@]}} --bf16\n"]))
+
+
 @pytest.mark.parametrize("command, gpus", [
     ("#SBATCH -N 16\n#SBATCH --gres=gpu:h100:8 --ntasks-per-node=1\nsrun", 128),
     ("#SBATCH --nodes=4 --ntasks-per-node=8 --gpus-per-node=8\nsrun --ntasks-per-node=8", 32),
     ("srun -N 2 -n 16", 16),
+    ("#!/bin/bash\n\n# nodes\n#SBATCH -N 4 --gpus-per-node=8\nmodule load x\n#SBATCH -N 16\nsrun", 32),
     ("#SBATCH -n 24\nsrun", 24),
     ("#SBATCH -N 8\n#SBATCH -G 64\nsrun", 64),
     ("#SBATCH --gpus=h100:64\nsrun", 64),
@@ -634,18 +642,11 @@ def test_the_nodes_are_those_of_slurm(tmp_path, first, nodes):
     ("accelerate launch --num_processes 64 --num_machines 8", 64),
 ])
 def test_slurm_alone_says_how_many_gpus(tmp_path, command, gpus):
-    model = SCRIPT.split("MODEL_ARGS=(")[1].split(")")[0]
-    script = f"ARGS=({model})\n{command} python pretrain_gpt.py ${{ARGS[@]}} --bf16\n"
-    result = moesim("layout", "--megatron", write(tmp_path, script), "--format", "json")
+    result = moesim("layout", "--megatron", launched(tmp_path, command + " python"), "--format", "json")
     assert "how many GPUs" not in result.stderr
     first = json.loads(result.stdout)
     assert first["gpus"] == gpus
     assert first["global_batch"] == gpus  # Megatron-LM's default: a micro-batch of each pipeline
-
-
-def launched(tmp_path, command):
-    model = SCRIPT.split("MODEL_ARGS=(")[1].split(")")[0]
-    return write(tmp_path, f"ARGS=({model})\n{command} pretrain_gpt.py ${{ARGS[@]}} --bf16\n")
 
 
 def test_deepspeed_starts_gpus_on_each_node(tmp_path):

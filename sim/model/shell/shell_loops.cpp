@@ -69,7 +69,7 @@ Truth ShellReader::begin_loop(const std::vector<ShellWord>& given) {
     forget(given[1].text);
     return knows ? Truth::yes : Truth::maybe;
   }
-  frame.repeats = frames_[frames_.size() - 2].repeats;
+  frame.repeats = frames_.size() > 1 && frames_[frames_.size() - 2].repeats;
   frame.turns = ShellTurns{Kind::words, given[1].text, std::move(all)};
   return begins_turn();
 }
@@ -82,7 +82,7 @@ void ShellReader::begin_counting(const std::string& text) {
     turns.condition = parts[1];
     turns.step = parts[2];
   }
-  if (number(ShellText(turns.condition, line()))) {
+  if (whole_.turns < most_turns && number(ShellText(turns.condition, line()))) {
     frames_.back().turns = std::move(turns);
   } else {
     forget_names(text);
@@ -91,12 +91,11 @@ void ShellReader::begin_counting(const std::string& text) {
 
 void ShellReader::begin_testing() {
   ShellFrame& frame = frames_.back();
-  const auto word = script_.letters.find_first_not_of(" \t", at_);
-  for (const char* always : {"true", ":"}) {  // it ends by a "break", mostly of a condition
-    if (word != std::string::npos && script_.letters.compare(word, 4, always, 0, 4) == 0) {
-      frame.repeats = true;
-    }
-  }
+  const auto word = std::min(script_.letters.find_first_not_of(" \t", at_), script_.size());
+  // It ends by a "break", mostly of a condition.
+  const bool is_always =
+      script_.letters.compare(word, 4, "true") == 0 || script_.letters.compare(word, 1, ":") == 0;
+  frame.repeats = frame.repeats || is_always || whole_.turns >= most_turns;
   if (frame.repeats) return;
   frame.turns = ShellTurns{Kind::tests};
   frame.turns->begin = at_;
@@ -135,7 +134,8 @@ bool ShellReader::begin_turn() {
   if (runs == Truth::no) return false;
   whole_.read_again += at_ - turns.begin;
   if (turns.kind == Kind::tests && turns.may_end) runs = Truth::maybe;
-  if (++whole_.turns > most_turns || whole_.read_again > most_again) runs = Truth::maybe;
+  if (whole_.read_again > most_again) whole_.turns = most_turns;
+  if (++whole_.turns > most_turns) runs = Truth::maybe;
   if (runs == Truth::yes) {
     read_again();
   } else {
@@ -158,6 +158,7 @@ void ShellReader::read_again() {
 void ShellReader::lose_turns() {
   ShellFrame& frame = frames_.back();
   frame.repeats = true;
+  ++whole_.turns;
   read_again();
   const ShellTurns turns = *std::exchange(frame.turns, std::nullopt);
   if (turns.kind == Kind::words) forget(turns.variable);

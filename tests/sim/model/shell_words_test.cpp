@@ -187,6 +187,24 @@ TEST_CASE("shell words: a loop is read again while its condition is known") {
             .find("<run> <--a> <1> <${A[@]}>") != std::string::npos);
 }
 
+TEST_CASE("shell words: loops in loops end") {
+  std::string counting;
+  std::string testing;
+  std::string breaking;
+  for (int depth = 0; depth < 200; ++depth) {
+    counting += "for ((A = 0; A < 9; A++)); do ";
+    testing += "while [ 1 ]; do ";
+    breaking += "while [ 1 ]; do x && break; while x; do :; done; ";
+  }
+  std::string ends;
+  for (int depth = 0; depth < 200; ++depth) ends += "done; ";
+  for (const std::string& begin : {counting, testing, breaking}) {
+    CHECK(shell_commands(begin + "run; " + ends, "x").size() < 1'000'000);
+  }
+  CHECK(words_of("while :; do N=$N; done; while true; do x; done; run") ==
+        "<while> <:> ; <do> ; <done> ; <while> <true> ; <do> <x> ; <done> ; <run> ;");
+}
+
 TEST_CASE("shell words: outputs of commands that are known") {
   CHECK(words_of("run $(echo a  b) \"$(echo a; echo b)\" $(true)") == "<run> <a> <b> <a\nb> ;");
   CHECK(words_of("f() { echo $1; }\nrun $(f x)y$(f z)").find("<run> <xyz>") != std::string::npos);

@@ -34,6 +34,7 @@ bool ShellReader::take_assignment() {
   value.doubts = std::exchange(whole_.used, std::move(others));
   const std::string written = script_.letters.substr(begin, at_ - begin);
   const std::string by = program();
+  note_export(name);
   if (runs_not()) {
     if (before_.empty() && (by.empty() || is_list_of_names_)) skip_assignment(name);
   } else if (by == "env") {

@@ -68,7 +68,10 @@ std::string ShellReader::batch_value(const std::string& option) {
 void ShellReader::set_batch_variables() {
   const auto set = [&](const std::string& value, std::initializer_list<const char*> names) {
     if (value.empty()) return;
-    for (const char* name : names) replace(name, {{ShellText(value, line())}});
+    for (const char* name : names) {
+      replace(name, {{ShellText(value, line())}});
+      whole_.exported.insert(name);
+    }
   };
   const auto number = [](std::string text) {  // 8 of "gpu:h100:8,nvme:1"
     const auto gpus = text.find("gpu");
@@ -190,14 +193,35 @@ void ShellReader::evaluate(const ShellText& text) {
   restore(hidden);
 }
 
-void ShellReader::add_text(const ShellText& text) {
+void ShellReader::add_text(const ShellText& text, bool is_of_other) {
   if (nesting_ == deepest || runs_not()) return;
   const auto prepare = [&](ShellReader& inner) {
     inner.outer_ = command_;
     inner.is_text_ = true;
+    if (is_of_other) inner.variables_ = std::make_shared<ShellVariables>(exported());
     inner.assign(for_command_);
   };
   read_inner(text, prepare);
+}
+
+ShellVariables ShellReader::exported() const {
+  ShellVariables all;
+  for (const auto& [name, value] : *variables_) {
+    if (name == working_folder || whole_.exported.contains(name)) all.emplace(name, value);
+  }
+  return all;
+}
+
+void ShellReader::note_export(const std::string& name) {
+  if (runs_not()) return;
+  bool exports = whole_.exports_all || program() == "export";
+  if (!exports && is_list_of_names_) {
+    const std::vector<ShellWord>& all = words();
+    exports = std::any_of(all.begin(), all.end(), [](const ShellWord& word) {
+      return word.text.rfind('-', 0) == 0 && word.text.find('x') != std::string::npos;
+    });
+  }
+  if (exports) whole_.exported.insert(name);
 }
 
 }  // namespace moesim::model

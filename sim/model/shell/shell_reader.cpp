@@ -1,11 +1,8 @@
 #include "sim/model/shell/shell_reader.hpp"
 
 #include <algorithm>
-#include <set>
 #include <string_view>
 #include <utility>
-
-#include "sim/base/text.hpp"
 
 namespace moesim::model {
 namespace {
@@ -13,18 +10,6 @@ namespace {
 using Kind = ShellCommand::Kind;
 
 constexpr const char* wrap = "--wrap=";  // of sbatch
-
-class Opened {
- public:
-  explicit Opened(ShellFunction& function) : function_(function) { function_.is_open = true; }
-  ~Opened() { function_.is_open = false; }
-  // It belongs to one reading.
-  Opened(const Opened&) = delete;
-  Opened& operator=(const Opened&) = delete;
-
- private:
-  ShellFunction& function_;
-};
 
 }  // namespace
 
@@ -220,106 +205,6 @@ Truth ShellReader::finish() {
   return status;
 }
 
-Truth ShellReader::run(const std::string& program, const std::vector<ShellWord>& given) {
-  const auto text = [&](std::size_t from) {
-    ShellValue value{{}, true};
-    for (std::size_t word = from; word < given.size(); ++word) {
-      value.words.emplace_back(given[word].text, given[word].line);
-    }
-    return value;
-  };
-  static const std::set<std::string> quiet = {":",     "true",    "echo",     "export",
-                                              "local", "declare", "readonly", "typeset"};
-  if (output_ != nullptr) put_out(program, given);
-  if (whole_.functions.contains(program)) {
-    const ShellValue all = text(1);
-    return call(program, &all);
-  }
-  if (quiet.contains(program)) return Truth::yes;
-  if (program == "false") return Truth::no;
-  if (program == "[" || program == "test") return tested(given);
-  if (program == "for") return begin_loop(given);
-  if (program == "exit" || program == "return") {
-    if (program == "exit" || returns_) end_with(given);
-  } else if (program == "source" || program == ".") {
-    return source(given);
-  } else if (program == "cd" || program == "pushd" || program == "popd") {
-    change_folder(given);
-  } else if (program == "eval") {
-    words().clear();
-    evaluate(text(1).joined());
-  } else if (program == "break" || program == "continue") {
-    leave_turn(given);
-  } else if (program == "read" || program == "mapfile" || program == "readarray" ||
-             program == "getopts" || program == "printf") {
-    for (std::size_t word = 1; word < given.size(); ++word) {
-      if (program != "printf" || given[word - 1].text == "-v") forget(given[word].text);
-    }
-  } else if (program == "set" && given.size() > 1 && given[1].text == "--") {
-    set(all_words, text(2), false);
-  } else if (program == "shift" && variables_->contains(all_words)) {
-    std::vector<ShellText>& all = variables()[all_words].words;
-    const auto count = given.size() > 1 ? parse_number<std::size_t>(given[1].text).value_or(1) : 1;
-    all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(count, all.size())));
-  } else if (program == "unset") {
-    for (std::size_t word = 1; word < given.size(); ++word) unset(given[word].text);
-    return Truth::yes;
-  } else if (program == "let") {
-    Truth status = Truth::maybe;
-    for (std::size_t word = 1; word < given.size(); ++word) status = changed(given[word].text);
-    return status;
-  }
-  return Truth::maybe;
-}
-
-Truth ShellReader::call(const std::string& name, const ShellValue* given) {
-  ShellFunction& function = whole_.functions[name];
-  function.is_called = true;
-  const std::vector<ShellText> bodies = function.bodies;
-  if (function.is_open) return Truth::maybe;
-  const Opened opened(function);
-  const OldValues hidden = assign(for_command_);
-  const Truth status = read_in_place(bodies, given, true);
-  restore(hidden);
-  return status;
-}
-
-Truth ShellReader::read_in_place(const std::vector<ShellText>& bodies, const ShellValue* given,
-                                 bool is_function) {
-  for (const ShellText& body : bodies) whole_.put_in += body.size() + 1;
-  if (nesting_ == deepest || whole_.put_in > most) return Truth::maybe;
-  const std::optional<ShellValue> saved = found(all_words);
-  if (given != nullptr) variables()[all_words] = *given;
-  const ShellCause cause = frames_.back().cause_now();
-  const Truth reached = runs();
-  Truth status = Truth::maybe;
-  bool is_exited = false;
-  for (const ShellText& body : bodies) {
-    ShellReader inner(whole_, body, std::move(variables_));
-    inner.nesting_ = nesting_ + 1;
-    inner.outer_ = command_ == ShellCommand::no_command ? outer_ : command_;
-    inner.frames_.front().runs = reached;
-    inner.frames_.front().cause = cause;
-    inner.is_function_ = is_function || is_function_;
-    inner.returns_ = true;
-    inner.output_ = output_;
-    inner.is_called_ = is_called_;
-    inner.repeats_ = repeats_ || frames_.back().repeats;
-    inner.read();
-    inner.restore(inner.locals_);
-    if (bodies.size() == 1) status = inner.may_return_ ? Truth::maybe : inner.status_;
-    is_exited = is_exited || inner.is_exited_;
-    variables_ = std::move(inner.variables_);
-  }
-  if (saved) {
-    variables()[all_words] = *saved;
-  } else if (given != nullptr) {
-    variables().erase(all_words);
-  }
-  if (is_exited) stop(true);
-  return status;
-}
-
 std::size_t ShellReader::closing(std::size_t from, char open, char close) const {
   constexpr std::size_t longest = 4096;
   int depth = 1;
@@ -364,11 +249,12 @@ void ShellReader::add_field(const ShellField& field) {
   // Not within "$(...)", of which nothing is known.
   const bool has_more = has_argument_behind_space(text) && words_in(field.text, false).size() > 1;
   if (has_more && text.rfind("--", 0) != 0) {
-    words();
-    add_text(field.text);
+    const std::string last = words().empty() ? "" : words().back().text;
+    const bool is_option = last.size() > 1 && last[0] == '-' && last[1] != '-';
+    add_text(field.text, (is_option && last.back() == 'c') || last == "--wrap");
   } else if (has_more && text.rfind(wrap, 0) == 0) {
     words();
-    add_text(field.text.part(std::string_view(wrap).size(), field.text.size()));
+    add_text(field.text.part(std::string_view(wrap).size(), field.text.size()), true);
   } else if (has_more && field.begins_quoted) {
     for (const ShellText& word : words_in(field.text, true)) add_word(word);
   } else {
@@ -388,6 +274,7 @@ void ShellReader::add_word(const ShellText& word) {
   }
   if (first + 1 < command.words.size()) {
     if (name == "local" && is_function_ && !runs_not()) set_local(text);
+    if (is_list_of_names_) note_export(text);
     const std::string& before = command.words[command.words.size() - 2].text;
     if (is_list_of_names_ && (before == "-a" || before == "-A")) skip_assignment(text);
     if (name == "env" && text.rfind('-', 0) != 0) is_list_of_names_ = false;

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,8 +39,10 @@ struct ShellOutput {
 // What all readers of a script share.
 struct ShellScript {
   ShellFiles& files;
-  std::size_t put_in = 0;   // bytes of values and functions so far
-  std::size_t put_out = 0;  // of commands whose output is put in
+  std::set<std::string> exported = {};  // variables that another shell has too
+  bool exports_all = false;             // "set -a"
+  std::size_t put_in = 0;               // bytes of values and functions so far
+  std::size_t put_out = 0;              // of commands whose output is put in
   std::vector<ShellCommand> commands = {};
   std::map<std::string, ShellFunction> functions = {};
   std::vector<std::string> function_names = {};  // in their order
@@ -95,14 +98,6 @@ class ShellReader {
   Truth finish_in(bool is_pipe);
   // What the command that is read is: it is done.
   Truth finish();
-  // What a command does to variables, and the functions that it calls.
-  Truth run(const std::string& program, const std::vector<ShellWord>& given);
-  // `given`: its words, none where it is not called.
-  Truth call(const std::string& name, const ShellValue* given);
-  // What a function or a file that is sourced is: it is read where it stands. Its words are those
-  // of this reader without `given`.
-  Truth read_in_place(const std::vector<ShellText>& bodies, const ShellValue* given,
-                      bool is_function);
   // Where the bracket that is open at `from` closes; npos: nowhere near.
   std::size_t closing(std::size_t from, char open, char close) const;
   // A word, an assignment or a function.
@@ -112,6 +107,17 @@ class ShellReader {
   bool is_command_text(std::size_t begin) const;
   void add_field(const ShellField& field);
   void add_word(const ShellText& word);
+
+  // In shell_run.cpp: what commands do.
+
+  // What a command does to variables, and the functions that it calls.
+  Truth run(const std::string& program, const std::vector<ShellWord>& given);
+  // `given`: its words, none where it is not called.
+  Truth call(const std::string& name, const ShellValue* given);
+  // What a function or a file that is sourced is: it is read where it stands. Its words are those
+  // of this reader without `given`.
+  Truth read_in_place(const std::vector<ShellText>& bodies, const ShellValue* given,
+                      bool is_function);
 
   // In shell_documents.cpp: #SBATCH, here-documents and texts.
 
@@ -136,8 +142,12 @@ class ShellReader {
   // The commands of a text, by a reader that is prepared for it. Without its quotes where one of
   // them has no end.
   void read_inner(const ShellText& text, const std::function<void(ShellReader&)>& prepare);
-  // The commands of a text with arguments, such as that of "bash -c".
-  void add_text(const ShellText& text);
+  // The commands of a text with arguments. That of "bash -c" and "sbatch --wrap" is read by another
+  // shell.
+  void add_text(const ShellText& text, bool is_of_other);
+  // Which variables another shell has.
+  ShellVariables exported() const;
+  void note_export(const std::string& name);
   // Of "eval": what it sets stays.
   void evaluate(const ShellText& text);
 

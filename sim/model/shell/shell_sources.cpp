@@ -2,11 +2,6 @@
 #include "sim/model/shell/shell_reader.hpp"
 
 namespace moesim::model {
-namespace {
-
-constexpr const char* working_folder = "/";  // the variable that holds it
-
-}  // namespace
 
 Truth ShellReader::source(const std::vector<ShellWord>& given) {
   if (given.size() < 2 || nesting_ == deepest || !is_called_) return Truth::maybe;

@@ -13,7 +13,8 @@
 
 namespace moesim::model {
 
-constexpr const char* all_words = "@";  // the variable that holds a function's words
+constexpr const char* all_words = "@";       // the variable that holds a function's words
+constexpr const char* working_folder = "/";  // that which holds where "cd" went
 
 // A variable that a command sets which may run or not.
 struct ShellDoubt {

@@ -311,7 +311,7 @@ ONE_LINE = COMMAND.replace("\\\n", " ")
     f'{HEAD}CMD="torchrun {ONE_LINE.replace(chr(34), "")}"\necho $CMD\neval $CMD 2>&1 | tee log.txt\n',
     f'{HEAD}CMD="torchrun {ONE_LINE.replace(chr(34), "")}"\neval "$CMD"\n',
     f'{HEAD}CMD="torchrun {ONE_LINE.replace(chr(34), "")}"\nsrun bash -c "cd work; $CMD"\n',
-    f"{HEAD}export A=\"${{MODEL_ARGS[*]}}\"\nsrun bash -c 'torchrun {ONE_LINE.replace('${MODEL_ARGS[@]}', '$A')}'\n",
+    f"{HEAD}export A=\"${{MODEL_ARGS[*]}}\" DISTRIBUTED_ARGS TP PP EP MBS GBS\nsrun bash -c 'torchrun {ONE_LINE.replace('${MODEL_ARGS[@]}', '$A')}'\n",
     f'{HEAD}sbatch <<EOF\n#!/bin/bash\nsrun torchrun {COMMAND}\nEOF\n',
     f"sbatch <<'EOF'\n{HEAD}srun torchrun {COMMAND}\nEOF\n",
     f'{HEAD}sbatch --wrap="torchrun {ONE_LINE.replace(chr(34), "")}"\n',

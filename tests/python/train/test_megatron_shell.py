@@ -209,6 +209,15 @@ COMMANDS = [
     "MBS=2\nMBS=4 bash -c 'RUN --micro-batch-size $MBS'",
     "MBS=2\nenv MBS=4 bash -c 'RUN --micro-batch-size $MBS'",
     "f() { RUN --micro-batch-size $MBS; }\nMBS=2\nMBS=4 f",
+    # Another shell has what is exported.
+    "TP=2\nbash -c 'RUN --tensor-model-parallel-size ${TP:-1}'",
+    "export TP=2\nbash -c 'RUN --tensor-model-parallel-size ${TP:-1}'",
+    "TP=2\nexport MBS=4 TP\nsh -c 'RUN --tensor-model-parallel-size $TP'",
+    "declare -x TP=2\nbash -c 'RUN --tensor-model-parallel-size ${TP:-1}'",
+    "set -a\nTP=2\nset +a\nMBS=4\nbash -c 'RUN --tensor-model-parallel-size ${TP:-1} --micro-batch-size ${MBS:-2}'",
+    "TP=2\nTP=4 bash -c 'RUN --tensor-model-parallel-size ${TP:-1}'",
+    "f() { bash -c 'RUN --micro-batch-size ${1:-4}'; }\nf 8",
+    "TP=2\nbash -c \"RUN --tensor-model-parallel-size ${TP:-1}\"",
     # Elements of arrays.
     "A=(--micro-batch-size 8)\nA[1]=4\nRUN \"${A[@]}\"",
     "A=(--micro-batch-size)\nA[1]=4\nRUN \"${A[@]}\"",

@@ -322,8 +322,11 @@ TEST_CASE("shell words: texts that another shell reads") {
   const std::string set = "A=\"--layout 'Et|tL' --a 1\"\n";
   CHECK(words_of(set + "sh -c \"cd x; run $A | tee\" --z") ==
         "<sh> <-c> <--z> ; <cd> <x> ; <run> <--layout> <Et|tL> <--a> <1> ; <tee> ;");
-  CHECK(words_of(set + "sh -c 'run $A --b 2'") ==
-        "<sh> <-c> ; <run> <--layout> <Et|tL> <--a> <1> <--b> <2> ;");
+  CHECK(words_of(set + "sh -c 'run $A --b 2'") == "<sh> <-c> ; <run> <$A> <--b> <2> ;");
+  CHECK(words_of("export " + set + "sh -c 'run $A --b 2'") ==
+        "<export> ; <sh> <-c> ; <run> <--layout> <Et|tL> <--a> <1> <--b> <2> ;");
+  CHECK(words_of(set + "f 'run $A --b 2'") ==
+        "<f> ; <run> <--layout> <Et|tL> <--a> <1> <--b> <2> ;");
   CHECK(words_of(set + "C=\"run $A\"\neval $C 2>&1 | tee\n$C") ==
         "<run> <--layout> <Et|tL> <--a> <1> <2>&1> ; <tee> ; <run> <--layout> <Et|tL> <--a> <1> ;");
   CHECK(words_of(set + "sh <<EOF\nrun $A\nEOF") == "<sh> ; <run> <--layout> <Et|tL> <--a> <1> ;");

@@ -20,11 +20,11 @@ constexpr std::size_t most_files = 100;
 // It prepares programs, such as ~/.bashrc, and sets no arguments.
 bool is_environment(const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
-  for (const std::string_view known : {"activate", "conda.sh", "modules.sh", "setvars.sh"}) {
+  for (const std::string_view known :
+       {"activate", "conda.sh", "modules.sh", "profile", ".profile", "setvars.sh"}) {
     if (name == known) return true;
   }
-  return path.rfind("/etc/", 0) == 0 || name.rfind(".bash", 0) == 0 ||
-         name.find("profile") != std::string::npos;
+  return path.rfind("/etc/", 0) == 0 || name.rfind(".bash", 0) == 0;
 }
 
 }  // namespace
@@ -52,42 +52,44 @@ ShellText ShellFiles::add_script(const std::string& text) {
   return ShellText::of_script(text);
 }
 
-std::optional<ShellText> ShellFiles::source(const std::optional<std::string>& path,
-                                            const std::string& written, int line) {
+std::optional<ShellText> ShellFiles::read(const std::string& path, int line) {
   const std::string& script = files_.front().name;
   const auto slash = script.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : script.substr(0, slash);
   std::optional<std::string> text;
-  const bool may_read = path && read_ && files_.size() < most_files;
-  if (may_read && path->rfind(folder_of_script, 0) == 0) {
-    text = read_(folder + path->substr(1));
-  } else if (may_read && path->front() != '/') {  // it starts where the script is, or here
-    text = read_(folder + "/" + *path);
-    if (!text) text = read_(*path);
-  } else if (may_read && !is_environment(*path)) {
-    text = read_(*path);
+  if (!read_ || files_.size() >= most_files || is_environment(path)) return std::nullopt;
+  if (path.rfind(folder_of_script, 0) == 0) {
+    text = read_(folder + path.substr(1));
+  } else if (path.front() == '/') {
+    text = read_(path);
+  } else {  // it starts where the script is, or here
+    text = read_(folder + "/" + path);
+    if (!text) text = read_(path);
   }
-  if (!text) {
-    const std::string note =
-        fmt::format("{} ({}) is not found: what it has is not known", written, place(line));
-    if (!is_environment(written) &&
-        std::find(not_read_.begin(), not_read_.end(), note) == not_read_.end()) {
-      not_read_.push_back(note);
-    }
-    return std::nullopt;
-  }
+  if (!text) return std::nullopt;
   const int first = files_.back().first + files_.back().lines;
-  const auto name = path->find_first_not_of("@/.");
-  files_.push_back({path->front() == '/' || name == std::string::npos ? *path : path->substr(name),
-                    *path, first,
+  const auto name = path.find_first_not_of("@/.");
+  const bool is_whole = path.front() == '/' || name == std::string::npos;
+  files_.push_back({is_whole ? path : path.substr(name), path, first,
                     static_cast<int>(std::count(text->begin(), text->end(), '\n')) + 1, line});
   return ShellText::of_script(*text, first);
 }
 
-void ShellFiles::leave_last() {
-  not_read_.push_back(fmt::format("{} ({}) cannot be read: what it has is not known",
-                                  files_.back().name, place(files_.back().sourced_at)));
-  files_.back().sourced_at = 0;
+void ShellFiles::note_missing(const std::string& path, int line) {
+  const bool is_of_script = path.size() > 2 && path.rfind(folder_of_script, 0) == 0;
+  const std::string note = fmt::format("{} ({}) is not found: what it has is not known",
+                                       is_of_script ? path.substr(2) : path, place(line));
+  const bool is_new = std::find(not_read_.begin(), not_read_.end(), note) == not_read_.end();
+  if (is_new && !is_environment(path)) not_read_.push_back(note);
+}
+
+void ShellFiles::leave(int line) {
+  const auto found = std::find_if(files_.begin(), files_.end(),
+                                  [&](const File& each) { return each.first == line; });
+  if (found == files_.end()) return;
+  not_read_.push_back(fmt::format("{} ({}) cannot be read: what it has is not known", found->name,
+                                  place(found->named_at)));
+  found->named_at = 0;
 }
 
 const ShellFiles::File& ShellFiles::file_of(int line) const {
@@ -112,8 +114,8 @@ std::string ShellFiles::address(int line) const {
 std::vector<std::string> ShellFiles::notes() const {
   std::vector<std::string> all;
   for (const File& each : files_) {
-    if (each.sourced_at == 0) continue;
-    const std::string note = fmt::format("{} ({}) is read too", each.name, place(each.sourced_at));
+    if (each.named_at == 0) continue;
+    const std::string note = fmt::format("{} ({}) is read too", each.name, place(each.named_at));
     if (std::find(all.begin(), all.end(), note) == all.end()) all.push_back(note);
   }
   all.insert(all.end(), not_read_.begin(), not_read_.end());

@@ -20,12 +20,13 @@ class ShellFiles {
   explicit ShellFiles(std::string script = "", Read read = nullptr);
 
   ShellText add_script(const std::string& text);
-  // A file by its path as shell_path gives it, nothing where that is not known; `written` is what
-  // the script has for it. Nothing where it is not there.
-  std::optional<ShellText> source(const std::optional<std::string>& path,
-                                  const std::string& written, int line);
-  // The last file that was sourced has what no script has.
-  void leave_last();
+  // A file by its path as shell_path gives it, which the script names on that line. Nothing where
+  // it is not there.
+  std::optional<ShellText> read(const std::string& path, int line);
+  // As read has it, or as the script writes it where that is not known.
+  void note_missing(const std::string& path, int line);
+  // The file that begins on that line has what no script has.
+  void leave(int line);
 
   // As shell_path gives it.
   const std::string& path_of(int line) const { return file_of(line).path; }
@@ -40,7 +41,7 @@ class ShellFiles {
     std::string path;
     int first = 1;  // line
     int lines = 0;
-    int sourced_at = 0;  // the line
+    int named_at = 0;  // the line
   };
 
   const File& file_of(int line) const;

@@ -148,8 +148,7 @@ void ShellReader::put_out(const std::string& program, const std::vector<ShellWor
     const auto value = number(joined(words, 1));
     if (value) text = ShellText(fmt::format("{}\n", *value), words.front().line);
   } else if ((program == "cat" || program.front() == '<') && words.size() == 2) {
-    const auto& [name, line] = words[1];
-    text = whole_.files.source(path_of(name, line), name, words.front().line);
+    text = text_of(words[1], words.front().line);
   }
   if (is_redirected && program.front() != '<') text = std::nullopt;
   output_->is_known =

@@ -177,6 +177,8 @@ class ShellReader {
 
   Truth source(const std::vector<ShellWord>& given);
   void change_folder(const std::vector<ShellWord>& given);
+  // Of the file that a word names in the command on that line.
+  std::optional<ShellText> text_of(const ShellWord& name, int line);
   // shell_path of a word.
   std::optional<std::string> path_of(const std::string& text, int line);
 

@@ -5,10 +5,13 @@ namespace moesim::model {
 
 Truth ShellReader::source(const std::vector<ShellWord>& given) {
   if (given.size() < 2 || nesting_ == deepest || !is_called_) return Truth::maybe;
-  const auto& [name, line] = given[1];
-  const std::optional<ShellText> text =
-      whole_.files.source(path_of(name, line), name, given.front().line);
-  if (!text) return Truth::maybe;
+  const int line = given.front().line;
+  const std::optional<ShellText> text = text_of(given[1], line);
+  if (!text) {
+    const auto path = path_of(given[1].text, given[1].line);
+    whole_.files.note_missing(path.value_or(given[1].text), line);
+    return Truth::maybe;
+  }
   ShellValue rest{{}, true};
   for (std::size_t word = 2; word < given.size(); ++word) {
     rest.words.emplace_back(given[word].text, given[word].line);
@@ -20,7 +23,7 @@ Truth ShellReader::source(const std::vector<ShellWord>& given) {
   } catch (const OpenQuote&) {
     whole_.commands.resize(commands);
     variables_ = before;
-    whole_.files.leave_last();
+    whole_.files.leave(text->line_at(0));
     return Truth::maybe;
   }
 }
@@ -29,6 +32,11 @@ void ShellReader::change_folder(const std::vector<ShellWord>& given) {
   const bool has_one = given.size() > 1;
   const auto path = has_one ? path_of(given[1].text, given[1].line) : std::nullopt;
   replace(working_folder, {{ShellText(path.value_or(""), line())}});
+}
+
+std::optional<ShellText> ShellReader::text_of(const ShellWord& name, int line) {
+  const std::optional<std::string> path = path_of(name.text, name.line);
+  return path ? whole_.files.read(*path, line) : std::nullopt;
 }
 
 std::optional<std::string> ShellReader::path_of(const std::string& text, int line) {

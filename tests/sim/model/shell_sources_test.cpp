@@ -111,10 +111,16 @@ TEST_CASE("shell sources: files that are not there are told of, but for those of
         std::vector<std::string>{"no.sh (line 1) is not found: what it has is not known",
                                  "$X/a.sh (line 2) is not found: what it has is not known",
                                  "no.sh (line 3) is not found: what it has is not known"});
-  const Read found = read("N=1\nsource a.sh\nrun $N\n", {{"dir/a.sh", "N=2\nrun 'x"}});
+  CHECK(read("run $(cat no.txt)", {}).notes.empty());  // it is told of where it is used
+  const Read found = read("N=1\nsource a.sh\nrun $N\n",
+                          {{"dir/a.sh", "N=2\nsource b.sh\nrun 'x"}, {"dir/b.sh", "N=3"}});
   CHECK(found.words == "run 1");
   CHECK(found.notes ==
-        std::vector<std::string>{"a.sh (line 2) cannot be read: what it has is not known"});
+        std::vector<std::string>{"b.sh (line 2 of a.sh) is read too",
+                                 "a.sh (line 2) cannot be read: what it has is not known"});
+  CHECK(read("D=$(cd $(dirname $0) && pwd)\nsource $D/no.sh\n. $(dirname $0)\nrun", {}).notes ==
+        std::vector<std::string>{"no.sh (line 2) is not found: what it has is not known",
+                                 "@ (line 3) is not found: what it has is not known"});
 }
 
 TEST_CASE("shell sources: files that source themselves are read to a depth") {

@@ -164,9 +164,10 @@ def _draw_front(rows, noise, noise_label, title):
     groups = _close(front, pixels, MARKER, MARKER)
     points = [(loss(group[-1]), speed(group[-1])) for group in groups]
     texts = front_labels(groups, names, len(routers) > 1)
-    written = label_points(axes, points, texts, 8.5)
+    others = [(loss(row), speed(row)) for row in [*best, *yours] if row not in front]
+    written = label_points(axes, points, texts, 8.5, others=others)
     letters = [", ".join(sorted((names[id(row)] for row in group), key=_by_letter)) for group in groups]
-    label_points(axes, points, ["" if text in written else short for text, short in zip(texts, letters)], 8.5)
+    label_points(axes, points, ["" if text in written else short for text, short in zip(texts, letters)], 8.5, others=others)
     return figure
 
 

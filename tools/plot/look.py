@@ -171,17 +171,17 @@ def band_entry(kinds):
     return (shade, bar) if kinds == {"shade", "bar"} else bar if kinds == {"bar"} else shade
 
 
-def label_points(axes, points, texts, font, colour="black"):
+def label_points(axes, points, texts, font, colour="black", others=()):
     """Writes each text beside its point, where it covers no other text, line, marker or legend, is nearer to no other
-    point and leaves the axes nowhere; where there is no such place, over a line; a text without any place is left
-    out. The figure has its final size. Returns the texts written."""
+    point, of these and of `others`, and leaves the axes nowhere; where there is no such place, over a line; a text
+    without any place is left out. The figure has its final size. Returns the texts written."""
     renderer = axes.figure.canvas.get_renderer()
     inside, written = axes.get_window_extent(renderer), []
     taken = [text.get_window_extent(renderer) for text in axes.texts]
     if axes.get_legend():
         taken.append(axes.get_legend().get_window_extent(renderer))
     drawn, marks = _drawn(axes)
-    places = axes.transData.transform(np.asarray(points, dtype=float).reshape(-1, 2))
+    places = axes.transData.transform(np.asarray([*points, *others], dtype=float).reshape(-1, 2))
     near = [(x, y) for y in (6, -6, 16, -16) for x in (5, -5)] + [(12, 0), (-12, 0), (12, 26), (-12, 26), (12, -26), (-12, -26)]
     for point, text in zip(points, texts):
         if not text or any(text == other and _near(axes, point, at) for other, at in written):

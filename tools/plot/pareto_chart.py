@@ -96,19 +96,19 @@ def _styles(table, groups, task, rest, size):
 
 
 def _draw_points(axes, groups, styles):
-    """The points with their bars; returns the losses of all, (loss, speed, row) of those that fit, whether one has a bar."""
-    losses, fitting, barred = [], [], False
+    """The points with their bars; returns (loss, speed) of all, (loss, speed, row) of those that fit, whether one has a bar."""
+    drawn, fitting, barred = [], [], False
     for members, how in zip(groups.values(), styles):
         for row in members:
             loss, speed = 100 * (rows.figure_of(row, loss_column(row)) or 0), rows.present(row, "tokens_per_s_per_gpu")
-            losses.append(loss)
+            drawn.append((loss, speed))
             look.plot_line(axes, [loss], [speed], [fits(row)], how)
             low, _, high = rows.band_of(row, "tokens_per_s_per_gpu")
             if fits(row):
                 barred |= low < high
                 fitting.append((loss, speed, row))
                 axes.plot([loss, loss], [low, high], color=how["color"], linewidth=0.8, alpha=0.6)
-    return losses, fitting, barred
+    return drawn, fitting, barred
 
 
 def _draw_fronts(axes, fronts, colours, words):
@@ -123,17 +123,18 @@ def _draw_fronts(axes, fronts, colours, words):
     return handles, labels
 
 
-def _label_fronts(axes, fronts, colours, named, varying, font):
+def _label_fronts(axes, fronts, colours, named, varying, font, drawn):
     """"top2+fr, CF 1" beside each point of a front, in its colour; without the options `named`, which its marker tells,
-    where there is no room."""
+    where there is no room. `drawn`: (loss, speed) of all points, to none of which a label may be nearer."""
     for task, front in fronts.items():
         places = [(loss, speed) for loss, speed, _ in front]
         short, long = ([rows.label_of(row, told).replace("capacity factor", "CF") for _, _, row in front]
                        for told in (varying, [*named, *varying]))
         colour = colours[task] if len(fronts) > 1 else "black"
-        written = look.label_points(axes, places, long, font, colour)
+        written = look.label_points(axes, places, long, font, colour, drawn)
         if named:
-            look.label_points(axes, places, ["" if text in written else brief for text, brief in zip(long, short)], font, colour)
+            brief = ["" if text in written else brief for text, brief in zip(long, short)]
+            look.label_points(axes, places, brief, font, colour, drawn)
 
 
 MOST_NAMED = 12  # points that all have a name; of more, those of the fronts alone
@@ -165,13 +166,13 @@ def pareto(table, group, size, title):
     with matplotlib.rc_context(page.settings(size)):
         figure, axes = page.grid(size, 1, 1)
         one = axes[0][0]
-        losses, fitting, barred = _draw_points(one, groups, styles)
+        drawn, fitting, barred = _draw_points(one, groups, styles)
         tasks = _by_task(table, task, fitting)
         fronts = {label: front_of(points) for label, points in tasks.items()}
         unfit = sum(not fits(row) for row in table.rows)
         lines = _draw_fronts(one, fronts, colours, "Pareto front of what fits" if unfit else "Pareto front")
         look.thousands(one.yaxis)
-        one.set_xlabel("token loss, %" + look.loss_axis(one, losses))
+        one.set_xlabel("token loss, %" + look.loss_axis(one, [loss for loss, _ in drawn]))
         one.set_ylabel("speed, tokens/s per GPU")
         handles, labels = (both + more for both, more in zip(page.legend_entries(styles, groups), lines))
         if barred:
@@ -185,9 +186,9 @@ def pareto(table, group, size, title):
                       page.subtitle(table, notes + _k_note(tasks) + ([unit_count(unfit, len(table.rows))] if unfit else []),
                                     figures=["tokens_per_s_per_gpu"]), handles, labels)
         named = sorted((name for name in rest if name in table.differing()), key=lambda name: name != "router")
-        _label_fronts(one, fronts, colours, named, varying, 0.75 * size.font)
+        _label_fronts(one, fronts, colours, named, varying, 0.75 * size.font, drawn)
         if len(fitting) <= MOST_NAMED:
             others = {label: [point for point in points if all(point is not its for its in fronts[label])]
                       for label, points in tasks.items()}
-            _label_fronts(one, others, colours, named, varying, 0.75 * size.font)
+            _label_fronts(one, others, colours, named, varying, 0.75 * size.font, drawn)
         return figure

@@ -144,6 +144,22 @@ def test_candidates_that_lose_the_same_are_bars_with_their_layouts(front_chart):
     assert axes.get_legend().get_window_extent().y0 >= 0
 
 
+def test_a_label_of_the_front_stands_at_its_own_point_among_the_best(front_chart):
+    """The best that are on no front are as good as neighbours to be taken for."""
+    rows = [found(1.91, 5938, "1"), found(1.91, 5889, "2", "false"), found(1.9, 5828, "3"), found(0.96, 5805, "4"),
+            found(0.96, 5755, "5", "false"), found(12.2, 6177), found(3.56, 6108), found(0.76, 5683), found(0.43, 5648), found(0, 5333)]
+    axes, = front_chart.draw(rows, 0, "").axes
+    places = [axes.transData.transform((100 * float(row["residual_loss"]), float(row["tokens_per_s_per_gpu"]))) for row in rows]
+    named = [text for text in axes.texts if ":" in text.get_text()]
+    assert len(named) >= 6
+    for text in named:
+        box, own = text.get_window_extent(), axes.transData.transform(text.xy)
+
+        def away(place, box=box):
+            return math.hypot(max(box.x0 - place[0], 0, place[0] - box.x1), max(box.y0 - place[1], 0, place[1] - box.y1))
+        assert away(own) < min(map(away, places)) + 1, text.get_text()
+
+
 def test_points_that_lose_far_more_than_the_best_are_named_not_drawn(front_chart):
     rows = [found(2, 5000, "1"), found(3, 5500), found(8, 6000), found(20, 7000), found(40, 9000), found(0, 4000)]
     axes, = front_chart.draw(rows, 0.13, "").axes

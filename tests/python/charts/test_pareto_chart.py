@@ -1,5 +1,6 @@
 """Pareto fronts of speed and token loss: one for each model, machine, mode and workload."""
 
+import math
 import sys
 from pathlib import Path
 
@@ -104,3 +105,21 @@ def test_few_points_all_have_a_name(tmp_path, count, named):
     path = sweep_file(tmp_path, [row("top1", 1, 50, 0.1, 0), *(row("top2", at, 100 + 20 * at, 0.1, 0.05 * at) for at in range(1, count))])
     texts = {text.get_text() for text in draw(path).axes[0].texts}
     assert "top1, CF 1" in texts and ({"top2, CF 1", "top2, CF 7"} <= texts) == named and (len(texts) == 1) != named
+
+
+def test_a_label_stands_at_its_own_point_among_those_of_other_fronts(tmp_path):
+    """Points on no front, and those of another, are as good as neighbours to be taken for."""
+    path = sweep_file(tmp_path, [row(router, factor, 1e6 / speed, 0.1, loss / 100, profile=profile) for profile, router, factor, loss, speed in (
+        ("a100", "top2", 1, 39.00, 10826), ("a100", "top2", 2, 4.69, 6995), ("a100", "dropless", "", 0, 6056),
+        ("h100", "top2", 1, 38.98, 5266), ("h100", "top2", 2, 4.70, 4158), ("h100", "dropless", "", 0, 3801),
+        ("a100", "top1", 1, 38.99, 5075), ("a100", "top1", 2, 4.72, 4038), ("a100", "hash", "", 0, 3701))])
+    axes = draw(path).axes[0]
+    drawn = {(x, y) for line in axes.get_lines() if line.get_marker() not in ("None", "|", "") for x, y in zip(*line.get_data())}
+    places = [axes.transData.transform(point) for point in drawn]
+    assert len(places) == 9 and len(axes.texts) >= 6
+    for text in axes.texts:
+        box, own = text.get_window_extent(), axes.transData.transform(text.xy)
+
+        def away(place, box=box):
+            return math.hypot(max(box.x0 - place[0], 0, place[0] - box.x1), max(box.y0 - place[1], 0, place[1] - box.y1))
+        assert away(own) < min(map(away, places)) + 1, text.get_text()

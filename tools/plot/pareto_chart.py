@@ -1,5 +1,7 @@
 """Speed against token loss of every scenario of a sweep, with Pareto fronts: one for each task, the model, machine and
 workload, of which speeds and losses do not compare with those of another."""
+import itertools
+
 import matplotlib
 
 import axes_chart
@@ -15,13 +17,27 @@ from kinds_chart import is_search, unit_count
 TASK = ("mode", "model", "profile", "routing", "sequence_length")
 
 
+# From one point of a front to the next, as moesim recommend has it (sim/study/search/prefill_search.cpp): of the loss, and
+# of the routing weight, in per cent. Losses that differ by less are equal: a few routes of a draw.
+LEAST_GAIN, LEAST_POINTS = 0.99, 1e-2
+
+
+def _loses_less(loss, other):
+    return loss < LEAST_GAIN * other and other - loss >= LEAST_POINTS
+
+
 def front_of(points):
-    """The points (loss, speed, row) that no other equals or beats in both, by loss."""
+    """The points (loss, speed, row), by loss, from the fastest on each that loses less than all that are as fast; of
+    equal ones the first."""
     front = []
-    for point in sorted(points, key=lambda one: (one[0], -one[1])):
-        if not front or point[1] > front[-1][1]:
+    fastest_first = sorted(points, key=lambda one: -one[1])
+    for _, group in itertools.groupby(fastest_first, key=lambda one: one[1]):
+        equal = list(group)
+        least = min(loss for loss, *_ in equal)
+        point = next(one for one in equal if not _loses_less(least, one[0]))
+        if not front or _loses_less(point[0], front[-1][0]):
             front.append(point)
-    return front
+    return front[::-1]
 
 
 def _is_placed(row):

@@ -83,6 +83,24 @@ def test_more_fronts_than_colours_are_refused(tmp_path):
         draw(path)
 
 
+@pytest.mark.parametrize(("points", "named"), [
+    # Draws of one router on ever more GPUs: a route more or less is no other loss.
+    ([(38.987, 5685, "32"), (38.986, 5266, "64"), (4.69, 4415, "32, CF 2")], ["32, CF 2", "32"]),
+    ([(0.0, 7072, "CF 1.75"), (0.00016, 7316, "fr+ir"), (0.0008, 7743, "top1"), (0.0002, 7743, "ir")], ["top1"]),
+    # Less than a hundredth of the loss is none, a hundredth of a per cent is.
+    ([(25.158, 10641, "top1"), (25.14, 10144, "fr"), (24.9, 9000, "less")], ["less", "top1"]),
+    ([(0.02, 100, "a"), (0.005, 90, "b"), (0.0, 80, "c")], ["b", "a"])])
+def test_a_front_is_not_decided_by_draws(points, named):
+    assert [name for *_, name in pareto_chart.front_of(points)] == named
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_equal_points_the_first_of_the_file_is_on_the_front(order):
+    points = [(0.0008, 7743, "top1"), (0.0002, 7743, "top1+ir"), (5, 7743, "worse")][::order]
+    (_, _, name), = pareto_chart.front_of(points)
+    assert name == ("top1" if order == 1 else "top1+ir")
+
+
 def with_k(folder, routers):
     """A file of (router, k, capacity factor, step, loss)."""
     lines = [f"{row(router, factor, step, 0.1, loss).strip()},{k}" for router, k, factor, step, loss in routers]

@@ -1,5 +1,5 @@
 """Speed against token loss of every scenario of a sweep, with Pareto fronts: one for each task, the model, machine and
-workload, of which speeds and losses do not compare with those of another."""
+workload, and each k of its routers, of which speeds and losses do not compare with those of another."""
 import itertools
 
 import matplotlib
@@ -15,6 +15,8 @@ from kinds_chart import is_search, unit_count
 
 # Options that say what is computed and where, not how.
 TASK = ("mode", "model", "profile", "routing", "sequence_length")
+# Routers whose loss says nothing: soft mixes all tokens, and a dense layer routes none.
+WITHOUT_LOSS = ("soft", "dense")
 
 
 # From one point of a front to the next, as moesim recommend has it (sim/study/search/prefill_search.cpp): of the loss, and
@@ -80,6 +82,42 @@ def _by_task(table, task, found):
     return tasks
 
 
+def _k_of(row):
+    return row.get("top_k") or ""
+
+
+def _has_several_k(members):
+    return len({_k_of(row) for row in members} - {""}) > 1
+
+
+def _by_front(table, task, found):
+    """{(what its rows share of `task`, their k): points}, as _by_task(), of those whose loss is one; the k is "" where no
+    task has several."""
+    members = _by_task(table, task, [("", "", row) for row in table.rows if row.get("router") not in WITHOUT_LOSS])
+    is_by_k = any(_has_several_k(row for *_, row in those) for those in members.values())
+    fronts = {(label, _k_of(row) if is_by_k else ""): [] for label, those in members.items() for *_, row in those}
+    for point in found:
+        if point[2].get("router") not in WITHOUT_LOSS:
+            fronts[rows.label_of(point[2], task), _k_of(point[2]) if is_by_k else ""].append(point)
+    return fronts
+
+
+def _looks_of_fronts(fronts, colours):
+    """{front: how its line is drawn}: in the colour of its task, by dashes that tell those of a colour apart. Of one task
+    all are black, with the dashes that routers of this k have in other charts."""
+    counts = list(dict.fromkeys(k for _, k in fronts))
+    if len(counts) > len(look.DASHES) and len(colours) == 1:
+        return {front: {"color": look.style_by_index(at)["color"], "linestyle": "-"} for at, front in enumerate(fronts)}
+    places = {front: counts.index(front[1]) if len(counts) > 1 else at for at, front in enumerate(fronts)}
+    return {front: {"color": colours[front[0]], "linestyle": look.DASHES[places[front] % len(look.DASHES)]} for front in fronts}
+
+
+def _front_words(front):
+    """"profile a100, k = 2"."""
+    task, k = front
+    return ", ".join(filter(None, [task, f"k = {k}" if k else ""]))
+
+
 def _check_tasks(table, task):
     """Refuses more fronts than colours, naming a value of the option that has the most."""
     count, most = len(_by_task(table, task, [])), len(look.COLOURS + look.MORE_COLOURS)
@@ -127,26 +165,26 @@ def _draw_points(axes, groups, styles):
     return drawn, fitting, barred
 
 
-def _draw_fronts(axes, fronts, colours, words):
+def _draw_fronts(axes, fronts, looks, words):
     """A line for each front; returns handles and labels of those that are one: one point has no line."""
     handles, labels = [], []
-    for index, (task, front) in enumerate(fronts.items()):
-        line, = axes.plot([point[0] for point in front], [point[1] for point in front], color=colours[task], linewidth=1,
-                          linestyle=look.DASHES[index % len(look.DASHES)], drawstyle="steps-post", zorder=1.5)
+    for name, front in fronts.items():
+        line, = axes.plot([point[0] for point in front], [point[1] for point in front], linewidth=1, drawstyle="steps-post",
+                          zorder=1.5, **looks[name])
         if len(front) > 1:
             handles.append(line)
-            labels.append(f"{words}: {task}" if len(fronts) > 1 else words)
+            labels.append(f"{words}: {_front_words(name)}" if len(fronts) > 1 else words)
     return handles, labels
 
 
-def _label_fronts(axes, fronts, colours, named, varying, font, drawn):
-    """"top2+fr, CF 1" beside each point of a front, in its colour; without the options `named`, which its marker tells,
-    where there is no room. `drawn`: (loss, speed) of all points, to none of which a label may be nearer."""
-    for task, front in fronts.items():
-        places = [(loss, speed) for loss, speed, _ in front]
-        short, long = ([rows.label_of(row, told).replace("capacity factor", "CF") for _, _, row in front]
+def _label_points(axes, points, colours, named, varying, font, drawn):
+    """"top2+fr, CF 1" beside each point, (loss, speed, row) by task, in its colour; without the options `named`, which its
+    marker tells, where there is no room. `drawn`: (loss, speed) of all points, to none of which a label may be nearer."""
+    for task, those in points.items():
+        places = [(loss, speed) for loss, speed, _ in those]
+        short, long = ([rows.label_of(row, told).replace("capacity factor", "CF") for _, _, row in those]
                        for told in (varying, [*named, *varying]))
-        colour = colours[task] if len(fronts) > 1 else "black"
+        colour = colours[task] if len(points) > 1 else "black"
         written = look.label_points(axes, places, long, font, colour, drawn)
         if named:
             brief = ["" if text in written else brief for text, brief in zip(long, short)]
@@ -158,10 +196,14 @@ MOST_NAMED = 12  # points that all have a name; of more, those of the fronts alo
 
 def _k_note(tasks):
     """Where points of one task have several k: what their losses are shares of. `tasks`: as _by_task()."""
-    def counts(points):
-        return {row.get("top_k") for _, _, row in points if row.get("router") not in ("soft", "dense")} - {"", None}
-    differ = any(len(counts(points)) > 1 for points in tasks.values())
+    differ = any(_has_several_k(row for *_, row in points if row.get("router") not in WITHOUT_LOSS) for points in tasks.values())
     return ["token loss is a share of each router's own k experts: losses of different k do not compare"] if differ else []
+
+
+def _without_loss_note(table):
+    """Which routers would end every front without a loss to compare."""
+    routers = [name for name in WITHOUT_LOSS if any(row.get("router") == name for row in table.rows)]
+    return [f"on no front: {' and '.join(routers)}, whose loss is 0 by definition"] if routers else []
 
 
 def pareto(table, group, size, title):
@@ -184,9 +226,10 @@ def pareto(table, group, size, title):
         one = axes[0][0]
         drawn, fitting, barred = _draw_points(one, groups, styles)
         tasks = _by_task(table, task, fitting)
-        fronts = {label: front_of(points) for label, points in tasks.items()}
+        fronts = {front: front_of(points) for front, points in _by_front(table, task, fitting).items()}
+        looks = _looks_of_fronts(fronts, colours)
         unfit = sum(not fits(row) for row in table.rows)
-        lines = _draw_fronts(one, fronts, colours, "Pareto front of what fits" if unfit else "Pareto front")
+        lines = _draw_fronts(one, fronts, looks, "Pareto front of what fits" if unfit else "Pareto front")
         look.thousands(one.yaxis)
         one.set_xlabel("token loss, %" + look.loss_axis(one, [loss for loss, _ in drawn]))
         one.set_ylabel("speed, tokens/s per GPU")
@@ -199,12 +242,13 @@ def pareto(table, group, size, title):
             handles.append(page.unfit_entry())
             labels.append(page.UNFIT)
         page.end_page(figure, axes, size, title or page.heading(table, "speed and token loss"),
-                      page.subtitle(table, notes + _k_note(tasks) + ([unit_count(unfit, len(table.rows))] if unfit else []),
+                      page.subtitle(table, notes + _k_note(tasks) + _without_loss_note(table) + ([unit_count(unfit, len(table.rows))] if unfit else []),
                                     figures=["tokens_per_s_per_gpu"]), handles, labels)
         named = sorted((name for name in rest if name in table.differing()), key=lambda name: name != "router")
-        _label_fronts(one, fronts, colours, named, varying, 0.75 * size.font, drawn)
+        on_fronts = {label: [point for front, points in fronts.items() for point in points if front[0] == label] for label in tasks}
+        _label_points(one, on_fronts, colours, named, varying, 0.75 * size.font, drawn)
         if len(fitting) <= MOST_NAMED:
-            others = {label: [point for point in points if all(point is not its for its in fronts[label])]
+            others = {label: [point for point in points if all(point is not its for its in on_fronts[label])]
                       for label, points in tasks.items()}
-            _label_fronts(one, others, colours, named, varying, 0.75 * size.font, drawn)
+            _label_points(one, others, colours, named, varying, 0.75 * size.font, drawn)
         return figure

@@ -117,6 +117,38 @@ def test_losses_of_several_k_do_not_compare(tmp_path, other, k, said):
     assert ("token loss is a share of each router's own k experts: losses of different k do not compare" in under) == said
 
 
+def test_every_k_has_a_front_of_its_own(tmp_path):
+    """With the dashes that its routers have in other charts."""
+    figure = draw(with_k(tmp_path, [("top1", 1, 1, 100, 0.1), ("top1", 1, 2, 200, 0), ("top2", 2, 1, 110, 0.3), ("top2", 2, 2, 210, 0.05),
+                                    ("top2+ir", 2, 1, 150, 0.2)]))
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in fronts(figure)] == [
+        ([0, 10], [5000, 10000]), ([5, 20, 30], pytest.approx([1e6 / 210, 1e6 / 150, 1e6 / 110]))]
+    assert [(line.get_color(), line.get_linestyle()) for line in fronts(figure)] == [("black", "-"), ("black", "--")]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert [text for text in legend if "front" in text] == ["Pareto front: k = 1", "Pareto front: k = 2"]
+    assert legend[:3] == ["top1", "top2", "top2+ir"]  # which say their k
+
+
+def test_fronts_of_several_tasks_and_k_differ_in_colour_and_dashes(tmp_path):
+    path = Path(with_k(tmp_path, [(f"top{k}", k, factor, 100 * k * factor, 0.1 / factor) for k in (1, 2) for factor in (1, 2)]))
+    head, *lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([head, *lines, *(line.replace("a100", "h100") for line in lines)]) + "\n", encoding="utf-8")
+    figure = draw(str(path))
+    looks = [(line.get_color(), line.get_linestyle()) for line in fronts(figure)]
+    assert len(set(looks)) == 4 and [looks[0][at] == looks[1][at] for at in (0, 1)] == [True, False]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert [text for text in legend if "front" in text] == [f"Pareto front: profile {p}, k = {k}" for p in ("a100", "h100") for k in (1, 2)]
+
+
+@pytest.mark.parametrize("router", ["soft", "dense"])
+def test_what_loses_nothing_by_definition_is_on_no_front(tmp_path, router):
+    figure = draw(with_k(tmp_path, [("top2", 2, 1, 200, 0.1), ("top2", 2, 2, 300, 0.05), (router, 1 if router == "soft" else "", "", 100, 0)]))
+    line, = fronts(figure)
+    assert list(line.get_xdata()) == pytest.approx([5, 10])
+    assert f"on no front: {router}, whose loss is 0 by definition" in " ".join(figure.texts[1].get_text().split())
+    assert router in [text.get_text() for text in figure.axes[0].texts]  # as a point it is there
+
+
 @pytest.mark.parametrize(("count", "named"), [(12, True), (13, False)])
 def test_few_points_all_have_a_name(tmp_path, count, named):
     # top1 is faster and loses less than all the others.

@@ -183,6 +183,7 @@ def label_points(axes, points, texts, font, colour="black", others=()):
     drawn, marks = _drawn(axes)
     places = axes.transData.transform(np.asarray([*points, *others], dtype=float).reshape(-1, 2))
     near = [(x, y) for y in (6, -6, 16, -16) for x in (5, -5)] + [(12, 0), (-12, 0), (12, 26), (-12, 26), (12, -26), (-12, -26)]
+    near += [(x, y) for y in (2, -2) for x in (5, -5)]
     for point, text in zip(points, texts):
         if not text or any(text == other and _near(axes, point, at) for other, at in written):
             continue

@@ -149,20 +149,25 @@ def _styles(table, groups, task, rest, size):
              "markersize": how.get("markersize") or 0.7 * size.font} for how in styles], tasks
 
 
-def _draw_points(axes, groups, styles):
-    """The points with their bars; returns (loss, speed) of all, (loss, speed, row) of those that fit, whether one has a bar."""
-    drawn, fitting, barred = [], [], False
+def _points(table):
+    """(loss, speed, row) of all rows that have a place."""
+    return [(100 * (rows.figure_of(row, loss_column(row)) or 0), rows.present(row, "tokens_per_s_per_gpu"), row)
+            for row in filter(_is_placed, table.rows)]
+
+
+def _draw_points(axes, points, groups, styles, on_fronts):
+    """The points with their bars, `on_fronts` above the others; returns whether one has a bar."""
+    places, barred = {id(row): (loss, speed) for loss, speed, row in points}, False
+    above = {id(row) for *_, row in on_fronts}
     for members, how in zip(groups.values(), styles):
         for row in members:
-            loss, speed = 100 * (rows.figure_of(row, loss_column(row)) or 0), rows.present(row, "tokens_per_s_per_gpu")
-            drawn.append((loss, speed))
-            look.plot_line(axes, [loss], [speed], [fits(row)], how)
+            loss, speed = places[id(row)]
+            look.plot_line(axes, [loss], [speed], [fits(row)], how, zorder=2.5 if id(row) in above else 2)
             low, _, high = rows.band_of(row, "tokens_per_s_per_gpu")
             if fits(row):
                 barred |= low < high
-                fitting.append((loss, speed, row))
                 axes.plot([loss, loss], [low, high], color=how["color"], linewidth=0.8, alpha=0.6)
-    return drawn, fitting, barred
+    return barred
 
 
 def _draw_fronts(axes, fronts, looks, words):
@@ -224,9 +229,11 @@ def pareto(table, group, size, title):
     with matplotlib.rc_context(page.settings(size)):
         figure, axes = page.grid(size, 1, 1)
         one = axes[0][0]
-        drawn, fitting, barred = _draw_points(one, groups, styles)
+        points = _points(table)
+        drawn, fitting = [(loss, speed) for loss, speed, _ in points], [point for point in points if fits(point[2])]
         tasks = _by_task(table, task, fitting)
-        fronts = {front: front_of(points) for front, points in _by_front(table, task, fitting).items()}
+        fronts = {front: front_of(those) for front, those in _by_front(table, task, fitting).items()}
+        barred = _draw_points(one, points, groups, styles, [point for front in fronts.values() for point in front])
         looks = _looks_of_fronts(fronts, colours)
         unfit = sum(not fits(row) for row in table.rows)
         lines = _draw_fronts(one, fronts, looks, "Pareto front of what fits" if unfit else "Pareto front")
@@ -245,10 +252,10 @@ def pareto(table, group, size, title):
                       page.subtitle(table, notes + _k_note(tasks) + _without_loss_note(table) + ([unit_count(unfit, len(table.rows))] if unfit else []),
                                     figures=["tokens_per_s_per_gpu"]), handles, labels)
         named = sorted((name for name in rest if name in table.differing()), key=lambda name: name != "router")
-        on_fronts = {label: [point for front, points in fronts.items() for point in points if front[0] == label] for label in tasks}
+        on_fronts = {label: [point for front, those in fronts.items() for point in those if front[0] == label] for label in tasks}
         _label_points(one, on_fronts, colours, named, varying, 0.75 * size.font, drawn)
         if len(fitting) <= MOST_NAMED:
-            others = {label: [point for point in points if all(point is not its for its in on_fronts[label])]
-                      for label, points in tasks.items()}
+            others = {label: [point for point in those if all(point is not its for its in on_fronts[label])]
+                      for label, those in tasks.items()}
             _label_points(one, others, colours, named, varying, 0.75 * size.font, drawn)
         return figure

@@ -13,6 +13,7 @@ sys.path.insert(0, str(PLOT))
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 matplotlib.use("Agg")
 
+import look  # noqa: E402
 import page  # noqa: E402
 import pareto_chart  # noqa: E402
 import rows  # noqa: E402
@@ -94,6 +95,15 @@ def test_a_front_is_not_decided_by_draws(points, named):
     assert [name for *_, name in pareto_chart.front_of(points)] == named
 
 
+def test_a_point_on_a_front_hides_others_in_its_place(tmp_path):
+    """Its label would stand at another one's marker."""
+    path = sweep_file(tmp_path, [row("top1", 1, 100, 0.1, 0.01), row("top1+ir", 1, 100, 0.1, 0.01), row("top1", 2, 200, 0.1, 0)])
+    axes = draw(path).axes[0]
+    heights = {line.get_color(): line.get_zorder() for line in axes.get_lines() if line.get_marker() in "os" and line.get_ydata()[0] == 10000}
+    top1, top1_ir = look.COLOURS[:2]
+    assert heights[top1] > heights[top1_ir]
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_equal_points_the_first_of_the_file_is_on_the_front(order):
     points = [(0.0008, 7743, "top1"), (0.0002, 7743, "top1+ir"), (5, 7743, "worse")][::order]
@@ -173,3 +183,12 @@ def test_a_label_stands_at_its_own_point_among_those_of_other_fronts(tmp_path):
         def away(place, box=box):
             return math.hypot(max(box.x0 - place[0], 0, place[0] - box.x1), max(box.y0 - place[1], 0, place[1] - box.y1))
         assert away(own) < min(map(away, places)) + 1, text.get_text()
+
+
+def test_a_label_between_near_neighbours_stands_close_to_its_point(tmp_path):
+    """The lossless end of a front, with one point above to its right and one below."""
+    path = sweep_file(tmp_path, [row(f"top1{suffix}", factor, 1e6 / speed, 0.1, loss / 100) for suffix, factor, loss, speed in (
+        ("", 1.5, 0.0008, 7743), ("+ir", 1.5, 0.0002, 7743), ("+fr", 1.5, 0.0002, 7316), ("+fr", 2, 0, 6200), ("+fr+ir", 1.25, 0.151, 7991),
+        ("+ir", 1.25, 0.175, 8408), ("", 1.25, 0.434, 8527), ("+ir", 1, 2.73, 9180), ("", 1, 6.15, 9504), ("", 0.75, 25.2, 10642),
+        ("", 0.5, 50, 12188), ("+fr", 1.25, 0.375, 8083), ("", 2, 0, 5400))])
+    assert "top1, CF 1.5" in [text.get_text() for text in draw(path).axes[0].texts]

@@ -21,9 +21,14 @@ LABEL_SHARE = 0.4  # of the width, at most: the parts of a bar must be told apar
 LOGARITHMIC = 4  # the most GPUs of a scaling over the fewest; both axes are linear below: a straight line is linear scaling
 
 
+def _rank(table, row):
+    """"1: " of the best that moesim recommend found, as its table numbers them."""
+    return f"{row['rank']}: " if {"rank", "on_front"} <= set(table.known()) and row["rank"] else ""
+
+
 def _bar_labels(figure, table, told, size):
     """What stands beside the bar of each row, in lines."""
-    labels = [rows.label_of(row, told) or "the scenario" for row in table.rows]
+    labels = [_rank(table, row) + (rows.label_of(row, told) or "the scenario") for row in table.rows]
     return [look.wrapped(figure, label if fits(row) else f"{label} (does not fit)", LABEL_SHARE * size.width, 0.9 * size.font)
             for label, row in zip(labels, table.rows)]
 

@@ -17,7 +17,7 @@ VARIABLE = "MOESIM_OPTIONS"
 
 def words(column):
     """"expert parallel", "ZeRO": how a chart names a column."""
-    return {"zero": "ZeRO", "gpus": "GPUs"}.get(column, column.replace("_", " "))
+    return {"zero": "ZeRO", "gpus": "GPUs", "tokens_per_gpu": "tokens per GPU"}.get(column, column.replace("_", " "))
 
 
 # Options with a default in words, or "auto", that are nevertheless chosen rather than derived.

@@ -10,6 +10,7 @@ import step_parts
 from chart_data import BadInput, band_columns, check_speeds, differing_k, factor_axis, fits, number, read_rows, with_k
 
 FILE = "file"  # a column of its own where several files are read
+CAPACITY, NO_CAPACITY = "capacity_factor", "no capacity"
 OVER_BASELINE = "_over_baseline"  # set of a row whose band is that of its ratio to a baseline
 COMPARISONS = {
     "=": lambda a, b: a == b, "!=": lambda a, b: a != b, "<=": lambda a, b: a <= b,
@@ -90,8 +91,8 @@ class Table:
         return several + [name for name in self.columns.options if name in self.rows[0]]
 
     def differing(self, without=()):
-        """The options in which rows differ, blanks (does not apply) aside; a default that routers set
-        counts only where rows of one router differ in it."""
+        """The options in which rows differ, blanks (does not apply) aside, but for a capacity that a router has in other
+        rows; a default that routers set counts only where rows of one router differ in it."""
         return [name for name in self.options()
                 if name not in without and _differs(self.rows, name, self.columns.by_router)]
 
@@ -133,7 +134,13 @@ def _differs(rows, name, by_router):
     for row in rows:
         if row[name]:
             values.setdefault(row.get("router") if name in by_router else None, set()).add(row[name])
-    return any(len(group) > 1 for group in values.values())
+    return any(len(group) > 1 for group in values.values()) or name == CAPACITY and bool(_with_and_without_capacity(rows))
+
+
+def _with_and_without_capacity(rows):
+    """The routers that have a capacity factor in some rows and none in others: there a blank is a choice."""
+    found = [{row.get("router", "") for row in rows if bool(row.get(CAPACITY)) == has} for has in (True, False)]
+    return found[0] & found[1]
 
 
 @dataclass
@@ -263,6 +270,9 @@ def read(paths, where="", fits_only=False):
     notes = differing_k([row for row in table.rows if "router" in row])
     for row in table.rows:
         row["_router"] = with_k(row.get("router", ""), notes)
+    routers = _with_and_without_capacity(table.rows)
+    for row in table.rows:
+        row["_capacity"] = NO_CAPACITY if row.get("router", "") in routers and not row[CAPACITY] else ""
     return table
 
 
@@ -275,10 +285,15 @@ def file_names(paths):
 
 
 def label_of(row, names):
-    """"top2, gpus 32": the router by its name alone, and its k where that is not the others'."""
-    parts = [row.get("_router", row[name]) if name == "router" else row[name] if name == FILE
-             else f"{option_columns.words(name)} {row[name]}" for name in names if row[name]]
-    return ", ".join(parts)
+    """"top2, gpus 32": the router by its name alone, and its k where that is not the others'; "no capacity" where other
+    rows of the router have one."""
+    def part(name):
+        if not row[name]:
+            return row.get("_capacity", "") if name == CAPACITY else ""
+        if name in ("router", FILE):
+            return row.get("_router", row[name]) if name == "router" else row[name]
+        return f"{option_columns.words(name)} {row[name]}"
+    return ", ".join(filter(None, map(part, names)))
 
 
 def without(names):

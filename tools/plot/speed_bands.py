@@ -21,17 +21,20 @@ def is_baseline(row):
     return bool(row.get(LOW)) and float(row[LOW]) == float(row[HIGH]) == 1
 
 
-def _singled_out(rows, options):
-    """"capacity factor 1": what a baseline has in each of these options in which other rows of its router differ from it."""
+def _singled_out(rows, columns):
+    """"capacity factor 1": what a baseline has in each option in which other rows of its router differ from it; of options
+    that follow from others only what still tells it apart."""
     baselines = [row for row in rows if is_baseline(row)]
     routers = {row.get("router", "") for row in baselines}
-    found = []
-    for name in options:
+    chosen = [*columns.chosen(), *(["gpus"] if "gpus" in columns.derived else [])]
+    found = {}
+    for name in [*chosen, *(name for name in columns.options if name not in chosen)]:
         own = {row.get(name, "") for row in baselines}
-        others = {row.get(name, "") for row in rows if row.get("router", "") in routers} - own - {""}
-        if name != "router" and len(own) == 1 and others and "" not in own:
-            found.append(f"{option_columns.words(name)} {own.pop()}")
-    return found
+        beside = [row for row in rows if row.get("router", "") in routers and not is_baseline(row)
+                  and (name in chosen or all(row.get(other, "") == value for other, value in found.items()))]
+        if name != "router" and len(own) == 1 and "" not in own and {row.get(name, "") for row in beside} - own - {""}:
+            found[name] = own.pop()
+    return [f"{option_columns.words(name)} {value}" for name, value in found.items()]
 
 
 def legend_text(rows, columns):
@@ -39,7 +42,7 @@ def legend_text(rows, columns):
     if not compares(rows):
         return ALONE
     routers = {row.get("router", "") for row in rows if is_baseline(row)}
-    told = _singled_out(rows, [*columns.chosen(), *(["gpus"] if "gpus" in columns.derived else [])])
+    told = _singled_out(rows, columns)
     if len(routers) != 1:
         return "p05 to p95 of the speed over that of " + ", ".join(["its baseline", *told])
     return f"p05 to p95 of the speed over that of {', '.join([*routers, *told])}, the baseline: compare with it alone"

@@ -6,8 +6,8 @@ import rows
 MOST_PLACES = 8  # of an axis or labels, at which the value of an option is told
 MOST_VALUES = 4
 BATCH = "global_batch"
-# Of a profile, and of the numbers of pipeline ranks and chunks, which say as much.
-FOLLOWING = ("cluster", "pipeline_layout", "micro_batch_group")
+# Of a profile, of the numbers of pipeline ranks and chunks, and of the micro-batch, which say as much.
+FOLLOWING = ("cluster", "pipeline_layout", "micro_batch_group", "tokens_per_gpu")
 WORDS = {"fidelity": "routing fidelity"}
 
 

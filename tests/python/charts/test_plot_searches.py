@@ -1,0 +1,89 @@
+"""Bars of what a search found, or of a table with and without capacities: each has a name of its own."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from plot_options import document
+
+PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
+sys.path.insert(0, str(PLOT))
+matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+matplotlib.use("Agg")
+
+import axes_chart  # noqa: E402
+import kinds_chart  # noqa: E402
+import page  # noqa: E402
+import rows  # noqa: E402
+
+PARTS = ("attention_ms", "expert_ms")
+DERIVED = {"expert_parallel": "as many as divide both", "tokens_per_gpu": "sequence length times micro-batch"}
+
+
+@pytest.fixture(autouse=True)
+def options(tmp_path_factory, monkeypatch):
+    described = document(options=("router", "gpus", "expert_parallel", "capacity_factor", "micro_batch", "tokens_per_gpu"))
+    for option in described["options"]:
+        option["default"] = DERIVED.get(option.get("column"), "")
+    described["columns"] += [{"name": name, "role": "part", "unit": "ms"} for name in PARTS]
+    path = tmp_path_factory.mktemp("options") / "options.json"
+    path.write_text(json.dumps(described))
+    monkeypatch.setenv("MOESIM_OPTIONS", str(path))
+
+
+def table(folder, *lines):
+    """Of rows that have the same columns, beside what every one has."""
+    usual = {"status": "ok", "router": "top8", "gpus": 8, "capacity_factor": 1, "step_ms": 100, "tokens_per_s_per_gpu": 1000,
+             "residual_loss": 0, "attention_ms": 60, "expert_ms": 40}
+    full = [{**usual, **line} for line in lines]
+    path = folder / "s.csv"
+    path.write_text("\n".join(",".join(map(str, cells)) for cells in (full[0], *(line.values() for line in full))) + "\n")
+    return rows.read([str(path)])
+
+
+def breakdown(found):
+    return kinds_chart.breakdown(found, None, page.Size(), "")
+
+
+def bars(found):
+    return [label.get_text().replace("\n", " ") for label in breakdown(found).axes[0].get_yticklabels()]
+
+
+WITH, WITHOUT, DROPLESS = {"capacity_factor": 1}, {"capacity_factor": ""}, {"router": "dropless", "capacity_factor": ""}
+
+
+@pytest.mark.parametrize(("lines", "names"), [
+    ((WITH, WITHOUT), ["capacity factor 1", "no capacity"]),
+    ((WITH, WITHOUT, DROPLESS), ["top8, capacity factor 1", "top8, no capacity", "dropless"]),
+    ((WITH, DROPLESS), ["top8", "dropless"])])  # which never has one
+def test_a_router_with_and_without_a_capacity_is_two(tmp_path, lines, names):
+    """As moesim recommend and train --router topk write them."""
+    assert bars(table(tmp_path, *lines)) == names
+
+
+def test_lines_with_and_without_a_capacity_are_two(tmp_path):
+    found = table(tmp_path, *({**line, "gpus": gpus} for line in (WITH, WITHOUT) for gpus in (8, 16)))
+    figure = axes_chart.draw(found, "gpus", ["tokens_per_s_per_gpu"], None, "", page.Size(), "")
+    assert [text.get_text().split(" (")[0] for text in figure.legends[0].get_texts()] == ["capacity factor 1", "no capacity"]
+
+
+def test_bars_of_a_search_have_their_rank(tmp_path):
+    found = [{**line, "rank": rank, "on_front": "true"} for rank, line in (("1", WITH), ("2", WITHOUT), ("", {"capacity_factor": 2}))]
+    assert bars(table(tmp_path, *found)) == ["1: capacity factor 1", "2: no capacity", "capacity factor 2"]
+
+
+@pytest.mark.parametrize(("others", "told"), [((4, 8, 8), ", expert parallel 4"), ((4, 4, 4), "")])
+def test_a_baseline_is_told_from_rows_that_differ_in_what_has_a_default_in_words(tmp_path, others, told):
+    ratios = [(1, 1, 1), *[(0.9, 0.8, 1.1)] * 3]
+    found = table(tmp_path, *({"capacity_factor": factor, "expert_parallel": parallel, "speed_over_baseline": ratio,
+                               "speed_over_baseline_p05": low, "speed_over_baseline_p95": high}
+                              for factor, parallel, (ratio, low, high) in zip((1, 2, 1, 2), (4, *others), ratios)))
+    assert found.band_words() == (
+        f"p05 to p95 of the speed over that of top8, capacity factor 1{told}, the baseline: compare with it alone")
+
+
+def test_tokens_that_follow_from_the_micro_batch_are_not_told(tmp_path):
+    found = table(tmp_path, *({"micro_batch": batch, "tokens_per_gpu": 4096 * batch} for batch in (1, 2)))
+    assert "also differ" not in breakdown(found).texts[1].get_text() and bars(found) == ["micro batch 1", "micro batch 2"]
+    assert bars(table(tmp_path, {"tokens_per_gpu": 4096}, {"tokens_per_gpu": 8192})) == ["tokens per GPU 4096", "tokens per GPU 8192"]

@@ -156,16 +156,22 @@ def _compared(below, above, y):
             f"{speed_bands.ends_text([below, above])} {OF_TWO_MACHINES}")
 
 
-def _reference(line):
-    """The row of the fewest GPUs on which the step fits in memory: the speed by which others are judged. Of a line without
-    such, that of the fewest."""
+def _own_reference(line):
+    """The row of the fewest GPUs on which the step fits in memory. Of a line without such, that of the fewest."""
     return next(filter(fits, line.rows), line.rows[0])
 
 
-def _share_band(line):
+def _references(lines):
+    """The rows by whose speed those of each line are judged: of the fewest GPUs on which all lines fit, as lines that start
+    on other numbers do not compare. Where there are none, of the fewest for each."""
+    by_gpus = [{rows.present(row, "gpus"): row for row in list(filter(fits, line.rows)) or line.rows} for line in lines]
+    common = set.intersection(*map(set, by_gpus))
+    return [those[min(common)] for those in by_gpus] if common else [_own_reference(line) for line in lines]
+
+
+def _share_band(line, reference):
     """[(low, high)] of each row's speed over the reference's, in per cent, if that is the baseline with which the sweep
     compared them; else None. Bands of each row alone lack the scatter between two configurations of one software."""
-    reference = _reference(line)
     if not speed_bands.is_baseline(reference):
         return None
     ends, first = [], rows.present(reference, "tokens_per_s_per_gpu")
@@ -177,9 +183,9 @@ def _share_band(line):
     return ends
 
 
-def _draw_share_band(axes, line, xs, how, shade):
+def _draw_share_band(axes, line, reference, xs, how, shade):
     """The band of _share_band(); returns its highest end, None where there is none."""
-    ends = _share_band(line)
+    ends = _share_band(line, reference)
     if ends is None:
         return None
     shown = list(map(fits, line.rows))
@@ -187,15 +193,20 @@ def _draw_share_band(axes, line, xs, how, shade):
     return max((high for (_, high), show in zip(ends, shown) if show), default=0)
 
 
-def _share_hint(table, lines, banded):
+def _counts(references):
+    """The numbers of GPUs of _references(), each once."""
+    return list(dict.fromkeys(f"{rows.present(row, 'gpus'):.0f}" for row in references))
+
+
+def _share_hint(table, references, banded):
     """Where the speed of one GPU has no band: what gives one."""
     if banded or is_search(table) or not any("step_ms_p05" in row for row in table.rows):
         return []
-    fewest = {f"{rows.present(_reference(line), 'gpus'):.0f}" for line in lines}
-    return [f"a band of the speed of one GPU takes sweep --baseline gpus={fewest.pop() if len(fewest) == 1 else 'N'}"]
+    counts = _counts(references)
+    return [f"a band of the speed of one GPU takes sweep --baseline gpus={counts[0] if len(counts) == 1 else 'N'}"]
 
 
-def _style_scaling(total, share, table, lines, top):
+def _style_scaling(total, share, table, lines, references, top):
     """Axes of the speed of all GPUs and of that of one; `top`: the highest per cent of the latter."""
     numbers = [rows.present(row, "gpus") for row in table.rows]
     doublings = max(numbers) >= LOGARITHMIC * min(numbers)
@@ -209,14 +220,18 @@ def _style_scaling(total, share, table, lines, top):
     look.thousands(total.yaxis)
     total.set_ylabel("speed of all GPUs, tokens/s")
     share.set_ylim(0, 1.08 * top)
-    fewest = {f"{rows.present(_reference(line), 'gpus'):.0f}" for line in lines}
-    share.set_ylabel("speed of one GPU, % of that with "
-                     + (gpus_in_words(fewest.pop()) if len(fewest) == 1 else fewest_gpus(lines)))
+    counts = _counts(references)
+    words = gpus_in_words(counts[0]) if len(counts) == 1 else fewest_gpus(lines, references)
+    # Where some lines have fewer that they fit on, why it is these.
+    is_of_all = any(row is not _own_reference(line) for line, row in zip(lines, references))
+    share.set_ylabel(f"speed of one GPU, % of that with {words}" + (",\nthe fewest on which all lines fit" if is_of_all else ""))
 
 
-def fewest_gpus(lines):
-    """What the numbers of GPUs of _reference() are called."""
-    skips = any(_reference(line) is not line.rows[0] for line in lines)
+def fewest_gpus(lines, references):
+    """What the numbers of GPUs of _references() are called."""
+    if any(row is not _own_reference(line) for line, row in zip(lines, references)):
+        return gpus_in_words(_counts(references)[0])
+    skips = any(row is not line.rows[0] for line, row in zip(lines, references))
     return "the fewest GPUs" + (" on which it fits" if skips else "")
 
 
@@ -227,7 +242,7 @@ def is_search(table):
 
 def scaling(table, group, size, title):
     """Speed of all GPUs by their number, and the share that is left of the speed each has on the fewest
-    on which the step fits."""
+    on which the step of every line fits."""
     for name in ("gpus", "tokens_per_s_per_gpu"):
         table.require(name, "x")
     if is_search(table) and group is None:
@@ -249,27 +264,27 @@ def scaling(table, group, size, title):
         total, share = axes.flat
         top, banded, kinds, shares = 0, False, set(), {}
         shade = min(0.14, 0.4 / len(lines))  # many bands one over another must not hide the lines
-        for line, how in zip(lines, styles):
+        references = _references(lines)
+        for line, reference, how in zip(lines, references, styles):
             kinds |= axes_chart.draw_line(total, table, line, "gpus", "tokens_per_s", how, shade)
-            reference = _reference(line)
             first, fewest = (rows.present(reference, name) for name in ("tokens_per_s_per_gpu", "gpus"))
             xs = [rows.present(row, "gpus") for row in line.rows]
             ys = [100 * rows.present(row, "tokens_per_s_per_gpu") / first for row in line.rows]
             look.plot_line(share, xs, ys, [fits(row) for row in line.rows], how)
             shares[line.label] = dict(zip(xs, ys))
-            end = _draw_share_band(share, line, xs, how, shade)
+            end = _draw_share_band(share, line, reference, xs, how, shade)
             top, banded = max(top, end or 0), banded or end is not None
             # Above the line, which it would be hidden by where scaling is perfect.
             linear = [gpus for gpus in xs if gpus >= fewest]
             total.plot(linear, [first * gpus for gpus in linear], color=look.GREY, linestyle=":", linewidth=1, zorder=5)
             top = max(top, *ys)
-        _style_scaling(total, share, table, lines, top)
+        _style_scaling(total, share, table, lines, references, top)
         totals = axes_chart.panel_of(total, table, lines, "gpus", "tokens_per_s").lines
         below = {**hidden.notes([hidden.Panel("speed of one GPU", share, shares)]),
                  **hidden.notes([hidden.Panel("speed", total, totals)])}
         handles, names = page.legend_entries(styles, [line.label + below.get(line.label, "") for line in lines])
         handles.append(matplotlib.lines.Line2D([], [], color=look.GREY, linestyle=":", linewidth=1))
-        names.append(f"linear scaling from {fewest_gpus(lines)}")
+        names.append(f"linear scaling from {fewest_gpus(lines, references)}")
         if kinds:
             handles.append(look.band_entry(kinds))
             names.append(table.band_words())
@@ -287,7 +302,7 @@ def scaling(table, group, size, title):
             names.append(page.UNFIT)
         return page.end_page(figure, axes, size, title or page.heading(table, "scaling over GPUs"),
                              page.subtitle(table, notes + ([unit_count(unfit, len(table.rows))] if unfit else [])
-                                           + _share_hint(table, lines, banded), figures=["tokens_per_s"]), handles, names)
+                                           + _share_hint(table, references, banded), figures=["tokens_per_s"]), handles, names)
 
 
 def _pairs(table, first, second):

@@ -506,7 +506,13 @@ def test_scaling_is_relative_to_the_fewest_gpus_on_which_the_step_fits(tmp_path)
     assert "takes sweep --baseline gpus=16" in " ".join(figure.texts[1].get_text().split())
     assert texts(kinds_chart.scaling(table("router=top1"), None, SIZE, "")) == (
         "speed of one GPU, % of that with 1 GPU", "linear scaling from the fewest GPUs")
-    assert texts(kinds_chart.scaling(table(""), None, SIZE, ""))[0] == "speed of one GPU, % of that with the fewest GPUs on which it fits"
+    # Lines that start on other numbers: the fewest on which all fit.
+    figure = kinds_chart.scaling(table(""), None, SIZE, "")
+    assert texts(figure) == ("speed of one GPU, % of that with 16 GPUs, the fewest on which all lines fit", "linear scaling from 16 GPUs")
+    assert [list(line.get_ydata()) for line in drawn(figure.axes[1])[:3:2]] == [[20, 200, 100, 80], [125, 100]]
+    # Where there are none, each its own.
+    assert texts(kinds_chart.scaling(table("step_ms!=250"), None, SIZE, ""))[0] == (
+        "speed of one GPU, % of that with the fewest GPUs on which it fits")
     # Where it fits nowhere, the fewest.
     figure = kinds_chart.scaling(table("router=top2,gpus<16"), None, SIZE, "")
     assert list(drawn(figure.axes[1])[0].get_ydata()) == [100, 1000] and texts(figure)[0].endswith("with 1 GPU")

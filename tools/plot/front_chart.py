@@ -2,10 +2,10 @@
 """Speed against token loss of what `moesim recommend` found: its best, numbered, and the front of all candidates;
 where all lose the same, the best as bars.
 
-    front_chart.py FOUND.csv --out CHART.png [--noise SHARE] [--title TEXT] [--options FILE]
+    front_chart.py FOUND.csv --out CHART.png [--noise SHARE] [--capacity-noise SHARE] [--title TEXT] [--options FILE]
 
 FOUND.csv is what `moesim recommend --out FOUND.csv` writes. SHARE: speeds that far below the best are within the
-noise. The suffix of CHART chooses the format (png, pdf, svg).
+noise; of its layout with another router or capacity, and of the others. The suffix of CHART chooses the format (png, pdf, svg).
 """
 import argparse
 import os
@@ -22,6 +22,7 @@ MOST_LINES = 3    # of a label
 COLUMNS = {"tokens_per_s_per_gpu", "residual_loss", "on_front", "rank"}  # which only recommend writes together
 BEYOND = 2        # points of the front that lose more than all of the best, which are drawn
 SAME_LOSS = 0.005  # %
+WIDER, NARROWER = "#EEEEEE", "#D8D8D8"  # shades of noise
 
 
 def letter(place):
@@ -98,26 +99,47 @@ def _beyond_text(beyond, names):
             + (f"{losses[0]} %" if len(losses) == 1 else f"{losses[0]} to {losses[-1]} %"))
 
 
-def draw(rows, noise, title):
-    """The figure. `noise`: speeds that far below the best are within the noise; 0: not known."""
+def noise_spans(noise, capacity_noise):
+    """[(share below the best, what the legend says, colour)] of the shades, the widest first."""
+    def words(share, which):
+        return f"within {100 * share:.0f} % of the best: noise, at even odds{which}"
+    if not (noise > 0 and capacity_noise > 0):
+        share = max(noise, capacity_noise)
+        return [(share, words(share, ""), WIDER)] if share > 0 else []
+    spans = [(noise, ", for all others"), (capacity_noise, ", for its layout with another router or CF")]
+    return [(share, words(share, which), colour) for (share, which), colour in zip(sorted(spans, reverse=True), (WIDER, NARROWER))]
+
+
+def draw(rows, noise, title, capacity_noise=0):
+    """The figure. `noise`: speeds that far below the best are within the noise; `capacity_noise`: those that differ from it
+    in router and capacity alone; 0: not known."""
     import matplotlib
     from look import RC
     matplotlib.rcParams.update(RC)
     first = rows[0]
     gpu = option_columns.gpu_title(first["profile"], first["cluster"])
     title = title or f"{first['model']} on {first['gpus']} GPUs ({gpu}, {first['cluster']})"
-    noise_label = f"within {100 * noise:.0f} % of the best: noise, at even odds"
+    spans = noise_spans(noise, capacity_noise)
     if max(map(loss, rows)) - min(map(loss, rows)) < SAME_LOSS:
         import candidates_chart
-        return candidates_chart.draw(rows, noise_label, noise, f"{title}: token loss {loss(first):.2g} %")
-    return _draw_front(rows, noise, noise_label, title)
+        widest, label, _ = noise_spans(max(noise, capacity_noise), 0)[0] if spans else (0, "", "")
+        return candidates_chart.draw(rows, label, widest, f"{title}: token loss {loss(first):.2g} %")
+    return _draw_front(rows, spans, title)
 
 
-def _draw_front(rows, noise, noise_label, title):
+def _legend(axes, below):
+    """So many inches below the panel, where it hides nothing."""
+    from matplotlib.transforms import ScaledTranslation
+    handles, names = axes.get_legend_handles_labels()
+    place = axes.transAxes + ScaledTranslation(0, -below, axes.figure.dpi_scale_trans)
+    axes.legend(handles, names, loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=place, borderaxespad=0)
+
+
+def _draw_front(rows, spans, title):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from look import COLOURS, label_points, loss_axis, thousands
-    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    figure = Figure(figsize=(8, 5.2 + 0.2 * len(spans)), layout="constrained")
     FigureCanvasAgg(figure)  # measures labels
     axes = figure.subplots()
     speed = lambda row: float(row["tokens_per_s_per_gpu"])
@@ -126,12 +148,11 @@ def _draw_front(rows, noise, noise_label, title):
     names = {id(row): letter(place) for place, row in enumerate(reversed(front))}
     rows, beyond = _shown(rows)
     front = [row for row in front if row not in beyond]
-    if best and noise > 0:
-        axes.axhspan(speed(best[0]) / (1 + noise), speed(best[0]), color="#EEEEEE", zorder=0,
-                     label=noise_label)
+    for share, label, colour in spans if best else []:
+        axes.axhspan(speed(best[0]) / (1 + share), speed(best[0]), color=colour, zorder=0, linewidth=0, label=label)
     if len(front) > 1:
         axes.step([loss(row) for row in front], [speed(row) for row in front], where="post",
-                  color=COLOURS[0], marker="o", markersize=6, label="front: no candidate is faster and loses less (a: the fastest)")
+                  color=COLOURS[0], marker="o", markersize=6, label="front: of the steps simulated none is faster and loses less (a: the fastest)")
     if best:
         axes.plot([loss(row) for row in best], [speed(row) for row in best], linestyle="", marker="D", markersize=7,
                   markerfacecolor="white", color=COLOURS[1], label="the best, by rank", clip_on=False, zorder=4)
@@ -145,7 +166,7 @@ def _draw_front(rows, noise, noise_label, title):
     axes.set_ylabel("tokens/s per GPU, predicted")
     thousands(axes.yaxis)
     axes.set_title(title, loc="left")
-    axes.legend(loc="best")
+    _legend(axes, 0.75 if beyond else 0.55)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # labels stay where they found room
     def pixels(row):
@@ -182,6 +203,7 @@ def main(words):
     parser.add_argument("input")
     parser.add_argument("--out", required=True)
     parser.add_argument("--noise", type=float, default=0)
+    parser.add_argument("--capacity-noise", type=float, default=0)
     parser.add_argument("--title", default="")
     parser.add_argument("--options", help="output of 'moesim options --format json'")
     options = parser.parse_args(words)
@@ -194,7 +216,7 @@ def main(words):
         rows = read(options.input)
         if not rows:
             raise BadInput(f"{options.input}: not a CSV of moesim recommend")
-        save(draw(rows, options.noise, options.title), options.out)
+        save(draw(rows, options.noise, options.title, options.capacity_noise), options.out)
     except BadInput as error:
         print(f"moesim: error: {error}", file=sys.stderr)
         return 2

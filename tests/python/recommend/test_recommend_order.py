@@ -8,7 +8,7 @@ import re
 import shlex
 
 import pytest
-from command_line import needs_binary, succeed
+from command_line import moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 JOB = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--software", "megatron-bridge",
@@ -74,6 +74,33 @@ def test_another_capacity_alone_is_ordered_by_pairs_of_capacity(tmp_path):
     chances = expect_chances_of_levels(mixed, tmp_path)
     assert None in chances.values() and 95 in chances.values()
     assert pairs in mixed and "groups of pairs" in mixed
+
+
+def shades_of(words, tmp_path):
+    """{share: of which} of the noise that the chart of a search shows; the table of the search."""
+    chart = tmp_path / "front.svg"
+    result = moesim(*words, "--chart", chart)
+    if result.returncode == 3:
+        pytest.skip("charts need Python with matplotlib")
+    assert result.returncode == 0, result.stderr
+    found = re.findall(r"within (\d+) % of the best: noise, at even odds([^<]*)", chart.read_text(encoding="utf-8"))
+    return {which: int(share) for share, which in found}, result.stdout
+
+
+def test_the_chart_shades_the_noise_of_another_capacity_apart_from_that_of_another_layout(tmp_path):
+    """The percentages are those of the text below the table."""
+    words = ("recommend", "--model", "mixtral-8x7b", "--gpus", 64, "--router", "topk", "--max-loss", "20%",
+             "--tensor-parallel", 1, "--context-parallel", 1, "--virtual-pipeline", 1, "--expert-parallel", 8,
+             "--expert-tensor-parallel", 1, "--micro-batch", 1, "--recompute", "full", "--zero", 1, "--distinct", "chunks")
+    alone, table = shades_of((*words, "--pipeline-parallel", 2, "--capacity-factor", "1,1.25,1.5"), tmp_path)
+    (near,) = map(int, re.findall(r"do are within (\d+) %", table))
+    assert alone == {"": near}
+    mixed, table = shades_of((*words, "--pipeline-parallel", "2,4", "--capacity-factor", "1,1.25"), tmp_path)
+    near = {known.strip(): int(share) for share, known in re.findall(r"do are within (\d+) %\n.*?; ([^;)]*)", table)}
+    of_pairs = next(share for known, share in near.items() if "differ in router and capacity alone" in known)
+    of_others = next(share for known, share in near.items() if known.endswith("groups of pairs"))
+    assert of_pairs < of_others
+    assert mixed == {", for its layout with another router or CF": of_pairs, ", for all others": of_others}
 
 
 def test_passes_are_ordered_as_beside_a_baseline_of_a_sweep():

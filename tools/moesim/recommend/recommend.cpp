@@ -56,8 +56,8 @@ ExitCode search_layouts(const SearchSource& source) {
   if (found.best.empty() && found.front.empty()) throw Error(nothing_fits(request.search, found));
   out.write(rendered_search(request, found, format));
   if (!chart.empty()) {
-    draw_front(rendered_search(request, found, report::Format::csv),
-               order_noise(request, found.best), chart);
+    draw_front(rendered_search(request, found, report::Format::csv), order_noise(request, found),
+               chart);
   }
   return ExitCode::ok;
 }

@@ -46,10 +46,12 @@ void draw(const std::string& csv, const char* script_name, const std::vector<std
 
 }  // namespace
 
-void draw_front(const std::string& csv, double noise, const std::string& path) {
+void draw_front(const std::string& csv, const OrderNoise& noise, const std::string& path) {
   const TemporaryFile options(all_options().dump());
   draw(csv, "plot/front_chart.py", {},
-       {"--noise", fmt::format("{}", noise), "--options", options.path()}, path);
+       {"--noise", fmt::format("{}", noise.of_others.value_or(0)), "--capacity-noise",
+        fmt::format("{}", noise.of_capacity.value_or(0)), "--options", options.path()},
+       path);
 }
 
 void draw_scaling(const std::string& csv, const std::string& path) {

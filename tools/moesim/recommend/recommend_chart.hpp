@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "tools/moesim/recommend/recommend_order.hpp"
+
 namespace moesim::tool {
 
 // Throws UsageError for a name that is no picture, Error where it cannot be written.
@@ -9,7 +11,7 @@ void check_chart(const std::string& path);
 
 // Draws the rows of a search (rendered_search() as CSV). `noise`: speeds that far below the best
 // are within the noise. Throws Error where charts cannot be drawn.
-void draw_front(const std::string& csv, double noise, const std::string& path);
+void draw_front(const std::string& csv, const OrderNoise& noise, const std::string& path);
 
 // Draws the rows of searches on several numbers of GPUs: speed and efficiency by GPUs.
 void draw_scaling(const std::string& csv, const std::string& path);

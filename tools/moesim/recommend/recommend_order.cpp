@@ -92,6 +92,16 @@ double unmeasured_between(const RecommendRequest& request, const FoundStep& one,
 
 }  // namespace
 
+namespace {
+
+// Whether they differ in router and capacity alone, padded to it.
+bool is_capacity_pair(const FoundStep& one, const FoundStep& other) {
+  const std::optional<std::string> alike = all_but_capacity(one.job);
+  return alike && alike == all_but_capacity(other.job);
+}
+
+}  // namespace
+
 StepRatios step_ratios(const RecommendRequest& request, const FoundStep& one,
                        const FoundStep& other) {
   StepRatios ratios;
@@ -106,8 +116,7 @@ StepRatios step_ratios(const RecommendRequest& request, const FoundStep& one,
         shipped_errors().ratio_band(request.software, true, distance(one, other), unmeasured);
     ratios.known_by = fmt::format("{} groups of pairs", ratios.band.held_out);
   }
-  const std::optional<std::string> alike = all_but_capacity(one.job);
-  if (!alike || alike != all_but_capacity(other.job)) return ratios;
+  if (!is_capacity_pair(one, other)) return ratios;
   const uncertainty::Band of_capacity =
       capacity_pair_band(uncertainty::part_times(other.step), uncertainty::part_times(one.step),
                          step_exchanges(other.job));
@@ -189,16 +198,53 @@ std::string order_text(const RecommendRequest& request, const std::vector<FoundS
   return text;
 }
 
-double order_noise(const RecommendRequest& request, const std::vector<FoundStep>& best) {
-  uncertainty::Band ratios;
-  if (best.size() > 1) {
-    ratios = least_known(ratios_to_first(request, best)).ratios.band;
-  } else if (request.search.software && !best.empty()) {
-    ratios = step_ratios(request, best.front(), best.front()).band;
-  } else {
-    ratios = shipped_errors().ratio_band(request.software, true, uncertainty::usual_distance);
+namespace {
+
+// The widest of the bands of `steps` over `first`, of those that are a capacity pair with it or are
+// not.
+std::optional<uncertainty::Band> widest_band(const RecommendRequest& request,
+                                             const FoundStep& first,
+                                             const std::vector<FoundStep>& steps,
+                                             bool of_capacity) {
+  std::optional<uncertainty::Band> widest;
+  for (const FoundStep& step : steps) {
+    if (study::same_layout(first.job, step.job, request.search.chunks_tell_apart) ||
+        is_capacity_pair(first, step) != of_capacity) {
+      continue;
+    }
+    uncertainty::Band band = step_ratios(request, first, step).band;
+    if (!widest || is_narrower(*widest, band)) widest = std::move(band);
   }
+  return widest;
+}
+
+double noise_of(const uncertainty::Band& ratios) {
   return std::exp(ratios.levels.back().log_ratios.high) - 1;
+}
+
+}  // namespace
+
+OrderNoise order_noise(const RecommendRequest& request, const study::TrainingFound& found) {
+  OrderNoise noise;
+  if (!found.best.empty()) {
+    const FoundStep& first = found.best.front();
+    std::vector<FoundStep> all = found.best;
+    all.insert(all.end(), found.front.begin(), found.front.end());
+    if (const auto band = widest_band(request, first, all, true)) {
+      noise.of_capacity = noise_of(*band);
+    }
+    for (const std::vector<FoundStep>* steps : {&found.best, &found.front}) {
+      if (const auto band = widest_band(request, first, *steps, false); band && !noise.of_others) {
+        noise.of_others = noise_of(*band);
+      }
+    }
+    if (noise.of_capacity || noise.of_others) return noise;
+  }
+  noise.of_others = noise_of(
+      request.search.software && !found.best.empty()
+          ? step_ratios(request, found.best.front(), found.best.front()).band
+          : shipped_errors().ratio_band(request.software, true, uncertainty::usual_distance));
+  return noise;
 }
 
 Remedies what_would_fit(const TrainingSearch& search, const TrainingJob& smallest) {

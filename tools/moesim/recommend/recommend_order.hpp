@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,14 @@ double surely_slower(const RecommendRequest& request, const study::FoundStep& on
 std::string order_text(const RecommendRequest& request, const std::vector<study::FoundStep>& best);
 
 // How far below the first of the best a speed may be predicted while half of such ratios are within
-// the noise: of the one whose ratio to it is known least; of two steps that differ as usual where
-// there is one alone.
-double order_noise(const RecommendRequest& request, const std::vector<study::FoundStep>& best);
+// the noise: of the one whose ratio to it is known least.
+struct OrderNoise {
+  std::optional<double> of_capacity;  // of those that differ from it in router and capacity alone
+  // Of the others of the best, or where there are none of the front; of two steps that differ as
+  // usual where the first is alone.
+  std::optional<double> of_others;
+};
+OrderNoise order_noise(const RecommendRequest& request, const study::TrainingFound& found);
 
 // Changes outside of the search under which a job would fit: options of less memory, and the fewest
 // GPUs, with the global batch where the one that was typed is not possible there.

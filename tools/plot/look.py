@@ -91,12 +91,25 @@ def _is_top_k(router):
 
 
 def _other_style(router, taken):
-    """Of a router that is not like top-k: its own colour and marker, or the first colour that is free."""
+    """Of a router that is not like top-k: its own colour and marker, or the first colour that is free; with dashes of its
+    own where none is."""
     colours = COLOURS + MORE_COLOURS
     place, marker = OTHER_ROUTERS.get(_family(router), (len(taken) % len(colours), MARKERS[len(taken) % len(MARKERS)]))
     free = [place, *range(len(COLOURS), len(colours)), *range(len(COLOURS) - 1, -1, -1)]
     colour = next((colours[at] for at in free if colours[at] not in taken), colours[place])
-    return {"color": colour, "marker": marker, "linestyle": DASHES[0], "markersize": 6.5}
+    return {"color": colour, "marker": marker, "linestyle": DASHES[taken.count(colour) % len(DASHES)], "markersize": 6.5}
+
+
+def _own_colours_first(routers, taken):
+    """The routers, those first that have a colour of their own which none has taken; in no order of the rows."""
+    first, rest, taken = [], [], set(taken)
+    for router in sorted(routers):
+        place, _ = OTHER_ROUTERS.get(_family(router), (None, ""))
+        colour = None if place is None else (COLOURS + MORE_COLOURS)[place]
+        is_free = colour is not None and colour not in taken
+        (first if is_free else rest).append(router)
+        taken.add(colour)
+    return first + rest
 
 
 def router_styles(routers):
@@ -115,7 +128,7 @@ def router_styles(routers):
         if at % 2 == 1:  # smaller, so that a filled marker underneath shows
             style.update(markerfacecolor="white", markersize=4.5)
         styles[router] = style
-    for router in sorted(set(routers) - set(styles)):  # in no order of the rows
+    for router in _own_colours_first(set(routers) - set(styles), [style["color"] for style in styles.values()]):
         styles[router] = _other_style(router, [style["color"] for style in styles.values()])
     return [styles[router] for router in routers]
 

@@ -345,6 +345,16 @@ def test_colours_of_twelve_lines_differ_and_those_of_flat_lines_too():
     assert few[0]["color"] != few[1]["color"] and few[1]["linestyle"] == look.FLAT_DASHES[0]
 
 
+def test_no_two_of_many_routers_look_alike_without_markers():
+    """More routers than colours: those without one of their own left have dashes; who has one keeps it."""
+    routers = ["top1", "top2", "top2+fr", "top2+ir", "top2+fr+ir", "top1+fr", "top1+ir", "expert-choice", "random", "hash:1", "base:greedy",
+               "gating-dropout:0", "bias-balanced:0.001:1000", "sinkhorn:greedy", "soft", "dropless"]
+    styles = dict(zip(routers, look.router_styles(routers)))
+    assert len({(style["color"], str(style["linestyle"])) for style in styles.values()}) == len(routers)
+    for router in ("soft", "sinkhorn:greedy"):
+        assert styles[router]["color"] == look.router_styles([router])[0]["color"] and styles[router]["linestyle"] == "-"
+
+
 def test_a_router_looks_the_same_whatever_else_is_drawn():
     def look_of(router, routers):
         style = look.router_styles(routers)[routers.index(router)]

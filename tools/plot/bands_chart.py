@@ -8,6 +8,7 @@ from matplotlib import pyplot
 import look
 from chart_data import BadInput
 
+TITLE = "How often left-out measurements lie inside the band"
 KEYS = ("left_out", "level", "points", "inside", "log_width")
 # With more lines than this, those of fewer groups than decide anything at 90 % are grey, without a name.
 NAMED_LINES = 10
@@ -16,10 +17,20 @@ ENOUGH_GROUPS = 9
 ABOVE, PANEL, LEGEND_LINE = 0.7, 3.65, 0.21
 
 
+def _document(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def title_of(path):
+    """What the bands are of: the studies that the validation names."""
+    studies = dict.fromkeys(verdict["study"] for verdict in _document(path).get("verdicts", []) if verdict.get("study"))
+    return f"{', '.join(studies)}: how often left-out measurements lie inside the band" if studies else TITLE
+
+
 def read_bands(path):
     """{what was left out: its levels, ascending}; BadInput for a document without bands."""
-    with open(path, encoding="utf-8") as file:
-        rows = json.load(file).get("bands", [])
+    rows = _document(path).get("bands", [])
     kinds = {}
     for row in rows:
         absent = [key for key in KEYS if key not in row]
@@ -86,6 +97,5 @@ def draw(path, title):
         width.set_title("how wide", loc="left", fontsize=9.5)
         figure.legend(loc="lower left", bbox_to_anchor=(0.06, 0.01), ncols=2, handlelength=3.2,
                       columnspacing=2)
-        figure.suptitle(title or "How often left-out measurements lie inside the band", x=0.07,
-                        ha="left")
+        figure.suptitle(look.wrapped(figure, title or title_of(path), 0.91 * figure.get_figwidth(), 12), x=0.07, ha="left")
     return figure

@@ -77,6 +77,18 @@ def test_the_legend_lies_right_below_the_panels(tmp_path, monkeypatch, count):
     assert figure._suptitle.get_text() == "How often left-out measurements lie inside the band"
 
 
+def test_the_title_names_the_studies(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed").use("Agg")
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "tools" / "plot"))
+    import bands_chart
+    file = tmp_path / "speeds.json"
+    verdicts = [{"study": study, "text": "", "met": None} for study in ("zeng2024-speeds", "zeng2024-speeds", "training")]
+    file.write_text(json.dumps({"rows": [], "verdicts": verdicts, "bands": [row("a speed left out", level / 10, level / 10) for level in range(1, 10)]}))
+    assert bands_chart.draw(str(file), "")._suptitle.get_text() == (
+        "zeng2024-speeds, training: how often left-out measurements lie inside the band")
+    assert bands_chart.draw(str(file), "mine")._suptitle.get_text() == "mine"
+
+
 @pytest.mark.parametrize(("text", "part"), [
     (document([]), "no bands and no measured times: moesim validate prints what it found as a table"),
     (document([{"left_out": "a model", "level": 0.9}]), "a row has no points"),

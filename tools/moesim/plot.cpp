@@ -150,8 +150,8 @@ ExitCode plot_table(const CommandLine& line, const std::string& input) {
   }
   if (line.positionals.size() > 1) {
     throw UsageError(fmt::format(
-        "unexpected argument '{}': several sweeps are drawn with --x and --y or --chart compare",
-        line.positionals[1]));
+        "unexpected argument '{}': several sweeps are drawn with --x and --y, or --chart {}",
+        line.positionals[1], fmt::join(charts_of_rows, ", ")));
   }
   if (line.has("accuracy")) return plot_accuracy(line, input);
   const std::string chart = line.get("chart", "speed");
@@ -324,11 +324,13 @@ Command plot_command() {
         "NAME",
         "speed",
         "of a sweep:",
-        {{"speed", "speed and token loss over the capacity factor; more than 12 lines get panels"},
+        {{"speed",
+          "speed and token loss over the capacity factor; more than 12 lines of several options "
+          "get panels"},
          {"loss", "losses and padding alone"},
          {"breakdown", "the parts of each step as bars"},
          {"scaling", "speed of all GPUs, and of one, over their number"},
-         {"pareto", "speed over token loss, with a front for each model, machine and mode"},
+         {"pareto", "speed over token loss, with a front for each model, machine, mode and k"},
          {"compare", "the second file over the first, with the band of the ratio"}}},
        {"x", "COLUMN", "none", "draw over any column of the CSV, such as gpus"},
        {"y", "COLUMN,...", "tokens_per_s_per_gpu", "with --x: the figures, a panel for each"},

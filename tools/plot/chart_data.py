@@ -77,6 +77,9 @@ def read_csv(path):
 def read_rows(path, needed):
     header, rows = read_csv(path)
     missing = [name for name in needed if name not in header]
+    if missing and "scaling_pays" in header:
+        raise BadInput(f"{path}: this is what moesim recommend found on several numbers of GPUs, which has no column "
+                       f"{missing[0]}: draw it with --chart scaling")
     if "router" in missing and "pipeline_parallel" in header:
         raise BadInput(f"{path}: its steps have no router and no capacity factor: draw them over another "
                        "option with --x COLUMN, such as --x micro_batch, or with --chart breakdown, "

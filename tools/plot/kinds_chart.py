@@ -295,7 +295,8 @@ def scaling(table, group, size, title):
             for one in (total, share):
                 end = one.axvline(most, color=look.GREY, linestyle="--", linewidth=1, zorder=1)
             handles.append(end)
-            names.append(f"scaling pays up to {most:.0f} GPUs")
+            names.append(f"scaling pays up to {gpus_in_words(f'{most:.0f}')}"
+                         + (", the most searched" if most == rows.present(lines[0].rows[-1], "gpus") and not table.where else ""))
         unfit = sum(not fits(row) for row in table.rows)
         if unfit:
             handles.append(page.unfit_entry())

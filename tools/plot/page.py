@@ -82,7 +82,7 @@ def subtitle(table, extra=(), apart=(), figures=(), first=()):
 
 
 def heading(table, what):
-    return f"{setting(table.shared(), 'several GPUs')}: {what}"
+    return f"{setting(table.shared())}: {what}"
 
 
 def legend_entries(styles, labels):

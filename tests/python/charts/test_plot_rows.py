@@ -569,7 +569,7 @@ def test_layouts_of_recommend_are_one_line_that_says_how_far_scaling_pays(tmp_pa
     assert list(drawn(figure.axes[1])[0].get_ydata()) == pytest.approx([100, 100 / 1.1, 50])
 
 
-@pytest.mark.parametrize("pays, said", [("True", ["scaling pays up to 16 GPUs"]), ("false", [])])
+@pytest.mark.parametrize("pays, said", [("True", ["scaling pays up to 16 GPUs, the most searched"]), ("false", [])])
 def test_scaling_that_pays_may_be_written_by_pandas_or_be_left_out(tmp_path, pays, said):
     path = tmp_path / "s.csv"
     path.write_text("\n".join([HEADER + ",scaling_pays", f"{row(gpus=8, step=100)},{pays}", f"{row(gpus=16, step=110)},{pays}"]))

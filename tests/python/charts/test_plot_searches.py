@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import expect_error, moesim, needs_binary
 from plot_options import document
 
 PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
@@ -15,6 +16,7 @@ matplotlib.use("Agg")
 import axes_chart  # noqa: E402
 import kinds_chart  # noqa: E402
 import page  # noqa: E402
+import plot  # noqa: E402
 import rows  # noqa: E402
 
 PARTS = ("attention_ms", "expert_ms")
@@ -23,7 +25,7 @@ DERIVED = {"expert_parallel": "as many as divide both", "tokens_per_gpu": "seque
 
 @pytest.fixture(autouse=True)
 def options(tmp_path_factory, monkeypatch):
-    described = document(options=("router", "gpus", "expert_parallel", "capacity_factor", "micro_batch", "tokens_per_gpu"))
+    described = document(options=("model", "profile", "router", "gpus", "expert_parallel", "capacity_factor", "micro_batch", "tokens_per_gpu"))
     for option in described["options"]:
         option["default"] = DERIVED.get(option.get("column"), "")
     described["columns"] += [{"name": name, "role": "part", "unit": "ms"} for name in PARTS]
@@ -87,3 +89,29 @@ def test_tokens_that_follow_from_the_micro_batch_are_not_told(tmp_path):
     found = table(tmp_path, *({"micro_batch": batch, "tokens_per_gpu": 4096 * batch} for batch in (1, 2)))
     assert "also differ" not in breakdown(found).texts[1].get_text() and bars(found) == ["micro batch 1", "micro batch 2"]
     assert bars(table(tmp_path, {"tokens_per_gpu": 4096}, {"tokens_per_gpu": 8192})) == ["tokens per GPU 4096", "tokens per GPU 8192"]
+
+
+@pytest.mark.parametrize("where", ["", "gpus<32"])
+def test_a_search_that_pays_to_its_end_says_so(tmp_path, where):
+    """Of rows that --where leaves it is not known whether more were searched."""
+    table(tmp_path, *({"gpus": gpus, "scaling_pays": "true"} for gpus in (8, 16, 32)))
+    figure = kinds_chart.scaling(rows.read([str(tmp_path / "s.csv")], where), None, page.Size(), "")
+    names = [text.get_text() for text in figure.legends[0].get_texts() if "pays" in text.get_text()]
+    assert names == ["scaling pays up to 16 GPUs" if where else "scaling pays up to 32 GPUs, the most searched"]
+
+
+def test_a_search_on_several_numbers_of_gpus_is_sent_to_its_chart(tmp_path, capsys):
+    table(tmp_path, *({"gpus": gpus, "scaling_pays": "true"} for gpus in (8, 16)))
+    assert plot.main(["sweep", str(tmp_path / "s.csv"), "--out", str(tmp_path / "x.png")]) == plot.EXIT_USAGE
+    assert "found on several numbers of GPUs, which has no column failed: draw it with --chart scaling" in capsys.readouterr().err
+
+
+def test_a_title_of_several_profiles_does_not_say_several_gpus(tmp_path):
+    found = table(tmp_path, *({"model": "m", "profile": profile, "gpus": gpus} for profile in ("a100", "h100") for gpus in (8, 16)))
+    assert kinds_chart.scaling(found, None, page.Size(), "").texts[0].get_text() == "m on several profiles: scaling over GPUs"
+
+
+@needs_binary
+def test_what_draws_several_sweeps_is_named(tmp_path):
+    table(tmp_path, {})
+    expect_error(moesim("plot", tmp_path / "s.csv", tmp_path / "s.csv"), 2, "several sweeps are drawn with --x and --y, or --chart breakdown, scaling, pareto, compare")

@@ -197,10 +197,11 @@ def label_points(axes, points, texts, font, colour="black", others=()):
     places = axes.transData.transform(np.asarray([*points, *others], dtype=float).reshape(-1, 2))
     near = [(x, y) for y in (6, -6, 16, -16) for x in (5, -5)] + [(12, 0), (-12, 0), (12, 26), (-12, 26), (12, -26), (-12, -26)]
     near += [(x, y) for y in (2, -2) for x in (5, -5)]
+    over_lines_too = sorted(near, key=lambda place: place[1] == 0)  # a line to the side of a point strikes its text through
     for point, text in zip(points, texts):
         if not text or any(text == other and _near(axes, point, at) for other, at in written):
             continue
-        for x, y, over_lines in [(x, y, over) for over in (False, True) for x, y in near]:
+        for x, y, over_lines in [(x, y, over) for over in (False, True) for x, y in (over_lines_too if over else near)]:
             label = axes.annotate(text, point, xytext=(x, y), textcoords="offset points", fontsize=font, color=colour,
                                   ha="left" if x > 0 else "right", va="bottom" if y > 0 else "top" if y < 0 else "center", annotation_clip=False)
             box = label.get_window_extent(renderer)
@@ -210,6 +211,8 @@ def label_points(axes, points, texts, font, colour="black", others=()):
                     and (over_lines or not any(path.intersects_bbox(box, filled=False) for path in drawn))):
                 taken.append(box)
                 written.append((text, point))
+                if over_lines and y == 0:
+                    label.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6})
                 break
             label.remove()
     return [text for text, _ in written]

@@ -185,6 +185,21 @@ def test_a_label_stands_at_its_own_point_among_those_of_other_fronts(tmp_path):
         assert away(own) < min(map(away, places)) + 1, text.get_text()
 
 
+def test_a_label_over_lines_is_not_struck_through_by_that_of_its_point():
+    figure = matplotlib.figure.Figure(figsize=(4, 4), dpi=100)
+    matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 400), ylim=(0, 400))  # in pixels
+    axes.plot([0, 400], [200, 200])
+    for x in range(0, 400, 5):
+        axes.plot([x, x], [0, 400])
+    # Neighbours above and below, so near that there is room right beside the line alone; and nearer: the line is interrupted.
+    for x, away in ((52, 22), (252, 15)):
+        assert look.label_points(axes, [(x, 200)], ["top1"], 8, others=[(x, 200 + away), (x, 200 - away)]) == ["top1"]
+        label = axes.texts[-1]
+        box = label.get_window_extent()
+        assert (box.y0 > 200 or box.y1 < 200) == (away == 22) == (label.get_bbox_patch() is None)
+
+
 def test_a_label_between_near_neighbours_stands_close_to_its_point(tmp_path):
     """The lossless end of a front, with one point above to its right and one below."""
     path = sweep_file(tmp_path, [row(f"top1{suffix}", factor, 1e6 / speed, 0.1, loss / 100) for suffix, factor, loss, speed in (

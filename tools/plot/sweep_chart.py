@@ -31,11 +31,12 @@ def document_name(text):
     return path.parent.name if path.name == "config.json" and path.parent.name else path.name.removesuffix(".json")
 
 
-def setting(shared, many_profiles="several profiles"):
+def setting(shared):
     """The model and the GPUs that all rows share."""
-    model, profile = (document_name(shared[name]) if name in shared else many
-                      for name, many in (("model", "several models"), ("profile", many_profiles)))
-    where = f"{shared['gpus']} x " if "gpus" in shared else ""
+    model, profile = (document_name(shared[name]) if name in shared else f"several {name}s" for name in ("model", "profile"))
+    where = ""
+    if "gpus" in shared:
+        where = f"{shared['gpus']} x " if "profile" in shared else f"{gpus_in_words(shared['gpus'])}, "
     return f"{model} on {where}{option_columns.gpu_title(profile, shared.get('cluster', ''), shared.get('profile'))}"
 
 

@@ -109,6 +109,8 @@ def test_a_search_on_several_numbers_of_gpus_is_sent_to_its_chart(tmp_path, caps
 def test_a_title_of_several_profiles_does_not_say_several_gpus(tmp_path):
     found = table(tmp_path, *({"model": "m", "profile": profile, "gpus": gpus} for profile in ("a100", "h100") for gpus in (8, 16)))
     assert kinds_chart.scaling(found, None, page.Size(), "").texts[0].get_text() == "m on several profiles: scaling over GPUs"
+    found.choose("gpus=16")
+    assert breakdown(found).texts[0].get_text() == "m on 16 GPUs, several profiles: where the time of a step goes"
 
 
 @needs_binary

@@ -8,87 +8,12 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/model/hugging_face/fields.hpp"
+#include "sim/model/hugging_face/shared_experts.hpp"
 
 namespace moesim::model {
+namespace hugging_face {
 namespace {
-
-constexpr std::int64_t working_length = 4096;
-
-// Sizes that all decoders of the library name alike.
-void read_sizes(const Node& node, Model& model) {
-  model.layers = node.count("num_hidden_layers");
-  model.hidden = node.positive_integer("hidden_size");
-  model.heads = node.positive_integer("num_attention_heads");
-  model.kv_heads =
-      node.has("num_key_value_heads") ? node.positive_integer("num_key_value_heads") : model.heads;
-  if (model.heads % model.kv_heads != 0) {
-    node.fail(fmt::format("{} key/value heads do not divide {} heads", model.kv_heads, model.heads),
-              "num_key_value_heads");
-  }
-  model.head_dim =
-      node.has("head_dim") ? node.positive_integer("head_dim") : model.hidden / model.heads;
-  model.vocabulary = node.positive_integer("vocab_size");
-  model.tied_embedding = node.boolean_or("tie_word_embeddings", false);
-  model.sequence_length =
-      std::min(working_length, node.has("max_position_embeddings")
-                                   ? node.positive_integer("max_position_embeddings")
-                                   : working_length);
-}
-
-// Experts with the keys `count` and `ffn`; every layer holds them. The library's code drops no
-// token unless the family says otherwise.
-MoeBlock read_experts(const Node& node, const char* count, const char* ffn) {
-  MoeBlock moe;
-  moe.experts = node.count(count);
-  moe.top_k = node.count("num_experts_per_tok");
-  if (moe.top_k > moe.experts) {
-    node.fail(fmt::format("{} experts per token, but there are only {}", moe.top_k, moe.experts),
-              "num_experts_per_tok");
-  }
-  moe.expert_ffn = node.count(ffn);
-  moe.router = "dropless";
-  return moe;
-}
-
-// Which layers attend to all tokens, as the last of each so many; 0: none.
-int period_of(const std::vector<bool>& full, const Node& node, const char* key) {
-  const auto first = std::find(full.begin(), full.end(), true);
-  if (first == full.end()) return 0;
-  const auto period = static_cast<std::size_t>(first - full.begin()) + 1;
-  for (std::size_t layer = 0; layer < full.size(); ++layer) {
-    if (full[layer] != (layer % period == period - 1)) {
-      node.fail(fmt::format("layer {} breaks the pattern that every {}th layer attends fully, the "
-                            "only one that a model can have",
-                            layer, period),
-                key);
-    }
-  }
-  return static_cast<int>(period);
-}
-
-int full_period(const Node& node, const Model& model) {
-  std::vector<bool> full;
-  for (const std::string& type : node.texts("layer_types")) {
-    full.push_back(type == "full_attention");
-  }
-  if (full.size() != static_cast<std::size_t>(model.layers)) {
-    node.fail(fmt::format("{} entries for {} layers", full.size(), model.layers), "layer_types");
-  }
-  return period_of(full, node, "layer_types");
-}
-
-void read_sliding_window(const Node& node, Model& model) {
-  if (!node.has("sliding_window")) return;
-  AttentionWindow window;
-  window.tokens = node.positive_integer("sliding_window");
-  if (node.has("layer_types")) window.full_every = full_period(node, model);
-  model.window = window;
-}
-
-void read_llama(const Node& node, Model& model) {
-  read_sizes(node, model);
-  model.ffn = node.positive_integer("intermediate_size");
-}
 
 void read_mixtral(const Node& node, Model& model) {
   read_llama(node, model);
@@ -152,76 +77,6 @@ void read_qwen3_next(const Node& node, Model& model) {
   linear.full_every = node.has("layer_types") ? full_period(node, model)
                                               : node.count_or("full_attention_interval", 4, 1);
   model.linear = linear;
-}
-
-// The best k of all experts or of some groups, with a bias that balances loads or without.
-std::string deepseek_router(const Node& node, const MoeBlock& moe, bool biased) {
-  const std::int64_t groups = node.integer_or("n_group", 1);
-  const std::int64_t kept_groups = node.integer_or("topk_group", 1);
-  if (kept_groups < 1 || kept_groups > groups) {
-    node.fail(fmt::format("{} of {} groups (n_group) cannot be kept", kept_groups, groups),
-              "topk_group");
-  }
-  if (moe.experts % groups != 0) {
-    node.fail(fmt::format("{} experts (n_routed_experts) do not divide into {} groups", moe.experts,
-                          groups),
-              "n_group");
-  }
-  if (moe.top_k > moe.experts / groups * kept_groups) {
-    node.fail(fmt::format("{} of {} groups (n_group) of {} experts (n_routed_experts) hold {}, and "
-                          "a token chooses {} (num_experts_per_tok)",
-                          kept_groups, groups, moe.experts, moe.experts / groups * kept_groups,
-                          moe.top_k),
-              "topk_group");
-  }
-  const std::string kept = fmt::format("{}:{}", groups, kept_groups);
-  if (biased) return groups > 1 ? "bias-balanced+groups:" + kept : "bias-balanced";
-  return groups > 1 ? "group-limited:" + kept : "dropless";
-}
-
-MoeBlock read_deepseek_experts(const Node& node) {
-  MoeBlock moe = read_experts(node, "n_routed_experts", "moe_intermediate_size");
-  moe.shared_ffn = node.count_or("n_shared_experts", 0) * moe.expert_ffn;
-  moe.first_layer = node.count_or("first_k_dense_replace", 0);
-  if (node.integer_or("moe_layer_freq", 1) != 1) {
-    node.fail("only 1 is known: every layer from first_k_dense_replace on holds experts",
-              "moe_layer_freq");
-  }
-  return moe;
-}
-
-void read_deepseek(const Node& node, Model& model) {
-  read_llama(node, model);
-  LatentAttention latent;
-  latent.query_rank = node.integer_or("q_lora_rank", 0);
-  latent.kv_rank = node.positive_integer("kv_lora_rank");
-  latent.rope_dim = node.positive_integer("qk_rope_head_dim");
-  latent.value_dim = node.positive_integer("v_head_dim");
-  model.head_dim = node.positive_integer("qk_nope_head_dim");
-  model.latent = latent;
-  model.moe = read_deepseek_experts(node);
-  // transformers' own DeepseekV3Config does not say it: its router has no other.
-  const std::string type = node.text_or("model_type", "");
-  const bool always_biased = type == "deepseek_v3" || type == "kimi_k2";
-  const std::string method = node.text_or("topk_method", always_biased ? "noaux_tc" : "greedy");
-  if (method == "greedy") {
-    model.moe->router = "dropless";
-  } else if (method == "noaux_tc" || method == "group_limited_greedy") {
-    model.moe->router = deepseek_router(node, *model.moe, method == "noaux_tc");
-  } else {
-    node.fail(fmt::format("unknown method '{}': known are greedy, group_limited_greedy, noaux_tc",
-                          method),
-              "topk_method");
-  }
-  model.mtp_depths = node.count_or("num_nextn_predict_layers", 0);
-}
-
-void read_glm4_moe(const Node& node, Model& model) {
-  read_llama(node, model);
-  model.moe = read_deepseek_experts(node);
-  model.moe->router = deepseek_router(node, *model.moe, true);
-  model.query_key_norm = node.boolean_or("use_qk_norm", false);
-  model.mtp_depths = node.count_or("num_nextn_predict_layers", 0);
 }
 
 // Layers without rotary embedding attend to all tokens, the others inside chunks.
@@ -342,10 +197,11 @@ const Family& family_of(const Node& root) {
 }
 
 }  // namespace
+}  // namespace hugging_face
 
 std::vector<std::string> hugging_face_families() {
   std::vector<std::string> names;
-  for (const Family& family : families) names.emplace_back(family.type);
+  for (const hugging_face::Family& family : hugging_face::families) names.emplace_back(family.type);
   return names;
 }
 
@@ -356,7 +212,7 @@ bool is_hugging_face_config(const Node& root) {
 
 Model read_hugging_face(const Document& document) {
   const Node root = document.root();
-  const Family& family = family_of(root);
+  const hugging_face::Family& family = hugging_face::family_of(root);
   Model model;
   model.name = family.type;
   model.source = document.name();

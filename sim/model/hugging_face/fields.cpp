@@ -9,6 +9,20 @@ namespace {
 
 constexpr std::int64_t working_length = 4096;
 
+// The library writes some families' experts by another name than the checkpoint's authors do.
+int count_experts(const Node& node, const char* usual) {
+  std::string key = usual;
+  for (const char* name : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    if (!node.has(name) || name == key) continue;
+    if (!node.has(key)) {
+      key = name;
+    } else if (node.count(name) != node.count(key)) {
+      node.fail(fmt::format("{}, but {} is {}", node.count(name), key, node.count(key)), name);
+    }
+  }
+  return node.count(key);
+}
+
 }  // namespace
 
 void read_sizes(const Node& node, Model& model) {
@@ -33,7 +47,7 @@ void read_sizes(const Node& node, Model& model) {
 
 MoeBlock read_experts(const Node& node, const char* count, const char* ffn) {
   MoeBlock moe;
-  moe.experts = node.count(count);
+  moe.experts = count_experts(node, count);
   moe.top_k = node.count("num_experts_per_tok");
   if (moe.top_k > moe.experts) {
     node.fail(fmt::format("{} experts per token, but there are only {}", moe.top_k, moe.experts),

@@ -11,8 +11,8 @@ namespace moesim::model::hugging_face {
 // Sizes that all decoders of the library name alike.
 void read_sizes(const Node& node, Model& model);
 
-// Experts with the keys `count` and `ffn`; every layer holds them. The library's code drops no
-// token unless the family says otherwise.
+// Experts with the keys `count`, which may have another of the library's names for it, and `ffn`;
+// every layer holds them. The library's code drops no token unless the family says otherwise.
 MoeBlock read_experts(const Node& node, const char* count, const char* ffn);
 
 // Which layers attend to all tokens, as the last of each so many; 0: none.

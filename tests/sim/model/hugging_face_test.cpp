@@ -144,6 +144,20 @@ TEST_CASE("what a config leaves out is what transformers takes") {
              ContainsSubstring("/layer_types: 36 entries for 34 layers"));
 }
 
+TEST_CASE("the number of experts is read by each name that transformers writes") {
+  // Qwen3MoeConfig maps num_experts to num_local_experts, DeepseekV3Config that to its own.
+  CHECK(changed("qwen3-30b-a3b", "\"num_experts\":", "\"num_local_experts\":").moe->experts == 128);
+  CHECK(changed("deepseek-v3", "\"n_routed_experts\":", "\"num_local_experts\":").moe->experts ==
+        256);
+  CHECK(changed("qwen3-30b-a3b", "\"num_experts\":", "\"num_local_experts\": 128, \"num_experts\":")
+            .moe->experts == 128);
+  CHECK_THAT(
+      refusal("qwen3-30b-a3b", "\"num_experts\":", "\"num_local_experts\": 64, \"num_experts\":"),
+      ContainsSubstring("/num_local_experts: 64, but num_experts is 128"));
+  CHECK_THAT(refusal("qwen3-30b-a3b", "\"num_experts\":", "\"experts\":"),
+             ContainsSubstring("/num_experts: "));
+}
+
 TEST_CASE("layers with experts, and with windows, are where the family has them") {
   const Model maverick = load("llama-4-maverick");
   CHECK(maverick.moe_layers() == 24);

@@ -78,6 +78,36 @@ def test_a_configuration_simulates_as_the_shipped_document():
         assert rows[0][key] == rows[1][key]
 
 
+@pytest.mark.parametrize("model", ["deepseek-v3", FOLDER / "deepseek-v3.json"])
+def test_depths_of_multi_token_prediction_are_counted_where_an_option_says_so(model):
+    """num_nextn_predict_layers is mtp_depths of a document: neither trains them unasked."""
+    step = ("--model", model, "--gpus", 64, "--pipeline-parallel", 1)
+    left_out = f"note: {model} has 1 depth of multi-token prediction, left out here: "
+    layout = "Et*61mL"
+    times = {}
+    for command in ("train", "layout"):
+        without = moesim(command, *step, "--format", "json")
+        assert f"{left_out}--pipeline-layout '{layout}' counts it" in without.stderr
+        for stages in (layout, "Et*61L"):
+            typed = moesim(command, *step, "--pipeline-layout", stages, "--format", "json")
+            assert typed.returncode == 0 and "multi-token" not in typed.stderr
+            times[command, stages] = json.loads(typed.stdout)
+        times[command, ""] = json.loads(without.stdout)
+    assert times["train", ""]["step_ms"] == times["train", "Et*61L"]["step_ms"]
+    assert times["train", ""]["step_ms"] < times["train", layout]["step_ms"]
+    several = moesim("train", *step, "--zero", "1,2", "--format", "csv")
+    assert several.stderr.count(f"{left_out}m in --pipeline-layout counts it") == 1
+
+
+def test_a_search_says_how_depths_are_counted():
+    search = ("recommend", "--model", FOLDER / "glm-4.5.json", "--gpus", 128, "--global-batch", 512,
+              "--pipeline-parallel", 8, "--expert-parallel", 16, "--tensor-parallel", 1, "--micro-batch", 1)
+    assert "depth of multi-token prediction, left out here: --mtp 1 counts it" in moesim(*search).stderr
+    for depths in (0, 1):
+        assert "multi-token" not in moesim(*search, "--mtp", depths).stderr
+    assert "multi-token" not in moesim("train", "--model", "mixtral-8x7b").stderr
+
+
 @pytest.mark.slow
 def test_another_k_keeps_the_kind_of_router():
     path = str(FOLDER / "deepseek-v3.json")

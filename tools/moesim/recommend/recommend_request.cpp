@@ -422,6 +422,7 @@ RecommendRequest requested_search(const SearchSource& source) {
                                  search.space.mtp_depths, base.typed.model,
                                  base.model->mtp_depths));
   }
+  if (!line.has("mtp")) note_depths(base, fmt::format("--mtp {}", base.model->mtp_depths));
   const SearchLimits limits = requested_limits(line);
   search.best = limits.best;
   search.max_loss = limits.max_loss;

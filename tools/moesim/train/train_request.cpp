@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/text.hpp"
+#include "sim/parallel/layout_rules.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
@@ -91,6 +92,26 @@ void note_graph_buffers(const training::TrainingJob& job) {
       "{} "
       "times balance; memory counts the rows that come: give --rank-capacity for a budget",
       ranks));
+}
+
+void note_depths(const training::TrainingJob& job, const std::string& option) {
+  const int depths = job.model->mtp_depths;
+  if (depths == 0) return;
+  const bool is_one = depths == 1;
+  note(fmt::format("note: {} has {} depth{} of multi-token prediction, left out here: {} counts {}",
+                   job.typed.model, depths, is_one ? "" : "s", option, is_one ? "it" : "them"));
+}
+
+void note_step_depths(const training::TrainingJob& job, bool of_several) {
+  if (job.model->mtp_depths == 0) return;
+  if (job.layout.stages) return;                               // says itself whether it has them
+  if (parallel::layout_fault(*job.model, job.layout)) return;  // an error follows
+  parallel::LayoutRequest with_depths = job.layout;
+  with_depths.stages = parallel::stages_of(*job.model, job.layout);
+  with_depths.stages->chunks.back().mtp = job.model->mtp_depths;
+  const bool is_known = !of_several && !parallel::layout_fault(*job.model, with_depths);
+  note_depths(job, is_known ? fmt::format("--pipeline-layout '{}'", with_depths.stages->text())
+                            : "m in --pipeline-layout");
 }
 
 }  // namespace moesim::tool

@@ -30,5 +30,10 @@ std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int
 void note_cluster(const CommandLine& line, const training::TrainingJob& job);
 // Says where graphs of whole layers need buffers for any routing, which memory does not have.
 void note_graph_buffers(const training::TrainingJob& job);
+// Says that the model's depths of multi-token prediction are left out, and which option counts
+// them.
+void note_depths(const training::TrainingJob& job, const std::string& option);
+// The same of a step without --pipeline-layout, with one that counts them unless it is of several.
+void note_step_depths(const training::TrainingJob& job, bool of_several = false);
 
 }  // namespace moesim::tool

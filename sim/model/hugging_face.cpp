@@ -15,26 +15,76 @@ namespace moesim::model {
 namespace hugging_face {
 namespace {
 
-void read_mixtral(const Node& node, Model& model) {
+void read_mistral(const Node& node, Model& model) {
   read_llama(node, model);
   read_sliding_window(node, model);
-  model.moe = read_experts(node, "num_local_experts", "intermediate_size");
+}
+
+void read_mixtral(const Node& node, Model& model) {
+  read_mistral(node, model);
+  model.moe = read_experts(node, {"num_local_experts", "intermediate_size"});
 }
 
 void read_olmoe(const Node& node, Model& model) {
   read_sizes(node, model);
   model.query_key_norm = true;
-  model.moe = read_experts(node, "num_experts", "intermediate_size");
+  model.moe = read_experts(node, {"num_experts", "intermediate_size"});
 }
 
 void read_gpt_oss(const Node& node, Model& model) {
-  read_sizes(node, model);
+  read_sizes(node, model, 64);
   read_sliding_window(node, model);
   // transformers' default: windows in every other layer.
   if (model.window && !node.has("layer_types")) model.window->full_every = 2;
-  model.moe = read_experts(node, "num_local_experts", "intermediate_size");
+  model.moe = read_experts(node, {"num_local_experts", "intermediate_size"});
   model.moe->biased = true;
   model.moe->clamped = true;
+}
+
+void read_minimax_m2(const Node& node, Model& model) {
+  read_sizes(node, model, 128);
+  if (node.has("attn_type_list")) {
+    for (const double type : node.numbers("attn_type_list")) {
+      if (type != 1) node.fail("layers with linear attention are not known", "attn_type_list");
+    }
+  }
+  MoeBlock moe = read_experts(node, {"num_local_experts", "intermediate_size"});
+  moe.shared_ffn = node.integer_or("shared_intermediate_size", 0);
+  if (node.boolean_or("use_routing_bias", true)) moe.router = "bias-balanced";
+  model.moe = moe;
+  model.query_key_norm = node.boolean_or("use_qk_norm", true);
+  if (node.boolean_or("use_mtp", true)) model.mtp_depths = node.count_or("num_mtp_modules", 0);
+}
+
+// Names of its own, in objects for attention and FFN.
+void read_dbrx(const Node& node, Model& model) {
+  const Node attention = node.at("attn_config");
+  const Node ffn = node.at("ffn_config");
+  model.layers = node.count("n_layers");
+  model.hidden = node.positive_integer("d_model");
+  model.heads = node.positive_integer("n_heads");
+  model.kv_heads = attention.positive_integer("kv_n_heads");
+  if (model.heads % model.kv_heads != 0) {
+    attention.fail(
+        fmt::format("{} key/value heads do not divide {} heads", model.kv_heads, model.heads),
+        "kv_n_heads");
+  }
+  model.head_dim = model.hidden / model.heads;
+  model.ffn = ffn.positive_integer("ffn_hidden_size");
+  model.vocabulary = node.positive_integer("vocab_size");
+  model.sequence_length = std::min(working_length, node.positive_integer("max_seq_len"));
+  model.moe = read_experts(ffn, {"moe_num_experts", "ffn_hidden_size", "moe_top_k"});
+}
+
+void read_qwen2(const Node& node, Model& model) {
+  read_llama(node, model);
+  if (node.boolean_or("use_sliding_window", false)) refuse_upper_windows(node, model);
+}
+
+void read_qwen3(const Node& node, Model& model) {
+  read_qwen2(node, model);
+  if (!node.has("head_dim")) model.head_dim = 128;
+  model.query_key_norm = true;
 }
 
 void read_qwen_moe(const Node& node, Model& model) {
@@ -42,7 +92,7 @@ void read_qwen_moe(const Node& node, Model& model) {
   if (node.boolean_or("use_sliding_window", false)) {
     node.fail("windows in the upper layers alone are not known", "use_sliding_window");
   }
-  MoeBlock moe = read_experts(node, "num_experts", "moe_intermediate_size");
+  MoeBlock moe = read_experts(node, {"num_experts", "moe_intermediate_size"});
   moe.shared_ffn = node.integer_or("shared_expert_intermediate_size", 0);
   moe.every = node.count_or("decoder_sparse_step", 1, 1);
   const std::vector<double> dense =
@@ -94,11 +144,10 @@ void read_llama4_chunks(const Node& node, Model& model) {
   model.window = window;
 }
 
-void read_llama4(const Node& root, Model& model) {
-  const Node node = root.find("text_config").value_or(root);
+void read_llama4(const Node& node, Model& model) {
   read_sizes(node, model);
   read_llama4_chunks(node, model);
-  MoeBlock moe = read_experts(node, "num_local_experts", "intermediate_size");
+  MoeBlock moe = read_experts(node, {"num_local_experts", "intermediate_size"});
   moe.shared_ffn = moe.expert_ffn;
   moe.every = node.count_or("interleave_moe_layer_step", 1, 1);
   model.ffn = node.positive_integer("intermediate_size_mlp");
@@ -151,20 +200,33 @@ struct Family {
 };
 
 constexpr std::array families{
+    Family{"bailing_moe", "BailingMoeForCausalLM", read_bailing_moe},
+    Family{"bailing_moe_v2", "BailingMoeV2ForCausalLM", read_bailing_moe},
+    Family{"dbrx", "DbrxForCausalLM", read_dbrx},
     Family{"deepseek_v2", "DeepseekV2ForCausalLM", read_deepseek},
     Family{"deepseek_v3", "DeepseekV3ForCausalLM", read_deepseek},
+    Family{"dots1", "Dots1ForCausalLM", read_dots1},
+    Family{"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", read_ernie},
     Family{"glm4_moe", "Glm4MoeForCausalLM", read_glm4_moe},
+    Family{"glm4_moe_lite", "Glm4MoeLiteForCausalLM", read_glm4_moe_lite},
     Family{"gpt_oss", "GptOssForCausalLM", read_gpt_oss},
+    Family{"granitemoe", "GraniteMoeForCausalLM", read_mixtral},
+    Family{"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", read_hunyuan_moe},
     Family{"kimi_k2", "DeepseekV3ForCausalLM", read_deepseek},
     Family{"llama", "LlamaForCausalLM", read_llama},
     Family{"llama4", "Llama4ForConditionalGeneration", read_llama4},
     Family{"llama4_text", "Llama4ForCausalLM", read_llama4},
+    Family{"minimax_m2", "MiniMaxM2ForCausalLM", read_minimax_m2},
+    Family{"mistral", "MistralForCausalLM", read_mistral},
     Family{"mixtral", "MixtralForCausalLM", read_mixtral},
     Family{"olmoe", "OlmoeForCausalLM", read_olmoe},
     Family{"phimoe", "PhiMoEForCausalLM", read_mixtral},
+    Family{"qwen2", "Qwen2ForCausalLM", read_qwen2},
     Family{"qwen2_moe", "Qwen2MoeForCausalLM", read_qwen_moe},
+    Family{"qwen3", "Qwen3ForCausalLM", read_qwen3},
     Family{"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe},
     Family{"qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next},
+    Family{"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", read_qwen3_moe},
     Family{"switch_transformers", "SwitchTransformersForConditionalGeneration", read_switch},
 };
 
@@ -174,26 +236,47 @@ std::string first_architecture(const Node& root) {
   return names.empty() ? "" : names.front();
 }
 
-const Family& family_of(const Node& root) {
-  const std::string type = root.text_or("model_type", "");
-  const std::string architecture = first_architecture(root);
-  for (const Family& family : families) {
-    if (type.empty() ? architecture == family.architecture : type == family.type) return family;
-  }
+// A wrapper of several modalities has its language model in text_config.
+Node language_model(const Node& root) { return root.find("text_config").value_or(root); }
+
+const Family* family_named(const std::string& type) {
+  const auto found = std::find_if(families.begin(), families.end(),
+                                  [&](const Family& family) { return type == family.type; });
+  return found == families.end() ? nullptr : &*found;
+}
+
+[[noreturn]] void refuse_unknown(const Node& root, const std::string& type,
+                                 const std::string& architecture) {
   const std::vector<std::string> known = hugging_face_families();
-  const std::string name = type.empty() ? architecture : type;
-  if (name.empty()) {
+  if (type.empty() && architecture.empty()) {
     root.fail(
         fmt::format("a configuration of Hugging Face without model_type or architectures, "
                     "which name the family of models: known are {}",
                     fmt::join(known, ", ")));
   }
+  const std::string& name = type.empty() ? architecture : type;
+  const std::string inner = language_model(root).text_or("model_type", type);
   root.fail(
-      fmt::format("unknown family of models '{}'{}{}: known are {}; or describe the model in a "
-                  "document of your own (profiles/models)",
+      fmt::format("unknown family of models '{}'{}{}{}: describe the model in a document of your "
+                  "own (profiles/MODELS.md); known are {}",
                   name, architecture.empty() || type.empty() ? "" : ", " + architecture,
+                  inner == type ? "" : fmt::format(", text_config '{}'", inner),
                   suggestion(name, known), fmt::join(known, ", ")),
       type.empty() ? "architectures" : "model_type");
+}
+
+const Family& family_of(const Node& root) {
+  const std::string type = root.text_or("model_type", "");
+  const std::string architecture = first_architecture(root);
+  if (const Family* family = family_named(type)) return *family;
+  if (const Family* family = family_named(language_model(root).text_or("model_type", ""))) {
+    return *family;
+  }
+  const auto built = std::find_if(families.begin(), families.end(), [&](const Family& family) {
+    return type.empty() && architecture == family.architecture;
+  });
+  if (built == families.end()) refuse_unknown(root, type, architecture);
+  return *built;
 }
 
 }  // namespace
@@ -212,11 +295,13 @@ bool is_hugging_face_config(const Node& root) {
 
 Model read_hugging_face(const Document& document) {
   const Node root = document.root();
+  const Node node = hugging_face::language_model(root);
   const hugging_face::Family& family = hugging_face::family_of(root);
   Model model;
   model.name = family.type;
   model.source = document.name();
-  family.read(root, model);
+  family.read(node, model);
+  model.tied_embedding = root.boolean_or("tie_word_embeddings", model.tied_embedding);
   if (model.moe && model.layers - model.moe->first_layer < model.moe->every) {
     root.fail(fmt::format("no layer holds experts: {} dense ones, then every {}th of {}",
                           model.moe->first_layer, model.moe->every, model.layers));

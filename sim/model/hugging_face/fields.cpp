@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
 
 namespace moesim::model::hugging_face {
 namespace {
-
-constexpr std::int64_t working_length = 4096;
 
 // The library writes some families' experts by another name than the checkpoint's authors do.
 int count_experts(const Node& node, const char* usual) {
@@ -20,12 +21,21 @@ int count_experts(const Node& node, const char* usual) {
       node.fail(fmt::format("{}, but {} is {}", node.count(name), key, node.count(key)), name);
     }
   }
-  return node.count(key);
+  return same_in_all_layers(node, key.c_str());
+}
+
+// "full_attention, sliding_attention, ..." of as many layers as there are.
+std::vector<std::string> texts_of_layers(const Node& node, const char* key, int layers) {
+  std::vector<std::string> texts = node.texts(key);
+  if (texts.size() != static_cast<std::size_t>(layers)) {
+    node.fail(fmt::format("{} entries for {} layers", texts.size(), layers), key);
+  }
+  return texts;
 }
 
 }  // namespace
 
-void read_sizes(const Node& node, Model& model) {
+void read_sizes(const Node& node, Model& model, std::int64_t head_dim) {
   model.layers = node.count("num_hidden_layers");
   model.hidden = node.positive_integer("hidden_size");
   model.heads = node.positive_integer("num_attention_heads");
@@ -35,8 +45,8 @@ void read_sizes(const Node& node, Model& model) {
     node.fail(fmt::format("{} key/value heads do not divide {} heads", model.kv_heads, model.heads),
               "num_key_value_heads");
   }
-  model.head_dim =
-      node.has("head_dim") ? node.positive_integer("head_dim") : model.hidden / model.heads;
+  if (head_dim == 0) head_dim = model.hidden / model.heads;
+  model.head_dim = node.has("head_dim") ? node.positive_integer("head_dim") : head_dim;
   model.vocabulary = node.positive_integer("vocab_size");
   model.tied_embedding = node.boolean_or("tie_word_embeddings", false);
   model.sequence_length =
@@ -45,17 +55,34 @@ void read_sizes(const Node& node, Model& model) {
                                    : working_length);
 }
 
-MoeBlock read_experts(const Node& node, const char* count, const char* ffn) {
+MoeBlock read_experts(const Node& node, const ExpertKeys& keys) {
   MoeBlock moe;
-  moe.experts = count_experts(node, count);
-  moe.top_k = node.count("num_experts_per_tok");
+  moe.experts = count_experts(node, keys.count);
+  moe.top_k = same_in_all_layers(node, keys.top_k);
   if (moe.top_k > moe.experts) {
     node.fail(fmt::format("{} experts per token, but there are only {}", moe.top_k, moe.experts),
-              "num_experts_per_tok");
+              keys.top_k);
   }
-  moe.expert_ffn = node.count(ffn);
+  moe.expert_ffn = same_in_all_layers(node, keys.ffn);
   moe.router = "dropless";
   return moe;
+}
+
+int same_in_all_layers(const Node& node, const char* key) {
+  const std::optional<Node> value = node.find(key);
+  if (!value || !value->json().is_array()) return node.count(key);
+  const std::vector<double> all = node.numbers(key);
+  for (std::size_t layer = 0; layer < all.size(); ++layer) {
+    if (all[layer] == all.front()) continue;
+    node.fail(fmt::format("{} in layer {}, {} before: a model can have but one number", all[layer],
+                          layer, all.front()),
+              key);
+  }
+  const bool is_count = !all.empty() && all.front() >= 1 &&
+                        all.front() <= std::numeric_limits<int>::max() &&
+                        all.front() == std::floor(all.front());
+  if (!is_count) node.fail("expected whole numbers from 1", key);
+  return static_cast<int>(all.front());
 }
 
 int period_of(const std::vector<bool>& full, const Node& node, const char* key) {
@@ -75,11 +102,8 @@ int period_of(const std::vector<bool>& full, const Node& node, const char* key) 
 
 int full_period(const Node& node, const Model& model) {
   std::vector<bool> full;
-  for (const std::string& type : node.texts("layer_types")) {
+  for (const std::string& type : texts_of_layers(node, "layer_types", model.layers)) {
     full.push_back(type == "full_attention");
-  }
-  if (full.size() != static_cast<std::size_t>(model.layers)) {
-    node.fail(fmt::format("{} entries for {} layers", full.size(), model.layers), "layer_types");
   }
   return period_of(full, node, "layer_types");
 }
@@ -95,6 +119,12 @@ void read_sliding_window(const Node& node, Model& model) {
 void read_llama(const Node& node, Model& model) {
   read_sizes(node, model);
   model.ffn = node.positive_integer("intermediate_size");
+}
+
+void refuse_upper_windows(const Node& node, const Model& model) {
+  if (!node.has("sliding_window") || !node.boolean_or("use_sliding_window", true)) return;
+  if (node.count_or("max_window_layers", 0) >= model.layers) return;
+  node.fail("windows in the layers from max_window_layers on are not known", "sliding_window");
 }
 
 }  // namespace moesim::model::hugging_face

@@ -9,7 +9,9 @@ from command_line import expect_error, moesim, needs_binary, succeed
 pytestmark = needs_binary
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "hugging_face"
 # Their router balances by a bias: a thousand steps are routed.
-BIASED = ("deepseek-v3", "glm-4.5", "kimi-k2")
+BIASED = ("deepseek-v3", "dots.llm1", "ernie-4.5-21b-a3b", "glm-4.5", "glm-4.7-flash", "kimi-k2", "ling-mini-2.0",
+          "minimax-m2")
+DENSE = ("llama-3-70b", "mistral-7b-v0.1", "qwen2.5-72b", "qwen3-32b")
 NAMES = [pytest.param(path.stem, marks=pytest.mark.slow) if path.stem in BIASED else path.stem
          for path in sorted(FOLDER.glob("*.json"))]
 FEW = ("--gpus", "2", "--expert-parallel", "1", "--sequence-length", "32", "--micro-batch", "1",
@@ -19,23 +21,26 @@ STEP = ("--gpus", "8", "--sequence-length", "512", "--micro-batch", "1", "--repl
 
 
 def test_there_are_configurations():
-    assert len(list(FOLDER.glob("*.json"))) >= 16
+    assert len(list(FOLDER.glob("*.json"))) >= 29
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_configuration_is_routed_by_its_own_router(name):
     path = FOLDER / f"{name}.json"
-    if name == "llama-3-70b":  # dense: nothing to route
+    if name in DENSE:  # nothing to route
         result = json.loads(succeed("simulate", "--model", str(path), *STEP))
         assert result["router"] == "dense"
         return
     result = json.loads(succeed("route", "--model", str(path), *FEW))
     config = json.loads(path.read_text(encoding="utf-8"))
-    config = config.get("text_config", config)
-    experts = [config[key] for key in ("num_local_experts", "num_experts", "n_routed_experts")
-               if key in config]
-    assert result["experts"] == experts[0]
-    assert result["top_k"] == config.get("num_experts_per_tok", 1)
+    config = config.get("ffn_config", config.get("text_config", config))
+
+    def value(*keys):
+        found = [config[key] for key in keys if key in config]
+        return found[0][0] if isinstance(found[0], list) else found[0]
+    assert result["experts"] == value("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+    config.setdefault("num_experts_per_tok", 1)  # Switch Transformers'
+    assert result["top_k"] == value("moe_k", "moe_topk", "moe_top_k", "num_experts_per_tok")
     assert result["model"] == str(path)
 
 

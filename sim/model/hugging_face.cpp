@@ -144,6 +144,20 @@ void read_llama4_chunks(const Node& node, Model& model) {
   model.window = window;
 }
 
+// Numbers of the layers with experts, which newer configurations list.
+void check_llama4_experts(const Node& node, const Model& model) {
+  if (!node.has("moe_layers")) return;
+  std::vector<double> mine;
+  for (int layer = 0; layer < model.layers; ++layer) {
+    if (model.is_moe_layer(layer)) mine.push_back(layer);
+  }
+  if (mine != node.numbers("moe_layers")) {
+    node.fail(
+        fmt::format("other layers than every {}. (interleave_moe_layer_step)", model.moe->every),
+        "moe_layers");
+  }
+}
+
 void read_llama4(const Node& node, Model& model) {
   read_sizes(node, model);
   read_llama4_chunks(node, model);
@@ -153,6 +167,7 @@ void read_llama4(const Node& node, Model& model) {
   model.ffn = node.positive_integer("intermediate_size_mlp");
   model.query_key_norm = node.boolean_or("use_qk_norm", true);  // as Llama4TextConfig has it
   model.moe = moe;
+  check_llama4_experts(node, model);
 }
 
 void read_switch(const Node& node, Model& model) {
@@ -279,6 +294,18 @@ const Family& family_of(const Node& root) {
   return *built;
 }
 
+// DeepSeek-V3.2, GLM-5: an indexer scores all tokens, attention reads those that score best.
+void refuse_sparse_attention(const Node& root) {
+  const Node node = language_model(root);
+  const std::string type = node.text_or("model_type", "");
+  if (type != "deepseek_v32" && type != "glm_moe_dsa" && !node.has("index_topk")) return;
+  node.fail(
+      "sparse attention to the tokens that an indexer picks is not known: a copy without "
+      "index_topk "
+      "and with \"model_type\": \"deepseek_v3\" is priced with attention to all tokens",
+      node.has("index_topk") ? "index_topk" : "model_type");
+}
+
 }  // namespace
 }  // namespace hugging_face
 
@@ -296,12 +323,14 @@ bool is_hugging_face_config(const Node& root) {
 Model read_hugging_face(const Document& document) {
   const Node root = document.root();
   const Node node = hugging_face::language_model(root);
+  hugging_face::refuse_sparse_attention(root);
   const hugging_face::Family& family = hugging_face::family_of(root);
   Model model;
   model.name = family.type;
   model.source = document.name();
   family.read(node, model);
   model.tied_embedding = root.boolean_or("tie_word_embeddings", model.tied_embedding);
+  hugging_face::check_layers(node, model);
   if (model.moe && model.layers - model.moe->first_layer < model.moe->every) {
     root.fail(fmt::format("no layer holds experts: {} dense ones, then every {}th of {}",
                           model.moe->first_layer, model.moe->every, model.layers));

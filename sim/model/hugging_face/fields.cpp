@@ -127,4 +127,24 @@ void refuse_upper_windows(const Node& node, const Model& model) {
   node.fail("windows in the layers from max_window_layers on are not known", "sliding_window");
 }
 
+void check_layers(const Node& node, const Model& model) {
+  if (node.has("layer_types") && !model.window) {
+    for (const std::string& type : texts_of_layers(node, "layer_types", model.layers)) {
+      if (type != "sliding_attention" && type != "chunked_attention") continue;
+      node.fail(fmt::format("{} is not known in this family of models", type), "layer_types");
+    }
+  }
+  if (!node.has("mlp_layer_types")) return;
+  int layer = 0;
+  for (const std::string& type : texts_of_layers(node, "mlp_layer_types", model.layers)) {
+    if ((type == "sparse") != model.is_moe_layer(layer)) {
+      node.fail(fmt::format("layer {} is {}: experts must be in every {}. layer from layer {} on",
+                            layer, type, model.moe ? model.moe->every : 1,
+                            model.moe ? model.moe->first_layer : 0),
+                "mlp_layer_types");
+    }
+    ++layer;
+  }
+}
+
 }  // namespace moesim::model::hugging_face

@@ -41,4 +41,8 @@ void refuse_upper_windows(const Node& node, const Model& model);
 // A dense decoder.
 void read_llama(const Node& node, Model& model);
 
+// Refuses layers whose attention or FFN a configuration lists otherwise than the family's reader
+// has taken them.
+void check_layers(const Node& node, const Model& model);
+
 }  // namespace moesim::model::hugging_face

@@ -366,6 +366,30 @@ TEST_CASE("what a model cannot express is refused with its key") {
              ContainsSubstring("/num_sparse_encoder_layers"));
 }
 
+TEST_CASE("layers that a configuration lists otherwise than they are read are refused") {
+  CHECK_THAT(refusal("qwen3-30b-a3b", "\"mlp_only_layers\"",
+                     "\"mlp_layer_types\": [\"dense\"], \"mlp_only_layers\""),
+             ContainsSubstring("/mlp_layer_types: 1 entries for 48 layers"));
+  std::string types;
+  for (int layer = 0; layer < 47; ++layer) types += layer < 2 ? "\"dense\"," : "\"sparse\",";
+  types.back() = ' ';
+  CHECK_THAT(
+      refusal("glm-4.7-flash", "\"n_group\"", "\"mlp_layer_types\": [" + types + "], \"n_group\""),
+      ContainsSubstring("/mlp_layer_types: layer 1 is dense"));
+  CHECK(changed("glm-4.7-flash", "\"first_k_dense_replace\": 1",
+                "\"first_k_dense_replace\": 2, \"mlp_layer_types\": [" + types + "]")
+            .moe->first_layer == 2);
+  std::string windows;
+  for (int layer = 0; layer < 64; ++layer) windows += "\"sliding_attention\",";
+  windows.back() = ' ';
+  CHECK_THAT(refusal("qwen3-32b", "\"max_window_layers\"",
+                     "\"layer_types\": [" + windows + "], \"max_window_layers\""),
+             ContainsSubstring("/layer_types: sliding_attention is not known in this family"));
+  CHECK_THAT(refusal("llama-4-maverick", "\"interleave_moe_layer_step\"",
+                     "\"moe_layers\": [0, 1], \"interleave_moe_layer_step\""),
+             ContainsSubstring("/moe_layers: "));
+}
+
 TEST_CASE("what a family can have and no model here is refused with its key") {
   CHECK_THAT(refusal("hunyuan-a13b", "8,\n    8,", "8,\n    4,"),
              ContainsSubstring("/moe_topk: 4 in layer 1, 8 before"));
@@ -385,6 +409,16 @@ TEST_CASE("what a family can have and no model here is refused with its key") {
   CHECK_THAT(refusal("qwen2.5-72b", "\"use_sliding_window\": false",
                      "\"use_sliding_window\": true, \"max_window_layers\": 40"),
              ContainsSubstring("/sliding_window: "));
+}
+
+TEST_CASE("sparse attention is refused, with what prices all tokens") {
+  for (const char* type : {"deepseek_v32", "glm_moe_dsa"}) {
+    CHECK_THAT(refusal("deepseek-v3", "\"deepseek_v3\"", std::string("\"") + type + "\""),
+               ContainsSubstring("/model_type: sparse attention"));
+  }
+  CHECK_THAT(
+      refusal("deepseek-v3", "\"n_group\"", "\"index_topk\": 2048, \"n_group\""),
+      ContainsSubstring("/index_topk: sparse attention to the tokens that an indexer picks"));
 }
 
 TEST_CASE("a config whose MoE layers come every 0th, or more than an int holds, is refused") {

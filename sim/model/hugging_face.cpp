@@ -331,6 +331,9 @@ Model read_hugging_face(const Document& document) {
   family.read(node, model);
   model.tied_embedding = root.boolean_or("tie_word_embeddings", model.tied_embedding);
   hugging_face::check_layers(node, model);
+  for (const char* key : {"vision_config", "audio_config"}) {
+    if (root.has(key)) model.left_out.emplace_back(key);
+  }
   if (model.moe && model.layers - model.moe->first_layer < model.moe->every) {
     root.fail(fmt::format("no layer holds experts: {} dense ones, then every {}th of {}",
                           model.moe->first_layer, model.moe->every, model.layers));

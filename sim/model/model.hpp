@@ -69,6 +69,7 @@ struct Model {
   bool decoder = true;          // the last layer attends causally
   std::int64_t sequence_length = 0;
   int mtp_depths = 0;  // multi-token-prediction modules; no count below includes them
+  std::vector<std::string> left_out;  // keys of its config.json that describe what is not here
   std::optional<AttentionWindow> window;
   std::optional<LatentAttention> latent;
   std::optional<LinearAttention> linear;  // not beside a window, latent attention or an encoder

@@ -1,6 +1,7 @@
 #include "tools/moesim/output.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,6 +58,12 @@ void note(const std::string& text) {
   if (!is_new(line)) return;
   // Nothing is left to tell it to if stderr is gone.
   static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
+}
+
+void note_left_out(const model::Model& model, const std::string& name) {
+  if (model.left_out.empty()) return;
+  note(fmt::format("note: {}: without {}: the language model alone is counted", name,
+                   fmt::join(model.left_out, ", ")));
 }
 
 void note_idle_options(const scenario::OptionValues& typed,

@@ -21,6 +21,9 @@ class EachNoteOnce {
   EachNoteOnce& operator=(const EachNoteOnce&) = delete;
 };
 
+// Says what of a model's config.json is not counted, such as a vision tower; `name` is as typed.
+void note_left_out(const model::Model& model, const std::string& name);
+
 // One such line for each typed option that no scenario of the run has a use for.
 void note_idle_options(const scenario::OptionValues& typed,
                        std::span<const scenario::Scenario* const> scenarios, scenario::Asker asker);

@@ -120,6 +120,22 @@ def test_another_k_keeps_the_kind_of_router():
     assert result["router"].startswith("bias-balanced") and result["top_k"] == 4
 
 
+def test_a_vision_tower_is_named_as_left_out():
+    """Qwen3-VL-235B: its language model is Qwen3-235B."""
+    path = FOLDER / "qwen3-vl-235b-a22b.json"
+    line = f"note: {path}: without vision_config: the language model alone is counted"
+    step = ("--gpus", 64, "--format", "json")
+    seen = moesim("train", "--model", path, *step)
+    assert seen.stderr.splitlines().count(line) == 1
+    expected = json.loads(succeed("train", "--model", "qwen3-235b-a22b", *step))
+    assert json.loads(seen.stdout) == expected | {"model": str(path)}
+    for words in (("layout",), ("train", "--zero", "1,2"), ("simulate", "--gpus", 64, "--replicas", 1),
+                  ("sweep", "--gpus", "64", "--replicas", 1, "--router", "dropless,topk", "--capacity-factor", 1.25),
+                  ("recommend", "--gpus", 256, "--global-batch", 256, "--pipeline-parallel", 2, "--tensor-parallel", 4)):
+        assert moesim(*words, "--model", path).stderr.splitlines().count(line) == 1, words
+    assert "vision" not in moesim("layout", "--model", "qwen3-235b-a22b").stderr
+
+
 def test_an_unknown_family_is_refused_by_name(tmp_path):
     config = json.loads((FOLDER / "mixtral-8x7b.json").read_text(encoding="utf-8"))
     config.update(model_type="jamba", architectures=["JambaForCausalLM"])

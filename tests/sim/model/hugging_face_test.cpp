@@ -290,6 +290,8 @@ TEST_CASE("the language model of a wrapper is that of its text_config") {
   const Model model = wrapped("kimi_k25", ", \"vision_config\": {\"hidden_size\": 1152}");
   CHECK(model.total_parameters(384) == language.total_parameters(384));
   CHECK(model.moe->router == language.moe->router);
+  CHECK(model.left_out == std::vector<std::string>{"vision_config"});
+  CHECK(language.left_out.empty());
   CHECK_FALSE(model.tied_embedding);
   CHECK(wrapped("kimi_k25", ", \"tie_word_embeddings\": true").tied_embedding);
   CHECK_THAT(refusal("qwen3-vl-235b-a22b", "\"model_type\": \"qwen3_vl_moe\"",

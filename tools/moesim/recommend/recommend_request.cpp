@@ -422,6 +422,7 @@ RecommendRequest requested_search(const SearchSource& source) {
                                  search.space.mtp_depths, base.typed.model,
                                  base.model->mtp_depths));
   }
+  note_left_out(*base.model, base.typed.model);
   if (!line.has("mtp")) note_depths(base, fmt::format("--mtp {}", base.model->mtp_depths));
   const SearchLimits limits = requested_limits(line);
   search.best = limits.best;

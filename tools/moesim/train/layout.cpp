@@ -64,6 +64,7 @@ ExitCode run(const CommandLine& given) {
   }
   const LayoutResult result = make_layout_result(std::move(job), room);
   note_domain(line, result.job);
+  note_left_out(*result.job.model, result.job.typed.model);
   note_step_depths(result.job);
   for (const std::string& text : job::idle_notes(line.values, {&result.job, 1})) note(text);
   if (!timeline.empty()) {

@@ -141,6 +141,7 @@ ExitCode run(const CommandLine& given) {
   if (measured) check_measured_gpus(*measured, job.layout.layout.gpus);
   note_cluster(line, job);
   note_graph_buffers(job);
+  note_left_out(*job.model, job.typed.model);
   note_step_depths(job);
   note_software(line, job);
   const TimelineFiles files(line, job.layout.layout.gpus);

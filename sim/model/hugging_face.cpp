@@ -54,6 +54,9 @@ void read_minimax_m2(const Node& node, Model& model) {
   model.moe = moe;
   model.query_key_norm = node.boolean_or("use_qk_norm", true);
   if (node.boolean_or("use_mtp", true)) model.mtp_depths = node.count_or("num_mtp_modules", 0);
+  if (model.mtp_depths > 0 && node.integer_or("mtp_transformer_layers", 1) != 1) {
+    node.fail("only 1 is known: a layer for each depth", "mtp_transformer_layers");
+  }
 }
 
 // Names of its own, in objects for attention and FFN.
@@ -152,9 +155,9 @@ void check_llama4_experts(const Node& node, const Model& model) {
     if (model.is_moe_layer(layer)) mine.push_back(layer);
   }
   if (mine != node.numbers("moe_layers")) {
-    node.fail(
-        fmt::format("other layers than every {}. (interleave_moe_layer_step)", model.moe->every),
-        "moe_layers");
+    node.fail(fmt::format("other layers than interleave_moe_layer_step {} puts experts in",
+                          model.moe->every),
+              "moe_layers");
   }
 }
 

@@ -74,8 +74,8 @@ int same_in_all_layers(const Node& node, const char* key) {
   const std::vector<double> all = node.numbers(key);
   for (std::size_t layer = 0; layer < all.size(); ++layer) {
     if (all[layer] == all.front()) continue;
-    node.fail(fmt::format("{} in layer {}, {} before: a model can have but one number", all[layer],
-                          layer, all.front()),
+    node.fail(fmt::format("{} in layer {}, {} before: all layers of a model must have the same",
+                          all[layer], layer, all.front()),
               key);
   }
   const bool is_count = !all.empty() && all.front() >= 1 &&
@@ -138,9 +138,8 @@ void check_layers(const Node& node, const Model& model) {
   int layer = 0;
   for (const std::string& type : texts_of_layers(node, "mlp_layer_types", model.layers)) {
     if ((type == "sparse") != model.is_moe_layer(layer)) {
-      node.fail(fmt::format("layer {} is {}: experts must be in every {}. layer from layer {} on",
-                            layer, type, model.moe ? model.moe->every : 1,
-                            model.moe ? model.moe->first_layer : 0),
+      node.fail(fmt::format("layer {} is {}, where other keys put {}", layer, type,
+                            model.is_moe_layer(layer) ? "experts" : "a dense FFN"),
                 "mlp_layer_types");
     }
     ++layer;

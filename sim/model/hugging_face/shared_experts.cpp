@@ -15,16 +15,17 @@ std::string deepseek_router(const Node& node, const MoeBlock& moe, bool biased) 
     node.fail(fmt::format("{} of {} groups (n_group) cannot be kept", kept_groups, groups),
               "topk_group");
   }
+  const char* const count = node.has("n_routed_experts") ? "n_routed_experts" : "num_experts";
   if (moe.experts % groups != 0) {
-    node.fail(fmt::format("{} experts (n_routed_experts) do not divide into {} groups", moe.experts,
-                          groups),
-              "n_group");
+    node.fail(
+        fmt::format("{} experts ({}) do not divide into {} groups", moe.experts, count, groups),
+        "n_group");
   }
   if (moe.top_k > moe.experts / groups * kept_groups) {
-    node.fail(fmt::format("{} of {} groups (n_group) of {} experts (n_routed_experts) hold {}, and "
+    node.fail(fmt::format("{} of {} groups (n_group) of {} experts ({}) hold {}, and "
                           "a token chooses {} (num_experts_per_tok)",
-                          kept_groups, groups, moe.experts, moe.experts / groups * kept_groups,
-                          moe.top_k),
+                          kept_groups, groups, moe.experts, count,
+                          moe.experts / groups * kept_groups, moe.top_k),
               "topk_group");
   }
   const std::string kept = fmt::format("{}:{}", groups, kept_groups);

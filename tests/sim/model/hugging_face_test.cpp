@@ -377,7 +377,7 @@ TEST_CASE("layers that a configuration lists otherwise than they are read are re
   types.back() = ' ';
   CHECK_THAT(
       refusal("glm-4.7-flash", "\"n_group\"", "\"mlp_layer_types\": [" + types + "], \"n_group\""),
-      ContainsSubstring("/mlp_layer_types: layer 1 is dense"));
+      ContainsSubstring("/mlp_layer_types: layer 1 is dense, where other keys put experts"));
   CHECK(changed("glm-4.7-flash", "\"first_k_dense_replace\": 1",
                 "\"first_k_dense_replace\": 2, \"mlp_layer_types\": [" + types + "]")
             .moe->first_layer == 2);
@@ -402,6 +402,11 @@ TEST_CASE("what a family can have and no model here is refused with its key") {
   CHECK_THAT(refusal("ernie-4.5-21b-a3b", "\"moe_layer_start_index\"",
                      "\"moe_layer_end_index\": 20, \"moe_layer_start_index\""),
              ContainsSubstring("/moe_layer_end_index: dense layers behind layer 20"));
+  CHECK_THAT(
+      refusal("minimax-m2", "\"mtp_transformer_layers\": 1", "\"mtp_transformer_layers\": 2"),
+      ContainsSubstring("/mtp_transformer_layers: "));
+  CHECK_THAT(refusal("ling-mini-2.0", "\"n_group\": 8", "\"n_group\": 7"),
+             ContainsSubstring("/n_group: 256 experts (num_experts) do not divide"));
   CHECK_THAT(refusal("dots.llm1", "\"sliding_window\": null", "\"sliding_window\": 4096"),
              ContainsSubstring("/sliding_window: "));
   // Windows from layer 80 of 80 on are none.

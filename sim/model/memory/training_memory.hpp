@@ -38,7 +38,7 @@ struct StageMemory {
   // Of the layer whose backward pass runs: the largest one recomputed. None where passes wait for
   // their weight gradients: that layer is then in `activations`.
   Bytes recomputed;
-  Bytes logits;       // and their gradient: 6 V per token, 4 V for each depth's loss
+  Bytes logits;  // and their gradient: 6 V per token, 4 V for each depth's loss
   // Used by all layers. Dispatch and combine: 4 k T' h in bf16. Keys, values and their gradients
   // that context ranks gather, of all of them, or of two at a time that go round in a ring.
   Bytes exchange_buffers;

@@ -404,10 +404,10 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
   parallel_for(all.size(), search.jobs, [&](std::size_t at) {
     try {
       const bool draws = all[at].job.routing.has_value();
-      set_step(search,
-               training::training_step(all[at].job, draws ? drawn->loads(all[at].job) : nullptr,
-                                       false),
-               all[at]);
+      set_step(
+          search,
+          training::training_step(all[at].job, draws ? drawn->loads(all[at].job) : nullptr, false),
+          all[at]);
       priced[at] = 1;
     } catch (const Error&) {
       // Neither a candidate of search_training(): curves or routing are missing.

@@ -299,14 +299,14 @@ std::string best_table(const PassCells& columns, const PrefillFound& found) {
   const std::vector<bool> right = columns.right();
   std::vector<std::vector<std::string>> lines = {{"#"}};
   lines.front().insert(lines.front().end(), names.begin(), names.end());
-  lines.front().insert(lines.front().end(), {"p05 to p95 ms", "gives up"});
+  lines.front().insert(lines.front().end(), {"likely, p05 to p95", "gives up"});
   for (std::size_t place = 0; place < found.best.size(); ++place) {
     const FoundPass& pass = found.best[place];
     std::vector<std::string> cells = {fmt::format("{}", place + 1)};
     const std::vector<std::string> figures = columns.of(pass);
     cells.insert(cells.end(), figures.begin(), figures.end());
     cells.push_back(
-        fmt::format("{:.1f} to {:.1f}", pass.figure("step_ms_p05"), pass.figure("step_ms_p95")));
+        fmt::format("{:.1f} to {:.1f} ms", pass.figure("step_ms_p05"), pass.figure("step_ms_p95")));
     cells.push_back(place == 0 ? "" : given_up(pass, found.best.front()));
     lines.push_back(cells);
   }

@@ -19,7 +19,7 @@ TASK = ("mode", "model", "profile", "routing", "sequence_length")
 WITHOUT_LOSS = ("soft", "dense")
 
 
-# From one point of a front to the next, as moesim recommend has it (sim/study/search/prefill_search.cpp): of the loss, and
+# From one point of a front to the next, as moesim recommend has it (loses_clearly_less() of sim/study/search/counted_loss.cpp): of the loss, and
 # of the routing weight, in per cent. Losses that differ by less are equal: a few routes of a draw.
 LEAST_GAIN, LEAST_POINTS = 0.99, 1e-2
 

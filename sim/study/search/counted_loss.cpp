@@ -17,4 +17,10 @@ double counted_loss(const training::TrainingJob& job, const training::TrainingSt
   return counted_loss(step.routing->loss.residual_loss, job.routing->router, *job.model);
 }
 
+bool loses_clearly_less(double loss, double than) {
+  constexpr double least_gain = 0.99;
+  constexpr double least_points = 1e-4;
+  return loss < least_gain * than && than - loss >= least_points;
+}
+
 }  // namespace moesim::study

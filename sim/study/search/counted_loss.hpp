@@ -13,6 +13,10 @@ namespace moesim::study {
 double counted_loss(double residual_loss, const routing::RouterConfig& router,
                     const model::Model& model);
 
+// Whether a step of a front loses enough less than the one before it: 1 % and 0.01 points of the
+// routing weight. What is less, other draws change.
+bool loses_clearly_less(double loss, double than);
+
 // What the residual loss of a router that drops nothing is, and why it is no token loss: follows
 // "of the weight of a token's k best experts, ".
 inline constexpr const char* not_chosen =

@@ -14,10 +14,6 @@
 namespace moesim::study {
 namespace {
 
-// From one pass of the front to the next: of the loss, and of the routing weight.
-constexpr double least_gain = 0.99;
-constexpr double least_points = 1e-4;
-
 bool fits(const FoundPass& pass, const SweepPoint& point, double share) {
   return pass.figure("memory_gib") <= share * point.scenario->profile->device().hbm_bytes.gib();
 }
@@ -91,7 +87,7 @@ PrefillFound search_prefill(const PrefillSearch& search) {
   double least = std::numeric_limits<double>::infinity();
   for (const FoundPass& pass : passes) {
     if (pass.loss <= search.max_loss && found.best.size() < search.best) found.best.push_back(pass);
-    if (pass.loss >= least_gain * least || least - pass.loss < least_points) continue;
+    if (!loses_clearly_less(pass.loss, least)) continue;
     found.front.push_back(pass);
     least = pass.loss;
   }

@@ -27,7 +27,6 @@ namespace moesim::study {
 namespace {
 
 constexpr double same_time = 1e-9;
-constexpr double least_gain = 0.99;  // of the loss, from one step of the front to the next
 
 using training::TrainingJob;
 using training::TrainingStep;
@@ -268,7 +267,7 @@ class Search {
     });
     for (FoundStep& step : steps) {
       const bool loses_less =
-          found_.front.empty() || step.loss < least_gain * found_.front.back().loss;
+          found_.front.empty() || loses_clearly_less(step.loss, found_.front.back().loss);
       if (loses_less) found_.front.push_back(std::move(step));
     }
   }
@@ -292,7 +291,7 @@ class Search {
   }
 
   bool loses_less(const Candidate& candidate) const {
-    return loss(candidate) < least_gain * front_loss_;
+    return loses_clearly_less(loss(candidate), front_loss_);
   }
 
   // Whether a step of this loss, slower than all accepted so far, would be of any use.
@@ -307,7 +306,7 @@ class Search {
   // loses as little.
   bool is_outdone(const Candidate& candidate) const {
     return std::any_of(best_.begin(), best_.end(), [&](const Candidate* other) {
-      return least_gain * loss(*other) <= loss(candidate) && is_same(*other, candidate);
+      return !loses_clearly_less(loss(candidate), loss(*other)) && is_same(*other, candidate);
     });
   }
 
@@ -352,7 +351,7 @@ class Search {
         best_.push_back(&candidate);
       }
     }
-    return found_.best.size() < search_.best || least_loss_ < least_gain * front_loss_;
+    return found_.best.size() < search_.best || loses_clearly_less(least_loss_, front_loss_);
   }
 
   const TrainingSearch& search_;

@@ -123,13 +123,14 @@ def test_a_search_of_capacity_factors_says_what_a_router_without_one_gains():
 
 
 def test_the_front_goes_by_the_losses_that_are_told(tmp_path):
-    """A layout whose router loses next to nothing, as others draw it, may lose nothing by its own draws."""
+    """A layout whose router loses next to nothing, as others draw it, may lose nothing by its own draws: a few routes
+    more or less put a slower step on no front."""
     words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", "1,2",
              "--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--context-parallel", 1, "--expert-parallel", "4,8",
              "--pipeline-parallel", "1,2,4", "--virtual-pipeline", "1,12", "--recompute", "none/full", "--capacity-factor", "1,2")
     table = succeed(*words)
     losses = re.findall(r"^[a-z]  *(<?0?\.?\d\S*) ", table, re.M)
-    assert losses[-2:] == ["<0.001", "0.000"], table
+    assert losses[-1] == "<0.001" and "0.000" not in losses, table
     succeed(*words, "--out", tmp_path / "f.csv")
     with open(tmp_path / "f.csv", newline="") as file:
         found = [(row["on_front"] == "true", float(row["tokens_per_s_per_gpu"]), float(row["residual_loss"]))
@@ -138,6 +139,8 @@ def test_the_front_goes_by_the_losses_that_are_told(tmp_path):
     assert len(front) == len(losses)
     for _, speed, loss in front:
         assert not any(other > speed and less <= loss for _, other, less in found)
+    least = min(loss for _, _, loss in front)
+    assert 0 < least < 1e-4 and any(loss == 0 for _, _, loss in found)
 
 
 def test_what_makes_the_band_of_the_first_wide_is_said_as_train_does():

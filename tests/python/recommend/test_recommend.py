@@ -572,6 +572,16 @@ def test_prefill_without_a_capacity_keeps_every_route(model, router):
     assert same["step_ms"] == rows[0]["step_ms"]
 
 
+def test_prefill_tells_routers_of_different_k_apart():
+    table = succeed(*PREFILL, "--router", "top1,top2", "--capacity-factor", "dropless", "--expert-parallel", 8)
+    (names,) = re.findall(r"^#  .*$", table, re.M)
+    assert "  top k  " in names and "\nk: " in table and "losses are of a token's k best experts: those of different k do not compare" in table
+    place = re.split(r"  +", names).index("top k")
+    rows = [re.split(r"  +", line) for line in table.splitlines() if re.match(r"\d  +\d", line)]
+    assert sorted(row[place] for row in rows) == ["1", "2"]
+    assert "top k" not in succeed(*PREFILL, "--router", "top2", "--capacity-factor", "dropless,1", "--max-loss", "100%")
+
+
 def test_prefill_takes_lists_of_every_option():
     words = [word for word in PREFILL if word not in ("--expert-parallel", "4,8")] + ["--dispatcher", "deepep,all-to-all"]
     rows = [row for row in rows_of(*words, "--best", 20) if row["rank"]]

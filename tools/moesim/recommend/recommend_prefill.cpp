@@ -56,7 +56,7 @@ scenario::OptionValues without_capacity(scenario::OptionValues values,
   };
   try {
     const routing::RouterConfig own = router_of();
-    if (own.kind != &routing::top_k_router || !own.has_capacity()) return values;
+    if (!own.kind->takes_best || !own.has_capacity()) return values;
     values["router"] = dropless;
     values.erase("top-k");
     if (router_of().top_k != own.top_k) values["top-k"] = fmt::format("{}", own.top_k);
@@ -119,14 +119,21 @@ std::string command_of(const FoundPass& pass) {
 std::vector<std::string> varied_options(const PrefillFound& found) {
   static const std::set<std::string> shown = {"expert-parallel", "micro-batch", "router",
                                               "capacity-factor"};
-  std::map<std::string, std::set<std::string>> values;
-  for (const std::vector<FoundPass>* passes : {&found.best, &found.front}) {
-    for (const FoundPass& pass : *passes) {
-      for (const auto& [option, value] : pass.options) values[option].insert(value);
+  std::set<std::string> options;
+  std::vector<const FoundPass*> passes;
+  for (const std::vector<FoundPass>* list : {&found.best, &found.front}) {
+    for (const FoundPass& pass : *list) {
+      passes.push_back(&pass);
+      for (const auto& [option, value] : pass.options) options.insert(option);
     }
   }
   std::vector<std::string> varied;
-  for (const auto& [option, different] : values) {
+  for (const std::string& option : options) {
+    std::set<std::string> different;  // "": not typed
+    for (const FoundPass* pass : passes) {
+      const auto typed = pass->options.find(option);
+      different.insert(typed == pass->options.end() ? "" : typed->second);
+    }
     if (different.size() > 1 && shown.count(option) == 0) varied.push_back(option);
   }
   return varied;
@@ -162,7 +169,10 @@ class PassCells {
         drops ? report::figure(pass.figure("capacity_factor")) : "none"};
     for (const std::string& option : varied_) {
       const auto typed = pass.options.find(option);
-      cells.push_back(typed == pass.options.end() ? "" : typed->second);
+      if (typed != pass.options.end())
+        cells.push_back(typed->second);
+      else
+        cells.push_back(option == "top-k" ? fmt::format("{:.0f}", pass.figure("top_k")) : "");
     }
     const double speed = pass.figure("tokens_per_s_per_gpu");
     const double slower = pass.figure("step_ms_p50") / pass.figure("step_ms");
@@ -237,6 +247,13 @@ std::string convention_line(const PrefillFound& found) {
       conventions, meaning);
 }
 
+std::string k_line(const PrefillFound& found) {
+  const std::string all = values_of(found, "top_k");
+  if (all.find(" or ") == std::string::npos) return "";
+  return fmt::format(
+      "k: {}; losses are of a token's k best experts: those of different k do not compare\n", all);
+}
+
 std::string heading(const PrefillSearch& search, const PrefillFound& found) {
   std::string text = fmt::format(
       "{} on {} x {} ({}): forward passes of sequences of {} tokens, bf16\n"
@@ -245,7 +262,7 @@ std::string heading(const PrefillSearch& search, const PrefillFound& found) {
       values_of(found, "cluster"), values_of(found, "sequence_length"), found.simulated,
       found.too_large, 100 * search.memory_share, found.refused);
   if (found.refused > 0) text += fmt::format("one that cannot be: {}\n", found.a_refusal);
-  return text + convention_line(found) + "\n";
+  return text + convention_line(found) + k_line(found) + "\n";
 }
 
 // That all lose too much, and the least --max-loss that would list one, in tenths of a per cent.

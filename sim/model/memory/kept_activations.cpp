@@ -108,9 +108,12 @@ void keep_linear_attention(const Model& model, KeptList& list) {
   const double values = real(linear.value_width());
   list.norm(real(model.hidden), false, OffloadModule::attn_norm);
   list.add({.elements = real(linear.convolved())});
+  if (linear.repeated_width() > linear.key_width()) {
+    list.add({.elements = 2 * real(linear.key_width())});  // normed, before they are repeated
+  }
   list.add({.elements = 2 * real(linear.repeated_width()) + values});
   list.add({.elements = real(delta_rule_chunk * linear.value_heads)});
-  list.add({.elements = 2 * values});  // output of the delta rule, gate
+  list.add({.elements = 3 * values});  // output of the delta rule, as it is and normed; gate
   list.add({.elements = values, .gemm_input = true, .read_in_bf16 = false});
   // In bf16 what g and b are made of, and b; in fp32 g.
   list.other((3 * bf16 + fp32) * real(linear.value_heads), 0);

@@ -34,10 +34,11 @@ struct ActivationRules {
 // experts keep 4 f k q more, what the clamps read beside what they wrote.
 // A gate on the output of attention keeps 4 a d more: itself, and the output before it.
 // Linear attention (n_k and n_v heads of d_k and d_v, chunks of C): 4 h + 4 n_k d_k + 2 n_v d_v,
-// what the convolution reads; 4 n_v d_k + 2 n_v d_v + 2 C n_v, what the delta rule reads, queries
-// and keys repeated, with its triangles in bf16; 6 n_v d_v, its output, the gate and both together;
-// 10 n_v of gates (flash-linear-attention; Megatron-Core, gated_delta_net.py). Recomputed modules
-// keep nothing, nor do offloaded ones on the GPU; whole layers recomputed keep their input, 2 h.
+// what the convolution reads; 4 n_k d_k of queries and keys normed, where they are then repeated;
+// 4 n_v d_k + 2 n_v d_v + 2 C n_v, what the delta rule reads, with its triangles in bf16; 8 n_v
+// d_v, its output, that normed, the gate and both together; 10 n_v of gates
+// (flash-linear-attention, l2norm.py; Megatron-Core, gated_delta_net.py). Recomputed modules keep
+// nothing, nor do offloaded ones on the GPU; whole layers recomputed keep their input, 2 h.
 double kept_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
                   const ActivationRules& rules, AttentionKind attention = AttentionKind::softmax);
 // What a layer with linear attention keeps more than one with softmax attention; below 0: less.

@@ -367,16 +367,18 @@ void take_config(const Command& command, CommandLine& line) {
 void take_profile_of_cluster(const Command& command, CommandLine& line) {
   const std::vector<Flag> flags = flags_of(command);
   const Flag* const flag = flag_named(flags, "profile");
-  // predict asks that for each query.
-  const bool has_default =
-      command.name != "predict" && flag != nullptr && !flag->default_text.empty();
+  const bool has_default = flag != nullptr && !flag->default_text.empty();
   const bool says_more = line.has("profile") || line.has("config") || line.has("from");
-  if (!has_default || !line.has("cluster") || says_more) return;
+  // Queries and measured rows have profiles of their own; routing depends on none.
+  const bool asks_elsewhere =
+      command.name == "predict" || command.name == "calibrate" || command.name == "route";
+  if (!has_default || asks_elsewhere || !line.has("cluster") || says_more) return;
   const std::string clusters = line.get("cluster");
   std::set<std::string> profiles;
   for (const std::string_view name : split(clusters, ',')) {
     profiles.insert(cluster::Cluster::load(std::string(name)).profile);
   }
+  profiles.erase("");  // of clusters that may have any
   if (profiles.size() > 1) {
     note(
         fmt::format("note: the clusters {} have different GPUs; kernels are those of {}, the "
@@ -385,8 +387,8 @@ void take_profile_of_cluster(const Command& command, CommandLine& line) {
                     clusters, flag->default_text));
     return;
   }
+  if (profiles.empty() || *profiles.begin() == flag->default_text) return;
   const std::string& found = *profiles.begin();
-  if (found.empty() || found == flag->default_text) return;
   line.values["profile"] = found;
   note(fmt::format("note: --profile {}, the GPUs of {}; the default is {}", found, clusters,
                    flag->default_text));

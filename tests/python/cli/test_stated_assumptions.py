@@ -101,8 +101,10 @@ def test_clusters_of_several_gpus_say_whose_kernels_they_have():
     both = moesim("sweep", *SMALL, "--cluster", "hgx-b200,hgx-h100", "--format", "csv")
     assert "kernels are those of a100-sxm-80gb, the default, on all" in both.stderr
     assert {row["profile"] for row in csv.DictReader(io.StringIO(both.stdout))} == {"a100-sxm-80gb"}
-    one = moesim("sweep", *SMALL, "--cluster", "hgx-b300,hgx-b300-400g", "--format", "csv")
-    assert {row["profile"] for row in csv.DictReader(io.StringIO(one.stdout))} == {"b300-sxm"}
+    for clusters in ("hgx-b300,hgx-b300-400g", "hgx-b300,generic-8x100g"):
+        one = moesim("sweep", *SMALL, "--cluster", clusters, "--format", "csv")
+        assert {row["profile"] for row in csv.DictReader(io.StringIO(one.stdout))} == {"b300-sxm"}
+    assert "--profile" not in moesim("route", *SMALL, "--cluster", "hgx-b200").stderr
 
 
 def test_bubbles_of_layout_and_train_say_by_which_times():

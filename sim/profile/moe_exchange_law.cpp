@@ -109,6 +109,14 @@ double missed_in_groups(const MoeTraffic& traffic, std::int64_t first, std::int6
   return sum;
 }
 
+// Doublings of the tokens of a GPU beyond what the dispatcher was measured at; 0: none, or not
+// known.
+double octaves_beyond(const Dispatcher& dispatcher, const DispatchGroup& group, double tokens) {
+  const auto& measured = dispatcher.measured_tokens[group.crosses() ? 1 : 0];
+  if (!measured) return 0;
+  return std::max({0.0, std::log2(measured->least / tokens), std::log2(tokens / measured->most)});
+}
+
 }  // namespace
 
 double distinct_places(const MoeTraffic& traffic, int places) {
@@ -224,16 +232,23 @@ Estimate dispatch_time(const Dispatcher& dispatcher, const std::string& device, 
 
 void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchGroup& group, double tokens,
                            Estimate& estimate) {
-  const auto& measured = dispatcher.measured_tokens[group.crosses() ? 1 : 0];
-  if (!measured) return;
-  const double octaves =
-      std::max(std::log2(measured->least / tokens), std::log2(tokens / measured->most));
+  const double octaves = octaves_beyond(dispatcher, group, tokens);
   if (octaves <= 0) return;
   const double widen = widening(octaves);
   const double time_us = estimate.time_us;
   estimate.time_us_p05 = time_us * std::pow(estimate.time_us_p05 / time_us, widen);
   estimate.time_us_p95 = time_us * std::pow(estimate.time_us_p95 / time_us, widen);
   estimate.support = Support::extrapolated;
+}
+
+std::string extrapolation(const Dispatcher& dispatcher, const DispatchGroup& group, double tokens) {
+  if (octaves_beyond(dispatcher, group, tokens) <= 0) return "";
+  const TokenRange& measured = *dispatcher.measured_tokens[group.crosses() ? 1 : 0];
+  if (measured.least == measured.most) {
+    return fmt::format("; extrapolated from {:.0f} tokens of a GPU", measured.most);
+  }
+  return fmt::format("; extrapolated from {:.0f} to {:.0f} tokens of a GPU", measured.least,
+                     measured.most);
 }
 
 SizeCurve among_more_ranks(const SizeCurve& at_few, int few, const SizeCurve& at_many, int many,

@@ -92,6 +92,9 @@ Estimate dispatch_time(const Dispatcher& dispatcher, const std::string& device, 
 // dispatch_time() wider as residual.hpp's widening() has it, to either side in proportion.
 void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchGroup& group, double tokens,
                            Estimate& estimate);
+// Which tokens that was, behind other words: "; extrapolated from 1 to 2048 tokens of a GPU". Empty
+// of tokens inside, or where the document does not say.
+std::string extrapolation(const Dispatcher& dispatcher, const DispatchGroup& group, double tokens);
 
 // As dispatch_time(), of one set of figures: `at` picks value, low or high of each rate.
 double stage_us(const StageCost& cost, const DispatchGroup& group, const DispatchLoad& load,

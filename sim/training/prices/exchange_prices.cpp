@@ -242,8 +242,10 @@ network::DispatchPlace ExchangePrices::dispatch_place() const {
 
 std::string ExchangePrices::dispatcher_provenance() const {
   if (!job_.dispatcher || !exchanges_rows()) return "";
-  return network::MeasuredDispatcher(*job_.dispatcher, dispatch_place(), *job_.cluster)
-      .provenance(job_.dispatcher->training_sms, true);
+  const network::DispatchPlace place = dispatch_place();
+  return network::MeasuredDispatcher(*job_.dispatcher, place, *job_.cluster)
+             .provenance(job_.dispatcher->training_sms, true) +
+         profile::extrapolation(*job_.dispatcher, place.group, job_.tokens_per_rank());
 }
 
 double ExchangePrices::kernel_us(MoeStage stage, const DispatchedLoad& load) const {

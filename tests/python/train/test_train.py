@@ -334,6 +334,14 @@ def test_more_gpus_for_the_same_batch_leave_the_end_of_the_step():
     assert few["step_ms"] < 8 * many["step_ms"]
 
 
+def test_a_dispatcher_beyond_what_it_was_measured_at_is_said():
+    words = (*QWEN, "--gpus", 8, "--dispatcher", "low-latency", "--sequence-length")
+    said = "; extrapolated from 1 to 2048 tokens of a GPU"
+    based = lambda tokens: re.search(r"^based on: .*$", succeed(*words, tokens), re.M).group()
+    assert said in based(4096) and said not in based(2048)
+    assert "extrapolated" not in re.search(r"^based on: .*$", succeed(*QWEN, "--gpus", 8), re.M).group()
+
+
 def test_a_dispatcher_and_overlap_change_the_exchange_alone():
     nccl = as_json(*QWEN[:3], "--expert-parallel", 32, "--gpus", 32)
     deepep = as_json(*QWEN[:3], "--expert-parallel", 32, "--gpus", 32, "--dispatcher", "deepep")
@@ -811,7 +819,8 @@ def test_a_step_beside_a_baseline_says_whether_the_difference_is_noise(tmp_path)
     assert far["beyond_noise_level"] == 0.9 and alike["beyond_noise_level"] is None
     assert "more than noise at 90 %" in succeed(*words, "--launch-us", 300, "--baseline", base)
     expect_error(moesim(*words, "--profile", "h200-sxm", "--baseline", base), 2, "base.csv", "do not cancel")
-    expect_error(moesim(*words, "--cluster", "hgx-h200", "--baseline", base), 2, "a step on hgx-h100", "do not cancel")
+    elsewhere = ("--profile", "h100-sxm", "--cluster", "hgx-h200")
+    expect_error(moesim(*words, *elsewhere, "--baseline", base), 2, "a step on hgx-h100", "do not cancel")
     expect_error(moesim(*words[:-1], "simumax", "--baseline", base), 2, "a step of megatron-bridge", "do not cancel")
     assert as_json(*words[:-2], "--baseline", base)["speed_over_baseline"] == pytest.approx(1)
     base.write_text("model,profile\na,b\n")

@@ -98,14 +98,6 @@ int sms_of(const std::string& op, Params& params, const Dispatcher& dispatcher,
   throw NoAnswer(fmt::format("{}: sms {}: the GPU has {}", op, sms, profile.device().sms));
 }
 
-std::string beyond(const profile::TokenRange& measured) {
-  if (measured.least == measured.most) {
-    return fmt::format("; extrapolated from {:.0f} tokens of a GPU", measured.most);
-  }
-  return fmt::format("; extrapolated from {:.0f} to {:.0f} tokens of a GPU", measured.least,
-                     measured.most);
-}
-
 // Each node's experts are a group.
 void limit_nodes(const std::string& op, const Params& params, const Dispatcher& dispatcher,
                  const network::DispatchPlace& place, profile::MoeTraffic& traffic) {
@@ -179,9 +171,7 @@ DispatchAnswer predict_dispatch(const std::string& op, Params& params,
       measured.time({stage, fp8, row, hidden, traffic.top_k, sms}, load, place.rates),
       measured.provenance(sms)};
   profile::widen_beyond_measured(dispatcher, place.group, tokens, answer.estimate);
-  if (answer.estimate.support == profile::Support::extrapolated) {
-    answer.provenance += beyond(*dispatcher.measured_tokens[place.group.crosses() ? 1 : 0]);
-  }
+  answer.provenance += profile::extrapolation(dispatcher, place.group, tokens);
   return answer;
 }
 

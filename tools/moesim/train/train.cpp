@@ -83,7 +83,7 @@ void note_memory(const CommandLine& line, const TrainingJob& job,
   if (hints.empty() || hints.front().speed < much_slower) {
     text += search_hint(line, job);
   }
-  note(fmt::format("warning: needs {:.1f} of {:.0f} GiB per GPU; {}", step.peak_memory().gib(),
+  note(fmt::format("warning: needs {:.1f} of {:.4g} GiB per GPU; {}", step.peak_memory().gib(),
                    room.gib(), text));
 }
 

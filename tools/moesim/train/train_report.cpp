@@ -163,7 +163,7 @@ std::string figures(const TrainingJob& job, const TrainingStep& step, const RunC
       {"bubble",
        fmt::format("{:.1f} % of the pipeline, mean of its ranks, by the priced times of stages",
                    100 * step.bubble_share)},
-      {"memory", fmt::format("{:.1f} GiB on the fullest rank, of {:.0f} GiB{}", most, capacity,
+      {"memory", fmt::format("{:.1f} GiB on the fullest rank, of {:.4g} GiB{}", most, capacity,
                              most > capacity ? ": DOES NOT FIT"
                              : most > study::usual_memory_share * capacity
                                  ? ": TIGHT, libraries need some too"

@@ -117,9 +117,12 @@ void read_qwen3_moe(const Node& node, Model& model) {
 
 // Gated DeltaNet in all layers but each full_attention_interval-th, whose output has a gate
 // (transformers, modeling_qwen3_next.py; layer_types stands in its place in files that transformers
-// wrote).
+// wrote). Sizes that are not there are those of Qwen3NextConfig.
 void read_qwen3_next(const Node& node, Model& model) {
   read_qwen3_moe(node, model);
+  if (!node.has("head_dim")) model.head_dim = 256;
+  if (!node.has("num_key_value_heads")) model.kv_heads = 2;
+  if (!node.has("shared_expert_intermediate_size")) model.moe->shared_ffn = 512;
   model.output_gate = true;
   LinearAttention linear;
   linear.key_heads = node.positive_integer("linear_num_key_heads");
@@ -129,7 +132,12 @@ void read_qwen3_next(const Node& node, Model& model) {
   linear.convolution = node.positive_integer("linear_conv_kernel_dim");
   linear.full_every = node.has("layer_types") ? full_period(node, model)
                                               : node.count_or("full_attention_interval", 4, 1);
-  model.linear = linear;
+  if (linear.value_heads % linear.key_heads != 0) {
+    node.fail(fmt::format("{} key heads do not divide {} value heads of linear attention",
+                          linear.key_heads, linear.value_heads),
+              "linear_num_value_heads");
+  }
+  if (linear.full_every != 1) model.linear = linear;
 }
 
 // Layers without rotary embedding attend to all tokens, the others inside chunks.

@@ -91,10 +91,13 @@ int period_of(const std::vector<bool>& full, const Node& node, const char* key) 
   const auto period = static_cast<std::size_t>(first - full.begin()) + 1;
   for (std::size_t layer = 0; layer < full.size(); ++layer) {
     if (full[layer] != (layer % period == period - 1)) {
-      node.fail(fmt::format("layer {} breaks the pattern that every {}th layer attends fully, the "
-                            "only one that a model can have",
-                            layer, period),
-                key);
+      const std::string pattern = period == 1
+                                      ? "all layers attend fully"
+                                      : fmt::format("every {}th layer attends fully", period);
+      node.fail(
+          fmt::format("layer {} breaks the pattern that {}, the only one that a model can have",
+                      layer, pattern),
+          key);
     }
   }
   return static_cast<int>(period);

@@ -75,6 +75,33 @@ def test_linear_attention_is_trained_and_not_simulated():
                  "the linear attention of qwen3_next over context ranks is not priced")
 
 
+def changed_qwen_next(tmp_path, left_out=(), **keys):
+    config = json.loads((FOLDER / "qwen3-next-80b-a3b.json").read_text()) | keys
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({key: value for key, value in config.items() if key not in left_out}))
+    return path
+
+
+def test_sizes_of_qwen3_next_that_are_not_there_are_those_of_its_class(tmp_path):
+    job = ("--gpus", 64, "--expert-parallel", 16, "--format", "json")
+    usual = json.loads(succeed("train", "--model", "qwen3-next-80b-a3b", *job))
+    left_out = ("head_dim", "num_key_value_heads", "shared_expert_intermediate_size")
+    found = json.loads(succeed("train", "--model", changed_qwen_next(tmp_path, left_out), *job))
+    assert {key: value for key, value in found.items() if key != "model"} == {
+        key: value for key, value in usual.items() if key != "model"}
+
+
+def test_qwen3_next_without_linear_attention_is_a_model_with_gates_alone(tmp_path):
+    words = ("--gpus", 64, "--expert-parallel", 16)
+    text = succeed("train", "--model", changed_qwen_next(tmp_path, full_attention_interval=1), *words)
+    assert "linear attention" not in text
+    heads = moesim("train", "--model", changed_qwen_next(tmp_path, linear_num_value_heads=30), *words)
+    expect_error(heads, 2, "/linear_num_value_heads", "16 key heads do not divide 30 value heads")
+    types = ["full_attention"] + 47 * ["linear_attention"]
+    mixed = moesim("train", "--model", changed_qwen_next(tmp_path, layer_types=types), *words)
+    expect_error(mixed, 2, "layer 1 breaks the pattern that all layers attend fully")
+
+
 def test_a_configuration_simulates_as_the_shipped_document():
     """Mixtral: the same sizes and router, so the same times."""
     rows = [json.loads(succeed("simulate", "--model", model, *STEP))

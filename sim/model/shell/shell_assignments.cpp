@@ -171,6 +171,10 @@ void ShellReader::set(const std::string& given, ShellValue value, bool adds) {
   }
   ShellValue& old = variables()[name];
   add_doubts(value.doubts, frames_.back().doubts_now());
+  if (adds && old.is_lost) {
+    const bool is_list = value.is_array || value.holds_arguments();
+    old = {{ShellText("${" + name + (is_list ? "[@]}" : "}"), line())}};
+  }
   if (!adds || old.words.empty() || old.is_unset) {
     old = std::move(value);
   } else {
@@ -236,11 +240,22 @@ void ShellReader::skip_assignment(const std::string& name) {
 }
 
 void ShellReader::forget(const std::string& name) {
-  if (!runs_not()) variables().erase(name);
+  const bool is_variable = !name.empty() && std::all_of(name.begin(), name.end(), is_name) &&
+                           (name.front() < '0' || name.front() > '9');
+  if (runs_not() || !is_variable) return;
+  ShellValue lost;
+  lost.is_lost = true;
+  variables()[name] = std::move(lost);
+}
+
+bool ShellReader::is_lost(const std::string& name) const {
+  const auto known = variables_->find(name);
+  return known != variables_->end() && known->second.is_lost;
 }
 
 void ShellReader::set_element(const std::string& name, const ShellText& key, ShellValue value,
                               bool adds) {
+  if (is_lost(name)) return;
   ShellValue array = found(name).value_or(ShellValue{{}, true});
   if (array.is_unset) array = {{}, true};
   add_doubts(array.doubts, value.doubts);
@@ -286,7 +301,7 @@ void ShellReader::unset(const std::string& given) {
   const std::string name = given.substr(0, bracket);
   if (bracket != std::string::npos && given.back() == ']') {
     const std::optional<ShellValue> array = found(name);
-    if (!array) return;
+    if (!array || array->is_lost) return;
     value = *array;
     const auto key =
         inner_text(ShellText(given.substr(bracket + 1, given.size() - bracket - 2), line()));

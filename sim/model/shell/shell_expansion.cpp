@@ -123,6 +123,7 @@ ShellReader::Expansion ShellReader::arithmetic(std::size_t begin) {
   const ShellText expression = script_.part(at_ + 2, end);
   at_ = std::min(end + 2, script_.size());
   const auto value = number(expression);
+  if (!value) forget_changed(expression.letters);
   return value ? Expansion{{ShellText(fmt::format("{}", *value), script_.line_at(begin))}}
                : unknown(begin);
 }
@@ -198,11 +199,14 @@ std::optional<ShellValue> ShellReader::named_by(const std::string& name,
 std::optional<ShellValue> ShellReader::operated(const std::string& name, ShellText operation,
                                                 bool is_quoted) {
   std::optional<ShellValue> value = value_of(name);
+  if (!value && is_lost(name)) return std::nullopt;
   if (name == all_words || operation.letters.rfind('[', 0) == 0) {
     if (name != all_words) {
       const auto end = operation.letters.find(']');
       if (end == std::string::npos) return std::nullopt;
-      value = element_of(value, operation.part(1, end));
+      const ShellText key = operation.part(1, end);
+      if (value && !knows_element(*value, key)) return std::nullopt;
+      value = element_of(value, key);
       operation = operation.part(end + 1, operation.size());
     } else if (!value) {
       value = ShellValue{{}, true};
@@ -255,6 +259,14 @@ std::optional<ShellValue> ShellReader::element_of(const std::optional<ShellValue
   const auto place = number(ShellText(name, line()));
   if (!place || *place >= size || *place < -size) return std::nullopt;
   return ShellValue{{array->words[static_cast<std::size_t>(*place < 0 ? size + *place : *place)]}};
+}
+
+bool ShellReader::knows_element(const ShellValue& array, const ShellText& key) {
+  if (array.is_unset || key.letters == "@" || key.letters == "*") return true;
+  const bool has_keys = std::any_of(array.words.begin(), array.words.end(),
+                                    [](const auto& word) { return key_of(word).size() > 0; });
+  const std::string name = inner_text(key).letters;
+  return is_known(name) && (has_keys || number(ShellText(name, line())));
 }
 
 std::optional<ShellValue> ShellReader::replaced(const ShellValue& value,
@@ -322,6 +334,7 @@ std::optional<ShellValue> ShellReader::value_of(const std::string& name) {
     known = variables_->find(known->second.text());
   }
   if (known == variables_->end()) return word_of_function(name);
+  if (known->second.is_lost) return std::nullopt;
   add_doubts(whole_.used, known->second.doubts);
   // Each line A=$A$A makes A twice as long.
   for (const ShellText& word : known->second.words) whole_.put_in += word.size();

@@ -85,7 +85,7 @@ void ShellReader::begin_counting(const std::string& text) {
   if (whole_.turns < most_turns && number(ShellText(turns.condition, line()))) {
     frames_.back().turns = std::move(turns);
   } else {
-    forget_names(text);
+    forget_changed(text);
   }
 }
 
@@ -162,7 +162,7 @@ void ShellReader::lose_turns() {
   read_again();
   const ShellTurns turns = *std::exchange(frame.turns, std::nullopt);
   if (turns.kind == Kind::words) forget(turns.variable);
-  forget_names(turns.condition + ";" + turns.step);
+  forget_changed(turns.condition + ";" + turns.step);
 }
 
 void ShellReader::leave_turn(const std::vector<ShellWord>& given) {

@@ -252,9 +252,10 @@ class ShellReader {
   // Of a command that does not run: it is a variable of the script's own, which is empty where
   // nothing else sets it. If that depends on a value in doubt, so does the variable.
   void skip_assignment(const std::string& name);
-  // From then on it is not known.
+  // From then on it is not known, nor whether it is empty.
   void forget(const std::string& name);
-  void forget_names(const std::string& text);  // all that are in it
+  bool is_lost(const std::string& name) const;
+  void forget_changed(const std::string& expression);  // what "A = 1", "A += 1", "A++" in it set
   // Whether it depends on itself, in a loop whose turns are not known.
   bool accumulates(const std::string& name, const std::string& text) const;
   // What the other turns of such a loop add to a list, which depends on variables, is not known.
@@ -293,6 +294,8 @@ class ShellReader {
   // ${NAME[KEY]}; nothing for an array or a key that is not there.
   std::optional<ShellValue> element_of(const std::optional<ShellValue>& array,
                                        const ShellText& key);
+  // Whether the key is known, so that an element which is not there is known not to be.
+  bool knows_element(const ShellValue& array, const ShellText& key);
   // Of a text in a script, which is no command: quotes taken off, variables put in.
   ShellText inner_text(const ShellText& text);
   // The same; its words where it stands without quotes.

@@ -55,7 +55,9 @@ Truth ShellReader::run(const std::string& program, const std::vector<ShellWord>&
   } else if (program == "read" || program == "mapfile" || program == "readarray" ||
              program == "getopts" || program == "printf") {
     for (std::size_t word = 1; word < given.size(); ++word) {
-      if (program != "printf" || given[word - 1].text == "-v") forget(given[word].text);
+      const std::string& before = given[word - 1].text;
+      const bool is_file = before.find('<') != std::string::npos;
+      if (!is_file && (program != "printf" || before == "-v")) forget(given[word].text);
     }
   } else if (program == "set" && given.size() > 1) {
     const std::string& option = given[1].text;

@@ -46,8 +46,9 @@ std::optional<std::string> ShellReader::path_of(const std::string& text, int lin
   if (names.working == "") names.working = std::nullopt;
   names.value = [this](const std::string& name) -> std::optional<std::string> {
     const std::optional<ShellValue> known = found(name);
-    return known && !known->is_unset && !known->is_array ? std::optional(known->text())
-                                                         : std::nullopt;
+    return known && !known->is_unset && !known->is_lost && !known->is_array
+               ? std::optional(known->text())
+               : std::nullopt;
   };
   return shell_path(text, names);
 }

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <string_view>
 #include <utility>
 
 #include "sim/base/text.hpp"
@@ -26,15 +28,16 @@ std::vector<std::string> parts_of(const std::string& text) {
   return parts;
 }
 
-// It sets a variable somewhere in it.
-bool has_assignment(const std::string& text) {
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const char before = at > 0 ? text[at - 1] : '\0';
-    const char after = at + 1 < text.size() ? text[at + 1] : '\0';
-    const bool is_equals = text[at] == '=' && after != '=' && before != '=' && before != '!' &&
-                           before != '<' && before != '>';
-    const bool is_step = (text[at] == '+' || text[at] == '-') && after == text[at];
-    if (is_equals || is_step) return true;
+// Whether "= 1", "+= 1", "++" or "[...] = 1" is behind the name.
+bool begins_change(const std::string& text, std::size_t behind_name) {
+  const std::size_t at = std::min(text.find_first_not_of(" \t\n", behind_name), text.size());
+  if (text.compare(at, 1, "[") == 0 || text.compare(at, 2, "++") == 0 ||
+      text.compare(at, 2, "--") == 0) {
+    return true;
+  }
+  for (const std::string_view by :
+       {"=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "^=", "|="}) {
+    if (text.compare(at, by.size(), by) == 0) return text.compare(at, 2, "==") != 0;
   }
   return false;
 }
@@ -47,7 +50,7 @@ ConditionRules ShellReader::rules(bool is_double) {
   return {is_double, [this](const std::string& text) { return number(ShellText(text, line())); },
           [this](const std::string& name) {
             const auto known = found(name.substr(0, name.find('[')));
-            return known && !known->is_unset;
+            return known && !known->is_unset && !known->is_lost;
           }};
 }
 
@@ -164,7 +167,7 @@ Truth ShellReader::changed(const std::string& text) {
     const std::string expression = change ? change->value : part;
     const auto value = number(ShellText(expression, line()));
     status = value ? truth_of(*value != 0) : Truth::maybe;
-    if (!value && has_assignment(expression)) forget_names(expression);
+    if (!value) forget_changed(expression);
     if (!change) continue;
     if (value && !accumulates(change->name, "((" + expression)) {
       ShellValue made{{ShellText(fmt::format("{}", *value), line())}};
@@ -179,14 +182,15 @@ Truth ShellReader::changed(const std::string& text) {
   return status;
 }
 
-void ShellReader::forget_names(const std::string& text) {
-  std::string name;
-  for (const char letter : text + ";") {
-    if (is_name(letter)) {
-      name += letter;
-    } else if (!name.empty()) {
-      forget(std::exchange(name, ""));
-    }
+void ShellReader::forget_changed(const std::string& expression) {
+  for (std::size_t at = 0; at < expression.size();) {
+    const std::size_t begin = at;
+    while (at < expression.size() && is_name(expression[at])) ++at;
+    const std::string name = expression.substr(begin, at - begin);
+    const std::string before = expression.substr(begin < 2 ? 0 : begin - 2, begin < 2 ? 0 : 2);
+    const bool is_changed = begins_change(expression, at) || before == "++" || before == "--";
+    if (!name.empty() && is_changed) forget(name);
+    if (name.empty()) ++at;
   }
 }
 

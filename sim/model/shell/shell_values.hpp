@@ -40,6 +40,7 @@ struct ShellValue {
   bool names_another = false;  // declare -n
   bool is_divided = false;     // at its spaces, but for those in quotes
   bool is_unset = false;       // by "unset": it is known that there is none
+  bool is_lost = false;        // it is set, and what to is not known; it has no words
   ShellDoubts doubts = {};     // its own, and those of the variables that are in it
   std::shared_ptr<const ShellDoubt> own = nullptr;
 

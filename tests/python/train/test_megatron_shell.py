@@ -449,6 +449,41 @@ def test_what_is_not_known_is_refused(tmp_path, text, why):
     refused("layout", "--megatron", path, parts=(why,))
 
 
+# A fallback is not taken for a variable that has a value which is not known.
+@pytest.mark.parametrize("text, told", [
+    ("read TP MBS <<< \"2 4\"\nRUN --tensor-model-parallel-size ${TP:-1}", "'${TP:-1}'"),
+    ("mapfile -t A < tp.txt; TP=${A[0]:-1}\nRUN --tensor-model-parallel-size $TP", "'${A[0]:-1}'"),
+    ("more | while read TP; do RUN --tensor-model-parallel-size ${TP-1}; done", "'${TP-1}'"),
+    ("TP=1; for ((i = 0; i < 2; i++)); do ((TP <<= 1)); done\nRUN --tensor-model-parallel-size ${TP:-1}", "'${TP:-1}'"),
+    ("TP=1; for ((;;)); do TP=$((TP * 2)); ((TP >= 4)) && break; done\nRUN --tensor-model-parallel-size ${TP:-1}",
+     "'${TP:-1}'"),
+    ("i=1; while true; do i=$((i * 2)); [ $i -ge 4 ] && break; done; TP=${i:-1}\nRUN --tensor-model-parallel-size $TP",
+     "'${i:-1}'"),
+    ("TP=1; x=3; (( x > 2 && (TP = 4) ))\nRUN --tensor-model-parallel-size ${TP:-1}", "'${TP:-1}'"),
+    ("TP=1; x=$(( (TP = 4) + y ))\nRUN --tensor-model-parallel-size ${TP:-1}", "'${TP:-1}'"),
+    ("M=1; for i in {1..1500}; do M=$((M + 1)); done\nRUN --micro-batch-size ${M:-1}", "'${M:-1}'"),
+    ("read TP < tp.txt; : ${TP:=1}\nRUN --tensor-model-parallel-size $TP", "'$TP'"),
+    ("read TP < tp.txt\nRUN --tensor-model-parallel-size ${TP:+1}", "'${TP:+1}'"),
+    ("TP=2; read TP < tp.txt; TP+=4\nRUN --tensor-model-parallel-size ${TP:-1}", "'${TP}4'"),
+    ("A=(1 2 4); read i < i.txt\nRUN --tensor-model-parallel-size ${A[$i]:-1}", "'${A[$i]:-1}'"),
+])
+def test_no_fallback_is_taken_for_what_is_not_known(tmp_path, text, told):
+    path = tmp_path / "run.sh"
+    path.write_text(script_of(text), encoding="utf-8")
+    refused("layout", "--megatron", path, parts=(told,))
+
+
+def test_whether_a_variable_that_is_read_is_empty_is_not_known(tmp_path):
+    for test in ('[ -z "$X" ]', '[ -n "${X:-}" ]', "[[ -v X ]]", '[ "${X:-1}" = 1 ]', "(( X > 1 ))"):
+        text = f"X=1; read X < x.txt; TP=1\nif {test}; then TP=2; fi\nRUN --tensor-model-parallel-size $TP"
+        assert notes(tmp_path, text) == [f"TP is 1 (line 1) or 2 (line 2), as `{test}` (line 2) is not known: 2 is taken"]
+
+
+def test_what_a_loop_only_compares_with_keeps_its_value(tmp_path):
+    text = "for ((i = 0; i < N; i++)); do :; done\nRUN --micro-batch-size ${N:-4}"
+    assert layout(tmp_path, script_of(text))["micro_batch"] == 4
+
+
 @needs_bash
 @pytest.mark.parametrize("command", ["$(cat args.txt)", "$(< args.txt)", "$(<args.txt)", "`cat args.txt`"])
 def test_a_file_of_arguments_is_read(tmp_path, command):

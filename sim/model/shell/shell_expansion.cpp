@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 
 #include "sim/base/text.hpp"
@@ -55,7 +56,9 @@ void ShellReader::take_quoted(char quote, ShellFields& fields) {
       fields.add(backticks(end).words.front());
       continue;
     }
-    if (quote == '"' && here() == '\\' && at_ + 1 < script_.size()) {
+    const bool is_escape =
+        here() == '\\' && std::string_view("$`\"\\\n").find(next()) != std::string_view::npos;
+    if (quote == '"' && is_escape && at_ + 1 < script_.size()) {
       ++at_;
       if (here() == '\n') {
         fields.add(' ', line());

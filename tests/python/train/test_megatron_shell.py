@@ -233,6 +233,9 @@ COMMANDS = [
     "args() { case $1 in a) echo \"--tensor-model-parallel-size 2\";; b) echo \"--swiglu\";; esac; }\nRUN $(args a) --micro-batch-size 4",
     "args() {\ncat <<EOF\n--tensor-model-parallel-size 2\nEOF\n}\nRUN --micro-batch-size 4",
     "A=($(printf '%s ' --tensor-model-parallel-size 2) --micro-batch-size 4)\nRUN \"${A[@]}\"",
+    'MODE=$(printf "%s\\n" large)\n[ $MODE = large ] && TP=4 || TP=2\nRUN --tensor-model-parallel-size $TP',
+    'for m in $(printf "%s\\n" 1 2 4); do case $m in 1) TP=1;; 2) TP=2;; 4) TP=4;; esac; done\nRUN --tensor-model-parallel-size $TP',
+    'M=$(printf "%s\\n" 4)\nRUN --micro-batch-size $M',
     # Loops.
     "A=\nfor x in bf16 recompute-activations; do A=\"$A --$x\"; done\nRUN $A",
     "A=()\nfor x in tensor pipeline; do A+=(--$x-model-parallel-size 2); done\nRUN \"${A[@]}\"",

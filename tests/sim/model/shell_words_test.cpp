@@ -77,6 +77,13 @@ TEST_CASE("shell words: quotes of a text that does not close them are no quotes"
   CHECK(words_of("a <<A\nb <<B\nit's\nB\nrun \"c d\"\nA") == "<a> ; <b> ; <its> ; <run> <c d> ;");
 }
 
+TEST_CASE("shell words: a backslash in double quotes stays before other letters") {
+  CHECK(words_of(R"(run "a\nb" "\d+\." "\"q\"" "c\\d")") ==
+        R"(<run> <a\nb> <\d+\.> <"q"> <c\d> ;)");
+  CHECK(words_of(R"(run "\$N" "\`x\`" a\nb 'a\nb')") == R"(<run> <$N> <`x`> <anb> <a\nb> ;)");
+  CHECK(words_of("run \"a\\\nb\"") == "<run> <a b> ;");
+}
+
 TEST_CASE("shell words: a list in a text has quotes of its own") {
   CHECK(words_of("A=\"--layout 'Et*24|t*24L' --path 'a b' --c d\"\nrun $A") ==
         "<run> <--layout> <Et*24|t*24L> <--path> <a b> <--c> <d> ;");

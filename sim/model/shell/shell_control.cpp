@@ -124,6 +124,7 @@ void ShellReader::begin_choice() {
   add_doubts(frame.doubts, status_doubts_);
   is_begun_ = false;
   command_ = ShellCommand::no_command;
+  whole_.output_status.reset();
 }
 
 void ShellReader::take_patterns() {
@@ -153,6 +154,7 @@ void ShellReader::take_patterns() {
     while (here() == ' ' || here() == '\t') ++at_;
   }
   if (here() == ')') ++at_;
+  whole_.output_status.reset();
   if (found == Truth::maybe) status_cause_ = frame.subject_cause;
   status_doubts_ = std::exchange(whole_.used, {});
   begin_branch(found);

@@ -92,8 +92,12 @@ std::optional<ShellText> ShellReader::output_of_document(const ShellText& comman
 }
 
 ShellReader::Expansion ShellReader::output_of(const ShellText& command, std::size_t begin) {
+  whole_.output_status = Truth::maybe;
   if (nesting_ == deepest) return unknown(begin);
-  if (std::optional<ShellText> text = output_of_document(command)) return {{std::move(*text)}};
+  if (std::optional<ShellText> text = output_of_document(command)) {
+    whole_.output_status = Truth::yes;
+    return {{std::move(*text)}};
+  }
   whole_.put_out += command.size();
   if (command.size() > most_output || whole_.put_out > most) return unknown(begin);
   const std::size_t commands = whole_.commands.size();
@@ -104,11 +108,14 @@ ShellReader::Expansion ShellReader::output_of(const ShellText& command, std::siz
   inner.is_called_ = is_called_;
   inner.repeats_ = repeats_ || frames_.back().repeats;
   inner.output_ = &output;
+  Truth status = Truth::maybe;
   try {
     inner.read();
+    if (!inner.may_return_) status = inner.status_;
   } catch (const UsageError&) {  // of quotes that it does not close, for one
     output.is_known = false;
   }
+  whole_.output_status = status;
   whole_.commands.resize(commands);
   if (!output.is_known || !is_known(output.text.letters)) return unknown(begin);
   std::size_t end = output.text.size();

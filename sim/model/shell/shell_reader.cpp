@@ -159,6 +159,7 @@ void ShellReader::end_command(ShellJoint by) {
   is_compound_ = false;
   before_compound_.reset();
   pending_.reset();
+  whole_.output_status.reset();
   before_.clear();
   for_command_.clear();
   command_ = ShellCommand::no_command;
@@ -175,7 +176,8 @@ Truth ShellReader::finish_in(bool is_pipe) {
 }
 
 Truth ShellReader::finish() {
-  const Truth before = is_compound_ ? status_ : pending_.value_or(Truth::yes);
+  const Truth of_output = whole_.output_status.value_or(Truth::yes);
+  const Truth before = is_compound_ ? status_ : pending_.value_or(of_output);
   if (command_ == ShellCommand::no_command) return before;
   const auto place = static_cast<std::size_t>(command_);
   if (runs_not()) {

@@ -49,6 +49,8 @@ struct ShellScript {
   std::size_t kept = 0;                          // variables, for what follows a pipe
   std::size_t turns = 0;                         // of its loops so far
   std::size_t read_again = 0;                    // bytes
+  // Of the last "$(...)" in the command that is read: the status of one with assignments alone.
+  std::optional<Truth> output_status = std::nullopt;
   ShellDoubts used = {};  // of variables that were put in since it was emptied
 };
 

@@ -40,8 +40,7 @@ bool ShellReader::take_assignment() {
   } else if (by == "env") {
     for_command_.emplace_back(name, std::move(value));
   } else {
-    const bool is_local = is_function_ && is_list_of_names_ && by != "export" && by != "readonly";
-    if (is_local) locals_.emplace_back(name, found(name));
+    note_local(name);
     if (by.empty() && !ends_here()) before_.emplace_back(name, found(name));
     const bool is_text = !value.is_array && !value.holds_arguments();
     const bool is_longer = accumulates(name, adds ? "$" + name : written);
@@ -50,6 +49,50 @@ bool ShellReader::take_assignment() {
       forget(name);
     } else if (!key.empty()) {
       set_element(name, inner_text(ShellText(key, line())), std::move(value), adds);
+    } else {
+      set(name, std::move(value), adds);
+    }
+  }
+  return true;
+}
+
+void ShellReader::note_local(const std::string& name) {
+  const std::string by = program();
+  const bool is_local = is_function_ && is_list_of_names_ && by != "export" && by != "readonly";
+  if (is_local) locals_.emplace_back(name, found(name));
+}
+
+bool ShellReader::take_expanded(const ShellText& word, const ShellDoubts& doubts,
+                                const std::string& written) {
+  const auto equals = word.letters.find('=');
+  const std::string before = word.letters.substr(0, equals);
+  if (!is_known(before) && before.front() != '-') {
+    const std::vector<ShellWord>& all = words();
+    const bool sets_none = std::any_of(all.begin(), all.end(), [](const ShellWord& each) {
+      return each.text == "-p" || each.text == "-f" || each.text == "-F";
+    });
+    const bool may_set = program() != "env" && !sets_none;
+    if (may_set && !runs_not()) whole_.files.note_unknown_names(word.letters, line());
+    return false;
+  }
+  if (equals == std::string::npos) return false;
+  const bool adds = !before.empty() && before.back() == '+';
+  const std::string name = adds ? before.substr(0, equals - 1) : before;
+  const bool is_variable = !name.empty() && std::all_of(name.begin(), name.end(), is_name) &&
+                           (name.front() < '0' || name.front() > '9');
+  if (!is_variable) return false;
+  note_export(name);
+  ShellValue value{{word.part(equals + 1, word.size())}};
+  value.doubts = doubts;
+  if (runs_not()) {
+    skip_assignment(name);
+  } else if (program() == "env") {
+    for_command_.emplace_back(name, std::move(value));
+  } else {
+    note_local(name);
+    const std::string made_of = written.substr(std::min(written.find('='), written.size()));
+    if (!value.holds_arguments() && accumulates(name, adds ? "$" + name : made_of)) {
+      forget(name);
     } else {
       set(name, std::move(value), adds);
     }

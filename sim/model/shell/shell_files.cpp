@@ -83,6 +83,13 @@ void ShellFiles::note_missing(const std::string& path, int line) {
   if (is_new && !is_environment(path)) not_read_.push_back(note);
 }
 
+void ShellFiles::note_unknown_names(const std::string& text, int line) {
+  const std::string note =
+      fmt::format("{} ({}) is not known: what it sets is not read", text, place(line));
+  const bool is_new = std::find(not_read_.begin(), not_read_.end(), note) == not_read_.end();
+  if (is_new) not_read_.push_back(note);
+}
+
 void ShellFiles::leave(int line) {
   const auto found = std::find_if(files_.begin(), files_.end(),
                                   [&](const File& each) { return each.first == line; });

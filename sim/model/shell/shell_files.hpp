@@ -24,6 +24,8 @@ class ShellFiles {
   // it is not there.
   std::optional<ShellText> read(const std::string& path, int line);
   // As read has it, or as the script writes it where that is not known.
+  // "export $(...)", of which it is not known what it sets.
+  void note_unknown_names(const std::string& text, int line);
   void note_missing(const std::string& path, int line);
   // The file that begins on that line has what no script has.
   void leave(int line);

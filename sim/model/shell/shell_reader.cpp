@@ -231,7 +231,11 @@ void ShellReader::take_word() {
   const ShellDoubts used = std::exchange(whole_.used, {});
   const bool is_condition =
       before == "[" || before == "test" || before == "case" || before == "for";
-  for (const ShellField& field : fields) is_condition ? add_word(field.text) : add_field(field);
+  const std::string written = script_.letters.substr(begin, at_ - begin);
+  for (const ShellField& field : fields) {
+    if (is_list_of_names_ && take_expanded(field.text, used, written)) continue;
+    is_condition ? add_word(field.text) : add_field(field);
+  }
   if (command_ != ShellCommand::no_command) {
     ShellDoubts& doubts = whole_.commands[static_cast<std::size_t>(command_)].doubts;
     add_doubts(doubts, used);

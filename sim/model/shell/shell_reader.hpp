@@ -234,6 +234,11 @@ class ShellReader {
   // "NAME=VALUE", "NAME+=VALUE", "NAME[KEY]=VALUE", "NAME=(WORDS)" in front of a command or behind
   // "export" and the like.
   bool take_assignment();
+  // The same behind "export" and the like where it is one only with quotes taken off and variables
+  // put in: "NAME=VALUE", $(cat FILE). `written`: how it stands in the script.
+  bool take_expanded(const ShellText& word, const ShellDoubts& doubts, const std::string& written);
+  // A variable that "local" and the like set has its old value behind the function.
+  void note_local(const std::string& name);
   // Those in front of a command are known to it alone, and its own words are without them.
   void hide_assignments();
   std::optional<ShellValue> found(const std::string& name) const;

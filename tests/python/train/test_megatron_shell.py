@@ -221,6 +221,17 @@ COMMANDS = [
     "MBS=2\nMBS=4 bash -c 'RUN --micro-batch-size $MBS'",
     "MBS=2\nenv MBS=4 bash -c 'RUN --micro-batch-size $MBS'",
     "f() { RUN --micro-batch-size $MBS; }\nMBS=2\nMBS=4 f",
+    # Assignments that are such with quotes taken off and variables put in.
+    "for kv in TP=4 MBS=2; do export \"$kv\"; done\nRUN --tensor-model-parallel-size ${TP:-1} --micro-batch-size ${MBS:-1}",
+    "export \"TP=4\"\ndeclare 'MBS=2'\nRUN --tensor-model-parallel-size ${TP:-1} --micro-batch-size ${MBS:-1}",
+    "k=TP\ndeclare \"$k=4\"\nexport ${k/TP/MBS}=2\nRUN --tensor-model-parallel-size ${TP:-1} --micro-batch-size ${MBS:-1}",
+    "export $(printf '%s\\n' TP=4 MBS=2)\nRUN --tensor-model-parallel-size ${TP:-1} --micro-batch-size ${MBS:-1}",
+    "export \"A=--tensor-model-parallel-size 4 --micro-batch-size 2\"\nRUN $A",
+    "MBS=2\nf() { local \"MBS=4\"; RUN --micro-batch-size 8; }\nf\nRUN --micro-batch-size $MBS",
+    "k=MBS\nif false; then export \"$k=8\"; fi\nRUN --micro-batch-size ${MBS:-4}",
+    "MBS=2\nenv \"MBS=4\" bash -c 'RUN --micro-batch-size $MBS'",
+    "X=tensor\nk=X\nexport \"$k+=-model-parallel-size\"\nRUN --$X 4",
+    "for k in MBS TP; do [ \"$k\" = TP ] && export \"$k=4\"; done\nRUN --tensor-model-parallel-size ${TP:-1}",
     # Another shell has what is exported.
     "TP=2\nbash -c 'RUN --tensor-model-parallel-size ${TP:-1}'",
     "export TP=2\nbash -c 'RUN --tensor-model-parallel-size ${TP:-1}'",
@@ -467,6 +478,24 @@ def test_what_is_not_known_is_refused(tmp_path, text, why):
     path = tmp_path / "run.sh"
     path.write_text(script_of(text), encoding="utf-8")
     refused("layout", "--megatron", path, parts=(why,))
+
+
+def test_an_export_that_is_not_known_is_told_of(tmp_path):
+    for text in ("export $(more .env)", 'declare "$K=4"', "export $(more .env | xargs)"):
+        word = text.split(" ", 1)[1].strip('"')
+        assert notes(tmp_path, f"{text}\nRUN --micro-batch-size ${{MBS:-4}}") == [
+            f"{word} (line 1) is not known: what it sets is not read"]
+    assert notes(tmp_path, 'export A=$X "B=$Y"; export C D="$Z"\ndeclare -p $X; export -f $F; env $X true\nRUN') == []
+
+
+@needs_bash
+def test_exports_from_a_file_are_read(tmp_path):
+    (tmp_path / "env.txt").write_text("TP=4\nMBS=2\n", encoding="utf-8")
+    text = "export $(cat env.txt)\nRUN --tensor-model-parallel-size ${TP:-1} --micro-batch-size ${MBS:-1}"
+    bash(tmp_path, script_of(text))
+    assert (tmp_path / "arguments").read_text(encoding="utf-8").split("\0")[-5:-2] == ["4", "--micro-batch-size", "2"]
+    read = layout(tmp_path, script_of(text))
+    assert (read["tensor_parallel"], read["micro_batch"]) == (4, 2)
 
 
 # A fallback is not taken for a variable that has a value which is not known.

@@ -174,10 +174,16 @@ class Choice {
     return fmt::format("{}", fmt::join(all, ", "));
   }
 
+  static std::vector<ShellWord> words_from_program(const ShellCommand& command) {
+    const auto first = static_cast<std::ptrdiff_t>(command.program());
+    return {command.words.begin() + first, command.words.end()};
+  }
+
   // But for the number of the node that each starts.
   bool is_same(std::size_t one, std::size_t other) const {
-    const std::vector<ShellWord>& left = commands_[one].words;
-    const std::vector<ShellWord>& right = commands_[other].words;
+    // Without "do", which the first turn of a loop alone may have.
+    const std::vector<ShellWord> left = words_from_program(commands_[one]);
+    const std::vector<ShellWord> right = words_from_program(commands_[other]);
     const auto is_rank = [&](std::size_t at) {
       const auto has_rank = [&](const std::string& word) {
         const std::string name = argument_name(word.substr(0, word.find('=')));

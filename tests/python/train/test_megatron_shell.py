@@ -380,6 +380,8 @@ def test_a_command_that_trains_several_times_is_told_of(tmp_path):
         "the command of line 2 trains 2 times: the last is taken"]
     nodes = "for i in 0 1; do\nbash -c \"torchrun --nproc_per_node 8 --nnodes 2 --node_rank $i pretrain_gpt.py BASE --global-batch-size 16\" &\ndone"
     assert notes(tmp_path, nodes) == []
+    nodes = "for r in 0 1 2; do torchrun --nproc_per_node 8 --nnodes 3 --node_rank $r pretrain_gpt.py BASE --global-batch-size 24 & done"
+    assert notes(tmp_path, nodes) == []
 
 
 def test_lists_under_conditions_that_are_not_known_are_told_of(tmp_path):

@@ -75,19 +75,30 @@ std::optional<ShellText> ShellFiles::read(const std::string& path, int line) {
   return ShellText::of_script(*text, first);
 }
 
-void ShellFiles::note_missing(const std::string& path, int line) {
-  const bool is_of_script = path.size() > 2 && path.rfind(folder_of_script, 0) == 0;
-  const std::string note = fmt::format("{} ({}) is not found: what it has is not known",
-                                       is_of_script ? path.substr(2) : path, place(line));
+void ShellFiles::note_missing(const std::string& word, const std::optional<std::string>& path,
+                              int line) {
+  if (is_environment(path.value_or(word))) return;
+  if (!path) {
+    const std::string name = word == "<" ? "<(...)" : word;
+    return note_once(
+        fmt::format("{} ({}) is not known: what it has is not read", name, place(line)));
+  }
+  const bool is_of_script = path->size() > 2 && path->rfind(folder_of_script, 0) == 0;
+  const std::string name = is_of_script ? path->substr(2) : *path;
+  if (files_.size() >= most_files) {
+    return note_once(fmt::format("{} ({}) is not read: of a script's files {} are at most", name,
+                                 place(line), most_files));
+  }
+  note_once(fmt::format("{} ({}) is not found: what it has is not known", name, place(line)));
+}
+
+void ShellFiles::note_once(const std::string& note) {
   const bool is_new = std::find(not_read_.begin(), not_read_.end(), note) == not_read_.end();
-  if (is_new && !is_environment(path)) not_read_.push_back(note);
+  if (is_new) not_read_.push_back(note);
 }
 
 void ShellFiles::note_unknown_names(const std::string& text, int line) {
-  const std::string note =
-      fmt::format("{} ({}) is not known: what it sets is not read", text, place(line));
-  const bool is_new = std::find(not_read_.begin(), not_read_.end(), note) == not_read_.end();
-  if (is_new) not_read_.push_back(note);
+  note_once(fmt::format("{} ({}) is not known: what it sets is not read", text, place(line)));
 }
 
 void ShellFiles::leave(int line) {

@@ -23,10 +23,10 @@ class ShellFiles {
   // A file by its path as shell_path gives it, which the script names on that line. Nothing where
   // it is not there.
   std::optional<ShellText> read(const std::string& path, int line);
-  // As read has it, or as the script writes it where that is not known.
   // "export $(...)", of which it is not known what it sets.
   void note_unknown_names(const std::string& text, int line);
-  void note_missing(const std::string& path, int line);
+  // A file that read does not give: as the script writes it, and its path where that is known.
+  void note_missing(const std::string& word, const std::optional<std::string>& path, int line);
   // The file that begins on that line has what no script has.
   void leave(int line);
 
@@ -47,10 +47,11 @@ class ShellFiles {
   };
 
   const File& file_of(int line) const;
+  void note_once(const std::string& note);
 
   Read read_;
   std::vector<File> files_;
-  std::vector<std::string> not_read_;
+  std::vector<std::string> not_read_;  // notes
 };
 
 // A ShellFiles::Read of files on the disk, of 1 MiB at most.

@@ -8,8 +8,7 @@ Truth ShellReader::source(const std::vector<ShellWord>& given) {
   const int line = given.front().line;
   const std::optional<ShellText> text = text_of(given[1], line);
   if (!text) {
-    const auto path = path_of(given[1].text, given[1].line);
-    whole_.files.note_missing(path.value_or(given[1].text), line);
+    whole_.files.note_missing(given[1].text, path_of(given[1].text, given[1].line), line);
     return Truth::maybe;
   }
   ShellValue rest{{}, true};

@@ -109,8 +109,11 @@ TEST_CASE("shell sources: files that are not there are told of, but for those of
       "source ~/.bashrc\n. venv/bin/activate\nsource /etc/profile.d/x.sh\nrun";
   CHECK(read(script, {}).notes ==
         std::vector<std::string>{"no.sh (line 1) is not found: what it has is not known",
-                                 "$X/a.sh (line 2) is not found: what it has is not known",
+                                 "$X/a.sh (line 2) is not known: what it has is not read",
                                  "no.sh (line 3) is not found: what it has is not known"});
+  CHECK(read("for f in conf/*.sh; do source $f; done\nsource <(echo N=2)\nrun", {}).notes ==
+        std::vector<std::string>{"$f (line 1) is not known: what it has is not read",
+                                 "<(...) (line 2) is not known: what it has is not read"});
   CHECK(read("run $(cat no.txt)", {}).notes.empty());  // it is told of where it is used
   const Read found = read("N=1\nsource a.sh\nrun $N\n",
                           {{"dir/a.sh", "N=2\nsource b.sh\nrun 'x"}, {"dir/b.sh", "N=3"}});
@@ -121,6 +124,19 @@ TEST_CASE("shell sources: files that are not there are told of, but for those of
   CHECK(read("D=$(cd $(dirname $0) && pwd)\nsource $D/no.sh\n. $(dirname $0)\nrun", {}).notes ==
         std::vector<std::string>{"no.sh (line 2) is not found: what it has is not known",
                                  "@ (line 3) is not found: what it has is not known"});
+}
+
+TEST_CASE("shell sources: a hundred files are read") {
+  std::string script;
+  Texts texts;
+  for (int file = 1; file <= 100; ++file) {
+    const std::string name = std::to_string(file) + ".sh";
+    script += "source " + name + "\n";
+    texts["dir/" + name] = "N=" + std::to_string(file);
+  }
+  const Read made = read(script + "run $N", texts);
+  CHECK(made.words == "run 99");
+  CHECK(made.notes.back() == "100.sh (line 100) is not read: of a script's files 100 are at most");
 }
 
 TEST_CASE("shell sources: files that source themselves are read to a depth") {

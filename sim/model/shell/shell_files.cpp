@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t most_files = 100;
 
-// It prepares programs, such as ~/.bashrc, and sets no arguments.
+// By its name it prepares programs, such as ~/.bashrc, and sets no arguments.
 bool is_environment(const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
   for (const std::string_view known :
@@ -57,7 +57,9 @@ std::optional<ShellText> ShellFiles::read(const std::string& path, int line) {
   const auto slash = script.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : script.substr(0, slash);
   std::optional<std::string> text;
-  if (!read_ || files_.size() >= most_files || is_environment(path)) return std::nullopt;
+  // One beside the script is the script's own, whatever its name.
+  const bool is_of_system = path.front() == '/' && is_environment(path);
+  if (!read_ || files_.size() >= most_files || is_of_system) return std::nullopt;
   if (path.rfind(folder_of_script, 0) == 0) {
     text = read_(folder + path.substr(1));
   } else if (path.front() == '/') {

@@ -114,6 +114,12 @@ TEST_CASE("shell sources: files that are not there are told of, but for those of
   CHECK(read("for f in conf/*.sh; do source $f; done\nsource <(echo N=2)\nrun", {}).notes ==
         std::vector<std::string>{"$f (line 1) is not known: what it has is not read",
                                  "<(...) (line 2) is not known: what it has is not read"});
+  const Read own =
+      read("source ./profile\nsource conf/activate\nsource /x/profile\nrun $N $M",
+           {{"dir/profile", "N=1"}, {"dir/conf/activate", "M=2"}, {"/x/profile", "N=3"}});
+  CHECK(own.words == "run 1 2");
+  CHECK(own.notes == std::vector<std::string>{"profile (line 1) is read too",
+                                              "conf/activate (line 2) is read too"});
   CHECK(read("run $(cat no.txt)", {}).notes.empty());  // it is told of where it is used
   const Read found = read("N=1\nsource a.sh\nrun $N\n",
                           {{"dir/a.sh", "N=2\nsource b.sh\nrun 'x"}, {"dir/b.sh", "N=3"}});

@@ -9,6 +9,11 @@
 #include "sim/model/shell/shell_reader.hpp"
 
 namespace moesim::model {
+namespace {
+
+constexpr std::size_t none = std::string::npos;
+
+}  // namespace
 
 std::vector<ShellField> ShellReader::take_fields(bool divides) {
   ShellFields fields;
@@ -19,7 +24,8 @@ std::vector<ShellField> ShellReader::take_fields(bool divides) {
       take_quoted(letter, fields);
     } else if (letter == '$') {
       add_expansion(dollar(false), divides, fields);
-    } else if (const std::size_t end = letter == '`' ? backtick_end() : 0; end > 0) {
+    } else if (const std::size_t end = letter == '`' ? backtick_end(script_.letters, at_) : none;
+               end != none) {
       add_expansion(backticks(end), divides, fields);
     } else if (letter == '\\' && at_ + 1 < script_.size()) {
       if (next() == '\n') break;
@@ -52,7 +58,9 @@ void ShellReader::take_quoted(char quote, ShellFields& fields) {
       }
       continue;
     }
-    if (const std::size_t end = quote == '"' && here() == '`' ? backtick_end() : 0; end > 0) {
+    const bool is_backtick = quote == '"' && here() == '`';
+    if (const std::size_t end = is_backtick ? backtick_end(script_.letters, at_) : none;
+        end != none) {
       fields.add(backticks(end).words.front());
       continue;
     }
@@ -156,23 +164,18 @@ ShellReader::Expansion ShellReader::length(std::size_t begin) {
 }
 
 ShellReader::Expansion ShellReader::output_of_command(std::size_t begin) {
-  for (int open = 0; at_ < script_.size();) {
-    const char letter = script_.letters[at_++];
-    if (letter == '(') ++open;
-    if (letter == ')' && --open == 0) break;
+  at_ = behind_bracket(script_.letters, at_);
+  const bool is_closed = script_.letters[at_ - 1] == ')' && at_ > begin + 2;
+  if (!is_closed && nesting_ == 0) {
+    throw OpenQuote(
+        fmt::format("{}: the $( has no end", whole_.files.address(script_.line_at(begin))));
   }
-  return output_of(script_.part(begin + 2, at_ - 1), begin);
-}
-
-std::size_t ShellReader::backtick_end() const {
-  constexpr std::size_t longest = 4096;
-  const std::size_t end = script_.letters.find('`', at_ + 1);
-  return end == std::string::npos || end - at_ > longest ? 0 : end;
+  return output_of(script_.part(begin + 2, is_closed ? at_ - 1 : at_), begin);
 }
 
 ShellReader::Expansion ShellReader::backticks(std::size_t end) {
   const std::size_t begin = std::exchange(at_, end + 1);
-  return output_of(script_.part(begin + 1, end), begin);
+  return output_of(without_backslashes(script_.part(begin + 1, end)), begin);
 }
 
 ShellText ShellReader::filled(const ShellText& text) {

@@ -287,8 +287,6 @@ class ShellReader {
   // "$#", "${#NAME}", "${#NAME[@]}".
   Expansion length(std::size_t begin);
   Expansion output_of_command(std::size_t begin);
-  // "`...`": where the second sign stands, 0: nowhere near.
-  std::size_t backtick_end() const;
   Expansion backticks(std::size_t end);
   // With its variables put in.
   ShellText filled(const ShellText& text);

@@ -96,17 +96,6 @@ ShellText ShellText::part(std::size_t begin, std::size_t end) const {
   return made;
 }
 
-std::size_t behind_bracket(const std::string& text, std::size_t from) {
-  const char open = text[from];
-  const char close = open == '(' ? ')' : '}';
-  int depth = 0;
-  for (std::size_t at = from; at < text.size(); ++at) {
-    if (text[at] == open) ++depth;
-    if (text[at] == close && --depth == 0) return at + 1;
-  }
-  return text.size();
-}
-
 std::vector<ShellText> words_in(const ShellText& text, bool with_quotes) {
   std::vector<ShellText> words;
   ShellText word;
@@ -126,7 +115,7 @@ std::vector<ShellText> words_in(const ShellText& text, bool with_quotes) {
       word.add(text.part(at, end));
       is_word = true;
       at = end - 1;
-    } else if (const auto end = letter == '`' ? text.letters.find('`', at + 1) : std::string::npos;
+    } else if (const auto end = letter == '`' ? backtick_end(text.letters, at) : std::string::npos;
                end != std::string::npos) {
       word.add(text.part(at, end + 1));
       is_word = true;

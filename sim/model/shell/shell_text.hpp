@@ -36,6 +36,12 @@ std::vector<ShellText> words_in(const ShellText& text, bool with_quotes);
 // Without those that keep a "$" from the shell that puts variables into a here-document.
 ShellText without_backslashes(const ShellText& body);
 
+// Where the ")" stands that closes the "(" of a "$(" at `from`; npos: nowhere near. Brackets in
+// quotes, comments and here-documents are letters, and so is that behind a pattern of "case".
+std::size_t command_end(const std::string& text, std::size_t from);
+// Where the "`" stands that closes the one at `from`, npos: nowhere near.
+std::size_t backtick_end(const std::string& text, std::size_t from);
+
 // Behind the bracket, "(" or "{", that closes the one at `from`; the end where none does.
 std::size_t behind_bracket(const std::string& text, std::size_t from);
 

@@ -259,6 +259,16 @@ COMMANDS = [
     'MODE=$(printf "%s\\n" large)\n[ $MODE = large ] && TP=4 || TP=2\nRUN --tensor-model-parallel-size $TP',
     'for m in $(printf "%s\\n" 1 2 4); do case $m in 1) TP=1;; 2) TP=2;; 4) TP=4;; esac; done\nRUN --tensor-model-parallel-size $TP',
     'M=$(printf "%s\\n" 4)\nRUN --micro-batch-size $M',
+    # Where it ends.
+    'TP=$(case big in big) echo 4;; *) echo 2;; esac)\nRUN --tensor-model-parallel-size $TP',
+    'TP=$(case big in (small) echo 1;; (big) ( echo 4 );; esac)\nRUN --tensor-model-parallel-size "$TP"',
+    'TP=`echo \\`echo 4\\``\nRUN --tensor-model-parallel-size ${TP:-1}',
+    'X=$(awk -F"(" \'{print $1}\' f)\nY=$(grep -oP \'\\(\\K\\d+\' f)\nRUN --micro-batch-size 4',
+    'X=$(\n  # pick (the first\n  echo 4\n)\nRUN --micro-batch-size $X',
+    'X=$(python3 - <<EOF\nprint("(")\nEOF\n)\nRUN --micro-batch-size 4',
+    'X=$(echo "a)b")\n[ "$X" = "a)b" ] && MBS=4\nRUN --micro-batch-size $MBS',
+    'X="$(echo "$(echo ")")" \\) case)"\n[ "$X" = ") ) case" ] && MBS=4\nRUN --micro-batch-size $MBS',
+    'X=$(( (1 << 2) + 16#4 - 4 ))\nRUN --micro-batch-size 4',
     # Loops.
     "A=\nfor x in bf16 recompute-activations; do A=\"$A --$x\"; done\nRUN $A",
     "A=()\nfor x in tensor pipeline; do A+=(--$x-model-parallel-size 2); done\nRUN \"${A[@]}\"",
@@ -474,6 +484,7 @@ def test_what_xargs_adds_is_told_of(tmp_path):
     ("F=0\nfor i in $(more); do F=$F,1; done\nRUN --moe-layer-freq [$F]", "--moe-layer-freq: '[$F]'"),
     ("F=0\nwhile more; do F+=,1; done\nRUN --moe-layer-freq [$F]", "--moe-layer-freq: '[$F]'"),
     ("MBS=4x\nRUN --micro-batch-size ${MBS/%x/}", "--micro-batch-size: '${MBS/%x/}'"),
+    ("MBS=4\nX=$(more (\nRUN", "run.sh:2: the $( has no end"),
     (500 * "(" + "RUN", "run.sh:1: more than 500 parts of the script are open"),
 ])
 def test_what_is_not_known_is_refused(tmp_path, text, why):

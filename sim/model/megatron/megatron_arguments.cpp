@@ -44,6 +44,14 @@ std::size_t script_in(const std::vector<ShellWord>& words) {
   return module;
 }
 
+// "$NAME" or "${NAME}"
+bool is_variable(const std::string& value) {
+  return value.front() == '$' && value.find_first_not_of(
+                                     "{}_0123456789"
+                                     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
+                                     1) == std::string::npos;
+}
+
 }  // namespace
 
 bool MegatronArguments::is_path(const std::string& path) {
@@ -306,7 +314,9 @@ std::vector<std::string> MegatronArguments::texts(std::string_view argument) con
   if (found == nullptr) return {};
   for (const std::string& value : found->values) {
     if (value.find('$') == std::string::npos) continue;
-    fail(argument, fmt::format("'{}': the script does not set it: put its value there", value));
+    fail(argument, fmt::format("'{}': {}: put its value there", value,
+                               is_variable(value) ? "the script does not set it"
+                                                  : "what it is in the script is not known"));
   }
   return found->values;
 }

@@ -213,8 +213,8 @@ def test_latent_attention_dense_layers_and_groups(tmp_path):
     (SCRIPT.replace("--num-layers 48", "--num-layers 65535 --moe-layer-freq [" + 100_000 * "0" + "]*65535"),
      "has 6553500000 layers of 65535"),
     (SCRIPT.replace("TP=1;", "TP=$((1073741824 * 1073741824 * 1073741824));"), "'$((1073741824 * 1073741824 * 1073741824))'"),
-    (SCRIPT.replace("TP=1;", "TP=$((2147483647 * 2147483647 * 2 + 2147483647 * 2147483647 * 2));"), "the script does not set it"),
-    (SCRIPT.replace("TP=1;", "A=-8; B=-1; TP=$((1073741824 * 1073741824 * A / B));"), "the script does not set it"),
+    (SCRIPT.replace("TP=1;", "TP=$((2147483647 * 2147483647 * 2 + 2147483647 * 2147483647 * 2));"), "is not known: put its value there"),
+    (SCRIPT.replace("TP=1;", "A=-8; B=-1; TP=$((1073741824 * 1073741824 * A / B));"), "is not known: put its value there"),
 ])
 def test_errors_name_file_line_and_argument(tmp_path, text, why):
     expect_error(moesim("train", "--megatron", write(tmp_path, text)), 2, why)

@@ -513,7 +513,7 @@ def test_exports_from_a_file_are_read(tmp_path):
 
 # A fallback is not taken for a variable that has a value which is not known.
 @pytest.mark.parametrize("text, told", [
-    ("read TP MBS <<< \"2 4\"\nRUN --tensor-model-parallel-size ${TP:-1}", "'${TP:-1}'"),
+    ("read TP MBS <<< \"2 4\"\nRUN --tensor-model-parallel-size ${TP:-1}", "'${TP:-1}': what it is in the script is not known"),
     ("mapfile -t A < tp.txt; TP=${A[0]:-1}\nRUN --tensor-model-parallel-size $TP", "'${A[0]:-1}'"),
     ("more | while read TP; do RUN --tensor-model-parallel-size ${TP-1}; done", "'${TP-1}'"),
     ("TP=1; for ((i = 0; i < 2; i++)); do ((TP <<= 1)); done\nRUN --tensor-model-parallel-size ${TP:-1}", "'${TP:-1}'"),

@@ -206,7 +206,9 @@ TEST_CASE("shell words: loops in loops end") {
   std::string ends;
   for (int depth = 0; depth < 200; ++depth) ends += "done; ";
   for (const std::string& begin : {counting, testing, breaking}) {
-    CHECK(shell_commands(begin + "run; " + ends, "x").size() < 1'000'000);
+    std::string text = begin;
+    text.append("run; ").append(ends);
+    CHECK(shell_commands(text, "x").size() < 1'000'000);
   }
   CHECK(words_of("while :; do N=$N; done; while true; do x; done; run") ==
         "<while> <:> ; <do> ; <done> ; <while> <true> ; <do> <x> ; <done> ; <run> ;");

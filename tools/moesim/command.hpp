@@ -81,6 +81,9 @@ struct Command {
   // --config and --from are left to `run`, which takes them apart.
   bool takes_sources_apart = false;
   Words words = nullptr;  // arguments without dashes; "FILE": any file; none given: files alone
+  // --cluster alone moves the default of --profile to the cluster's GPUs; false where queries or
+  // rows have profiles of their own, and where no kernel is priced.
+  bool takes_profile_of_cluster = true;
 };
 
 // Every subcommand there is, in the order of the help text.

@@ -369,10 +369,8 @@ void take_profile_of_cluster(const Command& command, CommandLine& line) {
   const Flag* const flag = flag_named(flags, "profile");
   const bool has_default = flag != nullptr && !flag->default_text.empty();
   const bool says_more = line.has("profile") || line.has("config") || line.has("from");
-  // Queries and measured rows have profiles of their own; routing depends on none.
-  const bool asks_elsewhere =
-      command.name == "predict" || command.name == "calibrate" || command.name == "route";
-  if (!has_default || asks_elsewhere || !line.has("cluster") || says_more) return;
+  const bool takes = command.takes_profile_of_cluster && has_default;
+  if (!takes || !line.has("cluster") || says_more) return;
   const std::string clusters = line.get("cluster");
   std::set<std::string> profiles;
   for (const std::string_view name : split(clusters, ',')) {

@@ -488,7 +488,7 @@ std::vector<Flag> flags() {
 }  // namespace
 
 Command calibrate_command() {
-  return {
+  Command command = {
       "calibrate",
       "fit your own software to a few measured steps, layers, exchanges",
       "FILE... [options]",
@@ -512,6 +512,8 @@ Command calibrate_command() {
       "Exchanges get one factor inside a domain and one across: logs of nccl-tests tell it by "
       "size\n"
       "(moesim import).\n"};
+  command.takes_profile_of_cluster = false;
+  return command;
 }
 
 }  // namespace moesim::tool

@@ -426,14 +426,16 @@ std::vector<Flag> flags() {
 }  // namespace
 
 Command predict_command() {
-  return {"predict",
-          "the time of one operation or exchange; CSV of queries in, CSV out",
-          "--op NAME [parameters] | --in FILE",
-          "moesim predict --profile h100-sxm --op all-to-all --gpus 8 --bytes 64MiB",
-          flags(),
-          false,
-          0,
-          run};
+  Command command = {"predict",
+                     "the time of one operation or exchange; CSV of queries in, CSV out",
+                     "--op NAME [parameters] | --in FILE",
+                     "moesim predict --profile h100-sxm --op all-to-all --gpus 8 --bytes 64MiB",
+                     flags(),
+                     false,
+                     0,
+                     run};
+  command.takes_profile_of_cluster = false;
+  return command;
 }
 
 }  // namespace moesim::tool

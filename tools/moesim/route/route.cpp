@@ -151,7 +151,7 @@ ExitCode run(const CommandLine& line) {
 }  // namespace
 
 Command route_command() {
-  return {
+  Command command = {
       "route",
       "run a router alone: every loss, of drawn or recorded routing",
       "[options]",
@@ -170,6 +170,8 @@ Command route_command() {
       0,
       run,
       "Options also take lists a,b,c and ranges lo:hi:step: a line for each scenario.\n"};
+  command.takes_profile_of_cluster = false;
+  return command;
 }
 
 }  // namespace moesim::tool

@@ -12,49 +12,51 @@ bool begins_argument(const std::string& text, std::size_t at) {
          std::isalpha(static_cast<unsigned char>(text[at + 2])) != 0;
 }
 
+// Behind the quotes, or the letter behind a backslash, at `at`; `at` itself of another letter; npos
+// where the quote has no end before `end`.
+std::size_t behind_quoted(const std::string& text, std::size_t at, std::size_t end) {
+  const char quote = text[at];
+  if (quote == '\\') return at + 2;
+  if (quote != '"' && quote != '\'') return at;
+  for (++at; at < end; ++at) {
+    if (text[at] == quote) return at + 1;
+    if (text[at] == '\\' && quote == '"') ++at;
+  }
+  return std::string::npos;
+}
+
 // Whether each quote outside of comments has an end.
 bool closes_quotes(const std::string& text, std::size_t begin, std::size_t end) {
-  char quote = 0;
-  for (std::size_t at = begin; at < end; ++at) {
-    const char letter = text[at];
-    if (letter == '\\' && quote != '\'') {
-      ++at;
-    } else if (quote != 0) {
-      if (letter == quote) quote = 0;
-    } else if (letter == '"' || letter == '\'') {
-      quote = letter;
-    } else if (letter == '#' && is_space(text[at - 1])) {
-      at = std::min(text.find('\n', at), end);
-    }
+  for (std::size_t at = begin; at < end;) {
+    const std::size_t behind = behind_quoted(text, at, end);
+    if (behind == std::string::npos) return false;
+    const bool is_comment = text[at] == '#' && is_space(text[at - 1]);
+    at = is_comment ? std::min(text.find('\n', at), end) : std::max(behind, at + 1);
   }
-  return quote == 0;
+  return true;
 }
 
 // Where the "}" of a body stands that begins behind its "{" on the same line; npos: on another.
 std::size_t end_on_line(const std::string& script, std::size_t begin, std::size_t line_end) {
-  constexpr std::string_view behind = " \t\r;&|)";
+  constexpr std::string_view behind_word = " \t\r;&|)";
   constexpr std::size_t longest = 1 << 14;
   const std::size_t end = std::min(line_end, begin + longest);
   int depth = 1;
-  char quote = 0;
-  for (std::size_t at = begin; at < end; ++at) {
+  for (std::size_t at = begin; at < end;) {
+    const std::size_t behind = behind_quoted(script, at, end);
+    if (behind != at) {
+      at = behind;  // npos, where the quote goes on, ends the loop
+      continue;
+    }
     const char letter = script[at];
     const char before = script[at - 1];
-    const bool is_word = (is_space(before) || before == ';') &&
-                         (at + 1 == line_end || behind.find(script[at + 1]) != std::string::npos);
-    if (letter == '\\' && quote != '\'') {
-      ++at;
-    } else if (quote != 0) {
-      if (letter == quote) quote = 0;
-    } else if (letter == '"' || letter == '\'') {
-      quote = letter;
-    } else if (letter == '#' && is_space(before)) {
-      return std::string::npos;
-    } else if (letter == '{' && is_word) {
-      ++depth;
-    } else if (letter == '}' && is_word && --depth == 0) {
-      return at;
-    }
+    const bool is_word =
+        (is_space(before) || before == ';') &&
+        (at + 1 == line_end || behind_word.find(script[at + 1]) != std::string::npos);
+    if (letter == '#' && is_space(before)) return std::string::npos;
+    if (letter == '{' && is_word) ++depth;
+    if (letter == '}' && is_word && --depth == 0) return at;
+    ++at;
   }
   return std::string::npos;
 }

@@ -11,10 +11,10 @@
 #include "sim/job/job_options.hpp"
 #include "sim/profile/profile.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/layout/layout_result.hpp"
+#include "tools/moesim/megatron/megatron_options.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/timeline.hpp"
-#include "tools/moesim/train/layout_result.hpp"
-#include "tools/moesim/train/megatron_options.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {

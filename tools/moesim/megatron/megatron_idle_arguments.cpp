@@ -1,4 +1,4 @@
-#include "tools/moesim/train/megatron_idle_arguments.hpp"
+#include "tools/moesim/megatron/megatron_idle_arguments.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "tools/moesim/train/megatron_effects.hpp"
+#include "tools/moesim/megatron/megatron_effects.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

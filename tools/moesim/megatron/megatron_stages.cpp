@@ -1,4 +1,4 @@
-#include "tools/moesim/train/megatron_stages.hpp"
+#include "tools/moesim/megatron/megatron_stages.hpp"
 
 #include <fmt/format.h>
 

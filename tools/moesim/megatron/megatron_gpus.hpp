@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tools/moesim/train/megatron_input.hpp"
+#include "tools/moesim/megatron/megatron_input.hpp"
 
 namespace moesim::tool {
 

@@ -1,4 +1,4 @@
-#include "tools/moesim/train/megatron_routing.hpp"
+#include "tools/moesim/megatron/megatron_routing.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "tools/moesim/train/megatron_gpus.hpp"
+#include "tools/moesim/megatron/megatron_gpus.hpp"
 
 #include <fmt/format.h>
 

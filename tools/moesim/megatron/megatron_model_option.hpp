@@ -5,7 +5,7 @@
 
 #include "sim/model/model.hpp"
 #include "tools/moesim/command.hpp"
-#include "tools/moesim/train/megatron_input.hpp"
+#include "tools/moesim/megatron/megatron_input.hpp"
 
 namespace moesim::tool {
 

@@ -1,4 +1,4 @@
-#include "tools/moesim/train/megatron_options.hpp"
+#include "tools/moesim/megatron/megatron_options.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,14 +13,14 @@
 #include "sim/base/text.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/model/megatron/megatron_arguments.hpp"
+#include "tools/moesim/megatron/megatron_effects.hpp"
+#include "tools/moesim/megatron/megatron_gpus.hpp"
+#include "tools/moesim/megatron/megatron_idle_arguments.hpp"
+#include "tools/moesim/megatron/megatron_input.hpp"
+#include "tools/moesim/megatron/megatron_model_option.hpp"
+#include "tools/moesim/megatron/megatron_routing.hpp"
+#include "tools/moesim/megatron/megatron_stages.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/train/megatron_effects.hpp"
-#include "tools/moesim/train/megatron_gpus.hpp"
-#include "tools/moesim/train/megatron_idle_arguments.hpp"
-#include "tools/moesim/train/megatron_input.hpp"
-#include "tools/moesim/train/megatron_model_option.hpp"
-#include "tools/moesim/train/megatron_routing.hpp"
-#include "tools/moesim/train/megatron_stages.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/moesim/train/megatron_model_option.hpp"
+#include "tools/moesim/megatron/megatron_model_option.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

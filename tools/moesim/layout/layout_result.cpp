@@ -1,4 +1,4 @@
-#include "tools/moesim/train/layout_result.hpp"
+#include "tools/moesim/layout/layout_result.hpp"
 
 #include <fmt/format.h>
 

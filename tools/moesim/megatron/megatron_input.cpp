@@ -1,4 +1,4 @@
-#include "tools/moesim/train/megatron_input.hpp"
+#include "tools/moesim/megatron/megatron_input.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

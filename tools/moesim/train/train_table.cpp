@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "sim/report/slot_share.hpp"
@@ -64,8 +65,8 @@ bool waits_for_host(const TrainPoint& point) {
   return host_limits(point.figure(column), point.figure("step_ms"));
 }
 
-// What is to know of a row: "TIGHT, host limits".
-std::string remark(const TrainPoint& point) {
+// What the last column warns of: "TIGHT, host limits".
+std::string warnings_of(const TrainPoint& point) {
   if (!point.row) return "refused";
   std::vector<std::string> words;
   if (!point.fits || point.is_tight) words.emplace_back(point.fits ? "TIGHT" : "does not fit");
@@ -129,83 +130,97 @@ std::string shown_value(const TrainPoint& point, const Flag& flag, const std::st
   return point.row->has(column_of(flag)) && is_absent(point.cell(column_of(flag))) ? "" : typed;
 }
 
-struct CostColumn {
-  const char* name;
-  const char* heading;
-  int digits;
+// A column of the table: what stands over it and in the line of a point.
+struct TableColumn {
+  std::string heading;
+  std::function<std::string(const TrainPoint& point)> cell;
 };
 
-// Those that were asked for.
-std::vector<CostColumn> cost_columns(const std::vector<TrainPoint>& points) {
-  std::vector<CostColumn> columns = {{"run_days", "days", 1},
-                                     {"run_cost", "cost", 0},
-                                     {"cost_per_1e12_tokens", "cost/1e12 tokens", 0}};
-  std::erase_if(columns, [&](const CostColumn& column) {
-    return std::all_of(points.begin(), points.end(), [&](const TrainPoint& point) {
-      return number(point, column.name, 1, 0).empty();
-    });
-  });
-  return columns;
+// A figure of the result's column `name`, times `scale`.
+TableColumn number_column(std::string heading, const char* name, double scale, int digits) {
+  return {std::move(heading),
+          [=](const TrainPoint& point) { return number(point, name, scale, digits); }};
 }
 
-std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& grid) {
-  std::vector<std::string> heading;
-  for (const Flag& flag : grid.flags) heading.push_back(column_of(flag));
-  const bool drawn = std::any_of(points.begin(), points.end(), [](const TrainPoint& point) {
-    return !number(point, "counted_loss", 1, 0).empty();
-  });
-  const std::string level = band_level(points);
-  heading.insert(heading.end(), {"step ms", fmt::format("if measured, {}", level), "tokens/s/GPU",
-                                 "MFU %", "memory GiB"});
-  const std::vector<CostColumn> costs = cost_columns(points);
-  for (const CostColumn& column : costs) heading.emplace_back(column.heading);
+bool any_has(const std::vector<TrainPoint>& points, const char* column) {
+  return std::any_of(points.begin(), points.end(),
+                     [&](const TrainPoint& point) { return !number(point, column, 1, 0).empty(); });
+}
+
+using TableColumns = std::vector<TableColumn>;
+
+void add_costs(const std::vector<TrainPoint>& points, TableColumns& columns) {
+  const auto add = [&](const char* heading, const char* name, int digits) {
+    if (any_has(points, name)) columns.push_back(number_column(heading, name, 1, digits));
+  };
+  add("days", "run_days", 1);
+  add("cost", "run_cost", 0);
+  add("cost/1e12 tokens", "cost_per_1e12_tokens", 0);
+}
+
+// Of drawn routing.
+void add_losses(const std::vector<TrainPoint>& points, TableColumns& columns) {
+  if (!any_has(points, "counted_loss")) return;
+  columns.push_back(number_column("token loss %", "counted_loss", 100, 2));
   report::SlotShares slots;
   for (const TrainPoint& point : points) {
     slots.add(point.cell("padding"), point.cell("capacity"));
   }
-  if (drawn) {
-    heading.emplace_back("token loss %");
-    if (slots.any()) heading.push_back(slots.heading());
-    heading.emplace_back("imbalance");
+  if (slots.any()) {
+    columns.push_back({slots.heading(), [](const TrainPoint& point) {
+                         const bool has_slots = report::SlotShares::has_slots(
+                             point.cell("padding"), point.cell("capacity"));
+                         return has_slots ? number(point, "padded", 100, 2) : "";
+                       }});
   }
-  const bool compared = std::any_of(points.begin(), points.end(), [](const TrainPoint& point) {
-    return !number(point, "speed_over_baseline", 1, 0).empty();
-  });
-  if (compared) heading.insert(heading.end(), {"speed over baseline", "more than noise at"});
-  heading.emplace_back();
-  std::vector<std::vector<std::string>> lines = {heading};
+  columns.push_back(number_column("imbalance", "imbalance", 1, 3));
+}
+
+void add_comparison(const std::vector<TrainPoint>& points, TableColumns& columns) {
+  if (!any_has(points, "speed_over_baseline")) return;
+  columns.push_back(number_column("speed over baseline", "speed_over_baseline", 1, 3));
+  columns.push_back({"more than noise at", [](const TrainPoint& point) -> std::string {
+                       if (!point.row) return "";
+                       const std::string surety = number(point, "beyond_noise_level", 100, 0);
+                       return surety.empty() ? "within noise" : surety + " %";
+                     }});
+}
+
+// The figures of the table, behind the options.
+TableColumns figure_columns(const std::vector<TrainPoint>& points) {
+  TableColumns columns = {
+      number_column("step ms", "step_ms", 1, 1),
+      {fmt::format("if measured, {}", band_level(points)),
+       [](const TrainPoint& point) {
+         return point.row ? fmt::format("{} to {}", number(point, "step_ms_low", 1, 0),
+                                        number(point, "step_ms_high", 1, 0))
+                          : "";
+       }},
+      number_column("tokens/s/GPU", "tokens_per_s_per_gpu", 1, 0),
+      number_column("MFU %", "mfu", 100, 1),
+      number_column("memory GiB", "memory_gib", 1, 1),
+  };
+  add_costs(points, columns);
+  add_losses(points, columns);
+  add_comparison(points, columns);
+  columns.push_back({"", warnings_of});
+  return columns;
+}
+
+std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& grid) {
+  const TableColumns columns = figure_columns(points);
+  std::vector<std::vector<std::string>> lines(1);
+  for (const Flag& flag : grid.flags) lines[0].push_back(column_of(flag));
+  for (const TableColumn& column : columns) lines[0].push_back(column.heading);
   for (std::size_t at = 0; at < points.size(); ++at) {
-    const TrainPoint& point = points[at];
     std::vector<std::string> line;
     for (std::size_t flag = 0; flag < grid.flags.size(); ++flag) {
-      line.push_back(shown_value(point, grid.flags[flag], grid.values[at][flag]));
+      line.push_back(shown_value(points[at], grid.flags[flag], grid.values[at][flag]));
     }
-    line.push_back(number(point, "step_ms", 1, 1));
-    line.push_back(point.row ? fmt::format("{} to {}", number(point, "step_ms_low", 1, 0),
-                                           number(point, "step_ms_high", 1, 0))
-                             : "");
-    line.push_back(number(point, "tokens_per_s_per_gpu", 1, 0));
-    line.push_back(number(point, "mfu", 100, 1));
-    line.push_back(number(point, "memory_gib", 1, 1));
-    for (const CostColumn& column : costs) {
-      line.push_back(number(point, column.name, 1, column.digits));
-    }
-    if (drawn) {
-      line.push_back(number(point, "counted_loss", 100, 2));
-      const bool has_slots =
-          report::SlotShares::has_slots(point.cell("padding"), point.cell("capacity"));
-      if (slots.any()) line.push_back(has_slots ? number(point, "padded", 100, 2) : "");
-      line.push_back(number(point, "imbalance", 1, 3));
-    }
-    if (compared) {
-      line.push_back(number(point, "speed_over_baseline", 1, 3));
-      const std::string surety = number(point, "beyond_noise_level", 100, 0);
-      line.push_back(!point.row ? "" : surety.empty() ? "within noise" : surety + " %");
-    }
-    line.push_back(remark(point));
+    for (const TableColumn& column : columns) line.push_back(column.cell(points[at]));
     lines.push_back(std::move(line));
   }
-  std::vector<bool> right(heading.size(), true);
+  std::vector<bool> right(lines[0].size(), true);
   std::fill_n(right.begin(), grid.flags.size(), false);
   right.back() = false;
   return report::align(lines, right);

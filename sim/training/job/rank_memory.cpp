@@ -24,10 +24,10 @@ std::vector<model::StageContent> chunk_contents(const TrainingJob& job) {
   return chunk_contents(*job.model, parallel::stages_of(*job.model, job.layout));
 }
 
-model::StageParameters rank_parameters(const TrainingJob& job,
-                                       const std::vector<model::StageContent>& contents, int rank,
-                                       int experts) {
-  model::StageParameters found;
+std::vector<model::StageParameters> chunk_parameters(
+    const TrainingJob& job, const std::vector<model::StageContent>& contents, int rank,
+    int experts) {
+  std::vector<model::StageParameters> found;
   const std::vector<int> stages = job.layout.shape().stages_of(rank);
   const bool has_embedding = std::any_of(stages.begin(), stages.end(), [&](int stage) {
     return contents[static_cast<std::size_t>(stage)].embedding;
@@ -35,8 +35,16 @@ model::StageParameters rank_parameters(const TrainingJob& job,
   for (const int stage : stages) {
     model::StageContent content = contents[static_cast<std::size_t>(stage)];
     content.embedding_beside = has_embedding && !content.embedding;
-    const model::StageParameters each =
-        model::stage_parameters(*job.model, content, job.shards(), experts);
+    found.push_back(model::stage_parameters(*job.model, content, job.shards(), experts));
+  }
+  return found;
+}
+
+model::StageParameters rank_parameters(const TrainingJob& job,
+                                       const std::vector<model::StageContent>& contents, int rank,
+                                       int experts) {
+  model::StageParameters found;
+  for (const model::StageParameters& each : chunk_parameters(job, contents, rank, experts)) {
     found.dense += each.dense;
     found.expert += each.expert;
     found.gemm += each.gemm;

@@ -14,8 +14,11 @@ std::vector<model::StageContent> chunk_contents(const model::Model& model,
 // Of a job.
 std::vector<model::StageContent> chunk_contents(const TrainingJob& job);
 
-// The weights that a GPU of a pipeline rank has, with `experts` in an MoE layer. `contents`:
-// chunk_contents().
+// The weights that a GPU of a pipeline rank has in each of its chunks, ScheduleShape::stages_of(),
+// with `experts` in an MoE layer, and in all of them. `contents`: chunk_contents().
+std::vector<model::StageParameters> chunk_parameters(
+    const TrainingJob& job, const std::vector<model::StageContent>& contents, int rank,
+    int experts);
 model::StageParameters rank_parameters(const TrainingJob& job,
                                        const std::vector<model::StageContent>& contents, int rank,
                                        int experts);

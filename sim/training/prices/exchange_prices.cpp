@@ -1,6 +1,7 @@
 #include "sim/training/prices/exchange_prices.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "sim/model/memory/data_parallel.hpp"
@@ -84,22 +85,100 @@ ExchangePrices::ExchangePrices(const TrainingJob& job)
     members_[at(known.value)] = widest_members(job, known.value);
   }
   if (job.dispatcher) dispatch_group_ = dispatch_spread(job);
-  if (job.shards().stage_copies == 1) return;
-  const parallel::ParallelLayout& sizes = job.layout.layout;
-  for (const GroupKind kind : {GroupKind::data_context, GroupKind::expert_data}) {
-    of_both_copies_[at(kind)] = gpus_of(job, sizes.widest_mirrored_group(kind, job.placed_ranks()));
+  if (job.shards().stage_copies > 1) {
+    const parallel::ParallelLayout& sizes = job.layout.layout;
+    for (const GroupKind kind : {GroupKind::data_context, GroupKind::expert_data}) {
+      of_both_copies_[at(kind)] =
+          gpus_of(job, sizes.widest_mirrored_group(kind, job.placed_ranks()));
+    }
+  }
+  for (const auto& known : parallel::group_names) {
+    crosses_[at(known.value)] = cross_domains(members_of_all_copies(known.value));
   }
 }
 
-const std::vector<int>& ExchangePrices::members(GroupKind kind, StageCopies copies) const {
+const std::vector<int>& ExchangePrices::members(GroupKind kind) const { return members_[at(kind)]; }
+
+const std::vector<int>& ExchangePrices::members_of_all_copies(GroupKind kind) const {
   const std::vector<int>& both = of_both_copies_[at(kind)];
-  return copies == StageCopies::one || both.empty() ? members_[at(kind)] : both;
+  return both.empty() ? members(kind) : both;
 }
 
-bool ExchangePrices::crosses_domains(GroupKind group) const {
-  const std::vector<int>& all = members(group, StageCopies::all);
-  const int domain = job_.cluster->gpus_per_domain;
-  return all.size() > 1 && all.front() / domain != all.back() / domain;
+bool ExchangePrices::cross_domains(const std::vector<int>& members) const {
+  return std::any_of(members.begin(), members.end(), [&](int gpu) {
+    return job_.cluster->domain_of(gpu) != job_.cluster->domain_of(members.front());
+  });
+}
+
+bool ExchangePrices::crosses_domains(GroupKind group) const { return crosses_[at(group)]; }
+
+// Of `all`, members of one copy or of both. Instances are blocks of a copy's members.
+std::vector<int> ExchangePrices::instance(GroupKind kind, const std::vector<int>& all) const {
+  const std::size_t replicas = members(kind).size();
+  const auto sharing =
+      static_cast<std::size_t>(model::sharing_ranks(static_cast<int>(replicas), job_.states));
+  std::vector<int> widest;
+  std::size_t most_domains = 0;
+  for (std::size_t first = 0; first < replicas; first += sharing) {
+    std::vector<int> block;
+    std::set<int> domains;
+    for (std::size_t copy = 0; copy < all.size(); copy += replicas) {
+      for (std::size_t place = first; place < first + sharing; ++place) {
+        block.push_back(all[copy + place]);
+        domains.insert(job_.cluster->domain_of(block.back()));
+      }
+    }
+    if (domains.size() <= most_domains) continue;
+    most_domains = domains.size();
+    widest = std::move(block);
+  }
+  return widest;
+}
+
+std::vector<int> ExchangePrices::members(GroupKind kind, Replicas replicas) const {
+  const std::vector<int>& one = members(kind);
+  const std::vector<int>& both = of_both_copies_[at(kind)];
+  switch (replicas) {
+    case Replicas::instance_of_copy:
+      return instance(kind, one);
+    case Replicas::instance:
+      return instance(kind, members_of_all_copies(kind));
+    case Replicas::shard_of_copies: {
+      if (both.empty()) return {};
+      std::vector<int> pair;
+      for (std::size_t place = 0; place < one.size() && !cross_domains(pair); ++place) {
+        pair = {both[place], both[one.size() + place]};
+      }
+      return cross_domains(pair) ? pair : std::vector<int>{both.front(), both[one.size()]};
+    }
+    case Replicas::shard_of_instances:
+      break;
+  }
+  std::vector<int> same;
+  const int sharing = model::sharing_ranks(static_cast<int>(one.size()), job_.states);
+  for (std::size_t member = 0; member < one.size(); member += static_cast<std::size_t>(sharing)) {
+    same.push_back(one[member]);
+  }
+  return same;
+}
+
+double ExchangePrices::replicas_us(Collective kind, GroupKind group, Replicas replicas,
+                                   double bytes) const {
+  return among(kind, members(group, replicas), bytes);
+}
+
+bool ExchangePrices::replicas_cross_domains(GroupKind group, Replicas replicas) const {
+  return cross_domains(members(group, replicas));
+}
+
+double ExchangePrices::hiding_us(const PartTimes& pass, bool cross) const {
+  double time_us = sum(pass);
+  for (const auto& [part, group] :
+       {std::pair{Part::dispatch, GroupKind::expert}, std::pair{Part::combine, GroupKind::expert},
+        std::pair{Part::tensor, GroupKind::tensor}, std::pair{Part::context, GroupKind::context}}) {
+    if (crosses_domains(group) == cross) time_us -= pass[at(part)];
+  }
+  return time_us;
 }
 
 double ExchangePrices::among(Collective kind, const std::vector<int>& members, double bytes) const {
@@ -109,43 +188,6 @@ double ExchangePrices::among(Collective kind, const std::vector<int>& members, d
 
 double ExchangePrices::exchange_us(Collective kind, GroupKind group, double bytes) const {
   return among(kind, members(group), bytes);
-}
-
-double ExchangePrices::inside_instance_us(Collective kind, GroupKind group, double bytes,
-                                          StageCopies copies) const {
-  const std::vector<int>& all = members(group, copies);
-  const auto replicas = static_cast<std::ptrdiff_t>(members(group).size());
-  const int sharing = model::sharing_ranks(static_cast<int>(replicas), job_.states);
-  std::vector<int> instance;
-  for (auto copy = all.begin(); copy != all.end(); copy += replicas) {
-    instance.insert(instance.end(), copy, copy + sharing);
-  }
-  return among(kind, instance, bytes);
-}
-
-double ExchangePrices::between_copies_us(Collective kind, GroupKind group, double bytes) const {
-  const std::vector<int>& both = of_both_copies_[at(group)];
-  if (both.empty()) return 0;
-  const std::size_t replicas = both.size() / 2;
-  std::vector<int> pair = {both.front(), both[replicas]};
-  for (std::size_t place = 0; place < replicas; ++place) {
-    const bool crosses =
-        job_.cluster->domain_of(both[place]) != job_.cluster->domain_of(both[replicas + place]);
-    if (!crosses) continue;
-    pair = {both[place], both[replicas + place]};
-    break;
-  }
-  return among(kind, pair, bytes);
-}
-
-double ExchangePrices::across_instances_us(Collective kind, GroupKind group, double bytes) const {
-  const std::vector<int>& all = members(group);
-  const int sharing = model::sharing_ranks(static_cast<int>(all.size()), job_.states);
-  std::vector<int> same;
-  for (std::size_t member = 0; member < all.size(); member += static_cast<std::size_t>(sharing)) {
-    same.push_back(all[member]);
-  }
-  return among(kind, same, bytes);
 }
 
 ExchangePrices::Times ExchangePrices::times(const model::TrainingExchanges& exchanges) const {
@@ -179,8 +221,7 @@ model::ExchangeQuery ExchangePrices::query() const {
 }
 
 std::string ExchangePrices::measured(Collective kind, GroupKind group) const {
-  return network::measured_among(*job_.profile, *job_.cluster, kind,
-                                 members(group, StageCopies::all));
+  return network::measured_among(*job_.profile, *job_.cluster, kind, members_of_all_copies(group));
 }
 
 double ExchangePrices::boundary_us(int from, int to, int hidden_states) const {

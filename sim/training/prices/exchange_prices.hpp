@@ -9,12 +9,19 @@
 #include "sim/profile/moe_exchange_law.hpp"
 #include "sim/training/job/training_job.hpp"
 #include "sim/training/prices/moe_load.hpp"
+#include "sim/training/prices/passes.hpp"
 
 namespace moesim::training {
 
-// Of the pipeline ranks that have the weights of a stage (ShardSizes::stage_copies), which
-// exchange: those of one copy, or all.
-enum class StageCopies { one, all };
+// Of the ranks that have the weights of a stage, which exchange gradients or weights. DualPipe has
+// copies of a stage on two pipeline ranks (ShardSizes::stage_copies); optimizer instances are those
+// of StateRules::optimizer_instances.
+enum class Replicas {
+  instance_of_copy,    // members of an optimizer instance in one copy of the stage
+  instance,            // in all copies
+  shard_of_copies,     // those of both copies that have the same place
+  shard_of_instances,  // those of all instances that have the same share
+};
 
 // What the exchanges of a job take, in microseconds: the curves of the node and the law between
 // nodes for collectives, the laws of dispatchers. A group of a kind is the one that crosses most
@@ -25,15 +32,14 @@ class ExchangePrices {
 
   // `bytes` as nccl-tests counts them; 0 for groups of one rank.
   double exchange_us(profile::Collective kind, parallel::GroupKind group, double bytes) const;
-  // Among the members of a group that share states (StateRules::optimizer_instances), and among
-  // those of all instances that have the same share. An instance has ranks of all copies of a
-  // stage.
-  double inside_instance_us(profile::Collective kind, parallel::GroupKind group, double bytes,
-                            StageCopies copies = StageCopies::one) const;
-  double across_instances_us(profile::Collective kind, parallel::GroupKind group,
-                             double bytes) const;
-  // Between the members of both copies of a stage that have the same place; 0 of one copy.
-  double between_copies_us(profile::Collective kind, parallel::GroupKind group, double bytes) const;
+  // Of gradients or weights, among replicas; 0 where there are fewer than two. An instance is the
+  // one that touches most domains.
+  double replicas_us(profile::Collective kind, parallel::GroupKind group, Replicas replicas,
+                     double bytes) const;
+  bool replicas_cross_domains(parallel::GroupKind group, Replicas replicas) const;
+  // Of a pass, what can hide exchanges of replicas in one domain, or of some that `cross` domains:
+  // all but the exchanges of other groups on the same links.
+  double hiding_us(const PartTimes& pass, bool cross) const;
   // The hidden vectors of a micro-batch, so many of each token, from one pipeline rank to another;
   // 0 to itself.
   double boundary_us(int from, int to, int hidden_states = 1) const;
@@ -63,8 +69,11 @@ class ExchangePrices {
   model::ExchangeQuery query() const;
 
  private:
-  const std::vector<int>& members(parallel::GroupKind kind,
-                                  StageCopies copies = StageCopies::one) const;
+  const std::vector<int>& members(parallel::GroupKind kind) const;
+  const std::vector<int>& members_of_all_copies(parallel::GroupKind kind) const;
+  std::vector<int> instance(parallel::GroupKind kind, const std::vector<int>& all) const;
+  std::vector<int> members(parallel::GroupKind kind, Replicas replicas) const;
+  bool cross_domains(const std::vector<int>& members) const;
   double all_to_all_us(profile::MoeStage stage, const MoeLoad& load) const;
   bool exchanges_rows() const;
   network::DispatchPlace dispatch_place() const;
@@ -79,6 +88,7 @@ class ExchangePrices {
   std::array<std::vector<int>, parallel::group_names.size()> members_;
   // Of kinds that have replicas of weights: members of one copy of a stage, then of the other.
   std::array<std::vector<int>, parallel::group_names.size()> of_both_copies_;
+  std::array<bool, parallel::group_names.size()> crosses_{};  // crosses_domains()
 };
 
 }  // namespace moesim::training

@@ -270,17 +270,20 @@ model::StageParameters LayerPrices::parameters_of(const model::StageContent& con
   return model::stage_parameters(*job_.model, content, job_.shards(), job_.held_experts());
 }
 
-// Weights that ranks share are gathered under the pass before, forward and again backward, and
-// their gradients reduced under the pass behind, in every micro-batch (Megatron-LM, docs of
-// Megatron-FSDP); what the computation of one such pass does not hide makes it longer.
+// Weights that ranks share (ZeRO 3) are gathered under the pass before, forward and again backward,
+// and their gradients (ZeRO 2 too) reduced under the pass behind, in every micro-batch
+// (Megatron-LM, docs of Megatron-FSDP); what the computation of one such pass does not hide makes
+// it longer.
 void LayerPrices::add_shared_weights(Passes& passes, const model::StageParameters& held) const {
   const model::StateRules& states = job_.states;
-  if (states.zero < 3) return;
+  if (states.zero < 2) return;
   const auto both = [&](Collective kind, const model::BufferBytes& bytes) {
-    return exchanges_.inside_instance_us(kind, GroupKind::data_context, bytes.dense) +
-           exchanges_.inside_instance_us(kind, GroupKind::expert_data, bytes.expert);
+    const auto replicas = Replicas::instance_of_copy;
+    return exchanges_.replicas_us(kind, GroupKind::data_context, replicas, bytes.dense) +
+           exchanges_.replicas_us(kind, GroupKind::expert_data, replicas, bytes.expert);
   };
-  const double gather_us = both(Collective::all_gather, model::gathered_bytes(held, states));
+  const double gather_us =
+      states.zero < 3 ? 0 : both(Collective::all_gather, model::gathered_bytes(held, states));
   const double reduce_us = both(Collective::reduce_scatter, model::reduced_bytes(held, states));
   const bool gathers_early = job_.overlaps_parameters;
   const bool reduces_early = job_.overlaps_gradients;
@@ -293,19 +296,22 @@ void LayerPrices::add_shared_weights(Passes& passes, const model::StageParameter
     const double left_us = gathers_early ? std::max(0.0, hides_us - gather_us) : hides_us;
     return std::max(0.0, reduce_us - (reduces_early ? left_us : 0));
   };
-  const double forward_us = sum(passes.forward);
-  const double backward_us = sum(passes.input_gradient) + sum(passes.weight_gradient);
+  const bool cross =
+      exchanges_.replicas_cross_domains(GroupKind::data_context, Replicas::instance_of_copy);
+  const double forward_us = exchanges_.hiding_us(passes.forward, cross);
+  const double backward_us = exchanges_.hiding_us(passes.input_gradient, cross) +
+                             exchanges_.hiding_us(passes.weight_gradient, cross);
   const double forward_work_us = forward_us - passes.forward[at(Part::host)];
   const double backward_work_us = backward_us - passes.input_gradient[at(Part::host)];
   passes.forward_under_host[at(Part::parameters)] =
       gather_beside(forward_work_us) - gather_beside(forward_us);
   passes.backward_under_host[at(Part::parameters)] =
       gather_beside(backward_work_us) - gather_beside(backward_us);
-  passes.backward_under_host[at(Part::gradients)] =
+  passes.weight_gradient_under_host[at(Part::gradients)] =
       reduce_beside(backward_work_us) - reduce_beside(backward_us);
   passes.forward[at(Part::parameters)] += gather_beside(forward_us);
   passes.input_gradient[at(Part::parameters)] += gather_beside(backward_us);
-  passes.input_gradient[at(Part::gradients)] += reduce_beside(backward_us);
+  passes.weight_gradient[at(Part::gradients)] += reduce_beside(backward_us);
 }
 
 }  // namespace moesim::training

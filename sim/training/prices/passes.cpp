@@ -22,18 +22,19 @@ void Passes::add(const Passes& other) {
   training::add(weight_gradient, other.weight_gradient);
   training::add(forward_under_host, other.forward_under_host);
   training::add(backward_under_host, other.backward_under_host);
+  training::add(weight_gradient_under_host, other.weight_gradient_under_host);
 }
 
 void Passes::divide(double by) {
-  for (PartTimes* times :
-       {&forward, &input_gradient, &weight_gradient, &forward_under_host, &backward_under_host}) {
+  for (PartTimes* times : {&forward, &input_gradient, &weight_gradient, &forward_under_host,
+                           &backward_under_host, &weight_gradient_under_host}) {
     for (double& part : *times) part /= by;
   }
 }
 
 void Passes::multiply(double by) {
-  for (PartTimes* times :
-       {&forward, &input_gradient, &weight_gradient, &forward_under_host, &backward_under_host}) {
+  for (PartTimes* times : {&forward, &input_gradient, &weight_gradient, &forward_under_host,
+                           &backward_under_host, &weight_gradient_under_host}) {
     for (double& part : *times) part *= by;
   }
 }
@@ -50,7 +51,8 @@ parallel::LayerPieces pieces_of(const Passes& passes) {
   parallel::LayerPieces pieces;
   pieces.attention_forward = rest(passes.forward) + time(sum(passes.forward_under_host));
   pieces.attention_backward = rest(passes.input_gradient) + time(sum(passes.backward_under_host));
-  pieces.attention_weight_gradient = rest(passes.weight_gradient);
+  pieces.attention_weight_gradient =
+      rest(passes.weight_gradient) + time(sum(passes.weight_gradient_under_host));
   pieces.experts_forward = time(experts(passes.forward));
   pieces.experts_backward = time(experts(passes.input_gradient));
   pieces.experts_weight_gradient = time(experts(passes.weight_gradient));
@@ -85,7 +87,9 @@ PartTimes parts_of(const Passes& layer, parallel::LayerPiece piece) {
       training::add(parts, layer.backward_under_host);
       return parts;
     case attention_weight_gradient:
-      return rest(layer.weight_gradient);
+      parts = rest(layer.weight_gradient);
+      training::add(parts, layer.weight_gradient_under_host);
+      return parts;
     case experts_forward:
       return only(Part::experts, layer.forward);
     case experts_backward:

@@ -58,6 +58,7 @@ struct Passes {
   // Of copies and gathers, what the waits for the host hide: exposed where there are none.
   PartTimes forward_under_host{};
   PartTimes backward_under_host{};
+  PartTimes weight_gradient_under_host{};
 
   void add(const Passes& other);
   void divide(double by);

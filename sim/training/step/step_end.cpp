@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <numeric>
 
-#include "sim/profile/hidden_share.hpp"
 #include "sim/training/job/rank_memory.hpp"
+#include "sim/training/step/hidden_time.hpp"
 
 namespace moesim::training {
 namespace {
@@ -54,42 +54,56 @@ StepEnds::StepEnds(const TrainingJob& job, const Pipelines& pipelines, const Pip
 
 // Of `bytes` in buckets, which hold so many of the `parameters`.
 BucketExchange StepEnds::buckets_of(const Wanted& wanted, GroupKind group, double parameters,
-                                    double bytes) const {
-  const int replicas = job_.layout.layout.group_size(group);
-  const int copies = wanted.among == Among::copy ? 1 : job_.shards().stage_copies;
-  const BucketExchange none = {wanted.part, wanted.kind, group, 0, 0};
-  if (parameters <= 0 || replicas * copies < 2) return none;
-  if (wanted.among == Among::shards_of_copies) {
-    const double buckets = std::ceil(parameters / largest_bucket(replicas));
-    const double shard = bytes / model::sharing_ranks(replicas, job_.states);
-    return {.part = wanted.part,
-            .kind = wanted.kind,
-            .group = group,
-            .buckets = static_cast<int>(buckets),
-            .each_us = exchanges_.between_copies_us(wanted.kind, group, shard / buckets),
-            .is_between_copies = true};
-  }
-  const double buckets = std::ceil(parameters / largest_bucket(replicas * copies));
-  const StageCopies all = copies == 1 ? StageCopies::one : StageCopies::all;
-  return {wanted.part, wanted.kind, group, static_cast<int>(buckets),
-          exchanges_.inside_instance_us(wanted.kind, group, bytes / buckets, all)};
+                                    double bytes) {
+  const int ranks = job_.layout.layout.group_size(group);
+  const int copies = job_.shards().stage_copies;
+  const int all = wanted.replicas == Replicas::instance ? ranks * copies : ranks;
+  const bool is_alone = wanted.replicas == Replicas::shard_of_copies ? copies < 2 : all < 2;
+  BucketExchange found = {wanted.part, wanted.kind, group, wanted.replicas};
+  if (parameters <= 0 || is_alone) return found;
+  found.buckets = static_cast<int>(std::ceil(parameters / largest_bucket(all)));
+  const double each = bytes / found.buckets;
+  const auto [known, is_new] = known_.try_emplace({wanted.kind, group, wanted.replicas, each}, 0.0);
+  if (is_new) known->second = exchanges_.replicas_us(wanted.kind, group, wanted.replicas, each);
+  found.each_us = known->second;
+  return found;
 }
 
-// Beyond what passes hide of it; never the last bucket.
-double StepEnds::exposed_us(const Wanted& wanted, double hidden_us, bool overlaps,
-                            RankEnd& end) const {
-  double last = 0;
-  double all = 0;
-  for (const BucketExchange& each :
-       {buckets_of(wanted, GroupKind::data_context, wanted.parameters.dense, wanted.bytes.dense),
-        buckets_of(wanted, GroupKind::expert_data, wanted.parameters.expert,
-                   wanted.bytes.expert)}) {
-    if (each.buckets == 0) continue;
-    last = std::max(last, each.each_us);
-    all += each.buckets * each.each_us;
-    end.exchanges.push_back(each);
+StepEnds::Queue StepEnds::queue_of(const Wanted& wanted, const Chunks& chunks, RankEnd& end) {
+  const model::StateRules& states = job_.states;
+  const model::ShardSizes shards = job_.shards();
+  // Of the whole weights; a shard's where replicas have one each.
+  const auto part_of = [&](int replicas) {
+    const double sharing = model::sharing_ranks(replicas, states);
+    switch (wanted.replicas) {
+      case Replicas::shard_of_copies:
+        return 1 / sharing;
+      case Replicas::shard_of_instances:
+        return 1 / (sharing * model::owners(shards, states));
+      default:
+        return 1.0;
+    }
+  };
+  Queue queue;
+  queue.chunks_us.resize(chunks.size());
+  for (std::size_t chunk = chunks.size(); chunk-- > 0;) {  // as backward passes end
+    const model::StageParameters& held = chunks[chunk];
+    const model::BufferBytes bytes = wanted.part == Part::parameters
+                                         ? model::gathered_bytes(held, states)
+                                         : model::reduced_bytes(held, states);
+    for (const auto& [group, parameters, whole] :
+         {std::tuple{GroupKind::data_context, held.dense, bytes.dense},
+          std::tuple{GroupKind::expert_data, held.expert, bytes.expert}}) {
+      const double part = part_of(job_.layout.layout.group_size(group));
+      const BucketExchange each = buckets_of(wanted, group, parameters, whole * part);
+      if (each.buckets == 0) continue;
+      queue.chunks_us[chunk] += each.buckets * each.each_us;
+      queue.last_us = std::max(queue.last_us, each.each_us);
+      queue.cross = queue.cross || exchanges_.replicas_cross_domains(group, wanted.replicas);
+      end.exchanges.push_back(each);
+    }
   }
-  return overlaps ? std::max(last, all - hidden_us) : all;
+  return queue;
 }
 
 // Gradients of copies of experts go to the expert, its weights come back: assumed to be exposed.
@@ -106,92 +120,110 @@ double StepEnds::copies_us(const model::StageParameters& held, RankEnd& end) con
   const double time_us =
       exchanges_.exchange_us(Collective::all_to_all, GroupKind::expert, bytes * copied);
   // Named for what it does: an all-to-all of that group would be taken for rows of tokens.
-  end.exchanges.push_back(
-      {Part::gradients, Collective::reduce_scatter, GroupKind::expert_data, 1, time_us});
+  end.exchanges.push_back({.kind = Collective::reduce_scatter,
+                           .group = GroupKind::expert_data,
+                           .buckets = 1,
+                           .each_us = time_us});
   return time_us;
 }
 
-// The all-reduce of each share among the optimizer instances, under what the last backward pass
-// still hides (`hidden_us`); the last bucket never.
-double StepEnds::across_instances_us(const model::StageParameters& held, double hidden_us,
-                                     RankEnd& end) const {
-  const int instances = job_.states.optimizer_instances;
-  if (instances < 2) return 0;
-  double all = 0;
-  double last = 0;
-  for (const auto& [group, parameters] : {std::pair{GroupKind::data_context, held.dense},
-                                          std::pair{GroupKind::expert_data, held.expert}}) {
-    const int ranks = job_.layout.layout.group_size(group);
-    if (ranks < 2) continue;
-    const double bytes = job_.states.gradient_bytes * parameters * instances /
-                         (ranks * model::owners(job_.shards(), job_.states));
-    const double time_us = exchanges_.across_instances_us(Collective::all_reduce, group, bytes);
-    const double buckets = std::ceil(parameters / largest_bucket(ranks));
-    if (buckets == 0) continue;
-    all += time_us;
-    last = std::max(last, time_us / buckets);
-    end.exchanges.push_back({Part::gradients, Collective::all_reduce, group,
-                             static_cast<int>(buckets), time_us / buckets, true});
+// Once per step. ZeRO 2 and 3 have reduced inside a copy of the stage, in every micro-batch.
+std::vector<StepEnds::Queue> StepEnds::reductions(const Chunks& held, const Chunks& with_copies,
+                                                  RankEnd& end) {
+  const model::StateRules& states = job_.states;
+  std::vector<Queue> queues;
+  if (states.zero < 2) {
+    const Collective kind = states.zero == 0 ? Collective::all_reduce : Collective::reduce_scatter;
+    queues.push_back(queue_of({Part::gradients, kind, Replicas::instance}, held, end));
+  } else if (job_.shards().stage_copies > 1) {
+    // Copies of experts too, where replicas share gradients.
+    queues.push_back(
+        queue_of({Part::gradients, Collective::reduce_scatter, Replicas::shard_of_copies},
+                 with_copies, end));
   }
-  return job_.overlaps_gradients ? std::max(last, all - hidden_us) : all;
+  if (states.optimizer_instances > 1) {
+    queues.push_back(queue_of(
+        {Part::gradients, Collective::all_reduce, Replicas::shard_of_instances}, held, end));
+  }
+  return queues;
+}
+
+// The share of the rank's last backward passes under which ZeRO 2 and 3 exchange on these links.
+double StepEnds::taken_by_passes(int rank, bool cross) const {
+  const model::StateRules& states = job_.states;
+  const auto replicas = Replicas::instance_of_copy;
+  if (states.zero < 2 ||
+      exchanges_.replicas_cross_domains(GroupKind::data_context, replicas) != cross) {
+    return 0;
+  }
+  const model::StageParameters held = rank_parameters(job_, contents_, rank, job_.held_experts());
+  double exchanged_us = 0;
+  const auto add = [&](Collective kind, const model::BufferBytes& bytes) {
+    exchanged_us += exchanges_.replicas_us(kind, GroupKind::data_context, replicas, bytes.dense) +
+                    exchanges_.replicas_us(kind, GroupKind::expert_data, replicas, bytes.expert);
+  };
+  add(Collective::reduce_scatter, model::reduced_bytes(held, states));
+  if (states.zero == 3) add(Collective::all_gather, model::gathered_bytes(held, states));
+  double backward_us = 0;
+  const parallel::ScheduleShape& shape = pipelines_.shape();
+  for (const int stage : shape.stages_of(rank)) {
+    const Passes& last = pipelines_.passes(slowest_, {shape.micro_batches - 1, stage});
+    backward_us += sum(last.input_gradient) + sum(last.weight_gradient);
+  }
+  return backward_us > 0 ? exchanged_us / backward_us : 0;
+}
+
+// What passes do not hide. Those on NICs and those in a domain do not wait for each other.
+double StepEnds::gradients_us(int rank, const std::vector<Queue>& queues) const {
+  double exposed_us = 0;
+  for (const bool cross : {false, true}) {
+    std::vector<double> chunks_us(pipelines_.shape().stages_of(rank).size(), 0.0);
+    double last_us = 0;
+    for (const Queue& queue : queues) {
+      if (queue.cross != cross) continue;
+      last_us += queue.last_us;
+      for (std::size_t chunk = 0; chunk < chunks_us.size(); ++chunk) {
+        chunks_us[chunk] += queue.chunks_us[chunk];
+      }
+    }
+    const double all_us = std::accumulate(chunks_us.begin(), chunks_us.end(), 0.0);
+    if (all_us <= 0) continue;
+    exposed_us +=
+        job_.overlaps_gradients
+            ? std::max(last_us, HiddenTime(pipelines_, slowest_, rank, cross)
+                                    .left_of_gradients_us(chunks_us, taken_by_passes(rank, cross)))
+            : all_us;
+  }
+  return exposed_us;
 }
 
 // What the optimizer stepped: all weights, or with ZeRO 3, whose passes gather a copy's, its shard.
-double StepEnds::gathered_us(const model::StageParameters& held, double hidden_us,
-                             RankEnd& end) const {
-  const model::StateRules& states = job_.states;
-  if (states.zero == 0 || (states.zero == 3 && job_.shards().stage_copies == 1)) return 0;
-  const Among among = states.zero == 3 ? Among::shards_of_copies : Among::both_copies;
-  const Wanted wanted = {Part::parameters, Collective::all_gather, among, held,
-                         model::gathered_bytes(held, states)};
-  return exposed_us(wanted, hidden_us, job_.overlaps_parameters, end);
+double StepEnds::gathered_us(int rank, const Chunks& held, RankEnd& end) {
+  const int zero = job_.states.zero;
+  if (zero == 0 || (zero == 3 && job_.shards().stage_copies == 1)) return 0;
+  const Queue queue = queue_of({Part::parameters, Collective::all_gather,
+                                zero == 3 ? Replicas::shard_of_copies : Replicas::instance},
+                               held, end);
+  const double all_us = std::accumulate(queue.chunks_us.begin(), queue.chunks_us.end(), 0.0);
+  if (!job_.overlaps_parameters || all_us <= 0) return all_us;
+  return std::max(
+      queue.last_us,
+      HiddenTime(pipelines_, slowest_, rank, queue.cross).left_of_weights_us(queue.chunks_us));
 }
 
-RankEnd StepEnds::of(int rank) const {
+RankEnd StepEnds::of(int rank) {
   RankEnd end;
   PartTimes& parts = end.parts;
   // Copies of experts leave their gradients to the expert, which alone is stepped.
+  const Chunks chunks = chunk_parameters(job_, contents_, rank, job_.experts());
+  const Chunks chunks_with_copies = chunk_parameters(job_, contents_, rank, job_.held_experts());
   const model::StageParameters held = rank_parameters(job_, contents_, rank, job_.experts());
   const model::StageParameters with_copies =
       rank_parameters(job_, contents_, rank, job_.held_experts());
-  const parallel::ScheduleShape& shape = pipelines_.shape();
-  double forward_us = 0;
-  double backward_us = 0;
-  for (const int stage : shape.stages_of(rank)) {
-    // Of the first micro-batch and of the last.
-    forward_us += sum(pipelines_.passes(slowest_, {0, stage}).forward);
-    const Passes& last_passes = pipelines_.passes(slowest_, {shape.micro_batches - 1, stage});
-    backward_us += sum(last_passes.input_gradient) + sum(last_passes.weight_gradient);
-  }
+  parts[at(Part::gradients)] += gradients_us(rank, reductions(chunks, chunks_with_copies, end));
+  parts[at(Part::gradients)] += copies_us(with_copies, end);
+  parts[at(Part::parameters)] += gathered_us(rank, chunks, end);
   const model::StateRules& states = job_.states;
-  const bool reduces_all = states.zero == 0;
-  // Shared gradients are reduced in every micro-batch.
-  const double reductions = states.zero >= 2 ? pipelines_.micro_batches_of_stage() : 1;
-  // Copies' too where replicas share gradients.
-  const model::StageParameters& reduced = states.zero >= 2 ? with_copies : held;
-  Wanted gradients = {Part::gradients,
-                      reduces_all ? Collective::all_reduce : Collective::reduce_scatter,
-                      states.zero >= 2 ? Among::copy : Among::both_copies, reduced,
-                      model::reduced_bytes(reduced, states)};
-  if (states.zero < 3) {
-    end.last_reduction_us =
-        exposed_us(gradients, profile::hidden_share * backward_us, job_.overlaps_gradients, end);
-  }
-  const double earlier_us = (reductions - 1) * end.last_reduction_us;
-  // With ZeRO 3 the exchanges under a pass lie inside an instance, on other links.
-  const auto left_us = [&] {
-    double hidden_us = profile::hidden_share * backward_us;
-    for (const BucketExchange& each : end.exchanges) hidden_us -= each.buckets * each.each_us;
-    return std::max(0.0, hidden_us);
-  };
-  if (states.zero >= 2 && job_.shards().stage_copies > 1) {
-    gradients.among = Among::shards_of_copies;
-    end.last_reduction_us += exposed_us(gradients, left_us(), job_.overlaps_gradients, end);
-  }
-  end.last_reduction_us += across_instances_us(held, left_us(), end);
-  end.last_reduction_us += copies_us(with_copies, end);
-  parts[at(Part::gradients)] += earlier_us + end.last_reduction_us;
-  parts[at(Part::parameters)] += gathered_us(held, profile::hidden_share * forward_us, end);
   const model::ShardSizes shards = job_.shards();
   // Gradients of copies are only cleared.
   constexpr double fp32 = 4;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "sim/model/memory/data_parallel.hpp"
@@ -12,15 +14,13 @@ struct BucketExchange {
   Part part = Part::gradients;
   profile::Collective kind = profile::Collective::reduce_scatter;
   parallel::GroupKind group = parallel::GroupKind::data_context;
+  Replicas replicas = Replicas::instance;
   int buckets = 0;
   double each_us = 0;
-  bool is_across_instances = false;  // StateRules::optimizer_instances; else inside one
-  bool is_between_copies = false;    // shards, of DualPipe's two copies of a stage
 };
 struct RankEnd {
   PartTimes parts{};  // what is exposed after the last backward pass
   std::vector<BucketExchange> exchanges;
-  double last_reduction_us = 0;  // of parts[gradients]: behind the rank's last pass
 };
 
 // Of a rank, when it has no pass left.
@@ -33,37 +33,44 @@ PartTimes joint_end(const parallel::ScheduleRun& run, const std::vector<RankEnd>
 // The ends of a step, behind the last backward pass: the exchanges of gradients and weights as far
 // as passes do not hide them, the optimizer, the host. DualPipe's two copies of a stage see other
 // micro-batches: the ranks of both reduce gradients and gather weights together. What ZeRO 2 and 3
-// reduce or gather in every micro-batch stays inside a copy; at the end of the step ranks of the
-// two that have the same shard exchange it.
+// reduce or gather in every micro-batch stays inside a copy and is part of its passes; at the end
+// of the step ranks of the two that have the same shard exchange it.
 class StepEnds {
  public:
   // Refers to all. `slowest`: of the pipelines.
   StepEnds(const TrainingJob& job, const Pipelines& pipelines, const PipelineRun& slowest);
 
-  RankEnd of(int rank) const;
+  RankEnd of(int rank);
 
  private:
-  enum class Among { copy, both_copies, shards_of_copies };  // of a stage
   struct Wanted {
     Part part;
     profile::Collective kind;
-    Among among;
-    model::StageParameters parameters;
-    model::BufferBytes bytes;
+    Replicas replicas;
+  };
+  using Chunks = std::vector<model::StageParameters>;  // of a rank, chunk_parameters()
+  // Exchanges of one kind that follow each other.
+  struct Queue {
+    std::vector<double> chunks_us;  // alone, of each chunk
+    double last_us = 0;             // the longest bucket, which nothing hides
+    bool cross = false;             // domains
   };
   BucketExchange buckets_of(const Wanted& wanted, parallel::GroupKind group, double parameters,
-                            double bytes) const;
-  double exposed_us(const Wanted& wanted, double hidden_us, bool overlaps, RankEnd& end) const;
-  double gathered_us(const model::StageParameters& held, double hidden_us, RankEnd& end) const;
+                            double bytes);
+  Queue queue_of(const Wanted& wanted, const Chunks& chunks, RankEnd& end);
+  std::vector<Queue> reductions(const Chunks& held, const Chunks& with_copies, RankEnd& end);
+  double gradients_us(int rank, const std::vector<Queue>& queues) const;
+  double taken_by_passes(int rank, bool cross) const;
+  double gathered_us(int rank, const Chunks& held, RankEnd& end);
   double copies_us(const model::StageParameters& held, RankEnd& end) const;
-  double across_instances_us(const model::StageParameters& held, double hidden_us,
-                             RankEnd& end) const;
 
   const TrainingJob& job_;
   const Pipelines& pipelines_;
   const PipelineRun& slowest_;
   const ExchangePrices& exchanges_;
   std::vector<model::StageContent> contents_;
+  // Of buckets of so many bytes: chunks are mostly alike.
+  std::map<std::tuple<profile::Collective, parallel::GroupKind, Replicas, double>, double> known_;
 };
 
 }  // namespace moesim::training

@@ -269,14 +269,15 @@ class TimelineWriter {
     const std::vector<BucketExchange>& exchanges = step_.ends[at(rank)].exchanges;
     for (auto each = exchanges.rbegin(); each != exchanges.rend(); ++each) {
       if (each->part != Part::gradients) continue;
-      const char* among = each->is_across_instances ? "inter_partial_" : "";  // as Megatron-Core
+      const bool is_across = each->replicas == Replicas::shard_of_instances;
+      const char* among = is_across ? "inter_partial_" : "";  // as Megatron-Core
       const Kernel kernel = {collective_text(each->kind),
                              std::string(among) + group_text(each->group)};
       for (int bucket = each->buckets; bucket > 0; --bucket) {
         Picoseconds left = Picoseconds::from_us(each->each_us);
-        const std::string detail =
-            fmt::format("bucket {} of {}{}", bucket, each->buckets,
-                        each->is_between_copies ? ", to the other copy of the stage" : "");
+        const std::string detail = fmt::format(
+            "bucket {} of {}{}", bucket, each->buckets,
+            each->replicas == Replicas::shard_of_copies ? ", to the other copy of the stage" : "");
         while (left > Picoseconds(0) && stretch != free.end()) {
           const Picoseconds taken = std::min(left, stretch->end - stretch->start);
           add_kernel("gradients", kernel, Part::gradients, -1, stretch->end - taken, stretch->end,
@@ -292,20 +293,16 @@ class TimelineWriter {
   void add_end(int rank) {
     const Picoseconds last = last_pass(run_.run.ranks[at(rank)]);
     const RankEnd& own = step_.ends[at(rank)];
-    const Picoseconds reduced = last + Picoseconds::from_us(own.last_reduction_us);
-    const Picoseconds all_reduced =
-        std::max(reduced, last + Picoseconds::from_us(own.parts[at(Part::gradients)]));
+    const Picoseconds reduced = last + Picoseconds::from_us(own.parts[at(Part::gradients)]);
     add_buckets(rank, last, reduced);
-    add_kernel("gradients", kernel_of(Part::gradients, job_), Part::gradients, -1, reduced,
-               all_reduced, "reductions before the last one");
     const PartTimes joint = joint_end(run_.run, step_.ends);
     double from_us = run_.run.makespan.us() + joint[at(Part::gradients)];
     // What reductions take longer than this rank's is drawn as such, as the parts have it.
     const Picoseconds norm = Picoseconds::from_us(from_us);
     const double longer_us =
         std::max(0.0, joint[at(Part::gradients)] - own.parts[at(Part::gradients)]);
-    const Picoseconds waited = std::max(all_reduced, norm - Picoseconds::from_us(longer_us));
-    add_kernel("p2p", {"nccl:all_reduce", "pipeline_parallel"}, Part::p2p, -1, all_reduced, waited,
+    const Picoseconds waited = std::max(reduced, norm - Picoseconds::from_us(longer_us));
+    add_kernel("p2p", {"nccl:all_reduce", "pipeline_parallel"}, Part::p2p, -1, reduced, waited,
                "gradient norm: waits for the other pipeline ranks");
     add_kernel("gradients", kernel_of(Part::gradients, job_), Part::gradients, -1, waited, norm,
                "reductions of the rank that ends last");

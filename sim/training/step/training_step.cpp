@@ -119,7 +119,7 @@ PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) {
 }
 
 std::vector<RankEnd> Step::rank_ends(const PipelineRun& slowest) const {
-  const StepEnds ends(job_, pipelines_, slowest);
+  StepEnds ends(job_, pipelines_, slowest);
   std::vector<RankEnd> found;
   for (int rank = 0; rank < shape_.ranks; ++rank) found.push_back(ends.of(rank));
   return found;

@@ -143,7 +143,8 @@ TEST_CASE("shared weights of the ends are gathered once for all losses, with the
   const PipelineRun run = pipelines.slowest();
   const LayerPrices& prices = pipelines.prices();
   const auto of = [&](profile::Collective kind, double bytes) {
-    return prices.exchanges().inside_instance_us(kind, parallel::GroupKind::data_context, bytes);
+    return prices.exchanges().replicas_us(kind, parallel::GroupKind::data_context,
+                                          Replicas::instance_of_copy, bytes);
   };
   const double vocabulary = 129280.0 * 7168;
   const double head = vocabulary + 7168;                             // with the final norm
@@ -156,8 +157,8 @@ TEST_CASE("shared weights of the ends are gathered once for all losses, with the
         Approx(16 * layer.forward[at(Part::parameters)] + gathered));
   CHECK(passes.input_gradient[at(Part::parameters)] ==
         Approx(16 * layer.input_gradient[at(Part::parameters)] + gathered));
-  CHECK(passes.input_gradient[at(Part::gradients)] ==
-        Approx(16 * layer.input_gradient[at(Part::gradients)] +
+  CHECK(passes.weight_gradient[at(Part::gradients)] ==
+        Approx(16 * layer.weight_gradient[at(Part::gradients)] +
                of(profile::Collective::reduce_scatter, 4 * head) +
                of(profile::Collective::reduce_scatter, 4 * depth)));
 }

@@ -221,7 +221,7 @@ TEST_CASE("zero bubble reduces shared gradients behind weight gradients") {
   job.layout.schedule = parallel::ScheduleKind::zb_h1;
   const TrainingStep split = training_step(job);
   // They fill bubbles, as the weight gradients do, and no other rank waits for them.
-  CHECK(split.step_us < in_turn);
+  CHECK(split.step_us < 0.9 * in_turn);
   job.overlaps_gradients = false;
   CHECK(training_step(job).step_us > split.step_us);
 }

@@ -138,7 +138,7 @@ void note_other_nics(const training::TrainingJob& job, const std::string& softwa
   note(fmt::format(
       "note: published steps on {} are in line with {:g} Gb/s a GPU between nodes; {} has {:g}, so "
       "that the band is that of other machines: give --cluster the NICs that yours has "
-      "(sim/training/README.md)",
+      "(sim/training/ACCURACY.md)",
       asked.machine, measured, job.cluster->name, asked.nic_gbit_per_s));
 }
 

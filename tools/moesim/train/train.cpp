@@ -175,7 +175,7 @@ Command train_command() {
           "unless an option of routing is given: router, capacity, token loss, imbalance.\n"
           "Options take lists a,b,c too, numbers lo:hi:step, --recompute a/b: a row for\n"
           "each step, with --out FILE.csv for moesim plot.\n"
-          "How far off it is, by machine: sim/training/README.md.\n"};
+          "How far off it is, by machine: sim/training/ACCURACY.md.\n"};
 }
 
 }  // namespace moesim::tool

@@ -1,0 +1,66 @@
+"""Bars of the parts of a step."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from plot_rows import HEADER, options, row, sweep  # noqa: F401 (options: a fixture)
+
+PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
+sys.path.insert(0, str(PLOT))
+matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+matplotlib.use("Agg")
+
+import kinds_chart  # noqa: E402
+import page  # noqa: E402
+import rows  # noqa: E402
+
+SIZE = page.Size()
+
+
+def test_bars_add_up_to_the_step(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row("top1", step=100), row("top2", step=30000)])
+    figure = kinds_chart.breakdown(rows.read([path]), None, SIZE, "")
+    (axes,) = figure.axes
+    ends = {}
+    for bar in axes.patches:
+        ends[bar.get_y()] = max(ends.get(bar.get_y(), 0), bar.get_x() + bar.get_width())
+    assert sorted(ends.values()) == pytest.approx([0.1, 30])  # seconds, as the longest has many
+    assert "s" in axes.get_xlabel() and [text.get_text() for text in axes.get_yticklabels()] == ["top1", "top2"]
+
+
+def test_long_labels_leave_bars_most_of_the_width(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row(router, gpus, profile="a-profile-of-a-long-name", fits=gpus < 16)
+                                      for router in ("top1", "top2+fr+ir") for gpus in (8, 16)])
+    told = ["router", "profile", "cluster", "gpus", "capacity_factor", "global_batch"]
+    for width in (9.0, 5.0):
+        figure = kinds_chart.breakdown(rows.read([path]), told, page.Size(width, 8.0), "")
+        figure.canvas.draw()
+        (axes,) = figure.axes
+        assert axes.get_position().width > 0.5
+        labels = axes.get_yticklabels()
+        assert " ".join(labels[1].get_text().split()) == (
+            "top1, profile a-profile-of-a-long-name, cluster c-a-profile-of-a-long-name, GPUs 16, capacity factor 1, "
+            "global batch 64 (does not fit)")
+        boxes = [text.get_window_extent() for text in labels]
+        assert all(upper.y0 >= lower.y1 for upper, lower in zip(boxes, boxes[1:]))
+        assert all(figure.bbox.x0 <= box.x0 for box in boxes)
+
+
+def test_bars_say_of_which_replica_they_are(tmp_path):
+    path = tmp_path / "s.csv"
+    for replicas, said in ((16, True), (1, False)):
+        path.write_text("\n".join([HEADER + ",replicas", *(f"{row(gpus=gpus)},{replicas}" for gpus in (8, 16))]) + "\n")
+        figure = kinds_chart.breakdown(rows.read([str(path)]), None, SIZE, "")
+        assert any("replica with the median step" in text.get_text().replace("\n", " ") for text in figure.texts) == said
+
+
+@pytest.mark.parametrize(("differing", "slowdown", "said"), [
+    ("factor", "1:1", "median step: attention, which no option here changes, differs by 10 ms by chance, and others may"),
+    ("gpus", "1:1", "small differences are chance"), ("factor", "1.1:1", "small differences are chance")])
+def test_bars_say_how_much_a_part_differs_by_chance(tmp_path, differing, slowdown, said):
+    path = tmp_path / "s.csv"
+    path.write_text("\n".join([HEADER + ",replicas,overlap_slowdown",
+                               *(f"{row(**{differing: value}, step=step)},16,{slowdown}" for value, step in ((1, 100), (2, 120)))]))
+    figure = kinds_chart.breakdown(rows.read([str(path)]), None, SIZE, "")
+    assert said in " ".join(figure.texts[1].get_text().split())

@@ -1,0 +1,108 @@
+"""moesim recommend --mode prefill."""
+
+import csv
+import io
+import re
+import shlex
+
+import pytest
+from command_line import expect_error, moesim, needs_binary, succeed
+from recommend_command import SMALL, rows_of
+
+pytestmark = needs_binary
+PREFILL = ("recommend", "--mode", "prefill", "--model", "mixtral-8x7b", "--gpus", 16, "--expert-parallel", "4,8",
+           "--micro-batch", 1, "--sequence-length", 1024, "--replicas", 2)
+
+
+def test_prefill_commands_print_the_same_figures_and_the_best_are_those_of_a_sweep():
+    rows = rows_of(*PREFILL, "--router", "top2,top2+fr", "--capacity-factor", "0.75,1", "--max-loss", "10%")
+    best = [row for row in rows if row["rank"]]
+    assert best and all(float(row["residual_loss"]) <= 0.1 for row in best)
+    for row in (best[0], rows[-1]):
+        words = shlex.split(row["command"])
+        assert words[:2] == ["moesim", "simulate"]
+        (same,) = csv.DictReader(io.StringIO(succeed(*words[1:], "--format", "csv")))
+        for key in ("step_ms", "tokens_per_s_per_gpu", "residual_loss", "memory_gib"):
+            assert same[key] == row[key]
+    every = csv.DictReader(io.StringIO(succeed(
+        "sweep", *PREFILL[1:], "--profile", "h100-sxm", "--router", "top2,top2+fr", "--capacity-factor", "0.75,1",
+        "--capacity-convention", "library", "--format", "csv")))
+    speeds = sorted((float(row["tokens_per_s_per_gpu"]) for row in every
+                     if float(row["memory_gib"]) <= 72 and float(row["residual_loss"]) <= 0.1), reverse=True)
+    assert [float(row["tokens_per_s_per_gpu"]) for row in best] == speeds[:5]
+
+
+def test_prefill_names_the_convention_of_its_capacity_factors():
+    words = (*PREFILL, "--router", "top2", "--capacity-factor", 2, "--max-loss", "100%")
+    assert succeed(*words).count("\nCF: library convention, a balanced load needs CF 1 (") == 1
+    assert "\nCF: paper convention, a balanced load needs CF k (" in succeed(*words, "--capacity-convention", "paper")
+
+
+def test_prefill_says_what_it_searched_on():
+    table = succeed(*PREFILL, "--router", "dropless")
+    assert table.startswith("mixtral-8x7b on 16 x h100-sxm (hgx-h100): forward passes of sequences of 1024 tokens, bf16\n")
+
+
+def test_prefill_gives_the_commands_of_the_front_where_all_lose_too_much():
+    table = succeed(*PREFILL, "--router", "top2+fr", "--capacity-factor", 1)
+    enough = re.search(r"nothing loses at most 0 %.*: --max-loss ([\d.]+%) would list some", table).group(1)
+    commands = table.split("to reproduce:\n")[1].splitlines()
+    assert commands and all(re.match(r"  [a-z]  moesim simulate ", line) for line in commands)
+    listed = succeed(*PREFILL, "--router", "top2+fr", "--capacity-factor", 1, "--max-loss", enough)
+    assert "\n  1  moesim simulate " in listed
+
+
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "llama2-7b-moe8"])  # the model's own router: without and with a capacity
+@pytest.mark.parametrize("router", [(), ("--router", "topk"), ("--router", "top1,top1+fr")])
+def test_prefill_without_a_capacity_keeps_every_route(model, router):
+    words = (*PREFILL, "--model", model, *router, "--capacity-factor", "dropless")
+    rows = rows_of(*words)
+    assert rows and all(float(row["counted_loss"]) == 0 and row["router"] == "dropless" for row in rows)
+    assert len({row["command"] for row in rows}) == len(rows) == 2  # --expert-parallel 4,8: top1+fr is top1 then
+    k = ("--top-k", 1) if "top1,top1+fr" in router else ()
+    (same,) = csv.DictReader(io.StringIO(succeed(
+        "sweep", *PREFILL[1:], "--model", model, "--profile", "h100-sxm", "--router", "dropless", *k,
+        "--expert-parallel", rows[0]["expert_parallel"], "--capacity-convention", "library", "--format", "csv")))
+    assert same["step_ms"] == rows[0]["step_ms"]
+
+
+def test_prefill_tells_routers_of_different_k_apart():
+    table = succeed(*PREFILL, "--router", "top1,top2", "--capacity-factor", "dropless", "--expert-parallel", 8)
+    (names,) = re.findall(r"^#  .*$", table, re.M)
+    assert "  top k  " in names and "\nk: " in table and "losses are of a token's k best experts: those of different k do not compare" in table
+    place = re.split(r"  +", names).index("top k")
+    rows = [re.split(r"  +", line) for line in table.splitlines() if re.match(r"\d  +\d", line)]
+    assert sorted(row[place] for row in rows) == ["1", "2"]
+    assert "top k" not in succeed(*PREFILL, "--router", "top2", "--capacity-factor", "dropless,1", "--max-loss", "100%")
+
+
+def test_prefill_takes_lists_of_every_option():
+    words = [word for word in PREFILL if word not in ("--expert-parallel", "4,8")] + ["--dispatcher", "deepep,all-to-all"]
+    rows = [row for row in rows_of(*words, "--best", 20) if row["rank"]]
+    assert {(row["expert_parallel"], row["dispatcher"]) for row in rows} == {
+        (size, dispatcher) for size in "248" for dispatcher in ("", "deepep")}  # EP 1 does not fit
+    table = succeed(*words, "--expert-parallel", "4,8", "--router", "dropless,top2", "--max-loss", "5%",
+                    "--capacity-factor", "dropless,1")
+    assert "#  EP  batch  router      CF  dispatcher  tokens/s/GPU" in table
+    assert "one that cannot be: --dispatcher deepep: router top2 sends every expert a block" in table
+    assert "dispatcher" not in succeed(*PREFILL, "--dispatcher", "deepep").split("to reproduce:")[0]
+
+
+def test_prefill_tables_have_words_in_headings_and_numbers_at_the_right():
+    words = ("recommend", "--mode", "prefill", "--model", "mixtral-8x7b", "--gpus", 16, "--expert-parallel", 8,
+             "--micro-batch", 1, "--sequence-length", "512,1024", "--seed", "1,12", "--padding", "capacity,none",
+             "--router", "top2", "--capacity-factor", 1, "--replicas", 1, "--max-loss", "100%")
+    table = succeed(*words).split("\n\n")[1].splitlines()
+    header, rows = table[0], [line for line in table[1:] if line[:1].isdigit()]
+    assert "  padding   seed  sequence length  " in header and len(rows) == 5
+    for heading, values in (("seed", {"1", "12"}), ("sequence length", {"512", "1024"})):
+        end = header.index(heading) + len(heading)
+        assert {row[:end].split()[-1] for row in rows} <= values and all(row[end - 1].isdigit() for row in rows), heading
+
+
+def test_prefill_takes_no_flags_of_training():
+    expect_error(moesim(*PREFILL, "--recompute", "full"), 2, "--recompute with --mode prefill")
+    expect_error(moesim(*SMALL, "--replicas", 3), 2, "--replicas: of --mode prefill")
+    several = (word if word != 16 else "8,16" for word in PREFILL)
+    expect_error(moesim(*several), 2, "--gpus 8,16 with --mode prefill", "moesim sweep --mode prefill --gpus 8,16")
+    expect_error(moesim(*PREFILL, "--memory-share", "0.05"), 1, "none of the", "fits in 5 %")

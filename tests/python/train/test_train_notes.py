@@ -1,0 +1,142 @@
+"""What moesim train says of its band and of what it was not measured at, and options that change nothing."""
+
+import csv
+import io
+import pathlib
+import re
+
+import pytest
+from command_line import moesim, needs_binary, succeed
+from train_command import LONG, QWEN, as_json
+
+pytestmark = needs_binary
+
+
+def test_nics_that_the_measured_steps_did_not_have_are_said():
+    """NVIDIA's steps on B300 are in line with 400 Gb/s a GPU, the datasheet has 800."""
+    words = ("--model", "qwen3-30b-a3b", "--profile", "b300-sxm", "--software", "megatron-bridge")
+    faster = moesim("train", *words, "--gpus", 64)
+    assert "in line with 400 Gb/s a GPU between nodes; hgx-b300 has 800" in faster.stderr
+    assert "5 other machines" in faster.stdout
+    # AWS has no steps there at all.
+    assert "in line with" not in moesim("train", *words[:4], "--software", "aws", "--gpus", 64).stderr
+    for same in (("--gpus", 64, "--cluster", "hgx-b300-400g"), ("--gpus", 8)):  # 8: no NIC is used
+        known = moesim("train", *words, *same)
+        assert known.stderr == ""
+        assert "3 models with megatron-bridge on NVIDIA B300 took" in known.stdout
+
+
+def test_graphs_of_layers_without_a_capacity_say_what_memory_leaves_out():
+    words = (*QWEN, "--gpus", 64, "--dispatcher", "deepep", "--cuda-graphs", "layers")
+    assert "up to 8 times balance" in moesim(*words).stderr
+    assert "balance" not in moesim(*words, "--rank-capacity", 2).stderr
+    assert "balance" not in moesim(*words, "--capacity-factor", 1).stderr
+
+
+def test_bands_of_an_unknown_software_say_that_they_held_less():
+    """As the page has it: fewer of the steps of a software that was left out were inside 80 % bands."""
+    assert "a software left out" in succeed(*QWEN, "--gpus", 64)
+    assert "a software left out" not in succeed(*QWEN, "--gpus", 64, "--software", "megatron-bridge")
+    page = (pathlib.Path(__file__).resolve().parents[3] / "profiles" / "ACCURACY.md").read_text(encoding="utf-8")
+    (inside, points), = re.findall(r"\| a software left out \| 80 % \| (\d+) of (\d+)", page)
+    assert int(inside) / int(points) < 0.75
+
+
+def test_what_no_measured_step_has_is_named_and_widens_the_band():
+    """Steps of 4,096 and 8,192 tokens without context parallelism were published."""
+    usual, same = as_json(*LONG), as_json(*LONG, "--sequence-length", 8192)
+    assert usual["not_measured"] == same["not_measured"] == []
+    assert usual["not_measured_deviation"] == 0
+
+    def width(row):
+        return row["step_ms_high"] / row["step_ms_low"]
+    assert width(same) == pytest.approx(width(usual))
+    far = (*LONG, "--sequence-length", 32768, "--context-parallel", 2, "--zero", 2)
+    row = as_json(*far)
+    assert row["not_measured"] == ["context parallelism", "sequences of 32768 tokens (at most 8192 measured)",
+                                   "ZeRO 2"]
+    assert width(row) > 1.15 * width(usual)
+    # By the share of the step that the parts take.
+    short = as_json(*LONG, "--context-parallel", 2)
+    assert short["not_measured"] == ["context parallelism"]
+    assert width(usual) < width(short) < width(row)
+    text = succeed(*far)
+    assert "not measured: context parallelism, sequences of 32768 tokens" in text
+    assert "no measured step has context parallelism, which decides" in text
+    assert "not measured" not in succeed(*LONG)
+    (written,) = csv.DictReader(io.StringIO(succeed(*far, "--format", "csv")))
+    assert written["not_measured"] == "; ".join(row["not_measured"])
+
+
+@pytest.mark.parametrize("words,note", [
+    (("--context-method", "all-gather"), "--context-method has no effect: --context-parallel 1"),
+    (("--tensor-overlap", "on"), "--tensor-overlap has no effect: --tensor-parallel 1"),
+    (("--micro-batch-group", 4), "--micro-batch-group has no effect: only the interleaved schedule"),
+    (("--recompute", "mlp,layernorm,shared_experts"),
+     "mlp,shared_experts in --recompute have no effect: no layer of qwen3-30b-a3b has them"),
+    (("--offload", "moe_act", "--recompute", "moe"), "--offload has no effect: of these modules nothing is kept"),
+    (("--capacity-factor", 1, "--padding", "busiest"), "--capacity-factor has no effect: --padding busiest drops nothing"),
+    (("--router", "dropless", "--padding", "none"), "--padding has no effect: no router of this run has slots that may stay empty"),
+])
+def test_an_option_that_changes_nothing_is_said(words, note):
+    ran = moesim(*QWEN, "--gpus", 64, "--pipeline-parallel", 2, *words)
+    assert ran.returncode == 0
+    assert f"note: {note}" in ran.stderr
+
+
+@pytest.mark.parametrize("words,option", [
+    (("--dispatcher", "deepep"), "--dispatcher"),
+    (("--fused-experts", "on"), "--fused-experts"),
+    (("--host-read-us", 100), "--host-read-us"),
+    (("--cuda-graphs", "router"), "--cuda-graphs router"),
+    (("--precision", "fp8-block", "--dispatch-precision", "low"), "--dispatch-precision"),
+    (("--cuda-graphs", "parts"), ""),
+])
+def test_options_of_experts_change_nothing_in_a_dense_model(words, option):
+    ran = moesim("train", "--model", "llama2-7b", "--gpus", 16, *words)
+    assert ran.returncode == 0
+    if option:
+        assert f"note: {option} has no effect: llama2-7b has no experts\n" in ran.stderr
+    else:
+        assert "no effect" not in ran.stderr
+
+
+def test_only_the_interleaved_schedule_has_groups():
+    words = (*QWEN, "--gpus", 64, "--pipeline-parallel", 2)
+    assert as_json(*words)["micro_batch_group"] is None
+    assert as_json(*words, "--virtual-pipeline", 2)["micro_batch_group"] == 2
+
+
+def test_an_offload_without_its_modules_does_not_blame_recomputation():
+    ran = moesim("train", "--model", "llama2-7b", "--gpus", 16, "--offload", "moe_act")
+    assert "note: --offload has no effect: no layer of llama2-7b has these modules\n" in ran.stderr
+
+
+def test_one_rank_of_experts_reads_no_row_counts():
+    words = ("train", "--model", "mixtral-8x7b", "--gpus", 16, "--host-read-us", 100)
+    said = "note: --host-read-us has no effect: with --expert-parallel 1 the host reads no row counts"
+    assert said in moesim(*words, "--expert-parallel", 1).stderr
+    assert said not in moesim(*words, "--expert-parallel", 2).stderr
+
+
+def test_rows_that_do_not_travel_have_no_format_of_their_own():
+    words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 16, "--precision", "fp8-block")
+    low = ("--dispatch-precision", "low")
+    said = "note: --dispatch-precision has no effect: with --expert-parallel 1 no rows travel"
+    alone = moesim(*words, "--expert-parallel", 1, *low)
+    assert said in alone.stderr and alone.stdout == succeed(*words, "--expert-parallel", 1)
+    assert said not in moesim(*words, "--expert-parallel", 2, *low).stderr
+    slices = (*words, "--expert-parallel", 1, "--expert-tensor-parallel", 2, "--dispatcher", "deepep")
+    assert said not in moesim(*slices, *low).stderr and succeed(*slices, *low) != succeed(*slices)
+
+
+def test_a_default_that_is_typed_is_no_news():
+    assert "no effect" not in moesim(*QWEN, "--gpus", 64, "--context-method", "ring", "--recompute", "layernorm").stderr
+
+
+def test_a_dispatcher_beyond_what_it_was_measured_at_is_said():
+    words = (*QWEN, "--gpus", 8, "--dispatcher", "low-latency", "--sequence-length")
+    said = "; extrapolated from 1 to 2048 tokens of a GPU"
+    based = lambda tokens: re.search(r"^based on: .*$", succeed(*words, tokens), re.M).group()
+    assert said in based(4096) and said not in based(2048)
+    assert "extrapolated" not in re.search(r"^based on: .*$", succeed(*QWEN, "--gpus", 8), re.M).group()

@@ -35,8 +35,9 @@ def _bar_labels(figure, table, told, size):
 
 # Parts and options that change nothing in them: a difference is that of the replicas with the median step.
 UNTOUCHED = {"attention_ms": "attention", "dense_ffn_ms": "dense FFN"}
-OF_EXPERTS = ("router", "capacity_factor", "capacity_convention", "capacity_scope", "min_capacity", "routing", "top_k", "weights",
-              "score_function", "fill_order")
+OF_EXPERTS = ("router", "top_k", "group_score", "score_function", "second_expert", "expert_bias", "router_dtype", "router_dialect",
+              "capacity_factor", "capacity_convention", "capacity_scope", "capacity_alignment", "min_capacity", "padding", "priority",
+              "weights", "weight_scale", "fill_order", "ir_duplicates", "routing")
 
 
 def _by_chance(table, parts):

@@ -1,9 +1,11 @@
 """Bars of the parts of a step."""
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
+from command_line import needs_binary, succeed
 from plot_rows import HEADER, options, row, sweep  # noqa: F401 (options: a fixture)
 
 PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
@@ -64,3 +66,16 @@ def test_bars_say_how_much_a_part_differs_by_chance(tmp_path, differing, slowdow
                                *(f"{row(**{differing: value}, step=step)},16,{slowdown}" for value, step in ((1, 100), (2, 120)))]))
     figure = kinds_chart.breakdown(rows.read([str(path)]), None, SIZE, "")
     assert said in " ".join(figure.texts[1].get_text().split())
+
+
+# Options of routing of the machine, the model, its tokens and how they are drawn: other options are of routers.
+OF_THE_JOB = {"model", "cluster", "gpus", "expert_parallel", "experts", "expert_placement", "dedup", "mode", "sequence_length",
+              "micro_batch", "tokens_per_gpu", "fidelity", "seed"}
+
+
+@needs_binary
+def test_options_that_leave_attention_as_it_is_are_those_of_routers():
+    described = json.loads(succeed("options", "--format", "json"))["options"]
+    of_routing = {option["column"] for option in described if option["column"] and option["affects"] != ["step"]}
+    assert OF_THE_JOB < of_routing
+    assert set(kinds_chart.OF_EXPERTS) == of_routing - OF_THE_JOB

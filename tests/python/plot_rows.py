@@ -22,6 +22,9 @@ def options(tmp_path_factory, monkeypatch):
             option["default"] = "auto"
     described["columns"] += [{"name": name, "role": "part", "unit": "ms"} for name in PARTS]
     described["columns"] += [{"name": "mfu", "role": "figure", "unit": "share"}]
+    described["training_columns"] = [{"name": name, "unit": unit} for name, unit in (
+        ("bubble_share", "share"), ("counted_loss", "share"), ("overflow_chance", "share"), ("offloaded_gib", "GiB"),
+        ("rerun_step_ms", "ms"), ("imbalance", ""))]
     path = tmp_path_factory.mktemp("options") / "options.json"
     path.write_text(json.dumps(described))
     monkeypatch.setenv("MOESIM_OPTIONS", str(path))

@@ -9,6 +9,7 @@
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/part_columns.hpp"
+#include "tools/moesim/train/train_columns.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {
@@ -19,6 +20,14 @@ nlohmann::ordered_json training_options() {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Flag& flag : train_flags()) {
     list.push_back({{"column", column_of(flag)}, {"default", flag.default_text}});
+  }
+  return list;
+}
+
+nlohmann::ordered_json training_columns() {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const TrainColumn& column : train_columns()) {
+    list.push_back({{"name", column.name}, {"unit", column.unit}});
   }
   return list;
 }
@@ -52,6 +61,7 @@ nlohmann::ordered_json profile_gpus() {
 nlohmann::ordered_json all_options() {
   nlohmann::ordered_json document = report::options_document();
   document["training_options"] = training_options();
+  document["training_columns"] = training_columns();
   document["training_parts"] = training_part_columns();
   document["cluster_gpus"] = cluster_gpus();
   document["profile_gpus"] = profile_gpus();

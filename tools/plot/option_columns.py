@@ -30,21 +30,18 @@ class NoOptions(Exception):
 
 @dataclass(frozen=True)
 class OptionColumns:
-    """Columns in the order of the document. `by_router`: those whose default a router sets; `parts`:
-    those that sum to the step; `units`: of the columns that have one; `derived`: those whose default
-    follows from other options, in words ("the profile's usual node") or as "auto", of which rows have what was chosen; `training`: those that only
-    moesim train has; `training_parts`: the parts of its step; `cluster_gpus`: the GPUs of shipped clusters that
-    name them; `profile_gpus`: those of shipped profiles."""
-    options: tuple
-    by_router: frozenset
-    results: frozenset
-    parts: tuple = ()
-    units: dict = field(default_factory=dict)
+    """Columns by what they are, in the order of the document."""
+    options: tuple  #: of scenarios, and behind them those that moesim train alone has
+    by_router: frozenset  #: options whose default a router sets
+    results: frozenset  #: figures, parts and all other columns of simulate and sweep that are no options
+    parts: tuple = ()  #: of the step of simulate and sweep, which they sum to
+    units: dict = field(default_factory=dict)  #: {column: "ms"} of columns that have one; "share": 0..1
+    #: Options whose default follows from others, in words ("the profile's usual node") or as "auto": rows have what was chosen.
     derived: frozenset = frozenset()
-    training: frozenset = frozenset()
-    training_parts: tuple = ()
-    cluster_gpus: dict = field(default_factory=dict)
-    profile_gpus: dict = field(default_factory=dict)
+    training: frozenset = frozenset()  #: options that moesim train alone has
+    training_parts: tuple = ()  #: of its step, which they sum to
+    cluster_gpus: dict = field(default_factory=dict)  #: {cluster: GPU} of shipped ones that name their GPUs
+    profile_gpus: dict = field(default_factory=dict)  #: {profile: GPU} of shipped ones
 
     def chosen(self):
         """The options without those that follow from others."""
@@ -54,29 +51,29 @@ class OptionColumns:
 def parse(text, source):
     """The columns of a document; NoOptions where it is none."""
     try:
-        document = json.loads(text)
-        declared = [option for option in document["options"] if option.get("column")]
-        names = tuple(option["column"] for option in declared)
-        columns = [column["name"] for column in document["columns"]]
-        training = {option["column"]: option["default"] for option in document.get("training_options", [])
-                    if option["column"] not in names}
-        parts = tuple(column["name"] for column in document["columns"]
-                      if column.get("role") == "part")
-        units = {column["name"]: column["unit"] for column in document["columns"]
-                 if column.get("unit")}
+        return _columns(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise NoOptions(f"{source}: this is not the document of 'moesim options --format json'") \
-            from None
-    return OptionColumns((*names, *training),
-                         frozenset(option["column"] for option in declared
-                                   if option.get("default_from_router")),
-                         frozenset(columns) - frozenset(names) - frozenset(training), parts, units,
-                         frozenset(name for name, default in
-                                   [*training.items(),
-                                    *((option["column"], option.get("default", "")) for option in declared)]
-                                   if " " in default or default == "auto"),
-                         frozenset(training), tuple(document.get("training_parts", [])),
-                         document.get("cluster_gpus", {}), document.get("profile_gpus", {}))
+        raise NoOptions(f"{source}: this is not the document of 'moesim options --format json'") from None
+
+
+def _columns(document):
+    declared = {option["column"]: option for option in document["options"] if option.get("column")}
+    training = {option["column"]: option["default"] for option in document.get("training_options", [])
+                if option["column"] not in declared}
+    defaults = {**training, **{name: option.get("default", "") for name, option in declared.items()}}
+    columns = document["columns"]
+    with_unit = [column for column in (*document.get("training_columns", []), *columns) if column.get("unit")]
+    return OptionColumns(
+        options=(*declared, *training),
+        by_router=frozenset(name for name, option in declared.items() if option.get("default_from_router")),
+        results=frozenset(column["name"] for column in columns) - frozenset(defaults),
+        parts=tuple(column["name"] for column in columns if column.get("role") == "part"),
+        units={column["name"]: column["unit"] for column in with_unit},
+        derived=frozenset(name for name, default in defaults.items() if " " in default or default == "auto"),
+        training=frozenset(training),
+        training_parts=tuple(document.get("training_parts", [])),
+        cluster_gpus=document.get("cluster_gpus", {}),
+        profile_gpus=document.get("profile_gpus", {}))
 
 
 def _program():

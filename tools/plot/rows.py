@@ -376,7 +376,7 @@ def scale_of(table, name):
 
 
 def is_share(table, name):
-    return table.columns.units.get(name) == "share" or name.endswith("_share") or name == "counted_loss"
+    return table.columns.units.get(name) == "share"
 
 
 def _amount(tokens):
@@ -417,11 +417,8 @@ def axis_name(table, name):
     if name in table.parts():
         return f"{step_parts.part_of(name).words}, ms"
     unit = table.columns.units.get(name, "")
-    words = option_columns.words(name)
-    for suffix, known in ((" ms", "ms"), (" gib", "GiB")):
-        if words.endswith(suffix):
-            words, unit = words[:-len(suffix)], known
-    return words.removesuffix(" share") + (", %" if is_share(table, name) else f", {unit}" if unit else "")
+    words = option_columns.words(name).removesuffix(f" {unit.lower()}")
+    return words + (", %" if is_share(table, name) else f", {unit}" if unit else "")
 
 
 def short_name(table, name):

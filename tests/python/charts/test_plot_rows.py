@@ -218,6 +218,14 @@ def test_what_a_run_is_assumed_to_be_and_places_in_a_list_are_no_figures(tmp_pat
     assert data["names"]["residual_loss"] == "weight of a token's k best experts without their output, %"
 
 
+def test_figures_of_training_have_the_units_that_the_program_says(tmp_path):
+    table = rows.read([sweep(tmp_path / "s.csv", [row()])])
+    names = ("bubble_share", "overflow_chance", "offloaded_gib", "rerun_step_ms", "imbalance", "market_share")
+    assert [rows.axis_name(table, name) for name in names] == [
+        "bubble, %", "overflow chance, %", "offloaded, GiB", "rerun step, ms", "imbalance", "market share"]
+    assert [rows.scale_of(table, name) for name in names] == [100, 100, 1, 1, 1, 1]
+
+
 def test_quantiles_have_the_name_and_unit_of_their_figure(tmp_path):
     table = rows.read([sweep(tmp_path / "s.csv", [row()])])
     assert [rows.axis_name(table, f"step_ms{end}") for end in ("", "_p05", "_p50", "_same_p05", "_same_p95")] == [

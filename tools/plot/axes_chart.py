@@ -194,8 +194,7 @@ def _rows_by_label(lines):
     return found
 
 
-def draw(table, x, ys, group, facet, size, title, more=()):
-    """The figure; BadInput for what cannot be drawn. `more`: what its subtitle says beside the notes of the rows."""
+def _require_columns(table, x, ys, group, facet):
     require_values(table, x)
     for y in ys:
         table.require(y, "y")
@@ -203,70 +202,105 @@ def draw(table, x, ys, group, facet, size, title, more=()):
             raise BadInput(f"--y {y}: no row has a number there")
     for name in [*(group or []), *([facet] if facet else [])]:
         table.require(name, "facet" if name == facet else "group")
-    lines = rows.lines(table, x, group, facet)
-    labels = list(dict.fromkeys(line.label for line in lines))
+
+
+def _require_few(table, x, facet, labels, panels):
     if len(labels) > MOST_LINES:
         raise BadInput(f"{len(labels)} lines, and more than {MOST_LINES} cannot be distinguished: choose "
                        f"rows with --where, or give --facet one of {', '.join(table.differing((x,))[:5])}")
-    facets = rows.ordered(table, facet) if facet else [None]
-    if len(facets) * len(ys) > MOST_PANELS:
-        raise BadInput(f"--facet {facet}: {len(facets) * len(ys)} panels, and at most {MOST_PANELS} can be "
+    if len(panels) > MOST_PANELS:
+        raise BadInput(f"--facet {facet}: {len(panels)} panels, and at most {MOST_PANELS} can be "
                        "read: choose rows with --where")
-    told = [x, *([facet] if facet else []), *rows.names_of(table, x, group, facet)]
+
+
+def _styles_by_label(table, x, lines, labels, size):
     styles = dict(zip(labels, styles_of(_rows_by_label(lines), size)))
     if positions(table, x)[1] is not None:  # names have no order that a line could follow
         for style in styles.values():
             style["linestyle"] = "none"
+    return styles
+
+
+def _columns(size, ys, panels):
+    """Of panels: facets beside one another for each figure, or wrapped where there is one figure alone."""
+    facets = len(panels) // len(ys)
+    return facets if len(ys) > 1 else min(facets, 4 if size.width > 6 else 2)
+
+
+def _name_axes(axes, table, x, y, is_left, is_lowest, told):
+    """Of a panel, where its neighbours do not have the names."""
+    if is_left:
+        differs = rows.is_time(y) and untold.batch_note(table, told) and not untold.batch_per_gpu(table)
+        axes.set_ylabel(rows.axis_name(table, y) + ("\n(global batch differs)" if differs else ""))
+    if is_lowest:
+        axes.set_xlabel(rows.axis_name(table, x))
+        axes.xaxis.set_tick_params(labelbottom=True)
+
+
+def _title_panel(axes, facet, value, size):
+    letters = int(_panel_width(axes) * 72 / (0.6 * size.font))
+    axes.set_title(textwrap.fill(f"{option_columns.words(facet)} {value or 'none'}", letters), loc="left")
+
+
+def _legend(table, styles, drawn, kinds):
+    """(the looks, the names) of all that the panels show."""
+    below = hidden.notes([panel_of(*those) for those in drawn])
+    handles, names = page.legend_entries(styles.values(), [label + below.get(label, "") for label in styles])
+    if list(styles) == ["all rows"]:
+        handles, names = [], []
+    if kinds:
+        handles.append(look.band_entry(kinds))
+        names.append(table.band_words())
+    if not all(map(fits, table.rows)):
+        handles.append(page.unfit_entry())
+        names.append(page.UNFIT)
+    return handles, names
+
+
+def _notes(table, x, ys, told, more):
+    """What the subtitle says beside what all rows share."""
+    notes = rows.run_notes(table, [x, *ys]) + untold.notes(table, told, any(map(rows.is_time, ys))) + list(more)
+    unfit = sum(not fits(row) for row in table.rows)
+    if unfit:
+        notes.append(f"{unfit} of {len(table.rows)} do not fit in GPU memory")
+    if any(y in OF_MODEL_FLOPS for y in ys) and any(float(row.get("failed") or 0) > 0 for row in table.rows):
+        notes.append("FLOPs of dropped routes are counted too")
+    return notes + (_mfu_notes(table) if "mfu" in ys else [])
+
+
+def draw(table, x, ys, group, facet, size, title, more=()):
+    """The figure; BadInput for what cannot be drawn. `more`: what its subtitle says beside the notes of the rows."""
+    _require_columns(table, x, ys, group, facet)
+    lines = rows.lines(table, x, group, facet)
+    labels = list(dict.fromkeys(line.label for line in lines))
+    panels = [(y, value) for y in ys for value in (rows.ordered(table, facet) if facet else [None])]
+    _require_few(table, x, facet, labels, panels)
+    told = [x, *([facet] if facet else []), *rows.names_of(table, x, group, facet)]
+    styles = _styles_by_label(table, x, lines, labels, size)
     shade = min(0.14, 0.9 / len(labels))
     with matplotlib.rc_context(page.settings(size)):
-        # Facets beside one another for each figure, or wrapped where there is one figure alone.
-        columns = len(facets) if len(ys) > 1 else min(len(facets), 4 if size.width > 6 else 2)
-        count = len(ys) * len(facets) if len(ys) > 1 else len(facets)
-        figure, axes = page.grid(size, -(-count // columns), columns, sharex=True,
+        columns = _columns(size, ys, panels)
+        figure, axes = page.grid(size, -(-len(panels) // columns), columns, sharex=True,
                                  sharey="row" if len(ys) > 1 else bool(facet))
         kinds, drawn = set(), []
-        for index, one in enumerate(axes.flat):
-            if index >= count:
-                one.set_visible(False)
-                continue
-            y = ys[index // columns] if len(ys) > 1 else ys[0]
-            value = facets[index % columns] if len(ys) > 1 else facets[index]
-            drawn.append((one, table, [line for line in lines if not facet or line.key[0] == value], x, y))
-            for line in drawn[-1][2]:
+        for index, (one, (y, value)) in enumerate(zip(axes.flat, panels)):
+            own = [line for line in lines if not facet or line.key[0] == value]
+            drawn.append((one, table, own, x, y))
+            for line in own:
                 kinds |= draw_line(one, table, line, x, y, styles[line.label], shade)
             style_x(one, table, x)
-            if facet and index < (columns if len(ys) > 1 else count):
-                letters = int(_panel_width(one) * 72 / (0.6 * size.font))
-                one.set_title(textwrap.fill(f"{option_columns.words(facet)} {value or 'none'}", letters), loc="left")
-            if index % columns == 0:
-                differs = rows.is_time(y) and untold.batch_note(table, told) and not untold.batch_per_gpu(table)
-                one.set_ylabel(rows.axis_name(table, y) + ("\n(global batch differs)" if differs else ""))
-            if index + columns >= count:
-                one.set_xlabel(rows.axis_name(table, x))
-                one.xaxis.set_tick_params(labelbottom=True)
-        for one in axes.flat[:count]:  # after all lines, as panels share their limits
+            if facet and (index < columns or len(ys) == 1):
+                _title_panel(one, facet, value, size)
+            _name_axes(one, table, x, y, index % columns == 0, index + columns >= len(panels), told)
+        for one in axes.flat[len(panels):]:
+            one.set_visible(False)
+        for one, *_ in drawn:  # after all lines, as panels share their limits
             style_y(one)
         for one, _, _, _, y in drawn:
             if y == "mfu" and one.get_ylim()[1] > 100:
                 one.axhline(100, color="black", linewidth=0.8, zorder=1)
-        below = hidden.notes([panel_of(*those) for those in drawn])
-        handles, names = page.legend_entries(styles.values(), [label + below.get(label, "") for label in labels])
-        if len(labels) == 1 and labels[0] == "all rows":
-            handles, names = [], []
-        if kinds:
-            handles.append(look.band_entry(kinds))
-            names.append(table.band_words())
-        unfit = sum(not fits(row) for row in table.rows)
-        if unfit:
-            handles.append(page.unfit_entry())
-            names.append(page.UNFIT)
-        notes = rows.run_notes(table, [x, *ys]) + untold.notes(table, told, any(map(rows.is_time, ys))) + list(more)
-        if unfit:
-            notes.append(f"{unfit} of {len(table.rows)} do not fit in GPU memory")
-        if any(y in OF_MODEL_FLOPS for y in ys) and any(float(row.get("failed") or 0) > 0 for row in table.rows):
-            notes.append("FLOPs of dropped routes are counted too")
-        notes += _mfu_notes(table) if "mfu" in ys else []
         what = " and ".join(rows.short_name(table, y) for y in ys)
         return page.end_page(figure, axes, size,
                              title or page.heading(table, f"{what} by {rows.axis_name(table, x).split(',')[0]}"),
-                             page.subtitle(table, notes, figures=ys), handles, names)
+                             page.subtitle(table, _notes(table, x, ys, told, more), figures=ys),
+                             *_legend(table, styles, drawn, kinds))

@@ -241,13 +241,7 @@ def is_search(table):
     return "scaling_pays" in table.known()
 
 
-def scaling(table, group, size, title):
-    """Speed of all GPUs by their number, and the share that is left of the speed each has on the fewest
-    on which the step of every line fits."""
-    for name in ("gpus", "tokens_per_s_per_gpu"):
-        table.require(name, "x")
-    if is_search(table) and group is None:
-        group = [rows.FILE] if len(table.files) > 1 else []
+def _scaling_lines(table, group):
     lines = rows.lines(table, "gpus", group)
     if is_search(table) and not group:
         lines[0].label = "the fastest layout on each number of GPUs"
@@ -256,6 +250,49 @@ def scaling(table, group, size, title):
     if len(lines) > axes_chart.MOST_LINES:
         raise BadInput(f"{len(lines)} lines, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
                        "choose rows with --where")
+    return lines
+
+
+def _draw_scaling(total, share, table, lines, references, styles):
+    """Returns how bands are drawn, whether the speed of one GPU has one, {label: {GPUs: that speed in per cent}}, and the
+    highest of these per cent."""
+    top, banded, kinds, shares = 0, False, set(), {}
+    shade = min(0.14, 0.4 / len(lines))  # many bands one over another must not hide the lines
+    for line, reference, how in zip(lines, references, styles):
+        kinds |= axes_chart.draw_line(total, table, line, "gpus", "tokens_per_s", how, shade)
+        first, fewest = (rows.present(reference, name) for name in ("tokens_per_s_per_gpu", "gpus"))
+        xs = [rows.present(row, "gpus") for row in line.rows]
+        ys = [100 * rows.present(row, "tokens_per_s_per_gpu") / first for row in line.rows]
+        look.plot_line(share, xs, ys, [fits(row) for row in line.rows], how)
+        shares[line.label] = dict(zip(xs, ys))
+        end = _draw_share_band(share, line, reference, xs, how, shade)
+        # Above the line, which it would be hidden by where scaling is perfect.
+        linear = [gpus for gpus in xs if gpus >= fewest]
+        total.plot(linear, [first * gpus for gpus in linear], color=look.GREY, linestyle=":", linewidth=1, zorder=5)
+        top, banded = max(top, end or 0, *ys), banded or end is not None
+    return kinds, banded, shares, top
+
+
+def _draw_end_of_scaling(panels, table, lines):
+    """Of what moesim recommend found: up to how many GPUs scaling pays. Returns [(look, name)] of the legend."""
+    pays = [rows.present(row, "gpus") for row in lines[0].rows
+            if is_search(table) and row["scaling_pays"].lower() == "true"]  # pandas writes True
+    if not pays or len(lines) > 1:
+        return []
+    most = max(pays)
+    end = [one.axvline(most, color=look.GREY, linestyle="--", linewidth=1, zorder=1) for one in panels][-1]
+    is_last = most == rows.present(lines[0].rows[-1], "gpus") and not table.where
+    return [(end, f"scaling pays up to {gpus_in_words(f'{most:.0f}')}" + (", the most searched" if is_last else ""))]
+
+
+def scaling(table, group, size, title):
+    """Speed of all GPUs by their number, and the share that is left of the speed each has on the fewest
+    on which the step of every line fits."""
+    for name in ("gpus", "tokens_per_s_per_gpu"):
+        table.require(name, "x")
+    if is_search(table) and group is None:
+        group = [rows.FILE] if len(table.files) > 1 else []
+    lines = _scaling_lines(table, group)
     styles = axes_chart.styles_of({line.label: line.rows for line in lines}, size)
     told = ["gpus", *rows.names_of(table, "gpus", group)]
     notes = untold.note(table, "fidelity", told) if is_search(table) else untold.notes(table, told)
@@ -263,48 +300,25 @@ def scaling(table, group, size, title):
         narrow = size.width < 6
         figure, axes = page.grid(size, 2 if narrow else 1, 1 if narrow else 2, aspect=0.8)
         total, share = axes.flat
-        top, banded, kinds, shares = 0, False, set(), {}
-        shade = min(0.14, 0.4 / len(lines))  # many bands one over another must not hide the lines
         references = _references(lines)
-        for line, reference, how in zip(lines, references, styles):
-            kinds |= axes_chart.draw_line(total, table, line, "gpus", "tokens_per_s", how, shade)
-            first, fewest = (rows.present(reference, name) for name in ("tokens_per_s_per_gpu", "gpus"))
-            xs = [rows.present(row, "gpus") for row in line.rows]
-            ys = [100 * rows.present(row, "tokens_per_s_per_gpu") / first for row in line.rows]
-            look.plot_line(share, xs, ys, [fits(row) for row in line.rows], how)
-            shares[line.label] = dict(zip(xs, ys))
-            end = _draw_share_band(share, line, reference, xs, how, shade)
-            top, banded = max(top, end or 0), banded or end is not None
-            # Above the line, which it would be hidden by where scaling is perfect.
-            linear = [gpus for gpus in xs if gpus >= fewest]
-            total.plot(linear, [first * gpus for gpus in linear], color=look.GREY, linestyle=":", linewidth=1, zorder=5)
-            top = max(top, *ys)
+        kinds, banded, shares, top = _draw_scaling(total, share, table, lines, references, styles)
         _style_scaling(total, share, table, lines, references, top)
         totals = axes_chart.panel_of(total, table, lines, "gpus", "tokens_per_s").lines
         below = {**hidden.notes([hidden.Panel("speed of one GPU", share, shares)]),
                  **hidden.notes([hidden.Panel("speed", total, totals)])}
-        handles, names = page.legend_entries(styles, [line.label + below.get(line.label, "") for line in lines])
-        handles.append(matplotlib.lines.Line2D([], [], color=look.GREY, linestyle=":", linewidth=1))
-        names.append(f"linear scaling from {fewest_gpus(lines, references)}")
+        entries = list(zip(*page.legend_entries(styles, [line.label + below.get(line.label, "") for line in lines])))
+        entries.append((matplotlib.lines.Line2D([], [], color=look.GREY, linestyle=":", linewidth=1),
+                        f"linear scaling from {fewest_gpus(lines, references)}"))
         if kinds:
-            handles.append(look.band_entry(kinds))
-            names.append(table.band_words())
-        pays = [rows.present(row, "gpus") for row in lines[0].rows
-                if is_search(table) and row["scaling_pays"].lower() == "true"]  # pandas writes True
-        if pays and len(lines) == 1:
-            most = max(pays)
-            for one in (total, share):
-                end = one.axvline(most, color=look.GREY, linestyle="--", linewidth=1, zorder=1)
-            handles.append(end)
-            names.append(f"scaling pays up to {gpus_in_words(f'{most:.0f}')}"
-                         + (", the most searched" if most == rows.present(lines[0].rows[-1], "gpus") and not table.where else ""))
+            entries.append((look.band_entry(kinds), table.band_words()))
+        entries += _draw_end_of_scaling((total, share), table, lines)
         unfit = sum(not fits(row) for row in table.rows)
         if unfit:
-            handles.append(page.unfit_entry())
-            names.append(page.UNFIT)
+            entries.append((page.unfit_entry(), page.UNFIT))
+            notes = [*notes, unit_count(unfit, len(table.rows))]
         return page.end_page(figure, axes, size, title or page.heading(table, "scaling over GPUs"),
-                             page.subtitle(table, notes + ([unit_count(unfit, len(table.rows))] if unfit else [])
-                                           + _share_hint(table, references, banded), figures=["tokens_per_s"]), handles, names)
+                             page.subtitle(table, notes + _share_hint(table, references, banded), figures=["tokens_per_s"]),
+                             *map(list, zip(*entries)))
 
 
 def _pairs(table, first, second):

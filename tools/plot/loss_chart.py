@@ -40,6 +40,19 @@ def _lay_out(figure, entries, top):
     return height
 
 
+def _draw_line(axes, name, entry, how):
+    """One figure of the points of a line, in per cent."""
+    known = [point for point in entry.points if getattr(point, name) is not None]
+    for point in known:
+        if point.capacity_factor is None:  # without capacity: the same everywhere
+            axes.axhline(100 * getattr(point, name), color=how["color"], linewidth=1.3, linestyle=how["linestyle"],
+                         alpha=None if point.fits else look.PALE)
+    points = with_factor(known)
+    if points:
+        look.plot_line(axes, [point.capacity_factor for point in points], [100 * getattr(point, name) for point in points],
+                       [point.fits for point in points], how, linewidth=1.6)
+
+
 def draw(path, title, fits_only=False, where=""):
     """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
     series, shared, refused = read_sweep(path, fits_only, where)
@@ -62,18 +75,7 @@ def draw(path, title, fits_only=False, where=""):
         panels = []
         for axes, (name, meaning, short) in zip(grid, PANELS):
             for entry, how in zip(series, styles):
-                points = [point for point in with_factor(entry.points)
-                          if getattr(point, name) is not None]
-                for point in entry.points:  # without capacity: the same everywhere
-                    if point.capacity_factor is None and getattr(point, name) is not None:
-                        axes.axhline(100 * getattr(point, name), color=how["color"],
-                                     linewidth=1.3, linestyle=how["linestyle"],
-                                     alpha=None if point.fits else look.PALE)
-                if not points:
-                    continue
-                look.plot_line(axes, [point.capacity_factor for point in points],
-                               [100 * getattr(point, name) for point in points],
-                               [point.fits for point in points], how, linewidth=1.6)
+                _draw_line(axes, name, entry, how)
             axes.set_title(meaning, loc="left", fontsize=10)
             axes.set_xlabel(factor_axis(shared))
             look.per_cent_from_zero(axes)

@@ -4,9 +4,8 @@ import csv
 import io
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import option_columns
 import speed_bands
 
 
@@ -19,29 +18,6 @@ class MissingPackage(Exception):
 
 
 @dataclass(frozen=True)
-class Point:
-    """One scenario on the chart: capacity factor, speed with error bar, losses in shares."""
-    capacity_factor: float | None  # None: the router has none (dense)
-    speed: float
-    speed_low: float
-    speed_high: float
-    token_loss: float | None
-    failed: float | None
-    padded: float | None = None
-    fits: bool = True  # in the memory of a GPU
-
-
-@dataclass
-class Series:
-    """The scenarios that differ in capacity factor alone. `options`: those that its label names beside the router,
-    chosen ones before those that follow from others."""
-    router: str
-    label: str
-    points: list = field(default_factory=list)
-    options: dict = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Measured:
     router: str
     capacity_factor: float | None
@@ -50,9 +26,7 @@ class Measured:
     excluded: bool
 
 
-MOST_LINES = 30
 SPEED = "tokens_per_s_per_gpu"
-NEEDED = ("status", "router", "capacity_factor", "step_ms", SPEED, "failed", "residual_loss")
 
 
 def read_csv(path):
@@ -121,43 +95,6 @@ def check_speeds(path, line, row):
                                "above 0")
 
 
-def present(path, line, row, column):
-    value = number(path, line, row, column)
-    if value is None:
-        raise BadInput(f"{path}: line {line}, column {column}: a number is missing")
-    return value
-
-
-def varying(rows, columns):
-    """The option columns in which rows differ, blanks (does not apply) aside. What a router sets by
-    itself counts only where rows of one router differ in it."""
-    def differs(name):
-        values = {}
-        for _, row in rows:
-            if row[name]:
-                group = row["router"] if name in columns.by_router else None
-                values.setdefault(group, set()).add(row[name])
-        return any(len(group) > 1 for group in values.values())
-
-    return [name for name in drawn_options(rows, columns) if differs(name)]
-
-
-def drawn_options(rows, columns):
-    """The option columns of the file, but for the two that every chart draws."""
-    return [name for name in columns.options
-            if rows and name in rows[0][1] and name not in ("router", "capacity_factor")]
-
-
-def common(rows, columns):
-    """The options that are the same in all rows, blanks aside."""
-    result = {}
-    for name in drawn_options(rows, columns):
-        values = {row[name] for _, row in rows if row[name]}
-        if len(values) == 1:
-            result[name] = values.pop()
-    return result
-
-
 def differing_k(rows):
     """{router: "k = 1"} of routers whose k is not that of most, where their name does not say it: their loss is a share
     of fewer, or more, experts' weight."""
@@ -187,58 +124,6 @@ def factor_axis(shared):
     return CONVENTIONS.get(shared.get("capacity_convention", ""), "capacity factor")
 
 
-def lines_of(path, rows, columns):
-    """(the columns that tell lines apart, {their values with the router: rows}): no line has two
-    scenarios at one capacity factor."""
-    options = drawn_options(rows, columns)
-    differing = varying(rows, columns)
-    while True:
-        lines, more = {}, None
-        for line, row in rows:
-            key = (row["router"], tuple(row[name] for name in differing))
-            at = lines.setdefault(key, {})
-            factor = number(path, line, row, "capacity_factor")
-            first, other = at.setdefault(factor, (line, row))
-            if other == row:  # the very same row again
-                continue
-            # An option that is blank in one of the two rows tells them apart as well.
-            more = next((name for name in options if row[name] != other[name]), None)
-            if more is None:
-                _refuse_twice(path, first, other, line, row, columns)
-            break
-        if more is None:
-            kept = needed_to_tell(lines, differing, columns)
-            return ([differing[place] for place in kept],
-                    {(router, tuple(values[place] for place in kept)): list(at.values())
-                     for (router, values), at in lines.items()})
-        differing = [name for name in options if name in differing or name == more]
-
-
-def needed_to_tell(lines, differing, columns):
-    """Places in `differing`, without options that follow from the others: a global batch from the GPUs, a pipeline layout
-    from the number of ranks."""
-    kept = list(range(len(differing)))
-    for place in reversed(range(len(differing))):
-        if differing[place] not in columns.derived - set(option_columns.CHOSEN):
-            continue
-        rest = [other for other in kept if other != place]
-        if len({(router, *(values[other] for other in rest)) for router, values in lines}) == len(lines):
-            kept = rest
-    return kept
-
-
-def _refuse_twice(path, first, other, line, row, columns):
-    """Two different rows of one scenario: says in which columns they differ."""
-    differ = [name for name in row if row[name] != other[name]]
-    unknown = [name for name in differ
-               if name not in columns.options and name not in columns.results]
-    if unknown:
-        raise BadInput(f"{path}: lines {first} and {line} differ in {', '.join(unknown)}, which this "
-                       "version of moesim does not know: plot with the version that wrote the file")
-    raise BadInput(f"{path}: lines {first} and {line} are the same scenario with different results "
-                   f"({', '.join(differ[:4])}): do not mix results of several versions in one file")
-
-
 def band_columns(row):
     """The columns of the band by which steps are compared: software and machine cancel."""
     return (("step_ms_same_p05", "step_ms_same_p95") if row.get("step_ms_same_p05")
@@ -255,41 +140,15 @@ def training_words(shared):
     return ["training step", *sizes, *([shared["precision"]] if "precision" in shared else [])]
 
 
-def end_of_band(path, line, row, name):
-    """The step time there; nothing in a file of moesim train, whose band is common to all its rows."""
-    return number(path, line, row, name) if name in row else None
-
-
 def fits(row):
     """Whether the scenario fits in the memory of a GPU; a file without that column does not say."""
     return row.get("fits_memory") != "false"
-
-
-def _speed_band(path, line, row, speed, over_baseline):
-    """(low, high) of a speed, as speed_bands says; a slow step is a low speed. Files of older versions have one band
-    alone, or with few replicas none."""
-    if over_baseline:
-        ratio, low, high = (number(path, line, row, name) for name in
-                            (speed_bands.RATIO, speed_bands.LOW, speed_bands.HIGH))
-        return (speed * low / ratio, speed * high / ratio) if ratio and low and high else (speed, speed)
-    step = present(path, line, row, "step_ms")
-    fast, slow = (end_of_band(path, line, row, name) or step for name in band_columns(row))
-    return speed * step / slow, speed * step / fast
 
 
 def loss_column(row):
     """Where its token loss is: rows of moesim train and recommend count none of the model's own router without a
     capacity."""
     return "counted_loss" if row.get("counted_loss") else "residual_loss"
-
-
-def read_point(path, line, row, over_baseline=False):
-    """`over_baseline`: the band is that of the ratio to the row's baseline."""
-    speed = present(path, line, row, "tokens_per_s_per_gpu")
-    return Point(number(path, line, row, "capacity_factor"), speed,
-                 *_speed_band(path, line, row, speed, over_baseline),
-                 number(path, line, row, loss_column(row)), number(path, line, row, "failed"),
-                 number(path, line, row, "padded") if "padded" in row else None, fits(row))
 
 
 def memory_notes(path, series, fits_only):

@@ -11,16 +11,17 @@ from chart_data import BadInput, band_columns, check_speeds, differing_k, factor
 
 FILE = "file"  # a column of its own where several files are read
 CAPACITY, NO_CAPACITY = "capacity_factor", "no capacity"
+TOTAL_SPEED = "tokens_per_s"  # of all GPUs: written into every row
 OVER_BASELINE = "_over_baseline"  # set of a row whose band is that of its ratio to a baseline
 COMPARISONS = {
     "=": lambda a, b: a == b, "!=": lambda a, b: a != b, "<=": lambda a, b: a <= b,
     ">=": lambda a, b: a >= b, "<": lambda a, b: a < b, ">": lambda a, b: a > b}
 # Figures that have an error bar: the power of step time by which they go.
 BANDED = {"step_ms": 1, "gpu_hours_per_1e12_tokens": 1, "tokens_per_s_per_gpu": -1,
-          "tokens_per_day": -1, "tflops_per_gpu": -1, "mfu": -1, "tokens_per_s": -1}
+          "tokens_per_day": -1, "tflops_per_gpu": -1, "mfu": -1, TOTAL_SPEED: -1}
 NAMES = {
     "step_ms": "step time, ms", "tokens_per_s_per_gpu": "speed, tokens/s per GPU",
-    "tokens_per_s": "speed of all GPUs, tokens/s", "residual_loss": "token loss, %", "counted_loss": "token loss, %",
+    TOTAL_SPEED: "speed of all GPUs, tokens/s", "residual_loss": "token loss, %", "counted_loss": "token loss, %",
     "mfu": "MFU, %", "tflops_per_gpu": "model TFLOP/s per GPU", "memory_gib": "memory, GiB per GPU",
     "failed": "routes failed before rectification, %", "gpus": "GPUs",
     "run_days": "length of the run, days", "run_cost": "cost of the run",
@@ -254,7 +255,7 @@ def read(paths, where="", fits_only=False):
             row.setdefault(name, "")
     for row in rows:
         gpus, speed = (figure_of(row, name) for name in ("gpus", "tokens_per_s_per_gpu"))
-        row["tokens_per_s"] = "" if gpus is None or speed is None else repr(gpus * speed)
+        row[TOTAL_SPEED] = "" if gpus is None or speed is None else repr(gpus * speed)
     table = Table(rows, columns, list(paths), refused, 0, where)
     table.choose(where)
     if fits_only:

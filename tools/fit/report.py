@@ -1,16 +1,17 @@
-"""The tables of the shipped curves in profiles/CURVES.md and ACCURACY.md, written from the documents
+"""The tables of the shipped curves, profiles/curves.csv and those in ACCURACY.md, written from the documents
 themselves.
 
-    python3 -m tools.fit.report --write profiles/CURVES.md --kernels profiles/ACCURACY.md
+    python3 -m tools.fit.report --write profiles/curves.csv --kernels profiles/ACCURACY.md
 """
 import argparse
+import csv
+import io
 import json
 from pathlib import Path
 
 FORMAT = "moesim-profile"
-BEGIN, END = "<!-- curves: written by tools.fit.report -->", "<!-- end of curves -->"
-CHECKS = ["| check | origin | points | median | p90 | bars |", "|---|---|---|---|---|---|"]
-CURVES = ["| curve | origin | points | median | p90 | by region: median / p90 |", "|---|---|---|---|---|---|"]
+COLUMNS = ("profile", "is", "name", "origin", "points", "median_percent", "p90_percent", "bar_median_percent",
+           "bar_p90_percent", "regions_median_p90_percent")
 KERNELS_BEGIN, KERNELS_END = "<!-- kernels: written by tools.fit.report -->", "<!-- end of kernels -->"
 # Operations by data type: (operation, what its goal is, median and 90th percentile in percent)
 KERNELS = (("gemm", (3, 10)), ("attention", (3, 10)), ("latent-attention", (3, 10)),
@@ -20,7 +21,7 @@ KEYS = ("kernel", "head_dim", "nccl", "distribution")
 
 
 def percent(share):
-    return "-" if share is None else f"{100 * share:.3g} %"
+    return "" if share is None else f"{100 * share:.3g}"
 
 
 def name(curve):
@@ -35,46 +36,43 @@ def regions(residual):
                      for each in residual["regions"])
 
 
-def row(label, origin, figures, last):
-    return (f"| {label} | {origin} | {figures.get('n', 0) or '-'} "
-            f"| {percent(figures['median_abs'])} | {percent(figures['p90_abs'])} | {last} |")
+def row(label, origin, figures, bars=("", ""), by_region=""):
+    return (label, origin, figures.get("n", 0) or "", percent(figures["median_abs"]), percent(figures["p90_abs"]), *bars, by_region)
 
 
-def branch_rows(curve):
-    """GPU counts that a law answers for have errors of their own."""
+def curve_rows(curve):
+    """The curve's own errors, and those of GPU counts that a law or a branch answers for."""
+    found = [(name(curve), curve["origin"], curve["residual"])]
     law = curve.get("law")
-    by_law = [] if law is None else [
-        row(f"{name(curve)}, up to {law['up_to']} GPUs", "derived", law["residual"], regions(law["residual"]))]
-    return by_law + [row(f"{name(curve)}, {each['gpus']} GPUs", each["origin"], each["residual"],
-                         regions(each["residual"]))
-                     for each in curve.get("branches", []) if "residual" in each]
+    if law is not None:
+        found.append((f"{name(curve)}, up to {law['up_to']} GPUs", "derived", law["residual"]))
+    found += [(f"{name(curve)}, {each['gpus']} GPUs", each["origin"], each["residual"])
+              for each in curve.get("branches", []) if "residual" in each]
+    return [row(*each, by_region=regions(each[-1])) for each in found]
 
 
 def check_rows(curve):
-    rows = []
-    for check in curve["residual"].get("checks", []):
-        bars = f"{percent(check['bar_median_abs'])}, {percent(check['bar_p90_abs'])}"
-        bars = "" if bars == "-, -" else bars
-        rows.append(row(f"{curve['op']}: {check['what']}", curve["origin"], check, bars))
-    return rows
+    return [row(f"{curve['op']}: {check['what']}", curve["origin"], check,
+                bars=(percent(check["bar_median_abs"]), percent(check["bar_p90_abs"])))
+            for check in curve["residual"].get("checks", [])]
 
 
 def section(document):
-    """A profile's heading, the figures that bars are set on, then every curve a query can meet by
-    default."""
-    checks, lines = [], []
-    for curve in document["curves"]:
-        checks += check_rows(curve)
-        if curve.get("default", True):
-            lines.append(row(name(curve), curve["origin"], curve["residual"], regions(curve["residual"])))
-            lines += branch_rows(curve)
-    return "\n".join([f"## {document['name']}", "", *(CHECKS + checks + [""] if checks else []),
-                      *CURVES, *lines])
+    """Rows of a profile: the figures that bars are set on, then every curve a query can meet by default."""
+    curves = document["curves"]
+    checks = [row for curve in curves for row in check_rows(curve)]
+    others = [row for curve in curves if curve.get("default", True) for row in curve_rows(curve)]
+    return [(document["name"], kind, *cells) for kind, found in (("check", checks), ("curve", others)) for cells in found]
 
 
 def table(documents):
-    """Markdown: a section for each profile."""
-    return "\n\n".join(section(document) for document in documents)
+    """The CSV: the rows of each profile."""
+    text = io.StringIO()
+    out = csv.writer(text, lineterminator="\n")
+    out.writerow(COLUMNS)
+    for document in documents:
+        out.writerows(section(document))
+    return text.getvalue()
 
 
 def first_check(document, op, dtype):
@@ -153,15 +151,15 @@ def main():
     parser = argparse.ArgumentParser(prog="tools.fit.report", description=__doc__.split("\n")[0])
     parser.add_argument("--profiles", type=Path, default=Path("profiles/hardware"))
     parser.add_argument("--write", type=Path, default=None, metavar="CURVES",
-                        help="replace the tables between their marks there (default: print them)")
+                        help="write the CSV of every curve there (default: print it)")
     parser.add_argument("--kernels", type=Path, default=None, metavar="ACCURACY",
                         help="replace the table by data type and GPU between its marks there")
     options = parser.parse_args()
     found = documents(options.profiles)
     if options.write is None and options.kernels is None:
-        print(table(found), kernels_table(found), sep="\n\n")
+        print(table(found), kernels_table(found), sep="\n")
     if options.write is not None:
-        replace_between(options.write, BEGIN, END, table(found))
+        options.write.write_text(table(found))
     if options.kernels is not None:
         replace_between(options.kernels, KERNELS_BEGIN, KERNELS_END, kernels_table(found))
 

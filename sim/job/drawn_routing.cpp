@@ -277,6 +277,7 @@ void declare_routing(JobOptionTable& table) {
     option.default_text = default_in_training(declared.name, declared.default_text);
     option.help = help_in_training(declared);
     option.values = values_in_training(declared);
+    option.is_number = declared.is_number();
     if (name == "fidelity") {
       option.values.back().meaning = "counts where offered, else from a sample of tokens";
     }
@@ -287,6 +288,7 @@ void declare_routing(JobOptionTable& table) {
   JobOption rank;
   rank.name = rank_option;
   rank.placeholder = "X";
+  rank.is_number = true;
   rank.default_text = "none";
   rank.help =
       "dropless, with a buffer of X times balance on each rank: without host reads; if a rank "
@@ -297,6 +299,7 @@ void declare_routing(JobOptionTable& table) {
   JobOption step;
   step.name = step_option;
   step.placeholder = "N";
+  step.is_number = true;
   step.default_text = "all, or 16 of them evenly spread";
   step.help =
       "of a trace the one recorded step to take, from 1 on; without it the mean of all, or per "
@@ -317,6 +320,7 @@ void declare_routing(JobOptionTable& table) {
 void declare_loads(JobOptionTable& table) {
   table.begin(Section::routing);
   table.text("expert-load", "X", set_expert_load)
+      .of_numbers()
       .by_default("that of random logits", nullptr)
       .in_layout("1")
       .shown_as([](const TrainingJob& job) {

@@ -48,6 +48,7 @@ struct JobOption {
   std::string default_text;  // as it would be typed, or in words: see `set_default`
   std::string help;
   std::vector<scenario::NamedValue> values;  // what it may be
+  bool is_number = false;                    // ranges of values make sense
   Section section = Section::job;
   InSearch in_search = InSearch::taken;
   bool in_layout = false;      // needs no GPU: a layout alone has it too

@@ -26,6 +26,8 @@ class Entry {
   Entry in_layout(const char* layout_default = "") const {
     return set(&JobOption::in_layout, true).set(&JobOption::layout_default, layout_default);
   }
+  // What a text is, besides whole() and number().
+  Entry of_numbers() const { return set(&JobOption::is_number, true); }
   Entry rare() const { return set(&JobOption::rare, true); }
   Entry searched() const { return set(&JobOption::in_search, InSearch::searched); }
   Entry not_searched() const { return set(&JobOption::in_search, InSearch::refused); }
@@ -71,6 +73,7 @@ class JobOptionTable {
   template <class Field>
   Entry whole(const char* name, std::int64_t low, std::int64_t high, Field field) {
     JobOption& option = add(name, "N");
+    option.is_number = true;
     option.set = [=, flag = option.flag()](const std::string& text, Resolution& at) {
       using Number = std::remove_reference_t<decltype(field(at.job))>;
       field(at.job) = static_cast<Number>(parse_whole(flag, text, low, high));
@@ -86,6 +89,7 @@ class JobOptionTable {
   Entry number(const char* name, const char* placeholder, double most, Field field,
                double scale = 1) {
     JobOption& option = add(name, placeholder);
+    option.is_number = true;
     option.set = [=, flag = option.flag()](const std::string& text, Resolution& at) {
       const auto value = parse_number<double>(text);
       if (!value || !(*value >= 0 && *value <= most)) {  // NaN too

@@ -226,6 +226,7 @@ void declare_schedule(JobOptionTable& table) {
 void declare_sharing(JobOptionTable& table) {
   table.begin(Section::layout);
   table.choice("zero", zero_names, in_states(&StateRules::zero), "N")
+      .of_numbers()
       .by_default("1")
       .in_layout()
       .searched()

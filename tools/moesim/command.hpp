@@ -24,6 +24,7 @@ struct Flag {
   std::vector<scenario::NamedValue> choices = {};  // what it may be: what that means
   std::string section = "";                        // of a help text; "": the command's own options
   Words words = nullptr;                           // beside its choices
+  bool is_number = false;  // of an option that takes lists: ranges of numbers too
 };
 
 inline Flag with_words(Flag flag, Words words) {

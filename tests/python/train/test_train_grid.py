@@ -46,6 +46,11 @@ def test_each_row_is_that_of_the_step_alone():
     assert float(grid[0]["residual_loss"]) > float(grid[2]["residual_loss"]) > 0
 
 
+def test_every_number_takes_a_range():
+    rows = rows_of(*DRAWN, "--capacity-factor", 1, "--capacity-alignment", "16:64:16")
+    assert [row["capacity_alignment"] for row in rows] == ["16", "32", "48", "64"]
+
+
 def test_a_row_reproduces_itself(tmp_path):
     path = tmp_path / "steps.csv"
     succeed(*DRAWN, "--router", "topk+fr+ir,dropless", "--capacity-factor", "1,1.5", "--router-dialect",

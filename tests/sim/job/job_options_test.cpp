@@ -1,5 +1,6 @@
 #include "sim/job/job_options.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "sim/base/error.hpp"
@@ -71,6 +72,27 @@ TEST_CASE("every option of a job changes its own value") {
     // A rare column is there exactly where the value is another.
     CHECK(option.in_rows_of(changed));
     if (option.rare) CHECK_FALSE(option.in_rows_of(resolve_job(without).job));
+  }
+}
+
+TEST_CASE("options whose values are numbers take ranges of them") {
+  for (const JobOption& option : job_options()) {
+    CAPTURE(option.name);
+    if (option.set == nullptr) {  // of routing, which a scenario has too
+      const auto& scenarios = scenario::scenario_options();
+      const auto same = std::find_if(scenarios.begin(), scenarios.end(),
+                                     [&](const auto& known) { return known.name == option.name; });
+      if (same != scenarios.end()) CHECK(option.is_number == same->is_number());
+      continue;
+    }
+    const OptionValues values = with(beside(option), option.name, other_value(option));
+    const Cell value = option.value(resolve_job(values).job);
+    const bool is_number =
+        std::holds_alternative<std::int64_t>(value) || std::holds_alternative<double>(value);
+    CHECK(option.is_number == is_number);
+  }
+  for (const char* const name : {"rank-capacity", "trace-step"}) {
+    CHECK(job_option_named(name).is_number);
   }
 }
 

@@ -35,14 +35,9 @@ bool is_in(const std::string& name, const char* const* first, const char* const*
   return std::find(first, last, name) != last;
 }
 
-bool takes_numbers(const Flag& flag) {
-  constexpr const char* placeholders[] = {"N", "X", "CF", "C", "K", "US", "MS"};
-  return is_in(flag.value, std::begin(placeholders), std::end(placeholders));
-}
-
 std::vector<std::string> values_of(const Flag& flag, const std::string& text) {
   const std::string name = "--" + flag.name;
-  if (flag.value != std::string("LIST")) return study::expand(name, text, takes_numbers(flag));
+  if (flag.value != std::string("LIST")) return study::expand(name, text, flag.is_number);
   std::vector<std::string> sets;
   for (const std::string_view part : split(text, '/')) sets.emplace_back(part);
   return sets;

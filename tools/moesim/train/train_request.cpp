@@ -10,8 +10,10 @@ namespace moesim::tool {
 namespace {
 
 Flag flag_of(const job::JobOption& option) {
-  return {option.name, option.placeholder, option.default_text,
-          option.help, option.values,      name_in(job::section_names, option.section)};
+  Flag flag{option.name, option.placeholder, option.default_text,
+            option.help, option.values,      name_in(job::section_names, option.section)};
+  flag.is_number = option.is_number;
+  return flag;
 }
 
 }  // namespace

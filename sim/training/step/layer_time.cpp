@@ -14,6 +14,19 @@ using parallel::GroupKind;
 constexpr std::array moe_parts = {Part::dense_ffn, Part::experts, Part::router, Part::dispatch,
                                   Part::combine};
 
+Passes mean_moe_layer(const Pipelines& pipelines) {
+  const DrawnLoads* const loads = pipelines.loads();
+  if (loads == nullptr) return pipelines.prices().layer(true);
+  Passes mean;
+  for (int step = 0; step < loads->steps(); ++step) {
+    for (int layer = 0; layer < loads->layers(); ++layer) {
+      mean.add(pipelines.prices().moe_layer(pipelines.drawn_load(layer, {step, 0}, 0)));
+    }
+  }
+  mean.divide(static_cast<double>(loads->steps()) * loads->layers());
+  return mean;
+}
+
 }  // namespace
 
 PartTimes layer_time(const TrainingJob& job, LayerExtent extent, bool backward) {
@@ -23,11 +36,7 @@ PartTimes layer_time(const TrainingJob& job, LayerExtent extent, bool backward) 
   }
   check_job(job);
   const Pipelines pipelines(job);
-  Passes passes = pipelines.prices().layer(true);
-  if (pipelines.loads() != nullptr) {
-    const double load = pipelines.loads()->figures().mean_load;
-    passes = pipelines.prices().moe_layer({load, load});
-  }
+  const Passes passes = mean_moe_layer(pipelines);
   PartTimes all = passes.forward;
   if (backward) {
     all = passes.input_gradient;

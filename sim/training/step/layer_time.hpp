@@ -11,8 +11,9 @@ namespace moesim::training {
 // waiting for the host.
 enum class LayerExtent { moe, whole };
 
-// One pass of the layer for one micro-batch on one rank: the parts, in microseconds. Drawn routing
-// counts with its mean load. Throws UsageError for a model without experts and as training_step().
+// One pass of the layer for one micro-batch on one rank: the parts, in microseconds. With
+// drawn routing the mean over its layers, and over the steps of a trace, of the first micro-batch
+// in the first set of ranks. Throws UsageError for a model without experts and as training_step().
 PartTimes layer_time(const TrainingJob& job, LayerExtent extent, bool backward);
 
 // Which parts of a job's step are exchanges that go through NICs: those of groups that span several

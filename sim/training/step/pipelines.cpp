@@ -72,11 +72,15 @@ std::vector<Stage> Pipelines::make_stages() const {
 Pipelines::KeptLayers::KeptLayers(const TrainingJob& asked)
     : job(training::without_recompute(asked)), prices(job) {}
 
+MoeLoad Pipelines::drawn_load(int layer, DrawnPlace place, int micro_batch) const {
+  return limited(loads_->at(layer, place.set, micro_batch, place.step), most_load_);
+}
+
 const Passes& Pipelines::priced_by(const LayerPrices& prices, LoadPasses& known, PricedLayer asked,
                                    DrawnPlace place, int micro_batch) {
   const auto [layer, attention] = asked;
   if (layer == dense_layer || !loads_) return prices.layer(layer != dense_layer, attention);
-  const MoeLoad load = limited(loads_->at(layer, place.set, micro_batch, place.step), most_load_);
+  const MoeLoad load = drawn_load(layer, place, micro_batch);
   const auto [passes, fresh] = known.try_emplace({load, attention});
   if (fresh) passes->second = prices.moe_layer(load, attention);
   return passes->second;

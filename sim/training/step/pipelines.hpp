@@ -53,6 +53,8 @@ class Pipelines {
   const std::vector<Stage>& stages() const { return stages_; }
   const LayerPrices& prices() const { return prices_; }
   const DrawnLoads* loads() const { return loads_.get(); }  // null: balanced
+  // Of an MoE layer, at most what a rank's buffer takes. Precondition: loads().
+  MoeLoad drawn_load(int layer, DrawnPlace place, int micro_batch) const;
   // That a rank takes through each of its stages. Of DualPipe half of them begin at either end of
   // the pipeline: a rank, which holds a stage of both directions, takes half through each.
   double micro_batches_of_stage() const;

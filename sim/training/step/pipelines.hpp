@@ -68,7 +68,8 @@ class Pipelines {
   // Of the layers of a chunk, in their order, those of prediction depths behind the decoder's. Of
   // whole layers recomputed in blocks the first so many of a chunk's decoder layers are.
   std::vector<const Passes*> layers_of(DrawnPlace place, const parallel::ChunkPass& pass);
-  // Of the model, of the layer at this place there; those of prediction depths follow the model's.
+  // The number in the model, from 0 on, of the layer at `place` of a stage. All prediction depths
+  // have the number model.layers.
   int layer_number(const Stage& stage, std::size_t place) const;
   model::AttentionKind attention_at(const Stage& stage, std::size_t place) const;
   // What a chunk has beside its layers: embedding, head, of prediction depths what is before

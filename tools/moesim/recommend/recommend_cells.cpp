@@ -143,7 +143,6 @@ std::string routing_line(const TrainingSearch& search) {
       fmt::join(sources, ", "), fmt::join(searched, ", "), 100 * search.max_loss, convention);
 }
 
-// What no routing is drawn for.
 std::string proof_text(const study::SearchCounts& counts) {
   if (counts.violations == 0) return "none of the others can be better";
   return fmt::format(
@@ -151,6 +150,7 @@ std::string proof_text(const study::SearchCounts& counts) {
       counts.violations == 1 ? "one of them is" : fmt::format("{} of them are", counts.violations));
 }
 
+// The candidates that no routing is drawn for, and why.
 std::string undrawn_line(const study::SearchCounts& counts) {
   if (counts.undrawn == 0) return "";
   return fmt::format("{} candidates left out, such as: {}\n", count_text(counts.undrawn),

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -15,7 +16,7 @@ namespace moesim::job {
 class Entry {
  public:
   explicit Entry(JobOption& option) : option_(&option) {}
-  Entry help(const char* text) const { return set(&JobOption::help, text); }
+  Entry help(const std::string& text) const { return set(&JobOption::help, text); }
   Entry by_default(const char* text) const { return set(&JobOption::default_text, text); }
   // In words, with what sets the field; nullptr: as TrainingJob has it.
   Entry by_default(const char* words, void (*value)(Resolution&)) const {

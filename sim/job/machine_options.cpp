@@ -1,6 +1,9 @@
 #include "sim/job/machine_options.hpp"
 
+#include <string>
+
 #include "sim/job/documents.hpp"
+#include "sim/scenario/exchange.hpp"
 #include "sim/training/step/job_rules.hpp"
 
 namespace moesim::job {
@@ -39,6 +42,14 @@ std::string idle_host_read(const TrainingJob& job) {
   return "--host-read-us has no effect: with --expert-parallel 1 the host reads no row counts";
 }
 
+std::string dispatcher_help() {
+  std::string names;
+  for (const scenario::NamedValue& form : scenario::dispatcher_forms()) {
+    names += form.name + (form.name == scenario::nccl_dispatcher ? " (NCCL), " : ", ");
+  }
+  return "what carries rows to their experts: " + names + "or a document";
+}
+
 void check_graphs(const TrainingJob& job) {
   if (const auto fault = training::graphs_fault(job)) throw UsageError(*fault);
 }
@@ -63,9 +74,7 @@ void declare_documents(JobOptionTable& table) {
       .searched()
       .shown_as([](const TrainingJob& job) { return Cell(job.typed.dispatcher); })
       .idle([](const TrainingJob& job) { return idle_without_experts(job, "--dispatcher"); })
-      .help(
-          "what carries rows to their experts: all-to-all (NCCL), deepep, hybridep, low-latency, "
-          "trtllm, or a document");
+      .help(dispatcher_help());
 }
 
 void declare_placement(JobOptionTable& table) {

@@ -79,7 +79,6 @@ Dispatcher Dispatcher::read(const Document& document) {
   const Node root = document.root();
   Dispatcher dispatcher;
   dispatcher.name = root.text("name");
-  dispatcher.help = root.text("help");
   dispatcher.sent = value_in(sent_once_names, root.text("sent_once_per"), document.name());
   dispatcher.usual_sms = root.count_or("usual_sms", 0);
   dispatcher.training_sms = root.count_or("training_sms", dispatcher.usual_sms);

@@ -73,7 +73,6 @@ class Dispatcher {
   static Dispatcher read(const Document& document);
 
   std::string name;
-  std::string help;  // one line
   SentOnce sent = SentOnce::per_node;
   int usual_sms = 0;        // 0: it takes what it finds, no choice of the caller's
   int training_sms = 0;     // what training libraries give it

@@ -69,6 +69,16 @@ std::string aligned_choices(const Scenario& scenario) {
 
 }  // namespace
 
+const std::vector<NamedValue>& dispatcher_forms() {
+  static const std::vector<NamedValue> forms = {
+      {nccl_dispatcher, "NCCL's, of a row per expert or as --dedup says"},
+      {"deepep", "DeepEP's kernels for training, a row per NVLink domain"},
+      {"hybridep", "HybridEP, a row per NVLink domain"},
+      {"low-latency", "DeepEP's kernels for decoding, a row per expert"},
+      {"trtllm", "TensorRT-LLM's one-sided, a row per GPU of one domain"}};
+  return forms;
+}
+
 bool has_dispatcher(const Scenario& scenario) {
   return has_experts(scenario) && scenario.dispatcher != nullptr;
 }

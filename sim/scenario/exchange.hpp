@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "sim/base/enum_names.hpp"
 #include "sim/profile/dispatcher.hpp"
@@ -35,6 +36,8 @@ struct Exchange {
   std::string dispatcher_name = "all-to-all";
 };
 inline constexpr const char* nccl_dispatcher = "all-to-all";
+// NCCL's and those that ship (profiles/dispatchers): names, and what each is.
+const std::vector<NamedValue>& dispatcher_forms();
 
 void check_dispatch(const Scenario& scenario, Use use);
 void check_dispatcher_text(const std::string& text, DocumentCache& documents);
@@ -63,11 +66,7 @@ void declare_exchange(Table& table) {
       .idle(without_several_experts)
       .checked(check_deduplication);
   table.text("dispatcher", "NAME|FILE", check_dispatcher_text, use_dispatcher, dispatcher_text)
-      .forms(named_values({{nccl_dispatcher, "NCCL's, of a row per expert or as --dedup says"},
-                           {"deepep", "DeepEP's kernels for training, a row per NVLink domain"},
-                           {"low-latency", "DeepEP's kernels for decoding, a row per expert"},
-                           {"hybridep", "HybridEP, a row per NVLink domain"},
-                           {"trtllm", "TensorRT-LLM's one-sided, a row per GPU of one domain"}}))
+      .forms(dispatcher_forms())
       .by_default(nccl_dispatcher)
       .help("what carries the rows that routing keeps:")
       .in_route(false)

@@ -3,6 +3,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
+#include "sim/scenario/exchange.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -204,6 +205,16 @@ TEST_CASE("every shipped model has a default scenario, but for those with linear
               ": its linear attention is not known to a simulated step: use moesim train, layout "
               "or recommend, which price it");
   }
+}
+
+TEST_CASE("the dispatchers of help texts are those that ship") {
+  const std::vector<scenario::NamedValue>& forms = scenario::dispatcher_forms();
+  std::vector<std::string> names;
+  for (const scenario::NamedValue& form : forms) names.push_back(form.name);
+  REQUIRE_FALSE(names.empty());
+  CHECK(names.front() == scenario::nccl_dispatcher);  // no document
+  names.erase(names.begin());
+  CHECK(names == shipped_names("dispatchers"));
 }
 
 TEST_CASE("values that make no sense are refused by flag, value and reason") {

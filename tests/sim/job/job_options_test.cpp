@@ -5,6 +5,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/job/documents.hpp"
+#include "sim/scenario/options.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -72,6 +73,18 @@ TEST_CASE("every option of a job changes its own value") {
     // A rare column is there exactly where the value is another.
     CHECK(option.in_rows_of(changed));
     if (option.rare) CHECK_FALSE(option.in_rows_of(resolve_job(without).job));
+  }
+}
+
+TEST_CASE("every option that moves a scenario's routing is one of a training step too") {
+  // What a job has by its own options, and what only a scenario has.
+  const std::set<std::string> of_job = {
+      "model",   "cluster",         "gpus",  "mode",          "micro-batch", "expert-parallel",
+      "experts", "sequence-length", "dedup", "tokens-per-gpu"};
+  for (const scenario::Option& option : scenario::scenario_options()) {
+    if (option.affects != scenario::Affects::routing || of_job.contains(option.name)) continue;
+    CAPTURE(option.name);  // of a router: routing_options in drawn_routing.cpp
+    CHECK(job_option_named(option.name).section == Section::routing);
   }
 }
 

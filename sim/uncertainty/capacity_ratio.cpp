@@ -8,6 +8,7 @@
 
 #include "sim/base/statistics.hpp"
 #include "sim/training/prices/passes.hpp"
+#include "sim/uncertainty/assumed_deviations.hpp"
 #include "sim/uncertainty/simulated_band.hpp"
 
 namespace moesim::uncertainty {
@@ -42,9 +43,6 @@ constexpr std::string_view choices[] = {"router",
                                         "trace-step",
                                         "replicas",
                                         "seed"};
-
-// 1.645 of it are a factor of two, to which the cost of launches and reads is assumed.
-constexpr double host_error = 0.42;
 
 // Nothing for the host.
 std::optional<WorkClass> class_of(Part part, const StepExchanges& exchanges) {
@@ -109,7 +107,7 @@ std::vector<BandLevel> capacity_ratio_levels(const std::vector<double>& one,
     if (work) {
       difference[static_cast<std::size_t>(*work)] += share - other_share;
     } else {
-      variance += square(host_error * (share - other_share));
+      variance += square(host_deviation * (share - other_share));
     }
     if (follows_capacity(part.value)) {
       variance += square(curve_error) * (square(share) + square(other_share));

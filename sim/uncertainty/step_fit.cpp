@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/uncertainty/assumed_deviations.hpp"
 #include "sim/uncertainty/symmetric_matrix.hpp"
 
 namespace moesim::uncertainty {
@@ -15,12 +16,9 @@ constexpr int most_rounds = 200;
 constexpr int straight_rounds = 30;
 constexpr double damping = 0.9;
 constexpr double log_two = 0.6931471805599453;
-constexpr double exchange_deviation = 0.25;
-constexpr double host_deviation = 0.42;  // 90 % within a factor of two
 constexpr double fixed_deviation_ms = 20;
 constexpr double worth_fitting = 0.01;
 constexpr double experts_deviation = 0.15;
-constexpr double crossing_deviation = 0.2;
 constexpr double alone_deviation = 0.15;
 // The level has the tails of a few degrees of freedom: one software in ten is far from what others
 // of its kind suggest (published: the same step at 1.0 and 2.2 times its prediction). Within a

@@ -8,6 +8,7 @@
 
 #include "sim/base/formats/document.hpp"
 #include "sim/base/formats/json_text.hpp"
+#include "sim/uncertainty/assumed_deviations.hpp"
 
 namespace moesim::uncertainty {
 namespace {
@@ -214,8 +215,6 @@ std::vector<UnmeasuredTrait> StepSoftware::unmeasured(const std::vector<StepTrai
 }
 
 StepSoftware StepSoftware::on(const std::string& cluster) const {
-  constexpr double exchange_deviation = 0.25;
-  constexpr double crossing_deviation = 0.2;
   StepSoftware there = *this;
   if (clusters.empty() || holds(clusters, cluster)) return there;
   there.covariance[at(Unknown::exchange)][at(Unknown::exchange)] +=

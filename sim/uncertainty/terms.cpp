@@ -8,14 +8,12 @@
 #include <utility>
 
 #include "sim/cluster/measured_between.hpp"
+#include "sim/uncertainty/assumed_deviations.hpp"
 
 namespace moesim::uncertainty {
 namespace {
 
 using training::Part;
-
-constexpr double launch_deviation = 0.42;   // 90 % within a factor of two: assumed
-constexpr double crossing_deviation = 0.2;  // 56 of 60 points within a band of 1.4: ACCURACY.md
 
 double share(const training::TrainingStep& step, std::initializer_list<Part> parts) {
   double sum = 0;
@@ -107,7 +105,7 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
   const double host = share(step, {Part::host});
   add(fmt::format("host launches, assumed to a factor of two, are {:.0f} % of the step",
                   100 * host),
-      host * launch_deviation,
+      host * host_deviation,
       "--launch-us from a trace of the framework; narrower with " + own_steps, false);
   if (crosses_nodes(job) && !cluster::measured_between_domains(*job.cluster)) {
     const double exchanges = share(step, {Part::tensor, Part::context, Part::dispatch,

@@ -8,6 +8,7 @@
 #include "sim/step/kernels/kernel_class.hpp"
 #include "sim/study/sweep/evaluate.hpp"
 #include "sim/study/sweep/step_band.hpp"
+#include "sim/uncertainty/assumed_deviations.hpp"
 #include "sim/uncertainty/fitted_software.hpp"
 
 namespace moesim::study {
@@ -17,7 +18,6 @@ using step::KernelClass;
 using uncertainty::StepClasses;
 using uncertainty::Unknown;
 
-constexpr double exchange_deviation = 0.25;
 constexpr int most_rounds = 8;
 constexpr double settled = 1e-4;  // of the log of a factor
 
@@ -70,7 +70,7 @@ uncertainty::SoftwarePrior scenario_prior(const std::vector<MeasuredScenario>& r
     uncertainty::SoftwarePrior& prior = priors.emplace_back();
     prior.mean[at(Unknown::level)] = known.mean;
     prior.deviation[at(Unknown::level)] = known.factor * known.deviation;
-    prior.deviation[at(Unknown::exchange)] = exchange_deviation;
+    prior.deviation[at(Unknown::exchange)] = uncertainty::exchange_deviation;
     prior.scatter[static_cast<std::size_t>(uncertainty::RowKind::step)] =
         known.scatter / known.factor;
   }

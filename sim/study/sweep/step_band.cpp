@@ -11,6 +11,7 @@
 #include "sim/base/statistics.hpp"
 #include "sim/cluster/measured_between.hpp"
 #include "sim/step/kernels/kernel_class.hpp"
+#include "sim/uncertainty/assumed_deviations.hpp"
 #include "sim/uncertainty/few_softwares.hpp"
 #include "sim/uncertainty/fitted_software.hpp"
 #include "sim/uncertainty/residuals.hpp"
@@ -150,7 +151,6 @@ SoftwareError calibrated(const uncertainty::Subject& subject) {
 // (StepSoftware::on()), and their classes share no error with those of the rows.
 SoftwareError fitted(const profile::SoftwareFit& fit, const std::string& model,
                      const std::string& cluster, const uncertainty::WorkShares& shares) {
-  constexpr double exchange_deviation = 0.25;
   const auto lacks = [](const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) == names.end();
   };
@@ -160,7 +160,7 @@ SoftwareError fitted(const profile::SoftwareFit& fit, const std::string& model,
   const bool is_elsewhere = !fit.clusters.empty() && lacks(fit.clusters, cluster);
   const double exchange = shares[inside] + shares[across];
   const double more = std::hypot(is_new ? residuals().components.model : 0,
-                                 is_elsewhere ? exchange_deviation * exchange : 0);
+                                 is_elsewhere ? uncertainty::exchange_deviation * exchange : 0);
   SoftwareError error = uncertainty::fitted_error(fit, exchange, more);
   if (is_elsewhere) error.fitted_shares[inside] = error.fitted_shares[across] = 0;
   error.name = fmt::format("{} measured step{} of one's own decide{} the level of this software{}",

@@ -16,11 +16,6 @@ constexpr double same_factor = 1e-6;
 
 }  // namespace
 
-bool is_exchange(Part part) {
-  return part == Part::tensor || part == Part::context || part == Part::dispatch ||
-         part == Part::combine || part == Part::gradients || part == Part::parameters;
-}
-
 StepClasses classes_of(const training::PartTimes& parts, const CrossingParts& crossing) {
   StepClasses classes;
   for (const auto& part : training::part_names) {
@@ -30,7 +25,7 @@ StepClasses classes_of(const training::PartTimes& parts, const CrossingParts& cr
       classes.host += ms;
     } else if (part.value == Part::experts) {
       classes.experts += ms;
-    } else if (is_exchange(part.value)) {
+    } else if (training::is_exchange(part.value)) {
       (crossing[place] ? classes.crossing : classes.exchange) += ms;
     } else {
       classes.compute += ms;

@@ -33,7 +33,6 @@ struct StepClasses {
 
   double total() const { return compute + exchange + host + experts + crossing; }
 };
-bool is_exchange(training::Part part);
 
 // `crossing`: which parts go through NICs, training::crossing_parts().
 using CrossingParts = std::array<bool, training::part_names.size()>;

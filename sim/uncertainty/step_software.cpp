@@ -175,7 +175,8 @@ training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
       const auto place = at(part.value);
       double& us = parts[place];
       us *= factors.level;
-      if (is_exchange(part.value)) us *= crossing[place] ? factors.crossing : factors.exchange;
+      if (training::is_exchange(part.value))
+        us *= crossing[place] ? factors.crossing : factors.exchange;
       if (part.value == Part::experts) us *= factors.experts;
       if (part.value != Part::host) continue;
       us *= factors.host;

@@ -47,12 +47,6 @@ bool is_unbalanced(const TrainingJob& job) {
   return job.expert_load > training::LayerPrices(random).imbalance();
 }
 
-const std::vector<Part>& all_exchanges() {
-  static const std::vector<Part> parts = {Part::tensor,  Part::context,   Part::dispatch,
-                                          Part::combine, Part::gradients, Part::parameters};
-  return parts;
-}
-
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = {
       {"tensor-parallel",
@@ -169,7 +163,7 @@ const std::vector<Rule>& rules() {
        {Part::attention}},
       {"gpus", "{:g} GPUs", 1,
        [](const TrainingJob& job) { return static_cast<double>(sizes(job).gpus); },
-       all_exchanges()},
+       training::exchange_parts()},
       {"drawn-routing",
        "experts that are not balanced",
        1,

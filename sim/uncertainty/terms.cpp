@@ -15,7 +15,7 @@ namespace {
 
 using training::Part;
 
-double share(const training::TrainingStep& step, std::initializer_list<Part> parts) {
+double share(const training::TrainingStep& step, const std::vector<Part>& parts) {
   double sum = 0;
   for (const Part part : parts) sum += step.parts[static_cast<std::size_t>(part)];
   return sum / step.step_us;
@@ -108,8 +108,7 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
       host * host_deviation,
       "--launch-us from a trace of the framework; narrower with " + own_steps, false);
   if (crosses_nodes(job) && !cluster::measured_between_domains(*job.cluster)) {
-    const double exchanges = share(step, {Part::tensor, Part::context, Part::dispatch,
-                                          Part::combine, Part::gradients, Part::parameters});
+    const double exchanges = share(step, training::exchange_parts());
     add(fmt::format("exchanges, between nodes by one law for all machines, are {:.0f} % of the "
                     "step",
                     100 * exchanges),

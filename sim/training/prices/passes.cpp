@@ -14,6 +14,28 @@ void add(PartTimes& times, const PartTimes& more) {
 
 }  // namespace
 
+bool is_exchange(Part part) {
+  switch (part) {
+    case Part::tensor:
+    case Part::context:
+    case Part::dispatch:
+    case Part::combine:
+    case Part::parameters:
+    case Part::gradients:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::vector<Part> exchange_parts() {
+  std::vector<Part> parts;
+  for (const auto& part : part_names) {
+    if (is_exchange(part.value)) parts.push_back(part.value);
+  }
+  return parts;
+}
+
 double sum(const PartTimes& times) { return std::accumulate(times.begin(), times.end(), 0.0); }
 
 void Passes::add(const Passes& other) {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <vector>
 
 #include "sim/base/enum_names.hpp"
 #include "sim/parallel/overlapped_layers.hpp"
@@ -49,6 +50,10 @@ inline constexpr EnumNames<Part, 17> part_names{{
 }};
 using PartTimes = std::array<double, part_names.size()>;  // microseconds
 constexpr std::size_t at(Part part) { return static_cast<std::size_t>(part); }
+
+// Whether ranks send each other bytes, inside a layer or for its weights.
+bool is_exchange(Part part);
+std::vector<Part> exchange_parts();  // in the order above
 
 // Of one layer, or of the ends of a stage, for one micro-batch on one rank, in microseconds.
 struct Passes {

@@ -67,20 +67,6 @@ std::vector<PairSpan> layer_spans(Pipelines& pipelines, const PipelineRun& run,
 
 }  // namespace
 
-bool is_exchange(Part part) {
-  switch (part) {
-    case Part::tensor:
-    case Part::context:
-    case Part::dispatch:
-    case Part::combine:
-    case Part::parameters:
-    case Part::gradients:
-      return true;
-    default:
-      return false;
-  }
-}
-
 std::vector<PairSpan> pair_spans(Pipelines& pipelines, const PipelineRun& run,
                                  const ChunkPass& forward, const ChunkPass& backward) {
   const Pipelines::Pair pair = pipelines.pair_of(run, forward, backward);

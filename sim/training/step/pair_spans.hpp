@@ -13,9 +13,6 @@ inline constexpr Part forward_order[] = {
     Part::router,     Part::dispatch, Part::experts,   Part::dense_ffn, Part::combine,
     Part::recompute,  Part::host,     Part::offload,   Part::gradients};
 
-// Bytes that ranks send to each other inside a layer, or for its weights.
-bool is_exchange(Part part);
-
 // A stretch of a forward chunk beside a backward chunk that is spent on one part.
 struct PairSpan {
   Part part = Part::attention;

@@ -17,6 +17,12 @@ std::vector<double> part_times(const training::TrainingStep& step) {
   return times;
 }
 
+double part_share(const training::TrainingStep& step, const std::vector<training::Part>& parts) {
+  double sum = 0;
+  for (const training::Part part : parts) sum += step.parts[at(part)];
+  return sum / step.step_us;
+}
+
 double step_distance(const std::vector<double>& one, const std::vector<double>& other) {
   double apart = 0;
   for (std::size_t part = 0; part < one.size(); ++part) apart += std::abs(one[part] - other[part]);

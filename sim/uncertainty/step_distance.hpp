@@ -9,6 +9,9 @@ namespace moesim::uncertainty {
 // The time of each part of a step for a token of a GPU, in microseconds.
 std::vector<double> part_times(const training::TrainingStep& step);
 
+// The share of a step that these parts take.
+double part_share(const training::TrainingStep& step, const std::vector<training::Part>& parts);
+
 // How different two steps of one model are: the time of parts that the one has and the other has
 // not, over their mean. 0: the same parts in the same time; 1: either does half of other work, or
 // one takes three times as long; at most 2. Both must have the same parts, and a positive sum.

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <optional>
 
+#include "sim/uncertainty/step_distance.hpp"
+
 namespace moesim::uncertainty {
 namespace {
 
@@ -222,12 +224,6 @@ const std::vector<Choice>& choices() {
        {Part::host}},
   };
   return all;
-}
-
-double part_share(const TrainingStep& step, const std::vector<Part>& parts) {
-  double sum = 0;
-  for (const Part part : parts) sum += step.parts[static_cast<std::size_t>(part)];
-  return sum / step.step_us;
 }
 
 double of_all_passes(const training::Passes& layer, Part part) {

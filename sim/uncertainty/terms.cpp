@@ -9,17 +9,12 @@
 
 #include "sim/cluster/measured_between.hpp"
 #include "sim/uncertainty/assumed_deviations.hpp"
+#include "sim/uncertainty/step_distance.hpp"
 
 namespace moesim::uncertainty {
 namespace {
 
 using training::Part;
-
-double share(const training::TrainingStep& step, const std::vector<Part>& parts) {
-  double sum = 0;
-  for (const Part part : parts) sum += step.parts[static_cast<std::size_t>(part)];
-  return sum / step.step_us;
-}
 
 // Where steps of the same software and machine were published, of this model or others, three of
 // one's own leave as wide a band as those do: validate training.
@@ -102,13 +97,13 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
                     100 * each.trait.share),
         errors.deviation_of({each}), "measured steps that have it: moesim calibrate");
   }
-  const double host = share(step, {Part::host});
+  const double host = part_share(step, {Part::host});
   add(fmt::format("host launches, assumed to a factor of two, are {:.0f} % of the step",
                   100 * host),
       host * host_deviation,
       "--launch-us from a trace of the framework; narrower with " + own_steps, false);
   if (crosses_nodes(job) && !cluster::measured_between_domains(*job.cluster)) {
-    const double exchanges = share(step, training::exchange_parts());
+    const double exchanges = part_share(step, training::exchange_parts());
     add(fmt::format("exchanges, between nodes by one law for all machines, are {:.0f} % of the "
                     "step",
                     100 * exchanges),

@@ -1,10 +1,10 @@
 #include "sim/uncertainty/fitted_software.hpp"
 
 #include <algorithm>
-#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 
 #include "sim/base/statistics.hpp"
+#include "sim/uncertainty/student_t.hpp"
 
 namespace moesim::uncertainty {
 namespace {
@@ -43,11 +43,10 @@ SoftwareError fitted_error(const profile::SoftwareFit& fit, double exchange_shar
   const double variance = fit.level_variance + 2 * exchange_share * fit.covariance +
                           square(exchange_share) * fit.exchange_variance + square(more) + own;
   constexpr double level = 0.9;
-  const boost::math::students_t distribution(fit.degrees * variance / own);
   SoftwareError error;
   error.deviation = std::sqrt(variance);
   error.factor =
-      boost::math::quantile(distribution, (1 + level) / 2) / normal_quantile((1 + level) / 2);
+      student_t_reach(fit.degrees * variance / own, level) / normal_quantile((1 + level) / 2);
   error.scatter = fit.scatter;
   for (const auto& work : work_class_names) {
     const auto share = fit.shares.find(work.name);

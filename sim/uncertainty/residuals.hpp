@@ -108,7 +108,7 @@ struct Residuals {
 };
 
 // The software of steps that a profile with multipliers of a software predicts: fitted to them, it
-// is none of the softwares that nothing was fitted to.
+// is no software that nothing was fitted to.
 std::string profile_software(const std::string& profile);
 bool is_profile(const std::string& software);
 

@@ -44,7 +44,7 @@ struct AveragedDraws {
 struct SoftwareError {
   double mean = 0;       // expected log(measured / simulated)
   double deviation = 0;  // of it: latent and scatter of ErrorModel
-  double factor = 1;     // on the deviation: Student's t over the normal quantile, few softwares
+  double factor = 1;     // on the deviation: Student's t over the normal quantile, few kinds
   double scatter = 0;    // of one configuration around others of its software, machine and model
   double capacity_scatter = 0;  // around others that differ in router and capacity alone, padded
   bool has_measured_exchanges = false;  // between the domains of the cluster in question

@@ -1,7 +1,6 @@
 #include "sim/uncertainty/software_ratio.hpp"
 
 #include <algorithm>
-#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <vector>
 
@@ -63,12 +62,7 @@ Band own_ratio_band(const StepSoftware& software, const OwnStep& one, const OwnS
   band.held_out = static_cast<std::size_t>(software.rows());
   band.rows = software.rows();
   band.models = static_cast<int>(software.models.size());
-  const boost::math::students_t distribution(steps.degrees);
-  for (const double level : usual_levels()) {
-    const double half =
-        boost::math::quantile(distribution, (1 + level) / 2) * band.expected.deviation();
-    band.levels.push_back({level, {-half, half}});
-  }
+  band.levels = symmetric_levels(steps.degrees, band.expected.deviation());
   return band;
 }
 

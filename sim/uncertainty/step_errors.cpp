@@ -8,8 +8,8 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/statistics.hpp"
-#include "sim/uncertainty/few_softwares.hpp"
 #include "sim/uncertainty/step_distance.hpp"
+#include "sim/uncertainty/student_t.hpp"
 
 namespace moesim::uncertainty {
 namespace {
@@ -69,12 +69,12 @@ bool narrow(std::vector<BandLevel>& levels, const std::vector<BandLevel>& other)
 }
 
 // Around `mean`, of a software of which nothing is known: Student's t with as many degrees of
-// freedom as there are softwares that decide the deviation.
+// freedom as there are kinds of software that decide the deviation.
 std::vector<BandLevel> of_any_software(double mean, double deviation, std::size_t softwares,
                                        const std::vector<BandLevel>& levels) {
   std::vector<BandLevel> found;
   for (const BandLevel& each : levels) {
-    const double half = few_softwares_reach(softwares, each.level) * deviation;
+    const double half = few_kinds_reach(softwares, each.level) * deviation;
     found.push_back({each.level, {mean - half, mean + half}});
   }
   return found;
@@ -83,6 +83,15 @@ std::vector<BandLevel> of_any_software(double mean, double deviation, std::size_
 }  // namespace
 
 std::vector<double> usual_levels() { return {0.9, 0.8, 0.5}; }
+
+std::vector<BandLevel> symmetric_levels(double degrees, double deviation) {
+  std::vector<BandLevel> levels;
+  for (const double level : usual_levels()) {
+    const double half = student_t_reach(degrees, level) * deviation;
+    levels.push_back({level, {-half, half}});
+  }
+  return levels;
+}
 
 StepErrors::StepErrors(Residuals residuals)
     : residuals_(std::move(residuals)), model_(residuals_.groups, residuals_.components) {
@@ -239,7 +248,7 @@ void StepErrors::add_unmeasured(double centre, double deviation,
   if (deviation == 0) return;
   const auto known_from = static_cast<std::size_t>(residuals_.unmeasured.traits);
   for (BandLevel& each : levels) {
-    const double reach = few_softwares_reach(known_from, each.level) * deviation;
+    const double reach = few_kinds_reach(known_from, each.level) * deviation;
     Interval& ends = each.log_ratios;
     ends = {std::min(ends.low, centre - std::hypot(centre - ends.low, reach)),
             std::max(ends.high, centre + std::hypot(ends.high - centre, reach))};

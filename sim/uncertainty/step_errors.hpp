@@ -48,6 +48,8 @@ struct Band {
 
 // The levels that are printed: 90, 80 and 50 %.
 std::vector<double> usual_levels();
+// At these levels, around no error: Student's t with `degrees` of freedom.
+std::vector<BandLevel> symmetric_levels(double degrees, double deviation);
 
 // The bands of predicted steps, from what is known of others. Their width is calibrated by leaving
 // out groups (jackknife_plus) in the way in which the question lies outside of what was measured:
@@ -62,8 +64,8 @@ std::vector<double> usual_levels();
 // more. Configurations aside, whose groups are others: of a known model both bands hold, that of a
 // configuration and, where the software ran other models on the machine, that of a model left out,
 // and the narrower one is taken. Where the software is
-// not known, neither than ErrorModel's, as Student's t with as many degrees of freedom as softwares
-// were measured: their machines are not as many independent groups.
+// not known, neither than ErrorModel's, as Student's t with as many degrees of freedom as kinds
+// of software were measured: their machines are not as many independent groups.
 //
 // A step with traits that no measured one has (unmeasured_traits()) gets a wider band: each end
 // lies farther from what is expected by Student's t times the deviation that UnmeasuredLaw gives to

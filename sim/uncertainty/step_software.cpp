@@ -1,7 +1,6 @@
 #include "sim/uncertainty/step_software.hpp"
 
 #include <algorithm>
-#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "sim/base/formats/document.hpp"
 #include "sim/base/formats/json_text.hpp"
 #include "sim/uncertainty/assumed_deviations.hpp"
+#include "sim/uncertainty/student_t.hpp"
 
 namespace moesim::uncertainty {
 namespace {
@@ -161,9 +161,7 @@ StepSoftware::AloneFactor StepSoftware::exchange_factor(bool crosses, double lev
   // Only the scatter is estimated from few rows, and what the rows leave open partly: the degrees
   // of freedom grow as the scatter is less of the whole. Simulated rows: 86 to 94 % inside 90 %.
   const double degrees = alone.degrees * (variance / own);
-  const boost::math::students_t distribution(degrees);
-  return {scaled_ms(classes, unknowns),
-          boost::math::quantile(distribution, (1 + level) / 2) * std::sqrt(variance)};
+  return {scaled_ms(classes, unknowns), student_t_reach(degrees, level) * std::sqrt(variance)};
 }
 
 training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
@@ -240,12 +238,7 @@ Band StepSoftware::band(const StepClasses& predicted, const Subject& subject,
   found.held_out = static_cast<std::size_t>(rows());
   found.rows = rows();
   found.models = static_cast<int>(models.size());
-  const boost::math::students_t distribution(steps.degrees);
-  for (const double level : usual_levels()) {
-    const double half =
-        boost::math::quantile(distribution, (1 + level) / 2) * found.expected.deviation();
-    found.levels.push_back({level, {-half, half}});
-  }
+  found.levels = symmetric_levels(steps.degrees, found.expected.deviation());
   return found;
 }
 

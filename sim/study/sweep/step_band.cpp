@@ -12,9 +12,9 @@
 #include "sim/cluster/measured_between.hpp"
 #include "sim/step/kernels/kernel_class.hpp"
 #include "sim/uncertainty/assumed_deviations.hpp"
-#include "sim/uncertainty/few_softwares.hpp"
 #include "sim/uncertainty/fitted_software.hpp"
 #include "sim/uncertainty/residuals.hpp"
+#include "sim/uncertainty/student_t.hpp"
 
 namespace moesim::study {
 namespace {
@@ -73,12 +73,12 @@ PairScatter pair_scatter(const std::string& only, Pairs pairs) {
   return found;
 }
 
-constexpr double pair_level = 0.9;  // at which few softwares count as Student's t
+constexpr double pair_level = 0.9;  // at which few kinds of software count as Student's t
 
-// Of pairs of software that was not measured: known from so few softwares.
+// Of pairs of software that was not measured: known from so few kinds of it.
 double scatter_of_any(Pairs pairs) {
   const PairScatter found = pair_scatter("", pairs);
-  return found.scatter * uncertainty::few_softwares_reach(found.softwares, pair_level) /
+  return found.scatter * uncertainty::few_kinds_reach(found.softwares, pair_level) /
          normal_quantile((1 + pair_level) / 2);
 }
 
@@ -107,7 +107,7 @@ SoftwareError never_calibrated(const uncertainty::Subject& subject) {
   SoftwareError error;
   error.mean = expected.mean;
   error.deviation = expected.deviation();
-  error.factor = uncertainty::few_softwares_reach(names.size(), pair_level) /
+  error.factor = uncertainty::few_kinds_reach(names.size(), pair_level) /
                  normal_quantile((1 + pair_level) / 2);
   error.scatter = scatter_of_any(Pairs::other);
   error.capacity_scatter = scatter_of_any(Pairs::of_capacity);

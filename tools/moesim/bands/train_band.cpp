@@ -61,7 +61,7 @@ std::string basis_text(const TrainBand& answer) {
       "width by leaving out {} groups of all measured steps in turn\n",
       what, ratio_text(band.least), ratio_text(band.most), ratio_text(band.median), band.held_out);
   if (band.basis == Basis::nothing) {
-    // The check is of few softwares, so that it widens no band: it is said.
+    // The check is of few kinds of software, so that it widens no band: it is said.
     text +=
         "another software may be farther off than these levels say: with one left out, fewer of "
         "its\nsteps were inside (profiles/ACCURACY.md, a software left out)\n";

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "sim/base/statistics.hpp"
-#include "sim/uncertainty/few_softwares.hpp"
+#include "sim/uncertainty/student_t.hpp"
 
 namespace moesim::study {
 namespace {
@@ -55,7 +55,7 @@ std::optional<double> reach(const std::vector<HeldOutRow>& every, const std::str
       weighted.emplace_back(distance, 1 / static_cast<double>(distances.size()));
     }
   }
-  return uncertainty::few_softwares_reach(runs.size(), level) / normal_quantile((1 + level) / 2) *
+  return uncertainty::few_kinds_reach(runs.size(), level) / normal_quantile((1 + level) / 2) *
          weighted_quantile(std::move(weighted), level);
 }
 

@@ -11,7 +11,7 @@
 #include "sim/study/validation/tables/band_points.hpp"
 #include "sim/uncertainty/coverage.hpp"
 #include "sim/uncertainty/error_model.hpp"
-#include "sim/uncertainty/few_softwares.hpp"
+#include "sim/uncertainty/student_t.hpp"
 
 namespace moesim::study {
 namespace {
@@ -72,7 +72,7 @@ Points judged_points(const std::vector<Observation>& observations, const Questio
     for (const double level : nominal) {
       const double reach =
           (question.needs_software ? normal_quantile((1 + level) / 2)
-                                   : uncertainty::few_softwares_reach(softwares.size(), level)) *
+                                   : uncertainty::few_kinds_reach(softwares.size(), level)) *
           expected.deviation();
       const Judged judged{held.log_ratio, {expected.mean - reach, expected.mean + reach}};
       points.by_level[level].push_back(judged);
@@ -121,7 +121,7 @@ Points judged_ratios(const std::vector<Observation>& observations, bool of_capac
       if (is_of_capacity != of_capacity) continue;
       points.groups.insert(held.subject.software);
       for (const double level : nominal) {
-        const double reach = deviation * uncertainty::few_softwares_reach(softwares, level);
+        const double reach = deviation * uncertainty::few_kinds_reach(softwares, level);
         const Judged judged{held.log_ratio - other.log_ratio, {-reach, reach}};
         points.by_level[level].push_back(judged);
         if (level == nominal.front()) points.by_software[held.subject.software].push_back(judged);

@@ -227,7 +227,7 @@ MoeLoad BlockLoads::load_of_ranks(const std::vector<double>& computed) const {
   MoeLoad load{most, most};
   if (!dispatcher_) return load;
   std::vector<double> rows = spread_over(computed, dispatcher_->experts());
-  const double balance = asked_.experts_per_token() * asked_.tokens_per_rank();
+  const double balance = asked_.balanced_rows();
   for (double& each : rows) each *= balance / asked_.layout.layout.expert;
   load.dispatched = rounded(dispatcher_->load_of({rows}));
   return load;
@@ -236,7 +236,7 @@ MoeLoad BlockLoads::load_of_ranks(const std::vector<double>& computed) const {
 BlockLoad BlockLoads::load_of(const LayerRouting& routing, std::size_t block,
                               const ExpertCopies* copies) const {
   const BlockRows rows = rows_of(routing, block, copies);
-  const double balance = asked_.experts_per_token() * asked_.tokens_per_rank();
+  const double balance = asked_.balanced_rows();
   // An exchange of no rows is one all the same.
   const double exchanged =
       std::max(rounded_load(rows.exchanged / balance), sources_differ_ ? 1 / steps_of_balance : 0);

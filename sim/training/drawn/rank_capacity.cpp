@@ -135,15 +135,13 @@ std::string rank_capacity_refusal(const TrainingJob& job) {
 }
 
 double rank_capacity_rows(const TrainingJob& job) {
-  const double balance =
-      job.experts_per_token() * job.tokens_per_rank() * job.layout.layout.expert_tensor;
+  const double balance = job.balanced_rows() * job.layout.layout.expert_tensor;
   const double block = model::row_padding(job.states.precision, true);
   return std::ceil(std::floor(balance * job.routing->rank_capacity) / block) * block;
 }
 
 double rank_capacity_load(const TrainingJob& job) {
-  return rank_capacity_rows(job) /
-         (job.experts_per_token() * job.tokens_per_rank() * job.layout.layout.expert_tensor);
+  return rank_capacity_rows(job) / (job.balanced_rows() * job.layout.layout.expert_tensor);
 }
 
 }  // namespace moesim::training

@@ -65,7 +65,7 @@ double capacity_load(const TrainingJob& job) {
   }
   const std::int64_t slots =
       router.capacity(std::llround(job.tokens_per_rank()), job.experts()) * job.experts();
-  return static_cast<double>(slots) / (job.experts_per_token() * job.tokens_per_rank());
+  return static_cast<double>(slots) / job.balanced_rows();
 }
 
 bool ignores_draws(const TrainingJob& job) {
@@ -142,6 +142,8 @@ double TrainingJob::tokens() const {
 double TrainingJob::tokens_per_rank() const {
   return layout.sequence_parallel ? tokens() / layout.layout.tensor : tokens();
 }
+
+double TrainingJob::balanced_rows() const { return experts_per_token() * tokens_per_rank(); }
 
 model::ShardSizes TrainingJob::shards() const {
   const parallel::ParallelLayout& sizes = layout.layout;

@@ -158,6 +158,8 @@ struct TrainingJob {
   double dispatched_element_bytes() const;
   double tokens() const;           // T of a tensor-parallel group, one micro-batch
   double tokens_per_rank() const;  // T', with sequence parallelism
+  // k T': routes of a rank's tokens, and rows that it computes of them when experts are balanced.
+  double balanced_rows() const;
   model::ShardSizes shards() const;
 };
 

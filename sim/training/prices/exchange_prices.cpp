@@ -260,7 +260,7 @@ double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
 // By NCCL, with the probabilities of the choices. What stays in a domain takes its links' time
 // while the rest takes that of the NICs.
 double ExchangePrices::all_to_all_us(MoeStage stage, const MoeLoad& load) const {
-  const double routes = job_.experts_per_token() * job_.tokens_per_rank();
+  const double routes = job_.balanced_rows();
   const auto hidden = static_cast<double>(job_.model->hidden);
   const double element = stage == MoeStage::dispatch ? job_.dispatched_element_bytes() : bf16;
   const double rest = stage == MoeStage::dispatch ? routes * fp32 : 0;
@@ -313,7 +313,7 @@ double ExchangePrices::kernel_us(MoeStage stage, const DispatchedLoad& load) con
 // Among the ranks of one domain, in bf16.
 double ExchangePrices::rectified_us(double rows) const {
   if (rows == 0) return 0;
-  const double routes = rows * job_.experts_per_token() * job_.tokens_per_rank();
+  const double routes = rows * job_.balanced_rows();
   return all_to_all_slowdown * among(Collective::all_to_all, expert_neighbours(job_),
                                      routes * bf16 * static_cast<double>(job_.model->hidden));
 }

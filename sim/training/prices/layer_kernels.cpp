@@ -258,8 +258,7 @@ MoeLoad LayerKernels::given_load() const {
 }
 
 double LayerKernels::expert_rows(const MoeLoad& load) const {
-  const double even = job_.experts_per_token() * job_.tokens_per_rank();
-  return load.computed * even * job_.layout.layout.expert_tensor;
+  return load.computed * job_.balanced_rows() * job_.layout.layout.expert_tensor;
 }
 
 // NCCL's all-to-all sends what a rank's own tokens choose: with padded blocks all their slots, else
@@ -268,8 +267,7 @@ double LayerKernels::expert_rows(const MoeLoad& load) const {
 double LayerKernels::permuted_rows(const MoeLoad& load) const {
   if (job_.dispatcher) return expert_rows(load);
   const bool pads = job_.routing ? job_.routing->router.pads_exchange() : job_.capacity_factor > 0;
-  const double even = job_.experts_per_token() * job_.tokens_per_rank();
-  return even * (pads ? load.computed : std::min(load.computed, 1.0));
+  return job_.balanced_rows() * (pads ? load.computed : std::min(load.computed, 1.0));
 }
 
 // Those of a rank's own, or the copies that a dispatcher brings: of a token one to each rank that

@@ -40,8 +40,7 @@ training::MoeLoad BalancedJob::least_load(const routing::TokenLoss& loss) const 
   const bool sends_all = job.dispatcher || job.routing->scores.trace == nullptr;
   load.exchanged = padded > 0 && !job.dispatcher ? padded : sends_all ? kept : 0;
   if (padded == 0 && router.kind->skips_exchange) load.exchanged = 0;
-  const parallel::ParallelLayout& sizes = job.layout.layout;
-  if (job.dispatcher && sizes.expert * sizes.expert_tensor > 1) {
+  if (job.dispatcher && job.exchanging_ranks() > 1) {
     load.dispatched = sources_are_alike(*job.routing)
                           ? training::DispatchedRows(job).load_of(1, kept)
                           : training::DispatchedLoad{0, 0, 0, 0, kept};

@@ -45,7 +45,7 @@ bool counts_copies(const TrainingJob& job, const routing::RoutingJob& block) {
   const parallel::ParallelLayout& layout = job.layout.layout;
   const routing::Trace* const trace = block.scores.trace.get();
   if (trace == nullptr || trace->kind() == routing::Trace::Kind::counts) return false;
-  if (!job.dispatcher || layout.expert * layout.expert_tensor < 2) return false;
+  if (!job.dispatcher || job.exchanging_ranks() < 2) return false;
   if (job.dispatcher->sent == profile::SentOnce::per_expert) return false;
   const profile::DispatchGroup group = dispatch_spread(job);
   const int nodes = routing::group_nodes(block);
@@ -59,7 +59,7 @@ BlockLoads::BlockLoads(const TrainingJob& asked, const routing::RoutingJob& job,
   const parallel::ParallelLayout& layout = asked.layout.layout;
   const routing::Trace* const trace = job.scores.trace.get();
   sources_differ_ = trace != nullptr && trace->shape().ranks > 1 && layout.expert > 1;
-  if (asked.dispatcher && layout.expert * layout.expert_tensor > 1) dispatcher_.emplace(asked);
+  if (asked.dispatcher && asked.exchanging_ranks() > 1) dispatcher_.emplace(asked);
 }
 
 double rounded_load(double load) { return std::round(load * steps_of_balance) / steps_of_balance; }

@@ -97,8 +97,7 @@ const char* product_type(model::Precision precision) {
 }
 
 double TrainingJob::dispatched_element_bytes() const {
-  const int slices = dispatcher ? layout.layout.expert_tensor : 1;
-  const bool sends_rows = model->moe && layout.layout.expert * slices > 1;
+  const bool sends_rows = model->moe && exchanging_ranks() > 1;
   const bool is_low = low_precision_dispatch && sends_rows;
   return model::element_bytes(is_low ? states.precision : model::Precision::bf16);
 }
@@ -144,6 +143,10 @@ double TrainingJob::tokens_per_rank() const {
 }
 
 double TrainingJob::balanced_rows() const { return experts_per_token() * tokens_per_rank(); }
+
+int TrainingJob::exchanging_ranks() const {
+  return layout.layout.expert * (dispatcher ? layout.layout.expert_tensor : 1);
+}
 
 model::ShardSizes TrainingJob::shards() const {
   const parallel::ParallelLayout& sizes = layout.layout;

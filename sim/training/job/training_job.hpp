@@ -160,6 +160,7 @@ struct TrainingJob {
   double tokens_per_rank() const;  // T', with sequence parallelism
   // k T': routes of a rank's tokens, and rows that it computes of them when experts are balanced.
   double balanced_rows() const;
+  int exchanging_ranks() const;  // of an exchange of rows: EP; with a dispatcher EP x ETP
   model::ShardSizes shards() const;
 };
 

@@ -244,10 +244,7 @@ double ExchangePrices::boundary_us(int from, int to, int hidden_states) const {
   return latency + bytes / rate * 1e6;
 }
 
-bool ExchangePrices::exchanges_rows() const {
-  const int slices = job_.dispatcher ? job_.layout.layout.expert_tensor : 1;
-  return job_.layout.layout.expert * slices >= 2;
-}
+bool ExchangePrices::exchanges_rows() const { return job_.exchanging_ranks() > 1; }
 
 double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   if (!exchanges_rows()) return 0;

@@ -248,8 +248,7 @@ MoeLoad LayerKernels::given_load() const {
   const bool pads = job_.capacity_factor > 0;
   MoeLoad load{pads ? job_.capacity_factor : forced_.computed,
                pads ? job_.capacity_factor : forced_.exchanged};
-  const parallel::ParallelLayout& sizes = job_.layout.layout;
-  if (!job_.dispatcher || sizes.expert * sizes.expert_tensor < 2) return load;
+  if (!job_.dispatcher || job_.exchanging_ranks() < 2) return load;
   // Dispatchers send the rows that capacity keeps, without padding.
   const double kept = pads ? std::min(1.0, job_.capacity_factor) : 1;
   load.exchanged = kept * (pads ? 1 : forced_.exchanged);

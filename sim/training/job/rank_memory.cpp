@@ -52,19 +52,24 @@ model::StageParameters rank_parameters(const TrainingJob& job,
   return found;
 }
 
+model::StageMemoryQuery memory_query(const TrainingJob& job, double load) {
+  model::StageMemoryQuery query;
+  query.model = job.model.get();
+  query.shards = job.shards();
+  query.experts = job.held_experts();
+  query.copies = job.redundant_experts;
+  query.tokens = job.tokens();
+  query.context = job.layout.context_method;
+  query.states = job.states;
+  query.activations = job.activation_rules(load);
+  return query;
+}
+
 std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
                                             const parallel::Schedule& schedule,
                                             const std::vector<model::StageContent>& contents,
                                             const HeldLoads& loads) {
-  model::StageMemoryQuery query;
-  query.model = job.model.get();
-  query.shards = job.shards();
-  query.tokens = job.tokens();
-  query.context = job.layout.context_method;
-  query.states = job.states;
-  query.activations = job.activation_rules(loads.of_layer);
-  query.experts = job.held_experts();
-  query.copies = job.redundant_experts;
+  model::StageMemoryQuery query = memory_query(job, loads.of_layer);
   std::vector<parallel::PassWeight> bytes;
   const auto of_pass = [&](const model::StageContent& content, double waiting) {
     query.chunks = {{content, 1, waiting}};

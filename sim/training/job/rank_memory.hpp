@@ -23,6 +23,9 @@ model::StageParameters rank_parameters(const TrainingJob& job,
                                        const std::vector<model::StageContent>& contents, int rank,
                                        int experts);
 
+// Of what a rank holds, all but its chunks. `load`: rows over balance that it keeps, in all layers.
+model::StageMemoryQuery memory_query(const TrainingJob& job, double load);
+
 // Rows over balance that ranks keep in MoE layers.
 struct HeldLoads {
   std::vector<double> of_ranks;  // ActivationRules::load of each pipeline rank

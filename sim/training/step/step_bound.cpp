@@ -177,16 +177,12 @@ int passes_held(const parallel::ScheduleShape& shape, int rank) {
   return 1;
 }
 
-model::StageMemoryQuery memory_query(const TrainingJob& job, double imbalance) {
-  model::StageMemoryQuery query;
-  query.model = job.model.get();
-  query.shards = job.shards();
-  query.experts = job.model->moe ? job.model->moe->experts : 0;
-  query.tokens = job.tokens();
-  query.context = job.layout.context_method;
-  query.states = job.states;
-  query.activations =
-      job.activation_rules(job.capacity_factor > 0 ? job.capacity_factor : imbalance);
+// Without copies of experts, which take more: a bound of it.
+model::StageMemoryQuery least_memory_query(const TrainingJob& job, double imbalance) {
+  model::StageMemoryQuery query =
+      memory_query(job, job.capacity_factor > 0 ? job.capacity_factor : imbalance);
+  query.experts = job.experts();
+  query.copies = 0;
   return query;
 }
 
@@ -213,7 +209,7 @@ Bytes rank_bound(const TrainingJob& job, const Contents& contents, int rank, dou
   const auto layers = [&](int stage) {
     return contents[at(stage)].layers() + contents[at(stage)].mtp_depths;
   };
-  model::StageMemoryQuery query = memory_query(job, imbalance);
+  model::StageMemoryQuery query = least_memory_query(job, imbalance);
   double fewest = layers(own.front());
   for (const int stage : own) {
     fewest = std::min(fewest, layers(stage));

@@ -39,6 +39,12 @@ profile::MoeTraffic dispatch_traffic(const TrainingJob& job) {
           kept.kept,          job.layout.layout.expert_tensor};
 }
 
+profile::MoeTraffic even_traffic(const TrainingJob& job) {
+  profile::MoeTraffic traffic = dispatch_traffic(job);
+  traffic.experts = job.experts();
+  return traffic;
+}
+
 // Where a group fills no domain, its ranks lie on them as evenly as may be.
 profile::DispatchGroup dispatch_spread(const TrainingJob& job) {
   const int slices = job.layout.layout.expert_tensor;  // neighbours

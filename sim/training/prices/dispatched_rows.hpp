@@ -11,6 +11,9 @@ namespace moesim::training {
 // Where the tokens of a job go. Copies of experts count as experts.
 profile::MoeTraffic dispatch_traffic(const TrainingJob& job);
 
+// The same where all copies of an expert have its load: then they make no token go elsewhere.
+profile::MoeTraffic even_traffic(const TrainingJob& job);
+
 // How the ranks of an exchange of experts, slices among them, lie on NVLink domains: of all groups
 // those that touch most. Precondition: job.cluster.
 profile::DispatchGroup dispatch_spread(const TrainingJob& job);

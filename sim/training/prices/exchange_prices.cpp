@@ -56,13 +56,6 @@ Collective collective_of(ExchangeKind kind) {
   }
 }
 
-// Copies of experts make no token go anywhere else, where all have the same load.
-profile::MoeTraffic even_traffic(const TrainingJob& job) {
-  profile::MoeTraffic traffic = dispatch_traffic(job);
-  traffic.experts = job.experts();
-  return traffic;
-}
-
 // Bytes per second of messages between neighbouring stages that leave a domain, all ranks at once.
 double boundary_nic_rate(const TrainingJob& job) {
   const cluster::Cluster& cluster = *job.cluster;

@@ -278,8 +278,7 @@ double LayerKernels::permuted_tokens(const MoeLoad& load) const {
   const profile::Dispatcher* const dispatcher = job_.dispatcher.get();
   if (dispatcher == nullptr || dispatcher->pads_rows || holders < 2) return tokens;
   if (dispatcher->sent == profile::SentOnce::per_expert) return tokens;
-  profile::MoeTraffic traffic = dispatch_traffic(job_);
-  traffic.experts = job_.experts();
+  const profile::MoeTraffic traffic = even_traffic(job_);
   const double copies = tokens * traffic.slices * profile::distinct_places(traffic, holders);
   return std::min(load.computed * copies, expert_rows(load));
 }

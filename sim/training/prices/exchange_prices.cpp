@@ -8,6 +8,7 @@
 #include "sim/network/exchange/measured_dispatch.hpp"
 #include "sim/network/ports/domain_curves.hpp"
 #include "sim/training/job/rank_gpus.hpp"
+#include "sim/training/job/stage_division.hpp"
 #include "sim/training/prices/dispatched_rows.hpp"
 
 namespace moesim::training {
@@ -61,7 +62,7 @@ double boundary_nic_rate(const TrainingJob& job) {
   const cluster::Cluster& cluster = *job.cluster;
   if (!network::has_less_above(cluster)) return cluster.effective_nic().bytes_per_second;
   const parallel::ParallelLayout& sizes = job.layout.layout;
-  const int stage = sizes.gpus / sizes.pipeline;
+  const int stage = stage_ranks(sizes);
   std::vector<std::pair<int, int>> messages;
   for (int rank = 0; rank + stage < sizes.gpus; ++rank) {
     messages.emplace_back(gpu_of(job, rank), gpu_of(job, rank + stage));
@@ -220,7 +221,7 @@ std::string ExchangePrices::measured(Collective kind, GroupKind group) const {
 double ExchangePrices::boundary_us(int from, int to, int hidden_states) const {
   if (from == to) return 0;
   const cluster::Cluster& cluster = *job_.cluster;
-  const int stage = job_.layout.layout.gpus / job_.layout.layout.pipeline;
+  const int stage = stage_ranks(job_.layout.layout);
   const auto leaves_domain = [&](int place) {
     return cluster.domain_of(gpu_of(job_, from * stage + place)) !=
            cluster.domain_of(gpu_of(job_, to * stage + place));

@@ -125,7 +125,7 @@ class TimelineWriter {
  private:
   int gpu_of(int rank) const {
     const parallel::ParallelLayout& layout = job_.layout.layout;
-    return rank * (layout.gpus / layout.pipeline) + run_.place.set * stage_division(layout).ranks;
+    return rank * stage_ranks(layout) + run_.place.set * stage_division(layout).ranks;
   }
 
   void add(engine::TimelineEvent event, Picoseconds end) {

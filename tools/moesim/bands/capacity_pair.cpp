@@ -10,6 +10,7 @@
 #include "sim/report/formats.hpp"
 #include "sim/routing/rules/router_config.hpp"
 #include "sim/study/sweep/step_band.hpp"
+#include "sim/training/job/stage_division.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -75,7 +76,7 @@ uncertainty::StepExchanges step_exchanges(const training::TrainingJob& job) {
   return {layout.tensor,
           layout.tensor * layout.context,
           layout.expert * layout.expert_tensor,
-          layout.gpus / layout.pipeline,
+          training::stage_ranks(layout),
           job.placed_ranks(),
           cluster::measured_between_domains(*job.cluster)};
 }

@@ -49,8 +49,7 @@ std::string idle_gather_precision(const TrainingJob& job) {
 
 void set_recompute(const std::string& text, Resolution& at) {
   at.job.recompute = model::parse_recompute(text, "--recompute");
-  at.job.layout.recomputes_experts = at.job.recompute.full != model::FullRecompute::none ||
-                                     at.job.recompute.has(model::RecomputeModule::moe);
+  at.job.layout.recomputes_experts = at.job.recompute.recomputes_experts();
 }
 
 void check_offload(const TrainingJob& job) {

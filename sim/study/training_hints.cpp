@@ -71,8 +71,7 @@ class Trials {
 
 void recompute_as(TrainingJob& job, const model::Recompute& recompute) {
   job.recompute = recompute;
-  job.layout.recomputes_experts =
-      recompute.full != model::FullRecompute::none || recompute.has(model::RecomputeModule::moe);
+  job.layout.recomputes_experts = recompute.recomputes_experts();
 }
 
 // Sizes that are twice, four times, ... that of the job, up to the first that is enough.

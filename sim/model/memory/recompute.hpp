@@ -38,6 +38,9 @@ struct Recompute {
   int layers = 1;
 
   bool has(RecomputeModule module) const { return (modules & static_cast<unsigned>(module)) != 0; }
+  bool recomputes_experts() const {  // of MoE layers, alone or with all else
+    return full != FullRecompute::none || has(RecomputeModule::moe);
+  }
   void add(RecomputeModule module) { modules |= static_cast<unsigned>(module); }
 };
 

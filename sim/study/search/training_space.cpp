@@ -39,10 +39,6 @@ Value least(const std::vector<Value>& values) {
   return *std::min_element(values.begin(), values.end());
 }
 
-bool recomputes_experts(const model::Recompute& recompute) {
-  return recompute.full != model::FullRecompute::none || recompute.has(model::RecomputeModule::moe);
-}
-
 // The layers of a model over chunks, the last of which has `fewer` than the others; nothing where
 // that does not divide evenly.
 std::optional<parallel::PipelineLayout> lighter_end(int layers, int chunks, int fewer, int mtp) {
@@ -227,7 +223,7 @@ class Enumeration {
 
   // `family`: without jobs, of the routing and recomputation of `job`.
   void add_family(TrainingJob job, TrainingFamily family, const Layouts& possible) {
-    const bool experts_again = recomputes_experts(job.recompute);
+    const bool experts_again = job.recompute.recomputes_experts();
     TrainingFamily sharing = family;  // of weights, which each pass gathers
     for (std::size_t at = 0; at < possible.size(); ++at) {
       job.layout = possible[at];
@@ -264,7 +260,7 @@ class Enumeration {
 TrainingJob TrainingFamily::job(std::size_t at) const {
   TrainingJob made = *base_;
   made.layout = layout(at);
-  made.layout.recomputes_experts = recomputes_experts(recompute_);
+  made.layout.recomputes_experts = recompute_.recomputes_experts();
   made.states.zero = members_[at].zero;
   made.recompute = recompute_;
   made.routing = *drawn_;

@@ -12,10 +12,6 @@ namespace {
 
 using Operations = std::vector<PipelineOperation>;
 
-bool is_dual(ScheduleKind kind) {
-  return kind == ScheduleKind::dualpipe || kind == ScheduleKind::dualpipe_v;
-}
-
 std::vector<ChunkPass> passes_of_one_stage(int stage, int micro_batches) {
   std::vector<ChunkPass> passes;
   for (int micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {

@@ -20,6 +20,11 @@ inline constexpr EnumNames<ScheduleKind, 7> schedule_names{{
     {ScheduleKind::dualpipe_v, "dualpipe-v", "dualpipe folded: two stages per rank, once"},
 }};
 
+// DualPipe, or its folded form.
+constexpr bool is_dual(ScheduleKind kind) {
+  return kind == ScheduleKind::dualpipe || kind == ScheduleKind::dualpipe_v;
+}
+
 // Everything that the order of a pipeline's operations depends on.
 struct ScheduleShape {
   ScheduleKind kind = ScheduleKind::one_f_one_b;
@@ -31,9 +36,7 @@ struct ScheduleShape {
 
   int group_size() const { return group > 0 ? group : ranks; }
   // Whether some operations are forward_backward.
-  bool has_pairs() const {
-    return expert_overlap || kind == ScheduleKind::dualpipe || kind == ScheduleKind::dualpipe_v;
-  }
+  bool has_pairs() const { return expert_overlap || is_dual(kind); }
   // Chunks that a micro-batch passes. Stage j comes before stage j + 1.
   int stages() const;
   // Where a stage is computed: on rank j mod PP; dualpipe-v: up and back; dualpipe: micro-batches

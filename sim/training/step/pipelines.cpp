@@ -195,9 +195,7 @@ Picoseconds Pipelines::pair_time(const PipelineRun& run, const ChunkPass& forwar
 }
 
 bool Pipelines::hides_exchanges() const {
-  const bool is_dual = shape_.kind == parallel::ScheduleKind::dualpipe ||
-                       shape_.kind == parallel::ScheduleKind::dualpipe_v;
-  return shape_.expert_overlap || (is_dual && job_.model->moe);
+  return shape_.expert_overlap || (parallel::is_dual(shape_.kind) && job_.model->moe);
 }
 
 const Passes& Pipelines::passes(const PipelineRun& run, const ChunkPass& pass) const {

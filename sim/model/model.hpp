@@ -80,6 +80,8 @@ struct Model {
   static Model read(const Document& document);
 
   bool is_moe_layer(int layer) const;
+  // Whether the layer of a prediction depth, which is like the last one, has experts.
+  bool is_moe_prediction() const { return is_moe_layer(layers - 1); }
   int moe_layers() const;
   int dense_layers() const { return layers - moe_layers(); }
   bool has_dense_counterpart() const { return ffn > 0; }

@@ -156,7 +156,7 @@ double largest_neighbours(const Model& model, const StageContent& content, const
 }  // namespace
 
 LayerKind last_kind(const Model& model) {
-  return model.is_moe_layer(model.layers - 1) ? LayerKind::moe : LayerKind::dense;
+  return model.is_moe_prediction() ? LayerKind::moe : LayerKind::dense;
 }
 
 AttentionKind attention_kind(const Model& model, int layer) {

@@ -14,7 +14,7 @@
 namespace moesim::training {
 
 int drawn_layers(const TrainingJob& job) {
-  const bool predicts = job.model->is_moe_layer(job.model->layers - 1);
+  const bool predicts = job.model->is_moe_prediction();
   return job.model->moe_layers() +
          (predicts ? parallel::stages_of(*job.model, job.layout).mtp() : 0);
 }

@@ -61,7 +61,7 @@ std::vector<Stage> Pipelines::make_stages() const {
       stage.layers.push_back(is_moe ? moe_layer++ : dense_layer);
     }
     for (int depth = 0; depth < chunk.mtp; ++depth) {
-      const bool is_moe = model.is_moe_layer(model.layers - 1);
+      const bool is_moe = model.is_moe_prediction();
       stage.predictions.push_back(is_moe ? moe_layer++ : dense_layer);
     }
     stages.push_back(stage);

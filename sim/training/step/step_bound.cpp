@@ -98,7 +98,7 @@ class LeastStages {
     add_layers(content, times);
     if (content.embedding) times.add(least(prices_.embedding()), 1);
     if (content.mtp_depths > 0) {
-      const bool is_moe = job_.model->is_moe_layer(job_.model->layers - 1);
+      const bool is_moe = job_.model->is_moe_prediction();
       const AttentionKind attention = model::attention_kind(*job_.model, job_.model->layers);
       times.add(least(prices_.prediction()), content.mtp_depths);
       if (is_moe) {
@@ -188,7 +188,7 @@ model::StageMemoryQuery least_memory_query(const TrainingJob& job, double imbala
 
 // The numbers of the MoE layers that a pipeline rank holds, as drawn_moe_layers() has them.
 std::vector<int> moe_layers_of(const TrainingJob& job, const Contents& contents, int rank) {
-  const bool predicts = job.model->is_moe_layer(job.model->layers - 1);
+  const bool predicts = job.model->is_moe_prediction();
   std::vector<int> first = {0};  // of each chunk
   for (const model::StageContent& content : contents) {
     first.push_back(first.back() +

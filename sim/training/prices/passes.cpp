@@ -6,13 +6,6 @@
 #include "sim/base/units.hpp"
 
 namespace moesim::training {
-namespace {
-
-void add(PartTimes& times, const PartTimes& more) {
-  for (std::size_t part = 0; part < times.size(); ++part) times[part] += more[part];
-}
-
-}  // namespace
 
 bool is_exchange(Part part) {
   switch (part) {
@@ -37,6 +30,10 @@ std::vector<Part> exchange_parts() {
 }
 
 double sum(const PartTimes& times) { return std::accumulate(times.begin(), times.end(), 0.0); }
+
+void add(PartTimes& times, const PartTimes& more) {
+  for (std::size_t part = 0; part < times.size(); ++part) times[part] += more[part];
+}
 
 void Passes::add(const Passes& other) {
   training::add(forward, other.forward);

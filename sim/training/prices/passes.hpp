@@ -70,6 +70,7 @@ struct Passes {
   void multiply(double by);
 };
 double sum(const PartTimes& times);
+void add(PartTimes& times, const PartTimes& more);
 
 // The pieces of a layer as parallel::overlapped_time() takes them, without waiting for the host.
 parallel::LayerPieces pieces_of(const Passes& layer);

@@ -40,7 +40,7 @@ PartTimes layer_time(const TrainingJob& job, LayerExtent extent, bool backward) 
   PartTimes all = passes.forward;
   if (backward) {
     all = passes.input_gradient;
-    for (std::size_t part = 0; part < all.size(); ++part) all[part] += passes.weight_gradient[part];
+    add(all, passes.weight_gradient);
   }
   if (extent == LayerExtent::whole) return all;
   PartTimes moe{};

@@ -77,9 +77,6 @@ PartTimes Step::alone_parts(int rank, const PipelineRun& slowest) const {
 // Where pairs run beside each other: of these what is exposed, of other passes all.
 PartTimes Step::paired_parts(int rank, const PipelineRun& slowest) {
   PartTimes parts{};
-  const auto add = [&](const PartTimes& times) {
-    for (std::size_t part = 0; part < parts.size(); ++part) parts[part] += times[part];
-  };
   const bool all_alike = slowest.passes.size() == static_cast<std::size_t>(shape_.stages());
   std::map<std::pair<int, int>, PartTimes> pairs;  // by stages
   for (const parallel::PipelineOperation& operation : pipelines_.schedule().ranks[at(rank)]) {
@@ -89,13 +86,13 @@ PartTimes Step::paired_parts(int rank, const PipelineRun& slowest) {
         pair->second =
             exposed_parts(pair_spans(pipelines_, slowest, operation.pass, operation.paired));
       }
-      add(pair->second);
+      add(parts, pair->second);
       continue;
     }
     const Passes& passes = pipelines_.passes(slowest, operation.pass);
-    if (operation.is_forward()) add(passes.forward);
-    if (operation.is_backward()) add(passes.input_gradient);
-    if (operation.has_weight_gradient()) add(passes.weight_gradient);
+    if (operation.is_forward()) add(parts, passes.forward);
+    if (operation.is_backward()) add(parts, passes.input_gradient);
+    if (operation.has_weight_gradient()) add(parts, passes.weight_gradient);
   }
   return parts;
 }
@@ -136,7 +133,7 @@ PartTimes Step::parts_to_the_end(int rank, const PipelineRun& slowest,
       std::clamp(own_us - end[at(Part::gradients)], 0.0, parts[at(Part::p2p)]);
   end[at(Part::gradients)] += earlier_us;
   end[at(Part::p2p)] -= earlier_us;
-  for (std::size_t part = 0; part < end.size(); ++part) parts[part] += end[part];
+  add(parts, end);
   return parts;
 }
 

@@ -216,46 +216,45 @@ std::vector<bool> right_aligned(const std::vector<std::string>& names) {
   return right;
 }
 
+// The columns that are looked for first, in their order; all others of a row of train follow.
+constexpr const char* first_columns[] = {"model",
+                                         "profile",
+                                         "cluster",
+                                         "gpus",
+                                         "tensor_parallel",
+                                         "context_parallel",
+                                         "pipeline_parallel",
+                                         "virtual_pipeline",
+                                         "expert_parallel",
+                                         "expert_tensor_parallel",
+                                         "pipeline_layout",
+                                         "micro_batch",
+                                         "recompute",
+                                         "zero",
+                                         "dispatcher",
+                                         "ep_overlap",
+                                         "router",
+                                         "capacity_factor",
+                                         "tokens_per_s_per_gpu",
+                                         "step_ms",
+                                         "mfu",
+                                         "residual_loss"};
+
 NamedCells row_of(const RecommendRequest& request, const FoundStep& found) {
-  const TrainingJob& job = found.job;
-  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const NamedCells of_train = training_row(found.job, found.step);
   NamedCells row;
-  row.add("model", job.typed.model);
-  row.add("profile", job.typed.profile);
-  row.add("cluster", job.typed.cluster);
-  row.add("gpus", sizes.gpus);
-  row.add("tensor_parallel", sizes.tensor);
-  row.add("context_parallel", sizes.context);
-  row.add("pipeline_parallel", sizes.pipeline);
-  row.add("virtual_pipeline", sizes.virtual_pipeline);
-  row.add("expert_parallel", sizes.expert);
-  row.add("expert_tensor_parallel", sizes.expert_tensor);
-  row.add("pipeline_layout", parallel::stages_of(*job.model, job.layout).text());
-  row.add("micro_batch", static_cast<int>(job.layout.micro_batch));
-  row.add("recompute", model::name_of(job.recompute));
-  row.add("zero", job.states.zero);
-  row.add("dispatcher", job.typed.dispatcher);
-  row.add("ep_overlap", std::string(job.layout.expert_overlap ? "on" : "off"));
-  row.add("router", job.routing ? Cell(job.routing->router.name()) : Cell());
-  row.add("capacity_factor", job.routing && job.routing->router.drops
-                                 ? Cell(job.routing->router.capacity_factor)
-                                 : Cell());
-  row.add("tokens_per_s_per_gpu", figure_cell(found.step.tokens_per_second_per_gpu));
-  row.add("step_ms", figure_cell(found.step.step_us / 1e3));
-  row.add("mfu", figure_cell(found.step.mfu));
-  row.add("residual_loss",
-          figure_cell(found.step.routing ? found.step.routing->loss.residual_loss : 0));
+  for (const char* const column : first_columns) row.add(column, of_train.cell(column));
+  if (!found.step.routing) row.set("residual_loss", Cell(0.0));
   row.add("counted_loss", figure_cell(found.loss));
-  row.add("memory_gib", figure_cell(found.step.peak_memory().gib()));
+  row.add("memory_gib", of_train.cell("memory_gib"));
   // Of rows of train, which have no such column, it is all that the GPU has.
   row.add("memory_limit_gib", figure_cell(room_gib(request.search)));
   row.add("fits_memory", found.step.peak_memory().gib() <= room_gib(request.search));
   row.add("command", request.command_of(found));
   row.add("status", std::string("ok"));
   // All that `moesim train --from` and `moesim plot` take of a row of train.
-  NamedCells rest = training_row(job, found.step);
-  for (std::size_t at = 0; at < rest.names.size(); ++at) {
-    if (!row.has(rest.names[at])) row.add(rest.names[at], rest.cells[at]);
+  for (std::size_t at = 0; at < of_train.names.size(); ++at) {
+    if (!row.has(of_train.names[at])) row.add(of_train.names[at], of_train.cells[at]);
   }
   return row;
 }

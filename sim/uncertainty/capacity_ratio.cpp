@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 
+#include "sim/base/numbers.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/training/prices/passes.hpp"
 #include "sim/uncertainty/assumed_deviations.hpp"
@@ -15,8 +16,6 @@ namespace moesim::uncertainty {
 namespace {
 
 using training::Part;
-
-double square(double value) { return value * value; }
 
 // Of both commands. Capacities, their rounding and what fills them are of the router; draws,
 // replicas and seeds of how it is drawn.

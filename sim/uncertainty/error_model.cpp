@@ -5,6 +5,8 @@
 #include <numbers>
 #include <utility>
 
+#include "sim/base/numbers.hpp"
+
 namespace moesim::uncertainty {
 namespace {
 
@@ -17,8 +19,6 @@ constexpr double prior_scatter = 0.12;
 constexpr double prior_scatter_rows = 4;
 // Variance of the median of many normal values over that of their mean.
 constexpr double median_variance = std::numbers::pi / 2;
-
-double square(double value) { return value * value; }
 
 double shared(const Subject& one, const Subject& other, const Components& parts) {
   double sum = square(parts.all);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/base/numbers.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/uncertainty/student_t.hpp"
 
@@ -10,8 +11,6 @@ namespace moesim::uncertainty {
 namespace {
 
 std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
-double square(double value) { return value * value; }
-
 }  // namespace
 
 profile::SoftwareFit summary_of(const StepFit& fit, const std::vector<Unknown>& free,

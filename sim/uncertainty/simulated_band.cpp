@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "sim/base/numbers.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/uncertainty/loaded_draws.hpp"
 
@@ -16,8 +17,6 @@ struct Normal {
   double mean = 0;
   double deviation = 0;
 };
-
-double square(double value) { return value * value; }
 
 double below(const std::vector<Normal>& mixture, double value) {
   double sum = 0;

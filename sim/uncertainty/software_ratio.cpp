@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "sim/base/numbers.hpp"
+
 namespace moesim::uncertainty {
 namespace {
 
@@ -12,8 +14,6 @@ std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
 bool holds(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
-
-double square(double value) { return value * value; }
 
 // Of what both steps have of their own where it differs, where none of the rows had it.
 double variance_of_new(const std::vector<std::string>& measured, const std::string& one,

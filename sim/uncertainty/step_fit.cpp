@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/numbers.hpp"
 #include "sim/uncertainty/assumed_deviations.hpp"
 #include "sim/uncertainty/symmetric_matrix.hpp"
 
@@ -26,8 +27,6 @@ constexpr double alone_deviation = 0.15;
 constexpr double level_degrees = 3;
 
 std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
-double square(double value) { return value * value; }
-
 // What leaving the prior costs, of an unknown so many deviations from its mean.
 double penalty(Unknown unknown, double away) {
   if (unknown != Unknown::level) return square(away) / 2;

@@ -8,13 +8,12 @@
 #include <set>
 #include <tuple>
 
+#include "sim/base/numbers.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/uncertainty/error_model.hpp"
 
 namespace moesim::uncertainty {
 namespace {
-
-double square(double value) { return value * value; }
 
 double size_of(const Observation& observation, const std::string& name) {
   const StepTrait* trait = trait_of(observation.traits, name);

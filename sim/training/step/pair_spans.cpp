@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/base/numbers.hpp"
+
 namespace moesim::training {
 namespace {
 
 using parallel::ChunkPass;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 using Shares = std::vector<std::pair<Part, double>>;  // one after another
 
@@ -46,8 +46,8 @@ std::vector<PairSpan> layer_spans(Pipelines& pipelines, const PipelineRun& run,
   const std::vector<const Passes*> ahead = pipelines.layers_of(run.place, forward);
   std::vector<const Passes*> back = pipelines.layers_of(run.place, backward);
   std::reverse(back.begin(), back.end());
-  const Stage& stage = pipelines.stages()[at(forward.stage)];
-  const Stage& back_stage = pipelines.stages()[at(backward.stage)];
+  const Stage& stage = pipelines.stages()[index_of(forward.stage)];
+  const Stage& back_stage = pipelines.stages()[index_of(backward.stage)];
   std::vector<PairSpan> spans;
   for (const parallel::PieceSpan& piece :
        parallel::overlapped_pieces(pair.forward, pair.backward, pair.rules)) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "sim/base/numbers.hpp"
 #include "sim/training/drawn/rank_capacity.hpp"
 #include "sim/training/job/rank_memory.hpp"
 
@@ -13,8 +14,6 @@ namespace {
 using parallel::ChunkPass;
 using parallel::OperationKind;
 using parallel::PipelineOperation;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 double backward_us(const Passes& passes) {
   return sum(passes.input_gradient) + sum(passes.weight_gradient);
@@ -87,11 +86,11 @@ const Passes& Pipelines::priced_by(const LayerPrices& prices, LoadPasses& known,
 }
 
 Pipelines::KeptLayers* Pipelines::kept_at(std::size_t place) const {
-  return kept_ && place >= at(job_.recompute.layers) ? kept_.get() : nullptr;
+  return kept_ && place >= index_of(job_.recompute.layers) ? kept_.get() : nullptr;
 }
 
 std::vector<const Passes*> Pipelines::layers_of(DrawnPlace place, const ChunkPass& pass) {
-  const Stage& stage = stages_[at(pass.stage)];
+  const Stage& stage = stages_[index_of(pass.stage)];
   std::vector<const Passes*> layers;
   const auto add = [&](int number, KeptLayers* kept) {
     const PricedLayer layer = {number, attention_at(stage, layers.size())};
@@ -105,7 +104,7 @@ std::vector<const Passes*> Pipelines::layers_of(DrawnPlace place, const ChunkPas
 }
 
 void Pipelines::add_beside_layers(Passes& passes, int number) const {
-  const Stage& stage = stages_[at(number)];
+  const Stage& stage = stages_[index_of(number)];
   if (stage.chunk.embedding) passes.add(prices_.embedding());
   // A depth of prediction is a projection, a layer like the last one (layers_of()), and where the
   // loss is computed the head again.
@@ -154,7 +153,7 @@ Pipelines::Pair Pipelines::pair_of(const PipelineRun& run, const ChunkPass& forw
     layers_us += backward_us(**layer);
   }
   for (const int number : {forward.stage, backward.stage}) {
-    const Stage& stage = stages_[at(number)];
+    const Stage& stage = stages_[index_of(number)];
     const std::size_t own = stage.layers.size();
     for (std::size_t place = 0; place < own; ++place) {
       const KeptLayers* const kept = kept_at(place);
@@ -200,7 +199,8 @@ bool Pipelines::hides_exchanges() const {
 
 const Passes& Pipelines::passes(const PipelineRun& run, const ChunkPass& pass) const {
   const bool shared = run.passes.size() == stages_.size();
-  return run.passes[(shared ? 0 : at(pass.micro_batch) * stages_.size()) + at(pass.stage)];
+  return run
+      .passes[(shared ? 0 : index_of(pass.micro_batch) * stages_.size()) + index_of(pass.stage)];
 }
 
 // Behind the prediction depths their hidden states travel with the model's. Of the two directions
@@ -209,7 +209,7 @@ std::vector<Picoseconds> Pipelines::boundary_times() const {
   std::vector<Picoseconds> times;
   int depths = 0;
   for (int stage = 0; stage + 1 < shape_.stages(); ++stage) {
-    depths += stages_[at(stage)].chunk.mtp;
+    depths += stages_[index_of(stage)].chunk.mtp;
     double time_us = 0;
     for (const int micro_batch : {0, shape_.micro_batches - 1}) {
       const int from = shape_.rank_of(stage, micro_batch);
@@ -233,13 +233,13 @@ PipelineRun Pipelines::run_of(DrawnPlace place) {
     }
   }
   const auto of = [&](const ChunkPass& pass) -> const parallel::StageTimes& {
-    return times[at(pass.micro_batch % different) * stages_.size() + at(pass.stage)];
+    return times[index_of(pass.micro_batch % different) * stages_.size() + index_of(pass.stage)];
   };
   const bool hides = hides_exchanges();
   std::vector<std::optional<Picoseconds>> pairs(stages_.size() * stages_.size());
   const auto paired = [&](const PipelineOperation& operation) {
     std::optional<Picoseconds>& known =
-        pairs[at(operation.pass.stage) * stages_.size() + at(operation.paired.stage)];
+        pairs[index_of(operation.pass.stage) * stages_.size() + index_of(operation.paired.stage)];
     if (!known || different > 1) known = pair_time(run, operation.pass, operation.paired);
     return *known;
   };

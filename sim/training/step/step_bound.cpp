@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/base/numbers.hpp"
 #include "sim/model/memory/data_parallel.hpp"
 #include "sim/training/job/rank_memory.hpp"
 
@@ -14,8 +15,6 @@ namespace {
 
 using model::AttentionKind;
 using parallel::ScheduleKind;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Sums of whole picoseconds and of fractions differ by rounding.
 constexpr double rounding = 1 - 1e-8;
@@ -47,7 +46,7 @@ class LeastStages {
     for (const model::StageContent& content : chunk_contents(job))
       stages_.push_back(least(content));
   }
-  const LeastTimes& operator[](int stage) const { return stages_[at(stage)]; }
+  const LeastTimes& operator[](int stage) const { return stages_[index_of(stage)]; }
 
  private:
   double least(const PartTimes& times) const {
@@ -196,7 +195,7 @@ std::vector<int> moe_layers_of(const TrainingJob& job, const Contents& contents,
   }
   std::vector<int> layers;
   for (const int stage : job.layout.shape().stages_of(rank)) {
-    for (int layer = first[at(stage)]; layer < first[at(stage) + 1]; ++layer) {
+    for (int layer = first[index_of(stage)]; layer < first[index_of(stage) + 1]; ++layer) {
       layers.push_back(layer);
     }
   }
@@ -207,13 +206,13 @@ Bytes rank_bound(const TrainingJob& job, const Contents& contents, int rank, dou
   const parallel::ScheduleShape shape = job.layout.shape();
   const std::vector<int> own = shape.stages_of(rank);
   const auto layers = [&](int stage) {
-    return contents[at(stage)].layers() + contents[at(stage)].mtp_depths;
+    return contents[index_of(stage)].layers() + contents[index_of(stage)].mtp_depths;
   };
   model::StageMemoryQuery query = least_memory_query(job, imbalance);
   double fewest = layers(own.front());
   for (const int stage : own) {
     fewest = std::min(fewest, layers(stage));
-    query.chunks.push_back({contents[at(stage)], 0});
+    query.chunks.push_back({contents[index_of(stage)], 0});
   }
   const double layers_held = fewest * passes_held(shape, rank);
   Bytes least;

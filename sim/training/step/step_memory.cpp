@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <iterator>
 
+#include "sim/base/numbers.hpp"
 #include "sim/training/drawn/rank_capacity.hpp"
 #include "sim/training/job/rank_memory.hpp"
 
@@ -27,7 +28,7 @@ double layer_load(const TrainingJob& job, const Pipelines& pipelines) {
 double drawn_load_of(const Pipelines& pipelines, int rank) {
   std::vector<int> layers;
   for (const int stage : pipelines.shape().stages_of(rank)) {
-    const Stage& there = pipelines.stages()[static_cast<std::size_t>(stage)];
+    const Stage& there = pipelines.stages()[index_of(stage)];
     for (const std::vector<int>& some : {there.layers, there.predictions}) {
       std::copy_if(some.begin(), some.end(), std::back_inserter(layers),
                    [](int layer) { return layer != dense_layer; });

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "sim/base/numbers.hpp"
 #include "sim/training/job/stage_division.hpp"
 #include "sim/training/step/pair_spans.hpp"
 #include "sim/training/step/pipelines.hpp"
@@ -17,8 +18,6 @@ using parallel::OperationKind;
 using parallel::PipelineOperation;
 
 constexpr const char* host_text = "waiting for the host";
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // What runs a part, by a name that study::place_kernel() knows: NCCL's kernel among a group of
 // ranks, that of a dispatcher, or one that computes.
@@ -108,11 +107,12 @@ class TimelineWriter {
   engine::Timeline write() {
     for (int rank = 0; rank < pipelines_.shape().ranks; ++rank) {
       gpu_ = gpu_of(rank);
-      const std::vector<PipelineOperation>& operations = pipelines_.schedule().ranks[at(rank)];
+      const std::vector<PipelineOperation>& operations =
+          pipelines_.schedule().ranks[index_of(rank)];
       computing_.clear();
       Picoseconds ended;
       for (std::size_t index = 0; index < operations.size(); ++index) {
-        const parallel::OperationSpan& span = run_.run.ranks[at(rank)].spans[index];
+        const parallel::OperationSpan& span = run_.run.ranks[index_of(rank)].spans[index];
         add_kernel("p2p", {"nccl:recv", "pipeline_parallel"}, Part::p2p, -1, ended, span.start);
         add_operation(operations[index], span);
         ended = span.end;
@@ -166,7 +166,7 @@ class TimelineWriter {
   }
 
   std::vector<ChunkWork> work_of(const ChunkPass& pass) {
-    const Stage& stage = pipelines_.stages()[at(pass.stage)];
+    const Stage& stage = pipelines_.stages()[index_of(pass.stage)];
     const LayerPrices& prices = pipelines_.prices();
     std::vector<ChunkWork> work;
     if (stage.chunk.embedding) work.push_back({&prices.embedding(), -1});
@@ -266,7 +266,7 @@ class TimelineWriter {
     std::vector<Stretch> free = {{last, end}};
     free.insert(free.end(), computing_.rbegin(), computing_.rend());
     auto stretch = free.begin();
-    const std::vector<BucketExchange>& exchanges = step_.ends[at(rank)].exchanges;
+    const std::vector<BucketExchange>& exchanges = step_.ends[index_of(rank)].exchanges;
     for (auto each = exchanges.rbegin(); each != exchanges.rend(); ++each) {
       if (each->part != Part::gradients) continue;
       const bool is_across = each->replicas == Replicas::shard_of_instances;
@@ -291,8 +291,8 @@ class TimelineWriter {
   }
 
   void add_end(int rank) {
-    const Picoseconds last = last_pass(run_.run.ranks[at(rank)]);
-    const RankEnd& own = step_.ends[at(rank)];
+    const Picoseconds last = last_pass(run_.run.ranks[index_of(rank)]);
+    const RankEnd& own = step_.ends[index_of(rank)];
     const Picoseconds reduced = last + Picoseconds::from_us(own.parts[at(Part::gradients)]);
     add_buckets(rank, last, reduced);
     const PartTimes joint = joint_end(run_.run, step_.ends);

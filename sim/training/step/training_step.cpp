@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "sim/base/numbers.hpp"
 #include "sim/training/step/job_rules.hpp"
 #include "sim/training/step/pair_spans.hpp"
 #include "sim/training/step/pipelines.hpp"
@@ -12,8 +13,6 @@
 
 namespace moesim::training {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 class Step {
  public:
@@ -79,7 +78,7 @@ PartTimes Step::paired_parts(int rank, const PipelineRun& slowest) {
   PartTimes parts{};
   const bool all_alike = slowest.passes.size() == static_cast<std::size_t>(shape_.stages());
   std::map<std::pair<int, int>, PartTimes> pairs;  // by stages
-  for (const parallel::PipelineOperation& operation : pipelines_.schedule().ranks[at(rank)]) {
+  for (const parallel::PipelineOperation& operation : pipelines_.schedule().ranks[index_of(rank)]) {
     if (operation.kind == parallel::OperationKind::forward_backward) {
       const auto [pair, fresh] = pairs.try_emplace({operation.pass.stage, operation.paired.stage});
       if (fresh || !all_alike) {
@@ -101,7 +100,7 @@ PartTimes Step::paired_parts(int rank, const PipelineRun& slowest) {
 PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) {
   PartTimes parts =
       pipelines_.hides_exchanges() ? paired_parts(rank, slowest) : alone_parts(rank, slowest);
-  const parallel::RankRun& run = slowest.run.ranks[at(rank)];
+  const parallel::RankRun& run = slowest.run.ranks[index_of(rank)];
   const Picoseconds makespan = slowest.run.makespan;
   // Sums of whole picoseconds and of fractions differ by rounding.
   const double beyond = std::max(0.0, sum(parts) - run.busy.us());
@@ -128,7 +127,7 @@ PartTimes Step::parts_to_the_end(int rank, const PipelineRun& slowest,
   PartTimes parts = rank_parts(rank, slowest);
   PartTimes end = joint_end(slowest.run, ends);
   // The rank reduces for as long while it would wait for others.
-  const double own_us = ends[at(rank)].parts[at(Part::gradients)];
+  const double own_us = ends[index_of(rank)].parts[at(Part::gradients)];
   const double earlier_us =
       std::clamp(own_us - end[at(Part::gradients)], 0.0, parts[at(Part::p2p)]);
   end[at(Part::gradients)] += earlier_us;
@@ -174,7 +173,7 @@ void Step::set_times(const std::vector<OneStep>& steps, TrainingStep& step) {
   });
   step.shown_step = static_cast<int>(nearest - times.begin());
   if (steps.size() > 1) step.shown_step_us = *nearest;
-  step.ends = steps[at(step.shown_step)].ends;
+  step.ends = steps[index_of(step.shown_step)].ends;
 }
 
 PartTimes Step::mean_parts() {
@@ -195,7 +194,7 @@ double Step::launches_us() const {
   for (int rank = 0; rank < shape_.ranks; ++rank) {
     double launches = 0;
     for (const int number : shape_.stages_of(rank)) {
-      const Stage& stage = pipelines_.stages()[at(number)];
+      const Stage& stage = pipelines_.stages()[index_of(number)];
       std::size_t place = 0;
       for (const std::vector<int>& layers : {stage.layers, stage.predictions}) {
         for (const int layer : layers) {

@@ -8,10 +8,6 @@
 #include "sim/uncertainty/student_t.hpp"
 
 namespace moesim::uncertainty {
-namespace {
-
-std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
-}  // namespace
 
 profile::SoftwareFit summary_of(const StepFit& fit, const std::vector<Unknown>& free,
                                 const WorkShares& shares, const std::vector<double>& left_out) {

@@ -9,8 +9,6 @@
 namespace moesim::uncertainty {
 namespace {
 
-std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
-
 bool holds(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }

@@ -26,7 +26,6 @@ constexpr double alone_deviation = 0.15;
 // deviation that changes little.
 constexpr double level_degrees = 3;
 
-std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
 // What leaving the prior costs, of an unknown so many deviations from its mean.
 double penalty(Unknown unknown, double away) {
   if (unknown != Unknown::level) return square(away) / 2;

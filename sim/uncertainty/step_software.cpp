@@ -17,8 +17,6 @@ using training::Part;
 
 constexpr const char* format = "moesim-training-software";
 
-std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
-
 // "fixed-ms" is "fixed_ms" in the document.
 std::string key_of(Unknown unknown) {
   std::string key = name_in(unknown_names, unknown);

@@ -37,6 +37,7 @@ inline constexpr EnumNames<Unknown, 8> unknown_names{{
     {Unknown::exchange_alone, "exchange-alone", "factor on an exchange that is measured by itself"},
 }};
 constexpr std::size_t unknown_count = unknown_names.size();
+constexpr std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
 using Unknowns = std::array<double, unknown_count>;
 using Covariance = std::array<Unknowns, unknown_count>;
 

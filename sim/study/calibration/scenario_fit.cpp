@@ -21,8 +21,6 @@ using uncertainty::Unknown;
 constexpr int most_rounds = 8;
 constexpr double settled = 1e-4;  // of the log of a factor
 
-std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
-
 // On all of a step, and on its exchanges beyond that.
 struct Factors {
   double level = 1;

@@ -14,8 +14,6 @@ namespace {
 
 constexpr std::array factors = {0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0};
 
-std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
-
 SoftwarePrior prior() {
   SoftwarePrior made;
   made.mean = {0.2, 0, 0, 0};

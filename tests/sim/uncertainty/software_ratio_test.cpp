@@ -12,8 +12,6 @@ using namespace moesim::uncertainty;
 
 namespace {
 
-std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
-
 // What StepSoftware::applied() makes of classes.
 StepClasses applied(const StepClasses& classes, const Unknowns& unknowns) {
   const auto factor = [&](Unknown unknown) { return std::exp(unknowns[at(unknown)]); };

@@ -33,8 +33,6 @@ constexpr std::size_t most_files = 64;
 // Whose predictions the rows are beside.
 constexpr EnumNames<bool, 2> command_names{{{false, "train"}, {true, "simulate"}}};
 
-std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
-
 // --fit, or what the rows can carry. Throws UsageError for more unknowns than rows, and for one
 // that no row says anything about.
 std::vector<Unknown> requested_unknowns(const CommandLine& line,

@@ -27,8 +27,6 @@ constexpr const char* study_name = "smartmoe-steps, calibrated";
 constexpr std::int64_t timed_iterations = 200;
 constexpr std::size_t fitted_factors = 2;
 
-std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
-
 using Popularity = std::shared_ptr<const CountedPopularity>;
 
 // Shares of the routes of each of `layers` that went to each rank, at each recorded micro-batch of

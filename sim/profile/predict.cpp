@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "sim/base/contains.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/no_answer.hpp"
 #include "sim/base/shipped.hpp"
@@ -34,10 +35,6 @@ std::vector<std::string> memory_kernels() {
   std::vector<std::string> kernels;
   for (const auto& known : memory_kernel_names) kernels.emplace_back(known.name);
   return kernels;
-}
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 // A whole number of at least 1.

@@ -4,20 +4,18 @@
 #include <cmath>
 #include <vector>
 
+#include "sim/base/contains.hpp"
 #include "sim/base/numbers.hpp"
 
 namespace moesim::uncertainty {
 namespace {
 
-bool holds(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 // Of what both steps have of their own where it differs, where none of the rows had it.
 double variance_of_new(const std::vector<std::string>& measured, const std::string& one,
                        const std::string& other, double deviation, bool cancels) {
   if (cancels && one == other) return 0;
-  return square(deviation) * ((holds(measured, one) ? 0 : 1) + (holds(measured, other) ? 0 : 1));
+  return square(deviation) *
+         ((contains(measured, one) ? 0 : 1) + (contains(measured, other) ? 0 : 1));
 }
 
 }  // namespace
@@ -53,7 +51,7 @@ Band own_ratio_band(const StepSoftware& software, const OwnStep& one, const OwnS
                           variance_along(second, software.covariance) + of_new(false);
   const Scatter& steps = software.scatter(RowKind::step);
   Band band;
-  band.basis = holds(software.models, one.model) && holds(software.models, other.model)
+  band.basis = contains(software.models, one.model) && contains(software.models, other.model)
                    ? Basis::own
                    : Basis::own_models;
   band.expected = {0, std::sqrt(std::min(of_ratio, of_bands)), std::sqrt(2.0) * steps.deviation};

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "sim/base/contains.hpp"
 #include "sim/base/formats/document.hpp"
 #include "sim/base/formats/json_text.hpp"
 #include "sim/uncertainty/assumed_deviations.hpp"
@@ -29,10 +30,6 @@ constexpr const char* priced_host_key = "host_times";
 
 std::string key_of(Unknown unknown, bool prices_host) {
   return unknown == Unknown::host && prices_host ? priced_host_key : key_of(unknown);
-}
-
-bool holds(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 // Factors on what the step consists of, and on all of it.
@@ -213,7 +210,7 @@ std::vector<UnmeasuredTrait> StepSoftware::unmeasured(const std::vector<StepTrai
 
 StepSoftware StepSoftware::on(const std::string& cluster) const {
   StepSoftware there = *this;
-  if (clusters.empty() || holds(clusters, cluster)) return there;
+  if (clusters.empty() || contains(clusters, cluster)) return there;
   there.covariance[at(Unknown::exchange)][at(Unknown::exchange)] +=
       exchange_deviation * exchange_deviation;
   there.covariance[at(Unknown::nic)][at(Unknown::nic)] += crossing_deviation * crossing_deviation;
@@ -226,9 +223,9 @@ Band StepSoftware::band(const StepClasses& predicted, const Subject& subject,
   StepClasses classes = predicted;
   if (prices_host && !classes.host_gain) classes.host_gain = classes.host;
   double variance = variance_along(log_slopes(classes, unknowns), covariance);
-  const bool known_model = holds(models, subject.model);
+  const bool known_model = contains(models, subject.model);
   if (!known_model) variance += new_model * new_model;
-  if (!holds(precisions, precision)) variance += new_precision * new_precision;
+  if (!contains(precisions, precision)) variance += new_precision * new_precision;
   Band found;
   found.basis = known_model ? Basis::own : Basis::own_models;
   const Scatter& steps = scatter(RowKind::step);

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "sim/base/contains.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/cluster/measured_between.hpp"
 #include "sim/step/kernels/kernel_class.hpp"
@@ -151,13 +152,10 @@ SoftwareError calibrated(const uncertainty::Subject& subject) {
 // (StepSoftware::on()), and their classes share no error with those of the rows.
 SoftwareError fitted(const profile::SoftwareFit& fit, const std::string& model,
                      const std::string& cluster, const uncertainty::WorkShares& shares) {
-  const auto lacks = [](const std::vector<std::string>& names, const std::string& name) {
-    return std::find(names.begin(), names.end(), name) == names.end();
-  };
   const auto inside = static_cast<std::size_t>(WorkClass::inside);
   const auto across = static_cast<std::size_t>(WorkClass::across);
-  const bool is_new = lacks(fit.models, model);
-  const bool is_elsewhere = !fit.clusters.empty() && lacks(fit.clusters, cluster);
+  const bool is_new = !contains(fit.models, model);
+  const bool is_elsewhere = !fit.clusters.empty() && !contains(fit.clusters, cluster);
   const double exchange = shares[inside] + shares[across];
   const double more = std::hypot(is_new ? residuals().components.model : 0,
                                  is_elsewhere ? uncertainty::exchange_deviation * exchange : 0);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/base/contains.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/job/job_options.hpp"
@@ -38,10 +39,6 @@ std::vector<std::string> exchange_operations() {
   return names;
 }
 
-bool holds(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 std::string default_profile() {
   for (const Flag& flag : train_flags()) {
     if (flag.name == "profile") return flag.default_text;
@@ -69,7 +66,7 @@ profile::Profile hardware(const std::string& name) {
 RowKind row_kind_of(const std::string& op, const std::vector<std::string>& known) {
   if (op == step_op) return RowKind::step;
   if (op == moe_layer_op || op == layer_op) return RowKind::layer;
-  if (holds(exchange_operations(), op)) return RowKind::exchange;
+  if (contains(exchange_operations(), op)) return RowKind::exchange;
   throw UsageError(fmt::format(
       "unknown operation '{}'{}; choose from {}; kernels are measured by moesim profile", op,
       suggestion(op, known), fmt::join(known, ", ")));

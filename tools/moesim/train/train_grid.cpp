@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "sim/base/contains.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
@@ -30,10 +31,6 @@ constexpr const char* of_one_step[] = {"measured", "timeline", "timeline-gpus"};
 // Never lists: files and how to write the result.
 constexpr const char* single[] = {"out",    "format", "jobs",   "baseline",     "megatron",
                                   "config", "from",   "resume", "train-tokens", "gpu-hour-price"};
-
-bool is_in(const std::string& name, const char* const* first, const char* const* last) {
-  return std::find(first, last, name) != last;
-}
 
 std::vector<std::string> values_of(const Flag& flag, const std::string& text) {
   const std::string name = "--" + flag.name;
@@ -144,8 +141,7 @@ TrainGrid train_grid(const CommandLine& line, const std::vector<Flag>& flags) {
   grid.values.emplace_back();
   grid.lines.push_back(line);
   for (const Flag& flag : flags) {
-    if (!line.has(flag.name) || is_in(flag.name, std::begin(single), std::end(single)) ||
-        is_in(flag.name, std::begin(of_one_step), std::end(of_one_step))) {
+    if (!line.has(flag.name) || contains(single, flag.name) || contains(of_one_step, flag.name)) {
       continue;
     }
     const std::vector<std::string> values = values_of(flag, line.get(flag.name));

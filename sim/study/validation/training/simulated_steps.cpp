@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include "sim/base/error.hpp"
@@ -19,11 +18,6 @@ using uncertainty::Observation;
 
 constexpr const char* speeds_study = "zeng2024-speeds";
 constexpr const char* calibrated_profile = "a100-sxm-80gb-deepspeed";
-
-std::string lower_case(std::string text) {
-  for (char& letter : text) letter = static_cast<char>(std::tolower(letter));
-  return text;
-}
 
 // Whether `simulate` knows such a step.
 bool is_simulated(const TrainingRow& row) {
@@ -95,8 +89,7 @@ std::vector<SimulatedStep> simulated_training_rows(const std::string& folder,
         fmt::format("{}: {}, {} x {}, EP {}", row.id, row.model, row.job.layout.layout.gpus,
                     row.system, row.job.layout.layout.expert);
     Observation& seen = step.observation;
-    seen.subject = {lower_case(row.family), row.job.profile->device().name, row.job.model->name,
-                    false};
+    seen.subject = {row.software(), row.job.profile->device().name, row.job.model->name, false};
     // All that describes it but the release, which is the last cell.
     for (std::size_t cell = 0; cell + 1 < row.cells.size(); ++cell) {
       seen.configuration += row.cells[cell] + "|";

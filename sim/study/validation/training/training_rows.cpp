@@ -313,6 +313,12 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
 
 }  // namespace
 
+std::string TrainingRow::software() const {
+  std::string name = family;
+  for (char& letter : name) letter = static_cast<char>(std::tolower(letter));
+  return name;
+}
+
 std::vector<TrainingRow> load_training_rows(const std::string& folder) {
   const CsvTable table = CsvTable::load(folder + "/moe_training_steps.csv");
   Documents documents;

@@ -21,6 +21,8 @@ struct TrainingRow {
   double simumax_s = 0;            // SimuMax's own prediction; 0: none
   training::TrainingJob job;
   std::string refusal;  // why it cannot be predicted; "": it can
+
+  std::string software() const;  // the family in lower case, as Subject has it
 };
 
 // One row for each configuration, in the order of the table; those without a measured step are left

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <map>
 #include <set>
@@ -224,17 +223,12 @@ void compare_constant(const std::vector<Predicted>& all, Validation& validation)
        std::nullopt});
 }
 
-std::string lower_case(std::string text) {
-  for (char& letter : text) letter = static_cast<char>(std::tolower(letter));
-  return text;
-}
-
 std::vector<uncertainty::Observation> observations_of(const std::vector<Predicted>& all) {
   std::vector<uncertainty::Observation> observations;
   for (const Predicted& each : all) {
     const training::TrainingJob& job = each.row->job;
     uncertainty::Observation found;
-    found.subject = uncertainty::subject_of(job, lower_case(each.row->family));
+    found.subject = uncertainty::subject_of(job, each.row->software());
     // All that describes it but the release, which is the last cell.
     for (std::size_t cell = 0; cell + 1 < each.row->cells.size(); ++cell) {
       found.configuration += each.row->cells[cell] + "|";

@@ -11,11 +11,10 @@ namespace moesim::profile {
 // Exchanges of MoE layers by kernels of their own (DeepEP, HybridEP, TensorRT-LLM).
 // profiles/DISPATCHERS.md quotes the errors on machines and node counts that were left out.
 
-// What an exchange moves: each token goes to the `top_k` of `experts` it chose, as `token_bytes`.
+// Where an exchange sends: each token goes to the `top_k` of `experts` that it chose.
 struct MoeTraffic {
   std::int64_t experts = 0;
   std::int64_t top_k = 0;
-  double token_bytes = 0;
   // A token's experts lie in `kept_groups` of so many equal groups of neighbours, those whose best
   // experts score highest (group-limited routing, as DeepSeek-V2's and V3's).
   int groups = 1;

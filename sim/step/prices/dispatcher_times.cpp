@@ -17,8 +17,10 @@ using profile::SentOnce;
 using routing::GpuRows;
 
 profile::MoeTraffic traffic_of(const scenario::Scenario& scenario) {
-  return {scenario.experts, scenario.router.choices(), 0, scenario.router.groups,
-          scenario.router.kept_groups};
+  return {.experts = scenario.experts,
+          .top_k = scenario.router.choices(),
+          .groups = scenario.router.groups,
+          .kept_groups = scenario.router.kept_groups};
 }
 
 // Of the members of one group.

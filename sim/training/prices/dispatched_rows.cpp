@@ -35,8 +35,11 @@ const double* rows_of(const std::vector<double>& rows, const profile::CopiesLaw&
 profile::MoeTraffic dispatch_traffic(const TrainingJob& job) {
   if (!job.model->moe) return {};
   const KeptGroups kept = job.kept_groups();
-  return {job.held_experts(), job.experts_per_token(),        0, kept.groups,
-          kept.kept,          job.layout.layout.expert_tensor};
+  return {.experts = job.held_experts(),
+          .top_k = job.experts_per_token(),
+          .groups = kept.groups,
+          .kept_groups = kept.kept,
+          .slices = job.layout.layout.expert_tensor};
 }
 
 profile::MoeTraffic even_traffic(const TrainingJob& job) {

@@ -19,7 +19,7 @@ SentBy<Value> all_send(const std::vector<Value>& numbers, int gpus) {
 }  // namespace
 
 TEST_CASE("copies to a place follow from the rows of its experts") {
-  const MoeTraffic traffic = {256, 8, 0};
+  const MoeTraffic traffic = {256, 8};
   const CopiesLaw law(traffic, 8);
   CHECK(law.experts() == 32);
   // Balanced: 128 rows of 4,096 tokens to each expert.
@@ -37,7 +37,7 @@ TEST_CASE("copies to a place follow from the rows of its experts") {
 
 TEST_CASE("balanced copies are the balanced load") {
   for (const DispatchGroup group : {DispatchGroup{8, 8}, DispatchGroup{32, 8}}) {
-    const MoeTraffic traffic = {256, 8, 0};
+    const MoeTraffic traffic = {256, 8};
     const std::vector<double> rows(256, 128);
     std::vector<double> to_gpu, to_domain;
     const CopiesLaw gpus(traffic, group.gpus), domains(traffic, group.domains());

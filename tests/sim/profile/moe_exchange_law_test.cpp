@@ -13,7 +13,7 @@ namespace {
 
 constexpr DispatchGroup one_node = {8, 8};
 constexpr DispatchGroup two_nodes = {16, 8};
-constexpr MoeTraffic traffic = {256, 8, 0};
+constexpr MoeTraffic traffic = {256, 8};
 
 // Nothing costs but what a test sets.
 StageCost free_cost() {
@@ -58,7 +58,7 @@ TEST_CASE("a row per node is copied for each rank, and staged for each node or c
 TEST_CASE("a token that is limited to some nodes meets these alone") {
   // 8 nodes of 8 GPUs with 256 experts; 4 nodes hold 128 on 32 GPUs. Each has one of the token's
   // experts, for which it was kept; the other 4 are any of the other 124.
-  const MoeTraffic limited = {256, 8, 0, 8, 4};
+  const MoeTraffic limited = {256, 8, 8, 4};
   const DispatchLoad load =
       balanced_load(SentOnce::per_node, MoeStage::dispatch, limited, {64, 8}, 100);
   const double nodes = 4;
@@ -82,8 +82,8 @@ TEST_CASE("places that a token of a group-limited router meets") {
     int places;
     double met;
   };
-  const MoeTraffic v3 = {256, 8, 0, 8, 4};
-  const MoeTraffic v2 = {160, 6, 0, 8, 3};
+  const MoeTraffic v3 = {256, 8, 8, 4};
+  const MoeTraffic v2 = {160, 6, 8, 3};
   for (const Expected& expected :
        {Expected{v3, 4, 3.126}, Expected{v3, 8, 3.971}, Expected{v3, 16, 5.717},
         Expected{v3, 64, 7.488}, Expected{v2, 4, 2.572}, Expected{v2, 8, 2.995},

@@ -150,7 +150,7 @@ DispatchAnswer predict_dispatch(const std::string& op, Params& params,
   const Dispatcher dispatcher = Dispatcher::load(params.at("dispatcher"));
   const int sms = sms_of(op, params, dispatcher, profile);
   const cluster::Cluster cluster = cluster_of(op, params, profile);
-  profile::MoeTraffic traffic = {whole(op, params, "experts"), whole(op, params, "k"), 0};
+  profile::MoeTraffic traffic = {whole(op, params, "experts"), whole(op, params, "k")};
   if (traffic.top_k > traffic.experts) {
     throw NoAnswer(
         fmt::format("{}: k {}: there are {} experts", op, traffic.top_k, traffic.experts));

@@ -50,7 +50,7 @@ DispatchSample deepep_row(const CsvTable& table, std::size_t row, SentOnce sent,
   sample.group = {static_cast<int>(node * table_whole(table, row, "node_num")), node};
   const auto hidden = table_whole(table, row, "hidden_size");
   const MoeTraffic traffic = {table_whole(table, row, "num_experts"),
-                              table_whole(table, row, "num_topk"), 0};
+                              table_whole(table, row, "num_topk")};
   const double tokens = table.positive(row, "num_token");
   sample.load = profile::balanced_load(sent, stage, traffic, sample.group, tokens);
   sample.row_bytes = row_of(stage, static_cast<double>(hidden), true);
@@ -105,7 +105,7 @@ std::optional<DispatchSample> across_row(const CsvTable& table, std::size_t row)
   const int gpus = static_cast<int>(table_whole(table, row, "gpus"));
   sample.group = {gpus, setting->per_domain > 0 ? setting->per_domain : rack ? 72 : 8};
   const bool hybrid = has(source, "HybridEP README");
-  const MoeTraffic traffic = {hybrid ? 8 * gpus : 256, 8, 0};
+  const MoeTraffic traffic = {hybrid ? 8 * gpus : 256, 8};
   const bool each_expert = has(library, "LL") || has(source, "pplx");
   const double tokens = has(workload, "128 tok") ? 128 : has(workload, "1 tok/") ? 1 : 4096;
   sample.load = profile::balanced_load(each_expert ? SentOnce::per_expert : SentOnce::per_node,

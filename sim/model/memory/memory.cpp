@@ -194,11 +194,6 @@ std::int64_t ffn_activation_bytes(const Model& model, std::int64_t inner) {
   return bf16 * (model.gated ? 3 : 2) * inner;
 }
 
-std::int64_t dense_layer_activation_bytes(const Model& model) {
-  return attention_activation_bytes(model) + 2 * bf16 * model.hidden +
-         ffn_activation_bytes(model, model.ffn);
-}
-
 std::int64_t kv_cache_bytes(const Model& model) {
   if (model.latent) return bf16 * (model.latent->kv_rank + model.latent->rope_dim);
   return bf16 * 2 * model.kv_heads * model.head_dim;

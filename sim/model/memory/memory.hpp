@@ -74,7 +74,6 @@ StateMemory state_memory(std::int64_t parameters, std::int64_t replicas, int zer
 // are kept). For their layer (GELU, f = 4 h) that is their 34 h less 2 h of dropout masks.
 std::int64_t attention_activation_bytes(const Model& model);
 std::int64_t ffn_activation_bytes(const Model& model, std::int64_t inner);
-std::int64_t dense_layer_activation_bytes(const Model& model);
 
 // Bytes per token of what later tokens attend to, of one attention block: keys and values, or under
 // latent attention the compressed row and the rotated part of the key that all heads share

@@ -101,7 +101,6 @@ void check(const ExchangeQuery& query) {
 }  // namespace
 
 double TrainingExchange::sent() const {
-  if (kind == ExchangeKind::send) return buffer;
   const double once = buffer * (ranks - 1) / ranks;
   return kind == ExchangeKind::all_reduce ? 2 * once : once;
 }
@@ -237,12 +236,6 @@ TrainingExchanges prediction_exchanges(const ExchangeQuery& query, bool backward
   }
   append(all, list.take());
   return all;
-}
-
-TrainingExchange boundary_exchange(const ExchangeQuery& query) {
-  check(query);
-  const double parts = query.sequence_parallel ? query.shards.tensor : 1;
-  return {"boundary", ExchangeGroup::pipeline, ExchangeKind::send, 2, hidden_bytes(query) / parts};
 }
 
 double sent_bytes(const TrainingExchanges& exchanges) {

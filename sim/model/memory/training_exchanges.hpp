@@ -10,12 +10,12 @@
 
 namespace moesim::model {
 
-enum class ExchangeGroup { tensor, context, expert, expert_tensor, pipeline };
-enum class ExchangeKind { all_gather, reduce_scatter, all_reduce, all_to_all, ring, send };
+enum class ExchangeGroup { tensor, context, expert, expert_tensor };
+enum class ExchangeKind { all_gather, reduce_scatter, all_reduce, all_to_all, ring };
 
 // One exchange of a rank, for one layer and micro-batch. `buffer` is the whole group's data that a
 // rank gathers, reduces or sends out; what it sends to others is (n - 1) / n of it, twice that in
-// an all-reduce, all of it in a send.
+// an all-reduce.
 struct TrainingExchange {
   const char* part;  // "dispatch", "attention input", ...
   ExchangeGroup group;
@@ -77,8 +77,6 @@ TrainingExchanges head_exchanges(const ExchangeQuery& query, bool backward);
 // vectors to one, divided by its outputs, which are gathered and of which each rank takes its
 // tokens (megatron/core/transformer/multi_token_prediction.py, _concat_embeddings).
 TrainingExchanges prediction_exchanges(const ExchangeQuery& query, bool backward);
-// Activations over one boundary between pipeline stages, or their gradient.
-TrainingExchange boundary_exchange(const ExchangeQuery& query);
 
 double sent_bytes(const TrainingExchanges& exchanges);
 

@@ -30,11 +30,6 @@ Estimate MemoryCurve::estimate(double bytes) const {
   return estimate;
 }
 
-double MemoryCurve::sustained_bandwidth() const {
-  const double far = 2 * curve_.largest();
-  return 1e6 * curve_.largest() / (curve_.time_us(far) - curve_.time_us(curve_.largest()));
-}
-
 RowMoveCurve::RowMoveCurve(const Node& node)
     : efficiency_(node.positive("efficiency")),
       origin_(read_origin(node, "origin")),

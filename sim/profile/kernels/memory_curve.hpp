@@ -20,8 +20,6 @@ class MemoryCurve {
   // `bytes` > 0, finite. Below the smallest size the launch floor holds, beyond the largest the
   // bandwidth of the last piece: both flagged as extrapolated.
   Estimate estimate(double bytes) const;
-  // Bytes per second of the last piece.
-  double sustained_bandwidth() const;
 
  private:
   std::string kernel_;

@@ -18,7 +18,7 @@ class RankRowsLaw {
   explicit RankRowsLaw(const TrainingJob& job);
 
   // P(a rank has more than `rows` rows) in one layer, micro-batch and expert-parallel block, mean
-  // over layers; and anywhere in a step.
+  // over layers (for tests); and anywhere in a step.
   double overflow_chance_of_one(double rows) const;
   double overflow_chance(double rows) const;
   // The least number of rows with overflow_chance() of at most `chance`, in (0, 1).

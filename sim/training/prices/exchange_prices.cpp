@@ -37,11 +37,9 @@ GroupKind group_of(ExchangeGroup group) {
     case ExchangeGroup::expert:
       return GroupKind::expert;
     case ExchangeGroup::expert_tensor:
-      return GroupKind::expert_tensor;
-    case ExchangeGroup::pipeline:
       break;
   }
-  return GroupKind::pipeline;
+  return GroupKind::expert_tensor;
 }
 
 Collective collective_of(ExchangeKind kind) {

@@ -197,10 +197,6 @@ std::optional<std::string> graphs_fault(const TrainingJob& job) {
          "--capacity-factor, or a --dispatcher, taken to have buffers for the worst case";
 }
 
-void check_options(const TrainingJob& job) {
-  if (const Fault fault = option_fault(job)) throw UsageError(*fault);
-}
-
 void check_decoder(const TrainingJob& job) {
   if (job.model->encoder_layers == 0) return;
   throw UsageError(fmt::format("--model {} has an encoder: the memory of decoders alone is known",

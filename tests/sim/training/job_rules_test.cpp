@@ -39,7 +39,6 @@ TEST_CASE("copies that do not divide are refused") {
   made.routing = dropless("gaussian:0.1");
   made.redundant_experts = 4;
   const auto says = ContainsSubstring("132 experts and copies do not divide among 8 ranks (EP): 8");
-  CHECK_THROWS_WITH(check_options(made), says);
   CHECK_THROWS_WITH(training_step(made), says);
   CHECK_THROWS_WITH(layer_time(made, LayerExtent::whole, false), says);
   CHECK_THAT(option_fault(made).value(), says);

@@ -101,11 +101,8 @@ class TwoStreams {
 };
 
 void add_layers(TwoStreams& streams, std::span<const LayerPieces> forward,
-                std::span<const LayerPieces> backward, const OverlapRules& rules) {
+                std::span<const LayerPieces> backward) {
   using enum LayerPiece;
-  const auto gradients_or = [&](std::size_t weight_gradients, std::size_t alone) {
-    return rules.delayed_weight_gradients ? alone : weight_gradients;
-  };
   std::size_t combined = none;    // forward output of the layer before
   std::size_t back_input = none;  // gradient of the layer after
   for (std::size_t at = 0; at < std::max(forward.size(), backward.size()); ++at) {
@@ -115,18 +112,15 @@ void add_layers(TwoStreams& streams, std::span<const LayerPieces> forward,
     const auto attention = streams.add(attention_forward, at, ahead.attention_forward, combined);
     const auto experts_back =
         streams.add(experts_backward, at, back.experts_backward, combine_back);
-    const auto experts_weights =
-        streams.add(experts_weight_gradient, at, back.experts_weight_gradient, none);
+    // Apart: exchanges need not wait for weight gradients.
+    streams.add(experts_weight_gradient, at, back.experts_weight_gradient, none);
     const auto dispatch = streams.add(dispatch_forward, at, ahead.dispatch_forward, attention);
-    const auto dispatch_back = streams.add(dispatch_backward, at, back.dispatch_backward,
-                                           gradients_or(experts_weights, experts_back));
+    const auto dispatch_back =
+        streams.add(dispatch_backward, at, back.dispatch_backward, experts_back);
     const auto experts = streams.add(experts_forward, at, ahead.experts_forward, dispatch);
     combined = streams.add(combine_forward, at, ahead.combine_forward, experts);
-    const auto attention_back =
-        streams.add(attention_backward, at, back.attention_backward, dispatch_back);
-    const auto attention_weights =
-        streams.add(attention_weight_gradient, at, back.attention_weight_gradient, none);
-    back_input = gradients_or(attention_weights, attention_back);
+    back_input = streams.add(attention_backward, at, back.attention_backward, dispatch_back);
+    streams.add(attention_weight_gradient, at, back.attention_weight_gradient, none);
   }
 }
 
@@ -145,7 +139,7 @@ bool is_forward(LayerPiece piece) {
 Picoseconds overlapped_time(std::span<const LayerPieces> forward,
                             std::span<const LayerPieces> backward, const OverlapRules& rules) {
   TwoStreams streams(rules);
-  add_layers(streams, forward, backward, rules);
+  add_layers(streams, forward, backward);
   return streams.run();
 }
 
@@ -153,7 +147,7 @@ std::vector<PieceSpan> overlapped_pieces(std::span<const LayerPieces> forward,
                                          std::span<const LayerPieces> backward,
                                          const OverlapRules& rules) {
   TwoStreams streams(rules);
-  add_layers(streams, forward, backward, rules);
+  add_layers(streams, forward, backward);
   streams.run();
   return streams.take_spans();
 }

@@ -60,8 +60,6 @@ struct PieceSpan {
 };
 
 struct OverlapRules {
-  // Weight gradients are computed apart: exchanges need not wait for them.
-  bool delayed_weight_gradients = true;
   // While the exchange stream works on `exchange_sms` of `sms`, the compute stream has the rest:
   // its kernels take sms / (sms - exchange_sms) times as long. 0: copy engines or NICs alone.
   int sms = 1;

@@ -22,35 +22,29 @@ std::vector<LayerPieces> layers(std::size_t count, int exchange) {
   return std::vector<LayerPieces>(count, {four, four, four, two, two, two, rows, rows, rows, rows});
 }
 
-std::int64_t time_of(int exchange, bool delayed, std::size_t forward = 4,
-                     std::size_t backward = 4) {
-  OverlapRules rules;
-  rules.delayed_weight_gradients = delayed;
-  return overlapped_time(layers(forward, exchange), layers(backward, exchange), rules).count;
+std::int64_t time_of(int exchange, std::size_t forward = 4, std::size_t backward = 4) {
+  return overlapped_time(layers(forward, exchange), layers(backward, exchange), OverlapRules{})
+      .count;
 }
 
 }  // namespace
 
 TEST_CASE("a pair of chunks of four layers takes the known times") {
-  CHECK(time_of(0, true) == 72);  // 4 x (6 + 12): compute alone
-  CHECK(time_of(0, false) == 72);
-  CHECK(time_of(3, true) == 72);   // all hidden
-  CHECK(time_of(3, false) == 76);  // the gradients' dispatch waits for the experts' weights
-  CHECK(time_of(6, true) == 98);   // exchanges alone take 96
-  CHECK(time_of(6, false) == 104);
+  CHECK(time_of(0) == 72);  // 4 x (6 + 12): compute alone
+  CHECK(time_of(3) == 72);  // all hidden
+  CHECK(time_of(6) == 98);  // exchanges alone take 96
 }
 
 TEST_CASE("layers without a partner run alone") {
   // Forward alone: attention 4, dispatch 3, experts 2, combine 3; backward alone, weight gradients
   // under the next exchange: combine 3, experts 2 + 2, dispatch 3, attention 4 + 4.
-  CHECK(time_of(3, true, 1, 0) == 12);
-  CHECK(time_of(3, true, 2, 0) == 24);
-  CHECK(time_of(3, false, 0, 1) == 3 + 4 + 3 + 8);
-  CHECK(time_of(3, true, 0, 1) == 3 + 2 + 3 + 8);  // dispatch starts after the experts' 2
-  CHECK(time_of(3, true, 0, 0) == 0);
-  const std::int64_t pair = time_of(3, true, 1, 1);
-  CHECK(time_of(3, true, 2, 1) <= pair + 12);
-  CHECK(time_of(3, true, 2, 1) > pair);
+  CHECK(time_of(3, 1, 0) == 12);
+  CHECK(time_of(3, 2, 0) == 24);
+  CHECK(time_of(3, 0, 1) == 3 + 2 + 3 + 8);  // dispatch starts after the experts' 2
+  CHECK(time_of(3, 0, 0) == 0);
+  const std::int64_t pair = time_of(3, 1, 1);
+  CHECK(time_of(3, 2, 1) <= pair + 12);
+  CHECK(time_of(3, 2, 1) > pair);
 }
 
 TEST_CASE("an exchange on SMs slows the compute beside it") {
@@ -92,5 +86,5 @@ TEST_CASE("the pieces of a pair of layers ran where the times say") {
   CHECK(span(LayerPiece::combine_forward) == Span(18, 24));
   CHECK(span(LayerPiece::attention_backward) == Span(18, 22));
   CHECK(span(LayerPiece::attention_weight_gradient) == Span(22, 26));
-  CHECK(time_of(6, true, 1, 1) == 26);
+  CHECK(time_of(6, 1, 1) == 26);
 }

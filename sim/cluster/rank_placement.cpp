@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <string_view>

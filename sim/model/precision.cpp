@@ -1,7 +1,5 @@
 #include "sim/model/precision.hpp"
 
-#include <algorithm>
-
 #include "sim/base/error.hpp"
 
 namespace moesim::model {

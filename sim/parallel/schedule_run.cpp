@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
-#include <cstdint>
-#include <numeric>
 #include <utility>
 
 #include "sim/base/error.hpp"

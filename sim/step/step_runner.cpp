@@ -1,7 +1,6 @@
 #include "sim/step/step_runner.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 

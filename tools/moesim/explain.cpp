@@ -1,6 +1,5 @@
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <vector>
 
 #include "sim/base/formats/json_text.hpp"
 #include "sim/report/explanation.hpp"

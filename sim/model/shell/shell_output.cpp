@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "sim/base/text.hpp"

@@ -1,6 +1,5 @@
 #include "sim/model/shell/shell_paths.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <string_view>
 #include <vector>

@@ -6,7 +6,6 @@
 #include <iterator>
 #include <map>
 #include <set>
-#include <utility>
 
 #include "sim/profile/residual.hpp"
 

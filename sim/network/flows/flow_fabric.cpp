@@ -1,7 +1,5 @@
 #include "sim/network/flows/flow_fabric.hpp"
 
-#include <algorithm>
-#include <cassert>
 #include <utility>
 
 namespace moesim::network {

@@ -8,7 +8,6 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
-#include <utility>
 
 #include "sim/base/error.hpp"
 

@@ -1,6 +1,5 @@
 // The cost of a router's gate: its work (routing::GateWork) priced with the profile's curves.
 // KernelPricer's router(), and the kernels that only some routers have.
-#include <algorithm>
 
 #include "sim/step/kernels/kernel_list.hpp"
 

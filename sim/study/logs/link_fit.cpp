@@ -1,7 +1,6 @@
 #include "sim/study/logs/link_fit.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
 #include <cstddef>

@@ -1,7 +1,6 @@
 #include "sim/training/step/step_memory.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <iterator>
 
 #include "sim/base/numbers.hpp"

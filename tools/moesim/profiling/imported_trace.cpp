@@ -3,10 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstddef>
 #include <filesystem>
-#include <span>
 
 #include "sim/base/enum_names.hpp"
 #include "sim/routing/traces/trace.hpp"

@@ -11,7 +11,6 @@
 #include "sim/job/documents.hpp"
 #include "sim/job/drawn_routing.hpp"
 #include "sim/job/job_options.hpp"
-#include "sim/report/formats.hpp"
 #include "sim/scenario/expert_placements.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "sim/training/step/job_rules.hpp"

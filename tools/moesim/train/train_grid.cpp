@@ -6,7 +6,6 @@
 #include <chrono>
 #include <iterator>
 #include <mutex>
-#include <optional>
 #include <set>
 
 #include "sim/base/contains.hpp"

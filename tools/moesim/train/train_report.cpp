@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <utility>
 #include <vector>
 
 #include "sim/base/formats/json_text.hpp"

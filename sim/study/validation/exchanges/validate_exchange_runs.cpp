@@ -5,8 +5,6 @@
 #include <cmath>
 #include <functional>
 #include <optional>
-#include <tuple>
-#include <utility>
 
 #include "sim/base/statistics.hpp"
 #include "sim/profile/gpu_count_law.hpp"

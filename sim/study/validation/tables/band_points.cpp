@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <boost/math/distributions/binomial.hpp>
 #include <cmath>
 #include <map>

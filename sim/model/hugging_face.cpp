@@ -312,8 +312,7 @@ void refuse_sparse_attention(const Node& root) {
   if (type != "deepseek_v32" && type != "glm_moe_dsa" && !node.has("index_topk")) return;
   node.fail(
       "sparse attention to the tokens that an indexer picks is not known: a copy without "
-      "index_topk "
-      "and with \"model_type\": \"deepseek_v3\" is priced with attention to all tokens",
+      "index_topk and with \"model_type\": \"deepseek_v3\" is priced with attention to all tokens",
       node.has("index_topk") ? "index_topk" : "model_type");
 }
 

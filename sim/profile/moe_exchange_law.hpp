@@ -102,10 +102,10 @@ double stage_us(const StageCost& cost, const DispatchGroup& group, const Dispatc
 
 // An MoE all-to-all inside one NVLink domain among `ranks`, from curves of `few` < `many` <
 // `ranks`: a fixed part that any number of ranks takes and the copies that leave a rank, softly the
-// slower of the two (T^3 = fixed^3 + copies^3); the floor grows by
-// each doubling of the ranks as it did between the two. `balanced`: each token's experts are spread
-// evenly over the ranks, so that it meets min(k, ranks) of them. Curves are time against tokens per
-// rank: a SizeCurve whose "bytes" are tokens.
+// slower of the two (T^3 = fixed^3 + copies^3); the floor grows by each doubling of the ranks as it
+// did between the two. `balanced`: each token's experts are spread evenly over the ranks, so that
+// it meets min(k, ranks) of them. Curves are time against tokens per rank: a SizeCurve whose
+// "bytes" are tokens.
 SizeCurve among_more_ranks(const SizeCurve& at_few, int few, const SizeCurve& at_many, int many,
                            int ranks, std::int64_t top_k);
 

@@ -180,9 +180,8 @@ Profile Profile::read_calibration(const Document& document, const std::string& f
   if (calibrated == Calibrated::refused) {
     root.fail(
         "moesim calibrate fitted it to what train predicts, which simulate prices otherwise: "
-        "train, "
-        "recommend and predict take it as a profile. For simulate and sweep: moesim calibrate "
-        "--command simulate",
+        "train, recommend and predict take it as a profile. For simulate and sweep: moesim "
+        "calibrate --command simulate",
         "format");
   }
   if (!root.has("profile")) {

@@ -198,16 +198,14 @@ std::string multiplier_lines(const study::Explanation& explanation,
                              const study::Measured& measured) {
   std::string text = fmt::format(
       "\nimplied multiplier of this step: {:.3f}. Other configurations of the same software "
-      "scatter "
-      "around it.\nOne step cannot say what it is made of",
+      "scatter around it.\nOne step cannot say what it is made of",
       explanation.ratio());
   if (!measured.trace) {
     text += ": give a trace of torch.profiler (moesim explain rank0.json.gz ...)";
   }
   return text +
          ".\nnext: moesim calibrate --command simulate (steps of these nodes), moesim import "
-         "LOG... "
-         "(their nccl-tests)\n";
+         "LOG... (their nccl-tests)\n";
 }
 
 std::string kernel_lines(const study::MeasuredStep& trace) {

@@ -101,8 +101,8 @@ struct OtherMachine {
 // The log of the ratio of two steps of one software on one machine, whose errors cancel: first over
 // second, replica by replica where there are as many of both, with the difference of the shares of
 // each class (of classes that are apart in `other` the shares of both), the noise of two runs, and
-// `scatter` of two configurations. If the ratio follows the
-// load of either it counts at all loads (values_at_loads). p05 <= p50 <= p95.
+// `scatter` of two configurations. If the ratio follows the load of either it counts at all loads
+// (values_at_loads). p05 <= p50 <= p95.
 struct RatioBand {
   double p05 = 0;
   double p50 = 0;

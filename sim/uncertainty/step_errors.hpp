@@ -63,9 +63,9 @@ std::vector<BandLevel> symmetric_levels(double degrees, double deviation);
 // is known gets a wider band; the band of a question is never narrower than that of one that knows
 // more. Configurations aside, whose groups are others: of a known model both bands hold, that of a
 // configuration and, where the software ran other models on the machine, that of a model left out,
-// and the narrower one is taken. Where the software is
-// not known, neither than ErrorModel's, as Student's t with as many degrees of freedom as kinds
-// of software were measured: their machines are not as many independent groups.
+// and the narrower one is taken. Where the software is not known, neither than ErrorModel's, as
+// Student's t with as many degrees of freedom as kinds of software were measured: their machines
+// are not as many independent groups.
 //
 // A step with traits that no measured one has (unmeasured_traits()) gets a wider band: each end
 // lies farther from what is expected by Student's t times the deviation that UnmeasuredLaw gives to

@@ -226,8 +226,7 @@ void note_costly_routing(const scenario::Scenario& scenario) {
   const bool counts_are_less = by_tokens && routing::counts_refusal(job).empty();
   note(fmt::format(
       "note: {:.0f} million {} a replica, {} layers: routing takes about {} of CPU time{}{}; "
-      "{}fewer "
-      "GPUs{} take less",
+      "{}fewer GPUs{} take less",
       units * 1e-6, by_tokens ? "logits" : "counts", job.layers, duration(seconds),
       in_replicas(scenario), bytes > gib ? fmt::format(" and {:.0f} GiB", bytes / gib) : "",
       fewer_replicas(scenario),

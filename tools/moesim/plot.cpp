@@ -188,8 +188,7 @@ struct Undrawn {
 constexpr Undrawn undrawn[] = {
     {"step_ms", "step_ms",
      "the JSON of steps (simulate, sweep, train, recommend), which are drawn from a CSV: write "
-     "them "
-     "with --out FILE.csv"},
+     "them with --out FILE.csv"},
     {"simulated_ms", "measured_ms",
      "the JSON of moesim explain of a step's time alone, without parts to draw: give explain "
      "traces of torch.profiler"},

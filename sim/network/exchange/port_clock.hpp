@@ -22,11 +22,11 @@ namespace moesim::network {
 // where the sets are all messages from members that arrive at some time or later; latency is that
 // of the whole way. With equal latencies it is the exact end of any schedule that never lets the
 // port idle while a message waits. The latest E of all ports is a lower bound of the exact end of
-// the whole exchange. Of the n messages of a port,
-// one of b bytes that starts at a is through by min(E, a + latency + n b / rate), if the port is
-// what holds it back; the later of the answers of its two ports is taken. A member is done with its
-// last message: no earlier than its ports, no later than the last port of the exchange.
-// port_bounder.hpp has bounds that are certain, on either side.
+// the whole exchange. Of the n messages of a port, one of b bytes that starts at a is through by
+// min(E, a + latency + n b / rate), if the port is what holds it back; the later of the answers of
+// its two ports is taken. A member is done with its last message: no earlier than its ports, no
+// later than the last port of the exchange. port_bounder.hpp has bounds that are certain, on either
+// side.
 class PortClock final : public ExchangeClock {
  public:
   // `topology` holds all ranks that members are numbers of. Throws Error as check(topology) does,

@@ -16,8 +16,8 @@ namespace moesim::network {
 // curve says of as many bytes as its links carry in that time (here twice the size): latency stays,
 // what is bound by bandwidth scales. Between the public machines of 8 GPUs with line rates of 300,
 // 450 and 900 GB/s that is off by 6 to 36 % from 16 MiB on and by up to 77 % below (the curves as
-// they are: 38 to 233 %), and the band is wider by
-// a factor of 1.5 to either side for each factor of two.
+// they are: 38 to 233 %), and the band is wider by a factor of 1.5 to either side for each factor
+// of two.
 //
 // Where the cluster has a curve of its own among as many GPUs of one domain, that answers. Among
 // other numbers its ratio to the profile's curve at as many bytes sent carries over, since all

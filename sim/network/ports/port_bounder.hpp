@@ -21,10 +21,10 @@ namespace moesim::network {
 //
 // Lower bounds. A link passes no more than c_L, so its last flow ends no earlier than T_L after
 // the first enters; and the same for those of its flows alone that start at some time or later. For
-// one flow f when all enter together: max-min gives every flow g at least
-// the least fair share of its route, 1 / k_g with k_g = max over its links of k_L (n_L only falls).
-// With k the largest k_g of L's flows and M their largest size, g has therefore passed at least
-// b_g min(1, t / (k M)) of its bytes by t, and what is left of L's capacity bounds f:
+// one flow f when all enter together: max-min gives every flow g at least the least fair share of
+// its route, 1 / k_g with k_g = max over its links of k_L (n_L only falls). With k the largest k_g
+// of L's flows and M their largest size, g has therefore passed at least b_g min(1, t / (k M)) of
+// its bytes by t, and what is left of L's capacity bounds f:
 //     c_L t >= b_f + (W_L - b_f) t / (k M)   at the end t <= k M of f,
 // hence t >= b_f / (c_L - (W_L - b_f) / (k M)). (Where every size is M and k = k_L this is T_L.)
 //

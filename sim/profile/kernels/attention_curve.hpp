@@ -37,8 +37,8 @@ class AttentionCurve {
 
   // Throws UsageError for sizes below 1 or heads that are no multiple of kv_heads, Error for a
   // sequence or heads more than 16 times beyond what was measured. Nearer, and of any batch, tile
-  // count carries (extrapolated). The backward
-  // pass is 2.5 times the forward, five matrix products against two, marked assumed.
+  // count carries (extrapolated). The backward pass is 2.5 times the forward, five matrix products
+  // against two, marked assumed.
   Estimate estimate(const AttentionShape& shape, bool backward) const;
 
  private:

@@ -47,8 +47,7 @@ class SampledCounts {
                 SimdLevel level);
 
   // The counts of a GPU with `tokens` tokens: [expert], and if copies are counted [rank] and [node]
-  // (null: left out). `key`: the stream of all GPUs,
-  // which each has blocks of its own of.
+  // (null: left out). `key`: the stream of all GPUs, which each has blocks of its own of.
   struct Output {
     std::int32_t* experts = nullptr;
     std::int32_t* to_gpu = nullptr;

@@ -31,10 +31,10 @@ RoutedGroup route_logits(const RouterConfig& config, const GroupOfFile& group,
                          const RouterContext& context = {},
                          const std::shared_ptr<const ExpertPlacement>& placement = nullptr);
 
-// A structured .npy with fields rank, token, choice, expert, slot
-// (<i4; slot -1 failed, -2 IR), weight (<f4) and kind (<U7: primary, fill, ir), one record per
-// route in (rank, token, choice) order: all k' choices of every token, and its IR row, if any, as
-// choice k'. Written completely or not at all; Error when it cannot be written.
+// A structured .npy with fields rank, token, choice, expert, slot (<i4; slot -1 failed, -2 IR),
+// weight (<f4) and kind (<U7: primary, fill, ir), one record per route in (rank, token, choice)
+// order: all k' choices of every token, and its IR row, if any, as choice k'. Written completely or
+// not at all; Error when it cannot be written.
 void write_routes(const std::string& path, const RoutedGroup& group);
 
 // The balance losses and the z-loss of such logits, over the tokens of all ranks; f_e are the

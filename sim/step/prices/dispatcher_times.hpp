@@ -25,8 +25,7 @@ class DispatcherTimes {
                              profile::MoeStage stage) const;
 
   // The kernel, on as many SMs as training libraries give it where the step trains, and its notify
-  // phases, of bf16 rows; over links and NICs that have 1 / `slower` of
-  // their bandwidth.
+  // phases, of bf16 rows; over links and NICs that have 1 / `slower` of their bandwidth.
   profile::Estimate time(const routing::LayerRouting& layer, int group, profile::MoeStage stage,
                          double slower = 1) const;
 

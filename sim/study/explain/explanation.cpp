@@ -84,8 +84,7 @@ Words words_of(const PartDifference& row) {
     return row.difference_ms() > 0
                ? Words{"products or memory-bound kernels; their names do not say of which part",
                        "record_function(\"attention\"), (\"experts\"), (\"router\") around "
-                       "modules, "
-                       "or with_modules=True; then trace again"}
+                       "modules, or with_modules=True; then trace again"}
                : Words{"kernels faster or fewer than the profile's; names do not say of which part",
                        "record_function around modules; then trace again"};
   }

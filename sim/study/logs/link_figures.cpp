@@ -425,8 +425,7 @@ class LinkWriter {
     if (usual < least_apart * slowest) return;
     notes_.push_back(
         fmt::format("warning: {}: {} reaches {:.3f} of the line rate, others {:.3f}: exchanges of "
-                    "all NICs wait "
-                    "for the slowest, so it counts: a link in need of repair?",
+                    "all NICs wait for the slowest, so it counts: a link in need of repair?",
                     files_of(name), name.empty() ? "a NIC" : name, slowest, usual));
   }
 

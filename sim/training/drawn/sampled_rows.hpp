@@ -10,10 +10,10 @@
 namespace moesim::training {
 
 // Rows of the ranks of an expert-parallel group for routers whose counts have no known law
-// (sinkhorn). A sample of single tokens is routed, in batches; the rows of
-// many more tokens are normal with the mean and the covariance of the batches, those of one token
-// times their number. Differences of means that the sample is too small to tell from chance are
-// left out: they keep the variance that remains.
+// (sinkhorn). A sample of single tokens is routed, in batches; the rows of many more tokens are
+// normal with the mean and the covariance of the batches, those of one token times their number.
+// Differences of means that the sample is too small to tell from chance are left out: they keep the
+// variance that remains.
 class SampledRows {
  public:
   // One layer. `block`: a routing of one block of ranks, without capacity, by tokens.

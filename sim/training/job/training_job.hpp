@@ -56,8 +56,7 @@ inline constexpr EnumNames<RoutingDraws, 2> routing_draws_names{{
      "over recorded steps"},
     {RoutingDraws::per_micro_batch, "per-micro-batch",
      "each layer, micro-batch and expert-parallel group by itself; of a trace recorded steps "
-     "evenly "
-     "spread"},
+     "evenly spread"},
 }};
 
 // How tokens choose experts. The sources of rows are all ranks, each with its T' tokens.

@@ -35,10 +35,9 @@ constexpr double bias_backward_bytes = 40;
 constexpr double clamp_bytes = 8;
 constexpr double clamp_backward_bytes = 10;
 // An activation without a gate (GELU) is an operation of PyTorch, apart from the routes' weights,
-// fp32: per cell, Megatron-Core
-// multiplies by them in fp32 and casts the product back, and backward casts the gradient, makes
-// both gradients of the multiplication in fp32, casts one and adds the other up over the row (the
-// same file, TEGroupedMLP.forward; counted in that code).
+// fp32: per cell, Megatron-Core multiplies by them in fp32 and casts the product back, and backward
+// casts the gradient, makes both gradients of the multiplication in fp32, casts one and adds the
+// other up over the row (the same file, TEGroupedMLP.forward; counted in that code).
 constexpr double weighing_bytes = 12;
 constexpr double weighing_backward_bytes = 34;
 // A gate on the output of attention, per element: its sigmoid and the product, output and gate

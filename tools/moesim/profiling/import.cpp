@@ -46,8 +46,7 @@ Command import_command() {
        {"where", "COLUMN=VALUE,...", "all rows", ".csv: the rows to take"},
        {"axes", "NAME,...", "of logits [rank,][layer,]token,expert",
         "of a .npy or .npz, in order: step, micro-batch, rank, layer, sequence, token, and expert "
-        "or "
-        "choice; micro-batches become steps. Floating point: logits; whole numbers: counts, or "
+        "or choice; micro-batches become steps. Floating point: logits; whole numbers: counts, or "
         "with choice each token's experts, best first"},
        {"array", "NAME", "none: .npz needs it", "the array to take"},
        {"dtype", "bfloat16", "the file's", ".npy of 16-bit integers: they are bfloat16 logits"},
@@ -62,8 +61,7 @@ Command import_command() {
        {"process-group", "NAME", "the only one", ".json: name or description"},
        {"row-values", "N", "1; padded exchanges need it",
         ".json: split sizes count values, N of them a row; of exchanges without split sizes "
-        "(padded) "
-        "the hidden size"},
+        "(padded) the hidden size"},
        with_words({"op", "NAME", "as the output says",
                    "of nccl-tests that do not say which program ran: all-to-all, all-reduce, "
                    "all-gather, reduce-scatter; with --cluster also send-receive"},

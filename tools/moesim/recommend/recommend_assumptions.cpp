@@ -198,8 +198,7 @@ std::string assumptions_text(const RecommendRequest& request, const std::vector<
   if (!others) return text;
   return text +
          "  (to know better: --launch-us and --host-read-us of a trace, moesim import of "
-         "nccl-tests, "
-         "--routing counts:FILE)\n";
+         "nccl-tests, --routing counts:FILE)\n";
 }
 
 }  // namespace moesim::tool

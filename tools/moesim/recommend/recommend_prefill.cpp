@@ -212,8 +212,7 @@ std::string order_text(const std::vector<FoundPass>& best) {
   return fmt::format(
       "order: {}\n"
       "       (by p05 to p95 of the ratio of two passes, as sweep --baseline: {} is {:.3f} to "
-      "{:.3f} "
-      "times as fast as 1)\n",
+      "{:.3f} times as fast as 1)\n",
       fmt::join(parts, "; "), widest + 1, best[widest].figure("speed_over_baseline_p05"),
       best[widest].figure("speed_over_baseline_p95"));
 }

@@ -363,8 +363,7 @@ std::vector<Flag> recommend_flags() {
   flags.push_back(megatron_input());
   flags.back().help =
       "a launch script or YAML of Megatron-LM to start from: its model, batch, precision, "
-      "dispatcher "
-      "and routing, below those given here; its layout is compared with the best";
+      "dispatcher and routing, below those given here; its layout is compared with the best";
   flags.push_back(from_flag());
   flags.back().help =
       "the same of a step in a row of a CSV that moesim wrote, 1 is the first: train.csv:3";

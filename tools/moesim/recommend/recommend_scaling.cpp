@@ -264,8 +264,7 @@ std::string pays_text(const Searches& searches) {
       "  (rule: at least {:.0f} %, then an added token costs at most twice the GPU hours of the "
       "cheapest;\n"
       "  in brackets: {:.0f} % of the ratios of two measured steps that differ as these do are "
-      "that "
-      "near)\n"
+      "that near)\n"
       "efficiency: tokens/s/GPU over those on {} GPUs\n",
       most, most == gpus_of(searched.back().best) ? ", the most searched" : "",
       fmt::join(gains, ", "), 100 * study::least_gain, 100 * level, gpus_of(searched.front().best));

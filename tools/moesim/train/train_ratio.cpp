@@ -162,8 +162,7 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
   if (by_capacity) {
     text += fmt::format(
         "  but of rows that are padded to a capacity and differ in router and capacity alone by\n  "
-        "{} "
-        "chance,\n  by {}\n",
+        "{} chance,\n  by {}\n",
         levels_text(*padded.band), capacity_pairs_text());
   }
   return text;

@@ -250,8 +250,7 @@ std::string basis(const TrainingJob& job) {
   return fmt::format(
       "based on: curves of {}; links of {}{}\n{}"
       "assumed: {:g} us of the host per kernel launched, {:g} ms per step, {} gradients; {}memory "
-      "of "
-      "libraries is left out\n",
+      "of libraries is left out\n",
       job.typed.profile, job.typed.cluster, dispatcher, measured_exchanges(job), job.host.launch_us,
       job.host.step_us / 1e3, job.states.gradient_bytes == 2 ? "bf16" : "fp32",
       job.model->linear ? "how fast the kernels of linear attention are, which no curve is of; "

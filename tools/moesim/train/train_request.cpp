@@ -91,8 +91,7 @@ void note_graph_buffers(const training::TrainingJob& job) {
   if (ranks == 1) return;
   note(fmt::format(
       "note: --cuda-graphs layers without a capacity: buffers of a graph hold any routing, up to "
-      "{} "
-      "times balance; memory counts the rows that come: give --rank-capacity for a budget",
+      "{} times balance; memory counts the rows that come: give --rank-capacity for a budget",
       ranks));
 }
 

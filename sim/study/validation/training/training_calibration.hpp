@@ -9,10 +9,9 @@
 namespace moesim::study {
 
 // What `moesim calibrate` makes of three and of six public steps of a machine, software and
-// precision (bf16 or FP8): how far
-// off the steps of other configurations then are, and how many lie inside their bands. The steps to
-// calibrate with are drawn 40 times; the prior knows other software alone. `steps` belong to the
-// observations.
+// precision (bf16 or FP8): how far off the steps of other configurations then are, and how many lie
+// inside their bands. The steps to calibrate with are drawn 40 times; the prior knows other
+// software alone. `steps` belong to the observations.
 void report_calibration(const std::vector<uncertainty::Observation>& observations,
                         const std::vector<uncertainty::MeasuredStep>& steps,
                         Validation& validation);

@@ -96,7 +96,6 @@ BlockLoads::SentRows BlockLoads::sent_rows(const LayerRouting& routing, std::siz
   return sent;
 }
 
-// Of all sources of a block.
 std::vector<double> BlockLoads::expert_rows(const LayerRouting& routing, std::size_t block) const {
   const parallel::ParallelLayout& layout = asked_.layout.layout;
   const auto sources = static_cast<std::size_t>(sums_ ? 1 : layout.expert * layout.expert_tensor);

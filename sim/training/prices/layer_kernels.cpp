@@ -169,7 +169,6 @@ Passes LayerKernels::norms() const {
   return passes;
 }
 
-// Of the queries and keys that the rotary embedding turns.
 double LayerKernels::rotary_bytes() const {
   const model::Model& model = *job_.model;
   const std::int64_t turned = model.latent ? (model.heads + 1) * model.latent->rope_dim

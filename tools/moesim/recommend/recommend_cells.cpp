@@ -206,7 +206,6 @@ std::vector<std::string> Extras::cells(const TrainingJob& job) const {
   return cells;
 }
 
-// Columns of figures; those of words start at the left.
 std::vector<bool> right_aligned(const std::vector<std::string>& names) {
   static const std::set<std::string> words = {"recompute",  "router",    "dispatcher",
                                               "EP overlap", "precision", "gives up"};

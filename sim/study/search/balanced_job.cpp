@@ -35,7 +35,7 @@ BalancedJob::BalancedJob(const training::TrainingJob& asked) : job(asked) {
 training::MoeLoad BalancedJob::least_load(const routing::TokenLoss& loss) const {
   const routing::RouterConfig& router = job.routing->router;
   const double kept = router.drops ? sure_share * (1 - loss.failed) : 1;
-  training::MoeLoad load{padded > 0 ? padded : kept};
+  training::MoeLoad load{.computed = padded > 0 ? padded : kept};
   // Recorded sources may keep all their rows.
   const bool sends_all = job.dispatcher || job.routing->scores.trace == nullptr;
   load.exchanged = padded > 0 && !job.dispatcher ? padded : sends_all ? kept : 0;

@@ -223,7 +223,7 @@ DispatchedLoad BlockLoads::dispatched_load(const LayerRouting& routing, std::siz
 
 MoeLoad BlockLoads::load_of_ranks(const std::vector<double>& computed) const {
   const double most = rounded_load(largest(computed));
-  MoeLoad load{most, most};
+  MoeLoad load{.computed = most, .exchanged = most};
   if (!dispatcher_) return load;
   std::vector<double> rows = spread_over(computed, dispatcher_->experts());
   const double balance = asked_.balanced_rows();
@@ -248,14 +248,15 @@ BlockLoad BlockLoads::load_of(const LayerRouting& routing, std::size_t block,
                  std::max(1.0, std::accumulate(rows.of_expert.begin(), rows.of_expert.end(), 0.0));
   if (rows.padded > 0) {
     const double padded = rows.padded / balance;
-    found.load = {padded + rounded_load(share(largest(rows.rectified))),
-                  asked_.dispatcher ? exchanged : padded};
+    found.load = {.computed = padded + rounded_load(share(largest(rows.rectified))),
+                  .exchanged = asked_.dispatcher ? exchanged : padded};
     found.computed.assign(rows.received.size(), found.load.computed);
   } else {
     for (std::size_t rank = 0; rank < rows.received.size(); ++rank) {
       found.computed.push_back(share(rows.received[rank] + rows.rectified[rank]));
     }
-    found.load = {rounded_load(largest(found.computed)), routing.exchanged ? exchanged : 0};
+    found.load = {.computed = rounded_load(largest(found.computed)),
+                  .exchanged = routing.exchanged ? exchanged : 0};
     const double inside = rounded_load(rows.inside / balance);
     if (routing.exchanged && inside > exchanged) found.load.inside = inside;
   }

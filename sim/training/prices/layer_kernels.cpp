@@ -244,8 +244,8 @@ Passes LayerKernels::ffn(Part part, double rows, std::int64_t inner, double copi
 
 MoeLoad LayerKernels::given_load() const {
   const bool pads = job_.capacity_factor > 0;
-  MoeLoad load{pads ? job_.capacity_factor : forced_.computed,
-               pads ? job_.capacity_factor : forced_.exchanged};
+  MoeLoad load{.computed = pads ? job_.capacity_factor : forced_.computed,
+               .exchanged = pads ? job_.capacity_factor : forced_.exchanged};
   if (!job_.dispatcher || job_.exchanging_ranks() < 2) return load;
   // Dispatchers send the rows that capacity keeps, without padding.
   const double kept = pads ? std::min(1.0, job_.capacity_factor) : 1;

@@ -59,7 +59,8 @@ BucketExchange StepEnds::buckets_of(const Wanted& wanted, GroupKind group, doubl
   const int copies = job_.shards().stage_copies;
   const int all = wanted.replicas == Replicas::instance ? ranks * copies : ranks;
   const bool is_alone = wanted.replicas == Replicas::shard_of_copies ? copies < 2 : all < 2;
-  BucketExchange found = {wanted.part, wanted.kind, group, wanted.replicas};
+  BucketExchange found = {
+      .part = wanted.part, .kind = wanted.kind, .group = group, .replicas = wanted.replicas};
   if (parameters <= 0 || is_alone) return found;
   found.buckets = static_cast<int>(std::ceil(parameters / largest_bucket(all)));
   const double each = bytes / found.buckets;

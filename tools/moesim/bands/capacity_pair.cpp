@@ -63,22 +63,22 @@ uncertainty::StepExchanges step_exchanges(
     const std::function<int(const std::string& column)>& number_in,
     const cluster::Cluster& cluster) {
   const int tensor = number_in("tensor_parallel");
-  return {tensor,
-          tensor * number_in("context_parallel"),
-          number_in("expert_parallel") * number_in("expert_tensor_parallel"),
-          number_in("gpus") / number_in("pipeline_parallel"),
-          number_in("ranks_per_domain"),
-          cluster::measured_between_domains(cluster)};
+  return {.tensor = tensor,
+          .context = tensor * number_in("context_parallel"),
+          .experts = number_in("expert_parallel") * number_in("expert_tensor_parallel"),
+          .gradients = number_in("gpus") / number_in("pipeline_parallel"),
+          .ranks_per_domain = number_in("ranks_per_domain"),
+          .are_measured = cluster::measured_between_domains(cluster)};
 }
 
 uncertainty::StepExchanges step_exchanges(const training::TrainingJob& job) {
   const parallel::ParallelLayout& layout = job.layout.layout;
-  return {layout.tensor,
-          layout.tensor * layout.context,
-          layout.expert * layout.expert_tensor,
-          training::stage_ranks(layout),
-          job.placed_ranks(),
-          cluster::measured_between_domains(*job.cluster)};
+  return {.tensor = layout.tensor,
+          .context = layout.tensor * layout.context,
+          .experts = layout.expert * layout.expert_tensor,
+          .gradients = training::stage_ranks(layout),
+          .ranks_per_domain = job.placed_ranks(),
+          .are_measured = cluster::measured_between_domains(*job.cluster)};
 }
 
 uncertainty::Band capacity_pair_band(const std::vector<double>& one,

@@ -129,11 +129,15 @@ void Decision::decide(const DecisionInput& input) {
     for (const std::int64_t slots : input.capacity) sums_.slots += slots * table.experts();
   }
   if (config.rectification != Rectification::none) find_ir(input);
+  ir_rows_.assign(static_cast<std::size_t>(table.ranks()), 0);
   for (int rank = 0; rank < table.ranks(); ++rank) {
+    const std::int64_t rows_before = sums_.totals.ir_rows;
     std::uint8_t* has_ir = config.rectification == Rectification::none
                                ? nullptr
                                : has_ir_.data() + table.rank_begin(rank);
     input.kernels.add_losses(kept_tokens(input, rank), has_ir, sums_.totals);
+    ir_rows_[static_cast<std::size_t>(rank)] =
+        static_cast<std::int32_t>(sums_.totals.ir_rows - rows_before);
   }
   if (input.reference_mass != nullptr) {
     sums_.totals.residual = 0;
@@ -341,20 +345,16 @@ void Decision::count_demand(const DecisionInput& input) {
   }
 }
 
+// From the rows of the tokens of each rank, which are those that it computes unless they go to
+// other ranks of its domain.
 void Decision::count_ir_rows(const DecisionInput& input) {
+  if (input.config.rectification != Rectification::node) return;
   const ChoiceTable& table = input.table;
   ir_rows_.assign(static_cast<std::size_t>(table.ranks()), 0);
-  if (input.config.rectification == Rectification::none) return;
   const auto per_rank = experts_ / static_cast<std::size_t>(table.ranks());
   for (int rank = 0; rank < table.ranks(); ++rank) {
     const KeptTokens run = kept_tokens(input, rank);
     const std::uint8_t* has_ir = has_ir_.data() + table.rank_begin(rank);
-    if (input.config.rectification == Rectification::gpu) {
-      std::int32_t rows = 0;
-      for (std::size_t token = 0; token < run.tokens; ++token) rows += has_ir[token];
-      ir_rows_[static_cast<std::size_t>(rank)] = rows;
-      continue;
-    }
     for (std::size_t token = 0; token < run.tokens; ++token) {
       if (has_ir[token] != 0) ++ir_rows_[run.ir_expert[token] / per_rank];
     }

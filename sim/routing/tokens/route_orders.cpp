@@ -295,12 +295,10 @@ void RouteOrders::flag_first(const Queue& queue, int domain, const std::int32_t*
   const bool by_key = kind == QueueKind::token_max || kind == QueueKind::nominee;
   if (by_key && decisions_ == 1) return select(queue, domain, limit, keep, kernels);
   find_places(slot(queue.key));
-  const std::uint16_t* expert = table_->expert(choice);
-  const std::int32_t* place = queue.place.data();
-  const std::int64_t end = domain_end(scope, domain);
-  for (std::int64_t token = domain_begin(scope, domain); token < end; ++token) {
-    keep[token] = place[token] < limit[expert[token]] ? 1 : 0;
-  }
+  const std::int64_t begin = domain_begin(scope, domain);
+  const auto tokens = static_cast<std::size_t>(domain_end(scope, domain) - begin);
+  kernels.flag_places({tokens, queue.place.data() + begin, table_->expert(choice) + begin}, limit,
+                      table_->experts(), keep + begin);
 }
 
 // The lists have the format of find_cut. Routes of other queues are written to place 0 one after

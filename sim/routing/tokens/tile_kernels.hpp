@@ -32,6 +32,13 @@ struct NoiseKey {
   std::uint64_t first_token = 0;
 };
 
+// A run of tokens with their places in the queues of their experts, all of one choice.
+struct PlacedTokens {
+  std::size_t tokens = 0;
+  const std::int32_t* place = nullptr;
+  const std::uint16_t* expert = nullptr;
+};
+
 // A run of tokens of one rank after the decision: the kept routes, and the IR expert of a token
 // with fewer than top_k of them. All pointers are at the run's first token.
 struct KeptTokens {
@@ -182,6 +189,9 @@ struct TileKernels {
   // by score + bias[expert], or by the lowest finite float if the logit is -inf.
   void (*biased_sigmoids)(float* tile, int experts, const float* bias, float* score);
 
+  // keep[token] = 1 where the token's place is below the limit of its expert, otherwise 0.
+  void (*flag_places)(const PlacedTokens& tokens, const std::int32_t* limit, int experts,
+                      std::uint8_t* keep);
   // Adds a run to `totals`; `has_ir`, if not null, receives 1 per token that gets an IR row.
   void (*add_losses)(const KeptTokens& tokens, std::uint8_t* has_ir, LossTotals& totals);
   // The weights of a run for each mode (router_config.hpp). A token that only IR processes has

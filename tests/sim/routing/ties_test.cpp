@@ -138,6 +138,30 @@ TEST_CASE("the largest logits of a tile are those of a stable sort", "[routing]"
   }
 }
 
+TEST_CASE("a token is kept where its place is below its expert's limit", "[routing]") {
+  const int experts = GENERATE(1, 8, 16, 17, 32, 33, 64);
+  constexpr std::size_t tokens = 203;  // not whole registers
+  std::mt19937 random(static_cast<unsigned>(experts));
+  std::vector<std::int32_t> limit(static_cast<std::size_t>(experts));
+  for (std::int32_t& one : limit) one = static_cast<std::int32_t>(random() % 20);
+  std::vector<std::int32_t> place(tokens);
+  std::vector<std::uint16_t> expert(tokens);
+  for (std::size_t token = 0; token < tokens; ++token) {
+    place[token] = static_cast<std::int32_t>(random() % 20);
+    expert[token] = static_cast<std::uint16_t>(random() % static_cast<unsigned>(experts));
+  }
+  for (const SimdLevel level : available_simd_levels()) {
+    std::vector<std::uint8_t> keep(tokens + 1, 7);
+    tile_kernels(level).flag_places({tokens, place.data(), expert.data()}, limit.data(), experts,
+                                    keep.data());
+    CHECK(keep.back() == 7);
+    for (std::size_t token = 0; token < tokens; ++token) {
+      CAPTURE(name_of(level), token);
+      REQUIRE(keep[token] == (place[token] < limit[expert[token]] ? 1 : 0));
+    }
+  }
+}
+
 TEST_CASE("the largest places of a column are those of a stable sort", "[routing]") {
   std::mt19937 engine(1);
   for (const std::size_t count : {1U, 15U, 16U, 17U, 63U, 64U, 65U, 100U, 1000U, 2048U, 4093U}) {

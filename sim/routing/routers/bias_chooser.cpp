@@ -73,13 +73,11 @@ void BiasChooser::sample_steps(const GroupLogits& logits, Sampling& sampling) {
 void BiasChooser::sample_tiles(const GroupLogits& logits, std::int64_t tiles, bool slope,
                                Sampling& sampling) {
   load_.resize(bias_.size(), 0);
-  std::vector<float> drawn;
   for (std::int64_t left = tiles; left > 0; --left) {
     const std::int64_t at = sampling.tile++;
     // GivenLogits may have a last tile that is not full: few tokens, left out.
     if (logits.fill_training_tile(at, tile_.tile()) < tile_tokens) continue;
     const bool shifts = slope && at % slope_every == 0;
-    if (shifts) drawn.assign(tile_.tile(), tile_.tile() + bias_.size() * tile_tokens);
     select();
     add_load(tile_tokens);
     keep_choices(sampling);
@@ -89,8 +87,8 @@ void BiasChooser::sample_tiles(const GroupLogits& logits, std::int64_t tiles, bo
     }
     if (!shifts) continue;
     const auto part = static_cast<int>(at / slope_every % parts);
-    sampling.moved += routes_of_subset(part, shift_of_bias, drawn) -
-                      routes_of_subset(part, -shift_of_bias, drawn);
+    const double higher = routes_of_subset(part, shift_of_bias);
+    sampling.moved += higher - routes_of_subset(part, -shift_of_bias);
     sampling.shifted += tile_tokens * std::ceil(static_cast<double>(shape_.experts - part) / parts);
   }
 }
@@ -98,8 +96,9 @@ void BiasChooser::sample_tiles(const GroupLogits& logits, std::int64_t tiles, bo
 void BiasChooser::keep_choices(Sampling& sampling) {
   LayerSample& found = sampling.found;
   if (sampling.held == found.tokens) return;
-  for (std::size_t at = 0; at < expert_.size(); ++at) {
-    found.expert[at / tile_tokens * found.tokens + sampling.held + at % tile_tokens] = expert_[at];
+  for (std::size_t choice = 0; choice < expert_.size() / tile_tokens; ++choice) {
+    std::copy_n(expert_.data() + choice * tile_tokens, tile_tokens,
+                found.expert.data() + choice * found.tokens + sampling.held);
   }
   sampling.held += tile_tokens;
 }
@@ -126,19 +125,19 @@ double BiasChooser::residual_of_tile() {
   return sum;
 }
 
-// How many routes of the tile with these logits go to the experts of a part when their biases are
-// shifted.
-double BiasChooser::routes_of_subset(int part, float shift, const std::vector<float>& logits) {
-  const auto shift_all = [&](float by) {
-    for (std::size_t expert = static_cast<std::size_t>(part); expert < bias_.size();
-         expert += parts) {
-      bias_[expert] += by;
+// How many routes of the tile last selected go to the experts of a part when their biases are
+// shifted. The part's rows of the tile keep the shift.
+double BiasChooser::routes_of_subset(int part, float shift) {
+  for (auto expert = static_cast<std::size_t>(part); expert < bias_.size(); expert += parts) {
+    const float bias = bias_[expert] + shift;
+    const float* score = score_.data() + expert * tile_tokens;
+    float* row = tile_.tile() + expert * tile_tokens;
+    for (std::size_t place = 0; place < tile_tokens; ++place) {
+      row[place] = row[place] == hopeless ? hopeless : score[place] + bias;
     }
-  };
-  shift_all(shift);
-  std::copy(logits.begin(), logits.end(), tile_.tile());
-  select();
-  shift_all(-shift);
+    bias_[expert] = bias - shift;
+  }
+  choose_experts();
   return static_cast<double>(
       std::count_if(expert_.begin(), expert_.end(),
                     [part](std::uint16_t expert) { return expert % parts == part; }));
@@ -153,15 +152,19 @@ std::vector<double> BiasChooser::walked_shares(double slope, const StreamKey& ke
   const std::vector<float> zeros(experts, 0.0F);
   std::vector<float> normal(experts * tile_tokens);
   std::vector<double> error(experts, 0.0);
+  // A load is a whole number: it is above the mean from half below the next one on, and below it
+  // until half above the one before.
+  const double even = tokens * share;
+  const double above = std::floor(even) + 0.5;
+  const double below = std::ceil(even) - 0.5;
   for (std::uint64_t step = 0; step < last_steps; step += tile_tokens) {
     shape_.kernels.gaussian({philox_words(key), step}, shape_.experts, zeros.data(), normal.data());
     for (std::size_t expert = 0; expert < experts; ++expert) {
       for (std::size_t lane = 0; lane < tile_tokens; ++lane) {
         const double mean = tokens * (share + slope * error[expert]);
-        const double load =
-            std::round(mean + noise * static_cast<double>(normal[expert * tile_tokens + lane]));
-        const double above = load - tokens * share;
-        if (above != 0) error[expert] += above > 0 ? -speed_ : speed_;
+        const double load = mean + noise * static_cast<double>(normal[expert * tile_tokens + lane]);
+        const double step_of_error = load >= above ? -speed_ : load < below ? speed_ : 0.0;
+        error[expert] += step_of_error;
       }
     }
   }

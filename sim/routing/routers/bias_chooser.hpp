@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "sim/base/random.hpp"
@@ -11,6 +12,7 @@
 #include "sim/routing/rules/expert_bias.hpp"
 #include "sim/routing/rules/layer_sample.hpp"
 #include "sim/routing/tokens/kept_groups.hpp"
+#include "sim/routing/tokens/tile_rows.hpp"
 
 namespace moesim::routing {
 
@@ -29,12 +31,13 @@ class BiasChooser final : public Chooser {
         speed_(shape.config.parameters[0].to_double()),
         steps_(static_cast<int>(shape.config.parameters[1].floor_of_product(1))),
         summed_(std::min(static_cast<std::size_t>(per_group_), summed_scores(shape.config))),
-        best_expert_(summed_ * tile_tokens),
-        best_key_(summed_ * tile_tokens) {
+        best_expert_(static_cast<std::size_t>(shape.config.groups) * summed_ * tile_tokens),
+        best_key_(best_expert_.size()),
+        bounds_(static_cast<std::size_t>(shape.config.groups) * tile_tokens) {
     const auto choices = static_cast<std::size_t>(shape.config.top_k);
     expert_.resize(choices * tile_tokens);
     key_.resize(choices * tile_tokens);
-    score_.resize(static_cast<std::size_t>(shape.experts) * tile_tokens);
+    score_.grow(static_cast<std::size_t>(shape.experts));
   }
 
   KeepingRules rules(const RouterContext& /*context*/) const override {
@@ -129,31 +132,31 @@ class BiasChooser final : public Chooser {
   static constexpr int last_steps = 128;
 
   bool settle(const GroupLogits& logits, std::int64_t& tile) {
-    constexpr std::int64_t sample_tiles = 256;
-    std::vector<std::vector<float>> scores(bias_.size());
-    for (std::int64_t left = sample_tiles; left > 0; --left) {
-      const auto valid =
-          static_cast<std::ptrdiff_t>(logits.fill_training_tile(tile++, tile_.tile()));
+    constexpr std::size_t sample_tiles = 256;
+    // [expert, token], a tile more for the format of largest_places. Not filled: 4 MB.
+    constexpr std::size_t stride = (sample_tiles + 1) * tile_tokens;
+    const auto scores = std::make_unique_for_overwrite<float[]>(bias_.size() * stride);
+    std::size_t tokens = 0;
+    for (std::size_t left = sample_tiles; left > 0; --left) {
+      const auto valid = static_cast<std::size_t>(logits.fill_training_tile(tile++, tile_.tile()));
       find_scores();
-      for (std::size_t expert = 0; expert < scores.size(); ++expert) {
-        const float* row = score_.data() + expert * tile_tokens;
-        scores[expert].insert(scores[expert].end(), row, row + valid);
+      for (std::size_t expert = 0; expert < bias_.size(); ++expert) {
+        std::copy_n(score_.data() + expert * tile_tokens, valid,
+                    scores.get() + expert * stride + tokens);
       }
+      tokens += valid;
     }
-    const std::size_t tokens = scores.front().size();
-    const std::size_t above =
-        tokens * static_cast<std::size_t>(shape_.config.top_k) / scores.size();
+    const std::size_t above = tokens * static_cast<std::size_t>(shape_.config.top_k) / bias_.size();
     if (above == 0 || above == tokens) return false;
     std::vector<float> thresholds;
     std::vector<std::uint32_t> places(tokens + 64);
     std::vector<float> highest(tokens + 64);
-    for (std::vector<float>& of_expert : scores) {
-      of_expert.resize(tokens + tile_tokens, 0.0F);  // the format of largest_places
-      shape_.kernels.largest_places(of_expert.data(), tokens, above + 1, places.data(),
-                                    highest.data());
+    for (std::size_t expert = 0; expert < bias_.size(); ++expert) {
+      float* of_expert = scores.get() + expert * stride;
+      std::fill_n(of_expert + tokens, tile_tokens, 0.0F);
+      shape_.kernels.largest_places(of_expert, tokens, above + 1, places.data(), highest.data());
       const auto end = highest.begin() + static_cast<std::ptrdiff_t>(above + 1);
-      const float threshold = *std::min_element(highest.begin(), end);
-      thresholds.push_back(threshold);
+      thresholds.push_back(*std::min_element(highest.begin(), end));
     }
     const auto [least, most] = std::minmax_element(thresholds.begin(), thresholds.end());
     const double reach = speed_ * steps_;
@@ -178,7 +181,7 @@ class BiasChooser final : public Chooser {
   void sample_tiles(const GroupLogits& logits, std::int64_t tiles, bool slope, Sampling& sampling);
   void keep_choices(Sampling& sampling);
   double residual_of_tile();
-  double routes_of_subset(int part, float shift, const std::vector<float>& logits);
+  double routes_of_subset(int part, float shift);
   std::vector<double> walked_shares(double slope, const StreamKey& key) const;
 
   // Enough tokens for a mean load of 32 routes per step, so that the sign of its error is rarely
@@ -199,30 +202,89 @@ class BiasChooser final : public Chooser {
   // The scores, then the choices by score + bias.
   void select() {
     find_scores();
-    if (shape_.config.kept_groups < shape_.config.groups) mask_groups();
-    shape_.kernels.largest(tile_.tile(), 0, shape_.experts, shape_.config.top_k,
-                           {expert_.data(), key_.data(), tile_tokens});
+    choose_experts();
   }
 
-  // Converts the tile to scores plus bias, with -inf in all groups except the `kept_groups` best by
-  // the sum of their best (GroupScore); ties: the lower group first.
-  void mask_groups() {
+  // The tile holds score + bias, and does so afterwards.
+  void choose_experts() {
+    const ChoiceOutput out{expert_.data(), key_.data(), tile_tokens};
+    const RouterConfig& config = shape_.config;
+    if (config.kept_groups == config.groups) {
+      shape_.kernels.largest(tile_.tile(), 0, shape_.experts, config.top_k, out);
+      return;
+    }
+    find_groups();
+    if (find_bounds() && shape_.kernels.largest_reaching(tile_.tile(), config.groups, per_group_,
+                                                         bounds_.data(), config.top_k, out)) {
+      return;
+    }
+    mask_groups();
+    shape_.kernels.largest(masked_.data(), 0, shape_.experts, config.top_k, out);
+  }
+
+  // The `kept_groups` best groups of each token by the sum of their best (GroupScore); ties: the
+  // lower group first.
+  void find_groups() {
     const auto groups = static_cast<std::size_t>(shape_.config.groups);
+    shape_.kernels.largest_of_groups(tile_.tile(), shape_.config.groups, per_group_,
+                                     static_cast<int>(summed_),
+                                     {best_expert_.data(), best_key_.data(), tile_tokens});
+    const std::size_t size = summed_ * tile_tokens;
     for (std::size_t group = 0; group < groups; ++group) {
-      const int first = static_cast<int>(group) * per_group_;
-      shape_.kernels.largest(tile_.tile(), first, first + per_group_, static_cast<int>(summed_),
-                             {best_expert_.data(), best_key_.data(), tile_tokens});
+      const float* keys = best_key_.data() + group * size;
       float* sum = kept_.scores(group);
-      for (std::size_t place = 0; place < tile_tokens; ++place) sum[place] = best_key(place);
-      for (std::size_t at = tile_tokens; at < summed_ * tile_tokens; ++at) {
-        sum[at % tile_tokens] += best_key(at);
+      unsigned hopeless_keys = 0;
+      for (std::size_t row = 0; row < size; row += tile_tokens) {
+        for (std::size_t place = 0; place < tile_tokens; ++place) {
+          hopeless_keys |= keys[row + place] == hopeless ? 1U : 0U;
+        }
+      }
+      if (hopeless_keys == 0) {
+        for (std::size_t place = 0; place < tile_tokens; ++place) sum[place] = keys[place];
+        for (std::size_t at = tile_tokens; at < size; ++at) sum[at % tile_tokens] += keys[at];
+        continue;
       }
       for (std::size_t place = 0; place < tile_tokens; ++place) {
-        if (best_key_[place] == hopeless) sum[place] = hopeless;
+        sum[place] = best_key(group * size + place);
+      }
+      for (std::size_t at = tile_tokens; at < size; ++at) {
+        sum[at % tile_tokens] += best_key(group * size + at);
+      }
+      for (std::size_t place = 0; place < tile_tokens; ++place) {
+        if (keys[place] == hopeless) sum[place] = hopeless;
       }
     }
     kept_.find();
-    for (std::size_t group = 0; group < groups; ++group) mask(group);
+  }
+
+  // A bound for each group that at least top_k experts of every token reach, and few more: the
+  // least of the scores that make its groups', and none in groups that it may not go to. False
+  // where these are fewer than top_k.
+  bool find_bounds() {
+    const auto groups = static_cast<std::size_t>(shape_.config.groups);
+    if (summed_ * static_cast<std::size_t>(shape_.config.kept_groups) <
+        static_cast<std::size_t>(shape_.config.top_k)) {
+      return false;
+    }
+    constexpr float infinite = std::numeric_limits<float>::infinity();
+    float least[tile_tokens];
+    std::fill(std::begin(least), std::end(least), infinite);
+    for (std::size_t group = 0; group < groups; ++group) {
+      const std::uint32_t* kept = kept_.masks(group);
+      const float* last = best_key_.data() + ((group + 1) * summed_ - 1) * tile_tokens;
+      for (std::size_t place = 0; place < tile_tokens; ++place) {
+        const float bound = kept[place] != 0 ? last[place] : infinite;
+        least[place] = bound < least[place] ? bound : least[place];
+      }
+    }
+    for (std::size_t group = 0; group < groups; ++group) {
+      const std::uint32_t* kept = kept_.masks(group);
+      float* bound = bounds_.data() + group * tile_tokens;
+      for (std::size_t place = 0; place < tile_tokens; ++place) {
+        bound[place] = kept[place] != 0 ? least[place] : infinite;
+      }
+    }
+    return true;
   }
 
   // An expert with logit -inf has score 0, as in the published code; a group of such alone comes
@@ -231,17 +293,17 @@ class BiasChooser final : public Chooser {
     return best_key_[at] == hopeless ? bias_[best_expert_[at]] : best_key_[at];
   }
 
-  void mask(std::size_t group) {
+  // Copies the tile with -inf in all groups but those that a token may go to.
+  void mask_groups() {
     constexpr float infinite = std::numeric_limits<float>::infinity();
-    float most[tile_tokens];
-    for (std::size_t place = 0; place < tile_tokens; ++place) {
-      most[place] = kept_.keeps(group, place) ? infinite : -infinite;
-    }
     const auto experts = static_cast<std::size_t>(per_group_);
-    float* row = tile_.tile() + group * experts * tile_tokens;
-    for (std::size_t left = experts; left > 0; --left, row += tile_tokens) {
+    masked_.grow(static_cast<std::size_t>(shape_.experts));
+    for (std::size_t expert = 0; expert < bias_.size(); ++expert) {
+      const std::uint32_t* kept = kept_.masks(expert / experts);
+      const float* from = tile_.tile() + expert * tile_tokens;
+      float* to = masked_.data() + expert * tile_tokens;
       for (std::size_t place = 0; place < tile_tokens; ++place) {
-        row[place] = row[place] < most[place] ? row[place] : most[place];
+        to[place] = kept[place] != 0 ? from[place] : -infinite;
       }
     }
   }
@@ -257,11 +319,13 @@ class BiasChooser final : public Chooser {
   double speed_;                            // change of a bias per step
   int steps_;                               // of training
   std::size_t summed_;                      // scores that make that of a group
-  std::vector<std::uint16_t> best_expert_;  // [summed, 16], of a group
+  std::vector<std::uint16_t> best_expert_;  // [group, summed, 16]
   std::vector<float> best_key_;             // and their keys
+  std::vector<float> bounds_;               // [group, 16]
   std::vector<float> bias_;                 // [expert]
   std::vector<std::int64_t> load_;          // [expert]
-  std::vector<float> score_;                // [expert, 16]
+  TileRows score_;                          // [expert, 16]
+  TileRows masked_;                         // the same
   std::vector<std::uint16_t> expert_;       // [choice, 16]
   std::vector<float> key_;                  // [choice, 16]
 };

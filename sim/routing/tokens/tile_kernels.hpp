@@ -154,6 +154,12 @@ struct TileKernels {
   void (*largest_of_groups)(const float* tile, int groups, int per_group, int choices,
                             const ChoiceOutput& out);
 
+  // The same among the experts of all groups that reach the bound of their group, [group][16], of
+  // which each token has at least `choices`: fast where few do. False, and nothing is written, for
+  // numbers of choices that there is no kernel for.
+  bool (*largest_reaching)(const float* tile, int groups, int per_group, const float* bounds,
+                           int choices, const ChoiceOutput& out);
+
   // The positions of the `wanted` <= count largest of `count` probabilities, ties: lower positions
   // first, in ascending order, and these probabilities. Behind the values, up to a whole tile,
   // there are zeros. Both outputs have room for count + 64 and are working memory beyond `wanted`.

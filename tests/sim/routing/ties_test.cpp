@@ -138,6 +138,64 @@ TEST_CASE("the largest logits of a tile are those of a stable sort", "[routing]"
   }
 }
 
+// Groups with a bound of their own; the values are whole, so that many are equal, also to the
+// bound.
+TEST_CASE("the largest of those that reach a bound are those of a stable sort", "[routing]") {
+  const int groups = 8;
+  const int per_group = GENERATE(7, 16, 32);
+  const int choices = GENERATE(4, 6, 8);
+  const int steps =
+      GENERATE(2, 1000);  // of the values: with 2 more reach the bound than are listed
+  constexpr float infinite = std::numeric_limits<float>::infinity();
+  std::mt19937 random(static_cast<unsigned>(per_group * 100 + choices + steps));
+  const auto size = static_cast<std::size_t>(groups * per_group) * tile_tokens;
+  std::vector<float> tile(size);
+  for (float& value : tile) value = static_cast<float>(random() % static_cast<unsigned>(steps));
+  // A token has every second group, from its own number on; the bound is the least of the two best
+  // of each of these.
+  std::vector<float> bounds(std::size_t{groups} * tile_tokens, infinite);
+  const auto is_kept = [](int group, std::size_t token) {
+    return (static_cast<std::size_t>(group) + token) % 2 == 0;
+  };
+  const auto value_of = [&](int expert, std::size_t token) {
+    return tile[static_cast<std::size_t>(expert) * tile_tokens + token];
+  };
+  for (std::size_t token = 0; token < tile_tokens; ++token) {
+    float least = infinite;
+    for (int group = 0; group < groups; ++group) {
+      if (!is_kept(group, token)) continue;
+      std::vector<float> own;
+      for (int at = 0; at < per_group; ++at) own.push_back(value_of(group * per_group + at, token));
+      std::sort(own.rbegin(), own.rend());
+      least = std::min(least, own[1]);
+    }
+    for (int group = 0; group < groups; ++group) {
+      if (is_kept(group, token))
+        bounds[static_cast<std::size_t>(group) * tile_tokens + token] = least;
+    }
+  }
+  for (const SimdLevel level : available_simd_levels()) {
+    std::vector<std::uint16_t> expert(static_cast<std::size_t>(choices) * tile_tokens);
+    std::vector<float> value(expert.size());
+    REQUIRE(tile_kernels(level).largest_reaching(tile.data(), groups, per_group, bounds.data(),
+                                                 choices,
+                                                 {expert.data(), value.data(), tile_tokens}));
+    for (std::size_t token = 0; token < tile_tokens; ++token) {
+      std::vector<int> offered;
+      for (const int one : numbers(groups * per_group)) {
+        if (is_kept(one / per_group, token)) offered.push_back(one);
+      }
+      const std::vector<int> best =
+          best_of(offered, choices, [&](int one) { return value_of(one, token); });
+      for (std::size_t choice = 0; choice < best.size(); ++choice) {
+        CAPTURE(name_of(level), token, choice);
+        REQUIRE(expert[choice * tile_tokens + token] == best[choice]);
+        REQUIRE(value[choice * tile_tokens + token] == value_of(best[choice], token));
+      }
+    }
+  }
+}
+
 TEST_CASE("a token is kept where its place is below its expert's limit", "[routing]") {
   const int experts = GENERATE(1, 8, 16, 17, 32, 33, 64);
   constexpr std::size_t tokens = 203;  // not whole registers

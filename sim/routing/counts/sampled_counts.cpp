@@ -89,7 +89,12 @@ void SampledCounts::calibrate(std::span<const double> shares) {
     for (std::size_t expert = 0; expert < over_.size(); ++expert) {
       over[expert / per_group] += over_[expert];
     }
-    for (std::size_t visit = 0; visit < sample_.tokens; ++visit) {
+    // A route can leave a group that has one too many for one that lacks one.
+    const auto can_move = [&] {
+      const auto [least, most] = std::minmax_element(over.begin(), over.end());
+      return *least < 0 && *most > 0;
+    };
+    for (std::size_t visit = 0; visit < sample_.tokens && can_move(); ++visit) {
       move_group(visit * step % sample_.tokens, over);
     }
   }
@@ -111,17 +116,17 @@ void SampledCounts::calibrate(std::span<const double> shares) {
 // it goes to as many groups as before. `over`: [group] routes beyond its share.
 void SampledCounts::move_group(std::size_t token, std::vector<std::int64_t>& over) {
   const std::size_t per_group = over_.size() / over.size();
-  std::vector<std::int64_t> routes(over.size(), 0);
+  routes_.assign(over.size(), 0);
   const auto expert_at = [&](std::size_t choice) -> std::uint16_t& {
     return sample_.expert[choice * sample_.tokens + token];
   };
   for (std::size_t choice = 0; choice < choices_; ++choice) {
-    ++routes[expert_at(choice) / per_group];
+    ++routes_[expert_at(choice) / per_group];
   }
   for (std::size_t from = 0; from < over.size(); ++from) {
-    if (routes[from] == 0 || over[from] < routes[from]) continue;
+    if (routes_[from] == 0 || over[from] < routes_[from]) continue;
     for (std::size_t to = 0; to < over.size(); ++to) {
-      if (routes[to] > 0 || over[to] > -routes[from]) continue;
+      if (routes_[to] > 0 || over[to] > -routes_[from]) continue;
       for (std::size_t choice = 0; choice < choices_; ++choice) {
         const std::size_t expert = expert_at(choice);
         if (expert / per_group != from) continue;
@@ -130,8 +135,8 @@ void SampledCounts::move_group(std::size_t token, std::vector<std::int64_t>& ove
         ++over_[instead];
         expert_at(choice) = static_cast<std::uint16_t>(instead);
       }
-      over[from] -= routes[from];
-      over[to] += routes[from];
+      over[from] -= routes_[from];
+      over[to] += routes_[from];
       return;
     }
   }

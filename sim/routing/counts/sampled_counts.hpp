@@ -69,8 +69,9 @@ class SampledCounts {
   LayerSample sample_;
   ExpertPlaces places_;
   std::size_t choices_, stride_, tiles_;
-  std::vector<std::int32_t> over_;  // [expert]: routes of the sample beyond its share
-  std::vector<std::uint8_t> rows_;  // [tile, stride]: experts, ranks, nodes
+  std::vector<std::int32_t> over_;    // [expert]: routes of the sample beyond its share
+  std::vector<std::int64_t> routes_;  // [group]: of a token
+  std::vector<std::uint8_t> rows_;    // [tile, stride]: experts, ranks, nodes
   std::vector<std::uint16_t> picks_;
   std::vector<std::int32_t> sums_;  // [stride]
   void (*sum_rows_)(const std::uint8_t*, std::size_t, const std::uint16_t*, std::size_t,

@@ -1,15 +1,22 @@
+#include <time.h>
+
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <list>
+#include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/jobs/fidelity.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
 #include "sim/routing/simulation/layer_router.hpp"
@@ -27,12 +34,71 @@ std::string entry_key(const RoutingJob& job, int replica) {
   return fmt::format("{}#{}", job.key(), replica);
 }
 
+double seconds_of(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Of this thread alone: a machine that is busy otherwise makes no job costly.
+double processor_seconds_of(const std::function<void()>& work) {
+  const auto now = [] {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  const double start = now();
+  work();
+  return now() - start;
+}
+
+// What the routing of a job's layer grows with.
+double weight_of(const RoutingJob& job) {
+  const bool by_tokens = job.fidelity == Fidelity::tokens;
+  return static_cast<double>(job.gpus) * job.experts *
+         (by_tokens ? static_cast<double>(job.tokens_per_gpu) : 1.0);
+}
+
+// Jobs that share their logits, in the order in which they will be requested, the passes they are
+// routed in, and what these took. A unit is a layer of a replica under one job.
+struct Announced {
+  std::vector<RoutingJob> jobs;
+  std::unordered_map<std::string, std::size_t> place;  // by key
+  std::vector<std::size_t> pass_ends;                  // the first job behind each pass, of jobs
+  std::set<std::pair<std::size_t, int>> begun;         // passes and their replicas
+  bool measures = false;                               // a thread finds out the cost
+  std::optional<PassCost> cost;
+  double units = 0, units_done = 0, seconds = 0;
+  double expected = 0;  // seconds by the cost
+
+  std::size_t routed_in_passes() const { return pass_ends.empty() ? 0 : pass_ends.back(); }
+  std::size_t jobs_of_last_pass() const {
+    const std::size_t passes = pass_ends.size();
+    return routed_in_passes() - (passes < 2 ? 0 : pass_ends[passes - 2]);
+  }
+
+  void add_layer(std::size_t routed, double taken) {
+    units_done += static_cast<double>(routed);
+    seconds += taken;
+    if (cost) expected += cost->of_layer(routed);
+  }
+  // Of one unit of those left.
+  std::optional<double> pace() const {
+    if (units_done == 0) return std::nullopt;
+    if (!cost || expected == 0) return seconds / units_done;
+    const std::size_t routed = jobs_of_last_pass();
+    return seconds / expected * cost->of_layer(routed) / static_cast<double>(routed);
+  }
+  double units_left() const { return std::max(0.0, units - units_done); }
+};
+
 // Jobs routed in one pass. A thread that needs one of them routes layers until none is left, so
 // threads share the work of a pass instead of waiting for it.
 struct Batch {
   std::vector<RoutingJob> jobs;
   std::vector<std::string> keys;
   int replica = 0;
+  Announced* group = nullptr;  // of the jobs, if they were announced
   std::atomic<int> next_layer{0};
   std::vector<ReplicaRouting> working;  // [job], layers preallocated
 
@@ -43,8 +109,8 @@ struct Batch {
   std::atomic<bool> failed{false};  // there is an error: the layers left are not routed
   std::vector<Result> finished;     // [job], once layers_left is 0
 
-  // True for the thread that finished the last layer.
-  bool help(const std::function<void()>& on_layer) {
+  // True for the thread that finished the last layer. `on_seconds`: of each layer.
+  bool help(const std::function<void()>& on_layer, const std::function<void(double)>& on_seconds) {
     LayerRouter router;
     std::vector<LayerRouting> results(jobs.size());
     const int layers = jobs.front().layers;
@@ -52,7 +118,7 @@ struct Batch {
       std::exception_ptr failure;
       try {
         if (!failed) {
-          router.route(jobs, replica, layer, results);
+          on_seconds(seconds_of([&] { router.route(jobs, replica, layer, results); }));
           for (std::size_t job = 0; job < jobs.size(); ++job) {
             working[job].layers[static_cast<std::size_t>(layer)] = std::move(results[job]);
           }
@@ -93,12 +159,9 @@ struct RoutingCache::State {
     std::size_t bytes = 0;
     std::list<std::string>::iterator use;
   };
-  struct Announced {
-    std::vector<RoutingJob> jobs;  // that share their logits, in the order of the requests
-    std::unordered_map<std::string, std::size_t> place;  // by key
-  };
 
   std::mutex mutex;
+  std::condition_variable measured;  // the cost of a group
   std::size_t max_bytes = 0;
   std::size_t bytes = 0;
   std::list<std::string> uses;  // most recent first
@@ -106,6 +169,8 @@ struct RoutingCache::State {
   std::unordered_map<std::string, std::shared_ptr<Batch>> in_flight;
   std::unordered_map<std::string, Announced> announced;  // by logits_key
   int replicas = 1;
+  PassLimit limit;
+  double seconds_spent = 0;
   std::function<void()> on_layer;
 
   // All need the mutex to be held.
@@ -121,7 +186,10 @@ struct RoutingCache::State {
     batch->replica = replica;
     batch->jobs.push_back(job);
     const auto group = announced.find(job.logits_key());
-    if (group != announced.end()) add_followers(group->second, *batch);
+    if (group != announced.end()) {
+      batch->group = &group->second;
+      add_followers(group->second, *batch);
+    }
     for (const RoutingJob& member : batch->jobs) {
       batch->keys.push_back(entry_key(member, replica));
       in_flight[batch->keys.back()] = batch;
@@ -134,21 +202,129 @@ struct RoutingCache::State {
     return batch;
   }
 
-  // The results of a batch stay in the cache until they are requested, for all replicas; half of
-  // the cache is reserved for them.
-  void add_followers(const Announced& group, Batch& batch) {
-    const RoutingJob& first = batch.jobs.front();
-    const std::size_t each = result_bytes(first) * static_cast<std::size_t>(replicas);
-    const std::size_t room =
-        std::max<std::size_t>(1, max_bytes / 2 / std::max<std::size_t>(each, 1));
-    const auto place = group.place.find(first.key());
+  // The jobs of the pass of the first one: of a replica that was not begun all, otherwise those
+  // behind it.
+  void add_followers(Announced& group, Batch& batch) {
+    const auto place = group.place.find(batch.jobs.front().key());
     if (place == group.place.end()) return;
-    for (std::size_t next = place->second + 1; next < group.jobs.size() && batch.jobs.size() < room;
-         ++next) {
+    const std::size_t first = place->second;
+    while (first >= group.routed_in_passes()) plan_pass(group);
+    const auto end = std::upper_bound(group.pass_ends.begin(), group.pass_ends.end(), first);
+    const auto pass = static_cast<std::size_t>(end - group.pass_ends.begin());
+    const bool is_new = group.begun.emplace(pass, batch.replica).second;
+    const std::size_t begin = is_new && pass > 0 ? group.pass_ends[pass - 1] : is_new ? 0 : first;
+    for (std::size_t next = begin; next < *end; ++next) {
       const std::string key = entry_key(group.jobs[next], batch.replica);
-      if (entries.contains(key) || in_flight.contains(key)) continue;
+      if (next == first || entries.contains(key) || in_flight.contains(key)) continue;
       batch.jobs.push_back(group.jobs[next]);
     }
+  }
+
+  void plan_pass(Announced& group) {
+    const std::size_t begin = group.routed_in_passes();
+    const RoutingJob& job = group.jobs.front();
+    const std::size_t left = group.jobs.size() - begin;
+    std::size_t jobs = left;
+    if (group.cost) {
+      const auto passes = static_cast<int>(group.pass_ends.size());
+      jobs = jobs_of_pass(*group.cost, layers_of(job), left, passes, limit);
+    }
+    group.pass_ends.push_back(begin + std::min(jobs, room_for(job)));
+  }
+
+  double layers_of(const RoutingJob& job) const {
+    return static_cast<double>(job.layers) * replicas;
+  }
+
+  // The results of a batch stay in the cache until they are requested, for all replicas; half of
+  // the cache is reserved for them.
+  std::size_t room_for(const RoutingJob& job) const {
+    const std::size_t each = result_bytes(job) * static_cast<std::size_t>(replicas);
+    return std::max<std::size_t>(1, max_bytes / 2 / std::max<std::size_t>(each, 1));
+  }
+
+  // The group of a job whose cost is to be found out before its first pass, so that this is not too
+  // long. Not where a layer more than needed counts.
+  Announced* to_measure(const RoutingJob& job) {
+    constexpr double least_layers = 64;
+    if (limit.seconds <= 0 || layers_of(job) < least_layers) return nullptr;
+    const auto group = announced.find(job.logits_key());
+    if (group == announced.end() || group->second.cost) return nullptr;
+    const bool can_split = group->second.jobs.size() > 1 && room_for(job) > 1;
+    return can_split ? &group->second : nullptr;
+  }
+
+  // Routes a layer under the job, then under all that there is room for. The lock is not held
+  // meanwhile.
+  void measure(Announced& group, std::unique_lock<std::mutex>& lock) {
+    if (group.measures) {
+      measured.wait(lock, [&] { return !group.measures; });
+      return;
+    }
+    group.measures = true;
+    std::vector<RoutingJob> jobs = group.jobs;
+    jobs.resize(std::min(jobs.size(), room_for(jobs.front())));
+    lock.unlock();
+    const auto done = [&](std::optional<PassCost> cost) {
+      lock.lock();
+      group.cost = cost;
+      group.measures = false;
+      measured.notify_all();
+    };
+    try {
+      LayerRouter router;
+      std::vector<LayerRouting> results(jobs.size());
+      const std::span all(jobs);
+      const double one = processor_seconds_of([&] { router.route(all.first(1), 0, 0, results); });
+      if (on_layer) on_layer();
+      const double several = processor_seconds_of([&] { router.route(all, 0, 0, results); });
+      if (on_layer) on_layer();
+      done(measured_cost(one, several, jobs.size()));
+      seconds_spent += one + several;
+    } catch (...) {
+      done(std::nullopt);
+      throw;
+    }
+  }
+
+  void count_layer(const Batch& batch, double seconds) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    seconds_spent += seconds;
+    if (batch.group != nullptr) batch.group->add_layer(batch.jobs.size(), seconds);
+  }
+
+  // By weight, of a unit of the groups of a fidelity that were routed, or of any.
+  std::optional<double> pace_of_weight(std::optional<Fidelity> fidelity) const {
+    double seconds = 0;
+    double weight = 0;
+    for (const auto& [key, group] : announced) {
+      const RoutingJob& job = group.jobs.front();
+      const std::optional<double> pace = group.pace();
+      if (!pace || (fidelity && job.fidelity != *fidelity)) continue;
+      seconds += *pace * group.units;
+      weight += weight_of(job) * group.units;
+    }
+    if (weight > 0) return seconds / weight;
+    return fidelity ? pace_of_weight(std::nullopt) : std::nullopt;
+  }
+
+  std::optional<double> seconds_left() const {
+    double seconds = 0;
+    std::map<Fidelity, double> weight;  // of the groups of which nothing was routed
+    for (const auto& [key, group] : announced) {
+      if (const std::optional<double> pace = group.pace()) {
+        seconds += *pace * group.units_left();
+      } else {
+        const RoutingJob& job = group.jobs.front();
+        weight[job.fidelity] += weight_of(job) * group.units_left();
+      }
+    }
+    for (const auto& [fidelity, left] : weight) {
+      const std::optional<double> pace = pace_of_weight(fidelity);
+      if (!pace) return std::nullopt;
+      seconds += *pace * left;
+    }
+    return seconds;
   }
 
   void publish(const Batch& batch) {
@@ -177,18 +353,32 @@ RoutingCache::RoutingCache(std::size_t max_bytes) : state_(std::make_unique<Stat
 
 RoutingCache::~RoutingCache() = default;
 
-void RoutingCache::announce(std::span<const RoutingJob> jobs, int replicas) {
+void RoutingCache::announce(std::span<const RoutingJob> jobs, int replicas,
+                            const PassLimit& limit) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   state_->replicas = std::max(1, replicas);
+  state_->limit = limit;
   for (const RoutingJob& job : jobs) {
     try {
       check(job);
     } catch (const UsageError&) {
       continue;  // get() throws the reason, if the job is requested
     }
-    State::Announced& group = state_->announced[job.logits_key()];
-    if (group.place.emplace(job.key(), group.jobs.size()).second) group.jobs.push_back(job);
+    Announced& group = state_->announced[job.logits_key()];
+    if (!group.place.emplace(job.key(), group.jobs.size()).second) continue;
+    group.jobs.push_back(job);
+    group.units += state_->layers_of(job);
   }
+}
+
+double RoutingCache::seconds_spent() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->seconds_spent;
+}
+
+std::optional<double> RoutingCache::seconds_left() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->seconds_left();
 }
 
 void RoutingCache::on_layer(std::function<void()> watcher) {
@@ -200,12 +390,15 @@ std::shared_ptr<const ReplicaRouting> RoutingCache::get(const RoutingJob& job, i
   const std::string key = entry_key(job, replica);
   std::shared_ptr<Batch> batch;
   {
-    const std::lock_guard<std::mutex> lock(state_->mutex);
+    std::unique_lock<std::mutex> lock(state_->mutex);
+    if (Result hit = state_->find(key)) return hit;
+    while (Announced* group = state_->to_measure(job)) state_->measure(*group, lock);
     if (Result hit = state_->find(key)) return hit;
     const auto running = state_->in_flight.find(key);
     batch = running != state_->in_flight.end() ? running->second : state_->start(job, replica);
   }
-  if (batch->help(state_->on_layer)) {
+  const auto on_seconds = [&](double seconds) { state_->count_layer(*batch, seconds); };
+  if (batch->help(state_->on_layer, on_seconds)) {
     {
       const std::lock_guard<std::mutex> lock(batch->mutex);
       if (batch->error == nullptr) {

@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/simulation/pass_plan.hpp"
 
 namespace moesim::routing {
 
@@ -25,9 +27,15 @@ class RoutingCache {
 
   // Announces jobs that will be requested, in this order (the rows of a sweep), `replicas` each.
   // The first get() of one of them then also routes later jobs that share its logits in the same
-  // pass, as many as the memory bound allows. Affects run time only, never a result. Invalid jobs
-  // are skipped.
-  void announce(std::span<const RoutingJob> jobs, int replicas);
+  // pass, as many as the memory bound and `limit` allow. Affects run time only, never a result.
+  // Invalid jobs are skipped.
+  void announce(std::span<const RoutingJob> jobs, int replicas, const PassLimit& limit = {});
+
+  // Of all threads, spent on routing so far.
+  double seconds_spent() const;
+  // Of one thread, to route what is announced and not routed yet, by what the layers so far took.
+  // Nothing while none was routed.
+  std::optional<double> seconds_left() const;
 
   // Called by any thread whenever a layer of a pass has been routed: for progress. What it throws
   // ends the pass: get() throws it, and nothing of the pass is kept. Not to be changed while

@@ -64,52 +64,41 @@ std::vector<std::size_t> evaluation_order(const std::vector<SweepPoint>& points)
   return order;
 }
 
-// How long the scenarios of one kind take.
-struct Pace {
-  std::size_t left = 0;
-  std::size_t done = 0;
-  double seconds = 0;
-
-  void add(double duration) {
-    --left;
-    ++done;
-    seconds += duration;
-  }
-};
-
-// Time left from the pace so far. The first scenario of some logits pays for their routing, those
-// that follow find it in the cache: two paces, or the first row would promise hours.
+// Time left by what took so long so far: the routing that is left, which the cache knows, and the
+// rest of each row.
 class Forecast {
  public:
-  // Scenarios in the order in which they will be begun.
   void expect(const std::vector<SweepPoint>& points, const std::vector<std::size_t>& waiting) {
-    std::set<std::string> known;
-    opens_.assign(points.size(), false);
-    for (const std::size_t index : waiting) {
-      const std::string key = logits_key(points[index]);
-      opens_[index] = !key.empty() && known.insert(key).second;
-      pace(index).left += 1;
-    }
+    rows_left_ = waiting.size();
+    for (const std::size_t index : waiting) routed_left_ += routes(points[index]) ? 1 : 0;
+    start_ = std::chrono::steady_clock::now();
   }
 
-  void add(std::size_t index, double seconds) { pace(index).add(seconds); }
+  void add(const SweepPoint& point) {
+    --rows_left_;
+    ++rows_done_;
+    if (!routes(point)) return;
+    --routed_left_;
+    has_routed_ = true;
+  }
 
-  std::optional<double> seconds_left(std::size_t threads) const {
-    double seconds = 0;
-    for (const Pace* kind : {&opening_, &following_}) {
-      if (kind->left == 0) continue;
-      if (kind->done == 0) return std::nullopt;
-      seconds += kind->seconds / static_cast<double>(kind->done) * static_cast<double>(kind->left);
-    }
-    return seconds / static_cast<double>(threads);
+  // Nothing while all rows so far needed no routing, and others do.
+  std::optional<double> seconds_left(const routing::RoutingCache& cache,
+                                     std::size_t threads) const {
+    if (rows_left_ == 0) return 0.0;
+    if (rows_done_ == 0 || (routed_left_ > 0 && !has_routed_)) return std::nullopt;
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
+    const double of_all = passed.count() * static_cast<double>(threads);
+    const double others = std::max(0.0, of_all - cache.seconds_spent());
+    const double of_rows =
+        others / static_cast<double>(rows_done_) * static_cast<double>(rows_left_);
+    return (cache.seconds_left().value_or(0.0) + of_rows) / static_cast<double>(threads);
   }
 
  private:
-  Pace& pace(std::size_t index) { return opens_[index] ? opening_ : following_; }
-
-  std::vector<bool> opens_;
-  Pace opening_;
-  Pace following_;
+  std::size_t rows_left_ = 0, rows_done_ = 0, routed_left_ = 0;
+  bool has_routed_ = false;
+  std::chrono::steady_clock::time_point start_;
 };
 
 // Ends a pass of routing when the sweep is stopped.
@@ -171,7 +160,7 @@ class Workers {
       routed.push_back(points_[index].scenario->routing_job());
       replicas = std::max(replicas, points_[index].scenario->replicas);
     }
-    cache_.announce(routed, replicas);
+    cache_.announce(routed, replicas, {settings_.seconds_of_pass, static_cast<int>(threads_)});
   }
 
   bool stopped() const { return failed_ || (settings_.stop != nullptr && settings_.stop->load()); }
@@ -181,10 +170,7 @@ class Workers {
       const std::size_t turn = next_.fetch_add(1);
       if (turn >= waiting_.size()) return;
       try {
-        const auto start = std::chrono::steady_clock::now();
-        Row row = make_row(points_[waiting_[turn]]);
-        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-        finish(waiting_[turn], std::move(row), taken.count());
+        finish(waiting_[turn], make_row(points_[waiting_[turn]]));
       } catch (const Stopped&) {
         return;
       } catch (...) {
@@ -227,13 +213,13 @@ class Workers {
     return kept->second.outcome;
   }
 
-  void finish(std::size_t index, Row row, double seconds) {
+  void finish(std::size_t index, Row row) {
     const std::lock_guard lock(mutex_);
     if (journal_) journal_->add(index, row);
     result_.rows[index] = std::move(row);
     ++progress_.done;
-    forecast_.add(index, seconds);
-    progress_.seconds_left = forecast_.seconds_left(threads_);
+    forecast_.add(points_[index]);
+    progress_.seconds_left = forecast_.seconds_left(cache_, threads_);
     if (settings_.progress) settings_.progress(progress_);
   }
 

@@ -44,6 +44,9 @@ struct SweepSettings {
   std::string journal;
   bool resume = false;
   std::string fingerprint;
+  // How long the scenarios that share their logits are routed together before the first of them has
+  // its row, about; 0: until all are routed, which takes the least time in all.
+  double seconds_of_pass = 0;
   // Rows that are known beforehand, by point, and not evaluated.
   std::map<std::size_t, Row> known;
   // [point] the point that its speed is compared with (baselines()); empty: none.

@@ -204,6 +204,61 @@ TEST_CASE("announced jobs are routed with the first of them that is asked for") 
   CHECK_THROWS_AS(cache.get(jobs[2], 0), UsageError);
 }
 
+// Experts that choose their tokens draw the logits by themselves, so that a pass of fewer jobs
+// costs nothing: with any limit the first one has few of the 40.
+TEST_CASE("with a limit the first jobs are routed before the last ones") {
+  std::vector<RoutingJob> jobs;
+  for (int at = 0; at < 40; ++at) {
+    jobs.push_back(make("top1", std::to_string(at / 10 + 1) + "." + std::to_string(at % 10)));
+    const Decimal factor = jobs.back().router.capacity_factor;
+    jobs.back().router = parse_router("expert-choice", 2);
+    jobs.back().router.capacity_factor = factor;
+  }
+  constexpr int replicas = 22;  // of 3 layers: 66, enough to measure one first
+  for (const double seconds : {0.0, 1e-9}) {
+    const bool limited = seconds > 0;
+    RoutingCache cache;
+    cache.announce(jobs, replicas, {seconds, 1});
+    CHECK_FALSE(cache.seconds_left().has_value());
+    for (int replica = 0; replica < replicas; ++replica) {
+      check_same(*cache.get(jobs[0], replica), simulate_routing(jobs[0], replica));
+    }
+    REQUIRE(cache.seconds_left().has_value());
+    CHECK((*cache.seconds_left() > 0) == limited);
+    CHECK(cache.seconds_spent() > 0);
+    for (std::size_t job = 1; job < jobs.size(); ++job) {
+      for (int replica = 0; replica < replicas; ++replica) cache.get(jobs[job], replica);
+    }
+    CHECK(cache.seconds_left() == 0.0);
+    check_same(*cache.get(jobs[39], 1), simulate_routing(jobs[39], 1));
+  }
+}
+
+// A thread may ask for the second job of a pass before another asks for the first.
+TEST_CASE("a pass has all its jobs, whichever of them is asked for first") {
+  const std::vector<RoutingJob> jobs = {make("top1", "1"), make("top1", "1.5"), make("top2", "1")};
+  RoutingCache cache;
+  int layers = 0;
+  cache.on_layer([&] { ++layers; });
+  cache.announce(jobs, 1);
+  for (const std::size_t job : {1U, 0U, 2U}) {
+    check_same(*cache.get(jobs[job], 0), simulate_routing(jobs[job], 0));
+  }
+  CHECK(layers == 3);
+}
+
+TEST_CASE("a stop while a job is measured leaves the cache as it was") {
+  const std::vector<RoutingJob> jobs = {make("top1", "1"), make("top1", "1.5")};
+  RoutingCache cache;
+  cache.announce(jobs, 64, {1e-9, 1});
+  struct Stopped {};
+  cache.on_layer([] { throw Stopped(); });
+  CHECK_THROWS_AS(cache.get(jobs[0], 0), Stopped);
+  CHECK_THROWS_AS(cache.get(jobs[1], 0), Stopped);
+  cache.on_layer(nullptr);
+  check_same(*cache.get(jobs[0], 0), simulate_routing(jobs[0], 0));
+}
+
 TEST_CASE("jobs that cannot be are refused with the flag to change") {
   const auto refused = [](auto change, const std::string& part) {
     RoutingJob job = make("top2", "2");

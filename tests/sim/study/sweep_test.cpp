@@ -346,14 +346,66 @@ TEST_CASE("progress counts every row once") {
   CHECK(counts == std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
 }
 
-TEST_CASE("the forecast waits until it has seen routing new and cached") {
+TEST_CASE("there is a forecast from the first row on") {
   std::vector<bool> forecasts;
   SweepSettings settings;
   settings.progress = [&](const study::SweepProgress& progress) {
     forecasts.push_back(progress.seconds_left.has_value());
     if (progress.done == 8) CHECK(progress.seconds_left == 0.0);
   };
-  // All scenarios share their logits: the first pays, the second is the first cached one.
   sweep_by(points(), speed_of_factor, settings);
-  CHECK(forecasts == std::vector<bool>{false, false, true, true, true, true, true, true, true});
+  CHECK(forecasts == std::vector<bool>{false, true, true, true, true, true, true, true, true});
+}
+
+// The routing, which takes nearly all of the time, is then still to come.
+TEST_CASE("a row that needs no routing is no ground for a forecast of those that do") {
+  scenario::DocumentCache documents;
+  const auto planned = study::plan(
+      study::grid({{"router", "dense,top1"}, {"experts", "1,8"}, {"top-k", "1"}}), documents);
+  std::vector<bool> forecasts;
+  SweepSettings settings;
+  settings.progress = [&](const study::SweepProgress& progress) {
+    forecasts.push_back(progress.seconds_left.has_value());
+  };
+  const study::SweepResult result = sweep_by(planned, speed_of_factor, settings);
+  std::vector<bool> expected{false};
+  bool routed = false;
+  for (std::size_t row = 0; row < planned.size(); ++row) {
+    routed = routed || (planned[row].refusal.empty() && planned[row].scenario->has_moe());
+    expected.push_back(routed || row + 1 == planned.size());
+  }
+  CHECK(result.complete());
+  CHECK(forecasts == expected);
+}
+
+// Passes of a nanosecond: the row of the first scenario is there before the last ones are routed.
+TEST_CASE("the first row does not wait until all scenarios are routed") {
+  scenario::DocumentCache documents;
+  const auto planned = study::plan(study::grid({{"router", "expert-choice"},
+                                                {"capacity-factor", "1:2.9:0.1"},
+                                                {"gpus", "8"},
+                                                {"sequence-length", "64"},
+                                                {"replicas", "4"}}),
+                                   documents);
+  std::vector<Row> rows;
+  for (const double seconds : {0.0, 1e-9}) {
+    std::vector<double> left;
+    SweepSettings settings;
+    settings.seconds_of_pass = seconds;
+    const study::SweepResult result = sweep_by(
+        planned,
+        [&](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
+          Outcome outcome = study::evaluate(scenario, cache);
+          left.push_back(cache.seconds_left().value());
+          return outcome;
+        },
+        settings);
+    REQUIRE(left.size() == 20);
+    CHECK((left.front() > 0) == (seconds > 0));
+    CHECK(left.back() == 0);
+    for (std::size_t row = 0; row < planned.size(); ++row) {
+      if (rows.size() < planned.size()) rows.push_back(*result.rows[row]);
+      CHECK(result.rows[row] == rows[row]);
+    }
+  }
 }

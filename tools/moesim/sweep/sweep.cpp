@@ -32,6 +32,9 @@
 namespace moesim::tool {
 namespace {
 
+// Rows are to come, and to be kept if the sweep is stopped, every few seconds.
+constexpr double seconds_of_pass = 5;
+
 std::string rendered(const std::vector<study::Row>& rows, report::Format format) {
   if (format == report::Format::table) return report::sweep_summary(rows);
   const std::vector<std::string> columns = study::names_of(study::result_columns());
@@ -326,6 +329,7 @@ ExitCode run_with_others(const CommandLine& line, const std::vector<study::Sweep
   const InterruptWatch watch;
   study::SweepSettings settings;
   settings.jobs = given.jobs;
+  settings.seconds_of_pass = seconds_of_pass;
   settings.stop = &watch.flag();
   const RowNames names(points, given.fingerprint);
   return run_shared({points, names, line.get("out"), given.resume, settings}, process);
@@ -337,6 +341,7 @@ ExitCode run(const CommandLine& line) {
       chosen_format(line, to_file ? report::Format::csv : report::Format::table);
   study::SweepSettings settings;
   settings.jobs = chosen_jobs(line);
+  settings.seconds_of_pass = seconds_of_pass;
   settings.resume = line.has("resume");
   if (settings.resume && !to_file) {
     throw UsageError("--resume: give the --out FILE of the interrupted sweep");

@@ -340,6 +340,23 @@ def _pairs(table, first, second):
     return apart, pairs
 
 
+WIDE = 5  # bands as many times as wide as the lines lie apart leave nothing of these to be seen
+
+
+def _hides_lines(lines, ratios):
+    """Whether the bands of several lines would press these into one: bands are then told, not drawn."""
+    found = [ratios[id(row)] for line in lines for row in line.rows]
+    values = [value for _, value, _, _ in found] + [1]
+    lows, highs = [low for low, *_ in found], [high for _, _, high, _ in found]
+    return len(lines) > 1 and max(highs) - min(lows) > WIDE * (max(values) - min(values)) > 0
+
+
+def _told_bands(ratios, words):
+    """The entry of bands that are not drawn."""
+    low, high = min(low for low, *_ in ratios.values()), max(high for _, _, high, _ in ratios.values())
+    return f"bands not drawn, far wider than the lines lie apart: {low:.2f} to {high:.2f}, {words}"
+
+
 def compare(table, x, y, group, size, title):
     """The ratio of a figure of the second file to that of the first, scenario by scenario."""
     if len(table.files) != 2:
@@ -375,7 +392,7 @@ def compare(table, x, y, group, size, title):
         figure, axes = page.grid(size, 1, 1)
         panel = axes[0][0]
         place, places = axes_chart.positions(table, x)
-        kinds = set()
+        kinds, hides = set(), _hides_lines(lines, ratios)
         for line, how in zip(lines, styles):
             if places is not None:
                 how["linestyle"] = "none"
@@ -387,8 +404,9 @@ def compare(table, x, y, group, size, title):
             if not xs:
                 continue
             lows, _, highs, _ = zip(*(ratios[id(row)] for row in shown))
-            kinds |= look.draw_band(panel, xs, lows, highs, [True] * len(xs), how["color"], min(0.14, 0.9 / len(lines)),
-                                    places is None)
+            if not hides:
+                kinds |= look.draw_band(panel, xs, lows, highs, [True] * len(xs), how["color"], min(0.14, 0.9 / len(lines)),
+                                        places is None)
             look.plot_line(panel, xs, [ratios[id(row)][1] for row in shown],
                            [ratios[id(row)][3] for row in shown], how)
         panel.axhline(1, color="black", linewidth=0.8, zorder=1)
@@ -401,6 +419,9 @@ def compare(table, x, y, group, size, title):
         if kinds:
             handles.append(look.band_entry(kinds))
             labels.append("; ".join(dict.fromkeys(words)))
+        elif hides:
+            handles.append(matplotlib.lines.Line2D([], [], linestyle="none"))
+            labels.append(_told_bands(ratios, "; ".join(dict.fromkeys(words))))
         if not all(ratio[3] for ratio in ratios.values()):
             handles.append(page.unfit_entry())
             labels.append("pale, hollow: one of the two does not fit in GPU memory")

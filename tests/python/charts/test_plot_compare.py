@@ -1,6 +1,7 @@
 """Charts of one sweep over another, and the bands of their ratios."""
 
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -107,6 +108,30 @@ def test_bands_of_training_steps_on_two_machines_are_those_of_measured_ones(tmp_
     wide = math.hypot(math.log(1.2), math.log(1 / 0.9))
     assert [low, high] == pytest.approx([0.5 * math.exp(-wide), 0.5 * math.exp(wide)])
     assert " ".join(figure.legends[0].get_texts()[-1].get_text().split()).startswith("80 % band of the ratio as measured")
+
+
+def test_lines_that_their_bands_would_press_into_one_are_drawn_without(tmp_path):
+    """Two lines a per cent apart, bands of two machines from a half to twice them: the axis is that of the lines."""
+    def steps(name, step, routers):
+        path = tmp_path / f"{name}.csv"
+        lines = [f"ok,{router},8,{factor},{name},{time},{1e6 / time},{0.7 * time},{time},{1.4 * time},0.8"
+                 for place, router in enumerate(routers) for factor in (1, 2) for time in [step * (1 + 0.01 * place)]]
+        path.write_text("status,router,gpus,capacity_factor,profile,step_ms,tokens_per_s_per_gpu,step_ms_low,step_ms_likely,"
+                        "step_ms_high,band_level\n" + "\n".join(lines) + "\n")
+        return str(path)
+    def compared(routers):
+        files = [steps("a", 100, routers), steps("b", 99, routers[::-1])]
+        figure = kinds_chart.compare(rows.read(files), "capacity_factor", "step_ms", None, SIZE, "")
+        return figure.axes[0], [" ".join(text.get_text().split()) for text in figure.legends[0].get_texts()]
+    panel, entries = compared(["top1", "top2"])
+    low, high = panel.get_ylim()
+    assert high - low < 0.05 and not panel.collections
+    wide = math.exp(math.hypot(math.log(1.4), math.log(1 / 0.7)))
+    told = re.search(r"bands not drawn, far wider than the lines lie apart: ([\d.]+) to ([\d.]+), 80 % band of the ratio", entries[-1])
+    assert [float(told[1]), float(told[2])] == pytest.approx([0.99 / 1.01 / wide, 0.99 * 1.01 * wide], abs=0.006)
+    # One line has its band, however wide.
+    panel, entries = compared(["top1"])
+    assert panel.collections and not any("not drawn" in entry for entry in entries)
 
 
 def test_files_without_capacity_factors_are_compared_over_what_differs(tmp_path):

@@ -254,6 +254,17 @@ def test_a_fault_under_another_assumption_is_said_in_words():
     assert "  1 no longer fits: " in table, table
 
 
+def test_the_fastest_that_lacks_memory_under_another_assumption_is_named():
+    # 1 has a capacity and loses too much; 2 is dropless, and its busiest rank then lacks memory.
+    table = succeed("recommend", "--model", "qwen3-30b-a3b", "--gpus", 32, "--global-batch", 256, "--router", "topk,dropless",
+                    "--capacity-factor", "dropless,1", "--max-loss", "10%", "--tensor-parallel", 1, "--context-parallel", 1,
+                    "--pipeline-parallel", 1, "--expert-parallel", "8,16", "--expert-tensor-parallel", 1, "--micro-batch", 2,
+                    "--recompute", "none/moe_act", "--zero", 1)
+    line = re.search(r"\n  experts as uneven as gaussian:0.58  (.*)\n", table)[1]
+    found = re.search(r"  1 loses [\d.]+ %, more than 10 %; (\d) no longer fits: ([\d.]+) of 72.00 GiB$", line)
+    assert found and int(found[1]) > 1 and float(found[2]) > 72, table
+
+
 def test_placements_on_racks_are_searched():
     """144 GPUs are two racks of 72, or 48 of each of three; the default takes 64 + 64 + 16."""
     words = ("recommend", "--model", "qwen3-235b-a22b", "--gpus", 144, "--profile", "gb200", "--global-batch", 4608,

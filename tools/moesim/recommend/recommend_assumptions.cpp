@@ -125,10 +125,16 @@ void simulate(const RecommendRequest& request, const std::vector<FoundStep>& bes
   });
 }
 
+bool fits(const FoundStep& found, const study::TrainingSearch& search) {
+  return found.step.peak_memory().gib() <= room_gib(search);
+}
+
 // Why a step is then none to recommend; "": it is one.
 std::string fault_of(const FoundStep& found, const study::TrainingSearch& search) {
-  const double need = found.step.peak_memory().gib();
-  if (need > room_gib(search)) return fmt::format("no longer fits: {:.1f} GiB", need);
+  if (!fits(found, search)) {
+    return fmt::format("no longer fits: {:.2f} of {:.2f} GiB", found.step.peak_memory().gib(),
+                       room_gib(search));
+  }
   if (found.loss > search.max_loss) {
     return fmt::format("loses {:.1f} %, more than {:g} %", 100 * found.loss, 100 * search.max_loss);
   }
@@ -149,12 +155,30 @@ std::size_t fastest(const Moved& moved, const study::TrainingSearch& search) {
   return found;
 }
 
+// Of the steps behind the first that drop out for want of memory alone the fastest, where it is
+// faster than the fastest that is left; behind the last where there is none.
+std::size_t fastest_without_room(const Moved& moved, std::size_t fastest_at,
+                                 const study::TrainingSearch& search) {
+  const bool is_any = fastest_at < moved.steps.size();
+  std::size_t found = moved.steps.size();
+  for (std::size_t at = 1; at < moved.steps.size(); ++at) {
+    const auto& step = moved.steps[at];
+    if (!step || fits(*step, search) || step->loss > search.max_loss) continue;
+    const std::size_t best = found < moved.steps.size() ? found : fastest_at;
+    const bool is_first = found == moved.steps.size() && !is_any;
+    if (is_first || (1 + least_lead) * step->step.step_us < moved.steps[best]->step.step_us) {
+      found = at;
+    }
+  }
+  return found;
+}
+
 std::string speed_text(const FoundStep& found) {
   return fmt::format("{:.0f}", found.step.tokens_per_second_per_gpu);
 }
 
 // A line of the table: what moves, the fastest then and its speed, that of the first, by how much
-// it changes, and why another is before it.
+// it changes, why another is before it, and which would be but for its memory.
 std::vector<std::string> cells_of(const Moved& moved, std::size_t fastest_at,
                                   const FoundStep& today, const study::TrainingSearch& search) {
   const FoundStep& first = *moved.steps.front();
@@ -165,6 +189,11 @@ std::vector<std::string> cells_of(const Moved& moved, std::size_t fastest_at,
   } else if (fastest_at > 0) {
     const double ahead = first.step.step_us / moved.steps[fastest_at]->step.step_us - 1;
     why = fmt::format("{:.1f} % faster than 1", 100 * ahead);
+  }
+  const std::size_t too_large = fastest_without_room(moved, fastest_at, search);
+  if (too_large < moved.steps.size()) {
+    why += fmt::format("{}{} {}", why.empty() ? "" : "; ", too_large + 1,
+                       fault_of(*moved.steps[too_large], search));
   }
   const double change =
       first.step.tokens_per_second_per_gpu / today.step.tokens_per_second_per_gpu - 1;

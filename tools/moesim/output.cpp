@@ -120,6 +120,16 @@ void note_small_capacity(const scenario::OptionValues& typed,
   }
 }
 
+void note_trained_routers(std::span<const scenario::Scenario* const> scenarios) {
+  std::set<std::string> said;
+  for (const scenario::Scenario* scenario : scenarios) {
+    const routing::RouterConfig& router = scenario->router;
+    if (router.asked_name() == router.name() || !said.insert(router.asked_name()).second) continue;
+    note(fmt::format("note: router {}: a forward pass routes as {}, whatever training does",
+                     router.asked_name(), router.name()));
+  }
+}
+
 namespace {
 
 // `read`: a router chooses by its scores; else it says only how many experts and tokens there are.

@@ -36,6 +36,9 @@ void note_idle_option(const scenario::IdleOption& idle);
 void note_small_capacity(const scenario::OptionValues& typed,
                          std::span<const scenario::Scenario* const> scenarios);
 
+// One such line for each router whose rule in a forward pass is another than in training.
+void note_trained_routers(std::span<const scenario::Scenario* const> scenarios);
+
 // Such lines for each recording and model, where a trace says what is not typed (experts, GPUs,
 // tokens) or has fewer steps than the run replicas, and where a trace or counts have fewer layers
 // or experts than the model.

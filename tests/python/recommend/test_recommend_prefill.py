@@ -76,6 +76,14 @@ def test_prefill_tells_routers_of_different_k_apart():
     assert "top k" not in succeed(*PREFILL, "--router", "top2", "--capacity-factor", "dropless,1", "--max-loss", "100%")
 
 
+def test_prefill_says_which_router_a_forward_pass_takes():
+    result = moesim("recommend", "--mode", "prefill", "--model", "olmoe-1b-7b", "--gpus", 8, "--expert-parallel", 8,
+                    "--micro-batch", 1, "--router", "gating-dropout:0.2,topk", "--max-loss", "50%", "--capacity-factor", "1,2")
+    assert result.returncode == 0 and "  gating-dropout:0  " in result.stdout
+    assert result.stderr.count("note: router gating-dropout:0.2: a forward pass routes as gating-dropout:0") == 1
+    assert "note: router topk" not in result.stderr
+
+
 def test_prefill_takes_lists_of_every_option():
     words = [word for word in PREFILL if word not in ("--expert-parallel", "4,8")] + ["--dispatcher", "deepep,all-to-all"]
     rows = [row for row in rows_of(*words, "--best", 20) if row["rank"]]

@@ -132,6 +132,15 @@ def test_scenarios_that_cannot_be_say_why(words, part):
     assert result.returncode == 2 and part in result.stderr
 
 
+@pytest.mark.parametrize("command", ["route", "simulate", "sweep"])
+def test_a_rule_of_training_alone_is_told_of_a_forward_pass(command):
+    words = (command, "--model", "mixtral-8x7b", "--gpus", 8, "--expert-parallel", 8, "--replicas", 1,
+             "--capacity-convention", "library", "--router", "gating-dropout:0.4")
+    told = "note: router gating-dropout:0.4: a forward pass routes as gating-dropout:0, whatever training does"
+    assert told in moesim(*words, "--mode", "prefill").stderr
+    assert told not in moesim(*words, "--mode", "training").stderr
+
+
 def test_a_model_of_olmoe_loses_what_its_counts_lose(tmp_path):
     table = np.zeros((16, 64), dtype=np.int64)
     with open(folder_of("expert_counts.csv") / "expert_counts.csv", newline="") as file:

@@ -106,6 +106,21 @@ std::vector<scenario::OptionValues> scenarios_of(const CommandLine& line, bool m
   return all;
 }
 
+// What cannot be filled in is counted, with its reason, by the search.
+void note_routers(const std::vector<scenario::OptionValues>& all) {
+  scenario::DocumentCache documents;
+  std::vector<scenario::Scenario> filled;
+  for (const scenario::OptionValues& values : all) {
+    try {
+      filled.push_back(scenario::fill_in(values, documents, scenario::Use::step));
+    } catch (const Error&) {
+    }
+  }
+  std::vector<const scenario::Scenario*> scenarios;
+  for (const scenario::Scenario& each : filled) scenarios.push_back(&each);
+  note_trained_routers(scenarios);
+}
+
 std::string command_of(const FoundPass& pass) {
   std::string text = "moesim simulate";
   for (const auto& [option, value] : pass.options) {
@@ -392,6 +407,7 @@ ExitCode recommend_prefill(const CommandLine& line) {
   search.memory_share = limits.memory_share;
   search.jobs = chosen_jobs(line);
   search.scenarios = scenarios_of(line, search.max_loss > 0);
+  note_routers(search.scenarios);
   const PrefillFound found = study::search_prefill(search);
   if (found.best.empty() && found.front.empty()) {
     if (found.too_large == found.simulated) {

@@ -85,6 +85,7 @@ ExitCode route_several(const CommandLine& line, const std::vector<scenario::Opti
   note_idle_options(line.asked_scenario(), all, scenario::Asker::routing);
   note_scores(line.scenario(), all);
   note_small_capacity(line.scenario(), all);
+  note_trained_routers(all);
   const Output out(line.get("out"));
   std::vector<report::CellRow> rows;
   for (const scenario::Scenario& scenario : scenarios) {
@@ -115,6 +116,7 @@ ExitCode run(const CommandLine& line) {
   note_idle_options(line.asked_scenario(), {&only, 1}, scenario::Asker::routing);
   note_scores(line.scenario(), {&only, 1});
   note_small_capacity(line.scenario(), {&only, 1});
+  note_trained_routers({&only, 1});
   note_costly_routing(scenario);
   const Output out(line.get("out"));
   routing::RoutingJob job = scenario.routing_job();

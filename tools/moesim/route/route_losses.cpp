@@ -173,6 +173,7 @@ ExitCode route_file(const CommandLine& line) {
   for (const scenario::Scenario& scenario : scenarios) all.push_back(&scenario);
   note_idle_options(line.asked_scenario(), all, scenario::Asker::logits);
   note_small_capacity(line.scenario(), all);
+  note_trained_routers(all);
   warn_of_logits(file.name, file.logits, file.ranks * file.tokens, file.experts);
   if (with_routes) {
     const scenario::Scenario& scenario = scenarios.front();

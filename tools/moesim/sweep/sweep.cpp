@@ -352,6 +352,7 @@ ExitCode run(const CommandLine& line) {
   const std::vector<const scenario::Scenario*> scenarios = scenarios_of(points);
   note_idle_options(line.asked_scenario(), scenarios, scenario::Asker::step);
   note_small_capacity(line.scenario(), scenarios);
+  note_trained_routers(scenarios);
   {
     const EachNoteOnce once;
     for (const scenario::Scenario* one : scenarios) note_left_out(*one->model, one->model_name);

@@ -41,8 +41,11 @@ Interval jackknife_plus(const std::vector<HeldOut>& groups, double level) {
       below.emplace_back(score - group.centre, weight);
     }
   }
-  return {-upper_quantile(std::move(below), groups.size(), level),
-          upper_quantile(std::move(above), groups.size(), level)};
+  const Interval band{-upper_quantile(std::move(below), groups.size(), level),
+                      upper_quantile(std::move(above), groups.size(), level)};
+  if (band.low <= band.high) return band;
+  const double between = (band.low + band.high) / 2;
+  return {between, between};
 }
 
 }  // namespace moesim::uncertainty

@@ -28,8 +28,9 @@ struct Interval {
 // 2023, arXiv:2306.06342): the lower end is the quantile (1 - level) of centre - score, the upper
 // one the quantile `level` of centre + score; each group has the same weight, which its points
 // share, and one more group lies beyond everything. Proven to hold 2 level - 1 of the points of a
-// new group that is exchangeable with these, and `level` where centres are stable. Throws Error
-// where the groups do not allow the level.
+// new group that is exchangeable with these, and `level` where centres are stable. Below 50 % the
+// two quantiles cross where centres differ by more than the scores: the band is then the point in
+// the middle of them. Throws Error where the groups do not allow the level.
 Interval jackknife_plus(const std::vector<HeldOut>& groups, double level);
 
 }  // namespace moesim::uncertainty

@@ -44,6 +44,20 @@ TEST_CASE("each end takes the centres that were predicted without a group") {
   CHECK(band.high == Approx(4.1));
 }
 
+TEST_CASE("ends that would cross meet in the middle") {
+  // At 10 %, of ten groups: centre - score is at most 0.09 for all but one group, so the lower end
+  // is the last but one, 0.98; the upper end is the second of 1.01 and 0.02: 0.02.
+  std::vector<HeldOut> groups = {{0, {0.01}}, {0, {0.02}}};
+  for (int group = 0; group < 8; ++group) groups.push_back({1, {0.01}});
+  const Interval band = jackknife_plus(groups, 0.1);
+  CHECK(band.low <= band.high);
+  CHECK(band.width() == Approx(0).margin(1e-12));
+  CHECK(band.low > 0);
+  CHECK(band.high < 1);
+  // At 80 % the ends of the same groups are in order and stay as they are.
+  CHECK(jackknife_plus(groups, 0.8).width() == Approx(1.02).epsilon(0.05));
+}
+
 TEST_CASE("the interval score is the width, and what lies beyond over half the miss rate") {
   const std::vector<Judged> judged = {{0, {-1, 1}}, {1.5, {-1, 1}}};
   const Coverage coverage = coverage_of(judged, 0.9);

@@ -35,6 +35,13 @@ StageCost read_stage(const Node& node) {
   if (!(cost.factor.low <= 1 && cost.factor.high >= 1)) {
     node.at("factor").fail("low and high must enclose 1");
   }
+  if (!node.has("slow_sms")) return cost;
+  for (const Node& slow : node.items("slow_sms")) {
+    cost.slow_sms.push_back({slow.count_or("sms", 0), slow.positive("as")});
+    if (!(cost.slow_sms.back().as < cost.slow_sms.back().sms)) {
+      slow.fail("expected fewer SMs than 'sms'", "as");
+    }
+  }
   return cost;
 }
 
@@ -60,12 +67,35 @@ DispatchNic read_nic(const Node& node) {
   return nic;
 }
 
-TokenRange read_range(const Node& tokens, const std::string& key) {
-  const std::vector<double> ends = tokens.numbers(key);
-  if (ends.size() != 2 || !(ends[0] >= 1) || !(ends[1] >= ends[0])) {
-    tokens.fail("expected the least and the most tokens of a GPU, from 1 on", key);
+constexpr const char* places[] = {"inside", "across"};
+
+void read_ranges(const Node& root, const char* key, const std::string& what,
+                 std::optional<MeasuredRange> MeasuredDispatches::*range, Dispatcher& dispatcher) {
+  const auto node = root.find(key);
+  if (!node) return;
+  for (const std::size_t at : {0, 1}) {
+    if (!node->has(places[at])) continue;
+    const std::vector<double> ends = node->numbers(places[at]);
+    if (ends.size() != 2 || !(ends[0] >= 1) || !(ends[1] >= ends[0])) {
+      node->fail("expected the least and the most " + what + ", from 1 on", places[at]);
+    }
+    dispatcher.measured[at].*range = {ends[0], ends[1]};
   }
-  return {ends[0], ends[1]};
+}
+
+void read_measured(const Node& root, Dispatcher& dispatcher) {
+  using Measured = MeasuredDispatches;
+  read_ranges(root, "measured_tokens", "tokens of a GPU", &Measured::tokens, dispatcher);
+  read_ranges(root, "measured_hidden", "values of a row", &Measured::hidden, dispatcher);
+  read_ranges(root, "measured_gpus", "GPUs of an exchange", &Measured::gpus, dispatcher);
+  const auto node = root.find("measured_sms");
+  if (!node) return;
+  for (const std::size_t at : {0, 1}) {
+    if (!node->has(places[at])) continue;
+    std::vector<int>& sms = dispatcher.measured[at].sms;
+    for (const double count : node->numbers(places[at])) sms.push_back(static_cast<int>(count));
+    if (!std::is_sorted(sms.begin(), sms.end())) node->fail("expected to ascend", places[at]);
+  }
 }
 
 }  // namespace
@@ -89,10 +119,7 @@ Dispatcher Dispatcher::read(const Document& document) {
     dispatcher.notify_us[0] = notify->number_or("inside", 0);
     dispatcher.notify_us[1] = notify->number_or("across", 0);
   }
-  if (const auto tokens = root.find("measured_tokens")) {
-    if (tokens->has("inside")) dispatcher.measured_tokens[0] = read_range(*tokens, "inside");
-    if (tokens->has("across")) dispatcher.measured_tokens[1] = read_range(*tokens, "across");
-  }
+  read_measured(root, dispatcher);
   for (const Node& machine : root.items("machines")) {
     dispatcher.machines.push_back(read_machine(machine));
   }

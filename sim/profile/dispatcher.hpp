@@ -30,6 +30,12 @@ struct Ranged {
   double high = 1;
 };
 
+// A number of SMs that copies rows only as fast as fewer.
+struct SlowSms {
+  int sms = 0;
+  double as = 0;
+};
+
 // The kernel of one stage, inside a domain or across nodes. moe_exchange_law.hpp has the formula.
 struct StageCost {
   double fixed_us = 0;         // of the smallest exchange
@@ -41,6 +47,7 @@ struct StageCost {
   double expert_row_ns = 0;    // of the fullest expert's rows
   Ranged link_efficiency;      // of the line rate of a GPU's NVLink port
   Ranged factor;               // of the whole stage: measured over predicted
+  std::vector<SlowSms> slow_sms;
 };
 
 // What a dispatcher does on one kind of GPU, inside a domain and across nodes.
@@ -57,10 +64,18 @@ struct DispatchNic {
   std::string origin;
 };
 
-// Tokens per GPU of the measurements that a dispatcher's figures are fitted to.
-struct TokenRange {
+struct MeasuredRange {
   double least = 0;
   double most = 0;
+};
+
+// Of the measurements that a dispatcher's figures are fitted to or were held against. Nothing: the
+// document does not say.
+struct MeasuredDispatches {
+  std::optional<MeasuredRange> tokens;  // per GPU
+  std::optional<MeasuredRange> hidden;  // values of a row
+  std::optional<MeasuredRange> gpus;
+  std::vector<int> sms;  // ascending
 };
 
 // An exchange library of MoE layers: what it sends and what its kernels cost (profiles/dispatchers,
@@ -82,7 +97,7 @@ class Dispatcher {
   // What an exchange takes beside its kernel, inside and across: the counts that ranks tell each
   // other, and what the library's call does around it.
   double notify_us[2] = {0, 0};
-  std::optional<TokenRange> measured_tokens[2];  // inside, across; none: the document does not say
+  MeasuredDispatches measured[2];  // inside, across
   std::vector<DispatchMachine> machines;
   std::optional<DispatchNic> nic[2];  // [Transport]
 

@@ -1,10 +1,12 @@
 #include "sim/profile/moe_exchange_law.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -109,12 +111,61 @@ double missed_in_groups(const MoeTraffic& traffic, std::int64_t first, std::int6
   return sum;
 }
 
-// Doublings of the tokens of a GPU beyond what the dispatcher was measured at; 0: none, or not
-// known.
-double octaves_beyond(const Dispatcher& dispatcher, const DispatchGroup& group, double tokens) {
-  const auto& measured = dispatcher.measured_tokens[group.crosses() ? 1 : 0];
+const MeasuredDispatches& measured_of(const Dispatcher& dispatcher, const DispatchGroup& group) {
+  return dispatcher.measured[group.crosses() ? 1 : 0];
+}
+
+// Factors of two beyond what was measured; 0: none, or not known.
+double octaves_beyond(const std::optional<MeasuredRange>& measured, double value) {
   if (!measured) return 0;
-  return std::max({0.0, std::log2(measured->least / tokens), std::log2(tokens / measured->most)});
+  return std::max({0.0, std::log2(measured->least / value), std::log2(value / measured->most)});
+}
+
+// Factors of two from the nearest number of SMs that was measured; 0: it was, there is no choice of
+// it, or the document does not say.
+double octaves_of_sms(const Dispatcher& dispatcher, const DispatchGroup& group, int sms) {
+  const std::vector<int>& measured = measured_of(dispatcher, group).sms;
+  if (dispatcher.usual_sms == 0 || measured.empty() || sms < 1) return 0;
+  double nearest = INFINITY;
+  for (const int known : measured) {
+    nearest = std::min(nearest, std::abs(std::log2(static_cast<double>(sms) / known)));
+  }
+  return nearest;
+}
+
+bool is_beyond(const std::vector<int>& measured, int sms) {
+  return sms < measured.front() || sms > measured.back();
+}
+
+// As many SMs without what slows them down.
+double sms_worth(const StageCost& cost, int sms) {
+  for (const SlowSms& slow : cost.slow_sms) {
+    if (slow.sms == sms) return slow.as;
+  }
+  return std::max(sms, 1);
+}
+
+// With copies as slow as the slowest number of SMs has them.
+StageCost with_slow_copies(StageCost cost) {
+  double slower = 1;
+  for (const SlowSms& slow : cost.slow_sms) slower = std::max(slower, slow.sms / slow.as);
+  cost.token_ns *= slower;
+  cost.copy_ns *= slower;
+  cost.sm_bytes_per_us /= slower;
+  return cost;
+}
+
+void widen(double half_width, Estimate& estimate) {
+  const auto reach = [&](double end_us) {
+    return std::hypot(std::log(end_us / estimate.time_us), half_width);
+  };
+  estimate.time_us_p05 = estimate.time_us * std::exp(-reach(estimate.time_us_p05));
+  estimate.time_us_p95 = estimate.time_us * std::exp(reach(estimate.time_us_p95));
+}
+
+std::string range_text(const MeasuredRange& range) {
+  return range.least == range.most ? fmt::format("{:.0f}", range.most)
+                                   : fmt::format("{:.0f} to {:.0f}", range.least, range.most);
 }
 
 }  // namespace
@@ -175,7 +226,7 @@ double stage_us(const StageCost& cost, const DispatchGroup& group, const Dispatc
   const double per_copy =
       cost.copy_ns * 1e-3 + (cost.sm_bytes_per_us > 0 ? row_bytes / cost.sm_bytes_per_us : 0);
   const double copying =
-      (load.tokens * cost.token_ns * 1e-3 + load.copies * per_copy) / std::max(sms, 1);
+      (load.tokens * cost.token_ns * 1e-3 + load.copies * per_copy) / sms_worth(cost, sms);
   const double link = load.link_rows * row_bytes / link_bytes_per_us;
   const double nic = load.nic_rows == 0 ? 0
                                         : std::max(load.nic_rows * row_bytes / nic_bytes_per_us,
@@ -205,10 +256,15 @@ Estimate dispatch_time(const Dispatcher& dispatcher, const std::string& device, 
     nic.efficiency.high = std::min(nic.efficiency.high, rates.nic_share_high);
   }
   const Ranged& link = cost.link_efficiency;
-  const auto time = [&](double link_share, double nic_share, double message_us) {
-    return stage_us(cost, group, load, row_bytes, link_share * rates.link_bytes_per_us,
+  const double from_measured = octaves_of_sms(dispatcher, group, sms);
+  const auto time_of = [&](const StageCost& of, double link_share, double nic_share,
+                           double message_us) {
+    return stage_us(of, group, load, row_bytes, link_share * rates.link_bytes_per_us,
                     nic_share * rates.nic_bytes_per_us, message_us,
                     dispatcher.usual_sms > 0 ? sms : 1);
+  };
+  const auto time = [&](double link_share, double nic_share, double message_us) {
+    return time_of(cost, link_share, nic_share, message_us);
   };
   Estimate estimate;
   const double middle = time(link.value, nic.efficiency.value, nic.message_us.value);
@@ -227,28 +283,60 @@ Estimate dispatch_time(const Dispatcher& dispatcher, const std::string& device, 
                     time(link.value, nic.efficiency.low, nic.message_us.high)));
   estimate.origin = Origin::derived;
   estimate.support = Support::interpolated;
+  if (from_measured <= 0) return estimate;
+  widen(ErrorGrowth::sms * std::sqrt(from_measured), estimate);
+  const double slow =
+      time_of(with_slow_copies(cost), link.value, nic.efficiency.value, nic.message_us.value);
+  estimate.time_us_p95 =
+      estimate.time_us * std::exp(std::hypot(std::log(estimate.time_us_p95 / estimate.time_us),
+                                             std::log(slow / middle)));
   return estimate;
 }
 
-void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchGroup& group, double tokens,
-                           Estimate& estimate) {
-  const double octaves = octaves_beyond(dispatcher, group, tokens);
-  if (octaves <= 0) return;
-  const double widen = widening(octaves);
+void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchGroup& group,
+                           const DispatchShape& shape, Estimate& estimate) {
+  const MeasuredDispatches& measured = measured_of(dispatcher, group);
+  const double of_tokens = octaves_beyond(measured.tokens, shape.tokens);
+  const double of_hidden = octaves_beyond(measured.hidden, shape.hidden);
+  const double of_gpus = octaves_beyond(measured.gpus, group.gpus);
+  const bool of_sms =
+      octaves_of_sms(dispatcher, group, shape.sms) > 0 && is_beyond(measured.sms, shape.sms);
+  if (of_tokens > 0 || of_hidden > 0 || of_gpus > 0 || of_sms) {
+    estimate.support = Support::extrapolated;
+  }
+  const double wider = widening(of_tokens);
   const double time_us = estimate.time_us;
-  estimate.time_us_p05 = time_us * std::pow(estimate.time_us_p05 / time_us, widen);
-  estimate.time_us_p95 = time_us * std::pow(estimate.time_us_p95 / time_us, widen);
-  estimate.support = Support::extrapolated;
+  estimate.time_us_p05 = time_us * std::pow(estimate.time_us_p05 / time_us, wider);
+  estimate.time_us_p95 = time_us * std::pow(estimate.time_us_p95 / time_us, wider);
+  widen(std::hypot(ErrorGrowth::hidden * std::sqrt(of_hidden),
+                   ErrorGrowth::gpus * std::sqrt(of_gpus)),
+        estimate);
 }
 
-std::string extrapolation(const Dispatcher& dispatcher, const DispatchGroup& group, double tokens) {
-  if (octaves_beyond(dispatcher, group, tokens) <= 0) return "";
-  const TokenRange& measured = *dispatcher.measured_tokens[group.crosses() ? 1 : 0];
-  if (measured.least == measured.most) {
-    return fmt::format("; extrapolated from {:.0f} tokens of a GPU", measured.most);
+std::string extrapolation(const Dispatcher& dispatcher, const DispatchGroup& group,
+                          const DispatchShape& shape) {
+  const MeasuredDispatches& measured = measured_of(dispatcher, group);
+  std::vector<std::string> from;
+  const auto beyond = [&](const std::optional<MeasuredRange>& range, double value,
+                          const char* text) {
+    if (octaves_beyond(range, value) <= 0) return;
+    from.push_back(fmt::format(fmt::runtime(text), range_text(*range)));
+  };
+  beyond(measured.tokens, shape.tokens, "{} tokens of a GPU");
+  beyond(measured.hidden, shape.hidden, "rows of {} values");
+  beyond(measured.gpus, group.gpus, "{} GPUs");
+  std::string text;
+  if (octaves_of_sms(dispatcher, group, shape.sms) > 0) {
+    if (is_beyond(measured.sms, shape.sms)) {
+      from.push_back(fmt::format("{} SMs", range_text({static_cast<double>(measured.sms.front()),
+                                                       static_cast<double>(measured.sms.back())})));
+    } else {
+      text = fmt::format("; {} SMs were not measured ({} were)", shape.sms,
+                         fmt::join(measured.sms, ", "));
+    }
   }
-  return fmt::format("; extrapolated from {:.0f} to {:.0f} tokens of a GPU", measured.least,
-                     measured.most);
+  if (from.empty()) return text;
+  return fmt::format("; extrapolated from {}{}", fmt::join(from, ", "), text);
 }
 
 SizeCurve among_more_ranks(const SizeCurve& at_few, int few, const SizeCurve& at_many, int many,

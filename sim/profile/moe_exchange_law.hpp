@@ -75,25 +75,46 @@ struct DispatchRates {
 
 // Microseconds of one stage among the GPUs of `group`, notify phases apart:
 //   fixed + fill T / (T + 64) + |(copying, NVLink, NIC, fullest expert)|_6
-//   copying  (T token_ns + copies (copy_ns + row / SM rate)) / SMs
+//   copying  (T token_ns + copies (copy_ns + row / SM rate)) / SMs, or what slow_sms counts them as
 //   NVLink, NIC: rows x row bytes at the line rate times the efficiency; a proxied NIC at least its
 //   time per message
 // The four work at once: the slowest decides, in a norm of order 6, chosen where curves bend.
 // Quantiles: what NVLink's and the NIC's own quantiles make of the time and the stage's factor err
-// independently of each other, so that the squares of their logs add up. `row_bytes` as
-// dispatched_row_bytes(); `sms` is ignored where the dispatcher leaves no choice. Throws NoAnswer
-// for what the dispatcher does not do: other nodes, a transport.
+// independently of each other, so that the squares of their logs add up. Of a number of SMs that
+// was not measured two more: errors grow with the distance from the nearest measured one, and it
+// may copy as slowly as the slowest of `slow_sms` does. `row_bytes` as dispatched_row_bytes();
+// `sms` is ignored where the dispatcher leaves no choice. Throws NoAnswer for what the dispatcher
+// does not do: other nodes, a transport.
 Estimate dispatch_time(const Dispatcher& dispatcher, const std::string& device, MoeStage stage,
                        const DispatchGroup& group, const DispatchLoad& load, double row_bytes,
                        const DispatchRates& rates, int sms);
 
-// Of tokens outside of what the dispatcher was measured at: support `extrapolated`, and the band of
-// dispatch_time() wider as residual.hpp's widening() has it, to either side in proportion.
-void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchGroup& group, double tokens,
-                           Estimate& estimate);
-// Which tokens that was, behind other words: "; extrapolated from 1 to 2048 tokens of a GPU". Empty
-// of tokens inside, or where the document does not say.
-std::string extrapolation(const Dispatcher& dispatcher, const DispatchGroup& group, double tokens);
+// What is asked, beside what the dispatcher was measured at.
+struct DispatchShape {
+  double tokens = 1;  // of a GPU
+  double hidden = 1;  // values of a row
+  int sms = 0;
+};
+
+// How a law's errors grow with the distance from what was measured: the half width of its 90 % band
+// in logs, per square root of a factor of two, to either side. Half widths add in squares.
+// `moesim validate exchanges` fits them by leaving values out: the root tells them best, as of
+// errors that each factor of two adds to independently.
+struct ErrorGrowth {
+  static constexpr double hidden = 0.23;
+  static constexpr double sms = 0.04;
+  static constexpr double gpus = 0.23;  // assumed: no error grows in what was left out
+};
+
+// Outside of what the dispatcher was measured at: support `extrapolated` (also of SMs), and the
+// band of dispatch_time() wider: of tokens as residual.hpp's widening() has it, to either side in
+// proportion, of values of a row and of GPUs by ErrorGrowth.
+void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchGroup& group,
+                           const DispatchShape& shape, Estimate& estimate);
+// What that was, behind other words: "; extrapolated from 1 to 2048 tokens of a GPU, 8 GPUs", and
+// "; 10 SMs were not measured (4, 8, 12 were)". Empty inside, or where the document does not say.
+std::string extrapolation(const Dispatcher& dispatcher, const DispatchGroup& group,
+                          const DispatchShape& shape);
 
 // As dispatch_time(), of one set of figures: `at` picks value, low or high of each rate.
 double stage_us(const StageCost& cost, const DispatchGroup& group, const DispatchLoad& load,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -48,6 +49,10 @@ class MeasuredDispatcher {
                          const profile::DispatchRates& rates) const;
 
   const profile::Dispatcher& dispatcher() const { return dispatcher_; }
+  // Whether the cluster has measurements of this stage among as many GPUs.
+  bool knows(profile::MoeStage stage) const {
+    return !points_[static_cast<std::size_t>(stage)].empty();
+  }
   // As dispatch_provenance(); what was measured is named before the figures of the law.
   std::string provenance(int sms, bool with_notify = false) const;
 

@@ -275,7 +275,9 @@ std::string ExchangePrices::dispatcher_provenance() const {
   const network::DispatchPlace place = dispatch_place();
   return network::MeasuredDispatcher(*job_.dispatcher, place, *job_.cluster)
              .provenance(job_.dispatcher->training_sms, true) +
-         profile::extrapolation(*job_.dispatcher, place.group, job_.tokens_per_rank());
+         profile::extrapolation(*job_.dispatcher, place.group,
+                                {job_.tokens_per_rank(), static_cast<double>(job_.model->hidden),
+                                 job_.dispatcher->training_sms});
 }
 
 double ExchangePrices::kernel_us(MoeStage stage, const DispatchedLoad& load) const {

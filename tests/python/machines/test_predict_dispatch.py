@@ -4,6 +4,7 @@ refused."""
 import csv
 import io
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,73 @@ def test_tokens_beyond_what_was_measured_are_extrapolated():
     assert "extrapolated" not in ask(dispatcher="deepep", gpus=16, tokens=65536)["provenance"]
     assert "extrapolated from 4096 tokens" in ask(dispatcher="hybridep", gpus=16, tokens=1024)["provenance"]
     assert "extrapolated" not in ask(dispatcher="hybridep", gpus=16, tokens=4096)["provenance"]
+
+
+def test_what_was_not_measured_widens_the_band_and_is_said(tmp_path):
+    def half_widths(answer):
+        return [math.log(answer["time_us"] / answer["time_us_p05"]), math.log(answer["time_us_p95"] / answer["time_us"])]
+
+    known = ask(dispatcher="deepep", gpus=16, sms=24)
+    assert "not measured" not in known["provenance"] and "extrapolated" not in known["provenance"]
+    # By 0.23 for each root of a factor of two away from 7168 values, over a document that does not say.
+    unsaid = json.loads((ROOT / "profiles" / "dispatchers" / "deepep.json").read_text())
+    del unsaid["measured_hidden"]
+    (tmp_path / "unsaid.json").write_text(json.dumps(unsaid))
+    for hidden, octaves in ((3584, 1), (14336, 1), (28672, 2)):
+        far, usual = (ask(dispatcher=name, gpus=16, hidden=hidden) for name in ("deepep", tmp_path / "unsaid.json"))
+        assert far["provenance"].endswith("; extrapolated from rows of 7168 values")
+        assert "extrapolated" not in usual["provenance"] and usual["time_us"] == far["time_us"]
+        for wide, own in zip(half_widths(far), half_widths(usual)):
+            assert wide == pytest.approx(math.hypot(own, 0.23 * math.sqrt(octaves)))
+    nodes = ask(dispatcher="deepep", gpus=128)
+    assert nodes["provenance"].endswith("; extrapolated from 16 to 64 GPUs")
+    assert half_widths(nodes)[1] > half_widths(ask(dispatcher="deepep", gpus=64))[1]
+    # Tokens and hidden size at once.
+    assert "extrapolated from 4096 tokens of a GPU, rows of 7168 values" in ask(
+        dispatcher="hybridep", gpus=16, tokens=1024, hidden=4096)["provenance"]
+
+
+def test_sms_that_were_not_measured_have_a_wide_band():
+    """Of six numbers of SMs one copies 1.4 times as slowly as the others suggest: another may."""
+    def across(op="dispatch", **more):
+        return ask(op, dispatcher="deepep", gpus=16, **more, **({"row_format": "fp8"} if op == "dispatch" else {}))
+    found = {sms: across(sms=sms) for sms in (8, 10, 12, 14, 16, 48)}
+    for sms in (8, 12, 16):
+        assert "not measured" not in found[sms]["provenance"] and found[sms]["time_us_p95"] < 1.2 * found[sms]["time_us"]
+    for sms in (10, 14):
+        assert found[sms]["provenance"].endswith(f"; {sms} SMs were not measured (4, 8, 12, 16, 20, 24 were)")
+        assert 1.35 * found[sms]["time_us"] < found[sms]["time_us_p95"]
+    assert found[48]["provenance"].endswith("; extrapolated from 4 to 24 SMs")
+    # aiconfigurator's table, 12 SMs and 4096 tokens: 1725 us; 16 SMs: 1021 us.
+    assert found[12]["time_us"] == pytest.approx(1725, rel=0.06)
+    assert found[12]["time_us_p05"] < 1725 < found[12]["time_us_p95"]
+    assert found[16]["time_us"] == pytest.approx(1021, rel=0.06)
+    # Combined rows and one node show no such number.
+    assert across("combine", sms=10)["time_us_p95"] < 1.2 * across("combine", sms=10)["time_us"]
+    assert "10 SMs were not measured" in ask(dispatcher="deepep", gpus=8, sms=10)["provenance"]
+
+
+def test_one_s_own_logs_say_how_far_they_are_themselves(tmp_path):
+    cluster = json.loads((ROOT / "profiles" / "clusters" / "hgx-h100.json").read_text())
+    entry = {"dispatcher": "deepep", "stage": "dispatch", "gpus": 16, "nodes": 2, "tokens": 4096, "hidden": 2048, "k": 8,
+             "experts": 256, "sms": 10, "time_us": 900, "row_format": "bf16", "origin": "measured: a test"}
+    cluster["dispatches"] = [entry]
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(cluster))
+    found = ask(dispatcher="deepep", gpus=16, hidden=2048, sms=10, cluster=path)
+    assert found["time_us"] == pytest.approx(900) and found["time_us_p95"] < 1.1 * 900
+    assert "not measured" not in found["provenance"] and "extrapolated" not in found["provenance"]
+
+
+@pytest.mark.parametrize("key, value, told", [
+    ("measured_hidden", {"inside": [7168, 2048]}, "the least and the most values of a row"),
+    ("measured_gpus", {"across": [0.5, 8]}, "measured_gpus"),
+    ("measured_sms", {"inside": [8, 4]}, "expected to ascend")])
+def test_what_was_measured_is_checked(tmp_path, key, value, told):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(document(**{key: value})))
+    found = refusal(dispatcher=path, tokens=1000, hidden=450, experts=8, gpus=8)
+    assert "mine.json" in found and told in found
 
 
 def test_the_range_of_measured_tokens_has_two_ends(tmp_path):

@@ -75,3 +75,18 @@ TEST_CASE("rows are 8-bit floats with a scale for each 128 on dispatch, else 16-
   CHECK(dispatched_row_bytes(dispatcher, MoeStage::dispatch, 7168, true) == 7408);
   CHECK(dispatched_row_bytes(dispatcher, MoeStage::combine, 7168, false) == 14336);
 }
+
+TEST_CASE("numbers of SMs that copy as fast as fewer are read, and have to be fewer") {
+  nlohmann::json slow = minimal();
+  slow["machines"][0]["inside"]["dispatch"]["slow_sms"] = {{{"sms", 12}, {"as", 8.5}}};
+  slow["measured_sms"] = {{"inside", {8, 12}}};
+  const Dispatcher dispatcher = read(slow);
+  const StageCost& cost = dispatcher.on("NVIDIA H100").inside[0];
+  REQUIRE(cost.slow_sms.size() == 1);
+  CHECK(cost.slow_sms[0].sms == 12);
+  CHECK(cost.slow_sms[0].as == 8.5);
+  CHECK(dispatcher.measured[0].sms == std::vector<int>{8, 12});
+  CHECK(dispatcher.measured[1].sms.empty());
+  slow["machines"][0]["inside"]["dispatch"]["slow_sms"][0]["as"] = 12;
+  CHECK_THROWS_WITH(read(slow), ContainsSubstring("expected fewer SMs than 'sms'"));
+}

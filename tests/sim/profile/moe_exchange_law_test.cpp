@@ -161,6 +161,9 @@ TEST_CASE("one part alone takes its own time after the fixed one") {
   StageCost fullest = free_cost();
   fullest.expert_row_ns = 100;
   CHECK(time_us(fullest, load) == Approx(20 + 5));
+  copying.slow_sms = {{12, 8}};
+  CHECK(time_us(copying, load, one_node, 12) == Approx(20 + 29 / 8.0));
+  CHECK(time_us(copying, load, one_node, 16) == Approx(20 + 29 / 16.0));
   // 300 kB at 10 kB/us; 200 kB at 5 kB/us, or half a microsecond for each of 200.
   CHECK(stage_us(free_cost(), one_node, {100, 0, 300, 0, 0}, 1000, 10e3, 1, 0, 1) == Approx(50));
   CHECK(stage_us(free_cost(), one_node, {100, 0, 0, 200, 0}, 1000, 1, 5e3, 0, 1) == Approx(60));
@@ -208,6 +211,26 @@ TEST_CASE("a dispatcher refuses what it does not do") {
   CHECK_THROWS_WITH(
       dispatch_time(hybrid, "NVIDIA L40S", MoeStage::dispatch, one_node, load, 1000, {0, 50e3}, 16),
       ContainsSubstring("NVLink"));
+}
+
+TEST_CASE("a number of SMs that was not measured may copy as slowly as the slowest") {
+  Dispatcher deepep = Dispatcher::load("deepep");
+  const DispatchLoad load =
+      balanced_load(deepep.sent, MoeStage::dispatch, traffic, two_nodes, 131072);
+  const auto time = [&](int sms) {
+    return dispatch_time(deepep, "NVIDIA H100", MoeStage::dispatch, two_nodes, load, 7392,
+                         {450e3, 50e3}, sms);
+  };
+  // With many tokens and 10 SMs copies are nearly all of the time: 12 / 8.6 of it, with the growth
+  // of errors over log2(12 / 10) = 0.263 factors of two, and the factor's 1.12.
+  const double root = std::hypot(std::log(12 / 8.6), 0.04 * std::sqrt(0.263), std::log(1.12));
+  CHECK(time(10).time_us_p95 / time(10).time_us == Approx(std::exp(root)).epsilon(0.02));
+  CHECK(time(10).time_us_p05 / time(10).time_us ==
+        Approx(std::exp(-std::hypot(0.04 * std::sqrt(0.263), std::log(0.9)))).epsilon(0.02));
+  // Measured, or a document that does not say: the factor alone.
+  CHECK(time(16).time_us_p95 / time(16).time_us < 1.15);
+  deepep.measured[1].sms.clear();
+  CHECK(time(10).time_us_p95 / time(10).time_us < 1.15);
 }
 
 TEST_CASE("an unknown way to the NIC widens the band to the slower one") {

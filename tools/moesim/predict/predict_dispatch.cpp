@@ -170,8 +170,13 @@ DispatchAnswer predict_dispatch(const std::string& op, Params& params,
   DispatchAnswer answer{
       measured.time({stage, fp8, row, hidden, traffic.top_k, sms}, load, place.rates),
       measured.provenance(sms)};
-  profile::widen_beyond_measured(dispatcher, place.group, tokens, answer.estimate);
-  answer.provenance += profile::extrapolation(dispatcher, place.group, tokens);
+  Dispatcher compared = dispatcher;
+  if (measured.knows(stage)) {  // the band has the distance from these
+    for (profile::MeasuredDispatches& known : compared.measured) known = {known.tokens, {}, {}, {}};
+  }
+  const profile::DispatchShape shape{tokens, static_cast<double>(hidden), sms};
+  profile::widen_beyond_measured(compared, place.group, shape, answer.estimate);
+  answer.provenance += profile::extrapolation(compared, place.group, shape);
   return answer;
 }
 

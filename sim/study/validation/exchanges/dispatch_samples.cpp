@@ -53,6 +53,7 @@ DispatchSample deepep_row(const CsvTable& table, std::size_t row, SentOnce sent,
   const double tokens = table.positive(row, "num_token");
   sample.load = profile::balanced_load(sent, stage, traffic, sample.group, tokens);
   sample.row_bytes = row_of(stage, static_cast<double>(hidden), true);
+  sample.hidden = static_cast<double>(hidden);
   sample.rates = {link_of(sample.device), nic_400};
   sample.where = fmt::format("{} tokens ({}, hidden {}, top-{} of {}", tokens, sample.system,
                              hidden, traffic.top_k, traffic.experts);

@@ -17,6 +17,7 @@ struct DispatchSample {
   profile::DispatchRates rates;
   profile::DispatchLoad load;
   double row_bytes = 0;
+  double hidden = 7168;  // values of a row
   int sms = 0;
   double time_us = 0;
   std::string where;  // "4096 tokens (hidden 7168, top-8 of 256, 24 SMs)"

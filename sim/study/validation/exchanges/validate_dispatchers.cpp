@@ -11,10 +11,14 @@
 #include <tuple>
 
 #include "sim/base/statistics.hpp"
+#include "sim/study/validation/exchanges/dispatch_lines.hpp"
 #include "sim/study/validation/exchanges/dispatch_samples.hpp"
 #include "sim/study/validation/exchanges/dispatcher_fit.hpp"
 #include "sim/study/validation/exchanges/exchange_coverage.hpp"
 #include "sim/study/validation/exchanges/exchange_errors.hpp"
+#include "sim/study/validation/exchanges/two_from_one.hpp"
+#include "sim/study/validation/exchanges/validate_far_dispatches.hpp"
+#include "sim/uncertainty/student_t.hpp"
 
 namespace moesim::study {
 namespace {
@@ -25,90 +29,17 @@ using profile::Estimate;
 using profile::MoeStage;
 using profile::StageCost;
 using profile::Transport;
-using Chosen = std::vector<const DispatchSample*>;
-using Rule = std::function<bool(const DispatchSample&)>;
+using Chosen = ChosenSamples;
+using Rule = SampleRule;
+using Line = DispatchLine;
 
-constexpr double many_tokens = 512;
-constexpr double four_nodes_bar = 0.15;   // on the median error
-constexpr double message_latency_us = 6;  // of a write to another node and its notice: assumed
+constexpr double four_nodes_bar = 0.15;  // on the median error
 constexpr MoeStage both[] = {MoeStage::dispatch, MoeStage::combine};
-const char* name_of(MoeStage stage) { return stage == MoeStage::dispatch ? "dispatch" : "combine"; }
 std::size_t at(MoeStage stage) { return static_cast<std::size_t>(stage); }
 std::size_t at(Transport transport) { return static_cast<std::size_t>(transport); }
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
-}
-
-Chosen choose(const std::vector<DispatchSample>& samples, const Rule& rule) {
-  Chosen chosen;
-  for (const DispatchSample& sample : samples) {
-    if (rule(sample)) chosen.push_back(&sample);
-  }
-  return chosen;
-}
-
-// Errors of one line of the table, and how many points the 90 % band holds.
-struct Line {
-  Comparison comparison;
-  std::vector<BandPoint> points;
-
-  // `group`: what was left out.
-  void add(const DispatchSample& sample, const Estimate& estimate, const std::string& group) {
-    comparison.law.add(sample.time_us, estimate.time_us, sample.where);
-    points.push_back({group,
-                      std::log(sample.time_us / estimate.time_us),
-                      {std::log(estimate.time_us_p05 / estimate.time_us),
-                       std::log(estimate.time_us_p95 / estimate.time_us)}});
-  }
-  void add(const Line& other) {
-    comparison.add(other.comparison);
-    points.insert(points.end(), other.points.begin(), other.points.end());
-  }
-  void add_to(Validation& validation, const std::string& subject) const {
-    if (points.empty()) return;
-    ValidationRow row = report_row(comparison, subject);
-    row.note += "; " + coverage_text(points);
-    validation.rows.push_back(row);
-  }
-};
-
-// Rows for few and for many tokens, and the band over both.
-void report_both(const Line& few, Line many, const std::string& what, Validation& validation) {
-  many.add_to(validation, what + ", from 512 tokens");
-  few.add_to(validation, what + ", below 512 tokens");
-  many.add(few);
-  report_bands("exchanges", what, many.points, true, validation);
-}
-
-Estimate predicted(const Dispatcher& dispatcher, const DispatchSample& sample) {
-  return profile::dispatch_time(dispatcher, sample.device, sample.stage, sample.group, sample.load,
-                                sample.row_bytes, sample.rates,
-                                sample.sms > 0 ? sample.sms : dispatcher.usual_sms);
-}
-
-const StageCost& cost_of(const DispatchMachine& machine, const DispatchSample& sample) {
-  return sample.group.crosses() ? *machine.across[at(sample.stage)]
-                                : machine.inside[at(sample.stage)];
-}
-
-// The dispatcher with other figures for a sample's machine and stage; the band is the machine's, or
-// that of GPUs that were never measured.
-Dispatcher with_cost(Dispatcher dispatcher, const DispatchSample& sample, StageCost cost,
-                     bool never_measured = false) {
-  DispatchMachine machine = dispatcher.on(sample.device);
-  const StageCost& known = cost_of(never_measured ? dispatcher.machines.back() : machine, sample);
-  const double scale = cost.link_efficiency.value / known.link_efficiency.value;
-  cost.link_efficiency.low = scale * known.link_efficiency.low;
-  cost.link_efficiency.high = scale * known.link_efficiency.high;
-  cost.factor = known.factor;
-  if (sample.group.crosses()) {
-    machine.across[at(sample.stage)] = cost;
-  } else {
-    machine.inside[at(sample.stage)] = cost;
-  }
-  dispatcher.machines.insert(dispatcher.machines.begin(), machine);
-  return dispatcher;
 }
 
 using Shape = std::tuple<double, double, double, double, int>;
@@ -154,8 +85,7 @@ void leave_systems_out(const Dispatcher& dispatcher, const std::vector<DispatchS
   std::set<std::string> systems;
   for (const DispatchSample& sample : samples) systems.insert(sample.system);
   for (const MoeStage stage : both) {
-    Line few;
-    Line many;
+    DispatchLines lines;
     for (const std::string& system : systems) {
       const Chosen held = choose(samples, [&](const DispatchSample& sample) {
         return sample.stage == stage && !sample.group.crosses() && sample.system == system;
@@ -171,25 +101,41 @@ void leave_systems_out(const Dispatcher& dispatcher, const std::vector<DispatchS
       const Dispatcher fitted = with_cost(dispatcher, *held.front(), cost);
       const Baselines baselines(others);
       for (const DispatchSample* sample : held) {
-        Line& line = sample->load.tokens < many_tokens ? few : many;
+        Line& line = lines.of(*sample);
         line.add(*sample, predicted(fitted, *sample), system);
         baselines.add(*sample, line.comparison);
       }
     }
     const std::string what =
         fmt::format("{} {}, one node, each system from others", subject, name_of(stage));
-    report_both(few, many, what, validation);
+    lines.report(what, validation);
   }
 }
 
+// Of both stages on one node together, measured over predicted.
+profile::Ranged errors_of_both(const Dispatcher& dispatcher, const DispatchMachine& machine,
+                               const std::vector<DispatchSample>& samples, bool fits_link) {
+  std::vector<double> ratios;
+  for (const MoeStage stage : both) {
+    const Chosen one = choose(samples, [&](const DispatchSample& sample) {
+      return sample.stage == stage && !sample.group.crosses() &&
+             &dispatcher.on(sample.device) == &machine;
+    });
+    const StageCost cost = fit_stage(machine.inside[at(stage)], one, 1, fits_link);
+    for (const DispatchSample* sample : one) {
+      ratios.push_back(sample->time_us / fitted_us(cost, *sample, 1));
+    }
+  }
+  return {1, std::min(1.0, quantile(ratios, 0.05)), std::max(1.0, quantile(ratios, 0.95))};
+}
+
 // Two nodes with the figures of one, as for GPUs never measured across: the law adds the copies and
-// the NIC, and `latency_us` is assumed.
+// the NIC. The band has the errors inside, NVLink's and the NIC's ranges, and what is not known.
 void two_from_one(const Dispatcher& dispatcher, const std::vector<DispatchSample>& samples,
-                  bool fits_link, double latency_us, const std::string& subject,
+                  bool fits_link, const AcrossUnknown& unknown, const std::string& subject,
                   Validation& validation) {
   for (const MoeStage stage : both) {
-    Line few;
-    Line many;
+    DispatchLines lines;
     const Chosen two = choose(samples, [&](const DispatchSample& sample) {
       return sample.stage == stage && sample.group.crosses();
     });
@@ -200,26 +146,37 @@ void two_from_one(const Dispatcher& dispatcher, const std::vector<DispatchSample
              &dispatcher.on(sample.device) == &machine;
     });
     StageCost cost = fit_stage(machine.inside[at(stage)], one, 1, fits_link);
-    cost.fixed_us += latency_us;
-    const Dispatcher fitted = with_cost(dispatcher, *two.front(), cost, true);
+    if (unknown.is_one_kernel)
+      cost.factor = errors_of_both(dispatcher, machine, samples, fits_link);
+    const TwoFromOne law(dispatcher, cost, unknown);
     const Baselines baselines(one);
     for (const DispatchSample* sample : two) {
-      Line& line = sample->load.tokens < many_tokens ? few : many;
-      line.add(*sample, predicted(fitted, *sample), "2 nodes");
+      Line& line = lines.of(*sample);
+      line.add(*sample, law.predict(*sample), "2 nodes");
       baselines.add(*sample, line.comparison);
     }
     const std::string what =
         fmt::format("{} {}, 2 nodes with the figures of 1", subject, name_of(stage));
-    report_both(few, many, what, validation);
+    lines.report(what, validation);
   }
 }
 
-// Two nodes, each number of SMs with the figures of the others.
+// The dispatcher as it would be had this number of SMs not been measured across nodes.
+Dispatcher without_sms(Dispatcher dispatcher, int sms) {
+  std::erase(dispatcher.measured[1].sms, sms);
+  for (DispatchMachine& machine : dispatcher.machines) {
+    for (auto& cost : machine.across) {
+      if (cost) std::erase_if(cost->slow_sms, [&](const auto& slow) { return slow.sms == sms; });
+    }
+  }
+  return dispatcher;
+}
+
+// Two nodes, each number of SMs with the figures of the others and a band that knows nothing of it.
 void leave_sms_out(const Dispatcher& dispatcher, const std::vector<DispatchSample>& samples,
                    Validation& validation) {
   for (const MoeStage stage : both) {
-    Line few;
-    Line many;
+    DispatchLines lines;
     const Chosen two = choose(samples, [&](const DispatchSample& sample) {
       return sample.stage == stage && sample.group.crosses();
     });
@@ -231,19 +188,20 @@ void leave_sms_out(const Dispatcher& dispatcher, const std::vector<DispatchSampl
         if (sample->sms != sms) others.push_back(sample);
       }
       if (others.size() < 10) continue;
-      const double nic = dispatcher.nic[0]->efficiency.value;
+      const Dispatcher known = without_sms(dispatcher, sms);
+      const double nic = known.nic[0]->efficiency.value;
       const StageCost cost =
-          fit_stage(cost_of(dispatcher.on(two.front()->device), *two.front()), others, nic, false);
-      const Dispatcher fitted = with_cost(dispatcher, *two.front(), cost);
+          fit_stage(cost_of(known.on(two.front()->device), *two.front()), others, nic, false);
+      const Dispatcher fitted = with_cost(known, *two.front(), cost);
       for (const DispatchSample* sample : two) {
         if (sample->sms != sms) continue;
-        Line& line = sample->load.tokens < many_tokens ? few : many;
+        Line& line = lines.of(*sample);
         line.add(*sample, predicted(fitted, *sample), fmt::format("{} SMs", sms));
       }
     }
     const std::string what =
         fmt::format("DeepEP normal {}, 2 nodes, each number of SMs from others", name_of(stage));
-    report_both(few, many, what, validation);
+    lines.report(what, validation);
   }
 }
 
@@ -383,27 +341,67 @@ void compare_hybrid(const Dispatcher& dispatcher, const std::vector<DispatchSamp
   }
 }
 
+// HybridEP's Torch API: what it takes beyond the predicted kernels, on average of the other rows
+// inside or across. The scatter of that has the errors of the kernels in it: the band is Student's
+// t for one more of so few.
+class ApiTimes {
+ public:
+  ApiTimes(const Dispatcher& hybrid, const Chosen& rows) : hybrid_(hybrid), rows_(rows) {}
+
+  // Whether there are others enough.
+  bool knows(const DispatchSample& sample) const { return beside_without(sample).size() >= 3; }
+
+  Estimate predict(const DispatchSample& sample) const {
+    const std::vector<double> beside = beside_without(sample);
+    const auto count = static_cast<double>(beside.size());
+    const double usual_us = mean(beside);
+    double squares = 0;
+    for (const double each_us : beside) squares += std::pow(each_us - usual_us, 2);
+    const double half_us = uncertainty::few_kinds_reach(beside.size() - 1, 0.9) *
+                           std::sqrt(squares / (count - 1) * (1 + 1 / count));
+    Estimate estimate = predicted(hybrid_, sample);
+    estimate.time_us += usual_us;
+    estimate.time_us_p05 = estimate.time_us - half_us;
+    estimate.time_us_p95 = estimate.time_us + half_us;
+    return estimate;
+  }
+
+ private:
+  std::vector<double> beside_without(const DispatchSample& sample) const {
+    std::vector<double> beside;
+    for (const DispatchSample* other : rows_) {
+      if (other == &sample || other->group.crosses() != sample.group.crosses()) continue;
+      beside.push_back(other->time_us - predicted(hybrid_, *other).time_us);
+    }
+    return beside;
+  }
+
+  const Dispatcher& hybrid_;
+  const Chosen& rows_;
+};
+
 // Rows whose time has more in it than the law of their kernels, or whose library is another one.
 void compare_apart(const Dispatcher& deepep, const Dispatcher& hybrid,
                    const std::vector<DispatchSample>& samples, Validation& validation) {
   Line api;
   Line unstated;
   Line others;
+  const Chosen api_rows = choose(samples, [](const DispatchSample& sample) {
+    return has(sample.library, "HybridEP") && has(sample.library, "API");
+  });
+  const ApiTimes api_times(hybrid, api_rows);
+  for (const DispatchSample* sample : api_rows) {
+    if (!api_times.knows(*sample)) continue;
+    api.add(*sample, api_times.predict(*sample), sample->library);
+  }
   for (const DispatchSample& sample : samples) {
-    if (has(sample.library, "HybridEP") && has(sample.library, "API")) {
-      Estimate estimate = predicted(hybrid, sample);
-      const double notify_us = hybrid.notify_us[sample.group.crosses() ? 1 : 0];
-      estimate.time_us += notify_us;
-      estimate.time_us_p05 += notify_us;
-      estimate.time_us_p95 += notify_us;
-      api.add(sample, estimate, sample.library);
-    } else if (has(sample.library, "UCCL-EP normal")) {
+    if (has(sample.library, "UCCL-EP normal")) {
       others.add(sample, predicted(deepep, sample), sample.library);
     } else if (has(sample.library, "DeepEP-NVSHMEM normal") && sample.group.domains() == 2) {
       unstated.add(sample, predicted(deepep, sample), sample.library);
     }
   }
-  api.add_to(validation, "apart: HybridEP's Torch API, kernels and notify as shipped");
+  api.add_to(validation, "apart: HybridEP's Torch API, each row's notify from the others");
   unstated.add_to(validation, "apart: DeepEP normal on EFA, B300, 2 nodes, SMs not stated");
   others.add_to(validation, "apart: UCCL-EP normal on EFA, by DeepEP's figures");
 }
@@ -451,16 +449,15 @@ void compare_one_sided(const std::string& folder, Validation& validation) {
     const StageCost like = dispatcher.on(held.front()->device).inside[at(stage)];
     const Dispatcher fitted = with_cost(dispatcher, *held.front(), fit_stage(like, fewer, 1, true));
     const Baselines baselines(fewer);
-    Line few;
-    Line many;
+    DispatchLines lines;
     for (const DispatchSample* sample : held) {
-      Line& line = sample->load.tokens < many_tokens ? few : many;
+      Line& line = lines.of(*sample);
       line.add(*sample, predicted(fitted, *sample), fmt::format("EP {}", most));
       baselines.add(*sample, line.comparison);
     }
     const std::string what =
         fmt::format("TensorRT-LLM one-sided {}, GB200, EP {} from fewer", name_of(stage), most);
-    report_both(few, many, what, validation);
+    lines.report(what, validation);
   }
 }
 
@@ -476,13 +473,14 @@ void compare_dispatchers(const std::string& folder, Validation& validation) {
   if (is_there("deepep_normal.csv")) {
     const std::vector<DispatchSample> samples = load_deepep(folder);
     leave_systems_out(deepep, samples, false, "DeepEP normal", validation);
-    two_from_one(deepep, samples, false, 0, "DeepEP normal", validation);
+    two_from_one(deepep, samples, false, normal_across, "DeepEP normal", validation);
+    leave_far_out(deepep, samples, validation);
     leave_sms_out(deepep, samples, validation);
   }
   if (is_there("deepep_lowlatency.csv")) {
     const std::vector<DispatchSample> samples = load_deepep_low_latency(folder);
     leave_systems_out(latency, samples, true, "DeepEP low-latency", validation);
-    two_from_one(latency, samples, true, message_latency_us, "DeepEP low-latency", validation);
+    two_from_one(latency, samples, true, latency_across, "DeepEP low-latency", validation);
   }
   if (is_there("trtllm_moe_alltoall_gb200.csv")) compare_one_sided(folder, validation);
   if (is_there("internode_alltoall.csv")) compare_across(folder, deepep, latency, validation);

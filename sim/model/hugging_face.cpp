@@ -9,6 +9,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/model/hugging_face/fields.hpp"
+#include "sim/model/hugging_face/qwen.hpp"
 #include "sim/model/hugging_face/shared_experts.hpp"
 
 namespace moesim::model {
@@ -77,67 +78,6 @@ void read_dbrx(const Node& node, Model& model) {
   model.vocabulary = node.positive_integer("vocab_size");
   model.sequence_length = std::min(working_length, node.positive_integer("max_seq_len"));
   model.moe = read_experts(ffn, {"moe_num_experts", "ffn_hidden_size", "moe_top_k"});
-}
-
-void read_qwen2(const Node& node, Model& model) {
-  read_llama(node, model);
-  if (node.boolean_or("use_sliding_window", false)) refuse_upper_windows(node, model);
-}
-
-void read_qwen3(const Node& node, Model& model) {
-  read_qwen2(node, model);
-  if (!node.has("head_dim")) model.head_dim = 128;
-  model.query_key_norm = true;
-}
-
-void read_qwen_moe(const Node& node, Model& model) {
-  read_llama(node, model);
-  if (node.boolean_or("use_sliding_window", false)) {
-    node.fail("windows in the upper layers alone are not known", "use_sliding_window");
-  }
-  MoeBlock moe = read_experts(node, {"num_experts", "moe_intermediate_size"});
-  moe.shared_ffn = node.integer_or("shared_expert_intermediate_size", 0);
-  moe.every = node.count_or("decoder_sparse_step", 1, 1);
-  const std::vector<double> dense =
-      node.has("mlp_only_layers") ? node.numbers("mlp_only_layers") : std::vector<double>();
-  for (std::size_t place = 0; place < dense.size(); ++place) {
-    if (dense[place] != static_cast<double>(place) || moe.every != 1) {
-      node.fail("only the first layers of a model can be dense beside every MoE layer",
-                "mlp_only_layers");
-    }
-  }
-  moe.first_layer = static_cast<int>(dense.size());
-  model.moe = moe;
-}
-
-void read_qwen3_moe(const Node& node, Model& model) {
-  read_qwen_moe(node, model);
-  model.query_key_norm = true;
-}
-
-// Gated DeltaNet in all layers but each full_attention_interval-th, whose output has a gate
-// (transformers, modeling_qwen3_next.py; layer_types stands in its place in files that transformers
-// wrote). Sizes that are not there are those of Qwen3NextConfig.
-void read_qwen3_next(const Node& node, Model& model) {
-  read_qwen3_moe(node, model);
-  if (!node.has("head_dim")) model.head_dim = 256;
-  if (!node.has("num_key_value_heads")) model.kv_heads = 2;
-  if (!node.has("shared_expert_intermediate_size")) model.moe->shared_ffn = 512;
-  model.output_gate = true;
-  LinearAttention linear;
-  linear.key_heads = node.positive_integer("linear_num_key_heads");
-  linear.value_heads = node.positive_integer("linear_num_value_heads");
-  linear.key_dim = node.positive_integer("linear_key_head_dim");
-  linear.value_dim = node.positive_integer("linear_value_head_dim");
-  linear.convolution = node.positive_integer("linear_conv_kernel_dim");
-  linear.full_every = node.has("layer_types") ? full_period(node, model)
-                                              : node.count_or("full_attention_interval", 4, 1);
-  if (linear.value_heads % linear.key_heads != 0) {
-    node.fail(fmt::format("{} key heads do not divide {} value heads of linear attention",
-                          linear.key_heads, linear.value_heads),
-              "linear_num_value_heads");
-  }
-  if (linear.full_every != 1) model.linear = linear;
 }
 
 // Layers without rotary embedding attend to all tokens, the others inside chunks.
@@ -250,6 +190,10 @@ constexpr std::array families{
     Family{"qwen2", "Qwen2ForCausalLM", read_qwen2},
     Family{"qwen2_moe", "Qwen2MoeForCausalLM", read_qwen_moe},
     Family{"qwen3", "Qwen3ForCausalLM", read_qwen3},
+    Family{"qwen3_5", "Qwen3_5ForConditionalGeneration", read_qwen3_5},
+    Family{"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", read_qwen3_5_moe},
+    Family{"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", read_qwen3_5_moe},
+    Family{"qwen3_5_text", "Qwen3_5ForCausalLM", read_qwen3_5},
     Family{"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe},
     Family{"qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next},
     Family{"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", read_qwen3_moe},

@@ -27,6 +27,9 @@ def test_there_are_configurations():
 @pytest.mark.parametrize("name", NAMES)
 def test_every_configuration_is_routed_by_its_own_router(name):
     path = FOLDER / f"{name}.json"
+    if name == "qwen3.5-27b":  # nor to simulate
+        expect_error(moesim("simulate", "--model", path, *STEP), 2, "its linear attention is not known to a simulated step")
+        return
     if name in DENSE:  # nothing to route
         result = json.loads(succeed("simulate", "--model", str(path), *STEP))
         assert result["router"] == "dense"
@@ -73,6 +76,22 @@ def test_linear_attention_is_trained_and_not_simulated():
     assert "its linear attention is not known to a simulated step" in sweep.stdout
     expect_error(moesim("train", "--model", path, "--gpus", "64", "--context-parallel", "2"), 2,
                  "the linear attention of qwen3_next over context ranks is not priced")
+
+
+def test_qwen3_5_is_read_from_its_wrapper():
+    """Qwen3.5-35B-A3B and -27B: the language models in text_config, with linear attention and a prediction depth."""
+    job = ("--gpus", 64, "--sequence-length", 4096)
+    for name, layers, more, parameters in (("qwen3.5-35b-a3b", 40, ("--expert-parallel", 16), "34.66 billion, 3.45 billion"),
+                                           ("qwen3.5-27b", 64, ("--tensor-parallel", 8), "26.9 billion")):
+        path = FOLDER / f"{name}.json"
+        plain = moesim("train", "--model", path, *job, *more)
+        assert f"note: {path}: without vision_config: the language model alone is counted" in plain.stderr
+        assert f"has 1 depth of multi-token prediction, left out here: --pipeline-layout 'Et*{layers}mL'" in plain.stderr
+        assert f"parameters   {parameters}" in plain.stdout
+        assert "not measured: linear attention" in plain.stdout
+        deep = json.loads(succeed("train", "--model", path, *job, *more, "--pipeline-layout", f"Et*{layers}mL",
+                                  "--format", "json"))
+        assert deep["step_ms"] > json.loads(succeed("train", "--model", path, *job, *more, "--format", "json"))["step_ms"]
 
 
 def changed_qwen_next(tmp_path, left_out=(), **keys):

@@ -68,6 +68,8 @@ TEST_CASE("configurations have the parameters that their authors publish") {
       {"deepseek-v2-lite", 15.7, 0.1, 2.4, 0.1, false, 0},
       {"qwen3-30b-a3b", 30.5, 0.1, 3.3, 0.1, true, 0},
       {"qwen3-next-80b-a3b", 80, 1, 3, 1, true, 0},
+      {"qwen3.5-35b-a3b", 35, 1, 3, 1, true, 0},
+      {"qwen3.5-27b", 27, 1, 0, 0, true, 0},
       {"qwen1.5-moe-a2.7b", 14.3, 0.1, 2.7, 0.1, true, 0},
       {"qwen2-57b-a14b", 57.4, 0.1, 14, 1, true, 0},
       {"olmoe-1b-7b", 6.92, 0.01, 1.28, 0.01, true, 0},
@@ -328,6 +330,76 @@ TEST_CASE("layers with linear attention are said by their interval or one by one
   CHECK_THAT(
       refusal("qwen3-next-80b-a3b", "\"linear_num_key_heads\": 16", "\"linear_num_key_heads\": 5"),
       ContainsSubstring("5 key heads do not divide 32 value heads"));
+}
+
+TEST_CASE("the weight files of Qwen3.5 hold the parameters counted, towers and vectors") {
+  // The tower: 27 layers of two norms, queries, keys and values, output, two products, all with
+  // biases; patches of 3 x 2 x 16 x 16; positions; a norm and two products over 2 x 2 of them.
+  const auto vision = [](std::int64_t out) {
+    const std::int64_t layer = 2 * 2 * 1152 + (1152 + 1) * 3 * 1152 + (1152 + 1) * 1152 +
+                               (1152 + 1) * 4304 + (4304 + 1) * 1152;
+    return 27 * layer + (1536 + 1) * 1152 + 2304 * 1152 + 2 * 1152 + (4608 + 1) * 4608 +
+           (4608 + 1) * out;
+  };
+  CHECK(vision(2048) == 446'571'248);
+  const Model moe = load("qwen3.5-35b-a3b");
+  CHECK(moe.name == "qwen3_5_moe");
+  CHECK(moe.linear_layers() == 30);
+  CHECK(moe.left_out == std::vector<std::string>{"vision_config"});
+  CHECK(moe.sequence_length == 4096);
+  // Of a layer: the gate of the shared expert; decay and norm; norms of queries and keys.
+  const std::int64_t vectors = 40 * 2048 + 30 * (2 * 32 + 128) + 10 * 2 * 256;
+  CHECK(moe.total_parameters(256) + vectors == 34'660'610'688);
+  // The depth: softmax attention, router, 257 experts and the gate of the shared one, the
+  // projection of two vectors to one, five norms.
+  REQUIRE(moe.mtp_depths == 1);
+  const std::int64_t depth = 2048 * 256 * (2 * 16 + 4) + 4096 * 2048 + 2 * 256 + 2048 * 256 +
+                             257 * 3 * 2048 * 512 + 2048 + 2 * 2048 * 2048 + 5 * 2048;
+  CHECK(moe.total_parameters(256) + vectors + depth + vision(2048) == 35'951'822'704);
+
+  const Model dense = load("qwen3.5-27b");
+  CHECK(dense.name == "qwen3_5");
+  CHECK_FALSE(dense.moe.has_value());
+  CHECK(dense.linear_layers() == 48);
+  CHECK(dense.linear->projected() == 2 * 2048 + 2 * 6144 + 96);
+  CHECK(dense.attention_parameters() == 5120 * 256 * (2 * 24 + 2 * 4) + 6144 * 5120);
+  const std::int64_t of_dense = 48 * (2 * 48 + 128) + 16 * 2 * 256;
+  const std::int64_t depth_of_dense =
+      dense.attention_parameters() + 2 * 256 + 3 * 5120 * 17408 + 2 * 5120 * 5120 + 5 * 5120;
+  CHECK(dense.total_parameters(0) + of_dense + depth_of_dense + vision(5120) == 27'781'427'952);
+}
+
+TEST_CASE("what a configuration of Qwen3.5 leaves out is of its class") {
+  const auto without = [](const std::string& name, const std::string& text) {
+    return changed(name, text, "");
+  };
+  CHECK(without("qwen3.5-35b-a3b", "\"num_key_value_heads\": 2,").kv_heads == 2);
+  CHECK(without("qwen3.5-27b", "\"num_key_value_heads\": 4,").kv_heads == 4);
+  CHECK(without("qwen3.5-27b", "\"head_dim\": 256,").head_dim == 256);
+  CHECK(without("qwen3.5-35b-a3b", "\"linear_num_value_heads\": 32,").linear->value_heads == 32);
+  CHECK(without("qwen3.5-35b-a3b", "\"shared_expert_intermediate_size\": 512,").moe->shared_ffn ==
+        512);
+  CHECK(without("qwen3.5-35b-a3b", "\"mtp_num_hidden_layers\": 1,").mtp_depths == 0);
+  CHECK_FALSE(changed("qwen3.5-27b", "\"attn_output_gate\": true", "\"attn_output_gate\": false")
+                  .output_gate);
+  CHECK_THAT(
+      refusal("qwen3.5-27b",
+              "\"num_attention_heads\": 24,\n    \"num_hidden_layers\": 64,\n    "
+              "\"num_key_value_heads\": 4",
+              "\"num_attention_heads\": 22, \"num_hidden_layers\": 64"),
+      ContainsSubstring("/num_key_value_heads: missing: the usual 4 do not divide 22 heads"));
+}
+
+TEST_CASE("a configuration of Qwen3.5 that no model can have is refused") {
+  CHECK_THAT(refusal("qwen3.5-35b-a3b", "\"mlp_only_layers\": []", "\"mlp_only_layers\": [0]"),
+             ContainsSubstring("/text_config/mlp_only_layers: layers without experts"));
+  CHECK_THAT(refusal("qwen3.5-27b", "\"mtp_use_dedicated_embeddings\": false",
+                     "\"mtp_use_dedicated_embeddings\": true"),
+             ContainsSubstring("a prediction depth with an embedding of its own is not known"));
+  CHECK_THAT(refusal("qwen3.5-27b", "[\"linear_attention\"", "[\"mamba\""),
+             ContainsSubstring("mamba is not known in this family of models"));
+  CHECK_THAT(refusal("qwen3.5-27b", "[\"linear_attention\"", "[\"full_attention\""),
+             ContainsSubstring("breaks the pattern"));
 }
 
 TEST_CASE("an unknown family is refused by name, with those that are known") {

@@ -111,12 +111,14 @@ void read_qwen3_moe(const Node& node, Model& model) {
   model.query_key_norm = true;
 }
 
+// The configuration does not name its depth, which the weight files have.
 void read_qwen3_next(const Node& node, Model& model) {
   read_qwen3_moe(node, model);
   take_usual_heads(node, model, 2);
   if (!node.has("shared_expert_intermediate_size")) model.moe->shared_ffn = 512;
   model.output_gate = true;
   read_gated_delta_net(node, model);
+  read_depths(node, model, "num_nextn_predict_layers", 1);
 }
 
 void read_qwen3_5(const Node& node, Model& model) {

@@ -94,6 +94,15 @@ def test_qwen3_5_is_read_from_its_wrapper():
         assert deep["step_ms"] > json.loads(succeed("train", "--model", path, *job, *more, "--format", "json"))["step_ms"]
 
 
+def test_a_prediction_depth_of_qwen3_next_is_priced():
+    job = ("--model", "qwen3-next-80b-a3b", "--cluster", "hgx-h200", "--gpus", 64, "--expert-parallel", 16, "--format", "json")
+    without = json.loads(succeed("train", *job))
+    deep = json.loads(succeed("train", *job, "--pipeline-layout", "Et*48mL"))
+    assert deep["step_ms"] > without["step_ms"] and deep["memory_gib"] > without["memory_gib"]
+    rows = json.loads(succeed("recommend", *job[:6], "--expert-parallel", 16, "--mtp", 1, "--format", "json"))
+    assert rows
+
+
 def changed_qwen_next(tmp_path, left_out=(), **keys):
     config = json.loads((FOLDER / "qwen3-next-80b-a3b.json").read_text()) | keys
     path = tmp_path / "config.json"

@@ -369,6 +369,25 @@ TEST_CASE("the weight files of Qwen3.5 hold the parameters counted, towers and v
   CHECK(dense.total_parameters(0) + of_dense + depth_of_dense + vision(5120) == 27'781'427'952);
 }
 
+TEST_CASE("the weight files of Qwen3-Next hold its prediction depth") {
+  const Model next = load("qwen3-next-80b-a3b");
+  REQUIRE(next.mtp_depths == 1);
+  const std::int64_t vectors = 48 * 2048 + 36 * (2 * 32 + 128) + 12 * 2 * 256;
+  const std::int64_t depth = 2048 * 256 * (2 * 16 + 4) + 4096 * 2048 + 2 * 256 + 2048 * 512 +
+                             513 * 3 * 2048 * 512 + 2048 + 2 * 2048 * 2048 + 5 * 2048;
+  CHECK(next.total_parameters(512) + vectors + depth == 81'324'862'720);
+  // Its layer has softmax attention, as the last one has.
+  const std::string layers = "\"num_hidden_layers\": 48";
+  const auto with = [&](const std::string& text) {
+    return changed("qwen3-next-80b-a3b", layers, text);
+  };
+  CHECK(with("\"num_nextn_predict_layers\": 2, " + layers).mtp_depths == 2);
+  CHECK(with("\"num_hidden_layers\": 47").mtp_depths == 0);
+  CHECK_THAT(refusal("qwen3-next-80b-a3b", layers,
+                     "\"num_nextn_predict_layers\": 1, \"num_hidden_layers\": 47"),
+             ContainsSubstring("/num_nextn_predict_layers: depths with softmax attention behind"));
+}
+
 TEST_CASE("what a configuration of Qwen3.5 leaves out is of its class") {
   const auto without = [](const std::string& name, const std::string& text) {
     return changed(name, text, "");

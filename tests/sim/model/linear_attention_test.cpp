@@ -137,6 +137,25 @@ TEST_CASE("weights of stages with linear attention") {
   CHECK(linear_among_first(model, mean, 2) == 1.5);
 }
 
+TEST_CASE("a prediction depth of Qwen3-Next has softmax attention and experts") {
+  const Model model = qwen_next();
+  REQUIRE(model.mtp_depths == 1);
+  CHECK(attention_kind(model, model.layers) == AttentionKind::softmax);
+  StageContent depth;
+  depth.mtp_depths = 1;
+  depth.embedding_beside = true;
+  const StageParameters held = stage_parameters(model, depth, {}, 512);
+  CHECK(held.expert == 512.0 * 3 * 2048 * 512);
+  // Attention, router, shared expert, two vectors to one, five norms.
+  CHECK(held.dense == 27'262'976 + 1'048'576 + 3'145'728 + 8'388'608 + 5 * 2048);
+  // With the gate of the shared expert and norms of queries and keys its weights in the files.
+  CHECK(held.dense + held.expert + 2048 + 2 * 256 == 1'650'471'424);
+  // Its layer, the projection, the head once more; three times for a step.
+  const double layer = 88'080'384 + 69'206'016;
+  CHECK(model_flops(model, 4096, 10, 1).total - model_flops(model, 4096, 10, 0).total ==
+        3 * (layer + 4.0 * 2048 * 2048 + 2.0 * 2048 * 151'936));
+}
+
 TEST_CASE("what layers with linear attention keep, by hand") {
   const Model model = qwen_next();
   ActivationRules rules;

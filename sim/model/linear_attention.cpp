@@ -50,4 +50,10 @@ double bytes_beside_delta_rule(const LinearAttention& linear, bool backward) {
   return bf16 * elements;
 }
 
+double bytes_between_context_ranks(const LinearAttention& linear, bool backward) {
+  const double in = real(linear.projected());
+  const double out = real(linear.value_width());
+  return bf16 * ((backward ? 8 : 6) * in + 4 * out);
+}
+
 }  // namespace moesim::model

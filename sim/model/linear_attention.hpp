@@ -60,4 +60,10 @@ KernelWork delta_rule_work(const LinearAttention& linear, bool backward);
 // Megatron-Core, megatron/core/ssm/gated_delta_net.py, with what it fuses.
 double bytes_beside_delta_rule(const LinearAttention& linear, bool backward);
 
+// Copies around the all-to-alls of context ranks: what the input projection makes is put in the
+// order of ranks, cut in pieces and brought from the balanced order of tokens to the plain one; the
+// output goes the other way. Backward each again, the first as a sum into zeros. Counted in
+// Megatron-Core, megatron/core/ssm/gated_delta_net/common.py and ssm/mamba_context_parallel.py.
+double bytes_between_context_ranks(const LinearAttention& linear, bool backward);
+
 }  // namespace moesim::model

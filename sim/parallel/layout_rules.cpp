@@ -80,20 +80,15 @@ Fault expert_fault(const model::Model& model, const LayoutRequest& request) {
   return std::nullopt;
 }
 
-// A state passes from token to token: context ranks need kernels of their own, which are not
-// priced.
+// Ranks divide whole heads (megatron/core/transformer/transformer_config.py).
 Fault linear_attention_fault(const model::Model& model, const LayoutRequest& request) {
   if (!model.linear) return std::nullopt;
-  if (request.layout.context > 1) {
-    return fmt::format(
-        "--context-parallel {}: the linear attention of {} over context ranks is not priced: give "
-        "--context-parallel 1",
-        request.layout.context, model.name);
-  }
   const std::int64_t tensor = request.layout.tensor;
-  if (model.linear->key_heads % tensor == 0) return std::nullopt;
-  return fmt::format("--tensor-parallel {} does not divide the {} key heads of linear attention",
-                     tensor, model.linear->key_heads);
+  const std::int64_t context = request.layout.context;
+  if (model.linear->key_heads % (tensor * context) == 0) return std::nullopt;
+  return fmt::format("--tensor-parallel {}{} does not divide the {} key heads of linear attention",
+                     tensor, context > 1 ? fmt::format(" x --context-parallel {}", context) : "",
+                     model.linear->key_heads);
 }
 
 Fault head_fault(const model::Model& model, const LayoutRequest& request) {

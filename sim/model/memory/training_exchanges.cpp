@@ -84,12 +84,26 @@ void add_head_exchanges(List& list, const ExchangeQuery& query) {
   list.add("attention output", ExchangeKind::all_to_all, bf16 * tokens * out);
 }
 
+TrainingExchanges linear_attention_exchanges(const ExchangeQuery& query) {
+  const LinearAttention& linear = *query.model->linear;
+  const double token_bytes = bf16 * query.tokens() / query.shards.tensor;
+  List list(ExchangeGroup::context, query.shards.context);
+  list.add("linear attention input", ExchangeKind::all_to_all,
+           token_bytes * static_cast<double>(linear.projected()));
+  list.add("linear attention output", ExchangeKind::all_to_all,
+           token_bytes * static_cast<double>(linear.value_width()));
+  return list.take();
+}
+
 void check(const ExchangeQuery& query) {
   const ShardSizes& shards = query.shards;
   const bool positive = shards.tensor > 0 && shards.context > 0 && shards.expert > 0 &&
                         shards.expert_tensor > 0 && query.sequences > 0 && query.length > 0;
   if (query.model == nullptr || !positive) {
     throw UsageError("exchanges of a layer: no model, or a size below 1");
+  }
+  if (query.linear_attention && !query.model->linear) {
+    throw UsageError(query.model->name + " has no linear attention");
   }
   if (query.ulysses_ranks < 1 || shards.context % query.ulysses_ranks != 0) {
     throw UsageError(
@@ -115,6 +129,7 @@ TrainingExchanges attention_exchanges(const ExchangeQuery& query, bool backward)
 
 TrainingExchanges context_exchanges(const ExchangeQuery& query, bool backward) {
   check(query);
+  if (query.linear_attention) return linear_attention_exchanges(query);
   const int ranks = query.shards.context;
   List list(ExchangeGroup::context, ranks);
   const double all =

@@ -44,6 +44,7 @@ struct ExchangeQuery {
   int choices = 1;             // k
   bool sequence_parallel = true;
   ContextMethod context = ContextMethod::ring;
+  bool linear_attention = false;  // of a layer that has it, whose heads context ranks exchange
   int ulysses_ranks =
       1;  // of a ring: its members are groups of so many ranks, which exchange heads
   Precision dispatch = Precision::bf16;
@@ -64,7 +65,10 @@ struct ExchangeQuery {
 // balanced load. Throws UsageError where MoE layers are tensor-parallel without sequence
 // parallelism.
 TrainingExchanges attention_exchanges(const ExchangeQuery& query, bool backward);
-// The part of them that context ranks have: of keys and values, or heads.
+// The part of them that context ranks have: of keys and values, or heads. Linear attention, whose
+// state passes from token to token, has whole sequences of some heads on each, by whatever method
+// softmax attention goes: what its input projection makes goes out, its normed output back, in one
+// all-to-all each (Megatron-Core, megatron/core/ssm/gated_delta_net/common.py, a2a_cp_to_hp).
 TrainingExchanges context_exchanges(const ExchangeQuery& query, bool backward);
 TrainingExchanges ffn_exchanges(const ExchangeQuery& query, bool backward);  // or shared experts
 TrainingExchanges expert_exchanges(const ExchangeQuery& query, bool backward);

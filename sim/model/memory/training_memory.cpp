@@ -136,12 +136,14 @@ double recomputing(const StageMemoryQuery& query, const StageContent& stage) {
 
 // What context ranks hold of each other's keys and values, and of their gradients, in the backward
 // pass of a layer (Transformer Engine, context_parallel.py: full-length k_ag, v_ag, dk and dv
-// behind an all-gather, two buffers of each in a ring).
+// behind an all-gather, two buffers of each in a ring). Linear attention exchanges heads.
 double context_buffers(const StageMemoryQuery& query, const StageContent& stage) {
   const int ranks = query.shards.context;
-  const bool has_attention = stage.layers() + stage.mtp_depths > 0;
-  if (ranks == 1 || !has_attention || query.context == ContextMethod::all_to_all) return 0;
   const Model& model = *query.model;
+  const bool softmax_depth = attention_kind(model, model.layers) == AttentionKind::softmax;
+  const double with_softmax =
+      stage.layers() - stage.linear_layers + (softmax_depth ? stage.mtp_depths : 0);
+  if (ranks == 1 || with_softmax <= 0 || query.context == ContextMethod::all_to_all) return 0;
   const std::int64_t heads = model.latent ? model.heads : spread_kv_heads(model, query.shards);
   const double width = real(heads * (model.query_key_dim() + model.value_dim()));
   const int pieces = query.context == ContextMethod::all_gather ? ranks : 2;

@@ -197,6 +197,7 @@ Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load, AttentionKind 
   const model::Model& model = *job_.model;
   model::ExchangeQuery query = exchanges_.query();
   query.expert_load = load.computed;
+  query.linear_attention = kind == AttentionKind::linear;
   const int layer = first_layer(model, is_moe);
   const Passes attention = kernels_.core_attention(kind);
   const double attention_us = sum(attention.forward);

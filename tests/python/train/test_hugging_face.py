@@ -74,8 +74,19 @@ def test_linear_attention_is_trained_and_not_simulated():
                  f"--model {path}: its linear attention is not known to a simulated step: use moesim train")
     sweep = moesim("sweep", "--model", path, *STEP[:-2], "--capacity-factor", "1", "--format", "csv")
     assert "its linear attention is not known to a simulated step" in sweep.stdout
-    expect_error(moesim("train", "--model", path, "--gpus", "64", "--context-parallel", "2"), 2,
-                 "the linear attention of qwen3_next over context ranks is not priced")
+
+
+def test_linear_attention_over_context_ranks_is_priced():
+    job = ("--model", "qwen3-next-80b-a3b", "--cluster", "hgx-h200", "--gpus", 64, "--expert-parallel", 64,
+           "--sequence-length", 32768, "--global-batch", 64, "--format", "json")
+    rows = {method: json.loads(succeed("train", *job, "--context-parallel", 8, "--context-method", method))
+            for method in ("ring", "all-gather")}
+    # Linear attention exchanges its heads whatever keys and values do.
+    assert 0 < rows["ring"]["context_exchange_ms"] < rows["all-gather"]["context_exchange_ms"]
+    alone = json.loads(succeed("train", *job))
+    assert rows["ring"]["memory_gib"] < alone["memory_gib"] / 2
+    expect_error(moesim("train", *job, "--context-parallel", 8, "--tensor-parallel", 4), 2,
+                 "--tensor-parallel 4 x --context-parallel 8 does not divide the 16 key heads of linear attention")
 
 
 def test_qwen3_5_is_read_from_its_wrapper():

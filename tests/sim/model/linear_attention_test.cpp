@@ -114,6 +114,35 @@ TEST_CASE("work of the chunked delta rule, one head by hand") {
         2 * (2 * channels + channels + 1024 + 2 * 512 + 2 * 1024 + 3 * 1024));
 }
 
+TEST_CASE("copies around the exchanges of context ranks") {
+  // Of queries, keys, values, gate, g and b three copies, read and written, and of the output two;
+  // backward the first adds into zeros: written, read, read and written.
+  const Model model = qwen_next();
+  CHECK(bytes_between_context_ranks(*model.linear, false) == 2 * (3 * 2 * 12352 + 2 * 2 * 4096));
+  CHECK(bytes_between_context_ranks(*model.linear, true) ==
+        2 * ((2 * 2 + 4) * 12352 + 2 * 2 * 4096));
+}
+
+TEST_CASE("buffers of keys and values are of stages with softmax attention") {
+  const Model model = qwen_next();
+  StageMemoryQuery query;
+  query.model = &model;
+  query.experts = 512;
+  query.tokens = 1024;
+  query.shards.context = 4;
+  query.activations.choices = 10;
+  const auto buffers = [&](int first, int count) {
+    query.chunks = {{layers_of(model, first, count), 1}};
+    return stage_memory(query).exchange_buffers.count;
+  };
+  // Two pieces of keys and values, and of their gradients: two heads of 256, bf16.
+  CHECK(buffers(2, 2) - buffers(0, 2) == 2.0 * 2 * 2 * 1024 * 2 * (256 + 256));
+  CHECK(buffers(3, 1) == buffers(2, 2));
+  query.chunks = {{layers_of(model, 0, 2), 1}};
+  query.chunks[0].content.mtp_depths = 1;
+  CHECK(stage_memory(query).exchange_buffers.count >= buffers(3, 1));
+}
+
 TEST_CASE("weights of stages with linear attention") {
   const Model model = qwen_next();
   const StageContent stage = layers_of(model, 2, 3);  // linear, softmax, linear

@@ -173,6 +173,40 @@ TEST_CASE("context ranks exchange keys and values, or heads") {
         2.0 * 4096 * 128 * (128 + 64 + 128) / 2);
 }
 
+TEST_CASE("context ranks exchange the heads of linear attention by whatever method") {
+  const Model model = Model::load("qwen3-next-80b-a3b");
+  ExchangeQuery query = query_of(model);
+  query.shards.tensor = 2;
+  query.shards.context = 4;
+  query.linear_attention = true;
+  // Of 1,024 tokens 2 x 2,048 + 4,096 + 4,096 + 64 channels out, 4,096 back; 3 of 4 parts.
+  const double in = 2.0 * 1024 * 12'352 / 2 * 3 / 4;
+  const double out = 2.0 * 1024 * 4096 / 2 * 3 / 4;
+  for (const auto& method : context_method_names) {
+    query.context = method.value;
+    for (const bool backward : {false, true}) {
+      const TrainingExchanges found = context_exchanges(query, backward);
+      REQUIRE(found.size() == 2);
+      CHECK(found[0].kind == ExchangeKind::all_to_all);
+      CHECK(found[0].sent() == in);
+      CHECK(found[1].kind == ExchangeKind::all_to_all);
+      CHECK(found[1].sent() == out);
+      CHECK(sent(layer_exchanges(query, 0, backward), ExchangeGroup::context) == in + out);
+    }
+  }
+  // Layers with softmax attention pass keys and values of two heads of 256 round.
+  query.linear_attention = false;
+  query.context = ContextMethod::ring;
+  CHECK(sent(context_exchanges(query, false), ExchangeGroup::context) ==
+        4.0 * 4096 * 2 * 256 / 2 * 3 / 4);
+  query.shards.context = 1;
+  query.linear_attention = true;
+  CHECK(context_exchanges(query, false).empty());
+  const Model plain = Model::load("mixtral-8x22b");
+  query.model = &plain;
+  CHECK_THROWS_AS(context_exchanges(query, false), moesim::UsageError);
+}
+
 TEST_CASE("slices of experts gather the rows that arrive") {
   const Model model = Model::load("mixtral-8x22b");
   ExchangeQuery query = query_of(model);

@@ -92,6 +92,48 @@ TEST_CASE("kernels of linear attention take the assumed share of what the GPU ca
   CHECK(linear_us(divided, true) == Approx(2 * 2 * 64 + beside_us));
 }
 
+TEST_CASE("context ranks divide the heads of linear attention and exchange them") {
+  TrainingJob job = next_on_h100(32'768, 4);
+  job.layout.layout.gpus = 8;
+  TrainingJob pieces = job;
+  pieces.layout.layout.context = 4;
+  const model::LinearAttention& linear = *job.model->linear;
+  const KernelPrices kernels(pieces);
+  for (const bool backward : {false, true}) {
+    // A quarter of the heads over the whole sequence, no less than its chunks take one by one; all
+    // bytes of a quarter of the tokens, and the copies.
+    const model::KernelWork rule = model::delta_rule_work(linear, backward);
+    const double products_us =
+        8192 * rule.flops / (0.25 * job.profile->device().peak_bf16_flops) * 1e6;
+    const double rule_us =
+        products_us + kernels.memory_us(8192 * rule.bytes, profile::MemoryKernel::streaming);
+    const double beside = model::bytes_beside_delta_rule(linear, backward) +
+                          model::bytes_between_context_ranks(linear, backward);
+    CHECK(linear_us(pieces, backward) ==
+          Approx(std::max(rule_us, (backward ? 4.0 : 2.0) * 512) +
+                 kernels.memory_us(8192 * beside, profile::MemoryKernel::streaming)));
+  }
+  // The exchanges of a layer: in and out, forward and backward, none of them hidden.
+  const LayerPrices prices(pieces);
+  const auto context_us = [&](model::AttentionKind attention, bool backward) {
+    const Passes& layer = prices.layer(true, attention);
+    return (backward ? layer.input_gradient : layer.forward)[training::at(Part::context)];
+  };
+  const auto exchange_us = [&](double width) {
+    return prices.exchanges().exchange_us(profile::Collective::all_to_all,
+                                          parallel::GroupKind::context, 2 * 8192 * width);
+  };
+  for (const bool backward : {false, true}) {
+    CHECK(context_us(model::AttentionKind::linear, backward) ==
+          Approx(exchange_us(12352) + exchange_us(4096)));
+  }
+  // A ring of few keys and values is hidden by the attention of 32,768 tokens.
+  CHECK(context_us(model::AttentionKind::softmax, false) == 0);
+  const TrainingStep step = training_step(pieces);
+  CHECK(step_bound_us(pieces, prices) <= step.step_us);
+  CHECK(memory_bound(pieces) <= step.peak_memory());
+}
+
 TEST_CASE("a gate on the output of attention is priced and its projection too") {
   const TrainingJob gated = next_on_h100(4096, 1);
   TrainingJob plain = gated;
@@ -193,9 +235,13 @@ TEST_CASE("layouts that linear attention does not go with are refused") {
   const model::Model model = model::Model::load("qwen3-next-80b-a3b");
   TrainingJob job = next_on_h100(4096, 4);
   job.layout.layout.expert = 1;
-  job.layout.layout.context = 2;
-  CHECK_THAT(*parallel::layout_fault(model, job.layout),
-             ContainsSubstring("--context-parallel 2: the linear attention of qwen3-next-80b-a3b"));
+  job.layout.layout.context = 8;
+  CHECK_FALSE(parallel::layout_fault(model, job.layout).has_value());
+  model::Model halves = model;
+  halves.linear->key_heads = 4;
+  CHECK_THAT(*parallel::layout_fault(halves, job.layout),
+             ContainsSubstring("--tensor-parallel 1 x --context-parallel 8 does not divide the 4 "
+                               "key heads of linear attention"));
   job.layout.layout.context = 1;
   job.layout.layout.tensor = 8;
   CHECK_FALSE(parallel::layout_fault(model, job.layout).has_value());

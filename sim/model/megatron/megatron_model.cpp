@@ -15,6 +15,9 @@
 #include "sim/base/formats/document.hpp"
 #include "sim/base/formats/json_text.hpp"
 #include "sim/base/text.hpp"
+#include "sim/model/megatron/layer_pattern.hpp"
+#include "sim/model/megatron/megatron_linear_attention.hpp"
+#include "sim/model/megatron/megatron_other_models.hpp"
 #include "sim/model/megatron/tokenizers.hpp"
 
 namespace moesim::model {
@@ -29,59 +32,20 @@ bool is_gated(const MegatronArguments& arguments) {
   return arguments.has("swiglu") || arguments.has("quick-geglu");
 }
 
-std::int64_t needed(const MegatronArguments& arguments, const char* name, const char* why = "") {
+std::int64_t needed(const MegatronArguments& arguments, const char* name) {
   if (const auto value = arguments.size(name)) return *value;
   throw UsageError(
-      fmt::format("{}: --{} is missing{}: add it, or give --model", arguments.name(), name, why));
+      fmt::format("{}: --{} is missing: add it, or give --model", arguments.name(), name));
 }
 
-// The words of a script behind the argument, or the items of a YAML's list, as one list.
-std::string layer_frequency(const MegatronArguments& arguments) {
-  const std::vector<std::string> values = arguments.texts("moe-layer-freq");
-  if (values.size() < 2) return arguments.text("moe-layer-freq").value_or("1");
-  const bool is_digits = std::all_of(values.begin(), values.end(), [](const std::string& each) {
-    return each == "0" || each == "1";
-  });
-  if (is_digits) return fmt::format("[{}]", fmt::join(values, ""));
-  const bool is_list = values.front().find_first_of("([") != std::string::npos;
-  return is_list ? fmt::format("{}", fmt::join(values, " ")) : values.front();
-}
-
-// MoE layers of "1", "2" or "([0]*3+[1]*58)": 0 or 1 for each layer.
+// MoE layers: every n-th from the first on, or those of a list.
 std::vector<bool> layers_with_experts(const MegatronArguments& arguments, std::int64_t layers) {
-  const std::string text = layer_frequency(arguments);
+  constexpr const char* name = "moe-layer-freq";
+  const std::string text = layer_words(arguments, name);
+  const auto every = parse_number<std::int64_t>(text);
+  if (!every || *every < 1) return listed_layers(arguments, name, text, layers);
   std::vector<bool> found;
-  if (const auto every = parse_number<std::int64_t>(text); every && *every > 0) {
-    for (std::int64_t layer = 0; layer < layers; ++layer) found.push_back(layer % *every == 0);
-    return found;
-  }
-  std::vector<bool> group;
-  std::int64_t count = 0;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const char letter = text[at];
-    if (letter == '[') {
-      group.clear();
-    } else if (letter == ']') {
-      std::int64_t times = 1;
-      if (at + 1 < text.size() && text[at + 1] == '*') {
-        std::size_t end = at + 2;
-        while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end])) != 0) ++end;
-        times = parse_number<std::int64_t>(text.substr(at + 2, end - at - 2)).value_or(0);
-        at = end - 1;
-      }
-      times = std::min(times, layers + 1);
-      count += times * std::ssize(group);
-      // Long texts name far more layers than there are.
-      while (times-- > 0 && std::ssize(found) <= layers) {
-        found.insert(found.end(), group.begin(), group.end());
-      }
-    } else if (letter == '0' || letter == '1') {
-      group.push_back(letter == '1');
-    }
-  }
-  if (count != layers) {
-    arguments.fail("moe-layer-freq", fmt::format("'{}' has {} layers of {}", text, count, layers));
-  }
+  for (std::int64_t layer = 0; layer < layers; ++layer) found.push_back(layer % *every == 0);
   return found;
 }
 
@@ -166,30 +130,6 @@ void add_attention(const MegatronArguments& arguments, json& model) {
   // The low-rank ones are normed, with --qk-layernorm or without.
 }
 
-constexpr const char* variant_argument = "experimental-attention-variant";
-
-bool has_linear_attention(const MegatronArguments& arguments) {
-  return arguments.known_text(variant_argument).value_or("") == "gated_delta_net";
-}
-
-// Layers with softmax attention are each --linear-attention-freq-th; a pattern of layers is not
-// read. Sizes are asked for, as Megatron's defaults of them are not those of all releases.
-void add_linear_attention(const MegatronArguments& arguments, json& model) {
-  if (arguments.has("attention-output-gate")) model["output_gate"] = true;
-  if (!has_linear_attention(arguments)) return;
-  constexpr const char* why = " beside --experimental-attention-variant gated_delta_net";
-  const std::int64_t every = needed(arguments, "linear-attention-freq", why);
-  if (every == 1) {
-    arguments.fail("linear-attention-freq", "1: no layer has linear attention: leave it out");
-  }
-  model["linear"] = {{"key_heads", needed(arguments, "linear-num-key-heads", why)},
-                     {"value_heads", needed(arguments, "linear-num-value-heads", why)},
-                     {"key_dim", needed(arguments, "linear-key-head-dim", why)},
-                     {"value_dim", needed(arguments, "linear-value-head-dim", why)},
-                     {"convolution", needed(arguments, "linear-conv-kernel-dim", why)},
-                     {"full_every", every}};
-}
-
 void add_window(const MegatronArguments& arguments, json& model) {
   const std::optional<std::string> text = arguments.text("window-size");
   if (!text) return;
@@ -255,39 +195,6 @@ constexpr const char* of_model[] = {clamp_argument,
                                     "window-attn-skip-freq",
                                     "window-size"};
 
-// That make other layers than those that are known, and which.
-constexpr std::pair<const char*, const char*> of_other_models[] = {
-    {"decoder-num-layers", "an encoder beside the decoder"},
-    {variant_argument, "attention of another kind"},
-    {"heterogeneous-layers-config-encoded-json", "layers of several sizes"},
-    {"heterogeneous-layers-config-path", "layers of several sizes"},
-    {"hybrid-attention-ratio", "layers of several kinds"},
-    {"hybrid-layer-pattern", "layers of several kinds"},
-    {"hybrid-mlp-ratio", "layers of several kinds"},
-    {"hybrid-override-pattern", "layers of several kinds"},
-    {"is-hybrid-model", "layers of several kinds"},
-    {"linear-attention-freq", "linear attention"},
-    {"linear-attention-type", "linear attention"},
-    {"moe-latent-size", "experts of a latent size"},
-};
-
-void refuse_other_models(const MegatronArguments& arguments) {
-  for (const auto& [name, layers] : of_other_models) {
-    if (!arguments.has(name)) continue;
-    const std::string value = arguments.known_text(name).value_or("");
-    if (value == "0" || value == "0.0") continue;
-    const bool is_linear = name == std::string_view("linear-attention-freq") ||
-                           name == std::string_view(variant_argument);
-    if (is_linear && has_linear_attention(arguments)) continue;
-    arguments.fail(name, fmt::format("{}: no such model is known; --model FILE gives another "
-                                     "without it",
-                                     layers));
-  }
-  if (arguments.known_text("mlp-type").value_or("standard") != "standard") {
-    arguments.fail("mlp-type", "a dense unit beside the experts of a layer is not known");
-  }
-}
-
 }  // namespace
 
 std::string clamp_note(const MegatronArguments& arguments) {
@@ -313,8 +220,7 @@ bool tells_model(const MegatronArguments& arguments) {
 
 void mark_model_arguments(const MegatronArguments& arguments) {
   for (const char* argument : of_model) arguments.has(argument);
-  for (const auto& other : of_other_models) arguments.has(other.first);
-  arguments.has("mlp-type");
+  mark_other_models(arguments);
 }
 
 Model megatron_model(const MegatronArguments& arguments) {
@@ -337,7 +243,8 @@ Model megatron_model(const MegatronArguments& arguments) {
   model["ffn"] = arguments.size("ffn-hidden-size").value_or(usual);
   add_attention(arguments, model);
   add_window(arguments, model);
-  add_linear_attention(arguments, model);
+  if (arguments.has("attention-output-gate")) model["output_gate"] = true;
+  if (has_linear_attention(arguments)) model["linear"] = linear_attention(arguments, layers);
   const std::int64_t tokens = vocabulary_of(arguments);
   const std::int64_t multiple = arguments.size("make-vocab-size-divisible-by").value_or(128) *
                                 arguments.size("tensor-model-parallel-size").value_or(1);

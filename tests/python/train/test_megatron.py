@@ -1039,16 +1039,31 @@ def test_what_megatron_deepspeed_has_alone_is_refused(tmp_path, old, new, why):
 
 
 @pytest.mark.parametrize("argument, why", [
-    ("--hybrid-override-pattern M-M-M*", "layers of several kinds"), ("--linear-attention-type gated_delta_net", "linear attention"),
+    ("--hybrid-override-pattern M-M-M*", "layers of several kinds, Mamba (M) among them"),
+    ("--hybrid-layer-pattern MEMEM*E|MEMDE/*E", "layers of several kinds, Mamba (M), sparse attention (D) among them"),
+    ("--hybrid-layer-pattern GEGEGE*E", "attention and FFN as layers of several kinds (--num-layers, --moe-layer-freq and "
+                                        "--linear-attention-freq describe a model of pairs)"),
+    ("--linear-attention-type mamba", "linear attention"), ("--experimental-attention-variant gdn2", "attention of another kind"),
     ("--experimental-attention-variant dsa", "attention of another kind"), ("--moe-latent-size 512", "experts of a latent size"),
     ("--hybrid-attention-ratio 0.1", "layers of several kinds"),
+    ("--spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec", "Mamba or hybrid layers"),
 ])
 def test_arguments_of_other_models_are_refused(tmp_path, argument, why):
+    name, value = argument.split(maxsplit=1)
+    argument = argument if name == "--spec" else f"{name} '{value}'"
     script = write(tmp_path, SCRIPT.replace("--warp-drive 9", argument))
-    expect_error(moesim("train", "--megatron", script), 2, f"{argument.split()[0]}: {why}: no such model is known")
-    expect_error(moesim("layout", "--model", script), 2, argument.split()[0])
+    expect_error(moesim("train", "--megatron", script), 2, f"{name}: {why}: no such model is known")
+    expect_error(moesim("layout", "--model", script), 2, name)
     result = moesim("layout", "--megatron", script, "--model", "qwen3-30b-a3b")
     assert result.returncode == 0 and "0 not understood" in result.stderr
+
+
+def test_layers_of_another_program_are_not_read_and_said_so(tmp_path):
+    script = write(tmp_path, SCRIPT.replace("--warp-drive 9", "--spec slime_plugins.models.qwen3_5 get_qwen3_5_spec"))
+    said = moesim("layout", "--megatron", script).stderr
+    assert f"note: {script}: --spec slime_plugins.models.qwen3_5: layers that it makes are not read" in said
+    script = write(tmp_path, SCRIPT.replace("--warp-drive 9", "--spec megatron.core.models.gpt.gpt_layer_specs some_spec"))
+    assert "--spec" not in moesim("layout", "--megatron", script).stderr
 
 
 NEXT = """
@@ -1065,13 +1080,26 @@ NEXT = """
 def test_linear_attention_is_that_of_the_preset(tmp_path):
     script = write(tmp_path, f"python pretrain_gpt.py {' '.join(NEXT.split())}")
     layout = ("layout", "--gpus", "64", "--pipeline-parallel", "2", "--expert-parallel", "16")
-    assert figures(*layout, "--model", script) | {"model": ""} == \
-        figures(*layout, "--model", "qwen3-next-80b-a3b") | {"model": ""}
+    preset = figures(*layout, "--model", "qwen3-next-80b-a3b") | {"model": ""}
+    assert figures(*layout, "--model", script) | {"model": ""} == preset
+    # As lists, by other names of releases, and as keys of a YAML.
+    for old, new in (("freq 4", "freq '([1]*3+[0]*1)*12'"),
+                     ("freq 4", f"freq [{','.join(12 * ['1,1,1,0'])}]"),
+                     ("gated_delta_net", "gdn"), ("--experimental-attention-variant", "--linear-attention-type")):
+        changed = " ".join(NEXT.split()).replace(old, new)
+        assert figures(*layout, "--model", write(tmp_path, f"python pretrain_gpt.py {changed}")) | {"model": ""} == preset
+    words = " ".join(NEXT.split()).split(" --")
+    keys = "".join(f"  {each.removeprefix('--').replace('-', '_').replace(' ', ': ')}" + ("" if " " in each else ": true") + "\n"
+                   for each in words)
+    for freq in ("4", f"[{', '.join(12 * ['1, 1, 1, 0'])}]", "([1]*3+[0]*1)*12"):
+        yaml = write(tmp_path, "model:\n" + keys.replace("linear_attention_freq: 4", f"linear_attention_freq: {freq}"), "run.yaml")
+        assert figures(*layout, "--model", yaml) | {"model": ""} == preset
     for old, new, why in (
         ("--linear-num-key-heads 16", "", "--linear-num-key-heads is missing beside --experimental-attention-variant"),
         ("--linear-attention-freq 4", "", "--linear-attention-freq is missing beside"),
         ("--linear-attention-freq 4", "--linear-attention-freq 1", "no layer has linear attention"),
-        ("--linear-attention-freq 4", "--linear-attention-freq '([1]*3+[0]*1)*12'", "--linear-attention-freq"),
+        ("--linear-attention-freq 4", "--linear-attention-freq '([1]*3+[0]*1)*11'", "has 44 layers of 48"),
+        ("--linear-attention-freq 4", "--linear-attention-freq '([0]*1+[1]*3)*12'", "layer 1 breaks the pattern"),
         ("gated_delta_net", "dsa", "attention of another kind: no such model is known"),
         ("--experimental-attention-variant gated_delta_net", "", "linear attention: no such model is known"),
     ):

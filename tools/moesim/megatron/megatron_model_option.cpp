@@ -15,6 +15,7 @@
 #include "sim/job/job_options.hpp"
 #include "sim/model/megatron/megatron_arguments.hpp"
 #include "sim/model/megatron/megatron_model.hpp"
+#include "sim/model/megatron/megatron_other_models.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
@@ -23,7 +24,8 @@ namespace {
 using model::MegatronArguments;
 
 void note_model(const MegatronArguments& given) {
-  for (const std::string& text : {model::vocabulary_note(given), model::clamp_note(given)}) {
+  for (const std::string& text :
+       {model::vocabulary_note(given), model::clamp_note(given), model::spec_note(given)}) {
     if (!text.empty()) note(text);
   }
 }

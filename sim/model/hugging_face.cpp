@@ -249,6 +249,17 @@ const Family& family_of(const Node& root) {
   return *built;
 }
 
+// Nemotron-H, Jamba, Bamba, Falcon-H1, Zamba2, Granite 4, Mamba: no document can describe them.
+void refuse_mamba(const Node& root) {
+  const Node node = language_model(root);
+  if (family_named(node.text_or("model_type", "")) != nullptr) return;
+  for (const char* key : {"hybrid_override_pattern", "mamba_d_state", "mamba_num_heads",
+                          "mamba_n_heads", "ssm_state_size", "ssm_cfg", "state_size"}) {
+    if (!node.has(key)) continue;
+    node.fail("Mamba layers are not known: no model here has layers with a state space", key);
+  }
+}
+
 // DeepSeek-V3.2, GLM-5: an indexer scores all tokens, attention reads those that score best.
 void refuse_sparse_attention(const Node& root) {
   const Node node = language_model(root);
@@ -278,6 +289,7 @@ Model read_hugging_face(const Document& document) {
   const Node root = document.root();
   const Node node = hugging_face::language_model(root);
   hugging_face::refuse_sparse_attention(root);
+  hugging_face::refuse_mamba(root);
   const hugging_face::Family& family = hugging_face::family_of(root);
   Model model;
   model.name = family.type;

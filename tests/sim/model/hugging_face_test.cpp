@@ -421,6 +421,21 @@ TEST_CASE("a configuration of Qwen3.5 that no model can have is refused") {
              ContainsSubstring("breaks the pattern"));
 }
 
+TEST_CASE("models with Mamba layers are refused by what they are") {
+  const auto refused = [](const std::string& type, const std::string& key) {
+    return refusal("mixtral-8x7b", "\"model_type\": \"mixtral\"",
+                   "\"model_type\": \"" + type + "\", " + key);
+  };
+  CHECK_THAT(refused("nemotron_h", "\"hybrid_override_pattern\": \"MEM*E\""),
+             ContainsSubstring("/hybrid_override_pattern: Mamba layers are not known"));
+  CHECK_THAT(refused("falcon_h1", "\"mamba_d_state\": 256"),
+             ContainsSubstring("/mamba_d_state: Mamba layers are not known"));
+  CHECK_THAT(refused("mamba2", "\"state_size\": 128"),
+             ContainsSubstring("/state_size: Mamba layers are not known"));
+  // A key of a known family.
+  CHECK(refused("mixtral", "\"state_size\": 128") == "no error");
+}
+
 TEST_CASE("an unknown family is refused by name, with those that are known") {
   const std::string message =
       refusal("mixtral-8x7b", "\"model_type\": \"mixtral\"", "\"model_type\": \"jamba\"");

@@ -83,11 +83,22 @@ bool has_module(const model::Model& model, model::RecomputeModule module) {
       return model.moe.has_value();
     case Module::shared_experts:
       return model.moe && model.moe->shared_ffn > 0;
-    case Module::layernorm:
     case Module::core_attn:
+      return model.linear_layers() < model.layers;
+    case Module::layernorm:
       break;
   }
   return true;
+}
+
+// Where some layers have linear attention in its place, of which nothing is computed again.
+std::string idle_core_attention(const TrainingJob& job) {
+  const model::Model& model = *job.model;
+  const bool some = job.recompute.has(model::RecomputeModule::core_attn) && model.linear;
+  if (!some) return "";
+  return fmt::format(
+      "core_attn in --recompute has no effect on {} of {} layers: they have linear attention",
+      model.linear_layers(), model.layers);
 }
 
 // Of a list of modules, those that the model does not have.
@@ -98,7 +109,7 @@ std::string idle_recompute(const TrainingJob& job) {
       absent.add(known.value);
     }
   }
-  if (absent.modules == 0) return "";
+  if (absent.modules == 0) return idle_core_attention(job);
   const std::string names = model::name_of(absent);
   const bool one = names.find(',') == std::string::npos;
   return fmt::format("{} in --recompute {} no effect: no layer of {} has {}", names,

@@ -84,6 +84,21 @@ def test_an_option_that_changes_nothing_is_said(words, note):
     assert f"note: {note}" in ran.stderr
 
 
+def test_core_attention_of_linear_layers_is_not_recomputed_and_said_so(tmp_path):
+    job = ("--gpus", 64, "--expert-parallel", 16, "--recompute", "core_attn")
+    for command in ("train", "layout"):
+        said = moesim(command, "--model", "qwen3-next-80b-a3b", *job).stderr
+        assert "note: core_attn in --recompute has no effect on 36 of 48 layers: they have linear attention" in said
+    document = json.loads((MODELS / "qwen3-next-80b-a3b.json").read_text(encoding="utf-8"))
+    document["linear"]["full_every"] = 0
+    path = tmp_path / "linear.json"
+    path.write_text(json.dumps(document))
+    ran = moesim("train", "--model", path, *job)
+    assert f"note: core_attn in --recompute has no effect: no layer of {path} has it" in ran.stderr
+    without = json.loads(succeed("train", "--model", path, *job[:-2], "--format", "json"))
+    assert json.loads(succeed("train", "--model", path, *job, "--format", "json"))["step_ms"] == without["step_ms"]
+
+
 @pytest.mark.parametrize("words,option", [
     (("--dispatcher", "deepep"), "--dispatcher"),
     (("--fused-experts", "on"), "--fused-experts"),

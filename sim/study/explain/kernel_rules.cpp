@@ -56,6 +56,7 @@ constexpr Rule kernels[] = {
     {"rectify", Place::rectify},
     {"counts_to_host", Place::router},
     {"gradient_accumulation", Place::other},
+    {"recompute_w_u", Place::attention},  // of linear attention, see below
     {"recompute", Place::any_product},
     // what torch.compile fused, and its products; flex attention is one of these
     {"flex_attention", Place::attention},
@@ -118,6 +119,19 @@ constexpr Rule kernels[] = {
     {"masked_softmax", Place::attention},
     {"rotary", Place::attention},
     {"rope", Place::attention},
+    // linear attention: flash-linear-attention's chunked delta rule, convolution, norms
+    {"delta_rule", Place::attention},
+    {"chunk_local_cumsum", Place::attention},
+    {"scaled_dot_kkt", Place::attention},
+    {"16x16_to_64x64_inverse", Place::attention},
+    {"16x16_to_32x32_inverse", Place::attention},
+    {"solve_tril", Place::attention},
+    {"prepare_wy_repr", Place::attention},
+    {"chunk_fwd_kernel_o", Place::attention},
+    {"chunk_bwd_kernel_d", Place::attention},
+    {"causal_conv1d", Place::attention},
+    {"l2norm", Place::attention},
+    {"norm_gated", Place::attention},
     // router
     {"topk", Place::router},
     {"router", Place::router},
@@ -186,6 +200,7 @@ constexpr Rule kernels[] = {
 constexpr Rule ranges[] = {{"optimizer.step", Place::optimizer},
                            {"attention", Place::attention},
                            {"attn", Place::attention},
+                           {"deltanet", Place::attention},
                            {"router", Place::router},
                            {"gating", Place::router},
                            {"rectif", Place::rectify},

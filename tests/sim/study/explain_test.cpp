@@ -136,6 +136,23 @@ TEST_CASE("kernels count by what their names say") {
   CHECK(study::place_range("Optimizer.step#AdamW.step") == Place::optimizer);
 }
 
+TEST_CASE("kernels of linear attention count to attention") {
+  // flash-linear-attention's: the chunked delta rule forward and backward, convolution, norms.
+  for (const char* name :
+       {"chunk_local_cumsum_scalar_kernel", "chunk_scaled_dot_kkt_fwd_kernel",
+        "chunk_gated_delta_rule_fwd_kkt_solve_kernel", "merge_16x16_to_64x64_inverse_kernel",
+        "recompute_w_u_fwd_kernel", "chunk_gated_delta_rule_fwd_kernel_h_blockdim64",
+        "chunk_fwd_kernel_o", "chunk_bwd_kernel_dv_local", "chunk_bwd_kernel_dqkwg",
+        "chunk_gated_delta_rule_bwd_kernel_dhu_blockdim64", "prepare_wy_repr_bwd_kernel",
+        "void causal_conv1d_fwd_kernel<Causal_conv1d_fwd_kernel_traits<128, 4, true>>(Params)",
+        "l2norm_fwd_kernel1", "layer_norm_gated_fwd_kernel1"}) {
+    INFO(name);
+    CHECK(study::place_kernel({name, "", ""}).place == Place::attention);
+  }
+  CHECK(study::place_range("nn.Module: GatedDeltaNet_3") == Place::attention);
+  CHECK(study::place_kernel({"chunk_cat_cuda_kernel", "", ""}).place == Place::any_memory);
+}
+
 TEST_CASE("kernels of the libraries count to the part they are of") {
   const CsvTable table = CsvTable::load(MOESIM_SOURCE_DIR "/tests/data/kernel_names.csv");
   const std::size_t place = table.column("place"), exchange = table.column("exchange"),

@@ -36,7 +36,7 @@ void check_attention(const Scenario& scenario, Use use) {
   if (use == Use::routing || (!model.linear && !model.output_gate)) return;
   throw UsageError(fmt::format(
       "--model {}: {} is not known to a simulated step: use moesim train, layout or recommend, "
-      "which price it",
+      "which price it (a measured step: moesim train --measured)",
       scenario.model_name,
       model.linear ? "its linear attention" : "the output gate of its attention"));
 }

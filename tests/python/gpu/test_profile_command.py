@@ -22,6 +22,7 @@ def test_list_names_every_suite_and_what_is_not_measured():
     for suite in ("gemm", "memory", "attention", "collectives"):
         assert f"\n{suite} " in text
     assert "layer: " in text.split("Not measured")[1]
+    assert "linear attention: no suite runs its kernels" in text.split("Not measured")[1]
 
 
 def test_dry_run_lists_points_with_times_and_is_deterministic():

@@ -114,6 +114,24 @@ def test_a_prediction_depth_of_qwen3_next_is_priced():
     assert rows
 
 
+def test_a_trace_with_kernels_of_linear_attention_counts_them_to_attention(tmp_path):
+    """One GPU's step: three kernels of flash-linear-attention, one of flash attention; the rest of it waits."""
+    names = ("chunk_gated_delta_rule_fwd_kernel_h_blockdim64", "recompute_w_u_fwd_kernel", "chunk_bwd_kernel_dqkwg",
+             "void flash_fwd_kernel<Traits>(Params)")
+    events = [{"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": 1000.0 + 20_000 * place, "dur": 10_000.0,
+               "args": {"device": 0, "stream": 7}} for place, name in enumerate(names)]
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    job = ("train", "--gpus", 1, "--expert-parallel", 1, "--global-batch", 1, "--measured", trace)
+    text = succeed(*job, "--model", "qwen3-next-80b-a3b")
+    row = next(line for line in text.splitlines() if line.startswith("attention ") and len(line.split()) == 4)
+    assert row.split()[2] == "40.00"
+    assert "expected of attention: of linear attention counted FLOPs and bytes at assumed rates" in text
+    assert "expected of attention" not in succeed(*job, "--model", "qwen3-30b-a3b")
+    expect_error(moesim("explain", "--measured", "1s", "--model", "qwen3-next-80b-a3b"), 2,
+                 "which price it (a measured step: moesim train --measured)")
+
+
 def changed_qwen_next(tmp_path, left_out=(), **keys):
     config = json.loads((FOLDER / "qwen3-next-80b-a3b.json").read_text()) | keys
     path = tmp_path / "config.json"

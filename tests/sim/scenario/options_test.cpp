@@ -203,7 +203,7 @@ TEST_CASE("every shipped model has a default scenario, but for those with linear
     CHECK(refusal({{"model", name}}) ==
           "--model " + name +
               ": its linear attention is not known to a simulated step: use moesim train, layout "
-              "or recommend, which price it");
+              "or recommend, which price it (a measured step: moesim train --measured)");
   }
 }
 

@@ -154,7 +154,7 @@ ExitCode run(const CommandLine& given) {
   const TrainBand band = requested_band(line, job, step);
   if (files.wanted()) note_timeline(band, predicted_us, step.step_us);
   std::string text = rendered_training(job, step, band, format);
-  if (measured) text += measured_text(step, band, *measured);
+  if (measured) text += measured_text(job, step, band, *measured);
   write_row_keeping(out, text, format, train_option_columns());
   note_memory(line, job, step);
   return ExitCode::ok;

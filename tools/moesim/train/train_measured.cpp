@@ -99,8 +99,8 @@ std::string part_table(const training::TrainingStep& step, const study::Measured
 
 }  // namespace
 
-std::string measured_text(const training::TrainingStep& step, const TrainBand& band,
-                          const study::Measured& measured) {
+std::string measured_text(const training::TrainingJob& job, const training::TrainingStep& step,
+                          const TrainBand& band, const study::Measured& measured) {
   const double expected_ms = step.step_us / 1e3;
   const double log_ratio = std::log(measured.ms() / expected_ms);
   std::string verdict = "outside of all bands: look for what the layout does not say";
@@ -116,7 +116,11 @@ std::string measured_text(const training::TrainingStep& step, const TrainBand& b
   const std::size_t gpus = measured.trace->gpus;
   text += fmt::format("{}{}; each moment counts once\n", measured.trace->file,
                       gpus == 1 ? ", of one GPU" : fmt::format(" of {} GPUs, the slowest", gpus));
-  return text + part_table(step, measured);
+  text += part_table(step, measured);
+  if (!job.model->linear) return text;
+  return text +
+         "expected of attention: of linear attention counted FLOPs and bytes at assumed rates, no "
+         "curve is of its kernels\n";
 }
 
 }  // namespace moesim::tool

@@ -91,7 +91,7 @@ RecomputeWork recompute_work(const Model& model, int layer, const Recompute& rec
   again.norms = recompute.has(RecomputeModule::layernorm);
   if (recompute.has(RecomputeModule::core_attn)) {
     again.core_attention_flops = work.core_attention;
-    again.context_exchange = true;
+    again.context_exchange = !model.has_linear_attention(layer);
   }
   if (model.latent && recompute.has(RecomputeModule::mla_up_proj)) {
     again.gemm_flops += up_projection_work(model);

@@ -221,6 +221,22 @@ TEST_CASE("what layers with linear attention keep, by hand") {
         4096 * (three - kept(AttentionKind::linear) + 2 * 2048));
 }
 
+TEST_CASE("core_attn does nothing again in layers with linear attention") {
+  const Model model = qwen_next();
+  const Recompute core = parse_recompute("core_attn", "");
+  const RecomputeWork linear = recompute_work(model, 0, core, 4096, 10);
+  CHECK(linear.core_attention_flops == 0);
+  CHECK_FALSE(linear.context_exchange);
+  const RecomputeWork softmax = recompute_work(model, 3, core, 4096, 10);
+  CHECK(softmax.core_attention_flops == 2.0 * 4096 * 4096);
+  CHECK(softmax.context_exchange);
+  // With whole layers both do.
+  const Recompute full = parse_recompute("full", "");
+  CHECK(recompute_work(model, 0, full, 4096, 10).context_exchange);
+  CHECK(recompute_work(model, 0, full, 4096, 10).core_attention_flops ==
+        layer_work(model, 0, 4096).linear_attention);
+}
+
 TEST_CASE("linear attention that is not known is refused") {
   CHECK_THAT(refusal("\"key_heads\": 16", "\"key_heads\": 12"),
              ContainsSubstring("12 key heads do not divide 32 value heads"));

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import pathlib
 import subprocess
 
 import pytest
@@ -1107,6 +1108,23 @@ def test_linear_attention_is_that_of_the_preset(tmp_path):
         assert old in changed
         script = write(tmp_path, f"python pretrain_gpt.py {changed.replace(old, new)}")
         expect_error(moesim("layout", "--model", script), 2, why)
+
+
+def test_a_script_of_qwen3_5_is_understood(tmp_path):
+    """35B-A3B as Megatron-LM's scripts have it, with a prediction depth: its own vocabulary, the gate of the shared expert."""
+    arguments = " ".join(NEXT.split()).replace("--num-layers 48", "--num-layers 40").replace("--num-experts 512", "--num-experts 256")
+    arguments = arguments.replace("--moe-router-topk 10", "--moe-router-topk 8").replace("--vocab-size 151936", "--vocab-size 248320")
+    script = write(tmp_path, f"torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py {arguments} --make-vocab-size-divisible-by 485 "
+                             "--mtp-num-layers 1 --moe-shared-expert-gate --expert-model-parallel-size 16 --context-parallel-size 4 "
+                             "--micro-batch-size 1 --global-batch-size 64 --bf16")
+    result = moesim("layout", "--megatron", script)
+    assert "0 not understood" in result.stderr
+    read = figures("layout", "--megatron", script)
+    path = str(pathlib.Path(__file__).resolve().parents[2] / "data" / "hugging_face" / "qwen3.5-35b-a3b.json")
+    typed = figures("layout", "--model", path, "--gpus", 64, "--expert-parallel", 16, "--context-parallel", 4,
+                    "--global-batch", 64, "--pipeline-layout", "Et*40mL", "--zero", 0)
+    for key in ("model_gflop_per_token", "pipeline_layout", "micro_batches"):
+        assert read[key] == typed[key]
 
 
 def test_a_ratio_of_no_other_layers_is_none(tmp_path):

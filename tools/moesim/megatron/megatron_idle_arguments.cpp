@@ -97,6 +97,7 @@ constexpr std::array no_effect = {"adam-",
                                   "moe-router-pre-softmax",
                                   "moe-router-score-function",
                                   "moe-router-topk-scaling-factor",
+                                  "moe-shared-expert-gate",
 
                                   "moe-z-loss-",
                                   "mscale",

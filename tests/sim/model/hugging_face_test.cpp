@@ -68,8 +68,9 @@ TEST_CASE("configurations have the parameters that their authors publish") {
       {"deepseek-v2-lite", 15.7, 0.1, 2.4, 0.1, false, 0},
       {"qwen3-30b-a3b", 30.5, 0.1, 3.3, 0.1, true, 0},
       {"qwen3-next-80b-a3b", 80, 1, 3, 1, true, 0},
-      {"qwen3.5-35b-a3b", 35, 1, 3, 1, true, 0},
-      {"qwen3.5-27b", 27, 1, 0, 0, true, 0},
+      {"qwen3.5-35b-a3b", 35, 1, 3, 1, true, 446'571'248},  // vision tower, see below
+      {"qwen3.5-397b-a17b", 397, 1, 17, 1, true, 456'010'480},
+      {"qwen3.5-27b", 27, 1, 0, 0, true, 460'730'096},
       {"qwen1.5-moe-a2.7b", 14.3, 0.1, 2.7, 0.1, true, 0},
       {"qwen2-57b-a14b", 57.4, 0.1, 14, 1, true, 0},
       {"olmoe-1b-7b", 6.92, 0.01, 1.28, 0.01, true, 0},
@@ -356,6 +357,14 @@ TEST_CASE("the weight files of Qwen3.5 hold the parameters counted, towers and v
   const std::int64_t depth = 2048 * 256 * (2 * 16 + 4) + 4096 * 2048 + 2 * 256 + 2048 * 256 +
                              257 * 3 * 2048 * 512 + 2048 + 2 * 2048 * 2048 + 5 * 2048;
   CHECK(moe.total_parameters(256) + vectors + depth + vision(2048) == 35'951'822'704);
+
+  const Model large = load("qwen3.5-397b-a17b");
+  const std::int64_t of_large = 60 * 4096 + 45 * (2 * 64 + 128) + 15 * 2 * 256;
+  CHECK(large.total_parameters(512) + of_large == 396'346'350'336);
+  const std::int64_t depth_of_large = 4096 * 256 * (2 * 32 + 4) + 8192 * 4096 + 2 * 256 +
+                                      4096 * 512 + 513LL * 3 * 4096 * 1024 + 4096 +
+                                      2 * 4096 * 4096 + 5 * 4096;
+  CHECK(large.total_parameters(512) + of_large + depth_of_large + vision(4096) == 403'397'928'944);
 
   const Model dense = load("qwen3.5-27b");
   CHECK(dense.name == "qwen3_5");

@@ -58,6 +58,9 @@ def read_rows(path, needed):
         raise BadInput(f"{path}: its steps have no router and no capacity factor: draw them over another "
                        "option with --x COLUMN, such as --x micro_batch, or with --chart breakdown, "
                        "scaling or compare")
+    if "step_ms" in missing and "residual_loss" in header:
+        raise BadInput(f"{path}: this is what moesim route found, losses without times: draw it with --x and --y, such as "
+                       "--x capacity_factor --y residual_loss, or --y failed,residual_loss")
     if missing:
         raise BadInput(f"{path}: line 1: column {missing[0]} is missing: a chart takes the CSV of "
                        "moesim sweep or train --out FILE.csv with several values of an option, with "

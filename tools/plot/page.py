@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 
 import look
 from chart_data import BadInput, partial_notes, training_words
-from sweep_chart import MODES, gpus_in_words, setting
+from sweep_chart import MODES, document_name, gpus_in_words, setting
 
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
 WIDEST, NARROWEST = 40.0, 1.5
@@ -82,7 +82,13 @@ def subtitle(table, extra=(), apart=(), figures=(), first=()):
 
 
 def heading(table, what):
-    return f"{setting(table.shared())}: {what}"
+    """Routing alone, of moesim route, has no GPUs that matter, and a model only where one was given."""
+    shared = table.shared()
+    if any("step_ms" in row for row in table.rows):
+        return f"{setting(shared)}: {what}"
+    if not any(row.get("model") for row in table.rows):
+        return what[:1].upper() + what[1:]
+    return f"{document_name(shared['model']) if 'model' in shared else 'several models'}: {what}"
 
 
 def legend_entries(styles, labels):

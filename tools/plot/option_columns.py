@@ -129,8 +129,12 @@ def _device_of(profile):
 def gpu_title(profile, cluster, typed=None):
     """As the texts of moesim name GPUs: "h100-sxm", or "NVIDIA H800 with kernels of h100-sxm" where the profile is of
     another GPU than those of the cluster. `profile`: as it is shown; `typed`: as a row has it, if that differs."""
+    typed = profile if typed is None else typed
     gpu = _gpu_of(cluster)
-    if not gpu or gpu == _device_of(profile if typed is None else typed):
+    base = _document(typed).get("profile", "") if _is_path(typed) else ""
+    if base and not _is_path(base):
+        profile = f"{base} ({profile})"  # of software on it
+    if not gpu or gpu == _device_of(typed):
         return profile
     return f"{gpu} with kernels of {profile}"
 

@@ -195,3 +195,10 @@ def test_a_chart_of_routing_alone_says_which_axes_it_has(tmp_path, capsys):
     assert plot.main(["axes", str(path), "--x", "capacity_factor", "--y", "residual_loss", "--out", str(tmp_path / "x.svg")]) == 0
     text = (tmp_path / "x.svg").read_text()
     assert ">Token loss by capacity factor" in text and "several models" not in text and "a100" not in text
+
+
+def test_the_title_of_software_names_its_gpu(tmp_path):
+    mine = tmp_path / "mine.json"
+    mine.write_text(json.dumps({"name": "mine", "profile": "h100-sxm"}))
+    assert sweep_chart.setting({"model": "m", "profile": str(mine), "gpus": "8"}) == "m on 8 x h100-sxm (mine)"
+    assert sweep_chart.setting({"model": "m", "profile": "h100-sxm", "gpus": "8"}) == "m on 8 x h100-sxm"

@@ -11,6 +11,7 @@
 #include "sim/routing/scores/unknown_popularity.hpp"
 #include "sim/scenario/document_cache.hpp"
 #include "sim/scenario/options.hpp"
+#include "sim/scenario/router_options.hpp"
 #include "sim/scenario/scenario.hpp"
 #include "sim/training/drawn/block_routing.hpp"
 #include "sim/training/drawn/routing_misfit.hpp"
@@ -249,6 +250,10 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
   if (scenario.router.scores_experts()) {
     notes.scores =
         scenario::notes_of_scores(scenario.scores, job.model->moe_layers(), job.typed.model);
+    for (const std::string& text :
+         scenario::notes_of_recorded(scenario.scores, {&scenario.router, 1})) {
+      notes.scores.push_back(text);
+    }
   }
   DrawnRouting drawn;
   drawn.router = scenario.router;

@@ -1,8 +1,13 @@
 #include "sim/scenario/router_options.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
 
 #include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/rules/dialect.hpp"
 #include "sim/scenario/idle_rules.hpp"
@@ -19,10 +24,18 @@ int typed_top_k(const Resolution& at) {
   return text == nullptr ? 0 : static_cast<int>(parse_whole("--top-k", *text, 1, most_choices));
 }
 
+// Of a trace without a typed model, whose k is nobody's choice; 0: none.
+int recorded_top_k(const Resolution& at) {
+  const routing::TraceShape* recorded = at.scenario.recorded();
+  return recorded == nullptr || at.find("model") != nullptr ? 0 : recorded->top_k;
+}
+
 void use_router(const std::string& name, int top_k, Resolution& at) {
   const model::Model& model = *at.scenario.model;
   RouterConfig& router = at.scenario.router;
-  router = routing::parse_router(name, top_k, model.moe ? model.moe->top_k : 0);
+  const int recorded_k = recorded_top_k(at);
+  const int usual_k = recorded_k > 0 ? recorded_k : model.moe ? model.moe->top_k : 0;
+  router = routing::parse_router(name, top_k, usual_k);
   const auto infer = router.kind->infer;
   if (infer == nullptr || at.scenario.mode != Mode::prefill) return;
   router.trained_name = router.name();
@@ -36,11 +49,13 @@ void check_router_name(const std::string& text, DocumentCache&) {
 
 void set_router(const std::string& name, Resolution& at) { use_router(name, typed_top_k(at), at); }
 
-// The model's own router; with another k if one is typed. Who types a capacity factor for a
-// dropless model asks for a capacity: the same choice of experts, and what exceeds it is dropped.
+// The model's own router; with another k if one is typed or recorded. Who types a capacity factor
+// for a dropless model asks for a capacity: the same choice of experts, and what exceeds it is
+// dropped.
 void use_router_of_model(Resolution& at) {
   const model::Model& model = *at.scenario.model;
-  const int other_k = typed_top_k(at);
+  const int typed_k = typed_top_k(at);
+  const int other_k = typed_k > 0 ? typed_k : recorded_top_k(at);
   if (!model.moe) return use_router("dense", other_k, at);
   const bool capped = model.moe->router == "dropless" && at.find("capacity-factor") != nullptr;
   const std::string name = capped ? "topk" : model.moe->router;
@@ -152,7 +167,7 @@ constexpr auto name_of = [](auto value) { return routing::name_of(value); };
 
 void declare_kind(OptionTable& table) {
   table.whole("top-k", "K", 1, most_choices, check_top_k, top_k_of)
-      .by_default("the router's, else the model's", leave_to_router)
+      .by_default("the router's, else the model's; without --model a trace's", leave_to_router)
       .help("experts per token, for routers whose name does not say")
       .affects(Affects::routing)
       .after({"router"})
@@ -163,7 +178,7 @@ void declare_kind(OptionTable& table) {
       .help("which experts a token goes to:")
       .forms(named_values(routing::router_forms()))
       .affects(Affects::routing)
-      .after({"model", "mode"})
+      .after({"model", "mode", "routing"})
       .checked(check_choices);
 }
 
@@ -341,6 +356,62 @@ void declare_router(OptionTable& table) {
   declare_capacity(table);
   declare_overflow(table);
   declare_rectification(table);
+}
+
+namespace {
+
+// Whether no --top-k and no model gives it another k.
+bool names_its_k(std::string_view router) {
+  return routing::parse_router(router, 0, 1).top_k == routing::parse_router(router, 0, 2).top_k;
+}
+
+}  // namespace
+
+bool takes_recorded_k(const OptionValues& typed, const routing::ScoreSource& scores) {
+  if (scores.trace == nullptr || typed.contains("model") || typed.contains("top-k")) return false;
+  const auto routers = typed.find("router");
+  if (routers == typed.end()) return true;
+  const std::vector<std::string_view> names = split(routers->second, ',');
+  return !std::all_of(names.begin(), names.end(), names_its_k);
+}
+
+namespace {
+
+// Whether a trace is read with another k than was recorded; of choices more may be recorded for
+// fill-in, and counts with another k are refused.
+bool has_other_k(const routing::ScoreSource& scores, const RouterConfig& router) {
+  const routing::Trace& trace = *scores.trace;
+  const int recorded = trace.shape().top_k;
+  if (!router.scores_experts() || router.top_k == recorded) return false;
+  if (trace.kind() == routing::Trace::Kind::choices) return router.choices() < recorded;
+  const bool is_exact = trace.kind() == routing::Trace::Kind::counts && router.takes_best() &&
+                        scores.kind == routing::ScoreSource::Kind::trace;
+  return !is_exact;
+}
+
+}  // namespace
+
+std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
+                                           std::span<const RouterConfig> routers) {
+  if (scores.trace == nullptr) return {};
+  std::vector<std::string> others;
+  bool are_named = false;
+  for (const RouterConfig& router : routers) {
+    const std::string name = fmt::format("{} has k = {}", router.asked_name(), router.top_k);
+    const bool is_new = std::find(others.begin(), others.end(), name) == others.end();
+    if (is_new && has_other_k(scores, router)) {
+      others.push_back(name);
+      are_named = are_named || names_its_k(router.asked_name());
+    }
+  }
+  std::vector<std::string> notes;
+  if (!others.empty()) {
+    const int recorded = scores.trace->shape().top_k;
+    notes.push_back(fmt::format(
+        "note: {}: recorded with k = {}, but {}: to route as recorded, {}--top-k {}", scores.name(),
+        recorded, fmt::join(others, ", "), are_named ? "--router topk " : "", recorded));
+  }
+  return notes;
 }
 
 }  // namespace moesim::scenario

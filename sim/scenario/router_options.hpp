@@ -1,5 +1,11 @@
 #pragma once
 
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/routing/rules/router_config.hpp"
+#include "sim/routing/scores/score_source.hpp"
 #include "sim/scenario/option_table.hpp"
 
 namespace moesim::scenario {
@@ -11,5 +17,13 @@ void declare_router_scores(OptionTable& table);
 
 // Above 0; throws UsageError.
 Decimal parse_capacity_factor(const std::string& text);
+
+// Whether a router's k is that of the trace `scores`: no name of a router, no --top-k and no
+// --model says another.
+bool takes_recorded_k(const OptionValues& typed, const routing::ScoreSource& scores);
+
+// Lines for routers with another k than the trace was recorded with. None without a trace.
+std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
+                                           std::span<const routing::RouterConfig> routers);
 
 }  // namespace moesim::scenario

@@ -17,6 +17,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
 #include "sim/routing/simulation/routing_cache.hpp"
+#include "sim/scenario/router_options.hpp"
 #include "sim/step/exchanges/network_choice.hpp"
 #include "tools/moesim/progress.hpp"
 
@@ -146,6 +147,7 @@ void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& s
       typed.count("sequence-length") == 0) {
     take("tokens-per-gpu", scenario.tokens_per_gpu);
   }
+  if (read && scenario::takes_recorded_k(typed, scenario.scores)) take("top-k", shape.top_k);
   if (!taken.empty()) note(fmt::format("note: from {}:{}", scenario.scores.name(), taken));
   if (!read) return;
   std::string repeats;
@@ -161,6 +163,17 @@ void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& s
       scenario::layers_again(scenario.scores, scenario.moe_layers(), scenario.model_name);
   if (!layers.empty()) repeats += (repeats.empty() ? "" : ", ") + layers;
   if (!repeats.empty()) note(fmt::format("note: {}: {}", scenario.scores.name(), repeats));
+}
+
+// Of the routers that read the same trace.
+void note_recorded(const scenario::Scenario& scenario,
+                   std::span<const scenario::Scenario* const> scenarios) {
+  std::vector<routing::RouterConfig> routers;
+  for (const scenario::Scenario* other : scenarios) {
+    if (!other->has_moe() || other->model_name != scenario.model_name) continue;
+    if (other->scores.name() == scenario.scores.name()) routers.push_back(other->router);
+  }
+  for (const std::string& text : scenario::notes_of_recorded(scenario.scores, routers)) note(text);
 }
 
 }  // namespace
@@ -179,6 +192,7 @@ void note_scores(const scenario::OptionValues& typed,
         });
     if (scenario->scores.trace != nullptr) {
       note_trace(typed, *scenario, read);
+      note_recorded(*scenario, scenarios);
       continue;
     }
     if (!read) continue;  // the note of idle options says so

@@ -9,6 +9,7 @@
 #include "sim/report/formats.hpp"
 #include "sim/routing/simulation/imbalance.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
+#include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/study/sweep/result_row.hpp"
 
 namespace moesim::report {
@@ -232,6 +233,8 @@ Json routing_detail(const routing::RoutingJob& job, Replicas replicas, double ro
   const std::size_t watched = most_uneven_layer(loads);
   detail["most_uneven_layer"] = watched;
   detail["replicas"] = replica_lines(job, replicas, loads, watched);
+  const std::string basis = routing::loss_basis(job.scores, job.router);
+  if (!basis.empty()) detail["loss_basis"] = basis;
   return detail;
 }
 

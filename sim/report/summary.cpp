@@ -10,6 +10,7 @@
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/report/slot_share.hpp"
+#include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/study/search/counted_loss.hpp"
 #include "sim/study/sweep/efficiency.hpp"
 
@@ -95,6 +96,7 @@ std::string loss_lines(const scenario::Scenario& scenario, const routing::TokenL
   const bool is_counted =
       study::counted_loss(loss.residual_loss, router, *scenario.model) >= loss.residual_loss;
   const bool has_slots = router.has_capacity() || router.pads_exchange();
+  const std::string basis = routing::loss_basis(scenario.scores, router);
   Lines lines;
   for (const study::LossFigure& figure : study::loss_figures()) {
     const Cell cell = figure.cell(loss);
@@ -108,7 +110,7 @@ std::string loss_lines(const scenario::Scenario& scenario, const routing::TokenL
          first && !is_counted
              ? fmt::format("no token loss: of the weight of a token's {} best experts, {}",
                            router.top_k, study::not_chosen)
-             : figure.meaning});
+             : figure.meaning + (first && !basis.empty() ? "; from " + basis : "")});
   }
   return align(lines, {false, true, false});
 }

@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/rules/dialect.hpp"
+#include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/scenario/idle_rules.hpp"
 
 namespace moesim::scenario {
@@ -389,6 +391,18 @@ bool has_other_k(const routing::ScoreSource& scores, const RouterConfig& router)
   return !is_exact;
 }
 
+std::string note_of_basis(const routing::ScoreSource& scores, std::string_view basis) {
+  if (basis == "equal weights") {
+    return fmt::format("note: {}: no probabilities were recorded: token loss is from {}",
+                       scores.name(), basis);
+  }
+  const bool is_exact = scores.kind == routing::ScoreSource::Kind::trace;
+  return fmt::format(
+      "note: {}: counts tell neither which routes are of one token nor their weights: token loss "
+      "is estimated from {}{}",
+      scores.name(), basis, is_exact ? ", failed is exact" : "");
+}
+
 }  // namespace
 
 std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
@@ -396,6 +410,7 @@ std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
   if (scores.trace == nullptr) return {};
   std::vector<std::string> others;
   bool are_named = false;
+  std::set<std::string> bases;
   for (const RouterConfig& router : routers) {
     const std::string name = fmt::format("{} has k = {}", router.asked_name(), router.top_k);
     const bool is_new = std::find(others.begin(), others.end(), name) == others.end();
@@ -403,7 +418,9 @@ std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
       others.push_back(name);
       are_named = are_named || names_its_k(router.asked_name());
     }
+    bases.insert(routing::loss_basis(scores, router));
   }
+  bases.erase("");
   std::vector<std::string> notes;
   if (!others.empty()) {
     const int recorded = scores.trace->shape().top_k;
@@ -411,6 +428,7 @@ std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
         "note: {}: recorded with k = {}, but {}: to route as recorded, {}--top-k {}", scores.name(),
         recorded, fmt::join(others, ", "), are_named ? "--router topk " : "", recorded));
   }
+  for (const std::string& basis : bases) notes.push_back(note_of_basis(scores, basis));
   return notes;
 }
 

@@ -22,7 +22,8 @@ Decimal parse_capacity_factor(const std::string& text);
 // --model says another.
 bool takes_recorded_k(const OptionValues& typed, const routing::ScoreSource& scores);
 
-// Lines for routers with another k than the trace was recorded with. None without a trace.
+// Lines for routers with another k than the trace was recorded with, and for a token loss whose
+// weights were not recorded. None without a trace.
 std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
                                            std::span<const routing::RouterConfig> routers);
 

@@ -117,6 +117,14 @@ bool has_exact_counts(const RoutingJob& job) {
          job.scores.kind == ScoreSource::Kind::trace && job.router.takes_best();
 }
 
+std::string loss_basis(const ScoreSource& scores, const RouterConfig& router) {
+  if (scores.trace == nullptr || !router.has_capacity() || !router.scores_experts()) return "";
+  const Trace& trace = *scores.trace;
+  if (trace.kind() == Trace::Kind::counts) return "drawn weights";
+  const bool has_weights = trace.kind() == Trace::Kind::logits || trace.has_probabilities();
+  return has_weights ? "" : "equal weights";
+}
+
 namespace {
 
 // Of a capacity that fill-in uses up: what failed is recorded, `fill_failed` drawn, and the other

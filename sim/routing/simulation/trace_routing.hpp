@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
@@ -25,6 +26,11 @@ CountedRoutes count_routes(std::span<const std::int64_t> counts, std::int64_t sl
 // Whether the loads of a job are recorded counts instead of drawn: trace:FILE with counts per
 // expert.
 bool has_exact_counts(const RoutingJob& job);
+
+// Of what weights the token loss of a trace is, where none were recorded: "drawn weights" of
+// counts, which do not say either which routes are of one token; "equal weights" of choices without
+// probabilities. "" where they were recorded, nothing is, or no capacity drops routes.
+std::string loss_basis(const ScoreSource& scores, const RouterConfig& router);
 
 // Replaces the values drawn from the popularity of the recorded counts by the counts themselves:
 // `failed` and `demand`; without fill-in `padded`; and without fill-in, under `source` scope or

@@ -11,6 +11,7 @@
 #include "sim/network/ports/domain_curves.hpp"
 #include "sim/routing/simulation/load_distribution.hpp"
 #include "sim/routing/simulation/popular_load.hpp"
+#include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/step/curve_spread.hpp"
 #include "sim/step/exchanges/exchange_traffic.hpp"
 #include "sim/step/memory.hpp"
@@ -285,6 +286,9 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
   fill_memory(scenario, outcome);
   outcome.provenance = model.provenance();
   outcome.provenance += measured_exchanges(scenario);
+  const std::string basis =
+      scenario.has_moe() ? routing::loss_basis(scenario.scores, scenario.router) : "";
+  if (!basis.empty()) outcome.provenance += "; token loss from " + basis;
   const step::NetworkChoice& network = runner.choice();
   outcome.network_used = name_in(scenario::network_names, network.used);
   outcome.network_why = network.reason;

@@ -1,9 +1,10 @@
-"""What a trace says of the router: its k."""
+"""What a trace says, and what it does not: its k, and the weights that a token loss is of."""
 
 import csv
 import io
 import json
 
+import numpy as np
 import pytest
 from command_line import moesim, needs_binary, succeed
 
@@ -15,6 +16,28 @@ SIZES = ("--gpus", 8, "--expert-parallel", 8, "--sequence-length", 128, "--micro
 
 def as_json(*words):
     return json.loads(succeed(*words, "--format", "json"))
+
+
+def save_trace(folder, kind, axes, array):
+    """Of one layer of 8 ranks, k = 2, 64 tokens, 8 experts."""
+    folder.mkdir()
+    np.save(folder / "array.npy", array)
+    (folder / "trace.json").write_text(json.dumps({
+        "format": "moesim trace 1", "name": "t", "model": "m", "source": "test", "licence": "none", "origin": "synthetic",
+        "kind": kind, "axes": axes, "tokens": 64, "experts": 8, "top_k": 2, "array": "array.npy"}))
+    return f"trace:{folder}"
+
+
+@pytest.fixture(name="counts")
+def fixture_counts(tmp_path):
+    counts = np.tile([40, 30, 20, 10, 10, 8, 6, 4], (8, 1))
+    return save_trace(tmp_path / "counts", "counts", ["rank", "expert"], counts)
+
+
+@pytest.fixture(name="choices")
+def fixture_choices(tmp_path):
+    first = np.tile(np.arange(64) % 4, (8, 1))
+    return save_trace(tmp_path / "choices", "choices", ["rank", "token", "choice"], np.stack([first, first + 4], -1))
 
 
 @pytest.mark.parametrize("words", [(), ("--router", "topk"), ("--router", "dropless"), ("--router", "top1")])
@@ -52,3 +75,35 @@ def test_a_router_with_another_k_is_noted():
     # Which experts a token goes to does not follow from the trace.
     assert "recorded with" not in moesim("route", "--routing", TOP1, "--router", "hash").stderr
 
+
+CAPACITY = ("--capacity-factor", 1, "--capacity-convention", "library")
+
+
+def test_a_token_loss_from_counts_is_said_to_be_estimated(counts):
+    route = ("route", "--routing", counts, *CAPACITY)
+    result = moesim(*route)
+    assert f"note: {counts}: counts tell neither which routes are of one token nor their weights: token loss is estimated " \
+        "from drawn weights, failed is exact\n" in result.stderr
+    assert "mean over tokens; from drawn weights\n" in result.stdout
+    assert as_json(*route)["detail"]["loss_basis"] == "drawn weights"
+    train = ("train", "--model", "mixtral-8x7b", "--routing", counts, *CAPACITY, "--gpus", 8, "--expert-parallel", 8,
+             "--sequence-length", 64, "--micro-batch", 1)
+    assert " % from drawn weights; " in succeed(*train)
+    assert as_json(*train)["loss_basis"] == "drawn weights"
+    simulate = ("simulate", "--routing", counts, *CAPACITY, "--sequence-length", 64, "--micro-batch", 1, "--replicas", 1)
+    assert as_json(*simulate)["provenance"].endswith("; token loss from drawn weights")
+    assert ", failed is exact" not in moesim("route", "--routing", counts.replace("trace", "trace-repeat", 1), *CAPACITY,
+                                             "--tokens-per-gpu", 64).stderr
+
+
+def test_choices_without_probabilities_have_equal_weights(choices):
+    route = ("route", "--routing", choices, *CAPACITY, "--priority", "position")
+    assert f"note: {choices}: no probabilities were recorded: token loss is from equal weights\n" in moesim(*route).stderr
+    assert as_json(*route)["detail"]["loss_basis"] == "equal weights"
+
+
+def test_where_weights_are_recorded_or_nothing_drops_nothing_is_said(counts):
+    for words in (("--routing", TOP1, *CAPACITY), ("--routing", counts, "--router", "dropless"),
+                  ("--routing", "gaussian:0.1", "--gpus", 8, "--tokens-per-gpu", 64, *CAPACITY)):
+        result = moesim("route", *words, "--replicas", 1, "--format", "json")
+        assert "loss_basis" not in json.loads(result.stdout)["detail"] and "token loss" not in result.stderr

@@ -9,6 +9,7 @@
 
 #include "sim/base/formats/json_text.hpp"
 #include "sim/job/job_options.hpp"
+#include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/study/search/counted_loss.hpp"
 #include "sim/study/search/memory_share.hpp"
 #include "sim/training/prices/exchange_prices.hpp"
@@ -92,8 +93,10 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, Lines& lines)
   lines.push_back({"router", router_text(job)});
   if (figures.recorded_steps > 0) lines.push_back({"trace", recorded_text(job, figures)});
   const double counted = study::counted_loss(job, step);
+  const std::string basis = routing::loss_basis(job.routing->scores, router);
   std::string loss =
-      fmt::format("{}; {} of routes failed", percent(counted), percent(figures.loss.failed));
+      fmt::format("{}{}; {} of routes failed", percent(counted),
+                  basis.empty() ? "" : " from " + basis, percent(figures.loss.failed));
   if (router.has_capacity() || router.pads_exchange()) {
     loss += fmt::format(", {} of slots {}", percent(figures.loss.padded),
                         router.pads_exchange() ? "padded" : "empty");
@@ -300,6 +303,8 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
     row.add("trace_step", drawn.trace_step > 0 ? whole(drawn.trace_step) : Cell());
     row.add("recorded_steps", whole(figures.recorded_steps));
     row.add("taken_steps", whole(static_cast<std::int64_t>(figures.taken_steps.size())));
+    const std::string basis = routing::loss_basis(drawn.scores, router);
+    if (!basis.empty()) row.add("loss_basis", basis);
   }
   row.add("failed", figure_cell(figures.loss.failed));
   row.add("partial", figure_cell(figures.loss.partial));

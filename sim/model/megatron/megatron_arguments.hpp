@@ -59,6 +59,9 @@ class MegatronArguments {
   // What has arguments that were not taken, such as "2 of tools/server.py (line 3)".
   const std::vector<std::string>& left_out() const { return left_out_; }
 
+  // Its command is one of Megatron-Bridge's performance scripts, or names a recipe of it.
+  bool is_of_bridge() const { return names_recipe_; }
+
   // Its experts drop by DeepSpeed's rules, not by Megatron-Core's.
   bool drops_as_deepspeed() const { return is_deepspeed_; }
 

@@ -876,7 +876,7 @@ def test_options_of_megatron_bridges_performance_scripts(tmp_path):
              "--dispatcher", "deepep")
     result = moesim("train", "--megatron", write(tmp_path, PERFORMANCE), "--model", "qwen3-30b-a3b", "--format", "json")
     assert json.loads(result.stdout) == figures("train", *typed, "--virtual-pipeline", 4)
-    assert "4 not understood: -m -mr -p --gpu" in result.stderr
+    assert "3 not understood: -m -mr -p" in result.stderr
     long = (PERFORMANCE.replace("-ng 64", "--num_gpus 64").replace("-tp 1", "--tensor_model_parallel_size 1").replace("-vp 4", "-vp None")
             .replace("--compute_dtype fp8_cs", "-c fp8_cs"))
     assert figures("train", "--megatron", write(tmp_path, long), "--model", "qwen3-30b-a3b") == figures("train", *typed)
@@ -888,6 +888,28 @@ def test_options_of_megatron_bridges_performance_scripts(tmp_path):
     assert figures("layout", "--megatron", write(tmp_path, layers), "--model", "qwen3-30b-a3b")["recompute"] == "full:block:3"
     expect_error(moesim("train", "--megatron", write(tmp_path, PERFORMANCE.replace("fp8_cs", "fp9")), "--model", "qwen3-30b-a3b"),
                  2, "run.sh:2: --compute_dtype: 'fp9'", "fp8_mx")
+
+
+def test_gpus_of_a_performance_script_are_the_profile(tmp_path):
+    words = ("train", "--model", "qwen3-30b-a3b", "--megatron")
+    script = write(tmp_path, PERFORMANCE.replace("--gpu h100", "--gpu gb200"))
+    assert figures(*words, script)["profile"] == "gb200"
+    assert figures(*words, script, "--profile", "h200-sxm")["profile"] == "h200-sxm"
+    assert figures(*words, script, "--cluster", "hgx-h100")["profile"] == "h100-sxm"
+    unknown = write(tmp_path, PERFORMANCE.replace("--gpu h100", "--gpu vr200"))
+    result = moesim(*words, unknown, "--format", "json")
+    assert json.loads(result.stdout)["profile"] == "h100-sxm"
+    assert f"warning: {unknown}: --gpu vr200 is not known, and not taken: give --profile\n" in result.stderr
+    # A layout has no GPUs that it is priced on.
+    assert "--gpu" not in moesim("layout", *words[1:], script).stderr
+
+
+def test_the_software_of_a_performance_script_is_suggested(tmp_path):
+    words = ("train", "--model", "qwen3-30b-a3b", "--megatron", write(tmp_path, PERFORMANCE))
+    suggested = "its command is Megatron-Bridge's: with --software megatron-bridge the band is by steps measured with it"
+    assert suggested in moesim(*words).stderr
+    assert suggested not in moesim(*words, "--software", "megatron-bridge").stderr
+    assert suggested not in moesim("train", "--megatron", write(tmp_path, SCRIPT)).stderr
 
 
 def test_short_options_of_other_scripts_are_not_understood(tmp_path):

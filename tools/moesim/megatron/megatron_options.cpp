@@ -13,6 +13,7 @@
 #include "sim/base/text.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/model/megatron/megatron_arguments.hpp"
+#include "tools/moesim/megatron/megatron_bridge_script.hpp"
 #include "tools/moesim/megatron/megatron_effects.hpp"
 #include "tools/moesim/megatron/megatron_gpus.hpp"
 #include "tools/moesim/megatron/megatron_idle_arguments.hpp"
@@ -307,6 +308,8 @@ CommandLine with_megatron(const Command& command, CommandLine line) {
   take_dispatcher(input);
   take_routing(input);
   take_graphs(input);
+  take_bridge(input, std::any_of(command.flags.begin(), command.flags.end(),
+                                 [](const Flag& flag) { return flag.name == "software"; }));
   const std::size_t of_model = take_model(input);
   CommandLine full = line;
   std::size_t taken = 0;

@@ -1,0 +1,51 @@
+#include "tools/moesim/megatron/megatron_bridge_script.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "tools/moesim/output.hpp"
+
+namespace moesim::tool {
+namespace {
+
+// scripts/performance/argument_parser.py
+constexpr std::pair<std::string_view, const char*> gpus_of_bridge[] = {
+    {"a100", "a100-sxm-80gb"}, {"h100", "h100-sxm"}, {"h200", "h200-sxm"}, {"b200", "b200-sxm"},
+    {"b300", "b300-sxm"},      {"gb200", "gb200"},   {"gb300", "gb300"}};
+
+constexpr const char* bridge_software = "megatron-bridge";
+
+void take_gpu(MegatronInput& input) {
+  const auto gpu = input.given.known_text("gpu");
+  if (!gpu || input.typed("profile") || input.typed("cluster")) return;
+  const auto* const known = std::find_if(std::begin(gpus_of_bridge), std::end(gpus_of_bridge),
+                                         [&](const auto& each) { return each.first == *gpu; });
+  if (known == std::end(gpus_of_bridge)) {
+    return note(fmt::format("warning: {}: --gpu {} is not known, and not taken: give --profile",
+                            input.given.name(), *gpu));
+  }
+  input.options["profile"] = known->second;
+}
+
+}  // namespace
+
+void take_bridge(MegatronInput& input, bool is_priced) {
+  if (!input.given.is_of_bridge()) return;
+  input.given.has("gpu");
+  if (!is_priced) return;
+  take_gpu(input);
+  const std::string profile = input.line.get("profile");
+  const bool is_document = profile.find_first_of("/.") != std::string::npos;  // of calibrate
+  if (input.typed("software") || is_document) return;
+  note(
+      fmt::format("note: {}: its command is Megatron-Bridge's: with --software {} the band is by "
+                  "steps measured with it",
+                  input.given.name(), bridge_software));
+}
+
+}  // namespace moesim::tool

@@ -59,6 +59,9 @@ class MegatronArguments {
   // What has arguments that were not taken, such as "2 of tools/server.py (line 3)".
   const std::vector<std::string>& left_out() const { return left_out_; }
 
+  // What is taken of variables that a script takes from the shell that runs it, if they are there.
+  const std::map<std::string, std::string>& fallbacks() const { return files_.fallbacks(); }
+
   // Its command is one of Megatron-Bridge's performance scripts, or names a recipe of it.
   bool is_of_bridge() const { return names_recipe_; }
 

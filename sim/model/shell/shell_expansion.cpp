@@ -229,12 +229,14 @@ std::optional<ShellValue> ShellReader::operated(const std::string& name, ShellTe
     case '?':
       return value;
     case '-':
+      if (!value) note_fallback(name, text);
       return is_set ? value : inner_value(text, is_quoted);
     case '+':
       if (!is_set)
         return value && value->is_array ? ShellValue{{}, true} : ShellValue{{ShellText()}};
       return inner_value(text, is_quoted);
     case '=':
+      if (!value) note_fallback(name, text);
       if (!is_set && !runs_not()) variables()[name] = {{inner_text(text)}};
       return is_set ? value : value_of(name);
     default:
@@ -244,6 +246,12 @@ std::optional<ShellValue> ShellReader::operated(const std::string& name, ShellTe
         return number(ShellText(expression, line()));
       });
   }
+}
+
+void ShellReader::note_fallback(const std::string& name, const ShellText& text) {
+  const bool is_word = parse_number<std::size_t>(name).has_value();  // of a function
+  if (is_word || runs_not()) return;
+  whole_.files.add_fallback(name, inner_text(text).letters);
 }
 
 std::optional<ShellValue> ShellReader::element_of(const std::optional<ShellValue>& array,

@@ -130,6 +130,10 @@ std::string ShellFiles::address(int line) const {
   return fmt::format("{}:{}", file.name, line - file.first + 1);
 }
 
+void ShellFiles::add_fallback(const std::string& name, const std::string& usual) {
+  fallbacks_.try_emplace(name, usual);
+}
+
 std::vector<std::string> ShellFiles::notes() const {
   std::vector<std::string> all;
   for (const File& each : files_) {

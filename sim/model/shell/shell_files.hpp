@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +35,11 @@ class ShellFiles {
   const std::string& path_of(int line) const { return file_of(line).path; }
   std::string place(int line) const;    // "line 3", "line 3 of conf/a.sh"
   std::string address(int line) const;  // "run.sh:3", "conf/a.sh:3"
+  // "${NAME:-DEFAULT}" of a variable that no line sets, as the shell that runs the script may have.
+  void add_fallback(const std::string& name, const std::string& usual);
+  // The first of each name.
+  const std::map<std::string, std::string>& fallbacks() const { return fallbacks_; }
+
   // Which files are read and which are not.
   std::vector<std::string> notes() const;
 
@@ -52,6 +58,7 @@ class ShellFiles {
   Read read_;
   std::vector<File> files_;
   std::vector<std::string> not_read_;  // notes
+  std::map<std::string, std::string> fallbacks_;
 };
 
 // A ShellFiles::Read of files on the disk, of 1 MiB at most.

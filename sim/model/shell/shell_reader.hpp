@@ -294,6 +294,8 @@ class ShellReader {
   std::optional<ShellValue> named_by(const std::string& name, const std::string& operation);
   // The value of "${NAME OPERATION}"; nothing where it or the operation is not known.
   std::optional<ShellValue> operated(const std::string& name, ShellText operation, bool is_quoted);
+  // Of a variable that is not set here: `text` is taken.
+  void note_fallback(const std::string& name, const ShellText& text);
   // ${NAME/TEXT/OTHER}, ${NAME//TEXT/OTHER}, without signs of patterns.
   std::optional<ShellValue> replaced(const ShellValue& value, const ShellText& operation);
   // ${NAME[KEY]}; nothing for an array or a key that is not there.

@@ -912,6 +912,17 @@ def test_the_software_of_a_performance_script_is_suggested(tmp_path):
     assert suggested not in moesim("train", "--megatron", write(tmp_path, SCRIPT)).stderr
 
 
+def test_defaults_that_the_environment_has_others_of_are_noted(tmp_path):
+    """As of "NNODES=4 sbatch run.sh", of which the file says nothing."""
+    script = write(tmp_path, "LOGS=${LOGS:-/logs}\nWANDB_API_KEY=${WANDB_API_KEY:-}\n" + SCRIPT)
+    noted = f"note: {script}: its defaults NNODES=8 are taken, though your environment has other values"
+    result = moesim("train", "--megatron", script, "--format", "json", env={"NNODES": "4", "LOGS": "/x", "WANDB_API_KEY": "secret"})
+    assert noted in result.stderr and "secret" not in result.stderr and "LOGS" not in result.stderr
+    assert json.loads(result.stdout)["gpus"] == 64
+    for env in ({"NNODES": "8"}, {"NNODES": ""}, {"MBS": "4"}):
+        assert "environment" not in moesim("layout", "--megatron", script, env=env).stderr
+
+
 def test_short_options_of_other_scripts_are_not_understood(tmp_path):
     script = SCRIPT.replace("--warp-drive 9", "-tp 8 -x -4 --lr-decay -1").replace("pretrain_gpt.py", "-m pretrain_gpt.py")
     result = moesim("train", "--megatron", write(tmp_path, script), "--format", "json")

@@ -1,5 +1,6 @@
 #include "sim/model/megatron/megatron_arguments.hpp"
 
+#include <map>
 #include <string>
 
 #include "sim/base/error.hpp"
@@ -167,4 +168,14 @@ TEST_CASE("megatron arguments: keys of NeMo 1 by their place") {
   CHECK(given.has("quick-geglu"));
   CHECK_FALSE(given.has("disable-bias-linear"));
   CHECK_FALSE(given.has("use-distributed-optimizer"));
+}
+
+TEST_CASE("megatron arguments: fallbacks are of what the environment may have") {
+  const auto given = of_script(
+      "A=1\nB=\nfunction f() { local E=${1:-5}; }\nf\n"
+      "if [[ 1 == 2 ]]; then X=${X:-9}; fi\n"
+      "TP=${TP:-2}\nTP=${TP:-8}\n: ${PP:=4}\n"
+      "train.py --num-layers ${A:-7} --seq-length ${B:-7} --lr ${C-$TP} --x ${D:+1}\n");
+  const std::map<std::string, std::string> expected{{"C", "2"}, {"PP", "4"}, {"TP", "2"}};
+  CHECK(given.fallbacks() == expected);
 }

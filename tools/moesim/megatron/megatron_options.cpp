@@ -15,6 +15,7 @@
 #include "sim/model/megatron/megatron_arguments.hpp"
 #include "tools/moesim/megatron/megatron_bridge_script.hpp"
 #include "tools/moesim/megatron/megatron_effects.hpp"
+#include "tools/moesim/megatron/megatron_environment.hpp"
 #include "tools/moesim/megatron/megatron_gpus.hpp"
 #include "tools/moesim/megatron/megatron_idle_arguments.hpp"
 #include "tools/moesim/megatron/megatron_input.hpp"
@@ -321,6 +322,7 @@ CommandLine with_megatron(const Command& command, CommandLine line) {
     full.of_row.insert(option.first);
     ++taken;
   }
+  note_environment(given);
   note_rest(given, taken, of_model);
   return full;
 }

@@ -113,6 +113,16 @@ def test_bubbles_of_layout_and_train_say_by_which_times():
     assert "by the priced times of stages" in succeed("train", *words)
 
 
+def test_expert_groups_that_stay_as_gpus_grow_are_said():
+    words = ("sweep", "--sequence-length", 256, "--micro-batch", 1, "--replicas", 1, "--mode", "prefill", "--gpus", "8,16,32")
+    note = "note: --expert-parallel 8 on 8, 16, 32 GPUs alike, the default: 32 GPUs are 4 groups of 8"
+    assert note + "\n" in moesim(*words).stderr  # its 8 experts allow no larger ones
+    more = moesim(*words, "--model", "olmoe-1b-7b")
+    assert note + "; for larger groups: --expert-parallel 16,32\n" in more.stderr
+    for quiet in ((*words, "--expert-parallel", 8), (*words[:-1], 16), (*words, "--router", "dense")):
+        assert "groups of" not in moesim(*quiet).stderr
+
+
 def test_what_a_models_own_router_passes_over_is_no_token_loss():
     """Of groups and biases that a model was trained with; another router's loss is one."""
     words = ("route", "--model", "deepseek-v3", "--gpus", 8, "--replicas", 1, "--tokens-per-gpu", 256)

@@ -149,6 +149,31 @@ void warn_of_differing_k(const std::vector<study::Row>& rows) {
       usual.size() == 1 ? fmt::format(" (k = {})", usual.front()) : "", others));
 }
 
+// Says where several numbers of GPUs have expert groups of one size that nobody chose: the speed of
+// a GPU then hardly changes, as more GPUs are more such groups.
+void note_usual_groups(const scenario::OptionValues& typed,
+                       const std::vector<const scenario::Scenario*>& scenarios) {
+  if (!typed.contains("gpus") || typed.contains("expert-parallel")) return;
+  std::map<int, std::set<int>> gpus_of_size;
+  std::set<int> larger;
+  for (const scenario::Scenario* one : scenarios) {
+    if (!one->has_moe()) continue;
+    gpus_of_size[one->expert_parallel].insert(one->gpus);
+    const bool divides = one->gpus > one->expert_parallel && one->experts % one->gpus == 0;
+    if (divides) larger.insert(one->gpus);
+  }
+  for (const auto& [size, gpus] : gpus_of_size) {
+    if (gpus.size() < 2) continue;
+    note(fmt::format(
+        "note: --expert-parallel {} on {} GPUs alike, the default: {} GPUs are {} "
+        "groups of {}{}",
+        size, fmt::join(gpus, ", "), *gpus.rbegin(), *gpus.rbegin() / size, size,
+        larger.empty()
+            ? ""
+            : fmt::format("; for larger groups: --expert-parallel {}", fmt::join(larger, ","))));
+  }
+}
+
 // Says, before anything is simulated, how many scenarios cannot fit whatever their routing is, and
 // what would make the nearest of them fit if its experts are balanced.
 void warn_beforehand(const std::vector<study::SweepPoint>& points) {
@@ -360,6 +385,7 @@ ExitCode run(const CommandLine& line) {
   const std::string baseline = line.get("baseline");
   if (!baseline.empty()) settings.baseline_of = study::baselines(points, baseline);
   note_scores(line.scenario(), scenarios);
+  note_usual_groups(line.scenario(), scenarios);
   const Output out(line.get("out"));
   settings.journal = study::journal_path(out.path());
   settings.fingerprint = study::fingerprint(points, fmt::format("{} {}", build_name(), baseline));

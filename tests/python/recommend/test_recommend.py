@@ -189,7 +189,7 @@ def test_the_chart_of_the_front_is_drawn(tmp_path):
     if "matplotlib" in result.stderr:
         pytest.skip("charts need Python with matplotlib")
     assert result.returncode == 0, result.stderr
-    assert f"chart: {chart}" in result.stderr
+    assert f"chart: {chart}" in result.stderr and f": {table}\n" in result.stderr
     with open(table, newline="", encoding="utf-8") as file:
         assert any(row["on_front"] == "true" and row["capacity_factor"] == "0.5" for row in csv.DictReader(file))
     assert chart.read_text(encoding="utf-8").startswith("<?xml")

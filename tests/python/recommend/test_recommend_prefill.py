@@ -38,6 +38,15 @@ def test_prefill_names_the_convention_of_its_capacity_factors():
     assert "\nCF: paper convention, a balanced load needs CF k (" in succeed(*words, "--capacity-convention", "paper")
 
 
+def test_a_search_says_what_it_wrote(tmp_path):
+    for name, words in (("a.csv", PREFILL), ("b.csv", (*SMALL, "--best", 1))):
+        result = moesim(*words, "--out", tmp_path / name)
+        assert result.stdout == ""
+        written = [line for line in result.stderr.splitlines() if line.endswith(f": {tmp_path / name}")]
+        assert len(written) == 1 and re.match(r"\d+ layouts?( and a front of \d+)?: ", written[0])
+    assert written[0].startswith("1 layout")
+
+
 def test_prefill_says_what_it_searched_on():
     table = succeed(*PREFILL, "--router", "dropless")
     assert table.startswith("mixtral-8x7b on 16 x h100-sxm (hgx-h100): forward passes of sequences of 1024 tokens, bf16\n")

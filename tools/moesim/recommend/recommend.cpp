@@ -55,6 +55,7 @@ ExitCode search_layouts(const SearchSource& source) {
   progress.finish();
   if (found.best.empty() && found.front.empty()) throw Error(nothing_fits(request.search, found));
   out.write(rendered_search(request, found, format));
+  note_written(found.best.size(), found.front.size(), out);
   if (!chart.empty()) {
     draw_front(rendered_search(request, found, report::Format::csv), order_noise(request, found),
                chart);

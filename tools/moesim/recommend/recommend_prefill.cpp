@@ -13,6 +13,7 @@
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
+#include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 #include "tools/moesim/recommend/recommend_scaling.hpp"
 #include "tools/moesim/shell_word.hpp"
@@ -421,6 +422,7 @@ ExitCode recommend_prefill(const CommandLine& line) {
                             found.simulated - found.too_large, search.min_speed));
   }
   out.write(format == report::Format::table ? table_of(search, found) : rows_of(found, format));
+  note_written(found.best.size(), found.front.size(), out);
   return ExitCode::ok;
 }
 

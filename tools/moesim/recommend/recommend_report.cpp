@@ -11,6 +11,7 @@
 #include "sim/training/step/step_bound.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
+#include "tools/moesim/output.hpp"
 #include "tools/moesim/recommend/recommend_assumptions.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 #include "tools/moesim/recommend/recommend_drawn.hpp"
@@ -318,6 +319,12 @@ std::string nothing_fits(const TrainingSearch& search, const TrainingFound& foun
   return text + (remedies.tried.empty() ? ""
                                         : fmt::format("; tried, and none is enough by itself: {}",
                                                       fmt::join(remedies.tried, ", ")));
+}
+
+void note_written(std::size_t best, std::size_t front, const Output& out) {
+  if (out.path().empty()) return;
+  note(fmt::format("{} layout{}{}: {}", best, best == 1 ? "" : "s",
+                   front == 0 ? "" : fmt::format(" and a front of {}", front), out.path()));
 }
 
 }  // namespace moesim::tool

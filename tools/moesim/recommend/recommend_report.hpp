@@ -5,6 +5,7 @@
 
 #include "sim/report/formats.hpp"
 #include "sim/study/search/training_search.hpp"
+#include "tools/moesim/output.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 
 namespace moesim::tool {
@@ -26,5 +27,8 @@ std::string too_lossy_text(const study::TrainingSearch& search, const study::Tra
 
 // Why there is nothing to recommend, and what would help.
 std::string nothing_fits(const study::TrainingSearch& search, const study::TrainingFound& found);
+
+// Says how many layouts are in the file of --out, if there is one: `best` of them, and a front.
+void note_written(std::size_t best, std::size_t front, const Output& out);
 
 }  // namespace moesim::tool

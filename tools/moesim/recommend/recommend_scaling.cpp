@@ -406,6 +406,9 @@ ExitCode recommend_scaling(const SearchSource& source, const std::vector<int>& g
   const Searches searches = search_all(source, gpus);
   out.write(format == report::Format::table ? text_of(line, searches, gpus)
                                             : rows_text(searches, format));
+  if (line.has("out")) {
+    note(fmt::format("layouts on {} numbers of GPUs: {}", searches.searched.size(), out.path()));
+  }
   if (chart.empty()) return ExitCode::ok;
   if (searches.searched.size() < 2) {
     note(fmt::format("note: no chart: of these numbers of GPUs only {} has a layout",

@@ -178,6 +178,11 @@ def test_the_program_without_a_command_shows_how_it_is_used():
     assert result.returncode == 2 and not result.stdout and "Usage:" in result.stderr
 
 
+@pytest.mark.parametrize("words, flag", [(("--format", "csv"), "format"), (("--out", "t.csv"), "out")])
+def test_a_measured_step_is_compared_in_a_table(words, flag, tmp_path):
+    expect_error(moesim("train", "--measured", "12.7s", *words, cwd=tmp_path), 2, f"leave --{flag} out")
+
+
 def test_unknown_command():
     expect_error(moesim("simulat"), 2, "unknown command 'simulat'", "did you mean 'simulate'?")
     expect_error(moesim("--simulate"), 2, "--simulate")

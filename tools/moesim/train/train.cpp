@@ -135,7 +135,8 @@ ExitCode run(const CommandLine& given) {
   const Output out(line.get("out"));
   const std::optional<study::Measured> measured = requested_measured(line);
   if (measured && format != report::Format::table) {
-    throw UsageError("--measured: is compared in a table: leave --format out");
+    throw UsageError(fmt::format("--measured: is compared in a table: leave --{} out",
+                                 line.has("format") ? "format" : "out"));
   }
   TrainingJob job = requested_job(line);
   if (measured) check_measured_gpus(*measured, job.layout.layout.gpus);

@@ -108,13 +108,15 @@ namespace {
   if (const std::string elsewhere = commands_that_have(meant); !elsewhere.empty()) {
     const std::string name = bare == "--" + meant ? bare : fmt::format("{} (--{})", bare, meant);
     const bool of_train = command.name == "sweep" && has_flag(train_command(), meant);
+    const bool is_explained = command.name == "explain" && has_flag(train_command(), meant);
     const bool of_layout = meant == "mtp" && has_flag(command, "pipeline-layout");
     throw UsageError(fmt::format(
-        "unknown option {}: {} it, {} does not{}{}{}", name, elsewhere, command.name,
+        "unknown option {}: {} it, {} does not{}{}{}{}", name, elsewhere, command.name,
         of_train ? "; moesim train takes lists and ranges as well" : "",
         of_layout ? "; there prediction depths are m in --pipeline-layout, such as 'Et*30|t*31mL'"
                   : "",
-        suggestion(bare, known)));
+        is_explained ? "; of training steps with layouts: moesim train --measured" : "",
+        is_explained ? "" : suggestion(bare, known)));
   }
   throw UsageError(fmt::format("unknown option {}{}; 'moesim {} --help' lists the options", bare,
                                suggestion(bare, known), command.name));

@@ -178,6 +178,13 @@ def test_the_program_without_a_command_shows_how_it_is_used():
     assert result.returncode == 2 and not result.stdout and "Usage:" in result.stderr
 
 
+def test_a_layout_is_not_explained_but_by_train():
+    result = moesim("explain", "--measured", "1s", "--tensor-parallel", 2)
+    expect_error(result, 2, "unknown option --tensor-parallel: ", "explain does not; of training steps with layouts: "
+                 "moesim train --measured")
+    assert "did you mean" not in result.stderr
+
+
 @pytest.mark.parametrize("words, flag", [(("--format", "csv"), "format"), (("--out", "t.csv"), "out")])
 def test_a_measured_step_is_compared_in_a_table(words, flag, tmp_path):
     expect_error(moesim("train", "--measured", "12.7s", *words, cwd=tmp_path), 2, f"leave --{flag} out")

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import pathlib
 import re
 
@@ -10,6 +11,7 @@ from command_line import moesim, needs_binary, succeed
 from train_command import LONG, QWEN, as_json
 
 pytestmark = needs_binary
+MODELS = pathlib.Path(__file__).resolve().parents[3] / "profiles" / "models"
 
 
 def test_nics_that_the_measured_steps_did_not_have_are_said():

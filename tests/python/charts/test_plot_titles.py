@@ -1,0 +1,55 @@
+"""Charts of what moesim route wrote, and titles: the model and the machine that figures are of."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from plot_rows import options  # noqa: F401 (a fixture)
+
+PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
+sys.path.insert(0, str(PLOT))
+matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+matplotlib.use("Agg")
+
+import page  # noqa: E402
+import plot  # noqa: E402
+import rows  # noqa: E402
+import sweep_chart  # noqa: E402
+
+
+def losses(path, model=""):
+    """What moesim route writes."""
+    lines = [f"ok,{model},a100-sxm-80gb,dgx-a100,top2,8,{factor},{0.4 - 0.1 * factor}" for factor in (1, 2)]
+    path.write_text("\n".join(["status,model,profile,cluster,router,gpus,capacity_factor,residual_loss", *lines, ""]))
+    return path
+
+
+@pytest.mark.parametrize("model, title", [("", "Residual loss by capacity factor"),
+                                          ("mixtral-8x7b", "mixtral-8x7b: residual loss by capacity factor")])
+def test_the_title_of_routing_alone_names_no_machine(tmp_path, monkeypatch, model, title):
+    described = json.loads(Path(os.environ["MOESIM_OPTIONS"]).read_text())
+    described["options"].append({"column": "model"})
+    path = tmp_path / "options.json"
+    path.write_text(json.dumps(described))
+    monkeypatch.setenv("MOESIM_OPTIONS", str(path))
+    table = rows.read([losses(tmp_path / "route.csv", model)])
+    assert page.heading(table, "residual loss by capacity factor") == title
+
+
+def test_a_chart_of_routing_alone_says_which_axes_it_has(tmp_path, capsys):
+    path = losses(tmp_path / "route.csv")
+    assert plot.main(["sweep", str(path), "--out", str(tmp_path / "x.svg")]) == 2
+    said = capsys.readouterr().err
+    assert "this is what moesim route found" in said and "--x capacity_factor --y residual_loss" in said
+    assert plot.main(["axes", str(path), "--x", "capacity_factor", "--y", "residual_loss", "--out", str(tmp_path / "x.svg")]) == 0
+    text = (tmp_path / "x.svg").read_text()
+    assert ">Token loss by capacity factor" in text and "several models" not in text and "a100" not in text
+
+
+def test_the_title_of_software_names_its_gpu(tmp_path):
+    mine = tmp_path / "mine.json"
+    mine.write_text(json.dumps({"name": "mine", "profile": "h100-sxm"}))
+    assert sweep_chart.setting({"model": "m", "profile": str(mine), "gpus": "8"}) == "m on 8 x h100-sxm (mine)"
+    assert sweep_chart.setting({"model": "m", "profile": "h100-sxm", "gpus": "8"}) == "m on 8 x h100-sxm"

@@ -51,6 +51,7 @@ struct StageCost {
 };
 
 // What a dispatcher does on one kind of GPU, inside a domain and across nodes.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming): copies of arrays
 struct DispatchMachine {
   std::vector<std::string> gpus;  // parts of device names; empty: all others
   std::string origin;

@@ -222,8 +222,8 @@ std::string assumptions_text(const RecommendRequest& request, const std::vector<
     lines.push_back(cells_of(moved, first, best.front(), request.search));
   }
   if (lines.size() == 1) return "";
-  const std::string text = "the fastest of these if one assumption moves:\n" +
-                           report::align(lines, {false, true, true, true, true, false});
+  std::string text = "the fastest of these if one assumption moves:\n" +
+                     report::align(lines, {false, true, true, true, true, false});
   if (!others) return text;
   return text +
          "  (to know better: --launch-us and --host-read-us of a trace, moesim import of "

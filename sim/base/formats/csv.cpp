@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <iterator>
 #include <optional>
 
 #include "sim/base/error.hpp"
@@ -98,15 +100,22 @@ std::size_t CsvTable::find(const std::string& column) const {
 std::size_t CsvTable::column(const std::string& name_of_column) const {
   const std::size_t found = find(name_of_column);
   if (found != npos) return found;
-  constexpr std::size_t shown = 12;
-  std::string those = fmt::format(
-      "{}",
-      fmt::join(columns.begin(),
-                columns.begin() + static_cast<std::ptrdiff_t>(std::min(shown, columns.size())),
-                ", "));
-  if (columns.size() > shown) those += fmt::format(" and {} more", columns.size() - shown);
-  throw UsageError(
-      fmt::format("{}: line 1: no column '{}'; the columns are {}", name, name_of_column, those));
+  const bool has_semicolons = columns.size() == 1 && columns.front().find(';') != std::string::npos;
+  if (has_semicolons) {
+    throw UsageError(fmt::format(
+        "{}: line 1: no column '{}': its columns are separated by semicolons: save it with commas",
+        name, name_of_column));
+  }
+  // One that was added stands at the end.
+  constexpr std::ptrdiff_t first = 9;
+  constexpr std::ptrdiff_t last = 3;
+  std::vector<std::string> those = columns;
+  if (std::ssize(columns) > first + last) {
+    those.erase(those.begin() + first, those.end() - last);
+    those.insert(those.begin() + first, fmt::format("{} more", std::ssize(columns) - first - last));
+  }
+  throw UsageError(fmt::format("{}: line 1: no column '{}'; the columns are {}", name,
+                               name_of_column, fmt::join(those, ", ")));
 }
 
 std::int64_t CsvTable::whole(std::size_t row, std::size_t column, std::int64_t most) const {

@@ -36,8 +36,11 @@ TEST_CASE("columns are found by name") {
   const auto wide = CsvTable::parse("a,b,c,d,e,f,g,h,i,j,k,l,m,o\n", "w.csv");  // 14 columns
   CHECK_THROWS_WITH(
       wide.column("n"),
-      "w.csv: line 1: no column 'n'; the columns are a, b, c, d, e, f, g, h, i, j, k, l "
-      "and 2 more");
+      "w.csv: line 1: no column 'n'; the columns are a, b, c, d, e, f, g, h, i, 2 more, "
+      "l, m, o");
+  CHECK_THROWS_WITH(CsvTable::parse("a;b\n1;2\n", "s.csv").column("b"),
+                    "s.csv: line 1: no column 'b': its columns are separated by semicolons: save "
+                    "it with commas");
 }
 
 TEST_CASE("a malformed table names file and line") {

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <iterator>
 #include <optional>
 
 #include "sim/base/error.hpp"
@@ -64,6 +62,21 @@ class Reader {
   std::size_t line_ = 1;
 };
 
+// What a header has: of many columns the first and the last, where those are that a user added.
+std::string columns_text(const std::vector<std::string>& columns) {
+  if (columns.size() == 1 && columns[0].find_first_of(";\t") != std::string::npos) {
+    return fmt::format("it is separated by {}: separate by commas",
+                       columns[0].find(';') == std::string::npos ? "tabs" : "semicolons");
+  }
+  constexpr std::size_t most = 12;
+  constexpr std::size_t last = 4;
+  if (columns.size() <= most) return fmt::format("the columns are {}", fmt::join(columns, ", "));
+  const auto from_last = columns.end() - static_cast<std::ptrdiff_t>(last);
+  return fmt::format("the columns are {}, {} more, {}",
+                     fmt::join(columns.begin(), columns.begin() + (most - last), ", "),
+                     columns.size() - most, fmt::join(from_last, columns.end(), ", "));
+}
+
 }  // namespace
 
 CsvTable CsvTable::load(const std::string& path) { return parse(read_file(path), path); }
@@ -100,22 +113,8 @@ std::size_t CsvTable::find(const std::string& column) const {
 std::size_t CsvTable::column(const std::string& name_of_column) const {
   const std::size_t found = find(name_of_column);
   if (found != npos) return found;
-  const bool has_semicolons = columns.size() == 1 && columns.front().find(';') != std::string::npos;
-  if (has_semicolons) {
-    throw UsageError(fmt::format(
-        "{}: line 1: no column '{}': its columns are separated by semicolons: save it with commas",
-        name, name_of_column));
-  }
-  // One that was added stands at the end.
-  constexpr std::ptrdiff_t first = 9;
-  constexpr std::ptrdiff_t last = 3;
-  std::vector<std::string> those = columns;
-  if (std::ssize(columns) > first + last) {
-    those.erase(those.begin() + first, those.end() - last);
-    those.insert(those.begin() + first, fmt::format("{} more", std::ssize(columns) - first - last));
-  }
-  throw UsageError(fmt::format("{}: line 1: no column '{}'; the columns are {}", name,
-                               name_of_column, fmt::join(those, ", ")));
+  throw UsageError(
+      fmt::format("{}: line 1: no column '{}'; {}", name, name_of_column, columns_text(columns)));
 }
 
 std::int64_t CsvTable::whole(std::size_t row, std::size_t column, std::int64_t most) const {

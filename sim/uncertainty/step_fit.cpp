@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -25,6 +26,9 @@ constexpr double alone_deviation = 0.15;
 // of its kind suggest (published: the same step at 1.0 and 2.2 times its prediction). Within a
 // deviation that changes little.
 constexpr double level_degrees = 3;
+// Fits that are less than e^2 times apart in how likely they are fit alike: by two deviations.
+constexpr double alike = 2;
+constexpr double hosts_apart = 0.2;  // of the logs of two hosts
 
 // What leaving the prior costs, of an unknown so many deviations from its mean.
 double penalty(Unknown unknown, double away) {
@@ -370,14 +374,13 @@ Unknowns at_mean_of_rows(const std::vector<MeasuredStep>& rows, Unknowns start) 
   return start;
 }
 
-StepFit likeliest_fit(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
-                      const SoftwarePrior& prior) {
-  const auto is_free = [&](Unknown unknown) {
-    return std::find(free.begin(), free.end(), unknown) != free.end();
-  };
-  std::vector<double> hosts = {0};
-  if (is_free(Unknown::host) && has_curves(rows))
-    hosts = {0, -log_two, log_two, -2 * log_two, 2 * log_two};
+bool holds(const std::vector<Unknown>& unknowns, Unknown unknown) {
+  return std::find(unknowns.begin(), unknowns.end(), unknown) != unknowns.end();
+}
+
+// Of the fits that begin where the host is one of these, the likeliest.
+StepFit likeliest_from(const std::vector<double>& hosts, const std::vector<MeasuredStep>& rows,
+                       const std::vector<Unknown>& free, const SoftwarePrior& prior) {
   std::optional<StepFit> likeliest;
   const auto take = [&](const Unknowns& start) {
     StepFit fit = fit_from(start, rows, free, prior);
@@ -389,9 +392,153 @@ StepFit likeliest_fit(const std::vector<MeasuredStep>& rows, const std::vector<U
     Unknowns start = prior.mean;
     start[at(Unknown::host)] += host;
     take(start);
-    if (is_free(Unknown::level)) take(at_mean_of_rows(rows, start));
+    if (holds(free, Unknown::level)) take(at_mean_of_rows(rows, start));
   }
   return *likeliest;
+}
+
+bool prices_host(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free) {
+  return holds(free, Unknown::host) && has_curves(rows);
+}
+
+std::vector<Unknown> beside_host(const std::vector<Unknown>& free) {
+  std::vector<Unknown> others;
+  for (const Unknown unknown : free) {
+    if (unknown != Unknown::host) others.push_back(unknown);
+  }
+  return others;
+}
+
+// How much less likely, in logs, the best fit with the host at its prior's mean may be and still be
+// taken. A level that is off is dear where published steps tell it well, while the host's factor of
+// two is assumed: without this most of a software that is slow in all of its parts would be
+// explained by its host. A level that is about as open as the host shares with it what is slow.
+double host_allowance(const std::vector<Unknown>& free, const SoftwarePrior& prior) {
+  constexpr double known_better = 2;
+  if (!holds(free, Unknown::level)) return 0;
+  const double times = prior.deviation[at(Unknown::host)] / prior.deviation[at(Unknown::level)];
+  return std::max(0.0, std::log(times / known_better));
+}
+
+// The fit that is taken, and the one with the host at its prior's mean, or elsewhere, that is not.
+struct HostFits {
+  StepFit taken;
+  StepFit other;
+};
+
+HostFits host_fits(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+                   const SoftwarePrior& prior) {
+  StepFit likeliest =
+      likeliest_from({0, -log_two, log_two, -2 * log_two, 2 * log_two}, rows, free, prior);
+  const std::vector<Unknown> others = beside_host(free);
+  StepFit kept = likeliest_from({0}, rows, others, prior);
+  const double lost = cost_of(others, prior, kept) - cost_of(free, prior, likeliest);
+  const double allowed = host_allowance(free, prior);
+  const bool differ =
+      std::abs(likeliest.unknowns[at(Unknown::host)] - prior.mean[at(Unknown::host)]) > hosts_apart;
+  const bool keeps = allowed > 0 && lost < allowed;
+  HostFits fits{keeps ? kept : likeliest, keeps ? likeliest : kept};
+  if (differ && (keeps || lost < alike)) fits.taken.rival = fits.other.unknowns;
+  return fits;
+}
+
+StepFit likeliest_fit(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+                      const SoftwarePrior& prior) {
+  if (!prices_host(rows, free)) return likeliest_from({0}, rows, free, prior);
+  return host_fits(rows, free, prior).taken;
+}
+
+// A host, the best fit with it, and the negative logarithm of how likely it is, whatever the others
+// are: their integral, of a normal distribution around that fit (Laplace).
+struct HostNode {
+  double host = 0;
+  StepFit fit;
+  double cost = 0;
+};
+
+HostNode host_node(double host, const std::vector<MeasuredStep>& rows,
+                   const std::vector<Unknown>& others, const SoftwarePrior& prior) {
+  HostNode node{host, likeliest_from({host}, rows, others, prior), 0};
+  node.cost =
+      cost_of(others, prior, node.fit) + square(host / prior.deviation[at(Unknown::host)]) / 2;
+  const SymmetricMatrix matrix(others.size(),
+                               normal_equations(rows, others, prior, node.fit).matrix);
+  node.cost += matrix.log_determinant() / 2;
+  node.fit.covariance[at(Unknown::host)][at(Unknown::host)] = 0;
+  // The scatters hold what the unknowns leave open, which the integral counts too.
+  for (const MeasuredStep& row : rows) {
+    Unknowns slopes{};
+    const Unknowns all =
+        by_variables(log_slopes(row.at(node.fit.unknowns), node.fit.unknowns), prior);
+    for (const Unknown unknown : others) slopes[at(unknown)] = all[at(unknown)];
+    node.cost -= variance_along(slopes, node.fit.covariance) / 2 /
+                 square(node.fit.scatter(row.predicted.kind).deviation);
+  }
+  return node;
+}
+
+// Hosts, as distances from the prior's mean: three of its deviations, and closer around each fit,
+// by how well the slopes there tell it.
+std::vector<double> hosts_around(const HostFits& fits, const std::vector<MeasuredStep>& rows,
+                                 const std::vector<Unknown>& free, const SoftwarePrior& prior) {
+  const std::size_t host = at(Unknown::host);
+  std::vector<double> hosts;
+  for (int step = -6; step <= 6; ++step) hosts.push_back(step * prior.deviation[host] / 2);
+  for (const StepFit* fit : {&fits.taken, &fits.other}) {
+    const Normal normal = normal_equations(rows, free, prior, *fit);
+    const double deviation = std::sqrt(covariance_of(normal, free, prior)[host][host]);
+    const double centre = fit->unknowns[host] - prior.mean[host];
+    for (const double away :
+         {-4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0}) {
+      hosts.push_back(centre + away * deviation);
+    }
+  }
+  std::sort(hosts.begin(), hosts.end());
+  constexpr double same = 1e-6;
+  const auto is_same = [](double one, double other) { return std::abs(one - other) < same; };
+  hosts.erase(std::unique(hosts.begin(), hosts.end(), is_same), hosts.end());
+  return hosts;
+}
+
+// Where rows tell the host and the level badly apart, how likely hosts are has several maxima and
+// flat parts, of which the slopes at one fit say nothing. So this is the mean square away from
+// the fit that is taken over all hosts, with the variance of the others at each (law of total
+// variance).
+Covariance over_hosts(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+                      const SoftwarePrior& prior, const HostFits& fits) {
+  const StepFit& fit = fits.taken;
+  const std::vector<Unknown> others = beside_host(free);
+  std::vector<HostNode> nodes;
+  double least = std::numeric_limits<double>::infinity();
+  for (const double each : hosts_around(fits, rows, free, prior)) {
+    nodes.push_back(host_node(each, rows, others, prior));
+    least = std::min(least, nodes.back().cost);
+  }
+  Covariance covariance{};
+  double sum = 0;
+  for (std::size_t place = 0; place < nodes.size(); ++place) {
+    const HostNode& node = nodes[place];
+    const double before = nodes[place == 0 ? 0 : place - 1].host;
+    const double after = nodes[std::min(place + 1, nodes.size() - 1)].host;
+    const double weight = (after - before) / 2 * std::exp(least - node.cost);
+    sum += weight;
+    // As the covariances are: of the fit's own variables.
+    Unknowns away = node.fit.unknowns;
+    for (std::size_t unknown = 0; unknown < unknown_count; ++unknown) {
+      away[unknown] -= fit.unknowns[unknown];
+    }
+    if (prior.crossing_apart) away[at(Unknown::nic)] += away[at(Unknown::exchange)];
+    for (std::size_t row = 0; row < unknown_count; ++row) {
+      for (std::size_t column = 0; column < unknown_count; ++column) {
+        covariance[row][column] +=
+            weight * (node.fit.covariance[row][column] + away[row] * away[column]);
+      }
+    }
+  }
+  for (Unknowns& row : covariance) {
+    for (double& each : row) each /= sum;
+  }
+  return covariance;
 }
 
 bool exchanges_alone(const std::vector<MeasuredStep>& rows) {
@@ -406,7 +553,14 @@ StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unkno
                   const SoftwarePrior& prior) {
   if (rows.empty()) throw Error("calibrate: no measured step");
   const std::vector<Unknown> free = in_question(wanted, prior);
-  StepFit fit = likeliest_fit(rows, free, prior);
+  StepFit fit;
+  if (prices_host(rows, free)) {
+    const HostFits fits = host_fits(rows, free, prior);
+    fit = fits.taken;
+    fit.covariance = over_hosts(rows, free, prior, fits);
+  } else {
+    fit = likeliest_fit(rows, free, prior);
+  }
   if (exchanges_alone(rows)) fit.covariance = with_considered(rows, free, prior, fit);
   fit.covariance = of_unknowns(fit.covariance, prior);
   return fit;
@@ -447,10 +601,11 @@ std::vector<double> left_out_errors(const std::vector<MeasuredStep>& rows,
                                     const std::vector<Unknown>& free, const SoftwarePrior& prior) {
   std::vector<double> errors;
   if (rows.size() < 2) return errors;
+  const std::vector<Unknown> asked = in_question(free, prior);
   for (std::size_t held = 0; held < rows.size(); ++held) {
     std::vector<MeasuredStep> left = rows;
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(held));
-    const StepFit fit = fit_steps(left, free, prior);
+    const StepFit fit = likeliest_fit(left, asked, prior);
     errors.push_back(std::log(rows[held].measured_ms / rows[held].scaled_ms(fit.unknowns)));
   }
   return errors;

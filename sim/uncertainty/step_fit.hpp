@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "sim/uncertainty/step_software.hpp"
@@ -58,6 +59,9 @@ struct StepFit {
   std::array<Scatter, row_kind_count> scatters{};
   // How many parameters the rows decided, of those that were free: the rest is the prior's.
   double effective = 0;
+  // Other unknowns that fit nearly as well, where the rows tell the host's times and the rest badly
+  // apart: of one of both the host is at its prior's mean, of the other more than 20 % away.
+  std::optional<Unknowns> rival;
 
   const Scatter& scatter(RowKind kind) const { return scatters[static_cast<std::size_t>(kind)]; }
 };
@@ -70,6 +74,11 @@ struct StepFit {
 // `free` stay at the prior's mean, with its variance; of exchanges alone the covariance holds what
 // the free ones then stand in for, so that the product of all factors is as certain as the rows
 // make it. The fixed cost is never below 0. Throws Error for no rows.
+//
+// Where rows have curves of the host and the prior knows the level at least twice as well as the
+// host, the latter stays at the prior's mean if the best fit there is nearly as likely: less than
+// half the ratio of both deviations times. The covariance is the mean square away from the fit over
+// all hosts, by how likely each is.
 StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
                   const SoftwarePrior& prior);
 

@@ -21,6 +21,15 @@ SoftwarePrior prior() {
   return made;
 }
 
+// Of software whose published steps tell its level well.
+SoftwarePrior named_prior() {
+  SoftwarePrior made;
+  made.mean = {0.03, 0, 0, 0};
+  made.deviation = {0.056, 0.25, 0.42, 20};
+  made.scatter = {0.09, 0.1, 0.1};
+  return made;
+}
+
 // A step whose GPU works for `gpu` ms, a quarter of it in exchanges, while the host launches for
 // `host` ms: what the host takes longer is waited for.
 StepClasses priced(double gpu, double host, double factor) {
@@ -118,6 +127,84 @@ TEST_CASE("the gain of the host is the slope of a step by its times") {
         Approx(std::log(row.scaled_ms(more) / row.scaled_ms(less)) / (2 * step)).epsilon(0.001));
 }
 
+namespace {
+
+// The band of a step, as train finds the gain of its host: from both sides, a deviation away.
+Interval band_of(const MeasuredStep& asked, const StepFit& fit) {
+  StepSoftware software = software_of(fit);
+  software.prices_host = true;
+  software.models = {"model"};
+  software.precisions = {"bf16"};
+  StepClasses classes = asked.at(fit.unknowns);
+  const double host = software.host_factor(), reach = software.host_reach();
+  classes.host_gain = (asked.hosts.at(host * std::exp(reach)).total() -
+                       asked.hosts.at(host * std::exp(-reach)).total()) /
+                      (2 * reach);
+  return software.band(classes, {"", "machine", "model", false}, "bf16", 0, 0).widest().log_ratios;
+}
+
+bool holds(const MeasuredStep& asked, const StepFit& fit) {
+  return band_of(asked, fit).contains(std::log(asked.measured_ms / asked.scaled_ms(fit.unknowns)));
+}
+
+}  // namespace
+
+TEST_CASE("steps that are slow alike are not taken for those of a slow host") {
+  // The host launches for 0.7 of what the GPU works: from 1.43 times as slow on it is waited for,
+  // and 1.8 times make 1.26 of each step. So does a level of 1.25.
+  std::vector<MeasuredStep> rows;
+  for (const auto& [gpu, share, noise] : {std::array{1000.0, 0.70, 0.02},
+                                          {2000.0, 0.71, -0.02},
+                                          {1500.0, 0.69, 0.01},
+                                          {1300.0, 0.70, -0.01}}) {
+    rows.push_back(measured(gpu, share * gpu, 1.25, 1, noise));
+  }
+  const SoftwarePrior known = named_prior();
+  const StepFit fit = fit_steps(rows, {Unknown::level, Unknown::host}, known);
+  CHECK(fit.unknowns[at(Unknown::host)] == 0);
+  CHECK(std::exp(fit.unknowns[at(Unknown::level)]) == Approx(1.22).epsilon(0.03));
+  REQUIRE(fit.rival);
+  CHECK(std::exp((*fit.rival)[at(Unknown::host)]) > 1.6);
+  CHECK(std::exp((*fit.rival)[at(Unknown::level)]) < 1.1);
+  // A step that no host of that speed would hold up: both explanations are in its band.
+  const MeasuredStep asked = measured(1000, 350, 1.25, 1);
+  CHECK(asked.scaled_ms(fit.unknowns) == Approx(asked.measured_ms).epsilon(0.05));
+  CHECK(holds(asked, fit));
+  CHECK(holds(measured(1000, 350, 1, 1.8), fit));
+  CHECK(holds(measured(1000, 1000, 1, 1.8), fit));
+  // Errors of rows left out are of the same fit.
+  for (const double off : left_out_errors(rows, {Unknown::level, Unknown::host}, known)) {
+    CHECK(std::abs(off) < 0.06);
+  }
+}
+
+TEST_CASE("a slow host that rows tell apart is found beside a well known level") {
+  const std::vector<MeasuredStep> rows = steps_of(1.05, 2);
+  const StepFit fit = fit_steps(rows, carried_by(rows, named_prior()), named_prior());
+  CHECK(std::exp(fit.unknowns[at(Unknown::host)]) == Approx(2).epsilon(0.1));
+  CHECK(std::exp(fit.unknowns[at(Unknown::level)]) == Approx(1.05).epsilon(0.05));
+  CHECK_FALSE(fit.rival);
+}
+
+TEST_CASE("a host that rows tell well is as uncertain as they scatter, kept at 1 or not") {
+  // Half of them wait for all of the host, half for none: the host is the difference of two means
+  // of six. Its distribution has tails, as the scatter is not known but to 14 degrees of freedom.
+  for (const double level : {1.0, 1.03}) {
+    std::vector<MeasuredStep> rows;
+    for (int row = 0; row < 12; ++row) {
+      const double share = row % 2 == 0 ? 0.2 : 3;
+      rows.push_back(measured(1000, 1000 * share, level, 1, row % 4 < 2 ? 0.01 : -0.01));
+    }
+    for (const SoftwarePrior& known : {prior(), named_prior()}) {
+      const StepFit fit = fit_steps(rows, {Unknown::level, Unknown::host}, known);
+      const double host = std::sqrt(fit.covariance[at(Unknown::host)][at(Unknown::host)]);
+      const double alone = fit.scatter(RowKind::step).deviation / std::sqrt(6);
+      CAPTURE(level, host, alone);
+      CHECK(host == Approx(std::sqrt(2 * 14.0 / 12) * alone).epsilon(0.12));
+    }
+  }
+}
+
 TEST_CASE("bands of steps that wait for a host of any speed hold nine of ten") {
   constexpr int runs = 300;
   for (const int count : {4, 8}) {
@@ -135,24 +222,41 @@ TEST_CASE("bands of steps that wait for a host of any speed hold nine of ten") {
       std::vector<MeasuredStep> rows;
       for (int row = 0; row < count; ++row) rows.push_back(drawn());
       const StepFit fit = fitted(rows);
-      StepSoftware software = software_of(fit);
-      software.prices_host = true;
-      software.models = {"model"};
-      software.precisions = {"bf16"};
-      const MeasuredStep asked = drawn();
-      // As train finds the gain: from both sides, a deviation away.
-      StepClasses classes = asked.at(fit.unknowns);
-      const double host = software.host_factor(), reach = software.host_reach();
-      classes.host_gain = (asked.hosts.at(host * std::exp(reach)).total() -
-                           asked.hosts.at(host * std::exp(-reach)).total()) /
-                          (2 * reach);
-      const Band band = software.band(classes, {"", "machine", "model", false}, "bf16", 0, 0);
-      inside += band.widest().log_ratios.contains(
-          std::log(asked.measured_ms / asked.scaled_ms(fit.unknowns)));
+      inside += holds(drawn(), fit);
     }
     CAPTURE(count, inside);
     CHECK(inside > 0.85 * runs);
     CHECK(inside < 0.96 * runs);
+  }
+}
+
+TEST_CASE("bands hold steps unlike the rows of software that is slow alike, or whose host is") {
+  constexpr int runs = 200;
+  struct Truth {
+    double level, host;
+  };
+  for (const int count : {4, 8}) {
+    for (const Truth truth : {Truth{1.1, 1}, {1.25, 1}, {1.4, 1}, {1, 1.5}, {1, 2}}) {
+      int inside = 0;
+      std::vector<double> errors;
+      for (int run = 0; run < runs; ++run) {
+        Stream stream({7, Purpose::test_data, static_cast<std::uint32_t>(run), 0, 3});
+        const auto drawn = [&](double least, double most) {
+          const double gpu = 1000 * std::exp(2 * stream.uniform());
+          const double host = gpu * (least + (most - least) * stream.uniform());
+          return measured(gpu, host, truth.level, truth.host, 0.03 * stream.normal());
+        };
+        std::vector<MeasuredStep> rows;
+        for (int row = 0; row < count; ++row) rows.push_back(drawn(0.6, 0.8));
+        const StepFit fit = fit_steps(rows, carried_by(rows, named_prior()), named_prior());
+        const MeasuredStep asked = drawn(0.3, 1.5);
+        inside += holds(asked, fit);
+        errors.push_back(std::abs(asked.scaled_ms(fit.unknowns) / asked.measured_ms - 1));
+      }
+      std::nth_element(errors.begin(), errors.begin() + runs / 2, errors.end());
+      CAPTURE(count, truth.level, truth.host, inside, errors[runs / 2]);
+      CHECK(inside > 0.85 * runs);
+    }
   }
 }
 

@@ -206,3 +206,46 @@ def test_exchanges_between_nodes_leave_those_inside_of_a_step_as_they_were(tmp_p
     assert exchanges(16, "--software", out) == pytest.approx(fitted["nic"] * exchanges(16))
     rows = tmp_path / "exchanges.csv"
     expect_error(moesim("calibrate", rows, "--profile", "b200-sxm", "--fit", "exchange,nic"), 2, "--fit exchange: no row says anything about it")
+
+
+# Steps that wait little for a host as assumed, and alike: TP 2 at micro-batch 1.
+ALIKE_JOB = ("--model", "qwen3-235b-a22b", "--gpus", 256, "--profile", "h100-sxm", "--micro-batch", 1)
+ALIKE_8 = {"pipeline_parallel": 8, "virtual_pipeline": 4, "pipeline_layout": "Ettt|(ttt|)*29tt|ttL",
+           "expert_parallel": 32, "global_batch": 1024, "dispatcher": "deepep"}
+ALIKE_ROWS = [{"tensor_parallel": 2, **ALIKE_8, "recompute": "moe_act,layernorm"},
+              {"tensor_parallel": 2, **ALIKE_8, "recompute": "moe_act,layernorm", "global_batch": 2048},
+              {"tensor_parallel": 2, **ALIKE_8, "recompute": "full"},
+              {"tensor_parallel": 2, "pipeline_parallel": 16, "virtual_pipeline": 1, "expert_parallel": 16,
+               "pipeline_layout": "Et*6|(t*6|)*13t*5|t*5L", "global_batch": 1024, "dispatcher": "all-to-all",
+               "recompute": "moe_act,layernorm"}]
+
+
+def alike_train(step, *words):
+    flags = [word for key, value in step.items() for word in (f"--{key.replace('_', '-')}", value)]
+    return json.loads(succeed("train", *ALIKE_JOB, *flags, *words, "--format", "json"))
+
+
+@pytest.mark.parametrize("noise", [(0, 0, 0, 0), (-0.8, 1.5, -0.9, -2.8)])
+def test_software_that_is_slow_alike_is_not_taken_for_a_slow_host(tmp_path, noise):
+    """Steps 1.25 times slower of software whose published steps tell its level to 6 %."""
+    rows = [{**step, "measured_ms": 1.25 * (1 + percent / 100) * alike_train(step)["step_ms"]}
+            for step, percent in zip(ALIKE_ROWS, noise)]
+    out = tmp_path / "mine.json"
+    result = moesim("calibrate", written(tmp_path / "steps.csv", rows), *ALIKE_JOB, "--out", out,
+                    "--software", "megatron-bridge")
+    assert result.returncode == 0, result.stderr
+    fitted = json.loads(out.read_text())["fitted"]
+    assert fitted["host_times"] == 1 and fitted["level"] * fitted["exchange"] > 1.2
+    # Of what is measured, not of what is fitted.
+    assert re.search(r"warning: rows take 1\.2[3-6] times their prediction, published steps mostly 0\.97 to 1\.09", result.stderr)
+    assert re.search(r"exchange 1\.\d\d, host 1\.00 \(taken\) or level 1\.0\d, exchange 1\.\d\d, host 1\.[5-9]\d fit alike: "
+                     r"a step that waits more for the host", result.stdout)
+    assert re.search(r"at worst \(line [2-5]; others unlike all rows may be as far off\)", result.stdout)
+    asked = {"tensor_parallel": 4, **ALIKE_8, "recompute": "none"}
+    truth, answer = 1.25 * alike_train(asked)["step_ms"], alike_train(asked, "--software", out)
+    assert answer["step_ms"] == pytest.approx(truth, rel=0.06)  # before: 33 to 42 % off
+    assert answer["step_ms_low"] < truth < answer["step_ms_high"]
+    # What would tell does.
+    more = [*rows, {**asked, "measured_ms": truth}]
+    table = succeed("calibrate", written(tmp_path / "more.csv", more), *ALIKE_JOB, "--software", "megatron-bridge")
+    assert "fit alike" not in table

@@ -312,8 +312,9 @@ void warn_of_odd_rows(const std::vector<CalibrationRow>& rows,
   }
 }
 
-// What is fitted to rows that say nothing of one another, or to steps of something else.
-void warn_of_fit(const StepFit& fit, const uncertainty::SoftwarePrior& prior,
+// What is fitted to rows that say nothing of one another, or to steps of something else. The latter
+// are told by what they take beside their prediction, whichever parameter the fit finds for it.
+void warn_of_fit(const std::vector<CalibrationRow>& rows, const uncertainty::SoftwarePrior& prior,
                  const std::vector<double>& left_out) {
   constexpr double most_off = 0.5;
   constexpr double most_deviations = 3;
@@ -325,15 +326,21 @@ void warn_of_fit(const StepFit& fit, const uncertainty::SoftwarePrior& prior,
                     "what is fitted says little: check their units and options",
                     100 * median(errors)));
   }
-  const double level = fit.unknowns[at(Unknown::level)];
+  std::vector<double> logs;
+  for (const CalibrationRow& row : rows) {
+    if (!is_step(row)) continue;
+    logs.push_back(std::log(row.step.measured_ms / row.step.predicted.total()));
+  }
+  if (logs.empty()) return;
+  const double off = median(logs);
   const double before = prior.mean[at(Unknown::level)];
   const double deviation = prior.deviation[at(Unknown::level)];
-  if (deviation > 0 && std::abs(level - before) > most_deviations * deviation) {
+  if (deviation > 0 && std::abs(off - before) > most_deviations * deviation) {
     note(
         fmt::format("warning: rows take {:.2f} times their prediction, published steps mostly "
                     "{:.2f} to {:.2f}: is each of a whole step of this model, global batch and "
                     "number of GPUs?",
-                    std::exp(level), std::exp(before - deviation), std::exp(before + deviation)));
+                    std::exp(off), std::exp(before - deviation), std::exp(before + deviation)));
   }
 }
 
@@ -377,15 +384,15 @@ ExitCode calibrate_train(const CommandLine& line) {
     calibrated_ms.push_back(step.scaled_ms(fit.unknowns));
   }
   const StepSoftware software = named_software(line, published, rows, fit, left_out);
-  Output("").write(fmt::format("{}\n{}\n{}{}{}", rows_table(rows, calibrated_ms, left_out),
+  Output("").write(fmt::format("{}\n{}\n{}{}{}{}", rows_table(rows, calibrated_ms, left_out),
                                fit_table(fit, free, prior),
-                               decided_text(rows, fit.effective, free.size()),
+                               decided_text(rows, fit.effective, free.size()), rival_text(fit),
                                errors_text(rows, fit, left_out, prior), nic_text(software)));
   note_precisions(rows);
   note_kinds(rows);
   warn_of_one_configuration(rows);
   warn_of_odd_rows(rows, left_out);
-  warn_of_fit(fit, prior, left_out);
+  warn_of_fit(rows, prior, left_out);
   const std::string out = line.get("out");
   if (out.empty()) return not_kept();
   write_file_atomically(out, software.text());
@@ -428,7 +435,7 @@ ExitCode calibrate_simulate(const CommandLine& line) {
                                errors_text(rows, fit.fit, fit.left_out, prior)));
   warn_of_one_configuration(rows);
   warn_of_odd_rows(rows, fit.left_out);
-  warn_of_fit(fit.fit, prior, fit.left_out);
+  warn_of_fit(rows, prior, fit.left_out);
   const std::string out = line.get("out");
   if (out.empty()) return not_kept();
   write_file_atomically(

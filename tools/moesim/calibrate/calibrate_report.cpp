@@ -22,6 +22,13 @@ namespace {
 // Four digits, those of thousands all.
 std::string milliseconds(double ms) { return ms < 1000 ? fmt::format("{:.4g}", ms) : grouped(ms); }
 
+// Of several files with the name of its own.
+std::string line_name(const std::vector<CalibrationRow>& rows, std::size_t row) {
+  std::string line = fmt::format("{}", rows[row].line);
+  if (rows.front().file == rows.back().file) return line;
+  return fmt::format("{}:{}", std::filesystem::path(rows[row].file).filename().string(), line);
+}
+
 }  // namespace
 
 bool is_step(const CalibrationRow& row) {
@@ -39,16 +46,13 @@ std::string rows_table(const std::vector<CalibrationRow>& rows,
   for (std::size_t row = 0; row < rows.size(); ++row) {
     const MeasuredStep& step = rows[row].step;
     const double calibrated = calibrated_ms[row];
-    std::string line = fmt::format("{}", rows[row].line);
-    if (rows.front().file != rows.back().file) {
-      line = fmt::format("{}:{}", std::filesystem::path(rows[row].file).filename().string(), line);
-    }
     std::vector<std::string> what;
     if (!is_step(rows[row])) what.push_back(rows[row].op);
     if (!rows[row].options.empty()) what.push_back(rows[row].options);
     if (rows[row].repeats > 1) what.push_back(fmt::format("mean of {} rows", rows[row].repeats));
-    lines.push_back({line, milliseconds(step.measured_ms), milliseconds(step.predicted.total()),
-                     milliseconds(calibrated), percent(std::log(step.measured_ms / calibrated)),
+    lines.push_back({line_name(rows, row), milliseconds(step.measured_ms),
+                     milliseconds(step.predicted.total()), milliseconds(calibrated),
+                     percent(std::log(step.measured_ms / calibrated)),
                      left_out.empty() ? "-" : percent(left_out[row]),
                      fmt::format("{}", fmt::join(what, ", "))});
   }
@@ -83,6 +87,25 @@ std::string fit_table(const StepFit& fit, const std::vector<Unknown>& free,
   return report::align(lines, {false, true, true, true, false});
 }
 
+std::string rival_text(const StepFit& fit) {
+  if (!fit.rival) return "";
+  constexpr double same = 0.02;  // of the logs of factors
+  std::vector<std::string> taken;
+  std::vector<std::string> rival;
+  for (const auto& unknown : uncertainty::unknown_names) {
+    const auto place = static_cast<std::size_t>(unknown.value);
+    const double one = fit.unknowns[place], other = (*fit.rival)[place];
+    if (unknown.value == Unknown::fixed_ms || std::abs(one - other) < same) continue;
+    taken.push_back(fmt::format("{} {:.2f}", unknown.name, std::exp(one)));
+    rival.push_back(fmt::format("{} {:.2f}", unknown.name, std::exp(other)));
+  }
+  return fmt::format(
+      "{} (taken) or {} fit alike: a step that waits more for the host (more tensor parallelism) "
+      "or not at all (a larger micro-batch) would tell, or --launch-us from a trace of the "
+      "framework\n",
+      fmt::join(taken, ", "), fmt::join(rival, ", "));
+}
+
 std::string errors_text(const std::vector<CalibrationRow>& rows, const StepFit& fit,
                         const std::vector<double>& left_out,
                         const uncertainty::SoftwarePrior& prior) {
@@ -94,15 +117,22 @@ std::string errors_text(const std::vector<CalibrationRow>& rows, const StepFit& 
   for (const auto& kind : uncertainty::row_kind_names) {
     if (fit.scatter(kind.value).rows == 0) continue;
     std::vector<double> errors;
+    std::string worst;
     for (std::size_t row = 0; row < left_out.size(); ++row) {
       if (rows[row].step.predicted.kind != kind.value) continue;
-      errors.push_back(std::abs(std::exp(-left_out[row]) - 1));
+      const double error = std::abs(std::exp(-left_out[row]) - 1);
+      if (errors.empty() || error > *std::max_element(errors.begin(), errors.end())) {
+        worst = line_name(rows, row);
+      }
+      errors.push_back(error);
     }
     text += errors.empty()
                 ? fmt::format("one {}, which no other predicts", only_steps ? any_row : kind.name)
-                : fmt::format("each {} left out: {:.1f} % off in the median, {:.1f} % at worst",
-                              only_steps ? any_row : kind.name, 100 * median(errors),
-                              100 * *std::max_element(errors.begin(), errors.end()));
+                : fmt::format(
+                      "each {} left out: {:.1f} % off in the median, {:.1f} % at worst "
+                      "(line {}; others unlike all rows may be as far off)",
+                      only_steps ? any_row : kind.name, 100 * median(errors),
+                      100 * *std::max_element(errors.begin(), errors.end()), worst);
     text +=
         fmt::format("; scatter {:.1f} % (before: {:.1f} %, as if from {:.0f} rows)\n",
                     100 * fit.scatter(kind.value).deviation,

@@ -18,6 +18,8 @@ std::string rows_table(const std::vector<CalibrationRow>& rows,
 std::string fit_table(const uncertainty::StepFit& fit,
                       const std::vector<uncertainty::Unknown>& free,
                       const uncertainty::SoftwarePrior& prior);
+// Where another host with another level fits nearly as well: both, and what would tell. "": not so.
+std::string rival_text(const uncertainty::StepFit& fit);
 // Errors of rows left out (none: as above), by kind.
 std::string errors_text(const std::vector<CalibrationRow>& rows, const uncertainty::StepFit& fit,
                         const std::vector<double>& left_out,

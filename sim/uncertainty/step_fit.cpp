@@ -18,10 +18,6 @@ constexpr int most_rounds = 200;
 constexpr int straight_rounds = 30;
 constexpr double damping = 0.9;
 constexpr double log_two = 0.6931471805599453;
-constexpr double fixed_deviation_ms = 20;
-constexpr double worth_fitting = 0.01;
-constexpr double experts_deviation = 0.15;
-constexpr double alone_deviation = 0.15;
 // The level has the tails of a few degrees of freedom: one software in ten is far from what others
 // of its kind suggest (published: the same step at 1.0 and 2.2 times its prediction). Within a
 // deviation that changes little.
@@ -41,13 +37,7 @@ double pull(Unknown unknown, double away) {
   return unknown == Unknown::level ? 1 / (1 + square(away) / level_degrees) : 1;
 }
 
-// The fit's own variables: where the prior knows exchanges across apart, theirs is exchange + nic
-// in the place of nic. Slopes by them, and their covariance as that of the unknowns.
-Unknowns by_variables(Unknowns slopes, const SoftwarePrior& prior) {
-  if (prior.crossing_apart) slopes[at(Unknown::exchange)] -= slopes[at(Unknown::nic)];
-  return slopes;
-}
-
+// The covariance of by_variables() as that of the unknowns.
 Covariance of_unknowns(Covariance covariance, const SoftwarePrior& prior) {
   if (!prior.crossing_apart) return covariance;
   const std::size_t nic = at(Unknown::nic), exchange = at(Unknown::exchange);
@@ -190,121 +180,6 @@ void update_scatter(const std::vector<MeasuredStep>& rows, const std::vector<Unk
     fit.scatters[kind].deviation = std::sqrt(squares[kind] / fit.scatters[kind].degrees);
   }
 }
-
-// The range over the rows of what `moved` says of each.
-template <class Moved>
-double range_of(const std::vector<MeasuredStep>& rows, Moved moved) {
-  double least = 1e300;
-  double most = 0;
-  for (const MeasuredStep& row : rows) {
-    least = std::min(least, moved(row));
-    most = std::max(most, moved(row));
-  }
-  return most - least;
-}
-
-// The range over the rows of what a deviation of the unknown makes of them.
-double moved_apart(const std::vector<MeasuredStep>& rows, Unknown unknown,
-                   const SoftwarePrior& prior) {
-  const double deviation = prior.deviation[at(unknown)];
-  if (unknown != Unknown::host) {
-    return range_of(rows, [&](const MeasuredStep& row) {
-      return by_variables(log_slopes(row.at(prior.mean), prior.mean), prior)[at(unknown)] *
-             deviation;
-    });
-  }
-  // A row that does not wait for the host may wait for a slower one, and the other way round.
-  const auto towards = [&](double sign) {
-    Unknowns there = prior.mean;
-    there[at(unknown)] += sign * deviation;
-    return range_of(rows, [&](const MeasuredStep& row) {
-      return sign * std::log(row.scaled_ms(there) / row.scaled_ms(prior.mean));
-    });
-  };
-  return std::max(towards(1), towards(-1));
-}
-
-}  // namespace
-
-StepClasses MeasuredStep::at(const Unknowns& unknowns) const {
-  if (hosts.empty()) return predicted;
-  constexpr double apart = 1e-3;
-  const double host = unknowns[uncertainty::at(Unknown::host)];
-  const auto priced = [&](double log_factor) {
-    StepClasses classes = hosts.at(std::exp(log_factor));
-    classes.host_gain = 0;
-    return classes;
-  };
-  StepClasses found = priced(host);
-  found.host_gain =
-      (inside_ms(priced(host + apart), unknowns) - inside_ms(priced(host - apart), unknowns)) /
-      (2 * apart);
-  return found;
-}
-
-double MeasuredStep::scaled_ms(const Unknowns& unknowns) const {
-  return uncertainty::scaled_ms(at(unknowns), unknowns);
-}
-
-SoftwarePrior prior_of(const StepErrors& errors, const Subject& subject) {
-  const Expected expected =
-      ErrorModel(errors.residuals().groups, errors.residuals().components).at(subject);
-  SoftwarePrior prior;
-  prior.mean[at(Unknown::level)] = expected.mean;
-  prior.deviation[at(Unknown::level)] = expected.latent;
-  prior.deviation[at(Unknown::exchange)] = exchange_deviation;
-  prior.deviation[at(Unknown::host)] = host_deviation;
-  prior.deviation[at(Unknown::fixed_ms)] = fixed_deviation_ms;
-  prior.scatter[static_cast<std::size_t>(RowKind::step)] = expected.scatter;
-  return prior;
-}
-
-SoftwarePrior mixture_of(const std::vector<SoftwarePrior>& priors) {
-  const auto mean_over = [&](auto value_in) {
-    double sum = 0;
-    for (const SoftwarePrior& prior : priors) sum += value_in(prior);
-    return sum / static_cast<double>(priors.size());
-  };
-  SoftwarePrior mixture;
-  for (std::size_t place = 0; place < unknown_count; ++place) {
-    const double mean = mean_over([&](const SoftwarePrior& prior) { return prior.mean[place]; });
-    mixture.mean[place] = mean;
-    // The variance inside the priors and that between them.
-    mixture.deviation[place] = std::sqrt(mean_over([&](const SoftwarePrior& prior) {
-      return square(prior.deviation[place]) + square(prior.mean[place] - mean);
-    }));
-  }
-  for (std::size_t kind = 0; kind < row_kind_count; ++kind) {
-    mixture.scatter[kind] = std::sqrt(
-        mean_over([&](const SoftwarePrior& prior) { return square(prior.scatter[kind]); }));
-  }
-  mixture.scatter_rows = mean_over([](const SoftwarePrior& prior) { return prior.scatter_rows; });
-  return mixture;
-}
-
-SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredStep>& rows) {
-  for (const MeasuredStep& row : rows) {
-    if (row.predicted.kind == RowKind::layer) {
-      prior.deviation[at(Unknown::experts)] = experts_deviation;
-      prior.deviation[at(Unknown::layer_alone)] = alone_deviation;
-    } else if (row.predicted.kind == RowKind::exchange) {
-      prior.deviation[at(Unknown::exchange_alone)] = alone_deviation;
-      prior.deviation[at(Unknown::nic)] = crossing_deviation;
-    }
-  }
-  const auto is_inside = [](const MeasuredStep& row) {
-    return row.predicted.kind == RowKind::exchange && row.predicted.crossing == 0;
-  };
-  prior.crossing_apart =
-      prior.deviation[at(Unknown::nic)] > 0 && std::none_of(rows.begin(), rows.end(), is_inside);
-  if (prior.crossing_apart) {
-    prior.deviation[at(Unknown::nic)] =
-        std::hypot(crossing_deviation, prior.deviation[at(Unknown::exchange)]);
-  }
-  return prior;
-}
-
-namespace {
 
 // The negative logarithm of how likely the rows are, up to a constant.
 double cost_of(const std::vector<Unknown>& free, const SoftwarePrior& prior, const StepFit& fit) {
@@ -541,12 +416,6 @@ Covariance over_hosts(const std::vector<MeasuredStep>& rows, const std::vector<U
   return covariance;
 }
 
-bool exchanges_alone(const std::vector<MeasuredStep>& rows) {
-  return std::all_of(rows.begin(), rows.end(), [](const MeasuredStep& row) {
-    return row.predicted.kind == RowKind::exchange;
-  });
-}
-
 }  // namespace
 
 StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& wanted,
@@ -566,37 +435,6 @@ StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unkno
   return fit;
 }
 
-std::vector<Unknown> alone_in(const std::vector<MeasuredStep>& rows) {
-  const auto any = [&](RowKind kind) {
-    return std::any_of(rows.begin(), rows.end(),
-                       [&](const MeasuredStep& row) { return row.predicted.kind == kind; });
-  };
-  std::vector<Unknown> found;
-  if (any(RowKind::layer)) found.push_back(Unknown::layer_alone);
-  if (any(RowKind::exchange)) found.push_back(Unknown::exchange_alone);
-  return found;
-}
-
-std::vector<Unknown> carried_by(const std::vector<MeasuredStep>& rows, const SoftwarePrior& prior) {
-  // Exchanges say nothing of computation: the level stays what the prior expects.
-  const Unknown of_exchanges = prior.crossing_apart ? Unknown::nic : Unknown::exchange;
-  const Unknown first = exchanges_alone(rows) ? of_exchanges : Unknown::level;
-  std::vector<std::pair<double, Unknown>> others;
-  for (const Unknown unknown :
-       {Unknown::exchange, Unknown::host, Unknown::fixed_ms, Unknown::experts, Unknown::nic}) {
-    if (unknown == first) continue;
-    const double moved = moved_apart(rows, unknown, prior);
-    if (moved > worth_fitting) others.emplace_back(moved, unknown);
-  }
-  std::sort(others.rbegin(), others.rend());
-  std::vector<Unknown> free = alone_in(rows);
-  free.insert(free.begin(), first);
-  for (const auto& [moved, unknown] : others) {
-    if (free.size() + 1 < rows.size()) free.push_back(unknown);
-  }
-  return free;
-}
-
 std::vector<double> left_out_errors(const std::vector<MeasuredStep>& rows,
                                     const std::vector<Unknown>& free, const SoftwarePrior& prior) {
   std::vector<double> errors;
@@ -605,7 +443,8 @@ std::vector<double> left_out_errors(const std::vector<MeasuredStep>& rows,
   for (std::size_t held = 0; held < rows.size(); ++held) {
     std::vector<MeasuredStep> left = rows;
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(held));
-    const StepFit fit = likeliest_fit(left, asked, prior);
+    const StepFit fit = prices_host(left, asked) ? host_fits(left, asked, prior).taken
+                                                 : likeliest_fit(left, asked, prior);
     errors.push_back(std::log(rows[held].measured_ms / rows[held].scaled_ms(fit.unknowns)));
   }
   return errors;

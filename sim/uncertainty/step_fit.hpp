@@ -4,54 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "sim/uncertainty/step_software.hpp"
+#include "sim/uncertainty/software_prior.hpp"
 
 namespace moesim::uncertainty {
-
-// A measured step, layer or exchange beside its prediction.
-struct MeasuredStep {
-  StepClasses predicted;
-  double measured_ms = 0;
-  // The row with the host's times multiplied, by 1 too; empty: the unknown host is a factor on the
-  // predicted wait.
-  HostCurve hosts = {};
-
-  // As it is predicted by the host's times of these unknowns, with the host's gain.
-  StepClasses at(const Unknowns& unknowns) const;
-  // scaled_ms() of that.
-  double scaled_ms(const Unknowns& unknowns) const;
-};
-
-// What is known of a software before its own steps are.
-struct SoftwarePrior {
-  Unknowns mean{};
-  Unknowns deviation{};  // 0: not in question
-  std::array<double, row_kind_count> scatter = {0.15, 0.10, 0.10};
-  // Where all exchanges that were measured alone cross domains: what is known is the factor on
-  // those across as a whole, exchange + nic, of which `deviation` of nic is, and it says nothing of
-  // those inside. Else both share the factor on exchanges.
-  bool crossing_apart = false;
-  // Known as if from so many configurations: the scatter of published software differs by a factor
-  // of two from one to the next.
-  double scatter_rows = 2;
-};
-
-// Of `subject`, from published steps: the level as ErrorModel expects it. Exchanges to 25 %, host
-// launches to a factor of two, 20 ms of fixed cost: assumed.
-SoftwarePrior prior_of(const StepErrors& errors, const Subject& subject);
-
-// Of rows whose priors differ, of several models say, each of equal weight: they have one software
-// all the same. The mean and the variance of each unknown are those of the mixture, so that priors
-// apart leave it more uncertain; scatters are root mean squares. Of equal priors it is that prior;
-// the order does not matter. Precondition: at least one.
-SoftwarePrior mixture_of(const std::vector<SoftwarePrior>& priors);
-
-// The prior with the unknowns that only these rows bring into question: experts where a layer was
-// measured (15 %), NICs where an exchange was (20 %, the law with machines left out: as uncertain
-// as before where none went through them; where all did, exchanges across are known apart from
-// those inside), and what layers and exchanges that are measured alone have of their own (15 %
-// each; all assumed but the law). Their scatter, 10 %, is assumed too.
-SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredStep>& rows);
 
 struct StepFit {
   Unknowns unknowns{};

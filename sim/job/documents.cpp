@@ -75,8 +75,8 @@ void check_cluster(const TrainingJob& job) {
                                  job.cluster->gpus_per_domain));
   }
   const int most = job.cluster->max_gpus();
-  if (most > 0 && job.layout.layout.gpus > most) {
-    throw UsageError(fmt::format("--gpus {}: the cluster {} has {}", job.layout.layout.gpus,
+  if (most > 0 && job.layout.sizes.gpus > most) {
+    throw UsageError(fmt::format("--gpus {}: the cluster {} has {}", job.layout.sizes.gpus,
                                  job.typed.cluster, most));
   }
 }

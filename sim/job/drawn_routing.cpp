@@ -109,7 +109,7 @@ OptionValues scenario_values(const OptionValues& typed, const TrainingJob& job) 
   const auto cluster = typed.find("cluster");
   values["cluster"] =
       cluster != typed.end() ? cluster->second : job.profile->device().usual_cluster;
-  const std::string ranks = fmt::format("{}", job.layout.layout.expert);
+  const std::string ranks = fmt::format("{}", job.layout.sizes.expert);
   values["gpus"] = values["expert-parallel"] = ranks;
   values["tokens-per-gpu"] = fmt::format("{}", std::llround(job.tokens_per_rank()));
   return values;

@@ -24,7 +24,7 @@ constexpr EnumNames<int, 4> zero_names{{
 
 template <class Member>
 auto in_sizes(Member ParallelLayout::*member) {
-  return field(&TrainingJob::layout, &LayoutRequest::layout, member);
+  return field(&TrainingJob::layout, &LayoutRequest::sizes, member);
 }
 
 template <class Member>
@@ -46,7 +46,7 @@ void use_widest_expert_parallel(Resolution& at) {
   const int domain =
       at.job.ranks_per_domain > 0 ? at.job.ranks_per_domain : at.job.cluster->gpus_per_domain;
   request.expert_domain = domain;
-  request.layout.expert = parallel::widest_expert_parallel(*at.job.model, request.layout, domain);
+  request.sizes.expert = parallel::widest_expert_parallel(*at.job.model, request.sizes, domain);
 }
 
 // VP: so many that the chunks of a given pipeline layout lie on its ranks.
@@ -54,9 +54,9 @@ void use_virtual_stages_of_layout(Resolution& at) {
   parallel::LayoutRequest& request = at.job.layout;
   if (!request.stages) return;
   const auto chunks = static_cast<int>(request.stages->chunks.size());
-  const int ranks = request.layout.pipeline;
+  const int ranks = request.sizes.pipeline;
   const bool folded = request.schedule == parallel::ScheduleKind::dualpipe_v;
-  if (!folded && chunks % ranks == 0) request.layout.virtual_pipeline = chunks / ranks;
+  if (!folded && chunks % ranks == 0) request.sizes.virtual_pipeline = chunks / ranks;
 }
 
 void use_usual_sequence(Resolution& at) {
@@ -90,7 +90,7 @@ void declare_shares(JobOptionTable& table) {
       .in_layout()
       .rare()
       .idle([](const TrainingJob& job) -> std::string {
-        return job.layout.layout.tensor > 1 || job.layout.sequence_parallel
+        return job.layout.sizes.tensor > 1 || job.layout.sequence_parallel
                    ? ""
                    : "--sequence-parallel has no effect: --tensor-parallel 1";
       })
@@ -107,7 +107,7 @@ void declare_shares(JobOptionTable& table) {
       .by_default("ring")
       .in_layout()
       .idle([](const TrainingJob& job) -> std::string {
-        return job.layout.layout.context > 1
+        return job.layout.sizes.context > 1
                    ? ""
                    : "--context-method has no effect: --context-parallel 1 exchanges no keys";
       })

@@ -36,7 +36,7 @@ std::string idle_without_experts(const TrainingJob& job, const char* option) {
 }
 
 std::string idle_host_read(const TrainingJob& job) {
-  if (!job.model->moe || job.layout.layout.expert > 1) {
+  if (!job.model->moe || job.layout.sizes.expert > 1) {
     return idle_without_experts(job, "--host-read-us");
   }
   return "--host-read-us has no effect: with --expert-parallel 1 the host reads no row counts";
@@ -99,7 +99,7 @@ void declare_kernels(JobOptionTable& table) {
       .rare()
       .megatron("tp-comm-overlap", "on")
       .idle([](const TrainingJob& job) -> std::string {
-        return job.layout.layout.tensor > 1
+        return job.layout.sizes.tensor > 1
                    ? ""
                    : "--tensor-overlap has no effect: --tensor-parallel 1 exchanges no activations";
       })

@@ -26,7 +26,7 @@ std::int64_t expert_ranks(const ParallelLayout& layout) {
   return std::int64_t{layout.expert_tensor} * layout.expert * layout.pipeline;
 }
 std::int64_t sequences_at_once(const LayoutRequest& request) {
-  return request.micro_batch * request.layout.data();
+  return request.micro_batch * request.sizes.data();
 }
 
 Fault ranks_fault(const ParallelLayout& layout) {
@@ -57,7 +57,7 @@ Fault chunks_fault(const ParallelLayout& layout) {
 }
 
 Fault expert_fault(const model::Model& model, const LayoutRequest& request) {
-  const ParallelLayout& layout = request.layout;
+  const ParallelLayout& layout = request.sizes;
   if (!model.moe) {
     if (layout.expert == 1 && layout.expert_tensor == 1 && !request.expert_overlap) return {};
     return fmt::format(
@@ -83,8 +83,8 @@ Fault expert_fault(const model::Model& model, const LayoutRequest& request) {
 // Ranks divide whole heads (megatron/core/transformer/transformer_config.py).
 Fault linear_attention_fault(const model::Model& model, const LayoutRequest& request) {
   if (!model.linear) return std::nullopt;
-  const std::int64_t tensor = request.layout.tensor;
-  const std::int64_t context = request.layout.context;
+  const std::int64_t tensor = request.sizes.tensor;
+  const std::int64_t context = request.sizes.context;
   if (model.linear->key_heads % (tensor * context) == 0) return std::nullopt;
   return fmt::format("--tensor-parallel {}{} does not divide the {} key heads of linear attention",
                      tensor, context > 1 ? fmt::format(" x --context-parallel {}", context) : "",
@@ -92,8 +92,8 @@ Fault linear_attention_fault(const model::Model& model, const LayoutRequest& req
 }
 
 Fault head_fault(const model::Model& model, const LayoutRequest& request) {
-  const std::int64_t tensor = request.layout.tensor;
-  const std::int64_t context = request.layout.context;
+  const std::int64_t tensor = request.sizes.tensor;
+  const std::int64_t context = request.sizes.context;
   if (model.heads % tensor != 0) {
     return fmt::format("--tensor-parallel {} does not divide the {} attention heads", tensor,
                        model.heads);
@@ -116,8 +116,8 @@ Fault head_fault(const model::Model& model, const LayoutRequest& request) {
 }
 
 Fault sequence_fault(const LayoutRequest& request) {
-  const std::int64_t context = request.layout.context;
-  const std::int64_t tensor = request.layout.tensor;
+  const std::int64_t context = request.sizes.context;
+  const std::int64_t tensor = request.sizes.tensor;
   if (context > 1 && request.sequence_length % (2 * context) != 0) {
     return fmt::format(
         "--sequence-length {} does not divide into 2 x --context-parallel = {} pieces, two per "
@@ -140,7 +140,7 @@ Fault batch_fault(const LayoutRequest& request) {
   if (request.global_batch % at_once != 0) {
     return fmt::format(
         "--global-batch {} is no multiple of --micro-batch {} x data parallel {} = {}",
-        request.global_batch, request.micro_batch, request.layout.data(), at_once);
+        request.global_batch, request.micro_batch, request.sizes.data(), at_once);
   }
   if (request.global_batch / at_once > 1'000'000) {
     return fmt::format("--global-batch {} is {} micro-batches: more than 1,000,000",
@@ -152,7 +152,7 @@ Fault batch_fault(const LayoutRequest& request) {
 Fault stage_fault(const model::Model& model, const LayoutRequest& request) {
   const ScheduleShape shape = request.shape();
   const int stages = shape.stages();
-  const int ranks = request.layout.pipeline;
+  const int ranks = request.sizes.pipeline;
   if (model.encoder_layers > 0 && ranks > 1) {
     return fmt::format("{} has an encoder: --pipeline-parallel divides decoders only", model.name);
   }
@@ -188,7 +188,7 @@ Fault stage_fault(const model::Model& model, const LayoutRequest& request) {
 
 Fault overlap_fault(const LayoutRequest& request) {
   if (!request.expert_overlap) return std::nullopt;
-  if (request.layout.expert == 1) {
+  if (request.sizes.expert == 1) {
     return "--ep-overlap hides the exchange of experts: it needs --expert-parallel above 1";
   }
   if (request.stages && request.stages->mtp() > 1) {
@@ -226,7 +226,7 @@ std::vector<std::int64_t> multiples(std::int64_t unit, std::int64_t value) {
 
 // Whether the layers do not divide over the chunks, of which each can have one.
 bool has_uneven_layers(const model::Model& model, const LayoutRequest& request) {
-  if (request.stages || chunks_fault(request.layout)) return false;
+  if (request.stages || chunks_fault(request.sizes)) return false;
   LayoutRequest sized = request;
   sized.global_batch = 0;  // which the ranks may not divide
   const int chunks = sized.shape().stages();
@@ -243,7 +243,7 @@ Fault any_fault(const model::Model& model, const LayoutRequest& request,
 // less than half or more than twice the ranks is no answer.
 bool answers_as_uneven_layout(const model::Model& model, const LayoutRequest& request,
                               const FurtherFault& further) {
-  if (ranks_fault(request.layout) || !has_uneven_layers(model, request)) return false;
+  if (ranks_fault(request.sizes) || !has_uneven_layers(model, request)) return false;
   LayoutRequest uneven = request;
   uneven.stages = nearly_even_pipeline_layout(model.layers, request.shape().stages());
   return !any_fault(model, uneven, further);
@@ -283,9 +283,9 @@ class Changes {
   void add_size(const char* option, const std::vector<std::int64_t>& values,
                 int ParallelLayout::*size, std::int64_t most_usual = most_gpus) {
     add(
-        option, values, request_.layout.*size,
+        option, values, request_.sizes.*size,
         [size](LayoutRequest& changed, std::int64_t value) {
-          changed.layout.*size = static_cast<int>(value);
+          changed.sizes.*size = static_cast<int>(value);
         },
         most_usual);
   }
@@ -327,8 +327,8 @@ class Changes {
                                        std::initializer_list<const Change*> changes) const {
     LayoutRequest changed = request_;
     for (const Change* change : changes) change->apply(changed);
-    ParallelLayout& layout = changed.layout;
-    if (request_.expert_domain > 0 && layout.expert == request_.layout.expert) {
+    ParallelLayout& layout = changed.sizes;
+    if (request_.expert_domain > 0 && layout.expert == request_.sizes.expert) {
       layout.expert = widest_expert_parallel(model, layout, request_.expert_domain);
     }
     if (changed.stages) {  // the chunks stay, and are divided over more or fewer ranks
@@ -378,10 +378,10 @@ class Changes {
 void add_batches(const LayoutRequest& request, Changes& changes) {
   changes.add("micro-batch", divisors(request.micro_batch), request.micro_batch,
               [](LayoutRequest& changed, std::int64_t value) { changed.micro_batch = value; });
-  if (ranks_fault(request.layout)) return;
+  if (ranks_fault(request.sizes)) return;
   const std::int64_t unit = sequences_at_once(request);
   std::vector<std::int64_t> batches = multiples(unit, request.global_batch);
-  for (const std::int64_t times : {2, request.shape().group_size(), 2 * request.layout.pipeline}) {
+  for (const std::int64_t times : {2, request.shape().group_size(), 2 * request.sizes.pipeline}) {
     const std::vector<std::int64_t> more = multiples(unit * times, request.global_batch);
     batches.insert(batches.end(), more.begin(), more.end());
   }
@@ -394,19 +394,19 @@ void add_batches(const LayoutRequest& request, Changes& changes) {
 }  // namespace
 
 int LayoutRequest::micro_batches() const {
-  if (global_batch == 0) return 4 * layout.pipeline;
+  if (global_batch == 0) return 4 * sizes.pipeline;
   return static_cast<int>(global_batch / sequences_at_once(*this));
 }
 
 std::int64_t LayoutRequest::sequences() const {
-  return micro_batch * micro_batches() * layout.data();
+  return micro_batch * micro_batches() * sizes.data();
 }
 
 ScheduleShape LayoutRequest::shape() const {
   ScheduleShape shape;
   shape.kind = kind();
-  shape.ranks = layout.pipeline;
-  shape.virtual_stages = layout.virtual_pipeline;
+  shape.ranks = sizes.pipeline;
+  shape.virtual_stages = sizes.virtual_pipeline;
   shape.micro_batches = micro_batches();
   shape.group = micro_batch_group;
   shape.expert_overlap = expert_overlap;
@@ -414,8 +414,8 @@ ScheduleShape LayoutRequest::shape() const {
 }
 
 ScheduleKind LayoutRequest::kind() const {
-  return schedule.value_or(layout.virtual_pipeline > 1 ? ScheduleKind::interleaved
-                                                       : ScheduleKind::one_f_one_b);
+  return schedule.value_or(sizes.virtual_pipeline > 1 ? ScheduleKind::interleaved
+                                                      : ScheduleKind::one_f_one_b);
 }
 
 int widest_expert_parallel(const model::Model& model, const ParallelLayout& layout, int domain) {
@@ -430,8 +430,8 @@ int widest_expert_parallel(const model::Model& model, const ParallelLayout& layo
 }
 
 std::optional<std::string> layout_fault(const model::Model& model, const LayoutRequest& request) {
-  if (Fault fault = ranks_fault(request.layout)) return fault;
-  if (Fault fault = chunks_fault(request.layout)) return fault;
+  if (Fault fault = ranks_fault(request.sizes)) return fault;
+  if (Fault fault = chunks_fault(request.sizes)) return fault;
   if (Fault fault = expert_fault(model, request)) return fault;
   if (Fault fault = head_fault(model, request)) return fault;
   if (Fault fault = sequence_fault(request)) return fault;
@@ -443,7 +443,7 @@ std::optional<std::string> layout_fault(const model::Model& model, const LayoutR
 
 std::vector<std::string> nearest_layouts(const model::Model& model, const LayoutRequest& request,
                                          const FurtherFault& further, std::size_t count) {
-  const ParallelLayout& layout = request.layout;
+  const ParallelLayout& layout = request.sizes;
   const std::vector<std::int64_t> sizes = divisors(layout.gpus);
   const bool is_answered = answers_as_uneven_layout(model, request, further);
   Changes changes(request, further, !is_answered && has_uneven_layers(model, request));

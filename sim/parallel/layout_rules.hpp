@@ -16,7 +16,7 @@ namespace moesim::parallel {
 
 // A training job as it is asked for.
 struct LayoutRequest {
-  ParallelLayout layout;
+  ParallelLayout sizes;
   int expert_domain = 0;  // above 0: EP is no one's choice, but the widest in such a domain
   std::optional<ScheduleKind> schedule;  // not given: interleaved with virtual stages, else 1f1b
   int micro_batch_group = 0;             // interleaved, as ScheduleShape::group

@@ -79,7 +79,7 @@ void try_sizes(Trials& trials, const char* option, int size, int most,
                int parallel::ParallelLayout::*member) {
   for (int larger = 2 * size; larger <= most; larger *= 2) {
     if (trials.tries(fmt::format("--{} {}", option, larger),
-                     [&](TrainingJob& job) { job.layout.layout.*member = larger; })) {
+                     [&](TrainingJob& job) { job.layout.sizes.*member = larger; })) {
       return;
     }
   }
@@ -116,7 +116,7 @@ std::vector<TrainingHint> training_hints(const TrainingJob& job, const training:
       break;
     }
   }
-  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const parallel::ParallelLayout& sizes = job.layout.sizes;
   if (job.model->moe) {
     try_sizes(trials, "expert-parallel", sizes.expert, job.model->moe->experts,
               &parallel::ParallelLayout::expert);

@@ -33,7 +33,7 @@ struct Rule {
 
 double above_one(int size) { return size > 1 ? size : 0; }
 double flag(bool has) { return has ? 1 : 0; }
-const parallel::ParallelLayout& sizes(const TrainingJob& job) { return job.layout.layout; }
+const parallel::ParallelLayout& sizes(const TrainingJob& job) { return job.layout.sizes; }
 bool runs(const TrainingJob& job, const std::vector<ScheduleKind>& kinds) {
   return sizes(job).pipeline > 1 &&
          std::find(kinds.begin(), kinds.end(), job.layout.kind()) != kinds.end();

@@ -56,7 +56,7 @@ Subject subject_of(const training::TrainingJob& job, const std::string& software
 }
 
 bool crosses_nodes(const training::TrainingJob& job) {
-  return job.layout.layout.gpus > job.cluster->gpus_per_domain;
+  return job.layout.sizes.gpus > job.cluster->gpus_per_domain;
 }
 
 std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, const Band& band,

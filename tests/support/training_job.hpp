@@ -13,9 +13,9 @@ inline TrainingJob qwen_on_h100(int gpus, int pipeline, int expert, std::int64_t
   made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
   made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
   made.model = std::make_shared<const model::Model>(model::Model::load("qwen3-30b-a3b"));
-  made.layout.layout.gpus = gpus;
-  made.layout.layout.pipeline = pipeline;
-  made.layout.layout.expert = expert;
+  made.layout.sizes.gpus = gpus;
+  made.layout.sizes.pipeline = pipeline;
+  made.layout.sizes.expert = expert;
   made.layout.sequence_length = 4096;
   made.layout.global_batch = global_batch;
   made.host = {0, 0, 0};

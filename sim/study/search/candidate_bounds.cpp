@@ -67,7 +67,7 @@ double CandidateBounds::draw_losses(std::vector<FamilyBounds>& found,
     const TrainingJob first = families_[at].first();
     found[at].misfit = training::routing_misfit(first);
     const bool is_new = seen.emplace(families_[at].routing(), std::llround(first.tokens_per_rank()),
-                                     first.layout.layout.expert)
+                                     first.layout.sizes.expert)
                             .second;
     if (!found[at].misfit.empty() || !is_new) continue;
     jobs.push_back(first);

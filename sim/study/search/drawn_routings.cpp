@@ -30,7 +30,7 @@ int most_layers(const TrainingJob& job) {
 
 int ranks_of(const TrainingJob& job) {
   // Recorded ranks are as many as they are.
-  if (rectifies(job) || job.routing->scores.trace) return job.layout.layout.expert;
+  if (rectifies(job) || job.routing->scores.trace) return job.layout.sizes.expert;
   int ranks = group_ranks;
   while (job.model->moe->experts % ranks != 0) ranks /= 2;
   return ranks;
@@ -40,10 +40,10 @@ int ranks_of(const TrainingJob& job) {
 TrainingJob loss_job(const TrainingJob& asked) {
   TrainingJob job = asked;
   const bool is_recorded = asked.routing->scores.trace != nullptr;
-  const int gpus = is_recorded ? training::stage_ranks(asked.layout.layout) : ranks_of(asked);
+  const int gpus = is_recorded ? training::stage_ranks(asked.layout.sizes) : ranks_of(asked);
   job.layout = {};
-  job.layout.layout.gpus = gpus;
-  job.layout.layout.expert = ranks_of(asked);
+  job.layout.sizes.gpus = gpus;
+  job.layout.sizes.expert = ranks_of(asked);
   job.layout.sequence_length = std::llround(asked.tokens_per_rank());
   job.layout.global_batch = gpus;
   job.routing->draws = training::RoutingDraws::per_layer;

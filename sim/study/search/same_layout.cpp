@@ -8,7 +8,7 @@ using training::TrainingJob;
 
 LayoutSizes layout_sizes(const parallel::LayoutRequest& layout, const TrainingJob& rest,
                          bool chunks_tell_apart) {
-  const parallel::ParallelLayout& sizes = layout.layout;
+  const parallel::ParallelLayout& sizes = layout.sizes;
   return {.tensor = sizes.tensor,
           .context = sizes.context,
           .pipeline = sizes.pipeline,
@@ -39,7 +39,7 @@ bool same_layout(const TrainingJob& one, const TrainingJob& other, bool chunks_t
 void Twins::add(const TrainingJob& twin, const TrainingJob& best, double slower) {
   ++count;
   slowest = std::max(slowest, slower);
-  const bool chunks = twin.layout.layout.virtual_pipeline != best.layout.layout.virtual_pipeline;
+  const bool chunks = twin.layout.sizes.virtual_pipeline != best.layout.sizes.virtual_pipeline;
   virtual_stages |= chunks;
   split |= !chunks && parallel::stages_of(*twin.model, twin.layout).text() !=
                           parallel::stages_of(*best.model, best.layout).text();

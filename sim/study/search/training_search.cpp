@@ -63,7 +63,7 @@ TrainingCandidates possible_jobs(const TrainingSpace& space) {
         fmt::format("none of the layouts asked for is possible: their sizes do not divide {} GPUs; "
                     "change --gpus, or give --tensor-parallel, --context-parallel, "
                     "--pipeline-parallel and --expert-parallel sizes that divide it",
-                    space.base.layout.layout.gpus));
+                    space.base.layout.sizes.gpus));
   }
   std::string text =
       fmt::format("none of the {} layouts asked for is possible{}{}", possible.combinations,

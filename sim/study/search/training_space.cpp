@@ -72,7 +72,7 @@ class Placements {
     std::string refusal;  // why there is none on as many ranks; "": there is
   };
   const Placed& of(const TrainingJob& job) {
-    const int ranks = job.layout.layout.expert;
+    const int ranks = job.layout.sizes.expert;
     const auto [found, is_new] = found_.try_emplace({job.routing->placement_name, ranks});
     if (!is_new) return found->second;
     try {
@@ -98,7 +98,7 @@ class Enumeration {
         for (const int pipeline : space_.pipeline) {
           for (const int expert_tensor : space_.expert_tensor) {
             for (const int expert : space_.expert) {
-              parallel::ParallelLayout layout = space_.base.layout.layout;
+              parallel::ParallelLayout layout = space_.base.layout.sizes;
               layout.tensor = tensor;
               layout.context = context;
               layout.pipeline = pipeline;
@@ -141,7 +141,7 @@ class Enumeration {
   void add_batches(const parallel::ParallelLayout& layout) {
     for (const std::int64_t micro_batch : space_.micro_batch) {
       LayoutRequest request = space_.base.layout;
-      request.layout = layout;
+      request.sizes = layout;
       request.micro_batch = micro_batch;
       const auto possible = std::make_shared<const Layouts>(chunkings(request));
       if (!possible->empty()) add_families(possible);
@@ -152,12 +152,12 @@ class Enumeration {
     std::vector<LayoutRequest> possible;
     for (const bool overlap : space_.expert_overlap) {
       for (const int chunks : space_.virtual_pipeline) {
-        const bool lacks_pipeline = chunks > 1 && request.layout.pipeline == 1;
+        const bool lacks_pipeline = chunks > 1 && request.sizes.pipeline == 1;
         if (lacks_pipeline && !space_.typed.contains("virtual-pipeline")) continue;
         std::set<std::string> divisions;  // of layers that do not divide evenly
         for (const int fewer : space_.fewer_in_last) {
           LayoutRequest each = request;
-          each.layout.virtual_pipeline = chunks;
+          each.sizes.virtual_pipeline = chunks;
           each.expert_overlap = overlap;
           if (!divide_layers(*space_.base.model, fewer, space_.mtp_depths, each)) continue;
           // One layer more in all chunks but the last is one fewer in the last.
@@ -193,7 +193,7 @@ class Enumeration {
   }
 
   void add_families(const std::shared_ptr<const Layouts>& possible, TrainingJob job) {
-    job.layout.layout = possible->front().layout;
+    job.layout.sizes = possible->front().sizes;
     const auto base = std::make_shared<const TrainingJob>(job);
     for (std::size_t routing = 0; routing < space_.routings.size(); ++routing) {
       job.routing = space_.routings[routing];
@@ -285,7 +285,7 @@ std::vector<model::Recompute> usual_recompute(const model::Model& model) {
 
 std::vector<int> usual_placements(const TrainingJob& base) {
   const cluster::Cluster& cluster = *base.cluster;
-  const int gpus = base.layout.layout.gpus;
+  const int gpus = base.layout.sizes.gpus;
   const int full = cluster.gpus_per_domain;
   std::vector<int> found = {0};
   if (full <= cluster.gpus_per_node || gpus <= full) return found;
@@ -309,7 +309,7 @@ std::vector<int> usual_placements(const TrainingJob& base) {
 
 TrainingSpace usual_training_space(const TrainingJob& base) {
   const model::Model& model = *base.model;
-  const int gpus = base.layout.layout.gpus;
+  const int gpus = base.layout.sizes.gpus;
   const int domain = std::min(gpus, base.cluster->gpus_per_domain);
   const std::vector<int> inside = powers_of_two(std::min(8, domain));
   TrainingSpace space;
@@ -336,10 +336,10 @@ TrainingSpace usual_training_space(const TrainingJob& base) {
 
 TrainingSpace on_gpus(const TrainingSpace& space, int gpus) {
   TrainingSpace other = space;
-  other.base.layout.layout.gpus = gpus;
+  other.base.layout.sizes.gpus = gpus;
   if (!space.typed.contains("global-batch")) {
     other.base.layout.global_batch =
-        space.base.layout.global_batch * gpus / space.base.layout.layout.gpus;
+        space.base.layout.global_batch * gpus / space.base.layout.sizes.gpus;
   }
   const TrainingSpace usual = usual_training_space(space.base);
   const TrainingSpace widened = usual_training_space(other.base);
@@ -364,7 +364,7 @@ std::vector<std::string> nearest_possible(const TrainingSpace& space) {
   small.precision.resize(1);
   small.ranks_per_domain.resize(1);
   const parallel::LayoutRequest& base = space.base.layout;
-  const std::int64_t gpus = base.layout.gpus;
+  const std::int64_t gpus = base.sizes.gpus;
   std::vector<std::string> found;
   // Sequences that all replicas take at once, of most replicas: then fewer can take them too.
   const std::int64_t ranks =

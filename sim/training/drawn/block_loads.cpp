@@ -42,7 +42,7 @@ DispatchedLoad rounded(const DispatchedLoad& load) {
 }  // namespace
 
 bool counts_copies(const TrainingJob& job, const routing::RoutingJob& block) {
-  const parallel::ParallelLayout& layout = job.layout.layout;
+  const parallel::ParallelLayout& layout = job.layout.sizes;
   const routing::Trace* const trace = block.scores.trace.get();
   if (trace == nullptr || trace->kind() == routing::Trace::Kind::counts) return false;
   if (!job.dispatcher || job.exchanging_ranks() < 2) return false;
@@ -56,7 +56,7 @@ bool counts_copies(const TrainingJob& job, const routing::RoutingJob& block) {
 
 BlockLoads::BlockLoads(const TrainingJob& asked, const routing::RoutingJob& job, bool sums)
     : asked_(asked), job_(job), sums_(sums) {
-  const parallel::ParallelLayout& layout = asked.layout.layout;
+  const parallel::ParallelLayout& layout = asked.layout.sizes;
   const routing::Trace* const trace = job.scores.trace.get();
   sources_differ_ = trace != nullptr && trace->shape().ranks > 1 && layout.expert > 1;
   if (asked.dispatcher && asked.exchanging_ranks() > 1) dispatcher_.emplace(asked);
@@ -97,7 +97,7 @@ BlockLoads::SentRows BlockLoads::sent_rows(const LayerRouting& routing, std::siz
 }
 
 std::vector<double> BlockLoads::expert_rows(const LayerRouting& routing, std::size_t block) const {
-  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const parallel::ParallelLayout& layout = asked_.layout.sizes;
   const auto sources = static_cast<std::size_t>(sums_ ? 1 : layout.expert * layout.expert_tensor);
   return sent_rows(routing, block * sources, sources).to_expert;
 }
@@ -105,7 +105,7 @@ std::vector<double> BlockLoads::expert_rows(const LayerRouting& routing, std::si
 std::vector<double> BlockLoads::received_rows(const std::vector<double>& to_expert,
                                               const ExpertCopies* copies) const {
   if (copies != nullptr) return copies->rows_of_ranks(to_expert);
-  const auto ranks = static_cast<std::size_t>(asked_.layout.layout.expert);
+  const auto ranks = static_cast<std::size_t>(asked_.layout.sizes.expert);
   const std::size_t per_rank = to_expert.size() / ranks;
   std::vector<double> received(ranks, 0);
   for (std::size_t at = 0; at < to_expert.size(); ++at) received[at / per_rank] += to_expert[at];
@@ -116,7 +116,7 @@ std::vector<double> BlockLoads::received_rows(const std::vector<double>& to_expe
 // (P - n) / P its domain with n of them, and (n - 1) / P reach others there.
 BlockLoads::LeavingRows BlockLoads::leaving_rows(const LayerRouting& routing,
                                                  std::size_t first) const {
-  const auto ranks = static_cast<std::size_t>(asked_.layout.layout.expert);
+  const auto ranks = static_cast<std::size_t>(asked_.layout.sizes.expert);
   const auto domain = std::min(ranks, static_cast<std::size_t>(job_.gpus_per_domain));
   std::vector<double> link_out(ranks), link_in(ranks), nic_out(ranks), nic_in(ranks);
   for (std::size_t source = 0; source < ranks; ++source) {
@@ -140,7 +140,7 @@ BlockLoads::LeavingRows BlockLoads::leaving_rows(const LayerRouting& routing,
 
 BlockLoads::BlockRows BlockLoads::rows_of(const LayerRouting& routing, std::size_t block,
                                           const ExpertCopies* copies) const {
-  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const parallel::ParallelLayout& layout = asked_.layout.sizes;
   const auto ranks = static_cast<std::size_t>(layout.expert);
   const auto groups = static_cast<std::size_t>(sums_ ? 1 : layout.expert_tensor);
   const std::size_t sources = sums_ ? 1 : ranks;             // of a group
@@ -176,7 +176,7 @@ BlockLoads::BlockRows BlockLoads::rows_of(const LayerRouting& routing, std::size
 
 // GPUs are numbered [rank, group], sources [group, rank].
 std::size_t BlockLoads::source_of(std::size_t gpu) const {
-  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const parallel::ParallelLayout& layout = asked_.layout.sizes;
   const auto groups = static_cast<std::size_t>(layout.expert_tensor);
   return gpu % groups * static_cast<std::size_t>(layout.expert) + gpu / groups;
 }
@@ -184,7 +184,7 @@ std::size_t BlockLoads::source_of(std::size_t gpu) const {
 std::vector<std::vector<double>> BlockLoads::sent_rows_of(const LayerRouting& routing,
                                                           std::size_t block,
                                                           const ExpertCopies* copies) const {
-  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const parallel::ParallelLayout& layout = asked_.layout.sizes;
   const auto ranks = static_cast<std::size_t>(layout.expert);
   const auto groups = static_cast<std::size_t>(layout.expert_tensor);
   const std::size_t sources = sums_ ? 1 : ranks * groups;
@@ -205,7 +205,7 @@ DispatchedLoad BlockLoads::dispatched_load(const LayerRouting& routing, std::siz
   if (routing.copies.to_gpu.empty()) {
     return dispatcher_->load_of(sent_rows_of(routing, block, copies));
   }
-  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const parallel::ParallelLayout& layout = asked_.layout.sizes;
   const std::size_t gpus =
       static_cast<std::size_t>(layout.expert) * static_cast<std::size_t>(layout.expert_tensor);
   const auto places_of = [&](const std::vector<std::int32_t>& all, std::size_t source, int places) {
@@ -227,7 +227,7 @@ MoeLoad BlockLoads::load_of_ranks(const std::vector<double>& computed) const {
   if (!dispatcher_) return load;
   std::vector<double> rows = spread_over(computed, dispatcher_->experts());
   const double balance = asked_.balanced_rows();
-  for (double& each : rows) each *= balance / asked_.layout.layout.expert;
+  for (double& each : rows) each *= balance / asked_.layout.sizes.expert;
   load.dispatched = rounded(dispatcher_->load_of({rows}));
   return load;
 }
@@ -241,7 +241,7 @@ BlockLoad BlockLoads::load_of(const LayerRouting& routing, std::size_t block,
       std::max(rounded_load(rows.exchanged / balance), sources_differ_ ? 1 / steps_of_balance : 0);
   // Slices of an expert get the rows of all their groups.
   const auto share = [&](double of_slices) {
-    return of_slices / balance / asked_.layout.layout.expert_tensor;
+    return of_slices / balance / asked_.layout.sizes.expert_tensor;
   };
   BlockLoad found;
   found.expert = largest(rows.of_expert) * static_cast<double>(rows.of_expert.size()) /

@@ -21,7 +21,7 @@ int drawn_layers(const TrainingJob& job) {
 
 routing::RoutingJob block_routing(const TrainingJob& job) {
   const DrawnRouting& drawn = *job.routing;
-  const parallel::ParallelLayout& layout = job.layout.layout;
+  const parallel::ParallelLayout& layout = job.layout.sizes;
   routing::RoutingJob made;
   made.router = drawn.router;
   made.scores = drawn.scores;

@@ -49,7 +49,7 @@ void set_padded_share(const routing::RouterConfig& router, LayerRouting& layer) 
 }  // namespace
 
 DrawnShape drawn_shape(const TrainingJob& job) {
-  const parallel::ParallelLayout& layout = job.layout.layout;
+  const parallel::ParallelLayout& layout = job.layout.sizes;
   const StageDivision division = stage_division(layout);
   DrawnShape shape;
   shape.expert = layout.expert;
@@ -70,7 +70,7 @@ DrawnShape drawn_shape(const TrainingJob& job) {
 }
 
 DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::PilotCache* pilots)
-    : asked_(job), division_(stage_division(job.layout.layout)) {
+    : asked_(job), division_(stage_division(job.layout.sizes)) {
   const DrawnRouting& drawn = *job.routing;
   check_drawn(drawn);
   job_ = block_routing(job);
@@ -86,7 +86,7 @@ DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::PilotC
   note_recorded(replicas);
   const std::size_t parts = static_cast<std::size_t>(layers_) * static_cast<std::size_t>(steps_);
   loads_.resize(parts * static_cast<std::size_t>(sets_) * static_cast<std::size_t>(micro_batches_));
-  rank_rows_.resize(parts * static_cast<std::size_t>(job.layout.layout.expert));
+  rank_rows_.resize(parts * static_cast<std::size_t>(job.layout.sizes.expert));
   routing::LayerRouter router(best_simd_level(), pilots);
   if (takes_sample(job)) {
     draw_from_samples(router);
@@ -123,7 +123,7 @@ void DrawnLoads::note_recorded(const std::vector<int>& replicas) {
 // All layers from a sample of their tokens.
 void DrawnLoads::draw_from_samples(routing::LayerRouter& router) {
   check_routing(job_, asked_);
-  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const parallel::ParallelLayout& layout = asked_.layout.sizes;
   const double tokens = asked_.tokens_per_rank() * layout.expert * layout.expert_tensor;
   const double balance = job_.router.top_k * tokens / layout.expert;
   const BlockLoads blocks(asked_, job_, true);
@@ -214,7 +214,7 @@ void DrawnLoads::take(const LayerRouting& routing, int layer, MicroBatches micro
   if (asked_.redundant_experts > 0) {
     // Placed by the load of other tokens with the same popularity: those of an earlier step.
     copies.emplace(blocks.expert_rows(routing, static_cast<std::size_t>(blocks_)),
-                   asked_.layout.layout.expert, asked_.redundant_experts);
+                   asked_.layout.sizes.expert, asked_.redundant_experts);
   }
   std::size_t block = 0;
   const int end = micro_batches.first + micro_batches.count;
@@ -263,7 +263,7 @@ double DrawnLoads::held_load(std::span<const int> layers) const {
 // Layers are independent of each other, and a micro-batch's rows nearly normal.
 double DrawnLoads::held_load(std::span<const int> layers, int step) const {
   constexpr double quantile = 2.326;  // of 99 %
-  const auto ranks = static_cast<std::size_t>(asked_.layout.layout.expert);
+  const auto ranks = static_cast<std::size_t>(asked_.layout.sizes.expert);
   const double draws = figures_.draws / layers_ / steps_;
   double fullest = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank) {

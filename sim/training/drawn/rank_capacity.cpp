@@ -49,7 +49,7 @@ RankRowsLaw::RankRowsLaw(const TrainingJob& job) {
   if (const std::string refusal = rank_capacity_refusal(job); !refusal.empty()) {
     throw UsageError(refusal);
   }
-  const parallel::ParallelLayout& layout = job.layout.layout;
+  const parallel::ParallelLayout& layout = job.layout.sizes;
   const int experts = job.model->moe->experts;
   const auto per_rank = static_cast<std::size_t>(experts / layout.expert);
   const double tokens = job.tokens_per_rank() * layout.expert * layout.expert_tensor;
@@ -135,13 +135,13 @@ std::string rank_capacity_refusal(const TrainingJob& job) {
 }
 
 double rank_capacity_rows(const TrainingJob& job) {
-  const double balance = job.balanced_rows() * job.layout.layout.expert_tensor;
+  const double balance = job.balanced_rows() * job.layout.sizes.expert_tensor;
   const double block = model::row_padding(job.states.precision, true);
   return std::ceil(std::floor(balance * job.routing->rank_capacity) / block) * block;
 }
 
 double rank_capacity_load(const TrainingJob& job) {
-  return rank_capacity_rows(job) / (job.balanced_rows() * job.layout.layout.expert_tensor);
+  return rank_capacity_rows(job) / (job.balanced_rows() * job.layout.sizes.expert_tensor);
 }
 
 }  // namespace moesim::training

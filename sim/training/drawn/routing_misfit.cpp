@@ -50,8 +50,8 @@ std::string in_training_terms(std::string text) {
 void check_routing(const routing::RoutingJob& job, const TrainingJob& asked) {
   routing::RoutingJob checked = job;
   if (const routing::Trace* const trace = job.scores.trace.get(); trace != nullptr) {
-    check_ranks(*trace, asked.layout.layout);
-    checked.gpus = std::max(checked.gpus, stage_ranks(asked.layout.layout));
+    check_ranks(*trace, asked.layout.sizes);
+    checked.gpus = std::max(checked.gpus, stage_ranks(asked.layout.sizes));
   }
   try {
     routing::check(checked);

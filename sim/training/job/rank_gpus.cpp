@@ -15,7 +15,7 @@ std::vector<int> gpus_of(const TrainingJob& job, std::vector<int> ranks) {
 }
 
 std::vector<int> widest_members(const TrainingJob& job, parallel::GroupKind kind) {
-  return gpus_of(job, job.layout.layout.widest_group(kind, job.placed_ranks()));
+  return gpus_of(job, job.layout.sizes.widest_group(kind, job.placed_ranks()));
 }
 
 std::vector<int> expert_neighbours(const TrainingJob& job) {

@@ -128,28 +128,28 @@ std::string TrainingJob::gpu_name() const {
 int TrainingJob::placed_ranks() const {
   if (ranks_per_domain > 0) return ranks_per_domain;
   const int most = cluster->gpus_per_domain;
-  if (layout.layout.gpus <= most) return most;
+  if (layout.sizes.gpus <= most) return most;
   int ranks = 1;
   while (2 * ranks <= most) ranks *= 2;
   return ranks;
 }
 
 double TrainingJob::tokens() const {
-  return static_cast<double>(layout.micro_batch * layout.sequence_length) / layout.layout.context;
+  return static_cast<double>(layout.micro_batch * layout.sequence_length) / layout.sizes.context;
 }
 
 double TrainingJob::tokens_per_rank() const {
-  return layout.sequence_parallel ? tokens() / layout.layout.tensor : tokens();
+  return layout.sequence_parallel ? tokens() / layout.sizes.tensor : tokens();
 }
 
 double TrainingJob::balanced_rows() const { return experts_per_token() * tokens_per_rank(); }
 
 int TrainingJob::exchanging_ranks() const {
-  return layout.layout.expert * (dispatcher ? layout.layout.expert_tensor : 1);
+  return layout.sizes.expert * (dispatcher ? layout.sizes.expert_tensor : 1);
 }
 
 model::ShardSizes TrainingJob::shards() const {
-  const parallel::ParallelLayout& sizes = layout.layout;
+  const parallel::ParallelLayout& sizes = layout.sizes;
   const bool comes_from_both_ends =
       layout.schedule == parallel::ScheduleKind::dualpipe && sizes.pipeline > 1;
   return {sizes.tensor,
@@ -164,7 +164,7 @@ model::ShardSizes TrainingJob::shards() const {
 ForcedLoad forced_load(const TrainingJob& job) {
   if (!job.model->moe || job.capacity_factor > 0) return {};
   if (job.expert_load > 0) return {job.expert_load, job.expert_load};
-  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const parallel::ParallelLayout& sizes = job.layout.sizes;
   const auto busiest = [&](double tokens) {
     return random_imbalance(job.model->moe->experts, job.experts_per_token(), sizes.expert, tokens);
   };

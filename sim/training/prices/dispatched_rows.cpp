@@ -39,7 +39,7 @@ profile::MoeTraffic dispatch_traffic(const TrainingJob& job) {
           .top_k = job.experts_per_token(),
           .groups = kept.groups,
           .kept_groups = kept.kept,
-          .slices = job.layout.layout.expert_tensor};
+          .slices = job.layout.sizes.expert_tensor};
 }
 
 profile::MoeTraffic even_traffic(const TrainingJob& job) {
@@ -50,11 +50,11 @@ profile::MoeTraffic even_traffic(const TrainingJob& job) {
 
 // Where a group fills no domain, its ranks lie on them as evenly as may be.
 profile::DispatchGroup dispatch_spread(const TrainingJob& job) {
-  const int slices = job.layout.layout.expert_tensor;  // neighbours
+  const int slices = job.layout.sizes.expert_tensor;  // neighbours
   std::set<int> domains;
   int gpus = 0;
   for (const int rank :
-       job.layout.layout.widest_group(parallel::GroupKind::expert, job.placed_ranks())) {
+       job.layout.sizes.widest_group(parallel::GroupKind::expert, job.placed_ranks())) {
     for (int slice = 0; slice < slices; ++slice) {
       domains.insert(job.cluster->domain_of(gpu_of(job, rank - rank % slices + slice)));
     }

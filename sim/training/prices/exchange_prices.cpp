@@ -59,7 +59,7 @@ Collective collective_of(ExchangeKind kind) {
 double boundary_nic_rate(const TrainingJob& job) {
   const cluster::Cluster& cluster = *job.cluster;
   if (!network::has_less_above(cluster)) return cluster.effective_nic().bytes_per_second;
-  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const parallel::ParallelLayout& sizes = job.layout.sizes;
   const int stage = stage_ranks(sizes);
   std::vector<std::pair<int, int>> messages;
   for (int rank = 0; rank + stage < sizes.gpus; ++rank) {
@@ -78,7 +78,7 @@ ExchangePrices::ExchangePrices(const TrainingJob& job)
   }
   if (job.dispatcher) dispatch_group_ = dispatch_spread(job);
   if (job.shards().stage_copies > 1) {
-    const parallel::ParallelLayout& sizes = job.layout.layout;
+    const parallel::ParallelLayout& sizes = job.layout.sizes;
     for (const GroupKind kind : {GroupKind::data_context, GroupKind::expert_data}) {
       of_both_copies_[at(kind)] =
           gpus_of(job, sizes.widest_mirrored_group(kind, job.placed_ranks()));
@@ -219,7 +219,7 @@ std::string ExchangePrices::measured(Collective kind, GroupKind group) const {
 double ExchangePrices::boundary_us(int from, int to, int hidden_states) const {
   if (from == to) return 0;
   const cluster::Cluster& cluster = *job_.cluster;
-  const int stage = stage_ranks(job_.layout.layout);
+  const int stage = stage_ranks(job_.layout.sizes);
   const auto leaves_domain = [&](int place) {
     return cluster.domain_of(gpu_of(job_, from * stage + place)) !=
            cluster.domain_of(gpu_of(job_, to * stage + place));
@@ -259,7 +259,7 @@ double ExchangePrices::all_to_all_us(MoeStage stage, const MoeLoad& load) const 
   if (load.inside > 0) {
     const std::vector<int> neighbours = expert_neighbours(job_);
     const double share =
-        static_cast<double>(neighbours.size()) / static_cast<double>(job_.layout.layout.expert);
+        static_cast<double>(neighbours.size()) / static_cast<double>(job_.layout.sizes.expert);
     rows_us = std::max(rows_us, among(Collective::all_to_all, neighbours,
                                       load.inside * share * routes * hidden * element));
   }

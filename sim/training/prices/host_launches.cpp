@@ -20,19 +20,19 @@ constexpr double expert_launches = 2;       // for each local expert
 constexpr double fused_launches = 4;        // for all, in one kernel, at most
 
 double local_experts(const TrainingJob& job) {
-  return static_cast<double>(job.held_experts()) / job.layout.layout.expert;
+  return static_cast<double>(job.held_experts()) / job.layout.sizes.expert;
 }
 
 // Products of several local experts need their rows too, where none come from other ranks.
 bool reads_rows(const TrainingJob& job, bool is_moe) {
   const bool dispatcher_reads = !job.dispatcher || job.dispatcher->host_reads;
-  const bool divides = job.layout.layout.expert > 1 || local_experts(job) > 1;
+  const bool divides = job.layout.sizes.expert > 1 || local_experts(job) > 1;
   return is_moe && job.reads_row_counts() && divides && dispatcher_reads;
 }
 
 // Between the router and the next layer.
 double moe_block_launches(const TrainingJob& job) {
-  const bool calls_nccl = !job.dispatcher && job.layout.layout.expert > 1;
+  const bool calls_nccl = !job.dispatcher && job.layout.sizes.expert > 1;
   const double apart = expert_launches * local_experts(job);
   return moe_launches + (calls_nccl ? all_to_all_launches : 0) +
          (job.fused_experts ? std::min(fused_launches, apart) : apart);

@@ -136,7 +136,7 @@ double KernelPrices::product_us(const Product& product) const {
 
 double KernelPrices::core_attention_us(bool backward) const {
   const model::Model& model = *job_.model;
-  const parallel::ParallelLayout& sizes = job_.layout.layout;
+  const parallel::ParallelLayout& sizes = job_.layout.sizes;
   // Other widths than the curve's, windows and shares of the queries by their FLOPs.
   const double share = static_cast<double>(model.query_key_dim() + model.value_dim()) /
                        static_cast<double>(2 * model.head_dim) * window_share_ / sizes.context;

@@ -70,7 +70,7 @@ Passes LayerKernels::embedding() const {
 
 Passes LayerKernels::head() const {
   const model::Model& model = *job_.model;
-  const int tensor = job_.layout.layout.tensor;
+  const int tensor = job_.layout.sizes.tensor;
   const double logits = job_.tokens() * static_cast<double>(model.vocabulary) / tensor;
   Passes passes;
   add_product(passes, Part::head, job_.tokens(), model.vocabulary / tensor, model.hidden, 1,
@@ -89,7 +89,7 @@ Passes LayerKernels::prediction() const {
     add_memory(passes, Part::head, 2 * token_bytes, 4 * token_bytes, MemoryKernel::normalization);
   }
   // Of all tokens of the tensor ranks, its outputs divided among them.
-  add_product(passes, Part::head, job_.tokens(), hidden / job_.layout.layout.tensor, 2 * hidden, 1,
+  add_product(passes, Part::head, job_.tokens(), hidden / job_.layout.sizes.tensor, 2 * hidden, 1,
               {});
   return passes;
 }
@@ -148,7 +148,7 @@ Passes LayerKernels::projections(AttentionKind attention) const {
 }
 
 void LayerKernels::add_projection(Passes& passes, const model::Projection& projection) const {
-  const int tensor = job_.layout.layout.tensor;
+  const int tensor = job_.layout.sizes.tensor;
   // Down-projections of latent attention are not divided: each rank computes its own tokens.
   const bool whole_matrix = projection.name == "q_down" || projection.name == "kv_down";
   const bool by_row = projection.name == "out";
@@ -173,7 +173,7 @@ double LayerKernels::rotary_bytes() const {
   const model::Model& model = *job_.model;
   const std::int64_t turned = model.latent ? (model.heads + 1) * model.latent->rope_dim
                                            : (model.heads + model.kv_heads) * model.head_dim;
-  return bf16 * job_.tokens() * static_cast<double>(turned) / job_.layout.layout.tensor;
+  return bf16 * job_.tokens() * static_cast<double>(turned) / job_.layout.sizes.tensor;
 }
 
 Passes LayerKernels::elementwise(AttentionKind attention) const {
@@ -201,7 +201,7 @@ void LayerKernels::add_softmax_elementwise(Passes& passes) const {
              MemoryKernel::normalization);
   if (!model.output_gate) return;
   const double gated = job_.tokens() * static_cast<double>(model.heads * model.value_dim()) /
-                       job_.layout.layout.tensor;
+                       job_.layout.sizes.tensor;
   add_memory(passes, Part::attention, gate_bytes * gated, gate_backward_bytes * gated,
              MemoryKernel::streaming);
 }
@@ -255,7 +255,7 @@ MoeLoad LayerKernels::given_load() const {
 }
 
 double LayerKernels::expert_rows(const MoeLoad& load) const {
-  return load.computed * job_.balanced_rows() * job_.layout.layout.expert_tensor;
+  return load.computed * job_.balanced_rows() * job_.layout.sizes.expert_tensor;
 }
 
 // NCCL's all-to-all sends what a rank's own tokens choose: with padded blocks all their slots, else
@@ -272,7 +272,7 @@ double LayerKernels::permuted_rows(const MoeLoad& load) const {
 // no copies for it: they keep the price of the rank's own tokens.
 double LayerKernels::permuted_tokens(const MoeLoad& load) const {
   const double tokens = job_.tokens_per_rank();
-  const int holders = job_.layout.layout.expert;
+  const int holders = job_.layout.sizes.expert;
   const profile::Dispatcher* const dispatcher = job_.dispatcher.get();
   if (dispatcher == nullptr || dispatcher->pads_rows || holders < 2) return tokens;
   if (dispatcher->sent == profile::SentOnce::per_expert) return tokens;
@@ -283,7 +283,7 @@ double LayerKernels::permuted_tokens(const MoeLoad& load) const {
 
 Passes LayerKernels::experts(const MoeLoad& load) const {
   const model::MoeBlock& moe = *job_.model->moe;
-  const parallel::ParallelLayout& sizes = job_.layout.layout;
+  const parallel::ParallelLayout& sizes = job_.layout.sizes;
   const double rows = expert_rows(load);
   Passes passes = ffn(Part::experts, rows, moe.expert_ffn / sizes.expert_tensor,
                       static_cast<double>(moe.experts + job_.redundant_experts) / sizes.expert);
@@ -310,7 +310,7 @@ Passes LayerKernels::routing(const MoeLoad& load) const {
   }
   const double moves = kernels_.rows_moved_us(permuted_tokens(load), permuted_rows(load));
   // Rows that came by source rank are sorted by expert, and back, if they are of several.
-  const parallel::ParallelLayout& sizes = job_.layout.layout;
+  const parallel::ParallelLayout& sizes = job_.layout.sizes;
   const bool sorts = job_.dispatcher == nullptr && sizes.expert * sizes.expert_tensor > 1 &&
                      job_.held_experts() > sizes.expert;
   const double sorting = sorts ? 2 * memory_us(2 * bf16 * rows * static_cast<double>(model.hidden),

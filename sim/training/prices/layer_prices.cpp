@@ -81,13 +81,13 @@ void LayerPrices::add_exchanges(Passes& passes, bool backward,
   const ExchangePrices::Times found = exchanges_.times(exchanges);
   times[at(Part::tensor)] += found.expert_tensor_us;
   // In as many pieces as ranks, each under the product of the piece before; the first one is not.
-  const double first_us = job_.overlaps_tensor ? found.tensor_us / job_.layout.layout.tensor : 0;
+  const double first_us = job_.overlaps_tensor ? found.tensor_us / job_.layout.sizes.tensor : 0;
   const double hidden_us =
       job_.overlaps_tensor ? std::min(found.tensor_us - first_us, beside.products_us) : 0;
   times[at(Part::tensor)] += found.tensor_us - hidden_us;
   times[at(Part::context)] += found.context_us;
   // A ring passes the next piece under the attention of this one; the last piece passes nothing.
-  const double context = job_.layout.layout.context;
+  const double context = job_.layout.sizes.context;
   times[at(Part::context)] +=
       std::max(0.0, found.ring_us - beside.attention_us * (context - 1) / context);
 }

@@ -23,7 +23,7 @@ double delta_rule_us(const TrainingJob& job, const KernelPrices& kernels, bool b
   const model::LinearAttention& linear = *job.model->linear;
   const model::KernelWork work = model::delta_rule_work(linear, backward);
   // Tensor and context ranks divide the heads, each with whole sequences of its own.
-  const double tokens = job.tokens() / job.layout.layout.tensor;
+  const double tokens = job.tokens() / job.layout.sizes.tensor;
   const double peak = job.profile->device().peak_bf16_flops;
   const double products_us = tokens * work.flops / (product_share * peak) * 1e6;
   const double chunks = static_cast<double>(job.layout.sequence_length) /
@@ -35,11 +35,11 @@ double delta_rule_us(const TrainingJob& job, const KernelPrices& kernels, bool b
 }  // namespace
 
 Passes linear_attention_passes(const TrainingJob& job, const KernelPrices& kernels) {
-  const double tokens = job.tokens() / job.layout.layout.tensor;
+  const double tokens = job.tokens() / job.layout.sizes.tensor;
   const auto all_us = [&](bool backward) {
     const model::LinearAttention& linear = *job.model->linear;
     double beside = model::bytes_beside_delta_rule(linear, backward);
-    if (job.layout.layout.context > 1) {
+    if (job.layout.sizes.context > 1) {
       beside += model::bytes_between_context_ranks(linear, backward);
     }
     return delta_rule_us(job, kernels, backward) +

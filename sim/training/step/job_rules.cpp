@@ -45,8 +45,8 @@ Fault instances_fault(const TrainingJob& job) {
   if (job.states.zero == 0) {
     return "--optimizer-instances with --zero 0: every rank has all states by itself";
   }
-  const int dense = job.layout.layout.group_size(GroupKind::data_context);
-  const int expert = job.model->moe ? job.layout.layout.group_size(GroupKind::expert_data) : 0;
+  const int dense = job.layout.sizes.group_size(GroupKind::data_context);
+  const int expert = job.model->moe ? job.layout.sizes.group_size(GroupKind::expert_data) : 0;
   if (dense % instances == 0 && (expert < 2 || expert % instances == 0)) return std::nullopt;
   return fmt::format(
       "--optimizer-instances {}: must divide the ranks that have the same weights: {} (DP x CP){}",
@@ -61,7 +61,7 @@ Fault copies_fault(const TrainingJob& job) {
     return flag +
            ": with forced balance no expert is hot: draw routing, with --router or --routing";
   }
-  const int ranks = job.layout.layout.expert;
+  const int ranks = job.layout.sizes.expert;
   if (job.held_experts() % ranks != 0) {
     const int more = (job.held_experts() / ranks + 1) * ranks - job.model->moe->experts;
     return fmt::format("{}: {} experts and copies do not divide among {} ranks (EP): {}", flag,
@@ -120,7 +120,7 @@ std::string dispatcher_flag(const TrainingJob& job) {
 // The ranks of an exchange of experts, slices among them, follow each other.
 Fault reach_fault(const TrainingJob& job) {
   if (!job.dispatcher || !job.cluster || job.dispatcher->crosses_nodes()) return std::nullopt;
-  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const parallel::ParallelLayout& sizes = job.layout.sizes;
   const int ranks = sizes.expert * sizes.expert_tensor;
   const int domain = job.placed_ranks();
   if (sizes.gpus <= domain || domain % ranks == 0) return std::nullopt;
@@ -134,7 +134,7 @@ Fault reach_fault(const TrainingJob& job) {
 // The laws of dispatchers are of domains with as many ranks each, and with all slices of an expert.
 Fault spread_fault(const TrainingJob& job) {
   if (!job.dispatcher || !job.cluster) return std::nullopt;
-  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const parallel::ParallelLayout& sizes = job.layout.sizes;
   const int ranks = sizes.expert * sizes.expert_tensor;
   if (ranks < 2) return std::nullopt;
   const profile::DispatchGroup group = dispatch_spread(job);
@@ -154,7 +154,7 @@ Fault spread_fault(const TrainingJob& job) {
 // Of the fullest rank, over balance: all tokens choose experts that it has.
 double most_load(const TrainingJob& job) {
   if (!job.model->moe) return 1;
-  const double ranks = job.layout.layout.expert;
+  const double ranks = job.layout.sizes.expert;
   const double choices = job.experts_per_token();
   return std::min(ranks, std::max(1.0, job.held_experts() / choices));
 }
@@ -187,7 +187,7 @@ std::optional<std::string> expert_load_fault(const TrainingJob& job) {
   return fmt::format(
       "--expert-load {:g}: at most {:g} of {} expert-parallel ranks, where all tokens choose "
       "experts of one: give a smaller load, or more --expert-parallel",
-      job.expert_load, most, job.layout.layout.expert);
+      job.expert_load, most, job.layout.sizes.expert);
 }
 
 std::optional<std::string> graphs_fault(const TrainingJob& job) {

@@ -148,7 +148,7 @@ double end_bound(const TrainingJob& job, const LayerPrices& prices) {
   const Contents contents = chunk_contents(job);
   const model::ShardSizes shards = job.shards();
   double most = 0;
-  for (int rank = 0; rank < job.layout.layout.pipeline; ++rank) {
+  for (int rank = 0; rank < job.layout.sizes.pipeline; ++rank) {
     const model::StageParameters held = rank_parameters(job, contents, rank, job.experts());
     const double bytes = model::optimizer_bytes(held, shards, job.states);
     most = std::max(most, prices.memory_us(bytes, profile::MemoryKernel::streaming));
@@ -305,7 +305,7 @@ double step_bound_us(const TrainingJob& job, const LayerPrices& prices,
 
 Bytes memory_bound(const TrainingJob& job, const DrawnLoads* loads) {
   const Contents contents = chunk_contents(job);
-  const int ranks = job.layout.layout.pipeline;
+  const int ranks = job.layout.sizes.pipeline;
   Bytes most;
   // Embedding and most passes in flight; experts without the model's dense layers; the logits.
   for (const int rank : std::set<int>{0, std::min(1, ranks - 1), ranks - 1}) {

@@ -55,7 +55,7 @@ StepEnds::StepEnds(const TrainingJob& job, const Pipelines& pipelines, const Pip
 // Of `bytes` in buckets, which hold so many of the `parameters`.
 BucketExchange StepEnds::buckets_of(const Wanted& wanted, GroupKind group, double parameters,
                                     double bytes) {
-  const int ranks = job_.layout.layout.group_size(group);
+  const int ranks = job_.layout.sizes.group_size(group);
   const int copies = job_.shards().stage_copies;
   const int all = wanted.replicas == Replicas::instance ? ranks * copies : ranks;
   const bool is_alone = wanted.replicas == Replicas::shard_of_copies ? copies < 2 : all < 2;
@@ -95,7 +95,7 @@ StepEnds::Queue StepEnds::queue_of(const Wanted& wanted, const Chunks& chunks, R
     for (const auto& [group, parameters, whole] :
          {std::tuple{GroupKind::data_context, held.dense, bytes.dense},
           std::tuple{GroupKind::expert_data, held.expert, bytes.expert}}) {
-      const double part = part_of(job_.layout.layout.group_size(group));
+      const double part = part_of(job_.layout.sizes.group_size(group));
       const BucketExchange each = buckets_of(wanted, group, parameters, whole * part);
       if (each.buckets == 0) continue;
       queue.chunks_us[chunk] += each.buckets * each.each_us;
@@ -113,7 +113,7 @@ double StepEnds::copies_us(const model::StageParameters& held, RankEnd& end) con
   if (job_.redundant_experts == 0) return 0;
   const model::StateRules& states = job_.states;
   const int replicas =
-      model::sharing_ranks(job_.layout.layout.group_size(GroupKind::expert_data), states);
+      model::sharing_ranks(job_.layout.sizes.group_size(GroupKind::expert_data), states);
   const double bytes =
       model::reduced_bytes(held, states).expert / (states.zero >= 2 ? replicas : 1) +
       model::gathered_bytes(held, states).expert / (states.zero >= 3 ? replicas : 1);

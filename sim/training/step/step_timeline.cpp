@@ -124,7 +124,7 @@ class TimelineWriter {
 
  private:
   int gpu_of(int rank) const {
-    const parallel::ParallelLayout& layout = job_.layout.layout;
+    const parallel::ParallelLayout& layout = job_.layout.sizes;
     return rank * stage_ranks(layout) + run_.place.set * stage_division(layout).ranks;
   }
 

@@ -218,7 +218,7 @@ TrainingStep Step::run() {
   }
   step.micro_batches = shape_.micro_batches;
   step.memory = step_memory(job_, pipelines_);
-  const parallel::ParallelLayout& sizes = job_.layout.layout;
+  const parallel::ParallelLayout& sizes = job_.layout.sizes;
   step.tokens = static_cast<double>(job_.layout.micro_batch * job_.layout.sequence_length) *
                 shape_.micro_batches * sizes.data();
   step.flops = model::model_flops(*job_.model, static_cast<double>(job_.layout.sequence_length),

@@ -139,14 +139,14 @@ TEST_CASE("names, columns and Megatron-LM's arguments are of one option each") {
 TEST_CASE("defaults that follow from other options") {
   // 4 chunks on 2 ranks.
   OptionValues values = with(usual, "pipeline-layout", "Et*12|t*12|t*12|t*12L");
-  CHECK(resolve_job(values).job.layout.layout.virtual_pipeline == 2);
+  CHECK(resolve_job(values).job.layout.sizes.virtual_pipeline == 2);
   // Of 32 ranks of a stage those of an NVLink domain, which divide 128 experts.
-  CHECK(resolve_job(usual).job.layout.layout.expert == 8);
-  CHECK(resolve_job(with(usual, "ranks-per-domain", "4")).job.layout.layout.expert == 4);
-  CHECK(resolve_job(with(usual, "expert-tensor-parallel", "2")).job.layout.layout.expert == 4);
+  CHECK(resolve_job(usual).job.layout.sizes.expert == 8);
+  CHECK(resolve_job(with(usual, "ranks-per-domain", "4")).job.layout.sizes.expert == 4);
+  CHECK(resolve_job(with(usual, "expert-tensor-parallel", "2")).job.layout.sizes.expert == 4);
   const TrainingJob rack = resolve_job(with(usual, "profile", "gb200")).job;
   CHECK(rack.cluster->gpus_per_domain == 72);
-  CHECK(rack.layout.layout.expert == 32);
+  CHECK(rack.layout.sizes.expert == 32);
   CHECK(rack.layout.sequence_length == rack.model->sequence_length);
 }
 
@@ -206,8 +206,8 @@ TEST_CASE("a layout needs no GPU and has the memory rules of the whole job") {
   const TrainingJob layout = resolve_layout(values, 8);
   const TrainingJob whole = resolve_job(values).job;
   CHECK_FALSE(layout.profile);
-  CHECK(layout.layout.layout.expert == whole.layout.layout.expert);
+  CHECK(layout.layout.sizes.expert == whole.layout.sizes.expert);
   CHECK(layout.states.low_precision_gather == whole.states.low_precision_gather);
   CHECK(layout.expert_load == whole.expert_load);
-  CHECK(resolve_layout(usual, 16).layout.layout.expert == 16);
+  CHECK(resolve_layout(usual, 16).layout.sizes.expert == 16);
 }

@@ -27,10 +27,10 @@ const Model& qwen() {
 
 LayoutRequest request(int gpus, int tensor, int pipeline, int expert) {
   LayoutRequest made;
-  made.layout.gpus = gpus;
-  made.layout.tensor = tensor;
-  made.layout.pipeline = pipeline;
-  made.layout.expert = expert;
+  made.sizes.gpus = gpus;
+  made.sizes.tensor = tensor;
+  made.sizes.pipeline = pipeline;
+  made.sizes.expert = expert;
   made.sequence_length = 4096;
   return made;
 }
@@ -53,7 +53,7 @@ TEST_CASE("each rule of a layout is named") {
              ContainsSubstring("--expert-parallel 4 x --pipeline-parallel 8 = 32"));
   CHECK_THAT(fault(request(48, 1, 1, 3)), ContainsSubstring("does not divide the 128 experts"));
   LayoutRequest asked = request(768 * 5, 1, 1, 1);
-  asked.layout.expert_tensor = 5;
+  asked.sizes.expert_tensor = 5;
   CHECK_THAT(fault(asked), ContainsSubstring("inner size 768 of an expert"));
   CHECK_THAT(fault(request(48, 3, 1, 1)), ContainsSubstring("32 attention heads"));
   CHECK(fault(request(16, 8, 1, 1)) == "none");  // 4 key/value heads, each on two ranks
@@ -63,23 +63,23 @@ TEST_CASE("each rule of a layout is named") {
   CHECK_THAT(fault(request(16, 4, 1, 1), odd),
              ContainsSubstring("6 key/value heads: neither divides"));
   asked = request(16, 1, 1, 1);
-  asked.layout.context = 4;
+  asked.sizes.context = 4;
   asked.sequence_length = 4100;
   CHECK_THAT(fault(asked), ContainsSubstring("2 x --context-parallel = 8 pieces"));
   asked.sequence_length = 4104;
   CHECK(fault(asked) == "none");
-  asked.layout.tensor = 4;  // 1,026 tokens per rank
+  asked.sizes.tensor = 4;  // 1,026 tokens per rank
   CHECK_THAT(fault(asked), ContainsSubstring("the 1026 tokens"));
   asked = request(16, 2, 1, 1);
   asked.sequence_parallel = false;
   CHECK_THAT(fault(asked), ContainsSubstring("need sequence parallelism"));
   asked = request(16, 1, 1, 2);
-  asked.layout.context = 8;
+  asked.sizes.context = 8;
   asked.context_method = ContextMethod::all_to_all;
   CHECK_THAT(fault(asked), ContainsSubstring("does not divide the 32 heads and 4 key/value heads"));
-  asked.layout.context = 4;
+  asked.sizes.context = 4;
   CHECK(fault(asked) == "none");
-  asked.layout.tensor = 2;  // 16 and 2 heads
+  asked.sizes.tensor = 2;  // 16 and 2 heads
   CHECK_THAT(fault(asked), ContainsSubstring("16 heads and 2 key/value heads"));
 }
 
@@ -112,19 +112,19 @@ TEST_CASE("layers that do not divide need a pipeline layout") {
   // 61 is a prime: one stage is no neighbour of eight, the layout in the text is.
   CHECK(nearest_layouts(deepseek, asked).empty());
   // Where something else is wrong too, the nearest layouts say which layers each stage has.
-  asked.layout.expert = 64;
+  asked.sizes.expert = 64;
   for (const char* change : {"--gpus 512", "--pipeline-parallel 4", "--expert-parallel 32"}) {
     CAPTURE(change);
     CHECK_THAT(fmt::format("{}", fmt::join(nearest_layouts(deepseek, asked), "; ")),
                ContainsSubstring(fmt::format("{} --pipeline-layout 'Et*", change)));
   }
-  asked.layout.expert = 32;
+  asked.sizes.expert = 32;
   asked.stages = parse_pipeline_layout("Et*8|(t*8|)*6t*5L");
   CHECK(fault(asked, deepseek) == "none");
   asked.stages = parse_pipeline_layout("Et*4|(t*4|)*14tmL");
   CHECK_THAT(fault(asked, deepseek),
              ContainsSubstring("16 chunks, but --pipeline-parallel 8 x --virtual-pipeline 1 8"));
-  asked.layout.virtual_pipeline = 2;
+  asked.sizes.virtual_pipeline = 2;
   CHECK(fault(asked, deepseek) == "none");
   asked.stages = parse_pipeline_layout("Et*4|(t*4|)*13t|tmL");
   CHECK_THAT(fault(asked, deepseek), ContainsSubstring("58 decoder layers"));
@@ -140,14 +140,14 @@ TEST_CASE("overlap of experts has its rules") {
   LayoutRequest asked = request(64, 1, 4, 8);
   asked.expert_overlap = true;
   CHECK_THAT(fault(asked), ContainsSubstring("--virtual-pipeline is above 1"));
-  asked.layout.virtual_pipeline = 2;
+  asked.sizes.virtual_pipeline = 2;
   CHECK(fault(asked) == "none");
   asked.recomputes_experts = true;
   CHECK_THAT(fault(asked), ContainsSubstring("no recomputation"));
   asked.recomputes_experts = false;
-  asked.layout.expert = 1;
+  asked.sizes.expert = 1;
   CHECK_THAT(fault(asked), ContainsSubstring("--expert-parallel above 1"));
-  asked.layout.expert = 8;
+  asked.sizes.expert = 8;
   asked.stages = parse_pipeline_layout("Et*13|(t*13|)*6t*5mmL");
   CHECK_THAT(fault(asked), ContainsSubstring("one depth of multi-token prediction, not 2"));
 }

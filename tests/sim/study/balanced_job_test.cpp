@@ -16,7 +16,7 @@ TEST_CASE("the first bound of a search holds where recorded ranks keep all their
   job.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
   job.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
   job.model = std::make_shared<const model::Model>(model::Model::load("qwen3-30b-a3b"));
-  job.layout.layout.gpus = job.layout.layout.expert = 8;
+  job.layout.sizes.gpus = job.layout.sizes.expert = 8;
   job.layout.sequence_length = 4096;
   job.layout.global_batch = 8;
   job.host = {0, 0, 0};

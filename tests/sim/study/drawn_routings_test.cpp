@@ -17,8 +17,8 @@ TrainingJob job(const char* router, bool pads = false) {
   model::Model small = model::Model::load("qwen3-30b-a3b");
   small.layers = 4;
   made.model = std::make_shared<const model::Model>(small);
-  made.layout.layout.gpus = 8;
-  made.layout.layout.expert = 8;
+  made.layout.sizes.gpus = 8;
+  made.layout.sizes.expert = 8;
   made.layout.sequence_length = 4096;
   made.layout.global_batch = 64;
   training::DrawnRouting drawn;
@@ -165,7 +165,7 @@ TEST_CASE("layouts that share the tokens of a pilot have the loads that each has
     for (const int gpus : {8, 16}) {
       for (const int micro_batch : {1, 2}) {
         TrainingJob made = job(name);
-        made.layout.layout.gpus = gpus;
+        made.layout.sizes.gpus = gpus;
         made.layout.micro_batch = micro_batch;
         jobs.push_back(made);
       }
@@ -176,7 +176,7 @@ TEST_CASE("layouts that share the tokens of a pilot have the loads that each has
     DrawnRoutings alone;
     const auto own = alone.loads(asked);
     const auto shared = together.loads(asked);
-    CAPTURE(asked.routing->router.name(), asked.layout.layout.gpus, asked.layout.micro_batch);
+    CAPTURE(asked.routing->router.name(), asked.layout.sizes.gpus, asked.layout.micro_batch);
     CHECK(holds_of_all(*shared, *own, std::equal_to<>()));
     CHECK(shared->figures().loss.residual_loss == own->figures().loss.residual_loss);
     CHECK(own->figures().loss.residual_loss > 0);

@@ -21,7 +21,7 @@ TrainingSearch search() {
   base.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
   base.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
   base.model = std::make_shared<const model::Model>(model::Model::load("qwen3-30b-a3b"));
-  base.layout.layout.gpus = 16;
+  base.layout.sizes.gpus = 16;
   base.layout.sequence_length = 4096;
   base.layout.global_batch = 64;
   TrainingSearch asked;
@@ -168,7 +168,7 @@ TEST_CASE("placements are those that people use") {
   CHECK(usual_placements(job) == std::vector<int>{0});  // nodes of 8 are full
   job.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("gb200-nvl72"));
   const auto of_gpus = [&](int gpus) {
-    job.layout.layout.gpus = gpus;
+    job.layout.sizes.gpus = gpus;
     return usual_placements(job);
   };
   CHECK(of_gpus(72) == std::vector<int>{0});
@@ -185,7 +185,7 @@ TEST_CASE("the best of several placements are those of an exhaustive search") {
   TrainingJob base = asked.space.base;
   base.profile = std::make_shared<const profile::Profile>(profile::Profile::load("gb200"));
   base.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("gb200-nvl72"));
-  base.layout.layout.gpus = 144;
+  base.layout.sizes.gpus = 144;
   base.layout.global_batch = 576;
   asked.space = usual_training_space(base);
   asked.space.tensor = {1};
@@ -370,7 +370,7 @@ TEST_CASE("candidates are different and possible, and keep what they are asked")
     for (const TrainingJob& job : family.jobs()) {
       CHECK(!parallel::layout_fault(*job.model, job.layout));
       CHECK(job.layout.global_batch == 64);
-      const parallel::ParallelLayout& sizes = job.layout.layout;
+      const parallel::ParallelLayout& sizes = job.layout.sizes;
       std::string text = parallel::stages_of(*job.model, job.layout).text();
       for (const int size : {sizes.tensor, sizes.context, sizes.pipeline, sizes.expert,
                              sizes.expert_tensor, job.states.zero}) {
@@ -403,7 +403,7 @@ TEST_CASE("candidates that break a rule of options are left out, the others are 
   REQUIRE(found.best.size() == asked.best);
   CHECK(found.best.front().step.step_us == ranked(asked).front().step.step_us);
   for (const FoundStep& step : found.best) {
-    CHECK(step.job.layout.layout.group_size(parallel::GroupKind::data_context) % 2 == 0);
+    CHECK(step.job.layout.sizes.group_size(parallel::GroupKind::data_context) % 2 == 0);
   }
   asked.space.expert = {1};
   asked.space.pipeline = {16};  // without replicas
@@ -479,7 +479,7 @@ TEST_CASE("where nothing fits, the smallest job is named; a speed nobody reaches
 TEST_CASE("on another number of GPUs usual lists become those of it, typed ones stay") {
   TrainingSearch asked = search();
   TrainingJob one = asked.space.base;
-  one.layout.layout.gpus = 1;
+  one.layout.sizes.gpus = 1;
   TrainingSpace space = usual_training_space(one);
   CHECK(space.tensor == std::vector<int>{1});
   CHECK(on_gpus(space, 8).tensor == std::vector<int>{1, 2, 4, 8});

@@ -19,11 +19,11 @@ TrainingJob job_of(const char* model, int gpus, int pipeline, int expert, int mi
   made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
   made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
   made.model = std::make_shared<const model::Model>(model::Model::load(model));
-  made.layout.layout.gpus = gpus;
-  made.layout.layout.pipeline = pipeline;
-  made.layout.layout.expert = expert;
+  made.layout.sizes.gpus = gpus;
+  made.layout.sizes.pipeline = pipeline;
+  made.layout.sizes.expert = expert;
   made.layout.sequence_length = 4096;
-  made.layout.global_batch = std::int64_t{micro_batches} * made.layout.layout.data();
+  made.layout.global_batch = std::int64_t{micro_batches} * made.layout.sizes.data();
   made.host = {0, 0, 0};
   return made;
 }
@@ -181,8 +181,8 @@ TEST_CASE("copies of hot experts relieve the fullest expert, as far as they go")
 
 TEST_CASE("rectification in the domain needs another rank of the group there") {
   TrainingJob job = job_of("qwen3-30b-a3b", 64, 1, 8, 1);
-  job.layout.layout.expert_tensor = 8;  // each rank of a group on a node of its own
-  job.layout.global_batch = job.layout.layout.data();
+  job.layout.sizes.expert_tensor = 8;  // each rank of a group on a node of its own
+  job.layout.global_batch = job.layout.sizes.data();
   const auto lost = [&](const char* router,
                         routing::IrDuplicates duplicates = routing::IrDuplicates::allow) {
     DrawnRouting routing = drawn(router, "1", "gaussian:0.58");
@@ -190,8 +190,8 @@ TEST_CASE("rectification in the domain needs another rank of the group there") {
     return with(job, routing).routing->loss.residual_loss;
   };
   CHECK(lost("topk+ir@node") == Approx(lost("topk+ir")).epsilon(0.01));
-  job.layout.layout.expert_tensor = 1;
-  job.layout.global_batch = job.layout.layout.data();
+  job.layout.sizes.expert_tensor = 1;
+  job.layout.global_batch = job.layout.sizes.data();
   // All experts are in the domain: the best of them mostly has the token already.
   CHECK(lost("topk+ir@node") > 1.05 * lost("topk+ir"));
   // Without those that have it, the domain has better experts than a rank.
@@ -503,7 +503,7 @@ TEST_CASE("overlapped exchanges and DualPipe take each micro-batch's own time") 
     if (dual) {
       job.layout.schedule = parallel::ScheduleKind::dualpipe;
     } else {
-      job.layout.layout.virtual_pipeline = 2;
+      job.layout.sizes.virtual_pipeline = 2;
       job.layout.expert_overlap = true;
     }
     const TrainingStep step = with(job, drawn("dropless", nullptr, "gaussian:0", all));
@@ -516,9 +516,9 @@ TEST_CASE("overlapped exchanges and DualPipe take each micro-batch's own time") 
 
 TEST_CASE("rows of an expert's slices come from all their groups") {
   TrainingJob job = job_of("qwen3-30b-a3b", 32, 2, 4, 4);
-  job.layout.layout.tensor = 2;
-  job.layout.layout.expert_tensor = 2;
-  job.layout.global_batch = 4 * job.layout.layout.data();
+  job.layout.sizes.tensor = 2;
+  job.layout.sizes.expert_tensor = 2;
+  job.layout.global_batch = 4 * job.layout.sizes.data();
   const TrainingStep sums = with(job, drawn("dropless", nullptr, "gaussian:0.1", all));
   DrawnRouting wide = drawn("topk", "64", "gaussian:0.1", all);
   wide.router.padding = routing::Padding::none;

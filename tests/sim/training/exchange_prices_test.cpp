@@ -13,8 +13,8 @@ TEST_CASE("a dispatcher takes rows to all slices of an expert") {
   whole.dispatcher =
       std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
   TrainingJob sliced = whole;
-  sliced.layout.layout.expert = 4;
-  sliced.layout.layout.expert_tensor = 2;
+  sliced.layout.sizes.expert = 4;
+  sliced.layout.sizes.expert_tensor = 2;
   const auto dispatch = [](const TrainingJob& asked) {
     return ExchangePrices(asked).dispatch_us(profile::MoeStage::dispatch, {});
   };

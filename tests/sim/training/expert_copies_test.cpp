@@ -34,8 +34,8 @@ TrainingJob skewed(int redundant) {
   made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
   made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
   made.model = std::make_shared<const model::Model>(model::Model::load("qwen3-30b-a3b"));
-  made.layout.layout.gpus = 16;
-  made.layout.layout.expert = 8;
+  made.layout.sizes.gpus = 16;
+  made.layout.sizes.expert = 8;
   made.layout.sequence_length = 4096;
   made.layout.global_batch = 64;
   made.redundant_experts = redundant;

@@ -18,8 +18,8 @@ TrainingJob job(const char* model, int gpus, int expert) {
   made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
   made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
   made.model = std::make_shared<const model::Model>(model::Model::load(model));
-  made.layout.layout.gpus = gpus;
-  made.layout.layout.expert = expert;
+  made.layout.sizes.gpus = gpus;
+  made.layout.sizes.expert = expert;
   made.layout.sequence_length = 1024;
   made.layout.global_batch = 4 * gpus;
   return made;
@@ -51,7 +51,7 @@ TEST_CASE("copies that do not divide are refused") {
 
 TEST_CASE("of the nearest layouts none breaks a rule of the options") {
   TrainingJob made = job("mixtral-8x7b", 16, 2);
-  made.layout.layout.tensor = made.layout.layout.pipeline = 4;
+  made.layout.sizes.tensor = made.layout.sizes.pipeline = 4;
   made.layout.micro_batch = 12;
   made.layout.global_batch = 128;
   made.states.optimizer_instances = 2;
@@ -72,18 +72,18 @@ TEST_CASE("a dispatcher of one NVLink domain takes no larger group of experts") 
                     ContainsSubstring("--dispatcher trtllm works inside one NVLink domain") &&
                         ContainsSubstring("such as deepep; nearest layouts that work: "
                                           "--expert-parallel 8; --expert-parallel 4"));
-  made.layout.layout.expert = 8;
+  made.layout.sizes.expert = 8;
   CHECK_NOTHROW(check_job(made));
   CHECK_NOTHROW(training_step(made));
-  made.layout.layout.expert_tensor = 2;
+  made.layout.sizes.expert_tensor = 2;
   CHECK_THROWS_WITH(check_job(made), ContainsSubstring("= 16 ranks lie in several, each of 8"));
-  made.layout.layout.expert_tensor = 1;
+  made.layout.sizes.expert_tensor = 1;
   made.ranks_per_domain = 4;
   CHECK_THROWS_WITH(check_job(made), ContainsSubstring("each of 4"));
   made.ranks_per_domain = 0;
-  made.layout.layout.gpus = made.layout.layout.expert = 1;
+  made.layout.sizes.gpus = made.layout.sizes.expert = 1;
   CHECK_NOTHROW(check_job(made));
-  made.layout.layout.gpus = made.layout.layout.expert = 64;
+  made.layout.sizes.gpus = made.layout.sizes.expert = 64;
   made.layout.global_batch = 256;
   made.dispatcher =
       std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
@@ -96,12 +96,12 @@ TEST_CASE("a dispatcher needs as many ranks in each domain, and slices of an exp
       std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
   CHECK_THAT(option_fault(made).value(),
              ContainsSubstring("= 3 ranks do not divide among 2 domains"));
-  made.layout.layout.expert = 4;
+  made.layout.sizes.expert = 4;
   CHECK_FALSE(option_fault(made));
-  made.layout.layout.expert = 2;  // ranks 6 to 11 lie three and three, by the law
-  made.layout.layout.expert_tensor = 3;
+  made.layout.sizes.expert = 2;  // ranks 6 to 11 lie three and three, by the law
+  made.layout.sizes.expert_tensor = 3;
   CHECK_FALSE(option_fault(made));
-  made.layout.layout.expert = 1;  // ranks 6, 7 and 8
+  made.layout.sizes.expert = 1;  // ranks 6, 7 and 8
   CHECK_THAT(option_fault(made).value(), ContainsSubstring("--expert-tensor-parallel 3"));
   made.dispatcher = nullptr;
   CHECK_FALSE(option_fault(made));
@@ -112,7 +112,7 @@ TEST_CASE("tokens too few for the law of a rank's rows are a fault of the layout
   made.routing = dropless("gaussian:0.1");
   made.routing->rank_capacity = 1.2;
   CHECK_FALSE(option_fault(made));
-  made.layout.layout.tensor = 8;  // 128 of 1,024 tokens
+  made.layout.sizes.tensor = 8;  // 128 of 1,024 tokens
   CHECK_THAT(option_fault(made).value(), ContainsSubstring("128 tokens per GPU are too few"));
   CHECK_THROWS_WITH(check_job(made), ContainsSubstring("work: --tensor-parallel 4;"));
 }
@@ -129,7 +129,7 @@ TEST_CASE("where every token takes every expert no buffer overflows, whatever th
 
 TEST_CASE("one rank with all experts has as many rows as balance, exactly") {
   TrainingJob made = job("qwen3-30b-a3b", 16, 1);
-  made.layout.layout.pipeline = 4;
+  made.layout.sizes.pipeline = 4;
   made.routing = dropless("gaussian:0.1");
   made.routing->rank_capacity = 1;
   const RankRowsLaw law(made);
@@ -150,7 +150,7 @@ TEST_CASE("a buffer of fixed size saves the host's reads with forced balance too
 
 TEST_CASE("slices of experts even out what forced balance has on its busiest rank") {
   TrainingJob made = job("mixtral-8x7b", 64, 8);
-  made.layout.layout.tensor = made.layout.layout.expert_tensor = 2;
+  made.layout.sizes.tensor = made.layout.sizes.expert_tensor = 2;
   TrainingJob drawn = made;
   drawn.routing = dropless("gaussian:0", 2);
   drawn.routing->draws = RoutingDraws::per_micro_batch;
@@ -166,7 +166,7 @@ TEST_CASE("of layers recomputed in blocks each takes its share, in pairs too") {
     for (const char* text : {"none", "full:block:2", "full:block:4", "full"}) {
       TrainingJob made = job("qwen3-30b-a3b", 32, 4);
       made.layout.sequence_length = 4096;
-      made.layout.layout.pipeline = 4;
+      made.layout.sizes.pipeline = 4;
       made.layout.schedule = kind;
       made.layout.global_batch = 128;
       made.recompute = model::parse_recompute(text, "test");

@@ -26,8 +26,8 @@ TrainingJob job(const char* profile, const char* cluster, const char* model = "q
   made.profile = std::make_shared<const profile::Profile>(profile::Profile::load(profile));
   made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load(cluster));
   made.model = std::make_shared<const model::Model>(model::Model::load(model));
-  made.layout.layout.gpus = 8;
-  made.layout.layout.expert = 8;
+  made.layout.sizes.gpus = 8;
+  made.layout.sizes.expert = 8;
   made.layout.sequence_length = 4096;
   made.layout.global_batch = 64;
   return made;
@@ -252,7 +252,7 @@ TEST_CASE("clamps before the activation read and write what they clamp") {
 TEST_CASE("rows are sorted by expert behind an all-to-all where a rank has several") {
   TrainingJob one = job("h100-sxm", "hgx-h100", "mixtral-8x7b");
   TrainingJob two = one;
-  two.layout.layout.expert = 4;
+  two.layout.sizes.expert = 4;
   const double sorted_us = part_us(two, Part::router, false) - part_us(one, Part::router, false);
   const double rows_bytes = 2.0 * 2 * 4096 * 4096;  // k rows of a token, bf16
   const KernelPrices prices(one);
@@ -300,7 +300,7 @@ TEST_CASE("a dispatcher takes a token to the groups that its router keeps") {
   TrainingJob kept = job("h100-sxm", "hgx-h100", "deepseek-v3");
   kept.dispatcher =
       std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
-  kept.layout.layout.gpus = kept.layout.layout.expert = 64;
+  kept.layout.sizes.gpus = kept.layout.sizes.expert = 64;
   const auto exchange_us = [](const TrainingJob& each) {
     return ExchangePrices(each).dispatch_us(profile::MoeStage::dispatch, {});
   };
@@ -343,7 +343,7 @@ TEST_CASE("graphs take launches from the host, fewer with fewer parts in them") 
 TEST_CASE("the host launches two kernels for each local expert, at most four for all in one call") {
   TrainingJob launched = job("b200-sxm", "hgx-b200");
   const auto saved = [&](int expert_ranks) {
-    launched.layout.layout.expert = expert_ranks;
+    launched.layout.sizes.expert = expert_ranks;
     launched.fused_experts = false;
     const double apart = host_launches(launched, true).forward;
     launched.fused_experts = true;
@@ -364,9 +364,9 @@ TEST_CASE("the host launches two kernels for each local expert, at most four for
 TEST_CASE("experts of one rank are exchanged with none, but their rows are read") {
   TrainingJob launched = job("b200-sxm", "hgx-b200");
   launched.host = {10, 20, 0};
-  launched.layout.layout.expert = 8;
+  launched.layout.sizes.expert = 8;
   const double many = host_launches(launched, true).forward;
-  launched.layout.layout.expert = 1;
+  launched.layout.sizes.expert = 1;
   const double one = host_launches(launched, true).forward;
   const double experts = launched.model->moe->experts;
   CHECK(one - many == 2 * (experts - experts / 8) - 30);

@@ -102,7 +102,7 @@ TEST_CASE("rows in the format of the products make dispatch shorter, not combine
 
 TEST_CASE("exchanges of tensor ranks hide under their products but for the first piece") {
   TrainingJob apart = qwen_on_h100(8, 1, 4, 8);
-  apart.layout.layout.tensor = 2;
+  apart.layout.sizes.tensor = 2;
   TrainingJob beside = apart;
   beside.overlaps_tensor = true;
   const double exposed = part(training_step(apart), Part::tensor);
@@ -121,7 +121,7 @@ TEST_CASE("tensor ranks divide a prediction depth's projection and exchange its 
   made.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3"));
   const double token = 2.0 * 7168;  // bytes of a hidden vector
   for (const int tensor : {1, 2, 4}) {
-    made.layout.layout.tensor = tensor;
+    made.layout.sizes.tensor = tensor;
     const KernelPrices kernels(made);
     const LayerPrices prices(made);
     const Passes& depth = prices.prediction();
@@ -240,7 +240,7 @@ TEST_CASE("norms of queries and keys take time") {
 
 TEST_CASE("a ring is hidden by core attention alone, once per direction") {
   TrainingJob ring = qwen_on_h100(16, 1, 8, 16);
-  ring.layout.layout.context = 16;
+  ring.layout.sizes.context = 16;
   ring.layout.sequence_length = 32768;
   TrainingJob gathered = ring;
   gathered.layout.context_method = model::ContextMethod::all_gather;
@@ -253,11 +253,11 @@ TEST_CASE("a ring is hidden by core attention alone, once per direction") {
 
 TEST_CASE("recomputing a module takes its own forward time, whatever the split") {
   TrainingJob activations = qwen_on_h100(16, 1, 8, 64);
-  activations.layout.layout.tensor = 2;
+  activations.layout.sizes.tensor = 2;
   activations.recompute = model::parse_recompute("moe_act", "test");
   const double whole = part(training_step(activations), Part::recompute);
-  activations.layout.layout.expert_tensor = 2;
-  activations.layout.layout.expert = 4;
+  activations.layout.sizes.expert_tensor = 2;
+  activations.layout.sizes.expert = 4;
   // Twice the rows of half the width.
   CHECK(part(training_step(activations), Part::recompute) == Approx(whole).epsilon(0.05));
 }
@@ -265,7 +265,7 @@ TEST_CASE("recomputing a module takes its own forward time, whatever the split")
 TEST_CASE("slices of experts gather and reduce as many rows as their rank computes") {
   TrainingJob sliced = qwen_on_h100(16, 1, 4, 64);
   const double none = LayerPrices(sliced).moe_layer({1, 1}).forward[at(Part::tensor)];
-  sliced.layout.layout.expert_tensor = 2;
+  sliced.layout.sizes.expert_tensor = 2;
   const LayerPrices prices(sliced);
   const auto slices_us = [&](double load) {
     return prices.moe_layer({load, 1}).forward[at(Part::tensor)] - none;
@@ -285,9 +285,9 @@ TEST_CASE("behind an all-to-all a rank permutes the rows of its own tokens") {
   const double own_us = router_us(1);
   CHECK(router_us(3) == own_us);
   CHECK(router_us(0.5) < own_us);  // a capacity drops rows
-  made.layout.layout.expert_tensor = 2;
+  made.layout.sizes.expert_tensor = 2;
   CHECK(router_us(1) == own_us);  // slices gather their rows behind the exchange
-  made.layout.layout.expert_tensor = 1;
+  made.layout.sizes.expert_tensor = 1;
   made.capacity_factor = 1.5;  // padded: all slots
   CHECK(router_us(1.5) > 1.2 * own_us);
   made.capacity_factor = 0;
@@ -314,15 +314,15 @@ TEST_CASE("behind a dispatcher a rank makes rows from the copies that came") {
   fused.dispatcher =
       std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("hybridep"));
   CHECK(rest_us(fused, 1, 8) == Approx(rest_us(nccl, 1, 8)).epsilon(0.01));
-  made.layout.layout.expert = 4;
-  made.layout.layout.expert_tensor = 2;
+  made.layout.sizes.expert = 4;
+  made.layout.sizes.expert_tensor = 2;
   CHECK(rest_us(made, 7.25802, 16) == Approx(rest_us(nccl, 1, 8)).epsilon(0.01));
 }
 
 TEST_CASE("rows of slices are sorted by expert where these come from several ranks") {
   TrainingJob made = qwen_on_h100(16, 1, 1, 64);  // all experts on each rank
   const double alone_us = LayerPrices(made).moe_layer({1, 1}).forward[at(Part::router)];
-  made.layout.layout.expert_tensor = 2;
+  made.layout.sizes.expert_tensor = 2;
   CHECK(LayerPrices(made).moe_layer({1, 1}).forward[at(Part::router)] > 1.2 * alone_us);
 }
 
@@ -330,7 +330,7 @@ TEST_CASE("what is recomputed exchanges again") {
   // The shared experts are in the MoE layer, with what their tensor ranks exchange.
   TrainingJob shared = qwen_on_h100(64, 1, 8, 64);
   shared.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3-4layers"));
-  shared.layout.layout.tensor = 8;
+  shared.layout.sizes.tensor = 8;
   const auto again = [](TrainingJob asked, const char* modules) {
     asked.recompute = model::parse_recompute(modules, "test");
     return part(training_step(asked), Part::recompute);
@@ -345,7 +345,7 @@ TEST_CASE("what is recomputed exchanges again") {
   CHECK(again(shared, "moe,shared_experts") == Approx(again(shared, "moe")));
   // Core attention of context ranks gathers keys and values: 48 layers, 8 micro-batches.
   TrainingJob pieces = qwen_on_h100(16, 1, 8, 16);
-  pieces.layout.layout.context = 8;
+  pieces.layout.sizes.context = 8;
   pieces.layout.context_method = model::ContextMethod::all_gather;
   const ExchangePrices exchanges(pieces);
   const double gather_us =

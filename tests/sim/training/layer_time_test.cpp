@@ -15,8 +15,8 @@ TrainingJob job(const char* scores, const char* dispatcher) {
   made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
   made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
   made.model = std::make_shared<const model::Model>(model::Model::load("qwen3-30b-a3b"));
-  made.layout.layout.gpus = 8;
-  made.layout.layout.expert = 8;
+  made.layout.sizes.gpus = 8;
+  made.layout.sizes.expert = 8;
   made.layout.sequence_length = 1024;
   made.layout.global_batch = 16;
   made.routing.emplace();

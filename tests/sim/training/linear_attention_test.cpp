@@ -84,9 +84,9 @@ TEST_CASE("kernels of linear attention take the assumed share of what the GPU ca
   // Tensor ranks divide the heads, until the chunks of a sequence wait for each other: 64 of them,
   // 2 us each, backward twice.
   TrainingJob divided = job;
-  divided.layout.layout.tensor = 2;
+  divided.layout.sizes.tensor = 2;
   CHECK(linear_us(divided, false) == Approx(linear_us(job, false) / 2).epsilon(0.05));
-  divided.layout.layout.tensor = 16;
+  divided.layout.sizes.tensor = 16;
   const double beside_us = kernels.memory_us(256 * model::bytes_beside_delta_rule(linear, true),
                                              profile::MemoryKernel::streaming);
   CHECK(linear_us(divided, true) == Approx(2 * 2 * 64 + beside_us));
@@ -94,9 +94,9 @@ TEST_CASE("kernels of linear attention take the assumed share of what the GPU ca
 
 TEST_CASE("context ranks divide the heads of linear attention and exchange them") {
   TrainingJob job = next_on_h100(32'768, 4);
-  job.layout.layout.gpus = 8;
+  job.layout.sizes.gpus = 8;
   TrainingJob pieces = job;
-  pieces.layout.layout.context = 4;
+  pieces.layout.sizes.context = 4;
   const model::LinearAttention& linear = *job.model->linear;
   const KernelPrices kernels(pieces);
   for (const bool backward : {false, true}) {
@@ -165,10 +165,10 @@ TEST_CASE("the host launches more kernels for linear attention") {
 TEST_CASE("each layer of a pipeline has the price of its own attention") {
   // Chunks of one layer: of 4 ranks the last has every layer with softmax attention.
   TrainingJob job = next_on_h100(65'536, 4);
-  job.layout.layout = {};
-  job.layout.layout.gpus = 4;
-  job.layout.layout.pipeline = 4;
-  job.layout.layout.virtual_pipeline = 12;
+  job.layout.sizes = {};
+  job.layout.sizes.gpus = 4;
+  job.layout.sizes.pipeline = 4;
+  job.layout.sizes.virtual_pipeline = 12;
   job.layout.global_batch = 8;
   const LayerPrices prices(job);
   const auto all_us = [&](model::AttentionKind attention) {
@@ -184,7 +184,7 @@ TEST_CASE("each layer of a pipeline has the price of its own attention") {
   CHECK(step_bound_us(job, prices) <= step.step_us);
   CHECK(step_bound_us(job, prices) > 8 * 12 * softmax_us * (1 - 1e-6));
   // Divided in groups of four, each rank has three layers of four with linear attention.
-  job.layout.layout.virtual_pipeline = 3;
+  job.layout.sizes.virtual_pipeline = 3;
   const TrainingStep even = training_step(job);
   CHECK(even.step_us < 0.8 * step.step_us);
   CHECK(step_bound_us(job, prices) <= even.step_us);
@@ -199,9 +199,9 @@ TEST_CASE("each layer of a pipeline has the price of its own attention") {
 
 TEST_CASE("bounds of drawn routing know each layer's attention") {
   TrainingJob job = next_on_h100(32'768, 4);
-  job.layout.layout.gpus = 32;
-  job.layout.layout.pipeline = 4;
-  job.layout.layout.virtual_pipeline = 12;
+  job.layout.sizes.gpus = 32;
+  job.layout.sizes.pipeline = 4;
+  job.layout.sizes.virtual_pipeline = 12;
   job.layout.global_batch = 64;
   DrawnRouting drawn;
   drawn.router = routing::parse_router("dropless", 10, 10);
@@ -234,16 +234,16 @@ TEST_CASE("core attention recomputed is that of layers which have it") {
 TEST_CASE("layouts that linear attention does not go with are refused") {
   const model::Model model = model::Model::load("qwen3-next-80b-a3b");
   TrainingJob job = next_on_h100(4096, 4);
-  job.layout.layout.expert = 1;
-  job.layout.layout.context = 8;
+  job.layout.sizes.expert = 1;
+  job.layout.sizes.context = 8;
   CHECK_FALSE(parallel::layout_fault(model, job.layout).has_value());
   model::Model halves = model;
   halves.linear->key_heads = 4;
   CHECK_THAT(*parallel::layout_fault(halves, job.layout),
              ContainsSubstring("--tensor-parallel 1 x --context-parallel 8 does not divide the 4 "
                                "key heads of linear attention"));
-  job.layout.layout.context = 1;
-  job.layout.layout.tensor = 8;
+  job.layout.sizes.context = 1;
+  job.layout.sizes.tensor = 8;
   CHECK_FALSE(parallel::layout_fault(model, job.layout).has_value());
   model::Model fewer = model;
   fewer.linear->key_heads = 4;

@@ -28,11 +28,11 @@ TrainingJob job_of(int pipeline, int micro_batches = 2) {
   made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
   made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
   made.model = std::make_shared<const model::Model>(model::Model::load("qwen3-30b-a3b"));
-  made.layout.layout.gpus = 16;
-  made.layout.layout.pipeline = pipeline;
-  made.layout.layout.expert = 8;
+  made.layout.sizes.gpus = 16;
+  made.layout.sizes.pipeline = pipeline;
+  made.layout.sizes.expert = 8;
   made.layout.sequence_length = tokens;
-  made.layout.global_batch = std::int64_t{micro_batches} * made.layout.layout.data();
+  made.layout.global_batch = std::int64_t{micro_batches} * made.layout.sizes.data();
   made.host = {0, 0, 0};
   return made;
 }
@@ -185,7 +185,7 @@ TEST_CASE("a step that was not recorded cannot be taken") {
 TEST_CASE("no step of several recorded ones is shorter than its bound") {
   for (const int pipeline : {1, 2, 4}) {
     TrainingJob job = job_of(pipeline, 8);
-    job.layout.layout.expert = 4;
+    job.layout.sizes.expert = 4;
     // Another rank of the group is hot in each layer's turn: no layer is the same for all steps.
     job.routing = recorded(three_steps());
     const auto loads = std::make_shared<const DrawnLoads>(job);
@@ -249,7 +249,7 @@ TEST_CASE("a trace may have as many ranks as a stage, whatever the expert parall
   CHECK(each.at(0, 0, 0).computed == 1);
   CHECK(each.at(0, 1, 0).computed == 1.875);
   CHECK(each.figures().taken_ranks == 16);
-  job.layout.layout.expert = 16;
+  job.layout.sizes.expert = 16;
   const DrawnLoads together(job);
   CHECK(together.at(0, 0, 0).computed == Approx((1 + 1.875) / 2).epsilon(1e-9));
 }
@@ -260,11 +260,11 @@ TEST_CASE("more recorded ranks than a stage has are refused, with GPUs that are 
   CHECK_THROWS_WITH(training_step(job),
                     ContainsSubstring("it has 16 ranks, each pipeline stage of the job 8 GPUs: "
                                       "choose --gpus 32 or a multiple"));
-  job.layout.layout.gpus = 32;
+  job.layout.sizes.gpus = 32;
   job.layout.global_batch = 32;
   CHECK_NOTHROW(training_step(job));
   job = job_of(1);
-  job.layout.layout.gpus = 8;
+  job.layout.sizes.gpus = 8;
   job.layout.global_batch = 8;
   job.routing = recorded(sixteen_ranks());
   CHECK_THROWS_WITH(training_step(job),
@@ -450,7 +450,7 @@ TEST_CASE("with slices of experts recorded rank r is on GPU r") {
     ranks.push_back(to_ranks(rows));
   }
   TrainingJob job = job_of(1);
-  job.layout.layout.expert_tensor = 2;
+  job.layout.sizes.expert_tensor = 2;
   const MoeLoad sent = load_of(job, trace_of({ranks}));
   CHECK(sent.computed == 1);
   CHECK(sent.exchanged == Approx(4 * 2048 / 32768.0 * 2).epsilon(1e-3));  // ranks 4 to 7, 0 to 3
@@ -462,7 +462,7 @@ TEST_CASE("with slices of experts recorded rank r is on GPU r") {
 
 TEST_CASE("copies of recorded tokens are counted for the GPU of their rank") {
   TrainingJob job = dispatched_job("deepep");
-  job.layout.layout.expert_tensor = 2;
+  job.layout.sizes.expert_tensor = 2;
   // GPU g has all tokens for the expert rank of the GPU beside it, or of the other node.
   const auto load = [&](std::size_t from) {
     routing::TraceShape shape;

@@ -18,17 +18,17 @@ TrainingJob job(int gpus, int tensor, int pipeline, int expert) {
   made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
   made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
   made.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v2-lite"));
-  made.layout.layout.gpus = gpus;
-  made.layout.layout.tensor = tensor;
-  made.layout.layout.pipeline = pipeline;
-  made.layout.layout.expert = expert;
+  made.layout.sizes.gpus = gpus;
+  made.layout.sizes.tensor = tensor;
+  made.layout.sizes.pipeline = pipeline;
+  made.layout.sizes.expert = expert;
   made.layout.sequence_length = 4096;
   made.layout.global_batch = 8 * gpus;
   return made;
 }
 
 void set_chunks(TrainingJob& made, int virtual_stages) {
-  made.layout.layout.virtual_pipeline = virtual_stages;
+  made.layout.sizes.virtual_pipeline = virtual_stages;
   const int chunks = made.layout.shape().stages();
   made.layout.stages = parallel::nearly_even_pipeline_layout(made.model->layers, chunks);
 }
@@ -113,7 +113,7 @@ TEST_CASE("nor in other schedules, with overlapped exchanges or with capacity") 
   both_ways.layout.schedule = ScheduleKind::dualpipe;
   both_ways.layout.stages = parallel::parse_pipeline_layout("Et*9|t*9|t*5|t*4mL");
   CHECK(shares_of(both_ways).step > 0.4);
-  predicting.layout.layout.virtual_pipeline = 2;
+  predicting.layout.sizes.virtual_pipeline = 2;
   predicting.layout.expert_overlap = true;
   predicting.layout.stages = parallel::parse_pipeline_layout("Et*4|t*4|t*4|t*4|t*4|t*4|t*3m|L");
   CHECK(shares_of(predicting).step > 0.4);
@@ -133,7 +133,7 @@ TEST_CASE("the bound of equal stages is nearly exact") {
     model::Model equal = model::Model::load("qwen3-30b-a3b");
     equal.vocabulary = 128;
     made.model = std::make_shared<const model::Model>(equal);
-    made.layout.layout.virtual_pipeline = virtual_stages;
+    made.layout.sizes.virtual_pipeline = virtual_stages;
     made.layout.global_batch = 32;
     made.host = {0, 0, 0};
     const Shares shares = shares_of(made);

@@ -163,8 +163,8 @@ TEST_CASE("instances gather inside a node and reduce across once per step") {
 
 TEST_CASE("without replicas there is nothing to share") {
   TrainingJob alone = qwen_on_h100(8, 1, 8, 64);
-  alone.layout.layout.context = 1;
-  alone.layout.layout.tensor = 8;
+  alone.layout.sizes.context = 1;
+  alone.layout.sizes.tensor = 8;
   const TrainingStep once = training_step(alone);
   alone.states.zero = 3;
   CHECK(training_step(alone).step_us == Approx(once.step_us));
@@ -208,7 +208,7 @@ TEST_CASE("gradients of later chunks are reduced while earlier ones compute") {
   TrainingJob job = qwen_on_h100(64, 4, 8, 64);
   const auto exposed = [&] { return training_step(job).ends[0].parts[at(Part::gradients)]; };
   const double one = exposed();
-  job.layout.layout.virtual_pipeline = 2;
+  job.layout.sizes.virtual_pipeline = 2;
   const double two = exposed();
   CHECK(one > 0);
   CHECK(two < 0.7 * one);

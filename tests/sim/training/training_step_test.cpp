@@ -149,7 +149,7 @@ TEST_CASE("an exchange that NCCL hides takes 32 of 132 SMs from what hides it") 
 
 TEST_CASE("tensor parallelism adds exchanges inside the node and divides the rest") {
   TrainingJob divided = qwen_on_h100(16, 1, 8, 64);
-  divided.layout.layout.tensor = 2;
+  divided.layout.sizes.tensor = 2;
   const TrainingStep step = training_step(divided);
   CHECK(part(step, Part::tensor) > 0);
   CHECK(step.micro_batches == 8);

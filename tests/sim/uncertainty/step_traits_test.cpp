@@ -61,8 +61,8 @@ std::vector<Observation> with_trait(std::uint32_t run, const char* name, double 
 TEST_CASE("a step like the measured ones has nothing that was not measured") {
   auto job = training::qwen_on_h100(64, 1, 8, 512);
   CHECK(texts_of(unmeasured_of(job)).empty());
-  job.layout.layout.virtual_pipeline = 4;
-  job.layout.layout.pipeline = 4;
+  job.layout.sizes.virtual_pipeline = 4;
+  job.layout.sizes.pipeline = 4;
   job.layout.expert_overlap = true;
   CHECK(texts_of(unmeasured_of(job)).empty());
 }
@@ -85,17 +85,16 @@ TEST_CASE("what no measured step has is named") {
     return texts_of(unmeasured_of(job));
   };
   using training::TrainingJob;
-  CHECK(text_with([](TrainingJob& job) { job.layout.layout.context = 2; }) ==
-        "context parallelism");
-  CHECK(text_with([](TrainingJob& job) { job.layout.layout.expert_tensor = 2; }) ==
+  CHECK(text_with([](TrainingJob& job) { job.layout.sizes.context = 2; }) == "context parallelism");
+  CHECK(text_with([](TrainingJob& job) { job.layout.sizes.expert_tensor = 2; }) ==
         "expert-tensor parallelism");
   CHECK(text_with([](TrainingJob& job) { job.states.zero = 2; }) == "ZeRO 2");
   CHECK(text_with([](TrainingJob& job) {
-          job.layout.layout.pipeline = 4;
+          job.layout.sizes.pipeline = 4;
           job.layout.schedule = parallel::ScheduleKind::dualpipe;
         }) == "DualPipe");
   CHECK(text_with([](TrainingJob& job) {
-          job.layout.layout.pipeline = 4;
+          job.layout.sizes.pipeline = 4;
           job.layout.schedule = parallel::ScheduleKind::zb_h1;
         }) == "zero-bubble schedules");
   // 4,096 and 8,192 tokens were measured: twice that is still near.
@@ -103,11 +102,11 @@ TEST_CASE("what no measured step has is named") {
   CHECK(text_with([](TrainingJob& job) { job.layout.sequence_length = 32768; }) ==
         "sequences of 32768 tokens (at most 8192 measured)");
   CHECK(text_with([](TrainingJob& job) {
-          job.layout.layout.gpus = 1024;
+          job.layout.sizes.gpus = 1024;
           job.layout.global_batch = 4096;
         }).empty());
   CHECK(text_with([](TrainingJob& job) {
-          job.layout.layout.gpus = 2048;
+          job.layout.sizes.gpus = 2048;
           job.layout.global_batch = 4096;
         }) == "2048 GPUs (at most 1024 measured)");
 }
@@ -141,7 +140,7 @@ TEST_CASE("the share of DualPipe holds what it hides") {
 
 TEST_CASE("the share of a switch holds what it hides") {
   auto job = training::qwen_on_h100(64, 1, 8, 512);
-  job.layout.layout.tensor = 2;
+  job.layout.sizes.tensor = 2;
   const double exposed = part(training::training_step(job), training::Part::tensor);
   job.overlaps_tensor = true;
   const training::TrainingStep step = training::training_step(job);
@@ -165,9 +164,9 @@ TEST_CASE("a load that random routing does not have is unbalanced") {
 
 TEST_CASE("one replica shares no states") {
   auto job = training::qwen_on_h100(8, 1, 1, 64);
-  job.layout.layout.tensor = 8;
-  job.layout.layout.expert_tensor = 1;
-  job.layout.layout.expert = 8;
+  job.layout.sizes.tensor = 8;
+  job.layout.sizes.expert_tensor = 1;
+  job.layout.sizes.expert = 8;
   job.states.zero = 2;
   const training::TrainingStep step = training::training_step(job);
   const std::vector<StepTrait> traits = traits_of(job, step);

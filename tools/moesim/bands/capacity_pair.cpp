@@ -72,7 +72,7 @@ uncertainty::StepExchanges step_exchanges(
 }
 
 uncertainty::StepExchanges step_exchanges(const training::TrainingJob& job) {
-  const parallel::ParallelLayout& layout = job.layout.layout;
+  const parallel::ParallelLayout& layout = job.layout.sizes;
   return {.tensor = layout.tensor,
           .context = layout.tensor * layout.context,
           .experts = layout.expert * layout.expert_tensor,

@@ -54,7 +54,7 @@ std::string chunks_text(const StageFigures& stage) {
 // "256 GPUs: TP 2 x CP 1 x DP 16 x PP 8; experts ETP 1 x EP 32 x EDP 1 x PP 8"
 std::string heading(const LayoutResult& result) {
   const parallel::LayoutRequest& request = result.job.layout;
-  const parallel::ParallelLayout& layout = request.layout;
+  const parallel::ParallelLayout& layout = request.sizes;
   const parallel::ScheduleShape& shape = result.schedule.shape;
   std::string text = fmt::format("{} on {} GPU{}: TP {} x CP {} x DP {} x PP {}",
                                  result.job.typed.model, layout.gpus, layout.gpus == 1 ? "" : "s",
@@ -179,7 +179,7 @@ Cell whole(std::int64_t value) { return value; }
 
 NamedCells job_cells(const LayoutResult& result) {
   const parallel::LayoutRequest& request = result.job.layout;
-  const parallel::ParallelLayout& layout = request.layout;
+  const parallel::ParallelLayout& layout = request.sizes;
   const parallel::ScheduleShape& shape = result.schedule.shape;
   NamedCells job;
   job.add("model", result.job.typed.model);

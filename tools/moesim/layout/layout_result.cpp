@@ -32,7 +32,7 @@ double forward_flops(const model::Model& model, const parallel::LayoutRequest& r
   const double head = chunk.loss ? head_work(model) : 0;
   per_token += chunk.mtp * (last_layer + model::mtp_projection_work(model) + head);
   per_token += (1 + mtp_losses - chunk.mtp) * head;  // depths on chunks before, and the model's own
-  const double ranks = request.layout.tensor * request.layout.context;
+  const double ranks = request.sizes.tensor * request.sizes.context;
   return per_token * static_cast<double>(request.micro_batch) * length / ranks;
 }
 
@@ -150,14 +150,14 @@ LayoutResult make_layout_result(training::TrainingJob job, GpuRoom room) {
   result.run = parallel::run_schedule(result.schedule, times_of(flops));
   for (const auto& name : parallel::group_names) {
     const bool both = result.job.shards().stage_copies > 1 && has_same_weights(name.value);
-    const int size = request.layout.group_size(name.value) * (both ? 2 : 1);
+    const int size = request.sizes.group_size(name.value) * (both ? 2 : 1);
     const int domain = result.job.ranks_per_domain;
-    result.groups.push_back({name.value, size, request.layout.gpus / size,
-                             both ? request.layout.mirrored_domains_touched(name.value, domain)
-                                  : request.layout.domains_touched(name.value, domain),
+    result.groups.push_back({name.value, size, request.sizes.gpus / size,
+                             both ? request.sizes.mirrored_domains_touched(name.value, domain)
+                                  : request.sizes.domains_touched(name.value, domain),
                              both});
   }
-  for (int rank = 0; rank < request.layout.pipeline; ++rank) {
+  for (int rank = 0; rank < request.sizes.pipeline; ++rank) {
     result.stages.push_back(stage_figures(result, flops, rank));
   }
   set_memory(result);
@@ -165,7 +165,7 @@ LayoutResult make_layout_result(training::TrainingJob job, GpuRoom room) {
 }
 
 std::vector<std::vector<int>> LayoutResult::members(const GroupFigures& group) const {
-  const parallel::ParallelLayout& layout = job.layout.layout;
+  const parallel::ParallelLayout& layout = job.layout.sizes;
   return group.both_copies ? layout.mirrored_groups(group.kind) : layout.groups(group.kind);
 }
 
@@ -198,7 +198,7 @@ std::string lighter_options_that_fit(const LayoutResult& result) {
 
 std::string layout_timeline(const LayoutResult& result) {
   const std::vector<int> gpus =
-      result.job.layout.layout.groups(parallel::GroupKind::pipeline).front();
+      result.job.layout.sizes.groups(parallel::GroupKind::pipeline).front();
   engine::Timeline timeline;
   for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
     const std::vector<parallel::OperationSpan>& spans = result.run.ranks[rank].spans;

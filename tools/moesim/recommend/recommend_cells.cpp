@@ -160,7 +160,7 @@ const std::vector<std::string> layout_names = {"TP",  "CP",    "PP",        "VP"
                                                "ETP", "batch", "recompute", "ZeRO"};
 
 std::vector<std::string> layout_cells(const TrainingJob& job) {
-  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const parallel::ParallelLayout& sizes = job.layout.sizes;
   std::vector<std::string> cells;
   for (const int size : {sizes.tensor, sizes.context, sizes.pipeline, sizes.virtual_pipeline,
                          sizes.expert, sizes.expert_tensor}) {

@@ -273,7 +273,7 @@ Remedies what_would_fit(const TrainingSearch& search, const TrainingJob& smalles
   }
   int tried = 0;
   for (int times = 2; times <= 1024; times *= 2) {
-    const int gpus = times * search.space.base.layout.layout.gpus;
+    const int gpus = times * search.space.base.layout.sizes.gpus;
     if (const int most = smallest.cluster->max_gpus(); most > 0 && gpus > most) break;
     tried = gpus;
     study::TrainingSpace space = study::on_gpus(search.space, gpus);

@@ -36,7 +36,7 @@ std::string heading(const TrainingSearch& search, const TrainingFound& found) {
   return fmt::format(
       "{} on {} x {} ({}): {} sequences of {} tokens per step, {}\n"
       "{} candidates; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} were simulated, {}\n{}{}",
-      base.typed.model, base.layout.layout.gpus, base.gpu_name(), base.typed.cluster,
+      base.typed.model, base.layout.sizes.gpus, base.gpu_name(), base.typed.cluster,
       base.layout.global_batch, base.layout.sequence_length, precisions_text(search),
       count_text(counts.candidates), count_text(counts.too_large), room_gib(search),
       100 * search.memory_share, count_text(counts.simulated), proof_text(counts),

@@ -181,7 +181,7 @@ void add_value(const Value& value, std::vector<Value>& values) {
 // The values of a layout that are not among the usual ones, so that it is a candidate, but for how
 // its layers are divided.
 void add_layout(const CommandLine& line, const TrainingJob& job, TrainingSpace& space) {
-  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const parallel::ParallelLayout& sizes = job.layout.sizes;
   const auto add = [&](const char* flag, const auto& value, auto& values) {
     if (!line.has(flag)) add_value(value, values);
   };
@@ -206,7 +206,7 @@ void add_layout(const CommandLine& line, const TrainingJob& job, TrainingSpace& 
 // Jobs of a search with each value of what an option's effect depends on (job::JobOption::idle).
 std::vector<TrainingJob> varied_jobs(const TrainingSpace& space) {
   TrainingJob first = space.base;
-  parallel::ParallelLayout& sizes = first.layout.layout;
+  parallel::ParallelLayout& sizes = first.layout.sizes;
   sizes.tensor = space.tensor.front();
   sizes.context = space.context.front();
   sizes.expert = space.expert.front();
@@ -214,16 +214,16 @@ std::vector<TrainingJob> varied_jobs(const TrainingSpace& space) {
   std::vector<TrainingJob> jobs = {first};
   for (const int tensor : space.tensor) {
     jobs.push_back(first);
-    jobs.back().layout.layout.tensor = tensor;
+    jobs.back().layout.sizes.tensor = tensor;
   }
   for (const int context : space.context) {
     jobs.push_back(first);
-    jobs.back().layout.layout.context = context;
+    jobs.back().layout.sizes.context = context;
   }
   for (const int expert : space.expert) {
     for (const model::Precision precision : space.precision) {
       jobs.push_back(first);
-      jobs.back().layout.layout.expert = expert;
+      jobs.back().layout.sizes.expert = expert;
       jobs.back().states.precision = precision;
     }
   }
@@ -253,7 +253,7 @@ void place_experts(const CommandLine& line, const TrainingSpace& space, Training
       return false;
     }
   };
-  int& expert = usual.layout.layout.expert;
+  int& expert = usual.layout.sizes.expert;
   if (is_placed(expert)) return;
   const auto other = std::find_if(space.expert.begin(), space.expert.end(), is_placed);
   if (other != space.expert.end()) expert = *other;
@@ -381,12 +381,12 @@ RecommendRequest requested_search(const SearchSource& source) {
   TrainingJob base = resolved_job(first_values(line), true).job;
   training::check_decoder(base);
   TrainingJob usual = base;  // with a layout that routing is checked with
-  base.layout.layout = {};
-  base.layout.layout.gpus = static_cast<int>(requested_whole(line, "gpus", 32));
+  base.layout.sizes = {};
+  base.layout.sizes.gpus = static_cast<int>(requested_whole(line, "gpus", 32));
   base.layout.stages.reset();
   base.layout.recomputes_experts = false;
   base.layout.global_batch =
-      requested_whole(line, "global-batch", sequences_per_gpu * base.layout.layout.gpus);
+      requested_whole(line, "global-batch", sequences_per_gpu * base.layout.sizes.gpus);
   check_run(requested_run_cost(line),
             static_cast<double>(base.layout.global_batch * base.layout.sequence_length));
   base.graphs = value_in(training::graphs_names, line.get("cuda-graphs", "none"), "--cuda-graphs");
@@ -451,7 +451,7 @@ TrainingJob RecommendRequest::drawn(const TrainingJob& job) const {
 std::string RecommendRequest::command_of(const study::FoundStep& found) const {
   const TrainingJob& job = found.job;
   const parallel::LayoutRequest& request = job.layout;
-  const parallel::ParallelLayout& sizes = request.layout;
+  const parallel::ParallelLayout& sizes = request.sizes;
   std::vector<std::string> words{"moesim train"};
   const auto add = [&](const char* flag, const std::string& value) {
     words.push_back(fmt::format("--{} {}", flag, shell_word(value)));

@@ -60,7 +60,7 @@ struct Searches {
   std::vector<ScalingPoint> points() const;
 };
 
-int gpus_of(const FoundStep& step) { return step.job.layout.layout.gpus; }
+int gpus_of(const FoundStep& step) { return step.job.layout.sizes.gpus; }
 
 // As the software of the search runs it.
 ScalingPoint point_of(const FoundStep& step) {
@@ -151,7 +151,7 @@ std::string heading(const CommandLine& line, const Searches& searches,
   const training::TrainingJob& base = search.space.base;
   const bool grows = !line.has("global-batch");
   const std::int64_t sequences =
-      grows ? base.layout.global_batch / base.layout.layout.gpus : base.layout.global_batch;
+      grows ? base.layout.global_batch / base.layout.sizes.gpus : base.layout.global_batch;
   const study::SearchCounts& counts = searches.counts;
   return fmt::format(
       "{} on {} to {} x {} ({}): {} sequences of {} tokens per {}step, {}\n"

@@ -58,7 +58,7 @@ std::vector<Switch> switches_of(const RecommendRequest& request, const TrainingJ
     for (const char* value : values) all.push_back({flag, value});
   };
   if (without_capacity(request, job)) all.push_back({capacity, dropless});
-  if (job.model->moe && job.layout.layout.expert > 1) {
+  if (job.model->moe && job.layout.sizes.expert > 1) {
     add("ep-overlap", {"on"});
     add("dispatcher", {"deepep", "hybridep"});  // the others are of inference
     if (job.states.precision != model::Precision::bf16) add("dispatch-precision", {"low"});
@@ -67,7 +67,7 @@ std::vector<Switch> switches_of(const RecommendRequest& request, const TrainingJ
   add("optimizer-moments", {"bf16"});
   const auto& chunks = request.search.space.virtual_pipeline;
   const bool may_be_whole = std::find(chunks.begin(), chunks.end(), 1) != chunks.end();
-  if (job.layout.layout.pipeline > 1 && may_be_whole) {
+  if (job.layout.sizes.pipeline > 1 && may_be_whole) {
     add(schedule, {"zb-h1", "zb-h2", "dualpipe", "dualpipe-v"});
   }
   return all;
@@ -76,7 +76,7 @@ std::vector<Switch> switches_of(const RecommendRequest& request, const TrainingJ
 // What was searched, of the sizes and states of the job alone.
 TrainingSpace space_of(const RecommendRequest& request, const FoundStep& found) {
   const TrainingJob& job = found.job;
-  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const parallel::ParallelLayout& sizes = job.layout.sizes;
   TrainingSpace space = request.search.space;
   space.typed.insert({"expert-parallel", "expert-tensor-parallel"});
   space.tensor = {sizes.tensor};
@@ -132,7 +132,7 @@ std::optional<double> shortest_us(const study::TrainingSearch& search, const Tra
     for (const TrainingJob& job : family.jobs()) {
       const bool same_chunks =
           job.layout.schedule == of.layout.schedule &&
-          job.layout.layout.virtual_pipeline == of.layout.layout.virtual_pipeline;
+          job.layout.sizes.virtual_pipeline == of.layout.sizes.virtual_pipeline;
       if (same_chunks && !has_layers_of(job, of)) continue;
       try {
         const auto loads = job.routing ? draws.loads(job) : nullptr;

@@ -60,7 +60,7 @@ std::string parts_text(const study::TrainingSearch& search, const FoundStep& you
     words.push_back(fmt::format("{} {:+.1f} %", name, 100 * more));
   }
   const bool has_ranks =
-      std::max(yours.job.layout.layout.pipeline, first.job.layout.layout.pipeline) > 1;
+      std::max(yours.job.layout.sizes.pipeline, first.job.layout.sizes.pipeline) > 1;
   return fmt::format("  where, of the time of {}: {}{}\n", first_name, fmt::join(words, ", "),
                      has_ranks ? " (mean of pipeline ranks)" : "");
 }

@@ -38,7 +38,7 @@ std::string search_command(const CommandLine& line, const TrainingJob& job) {
                                               "out",      "jobs",         "config",  "from",
                                               "baseline", "megatron"};
   std::string text = fmt::format("moesim recommend --gpus {} --global-batch {}",
-                                 job.layout.layout.gpus, job.layout.sequences());
+                                 job.layout.sizes.gpus, job.layout.sequences());
   if (line.has("profile")) text += " --profile " + shell_word(line.get("profile"));
   std::set<std::string> its_choice;
   for (const job::JobOption& option : job::job_options()) {
@@ -139,13 +139,13 @@ ExitCode run(const CommandLine& given) {
                                  line.has("format") ? "format" : "out"));
   }
   TrainingJob job = requested_job(line);
-  if (measured) check_measured_gpus(*measured, job.layout.layout.gpus);
+  if (measured) check_measured_gpus(*measured, job.layout.sizes.gpus);
   note_cluster(line, job);
   note_graph_buffers(job);
   note_left_out(*job.model, job.typed.model);
   note_step_depths(job);
   note_software(line, job);
-  const TimelineFiles files(line, job.layout.layout.gpus);
+  const TimelineFiles files(line, job.layout.sizes.gpus);
   training::TrainingStep step = requested_step(line, job);
   if (files.wanted()) {
     files.write(training::step_timeline(job, step), timeline_title(job), "one pipeline");

@@ -34,7 +34,7 @@ std::string duration(double us) {
 }
 
 std::string heading(const TrainingJob& job, const TrainingStep& step) {
-  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const parallel::ParallelLayout& sizes = job.layout.sizes;
   std::string text = fmt::format("{} on {} x {} ({}): TP {} x CP {} x DP {} x PP {}",
                                  job.typed.model, sizes.gpus, job.gpu_name(), job.typed.cluster,
                                  sizes.tensor, sizes.context, sizes.data(), sizes.pipeline);
@@ -373,7 +373,7 @@ constexpr const char* job_columns[] = {
 };
 
 Cell job_cell(const TrainingJob& job, const std::string& column) {
-  if (column == "data_parallel") return whole(job.layout.layout.data());
+  if (column == "data_parallel") return whole(job.layout.sizes.data());
   if (column == "micro_batches") return whole(job.layout.micro_batches());
   if (column == "capacity_factor") return capacity_factor(job);
   for (const job::JobOption& option : job::job_options()) {

@@ -87,7 +87,7 @@ void note_cluster(const CommandLine& line, const training::TrainingJob& job) {
 
 void note_graph_buffers(const training::TrainingJob& job) {
   if (job.graphs != training::Graphs::layers || !job.model->moe || !job.reads_row_counts()) return;
-  const int ranks = job.layout.layout.expert;
+  const int ranks = job.layout.sizes.expert;
   if (ranks == 1) return;
   note(fmt::format(
       "note: --cuda-graphs layers without a capacity: buffers of a graph hold any routing, up to "

@@ -47,7 +47,7 @@ struct PartTime {
 double padding_us(const training::TrainingJob& job) {
   if (job.states.precision == model::Precision::bf16) return 0;
   if (job.dispatcher && job.dispatcher->pads_rows) return 0;
-  const double rows = job.balanced_rows() * job.layout.layout.expert_tensor;
+  const double rows = job.balanced_rows() * job.layout.sizes.expert_tensor;
   constexpr double copies = 2;
   constexpr double read_and_written = 4;  // bytes of bf16
   return training::KernelPrices(job).memory_us(

@@ -21,7 +21,7 @@ constexpr const char* calibrated_profile = "a100-sxm-80gb-deepspeed";
 // Whether `simulate` knows such a step.
 bool is_simulated(const TrainingRow& row) {
   if (!row.refusal.empty() || row.job.states.precision != model::Precision::bf16) return false;
-  const parallel::ParallelLayout& sizes = row.job.layout.layout;
+  const parallel::ParallelLayout& sizes = row.job.layout.sizes;
   return sizes.tensor == 1 && sizes.context == 1 && sizes.pipeline == 1 &&
          sizes.expert_tensor == 1 && row.job.capacity_factor <= 0;
 }
@@ -32,8 +32,8 @@ scenario::OptionValues options_of(const TrainingRow& row) {
       {"profile", row.job.profile->name()},
       {"cluster", row.job.cluster->name},
       {"model", row.job.model->name},
-      {"gpus", fmt::format("{}", layout.layout.gpus)},
-      {"expert-parallel", fmt::format("{}", layout.layout.expert)},
+      {"gpus", fmt::format("{}", layout.sizes.gpus)},
+      {"expert-parallel", fmt::format("{}", layout.sizes.expert)},
       {"micro-batch", fmt::format("{}", layout.micro_batch)},
       {"global-batch", fmt::format("{}", layout.global_batch)},
       {"sequence-length", fmt::format("{}", layout.sequence_length)},
@@ -84,9 +84,8 @@ std::vector<SimulatedStep> simulated_training_rows(const std::string& folder,
       step.refusal = error.what();
     }
     step.measured_ms = row.measured_s * 1e3;
-    step.subject =
-        fmt::format("{}: {}, {} x {}, EP {}", row.id, row.model, row.job.layout.layout.gpus,
-                    row.system, row.job.layout.layout.expert);
+    step.subject = fmt::format("{}: {}, {} x {}, EP {}", row.id, row.model,
+                               row.job.layout.sizes.gpus, row.system, row.job.layout.sizes.expert);
     Observation& seen = step.observation;
     seen.subject = {row.software(), row.job.profile->device().name, row.job.model->name, false};
     // All that describes it but the release, which is the last cell.

@@ -161,7 +161,7 @@ parallel::LayoutRequest layout_of(const CsvTable& table, std::size_t row, const 
                                   int mtp_depths) {
   const std::string& options = table.text(row, "dispatcher_overlap_options");
   parallel::LayoutRequest request;
-  parallel::ParallelLayout& sizes = request.layout;
+  parallel::ParallelLayout& sizes = request.sizes;
   sizes.gpus = size(table, row, "gpus");
   sizes.tensor = size(table, row, "tp");
   sizes.context = size(table, row, "cp");

@@ -71,7 +71,7 @@ std::string parts_text(const training::TrainingStep& step) {
 }
 
 std::string subject_of(const TrainingRow& row) {
-  const parallel::ParallelLayout& sizes = row.job.layout.layout;
+  const parallel::ParallelLayout& sizes = row.job.layout.sizes;
   return fmt::format("{}: {}, {} x {}, TP {} PP {} VP {} EP {}, {}", row.id, row.model, sizes.gpus,
                      row.system, sizes.tensor, sizes.pipeline, sizes.virtual_pipeline, sizes.expert,
                      row.precision);
@@ -145,7 +145,7 @@ void judge_order(const std::vector<Predicted>& all, Validation& validation) {
         if (a.cells[cell] != b.cells[cell]) ++differing;
       }
       const auto speed = [](const Predicted& each, double seconds) {
-        return each.step.tokens / each.row->job.layout.layout.gpus / seconds;
+        return each.step.tokens / each.row->job.layout.sizes.gpus / seconds;
       };
       const double measured = speed(all[one], a.measured_s) / speed(all[other], b.measured_s);
       if (differing != 1 || std::max(measured, 1 / measured) < too_close) continue;

@@ -224,7 +224,8 @@ class Enumeration {
   // `family`: without jobs, of the routing and recomputation of `job`.
   void add_family(TrainingJob job, TrainingFamily family, const Layouts& possible) {
     const bool experts_again = job.recompute.recomputes_experts();
-    TrainingFamily sharing = family;  // of weights, which each pass gathers
+    TrainingFamily reducing = family;  // gradients in each pass
+    TrainingFamily sharing = family;   // weights too, which each pass gathers
     for (std::size_t at = 0; at < possible.size(); ++at) {
       job.layout = possible[at];
       job.layout.recomputes_experts = experts_again;
@@ -239,11 +240,11 @@ class Enumeration {
         if (const auto fault = training::option_fault(job)) {
           refuse(Rule::option, *fault);
         } else {
-          (zero < 3 ? family : sharing).add(at, zero);
+          (zero < 2 ? family : zero == 2 ? reducing : sharing).add(at, zero);
         }
       }
     }
-    for (TrainingFamily* each : {&family, &sharing}) {
+    for (TrainingFamily* each : {&family, &reducing, &sharing}) {
       found_.count += each->size();
       if (each->size() > 0) found_.families.push_back(std::move(*each));
     }

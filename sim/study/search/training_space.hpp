@@ -66,7 +66,7 @@ TrainingSpace usual_training_space(const training::TrainingJob& base);
 // typed become those of these GPUs, and the global batch grows with them unless it was typed.
 TrainingSpace on_gpus(const TrainingSpace& space, int gpus);
 
-// Jobs with the same prices of layers: they differ in the pipeline's chunks, and in ZeRO below 3. A
+// Jobs with the same prices of layers: they differ in the pipeline's chunks, and in ZeRO below 2. A
 // search may have millions of jobs: each is made when it is asked for, and what families have in
 // common is there once.
 class TrainingFamily {

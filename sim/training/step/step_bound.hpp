@@ -11,7 +11,7 @@ namespace moesim::training {
 
 // What the step_us of training_step() cannot be below, from the prices of its layers, without
 // running the schedule of its pipeline. `prices`: of the same job, or of one that differs from it
-// in the pipeline's chunks, the ZeRO stage, the overlap of experts and the global batch alone.
+// in the pipeline's chunks, ZeRO below 2, the overlap of experts and the global batch alone.
 //
 // Of each pipeline rank: the forward passes of the stages before its first, all passes of its own,
 // the gradients back to the first stage, with their messages; that is exact for 1f1b and

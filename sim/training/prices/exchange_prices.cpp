@@ -164,11 +164,15 @@ bool ExchangePrices::replicas_cross_domains(GroupKind group, Replicas replicas) 
 }
 
 double ExchangePrices::hiding_us(const PartTimes& pass, bool cross) const {
+  const bool rows = crosses_domains(GroupKind::expert);
+  const bool slices =
+      crosses_domains(GroupKind::tensor) || crosses_domains(GroupKind::expert_tensor);
+  const bool pieces = crosses_domains(GroupKind::context);
   double time_us = sum(pass);
-  for (const auto& [part, group] :
-       {std::pair{Part::dispatch, GroupKind::expert}, std::pair{Part::combine, GroupKind::expert},
-        std::pair{Part::tensor, GroupKind::tensor}, std::pair{Part::context, GroupKind::context}}) {
-    if (crosses_domains(group) == cross) time_us -= pass[at(part)];
+  for (const auto& [part, crosses] :
+       {std::pair{Part::dispatch, rows}, std::pair{Part::combine, rows},
+        std::pair{Part::tensor, slices}, std::pair{Part::context, pieces}}) {
+    if (crosses == cross) time_us -= pass[at(part)];
   }
   return time_us;
 }

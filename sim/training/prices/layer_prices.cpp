@@ -29,6 +29,20 @@ double host_copy_rate(const profile::Device& device) {
   return measured > 0 ? measured : host_efficiency * device.host_bandwidth.bytes_per_second;
 }
 
+// The exchanges that recomputation does again, which no other exchange hides under.
+PartTimes exchanged_again(const model::Recompute& recompute, const PartTimes& forward) {
+  PartTimes again{};
+  const bool is_full = recompute.full != model::FullRecompute::none;
+  for (const Part part : {Part::dispatch, Part::combine}) {
+    const bool is_again = is_full || recompute.has(model::RecomputeModule::moe);
+    if (is_again) again[at(part)] = forward[at(part)];
+  }
+  for (const Part part : {Part::tensor, Part::context}) {
+    if (is_full) again[at(part)] = forward[at(part)];
+  }
+  return again;
+}
+
 int first_layer(const model::Model& model, bool is_moe) {
   for (int layer = 0; layer < model.layers; ++layer) {
     if (model.is_moe_layer(layer) == is_moe) return layer;
@@ -300,8 +314,10 @@ void LayerPrices::add_shared_weights(Passes& passes, const model::StageParameter
   const bool cross =
       exchanges_.replicas_cross_domains(GroupKind::data_context, Replicas::instance_of_copy);
   const double forward_us = exchanges_.hiding_us(passes.forward, cross);
+  const PartTimes again = exchanged_again(job_.recompute, passes.forward);
   const double backward_us = exchanges_.hiding_us(passes.input_gradient, cross) +
-                             exchanges_.hiding_us(passes.weight_gradient, cross);
+                             exchanges_.hiding_us(passes.weight_gradient, cross) -
+                             (sum(again) - exchanges_.hiding_us(again, cross));
   const double forward_work_us = forward_us - passes.forward[at(Part::host)];
   const double backward_work_us = backward_us - passes.input_gradient[at(Part::host)];
   passes.forward_under_host[at(Part::parameters)] =

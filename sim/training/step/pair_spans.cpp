@@ -14,10 +14,14 @@ using Shares = std::vector<std::pair<Part, double>>;  // one after another
 
 void add_shares(Shares& shares, const PartTimes& times, bool is_forward) {
   Shares added;
-  for (const Part part : forward_order) {
+  const auto add = [&](Part part) {
     if (times[at(part)] > 0) added.emplace_back(part, times[at(part)]);
+  };
+  if (is_forward) {
+    for (const Part part : forward_order) add(part);
+  } else {
+    for (const Part part : backward_order()) add(part);
   }
-  if (!is_forward) std::reverse(added.begin(), added.end());
   shares.insert(shares.end(), added.begin(), added.end());
 }
 
@@ -66,6 +70,13 @@ std::vector<PairSpan> layer_spans(Pipelines& pipelines, const PipelineRun& run,
 }
 
 }  // namespace
+
+std::vector<Part> backward_order() {
+  std::vector<Part> order(std::rbegin(forward_order), std::rend(forward_order));
+  const auto gradients = std::find(order.begin(), order.end(), Part::gradients);
+  std::rotate(gradients, gradients + 1, order.end());
+  return order;
+}
 
 std::vector<PairSpan> pair_spans(Pipelines& pipelines, const PipelineRun& run,
                                  const ChunkPass& forward, const ChunkPass& backward) {

@@ -13,6 +13,9 @@ inline constexpr Part forward_order[] = {
     Part::router,     Part::dispatch, Part::experts,   Part::dense_ffn, Part::combine,
     Part::recompute,  Part::host,     Part::offload,   Part::gradients};
 
+// The other way round, but for gradients: what reduces them comes last here too.
+std::vector<Part> backward_order();
+
 // A stretch of a forward chunk beside a backward chunk that is spent on one part.
 struct PairSpan {
   Part part = Part::attention;

@@ -211,16 +211,16 @@ class TimelineWriter {
       }
       return from_us;
     }
-    const std::vector<Part> backward_order(std::rbegin(forward_order), std::rend(forward_order));
+    const std::vector<Part> order = backward_order();
     std::reverse(work.begin(), work.end());
     for (const ChunkWork& each : work) {
       if (operation.is_backward()) {
-        from_us = add_parts(each.passes->input_gradient, backward_order, each.layer, span.start,
-                            span.end, from_us);
+        from_us = add_parts(each.passes->input_gradient, order, each.layer, span.start, span.end,
+                            from_us);
       }
       if (operation.has_weight_gradient()) {
-        from_us = add_parts(each.passes->weight_gradient, backward_order, each.layer, span.start,
-                            span.end, from_us);
+        from_us = add_parts(each.passes->weight_gradient, order, each.layer, span.start, span.end,
+                            from_us);
       }
     }
     return from_us;

@@ -403,20 +403,28 @@ std::string note_of_basis(const routing::ScoreSource& scores, std::string_view b
       scores.name(), basis, is_exact ? ", failed is exact" : "");
 }
 
+// "topk+fr" of "top2+fr".
+std::string with_open_k(const std::string& router) {
+  constexpr std::string_view top = "top";
+  if (!router.starts_with(top)) return router;
+  return "topk" +
+         router.substr(std::min(router.find_first_not_of("0123456789", top.size()), router.size()));
+}
+
 }  // namespace
 
 std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
                                            std::span<const RouterConfig> routers) {
   if (scores.trace == nullptr) return {};
   std::vector<std::string> others;
-  bool are_named = false;
+  std::set<std::string> named;  // with the k left open
   std::set<std::string> bases;
   for (const RouterConfig& router : routers) {
     const std::string name = fmt::format("{} has k = {}", router.asked_name(), router.top_k);
     const bool is_new = std::find(others.begin(), others.end(), name) == others.end();
     if (is_new && has_other_k(scores, router)) {
       others.push_back(name);
-      are_named = are_named || names_its_k(router.asked_name());
+      if (names_its_k(router.asked_name())) named.insert(with_open_k(router.asked_name()));
     }
     bases.insert(routing::loss_basis(scores, router));
   }
@@ -426,7 +434,8 @@ std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
     const int recorded = scores.trace->shape().top_k;
     notes.push_back(fmt::format(
         "note: {}: recorded with k = {}, but {}: to route as recorded, {}--top-k {}", scores.name(),
-        recorded, fmt::join(others, ", "), are_named ? "--router topk " : "", recorded));
+        recorded, fmt::join(others, ", "),
+        named.empty() ? "" : fmt::format("--router {} ", fmt::join(named, ",")), recorded));
   }
   for (const std::string& basis : bases) notes.push_back(note_of_basis(scores, basis));
   return notes;

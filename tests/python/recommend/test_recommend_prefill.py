@@ -43,7 +43,7 @@ def test_a_search_says_what_it_wrote(tmp_path):
         result = moesim(*words, "--out", tmp_path / name)
         assert result.stdout == ""
         written = [line for line in result.stderr.splitlines() if line.endswith(f": {tmp_path / name}")]
-        assert len(written) == 1 and re.match(r"\d+ layouts?( and a front of \d+)?: ", written[0])
+        assert len(written) == 1 and re.match(r"\d+ layouts?(, and \d+ on the front)?: ", written[0])
     assert written[0].startswith("1 layout")
 
 

@@ -324,7 +324,7 @@ std::string nothing_fits(const TrainingSearch& search, const TrainingFound& foun
 void note_written(std::size_t best, std::size_t front, const Output& out) {
   if (out.path().empty()) return;
   note(fmt::format("{} layout{}{}: {}", best, best == 1 ? "" : "s",
-                   front == 0 ? "" : fmt::format(" and a front of {}", front), out.path()));
+                   front < 2 ? "" : fmt::format(", and {} on the front", front), out.path()));
 }
 
 }  // namespace moesim::tool

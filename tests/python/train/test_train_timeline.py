@@ -49,33 +49,37 @@ def test_the_timeline_has_every_pass_piece_and_bucket(tmp_path, words):
             assert busy < inside  # exchanges run beside computation
         else:
             assert busy == pytest.approx(inside, rel=1e-6)
-        # Kernels between, which exchange or wait, divide a bucket into several.
-        numbers = [int(event["args"]["detail"].split()[1]) for event in buckets_of(tracks, gpu)
+        # Kernels between, which exchange or wait, divide a bucket into several. Each chunk has buckets of its own.
+        buckets = [event["args"]["detail"].split()[1:4:2] for event in buckets_of(tracks, gpu)
                    if event["args"]["Process Group Description"] == "expert_data_parallel"]
-        assert numbers == sorted(numbers) and set(numbers) == set(range(1, max(numbers) + 1))
+        drawn = [(int(number), int(count.strip(","))) for number, count in buckets]
+        once = [bucket for bucket, before in zip(drawn, [None, *drawn]) if bucket != before]
+        of_chunk = [(number, once[0][1]) for number in range(1, once[0][1] + 1)]
+        assert once[0][1] > 1 and once == of_chunk * once.count((1, once[0][1]))
 
 
 def buckets_of(tracks, gpu):
-    return [event for event in tracks[gpu, "gradients"] if event["args"].get("detail", "").startswith("bucket")]
+    return [event for event in tracks.get((gpu, "gradients"), []) if event["args"].get("detail", "").startswith("bucket")]
 
 
-@pytest.mark.parametrize("schedule,share", [("1f1b", 1), ("dualpipe", 0.5)])
-def test_the_timeline_shows_one_of_the_reductions_of_zero_2(tmp_path, schedule, share):
-    """Each micro-batch of a stage reduces its gradients; the end of the last one is drawn. Behind it DualPipe's copies
-    of a stage exchange their shards, once."""
+@pytest.mark.parametrize("schedule", ["1f1b", "dualpipe"])
+def test_the_timeline_shows_each_reduction_of_zero_2_in_its_pass(tmp_path, schedule):
+    """Each micro-batch of a stage reduces its gradients. Behind the last one DualPipe's copies of a stage exchange their
+    shards, once."""
     out = tmp_path / "step.json"
     result = as_json(*QWEN, "--gpus", 64, "--pipeline-parallel", 4, "--pipeline-schedule", schedule, "--zero", 2,
                      "--timeline", out)
     tracks = slices_of(out)
-    ends = {}
+    exposed = {}
     for gpu in {gpu for gpu, _ in tracks}:
-        last = max(event["ts"] + event["dur"] for event in tracks[gpu, "pipeline"])
-        ends[gpu] = max(event["ts"] + event["dur"] for event in buckets_of(tracks, gpu)) - last
-    longest = max(ends, key=ends.get)
-    shards = sum(event["dur"] for event in buckets_of(tracks, longest) if "other copy" in event["args"]["detail"])
-    assert (shards > 0) == (schedule == "dualpipe")
-    each = (1e3 * result["gradients_ms"] - shards) / (share * result["micro_batches"])
-    assert ends[longest] == pytest.approx(each + shards, rel=1e-6)
+        kernels = [event for (at, stream), events in tracks.items() if at == gpu and stream != "gradients"
+                   for event in events if event["name"].startswith("ncclDevKernel_ReduceScatter")]
+        assert len(kernels) >= result["micro_batches"]
+        exposed[gpu] = sum(event["dur"] for event in kernels)
+        details = [event["args"]["detail"] for event in buckets_of(tracks, gpu)]
+        assert (details != []) == (schedule == "dualpipe") and all("to the other copy" in detail for detail in details)
+    if schedule == "1f1b":
+        assert 1e3 * result["gradients_ms"] == pytest.approx(max(exposed[gpu] for gpu in exposed if gpu > 0), rel=1e-6)
 
 
 def test_a_timeline_that_cannot_be_written_is_named(tmp_path):

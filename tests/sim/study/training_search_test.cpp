@@ -435,8 +435,7 @@ TEST_CASE("candidates of too few tokens to draw by counts are left out, the othe
 }
 
 TEST_CASE("layouts that share weights are searched beside those that do not, in any order") {
-  for (const std::vector<int>& zero :
-       {std::vector{1, 3}, std::vector{3, 2, 1}, std::vector{2, 0}}) {
+  for (const auto& zero : {std::vector{1, 3}, std::vector{3, 2, 1}, std::vector{2, 0}}) {
     TrainingSearch asked = search();
     asked.space.zero = zero;
     asked.space.recompute.resize(2);

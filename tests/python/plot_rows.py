@@ -39,3 +39,8 @@ def row(router="top2", gpus=8, factor=1, step=100.0, loss=0.1, fits=True, profil
 def sweep(path, lines):
     path.write_text("\n".join([HEADER, *lines]) + "\n")
     return str(path)
+
+
+def drawn(axes):
+    """The lines of a panel that have more than one point."""
+    return [line for line in axes.get_lines() if len(line.get_xdata()) > 1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import moesim, needs_binary
-from plot_rows import HEADER, options, row, sweep  # noqa: F401 (options: a fixture)
+from plot_rows import HEADER, drawn, options, row, sweep  # noqa: F401 (options: a fixture)
 
 PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
 sys.path.insert(0, str(PLOT))
@@ -21,11 +21,6 @@ import rows  # noqa: E402
 from chart_data import BadInput  # noqa: E402
 
 SIZE = page.Size()
-
-
-def drawn(axes):
-    return [line for line in axes.get_lines() if len(line.get_xdata()) > 1]
-
 
 def draw(table, x="gpus", y="tokens_per_s_per_gpu", group=None, facet=None, size=SIZE):
     return axes_chart.draw(table, x, y.split(","), group, facet, size, "")

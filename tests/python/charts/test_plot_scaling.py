@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from plot_rows import HEADER, options, row, sweep  # noqa: F401 (options: a fixture)
+from plot_rows import HEADER, drawn, options, row, sweep  # noqa: F401 (options: a fixture)
 
 PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
 sys.path.insert(0, str(PLOT))
@@ -20,11 +20,6 @@ import sweep_chart  # noqa: E402
 from chart_data import BadInput  # noqa: E402
 
 SIZE = page.Size()
-
-
-def drawn(axes):
-    return [line for line in axes.get_lines() if len(line.get_xdata()) > 1]
-
 
 def test_scaling_is_relative_to_the_fewest_gpus(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(gpus=8, step=100), row(gpus=32, step=125)])

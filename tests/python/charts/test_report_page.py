@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from plot_rows import HEADER, options, row, sweep  # noqa: F401 (options: a fixture)
+from plot_rows import HEADER, drawn, options, row, sweep  # noqa: F401 (options: a fixture)
 
 PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
 sys.path.insert(0, str(PLOT))
@@ -18,11 +18,6 @@ matplotlib.use("Agg")
 
 import plot  # noqa: E402
 import report_page  # noqa: E402
-
-
-def drawn(axes):
-    return [line for line in axes.get_lines() if len(line.get_xdata()) > 1]
-
 
 def page_of(path, tmp_path):
     pytest.importorskip("plotly", reason="the Python package plotly is not installed")

@@ -207,71 +207,22 @@ LayerPrices::Layers LayerPrices::layers(bool is_moe, const MoeLoad& load) const 
 }
 
 Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load, AttentionKind kind) const {
-  using Module = model::RecomputeModule;
-  const model::Model& model = *job_.model;
   model::ExchangeQuery query = exchanges_.query();
   query.expert_load = load.computed;
   query.linear_attention = kind == AttentionKind::linear;
-  const int layer = first_layer(model, is_moe);
-  const Passes attention = kernels_.core_attention(kind);
-  const double attention_us = sum(attention.forward);
-  const Passes block_norms = kernels_.norms();
-  const Passes products = kernels_.projections(kind);
-  Passes passes = attention;
-  passes.add(block_norms);
-  passes.add(kernels_.elementwise(kind));
-  passes.add(products);
-  Passes divided = products;  // over tensor ranks
-  const double context_us = exchanged_us(model::context_exchanges(query, false), {attention_us, 0});
-  Modules modules = {{Module::layernorm, sum(block_norms.forward)}};
-  if (kind == AttentionKind::softmax) modules[Module::core_attn] = attention_us + context_us;
-  if (model.latent) {
-    model::Recompute up;
-    up.add(Module::mla_up_proj);
-    const double length = query.length;
-    modules[Module::mla_up_proj] =
-        sum(products.forward) * model::recompute_work(model, layer, up, length, 0).gemm_flops /
-            model::layer_work(model, layer, length).projections +
-        memory_us(2 * kernels_.rotary_bytes(), MemoryKernel::streaming);
-  }
+  const int layer = first_layer(*job_.model, is_moe);
+  PricedLayer priced = priced_attention(query, kind, layer);
   if (is_moe) {
-    const int slices = query.shards.expert_tensor;
-    Passes moe = kernels_.experts(load);
-    modules[Module::moe_act] = sum(
-        kernels_
-            .activation(Part::experts, kernels_.expert_rows(load), model.moe->expert_ffn / slices)
-            .forward);
-    double shared_exchanges_us = 0;
-    if (model.moe->shared_ffn > 0) {
-      const Passes shared = kernels_.ffn(Part::dense_ffn, job_.tokens(),
-                                         model.moe->shared_ffn / query.shards.tensor, 1);
-      const double products_us = sum(shared.forward);
-      shared_exchanges_us = exchanged_us(model::ffn_exchanges(query, false), {0, products_us});
-      modules[Module::shared_experts] = products_us + shared_exchanges_us;
-      moe.add(shared);
-      divided.add(shared);
-    }
-    moe.add(kernels_.routing(load));
-    add_dispatch(moe, load);
-    modules[Module::moe] = sum(moe.forward) + shared_exchanges_us +
-                           exchanged_us(model::expert_exchanges(query, false), {});
-    passes.add(moe);
+    add_experts(priced, query, load);
   } else {
-    const Passes dense =
-        kernels_.ffn(Part::dense_ffn, job_.tokens(), model.ffn / query.shards.tensor, 1);
-    const double products_us = sum(dense.forward);
-    modules[Module::mlp] =
-        products_us + exchanged_us(model::ffn_exchanges(query, false), {0, products_us});
-    passes.add(dense);
-    divided.add(dense);
+    add_dense_ffn(priced, query);
   }
+  Passes& passes = priced.passes;
   for (const bool backward : {false, true}) {
-    const Beside beside = {backward ? sum(attention.input_gradient) : attention_us,
-                           backward ? sum(divided.input_gradient) + sum(divided.weight_gradient)
-                                    : sum(divided.forward)};
-    add_exchanges(passes, backward, model::layer_exchanges(query, layer, backward), beside);
+    const auto exchanges = model::layer_exchanges(query, layer, backward);
+    add_exchanges(passes, backward, exchanges, priced.beside(backward));
   }
-  add_recompute(passes, modules);
+  add_recompute(passes, priced.modules);
   add_host(passes, is_moe, kind);
   add_offload(passes, is_moe, load);
   model::StageContent content;
@@ -279,6 +230,80 @@ Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load, AttentionKind 
   content.linear_layers = kind == AttentionKind::linear ? 1 : 0;
   add_shared_weights(passes, parameters_of(content));
   return passes;
+}
+
+LayerPrices::Beside LayerPrices::PricedLayer::beside(bool backward) const {
+  if (!backward) return {sum(core_attention.forward), sum(divided.forward)};
+  return {sum(core_attention.input_gradient),
+          sum(divided.input_gradient) + sum(divided.weight_gradient)};
+}
+
+LayerPrices::PricedLayer LayerPrices::priced_attention(const model::ExchangeQuery& query,
+                                                       AttentionKind kind, int layer) const {
+  using Module = model::RecomputeModule;
+  PricedLayer priced;
+  priced.core_attention = kernels_.core_attention(kind);
+  const Passes block_norms = kernels_.norms();
+  const Passes projections = kernels_.projections(kind);
+  priced.passes = priced.core_attention;
+  priced.passes.add(block_norms);
+  priced.passes.add(kernels_.elementwise(kind));
+  priced.passes.add(projections);
+  priced.divided = projections;
+  const double attention_us = sum(priced.core_attention.forward);
+  priced.modules[Module::layernorm] = sum(block_norms.forward);
+  if (kind == AttentionKind::softmax) {
+    priced.modules[Module::core_attn] =
+        attention_us + exchanged_us(model::context_exchanges(query, false), {attention_us, 0});
+  }
+  if (job_.model->latent) {
+    priced.modules[Module::mla_up_proj] = up_projection_us(projections, query.length, layer);
+  }
+  return priced;
+}
+
+double LayerPrices::up_projection_us(const Passes& projections, double length, int layer) const {
+  model::Recompute up;
+  up.add(model::RecomputeModule::mla_up_proj);
+  return sum(projections.forward) *
+             model::recompute_work(*job_.model, layer, up, length, 0).gemm_flops /
+             model::layer_work(*job_.model, layer, length).projections +
+         memory_us(2 * kernels_.rotary_bytes(), MemoryKernel::streaming);
+}
+
+void LayerPrices::add_experts(PricedLayer& priced, const model::ExchangeQuery& query,
+                              const MoeLoad& load) const {
+  using Module = model::RecomputeModule;
+  const model::MoeBlock& block = *job_.model->moe;
+  Passes moe = kernels_.experts(load);
+  const Passes activation = kernels_.activation(Part::experts, kernels_.expert_rows(load),
+                                                block.expert_ffn / query.shards.expert_tensor);
+  priced.modules[Module::moe_act] = sum(activation.forward);
+  double shared_exchanges_us = 0;
+  if (block.shared_ffn > 0) {
+    const Passes shared =
+        kernels_.ffn(Part::dense_ffn, job_.tokens(), block.shared_ffn / query.shards.tensor, 1);
+    const double products_us = sum(shared.forward);
+    shared_exchanges_us = exchanged_us(model::ffn_exchanges(query, false), {0, products_us});
+    priced.modules[Module::shared_experts] = products_us + shared_exchanges_us;
+    moe.add(shared);
+    priced.divided.add(shared);
+  }
+  moe.add(kernels_.routing(load));
+  add_dispatch(moe, load);
+  priced.modules[Module::moe] = sum(moe.forward) + shared_exchanges_us +
+                                exchanged_us(model::expert_exchanges(query, false), {});
+  priced.passes.add(moe);
+}
+
+void LayerPrices::add_dense_ffn(PricedLayer& priced, const model::ExchangeQuery& query) const {
+  const Passes dense =
+      kernels_.ffn(Part::dense_ffn, job_.tokens(), job_.model->ffn / query.shards.tensor, 1);
+  const double products_us = sum(dense.forward);
+  priced.modules[model::RecomputeModule::mlp] =
+      products_us + exchanged_us(model::ffn_exchanges(query, false), {0, products_us});
+  priced.passes.add(dense);
+  priced.divided.add(dense);
 }
 
 model::StageParameters LayerPrices::parameters_of(const model::StageContent& content) const {

@@ -56,12 +56,30 @@ class LayerPrices {
   };
   Layers layers(bool is_moe, const MoeLoad& load) const;
   Passes whole_layer(bool is_moe, const MoeLoad& load, model::AttentionKind attention) const;
+  // What recomputing a module takes, in microseconds; modules that a layer lacks are absent.
+  using Modules = std::map<model::RecomputeModule, double>;
   // Of the same direction: core attention, which hides a ring, and the products that exchanges of
   // tensor ranks belong to.
   struct Beside {
     double attention_us = 0;
     double products_us = 0;
   };
+  // The kernels of a layer, and what prices its exchanges and its recomputation beside them.
+  struct PricedLayer {
+    Passes passes;
+    Passes core_attention;
+    Passes divided;  // products that tensor ranks share
+    Modules modules;
+
+    Beside beside(bool backward) const;
+  };
+  PricedLayer priced_attention(const model::ExchangeQuery& query, model::AttentionKind kind,
+                               int layer) const;
+  // Recomputing the up-projections of latent attention and the rotation of their results.
+  double up_projection_us(const Passes& projections, double length, int layer) const;
+  void add_experts(PricedLayer& priced, const model::ExchangeQuery& query,
+                   const MoeLoad& load) const;
+  void add_dense_ffn(PricedLayer& priced, const model::ExchangeQuery& query) const;
   void add_exchanges(Passes& passes, bool backward, const model::TrainingExchanges& exchanges,
                      const Beside& beside) const;
   void share_weights_of_ends();  // embedding, head, prediction
@@ -70,8 +88,6 @@ class LayerPrices {
   double exchanged_us(const model::TrainingExchanges& exchanges, const Beside& beside) const;
   void add_dispatch(Passes& passes, const MoeLoad& load) const;
   void add_offload(Passes& passes, bool is_moe, const MoeLoad& load) const;
-  // What recomputing a module takes, in microseconds; modules that a layer lacks are absent.
-  using Modules = std::map<model::RecomputeModule, double>;
   void add_recompute(Passes& passes, const Modules& modules) const;
   void add_host(Passes& passes, bool is_moe, model::AttentionKind attention) const;
 

@@ -15,6 +15,7 @@ namespace moesim::tool {
 
 using uncertainty::MeasuredStep;
 using uncertainty::StepFit;
+using uncertainty::StepSoftware;
 using uncertainty::Unknown;
 
 namespace {
@@ -87,6 +88,14 @@ std::string fit_table(const StepFit& fit, const std::vector<Unknown>& free,
   return report::align(lines, {false, true, true, true, false});
 }
 
+std::string decided_text(const std::vector<CalibrationRow>& rows, double effective,
+                         std::size_t parameters) {
+  return fmt::format(
+      "{} decide {:.1f} of {} parameter{}, published steps and assumptions the "
+      "rest\n",
+      counted_rows(rows), effective, parameters, parameters == 1 ? "" : "s");
+}
+
 std::string rival_text(const StepFit& fit) {
   if (!fit.rival) return "";
   constexpr double same = 0.02;  // of the logs of factors
@@ -137,6 +146,24 @@ std::string errors_text(const std::vector<CalibrationRow>& rows, const StepFit& 
         fmt::format("; scatter {:.1f} % (before: {:.1f} %, as if from {:.0f} rows)\n",
                     100 * fit.scatter(kind.value).deviation,
                     100 * prior.scatter[static_cast<std::size_t>(kind.value)], prior.scatter_rows);
+  }
+  return text;
+}
+
+std::string nic_text(const StepSoftware& software) {
+  const bool inside = software.has_exchanges(false);
+  const bool across = software.has_exchanges(true);
+  std::string text;
+  if (across) {
+    const auto nics = software.exchange_factor(true, 0.68);
+    text = fmt::format(
+        "exchanges through NICs take {:.3f} times their prediction: NICs carry {:.0f} % of what "
+        "they were expected to\n",
+        nics.factor, 100 / nics.factor);
+  }
+  if (inside != across) {
+    text += fmt::format("no row is an exchange {}: predict does not scale these\n",
+                        inside ? "between domains" : "inside a domain");
   }
   return text;
 }

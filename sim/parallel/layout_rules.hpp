@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,35 +28,27 @@ struct LayoutRequest {
   std::int64_t micro_batch = 1;   // sequences
   std::int64_t global_batch = 0;  // sequences of a step; 0: so many that m is 4 x PP
 
+  std::int64_t sequences_at_once() const;  // in one micro-batch of all data-parallel ranks
   // m of each pipeline. Preconditions of all three: as for ParallelLayout, and the batch divides.
   int micro_batches() const;
   std::int64_t sequences() const;  // of a step
   ScheduleShape shape() const;
-  // Of shape(); of any request.
-  ScheduleKind kind() const;
+  ScheduleKind kind() const;  // that shape() has; any request has one
 };
 
-// EP: the most that divides the experts and the ranks of a stage, inside a domain of so many ranks.
+// The widest expert parallelism that divides the experts and the ranks of a stage, inside a domain
+// of so many ranks.
 int widest_expert_parallel(const model::Model& model, const ParallelLayout& layout, int domain);
+
+// Why GPUs cannot be divided into these groups, and why a pipeline cannot have as many chunks, as
+// sentences; nothing: they can. Two of the rules of layout_fault(), which need no model.
+std::optional<std::string> ranks_fault(const ParallelLayout& layout);
+std::optional<std::string> chunks_fault(const ParallelLayout& layout);
 
 // The first rule that a request breaks, as a sentence that names the option; nothing if it can be.
 // The rules are those of Megatron-Core (transformer_config.py, parallel_state.py, moe_layer.py,
 // schedules.py) that follow from the model and the sizes.
 std::optional<std::string> layout_fault(const model::Model& model, const LayoutRequest& request);
-
-// What else a job has against a request without layout_fault(): a sentence, or nothing.
-using FurtherFault = std::function<std::optional<std::string>(const LayoutRequest&)>;
-
-// Up to `count` requests that can be, as options: "--expert-parallel 32". Of those that differ from
-// `request` in one option, or else in two, the nearest by ratio. `further` may be null.
-std::vector<std::string> nearest_layouts(const model::Model& model, const LayoutRequest& request,
-                                         const FurtherFault& further = nullptr,
-                                         std::size_t count = 3);
-
-// Throws UsageError with the fault, of the layout or else a further one, and the nearest layouts
-// that have neither.
-void check_layout(const model::Model& model, const LayoutRequest& request,
-                  const FurtherFault& further = nullptr);
 
 // The chunks of a request: those it gives, or the layers divided evenly. Precondition: no fault.
 PipelineLayout stages_of(const model::Model& model, const LayoutRequest& request);

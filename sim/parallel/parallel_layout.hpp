@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "sim/base/enum_names.hpp"
@@ -55,6 +56,9 @@ struct ParallelLayout {
 
   int data() const { return gpus / pipeline / tensor / context; }
   int expert_data() const { return gpus / pipeline / expert_tensor / expert; }
+  // Ranks of one data-parallel, and one expert-data-parallel, replica of the model; of any sizes.
+  std::int64_t attention_ranks() const { return std::int64_t{tensor} * context * pipeline; }
+  std::int64_t expert_ranks() const { return std::int64_t{expert_tensor} * expert * pipeline; }
 
   int group_size(GroupKind kind) const;
   // All groups of a kind, each in the order of its coordinates, which is ascending; each rank is in

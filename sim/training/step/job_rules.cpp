@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "sim/parallel/nearest_layouts.hpp"
 #include "sim/training/drawn/block_routing.hpp"
 #include "sim/training/drawn/rank_capacity.hpp"
 #include "sim/training/drawn/routing_misfit.hpp"

@@ -1,4 +1,5 @@
 #include "sim/parallel/layout_rules.hpp"
+#include "sim/parallel/nearest_layouts.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -187,7 +187,7 @@ void set_expert_load(const std::string& text, Resolution& at) {
 }
 
 void check_expert_load(const TrainingJob& job) {
-  if (const auto fault = training::expert_load_fault(job)) throw UsageError(*fault);
+  if (const auto refusal = training::expert_load_refusal(job)) throw UsageError(*refusal);
 }
 
 // Whether a capacity is asked for that the model's own router, which drops nothing, does not have.

@@ -70,7 +70,7 @@ void check(const TrainingJob& job, const std::vector<const JobOption*>& options)
 // What routing is refused for may follow from a layout that cannot be: then this is said, with
 // layouts that can, of what does not ask for routing.
 void check_sizes(const TrainingJob& job) {
-  if (!parallel::layout_fault(*job.model, job.layout)) return;
+  if (!parallel::layout_refusal(*job.model, job.layout)) return;
   training::check_decoder(job);
   TrainingJob plain = job;
   plain.redundant_experts = 0;

@@ -51,7 +51,7 @@ std::string dispatcher_help() {
 }
 
 void check_graphs(const TrainingJob& job) {
-  if (const auto fault = training::graphs_fault(job)) throw UsageError(*fault);
+  if (const auto refusal = training::graphs_refusal(job)) throw UsageError(*refusal);
 }
 
 }  // namespace

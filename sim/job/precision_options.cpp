@@ -53,8 +53,8 @@ void set_recompute(const std::string& text, Resolution& at) {
 }
 
 void check_offload(const TrainingJob& job) {
-  const auto fault = model::offload_fault(job.offload, job.recompute);
-  if (fault) throw UsageError(*fault);
+  const auto refusal = model::offload_refusal(job.offload, job.recompute);
+  if (refusal) throw UsageError(*refusal);
 }
 
 void check_attention_precision(const TrainingJob& job) {

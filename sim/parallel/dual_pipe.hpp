@@ -6,8 +6,8 @@
 
 namespace moesim::parallel {
 
-// The operations of one rank of dualpipe or dualpipe-v. Precondition: schedule_fault() has nothing
-// against the shape.
+// The operations of one rank of dualpipe or dualpipe-v. Precondition: schedule_refusal() has
+// nothing against the shape.
 std::vector<PipelineOperation> dual_pipe_operations(const ScheduleShape& shape, int rank);
 
 }  // namespace moesim::parallel

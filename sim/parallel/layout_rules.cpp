@@ -10,11 +10,11 @@
 namespace moesim::parallel {
 namespace {
 
-using Fault = std::optional<std::string>;
+using Refusal = std::optional<std::string>;
 
 constexpr std::int64_t most_chunks = 10'000;
 
-Fault expert_fault(const model::Model& model, const LayoutRequest& request) {
+Refusal expert_refusal(const model::Model& model, const LayoutRequest& request) {
   const ParallelLayout& layout = request.sizes;
   if (!model.moe) {
     if (layout.expert == 1 && layout.expert_tensor == 1 && !request.expert_overlap) return {};
@@ -39,7 +39,7 @@ Fault expert_fault(const model::Model& model, const LayoutRequest& request) {
 }
 
 // Ranks divide whole heads (megatron/core/transformer/transformer_config.py).
-Fault linear_attention_fault(const model::Model& model, const LayoutRequest& request) {
+Refusal linear_attention_refusal(const model::Model& model, const LayoutRequest& request) {
   if (!model.linear) return std::nullopt;
   const std::int64_t tensor = request.sizes.tensor;
   const std::int64_t context = request.sizes.context;
@@ -49,7 +49,7 @@ Fault linear_attention_fault(const model::Model& model, const LayoutRequest& req
                      model.linear->key_heads);
 }
 
-Fault head_fault(const model::Model& model, const LayoutRequest& request) {
+Refusal head_refusal(const model::Model& model, const LayoutRequest& request) {
   const std::int64_t tensor = request.sizes.tensor;
   const std::int64_t context = request.sizes.context;
   if (model.heads % tensor != 0) {
@@ -61,7 +61,7 @@ Fault head_fault(const model::Model& model, const LayoutRequest& request) {
     return fmt::format("--tensor-parallel {} and the {} key/value heads: neither divides the other",
                        tensor, model.kv_heads);
   }
-  if (Fault fault = linear_attention_fault(model, request)) return fault;
+  if (Refusal refusal = linear_attention_refusal(model, request)) return refusal;
   if (context == 1 || request.context_method != model::ContextMethod::all_to_all)
     return std::nullopt;
   const std::int64_t heads = model.heads / tensor;
@@ -73,7 +73,7 @@ Fault head_fault(const model::Model& model, const LayoutRequest& request) {
       context, heads, kv_heads);
 }
 
-Fault sequence_fault(const LayoutRequest& request) {
+Refusal sequence_refusal(const LayoutRequest& request) {
   const std::int64_t context = request.sizes.context;
   const std::int64_t tensor = request.sizes.tensor;
   if (context > 1 && request.sequence_length % (2 * context) != 0) {
@@ -92,7 +92,7 @@ Fault sequence_fault(const LayoutRequest& request) {
   return std::nullopt;
 }
 
-Fault batch_fault(const LayoutRequest& request) {
+Refusal batch_refusal(const LayoutRequest& request) {
   const std::int64_t at_once = request.sequences_at_once();
   if (request.micro_batch < 1 || request.global_batch < 0) return "a batch is below 1";
   if (request.global_batch % at_once != 0) {
@@ -107,7 +107,7 @@ Fault batch_fault(const LayoutRequest& request) {
   return std::nullopt;
 }
 
-Fault stage_fault(const model::Model& model, const LayoutRequest& request) {
+Refusal stage_refusal(const model::Model& model, const LayoutRequest& request) {
   const ScheduleShape shape = request.shape();
   const int stages = shape.stages();
   const int ranks = request.sizes.pipeline;
@@ -144,7 +144,7 @@ Fault stage_fault(const model::Model& model, const LayoutRequest& request) {
                      stages);
 }
 
-Fault overlap_fault(const LayoutRequest& request) {
+Refusal overlap_refusal(const LayoutRequest& request) {
   if (!request.expert_overlap) return std::nullopt;
   if (request.sizes.expert == 1) {
     return "--ep-overlap hides the exchange of experts: it needs --expert-parallel above 1";
@@ -199,7 +199,7 @@ int widest_expert_parallel(const model::Model& model, const ParallelLayout& layo
   return widest;
 }
 
-Fault ranks_fault(const ParallelLayout& layout) {
+Refusal ranks_refusal(const ParallelLayout& layout) {
   const std::array<int, 7> sizes{layout.gpus,         layout.tensor,           layout.context,
                                  layout.pipeline,     layout.virtual_pipeline, layout.expert,
                                  layout.expert_tensor};
@@ -219,23 +219,23 @@ Fault ranks_fault(const ParallelLayout& layout) {
   return std::nullopt;
 }
 
-Fault chunks_fault(const ParallelLayout& layout) {
+Refusal chunks_refusal(const ParallelLayout& layout) {
   const std::int64_t chunks = std::int64_t{layout.pipeline} * layout.virtual_pipeline;
   if (chunks <= most_chunks) return std::nullopt;
   return fmt::format("--pipeline-parallel {} x --virtual-pipeline {} are more than {} chunks",
                      layout.pipeline, layout.virtual_pipeline, most_chunks);
 }
 
-std::optional<std::string> layout_fault(const model::Model& model, const LayoutRequest& request) {
-  if (Fault fault = ranks_fault(request.sizes)) return fault;
-  if (Fault fault = chunks_fault(request.sizes)) return fault;
-  if (Fault fault = expert_fault(model, request)) return fault;
-  if (Fault fault = head_fault(model, request)) return fault;
-  if (Fault fault = sequence_fault(request)) return fault;
-  if (Fault fault = batch_fault(request)) return fault;
-  if (Fault fault = overlap_fault(request)) return fault;
-  if (Fault fault = schedule_fault(request.shape())) return fault;
-  return stage_fault(model, request);
+std::optional<std::string> layout_refusal(const model::Model& model, const LayoutRequest& request) {
+  if (Refusal refusal = ranks_refusal(request.sizes)) return refusal;
+  if (Refusal refusal = chunks_refusal(request.sizes)) return refusal;
+  if (Refusal refusal = expert_refusal(model, request)) return refusal;
+  if (Refusal refusal = head_refusal(model, request)) return refusal;
+  if (Refusal refusal = sequence_refusal(request)) return refusal;
+  if (Refusal refusal = batch_refusal(request)) return refusal;
+  if (Refusal refusal = overlap_refusal(request)) return refusal;
+  if (Refusal refusal = schedule_refusal(request.shape())) return refusal;
+  return stage_refusal(model, request);
 }
 
 PipelineLayout stages_of(const model::Model& model, const LayoutRequest& request) {

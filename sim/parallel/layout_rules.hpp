@@ -41,16 +41,17 @@ struct LayoutRequest {
 int widest_expert_parallel(const model::Model& model, const ParallelLayout& layout, int domain);
 
 // Why GPUs cannot be divided into these groups, and why a pipeline cannot have as many chunks, as
-// sentences; nothing: they can. Two of the rules of layout_fault(), which need no model.
-std::optional<std::string> ranks_fault(const ParallelLayout& layout);
-std::optional<std::string> chunks_fault(const ParallelLayout& layout);
+// sentences; nothing: they can. Two of the rules of layout_refusal(), which need no model.
+std::optional<std::string> ranks_refusal(const ParallelLayout& layout);
+std::optional<std::string> chunks_refusal(const ParallelLayout& layout);
 
 // The first rule that a request breaks, as a sentence that names the option; nothing if it can be.
 // The rules are those of Megatron-Core (transformer_config.py, parallel_state.py, moe_layer.py,
 // schedules.py) that follow from the model and the sizes.
-std::optional<std::string> layout_fault(const model::Model& model, const LayoutRequest& request);
+std::optional<std::string> layout_refusal(const model::Model& model, const LayoutRequest& request);
 
-// The chunks of a request: those it gives, or the layers divided evenly. Precondition: no fault.
+// The chunks of a request: those it gives, or the layers divided evenly. Precondition:
+// layout_refusal() has nothing.
 PipelineLayout stages_of(const model::Model& model, const LayoutRequest& request);
 
 }  // namespace moesim::parallel

@@ -15,7 +15,7 @@
 namespace moesim::parallel {
 namespace {
 
-using Fault = std::optional<std::string>;
+using Refusal = std::optional<std::string>;
 
 constexpr std::int64_t most_gpus = std::int64_t{1} << 30;
 constexpr std::int64_t largest_divisor = 4096;
@@ -47,27 +47,27 @@ std::vector<std::int64_t> multiples(std::int64_t unit, std::int64_t value) {
 
 // Whether the layers do not divide over the chunks, of which each can have one.
 bool has_uneven_layers(const model::Model& model, const LayoutRequest& request) {
-  if (request.stages || chunks_fault(request.sizes)) return false;
+  if (request.stages || chunks_refusal(request.sizes)) return false;
   LayoutRequest sized = request;
   sized.global_batch = 0;  // which the ranks may not divide
   const int chunks = sized.shape().stages();
   return model.layers % chunks != 0 && model.layers > chunks;
 }
 
-Fault any_fault(const model::Model& model, const LayoutRequest& request,
-                const FurtherFault& further) {
-  Fault fault = layout_fault(model, request);
-  return fault || !further ? fault : further(request);
+Refusal any_refusal(const model::Model& model, const LayoutRequest& request,
+                    const FurtherRefusal& further) {
+  Refusal refusal = layout_refusal(model, request);
+  return refusal || !further ? refusal : further(request);
 }
 
 // Whether that is all that is wrong: the error then names a pipeline layout that works, and one of
 // less than half or more than twice the ranks is no answer.
 bool answers_as_uneven_layout(const model::Model& model, const LayoutRequest& request,
-                              const FurtherFault& further) {
-  if (ranks_fault(request.sizes) || !has_uneven_layers(model, request)) return false;
+                              const FurtherRefusal& further) {
+  if (ranks_refusal(request.sizes) || !has_uneven_layers(model, request)) return false;
   LayoutRequest uneven = request;
   uneven.stages = nearly_even_pipeline_layout(model.layers, request.shape().stages());
-  return !any_fault(model, uneven, further);
+  return !any_refusal(model, uneven, further);
 }
 
 // GPUs of a node, nearly everywhere. Tensor ranks beyond one exchange each layer's activations
@@ -78,7 +78,7 @@ constexpr double last_resort = 100;  // farther than any ratio of sizes
 class Changes {
  public:
   // With `uneven`, layouts whose layers do not divide count too, and say which layers each has.
-  Changes(const LayoutRequest& request, const FurtherFault& further, bool uneven)
+  Changes(const LayoutRequest& request, const FurtherRefusal& further, bool uneven)
       : request_(request), further_(further), uneven_(uneven) {}
 
   // The nearest values of an option but the old one; `set` changes the field to one of them. Values
@@ -156,7 +156,7 @@ class Changes {
       if (chunks % layout.pipeline == 0) layout.virtual_pipeline = chunks / layout.pipeline;
       if (changed.schedule == ScheduleKind::dualpipe_v) layout.virtual_pipeline = 1;
     }
-    if (!any_fault(model, changed, further_)) return "";
+    if (!any_refusal(model, changed, further_)) return "";
     if (!uneven_ || !answers_as_uneven_layout(model, changed, further_)) return std::nullopt;
     return fmt::format(" --pipeline-layout '{}'",
                        nearly_even_pipeline_layout(model.layers, changed.shape().stages()).text());
@@ -188,7 +188,7 @@ class Changes {
   }
 
   const LayoutRequest& request_;
-  const FurtherFault& further_;
+  const FurtherRefusal& further_;
   bool uneven_;
   std::vector<Change> changes_;
 };
@@ -198,7 +198,7 @@ class Changes {
 void add_batches(const LayoutRequest& request, Changes& changes) {
   changes.add("micro-batch", divisors(request.micro_batch), request.micro_batch,
               [](LayoutRequest& changed, std::int64_t value) { changed.micro_batch = value; });
-  if (ranks_fault(request.sizes)) return;
+  if (ranks_refusal(request.sizes)) return;
   const std::int64_t unit = request.sequences_at_once();
   std::vector<std::int64_t> batches = multiples(unit, request.global_batch);
   for (const std::int64_t times : {2, request.shape().group_size(), 2 * request.sizes.pipeline}) {
@@ -214,7 +214,7 @@ void add_batches(const LayoutRequest& request, Changes& changes) {
 }  // namespace
 
 std::vector<std::string> nearest_layouts(const model::Model& model, const LayoutRequest& request,
-                                         const FurtherFault& further, std::size_t count) {
+                                         const FurtherRefusal& further, std::size_t count) {
   const ParallelLayout& layout = request.sizes;
   const std::vector<std::int64_t> sizes = divisors(layout.gpus);
   const bool is_answered = answers_as_uneven_layout(model, request, further);
@@ -239,12 +239,12 @@ std::vector<std::string> nearest_layouts(const model::Model& model, const Layout
 }
 
 void check_layout(const model::Model& model, const LayoutRequest& request,
-                  const FurtherFault& further) {
-  const Fault fault = any_fault(model, request, further);
-  if (!fault) return;
+                  const FurtherRefusal& further) {
+  const Refusal refusal = any_refusal(model, request, further);
+  if (!refusal) return;
   const std::vector<std::string> near = nearest_layouts(model, request, further);
-  throw UsageError(near.empty() ? *fault
-                                : fmt::format("{}; nearest layouts that work: {}", *fault,
+  throw UsageError(near.empty() ? *refusal
+                                : fmt::format("{}; nearest layouts that work: {}", *refusal,
                                               fmt::join(near, "; ")));
 }
 

@@ -44,7 +44,7 @@ struct DomainsTouched {
 // tp-cp-ep-dp-pp (megatron/core/parallel_state.py), the left-most fastest:
 //   attention: rank = tp + TP (cp + CP (dp + DP pp)), experts: rank = etp + ETP (ep + EP (edp + EDP
 //   pp))
-// The functions need sizes of at least 1 that divide the GPUs: layout_fault() checks.
+// The functions need sizes of at least 1 that divide the GPUs: layout_refusal() checks.
 struct ParallelLayout {
   int gpus = 1;
   int tensor = 1;

@@ -140,7 +140,7 @@ Operations operations_of(const ScheduleShape& shape, int rank) {
   return {};
 }
 
-std::optional<std::string> group_fault(const ScheduleShape& shape) {
+std::optional<std::string> group_refusal(const ScheduleShape& shape) {
   const int group = shape.group_size();
   if (group < shape.ranks || group > shape.micro_batches) {
     return fmt::format(
@@ -158,7 +158,7 @@ std::optional<std::string> group_fault(const ScheduleShape& shape) {
   return std::nullopt;
 }
 
-std::optional<std::string> dual_fault(const ScheduleShape& shape) {
+std::optional<std::string> dual_refusal(const ScheduleShape& shape) {
   const bool both = shape.kind == ScheduleKind::dualpipe;
   const char* const name = name_in(schedule_names, shape.kind);
   if (both && shape.ranks % 2 != 0) {
@@ -197,7 +197,7 @@ std::vector<int> ScheduleShape::stages_of(int rank) const {
   return found;
 }
 
-std::optional<std::string> schedule_fault(const ScheduleShape& shape) {
+std::optional<std::string> schedule_refusal(const ScheduleShape& shape) {
   if (shape.ranks < 1 || shape.virtual_stages < 1 || shape.micro_batches < 1) {
     return fmt::format("a schedule of {} ranks, {} virtual stages and {} micro-batches",
                        shape.ranks, shape.virtual_stages, shape.micro_batches);
@@ -223,12 +223,12 @@ std::optional<std::string> schedule_fault(const ScheduleShape& shape) {
     return "the exchange of experts is overlapped with --pipeline-parallel above 1 only if "
            "--virtual-pipeline is above 1 too";
   }
-  if (interleaved) return group_fault(shape);
-  return is_dual(shape.kind) ? dual_fault(shape) : std::nullopt;
+  if (interleaved) return group_refusal(shape);
+  return is_dual(shape.kind) ? dual_refusal(shape) : std::nullopt;
 }
 
 Schedule make_schedule(const ScheduleShape& shape) {
-  if (const auto fault = schedule_fault(shape)) throw UsageError(*fault);
+  if (const auto refusal = schedule_refusal(shape)) throw UsageError(*refusal);
   Schedule schedule;
   schedule.shape = shape;
   for (int rank = 0; rank < shape.ranks; ++rank) {

@@ -48,7 +48,7 @@ struct ScheduleShape {
 };
 
 // Why a schedule of this shape cannot be; nothing where it can.
-std::optional<std::string> schedule_fault(const ScheduleShape& shape);
+std::optional<std::string> schedule_refusal(const ScheduleShape& shape);
 
 // backward: input and weight gradient in one. forward_backward: a forward pass and the backward
 // pass of another chunk or micro-batch at the same time.
@@ -97,7 +97,7 @@ struct Schedule {
 // (arXiv:2104.04473) as Megatron-Core orders them (megatron/core/pipeline_parallel/schedules.py),
 // with one more forward pass before the pairs where experts overlap. zb-h1, zb-h2: Qi et al. 2023
 // (arXiv:2401.10241). dualpipe, dualpipe-v: the eight phases of deepseek-ai/DualPipe.
-// Throws UsageError with the text of schedule_fault().
+// Throws UsageError with the text of schedule_refusal().
 Schedule make_schedule(const ScheduleShape& shape);
 
 }  // namespace moesim::parallel

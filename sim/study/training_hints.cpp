@@ -41,8 +41,8 @@ class Trials {
     change(changed);
     const std::int64_t sequences = job_.layout.sequences();
     changed.layout.global_batch = sequences;
-    if (parallel::layout_fault(*changed.model, changed.layout)) return false;
-    if (training::option_fault(changed) || training::expert_load_fault(changed)) return false;
+    if (parallel::layout_refusal(*changed.model, changed.layout)) return false;
+    if (training::option_refusal(changed) || training::expert_load_refusal(changed)) return false;
     if (training::memory_bound(changed).count > room_.count) return false;
     const std::optional<training::TrainingStep> drawn = step_of(changed);
     if (!drawn) return false;

@@ -52,7 +52,7 @@ double recomputed_bytes(const Model& model, LayerKind kind, const ShardSizes& sh
 
 // What one layer copies to the host's memory in its forward pass, and back in its backward pass:
 // the inputs of rules.offload that are not recomputed. Bytes as of kept_bytes(); of layers with
-// linear attention no module of attention but its norm is offloaded (offload_fault()).
+// linear attention no module of attention but its norm is offloaded (offload_refusal()).
 double offloaded_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
                        const ActivationRules& rules);
 // Of a prediction depth beside its layer: inputs of two norms, and of the projection.

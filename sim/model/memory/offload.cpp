@@ -20,7 +20,7 @@ std::string name_of(const Offload& offload) {
   return names_of_bits(offload_names, offload.modules);
 }
 
-std::optional<std::string> offload_fault(const Offload& offload, const Recompute& recompute) {
+std::optional<std::string> offload_refusal(const Offload& offload, const Recompute& recompute) {
   if (offload.modules == 0 || recompute.full == FullRecompute::none) return std::nullopt;
   return fmt::format(
       "--offload {} with --recompute {}: only the inputs of layers are kept then: recompute "

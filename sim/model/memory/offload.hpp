@@ -41,6 +41,6 @@ Offload parse_offload(const std::string& text, const std::string& where);
 std::string name_of(const Offload& offload);
 // Where whole layers are recomputed, which keep nothing that could be offloaded: a sentence that
 // says so; else nothing.
-std::optional<std::string> offload_fault(const Offload& offload, const Recompute& recompute);
+std::optional<std::string> offload_refusal(const Offload& offload, const Recompute& recompute);
 
 }  // namespace moesim::model

@@ -163,9 +163,9 @@ class Enumeration {
           // One layer more in all chunks but the last is one fewer in the last.
           if (each.stages && !divisions.insert(each.stages->text()).second) continue;
           ++found_.combinations;
-          if (const auto fault = parallel::layout_fault(*space_.base.model, each)) {
+          if (const auto refusal = parallel::layout_refusal(*space_.base.model, each)) {
             ++found_.refused;
-            refuse(lacks_pipeline ? Rule::chunks : Rule::layout, *fault);
+            refuse(lacks_pipeline ? Rule::chunks : Rule::layout, *refusal);
           } else {
             possible.push_back(each);
           }
@@ -201,11 +201,11 @@ class Enumeration {
       const auto drawn = std::make_shared<const std::optional<training::DrawnRouting>>(job.routing);
       for (const model::Recompute& recompute : space_.recompute) {
         job.recompute = recompute;
-        std::optional<std::string> fault = misplaced;
-        if (!fault) fault = training::expert_load_fault(job);
-        if (!fault) fault = training::graphs_fault(job);
-        if (fault) {
-          refuse(Rule::option, *fault);
+        std::optional<std::string> refusal = misplaced;
+        if (!refusal) refusal = training::expert_load_refusal(job);
+        if (!refusal) refusal = training::graphs_refusal(job);
+        if (refusal) {
+          refuse(Rule::option, *refusal);
         } else {
           add_family(job, {base, possible, drawn, routing, recompute}, *possible);
         }
@@ -231,14 +231,14 @@ class Enumeration {
       job.layout.recomputes_experts = experts_again;
       if (job.layout.expert_overlap && experts_again) {
         if (told_ < Rule::option) {
-          refuse(Rule::option, parallel::layout_fault(*job.model, job.layout).value_or(""));
+          refuse(Rule::option, parallel::layout_refusal(*job.model, job.layout).value_or(""));
         }
         continue;
       }
       for (const int zero : space_.zero) {
         job.states.zero = zero;
-        if (const auto fault = training::option_fault(job)) {
-          refuse(Rule::option, *fault);
+        if (const auto refusal = training::option_refusal(job)) {
+          refuse(Rule::option, *refusal);
         } else {
           (zero < 2 ? family : zero == 2 ? reducing : sharing).add(at, zero);
         }

@@ -19,8 +19,8 @@ struct TypedDispatcher {
 };
 
 // Which training jobs a search looks at: `base` with every combination of these values that
-// parallel::layout_fault() and training::option_fault() allow. GPUs, model, sequence length, global
-// batch and software are those of `base`, so that all candidates compute the same step.
+// parallel::layout_refusal() and training::option_refusal() allow. GPUs, model, sequence length,
+// global batch and software are those of `base`, so that all candidates compute the same step.
 struct TrainingSpace {
   training::TrainingJob base;
   // Options whose values were asked for, such as "tensor-parallel" and "global-batch": they stay on
@@ -117,7 +117,7 @@ struct TrainingCandidates {
   std::size_t count = 0;
   std::size_t combinations = 0;  // layouts asked for, possible or not
   std::size_t refused = 0;       // of them: they break a rule of layouts
-  std::string a_refusal;         // one of the rules, or of training::option_fault()
+  std::string a_refusal;         // one of the rules, or of training::option_refusal()
 };
 TrainingCandidates candidates_of(const TrainingSpace& space);
 

@@ -46,7 +46,7 @@ double log_below(double z) { return std::log1p(-0.5 * std::erfc(z * M_SQRT1_2));
 RankRowsLaw::RankRowsLaw(const TrainingJob& job) {
   const DrawnRouting& drawn = *job.routing;
   const routing::RoutingJob asked = block_routing(job);
-  if (const std::string refusal = rank_capacity_refusal(job); !refusal.empty()) {
+  if (const std::string refusal = rank_rows_refusal(job); !refusal.empty()) {
     throw UsageError(refusal);
   }
   const parallel::ParallelLayout& layout = job.layout.sizes;
@@ -125,7 +125,7 @@ double RankRowsLaw::rows_for(double chance) const {
   return std::ceil(high);
 }
 
-std::string rank_capacity_refusal(const TrainingJob& job) {
+std::string rank_rows_refusal(const TrainingJob& job) {
   const std::string why = routing::counts_refusal(block_routing(job));
   if (why.empty()) return "";
   return fmt::format(

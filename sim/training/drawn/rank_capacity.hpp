@@ -14,10 +14,10 @@ namespace moesim::training {
 // independent.
 class RankRowsLaw {
  public:
-  // Precondition: job.routing. Throws UsageError with rank_capacity_refusal().
+  // Precondition: job.routing. Throws UsageError with rank_rows_refusal().
   explicit RankRowsLaw(const TrainingJob& job);
 
-  // P(a rank has more than `rows` rows) in one layer, micro-batch and expert-parallel block, mean
+  // P(a rank has more than `rows` rows) in one layer, micro-batch and block of ranks, mean
   // over layers (for tests); and anywhere in a step.
   double overflow_chance_of_one(double rows) const;
   double overflow_chance(double rows) const;
@@ -39,7 +39,7 @@ class RankRowsLaw {
 
 // Why that law does not know the routing of a job: routers, sources and few tokens are not drawn by
 // counts. Empty where it does. Precondition: job.routing.
-std::string rank_capacity_refusal(const TrainingJob& job);
+std::string rank_rows_refusal(const TrainingJob& job);
 
 // Rows of the buffer of a rank: floor(budget x balance), rounded up to whole blocks of the fused
 // grouped FFN (Megatron-Core, paged_stash.md).

@@ -15,14 +15,14 @@ namespace moesim::training {
 namespace {
 
 using parallel::GroupKind;
-using Fault = std::optional<std::string>;
+using Refusal = std::optional<std::string>;
 
 bool drops_or_rectifies(const routing::RouterConfig& router) {
   return router.has_capacity() || router.fill_in ||
          router.rectification != routing::Rectification::none;
 }
 
-Fault rank_capacity_fault(const TrainingJob& job) {
+Refusal rank_capacity_refusal(const TrainingJob& job) {
   if (!job.routing || job.routing->rank_capacity <= 0) return std::nullopt;
   const routing::RouterConfig& router = job.routing->router;
   if (router.has_capacity()) {
@@ -36,11 +36,11 @@ Fault rank_capacity_fault(const TrainingJob& job) {
         router.name());
   }
   if (!draw_refusal(router).empty()) return std::nullopt;  // for DrawnLoads to say
-  const std::string refusal = rank_capacity_refusal(job);
-  return refusal.empty() ? Fault() : refusal;
+  const std::string refusal = rank_rows_refusal(job);
+  return refusal.empty() ? Refusal() : refusal;
 }
 
-Fault instances_fault(const TrainingJob& job) {
+Refusal instances_refusal(const TrainingJob& job) {
   const int instances = job.states.optimizer_instances;
   if (instances == 1) return std::nullopt;
   if (job.states.zero == 0) {
@@ -54,7 +54,7 @@ Fault instances_fault(const TrainingJob& job) {
       instances, dense, expert < 2 ? "" : fmt::format(", of experts {} (EDP)", expert));
 }
 
-Fault copies_fault(const TrainingJob& job) {
+Refusal copies_refusal(const TrainingJob& job) {
   if (job.redundant_experts == 0) return std::nullopt;
   const std::string flag = fmt::format("--redundant-experts {}", job.redundant_experts);
   if (!job.model->moe) return flag + ": the model has no experts";
@@ -80,7 +80,7 @@ Fault copies_fault(const TrainingJob& job) {
 }
 
 // What of linear attention these modules would copy is not known.
-Fault linear_offload_fault(const TrainingJob& job) {
+Refusal linear_offload_refusal(const TrainingJob& job) {
   if (!job.model->linear) return std::nullopt;
   using enum model::OffloadModule;
   model::Offload of_attention;
@@ -93,11 +93,11 @@ Fault linear_offload_fault(const TrainingJob& job) {
       model::name_of(job.offload), model::name_of(of_attention));
 }
 
-Fault offload_fault(const TrainingJob& job) {
+Refusal offload_refusal(const TrainingJob& job) {
   if (job.offload.modules == 0) return std::nullopt;
-  if (Fault fault = model::offload_fault(job.offload, job.recompute)) return fault;
+  if (Refusal refusal = model::offload_refusal(job.offload, job.recompute)) return refusal;
   const std::string flag = fmt::format("--offload {}", model::name_of(job.offload));
-  if (Fault fault = linear_offload_fault(job)) return fault;
+  if (Refusal refusal = linear_offload_refusal(job)) return refusal;
   if (job.graphs == Graphs::layers) {
     return flag + " with --cuda-graphs layers: frameworks do not capture the copies";
   }
@@ -119,7 +119,7 @@ std::string dispatcher_flag(const TrainingJob& job) {
 }
 
 // The ranks of an exchange of experts, slices among them, follow each other.
-Fault reach_fault(const TrainingJob& job) {
+Refusal reach_refusal(const TrainingJob& job) {
   if (!job.dispatcher || !job.cluster || job.dispatcher->crosses_nodes()) return std::nullopt;
   const parallel::ParallelLayout& sizes = job.layout.sizes;
   const int ranks = sizes.expert * sizes.expert_tensor;
@@ -133,7 +133,7 @@ Fault reach_fault(const TrainingJob& job) {
 }
 
 // The laws of dispatchers are of domains with as many ranks each, and with all slices of an expert.
-Fault spread_fault(const TrainingJob& job) {
+Refusal spread_refusal(const TrainingJob& job) {
   if (!job.dispatcher || !job.cluster) return std::nullopt;
   const parallel::ParallelLayout& sizes = job.layout.sizes;
   const int ranks = sizes.expert * sizes.expert_tensor;
@@ -161,23 +161,23 @@ double most_load(const TrainingJob& job) {
 }
 
 // A router that is not drawn at all is for DrawnLoads to refuse.
-Fault drawing_fault(const TrainingJob& job) {
+Refusal drawing_refusal(const TrainingJob& job) {
   if (!job.routing || !draw_refusal(job.routing->router).empty()) return std::nullopt;
   const std::string misfit = routing_misfit(job);
-  return misfit.empty() ? Fault() : misfit;
+  return misfit.empty() ? Refusal() : misfit;
 }
 
 }  // namespace
 
-std::optional<std::string> option_fault(const TrainingJob& job) {
-  for (const auto rule : {rank_capacity_fault, instances_fault, copies_fault, offload_fault,
-                          reach_fault, spread_fault}) {
-    if (Fault fault = rule(job)) return fault;
+std::optional<std::string> option_refusal(const TrainingJob& job) {
+  for (const auto rule : {rank_capacity_refusal, instances_refusal, copies_refusal, offload_refusal,
+                          reach_refusal, spread_refusal}) {
+    if (Refusal refusal = rule(job)) return refusal;
   }
   return std::nullopt;
 }
 
-std::optional<std::string> expert_load_fault(const TrainingJob& job) {
+std::optional<std::string> expert_load_refusal(const TrainingJob& job) {
   if (job.expert_load <= 0) return std::nullopt;
   if (job.routing) {
     return "--expert-load with --capacity-factor or another option of routing: these decide the "
@@ -191,7 +191,7 @@ std::optional<std::string> expert_load_fault(const TrainingJob& job) {
       job.expert_load, most, job.layout.sizes.expert);
 }
 
-std::optional<std::string> graphs_fault(const TrainingJob& job) {
+std::optional<std::string> graphs_refusal(const TrainingJob& job) {
   if (job.graphs != Graphs::layers || !job.model->moe || job.dispatcher) return std::nullopt;
   if (!job.reads_row_counts()) return std::nullopt;
   return "--cuda-graphs layers: the host reads how many rows a dropless all-to-all brings: give "
@@ -208,8 +208,8 @@ void check_job(const TrainingJob& job) {
   TrainingJob changed = job;
   parallel::check_layout(*job.model, job.layout, [&](const parallel::LayoutRequest& request) {
     changed.layout = request;
-    if (Fault fault = option_fault(changed)) return fault;
-    return drawing_fault(changed);
+    if (Refusal refusal = option_refusal(changed)) return refusal;
+    return drawing_refusal(changed);
   });
 }
 

@@ -17,7 +17,7 @@ namespace moesim::training {
 // the gradients back to the first stage, with their messages; that is exact for 1f1b and
 // interleaved pipelines of equal stages. Where exchanges run beside compute, all of them are taken
 // to be hidden. Behind the last backward pass the optimizer and the host are counted.
-// Precondition: parallel::layout_fault() has nothing against the layout.
+// Precondition: parallel::layout_refusal() has nothing against the layout.
 //
 // `least`: what the MoE layers take at least: one for all of them, or each, chunk by chunk, behind
 // the layers of a chunk those of its prediction depths; none: what `prices` says.

@@ -9,7 +9,7 @@
 using moesim::model::ContextMethod;
 using moesim::model::Model;
 using moesim::parallel::check_layout;
-using moesim::parallel::layout_fault;
+using moesim::parallel::layout_refusal;
 using moesim::parallel::LayoutRequest;
 using moesim::parallel::nearest_layouts;
 using moesim::parallel::parse_pipeline_layout;
@@ -36,62 +36,63 @@ LayoutRequest request(int gpus, int tensor, int pipeline, int expert) {
   return made;
 }
 
-std::string fault(const LayoutRequest& asked, const Model& model = qwen()) {
-  return layout_fault(model, asked).value_or("none");
+std::string refusal(const LayoutRequest& asked, const Model& model = qwen()) {
+  return layout_refusal(model, asked).value_or("none");
 }
 
 }  // namespace
 
 TEST_CASE("sizes that divide are a layout") {
-  CHECK(fault(request(256, 2, 8, 32)) == "none");
-  CHECK(fault(request(1, 1, 1, 1)) == "none");
+  CHECK(refusal(request(256, 2, 8, 32)) == "none");
+  CHECK(refusal(request(1, 1, 1, 1)) == "none");
 }
 
 TEST_CASE("each rule of a layout is named") {
-  CHECK_THAT(fault(request(100, 2, 8, 1)),
+  CHECK_THAT(refusal(request(100, 2, 8, 1)),
              ContainsSubstring("--gpus 100 is no multiple of --tensor-parallel 2"));
-  CHECK_THAT(fault(request(16, 1, 8, 4)),
+  CHECK_THAT(refusal(request(16, 1, 8, 4)),
              ContainsSubstring("--expert-parallel 4 x --pipeline-parallel 8 = 32"));
-  CHECK_THAT(fault(request(48, 1, 1, 3)), ContainsSubstring("does not divide the 128 experts"));
+  CHECK_THAT(refusal(request(48, 1, 1, 3)), ContainsSubstring("does not divide the 128 experts"));
   LayoutRequest asked = request(768 * 5, 1, 1, 1);
   asked.sizes.expert_tensor = 5;
-  CHECK_THAT(fault(asked), ContainsSubstring("inner size 768 of an expert"));
-  CHECK_THAT(fault(request(48, 3, 1, 1)), ContainsSubstring("32 attention heads"));
-  CHECK(fault(request(16, 8, 1, 1)) == "none");  // 4 key/value heads, each on two ranks
+  CHECK_THAT(refusal(asked), ContainsSubstring("inner size 768 of an expert"));
+  CHECK_THAT(refusal(request(48, 3, 1, 1)), ContainsSubstring("32 attention heads"));
+  CHECK(refusal(request(16, 8, 1, 1)) == "none");  // 4 key/value heads, each on two ranks
   Model odd = qwen();
   odd.heads = 24;
   odd.kv_heads = 6;
-  CHECK_THAT(fault(request(16, 4, 1, 1), odd),
+  CHECK_THAT(refusal(request(16, 4, 1, 1), odd),
              ContainsSubstring("6 key/value heads: neither divides"));
   asked = request(16, 1, 1, 1);
   asked.sizes.context = 4;
   asked.sequence_length = 4100;
-  CHECK_THAT(fault(asked), ContainsSubstring("2 x --context-parallel = 8 pieces"));
+  CHECK_THAT(refusal(asked), ContainsSubstring("2 x --context-parallel = 8 pieces"));
   asked.sequence_length = 4104;
-  CHECK(fault(asked) == "none");
+  CHECK(refusal(asked) == "none");
   asked.sizes.tensor = 4;  // 1,026 tokens per rank
-  CHECK_THAT(fault(asked), ContainsSubstring("the 1026 tokens"));
+  CHECK_THAT(refusal(asked), ContainsSubstring("the 1026 tokens"));
   asked = request(16, 2, 1, 1);
   asked.sequence_parallel = false;
-  CHECK_THAT(fault(asked), ContainsSubstring("need sequence parallelism"));
+  CHECK_THAT(refusal(asked), ContainsSubstring("need sequence parallelism"));
   asked = request(16, 1, 1, 2);
   asked.sizes.context = 8;
   asked.context_method = ContextMethod::all_to_all;
-  CHECK_THAT(fault(asked), ContainsSubstring("does not divide the 32 heads and 4 key/value heads"));
+  CHECK_THAT(refusal(asked),
+             ContainsSubstring("does not divide the 32 heads and 4 key/value heads"));
   asked.sizes.context = 4;
-  CHECK(fault(asked) == "none");
+  CHECK(refusal(asked) == "none");
   asked.sizes.tensor = 2;  // 16 and 2 heads
-  CHECK_THAT(fault(asked), ContainsSubstring("16 heads and 2 key/value heads"));
+  CHECK_THAT(refusal(asked), ContainsSubstring("16 heads and 2 key/value heads"));
 }
 
 TEST_CASE("a batch makes whole micro-batches") {
   LayoutRequest asked = request(64, 1, 4, 8);  // DP 16
   asked.micro_batch = 2;
   asked.global_batch = 320;
-  CHECK(fault(asked) == "none");
+  CHECK(refusal(asked) == "none");
   CHECK(asked.micro_batches() == 10);
   asked.global_batch = 336;
-  CHECK_THAT(fault(asked),
+  CHECK_THAT(refusal(asked),
              ContainsSubstring(
                  "--global-batch 336 is no multiple of --micro-batch 2 x data parallel 16 = 32"));
   asked.global_batch = 0;
@@ -100,16 +101,16 @@ TEST_CASE("a batch makes whole micro-batches") {
 
 TEST_CASE("a dense model has no experts to divide") {
   const Model dense = Model::load("llama2-7b");
-  CHECK(fault(request(16, 2, 4, 1), dense) == "none");
-  CHECK_THAT(fault(request(16, 2, 4, 2), dense), ContainsSubstring("has no experts"));
+  CHECK(refusal(request(16, 2, 4, 1), dense) == "none");
+  CHECK_THAT(refusal(request(16, 2, 4, 2), dense), ContainsSubstring("has no experts"));
 }
 
 TEST_CASE("layers that do not divide need a pipeline layout") {
   const Model deepseek = Model::load("deepseek-v3");
   LayoutRequest asked = request(256, 1, 8, 32);
-  CHECK_THAT(fault(asked, deepseek),
+  CHECK_THAT(refusal(asked, deepseek),
              ContainsSubstring("61 layers do not divide evenly over 8 pipeline chunks"));
-  CHECK_THAT(fault(asked, deepseek), ContainsSubstring("'Et*8|(t*8|)*4t*7|t*7|t*7L'"));
+  CHECK_THAT(refusal(asked, deepseek), ContainsSubstring("'Et*8|(t*8|)*4t*7|t*7|t*7L'"));
   // 61 is a prime: one stage is no neighbour of eight, the layout in the text is.
   CHECK(nearest_layouts(deepseek, asked).empty());
   // Where something else is wrong too, the nearest layouts say which layers each stage has.
@@ -121,36 +122,36 @@ TEST_CASE("layers that do not divide need a pipeline layout") {
   }
   asked.sizes.expert = 32;
   asked.stages = parse_pipeline_layout("Et*8|(t*8|)*6t*5L");
-  CHECK(fault(asked, deepseek) == "none");
+  CHECK(refusal(asked, deepseek) == "none");
   asked.stages = parse_pipeline_layout("Et*4|(t*4|)*14tmL");
-  CHECK_THAT(fault(asked, deepseek),
+  CHECK_THAT(refusal(asked, deepseek),
              ContainsSubstring("16 chunks, but --pipeline-parallel 8 x --virtual-pipeline 1 8"));
   asked.sizes.virtual_pipeline = 2;
-  CHECK(fault(asked, deepseek) == "none");
+  CHECK(refusal(asked, deepseek) == "none");
   asked.stages = parse_pipeline_layout("Et*4|(t*4|)*13t|tmL");
-  CHECK_THAT(fault(asked, deepseek), ContainsSubstring("58 decoder layers"));
+  CHECK_THAT(refusal(asked, deepseek), ContainsSubstring("58 decoder layers"));
 }
 
 TEST_CASE("a layout predicts no more tokens than the model") {
   LayoutRequest asked = request(16, 1, 2, 8);
   asked.stages = parse_pipeline_layout("Et*48|t*48mL");
-  CHECK_THAT(fault(asked), ContainsSubstring("has 1 'm', but qwen3-30b-a3b has 0 depths"));
+  CHECK_THAT(refusal(asked), ContainsSubstring("has 1 'm', but qwen3-30b-a3b has 0 depths"));
 }
 
 TEST_CASE("overlap of experts has its rules") {
   LayoutRequest asked = request(64, 1, 4, 8);
   asked.expert_overlap = true;
-  CHECK_THAT(fault(asked), ContainsSubstring("--virtual-pipeline is above 1"));
+  CHECK_THAT(refusal(asked), ContainsSubstring("--virtual-pipeline is above 1"));
   asked.sizes.virtual_pipeline = 2;
-  CHECK(fault(asked) == "none");
+  CHECK(refusal(asked) == "none");
   asked.recomputes_experts = true;
-  CHECK_THAT(fault(asked), ContainsSubstring("no recomputation"));
+  CHECK_THAT(refusal(asked), ContainsSubstring("no recomputation"));
   asked.recomputes_experts = false;
   asked.sizes.expert = 1;
-  CHECK_THAT(fault(asked), ContainsSubstring("--expert-parallel above 1"));
+  CHECK_THAT(refusal(asked), ContainsSubstring("--expert-parallel above 1"));
   asked.sizes.expert = 8;
   asked.stages = parse_pipeline_layout("Et*13|(t*13|)*6t*5mmL");
-  CHECK_THAT(fault(asked), ContainsSubstring("one depth of multi-token prediction, not 2"));
+  CHECK_THAT(refusal(asked), ContainsSubstring("one depth of multi-token prediction, not 2"));
 }
 
 TEST_CASE("the nearest layouts that work are named, and work") {

@@ -17,8 +17,8 @@ using moesim::parallel::PipelineTimes;
 using moesim::parallel::RankRun;
 using moesim::parallel::run_schedule;
 using moesim::parallel::Schedule;
-using moesim::parallel::schedule_fault;
 using moesim::parallel::schedule_names;
+using moesim::parallel::schedule_refusal;
 using moesim::parallel::ScheduleKind;
 using moesim::parallel::ScheduleRun;
 using moesim::parallel::ScheduleShape;
@@ -342,7 +342,7 @@ TEST_CASE("every schedule computes each pass of each stage once, on its rank") {
           for (const bool overlap : {false, true}) {
             ScheduleShape shape = shape_of(name.value, ranks, micro_batches, chunks);
             shape.expert_overlap = overlap;
-            if (schedule_fault(shape)) continue;
+            if (schedule_refusal(shape)) continue;
             CAPTURE(name.name, ranks, micro_batches, chunks, overlap);
             const Schedule schedule = make_schedule(shape);
             check_complete(schedule);
@@ -362,28 +362,28 @@ TEST_CASE("every schedule computes each pass of each stage once, on its rank") {
 }
 
 TEST_CASE("a schedule that cannot be is refused with its reason") {
-  const auto fault = [](const ScheduleShape& shape) {
-    return schedule_fault(shape).value_or("none");
+  const auto refusal = [](const ScheduleShape& shape) {
+    return schedule_refusal(shape).value_or("none");
   };
-  CHECK_THAT(fault(shape_of(ScheduleKind::dualpipe, 3, 8)), ContainsSubstring("3 is odd"));
-  CHECK_THAT(fault(shape_of(ScheduleKind::dualpipe, 4, 9)), ContainsSubstring("9 are odd"));
-  CHECK_THAT(fault(shape_of(ScheduleKind::dualpipe, 4, 6)), ContainsSubstring("8 micro-batches"));
-  CHECK_THAT(fault(shape_of(ScheduleKind::dualpipe_v, 4, 7)), ContainsSubstring("not 7"));
-  CHECK_THAT(fault(shape_of(one_f_one_b, 4, 8, 2)), ContainsSubstring("choose interleaved"));
-  CHECK_THAT(fault(shape_of(interleaved, 4, 8)), ContainsSubstring("choose 1f1b"));
+  CHECK_THAT(refusal(shape_of(ScheduleKind::dualpipe, 3, 8)), ContainsSubstring("3 is odd"));
+  CHECK_THAT(refusal(shape_of(ScheduleKind::dualpipe, 4, 9)), ContainsSubstring("9 are odd"));
+  CHECK_THAT(refusal(shape_of(ScheduleKind::dualpipe, 4, 6)), ContainsSubstring("8 micro-batches"));
+  CHECK_THAT(refusal(shape_of(ScheduleKind::dualpipe_v, 4, 7)), ContainsSubstring("not 7"));
+  CHECK_THAT(refusal(shape_of(one_f_one_b, 4, 8, 2)), ContainsSubstring("choose interleaved"));
+  CHECK_THAT(refusal(shape_of(interleaved, 4, 8)), ContainsSubstring("choose 1f1b"));
   // Groups of 4: 10 leave 2, fewer than ranks; 12 and, with groups of 5, 9 (a last group of 4) fit.
-  CHECK_THAT(fault(shape_of(interleaved, 4, 10, 2)), ContainsSubstring("a last group of 2"));
-  CHECK_THAT(fault(shape_of(interleaved, 4, 3, 2)), ContainsSubstring("groups of 4"));
-  CHECK(fault(shape_of(interleaved, 4, 12, 2)) == "none");
+  CHECK_THAT(refusal(shape_of(interleaved, 4, 10, 2)), ContainsSubstring("a last group of 2"));
+  CHECK_THAT(refusal(shape_of(interleaved, 4, 3, 2)), ContainsSubstring("groups of 4"));
+  CHECK(refusal(shape_of(interleaved, 4, 12, 2)) == "none");
   ScheduleShape five = shape_of(interleaved, 4, 9, 2);
   five.group = 5;
-  CHECK(fault(five) == "none");
+  CHECK(refusal(five) == "none");
   five.group = 3;
-  CHECK_THAT(fault(five), ContainsSubstring("groups of 3"));
-  CHECK_THAT(fault(overlapped(shape_of(gpipe, 4, 8))), ContainsSubstring("not in gpipe"));
-  CHECK_THAT(fault(overlapped(shape_of(one_f_one_b, 4, 8))),
+  CHECK_THAT(refusal(five), ContainsSubstring("groups of 3"));
+  CHECK_THAT(refusal(overlapped(shape_of(gpipe, 4, 8))), ContainsSubstring("not in gpipe"));
+  CHECK_THAT(refusal(overlapped(shape_of(one_f_one_b, 4, 8))),
              ContainsSubstring("--virtual-pipeline is above 1"));
-  CHECK_THAT(fault(shape_of(gpipe, 4, 0)), ContainsSubstring("0 micro-batches"));
+  CHECK_THAT(refusal(shape_of(gpipe, 4, 0)), ContainsSubstring("0 micro-batches"));
   CHECK_THROWS_AS(make_schedule(shape_of(ScheduleKind::dualpipe, 3, 8)), moesim::UsageError);
 }
 

@@ -368,7 +368,7 @@ TEST_CASE("candidates are different and possible, and keep what they are asked")
   std::set<std::string> seen;
   for (const TrainingFamily& family : possible.families) {
     for (const TrainingJob& job : family.jobs()) {
-      CHECK(!parallel::layout_fault(*job.model, job.layout));
+      CHECK(!parallel::layout_refusal(*job.model, job.layout));
       CHECK(job.layout.global_batch == 64);
       const parallel::ParallelLayout& sizes = job.layout.sizes;
       std::string text = parallel::stages_of(*job.model, job.layout).text();

@@ -41,12 +41,12 @@ TEST_CASE("copies that do not divide are refused") {
   const auto says = ContainsSubstring("132 experts and copies do not divide among 8 ranks (EP): 8");
   CHECK_THROWS_WITH(training_step(made), says);
   CHECK_THROWS_WITH(layer_time(made, LayerExtent::whole, false), says);
-  CHECK_THAT(option_fault(made).value(), says);
+  CHECK_THAT(option_refusal(made).value(), says);
   made.redundant_experts = 8;
-  CHECK_FALSE(option_fault(made));
+  CHECK_FALSE(option_refusal(made));
   made.routing->router.capacity_factor = Decimal::parse("1", "test");
   made.routing->router.drops = true;
-  CHECK_THAT(option_fault(made).value(), ContainsSubstring("leave the capacity out"));
+  CHECK_THAT(option_refusal(made).value(), ContainsSubstring("leave the capacity out"));
 }
 
 TEST_CASE("of the nearest layouts none breaks a rule of the options") {
@@ -94,26 +94,26 @@ TEST_CASE("a dispatcher needs as many ranks in each domain, and slices of an exp
   TrainingJob made = job("kimi-k2", 24, 3);
   made.dispatcher =
       std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
-  CHECK_THAT(option_fault(made).value(),
+  CHECK_THAT(option_refusal(made).value(),
              ContainsSubstring("= 3 ranks do not divide among 2 domains"));
   made.layout.sizes.expert = 4;
-  CHECK_FALSE(option_fault(made));
+  CHECK_FALSE(option_refusal(made));
   made.layout.sizes.expert = 2;  // ranks 6 to 11 lie three and three, by the law
   made.layout.sizes.expert_tensor = 3;
-  CHECK_FALSE(option_fault(made));
+  CHECK_FALSE(option_refusal(made));
   made.layout.sizes.expert = 1;  // ranks 6, 7 and 8
-  CHECK_THAT(option_fault(made).value(), ContainsSubstring("--expert-tensor-parallel 3"));
+  CHECK_THAT(option_refusal(made).value(), ContainsSubstring("--expert-tensor-parallel 3"));
   made.dispatcher = nullptr;
-  CHECK_FALSE(option_fault(made));
+  CHECK_FALSE(option_refusal(made));
 }
 
-TEST_CASE("tokens too few for the law of a rank's rows are a fault of the layout") {
+TEST_CASE("tokens too few for the law of a rank's rows refuse the layout") {
   TrainingJob made = job("qwen3-30b-a3b", 64, 8);
   made.routing = dropless("gaussian:0.1");
   made.routing->rank_capacity = 1.2;
-  CHECK_FALSE(option_fault(made));
+  CHECK_FALSE(option_refusal(made));
   made.layout.sizes.tensor = 8;  // 128 of 1,024 tokens
-  CHECK_THAT(option_fault(made).value(), ContainsSubstring("128 tokens per GPU are too few"));
+  CHECK_THAT(option_refusal(made).value(), ContainsSubstring("128 tokens per GPU are too few"));
   CHECK_THROWS_WITH(check_job(made), ContainsSubstring("work: --tensor-parallel 4;"));
 }
 

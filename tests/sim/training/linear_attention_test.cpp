@@ -236,27 +236,27 @@ TEST_CASE("layouts that linear attention does not go with are refused") {
   TrainingJob job = next_on_h100(4096, 4);
   job.layout.sizes.expert = 1;
   job.layout.sizes.context = 8;
-  CHECK_FALSE(parallel::layout_fault(model, job.layout).has_value());
+  CHECK_FALSE(parallel::layout_refusal(model, job.layout).has_value());
   model::Model halves = model;
   halves.linear->key_heads = 4;
-  CHECK_THAT(*parallel::layout_fault(halves, job.layout),
+  CHECK_THAT(*parallel::layout_refusal(halves, job.layout),
              ContainsSubstring("--tensor-parallel 1 x --context-parallel 8 does not divide the 4 "
                                "key heads of linear attention"));
   job.layout.sizes.context = 1;
   job.layout.sizes.tensor = 8;
-  CHECK_FALSE(parallel::layout_fault(model, job.layout).has_value());
+  CHECK_FALSE(parallel::layout_refusal(model, job.layout).has_value());
   model::Model fewer = model;
   fewer.linear->key_heads = 4;
-  CHECK_THAT(*parallel::layout_fault(fewer, job.layout),
+  CHECK_THAT(*parallel::layout_refusal(fewer, job.layout),
              ContainsSubstring("does not divide the 4 key heads of linear attention"));
 }
 
 TEST_CASE("of linear attention only the norm's input is offloaded") {
   TrainingJob job = next_on_h100(4096, 4);
   job.offload = model::parse_offload("attn_norm,mlp_norm,expert_fc1,moe_act", "here");
-  CHECK_FALSE(option_fault(job).has_value());
+  CHECK_FALSE(option_refusal(job).has_value());
   job.offload = model::parse_offload("attn_proj,moe_act,core_attn", "here");
-  CHECK_THAT(*option_fault(job), ContainsSubstring("leave core_attn,attn_proj out"));
+  CHECK_THAT(*option_refusal(job), ContainsSubstring("leave core_attn,attn_proj out"));
   job.model = qwen_on_h100(8, 1, 8, 8).model;
-  CHECK_FALSE(option_fault(job).has_value());
+  CHECK_FALSE(option_refusal(job).has_value());
 }

@@ -40,7 +40,7 @@ struct Shares {
 
 // Bound over simulated; checks that neither is above 1.
 Shares shares_of(const TrainingJob& made) {
-  REQUIRE(!parallel::layout_fault(*made.model, made.layout));
+  REQUIRE(!parallel::layout_refusal(*made.model, made.layout));
   const TrainingStep step = training_step(made);
   const Shares shares{step_bound_us(made, LayerPrices(made)) / step.step_us,
                       static_cast<double>(memory_bound(made).count) /

@@ -251,7 +251,7 @@ Remedies what_would_fit(const TrainingSearch& search, const TrainingJob& smalles
   const double room =
       search.memory_share * static_cast<double>(smallest.profile->device().hbm_bytes.count);
   const auto fits = [&](const TrainingJob& job) {
-    return !parallel::layout_fault(*job.model, job.layout) &&
+    return !parallel::layout_refusal(*job.model, job.layout) &&
            training::routing_misfit(job).empty() &&
            static_cast<double>(training::memory_bound(job).count) <= room &&
            static_cast<double>(training::training_step(job, nullptr, false).peak_memory().count) <=

@@ -398,8 +398,8 @@ RecommendRequest requested_search(const SearchSource& source) {
     for (const char* drawn : {"capacity-factor", "router", "max-loss"}) {
       if (line.has(drawn)) routed.routing.emplace();
     }
-    const auto fault = training::expert_load_fault(routed);
-    if (routed.routing && fault) throw UsageError(*fault);
+    const auto refusal = training::expert_load_refusal(routed);
+    if (routed.routing && refusal) throw UsageError(*refusal);
   }
   RecommendRequest request;
   request.line = line;

@@ -105,12 +105,12 @@ void note_depths(const training::TrainingJob& job, const std::string& option) {
 
 void note_step_depths(const training::TrainingJob& job, bool of_several) {
   if (job.model->mtp_depths == 0) return;
-  if (job.layout.stages) return;                               // says itself whether it has them
-  if (parallel::layout_fault(*job.model, job.layout)) return;  // an error follows
+  if (job.layout.stages) return;                                 // says itself whether it has them
+  if (parallel::layout_refusal(*job.model, job.layout)) return;  // an error follows
   parallel::LayoutRequest with_depths = job.layout;
   with_depths.stages = parallel::stages_of(*job.model, job.layout);
   with_depths.stages->chunks.back().mtp = job.model->mtp_depths;
-  const bool is_known = !of_several && !parallel::layout_fault(*job.model, with_depths);
+  const bool is_known = !of_several && !parallel::layout_refusal(*job.model, with_depths);
   note_depths(job, is_known ? fmt::format("--pipeline-layout '{}'", with_depths.stages->text())
                             : "m in --pipeline-layout");
 }

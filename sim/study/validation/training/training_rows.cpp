@@ -308,7 +308,8 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
       job.dispatcher = proxied(*job.dispatcher, *documents.dispatcher("low-latency"), slower);
     }
   }
-  if (const auto fault = parallel::layout_fault(*job.model, job.layout)) found.refusal = *fault;
+  if (const auto refusal = parallel::layout_refusal(*job.model, job.layout))
+    found.refusal = *refusal;
 }
 
 }  // namespace

@@ -2,102 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "sim/base/contains.hpp"
-#include "sim/base/formats/document.hpp"
-#include "sim/base/formats/json_text.hpp"
 #include "sim/uncertainty/assumed_deviations.hpp"
 #include "sim/uncertainty/student_t.hpp"
 
 namespace moesim::uncertainty {
-namespace {
 
 using training::Part;
-
-constexpr const char* format = "moesim-training-software";
-
-// "fixed-ms" is "fixed_ms" in the document.
-std::string key_of(Unknown unknown) {
-  std::string key = name_in(unknown_names, unknown);
-  std::replace(key.begin(), key.end(), '-', '_');
-  return key;
-}
-
-// A document that prices the host says so by the name of its factor.
-constexpr const char* priced_host_key = "host_times";
-
-std::string key_of(Unknown unknown, bool prices_host) {
-  return unknown == Unknown::host && prices_host ? priced_host_key : key_of(unknown);
-}
-
-// Factors on what the step consists of, and on all of it.
-struct Factors {
-  // `prices_host`: the host's factor is in the times already.
-  Factors(const Unknowns& unknowns, bool prices_host)
-      : level(std::exp(unknowns[at(Unknown::level)])),
-        experts(std::exp(unknowns[at(Unknown::experts)])),
-        exchange(std::exp(unknowns[at(Unknown::exchange)])),
-        crossing(exchange * std::exp(unknowns[at(Unknown::nic)])),
-        host(prices_host ? 1 : std::exp(unknowns[at(Unknown::host)])) {}
-  double level, experts, exchange, crossing, host;
-
-  double inside(const StepClasses& classes) const {
-    return classes.compute + experts * classes.experts + exchange * classes.exchange +
-           crossing * classes.crossing + host * classes.host;
-  }
-};
-
-}  // namespace
-
-double inside_ms(const StepClasses& classes, const Unknowns& unknowns) {
-  return Factors(unknowns, classes.host_gain.has_value()).inside(classes);
-}
-
-double scaled_ms(const StepClasses& classes, const Unknowns& unknowns) {
-  const double time = std::exp(unknowns[at(Unknown::level)]) * inside_ms(classes, unknowns);
-  switch (classes.kind) {
-    case RowKind::layer:
-      return time * std::exp(unknowns[at(Unknown::layer_alone)]);
-    case RowKind::exchange:
-      return time * std::exp(unknowns[at(Unknown::exchange_alone)]);
-    case RowKind::step:
-      break;
-  }
-  return time + unknowns[at(Unknown::fixed_ms)];
-}
-
-Unknowns log_slopes(const StepClasses& classes, const Unknowns& unknowns) {
-  const Factors factors(unknowns, classes.host_gain.has_value());
-  const double inside = factors.inside(classes);
-  const double total = scaled_ms(classes, unknowns);
-  const bool is_step = classes.kind == RowKind::step;
-  // The share of the whole that the factors act on.
-  const double scaled = is_step ? factors.level * inside / total : 1;
-  Unknowns slopes{};
-  slopes[at(Unknown::level)] = scaled;
-  slopes[at(Unknown::experts)] = scaled * factors.experts * classes.experts / inside;
-  slopes[at(Unknown::nic)] = scaled * factors.crossing * classes.crossing / inside;
-  slopes[at(Unknown::exchange)] =
-      slopes[at(Unknown::nic)] + scaled * factors.exchange * classes.exchange / inside;
-  slopes[at(Unknown::host)] =
-      scaled * classes.host_gain.value_or(factors.host * classes.host) / inside;
-  if (is_step) slopes[at(Unknown::fixed_ms)] = 1 / total;
-  if (classes.kind == RowKind::layer) slopes[at(Unknown::layer_alone)] = 1;
-  if (classes.kind == RowKind::exchange) slopes[at(Unknown::exchange_alone)] = 1;
-  return slopes;
-}
-
-double variance_along(const Unknowns& weights, const Covariance& covariance) {
-  double sum = 0;
-  for (std::size_t row = 0; row < unknown_count; ++row) {
-    for (std::size_t column = 0; column < unknown_count; ++column) {
-      sum += weights[row] * weights[column] * covariance[row][column];
-    }
-  }
-  return sum;
-}
 
 int StepSoftware::rows() const {
   int sum = 0;
@@ -162,7 +75,7 @@ StepSoftware::AloneFactor StepSoftware::exchange_factor(bool crosses, double lev
 training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
                                              const CrossingParts& crossing) const {
   training::TrainingStep scaled = step;
-  const Factors factors(unknowns, prices_host);
+  const StepFactors factors(unknowns, prices_host);
   const auto scale = [&](training::PartTimes& parts) {
     for (const auto& part : training::part_names) {
       const auto place = at(part.value);
@@ -195,7 +108,7 @@ training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
 }
 
 double StepSoftware::least_us(double step_us, const CrossingParts& crossing) const {
-  const Factors factors(unknowns, prices_host);
+  const StepFactors factors(unknowns, prices_host);
   double least = std::min({1.0, factors.experts, factors.exchange, factors.host});
   if (std::find(crossing.begin(), crossing.end(), true) != crossing.end()) {
     least = std::min(least, factors.crossing);
@@ -242,137 +155,6 @@ void add_host_gain(const StepSoftware& software, const training::TrainingJob& jo
                    std::shared_ptr<const training::DrawnLoads> loads) {
   if (!software.prices_host || step.host_gain_us) return;
   step.host_gain_us = training::host_gain_us(job, software.host_reach(), std::move(loads));
-}
-
-namespace {
-
-constexpr std::array exchange_keys = {"inside", "across"};
-
-MeasuredExchanges read_exchanges(const Node& node) {
-  MeasuredExchanges found;
-  found.rows = node.count("rows");
-  const auto range = [&](const char* key, double ExchangeSize::*part) {
-    if (!node.has(key)) return;
-    const std::vector<Node> ends = node.items(key);
-    found.least.*part = ends[0].as_number();
-    found.most.*part = ends[1].as_number();
-    if (found.least.*part > found.most.*part) node.fail("from the least to the most", key);
-  };
-  range("bytes", &ExchangeSize::bytes);
-  range("gpus", &ExchangeSize::gpus);
-  return found;
-}
-
-nlohmann::ordered_json exchanges_json(const MeasuredExchanges& measured) {
-  nlohmann::ordered_json kind;
-  kind["rows"] = measured.rows;
-  const auto range = [&](const char* key, double ExchangeSize::*part) {
-    if (measured.least.*part > 0) kind[key] = {measured.least.*part, measured.most.*part};
-  };
-  range("bytes", &ExchangeSize::bytes);
-  range("gpus", &ExchangeSize::gpus);
-  return kind;
-}
-
-}  // namespace
-
-StepSoftware StepSoftware::load(const std::string& path) {
-  const Document document = Document::load(path);
-  document.validate("training-software.schema");
-  const Node root = document.root();
-  StepSoftware software;
-  software.name = root.text("name");
-  software.source = root.text("source");
-  software.machine = root.text("machine");
-  software.software = root.text_or("software", "");
-  software.models = root.texts("models");
-  software.precisions = root.texts("precisions");
-  if (root.has("clusters")) software.clusters = root.texts("clusters");
-  software.profile = root.text_or("profile", "");
-  software.measured.machine = software.machine;
-  if (const auto traits = root.find("traits")) {
-    for (const std::string& trait : traits->keys()) {
-      software.measured.most[trait] = traits->positive(trait);
-    }
-  }
-  if (const auto exchanges = root.find("exchanges")) {
-    for (const bool crosses : {false, true}) {
-      const auto kind = exchanges->find(exchange_keys[crosses ? 1 : 0]);
-      if (kind) software.exchanges[crosses ? 1 : 0] = read_exchanges(*kind);
-    }
-  }
-  const Node fitted = root.at("fitted");
-  software.prices_host = fitted.has(priced_host_key);
-  for (const auto& unknown : unknown_names) {
-    const std::string key = key_of(unknown.value, software.prices_host);
-    double& value = software.unknowns[at(unknown.value)];
-    // Documents of steps alone have the first four.
-    if (!fitted.has(key)) continue;
-    value =
-        unknown.value == Unknown::fixed_ms ? fitted.number(key) : std::log(fitted.positive(key));
-  }
-  const std::vector<Node> lines = root.items("covariance");
-  for (std::size_t row = 0; row < std::min(lines.size(), unknown_count); ++row) {
-    const std::vector<Node> cells = lines[row].items();
-    if (cells.size() != lines.size()) root.fail("not a square matrix", "covariance");
-    for (std::size_t column = 0; column < cells.size(); ++column) {
-      software.covariance[row][column] = cells[column].as_number();
-    }
-    if (software.covariance[row][row] < 0) root.fail("a variance is negative", "covariance");
-  }
-  if (root.has("scatters")) {
-    const Node scatters = root.at("scatters");
-    for (const auto& kind : row_kind_names) {
-      if (!scatters.has(kind.name)) continue;
-      const Node each = scatters.at(kind.name);
-      software.scatters[static_cast<std::size_t>(kind.value)] = {
-          each.positive("deviation"), each.positive("degrees"),
-          static_cast<int>(each.integer("rows"))};
-    }
-  } else {
-    software.scatters[static_cast<std::size_t>(RowKind::step)] = {
-        root.positive("scatter"), root.positive("degrees"), root.count("rows")};
-  }
-  if (const auto errors = root.find("leave_one_out")) {
-    software.median_error = errors->number("median_error");
-    software.worst_error = errors->number("worst_error");
-  }
-  return software;
-}
-
-std::string StepSoftware::text() const {
-  nlohmann::ordered_json root;
-  root["format"] = format;
-  root["version"] = prices_host ? 3 : 2;
-  root["name"] = name;
-  root["source"] = source;
-  root["machine"] = machine;
-  if (!profile.empty()) root["profile"] = profile;
-  if (!software.empty()) root["software"] = software;
-  root["models"] = models;
-  root["precisions"] = precisions;
-  if (!clusters.empty()) root["clusters"] = clusters;
-  if (!measured.most.empty()) root["traits"] = measured.most;
-  root["rows"] = rows();
-  for (const auto& unknown : unknown_names) {
-    const double value = unknowns[at(unknown.value)];
-    root["fitted"][key_of(unknown.value, prices_host)] =
-        unknown.value == Unknown::fixed_ms ? value : std::exp(value);
-  }
-  root["covariance"] = covariance;
-  for (const auto& kind : row_kind_names) {
-    const Scatter& each = scatter(kind.value);
-    root["scatters"][kind.name] = {
-        {"rows", each.rows}, {"deviation", each.deviation}, {"degrees", each.degrees}};
-  }
-  for (std::size_t kind = 0; kind < exchanges.size(); ++kind) {
-    if (exchanges[kind].rows == 0) continue;
-    root["exchanges"][exchange_keys[kind]] = exchanges_json(exchanges[kind]);
-  }
-  if (median_error && worst_error) {
-    root["leave_one_out"] = {{"median_error", *median_error}, {"worst_error", *worst_error}};
-  }
-  return json_text(root, 1) + "\n";
 }
 
 }  // namespace moesim::uncertainty

@@ -6,50 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/enum_names.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/step_classes.hpp"
 #include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/unknowns.hpp"
 
 namespace moesim::uncertainty {
-
-// What of a software is fitted to measured steps, layers and exchanges. All are logs of factors but
-// the fixed cost, which is in milliseconds. A layer or an exchange that is measured alone differs
-// from the same one inside a step: it is warm, and no rank waits for another.
-enum class Unknown {
-  level,
-  exchange,
-  host,
-  fixed_ms,
-  experts,
-  nic,
-  layer_alone,
-  exchange_alone,
-};
-inline constexpr EnumNames<Unknown, 8> unknown_names{{
-    {Unknown::level, "level", "factor on all of the step"},
-    {Unknown::exchange, "exchange", "factor on exchanges, beyond that"},
-    {Unknown::host, "host", "factor on the host's times, launches and reads"},
-    {Unknown::fixed_ms, "fixed-ms", "milliseconds added to each step"},
-    {Unknown::experts, "experts", "factor on the FFNs of experts, beyond the level"},
-    {Unknown::nic, "nic", "factor on exchanges through NICs, beyond that on exchanges"},
-    {Unknown::layer_alone, "layer-alone", "factor on a layer that is measured by itself"},
-    {Unknown::exchange_alone, "exchange-alone", "factor on an exchange that is measured by itself"},
-}};
-constexpr std::size_t unknown_count = unknown_names.size();
-constexpr std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
-using Unknowns = std::array<double, unknown_count>;
-using Covariance = std::array<Unknowns, unknown_count>;
-
-// The time with these unknowns, and the derivatives of its log.
-//   step: level (compute + experts' experts + exchange (inside + nic across) + host' host) + fixed
-//   layer, exchange: the same without the fixed cost, times the factor of one that is alone
-// Of classes with a host_gain the factor on the host is in them, host' is 1.
-double inside_ms(const StepClasses& classes, const Unknowns& unknowns);  // what the level acts on
-double scaled_ms(const StepClasses& classes, const Unknowns& unknowns);
-Unknowns log_slopes(const StepClasses& classes, const Unknowns& unknowns);
-// The variance of a sum of unknowns with these weights.
-double variance_along(const Unknowns& weights, const Covariance& covariance);
 
 // How rows of a kind scatter around the fit.
 struct Scatter {
@@ -99,8 +61,10 @@ struct StepSoftware {
   std::optional<double> median_error;
   std::optional<double> worst_error;
 
-  // Throws UsageError naming file and key.
+  // Reads and writes the document, JSON. load() throws UsageError naming file and key.
   static StepSoftware load(const std::string& path);
+  std::string text() const;
+
   // Those of a step's traits that none of its rows has; none where it does not say what they have.
   std::vector<UnmeasuredTrait> unmeasured(const std::vector<StepTrait>& traits) const;
   const Scatter& scatter(RowKind kind) const { return scatters[static_cast<std::size_t>(kind)]; }
@@ -108,7 +72,6 @@ struct StepSoftware {
   // On a cluster where none of the rows was measured its exchanges are less certain: to 25 %,
   // between domains to 20 % more, as before any row.
   StepSoftware on(const std::string& cluster) const;
-  std::string text() const;  // of the document, JSON
 
   // What the host's times are multiplied by before a step is priced: HostCosts::factor.
   double host_factor() const;

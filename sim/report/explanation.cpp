@@ -106,7 +106,7 @@ std::string step_lines(const study::Explanation& explanation) {
 }
 
 std::string trace_line(const study::Measured& measured) {
-  const study::MeasuredStep& trace = *measured.trace;
+  const study::TracedStep& trace = *measured.trace;
   const auto [least, most] = std::minmax_element(trace.steps_ms.begin(), trace.steps_ms.end());
   std::string text = fmt::format("\n{}, GPU {}", trace.file, trace.device);
   if (trace.gpus > 1) text += fmt::format(", the slowest of {}", trace.gpus);
@@ -208,7 +208,7 @@ std::string multiplier_lines(const study::Explanation& explanation,
          "LOG... (their nccl-tests)\n";
 }
 
-std::string kernel_lines(const study::MeasuredStep& trace) {
+std::string kernel_lines(const study::TracedStep& trace) {
   Lines lines{{"kernels, sum of their times", "ms", "calls", "counted to"}};
   for (const study::KernelSum& kernel : trace.kernels) {
     if (lines.size() > most_kernels) break;
@@ -233,7 +233,7 @@ Json keys_of(const study::PartDifference& row) {
   return keys;
 }
 
-Json trace_json(const study::MeasuredStep& trace) {
+Json trace_json(const study::TracedStep& trace) {
   Json steps = Json::array();
   for (const double step : trace.steps_ms) steps.push_back(json_figure(step));
   Json kernels = Json::array();
@@ -312,7 +312,7 @@ nlohmann::ordered_json explanation_json(const study::Explanation& explanation,
   return result;
 }
 
-std::string measured_parts_csv(const study::MeasuredStep& step) {
+std::string measured_parts_csv(const study::TracedStep& step) {
   std::array<std::int64_t, study::place_count> calls{};
   std::array<double, study::place_count> kernel_ms{};
   for (const study::KernelSum& kernel : step.kernels) {
@@ -330,7 +330,7 @@ std::string measured_parts_csv(const study::MeasuredStep& step) {
   return text;
 }
 
-std::string largest_parts_text(const study::MeasuredStep& step) {
+std::string largest_parts_text(const study::TracedStep& step) {
   std::vector<std::pair<double, std::string>> parts = {{step.exposed.idle_ms, "idle"}};
   for (std::size_t place = 0; place < study::place_count; ++place) {
     const double ms = step.exposed.place_ms[place];

@@ -11,10 +11,10 @@ constexpr double worth_fitting = 0.01;
 
 // The range over the rows of what `moved` says of each.
 template <class Moved>
-double range_of(const std::vector<MeasuredStep>& rows, Moved moved) {
+double range_of(const std::vector<MeasuredRow>& rows, Moved moved) {
   double least = 1e300;
   double most = 0;
-  for (const MeasuredStep& row : rows) {
+  for (const MeasuredRow& row : rows) {
     least = std::min(least, moved(row));
     most = std::max(most, moved(row));
   }
@@ -22,11 +22,11 @@ double range_of(const std::vector<MeasuredStep>& rows, Moved moved) {
 }
 
 // The range over the rows of what a deviation of the unknown makes of them.
-double moved_apart(const std::vector<MeasuredStep>& rows, Unknown unknown,
+double moved_apart(const std::vector<MeasuredRow>& rows, Unknown unknown,
                    const SoftwarePrior& prior) {
   const double deviation = prior.deviation[at(unknown)];
   if (unknown != Unknown::host) {
-    return range_of(rows, [&](const MeasuredStep& row) {
+    return range_of(rows, [&](const MeasuredRow& row) {
       return by_variables(log_slopes(row.at(prior.mean), prior.mean), prior)[at(unknown)] *
              deviation;
     });
@@ -35,7 +35,7 @@ double moved_apart(const std::vector<MeasuredStep>& rows, Unknown unknown,
   const auto towards = [&](double sign) {
     Unknowns there = prior.mean;
     there[at(unknown)] += sign * deviation;
-    return range_of(rows, [&](const MeasuredStep& row) {
+    return range_of(rows, [&](const MeasuredRow& row) {
       return sign * std::log(row.scaled_ms(there) / row.scaled_ms(prior.mean));
     });
   };
@@ -44,10 +44,10 @@ double moved_apart(const std::vector<MeasuredStep>& rows, Unknown unknown,
 
 }  // namespace
 
-std::vector<Unknown> alone_in(const std::vector<MeasuredStep>& rows) {
+std::vector<Unknown> alone_in(const std::vector<MeasuredRow>& rows) {
   const auto any = [&](RowKind kind) {
     return std::any_of(rows.begin(), rows.end(),
-                       [&](const MeasuredStep& row) { return row.predicted.kind == kind; });
+                       [&](const MeasuredRow& row) { return row.predicted.kind == kind; });
   };
   std::vector<Unknown> found;
   if (any(RowKind::layer)) found.push_back(Unknown::layer_alone);
@@ -55,7 +55,7 @@ std::vector<Unknown> alone_in(const std::vector<MeasuredStep>& rows) {
   return found;
 }
 
-std::vector<Unknown> carried_by(const std::vector<MeasuredStep>& rows, const SoftwarePrior& prior) {
+std::vector<Unknown> carried_by(const std::vector<MeasuredRow>& rows, const SoftwarePrior& prior) {
   // Exchanges say nothing of computation: the level stays what the prior expects.
   const Unknown of_exchanges = prior.crossing_apart ? Unknown::nic : Unknown::exchange;
   const Unknown first = exchanges_alone(rows) ? of_exchanges : Unknown::level;

@@ -15,7 +15,7 @@ constexpr double alone_deviation = 0.15;
 
 }  // namespace
 
-StepClasses MeasuredStep::at(const Unknowns& unknowns) const {
+StepClasses MeasuredRow::at(const Unknowns& unknowns) const {
   if (hosts.empty()) return predicted;
   constexpr double apart = 1e-3;
   const double host = unknowns[uncertainty::at(Unknown::host)];
@@ -31,7 +31,7 @@ StepClasses MeasuredStep::at(const Unknowns& unknowns) const {
   return found;
 }
 
-double MeasuredStep::scaled_ms(const Unknowns& unknowns) const {
+double MeasuredRow::scaled_ms(const Unknowns& unknowns) const {
   return uncertainty::scaled_ms(at(unknowns), unknowns);
 }
 
@@ -71,8 +71,8 @@ SoftwarePrior mixture_of(const std::vector<SoftwarePrior>& priors) {
   return mixture;
 }
 
-SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredStep>& rows) {
-  for (const MeasuredStep& row : rows) {
+SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredRow>& rows) {
+  for (const MeasuredRow& row : rows) {
     if (row.predicted.kind == RowKind::layer) {
       prior.deviation[at(Unknown::experts)] = experts_deviation;
       prior.deviation[at(Unknown::layer_alone)] = alone_deviation;
@@ -81,7 +81,7 @@ SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredStep>& r
       prior.deviation[at(Unknown::nic)] = crossing_deviation;
     }
   }
-  const auto is_inside = [](const MeasuredStep& row) {
+  const auto is_inside = [](const MeasuredRow& row) {
     return row.predicted.kind == RowKind::exchange && row.predicted.crossing == 0;
   };
   prior.crossing_apart =
@@ -98,8 +98,8 @@ Unknowns by_variables(Unknowns slopes, const SoftwarePrior& prior) {
   return slopes;
 }
 
-bool exchanges_alone(const std::vector<MeasuredStep>& rows) {
-  return std::all_of(rows.begin(), rows.end(), [](const MeasuredStep& row) {
+bool exchanges_alone(const std::vector<MeasuredRow>& rows) {
+  return std::all_of(rows.begin(), rows.end(), [](const MeasuredRow& row) {
     return row.predicted.kind == RowKind::exchange;
   });
 }

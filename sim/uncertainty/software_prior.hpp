@@ -8,7 +8,7 @@
 namespace moesim::uncertainty {
 
 // A measured step, layer or exchange beside its prediction.
-struct MeasuredStep {
+struct MeasuredRow {
   StepClasses predicted;
   double measured_ms = 0;
   // The row with the host's times multiplied, by 1 too; empty: the unknown host is a factor on the
@@ -50,13 +50,13 @@ SoftwarePrior mixture_of(const std::vector<SoftwarePrior>& priors);
 // as before where none went through them; where all did, exchanges across are known apart from
 // those inside), and what layers and exchanges that are measured alone have of their own (15 %
 // each; all assumed but the law). Their scatter, 10 %, is assumed too.
-SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredStep>& rows);
+SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredRow>& rows);
 
 // Slopes by the prior's own variables: where it knows exchanges across apart, theirs is exchange +
 // nic in the place of nic.
 Unknowns by_variables(Unknowns slopes, const SoftwarePrior& prior);
 
 // Whether all rows are exchanges by themselves.
-bool exchanges_alone(const std::vector<MeasuredStep>& rows);
+bool exchanges_alone(const std::vector<MeasuredRow>& rows);
 
 }  // namespace moesim::uncertainty

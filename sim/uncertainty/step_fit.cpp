@@ -66,11 +66,11 @@ struct Normal {
   Vector right;
 };
 
-Normal normal_equations(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+Normal normal_equations(const std::vector<MeasuredRow>& rows, const std::vector<Unknown>& free,
                         const SoftwarePrior& prior, const StepFit& fit) {
   const std::size_t size = free.size();
   Normal normal{Vector(size * size), Vector(size)};
-  for (const MeasuredStep& row : rows) {
+  for (const MeasuredRow& row : rows) {
     const StepClasses classes = row.at(fit.unknowns);
     const Unknowns slopes = by_variables(log_slopes(classes, fit.unknowns), prior);
     const double off = std::log(row.measured_ms / scaled_ms(classes, fit.unknowns));
@@ -118,7 +118,7 @@ Covariance covariance_of(const Normal& normal, const std::vector<Unknown>& free,
 // the prior they count in the covariance of both (consider parameters; Schmidt 1966), so that the
 // product is as certain as the rows make it. Beside `covariance`, which holds if the others are
 // right.
-Covariance with_considered(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+Covariance with_considered(const std::vector<MeasuredRow>& rows, const std::vector<Unknown>& free,
                            const SoftwarePrior& prior, const StepFit& fit) {
   std::vector<Unknown> both = free;
   for (const auto& unknown : unknown_names) {
@@ -161,13 +161,13 @@ std::vector<Unknown> in_question(const std::vector<Unknown>& free, const Softwar
 }
 
 // Expectation-maximisation: what the unknowns leave open counts as scatter seen.
-void update_scatter(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+void update_scatter(const std::vector<MeasuredRow>& rows, const std::vector<Unknown>& free,
                     const SoftwarePrior& prior, StepFit& fit) {
   std::array<double, row_kind_count> squares{};
   for (std::size_t kind = 0; kind < row_kind_count; ++kind) {
     squares[kind] = prior.scatter_rows * square(prior.scatter[kind]);
   }
-  for (const MeasuredStep& row : rows) {
+  for (const MeasuredRow& row : rows) {
     Unknowns slopes{};
     const StepClasses classes = row.at(fit.unknowns);
     const Unknowns all = by_variables(log_slopes(classes, fit.unknowns), prior);
@@ -191,20 +191,20 @@ double cost_of(const std::vector<Unknown>& free, const SoftwarePrior& prior, con
   return cost;
 }
 
-bool has_curves(const std::vector<MeasuredStep>& rows) {
+bool has_curves(const std::vector<MeasuredRow>& rows) {
   return std::any_of(rows.begin(), rows.end(),
-                     [](const MeasuredStep& row) { return !row.hosts.empty(); });
+                     [](const MeasuredRow& row) { return !row.hosts.empty(); });
 }
 
 // From `start` on, to the likeliest place near it.
-StepFit fit_from(const Unknowns& start, const std::vector<MeasuredStep>& rows,
+StepFit fit_from(const Unknowns& start, const std::vector<MeasuredRow>& rows,
                  const std::vector<Unknown>& free, const SoftwarePrior& prior) {
   StepFit fit;
   fit.unknowns = start;
   for (std::size_t kind = 0; kind < row_kind_count; ++kind) {
     fit.scatters[kind] = {prior.scatter[kind], prior.scatter_rows, 0};
   }
-  for (const MeasuredStep& row : rows) {
+  for (const MeasuredRow& row : rows) {
     Scatter& scatter = fit.scatters[static_cast<std::size_t>(row.predicted.kind)];
     scatter.degrees += 1;
     scatter.rows += 1;
@@ -237,10 +237,10 @@ StepFit fit_from(const Unknowns& start, const std::vector<MeasuredStep>& rows,
 
 // At the mean of what the rows are off: from far away the first round would take for scatter what
 // all of them have in common.
-Unknowns at_mean_of_rows(const std::vector<MeasuredStep>& rows, Unknowns start) {
+Unknowns at_mean_of_rows(const std::vector<MeasuredRow>& rows, Unknowns start) {
   double off = 0;
   double steps = 0;
-  for (const MeasuredStep& row : rows) {
+  for (const MeasuredRow& row : rows) {
     if (row.predicted.kind == RowKind::exchange) continue;
     off += std::log(row.measured_ms / row.scaled_ms(start));
     ++steps;
@@ -254,7 +254,7 @@ bool holds(const std::vector<Unknown>& unknowns, Unknown unknown) {
 }
 
 // Of the fits that begin where the host is one of these, the likeliest.
-StepFit likeliest_from(const std::vector<double>& hosts, const std::vector<MeasuredStep>& rows,
+StepFit likeliest_from(const std::vector<double>& hosts, const std::vector<MeasuredRow>& rows,
                        const std::vector<Unknown>& free, const SoftwarePrior& prior) {
   std::optional<StepFit> likeliest;
   const auto take = [&](const Unknowns& start) {
@@ -272,7 +272,7 @@ StepFit likeliest_from(const std::vector<double>& hosts, const std::vector<Measu
   return *likeliest;
 }
 
-bool prices_host(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free) {
+bool prices_host(const std::vector<MeasuredRow>& rows, const std::vector<Unknown>& free) {
   return holds(free, Unknown::host) && has_curves(rows);
 }
 
@@ -301,7 +301,7 @@ struct HostFits {
   StepFit other;
 };
 
-HostFits host_fits(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+HostFits host_fits(const std::vector<MeasuredRow>& rows, const std::vector<Unknown>& free,
                    const SoftwarePrior& prior) {
   StepFit likeliest =
       likeliest_from({0, -log_two, log_two, -2 * log_two, 2 * log_two}, rows, free, prior);
@@ -317,7 +317,7 @@ HostFits host_fits(const std::vector<MeasuredStep>& rows, const std::vector<Unkn
   return fits;
 }
 
-StepFit likeliest_fit(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+StepFit likeliest_fit(const std::vector<MeasuredRow>& rows, const std::vector<Unknown>& free,
                       const SoftwarePrior& prior) {
   if (!prices_host(rows, free)) return likeliest_from({0}, rows, free, prior);
   return host_fits(rows, free, prior).taken;
@@ -331,7 +331,7 @@ struct HostNode {
   double cost = 0;
 };
 
-HostNode host_node(double host, const std::vector<MeasuredStep>& rows,
+HostNode host_node(double host, const std::vector<MeasuredRow>& rows,
                    const std::vector<Unknown>& others, const SoftwarePrior& prior) {
   HostNode node{host, likeliest_from({host}, rows, others, prior), 0};
   node.cost =
@@ -341,7 +341,7 @@ HostNode host_node(double host, const std::vector<MeasuredStep>& rows,
   node.cost += matrix.log_determinant() / 2;
   node.fit.covariance[at(Unknown::host)][at(Unknown::host)] = 0;
   // The scatters hold what the unknowns leave open, which the integral counts too.
-  for (const MeasuredStep& row : rows) {
+  for (const MeasuredRow& row : rows) {
     Unknowns slopes{};
     const Unknowns all =
         by_variables(log_slopes(row.at(node.fit.unknowns), node.fit.unknowns), prior);
@@ -354,7 +354,7 @@ HostNode host_node(double host, const std::vector<MeasuredStep>& rows,
 
 // Hosts, as distances from the prior's mean: three of its deviations, and closer around each fit,
 // by how well the slopes there tell it.
-std::vector<double> hosts_around(const HostFits& fits, const std::vector<MeasuredStep>& rows,
+std::vector<double> hosts_around(const HostFits& fits, const std::vector<MeasuredRow>& rows,
                                  const std::vector<Unknown>& free, const SoftwarePrior& prior) {
   const std::size_t host = at(Unknown::host);
   std::vector<double> hosts;
@@ -379,7 +379,7 @@ std::vector<double> hosts_around(const HostFits& fits, const std::vector<Measure
 // flat parts, of which the slopes at one fit say nothing. So this is the mean square away from
 // the fit that is taken over all hosts, with the variance of the others at each (law of total
 // variance).
-Covariance over_hosts(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+Covariance over_hosts(const std::vector<MeasuredRow>& rows, const std::vector<Unknown>& free,
                       const SoftwarePrior& prior, const HostFits& fits) {
   const StepFit& fit = fits.taken;
   const std::vector<Unknown> others = beside_host(free);
@@ -418,7 +418,7 @@ Covariance over_hosts(const std::vector<MeasuredStep>& rows, const std::vector<U
 
 }  // namespace
 
-StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& wanted,
+StepFit fit_steps(const std::vector<MeasuredRow>& rows, const std::vector<Unknown>& wanted,
                   const SoftwarePrior& prior) {
   if (rows.empty()) throw Error("calibrate: no measured step");
   const std::vector<Unknown> free = in_question(wanted, prior);
@@ -435,13 +435,13 @@ StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unkno
   return fit;
 }
 
-std::vector<double> left_out_errors(const std::vector<MeasuredStep>& rows,
+std::vector<double> left_out_errors(const std::vector<MeasuredRow>& rows,
                                     const std::vector<Unknown>& free, const SoftwarePrior& prior) {
   std::vector<double> errors;
   if (rows.size() < 2) return errors;
   const std::vector<Unknown> asked = in_question(free, prior);
   for (std::size_t held = 0; held < rows.size(); ++held) {
-    std::vector<MeasuredStep> left = rows;
+    std::vector<MeasuredRow> left = rows;
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(held));
     const StepFit fit = prices_host(left, asked) ? host_fits(left, asked, prior).taken
                                                  : likeliest_fit(left, asked, prior);

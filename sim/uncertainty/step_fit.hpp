@@ -34,22 +34,22 @@ struct StepFit {
 // host, the latter stays at the prior's mean if the best fit there is nearly as likely: less than
 // half the ratio of both deviations times. The covariance is the mean square away from the fit over
 // all hosts, by how likely each is.
-StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+StepFit fit_steps(const std::vector<MeasuredRow>& rows, const std::vector<Unknown>& free,
                   const SoftwarePrior& prior);
 
 // What of a software this fit says; its names, models and errors are left open.
 StepSoftware software_of(const StepFit& fit);
 
 // The unknowns of layers and exchanges by themselves that the rows have: they are always free.
-std::vector<Unknown> alone_in(const std::vector<MeasuredStep>& rows);
+std::vector<Unknown> alone_in(const std::vector<MeasuredRow>& rows);
 
 // The unknowns that the rows can carry: the level, those of alone_in(), and of the others those
 // that move the rows apart by more than 1 %, the most moving first; fewer than there are rows.
-std::vector<Unknown> carried_by(const std::vector<MeasuredStep>& rows, const SoftwarePrior& prior);
+std::vector<Unknown> carried_by(const std::vector<MeasuredRow>& rows, const SoftwarePrior& prior);
 
 // log(measured / predicted) of each row, predicted by a fit without it; nothing for fewer than two
 // rows. Rows are configurations: of one that is repeated the repeats would predict each other.
-std::vector<double> left_out_errors(const std::vector<MeasuredStep>& rows,
+std::vector<double> left_out_errors(const std::vector<MeasuredRow>& rows,
                                     const std::vector<Unknown>& free, const SoftwarePrior& prior);
 
 }  // namespace moesim::uncertainty

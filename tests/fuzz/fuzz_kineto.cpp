@@ -36,6 +36,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   if (query.files.empty()) return 0;
   if (!read([&] { static_cast<void>(routing::import_profiler_traces(query)); })) return 0;
-  read([&] { static_cast<void>(study::read_measured_step(query.files)); });
+  read([&] { static_cast<void>(study::read_traced_step(query.files)); });
   return 0;
 }

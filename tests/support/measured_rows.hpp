@@ -31,9 +31,9 @@ inline StepClasses drawn_classes(Stream& stream) {
   return {total * (1 - exchange - host), total * exchange, total * host};
 }
 
-inline std::vector<MeasuredStep> measured(Stream& stream, const Unknowns& truth, int rows,
-                                          double scatter) {
-  std::vector<MeasuredStep> steps;
+inline std::vector<MeasuredRow> measured(Stream& stream, const Unknowns& truth, int rows,
+                                         double scatter) {
+  std::vector<MeasuredRow> steps;
   for (int row = 0; row < rows; ++row) {
     const StepClasses classes = drawn_classes(stream);
     steps.push_back({classes, scaled_ms(classes, truth) * std::exp(scatter * stream.normal())});

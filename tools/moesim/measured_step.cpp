@@ -57,7 +57,7 @@ std::optional<study::Measured> requested_measured(const CommandLine& line) {
     throw UsageError(fmt::format(
         "{}: no trace of torch.profiler (.json, .json.gz); a time is --measured 812ms", file));
   }
-  if (!files.empty()) result.trace = study::read_measured_step(files);
+  if (!files.empty()) result.trace = study::read_traced_step(files);
   if (!result.step_ms && !result.trace) return std::nullopt;
   return result;
 }

@@ -9,7 +9,7 @@ namespace moesim::tool {
 
 // What --measured and the files of a command line say of a step: a time such as 812ms, traces of
 // torch.profiler (several after --measured are separated by commas), or both; nothing where neither
-// is given. Throws UsageError for what is neither, and as read_measured_step().
+// is given. Throws UsageError for what is neither, and as read_traced_step().
 std::optional<study::Measured> requested_measured(const CommandLine& line);
 
 // Throws UsageError for traces of more GPUs than the job has.

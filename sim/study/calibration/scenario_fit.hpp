@@ -28,9 +28,9 @@ uncertainty::SoftwarePrior scenario_prior(const std::vector<MeasuredScenario>& r
 struct ScenarioFit {
   std::vector<uncertainty::Unknown> free;
   uncertainty::StepFit fit;
-  std::vector<uncertainty::MeasuredStep> rows;  // by classes of work, as they are at the fit
-  uncertainty::WorkShares shares{};             // their mean
-  std::vector<double> calibrated_ms;            // simulated with the factors
+  std::vector<uncertainty::MeasuredRow> rows;  // by classes of work, as they are at the fit
+  uncertainty::WorkShares shares{};            // their mean
+  std::vector<double> calibrated_ms;           // simulated with the factors
   std::vector<double>
       left_out;  // log(measured / predicted) by a fit without the row; empty: of one
 };

@@ -13,7 +13,7 @@ namespace moesim::study {
 // it divides.
 struct Measured {
   std::optional<double> step_ms;
-  std::optional<MeasuredStep> trace;
+  std::optional<TracedStep> trace;
   double ms() const { return step_ms ? *step_ms : trace->exposed.total_ms; }
   // By which the trace's parts make up the step.
   double trace_scale() const { return ms() / trace->exposed.total_ms; }

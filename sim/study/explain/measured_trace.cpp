@@ -215,14 +215,14 @@ std::vector<Step> steps_of(const std::vector<Kernel>& kernels, const Contents& c
   return all;
 }
 
-MeasuredStep measured(const std::string& file, const std::string& device,
-                      const std::vector<Kernel>& kernels, const Contents& contents) {
+TracedStep measured(const std::string& file, const std::string& device,
+                    const std::vector<Kernel>& kernels, const Contents& contents) {
   const std::vector<Step> steps = steps_of(kernels, contents);
   if (steps.empty()) {
     throw UsageError(
         fmt::format("{}: no kernel of GPU {} was launched inside a ProfilerStep#", file, device));
   }
-  MeasuredStep result;
+  TracedStep result;
   result.file = file;
   result.device = device;
   result.has_marks = !contents.marks.empty();
@@ -245,8 +245,8 @@ MeasuredStep measured(const std::string& file, const std::string& device,
 }
 
 // The order of GPUs, whatever that of the files: by number, as far as devices have one.
-bool is_before(const MeasuredStep& one, const MeasuredStep& other) {
-  const auto key = [](const MeasuredStep& step) {
+bool is_before(const TracedStep& one, const TracedStep& other) {
+  const auto key = [](const TracedStep& step) {
     return std::tuple<std::size_t, const std::string&, const std::string&>(step.device.size(),
                                                                            step.device, step.file);
   };
@@ -265,9 +265,9 @@ void check_different(const std::vector<std::string>& files) {
 
 }  // namespace
 
-MeasuredStep read_measured_step(const std::vector<std::string>& files) {
+TracedStep read_traced_step(const std::vector<std::string>& files) {
   check_different(files);
-  std::vector<MeasuredStep> gpus;
+  std::vector<TracedStep> gpus;
   for (const std::string& file : files) {
     const Contents contents = read(file);
     for (const auto& [device, kernels] : contents.devices) {
@@ -276,13 +276,13 @@ MeasuredStep read_measured_step(const std::vector<std::string>& files) {
   }
   std::sort(gpus.begin(), gpus.end(), is_before);
   std::vector<ExposedTime> times;
-  for (const MeasuredStep& gpu : gpus) times.push_back(gpu.exposed);
+  for (const TracedStep& gpu : gpus) times.push_back(gpu.exposed);
   const auto takes_time = [](const ExposedTime& time) { return time.total_ms > 0; };
   if (std::none_of(times.begin(), times.end(), takes_time)) {
     throw UsageError("no step that takes time: all kernels have \"dur\" 0");
   }
   const CriticalGpu critical = critical_gpu(times);
-  MeasuredStep result = std::move(gpus[critical.index]);
+  TracedStep result = std::move(gpus[critical.index]);
   result.exposed = extended(result.exposed, critical.shorter_ms);
   result.gpus = gpus.size();
   return result;

@@ -18,7 +18,7 @@ struct KernelSum {
 };
 
 // A step of one GPU as profiler traces show it.
-struct MeasuredStep {
+struct TracedStep {
   std::string file;
   std::string device;  // pid of its kernels: a number, or what the trace has
   // Of the step of median length (the lower of two), of this GPU; until the slowest one ends.
@@ -36,6 +36,6 @@ struct MeasuredStep {
 // collective that it is, the innermost range that says one (gpu_user_annotation; of its launch:
 // user_annotation, nn.Module of python_function), else its own name. The order of the files does
 // not matter. Throws UsageError naming the file: no trace, without kernels, or given twice.
-MeasuredStep read_measured_step(const std::vector<std::string>& files);
+TracedStep read_traced_step(const std::vector<std::string>& files);
 
 }  // namespace moesim::study

@@ -31,7 +31,7 @@ struct DrawnSoftware {
   Unknowns truth{};
   std::array<double, row_kind_count> scatter{};
 
-  MeasuredStep row(Stream& stream, RowKind kind, bool crosses) const {
+  MeasuredRow row(Stream& stream, RowKind kind, bool crosses) const {
     const StepClasses classes = drawn_row(stream, kind, crosses);
     const double noise = scatter[static_cast<std::size_t>(kind)] * stream.normal();
     return {classes, scaled_ms(classes, truth) * std::exp(noise)};
@@ -52,9 +52,9 @@ DrawnSoftware drawn_software(Stream& stream, const SoftwarePrior& known) {
 }
 
 SoftwarePrior whole_prior() {
-  const std::vector<MeasuredStep> rows = {{{1, 0, 0, 1, 0, RowKind::layer}, 1},
-                                          {{0, 1, 0, 0, 0, RowKind::exchange}, 1},
-                                          {{0, 0, 0, 0, 1, RowKind::exchange}, 1}};
+  const std::vector<MeasuredRow> rows = {{{1, 0, 0, 1, 0, RowKind::layer}, 1},
+                                         {{0, 1, 0, 0, 0, RowKind::exchange}, 1},
+                                         {{0, 0, 0, 0, 1, RowKind::exchange}, 1}};
   return prior_with(prior(), rows);
 }
 
@@ -72,7 +72,7 @@ std::pair<Held, Held> mixed_coverage(int layers, int exchanges, int runs) {
     Stream stream({6, Purpose::test_data, static_cast<std::uint32_t>(run), 0, 1});
     const SoftwarePrior known = whole_prior();
     const DrawnSoftware software = drawn_software(stream, known);
-    std::vector<MeasuredStep> rows;
+    std::vector<MeasuredRow> rows;
     for (int row = 0; row < 3; ++row) rows.push_back(software.row(stream, RowKind::step, false));
     for (int row = 0; row < layers; ++row) {
       rows.push_back(software.row(stream, RowKind::layer, false));
@@ -82,14 +82,14 @@ std::pair<Held, Held> mixed_coverage(int layers, int exchanges, int runs) {
     }
     const StepFit fit = fit_steps(rows, carried_by(rows, known), known);
     const StepSoftware fitted = known_software(fit);
-    const MeasuredStep step = software.row(stream, RowKind::step, true);
+    const MeasuredRow step = software.row(stream, RowKind::step, true);
     const Interval band = fitted.band(step.predicted, {"", "machine", "model", false}, "bf16", 0, 0)
                               .widest()
                               .log_ratios;
     const double off = std::log(step.measured_ms / scaled_ms(step.predicted, fit.unknowns));
     steps.inside += (band.contains(off) ? 1.0 : 0.0) / runs;
     steps.width += band.width() / runs;
-    const MeasuredStep exchange = software.row(stream, RowKind::exchange, true);
+    const MeasuredRow exchange = software.row(stream, RowKind::exchange, true);
     const StepSoftware::AloneFactor factor = fitted.exchange_factor(true, 0.9);
     const double beyond =
         std::log(exchange.measured_ms / (factor.factor * exchange.predicted.total()));
@@ -106,7 +106,7 @@ TEST_CASE("steps, layers and exchanges give all unknowns back that they tell apa
   DrawnSoftware software;
   software.truth = {0.5, 0.2, -0.3, 12, 0.15, 0.25, -0.1, -0.2};
   software.scatter = {0.01, 0.01, 0.01};
-  std::vector<MeasuredStep> rows;
+  std::vector<MeasuredRow> rows;
   for (int row = 0; row < 90; ++row) {
     rows.push_back(software.row(stream, static_cast<RowKind>(row % 3), row % 2 == 0));
   }
@@ -150,7 +150,7 @@ TEST_CASE("rows of steps alone do not bring layers and exchanges into question")
   CHECK(known.deviation == prior().deviation);
   const std::vector<Unknown> free = carried_by(steps, known);
   CHECK(free.size() <= 4);
-  std::vector<MeasuredStep> more = steps;
+  std::vector<MeasuredRow> more = steps;
   more.push_back({{0, 2, 0, 0, 0, RowKind::exchange}, 3});
   // It does not leave its domain: NICs stay as uncertain as the law, and no row carries them.
   const SoftwarePrior inside = prior_with(prior(), more);
@@ -167,7 +167,7 @@ TEST_CASE("rows of steps alone do not bring layers and exchanges into question")
 
 TEST_CASE("an exchange alone has no fixed cost and no part in the level of steps of its own") {
   const SoftwarePrior known = whole_prior();
-  std::vector<MeasuredStep> rows(3, MeasuredStep{{1000, 100, 50}, 1500});
+  std::vector<MeasuredRow> rows(3, MeasuredRow{{1000, 100, 50}, 1500});
   rows.push_back({{0, 0, 0, 0, 2, RowKind::exchange}, 2});
   rows.push_back({{0, 0, 0, 0, 4, RowKind::exchange}, 4});
   const StepFit fit = fit_steps(rows, carried_by(rows, known), known);
@@ -178,7 +178,7 @@ TEST_CASE("an exchange alone has no fixed cost and no part in the level of steps
 
 TEST_CASE("exchanges alone say nothing of the level") {
   const SoftwarePrior known = whole_prior();
-  std::vector<MeasuredStep> rows;
+  std::vector<MeasuredRow> rows;
   for (const double ms : {0.1, 0.4, 3.0}) {
     rows.push_back({{0, ms, 0, 0, 0, RowKind::exchange}, 2 * ms});
   }
@@ -196,7 +196,7 @@ TEST_CASE("exchanges alone say nothing of the level") {
 
 TEST_CASE("exchanges alone decide the product of their factors, whatever the level is") {
   for (const bool crosses : {false, true}) {
-    std::vector<MeasuredStep> rows;
+    std::vector<MeasuredRow> rows;
     for (const double ms : {0.1, 0.4, 3.0, 8.0, 20.0, 50.0}) {
       StepClasses classes{0, 0, 0, 0, 0, RowKind::exchange};
       (crosses ? classes.crossing : classes.exchange) = ms;
@@ -231,12 +231,12 @@ TEST_CASE("bands after exchanges alone hold nine of ten new ones") {
       Stream stream({9, Purpose::test_data, static_cast<std::uint32_t>(run), 0, 1});
       const SoftwarePrior known = whole_prior();
       const DrawnSoftware software = drawn_software(stream, known);
-      std::vector<MeasuredStep> rows;
+      std::vector<MeasuredRow> rows;
       for (int row = 0; row < count; ++row) {
         rows.push_back(software.row(stream, RowKind::exchange, row % 2 == 0));
       }
       const StepFit fit = fit_steps(rows, carried_by(rows, known), known);
-      const MeasuredStep asked = software.row(stream, RowKind::exchange, true);
+      const MeasuredRow asked = software.row(stream, RowKind::exchange, true);
       const auto factor = software_of(fit).exchange_factor(true, 0.9);
       const double off = std::log(asked.measured_ms / (factor.factor * asked.predicted.total()));
       inside += (std::abs(off) <= factor.half_width ? 1.0 : 0.0) / runs;
@@ -251,7 +251,7 @@ TEST_CASE("exchanges that all cross domains say nothing of those inside") {
   const StepClasses inside{0, 1, 0, 0, 0, RowKind::exchange};
   const StepClasses across{0, 0, 0, 0, 1, RowKind::exchange};
   const StepClasses step{600, 300, 0};  // its exchanges are all inside
-  std::vector<MeasuredStep> rows;
+  std::vector<MeasuredRow> rows;
   for (const double ms : {1.0, 3.0, 9.0, 20.0}) {
     rows.push_back({{0, 0, 0, 0, ms, RowKind::exchange}, 1.8 * ms});
   }

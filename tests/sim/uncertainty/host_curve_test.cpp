@@ -36,23 +36,23 @@ StepClasses priced(double gpu, double host, double factor) {
   return {0.75 * gpu, 0.25 * gpu, std::max(0.0, factor * host - gpu)};
 }
 
-MeasuredStep measured(double gpu, double host, double level, double truth, double noise = 0) {
-  MeasuredStep row{priced(gpu, host, 1), 0};
+MeasuredRow measured(double gpu, double host, double level, double truth, double noise = 0) {
+  MeasuredRow row{priced(gpu, host, 1), 0};
   row.measured_ms = level * priced(gpu, host, truth).total() * std::exp(noise);
   for (const double factor : factors) row.hosts.add(factor, priced(gpu, host, factor));
   return row;
 }
 
 // Steps that wait for the host by much, by a little and not at all.
-std::vector<MeasuredStep> steps_of(double level, double truth) {
-  std::vector<MeasuredStep> rows;
+std::vector<MeasuredRow> steps_of(double level, double truth) {
+  std::vector<MeasuredRow> rows;
   for (const double share : {0.3, 0.6, 0.9, 1.1, 1.5, 2.5}) {
     rows.push_back(measured(1000, 1000 * share, level, truth));
   }
   return rows;
 }
 
-StepFit fitted(const std::vector<MeasuredStep>& rows) {
+StepFit fitted(const std::vector<MeasuredRow>& rows) {
   return fit_steps(rows, carried_by(rows, prior()), prior());
 }
 
@@ -86,20 +86,20 @@ TEST_CASE("a curve of the host has its prices, keeps between neighbours and goes
 TEST_CASE("a host that is twice as fast or slow is found, and what does not wait for it is kept") {
   for (const double truth : {0.5, 1.0, 2.0}) {
     CAPTURE(truth);
-    const std::vector<MeasuredStep> rows = steps_of(1.1, truth);
+    const std::vector<MeasuredRow> rows = steps_of(1.1, truth);
     const StepFit fit = fitted(rows);
     CHECK(std::exp(fit.unknowns[at(Unknown::host)]) == Approx(truth).epsilon(0.1));
     CHECK(std::exp(fit.unknowns[at(Unknown::level)]) == Approx(1.1).epsilon(0.05));
     // Steps that are not among the rows: a factor on the wait would be far off both.
     for (const double share : {0.45, 0.75, 1.3}) {
-      const MeasuredStep asked = measured(1000, 1000 * share, 1.1, truth);
+      const MeasuredRow asked = measured(1000, 1000 * share, 1.1, truth);
       CHECK(asked.scaled_ms(fit.unknowns) == Approx(asked.measured_ms).epsilon(0.04));
     }
   }
 }
 
 TEST_CASE("rows that never wait leave the host as it was, as uncertain as before") {
-  std::vector<MeasuredStep> rows;
+  std::vector<MeasuredRow> rows;
   for (const double gpu : {500.0, 1000.0, 3000.0}) {
     rows.push_back(measured(gpu, 0.1 * gpu, 1.3, 1));
   }
@@ -111,7 +111,7 @@ TEST_CASE("rows that never wait leave the host as it was, as uncertain as before
 }
 
 TEST_CASE("the gain of the host is the slope of a step by its times") {
-  const MeasuredStep row = measured(1000, 2000, 1, 1);
+  const MeasuredRow row = measured(1000, 2000, 1, 1);
   Unknowns unknowns{};
   unknowns[at(Unknown::level)] = 0.3;
   unknowns[at(Unknown::host)] = std::log(3.0);
@@ -130,7 +130,7 @@ TEST_CASE("the gain of the host is the slope of a step by its times") {
 namespace {
 
 // The band of a step, as train finds the gain of its host: from both sides, a deviation away.
-Interval band_of(const MeasuredStep& asked, const StepFit& fit) {
+Interval band_of(const MeasuredRow& asked, const StepFit& fit) {
   StepSoftware software = software_of(fit);
   software.prices_host = true;
   software.models = {"model"};
@@ -143,7 +143,7 @@ Interval band_of(const MeasuredStep& asked, const StepFit& fit) {
   return software.band(classes, {"", "machine", "model", false}, "bf16", 0, 0).widest().log_ratios;
 }
 
-bool holds(const MeasuredStep& asked, const StepFit& fit) {
+bool holds(const MeasuredRow& asked, const StepFit& fit) {
   return band_of(asked, fit).contains(std::log(asked.measured_ms / asked.scaled_ms(fit.unknowns)));
 }
 
@@ -152,7 +152,7 @@ bool holds(const MeasuredStep& asked, const StepFit& fit) {
 TEST_CASE("steps that are slow alike are not taken for those of a slow host") {
   // The host launches for 0.7 of what the GPU works: from 1.43 times as slow on it is waited for,
   // and 1.8 times make 1.26 of each step. So does a level of 1.25.
-  std::vector<MeasuredStep> rows;
+  std::vector<MeasuredRow> rows;
   for (const auto& [gpu, share, noise] : {std::array{1000.0, 0.70, 0.02},
                                           {2000.0, 0.71, -0.02},
                                           {1500.0, 0.69, 0.01},
@@ -167,7 +167,7 @@ TEST_CASE("steps that are slow alike are not taken for those of a slow host") {
   CHECK(std::exp((*fit.rival)[at(Unknown::host)]) > 1.6);
   CHECK(std::exp((*fit.rival)[at(Unknown::level)]) < 1.1);
   // A step that no host of that speed would hold up: both explanations are in its band.
-  const MeasuredStep asked = measured(1000, 350, 1.25, 1);
+  const MeasuredRow asked = measured(1000, 350, 1.25, 1);
   CHECK(asked.scaled_ms(fit.unknowns) == Approx(asked.measured_ms).epsilon(0.05));
   CHECK(holds(asked, fit));
   CHECK(holds(measured(1000, 350, 1, 1.8), fit));
@@ -179,7 +179,7 @@ TEST_CASE("steps that are slow alike are not taken for those of a slow host") {
 }
 
 TEST_CASE("a slow host that rows tell apart is found beside a well known level") {
-  const std::vector<MeasuredStep> rows = steps_of(1.05, 2);
+  const std::vector<MeasuredRow> rows = steps_of(1.05, 2);
   const StepFit fit = fit_steps(rows, carried_by(rows, named_prior()), named_prior());
   CHECK(std::exp(fit.unknowns[at(Unknown::host)]) == Approx(2).epsilon(0.1));
   CHECK(std::exp(fit.unknowns[at(Unknown::level)]) == Approx(1.05).epsilon(0.05));
@@ -190,7 +190,7 @@ TEST_CASE("a host that rows tell well is as uncertain as they scatter, kept at 1
   // Half of them wait for all of the host, half for none: the host is the difference of two means
   // of six. Its distribution has tails, as the scatter is not known but to 14 degrees of freedom.
   for (const double level : {1.0, 1.03}) {
-    std::vector<MeasuredStep> rows;
+    std::vector<MeasuredRow> rows;
     for (int row = 0; row < 12; ++row) {
       const double share = row % 2 == 0 ? 0.2 : 3;
       rows.push_back(measured(1000, 1000 * share, level, 1, row % 4 < 2 ? 0.01 : -0.01));
@@ -219,7 +219,7 @@ TEST_CASE("bands of steps that wait for a host of any speed hold nine of ten") {
         return measured(gpu, gpu * std::exp(std::log(6) * (stream.uniform() - 0.5)), level, truth,
                         scatter * stream.normal());
       };
-      std::vector<MeasuredStep> rows;
+      std::vector<MeasuredRow> rows;
       for (int row = 0; row < count; ++row) rows.push_back(drawn());
       const StepFit fit = fitted(rows);
       inside += holds(drawn(), fit);
@@ -246,10 +246,10 @@ TEST_CASE("bands hold steps unlike the rows of software that is slow alike, or w
           const double host = gpu * (least + (most - least) * stream.uniform());
           return measured(gpu, host, truth.level, truth.host, 0.03 * stream.normal());
         };
-        std::vector<MeasuredStep> rows;
+        std::vector<MeasuredRow> rows;
         for (int row = 0; row < count; ++row) rows.push_back(drawn(0.6, 0.8));
         const StepFit fit = fit_steps(rows, carried_by(rows, named_prior()), named_prior());
-        const MeasuredStep asked = drawn(0.3, 1.5);
+        const MeasuredRow asked = drawn(0.3, 1.5);
         inside += holds(asked, fit);
         errors.push_back(std::abs(asked.scaled_ms(fit.unknowns) / asked.measured_ms - 1));
       }

@@ -318,7 +318,7 @@ std::pair<double, double> fitted_coverage(int rows, int runs) {
     const double chi = 2 * stream.gamma(prior.scatter_rows / 2);
     const double scatter = prior.scatter[0] * std::sqrt(prior.scatter_rows / chi);
     const auto noise = [&] { return std::exp(std::hypot(scatter, run_noise) * stream.normal()); };
-    std::vector<MeasuredStep> steps;
+    std::vector<MeasuredRow> steps;
     WorkShares mean{};
     for (int row = 0; row < rows; ++row) {
       const WorkShares work = drawn_work(stream);

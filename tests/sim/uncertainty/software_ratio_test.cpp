@@ -148,7 +148,7 @@ TEST_CASE("bands of ratios after four and twelve steps hold nine of ten") {
       const auto measured_ms = [&](const StepClasses& classes) {
         return scaled_ms(classes, truth) * std::exp(scatter * stream.normal());
       };
-      std::vector<MeasuredStep> steps;
+      std::vector<MeasuredRow> steps;
       for (int row = 0; row < rows; ++row) {
         const StepClasses classes = drawn_classes(stream);
         steps.push_back({classes, measured_ms(classes)});

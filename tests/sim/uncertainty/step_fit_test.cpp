@@ -91,7 +91,7 @@ TEST_CASE("rows carry fewer unknowns than there are of them") {
   CHECK(carried_by({steps.begin(), steps.begin() + 3}, prior()).size() == 2);
   CHECK(carried_by({steps.begin(), steps.begin() + 4}, prior()).size() == 3);
   // Steps that are alike tell nothing apart but their level.
-  const std::vector<MeasuredStep> alike(5, MeasuredStep{{500, 100, 50}, 900});
+  const std::vector<MeasuredRow> alike(5, MeasuredRow{{500, 100, 50}, 900});
   CHECK(carried_by(alike, prior()) == std::vector<Unknown>{Unknown::level});
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("the prior of rows whose priors differ does not depend on their order"
 }
 
 TEST_CASE("the fixed cost is never negative") {
-  const std::vector<MeasuredStep> steps = {
+  const std::vector<MeasuredRow> steps = {
       {{100, 0, 0}, 90}, {{1000, 0, 0}, 1400}, {{10000, 0, 0}, 14000}};
   const StepFit fit = fit_steps(steps, {Unknown::level, Unknown::fixed_ms}, prior());
   CHECK(fit.unknowns[3] == 0);
@@ -134,7 +134,7 @@ TEST_CASE("the fixed cost is never negative") {
 }
 
 TEST_CASE("a row left out is predicted by the others alone") {
-  std::vector<MeasuredStep> steps(4, MeasuredStep{{1000, 0, 0}, 1350});
+  std::vector<MeasuredRow> steps(4, MeasuredRow{{1000, 0, 0}, 1350});
   steps[2].measured_ms = 2700;
   const std::vector<double> errors = left_out_errors(steps, {Unknown::level}, prior());
   CHECK(errors[2] == Approx(std::log(2)).margin(0.05));

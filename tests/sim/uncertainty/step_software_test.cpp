@@ -49,7 +49,7 @@ TEST_CASE("a software document reads back, and scales the parts of a step to its
 }
 
 TEST_CASE("exchanges of a kind that was not measured, or of another size, are not scaled") {
-  const std::vector<MeasuredStep> rows(3, MeasuredStep{{0, 0, 0, 0, 2, RowKind::exchange}, 3});
+  const std::vector<MeasuredRow> rows(3, MeasuredRow{{0, 0, 0, 0, 2, RowKind::exchange}, 3});
   const SoftwarePrior known = prior_with(prior(), rows);
   StepSoftware software = known_software(fit_steps(rows, carried_by(rows, known), known));
   // As older documents: NICs were in question, so rows may be of both kinds, of any size.

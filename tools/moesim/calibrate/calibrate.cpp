@@ -18,7 +18,7 @@
 namespace moesim::tool {
 namespace {
 
-using uncertainty::MeasuredStep;
+using uncertainty::MeasuredRow;
 using uncertainty::StepFit;
 using uncertainty::StepSoftware;
 using uncertainty::Unknown;
@@ -44,10 +44,10 @@ ExitCode calibrate_train(const CommandLine& line) {
   const std::vector<Unknown> free = requested_unknowns(line, rows, steps_of(rows), prior);
   if (line.has("fit")) widen_fixed_cost(free, steps_of(rows), prior);
   const StepFit fit = fit_with_hosts(rows, free, prior);
-  const std::vector<MeasuredStep> steps = steps_of(rows);
+  const std::vector<MeasuredRow> steps = steps_of(rows);
   const std::vector<double> left_out = uncertainty::left_out_errors(steps, free, prior);
   std::vector<double> calibrated_ms;
-  for (const MeasuredStep& step : steps) {
+  for (const MeasuredRow& step : steps) {
     calibrated_ms.push_back(step.scaled_ms(fit.unknowns));
   }
   const StepSoftware software = named_software(line, published, rows, fit, left_out);

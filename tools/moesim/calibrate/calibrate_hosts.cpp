@@ -34,8 +34,8 @@ void price_hosts(std::vector<CalibrationRow>& rows) {
   price(rows, {uncertainty::host_factors.begin(), uncertainty::host_factors.end()});
 }
 
-std::vector<uncertainty::MeasuredStep> steps_of(const std::vector<CalibrationRow>& rows) {
-  std::vector<uncertainty::MeasuredStep> steps;
+std::vector<uncertainty::MeasuredRow> steps_of(const std::vector<CalibrationRow>& rows) {
+  std::vector<uncertainty::MeasuredRow> steps;
   for (const CalibrationRow& row : rows) steps.push_back(row.step);
   return steps;
 }

@@ -11,7 +11,7 @@ namespace moesim::tool {
 void price_hosts(std::vector<CalibrationRow>& rows);
 
 // What is measured of the rows.
-std::vector<uncertainty::MeasuredStep> steps_of(const std::vector<CalibrationRow>& rows);
+std::vector<uncertainty::MeasuredRow> steps_of(const std::vector<CalibrationRow>& rows);
 
 // uncertainty::fit_steps() of rows after price_hosts(). Where the host is free they are priced
 // again with the fitted factor, and the fit repeated, until both belong together: the wait for the

@@ -17,7 +17,7 @@
 
 namespace moesim::tool {
 
-using uncertainty::MeasuredStep;
+using uncertainty::MeasuredRow;
 using uncertainty::Unknown;
 
 namespace {
@@ -45,15 +45,15 @@ std::string software_in(const CalibrationRow& row) {
 }
 
 // Whether no row says anything about a parameter.
-bool is_untold(Unknown unknown, const std::vector<MeasuredStep>& steps,
+bool is_untold(Unknown unknown, const std::vector<MeasuredRow>& steps,
                const uncertainty::SoftwarePrior& prior) {
   if (prior.deviation[at(unknown)] == 0) return true;
   if (unknown == Unknown::exchange && prior.crossing_apart) {
     return std::none_of(steps.begin(), steps.end(),
-                        [](const MeasuredStep& step) { return step.predicted.exchange > 0; });
+                        [](const MeasuredRow& step) { return step.predicted.exchange > 0; });
   }
   if (unknown != Unknown::nic) return false;
-  return std::none_of(steps.begin(), steps.end(), [&](const MeasuredStep& step) {
+  return std::none_of(steps.begin(), steps.end(), [&](const MeasuredRow& step) {
     return uncertainty::log_slopes(step.predicted, prior.mean)[at(unknown)] != 0;
   });
 }
@@ -92,7 +92,7 @@ std::string requested_software(const CommandLine& line, const std::vector<Calibr
 }
 
 uncertainty::SoftwarePrior prior_for(const std::vector<CalibrationRow>& rows,
-                                     const std::vector<MeasuredStep>& steps,
+                                     const std::vector<MeasuredRow>& steps,
                                      const std::string& software) {
   std::vector<uncertainty::Subject> subjects;
   for (const CalibrationRow& row : rows) {
@@ -112,7 +112,7 @@ uncertainty::SoftwarePrior prior_for(const std::vector<CalibrationRow>& rows,
 
 std::vector<Unknown> requested_unknowns(const CommandLine& line,
                                         const std::vector<CalibrationRow>& rows,
-                                        const std::vector<MeasuredStep>& steps,
+                                        const std::vector<MeasuredRow>& steps,
                                         const uncertainty::SoftwarePrior& prior) {
   if (!line.has("fit")) return uncertainty::carried_by(steps, prior);
   std::vector<Unknown> unknowns = uncertainty::alone_in(steps);
@@ -140,12 +140,12 @@ std::vector<Unknown> requested_unknowns(const CommandLine& line,
   return unknowns;
 }
 
-void widen_fixed_cost(const std::vector<Unknown>& free, const std::vector<MeasuredStep>& steps,
+void widen_fixed_cost(const std::vector<Unknown>& free, const std::vector<MeasuredRow>& steps,
                       uncertainty::SoftwarePrior& prior) {
   constexpr double share = 0.2;
   if (std::find(free.begin(), free.end(), Unknown::fixed_ms) == free.end()) return;
   double shortest = std::numeric_limits<double>::infinity();
-  for (const MeasuredStep& step : steps) {
+  for (const MeasuredRow& step : steps) {
     if (step.predicted.kind == uncertainty::RowKind::step) {
       shortest = std::min(shortest, step.measured_ms);
     }

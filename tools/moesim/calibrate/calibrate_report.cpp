@@ -13,7 +13,7 @@
 
 namespace moesim::tool {
 
-using uncertainty::MeasuredStep;
+using uncertainty::MeasuredRow;
 using uncertainty::StepFit;
 using uncertainty::StepSoftware;
 using uncertainty::Unknown;
@@ -45,7 +45,7 @@ std::string rows_table(const std::vector<CalibrationRow>& rows,
   std::vector<std::vector<std::string>> lines = {
       {"line", "measured ms", "predicted", "calibrated", "off", "off, row left out", ""}};
   for (std::size_t row = 0; row < rows.size(); ++row) {
-    const MeasuredStep& step = rows[row].step;
+    const MeasuredRow& step = rows[row].step;
     const double calibrated = calibrated_ms[row];
     std::vector<std::string> what;
     if (!is_step(rows[row])) what.push_back(rows[row].op);

@@ -19,7 +19,7 @@ struct CalibrationRow {
   std::string software;       // what the column software has; "": nothing
   RowPrediction prediction;
   std::string time_column;  // that has the measured time
-  uncertainty::MeasuredStep step;
+  uncertainty::MeasuredRow step;
   int repeats = 1;  // rows that it stands for
 
   std::string where() const;

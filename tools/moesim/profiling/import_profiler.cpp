@@ -53,7 +53,7 @@ void write_profiled_times(const std::string& folder, const routing::ProfiledExch
   note(fmt::format("{}: rows, bytes{} of {} all-to-alls", exchanges,
                    is_timed ? " and kernel times" : "", found.exchanges.size()));
   try {
-    const study::MeasuredStep step = study::read_measured_step(files);
+    const study::TracedStep step = study::read_traced_step(files);
     write_file_atomically(inside(folder, "parts.csv"), report::measured_parts_csv(step));
     note(fmt::format(
         "{}: kernel times by part of a step of {:.4g} ms: {} exposed; `moesim explain` "

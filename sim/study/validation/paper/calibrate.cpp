@@ -16,7 +16,8 @@ using Vector = std::vector<double>;
 constexpr int gauss_newton_steps = 3;
 constexpr double probe = 0.05;  // step of the finite differences, in units of a multiplier
 
-step::Calibration calibration_of(const std::vector<Unknown>& unknowns, const Vector& multipliers) {
+step::Calibration calibration_of(const std::vector<StudyMultiplier>& unknowns,
+                                 const Vector& multipliers) {
   step::Calibration calibration;
   for (std::size_t index = 0; index < unknowns.size(); ++index) {
     for (const step::KernelClass kind : unknowns[index].classes) {

@@ -35,18 +35,18 @@ PublishedRow read_row(const Node& node) {
   return row;
 }
 
-Unknown read_unknown(const Node& node) {
-  Unknown unknown;
-  unknown.name = node.text("name");
-  unknown.why = node.text("why");
+StudyMultiplier read_multiplier(const Node& node) {
+  StudyMultiplier multiplier;
+  multiplier.name = node.text("name");
+  multiplier.why = node.text("why");
   for (const std::string& name : node.texts("classes")) {
     try {
-      unknown.classes.push_back(step::parse_kernel_class(name, "classes"));
+      multiplier.classes.push_back(step::parse_kernel_class(name, "classes"));
     } catch (const UsageError& unknown_class) {
       node.fail(unknown_class.what(), "classes");
     }
   }
-  return unknown;
+  return multiplier;
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ PublishedStudy PublishedStudy::load(const std::string& name_or_path) {
   study.title = root.text("title");
   study.source = root.text("source");
   study.options = read_options(root.at("options"));
-  for (const Node& node : root.items("unknowns")) study.unknowns.push_back(read_unknown(node));
+  for (const Node& node : root.items("unknowns")) study.unknowns.push_back(read_multiplier(node));
   for (const Node& node : root.items("rows")) study.rows.push_back(read_row(node));
   const Node bars = root.at("bars");
   study.in_sample = read_bar(bars.at("in_sample"));

@@ -32,8 +32,8 @@ struct PublishedRow {
   std::string note;
 };
 
-// One unknown of a study: a multiplier on the predictions of some kernel classes.
-struct Unknown {
+// A multiplier on the predictions of some kernel classes, which a study has fitted to its rows.
+struct StudyMultiplier {
   std::string name;
   std::vector<step::KernelClass> classes;
   std::string why;
@@ -52,7 +52,7 @@ struct PublishedStudy {
   std::string title;
   std::string source;
   scenario::OptionValues options;  // of all rows
-  std::vector<Unknown> unknowns;
+  std::vector<StudyMultiplier> unknowns;
   std::vector<PublishedRow> rows;
   Bar in_sample;
   Bar leave_one_out;

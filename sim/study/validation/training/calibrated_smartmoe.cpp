@@ -104,7 +104,7 @@ SmartMoeRow with_routing(const CsvTable& table, std::size_t row, bool recorded) 
 
 struct Measured {
   std::string subject;
-  uncertainty::MeasuredStep step;
+  uncertainty::MeasuredRow step;
 };
 
 uncertainty::StepClasses classes_of(const Outcome& outcome) {
@@ -151,7 +151,7 @@ double growth(double from, double to) { return to / from; }
 
 void report(const std::string& system, const std::vector<Measured>& steps, Validation& validation) {
   const std::vector<Unknown> free = {Unknown::level, Unknown::exchange};
-  std::vector<uncertainty::MeasuredStep> rows;
+  std::vector<uncertainty::MeasuredRow> rows;
   for (const Measured& each : steps) rows.push_back(each.step);
   if (rows.size() <= fitted_factors) return;
   const uncertainty::StepFit fit = uncertainty::fit_steps(rows, free, open_prior());

@@ -18,7 +18,7 @@ namespace moesim::study {
 namespace {
 
 using uncertainty::Judged;
-using uncertainty::MeasuredStep;
+using uncertainty::MeasuredRow;
 using uncertainty::Observation;
 
 constexpr int draws = 40;
@@ -53,7 +53,7 @@ struct Beside {
 };
 
 // As train finds the gain of a step's host.
-uncertainty::StepClasses with_host_gain(const MeasuredStep& step,
+uncertainty::StepClasses with_host_gain(const MeasuredRow& step,
                                         const uncertainty::StepSoftware& software) {
   const double reach = software.host_reach();
   const auto total_ms = [&](double log_factor) {
@@ -64,10 +64,10 @@ uncertainty::StepClasses with_host_gain(const MeasuredStep& step,
   return classes;
 }
 
-void judge(const std::vector<Observation>& observations, const std::vector<MeasuredStep>& steps,
+void judge(const std::vector<Observation>& observations, const std::vector<MeasuredRow>& steps,
            const uncertainty::StepErrors& others, const std::vector<std::size_t>& members,
            const std::vector<std::size_t>& known, Beside& outcome) {
-  std::vector<MeasuredStep> rows;
+  std::vector<MeasuredRow> rows;
   std::set<std::string> models;
   std::set<std::string> precisions;
   std::set<std::string> configurations;
@@ -90,7 +90,7 @@ void judge(const std::vector<Observation>& observations, const std::vector<Measu
   for (const std::size_t row : members) {
     const Observation& observation = observations[row];
     if (configurations.count(observation.configuration) != 0) continue;
-    const MeasuredStep& step = steps[row];
+    const MeasuredRow& step = steps[row];
     const double scaled = step.scaled_ms(fit.unknowns);
     outcome.before.push_back(std::abs(step.predicted.total() / step.measured_ms - 1));
     outcome.after.push_back(std::abs(scaled / step.measured_ms - 1));
@@ -104,7 +104,7 @@ void judge(const std::vector<Observation>& observations, const std::vector<Measu
 }  // namespace
 
 void report_calibration(const std::vector<Observation>& observations,
-                        const std::vector<MeasuredStep>& steps, Validation& validation) {
+                        const std::vector<MeasuredRow>& steps, Validation& validation) {
   std::map<std::tuple<std::string, std::string, bool>, std::vector<std::size_t>> places;
   for (std::size_t row = 0; row < observations.size(); ++row) {
     const uncertainty::Subject& subject = observations[row].subject;

@@ -13,7 +13,6 @@ namespace moesim::study {
 // inside their bands. The steps to calibrate with are drawn 40 times; the prior knows other
 // software alone. `steps` belong to the observations.
 void report_calibration(const std::vector<uncertainty::Observation>& observations,
-                        const std::vector<uncertainty::MeasuredStep>& steps,
-                        Validation& validation);
+                        const std::vector<uncertainty::MeasuredRow>& steps, Validation& validation);
 
 }  // namespace moesim::study

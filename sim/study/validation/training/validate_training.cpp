@@ -266,8 +266,8 @@ void report_traits(const std::vector<uncertainty::Observation>& observations,
 }
 
 // Priced with hosts that take more or less time, as `moesim calibrate` prices its rows.
-std::vector<uncertainty::MeasuredStep> measured_steps(const std::vector<Predicted>& all) {
-  std::vector<uncertainty::MeasuredStep> steps(all.size());
+std::vector<uncertainty::MeasuredRow> measured_steps(const std::vector<Predicted>& all) {
+  std::vector<uncertainty::MeasuredRow> steps(all.size());
   parallel_for(all.size(), core_count(), [&](std::size_t at) {
     const Predicted& each = all[at];
     steps[at] = {uncertainty::classes_of(each.step), each.row->measured_s * 1e3};

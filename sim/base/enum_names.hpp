@@ -47,7 +47,7 @@ Value value_in(const EnumNames<Value, count>& names, std::string_view text,
   refuse_name(where, text, all);
 }
 
-// Of values that are one bit each: the names of those in `bits`, "layernorm,moe_act"; "none".
+// The names of the values in `bits`, where each value is one bit: "layernorm,moe_act"; "none".
 template <class Value, std::size_t count>
 std::string names_of_bits(const EnumNames<Value, count>& names, unsigned bits) {
   std::string text;

@@ -9,7 +9,7 @@
 
 namespace moesim {
 
-// Of a file that cannot be read; the message names it and the reason.
+// A file cannot be read; the message names it and the reason.
 class UnreadableFile : public UsageError {
  public:
   UnreadableFile(std::string path, const std::string& message)

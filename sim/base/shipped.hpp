@@ -9,7 +9,7 @@
 
 namespace moesim {
 
-// Of a document that neither ships nor is a file.
+// A document neither ships nor is a file.
 class UnknownDocument : public UsageError {
  public:
   UnknownDocument(std::string name, const std::string& message)

@@ -84,7 +84,8 @@ std::optional<std::string> without_exponent(std::string_view text) {
   return fmt::format("{}{}{}", whole, decimals, std::string(*exponent - decimals.size(), '0'));
 }
 
-// Of "32k" what to give instead: a sequence of 32k has 32768 tokens, a batch of 16M 16000000.
+// What to give instead of a number such as "32k": a sequence of 32k has 32768 tokens, a batch of
+// 16M has 16000000.
 std::optional<std::string> written_out(std::string_view text) {
   if (text.empty()) return std::nullopt;
   const char letter = text.back();

@@ -53,7 +53,7 @@ constexpr const char* routing_options[] = {"router",
                                            "expert-placement",
                                            "seed"};
 
-// Of these, those whose column is only in rows of jobs that have them: they came later.
+// The options among these whose column is only in rows of jobs that have them: they came later.
 constexpr const char* rare_options[] = {"group-score", "score-function", "second-expert",
                                         "expert-bias", "router-dtype",   "capacity-alignment"};
 
@@ -105,7 +105,8 @@ OptionValues scenario_values(const OptionValues& typed, const TrainingJob& job) 
     values["capacity-convention"] = "library";
   }
   if (const auto model = typed.find("model"); model != typed.end()) values.insert(*model);
-  // Of a machine routing has the cluster alone; a calibrated profile is none of a scenario.
+  // Routing depends on the cluster alone of the machine; a calibrated profile is none of a
+  // scenario.
   const auto cluster = typed.find("cluster");
   values["cluster"] =
       cluster != typed.end() ? cluster->second : job.profile->device().usual_cluster;
@@ -137,7 +138,7 @@ scenario::Scenario resolved(const OptionValues& values, scenario::DocumentCache&
   }
 }
 
-// Of those that ask for routing the first that is typed, --routing-draws last; null: none is.
+// The first typed option that asks for routing, --routing-draws last; null: none is typed.
 const char* routing_asked_by(const OptionValues& typed) {
   std::vector<const char*> options(std::begin(routing_options), std::end(routing_options));
   options.insert(options.end(), {rank_option, step_option, draws_option});

@@ -101,7 +101,7 @@ std::string idle_core_attention(const TrainingJob& job) {
       model.linear_layers(), model.layers);
 }
 
-// Of a list of modules, those that the model does not have.
+// The modules of --recompute that the model does not have.
 std::string idle_recompute(const TrainingJob& job) {
   model::Recompute absent;
   for (const auto& known : model::recompute_names) {

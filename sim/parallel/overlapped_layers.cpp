@@ -42,7 +42,7 @@ class TwoStreams {
     return pieces.size() - 1;
   }
 
-  // Of the pieces with work, when they ran, in the order in which they ended.
+  // When the pieces with work ran, in the order in which they ended.
   std::vector<PieceSpan> take_spans() { return std::move(spans_); }
 
   Picoseconds run() {

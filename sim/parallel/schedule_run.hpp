@@ -14,14 +14,15 @@ struct StageTimes {
   Picoseconds input_gradient;
   Picoseconds weight_gradient;
 
-  // Of an operation on this stage; forward_backward: both passes here, with nothing gained.
+  // How long an operation takes on this stage; forward_backward: both passes here, with nothing
+  // gained.
   Picoseconds of(OperationKind kind) const;
 };
 
 struct PipelineTimes {
   std::vector<StageTimes> stages;  // one per stage of the shape
-  // Of forward_backward, at [forward stage x stages + backward stage]; empty: nothing is gained, a
-  // pair takes the sum of its parts.
+  // How long forward_backward takes, [forward stage x stages + backward stage]; empty: nothing is
+  // gained, a pair takes the sum of its parts.
   std::vector<Picoseconds> pairs;
   Picoseconds p2p;  // from the end of an operation until another rank has its result
   // Whether a rank that sends does nothing else meanwhile; such time counts as idle.

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double element = 2;  // bytes of bf16
 
-// Of the law: no measured FFN is farther off (batched_products.hpp).
+// The relative error of the law: no measured FFN is farther off (batched_products.hpp).
 constexpr double law_error = 0.15;
 
 // Longer products than the sweeps have take as long as that many of this length.

@@ -16,8 +16,8 @@ namespace moesim::profile {
 
 namespace {
 
-// Of the law's checks on A100 and H100, 8 GPUs from 2 and 4, all operations and sizes together
-// (profiles/EXCHANGES.md): for a curve that carries no check of its own.
+// The errors in the law's checks on A100 and H100, 8 GPUs from 2 and 4, all operations and sizes
+// together (profiles/EXCHANGES.md): for a curve that carries no check of its own.
 Residual::Region other_machines() { return {"all", 0, 0.05, 0.15, -0.10, 0.20}; }
 
 Residual by_bytes(const Node& node) {
@@ -235,8 +235,8 @@ void CollectiveCurve::hold_measured(const Branch& branch, double bytes, Estimate
   }
 }
 
-// Of a law for more GPUs: with as many bytes each they send as much as fewer do, in more messages,
-// so that the low end is that of the most GPUs that were measured; not where these take longer, as
+// Raises the low end of a law for more GPUs to that of the most GPUs that were measured: with as
+// many bytes each they send as much as fewer do, in more messages. Not where fewer take longer, as
 // 4 GPUs do that reduce without the switch.
 void CollectiveCurve::raise_low_end(const Branch& branch, double bytes, bool same_version,
                                     Estimate& estimate) const {
@@ -273,7 +273,7 @@ Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes, bool ask
     estimate.time_us_p95 = std::max(estimate.time_us_p95, estimate.time_us * (1 + share));
   }
   if (branch.own) raise_low_end(branch, bytes, asked_version, estimate);
-  // Of the version that was asked for nothing was measured among so many GPUs.
+  // Nothing was measured among so many GPUs with the version that was asked for.
   estimate.origin =
       asked_version && is_other_version ? std::max(branch.origin, Origin::derived) : branch.origin;
   estimate.support = Support::interpolated;

@@ -25,7 +25,7 @@ struct Device {
   // not known, the energy of an FP8 FLOP says it.
   double sustained_fp8_flops = 0;
   double sustained_fp8_block_flops = 0;
-  // Of such products: time of a row of zeros, as padding is, over that of another row.
+  // The time that such products take for a row of zeros, as padding is, over that of another row.
   double sustained_padding_share = 1;
   Bandwidth nvlink_bandwidth;  // peak per GPU and direction; 0: its GPUs are on PCIe alone
   // Peak to and from the host's memory, per GPU and direction: PCIe or NVLink-C2C; 0: not said.

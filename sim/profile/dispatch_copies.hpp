@@ -17,7 +17,7 @@ class CopiesLaw {
   // `places` hold as many neighbouring experts of `traffic` each.
   CopiesLaw(const MoeTraffic& traffic, int places);
 
-  // Of `tokens`, to the place with the experts from `rows` on: n_e of each.
+  // The copies of `tokens` that go to the place with the experts from `rows` on: n_e of each.
   double to_place(double tokens, const double* rows) const;
   int places() const { return places_; }
   int experts() const { return experts_; }  // of a place

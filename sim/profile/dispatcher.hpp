@@ -70,8 +70,8 @@ struct MeasuredRange {
   double most = 0;
 };
 
-// Of the measurements that a dispatcher's figures are fitted to or were held against. Nothing: the
-// document does not say.
+// The ranges of the measurements that a dispatcher's figures are fitted to or were held against.
+// Nothing: the document does not say.
 struct MeasuredDispatches {
   std::optional<MeasuredRange> tokens;  // per GPU
   std::optional<MeasuredRange> hidden;  // values of a row

@@ -48,7 +48,8 @@ const StageCost& cost_of(const Dispatcher& dispatcher, const std::string& device
                   dispatcher.name, group.gpus, group.domains(), group.per_domain));
 }
 
-// Of the transport; of an unknown one the range of both.
+// The figures of the NIC with the transport that was asked for; with an unknown one the range of
+// both.
 DispatchNic nic_of(const Dispatcher& dispatcher, const DispatchRates& rates) {
   const auto& found = dispatcher.nic[static_cast<std::size_t>(rates.transport)];
   if (!found) {
@@ -88,7 +89,7 @@ double combinations(int all, int drawn) {
 double missed_in_groups(const MoeTraffic& traffic, std::int64_t first, std::int64_t last) {
   const std::int64_t each = traffic.experts / traffic.groups;
   const int kept = static_cast<int>(std::min<std::int64_t>(traffic.kept_groups, traffic.top_k));
-  // Of the groups that the experts lie in the outer two may be there in part.
+  // The experts lie in these groups, of which the outer two may be there in part.
   const std::int64_t lowest = first / each;
   const std::int64_t highest = (last - 1) / each;
   const std::int64_t below = std::min(last, (lowest + 1) * each) - first;

@@ -24,8 +24,8 @@ struct MoeTraffic {
   int slices = 1;
 };
 
-// Of `places` that hold as many neighbouring experts each (ranks, or nodes), how many a token
-// reaches on average when its experts are drawn evenly without repetition:
+// How many of `places` (ranks, or nodes) that hold as many neighbouring experts each a token
+// reaches on average, when its experts are drawn evenly without repetition:
 //   places (1 - C(E - E / places, k) / C(E, k))
 // Where it keeps g of G groups, these are drawn evenly; each has one of its experts, for which it
 // was kept, and the other k - g are any of theirs; a place is met no more often than without
@@ -50,7 +50,8 @@ struct DispatchLoad {
   double expert_rows = 0;  // that one expert receives
 };
 
-// Of equal loads: `tokens` per GPU, experts drawn evenly. r: ranks that a token meets, d: domains.
+// The load where all GPUs have as much: `tokens` per GPU, experts drawn evenly. r: ranks that a
+// token meets, d: domains.
 //   per node    copies r inside one domain; across, each row is staged for d domains and forwarded
 //               to r ranks on dispatch, copied to the forwarding rank and into its sum, 2 r, on
 //               combine. NVLink r (n - 1) / n, NIC d (N - 1) / N, as one rank of n is at hand

@@ -86,8 +86,8 @@ class Profile {
   Estimate gemm(std::int64_t m, std::int64_t n, std::int64_t k,
                 const std::string& dtype = default_data_type) const;
 
-  // Of gemm(): the microseconds of that cast, as the curve's fit has them. A step that casts in
-  // another kernel, or once for several products, has the product without it.
+  // The microseconds that the cast in gemm() takes, as the curve's fit has them. A step that casts
+  // in another kernel, or once for several products, has the product without it.
   double gemm_cast_us(std::int64_t m, std::int64_t k, const std::string& dtype) const;
 
   // Causal attention of `batch` sequences of length `sequence`, queries in bf16, keys and values

@@ -15,12 +15,14 @@ struct SoftwareFit {
   std::vector<std::string> models;    // that were measured
   std::vector<std::string> clusters;  // on which; empty: not said
   int rows = 0;                       // configurations
-  // Of the logs of the two factors: on all of a step, and on exchanges beyond that (0: not fitted).
+  // The variances of the logs of the two factors: on all of a step, and on exchanges beyond that
+  // (0: not fitted).
   double level_variance = 0;
   double exchange_variance = 0;
   double covariance = 0;
-  // Of the measured steps, on average: of each class of work ("products", "memory", "inside",
-  // "across"). What a class is off by is in the level as far as steps have as much of it.
+  // The shares of the measured steps that each class of work takes on average ("products",
+  // "memory", "inside", "across"). What a class is off by is in the level as far as steps have as
+  // much of it.
   std::map<std::string, double> shares;
   double scatter = 0;  // standard deviation of the log of one configuration around the fit
   double degrees = 1;  // of freedom of the scatter

@@ -253,7 +253,7 @@ bool drops_routes(const study::Outcome& outcome) {
                      [](double share) { return share > 0; });
 }
 
-// Of the two largest terms of the band: their share of its variance, and what makes it smaller.
+// The share of a band's variance that its two largest terms have, and what makes it smaller.
 std::string width_lines(const std::vector<uncertainty::Term>& terms) {
   double variance = 0;
   for (const uncertainty::Term& term : terms) variance += term.deviation * term.deviation;

@@ -26,7 +26,7 @@ int typed_top_k(const Resolution& at) {
   return text == nullptr ? 0 : static_cast<int>(parse_whole("--top-k", *text, 1, most_choices));
 }
 
-// Of a trace without a typed model, whose k is nobody's choice; 0: none.
+// The k of a trace without a typed model: the model's k is nobody's choice then. 0: no such trace.
 int recorded_top_k(const Resolution& at) {
   const routing::TraceShape* recorded = at.scenario.recorded();
   return recorded == nullptr || at.find("model") != nullptr ? 0 : recorded->top_k;

@@ -57,7 +57,7 @@ void check_variant_of(Resolution& at, const char* flag, bool set) {
                   flag, router.asked_name()));
 }
 
-// Of a kind that scores by sigmoid alone that is its rule, no variant of it.
+// A kind that scores by sigmoid alone has that as its rule, not as a variant of it.
 void check_score_function(Resolution& at) {
   RouterConfig& router = at.scenario.router;
   if (router.kind->scores_by_sigmoid && router.score_function == routing::ScoreFunction::sigmoid) {

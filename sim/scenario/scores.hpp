@@ -29,8 +29,8 @@ std::uint64_t scores_contents(const Scenario& scenario);
 std::string fidelity_used(const Scenario& scenario);
 void check_routing_job(const Scenario& scenario, Use use);
 
-// Of scores that were recorded in a file, for `layers` MoE layers of `model`; else "".
-// "48 MoE layers of qwen3-30b-a3b take its 16 layers in turn", or "the first 48 of its 60 layers".
+// How scores that were recorded in a file serve `layers` MoE layers of `model`; else "". "48 MoE
+// layers of qwen3-30b-a3b take its 16 layers in turn", or "the first 48 of its 60 layers".
 std::string layers_again(const routing::ScoreSource& scores, int layers, const std::string& model);
 // A line for other layers than the model has, and for experts without a row of counts.
 std::vector<std::string> notes_of_scores(const routing::ScoreSource& scores, int layers,

@@ -295,7 +295,7 @@ void Document::validate(const Document& schema) const {
 }
 
 void Document::validate(const std::string& schema) const {
-  // Of each thread: the validator adds to the patterns that it keeps.
+  // Each thread has its own: the validator adds to the patterns that it keeps.
   thread_local std::map<std::string, Schema> compiled;  // by file
   const std::string file = find_document("schema", schema);
   auto found = compiled.find(file);

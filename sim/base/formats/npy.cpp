@@ -141,7 +141,7 @@ std::vector<std::int64_t> widened(const NpyArray& array) {
   return values;
 }
 
-// Of the value at a place in memory, slowest axis first.
+// The index of the value at a place in memory, slowest axis first.
 std::vector<std::size_t> index_of(std::size_t place, const NpyArray& array) {
   std::vector<std::size_t> index(array.shape.size());
   for (std::size_t step = 0; step < index.size(); ++step) {

@@ -37,8 +37,8 @@ class ExpertFfnCurve {
   Estimate estimate(std::span<const std::int64_t> rows_per_expert, std::int64_t hidden,
                     std::int64_t ffn) const;
 
-  // Of the sizes that were measured. Other pairs of hidden and FFN size have errors of their own,
-  // if the document says which ("new_sizes"): engines tune their tiles size by size.
+  // The errors at the sizes that were measured. Other pairs of hidden and FFN size have errors of
+  // their own, if the document says which ("new_sizes"): engines tune their tiles size by size.
   const Residual& residual() const { return residual_; }
 
  private:
@@ -79,7 +79,7 @@ class ExpertFfnCurve {
     log2_weights,  // active x ffn x hidden
     log2_us,       // without trees
     tuned,         // 1 at the sizes that the engine has tuned tiles for, 0 at others
-    // Of the first product (up) and the second one, in tiles of one kernel:
+    // The first product (up) and the second one, in tiles of one kernel:
     log2_up_waves,
     log2_up_part_wave,  // whole waves over waves
     log2_down_waves,

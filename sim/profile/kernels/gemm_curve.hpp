@@ -40,7 +40,7 @@ class GemmCurve {
   // was measured, if the document says so. For m beyond that it stays too.
   Estimate estimate(std::int64_t m, std::int64_t n, std::int64_t k) const;
 
-  // Of an estimate, the microseconds in which the measured call casts A[m, k]; 0 for bf16.
+  // The microseconds of an estimate in which the measured call casts A[m, k]; 0 for bf16.
   double cast_us(std::int64_t m, std::int64_t k) const {
     return input_us_per_element_ * static_cast<double>(m) * static_cast<double>(k);
   }

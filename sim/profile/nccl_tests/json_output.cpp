@@ -28,7 +28,8 @@ double not_negative(const Node& node, const std::string& key) {
   return value;
 }
 
-// Of a file of -J. A run that fails leaves one, too, without what follows the results.
+// Notes doubts about a file of -J. A run that fails leaves one, too, without what follows the
+// results.
 void doubt_json(const Node& root, NcclTestsRun& run) {
   const Node config = root.at("config");
   const std::string grouping =

@@ -49,7 +49,7 @@ void check_operation(const NcclTestsRun& run, const std::string& operation) {
   }
   const double expected = bus_factor(operation, run.gpus);
   for (const NcclTestsRow& row : run.rows) {
-    // Of two bandwidths of two decimals, at least 1.
+    // Both bandwidths have two decimals and are at least 1.
     const auto fits = [&](double factor) {
       return std::abs(row.bus_over_algorithm - factor) < 0.02;
     };

@@ -25,7 +25,7 @@ constexpr std::size_t longest_line = 1024;
 
 constexpr const char* decimal_digits = "0123456789";
 
-// Of "[1,0]<stdout>:" or "[1,0]:" before a line; 0: there is none.
+// The length of a tag such as "[1,0]<stdout>:" or "[1,0]:" before a line; 0: there is none.
 std::size_t tag_length(std::string_view line) {
   std::size_t at = 1;
   for (const char end : {',', ']'}) {
@@ -38,7 +38,7 @@ std::size_t tag_length(std::string_view line) {
   return line.substr(at).starts_with(':') ? at + 1 : 0;
 }
 
-// Of "0: ", and spaces before it.
+// The length of a label such as "0: ", with the spaces before it.
 std::size_t label_length(std::string_view line) {
   const std::size_t from = std::min(line.find_first_not_of(" \t\v\f\r"), line.size());
   const std::size_t end = std::min(line.find_first_not_of(decimal_digits, from), line.size());

@@ -19,7 +19,7 @@ struct LinearAttention {
   std::int64_t convolution = 0;  // tokens that it spans
   int full_every = 0;  // the last of each so many layers has softmax attention; 0: none does
 
-  // Of all heads.
+  // The width of the keys, and of the values, of all heads.
   std::int64_t key_width() const { return key_heads * key_dim; }
   std::int64_t value_width() const { return value_heads * value_dim; }
   // Queries and keys as the kernels read them, once for each value head.

@@ -48,7 +48,7 @@ void read_depths(const Node& node, Model& model, const char* key, int usual) {
             key);
 }
 
-// Of heads where the file does not say it.
+// Sets the usual size and number of heads where the file does not say them.
 void take_usual_heads(const Node& node, Model& model, std::int64_t kv_heads) {
   model.head_dim = size_or(node, "head_dim", 256);
   if (node.has("num_key_value_heads")) return;

@@ -18,7 +18,7 @@ std::optional<Override> override_in(const std::string& word);
 // "-tp", and not "-4": an option of some program.
 bool is_short_option(const std::string& word);
 
-// Of Megatron-Bridge's scripts/performance, by its name.
+// Whether a script is one of Megatron-Bridge's scripts/performance, by its name.
 bool is_performance_script(const std::string& script);
 // What a performance script's "-tp" or "num-gpus" is among Megatron-LM's arguments and a
 // launcher's; nothing where it takes no notice of a model, a layout or a launcher.

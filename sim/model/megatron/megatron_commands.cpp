@@ -125,8 +125,9 @@ class Choice {
     return at >= 0;
   }
 
-  // Of several that train it is the last, for which the others often prepare, such as a trial with
-  // few steps. A command with few arguments, such as an evaluation, is none of them.
+  // Keeps the last of several commands that train: the others often prepare for it, such as a trial
+  // with few steps. A command with few arguments, such as an evaluation, does not count as one that
+  // trains.
   void keep_last() {
     std::vector<std::size_t> all;
     std::size_t largest = 0;

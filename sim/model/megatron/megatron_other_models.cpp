@@ -31,8 +31,9 @@ constexpr std::pair<const char*, const char*> of_other_models[] = {
     {"moe-latent-size", "experts of a latent size"},
 };
 
-// Of a hybrid pattern, "M-M*ME|ME": a letter for each layer (megatron/core/models/hybrid/layers/
-// utils.py, Symbols). Attention and FFN are layers of their own.
+// The kinds of layers in a hybrid pattern, "M-M*ME|ME", which has a letter for each layer
+// (megatron/core/models/hybrid/layers/utils.py, Symbols). Attention and FFN are layers of their
+// own.
 std::string kinds_in(const std::string& pattern) {
   constexpr std::pair<char, const char*> kinds[] = {
       {'M', "Mamba"},

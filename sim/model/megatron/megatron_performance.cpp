@@ -13,7 +13,7 @@
 
 namespace moesim::model {
 
-// Of Megatron-Bridge's scripts/performance/utils/precision.py.
+// The recipes are those of Megatron-Bridge's scripts/performance/utils/precision.py.
 void MegatronArguments::put_compute_type(const std::string& type, int line) {
   constexpr std::pair<std::string_view, const char*> recipes[] = {
       {"bf16", "bf16_mixed"},

@@ -116,7 +116,7 @@ std::size_t script_at(const ShellCommand& command) {
   return first;
 }
 
-// Of "--seq-length=4096" and "model.seq_length=4096"; "": of another word.
+// The name in "--seq-length=4096" or "model.seq_length=4096"; "" for another word.
 std::string name_in(const std::string& word) {
   if (is_argument(word)) return argument_name(word.substr(0, word.find('=')));
   const std::optional<Override> override = override_in(word);

@@ -35,7 +35,7 @@ std::string without_comment(const std::string& line) {
   return line;
 }
 
-// Of a tower before the language model, or of a model that is not trained.
+// Whether a section describes a tower before the language model, or a model that is not trained.
 bool is_of_another_model(const std::string& section) {
   for (const std::string_view begin : {"vision", "image", "audio", "speech", "encoder", "draft"}) {
     if (section.rfind(begin, 0) == 0) return true;
@@ -127,7 +127,7 @@ class Reader {
     }
   }
 
-  // Of the key above.
+  // Gives the key above the value that an object names: a dtype, or an enum.
   void take_object(const std::string& name, const std::string& value) {
     if (open_.empty() || open_.back().key == none) return;
     YamlKey& owner = made_.keys[open_.back().key];

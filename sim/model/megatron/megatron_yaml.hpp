@@ -23,9 +23,9 @@ struct YamlKeys {
   std::vector<std::string> left_out;
 };
 
-// Of a Megatron-LM, Megatron-Bridge or NeMo configuration. Without keys in capitals (of the
-// environment) and those that begin with an underscore, which name a Python object: a dtype and an
-// enum that are written so are the value of the key above ("_target_: torch.bfloat16",
+// The keys of a Megatron-LM, Megatron-Bridge or NeMo configuration. Left out are keys in capitals
+// (of the environment) and those that begin with an underscore, which name a Python object: a dtype
+// and an enum that are written so are the value of the key above ("_target_: torch.bfloat16",
 // "_name_: auto").
 YamlKeys yaml_keys(const std::string& text);
 

@@ -19,7 +19,7 @@ struct Vocabulary {
 };
 
 // The rows of the embedding, as the shipped models have them; a tokenizer alone can have some less.
-// Of two names that fit, the one above: it is the longer one.
+// Where two names fit, the one above is taken: it is the longer one.
 constexpr Vocabulary by_name[] = {
     {"mixtral-8x22b-instruct", 32768, "config.json of mistralai/Mixtral-8x22B-Instruct-v0.1"},
     {"mixtral", 32000, "config.json of mistralai/Mixtral-8x7B-v0.1"},
@@ -59,7 +59,8 @@ bool has_word(std::string_view part, std::string_view word) {
   return at == 0 || std::isalnum(static_cast<unsigned char>(part[at - 1])) == 0;
 }
 
-// Of the last part of a path or name that is known: a file is called tokenizer.model.
+// The vocabulary that a path or name stands for, by the last of its parts that is known: the file
+// itself is called tokenizer.model.
 const Vocabulary* named_by(const std::string& path) {
   const std::string small = small_letters(path);
   std::vector<std::string_view> parts = split(small, '/');

@@ -15,8 +15,8 @@ struct KnownVocabulary {
   const char* source = "";
 };
 
-// Of --tokenizer-model or --tokenizer-name-or-path, else of --tokenizer-type. Nothing where neither
-// is known: files of tokenizers are not read.
+// The vocabulary of --tokenizer-model or --tokenizer-name-or-path, else that of --tokenizer-type.
+// Nothing where neither is known: files of tokenizers are not read.
 std::optional<KnownVocabulary> known_vocabulary(const MegatronArguments& arguments);
 
 }  // namespace moesim::model

@@ -11,9 +11,9 @@ struct BufferBytes {
   double expert = 0;
 };
 
-// Of the gradients that are reduced, in the type that they are added up in.
+// The bytes of the gradients that are reduced, in the type that they are added up in.
 BufferBytes reduced_bytes(const StageParameters& parameters, const StateRules& rules);
-// Of the weights that ZeRO 1 to 3 gather: 2 a weight, less for those of products with
+// The bytes of the weights that ZeRO 1 to 3 gather: 2 a weight, less for those of products with
 // low_precision_gather; embedding, head, router and norms stay in bf16.
 BufferBytes gathered_bytes(const StageParameters& parameters, const StateRules& rules);
 

@@ -44,7 +44,7 @@ class KeptList {
          .split = false});
   }
 
-  // Of those that are not recomputed, what stays on the GPU, or what is offloaded.
+  // The bytes of those that are not recomputed: what stays on the GPU, or what is offloaded.
   double bytes(const ActivationRules& rules, double parts, bool offloaded) const {
     double sum = 0;
     for (const Kept& kept : list_) {

@@ -55,7 +55,7 @@ double recomputed_bytes(const Model& model, LayerKind kind, const ShardSizes& sh
 // linear attention no module of attention but its norm is offloaded (offload_refusal()).
 double offloaded_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
                        const ActivationRules& rules);
-// Of a prediction depth beside its layer: inputs of two norms, and of the projection.
+// What a prediction depth keeps beside its layer: inputs of two norms, and of the projection.
 double mtp_kept_bytes(const Model& model, const ActivationRules& rules);
 
 }  // namespace moesim::model

@@ -31,7 +31,7 @@ struct ExchangeRows {
   std::int64_t mean = 0;  // computed by its experts, over layers
   std::int64_t most = 0;  // in one layer
   std::int64_t sent = 0;  // the most in one layer
-  // Of padded blocks that may hold more than C, the largest; 0: C.
+  // The rows of the largest padded block, where blocks may hold more than C; 0: C.
   std::int64_t block = 0;
 };
 

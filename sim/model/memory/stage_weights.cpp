@@ -55,7 +55,7 @@ Weights linear_weights(const Model& model) {
   return weights;
 }
 
-// Of a layer beside its attention.
+// The weights of a layer beside its attention.
 Weights ffn_weights(const Model& model, LayerKind kind) {
   Weights weights;
   weights.whole_rest = real(model.hidden);
@@ -136,8 +136,8 @@ std::vector<StageContent> neighbours_of(const Model& model, const StageContent& 
   return found;
 }
 
-// Of the neighbours that need most, bytes of what replicas of an optimizer instance share: weights
-// without replicas lie whole where they are.
+// The bytes of the neighbouring layers that need most, counting what replicas of an optimizer
+// instance share: weights without replicas lie whole where they are.
 template <class DenseBytes>
 double largest_neighbours(const Model& model, const StageContent& content, const ShardSizes& shards,
                           const StateRules& rules, int experts, const DenseBytes& dense_bytes,

@@ -27,7 +27,7 @@ struct StageContent {
   double mtp_losses = 0;
   // Another chunk of the rank has the embedding: prediction depths need no copy of it.
   bool embedding_beside = false;
-  // Of the model, where layers() follow each other from there on; -1: the dense ones come first.
+  // The layer of the model from which on layers() follow each other; -1: the dense ones come first.
   int first_layer = -1;
 
   double layers() const { return dense_layers + moe_layers; }

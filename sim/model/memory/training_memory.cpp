@@ -106,7 +106,8 @@ StageContent recomputed_layers(const StageMemoryQuery& query, const StageContent
   return sum;
 }
 
-// Of the layer at work: the largest, or a group of such layers inside a chunk.
+// What recomputation holds of the layer at work: the largest, or a group of such layers inside a
+// chunk.
 double recomputing(const StageMemoryQuery& query, const StageContent& stage) {
   ActivationRules rules = query.activations;
   rules.load = rules.layer_load;
@@ -150,7 +151,7 @@ double context_buffers(const StageMemoryQuery& query, const StageContent& stage)
   return 2 * bf16 * pieces * query.tokens * width / query.shards.tensor;
 }
 
-// Of dispatch and combine.
+// The buffers of dispatch and combine.
 double expert_buffers(const StageMemoryQuery& query, const StageContent& stage) {
   if (moe_layers_with_depths(*query.model, stage) == 0) return 0;
   const double there_and_back = query.activations.dispatched_element + bf16;

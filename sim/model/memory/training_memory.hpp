@@ -13,8 +13,8 @@ namespace moesim::model {
 struct HeldChunk {
   StageContent content;
   double in_flight = 1;
-  // Of these, those that wait for their weight gradient: what was recomputed for the input gradient
-  // is held until then.
+  // Those of in_flight that wait for their weight gradient: what was recomputed for the input
+  // gradient is held until then.
   double waiting = 0;
 };
 
@@ -35,8 +35,8 @@ struct StageMemory {
   Bytes gradients;
   Bytes optimizer;
   Bytes activations;  // kept, over all micro-batches in flight; offloaded ones of two layers
-  // Of the layer whose backward pass runs: the largest one recomputed. None where passes wait for
-  // their weight gradients: that layer is then in `activations`.
+  // What is recomputed of the layer whose backward pass runs, the largest one. None where passes
+  // wait for their weight gradients: that layer is then in `activations`.
   Bytes recomputed;
   Bytes logits;  // and their gradient: 6 V per token, 4 V for each depth's loss
   // Used by all layers. Dispatch and combine: 4 k T' h in bf16. Keys, values and their gradients

@@ -156,7 +156,7 @@ class Arithmetic {
   Number number_or_variable() {
     std::string word;
     while (at_ < text_.size() && is_name(text_[at_])) word += text_[at_++];
-    // Of 64 a shell looks up no variable; "010" is octal.
+    // A shell takes 64 as it is and looks up no variable; "010" is octal.
     const bool is_number = !word.empty() && word.front() >= '0' && word.front() <= '9';
     const std::optional<std::string> known = is_number ? std::optional(word) : lookup_(word);
     if (word.empty() || !known || (is_number && word.size() > 1 && word.front() == '0')) {

@@ -20,7 +20,7 @@ struct ShellCause {
   int line = 0;
 };
 
-// Of a loop whose turns are known so far: it is read once for each.
+// The turns of a loop, where they are known so far: the loop is read once for each.
 struct ShellTurns {
   enum class Kind {
     words,   // "for NAME in WORDS"
@@ -51,13 +51,14 @@ struct ShellFrame {
   ShellCause cause;          // by which that is not known
   bool was_maybe = false;    // one of its branches
   ShellDoubts doubts = {};   // of the variables in its conditions, and those around it
-  // Of the list of commands that is read, "A && B || C".
+  // The list of commands that is read, "A && B || C":
   Truth list = Truth::yes;  // what its commands so far are
   ShellJoint joint = ShellJoint::none;
   ShellCause list_cause;
   ShellDoubts list_doubts = {};
   bool is_opposite = false;  // behind "!"
-  // Of a choice: it is between two branches; the word, with variables put in.
+  // A choice ("case"): whether the reader is between two branches; `subject` is its word, with
+  // variables put in.
   bool in_patterns = false;
   Truth falls_through = Truth::no;  // behind ";&" the next branch runs with the one before
   std::string subject;
@@ -69,7 +70,7 @@ struct ShellFrame {
   std::shared_ptr<ShellVariables> before = nullptr;  // variables, as a pipe leaves them
   bool is_shell = false;                             // "( ... )", which leaves them so too
 
-  // Of the command that is read.
+  // Whether the command that is read runs, and what that depends on.
   Truth runs_now() const {
     if (joint == ShellJoint::both) return model::both(runs, list);
     if (joint == ShellJoint::either) return model::both(runs, opposite(list));

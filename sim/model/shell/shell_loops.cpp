@@ -174,7 +174,7 @@ void ShellReader::leave_turn(const std::vector<ShellWord>& given) {
     --at;
     const bool is_loop = frames_[at].kind == ShellFrame::Kind::loop;
     if (is_loop) --levels;
-    // Of the loops around that which goes on.
+    // The loops inside the one that goes on end, too.
     const bool ends = is_loop && (given.front().text == "break" || levels > 0);
     if (ends && frames_[at].turns) {
       frames_[at].turns->runs = both(frames_[at].turns->runs, opposite(reached));

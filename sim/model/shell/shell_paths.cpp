@@ -11,7 +11,7 @@ namespace {
 
 using Path = std::optional<std::string>;
 
-// Of a path that begins with "@" or "/" the rest is relative to another place.
+// Whether a path begins with "@" or "/": what it says is not relative to the folder.
 bool is_whole(const std::string& path) {
   return path.front() == '/' || path.front() == *folder_of_script;
 }
@@ -60,7 +60,7 @@ class Reading {
     return made;
   }
 
-  // Of "$NAME", "${NAME}", "$(COMMAND)".
+  // Where the "$NAME", "${NAME}" or "$(COMMAND)" that begins at `begin` ends.
   static std::size_t end_of(const std::string& text, std::size_t begin) {
     if (text[begin + 1] == '(' || text[begin + 1] == '{') return behind_bracket(text, begin + 1);
     std::size_t end = begin + 1;

@@ -49,7 +49,8 @@ struct ShellScript {
   std::size_t kept = 0;                          // variables, for what follows a pipe
   std::size_t turns = 0;                         // of its loops so far
   std::size_t read_again = 0;                    // bytes
-  // Of the last "$(...)" in the command that is read: the status of one with assignments alone.
+  // The status of the last "$(...)" in the command that is read: that of a command with assignments
+  // alone.
   std::optional<Truth> output_status = std::nullopt;
   ShellDoubts used = {};  // of variables that were put in since it was emptied
 };
@@ -83,26 +84,26 @@ class ShellReader {
 
   // In shell_reader.cpp: commands and their words.
 
-  // To set some: this reader's own from then on.
+  // The variables, to set some: they are this reader's own from then on.
   ShellVariables& variables();
   // In a text that has its variables put in, a layout's bars are letters, and lists of arguments
   // have lines.
   bool ends_command(char letter) const;
   bool ends_word(char letter) const;
-  // Of the command that is read: it begins here if it has none.
+  // The words of the command that is read; a command begins here if none is.
   std::vector<ShellWord>& words();
-  // "": it has no word yet, but for reserved ones.
+  // The program of that command; "": it has no word yet, but for reserved ones.
   std::string program() const;
-  // A sign that ends a command, at which it stands.
+  // Takes a sign that ends a command, at which the reader stands.
   void take_end();
   void end_command(ShellJoint by);
-  // Of the command that is read: what it is; in a pipe it has variables of its own.
+  // Ends the command that is read, and returns its status; in a pipe it has variables of its own.
   Truth finish_in(bool is_pipe);
-  // What the command that is read is: it is done.
+  // The status of the command that is read, which is done.
   Truth finish();
   // Where the bracket that is open at `from` closes; npos: nowhere near.
   std::size_t closing(std::size_t from, char open, char close) const;
-  // A word, an assignment or a function.
+  // Takes a word, an assignment or a function.
   void take_word();
   // Whether the word that is written from there on is as in eval "run ${A[@]}", which an array
   // divides.
@@ -135,22 +136,22 @@ class ShellReader {
   void begin_document();
   // No command reads the text that begins here.
   bool is_comment_document() const;
-  // Up to the line that ends it.
+  // The text up to the line that ends it.
   ShellText document_text();
-  // Its commands: often it is the script of a job. A text for people may have apostrophes: then its
-  // quotes are letters. Without those of texts deep in texts, each of which is read anew, and of
-  // ": <<EOF", which is a comment.
+  // Adds the commands of such a text: often it is the script of a job. A text for people may have
+  // apostrophes: then its quotes are letters. Left out are texts deep in texts, each of which is
+  // read anew, and ": <<EOF", which is a comment.
   void take_document();
-  // The commands of a text, by a reader that is prepared for it. Without its quotes where one of
-  // them has no end.
+  // Adds the commands of a text, read by a reader that is prepared for it; without its quotes where
+  // one of them has no end.
   void read_inner(const ShellText& text, const std::function<void(ShellReader&)>& prepare);
-  // The commands of a text with arguments. That of "bash -c" and "sbatch --wrap" is read by another
-  // shell.
+  // Adds the commands of a text with arguments. The text of "bash -c" and "sbatch --wrap" is read
+  // by another shell.
   void add_text(const ShellText& text, bool is_of_other);
   // Which variables another shell has.
   ShellVariables exported() const;
   void note_export(const std::string& name);
-  // Of "eval": what it sets stays.
+  // Runs the text of "eval": what it sets stays.
   void evaluate(const ShellText& text);
 
   // In shell_control.cpp: which commands run.
@@ -166,7 +167,7 @@ class ShellReader {
   void take_bracket();
   // Behind "case WORD in".
   void begin_choice();
-  // There and behind ";;": up to the ")" of the next branch.
+  // Takes the patterns there and behind ";;", up to the ")" of the next branch.
   void take_patterns();
   // The commands behind "exit" and "return" do not run.
   void stop(bool of_script);
@@ -179,7 +180,7 @@ class ShellReader {
 
   Truth source(const std::vector<ShellWord>& given);
   void change_folder(const std::vector<ShellWord>& given);
-  // Of the file that a word names in the command on that line.
+  // The text of the file that a word names in the command on that line.
   std::optional<ShellText> text_of(const ShellWord& name, int line);
   // shell_path of a word.
   std::optional<std::string> path_of(const std::string& text, int line);
@@ -206,11 +207,11 @@ class ShellReader {
 
   // In shell_output.cpp: what commands write.
 
-  // Of "$(...)"; as it is written, from `begin` on, where it is not known.
+  // What "$(...)" puts out; where that is not known, the text as it is written, from `begin` on.
   Expansion output_of(const ShellText& command, std::size_t begin);
   // "$(cat <<EOF ... EOF)" is the text of the document.
   std::optional<ShellText> output_of_document(const ShellText& command);
-  // Of a command in "$(...)" that runs.
+  // Adds what a command in "$(...)" that runs puts out.
   void put_out(const std::string& program, const std::vector<ShellWord>& given);
 
   // In shell_tests.cpp: "[ ... ]", "[[ ... ]]", "((...))".
@@ -221,12 +222,12 @@ class ShellReader {
   void take_double_brackets();
   // A word with its quotes known; of "case" it ends at "|" and ")".
   ConditionWord take_pattern(bool of_case);
-  // Of a command that begins with "((" the place of its "))"; 0: there is none.
+  // The place of the "))" of a command that begins with "(("; 0: there is none.
   std::size_t arithmetic_end() const;
   void take_arithmetic(std::size_t end);
   // What the parts of "((...))" set; the value of the last.
   Truth changed(const std::string& text);
-  // Of "A * B", "$N" and "${N}" in it too.
+  // The value of "A * B", also with "$N" and "${N}" in it.
   std::optional<std::int64_t> number(const ShellText& expression);
 
   // In shell_assignments.cpp: what sets variables and functions.
@@ -256,8 +257,8 @@ class ShellReader {
   void set_perhaps(const std::string& name, ShellValue value, bool adds);
   // Without the rule of lists.
   void replace(const std::string& name, ShellValue value);
-  // Of a command that does not run: it is a variable of the script's own, which is empty where
-  // nothing else sets it. If that depends on a value in doubt, so does the variable.
+  // Notes an assignment that does not run: it is a variable of the script's own, which is empty
+  // where nothing else sets it. If that depends on a value in doubt, so does the variable.
   void skip_assignment(const std::string& name);
   // From then on it is not known, nor whether it is empty.
   void forget(const std::string& name);
@@ -269,7 +270,7 @@ class ShellReader {
   void add_turns(const std::string& name, const std::string& written, ShellValue& value) const;
   // "unset NAME", "unset NAME[KEY]".
   void unset(const std::string& name);
-  // Of a function: it has its old value at the end.
+  // Makes a variable local to the function: it has its old value at the end.
   void set_local(const std::string& name);
   void add_list(const std::string& name, const ShellValue& value);
   // "NAME() {", "function NAME {" and the lines up to its "}".
@@ -294,7 +295,7 @@ class ShellReader {
   std::optional<ShellValue> named_by(const std::string& name, const std::string& operation);
   // The value of "${NAME OPERATION}"; nothing where it or the operation is not known.
   std::optional<ShellValue> operated(const std::string& name, ShellText operation, bool is_quoted);
-  // Of a variable that is not set here: `text` is taken.
+  // Notes that `text` is taken for a variable that is not set here.
   void note_fallback(const std::string& name, const ShellText& text);
   // ${NAME/TEXT/OTHER}, ${NAME//TEXT/OTHER}, without signs of patterns.
   std::optional<ShellValue> replaced(const ShellValue& value, const ShellText& operation);
@@ -303,11 +304,11 @@ class ShellReader {
                                        const ShellText& key);
   // Whether the key is known, so that an element which is not there is known not to be.
   bool knows_element(const ShellValue& array, const ShellText& key);
-  // Of a text in a script, which is no command: quotes taken off, variables put in.
+  // A text in a script that is no command, with quotes taken off and variables put in.
   ShellText inner_text(const ShellText& text);
   // The same; its words where it stands without quotes.
   ShellValue inner_value(const ShellText& text, bool is_quoted);
-  // Of a variable, or a function's word.
+  // The value of a variable, or of a function's word.
   std::optional<ShellValue> value_of(const std::string& name);
   std::optional<ShellValue> word_of_function(const std::string& name) const;
 

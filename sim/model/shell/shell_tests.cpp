@@ -12,7 +12,7 @@
 namespace moesim::model {
 namespace {
 
-// Of "A = 1, B = (C, 2)", the parts between commas that no bracket holds.
+// The parts of "A = 1, B = (C, 2)" between commas that no bracket holds.
 std::vector<std::string> parts_of(const std::string& text) {
   std::vector<std::string> parts(1);
   int depth = 0;

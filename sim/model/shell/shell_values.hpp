@@ -55,7 +55,7 @@ void append(ShellValue& to, const ShellValue& more);
 
 using ShellVariables = std::map<std::string, ShellValue>;
 
-// Of "A * B"; nothing where it is not known.
+// The value of "A * B"; nothing where it is not known.
 using ShellNumber = std::function<std::optional<std::int64_t>(const std::string& expression)>;
 
 // By "OFFSET" or "OFFSET:LENGTH": letters, or words of an array. Below 0 they count from the end.

@@ -308,7 +308,7 @@ ExchangeAnswer ExchangeModel::exchange(std::span<const int> members, const ByteM
   ExchangeSettings settings = settings_;
   if (on.inside) settings.nccl.low_latency_bytes = 0;
   const ExchangeTimes times = simulate_exchange(on.topology, bytes, start, schedule, settings);
-  // Of flows, the error bar is that of the ports, in proportion: a simulation for each end of it
+  // The error bar of flows is that of the ports, in proportion: a simulation for each end of it
   // would cost as much again. Links without an error bar, as of ideal clusters, need neither.
   bool scaled = false;
   double median_bound_us = 0;

@@ -37,7 +37,7 @@ struct ExchangePrediction {
   profile::Estimate estimate;
   std::vector<double> rank_finish_us;
   std::string provenance;
-  // Of the port bound: the time is certain to lie here. Both 0 where it is exact.
+  // The ends of the port bound: the time is certain to lie between them. Both 0 where it is exact.
   double lower_us = 0;
   double upper_us = 0;
   std::string schedule;  // that answered; "" for the profile's curve inside one domain

@@ -62,9 +62,9 @@ struct MeasuredDispatcher::Correction {
   double above = 0;
   double octaves = 0;  // away from it
 
-  // Of what was measured at some counts, by their logarithms.
+  // Interpolates between what was measured at some counts, by their logarithms.
   static Correction between(const std::map<double, Correction>& measured, double where);
-  // Of repeats.
+  // The correction that repeats of one point give.
   static Correction of(const std::vector<double>& factors);
 };
 
@@ -149,7 +149,7 @@ MeasuredDispatcher::Correction MeasuredDispatcher::correction_at(const DispatchQ
   const bool fp8 = query.stage == MoeStage::dispatch && query.fp8;
   const bool has_format = std::any_of(points.begin(), points.end(),
                                       [&](const Point& point) { return point.fp8 == fp8; });
-  // Of one token and SM count those of the nearest shape.
+  // The points of the nearest shape, for each count of tokens and of SMs.
   struct Nearest {
     double octaves = 0;
     std::vector<double> factors;

@@ -20,10 +20,10 @@ constexpr double scaled_error = 1.5;
 // Rates of the same links differ by as much: 450 GB/s in a datasheet are 478 of 18 links'
 // signalling.
 constexpr double same_links = 1.15;
-// Of a size that is computed from another.
+// The rounding of a size that is computed from another.
 constexpr double rounding = 1e-9;
 
-// Of the links among the GPUs of a node.
+// The rate of the links among the GPUs of a node.
 Bandwidth line_rate(const profile::Device& device) {
   const bool has_nvlink = device.nvlink_bandwidth.bytes_per_second > 0;
   return has_nvlink ? device.nvlink_bandwidth : device.host_bandwidth;
@@ -58,8 +58,8 @@ profile::Estimate DomainCurves::collective(profile::Collective kind, int gpus, d
   return estimate;
 }
 
-// Of measured over predicted time at a size of the curve: what the measured sizes from a quarter to
-// four times of it share.
+// The log of measured over predicted time at a size of the curve: what the measured sizes from a
+// quarter to four times of it share.
 double DomainCurves::log_ratio(profile::Collective kind, const cluster::MeasuredExchange& curve,
                                double buffer) const {
   std::vector<double> logs;

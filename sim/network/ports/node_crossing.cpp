@@ -8,14 +8,14 @@ namespace {
 
 using profile::Collective;
 
-// Of an all-to-all.
+// The times of an all-to-all.
 constexpr double first_peer_us = 1.5;
 constexpr double peer_us = 1;
 constexpr double fill_us = 95;
 constexpr double half_filled_bytes = 4e6;
 constexpr double grouped_share = 0.95;
 
-// Of rings and trees: the figures of NCCL's own model.
+// The times of rings and trees: the figures of NCCL's own model.
 constexpr double base_us = 8.4;
 constexpr double ring_step_us = 3.4;
 constexpr double tree_step_us = 4;

@@ -49,8 +49,8 @@ struct CrossingPlan {
   double inside_steps_us = 0;  // S above
 };
 
-// Of the buffer, what the busiest of `domains` sends as trees. NCCL has two binary trees with half
-// of the buffer each, up and down, and the inner nodes of one are the leaves of the other: 3 + 1
+// What the busiest of `domains` sends as trees, in buffers. NCCL has two binary trees with half of
+// the buffer each, up and down, and the inner nodes of one are the leaves of the other: 3 + 1
 // neighbours from four domains on (its own model, src/graph/tuning.cc, reckons 2 buffers for all).
 double tree_turns(int domains);
 

@@ -35,11 +35,11 @@ struct ExchangeTimes {
 // 512 ranks on. The makespan is off by no more than a few times that.
 Picoseconds flow_tolerance(int ranks);
 
-// Of all messages at once, by the method of the request's settings.
+// The times of all messages sent at once, by the method of the request's settings.
 ExchangeTimes times_of_burst(const ExchangeRequest& request);
-// Of a schedule that is simulated message by message.
+// The times of a schedule that is simulated message by message.
 ExchangeTimes times_of_plan(const MessagePlan& plan, const ExchangeRequest& request);
-// Of bounds that the settings accept: their lower ends.
+// The times where the settings accept the bounds: their lower ends.
 ExchangeTimes times_of_bound(PortBound bound);
 // Whether the settings take the lower end of these bounds for the time.
 bool accepts(const ExchangeSettings& settings, const PortBound& bound);

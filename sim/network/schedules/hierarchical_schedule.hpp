@@ -12,7 +12,7 @@ struct TwoLevels {
   ByteMatrix across;
 };
 TwoLevels two_levels(const Domains& domains, const ByteMatrix& bytes);
-// Of one way through a GPU of the own domain: what each pair of ranks exchanges in both levels.
+// What each pair of ranks exchanges in both levels, on one way through a GPU of the own domain.
 ByteMatrix bytes_of_both_levels(const Domains& domains, const ByteMatrix& bytes);
 
 }  // namespace moesim::network

@@ -10,7 +10,7 @@ namespace moesim::network {
 
 // Links whose exchanges take measured times: a document's bandwidths times a factor.
 
-// Of a plane, each once.
+// The links of a plane, each once.
 std::vector<int> links_of(const Plane& plane);
 void scale(Topology& topology, const std::vector<int>& links, double factor);
 // The NICs, to that share of the bandwidth they have.

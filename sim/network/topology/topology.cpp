@@ -94,7 +94,8 @@ void check_link(const Link& link) {
   }
 }
 
-// Of the uplinks of a tier in one direction; `ports` are the plane's in the same direction.
+// Marks the uplinks of a tier, in one direction, that bind no exchange; `ports` are the plane's in
+// the same direction.
 void find_nonbinding(const Topology& topology, const Tier& tier, const std::vector<int>& ports,
                      const std::vector<int>& uplinks, std::vector<bool>& nonbinding) {
   constexpr double rounding = 1e-10;  // of a sum over many thousand ports

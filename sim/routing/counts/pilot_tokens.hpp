@@ -21,7 +21,8 @@ namespace moesim::routing {
 struct PilotPlan {
   explicit PilotPlan(std::span<const RoutingJob> jobs);
 
-  // Of the jobs of a plan, whose layer `stream` is of: equal keys are of equal tokens.
+  // The key of the tokens that the jobs of a plan have in the layer of `stream`: equal keys are of
+  // equal tokens.
   std::string key(std::span<const RoutingJob> jobs, const StreamKey& stream) const;
   std::size_t place(int set, int index) const {
     return static_cast<std::size_t>(set) * static_cast<std::size_t>(shown) +

@@ -20,8 +20,8 @@ struct GroupOfFile {
   std::int64_t experts = 1;   // E
   std::vector<float> logits;  // [P, S, E]
 };
-// Of an array [P, S, E], or [S, E] of one rank, in any of the types of NpyArray::floating(). Throws
-// UsageError for another one, and for E < P.
+// The group whose logits an array [P, S, E] holds, or [S, E] for one rank, in any of the types of
+// NpyArray::floating(). Throws UsageError for another array, and for E < P.
 GroupOfFile group_of(const NpyArray& array);
 
 // Logits in, routes out. `placement`: of the experts on the ranks (its layer 0), null: in the order

@@ -160,7 +160,7 @@ void ExpertChoiceRouter::read_block(const GroupLogits& logits, int rank, std::in
               ~std::uint64_t{0} >> (block_tokens - valid), static_cast<std::uint32_t>(at)});
 }
 
-// Of a tile of logits, which become exponentials.
+// Finds the best experts of each token in a tile of logits, which become exponentials.
 void ExpertChoiceRouter::choose_best(float* tile, float* sum, std::size_t at) {
   const TileKernels& kernels = shape_.kernels;
   const int top_k = shape_.config.top_k;

@@ -17,7 +17,7 @@ namespace moesim::routing {
 
 namespace {
 
-// Of megatron/core/transformer/moe/moe_utils.py.
+// Both figures are those of megatron/core/transformer/moe/moe_utils.py.
 constexpr float tolerance = 1e-4F;
 constexpr float least = 1e-8F;
 // The library has no limit; random logits take 5 to 15.
@@ -84,7 +84,7 @@ class SinkhornChooser final : public Chooser {
   }
 
  private:
-  // Of the logits of a tile's only choices.
+  // Keeps the sigmoids of the logits of a tile's only choices.
   void keep_sigmoids(const std::uint16_t* expert) {
     for (std::size_t place = 0; place < tile_tokens; ++place) {
       sigmoid_.push_back(sigmoid(score_[std::size_t{expert[place]} * tile_tokens + place]));

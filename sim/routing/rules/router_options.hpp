@@ -29,7 +29,8 @@ enum class Padding { capacity, busiest, none };
 enum class GroupScore { max, top2, topk, topk_logits };
 // g: over all experts of a token, or of each logit by itself.
 enum class ScoreFunction { softmax, sigmoid };
-// Of top-2: the second best, or the largest of logit + Gumbel noise (DeepSpeed).
+// How top-2 chooses its second expert: the second best, or the largest of logit + Gumbel noise
+// (DeepSpeed).
 enum class SecondExpert { best, sampled };
 // What the router's product writes its logits in; scores are fp32 either way.
 enum class RouterDtype { fp32, bf16 };

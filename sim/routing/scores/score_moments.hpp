@@ -60,7 +60,7 @@ class MomentFit {
   std::vector<double> lasting_squares(const ScoreComponents& parts) const;
   // [layer] What the variances are multiplied by in each layer (ScoreModel::layer_scale); empty: 1.
   void scale_layers(const std::vector<double>& scale) { scale_ = scale; }
-  // Of one layer: how far the log-shares of single steps and ranks vary around those of the whole
+  // How far the log-shares of single steps and ranks vary in one layer around those of the whole
   // table, without counting noise, and the standard error by a jackknife over experts.
   struct Variation {
     double value = 0, error = 0;

@@ -218,7 +218,7 @@ std::optional<FittedValue> fit_token_types(const ScoreModel& model, const Trace&
   const double seen = std::accumulate(excesses.begin(), excesses.end(), 0.0) / layers;
   ExcessCurve curve(model, Cells(shape));
   FittedValue found{curve.find(seen), 0};
-  // Of the trace's layers and of the generated ones that they are held against.
+  // The error of the trace's layers and of the generated ones that they are held against.
   const double error = curve.deviation_at(found.value) *
                        std::sqrt(1 / layers + 1.0 / simulated_layers(shape.experts));
   // Below the excess without types, only an upper bound of the variance can be given.

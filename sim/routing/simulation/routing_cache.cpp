@@ -40,7 +40,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Of this thread alone: a machine that is busy otherwise makes no job costly.
+// The seconds of this thread alone: a machine that is busy otherwise makes no job costly.
 double processor_seconds_of(const std::function<void()>& work) {
   const auto now = [] {
     timespec time{};
@@ -82,7 +82,7 @@ struct Announced {
     seconds += taken;
     if (cost) expected += cost->of_layer(routed);
   }
-  // Of one unit of those left.
+  // The seconds that one unit of those left takes.
   std::optional<double> pace() const {
     if (units_done == 0) return std::nullopt;
     if (!cost || expected == 0) return seconds / units_done;

@@ -31,10 +31,10 @@ class RoutingCache {
   // Invalid jobs are skipped.
   void announce(std::span<const RoutingJob> jobs, int replicas, const PassLimit& limit = {});
 
-  // Of all threads, spent on routing so far.
+  // The seconds that all threads have spent on routing so far.
   double seconds_spent() const;
-  // Of one thread, to route what is announced and not routed yet, by what the layers so far took.
-  // Nothing while none was routed.
+  // The seconds that one thread needs to route what is announced and not routed yet, by what the
+  // layers so far took. Nothing while none was routed.
   std::optional<double> seconds_left() const;
 
   // Called by any thread whenever a layer of a pass has been routed: for progress. What it throws

@@ -127,8 +127,9 @@ std::string loss_basis(const ScoreSource& scores, const RouterConfig& router) {
 
 namespace {
 
-// Of a capacity that fill-in uses up: what failed is recorded, `fill_failed` drawn, and the other
-// shares follow from the two. Recorded routes may leave fewer slots than the drawn nominees took.
+// Sets the losses under a capacity that fill-in uses up: what failed is recorded, `fill_failed`
+// drawn, and the other shares follow from the two. Recorded routes may leave fewer slots than the
+// drawn nominees took.
 void set_filled_losses(const RoutingJob& job, const CountedRoutes& recorded, double slots,
                        TokenLoss& loss) {
   const double nominations = static_cast<double>(job.tokens_per_gpu) * job.gpus;

@@ -27,9 +27,10 @@ CountedRoutes count_routes(std::span<const std::int64_t> counts, std::int64_t sl
 // expert.
 bool has_exact_counts(const RoutingJob& job);
 
-// Of what weights the token loss of a trace is, where none were recorded: "drawn weights" of
-// counts, which do not say either which routes are of one token; "equal weights" of choices without
-// probabilities. "" where they were recorded, nothing is, or no capacity drops routes.
+// The weights that the token loss of a trace is computed with, where none were recorded: "drawn
+// weights" of counts, which do not say either which routes are of one token; "equal weights" of
+// choices without probabilities. "" where they were recorded, nothing is, or no capacity drops
+// routes.
 std::string loss_basis(const ScoreSource& scores, const RouterConfig& router);
 
 // Replaces the values drawn from the popularity of the recorded counts by the counts themselves:

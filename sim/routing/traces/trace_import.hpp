@@ -29,8 +29,8 @@ struct CountTableQuery {
 };
 ImportedTrace import_count_table(const CountTableQuery& query);
 
-// Of counts [step, rank, layer, expert]; the number of tokens follows from the first ones and
-// shape.top_k. Throws UsageError naming `file`.
+// The trace of counts [step, rank, layer, expert]; the number of tokens follows from the first ones
+// and shape.top_k. Throws UsageError naming `file`.
 std::shared_ptr<const Trace> trace_of_counts(const std::string& file, TraceShape shape,
                                              std::vector<std::int64_t> counts);
 

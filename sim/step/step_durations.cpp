@@ -283,7 +283,7 @@ StepDurations::Dispatched StepDurations::dispatched(int op) const {
   return {profile::MoeStage::combine, "dispatcher: combine"};
 }
 
-// Of every GPU the time of its group.
+// For every GPU the time of its group.
 std::vector<Picoseconds> StepDurations::by_dispatcher(int op, const routing::LayerRouting& layer,
                                                       int replica) {
   const auto members = static_cast<std::size_t>(scenario_.expert_parallel);
@@ -410,7 +410,7 @@ PricedWork* StepDurations::work_of(int op, int gpu, const routing::ReplicaRoutin
   return &prices_.sized(operation, {false, priced_rows(operation, rows), 0}, received ? 0 : tokens);
 }
 
-// Of each group what slow links do not stretch: kernels' starts, copies by SMs, notify phases.
+// What slow links do not stretch, for each group: kernels' starts, copies by SMs, notify phases.
 std::vector<double> StepDurations::dispatcher_waits(int op,
                                                     const routing::ReplicaRouting& routing) const {
   const routing::LayerRouting& layer = layer_of(program_.operation(op), routing);

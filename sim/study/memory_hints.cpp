@@ -41,7 +41,7 @@ std::vector<Change> changes_of(const scenario::Scenario& scenario) {
     smaller.micro_batch = batch;
     smaller.tokens_per_gpu = batch * smaller.sequence_length;
     if (train) smaller.micro_steps = sequences / batch;
-    // Of more than one micro-step it was given, and holds for the change too.
+    // With more than one micro-step the global batch was given, and holds for the change too.
     if (train && scenario.micro_steps == 1) changes.back().global_batch = global_batch(scenario);
   }
   return changes;

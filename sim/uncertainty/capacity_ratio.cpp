@@ -17,8 +17,8 @@ namespace {
 
 using training::Part;
 
-// Of both commands. Capacities, their rounding and what fills them are of the router; draws,
-// replicas and seeds of how it is drawn.
+// Options of both commands. Capacities, their rounding and what fills them belong to the router;
+// draws, replicas and seeds to how its routing is drawn.
 constexpr std::string_view choices[] = {"router",
                                         "group-score",
                                         "score-function",

@@ -28,12 +28,13 @@ struct StepExchanges {
 // Which parts of a step go through NICs: those of a group that no domain holds.
 CrossingParts crossing_of(const StepExchanges& exchanges);
 
-// Of log(measured / predicted ratio) of two training steps that differ in router and capacity
-// alone, with blocks padded to it: the levels of usual_levels(). `one`, `other`: part_times().
-// `scatter`: of one such configuration, a standard deviation of logs. As ratio_band() of simulated
-// steps: the difference of the shares of each class of work, the noise of two runs, two
-// configurations' scatter. There replicas draw the errors of curves; here each part whose sizes
-// follow the capacity has that of a curve at one size. The host's time has an error of its own.
+// The levels, as of usual_levels(), of log(measured / predicted ratio) of two training steps that
+// differ in router and capacity alone, with blocks padded to it. `one`, `other`: part_times().
+// `scatter`: that of one such configuration, a standard deviation of logs. What counts is that of
+// ratio_band() of simulated steps: the difference of the shares of each class of work, the noise of
+// two runs, two configurations' scatter. There replicas draw the errors of curves; here each part
+// whose sizes follow the capacity has that of a curve at one size. The host's time has an error of
+// its own.
 std::vector<BandLevel> capacity_ratio_levels(const std::vector<double>& one,
                                              const std::vector<double>& other, double scatter,
                                              const StepExchanges& exchanges);

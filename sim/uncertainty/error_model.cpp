@@ -30,7 +30,7 @@ double shared(const Subject& one, const Subject& other, const Components& parts)
   return one.model == other.model ? sum + square(parts.model) : sum;
 }
 
-// Of a subject with itself, also where its software is not known.
+// The covariance of a subject with itself, also where its software is not known.
 double alone(const Components& parts) {
   return square(parts.all) + square(parts.precision) + square(parts.software) +
          square(parts.machine) + square(parts.model);
@@ -81,7 +81,7 @@ ErrorModel::ErrorModel(std::vector<ResidualGroup> groups, const Components& comp
   weights_ = covariance_.solve(centred_);
 }
 
-// Of a software without a measurement: the root of the mean square of the others'.
+// The scatter of a software; without a measurement, the root of the mean square of the others'.
 double ErrorModel::scatter_of(const std::string& software) const {
   if (const auto found = scatter_.find(software); found != scatter_.end()) return found->second;
   if (scatter_.empty()) return prior_scatter;

@@ -29,7 +29,8 @@ class ErrorModel {
   ErrorModel(std::vector<ResidualGroup> groups, const Components& components);
 
   Expected at(const Subject& subject) const;
-  // Of the medians of the groups, and of the components where nothing was measured.
+  // The log of the posterior of the medians of the groups, and of the components where nothing was
+  // measured.
   double log_posterior() const;
 
  private:

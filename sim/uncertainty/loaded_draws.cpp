@@ -19,7 +19,7 @@ std::size_t nearest(const std::vector<double>& loads, double load) {
   return static_cast<std::size_t>(found - loads.begin());
 }
 
-// Of the mean step and the variance of its log the log-normal distribution's median.
+// The median of the log-normal distribution with this mean step and this variance of its log.
 WeighedDraw log_normal(double mean_ms, double variance, const WorkShares& shares) {
   return {{mean_ms * std::exp(-variance / 2), shares}, variance};
 }

@@ -17,7 +17,8 @@ struct Subject {
   std::string machine;         // of the profile's device: "NVIDIA GB300"
   std::string model;           // "deepseek-v3"
   bool low_precision = false;  // products in FP8 or narrower
-  // Of the NICs per GPU, as the cluster of the prediction has them; 0: not told, or none is used.
+  // The rate of the NICs per GPU, as the cluster of the prediction has them; 0: not told, or none
+  // is used.
   double nic_gbit_per_s = 0;
 
   bool operator==(const Subject&) const = default;
@@ -53,7 +54,8 @@ struct ResidualGroup {
   double least = 0;
   double most = 0;
   Quantiles log_ratios{};
-  // Of |log ratio - median of the group's other configurations|; where there are at least two.
+  // The quantiles of |log ratio - median of the group's other configurations|; where there are at
+  // least two.
   std::optional<Quantiles> left_out;
 
   double median() const { return log_ratios[kept_shares.size() / 2]; }

@@ -43,7 +43,7 @@ double quantile_of(const std::vector<Normal>& mixture, double share) {
   return (low + high) / 2;
 }
 
-// Of shares beyond those that the software was fitted to.
+// The variance by shares beyond those that the software was fitted to.
 double class_variance(const WorkShares& shares, const WorkShares& fitted,
                       bool has_measured_exchanges) {
   double sum = 0;

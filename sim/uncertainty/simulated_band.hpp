@@ -48,8 +48,8 @@ struct SoftwareError {
   double scatter = 0;    // of one configuration around others of its software, machine and model
   double capacity_scatter = 0;  // around others that differ in router and capacity alone, padded
   bool has_measured_exchanges = false;  // between the domains of the cluster in question
-  // Of the steps that it was fitted to: a class's error is in `mean` as far as they have it, and
-  // counts for the difference of shares. Zeros: fitted to none.
+  // The shares of the steps that it was fitted to: a class's error is in `mean` as far as they have
+  // it, and counts for the difference of shares. Zeros: fitted to none.
   WorkShares fitted_shares{};
   std::string name;  // the term
   std::string remedy;
@@ -77,9 +77,9 @@ struct SimulatedBand {
 SimulatedBand simulated_band(const std::vector<StepDraw>& draws, const SoftwareError& software,
                              const AveragedDraws& averaged = {});
 
-// Of a class, and of one run: products 0.05, memory 0.10, exchanges inside 0.055, across 0.20 or,
-// where the cluster has measurements of its own between domains, 0.055. The sources stand in
-// README.md.
+// The errors of a class, and the noise of one run, as deviations of logs: products 0.05, memory
+// 0.10, exchanges inside 0.055, across 0.20 or, where the cluster has measurements of its own
+// between domains, 0.055. The sources stand in README.md.
 double systematic_error(WorkClass work, bool has_measured_exchanges);
 inline constexpr double run_noise = 0.02;
 

@@ -35,14 +35,14 @@ struct SoftwarePrior {
   double scatter_rows = 2;
 };
 
-// Of `subject`, from published steps: the level as ErrorModel expects it. Exchanges to 25 %, host
-// launches to a factor of two, 20 ms of fixed cost: assumed.
+// The prior of `subject`, from published steps: the level as ErrorModel expects it. Exchanges are
+// known to 25 %, host launches to a factor of two, a fixed cost to 20 ms: assumed.
 SoftwarePrior prior_of(const StepErrors& errors, const Subject& subject);
 
-// Of rows whose priors differ, of several models say, each of equal weight: they have one software
-// all the same. The mean and the variance of each unknown are those of the mixture, so that priors
-// apart leave it more uncertain; scatters are root mean squares. Of equal priors it is that prior;
-// the order does not matter. Precondition: at least one.
+// The prior of rows whose priors differ, such as those of several models, each of equal weight:
+// they have one software all the same. The mean and the variance of each unknown are those of the
+// mixture, so that priors apart leave it more uncertain; scatters are root mean squares. The
+// mixture of equal priors is that prior; the order does not matter. Precondition: at least one.
 SoftwarePrior mixture_of(const std::vector<SoftwarePrior>& priors);
 
 // The prior with the unknowns that only these rows bring into question: experts where a layer was

@@ -10,7 +10,8 @@
 namespace moesim::uncertainty {
 namespace {
 
-// Of what both steps have of their own where it differs, where none of the rows had it.
+// The variance by what none of the rows had: what each step has of its own, where they differ in
+// it.
 double variance_of_new(const std::vector<std::string>& measured, const std::string& one,
                        const std::string& other, double deviation, bool cancels) {
   if (cancels && one == other) return 0;

@@ -12,15 +12,15 @@ namespace moesim::uncertainty {
 struct OwnStep {
   std::string model;      // of its Subject
   std::string precision;  // as StepSoftware::precisions
-  // Of what StepSoftware::applied() made of it: the fixed cost is in the host's.
+  // The classes of what StepSoftware::applied() made of it: the fixed cost is in the host's.
   StepClasses applied;
 };
 
 // log_slopes() of a step, from what the software makes of it.
 Unknowns applied_slopes(const StepClasses& applied, double fixed_ms);
 
-// Of log(measured / predicted ratio) of two steps, around 0. What the fit leaves open counts as far
-// as it moves them apart, and the scatter of two configurations:
+// The band of log(measured / predicted ratio) of two steps, around 0. What the fit leaves open
+// counts as far as it moves them apart, and the scatter of two configurations:
 //
 //   (s1 - s2)' covariance (s1 - s2) + 2 scatter^2
 //

@@ -37,10 +37,11 @@ struct StepClasses {
 // `crossing`: which parts go through NICs, training::crossing_parts().
 using CrossingParts = std::array<bool, training::part_names.size()>;
 StepClasses classes_of(const training::PartTimes& parts, const CrossingParts& crossing);
-// With the gain of its host, where the step has that.
+// The classes of a step, with the gain of its host where the step has that.
 StepClasses classes_of(const training::TrainingStep& step, const CrossingParts& crossing = {});
 
-// With which a row is priced first: two deviations of the prior, and further, either way.
+// The factors with which a row is priced first: two deviations of the prior, and further, either
+// way.
 inline constexpr std::array host_factors = {0.25, 0.5, 0.7071, 1.0, 1.4142, 2.0, 4.0};
 
 // A row that was priced with the host's times multiplied by several factors. The wait for the host
@@ -49,7 +50,7 @@ inline constexpr std::array host_factors = {0.25, 0.5, 0.7071, 1.0, 1.4142, 2.0,
 // where the prices are (Fritsch and Butland 1984); beyond them straight lines.
 class HostCurve {
  public:
-  // Of a factor that it has not yet.
+  // Adds the prices at a factor that the curve does not have yet.
   void add(double factor, const StepClasses& priced);
   bool empty() const { return nodes_.empty(); }
   bool has(double factor) const;

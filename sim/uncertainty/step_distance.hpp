@@ -17,7 +17,8 @@ double part_share(const training::TrainingStep& step, const std::vector<training
 // one takes three times as long; at most 2. Both must have the same parts, and a positive sum.
 double step_distance(const std::vector<double>& one, const std::vector<double>& other);
 
-// Of steps of which nothing but the speed is known: few published pairs are farther apart.
+// The distance of steps of which nothing but the speed is known: few published pairs are farther
+// apart.
 inline constexpr double far_apart = 1.2;
 
 inline constexpr double usual_distance = 0.45;  // the median of published pairs of one model

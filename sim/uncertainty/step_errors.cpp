@@ -125,7 +125,7 @@ std::vector<StepErrors::Fold> StepErrors::folds(Blind blind) const {
   for (const ResidualGroup& first : residuals_.groups) {
     const Subject& held = first.subject;
     const std::string model = blind == Blind::model ? held.model : "";
-    // Of one machine at two rates that may be one there is one group.
+    // There is one group for a machine at two rates of NICs that may be the same.
     const auto is_done = [&](const std::pair<Subject, std::string>& other) {
       return other.second == model && same_place(other.first, held);
     };

@@ -83,13 +83,14 @@ class StepErrors {
   void widen_by(const std::vector<UnmeasuredTrait>& unmeasured, Band& band) const;
   // The same of a band whose expected.mean lies between its ends, by deviation_of() the traits.
   void widen_by(double unmeasured, Band& band) const;
-  // Of the log of a step's time by its unmeasured traits.
+  // The deviation of the log of a step's time by its unmeasured traits.
   double deviation_of(const std::vector<UnmeasuredTrait>& unmeasured) const;
-  // Of the ratio of two steps predicted for one machine and one software, which cancel: the error
-  // of measured over predicted ratio, around 0. `software` may be "". Of a software that was never
-  // measured it is not narrower than two configurations' scatter as Student's t allows. Of two
-  // steps of one model it follows their step_distance(); of two models `distance` has no meaning.
-  // `unmeasured`: deviation_of() the traits that one of the steps has and the other has not.
+  // The band of the ratio of two steps predicted for one machine and one software, which cancel:
+  // the error of measured over predicted ratio, around 0. `software` may be "". For a software that
+  // was never measured it is not narrower than two configurations' scatter as Student's t allows.
+  // For two steps of one model it follows their step_distance(); for two models `distance` has no
+  // meaning. `unmeasured`: deviation_of() the traits that one of the steps has and the other has
+  // not.
   Band ratio_band(const std::string& software, bool same_model, double distance,
                   double unmeasured = 0) const;
 

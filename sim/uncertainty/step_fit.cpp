@@ -253,7 +253,7 @@ bool holds(const std::vector<Unknown>& unknowns, Unknown unknown) {
   return std::find(unknowns.begin(), unknowns.end(), unknown) != unknowns.end();
 }
 
-// Of the fits that begin where the host is one of these, the likeliest.
+// The likeliest of the fits that begin where the host is one of these.
 StepFit likeliest_from(const std::vector<double>& hosts, const std::vector<MeasuredRow>& rows,
                        const std::vector<Unknown>& free, const SoftwarePrior& prior) {
   std::optional<StepFit> likeliest;

@@ -97,7 +97,7 @@ training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
   scaled.tokens_per_second_per_gpu *= speed;
   scaled.tflops_per_gpu *= speed;
   scaled.mfu *= speed;
-  // Of the same job with other rows: longer by as much.
+  // Steps of the same job with other rows take longer by as much.
   scaled.shown_step_us /= speed;
   if (scaled.rank_capacity) {
     scaled.rank_capacity->static_step_us /= speed;

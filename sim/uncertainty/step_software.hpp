@@ -65,7 +65,7 @@ struct StepSoftware {
   static StepSoftware load(const std::string& path);
   std::string text() const;
 
-  // Those of a step's traits that none of its rows has; none where it does not say what they have.
+  // The traits of a step that none of its rows has; none where it does not say what they have.
   std::vector<UnmeasuredTrait> unmeasured(const std::vector<StepTrait>& traits) const;
   const Scatter& scatter(RowKind kind) const { return scatters[static_cast<std::size_t>(kind)]; }
   int rows() const;  // of all kinds
@@ -98,8 +98,9 @@ struct StepSoftware {
   // measured sizes, none from 16 times on, between them by the log. One factor knows neither starts
   // nor rates: which of them is off, other sizes would tell.
   double exchange_weight(bool crosses, const ExchangeSize& size) const;
-  // Of measured steps over applied(); `new_model` and `new_precision` are deviations that count
-  // where the subject's was not measured. Student's t with the degrees of the scatter.
+  // The band of measured steps over applied(); `new_model` and `new_precision` are deviations that
+  // count where the subject's model or precision was not measured. Student's t with the degrees of
+  // the scatter.
   Band band(const StepClasses& classes, const Subject& subject, const std::string& precision,
             double new_model, double new_precision) const;
 };

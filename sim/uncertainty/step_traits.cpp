@@ -230,7 +230,7 @@ double of_all_passes(const training::Passes& layer, Part part) {
   return layer.forward[at] + layer.input_gradient[at] + layer.weight_gradient[at];
 }
 
-// Of a step: `moe_us` and `dense_us` of each such layer.
+// The share of a step that `moe_us` and `dense_us` of each such layer take.
 double share_of_layers(const TrainingJob& job, const TrainingStep& step, double moe_us,
                        double dense_us) {
   const int dense = job.model->moe ? job.model->dense_layers() : job.model->layers;
@@ -238,7 +238,7 @@ double share_of_layers(const TrainingJob& job, const TrainingStep& step, double 
   return all_us / sizes(job).pipeline * step.micro_batches / step.step_us;
 }
 
-// Dispatch and combine of the busiest rank, of the step if none of it is hidden.
+// The share of the step that dispatch and combine of the busiest rank take if none of it is hidden.
 double unhidden_exchange(const TrainingJob& job, const TrainingStep& step) {
   if (!job.model->moe) return 0;
   const training::Passes layer = training::LayerPrices(job).layer(true);
@@ -266,7 +266,7 @@ double hidden_copies(const TrainingJob& job, const TrainingStep& step) {
   return std::max(all - part_share(step, {Part::offload}), 0.0);
 }
 
-// Of 1F1B, over the time of a rank: what other schedules avoid.
+// The bubble of 1F1B over the time of a rank: what other schedules avoid.
 double plain_bubble(const TrainingJob& job, const TrainingStep& step) {
   const double others = sizes(job).pipeline - 1;
   return others / (others + step.micro_batches);

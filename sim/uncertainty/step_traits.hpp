@@ -14,17 +14,18 @@ namespace moesim::uncertainty {
 struct StepTrait {
   std::string name;  // "context-parallel"; "dispatcher:hybridep"
   double size = 1;   // TP, tokens of a sequence; 1: it has none
-  // Of the step, what the parts take whose time hangs on it: with what is hidden of the exchanges
-  // of experts, and with the bubble of 1F1B, where it is a way to hide or to avoid these.
+  // The share of the step that those parts take whose time hangs on the trait: with what is hidden
+  // of the exchanges of experts, and with the bubble of 1F1B, where the trait is a way to hide or
+  // to avoid these.
   double share = 0;
 };
 std::vector<StepTrait> traits_of(const training::TrainingJob& job,
                                  const training::TrainingStep& step);
 
-// Those of a pass of one layer of the job, without share: what its time can say of.
+// The traits of a pass of one layer of the job, without share: those of which its time can tell.
 std::vector<StepTrait> traits_of_layer(const training::TrainingJob& job);
 
-// The one of that name; null: none.
+// The trait of that name; null: none.
 const StepTrait* trait_of(const std::vector<StepTrait>& traits, const std::string& name);
 
 // The most of each trait among the measured steps of a machine, by name.

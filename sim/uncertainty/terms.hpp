@@ -34,7 +34,7 @@ Subject subject_of(const training::TrainingJob& job, const std::string& software
 // Whether its messages take NICs.
 bool crosses_nodes(const training::TrainingJob& job);
 
-// Of a step of one's own software.
+// The terms of a step of one's own software.
 std::vector<Term> own_terms(const StepErrors& errors, const Band& band, const Subject& subject,
                             const StepSoftware& software);
 

@@ -48,7 +48,7 @@ struct StepFactors {
 // The time with these unknowns, and the derivatives of its log.
 //   step: level (compute + experts' experts + exchange (inside + nic across) + host' host) + fixed
 //   layer, exchange: the same without the fixed cost, times the factor of one that is alone
-// Of classes with a host_gain the factor on the host is in them, host' is 1.
+// Classes with a host_gain have the factor on the host in them: host' is 1.
 double inside_ms(const StepClasses& classes, const Unknowns& unknowns);  // what the level acts on
 double scaled_ms(const StepClasses& classes, const Unknowns& unknowns);
 Unknowns log_slopes(const StepClasses& classes, const Unknowns& unknowns);

@@ -23,7 +23,7 @@ profile::MoeTraffic traffic_of(const scenario::Scenario& scenario) {
           .kept_groups = scenario.router.kept_groups};
 }
 
-// Of the members of one group.
+// The rows that the members of one group send.
 profile::SentBy<std::int32_t> rows_of(const GpuRows& rows, int group, int members) {
   profile::SentBy<std::int32_t> sent;
   for (int gpu = group * members; gpu < (group + 1) * members; ++gpu) sent.push_back(rows.of(gpu));

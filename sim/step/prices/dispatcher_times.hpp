@@ -19,8 +19,8 @@ class DispatcherTimes {
   // Refers to the scenario, which has a dispatcher and several GPUs to a group.
   explicit DispatcherTimes(const scenario::Scenario& scenario);
 
-  // Of one expert-parallel group (or the one that stands for all). Where routing is counts, copies
-  // are those of profile::CopiesLaw, in whole rows.
+  // The load of one expert-parallel group (or the one that stands for all). Where routing is
+  // counts, copies are those of profile::CopiesLaw, in whole rows.
   profile::DispatchLoad load(const routing::LayerRouting& layer, int group,
                              profile::MoeStage stage) const;
 

@@ -93,7 +93,7 @@ class Prices {
   // The same time on median curves, taken apart.
   const std::vector<CurvePart>& parts(PricedWork& work) const;
 
-  // Of an exchange that no curve prices; `label` is that of its error.
+  // The time of an exchange that no curve prices; `label` is that of its error.
   Picoseconds exchange_time(const profile::Estimate& estimate, const std::string& label,
                             int replica);
 

@@ -9,9 +9,11 @@ namespace moesim::study {
 namespace {
 
 constexpr double us_per_ms = 1e3;
-// Of a step: GPUs that end within it end together, as differences below it are not named either.
+// A share of the step: GPUs that end within it end together, as differences below it are not named
+// either.
 constexpr double together = 0.01;
-// Of a step: times in exchanges that differ only as the digits of a trace do.
+// A share of the step: times in exchanges that differ by less differ only as the digits of a trace
+// do.
 constexpr double equal = 1e-5;
 using Span = std::pair<double, double>;
 

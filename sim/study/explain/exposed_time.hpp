@@ -45,7 +45,7 @@ CriticalGpu critical_gpu(const std::vector<ExposedTime>& gpus);
 // The step of one GPU until that of the slowest ends.
 ExposedTime extended(ExposedTime time, double more_ms);
 
-// Of the critical GPU of a simulated step, until the last one ends. Bars say their parts.
+// The times of the critical GPU of a simulated step, until the last one ends. Bars say their parts.
 ExposedTime exposed_time(const engine::Timeline& timeline);
 
 }  // namespace moesim::study

@@ -21,7 +21,8 @@ struct KernelSum {
 struct TracedStep {
   std::string file;
   std::string device;  // pid of its kernels: a number, or what the trace has
-  // Of the step of median length (the lower of two), of this GPU; until the slowest one ends.
+  // The times of this GPU in its step of median length (the lower of two), until the slowest GPU
+  // ends.
   ExposedTime exposed;
   std::vector<double> steps_ms;    // all steps of this GPU, in order
   bool has_marks = true;           // ProfilerStep#; without, all of the trace is one step

@@ -182,7 +182,7 @@ class Importer {
     }
   }
 
-  // Of several data types and operators those that training uses.
+  // The rows of the data type and operator that training uses, where there are several.
   std::vector<const NcclTestsRow*> rows_of(const NcclTestsRun& run, MeasuredOperation operation) {
     std::set<std::string> types, operators;
     for (const NcclTestsRow& row : run.rows) {

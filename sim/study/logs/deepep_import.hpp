@@ -8,7 +8,7 @@
 
 namespace moesim::study {
 
-// Of DeepEP's tests, which print neither.
+// What DeepEP's tests ran with; they print neither.
 struct DeepEpRun {
   int nodes = 1;
   int experts = 256;  // its tests' own default

@@ -131,7 +131,7 @@ class Inversion {
   bool known_ = false;
 };
 
-// Of rates, the reciprocal is linear in time.
+// The reciprocal of an efficiency is linear in time.
 constexpr std::pair<double, double> inverse_efficiencies{1, 100};
 
 // The largest size of a curve, its time against the reciprocal of nic.efficiency.
@@ -157,7 +157,7 @@ struct ShippedGpu {
   std::string usual_cluster;  // "" if it names none
 };
 
-// Of each shipped profile of hardware, the first device. Read once: they are megabytes.
+// The first device of each shipped profile of hardware. Read once: they are megabytes.
 const std::vector<ShippedGpu>& shipped_gpus() {
   static const std::vector<ShippedGpu> gpus = [] {
     std::vector<ShippedGpu> read;

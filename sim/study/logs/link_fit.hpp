@@ -22,7 +22,7 @@ FittedShare range_of(const std::vector<double>& values, double spread);
 // The same of shares of a line rate, at most 1, with the 5 % by which versions and specimens of one
 // setting differ.
 FittedShare share_of(const std::vector<double>& shares);
-// Of nic.start, whose figure varies more: a quarter.
+// The spread of nic.start, whose figure varies more: a quarter.
 inline constexpr double start_spread = 0.25;
 
 // GB/s per GPU that cross the NICs (across domains) or the ports of the domain's switch, at the
@@ -36,9 +36,9 @@ struct FittedEfficiency {
   double value = 1;
   double slower = 1;  // the time that the model says with it, over the measured one
 };
-// Of an all-to-all, the nic.efficiency, at most 1, with which `network::predict_exchange` says what
-// was measured at the largest size, 16 MiB at least: where it says more at 1 too, `slower` is above
-// 1. Nothing for smaller sizes, or without a profile with curves of that operation.
+// The nic.efficiency, at most 1, with which `network::predict_exchange` says what was measured of
+// an all-to-all at the largest size, 16 MiB at least: where it says more at 1 too, `slower` is
+// above 1. Nothing for smaller sizes, or without a profile with curves of that operation.
 std::optional<FittedEfficiency> nic_efficiency_of(
     const cluster::MeasuredExchange& measured, const cluster::Cluster& cluster,
     const std::shared_ptr<const profile::Profile>& profile);

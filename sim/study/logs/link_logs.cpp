@@ -33,8 +33,8 @@ double number_at(const std::vector<std::string>& words, std::size_t column, cons
                                column + 1, column < words.size() ? words[column] : "cut off"));
 }
 
-// Of the words of perftest's header of columns, where a row has the figure. "BW average[Gb/sec]" is
-// two words of one column.
+// The place in a row of the figure with this name, by the words of perftest's header of columns.
+// "BW average[Gb/sec]" is two words of one column.
 std::optional<std::size_t> column_of(const std::vector<std::string>& header,
                                      const std::string& name) {
   std::size_t column = 0;

@@ -44,8 +44,8 @@ struct DeepEpBest {
   int top_k = 0;
   int node_groups = 0;  // nodes that a token goes to at most (num_topk_groups); 0: not printed
 };
-// Of test_internode.py and test_intranode.py; empty for test_low_latency.py alone. Throws
-// UsageError naming the file where nothing of these is in it.
+// The results of test_internode.py and test_intranode.py; empty for test_low_latency.py alone.
+// Throws UsageError naming the file where nothing of these is in it.
 std::vector<DeepEpBest> read_deepep_log(const std::string& file);
 
 }  // namespace moesim::study

@@ -11,7 +11,7 @@
 namespace moesim::study {
 namespace {
 
-// Of fewer runs the fastest and the slowest are the 5 and 95 % quantiles as well as any.
+// Where runs are fewer, the fastest and the slowest are the 5 and 95 % quantiles as well as any.
 constexpr std::size_t fewest_for_quantiles = 20;
 
 // Public runs of one machine and NCCL version differ by 2 to 8 % in the median

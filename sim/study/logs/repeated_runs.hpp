@@ -24,7 +24,7 @@ struct RunQuantiles {
   std::vector<double> p95_us;
 };
 
-// Of 20 runs and more their quantiles, of fewer the fastest and the slowest. A size that was run
+// The quantiles of 20 runs and more; of fewer runs the fastest and the slowest. A size that was run
 // once takes the quantiles of the nearest one that was run more often, in proportion to its time.
 RunQuantiles quantiles_of(const RunsBySize& runs);
 

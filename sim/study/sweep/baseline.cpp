@@ -91,11 +91,11 @@ uncertainty::OtherMachine other_machine(const scenario::Scenario& scenario,
   return machine;
 }
 
-// Of a row: absent cells where it is compared with nothing.
+// These cells of a row are absent where it is compared with nothing.
 constexpr const char* comparison_columns[] = {"speed_over_baseline", "speed_over_baseline_p05",
                                               "speed_over_baseline_p95", "within_noise"};
 
-// Of figures as a CSV has them, in nine digits.
+// Whether two figures are the same as a CSV has them, in nine digits.
 bool is_near(double one, double other) { return std::abs(one - other) <= 1e-7 * std::abs(other); }
 
 // Whether `row` is compared with itself, which `baseline` is, or with another row `baseline`.

@@ -24,7 +24,7 @@ namespace moesim::study {
 namespace {
 
 constexpr const char* heading = "moesim sweep journal 4 ";
-// Of a row each millisecond, few wait for a disk.
+// Even where a row ends each millisecond, few wait for a disk.
 constexpr std::chrono::seconds sync_interval{1};
 
 // JSON has no other texts; the name of a file may be one.

@@ -31,8 +31,8 @@ struct SpeedRatio {
 
 // The result of one scenario. Times in milliseconds.
 struct Outcome {
-  // Of the median replica: with an even number of them the lower of the two in the middle, so that
-  // it is one that was simulated and its parts sum to it.
+  // The step of the median replica: with an even number of them the lower of the two in the middle,
+  // so that it is one that was simulated and its parts sum to it.
   double step_ms = 0;
   // Where the measured step lies, and what makes that uncertain; with any number of replicas.
   uncertainty::SimulatedBand band;
@@ -42,8 +42,9 @@ struct Outcome {
   std::int64_t capacity = 0;                // the most slots_per_expert(), 0 for a dense router
   routing::TokenLoss loss;                  // mean over replicas
   std::array<double, part_count> parts_ms{};
-  // Of the rank that ends last: busy with exchanges, hidden or not; and what of them is not hidden,
-  // the wait for other ranks included. Parts are of the critical path, which may lie on others.
+  // The times of the rank that ends last: busy with exchanges, hidden or not; and what of them is
+  // not hidden, the wait for other ranks included. Parts are of the critical path, which may lie on
+  // others.
   double exchange_ms = 0;
   double exchange_and_waiting_ms = 0;
   double memory_gib = 0;  // per GPU

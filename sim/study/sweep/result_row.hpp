@@ -29,7 +29,7 @@ const std::vector<Column>& result_columns();
 // Those that a router run alone can fill, in the same order.
 const std::vector<Column>& route_columns();
 std::vector<std::string> names_of(const std::vector<Column>& columns);
-// Of result_columns(). Throws Error for a name that is none of theirs.
+// The place of a column in result_columns(). Throws Error for a name that is none of theirs.
 std::size_t column_index(const std::string& name);
 
 // The cells of result_columns() or route_columns().
@@ -37,7 +37,8 @@ using Row = std::vector<Cell>;
 
 Row result_row(const scenario::Scenario& scenario, const Outcome& outcome);
 Row route_row(const scenario::Scenario& scenario, const Outcome& outcome);
-// Of a scenario that cannot be: the options of `scenario`, or where that is null of what was typed.
+// The row of a scenario that cannot be: the options of `scenario`, or where that is null those that
+// were typed.
 Row refused_row(const scenario::Scenario* scenario, const scenario::OptionValues& typed,
                 const std::string& reason);
 

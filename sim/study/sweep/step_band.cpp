@@ -76,14 +76,15 @@ PairScatter pair_scatter(const std::string& only, Pairs pairs) {
 
 constexpr double pair_level = 0.9;  // at which few kinds of software count as Student's t
 
-// Of pairs of software that was not measured: known from so few kinds of it.
+// The scatter of pairs of software that was not measured: wider, as so few kinds of software are
+// known.
 double scatter_of_any(Pairs pairs) {
   const PairScatter found = pair_scatter("", pairs);
   return found.scatter * uncertainty::few_kinds_reach(found.softwares, pair_level) /
          normal_quantile((1 + pair_level) / 2);
 }
 
-// Of a software that has pairs of its own, else of any.
+// The scatter of a software that has pairs of its own, else that of any.
 double scatter_of(const std::string& software, Pairs pairs) {
   const PairScatter own = pair_scatter(software, pairs);
   return own.softwares > 0 ? own.scatter : scatter_of_any(pairs);

@@ -202,7 +202,7 @@ class Workers {
     }
   }
 
-  // Of a baseline, which several rows ask for, evaluated once.
+  // The outcome of a baseline, which several rows ask for, is evaluated once.
   std::shared_ptr<const Outcome> outcome_of(std::size_t index) {
     const auto evaluated = [&] {
       return std::make_shared<const Outcome>(settings_.evaluate(*points_[index].scenario, cache_));

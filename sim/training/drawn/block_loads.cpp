@@ -24,7 +24,7 @@ void add_to(std::vector<double>& sums, const std::vector<double>& values) {
   for (std::size_t at = 0; at < sums.size(); ++at) sums[at] += values[at];
 }
 
-// Of ranks, evenly to the experts that each holds.
+// Divides the rows of each rank evenly among the experts that it holds.
 std::vector<double> spread_over(const std::vector<double>& of_ranks, int experts) {
   const std::size_t held = static_cast<std::size_t>(experts) / of_ranks.size();
   std::vector<double> rows;
@@ -64,7 +64,8 @@ BlockLoads::BlockLoads(const TrainingJob& asked, const routing::RoutingJob& job,
 
 double rounded_load(double load) { return std::round(load * steps_of_balance) / steps_of_balance; }
 
-// Of one rank: all blocks have C rows, or as many as the fullest of the group.
+// The rows in the blocks of one rank, padding included: each block has C rows, or as many as the
+// fullest of the group.
 double BlockLoads::padded_rows(const LayerRouting& routing, std::size_t first_source) const {
   std::int64_t slots = routing.capacity;
   const bool to_busiest = job_.router.pads_to_busiest();

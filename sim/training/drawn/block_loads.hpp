@@ -39,7 +39,8 @@ class BlockLoads {
   // With copies of experts, where these are placed; null: they are not.
   BlockLoad load_of(const routing::LayerRouting& routing, std::size_t block,
                     const ExpertCopies* copies) const;
-  // Of a block whose ranks compute so many rows over balance, evenly among their experts.
+  // The load of a block of ranks that compute so many rows over balance, evenly among their
+  // experts.
   MoeLoad load_of_ranks(const std::vector<double>& computed) const;
   // [expert], of all sources of a block.
   std::vector<double> expert_rows(const routing::LayerRouting& routing, std::size_t block) const;
@@ -50,7 +51,7 @@ class BlockLoads {
     std::vector<double> to_expert;
     double most = 0;
   };
-  // Of one block.
+  // The rows of one block of ranks.
   struct BlockRows {
     BlockRows(std::size_t ranks, std::size_t experts)
         : received(ranks), rectified(ranks), of_expert(experts) {}
@@ -67,7 +68,7 @@ class BlockLoads {
   // [rank of a group]
   std::vector<double> received_rows(const std::vector<double>& to_expert,
                                     const ExpertCopies* copies) const;
-  // Of a group whose sources differ, as BlockRows.
+  // The rows of a group whose sources differ, as in BlockRows.
   struct LeavingRows {
     double exchanged = 0;
     double inside = 0;

@@ -27,7 +27,7 @@ using routing::ScoreSource;
 constexpr double most_logits = 4e10;  // tens of minutes of one core
 constexpr double most_counts = 4e8;   // of a layer: 3 GB
 
-// Of a job whose blocks are one source each: as many slots as all sources together have.
+// Gives a job whose blocks are one source each as many slots as all sources together have.
 void give_slots_of_all(routing::RoutingJob& job, int sources) {
   routing::RouterConfig& router = job.router;
   if (!router.has_capacity()) return;

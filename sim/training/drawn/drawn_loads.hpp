@@ -44,7 +44,7 @@ struct RoutingFigures {
   bool sampled = false;  // SampledRows
   routing::Fidelity fidelity = routing::Fidelity::counts;
   double draws = 0;  // routings of one layer by one block
-  // Of a trace: how many steps it has, and those taken, numbered from 1 on, each once.
+  // How many steps a trace has, and those taken, numbered from 1 on, each once.
   int recorded_steps = 0;
   std::vector<int> taken_steps;
   // How many ranks it has, and of how many, from the first on, routing is taken.
@@ -92,7 +92,7 @@ class DrawnLoads {
   void set_blocks();
   void draw_from_samples(routing::LayerRouter& router);
   bool only_sums_matter() const;
-  // Of one step: `count` micro-batches from `first` on.
+  // The micro-batches of one step, `count` of them from `first` on.
   struct MicroBatches {
     int step = 0, first = 0, count = 1;
   };

@@ -20,7 +20,7 @@ namespace {
 
 using routing::LayerRouting;
 
-// Of jobs that share their logits.
+// The losses of jobs that share their logits.
 std::vector<ExpectedLoss> shared_losses(const std::vector<routing::RoutingJob>& jobs,
                                         const std::vector<int>& replicas, int most_layers) {
   const int layers = jobs.front().layers;

@@ -13,9 +13,9 @@ struct ExpectedLoss {
   routing::TokenLoss loss;
   double error = 0;  // standard error of residual_loss, by the spread of the layers' means
 };
-// Of each of these jobs, with one routing of each layer, or of a trace those of drawn_replicas():
-// of `most_layers` of them, evenly spread, where there are more. Jobs with the same logits draw
-// them once. Precondition: job.routing, of each; throws as DrawnLoads.
+// The loss of each of these jobs, with one routing of each layer, or those of drawn_replicas() for
+// a trace: of `most_layers` layers, evenly spread, where there are more. Jobs with the same logits
+// draw them once. Precondition: job.routing, of each; throws as DrawnLoads.
 std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int most_layers);
 
 }  // namespace moesim::training

@@ -13,7 +13,7 @@ std::vector<int> gpus_of(const TrainingJob& job, std::vector<int> ranks);
 // The group of a kind that touches most domains, as GPUs of the cluster.
 std::vector<int> widest_members(const TrainingJob& job, parallel::GroupKind kind);
 
-// Of an expert-parallel group, those in the domain that has most of them.
+// The GPUs of an expert-parallel group that lie in the domain with most of them.
 std::vector<int> expert_neighbours(const TrainingJob& job);
 
 }  // namespace moesim::training

@@ -11,7 +11,7 @@ namespace moesim::training {
 // What stands on the chunks of a pipeline, in the order of stages.
 std::vector<model::StageContent> chunk_contents(const model::Model& model,
                                                 const parallel::PipelineLayout& layout);
-// Of a job.
+// The same of a job.
 std::vector<model::StageContent> chunk_contents(const TrainingJob& job);
 
 // The weights that a GPU of a pipeline rank has in each of its chunks, ScheduleShape::stages_of(),
@@ -23,7 +23,8 @@ model::StageParameters rank_parameters(const TrainingJob& job,
                                        const std::vector<model::StageContent>& contents, int rank,
                                        int experts);
 
-// Of what a rank holds, all but its chunks. `load`: rows over balance that it keeps, in all layers.
+// The query of what a rank holds, with all but its chunks. `load`: rows over balance that it keeps,
+// in all layers.
 model::StageMemoryQuery memory_query(const TrainingJob& job, double load);
 
 // Rows over balance that ranks keep in MoE layers.

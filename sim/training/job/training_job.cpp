@@ -174,7 +174,7 @@ ForcedLoad forced_load(const TrainingJob& job) {
 double random_imbalance(int experts, int choices, int ranks, double tokens) {
   if (ranks <= 1) return 1;
   const double share = 1.0 / ranks;
-  // Of one token: how many of its choices fall on one rank's experts (hypergeometric).
+  // The variance of how many choices of one token fall on one rank's experts (hypergeometric).
   const double variance = choices * share * (1 - share) * (experts - choices) / (experts - 1.0);
   const double deviation = std::sqrt(variance * ranks * tokens) / (choices * tokens);
   const double largest = (ranks - 0.375) / (ranks + 0.25);

@@ -48,7 +48,7 @@ struct HostCosts {
   double priced_sync_us() const { return factor * sync_us; }
 };
 
-// Of which parts of a step routing is drawn.
+// For which parts of a step routing is drawn.
 enum class RoutingDraws { per_layer, per_micro_batch };
 inline constexpr EnumNames<RoutingDraws, 2> routing_draws_names{{
     {RoutingDraws::per_layer, "per-layer",
@@ -66,8 +66,8 @@ struct DrawnRouting {
   routing::Fidelity fidelity = routing::Fidelity::automatic;
   std::shared_ptr<const routing::ExpertPlacement> placement;  // null: contiguous
   std::string placement_name = "contiguous";                  // as --expert-placement has it
-  // Of the options of a router that most jobs leave alone those that were typed: flag and value, no
-  // value where this router has no such choice.
+  // The options of a router that were typed, among those that most jobs leave alone: flag and
+  // value, no value where this router has no such choice.
   std::vector<std::pair<std::string, Cell>> rare_options;
   RoutingDraws draws = RoutingDraws::per_layer;
   // Without capacity per expert: rows of a rank's buffer over balance; 0: as many as come. See
@@ -187,9 +187,9 @@ TrainingJob without_recompute(const TrainingJob& job);
 // 1.011 (drawn: 1.012).
 double random_imbalance(int experts, int choices, int ranks, double tokens);
 
-// Of a job without drawn routing, over balance: rows that the experts of the busiest rank compute,
-// and that it sends or receives. A slice of an expert computes the rows of all ETP groups of
-// sources, each of which has an exchange of its own.
+// The rows over balance of a job without drawn routing: those that the experts of the busiest rank
+// compute, and those that it sends or receives. A slice of an expert computes the rows of all ETP
+// groups of sources, each of which has an exchange of its own.
 struct ForcedLoad {
   double computed = 1;
   double exchanged = 1;

@@ -64,8 +64,8 @@ double time_of(const CsvTable& table, std::size_t at, const CrossingRow& row) {
   return row.bytes * share / value / 1e3;
 }
 
-// Of the RTX machine: the setting whose latencies are listed is the one predicted; its busbw is the
-// same measurement with fewer digits.
+// The setting of a row of the RTX machine: the one whose latencies are listed is predicted; its
+// busbw is the same measurement with fewer digits.
 std::string setting_of(const std::string& metric) {
   if (metric == "algbw (AR on, DDP on)") return "adaptive routing";
   if (metric == "algbw (P2P disabled, AR off)") return "P2P disabled";

@@ -112,7 +112,7 @@ void leave_systems_out(const Dispatcher& dispatcher, const std::vector<DispatchS
   }
 }
 
-// Of both stages on one node together, measured over predicted.
+// The errors of both stages on one node together, measured over predicted.
 profile::Ranged errors_of_both(const Dispatcher& dispatcher, const DispatchMachine& machine,
                                const std::vector<DispatchSample>& samples, bool fits_link) {
   std::vector<double> ratios;

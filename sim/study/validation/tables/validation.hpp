@@ -37,7 +37,7 @@ struct Verdict {
   std::optional<bool> met;  // nothing: reported only
 };
 
-// Of bands at one nominal level, of points that they were predicted without.
+// How bands at one nominal level hold points that they were predicted without.
 struct CalibrationPoint {
   std::string question;  // what was left out
   double nominal = 0;    // 0..1

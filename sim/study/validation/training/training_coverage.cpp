@@ -129,7 +129,7 @@ void add_level(const std::string& what, const std::vector<Judged>& judged, doubl
        verdict.met});
 }
 
-// Of one machine, whose groups alone are too few for a bar.
+// Adds the coverage on one machine, whose groups alone are too few for a bar.
 void add_machine(const std::string& what, const std::vector<Judged>& judged,
                  Validation& validation) {
   const Coverage found = uncertainty::coverage_of(judged, nominal.front());

@@ -30,13 +30,13 @@ class DispatchedRows {
   // their rank: [GPU][expert], or of one GPU that stands for all. GPUs are ranks of an
   // expert-parallel group, each with its slices one after another.
   DispatchedLoad load_of(const std::vector<std::vector<double>>& sent) const;
-  // Of copies of tokens that were counted, in the place of the law: what each GPU sends to the
-  // ranks of its expert-parallel group and to their domains, [GPU][place], GPUs as above. Not of a
-  // dispatcher that sends every row.
+  // The load of copies of tokens that were counted, in the place of the law: what each GPU sends to
+  // the ranks of its expert-parallel group and to their domains, [GPU][place], GPUs as above. Not
+  // for a dispatcher that sends every row.
   DispatchedLoad load_of_copies(const std::vector<std::vector<double>>& to_ranks,
                                 const std::vector<std::vector<double>>& to_domains) const;
-  // Of all GPUs alike, `kept` of the balanced rows of every expert, those of one rank `busiest`
-  // times as many and the others evenly less.
+  // The load where all GPUs keep the share `kept` of the balanced rows of every expert, those of
+  // one rank `busiest` times as many and the others evenly less.
   DispatchedLoad load_of(double busiest, double kept) const;
 
   int gpus() const { return group_.gpus; }

@@ -104,7 +104,8 @@ bool ExchangePrices::cross_domains(const std::vector<int>& members) const {
 
 bool ExchangePrices::crosses_domains(GroupKind group) const { return crosses_[at(group)]; }
 
-// Of `all`, members of one copy or of both. Instances are blocks of a copy's members.
+// The members of the optimizer instance that touches most domains. `all`: members of one copy of a
+// stage, or of both. An instance is consecutive members of each copy.
 std::vector<int> ExchangePrices::instance(GroupKind kind, const std::vector<int>& all) const {
   const std::size_t replicas = members(kind).size();
   const auto sharing =
@@ -228,7 +229,7 @@ double ExchangePrices::boundary_us(int from, int to, int hidden_states) const {
     return cluster.domain_of(gpu_of(job_, from * stage + place)) !=
            cluster.domain_of(gpu_of(job_, to * stage + place));
   };
-  // Of a stage's ranks, each with the one in its place, the slowest message decides.
+  // Each rank of a stage sends to the one in its place; the slowest message decides.
   bool crosses = false;
   for (int place = 0; place < stage && !crosses; ++place) crosses = leaves_domain(place);
   const double rate = crosses

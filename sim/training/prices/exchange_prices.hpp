@@ -13,7 +13,7 @@
 
 namespace moesim::training {
 
-// Of the ranks that have the weights of a stage, which exchange gradients or weights. DualPipe has
+// Which of the ranks that have the weights of a stage exchange gradients or weights. DualPipe has
 // copies of a stage on two pipeline ranks (ShardSizes::stage_copies); optimizer instances are those
 // of StateRules::optimizer_instances.
 enum class Replicas {
@@ -32,13 +32,13 @@ class ExchangePrices {
 
   // `bytes` as nccl-tests counts them; 0 for groups of one rank.
   double exchange_us(profile::Collective kind, parallel::GroupKind group, double bytes) const;
-  // Of gradients or weights, among replicas; 0 where there are fewer than two. An instance is the
-  // one that touches most domains.
+  // The exchange of gradients or weights among replicas; 0 where there are fewer than two. An
+  // instance is the one that touches most domains.
   double replicas_us(profile::Collective kind, parallel::GroupKind group, Replicas replicas,
                      double bytes) const;
   bool replicas_cross_domains(parallel::GroupKind group, Replicas replicas) const;
-  // Of a pass, what can hide exchanges of replicas in one domain, or of some that `cross` domains:
-  // all but the exchanges of other groups on the same links.
+  // The part of a pass that can hide exchanges of replicas in one domain, or of some that `cross`
+  // domains: all but the exchanges of other groups on the same links.
   double hiding_us(const PartTimes& pass, bool cross) const;
   // The hidden vectors of a micro-batch, so many of each token, from one pipeline rank to another;
   // 0 to itself.
@@ -58,7 +58,7 @@ class ExchangePrices {
   // that NICs carry its exchanges.
   bool crosses_domains(parallel::GroupKind group) const;
 
-  // Of a layer's exchanges but those of rows.
+  // The times of a layer's exchanges but those of rows.
   struct Times {
     double tensor_us = 0;
     double expert_tensor_us = 0;
@@ -86,7 +86,7 @@ class ExchangePrices {
   profile::MoeTraffic traffic_;
   profile::DispatchGroup dispatch_group_;  // of a job with a dispatcher
   std::array<std::vector<int>, parallel::group_names.size()> members_;
-  // Of kinds that have replicas of weights: members of one copy of a stage, then of the other.
+  // For kinds that have replicas of weights: members of one copy of a stage, then of the other.
   std::array<std::vector<int>, parallel::group_names.size()> of_both_copies_;
   std::array<bool, parallel::group_names.size()> crosses_{};  // crosses_domains()
 };

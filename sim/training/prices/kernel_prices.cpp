@@ -34,14 +34,14 @@ constexpr double fp4_energy_share = 0.25;
 // explains; GB200's bf16 is of a board that was slowed down.
 constexpr double fp8_over_bf16 = 1.9;
 constexpr double fp8_block_over_bf16 = 1.7;
-// Of a call in NVFP4, what is product at least: assumed.
+// The least share of a call in NVFP4 that is product: assumed.
 constexpr double least_product_share = 1.0 / 8;
 
 // Core attention, backward, over 2.5 times the curve's, which is of inference kernels; latent
 // attention has profile::latent_share(). B200, 32 to 128 heads of 128: forward 0.98 to 1.02,
 // backward 0.91 to 1.22 (the same table).
 constexpr double backward_attention = 1.15;
-// In FP8, of bf16's time: assumed.
+// The time of attention in FP8 over that in bf16: assumed.
 constexpr double fp8_attention_share = 0.7;
 // What a query takes beside its keys, in keys, where heads share keys: published attention tables
 // with and without a window of 128, 1,024 to 16,384 tokens, medians: H100 620, H200 580, B200 860,
@@ -65,7 +65,7 @@ double weight_bytes(const std::string& type) {
   return type == "nvfp4" ? 0.5 : 2;
 }
 
-// Of the core attention of all layers, whose windows differ: over that without a window.
+// The work of the core attention of all layers, whose windows differ, over that without a window.
 double window_share(const model::Model& model, double length) {
   if (!model.window) return 1;
   double sum = 0;

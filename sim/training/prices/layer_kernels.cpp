@@ -18,14 +18,14 @@ constexpr double bf16 = 2;
 constexpr double fp32 = 4;
 // Longer sums of a weight gradient are priced in pieces: the curves end before.
 constexpr std::int64_t longest_sum = 262'144;
-// Of logits, per element: a fused cross entropy reads them twice and writes their gradient, which
-// its backward pass scales (Transformer Engine), 6 and 4 bytes, at half the speed of other kernels
-// (0.3 of the peak bandwidth on B200, published by SimuMax).
+// Bytes moved per element of the logits: a fused cross entropy reads them twice and writes their
+// gradient, which its backward pass scales (Transformer Engine), 6 and 4 bytes, at half the speed
+// of other kernels (0.3 of the peak bandwidth on B200, published by SimuMax).
 constexpr double loss_bytes = 12;
 constexpr double loss_backward_bytes = 8;
-// Biases of the experts' second product, per element of its output: Megatron-Core adds them expert
-// by expert in elementwise operations in fp32, weighted by the probabilities, and concatenates
-// (megatron/core/transformer/moe/experts.py, _apply_bias); counted in that code.
+// Bytes moved by biases of the experts' second product, per element of its output: Megatron-Core
+// adds them expert by expert in elementwise operations in fp32, weighted by the probabilities, and
+// concatenates (megatron/core/transformer/moe/experts.py, _apply_bias); counted in that code.
 constexpr double bias_bytes = 28;
 constexpr double bias_backward_bytes = 40;
 // Both halves that enter a gated activation, clamped: per element of a half, forward two clamps and
@@ -84,11 +84,11 @@ Passes LayerKernels::prediction() const {
   const std::int64_t hidden = job_.model->hidden;
   const double token_bytes = bf16 * job_.tokens_per_rank() * static_cast<double>(hidden);
   Passes passes = embedding();
-  // Of the model's hidden vectors, of the embedded tokens and of the layer's output.
+  // The norms of the model's hidden vectors, of the embedded tokens and of the layer's output.
   for (int norm = 0; norm < 3; ++norm) {
     add_memory(passes, Part::head, 2 * token_bytes, 4 * token_bytes, MemoryKernel::normalization);
   }
-  // Of all tokens of the tensor ranks, its outputs divided among them.
+  // The projection has all tokens of the tensor ranks, and its outputs divided among them.
   add_product(passes, Part::head, job_.tokens(), hidden / job_.layout.sizes.tensor, 2 * hidden, 1,
               {});
   return passes;

@@ -18,18 +18,18 @@ class LayerKernels {
   Passes core_attention(model::AttentionKind attention) const;  // or what stands in its place
   Passes projections(model::AttentionKind attention) const;
   Passes norms() const;  // of the two blocks
-  // Residuals; of softmax attention rotary embedding, norms and gate inside it.
+  // Residuals; with softmax attention also rotary embedding, norms and gate inside it.
   Passes elementwise(model::AttentionKind attention) const;
-  // Of the queries and keys that the rotary embedding turns.
+  // The bytes of the queries and keys that the rotary embedding turns.
   double rotary_bytes() const;
   Passes activation(Part part, double rows, std::int64_t inner) const;
-  // Of `copies` FFNs that share `rows`.
+  // The products and activations of `copies` FFNs that share `rows`.
   Passes ffn(Part part, double rows, std::int64_t inner, double copies) const;
   Passes experts(const MoeLoad& load) const;
   // The router, rows to and from the order of the experts.
   Passes routing(const MoeLoad& load) const;
-  // Of the ends of a pipeline: the embedding; the output head with its loss; of a prediction depth
-  // what its layer lacks: the embedding again, the projection of two hidden vectors to one, norms
+  // The ends of a pipeline: the embedding; the output head with its loss; what a prediction depth
+  // has beside its layer: the embedding again, the projection of two hidden vectors to one, norms
   // of both and of the layer's output.
   Passes embedding() const;
   Passes head() const;
@@ -44,8 +44,8 @@ class LayerKernels {
   }
 
  private:
-  // Of a product: in bf16 whatever the recipe (the router, and the output head unless it is asked
-  // for), or with operands that kernels of their own cast, by row and by column or by column alone.
+  // The operands of a product: in bf16 whatever the recipe (the router, and the output head unless
+  // it is asked for), or cast by kernels of their own, by row and by column or by column alone.
   struct Operands {
     bool is_wide = false;
     int input_casts = 2;

@@ -17,10 +17,11 @@ using profile::Collective;
 using profile::MemoryKernel;
 using profile::MoeStage;
 
-// Of the peak to and from the host's memory: assumed. Published by users of nvbandwidth: 0.84 of
-// PCIe 5.0 (H100, to the host), 0.77 of NVLink-C2C (GH200, from the host).
+// The share of the peak rate to and from the host's memory that copies reach: assumed. Published by
+// users of nvbandwidth: 0.84 of PCIe 5.0 (H100, to the host), 0.77 of NVLink-C2C (GH200, from the
+// host).
 constexpr double host_efficiency = 0.8;
-// Of the router's work, what runs before the rows' counts are known: assumed.
+// The share of the router's work that runs before the rows' counts are known: assumed.
 constexpr double router_before = 0.3;
 
 // Bytes per second of copies to and from the host's memory: measured, or the share of the peak.
@@ -77,7 +78,7 @@ void LayerPrices::share_weights_of_ends() {
   embedding.embedding = head.head = true;
   add_shared_weights(embedding_, parameters_of(embedding));
   add_shared_weights(head_, parameters_of(head));
-  // Of a prediction depth, its layer is priced as any other.
+  // The layer of a prediction depth is priced as any other.
   depth.mtp_depths = 1;
   model::StageParameters beside_layer = parameters_of(depth);
   const model::StageParameters layer =

@@ -28,7 +28,7 @@ class LayerPrices {
   Passes moe_layer(const MoeLoad& load, model::AttentionKind attention) const {
     return whole_layer(true, load, attention);
   }
-  // Of an MoE layer, by its number among them; those of prediction depths follow.
+  // The attention of an MoE layer, by its number among them; those of prediction depths follow.
   model::AttentionKind attention_of_moe_layer(int number) const;
   const Passes& embedding() const { return embedding_; }
   // For one loss; a micro-batch's first has the weights gathered, for the others too.
@@ -58,8 +58,8 @@ class LayerPrices {
   Passes whole_layer(bool is_moe, const MoeLoad& load, model::AttentionKind attention) const;
   // What recomputing a module takes, in microseconds; modules that a layer lacks are absent.
   using Modules = std::map<model::RecomputeModule, double>;
-  // Of the same direction: core attention, which hides a ring, and the products that exchanges of
-  // tensor ranks belong to.
+  // What runs beside an exchange in the same direction: core attention, which hides a ring, and the
+  // products that exchanges of tensor ranks belong to.
   struct Beside {
     double attention_us = 0;
     double products_us = 0;

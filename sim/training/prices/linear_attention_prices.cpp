@@ -9,8 +9,8 @@ namespace {
 
 using profile::MemoryKernel;
 
-// Of the bf16 peak, that the products of the delta rule run at: tiles of 64 rows, a few warps each.
-// Assumed.
+// The share of the bf16 peak that the products of the delta rule run at: tiles of 64 rows, a few
+// warps each. Assumed.
 constexpr double product_share = 0.25;
 // What a chunk of a sequence takes before the next one can begin, however few heads a rank has:
 // loads, two small products that wait for each other, stores. Assumed. Backward the states are

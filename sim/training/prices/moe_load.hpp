@@ -27,8 +27,8 @@ struct MoeLoad {
   double exchanged = 1;
   double rectified = 0;  // that the busiest rank computes for others of its domain (+ir@node)
   DispatchedLoad dispatched{};  // of a job with a dispatcher
-  // Of such sources in several domains, what the busiest rank sends to or receives from others of
-  // its domain, in the same way, where that is more; else 0.
+  // What the busiest rank sends to or receives from others of its domain, counted in the same way,
+  // where such sources lie in several domains and that is more; else 0.
   double inside = 0;
 
   auto operator<=>(const MoeLoad&) const = default;

@@ -55,12 +55,13 @@ constexpr std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 bool is_exchange(Part part);
 std::vector<Part> exchange_parts();  // in the order above
 
-// Of one layer, or of the ends of a stage, for one micro-batch on one rank, in microseconds.
+// The times of one layer, or of the ends of a stage, for one micro-batch on one rank, in
+// microseconds.
 struct Passes {
   PartTimes forward{};
   PartTimes input_gradient{};
   PartTimes weight_gradient{};
-  // Of copies and gathers, what the waits for the host hide: exposed where there are none.
+  // What the waits for the host hide of copies and gathers: it is exposed where there are none.
   PartTimes forward_under_host{};
   PartTimes backward_under_host{};
   PartTimes weight_gradient_under_host{};

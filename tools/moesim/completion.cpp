@@ -34,8 +34,8 @@ bool is_value(std::string_view word) {
   return !word.empty() && word.find_first_of("[]|. ") == std::string_view::npos && word[0] != '+';
 }
 
-// Of one form: "random" and "random:balanced" of "random[:balanced]", "zipf:" of "zipf:A", where a
-// number is to follow, "trace:FILE".
+// What may be typed of one form: "random" and "random:balanced" for "random[:balanced]", "zipf:"
+// for "zipf:A", where a number is to follow, "trace:FILE".
 std::vector<std::string> typed_forms(std::string_view form) {
   std::vector<std::string> forms;
   const std::size_t bracket = form.find('[');
@@ -55,7 +55,7 @@ std::vector<std::string> typed_forms(std::string_view form) {
 // "top1" to "top8" of "top1, ..., topk": most models choose no more.
 constexpr int most_counted = 8;
 
-// Of a choice as help texts have it, which may be several: "ring, tree".
+// What may be typed of a choice as help texts have it, which may be several: "ring, tree".
 std::vector<std::string> typed_choice(const std::string& choice) {
   const std::size_t dots = choice.find("1, ..., ");
   std::vector<std::string> forms;

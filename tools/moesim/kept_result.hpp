@@ -20,7 +20,7 @@ void write_row_keeping(const Output& out, const std::string& text, report::Forma
 
 // Columns of the options of `sweep`.
 std::vector<std::string> sweep_option_columns();
-// Of `train`.
+// Those of `train`.
 std::vector<std::string> train_option_columns();
 
 }  // namespace moesim::tool

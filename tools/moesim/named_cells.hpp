@@ -21,7 +21,7 @@ struct NamedCells {
     names.push_back(std::move(name));
     cells.push_back(std::move(cell));
   }
-  // Of a column that is there.
+  // Precondition: the column is there.
   void set(const std::string& name, Cell cell) {
     const auto at = std::find(names.begin(), names.end(), name);
     cells[static_cast<std::size_t>(at - names.begin())] = std::move(cell);

@@ -81,7 +81,7 @@ void note_idle_option(const scenario::IdleOption& idle) {
 
 namespace {
 
-// Of the routes of a balanced load, those for which experts have no slot.
+// The share of the routes of a balanced load for which experts have no slot.
 double share_without_slot(const scenario::Scenario& scenario) {
   const auto tokens = static_cast<double>(scenario.tokens_per_gpu);
   const auto slots =
@@ -165,7 +165,7 @@ void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& s
   if (!repeats.empty()) note(fmt::format("note: {}: {}", scenario.scores.name(), repeats));
 }
 
-// Of the routers that read the same trace.
+// Notes of the routers that read the same trace.
 void note_recorded(const scenario::Scenario& scenario,
                    std::span<const scenario::Scenario* const> scenarios) {
   std::vector<routing::RouterConfig> routers;

@@ -68,7 +68,7 @@ std::string rounded(double value) {
   return value < 100 ? fmt::format("{:.3f}", value) : fmt::format("{:.0f}", value);
 }
 
-// Of a study whose rows each stand for many predictions.
+// The table of a study whose rows each stand for many predictions.
 std::string medians_table(const study::Validation& validation) {
   const auto cell = [](const std::optional<double>& share) {
     return share ? fmt::format("{:.1f}", *share * 100) : "";

@@ -27,8 +27,8 @@ uncertainty::StepExchanges step_exchanges(
     const std::function<int(const std::string& column)>& number_in,
     const cluster::Cluster& cluster);
 
-// Of log(measured / predicted ratio) of two such steps of one layout.
-// `one`, `other`: uncertainty::part_times().
+// The band of log(measured / predicted ratio) of two such steps of one layout. `one`, `other`:
+// uncertainty::part_times().
 uncertainty::Band capacity_pair_band(const std::vector<double>& one,
                                      const std::vector<double>& other,
                                      const uncertainty::StepExchanges& exchanges);

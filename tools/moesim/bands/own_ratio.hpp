@@ -13,12 +13,12 @@
 
 namespace moesim::tool {
 
-// Of a step of one's own software whose document prices the host: milliseconds that it gains for
-// each unit of the log of the host's times.
+// The column of a step of one's own software whose document prices the host: milliseconds that it
+// gains for each unit of the log of the host's times.
 inline constexpr const char* host_gain_column = "host_gain_ms";
 
-// What the ratio of two steps of one's own software depends on: of a step as that software runs it,
-// and of a row of `train` of one, whose part_times() are `parts`. `model`: the name that its
+// What the ratio of two steps of one's own software depends on: for a step as that software runs
+// it, and for a row of `train` with one, whose part_times() are `parts`. `model`: the name that its
 // document gives itself.
 uncertainty::OwnStep own_step(const training::TrainingJob& job, const training::TrainingStep& step);
 uncertainty::OwnStep own_step(const std::function<std::string(const std::string& column)>& text_in,
@@ -29,13 +29,13 @@ uncertainty::OwnStep own_step(const std::function<std::string(const std::string&
 // path of a copy. The text itself where there is no such document here.
 std::string model_in(const std::string& typed);
 
-// Of log(measured / predicted ratio) of two steps on a cluster. `unmeasured`: the standard
+// The band of log(measured / predicted ratio) of two steps on a cluster. `unmeasured`: the standard
 // deviation by what one of them has, the other has not, and none of the software's rows has.
 uncertainty::Band own_ratio_band(const uncertainty::StepSoftware& software,
                                  const std::string& cluster, const uncertainty::OwnStep& one,
                                  const uncertainty::OwnStep& other, double unmeasured);
 
-// Of two bands of one ratio, at the widest level of either.
+// Whether the first of two bands of one ratio is narrower, at the widest level of either.
 bool is_narrower(const uncertainty::Band& one, const uncertainty::Band& other);
 
 // "3 of your own steps, 4 layers and 6 exchanges".

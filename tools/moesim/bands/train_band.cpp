@@ -142,7 +142,7 @@ void note_other_nics(const training::TrainingJob& job, const std::string& softwa
       asked.machine, measured, job.cluster->name, asked.nic_gbit_per_s));
 }
 
-// Of the steps held against published ones, or against one's own.
+// A line on what was not measured, for the steps held against published ones, or against one's own.
 std::string not_measured_line(const std::vector<NotMeasured>& steps, bool of_own) {
   std::vector<std::pair<std::string, std::vector<std::string>>> places;  // by what was not
   for (const NotMeasured& step : steps) {

@@ -35,7 +35,7 @@ const std::string& software_cell(const TrainBand& band);
 double unmeasured_deviation(const TrainBand& band);
 inline constexpr const char* unmeasured_column = "not_measured_deviation";
 
-// Of the published steps that ship.
+// The errors of the published steps that ship.
 const uncertainty::StepErrors& shipped_errors();
 // What the errors of a job's step depend on. Throws UsageError for a software of which no step was
 // published; "" is one that is not known.

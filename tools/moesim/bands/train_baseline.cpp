@@ -196,7 +196,7 @@ std::optional<double> BaselineRatio::beyond_noise() const {
 
 namespace {
 
-// Of the log of the ratio, by what no published step has: what both have cancels.
+// The deviation of the log of the ratio, by what no published step has: what both have cancels.
 double unmeasured_between(const Written& baseline, const TrainBand& answer) {
   std::vector<uncertainty::UnmeasuredTrait> own;  // of the step alone
   std::size_t shared = 0;

@@ -33,8 +33,8 @@ struct RowPrediction {
   std::optional<training::TrainingStep> step;
   std::optional<scenario::Scenario> scenario;  // of simulate
   uncertainty::ExchangeSize size;              // of exchanges
-  // Of the predicted time. 0: it is no step, or one whose model FLOPs, which count routes that are
-  // dropped, are more than it computes.
+  // The MFU of the predicted time. 0: it is no step, or one whose model FLOPs, which count routes
+  // that are dropped, are more than it computes.
   double mfu = 0;
   double memory_gib = 0;  // of a step, on the fullest GPU
   double room_gib = 0;    // of its GPU
@@ -59,7 +59,7 @@ class RowPredictor {
   virtual std::set<std::string> columns_of(const std::string& op) const = 0;
   // Whether a column software says whose published steps are known before, as --software does.
   virtual bool takes_software() const = 0;
-  // Of all rows of a file, before predict() is asked for each: what they share is computed once.
+  // Takes all rows of a file, before predict() is asked for each: what they share is computed once.
   // Rows that are refused are left for predict() to say so.
   virtual void prepare(const std::vector<CommandLine>&) {}
   // `asked`: the options of the row, by flag. Throws UsageError and Error as the commands do.

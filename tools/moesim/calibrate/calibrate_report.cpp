@@ -23,7 +23,7 @@ namespace {
 // Four digits, those of thousands all.
 std::string milliseconds(double ms) { return ms < 1000 ? fmt::format("{:.4g}", ms) : grouped(ms); }
 
-// Of several files with the name of its own.
+// The line of a row; where there are several files, with the name of its file.
 std::string line_name(const std::vector<CalibrationRow>& rows, std::size_t row) {
   std::string line = fmt::format("{}", rows[row].line);
   if (rows.front().file == rows.back().file) return line;

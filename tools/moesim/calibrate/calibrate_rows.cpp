@@ -61,7 +61,8 @@ class Rows {
   std::map<std::size_t, std::string> options_;  // column: flag
 };
 
-// Of all operations; of steps alone where the table has no column that says what a row is of.
+// The options of all operations; those of steps alone where the table has no column that says what
+// a row is of.
 std::set<std::string> Rows::option_names() const {
   if (table_.find(op_column) == CsvTable::npos) return predictor_.columns_of(step_op);
   std::set<std::string> names;
@@ -154,7 +155,8 @@ std::string Rows::time_column(std::size_t row) const {
                   where(row)));
 }
 
-// Of options that tell rows apart: of several values, or given in less than half of the rows.
+// The options of a row that tell rows apart: those with several values, or given in less than half
+// of the rows.
 std::string Rows::differing(std::size_t row) const {
   std::vector<std::string> words;
   for (const auto& [column, flag] : options_) {

@@ -18,8 +18,8 @@ using parallel::OperationKind;
 
 constexpr std::int64_t most_operations = 10'000'000;
 
-// Of one micro-batch on one GPU: tensor and context ranks share the tokens; rows of experts are
-// balanced, k per token.
+// The forward FLOPs of one micro-batch on one GPU: tensor and context ranks share the tokens; rows
+// of experts are balanced, k per token.
 double forward_flops(const model::Model& model, const parallel::LayoutRequest& request,
                      const parallel::PipelineChunk& chunk, double mtp_losses) {
   const auto length = static_cast<double>(request.sequence_length);
@@ -120,7 +120,8 @@ std::string what_ran(const parallel::PipelineOperation& operation) {
   return text;
 }
 
-// Of groups within a stage that its other copy has too: what they exchange is of both.
+// Whether the ranks of a group have the same weights: under DualPipe the other copy of the stage
+// has the group too, and what it exchanges is of both.
 bool has_same_weights(parallel::GroupKind kind) {
   using parallel::GroupKind;
   return kind == GroupKind::data || kind == GroupKind::data_context ||

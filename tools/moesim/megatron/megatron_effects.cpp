@@ -62,7 +62,7 @@ bool is_balance_by_loss(const std::string& value) {
   return value == "none" || value.find("aux_loss") != std::string::npos;
 }
 
-// Of the kernels of the flexible dispatcher alone.
+// Whether an argument is of the kernels of the flexible dispatcher alone.
 bool ends_in_sms(std::string_view argument) {
   return argument.substr(argument.size() - 4) == "-sms";
 }

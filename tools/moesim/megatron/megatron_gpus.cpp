@@ -89,7 +89,7 @@ std::optional<std::int64_t> ranks_of_tasks(const MegatronArguments& given) {
   return is_one_each && *tasks > 1 ? std::nullopt : tasks;
 }
 
-// Of launchers that say themselves how many processes they start.
+// The processes that launchers start which say so themselves.
 std::optional<std::int64_t> processes(const MegatronArguments& given) {
   if (const auto each = gpus_in(given, of_torchrun)) return product(nodes_of(given), each);
   if (given.has(of_torchrun)) {

@@ -6,7 +6,7 @@
 namespace moesim::tool {
 namespace {
 
-// Of Megatron-LM; those that end in a dash are beginnings.
+// Arguments of Megatron-LM; those that end in a dash are beginnings.
 constexpr std::array no_effect = {"adam-",
                                   "add-qkv-bias",
                                   "allow-ambiguous-pad-",
@@ -180,7 +180,7 @@ constexpr std::array no_effect = {"adam-",
                                   "weight-decay",
                                   "weight-decay-"};
 
-// Of torchrun, DeepSpeed, Accelerate and Slurm.
+// Arguments of torchrun, DeepSpeed, Accelerate and Slurm.
 constexpr std::array launcher = {
     "account",     "chdir",        "comment",      "constraint", "container-",    "cpus-per-",
     "dependency",  "error",        "exclusive",    "hostfile",   "export",        "job-name",

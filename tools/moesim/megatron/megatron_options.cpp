@@ -116,7 +116,7 @@ void take_format(MegatronInput& input) {
   }
 }
 
-// Of 4 bytes, or of 2 where both are of 2 or fewer.
+// Takes moments of 4 bytes, or of 2 where both are of 2 or fewer.
 void take_moments(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   const std::string first = given.text("exp-avg-dtype").value_or("fp32");

@@ -77,7 +77,8 @@ std::string priority_by_weight(const MegatronInput& input) {
       fmt::join(lists, ", ")));
 }
 
-// Of the file or typed: how a capacity drops and pads is the file's in both cases.
+// Whether the file has a capacity, or one is typed: how it drops and pads is the file's in both
+// cases.
 bool has_capacity(const MegatronInput& input) {
   return input.given.has("moe-expert-capacity-factor") || input.typed("capacity-factor");
 }

@@ -101,7 +101,7 @@ void check_together(const MegatronArguments& given) {
   }
 }
 
-// Of one run of several, which have no layout in common.
+// Refuses what only one run of several could take: they have no layout in common.
 void refuse_several(const MegatronArguments& given, const std::string& uneven) {
   const std::string why =
       fmt::format("goes with one --model, --{} and --{}: type one of each, or --{}", ranks_option,

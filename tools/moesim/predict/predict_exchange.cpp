@@ -230,8 +230,8 @@ void ExchangePredictor::note_nccl(const network::ExchangeQuery& query, double ti
   }
 }
 
-// Of a cluster without a profile beside it: the profile of its GPUs, so that equal blocks take the
-// same answer with and without the cluster. nullptr: the links of the document answer.
+// The profile of the GPUs of a cluster that is given without a profile, so that equal blocks take
+// the same answer with and without the cluster. nullptr: the links of the document answer.
 std::shared_ptr<const profile::Profile> ExchangePredictor::profile_for(
     const network::ExchangeQuery& query, const cluster::Cluster& where) {
   if (query.matrix || query.network != network::Method::automatic || !query.schedule.empty()) {

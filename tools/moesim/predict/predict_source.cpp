@@ -110,7 +110,8 @@ QuerySource::Answering& QuerySource::answering(const std::string& profile) {
 
 namespace {
 
-// Of a dispatcher: of the rows of its tokens, one for each expert, in bf16.
+// The size of an exchange; for a dispatcher that of the rows of its tokens, one for each expert, in
+// bf16.
 uncertainty::ExchangeSize size_of(const QueryParams& params) {
   const auto number = [&](const char* name) {
     const auto found = params.find(name);

@@ -30,7 +30,7 @@ struct QueryAnswer {
   bool crosses = false;  // of an exchange: its ranks lie in several domains
   uncertainty::ExchangeSize size;  // of an exchange
   std::string refusal;             // why there is no answer; empty: there is one
-  // Of a file of queries: its columns note and id, in their order, and the cells of this row.
+  // The columns note and id of a file of queries, in their order, with the cells of this row.
   std::vector<std::pair<std::string, std::string>> passed_through;
 };
 
@@ -43,7 +43,7 @@ std::vector<std::string> answer_cells(const QueryAnswer& answer);
 bool is_exchange(const std::string& op, const QueryParams& params);
 // What an operation takes: its own parameters, an exchange those of a cluster, and "profile".
 std::vector<std::string> parameters_of(const profile::PredictedOperation& op);
-// Of all operations, without "profile".
+// The parameters of all operations, without "profile".
 std::set<std::string> all_parameters();
 bool is_text_parameter(const std::string& parameter);
 // Throws UsageError under the name of the flag or cell that the text came from.

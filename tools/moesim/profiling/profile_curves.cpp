@@ -167,7 +167,7 @@ Json memory_panel(const Profile& profile) {
   return panel("Memory-bound kernels", "bytes read and written", "GB/s", true, lines);
 }
 
-// Of the classes that are drawn; "": a profile of hardware alone.
+// The multipliers of the classes that are drawn; "": a profile of hardware alone.
 std::string multipliers_text(const Profile& profile) {
   if (!profile.software()) return "";
   std::vector<std::string> factors;

@@ -132,7 +132,7 @@ void check(const LayerProblem& problem) {
   check(group);
 }
 
-// Of ranks on a GPU each.
+// Checks a group of ranks on a GPU each.
 void check_group(const LayerProblem& problem) {
   const unsigned seed = some_seed();
   INFO(problem.router.config.name() << " " << name_of(problem.dispatch) << " seed " << seed

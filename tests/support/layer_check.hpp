@@ -53,7 +53,7 @@ struct WeightGradients {
   std::vector<Values> gate;      // [rank]
 };
 
-// Of all experts, wherever they are.
+// The weights of all experts, wherever they are.
 template <typename Group>
 layer::ReferenceWeights weights_of(const Group& group) {
   const layer::LayerProblem& problem = group.at(0).plan().problem;

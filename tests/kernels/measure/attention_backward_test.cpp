@@ -113,7 +113,7 @@ measure::AttentionRow reference(const Pairs& pairs) {
   return gradients.of_value();
 }
 
-// Of the last key: one query of each head sees it, by shares as those of 2,048 keys.
+// The pairs of the last key: one query of each head sees it, by shares as those of 2,048 keys.
 Pairs last_key(moesim::Stream& stream, std::size_t heads) {
   Pairs pairs;
   for (std::size_t head = 0; head < heads; ++head) {

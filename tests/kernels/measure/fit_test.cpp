@@ -256,7 +256,7 @@ TEST_CASE("branches of an exchange that were not measured keep their errors and 
     CHECK(is.time_us_p05 == was.time_us_p05);
     CHECK(is.time_us_p95 == was.time_us_p95);
     CHECK(moesim::profile::describe(is) == moesim::profile::describe(was));
-    // Of the law for eight the low end is that of the four that were measured.
+    // The low end of the law for eight is that of the four that were measured.
     CHECK(after.estimate(8, bytes).time_us_p95 == before.estimate(8, bytes).time_us_p95);
   }
   // Measured once more, among two: four GPUs keep what they were measured with the first time.

@@ -231,7 +231,7 @@ TEST_CASE("what copies to the host hold is that of the slower direction's longes
   };
   std::vector<measure::Point> points = {point("to-device", 64 << 20), point("to-device", 256 << 20),
                                         point("to-host", 1 << 20)};
-  // Of one direction alone, or of short copies, it is not known.
+  // The rate is not known by one direction alone, or by short copies.
   const auto unknown = measure::profile_document(facts_of(device, "half"), points, {});
   CHECK_FALSE(unknown["devices"][0].contains("host_copy_bytes_per_second"));
   points.push_back(point("to-host", 64 << 20));

@@ -44,8 +44,8 @@ TEST_CASE("the interval does not depend on the order of the samples") {
   CHECK(interval->high == 9);
 }
 
-// Of 2,000 samples of 41 exponential variates (far from normal), the interval must hold the true
-// median ln 2 in at least 95 %; three standard errors of that share are 1.5 %.
+// The interval must hold the true median ln 2 in at least 95 % of 2,000 samples of 41 exponential
+// variates (far from normal); three standard errors of that share are 1.5 %.
 TEST_CASE("the interval covers the true median of a skewed distribution") {
   int covered = 0;
   constexpr int trials = 2000;

@@ -175,7 +175,7 @@ TEST_CASE("kernels route many tokens through few slots") {
 }
 
 TEST_CASE("kernels cut where many keys are nearly or quite equal") {
-  // Of 2000 keys all but a few fall in one bin of the first histogram, there in few bins, and there
+  // All but a few of 2000 keys fall in one bin of the first histogram, there in few bins, and there
   // tie: more than are compared with each other.
   for (const auto priority : {Priority::token_max, Priority::own_score, Priority::random}) {
     for (const char* factor : {"0.6", "0.97", "1.5"}) {

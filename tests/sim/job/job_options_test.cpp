@@ -140,7 +140,7 @@ TEST_CASE("defaults that follow from other options") {
   // 4 chunks on 2 ranks.
   OptionValues values = with(usual, "pipeline-layout", "Et*12|t*12|t*12|t*12L");
   CHECK(resolve_job(values).job.layout.sizes.virtual_pipeline == 2);
-  // Of 32 ranks of a stage those of an NVLink domain, which divide 128 experts.
+  // The ranks of an NVLink domain, of 32 of a stage: they divide 128 experts.
   CHECK(resolve_job(usual).job.layout.sizes.expert == 8);
   CHECK(resolve_job(with(usual, "ranks-per-domain", "4")).job.layout.sizes.expert == 4);
   CHECK(resolve_job(with(usual, "expert-tensor-parallel", "2")).job.layout.sizes.expert == 4);

@@ -55,7 +55,8 @@ TEST_CASE("the weight files of Qwen3.5 hold the parameters counted, towers and v
   CHECK(moe.linear_layers() == 30);
   CHECK(moe.left_out == std::vector<std::string>{"vision_config"});
   CHECK(moe.sequence_length == 4096);
-  // Of a layer: the gate of the shared expert; decay and norm; norms of queries and keys.
+  // Vectors of a layer that are not counted: the gate of the shared expert; decay and norm; norms
+  // of queries and keys.
   const std::int64_t vectors = 40 * 2048 + 30 * (2 * 32 + 128) + 10 * 2 * 256;
   CHECK(moe.total_parameters(256) + vectors == 34'660'610'688);
   // The depth: softmax attention, router, 257 experts and the gate of the shared one, the

@@ -128,7 +128,7 @@ TEST_CASE("low precision shortens what GEMMs alone read") {
   const double rows = kept_bytes(model, LayerKind::moe, {}, rules);
   rules.precision = Precision::mxfp8;
   const double less = 2 - 1.03125;
-  // Of an MoE layer the router reads the norm's output, in bf16.
+  // The router of an MoE layer reads the norm's output, in bf16.
   CHECK(kept_bytes(model, LayerKind::moe, {}, rules) ==
         Approx(rows - less * (4096 + 2 * 4096 + 2 * 14336) + 1.03125 * (4096 + 4096)));
 }

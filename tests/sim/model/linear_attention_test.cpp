@@ -59,7 +59,8 @@ TEST_CASE("the checkpoint of Qwen3-Next has the parameters counted, but for vect
   CHECK(model.linear_parameters() == 2048 * 12352 + 4096 * 2048 + 4 * 8192);
   // Queries and their gate, keys and values of two heads; the output.
   CHECK(model.attention_parameters() == 2048 * 256 * (2 * 16 + 4) + 4096 * 2048);
-  // Of a layer: the gate of the shared expert; decay and norm; norms of queries and keys.
+  // Vectors of a layer that are not counted: the gate of the shared expert; decay and norm; norms
+  // of queries and keys.
   const std::int64_t vectors = 48 * 2048 + 36 * (2 * 32 + 128) + 12 * 2 * 256;
   CHECK(model.total_parameters(512) + vectors == 79'674'391'296);  // of its weight files
 }
@@ -90,7 +91,7 @@ TEST_CASE("work of the chunked delta rule, one head by hand") {
   linear.key_dim = 128;
   linear.value_dim = 256;
   linear.convolution = 4;
-  // Of 64 tokens: products of 64 x 128 with 128 x 64, 64 x 64 with 64 x 128 or 64 x 256, and those
+  // The products of 64 tokens: 64 x 128 with 128 x 64, 64 x 64 with 64 x 128 or 64 x 256, and those
   // with the state of 128 x 256.
   const double narrow = 2.0 * 64 * 64 * 128;
   const double wide = 2.0 * 64 * 64 * 256;
@@ -115,7 +116,7 @@ TEST_CASE("work of the chunked delta rule, one head by hand") {
 }
 
 TEST_CASE("copies around the exchanges of context ranks") {
-  // Of queries, keys, values, gate, g and b three copies, read and written, and of the output two;
+  // Three copies of queries, keys, values, gate, g and b, read and written, and two of the output;
   // backward the first adds into zeros: written, read, read and written.
   const Model model = qwen_next();
   CHECK(bytes_between_context_ranks(*model.linear, false) == 2 * (3 * 2 * 12352 + 2 * 2 * 4096));

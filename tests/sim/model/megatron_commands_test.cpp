@@ -58,7 +58,7 @@ TEST_CASE("without such a name it is the script with most arguments") {
 
 TEST_CASE("of several commands that train it is the last") {
   CHECK(taken_of("python train.py --bf16\npython train.py --lr 1\n") == std::set<int>{2});
-  // Of those with at least half as many arguments, and of programs before scripts.
+  // Only commands with at least half as many arguments count, and programs before scripts.
   CHECK(taken_of("python train.py --bf16 --lr 1 --swiglu\npython eval_train.py --bf16\n") ==
         std::set<int>{1});
   CHECK(taken_of("python train.py --bf16\nbash train.sh --bf16\n") == std::set<int>{1});

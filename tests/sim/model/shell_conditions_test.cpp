@@ -19,7 +19,7 @@ std::optional<std::int64_t> number(const std::string& text) {
   });
 }
 
-// Of words with a space between two; _ is an empty one.
+// Whether a condition holds, given as words with a space between two; _ is an empty one.
 Truth condition(const std::string& text, bool is_double) {
   std::vector<ConditionWord> words;
   std::istringstream all(text);

@@ -179,7 +179,8 @@ TEST_CASE("context ranks exchange the heads of linear attention by whatever meth
   query.shards.tensor = 2;
   query.shards.context = 4;
   query.linear_attention = true;
-  // Of 1,024 tokens 2 x 2,048 + 4,096 + 4,096 + 64 channels out, 4,096 back; 3 of 4 parts.
+  // For 1,024 tokens 2 x 2,048 + 4,096 + 4,096 + 64 channels go out, 4,096 come back; 3 of 4 parts
+  // of both.
   const double in = 2.0 * 1024 * 12'352 / 2 * 3 / 4;
   const double out = 2.0 * 1024 * 4096 / 2 * 3 / 4;
   for (const auto& method : context_method_names) {

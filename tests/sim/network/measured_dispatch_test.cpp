@@ -152,7 +152,7 @@ TEST_CASE("repeats have their geometric mean, and a band that holds all") {
   CHECK(machine.factor({MoeStage::combine}) == Approx(1.2));
   CHECK(estimate.time_us_p95 / estimate.time_us == Approx(1.2));
   CHECK(estimate.time_us_p05 / estimate.time_us == Approx(1 / 1.2));
-  // Of another hidden size, which is farther.
+  // A measurement at another hidden size, which is farther.
   machine.measure({MoeStage::combine}, 1.2);
   machine.cluster.dispatches.back().hidden = 2 * hidden;
   CHECK(machine.factor({MoeStage::combine}) == Approx(1.2));

@@ -16,7 +16,7 @@ using moesim::parallel::parse_pipeline_layout;
 
 namespace {
 
-// Of 96 layers: 32 heads, 4 key/value heads, 128 experts of 768.
+// A model of 96 layers: 32 heads, 4 key/value heads, 128 experts of 768.
 const Model& qwen() {
   static const Model model = [] {
     Model made = Model::load("qwen3-30b-a3b");

@@ -220,7 +220,7 @@ TEST_CASE("a term of the tiles counts as far as memory does not explain the time
   term["weight"] = "compute_share";
   curve["corrections"]["terms"] = {term};
   CHECK(time_us(curve, 128, 128, 64) == Approx(us * std::exp(0.5 * (1 - memory / us))));
-  // Of a product that waits for memory alone nothing is left of it.
+  // Nothing is left of the term for a product that waits for memory alone.
   curve["physics"]["launch_us"] = 1e-9;
   curve["physics"]["dram_bytes_per_us"] = 1;
   CHECK(time_us(curve, 128, 128, 64) == Approx(1e4 * memory).epsilon(1e-4));

@@ -106,7 +106,7 @@ TEST_CASE("a run of nccl-tests that did not come to its end is in doubt") {
   REQUIRE(doubts(broken + crash).size() == 1);
   CHECK_THAT(doubts(broken + crash)[0],
              ContainsSubstring("the run failed (line 8:  .. node0 pid 41"));
-  // Of several in one file each ends by itself.
+  // Each of several runs in one file ends by itself.
   const std::vector<profile::NcclTestsRun> two = runs_of(broken + output);
   REQUIRE(two.size() == 2);
   CHECK(two[0].doubts.size() == 1);

@@ -236,7 +236,7 @@ TEST_CASE("hashed ids are static and as skewed as the ids are") {
     const std::vector<std::int64_t> demand = simulate_routing(job, 0).layers[0].demand;
     return static_cast<double>(*std::max_element(demand.begin(), demand.end())) / (8 * 4096.0);
   };
-  // Of 32,000 ids by 1 / rank the first has 1 / 10.95 = 9.1 % of the tokens, all to one expert;
+  // The first of 32,000 ids by 1 / rank has 1 / 10.95 = 9.1 % of the tokens, all to one expert;
   // 32,768 tokens scatter by 0.16 points.
   CHECK(most("hash:1") > 0.086);
   // Uniform ids: 1 / 64, plus the scatter of ids (500 an expert, 4.5 %) and tokens (512, 4.4 %).
@@ -287,7 +287,7 @@ TEST_CASE("scomoe slices a GPU's tokens into pools with slots of their own") {
   const RouterContext context{{0, 2}, 1, 0, 0};
   const Logits logits = random_logits(8, {100, 100, 100, 100}, 11);
   const RoutedGroup group = route(make("scomoe:0.4:0.3", 1, "1"), 8, logits, context);
-  // Of GPU 2, which owns experts 4 and 5 and shares a domain with 6 and 7.
+  // The blocks of GPU 2, which owns experts 4 and 5 and shares a domain with 6 and 7.
   const std::vector<std::int32_t> blocks(group.kept_rows.begin() + 16,
                                          group.kept_rows.begin() + 24);
   CHECK(blocks == std::vector<std::int32_t>{4, 4, 4, 4, 32, 32, 12, 12});

@@ -187,7 +187,7 @@ void write_choices(const Folder& folder, bool probabilities) {
   if (probabilities) text["probabilities"] = "probabilities.npy";
   folder.write(text);
   write_npy_int64(folder.npy("choices.npy"), {6, 2}, {0, 1, 0, 2, 1, 2, 0, 3, 1, 3, 0, 1});
-  // Of the four on expert 0, tokens 1 and 3 are the surest.
+  // Tokens 1 and 3 are the surest of the four on expert 0.
   write_npy_float32(folder.npy("probabilities.npy"), {6, 2},
                     {0.4F, 0.3F, 0.8F, 0.1F, 0.5F, 0.5F, 0.9F, 0.05F, 0.6F, 0.2F, 0.3F, 0.3F});
 }
@@ -365,7 +365,7 @@ TEST_CASE("trace-repeat draws any number of tokens from recorded counts") {
   CHECK(routed.layers[0].kept_rows[4] == 0);
 }
 
-// Of 100 tokens 90 chose expert 0, 60 expert 1, 30 expert 2, 20 expert 3: so do drawn ones, within
+// 90 of 100 tokens chose expert 0, 60 expert 1, 30 expert 2, 20 expert 3: so do drawn ones, within
 // four standard errors, sqrt(0.25 / 16384) = 0.004 each at most.
 TEST_CASE("two experts a token are drawn as often as they were recorded") {
   RoutingJob job = job_of("gaussian:0", "top2", 1, 5, 16384, 1);

@@ -72,7 +72,7 @@ TEST_CASE("batched expert FFNs take what a step's experts take in one call") {
   uneven.back() += 324;
   CHECK(sum(pricer.expert_rows(step::Pass::forward, 1024)) ==
         Approx(batched(uneven)).epsilon(1e-12));
-  // Of few rows, the weights of all experts are read once.
+  // With few rows the weights of all experts are read once.
   scenario::Scenario separate = scenario;
   separate.expert_products = scenario::ExpertProducts::separate;
   const step::KernelPricer apart(separate);

@@ -144,7 +144,7 @@ TEST_CASE("ragged sources: speed of the tokens there are, padding to the largest
   const Outcome ragged = outcome_of(values);
   CHECK(ragged.tokens_per_gpu_mean == 640);
   CHECK(ragged.tokens_per_s_per_gpu == Approx(640 / (ragged.step_ms * 1e-3)));
-  // Of 8 x 128 rows that each GPU sends, those of its 2 x 640 routes that were kept hold a token.
+  // Each GPU sends 8 x 128 rows; those of its 2 x 640 routes that were kept hold a token.
   CHECK(ragged.empty_rows_sent ==
         Approx(1 - (1 - ragged.loss.failed) * 2 * 640 / (8 * 128)).epsilon(1e-9));
   // The fullest GPU decides on the memory and, as all wait for it, on the step.

@@ -232,7 +232,7 @@ TEST_CASE("a start that only rings show is no square of theirs for an all-to-all
     CHECK(mine.nic_start.low <= 0.5);
     CHECK(mine.nic_start.high >= 1.9);
   }
-  // Of an all-to-all it is the figure itself, with a quarter either way.
+  // An all-to-all gives the figure itself, with a quarter either way.
   const Cluster direct = cluster_of(import_logs({log_of(operations[0], 1.2)}, "hgx-h100"));
   CHECK(direct.nic_start.low == Approx(0.75 * direct.nic_start.value).epsilon(0.001));
   // No start makes an all-gather inside the nodes alone take that little.

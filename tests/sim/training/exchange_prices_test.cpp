@@ -57,7 +57,7 @@ TEST_CASE("messages between stages of a node do not cross NICs") {
   const ExchangePrices prices(halves);
   CHECK(gap(1) == Picoseconds::from_us(prices.boundary_us(1, 2)));
   CHECK(prices.boundary_us(1, 1) == 0);
-  // Of stages of six GPUs some ranks of every stage send to another node of eight.
+  // Where stages have six GPUs, some ranks of every stage send to another node of eight.
   const TrainingJob sixes = qwen_on_h100(24, 4, 2, 96);
   const ExchangePrices straddling(sixes);
   CHECK(straddling.boundary_us(0, 1) == prices.boundary_us(1, 2));

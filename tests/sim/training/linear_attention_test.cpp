@@ -27,7 +27,7 @@ TrainingJob next_on_h100(std::int64_t length, int full_every) {
   return job;
 }
 
-// Of one layer, forward and backward, on average over the model's.
+// The attention of one layer, forward and backward, on average over the model's layers.
 double attention_us(const TrainingJob& job) {
   const LayerPrices prices(job);
   const Passes& layer = prices.layer(true);

@@ -49,7 +49,7 @@ TEST_CASE("padded slots are those that are computed and hold no row") {
         DrawnRouting routing = drawn(router, factor, "gaussian:0.2");
         routing.router.capacity_scope = scope;
         const RoutingFigures figures = with(job, routing).routing.value();
-        // Of 8 choices.
+        // A token has 8 choices.
         const double filled = 1 - figures.loss.fill_failed.value_or(1);
         const double kept = 1 - figures.loss.failed + filled / 8;
         CHECK(figures.loss.padded == Approx(1 - kept / figures.mean_load).margin(1e-9));

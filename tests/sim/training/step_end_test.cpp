@@ -36,10 +36,10 @@ TrainingJob two_copies(int zero) {
   return made;
 }
 
-// Of a rank: 24 layers of 32 experts, three matrices of 2048 x 768 each.
+// The weights of a rank's experts: 24 layers of 32 experts, three matrices of 2048 x 768 each.
 constexpr double experts_held = 24.0 * 32 * 3 * 2048 * 768;
 
-// In buckets of 40 M parameters; all eight GPUs of a node send at once.
+// An exchange in buckets of 40 M parameters; all eight GPUs of a node send at once.
 double in_buckets_us(const TrainingJob& made, profile::Collective kind,
                      const std::vector<int>& gpus, double parameters, double bytes) {
   const double buckets = std::ceil(parameters / 40e6);
@@ -47,7 +47,7 @@ double in_buckets_us(const TrainingJob& made, profile::Collective kind,
   return buckets * network.price(kind, gpus, bytes / buckets, network::Senders{8}).time_us;
 }
 
-// Of all chunks of rank 0, each in buckets of its own; `element`: bytes of a weight.
+// The exchange of all chunks of rank 0, each in buckets of its own; `element`: bytes of a weight.
 double dense_us(const TrainingJob& made, profile::Collective kind, const std::vector<int>& gpus,
                 double element) {
   double time_us = 0;

@@ -140,7 +140,8 @@ TEST_CASE("an exchange that NCCL hides takes 32 of 132 SMs from what hides it") 
   apart.layout.expert_overlap = true;
   const TrainingStep hidden = training_step(apart);
   const double exchange_us = part(exposed, Part::dispatch) + part(exposed, Part::combine);
-  // Of eight micro-batches, all but the first forward and the last backward pass.
+  // All exchanges of eight micro-batches are hidden but those of the first forward and the last
+  // backward pass.
   CHECK(exposed.step_us - hidden.step_us == Approx(7.0 / 8 * 100 / 132 * exchange_us));
   apart.exchange_sms = 16;
   const TrainingStep fewer = training_step(apart);

@@ -63,8 +63,8 @@ struct Held {
   double width = 0;
 };
 
-// Of new steps through NICs inside 90 % bands, and of new exchanges there, after 3 steps inside a
-// domain and as many layers and exchanges.
+// How many new steps through NICs lie inside 90 % bands, and how many new exchanges there, after 3
+// steps inside a domain and so many layers and exchanges.
 std::pair<Held, Held> mixed_coverage(int layers, int exchanges, int runs) {
   Held steps;
   Held alone;

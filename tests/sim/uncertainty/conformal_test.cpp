@@ -26,7 +26,7 @@ TEST_CASE("with as many groups as a level just allows, the farthest one is the e
   const Interval band = jackknife_plus(groups, 0.9);
   CHECK(band.high == Approx(0.9));
   CHECK(band.low == Approx(-0.9));
-  // Of 10 equal weights, one beyond everything, half lie at or below the fifth score.
+  // Half of 10 equal weights, one of them beyond everything, lie at or below the fifth score.
   CHECK(jackknife_plus(groups, 0.5).high == Approx(0.5));
   groups.pop_back();
   CHECK_THROWS_AS(jackknife_plus(groups, 0.9), Error);

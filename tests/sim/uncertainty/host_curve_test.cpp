@@ -21,7 +21,7 @@ SoftwarePrior prior() {
   return made;
 }
 
-// Of software whose published steps tell its level well.
+// The prior of software whose published steps tell its level well.
 SoftwarePrior named_prior() {
   SoftwarePrior made;
   made.mean = {0.03, 0, 0, 0};

@@ -255,7 +255,7 @@ TEST_CASE("a layer alone says what its own parts have") {
   for (const char* name : {"precision:bf16", "dispatcher:all-to-all", "sequence-length"}) {
     CHECK(has(name));
   }
-  // Of the whole step: its end, its pipeline, what is recomputed.
+  // Traits of the whole step: its end, its pipeline, what is recomputed.
   job.recompute.full = model::FullRecompute::uniform;
   for (const char* name : {"zero:1", "moment-bytes:4", "gpus", "pipeline-parallel",
                            "recompute:whole layers", "cuda-graphs:none"}) {

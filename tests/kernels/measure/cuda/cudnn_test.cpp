@@ -179,7 +179,7 @@ TEST_CASE("a backward pass is five products, and passes every tensor by its name
                                  "matmul 23 1 to 24", "matmul 22 25 to 1008"});
   CHECK(starting(lines, {"reshape"}) ==
         std::vector<std::string>{"reshape 16 to 17", "reshape 22 to 23", "reshape 2 to 25"});
-  // Of 8 query heads those of a group of 4 are added.
+  // The gradients of 8 query heads are added in groups of 4.
   CHECK(starting(lines, {"reduce"}) ==
         std::vector<std::string>{
             fmt::format("reduce {} of 7 to 8", int{CUDNN_REDUCE_TENSOR_ADD}),

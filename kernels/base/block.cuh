@@ -20,7 +20,7 @@ MOESIM_DEVICE std::uint32_t warp_scan(std::uint32_t value) {
   return value;
 }
 
-// Of a value that all lanes of a warp have: the sum over warps of lower index, and over all. One
+// The sum of a value that all lanes of a warp have, over warps of lower index, and over all. One
 // barrier only, so `scratch`, a word of shared memory per warp, is not free before another.
 MOESIM_DEVICE ScanResult scan_warps(std::uint32_t of_warp, int warps, std::uint32_t* scratch) {
   if (lane_index() == 0) scratch[warp_index()] = of_warp;

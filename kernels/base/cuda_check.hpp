@@ -29,8 +29,8 @@ inline void check_cuda(cudaError_t code, const char* expression) {
                   code);
 }
 
-// Of a call whose failure is an answer: whether it worked. The runtime forgets the error, which the
-// check behind the next launch would find.
+// Whether a call worked whose failure is an answer. The runtime forgets the error, which the check
+// behind the next launch would find.
 inline bool worked(cudaError_t code) {
   if (code == cudaSuccess) return true;
   cudaGetLastError();

@@ -19,9 +19,9 @@ SharedLibrary open_shared_library(const std::string& name, const char* variable)
 
 // The files that open_shared_library() tries, in its order.
 std::vector<std::string> library_candidates(const std::string& name, const char* variable);
-// Of the files that can be loaded, the one for which `version` gives the largest number, the
-// earlier of equal ones. The others stay loaded, since they were called. Their troubles together if
-// there is none.
+// Opens the file for which `version` gives the largest number, of those that can be loaded; the
+// earlier of equal ones. The others stay loaded, since they were called. Throws their troubles
+// together if there is none.
 SharedLibrary open_newest_library(const std::vector<std::string>& files,
                                   const std::function<long(const SharedLibrary&)>& version);
 

@@ -114,7 +114,7 @@ struct FfnPlan {
 
   std::size_t elements(Tensor tensor) const;
   std::size_t bytes(Tensor tensor) const { return 2 * elements(tensor); }
-  // Of the device memory that grouped calls write their pointers to; 0 if none is grouped.
+  // The bytes of device memory that grouped calls write their pointers to; 0 if none is grouped.
   std::size_t table_bytes() const;
   double forward_flops() const;
   double backward_flops() const;

@@ -31,7 +31,7 @@ enum class Buffer {
   up_weight,     // [L, 2 f, h]
   down_weight,   // [L, h, f]
   out_gradient,  // [S, h]
-  // Of the forward; the backward reads most of them.
+  // Buffers of the forward pass; the backward pass reads most of them.
   router,         // routing::buffer_bytes()
   logits,         // [S, E] fp32
   dispatch_mask,  // [S, E C], einsum
@@ -48,7 +48,7 @@ enum class Buffer {
   ir_out,         // [S, h]
   mixed,          // [S, h]: einsum's sum before the IR rows are added
   out,            // [S, h]
-  // Of the backward.
+  // Buffers of the backward pass.
   mask_gradient,        // [S, E C], einsum
   returned_gradient,    // [E, C, h]
   expert_out_gradient,  // [L, P C, h]; is `returned_gradient` where P = 1
@@ -101,7 +101,7 @@ struct LayerProblem {
   // capacity over a group, masks whose rows are no whole number of 16-byte pieces.
   void check() const;
   int local_experts() const { return router.experts / router.ranks; }
-  // Of a rank's row buffers: E C.
+  // The slots of a rank's row buffers: E C.
   std::int64_t slots() const { return std::int64_t{router.experts} * router.capacity(); }
   bool rectified() const { return router.rectified(); }
 };
@@ -118,7 +118,7 @@ struct LayerPlan {
     return pass == Pass::forward ? forward : backward;
   }
   std::size_t bytes_of(Buffer buffer) const { return bytes[static_cast<std::size_t>(buffer)]; }
-  // Of the one allocation that carve() divides.
+  // The bytes of the one allocation that carve() divides.
   std::size_t memory_bytes() const;
   // Bytes of an all-to-all's per-rank buffer: E C h elements.
   std::size_t exchange_bytes() const { return bytes_of(Buffer::rows); }

@@ -39,7 +39,7 @@ struct ReferenceResult {
   std::vector<double> x_gradient;
   std::vector<double> logit_gradient;
   double mass = 0;  // sum m
-  // Of each row, whose products with the token make the weights' gradients.
+  // The vectors of each row whose products with the token make the weights' gradients.
   std::vector<std::vector<double>> activated, output, output_gradient, hidden_gradient;
 };
 

@@ -18,7 +18,7 @@ MOESIM_DEVICE std::uint32_t list_step() {
 }
 MOESIM_DEVICE int assign_warps() { return block_threads<assign_threads>() / warp_lanes; }
 
-// Of the list, [0, begin) are kept, of [begin, end) `quota`, and none behind.
+// Where the list is cut: [0, begin) are kept, `quota` of [begin, end), and none behind.
 struct ListCut {
   Stage stage;
   std::uint32_t begin = 0;

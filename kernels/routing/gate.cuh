@@ -234,7 +234,7 @@ gate_bfloat16(GateArguments in) {
   const int tiles = (in.choose.experts + tile_experts - 1) / tile_experts;
   const int first_token = block_index() / tiles * gate_tokens;
   const int first_expert = block_index() % tiles * tile_experts;
-  // Of all stages this part has stages part, part + parts, ...
+  // This part has the stages part, part + parts, ... of all.
   const int part = warp_index() / (Shape::part_threads / warp_lanes);
   const int all_steps = (in.hidden + gate_depth - 1) / gate_depth;
   const int steps = (all_steps - part + Shape::parts - 1) / Shape::parts;

@@ -93,7 +93,7 @@ Benchmark dispatch() {
   benchmark.spec.params.erase("alone");
   benchmark.spec.params["rows"] = slots;
   static_assert(slots % experts == 0);
-  // Of each route 16 bytes to find its slot and weight, beside its row.
+  // Each route takes 16 bytes to find its slot and weight, beside its row.
   benchmark.spec.bytes += static_cast<double>(2 * hidden * (tokens + slots) + 16 * slots);
   return benchmark;
 }

@@ -110,7 +110,7 @@ class Trial {
     return {};
   }
 
-  // Of all ranks that know theirs; 0 if none does.
+  // The lowest clock of all ranks that know theirs; 0 if none does.
   double lowest_clock(double own) {
     double lowest = 0;
     for (const double each : group_.gather(own)) {

@@ -12,8 +12,8 @@ struct TrialOptions {
   WarmUpRule warm_up;
   StoppingRule kernels = StoppingRule::for_kernels();
   StoppingRule collectives = StoppingRule::for_collectives();
-  // Of exchanges of ranks that share a GPU, whose times calibrate nothing: the most seconds of the
-  // warm-up, and of the samples.
+  // The most seconds of the warm-up, and of the samples, for exchanges of ranks that share a GPU,
+  // whose times calibrate nothing.
   double shared_gpu_most_s = 1;
   ClockFilter clock;
   // One hot sample lasts at least this long, in as many calls as that takes.

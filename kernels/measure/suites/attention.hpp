@@ -12,7 +12,7 @@ namespace moesim::kernels::measure {
 PointSpec attention_point(const profile::AttentionShape& shape);
 // Prefills of the shipped models' heads, whole and as a GPU's share of tensor parallelism.
 Suite attention_suite();
-// Of a point that attention_point() made.
+// The shape of a point that attention_point() made.
 profile::AttentionShape attention_shape(const Params& params);
 
 // One query's output against `keys.size() / query.size()` keys, in fp64, and for each of its

@@ -20,7 +20,7 @@ std::size_t calls_per_sample(std::int64_t bytes);
 // place 0; multiples of 16, at least 16.
 std::vector<std::int64_t> uneven_row(int gpus, int from, std::int64_t bytes);
 
-// Of 2 GPUs and more.
+// The collectives of 2 GPUs and more.
 Suite collectives_suite();
 
 // Elements [first, first + count).

@@ -27,7 +27,7 @@ struct HierarchicalPlan {
   Transfers inside;  // peers: places in the node
   Transfers across;  // peers: nodes
 };
-// Of rank node * gpus_per_node + place; it is the same for all of them.
+// The plan of rank node * gpus_per_node + place; it is the same for all of them.
 HierarchicalPlan hierarchical_plan(int nodes, int gpus_per_node);
 
 }  // namespace moesim::kernels::measure

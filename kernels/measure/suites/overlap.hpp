@@ -17,7 +17,7 @@ struct OverlapParts {
   std::string timed;   // "gemm" or "exchange"
   std::string beside;  // the other one; "" for nothing
 };
-// Of a point of op "overlap".
+// The parts of a point of op "overlap".
 OverlapParts overlap_parts(const PointSpec& spec);
 // "beside" of a point that times one side alone.
 constexpr const char* overlap_alone = "nothing";

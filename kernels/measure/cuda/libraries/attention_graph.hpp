@@ -23,7 +23,7 @@ enum AttentionName : std::int64_t {
   name_scale,
   name_masked,
   first_own,
-  // Of the backward pass, and of a forward pass before it: the statistics.
+  // The tensors of the backward pass; the statistics are also of a forward pass before it.
   name_statistics = 1001,
   name_out_gradient,
   name_q_gradient,
@@ -38,9 +38,9 @@ enum AttentionName : std::int64_t {
 class CudnnTarget {
  public:
   explicit CudnnTarget(cudnnHandle_t handle) : handle_(handle) {}
-  // Of cuDNN 9.8 and later. `device` is cuDNN's own JSON of a device's properties (its member names
-  // are those of cuDNN's messages). Throws NotMeasurable if this build or the library is older, or
-  // the text is not what it wants.
+  // Needs cuDNN 9.8 or later. `device` is cuDNN's own JSON of a device's properties (its member
+  // names are those of cuDNN's messages). Throws NotMeasurable if this build or the library is
+  // older, or the text is not what it wants.
   explicit CudnnTarget(const std::string& device);
 
   cudnnHandle_t handle() const { return handle_; }

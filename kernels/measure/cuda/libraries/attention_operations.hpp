@@ -22,9 +22,9 @@ class AttentionOperations {
   AttentionOperations(const profile::AttentionShape& shape, std::int64_t first_own,
                       std::deque<CudnnDescriptor>& parts, std::deque<CudnnDescriptor>& operations);
 
-  // Of the queries' heads, or of the keys' and values', in bf16, as projections write them: [batch,
-  // sequence, heads, head_dim] in memory. Keys and values may be meant transposed: [.., head_dim,
-  // sequence].
+  // A tensor of the queries' heads, or of the keys' and values', in bf16, as projections write
+  // them: [batch, sequence, heads, head_dim] in memory. Keys and values may be meant transposed:
+  // [.., head_dim, sequence].
   const CudnnDescriptor& of_queries(std::int64_t name);
   const CudnnDescriptor& of_keys(std::int64_t name, bool transposed);
   // One fp32 figure for each query and head, [batch, heads, sequence] in memory.
@@ -40,7 +40,7 @@ class AttentionOperations {
   const CudnnDescriptor& row();
   const CudnnDescriptor& query();
   const CudnnDescriptor& transposed_scores(cudnnDataType_t type);
-  // Of each key, for all heads of the queries, in bf16.
+  // A tensor of each key, for all heads of the queries, in bf16.
   const CudnnDescriptor& key_of_each_head();
   // K as it lies in memory, where the graph has it transposed.
   const CudnnDescriptor& own_keys();

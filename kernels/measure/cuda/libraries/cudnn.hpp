@@ -54,13 +54,13 @@ class CudnnAttention {
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
   std::string version() const;  // "9.19.0", as the library says
-  // Of device memory that `run` needs beside its tensors.
+  // The bytes of device memory that `run` needs beside its tensors.
   std::int64_t workspace_bytes() const;
   // Queues one call. Throws NotMeasurable with cuDNN's words. `statistics` of a plan for
   // forward_for_backward.
   void run(const void* q, const void* k, const void* v, void* out, void* workspace,
            void* statistics = nullptr);
-  // Of a plan for backward.
+  // Queues one call of a plan for backward.
   void run_backward(const AttentionGradients& tensors, void* workspace);
 
  private:

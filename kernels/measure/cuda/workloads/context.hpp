@@ -35,9 +35,10 @@ struct Context {
   // Made when it is first wanted. Throws NotMeasurable with the reason if there is no cuDNN.
   const CudnnHandle& cudnn();
   DeviceBuffer<std::uint8_t> workspace;  // of cuBLAS, so that its products can be captured
-  // Of the group's ranks, which join when the first exchange is prepared, all of them together and
-  // before they allocate: NCCL may hang or end the process as it starts, and what one GPU measures
-  // alone needs none. Throws NotMeasurable with the reason if a rank has no NCCL, or it fails.
+  // The communicator of the group's ranks, which join when the first exchange is prepared, all of
+  // them together and before they allocate: NCCL may hang or end the process as it starts, and what
+  // one GPU measures alone needs none. Throws NotMeasurable with the reason if a rank has no NCCL,
+  // or it fails.
   NcclCommunicator& nccl();
   // Queues an exchange on the timer's stream as queue_together() does.
   void queue_together(const std::function<void()>& queue);
@@ -48,8 +49,8 @@ struct Context {
     std::unique_ptr<NcclCommunicator> inside, across;
   };
   Tiers& tiers();
-  // Of the process, attached when it is first wanted: sessions without traces then launch as
-  // cheaply as programs do. Null where none works.
+  // The tracer of the process, attached when it is first wanted: sessions without traces then
+  // launch as cheaply as programs do. Null where none works.
   CuptiTracer* tracer();
   std::string trace_trouble;  // why not, as far as is known
   bool shared_gpu = false;    // two ranks of the group are on one GPU

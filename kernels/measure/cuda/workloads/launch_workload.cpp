@@ -50,7 +50,7 @@ class TimedBeside : public Workload {
   std::string timer() const override {
     return what_ == launch_events ? "cuda-events" : "host-clock";
   }
-  // Of a launch that is waited for, what the kernel itself takes: an empty one in a graph.
+  // What the kernel of a launch that is waited for takes by itself: an empty one in a graph.
   Params details() override {
     if (what_ != launch_and_wait) return Params::object();
     return translated([this]() -> Params {

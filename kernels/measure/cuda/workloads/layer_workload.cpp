@@ -257,7 +257,7 @@ class Layer : public Workload {
     return fmt::format("token {}: the gradient is {:.3g} of its size off", *token, gradient_off);
   }
 
-  // Of the experts that the token needs.
+  // Fetches the weights of the experts that the token needs.
   layer::ReferenceWeights fetch_weights(const layer::ReferenceToken& token,
                                         std::vector<std::vector<std::uint16_t>>& held) const {
     static_assert(sizeof(Bfloat16) == sizeof(std::uint16_t));

@@ -12,7 +12,8 @@ namespace {
 // later are nothing; of several ranks longer, since one may still begin after another.
 constexpr double least_us = 500;
 constexpr double least_us_of_ranks = 2000;
-// Of each side: a stream that is held takes about a thousand launches, and NCCL fewer.
+// The most calls of each side: a stream that is held takes about a thousand launches, and NCCL
+// fewer.
 constexpr double most_calls = 128;
 // How much longer than the timed side, at its usual pace, the other one goes on: both may slow
 // down.
@@ -89,7 +90,7 @@ class Overlap : public Workload {
           if (exchanges_) dynamic_cast<Queueable&>(*exchange_).queue(context_.timer->stream());
         });
   }
-  // Of one call alone, on the slowest rank: all ranks then queue as many.
+  // The time of one call alone, on the slowest rank: all ranks then queue as many.
   double alone_us(Queueable& which) {
     return slowest(aligned([&] { which.queue(context_.timer->stream()); }).time_us);
   }

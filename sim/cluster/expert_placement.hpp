@@ -27,9 +27,10 @@ struct ExpertPlacement {
 ExpertPlacement contiguous_experts(int experts, int ranks);
 // Expert e on rank e % ranks.
 ExpertPlacement round_robin_experts(int experts, int ranks);
-// By load, equally many experts on every rank: longest processing time first, each expert to the
-// least loaded rank that has room. The equal count can make that worse than the contiguous
-// placement, which is then returned: the highest load is never above the contiguous one's.
+// A placement by load, with equally many experts on every rank: longest processing time first, each
+// expert to the least loaded rank that has room. The equal count can make that worse than the
+// contiguous placement, which is then returned: the highest load is never above the contiguous
+// one's.
 ExpertPlacement balanced_experts(std::span<const double> loads, int ranks);
 
 }  // namespace moesim::cluster

@@ -4,7 +4,7 @@
 
 namespace moesim::job {
 
-// Without a dispatcher of its own: NCCL's all-to-all.
+// What --dispatcher has where there is none: NCCL's all-to-all.
 inline constexpr const char* no_dispatcher = "all-to-all";
 
 // Each reads the document and sets what follows from it.

@@ -74,7 +74,7 @@ bool is_drawn(routing::ScoreSource::Kind kind) {
   return kind != routing::ScoreSource::Kind::unknown && !source.is_ragged();
 }
 
-// Without those that a training step refuses.
+// The values of an option without those that a training step refuses.
 std::vector<scenario::NamedValue> values_in_training(const scenario::Option& option) {
   if (option.name == "router") {
     return scenario::named_values(routing::router_forms([](const routing::RouterDescriptor& kind) {

@@ -85,7 +85,7 @@ class JobOptionTable {
     return Entry(option);
   }
 
-  // From 0 on, kept as `scale` times what is typed.
+  // A number from 0 on, kept as `scale` times what is typed.
   template <class Field>
   Entry number(const char* name, const char* placeholder, double most, Field field,
                double scale = 1) {

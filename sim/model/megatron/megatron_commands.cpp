@@ -182,7 +182,7 @@ class Choice {
 
   // But for the number of the node that each starts.
   bool is_same(std::size_t one, std::size_t other) const {
-    // Without "do", which the first turn of a loop alone may have.
+    // The words of both without "do", which the first turn of a loop alone may have.
     const std::vector<ShellWord> left = words_from_program(commands_[one]);
     const std::vector<ShellWord> right = words_from_program(commands_[other]);
     const auto is_rank = [&](std::size_t at) {

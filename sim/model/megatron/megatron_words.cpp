@@ -139,7 +139,8 @@ bool may_be_arguments(const std::string& word) {
   return is_output || !variable_in(word).empty();
 }
 
-// By its name or its form, even behind an argument that may have a value.
+// Whether a word holds arguments, by its name or its form, even behind an argument that may have a
+// value.
 bool holds_arguments(const std::string& word) {
   const std::string name = variable_in(word);
   const bool is_array = !name.empty() && word.back() == '}' && word[word.size() - 2] == ']';

@@ -46,11 +46,11 @@ struct StageParameters {
   double expert = 0;
   double gemm = 0;  // of dense
 };
-// With `experts` per MoE layer, copies included. Tensor ranks split projections, dense and shared
-// FFN, embedding, head and the heads of linear attention, and repeat norms, router and the
-// down-projections of latent attention (Megatron-LM). A tied embedding is counted on the stages of
-// embedding and head; once where they are the same. Prediction depths read the embedding: a stage
-// without it has a copy (Megatron-Core, gpt_model.py).
+// The parameters of a stage with `experts` per MoE layer, copies included. Tensor ranks split
+// projections, dense and shared FFN, embedding, head and the heads of linear attention, and repeat
+// norms, router and the down-projections of latent attention (Megatron-LM). A tied embedding is
+// counted on the stages of embedding and head; once where they are the same. Prediction depths read
+// the embedding: a stage without it has a copy (Megatron-Core, gpt_model.py).
 StageParameters stage_parameters(const Model& model, const StageContent& content,
                                  const ShardSizes& shards, int experts);
 

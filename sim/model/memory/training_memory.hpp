@@ -47,7 +47,8 @@ struct StageMemory {
   Bytes states() const { return weights + gradients + optimizer; }
   Bytes total() const { return states() + activations + recomputed + logits + exchange_buffers; }
 };
-// Without what libraries and the CUDA context reserve. Throws UsageError for sizes out of range.
+// The memory of a stage without what libraries and the CUDA context reserve. Throws UsageError for
+// sizes out of range.
 StageMemory stage_memory(const StageMemoryQuery& query);
 
 }  // namespace moesim::model

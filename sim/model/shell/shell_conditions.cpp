@@ -72,7 +72,7 @@ bool is_as(const std::string& text, const std::string& pattern) {
   return pattern.find_first_not_of('*', in_pattern) == std::string::npos;
 }
 
-// By "+(...)", "@(...)" and the like.
+// Whether a pattern has groups: "+(...)", "@(...)" and the like.
 bool has_groups(const std::string& pattern) {
   for (std::size_t at = 0; at < pattern.size(); ++at) {
     if (pattern[at] == '\\') {

@@ -36,7 +36,7 @@ bool is_known(const std::string& text);
 // Whether the whole text is as the pattern, with * ? [...] in it; `maybe` for other patterns.
 Truth matches(const std::string& text, const std::string& pattern);
 
-// With a '\' before each letter that a pattern would read otherwise.
+// The text with a '\' before each letter that a pattern would read otherwise.
 std::string quoted_pattern(const std::string& text);
 
 }  // namespace moesim::model

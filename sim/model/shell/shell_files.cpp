@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t most_files = 100;
 
-// By its name it prepares programs, such as ~/.bashrc, and sets no arguments.
+// Whether a file, by its name, prepares programs and sets no arguments, such as ~/.bashrc.
 bool is_environment(const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
   for (const std::string_view known :

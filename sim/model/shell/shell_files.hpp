@@ -31,7 +31,7 @@ class ShellFiles {
   // The file that begins on that line has what no script has.
   void leave(int line);
 
-  // As shell_path gives it.
+  // The path as shell_path gives it.
   const std::string& path_of(int line) const { return file_of(line).path; }
   std::string place(int line) const;    // "line 3", "line 3 of conf/a.sh"
   std::string address(int line) const;  // "run.sh:3", "conf/a.sh:3"

@@ -68,7 +68,7 @@ class Reading {
     return end;
   }
 
-  // Without its "$".
+  // The path that an expansion stands for; `text` is without its "$".
   Path expansion(const std::string& text) {
     if (text.size() > 1 && text.front() == '(') return output(text.substr(1, text.size() - 2));
     std::string name =

@@ -255,12 +255,12 @@ class ShellReader {
   // The word of an array; their number without it.
   std::size_t place_of(const ShellValue& array, const ShellText& key);
   void set_perhaps(const std::string& name, ShellValue value, bool adds);
-  // Without the rule of lists.
+  // Sets a variable without the rule of lists.
   void replace(const std::string& name, ShellValue value);
   // Notes an assignment that does not run: it is a variable of the script's own, which is empty
   // where nothing else sets it. If that depends on a value in doubt, so does the variable.
   void skip_assignment(const std::string& name);
-  // From then on it is not known, nor whether it is empty.
+  // Forgets a variable: from then on it is not known, nor whether it is empty.
   void forget(const std::string& name);
   bool is_lost(const std::string& name) const;
   void forget_changed(const std::string& expression);  // what "A = 1", "A += 1", "A++" in it set
@@ -289,7 +289,7 @@ class ShellReader {
   Expansion length(std::size_t begin);
   Expansion output_of_command(std::size_t begin);
   Expansion backticks(std::size_t end);
-  // With its variables put in.
+  // The text with its variables put in.
   ShellText filled(const ShellText& text);
   // ${!NAME}: of the variable whose name is the value of another. ${!NAME[@]}: the keys.
   std::optional<ShellValue> named_by(const std::string& name, const std::string& operation);

@@ -33,7 +33,8 @@ struct ShellText {
 // `with_quotes`: and in quotes, which are taken off; they are letters where one has no end.
 std::vector<ShellText> words_in(const ShellText& text, bool with_quotes);
 
-// Without those that keep a "$" from the shell that puts variables into a here-document.
+// The text without the backslashes that keep a "$" from the shell that puts variables into a
+// here-document.
 ShellText without_backslashes(const ShellText& body);
 
 // Where the ")" stands that closes the "(" of a "$(" at `from`; npos: nowhere near. Brackets in

@@ -58,7 +58,8 @@ using ShellVariables = std::map<std::string, ShellValue>;
 // The value of "A * B"; nothing where it is not known.
 using ShellNumber = std::function<std::optional<std::int64_t>(const std::string& expression)>;
 
-// By "OFFSET" or "OFFSET:LENGTH": letters, or words of an array. Below 0 they count from the end.
+// The part of a value that "OFFSET" or "OFFSET:LENGTH" names: letters, or words of an array. Below
+// 0 they count from the end.
 std::optional<ShellValue> part_of(const ShellValue& whole, const std::string& range,
                                   const ShellNumber& number);
 
@@ -104,7 +105,7 @@ class ShellFields {
   bool is_quoted_ = false;
 };
 
-// With spaces between them.
+// The fields with spaces between them.
 ShellText joined(const std::vector<ShellField>& fields);
 
 }  // namespace moesim::model

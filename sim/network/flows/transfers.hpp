@@ -34,7 +34,7 @@ class Transfers {
     std::vector<std::uint32_t> flows;
   };
 
-  // In bytes per picosecond; routes have at most `route_links` different links.
+  // `capacities` in bytes per picosecond; routes have at most `route_links` different links.
   Transfers(std::vector<double> capacities, std::size_t route_links);
 
   // `flow` is a small number not in use: it is free again once ends() has listed it and take() was

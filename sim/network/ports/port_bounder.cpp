@@ -260,7 +260,7 @@ void PortBounder::add_ports() {
   }
 }
 
-// From counts to shares: k_L, T_L and what bounds a flow on L from below.
+// Turns counts into shares: k_L, T_L and what bounds a flow on L from below.
 void PortBounder::settle_loads() {
   for (std::size_t link = 0; link < loads_.size(); ++link) {
     LinkLoad& load = loads_[link];

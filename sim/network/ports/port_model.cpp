@@ -292,7 +292,7 @@ struct Nearest {
 
 }  // namespace
 
-// By the curves of other numbers of nodes.
+// Corrects an estimate by the curves of other numbers of nodes.
 void PortModel::correct(Collective kind, std::span<const int> members, double bytes,
                         Senders senders, Crossed& crossed) const {
   const auto curves = measured_between_nodes(*cluster_, kind);

@@ -63,8 +63,8 @@ extern const ExchangeSchedule hierarchical;
 // Over NVLink to the own domain's GPU on the destination's rail, then its NIC; each message goes on
 // as soon as it is there.
 extern const ExchangeSchedule pxn;
-// To the GPU of one's own local index in each domain, once for all experts there that one token
-// goes to, then over NVLink.
+// Sends a row to the GPU of one's own local index in each domain, once for all experts there that
+// one token goes to, then over NVLink.
 extern const ExchangeSchedule deepep;
 }  // namespace schedules
 

@@ -20,7 +20,7 @@ struct Completion {
   int member = all_members;  // index within the exchange's members
 };
 
-// What carries the exchanges of a simulation. The engine calls it in the order of simulated time:
+// Carries the exchanges of a simulation. The engine calls it in the order of simulated time:
 // begin() never with a time before the last completion taken. A model in which exchanges share
 // links implements the same interface: it may move completions it has announced but that were not
 // taken yet, each time another exchange begins.

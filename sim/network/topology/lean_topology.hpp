@@ -14,7 +14,7 @@ class LeanTopology {
   explicit LeanTopology(const Topology& whole);
 
   const Topology& links() const { return lean_; }
-  // By how much later a message begins on links(), to enter them when it would enter `whole`.
+  // How much later a message begins on links(), to enter them when it would enter `whole`.
   // Precondition: as Topology::route.
   Picoseconds delay(int source, int destination) const;
 

@@ -20,14 +20,14 @@ namespace moesim::profile {
 // and siblings differ by 2 to 8 %.
 inline constexpr double another_day = 0.06;
 
-// From where on a measured size at which the curve says another time is no measured point of it:
-// the least of the above.
+// The difference from which on a measured size at which the curve says another time is no measured
+// point of it: the least of the above.
 inline constexpr double apart_from_curve = 0.02;
 
 // The time of one kind of exchange inside a node, under one NCCL version, by GPU count and size.
 class CollectiveCurve {
  public:
-  // From a curve of model "piecewise-alpha-beta"; errors name file and key. A branch whose
+  // Reads a curve of model "piecewise-alpha-beta"; errors name file and key. A branch whose
   // "from_curve" says so was kept from another curve and has the NCCL version and the errors of
   // that one; "measured_bytes" of a branch are its own sizes, in the place of the curve's, and
   // "measured_time_us" the times there, where the curve, which does not fall, is another. For more

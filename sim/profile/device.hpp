@@ -10,7 +10,7 @@ namespace moesim::profile {
 
 // One GPU of the profiled node and how it is tied to its peers.
 struct Device {
-  // From an element of a profile's "devices"; errors name file and key.
+  // Reads an element of a profile's "devices"; errors name file and key.
   static Device read(const Node& node);
 
   std::string name;         // "NVIDIA A100-SXM4-80GB"

@@ -138,7 +138,7 @@ bool is_beyond(const std::vector<int>& measured, int sms) {
   return sms < measured.front() || sms > measured.back();
 }
 
-// As many SMs without what slows them down.
+// How many SMs that nothing slows down are worth as much.
 double sms_worth(const StageCost& cost, int sms) {
   for (const SlowSms& slow : cost.slow_sms) {
     if (slow.sms == sms) return slow.as;
@@ -146,7 +146,7 @@ double sms_worth(const StageCost& cost, int sms) {
   return std::max(sms, 1);
 }
 
-// With copies as slow as the slowest number of SMs has them.
+// The cost with copies as slow as the slowest number of SMs has them.
 StageCost with_slow_copies(StageCost cost) {
   double slower = 1;
   for (const SlowSms& slow : cost.slow_sms) slower = std::max(slower, slow.sms / slow.as);

@@ -22,7 +22,7 @@ struct NodeLinks {
   // Whether everything is given that the time among `count` GPUs depends on.
   bool join(int count) const;
 
-  // From a profile's "topology" and the first of its "devices"; errors name file and key.
+  // Reads a profile's "topology" and the first of its "devices"; errors name file and key.
   static NodeLinks read(const Node& topology, const Node& device);
 };
 

@@ -12,7 +12,7 @@ namespace moesim::profile {
 // over points the fit had not seen.
 class Residual {
  public:
-  // From a curve's "residual" object: {"regions": [{"region", "from", "below", "n", "median_abs",
+  // Reads a curve's "residual" object: {"regions": [{"region", "from", "below", "n", "median_abs",
   // "p90_abs", "q05", "q95"}, ...], "median_abs", "p90_abs", ...}. `from` / `below` bound the
   // region in the unit of the curve's "by" variable ("time_us" or "bytes"); the regions are
   // ordered, adjoin, and the outermost hold beyond their bounds (from 0, below null).

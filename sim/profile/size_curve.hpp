@@ -10,7 +10,7 @@ namespace moesim::profile {
 // memory) with its own latency and bandwidth: t = alpha + bytes / beta per piece.
 class SizeCurve {
  public:
-  // From {"bytes": [...], "time_us": [...]}: at least two knots, bytes ascending, times positive,
+  // Reads {"bytes": [...], "time_us": [...]}: at least two knots, bytes ascending, times positive,
   // never falling, rising in the last piece.
   explicit SizeCurve(const Node& node);
   // The same from knots at hand; throws Error for knots that break these rules.

@@ -142,9 +142,9 @@ std::array<double, AttentionCurve::variable_count> AttentionCurve::variables(
   return result;
 }
 
-// As of matrix products, tile counts are trusted to carry four octaves beyond what was measured.
-// More heads are priced in equal pieces, each its own launch: waves only repeat. A longer sequence
-// is not.
+// Tile counts are trusted to carry four octaves beyond what was measured, as those of matrix
+// products are. More heads are priced in equal pieces, each its own launch: waves only repeat. A
+// longer sequence is not.
 double AttentionCurve::cut(AttentionShape& shape) const {
   constexpr double furthest = 16;
   if (static_cast<double>(shape.sequence) > furthest * longest_) {

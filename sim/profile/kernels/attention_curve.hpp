@@ -29,7 +29,7 @@ struct AttentionShape {
 // corrections in log time.
 class AttentionCurve {
  public:
-  // From a curve of model "flash-tiles"; errors name file and key.
+  // Reads a curve of model "flash-tiles"; errors name file and key.
   explicit AttentionCurve(const Node& node);
 
   std::int64_t head_dim() const { return head_dim_; }

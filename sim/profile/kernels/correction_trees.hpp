@@ -16,9 +16,9 @@ namespace moesim::profile {
 class CorrectionTrees {
  public:
   CorrectionTrees() = default;
-  // From {"split", "figure"}, all trees one after another, each in pre-order: of a fork the number
-  // of its input, 0 to `inputs` - 1, and its threshold; of a leaf -1 and its value. Errors name the
-  // key.
+  // Reads {"split", "figure"}, all trees one after another, each in pre-order: a fork has the
+  // number of its input, 0 to `inputs` - 1, and its threshold; a leaf -1 and its value. Errors name
+  // the key.
   CorrectionTrees(const Node& node, std::size_t inputs);
 
   // One value per input of the constructor.

@@ -25,7 +25,7 @@ namespace moesim::profile {
 // for what kernels and their choice have beside.
 class ExpertFfnCurve {
  public:
-  // From a curve of model "grouped-tiles"; errors name file and key.
+  // Reads a curve of model "grouped-tiles"; errors name file and key.
   explicit ExpertFfnCurve(const Node& node);
 
   // `rows` in total, spread evenly over `experts`. Throws UsageError for negative rows and sizes

@@ -31,7 +31,7 @@ namespace moesim::profile {
 // aligned (leading dimensions multiples of 8).
 class GemmCurve {
  public:
-  // From a curve of model "tile-kernels"; errors name file and key.
+  // Reads a curve of model "tile-kernels"; errors name file and key.
   explicit GemmCurve(const Node& node);
 
   // Throws UsageError for sizes below 1, Error for n or k beyond 16 times what was measured.

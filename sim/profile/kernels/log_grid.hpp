@@ -24,7 +24,7 @@ double interpolate(const std::vector<double>& knots, const std::vector<double>& 
 // term, in log time, of a physical model.
 class LogGrid {
  public:
-  // From {"x", "y", "x_knots", "y_knots", "values" (row-major, x slowest)}; errors name the key.
+  // Reads {"x", "y", "x_knots", "y_knots", "values" (row-major, x slowest)}; errors name the key.
   explicit LogGrid(const Node& node);
 
   double at(double x, double y) const;

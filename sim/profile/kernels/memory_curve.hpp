@@ -12,7 +12,7 @@ namespace moesim::profile {
 // Time of one family of memory-bound kernels against the bytes they read and write.
 class MemoryCurve {
  public:
-  // From a curve of op "memory"; errors name file and key.
+  // Reads a curve of op "memory"; errors name file and key.
   explicit MemoryCurve(const Node& node);
 
   const std::string& kernel() const { return kernel_; }
@@ -33,7 +33,7 @@ class MemoryCurve {
 // Gathers of whole rows (permute, combine) at a share of the streaming bandwidth.
 class RowMoveCurve {
  public:
-  // From a curve of op "permute" or "combine".
+  // Reads a curve of op "permute" or "combine".
   explicit RowMoveCurve(const Node& node);
   // `streaming` is the curve whose bandwidth the share refers to.
   Estimate estimate(double bytes, const MemoryCurve& streaming) const;

@@ -13,7 +13,7 @@ namespace moesim::profile {
 // bandwidth depends on the length of a row, as a surface of log time over log m and log k.
 class QuantizeCurve {
  public:
-  // From a curve of model "size-surface"; errors name file and key.
+  // Reads a curve of model "size-surface"; errors name file and key.
   explicit QuantizeCurve(const Node& node);
 
   // Throws UsageError for sizes below 1. Beyond the largest sizes by the number of elements,

@@ -11,8 +11,8 @@
 namespace moesim::profile {
 namespace {
 
-// By what share a time may fall from one size to a larger one before a row is in doubt. Of 403
-// public curves inside a node (tests/data/nccl_intranode.csv.gz) none falls from 2 MiB on by even
+// The share by which a time may fall from one size to a larger one before a row is in doubt. None
+// of 403 public curves inside a node (tests/data/nccl_intranode.csv.gz) falls from 2 MiB on by even
 // 5 %; from 256 KiB on 8 fall by 15 % or more, below 4 by half: NCCL changes its protocol there.
 double usual_fall(double bytes) {
   constexpr double kib = 1024;

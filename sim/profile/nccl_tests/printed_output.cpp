@@ -97,7 +97,8 @@ class PrintedOutput {
     }
   }
 
-  // From "# Collective test starting: alltoall_perf" or a command line among the output.
+  // Takes the program from "# Collective test starting: alltoall_perf" or a command line among the
+  // output.
   void take_program(const std::string& line) {
     // A folder may be named so, too: the last part of a path counts.
     static const std::regex named(R"((^|[/\s"'])([a-z_0-9]+_perf)(?![\w/.-]))");

@@ -14,8 +14,9 @@
 namespace moesim::report {
 namespace {
 
-// To the nearest nanosecond, in microseconds. Readers take whole nanoseconds, and of each time by
-// itself: with more digits a bar may end after the next one starts, and Perfetto drops that.
+// A time in microseconds, to the nearest nanosecond. Readers take whole nanoseconds, and round each
+// time by itself: with more digits a bar may end after the next one starts, and Perfetto drops
+// that.
 std::string microseconds(std::int64_t nanoseconds) {
   return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
 }

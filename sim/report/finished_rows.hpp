@@ -12,8 +12,8 @@ namespace moesim::report {
 // Rows of a finished sweep's CSV, as to_csv() writes it, that a new sweep need not compute.
 struct FinishedRows {
   std::size_t in_file = 0;
-  // By point of the new sweep: the row of the file with the same options whose status is ok. That
-  // documents and program are those of then is not known from the file.
+  // The rows of the file by point of the new sweep: those with the same options whose status is ok.
+  // That documents and program are those of then is not known from the file.
   std::map<std::size_t, study::Row> rows;
 };
 

@@ -11,7 +11,7 @@ namespace moesim::routing {
 
 namespace {
 
-// From this variance on, the expansion is within 1e-3 of a count on average.
+// The variance from which on the expansion is within 1e-3 of a count on average.
 constexpr double expanded_variance = 25;
 // The limit for a single quantile, whose count may be off by one in a few per cent of the cases.
 constexpr double least_expanded = 9;

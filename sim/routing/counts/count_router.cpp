@@ -87,7 +87,8 @@ void CountRouter::route_counts(std::span<const RoutingJob> jobs, int replica, in
   for (std::size_t job = 0; job < jobs.size(); ++job) settle(jobs[job], results[job]);
 }
 
-// By k', not by the largest k' of all jobs: the result of a job must not depend on the others.
+// The shares for k', not for the largest k' of all jobs: the result of a job must not depend on the
+// others.
 const std::vector<double>& CountRouter::shares_of(int choices) {
   std::vector<double>& shares = shares_[choices];
   if (!shares.empty()) return shares;

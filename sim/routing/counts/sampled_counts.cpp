@@ -13,7 +13,7 @@ namespace moesim::routing {
 
 namespace {
 
-// From this number of draws per tile on, how often each is drawn is itself drawn.
+// The number of draws per tile from which on it is drawn how often each is drawn.
 constexpr std::int64_t many_draws = 4;
 
 // A GPU's blocks of a stream.

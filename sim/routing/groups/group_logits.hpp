@@ -63,8 +63,8 @@ class DrawnLogits final : public GroupLogits {
   const TileKernels& kernels_;
 };
 
-// To the nearest, ties to even; what would become infinite stays as it is. No NaN: adding to its
-// low bits may make another value.
+// Rounds to the nearest, ties to even; what would become infinite stays as it is. No NaN: adding to
+// its low bits may make another value.
 void round_to_bf16(std::span<float> values);
 
 // Logits as a router's product in bf16 writes them: rounded to the nearest, ties to even. Keeps a

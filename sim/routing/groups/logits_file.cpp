@@ -34,7 +34,7 @@ void append(std::string& bytes, const Value& value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-// From positions to the numbers of the experts.
+// Turns positions into the numbers of the experts.
 void to_experts(const ExpertPlacement& placement, RoutedGroup& group) {
   const std::vector<std::uint16_t>& expert_at = placement.expert_at(0);
   for (std::size_t choice = 0; choice < static_cast<std::size_t>(group.choices); ++choice) {

@@ -114,7 +114,7 @@ class VariantChooser final : public Chooser {
     for (std::size_t at = tile_tokens; at < best_.size(); ++at) mass[at % tile_tokens] += best_[at];
   }
 
-  // By logit: different logits may have the same g.
+  // Chooses by logit: different logits may have the same g.
   void take_local(const LocalExperts& local, const ChoiceOutput& to) {
     shape_.kernels.largest(tile_.tile(), local.first, local.last, local.wanted, to);
     to_scores(static_cast<std::size_t>(local.wanted), to);

@@ -14,7 +14,7 @@ namespace moesim::routing {
 // (e_score_correction_bias of DeepSeek-V3, Kimi K2 and GLM).
 class ExpertBias {
  public:
-  // From a .npy of float32, [experts] or [layers, experts]; one row serves all layers. Throws
+  // Reads a .npy of float32, [experts] or [layers, experts]; one row serves all layers. Throws
   // UsageError naming the file for another shape and for values that are not finite.
   static ExpertBias load(const std::string& path);
 

@@ -37,7 +37,7 @@ class LogitSource {
   // `experts` as in the job: a counts file of another number is an error (UsageError).
   LogitSource(const ScoreSource& source, const LogitShape& shape, std::uint64_t seed,
               std::uint32_t replica, std::uint32_t layer);
-  // With all experts on one GPU.
+  // A source with all experts on one GPU.
   LogitSource(const ScoreSource& source, int experts, std::uint64_t seed, std::uint32_t replica,
               std::uint32_t layer)
       : LogitSource(source, LogitShape{experts}, seed, replica, layer) {}

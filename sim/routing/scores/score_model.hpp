@@ -54,7 +54,7 @@ struct ScoreModel {
   // (layers wrap as popularity does); empty: 1 in all.
   std::vector<double> layer_scale;
 
-  // From a JSON document of profiles/schema/scores.schema.json. Throws UsageError naming file and
+  // Reads a JSON document of profiles/schema/scores.schema.json. Throws UsageError naming file and
   // key.
   static std::shared_ptr<const ScoreModel> load(const std::string& path);
   // The document, in the format that load() reads.

@@ -50,7 +50,7 @@ class MomentFit {
  public:
   explicit MomentFit(const CountTable& table);
 
-  // From all experts of all layers, or without those of one of groups().
+  // The components by all experts of all layers, or without those of one of groups().
   ScoreComponents components() const { return without(-1); }
   ScoreComponents without(std::ptrdiff_t group) const;
   std::size_t groups() const { return groups_; }

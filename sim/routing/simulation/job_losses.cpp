@@ -60,7 +60,7 @@ class LayerLosses {
   }
 
  private:
-  // By the router's own rule, where it is not simply the k largest logits.
+  // Chooses by the router's own rule, where it is not simply the k largest logits.
   void choose(int group) {
     const DrawnLogits drawn(job_, source_, context_.place.first_gpu, kernels_);
     const RoundedLogits rounded(drawn);

@@ -208,7 +208,7 @@ std::vector<double> in_quantiles(std::vector<double> sample) {
   return found;
 }
 
-// As many trials as cost little, whatever the number of weights that a trial takes.
+// The number of trials: as many as cost little, whatever the number of weights that a trial takes.
 std::size_t trials_of(const RoutingJob& job) {
   constexpr std::size_t weights = std::size_t{1} << 18;
   const std::size_t of_trial =

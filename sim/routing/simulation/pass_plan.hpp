@@ -20,7 +20,7 @@ struct PassCost {
   double of_layer(std::size_t jobs) const { return draw + job * static_cast<double>(jobs); }
 };
 
-// From the time of a layer under one job, and of the same under all of them, at least 2.
+// The cost by the time of a layer under one job, and of the same under all of them, at least 2.
 PassCost measured_cost(double seconds_of_one, double seconds_of_all, std::size_t jobs);
 
 // How many of the `left` jobs are routed in the next pass, after `passes` of this kind. `layers`:

@@ -48,7 +48,7 @@ struct Grid {
   std::size_t count;
 };
 
-// From a score that nearly always at least `choices` experts exceed, to a score that nearly none
+// A grid from a score that nearly always at least `choices` experts exceed to one that nearly none
 // exceeds. The step resolves the narrowest order statistic: the standard deviation of the k-th
 // largest score is about sqrt(k) over the density of scores there.
 Grid grid_of(const Integrand& of) {

@@ -345,8 +345,8 @@ void Decision::count_demand(const DecisionInput& input) {
   }
 }
 
-// From the rows of the tokens of each rank, which are those that it computes unless they go to
-// other ranks of its domain.
+// Counts the rows that each rank computes for IR: those of its own tokens, unless they go to other
+// ranks of its domain.
 void Decision::count_ir_rows(const DecisionInput& input) {
   if (input.config.rectification != Rectification::node) return;
   const ChoiceTable& table = input.table;

@@ -11,7 +11,7 @@ struct CurveSpread {
   double variance = 0;  // of its log
 };
 
-// From an execution with the curve errors of `replica`: these are divided out of what the step
+// Takes an execution with the curve errors of `replica`: these are divided out of what the step
 // waited for (engine::critical_path), and each curve's part of that varies as with_error() says,
 // independently of the others. What the step waits for is taken to be the same with other errors.
 CurveSpread curve_spread(StepModel& model, const engine::Execution& execution,

@@ -238,8 +238,8 @@ StepDurations::RowCounts StepDurations::count_rows(const routing::LayerRouting& 
   return counts;
 }
 
-// From the rows that a GPU sends, or from the rows that all GPUs of the group send to each expert
-// of the GPU.
+// Times by the rows that a GPU sends, or by those that all GPUs of the group send to each expert of
+// the GPU.
 std::vector<Picoseconds> StepDurations::by_rows(const StepOperation& operation,
                                                 const RowCounts& counts, int replica) {
   std::vector<Picoseconds> times;

@@ -26,12 +26,11 @@ class StepDurations {
     }
   }
 
-  // With blocks of equal size, C rows for each source GPU and expert. `routing` may be null for a
-  // model without MoE layers.
+  // The durations with blocks of equal size, C rows for each source GPU and expert. `routing` may
+  // be null for a model without MoE layers.
   engine::Durations padded(const routing::ReplicaRouting* routing, int replica);
-  // With the rows that routing keeps; the all-to-alls of MoE layers are left 0, unless a dispatcher
-  // has them. Throws as
-  // StepModel::unpadded_durations() says.
+  // The durations with the rows that routing keeps; the all-to-alls of MoE layers are left 0,
+  // unless a dispatcher has them. Throws as StepModel::unpadded_durations() says.
   engine::Durations unpadded(const routing::ReplicaRouting& routing, int replica);
   // What an operation of a rank with work of its own consists of; null: nothing. Where the rank
   // computes blocks of several experts, that of its longest one: for shares of curves. Not for the

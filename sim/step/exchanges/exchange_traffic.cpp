@@ -50,7 +50,7 @@ bool UnpaddedTraffic::is_uneven(int operation) const {
   return model_.direction(operation) != Direction::none;
 }
 
-// To each GPU the rows of a source's tokens that its experts keep: directly from the source, or,
+// Sends each GPU the rows of a source's tokens that its experts keep: directly from the source, or,
 // inside another node, from the GPU with the source's local rank, which receives each token once
 // over the NIC.
 void UnpaddedTraffic::fill_copies(int layer, int group, std::uint32_t row_bytes,

@@ -37,10 +37,11 @@ class PaddedTraffic final : public engine::Traffic {
   const routing::ReplicaRouting& routing_;
 };
 
-// Without padding: the rows that routing keeps, of `row_bytes` each, to the GPUs of their experts
-// (expert e on rank e / (E / P) of the group), and back. Where the scenario deduplicates: one row
-// per token and GPU, or one per token and node plus the rows forwarded inside the node; all are
-// sent at the same time, that is, forwarding adds no delay. Keeps references to both arguments.
+// The traffic without padding: the rows that routing keeps, of `row_bytes` each, to the GPUs of
+// their experts (expert e on rank e / (E / P) of the group), and back. Where the scenario
+// deduplicates: one row per token and GPU, or one per token and node plus the rows forwarded inside
+// the node; all are sent at the same time, that is, forwarding adds no delay. Keeps references to
+// both arguments.
 class UnpaddedTraffic final : public engine::Traffic {
  public:
   // `routing` has kept_rows [gpu, expert] for every MoE layer of the model, of all GPUs or of one

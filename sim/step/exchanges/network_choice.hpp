@@ -21,10 +21,10 @@ struct NetworkChoice {
 // them.
 std::string shared_links(const network::Topology& topology, const engine::Partition& groups);
 
-// By its law where the scenario has a dispatcher. Else what the scenario asks for; where it leaves
-// the choice: fast where that is certified, else flows, unless their messages of a replica,
-// `exchanges` all-to-alls of every group, are more than `affordable_messages` (seconds), or kernels
-// slow each other down, which flows do not have.
+// Where the scenario has a dispatcher, its law gives the times. Else what the scenario asks for;
+// where it leaves the choice: fast where that is certified, else flows, unless their messages of a
+// replica, `exchanges` all-to-alls of every group, are more than `affordable_messages` (seconds),
+// or kernels slow each other down, which flows do not have.
 //
 // Blocks of different sizes are never certified: the fast network assumes ports that are never
 // idle, which gives a lower bound. Compared with flows, a training step of 32 layers at EP 64 is

@@ -107,7 +107,7 @@ profile::Estimate DispatcherTimes::time(const routing::LayerRouting& layer, int 
   return estimate;
 }
 
-// As the command train has it.
+// The SMs as the command train has them.
 int DispatcherTimes::sms() const {
   const profile::Dispatcher& dispatcher = *scenario_.dispatcher;
   return scenario_.mode == scenario::Mode::train ? dispatcher.training_sms : dispatcher.usual_sms;

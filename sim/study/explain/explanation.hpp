@@ -15,7 +15,7 @@ struct Measured {
   std::optional<double> step_ms;
   std::optional<TracedStep> trace;
   double ms() const { return step_ms ? *step_ms : trace->exposed.total_ms; }
-  // By which the trace's parts make up the step.
+  // The factor by which the trace's parts make up the step.
   double trace_scale() const { return ms() / trace->exposed.total_ms; }
 };
 
@@ -64,7 +64,7 @@ struct Explanation {
   }
 };
 
-// From this share of a step on, kernels that could be of any part make those parts one row.
+// The share of a step from which on kernels that could be of any part make those parts one row.
 inline constexpr double most_unplaced = 0.01;
 
 // `outcome` and `timeline` of evaluate(); the timeline is used only with a trace.

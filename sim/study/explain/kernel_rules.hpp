@@ -43,11 +43,11 @@ struct KernelName {
   std::string group;       // "Process Group Description"
 };
 
-// By the table of names in kernel_rules.cpp, the first that fits. Exchanges first.
+// Places a kernel by the table of names in kernel_rules.cpp: the first that fits, exchanges first.
 Placement place_kernel(const KernelName& kernel);
 
-// By the name of a range that encloses the kernel, or its launch: a record_function, an nn.Module.
-// Place::unknown: the name says nothing.
+// Places a kernel by the name of a range that encloses it, or its launch: a record_function, an
+// nn.Module. Place::unknown: the name says nothing.
 Place place_range(std::string_view name);
 
 }  // namespace moesim::study

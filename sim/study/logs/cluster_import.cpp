@@ -382,7 +382,8 @@ class Importer {
     return entry;
   }
 
-  // By exchange, and of several libraries of one exchange in the order of import.
+  // Keys ordered by exchange, and those of several libraries of one exchange in the order of
+  // import.
   std::vector<Key> written_order() {
     const auto exchange = [](const Key& key) {
       return std::tuple{std::get<0>(key), std::get<1>(key), std::get<2>(key)};

@@ -15,7 +15,7 @@ struct Evidence {
   double value = 0;  // a share of the line rate, or us
   std::string from;  // "RDMA_Write BW test on mlx5_0"
   std::string file;
-  // As the fastest and slowest runs show it, where there were several; 0: as the value.
+  // The value as the fastest and slowest runs show it, where there were several; 0: there were not.
   double low = 0;
   double high = 0;
   std::string nic = "";  // of a single transfer: "mlx5_0"; "": not stated

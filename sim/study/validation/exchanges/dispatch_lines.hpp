@@ -50,7 +50,7 @@ const profile::StageCost& cost_of(const profile::DispatchMachine& machine,
 // NVLink's share is scaled to the figures' own.
 profile::Dispatcher with_own_cost(profile::Dispatcher dispatcher, const DispatchSample& sample,
                                   profile::StageCost cost);
-// With the document's factor for this machine.
+// The dispatcher with the document's factor for this machine.
 profile::Dispatcher with_cost(const profile::Dispatcher& dispatcher, const DispatchSample& sample,
                               profile::StageCost cost);
 

@@ -84,7 +84,7 @@ int sms_of(const std::string& library) {
   return std::stoi(library.substr(begin + 1, end - begin - 1));
 }
 
-// As far as its system and library are known; else nothing.
+// The sample of a row whose system and library are known; else nothing.
 std::optional<DispatchSample> across_row(const CsvTable& table, std::size_t row) {
   const std::string source = table.text(row, "source");
   const auto* setting = std::find_if(std::begin(settings), std::end(settings),

@@ -88,7 +88,7 @@ double misfit(const CrossingTable& table, const Rows& rows, const Scales& scales
   return sum / static_cast<double>(errors.size());
 }
 
-// By a grid: the efficiency in steps of 2 %, the start by a quarter of an octave.
+// Fits over a grid: the efficiency in steps of 2 %, the start in steps of a quarter of an octave.
 Scales fitted(const CrossingTable& table, const Rows& rows) {
   Scales best;
   double least = INFINITY;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t layers_of_a_chunk = 4;
 
-// From the first kernel of the pair to the end of the last.
+// The time from the first kernel of the pair to the end of the last.
 double measured_pair_ms(const std::string& path) {
   const CsvTable table = CsvTable::parse(read_plain_or_packed(path), path);
   double begin = std::numeric_limits<double>::infinity();

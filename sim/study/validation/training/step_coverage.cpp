@@ -44,7 +44,7 @@ uncertainty::ErrorModel model_of(const std::vector<Observation>& left) {
   return {residuals.groups, uncertainty::fitted_components(residuals.groups)};
 }
 
-// By nominal level, and at 90 % by software.
+// Coverage by nominal level, and at 90 % by software.
 struct Points {
   std::map<double, std::vector<Judged>> by_level;
   std::map<std::string, std::vector<Judged>> by_software;

@@ -28,10 +28,11 @@ struct Machine {
   const char* transport;  // of its NICs, where the cluster document's is another
 };
 
-// By what the name of a system has in it, the longest first. NVIDIA's nodes of B300 are taken to
-// exchange at 400 Gb/s a GPU, as those of B200 do: what their fabric has is not published, and with
-// the 800 of ConnectX-8 the steps that exchange most between nodes, GPT-OSS's, would be 10 to 29 %
-// too fast, by gradients of experts as by rows; with 400 they are at most 6 % off, as all others.
+// Machines by what the name of a system has in it, the longest first. NVIDIA's nodes of B300 are
+// taken to exchange at 400 Gb/s a GPU, as those of B200 do: what their fabric has is not published,
+// and with the 800 of ConnectX-8 the steps that exchange most between nodes, GPT-OSS's, would be 10
+// to 29 % too fast, by gradients of experts as by rows; with 400 they are at most 6 % off, as all
+// others.
 const Names<Machine> machines = {{"p5.48xlarge", {"h100-sxm", "hgx-h100", "proxy"}},
                                  {"p5en.48xlarge", {"h200-sxm", "hgx-h200", "proxy"}},
                                  {"p6-b200", {"b200-sxm", "hgx-b200", "proxy"}},
@@ -61,8 +62,8 @@ constexpr std::array described = {"model",
                                   "recompute",
                                   "source"};
 
-// By what its name begins with, in capitals; per-tensor scales are current ones where nothing else
-// is said.
+// Precisions by what their name begins with, in capitals; per-tensor scales are current ones where
+// nothing else is said.
 const Names<model::Precision> precisions = {
     {"BF16", model::Precision::bf16},           {"MXFP8", model::Precision::mxfp8},
     {"FP8-MX", model::Precision::mxfp8},        {"NVFP4", model::Precision::nvfp4},

@@ -36,7 +36,7 @@ class BlockLoads {
   // as one.
   BlockLoads(const TrainingJob& asked, const routing::RoutingJob& job, bool sums);
 
-  // With copies of experts, where these are placed; null: they are not.
+  // The load of a block; `copies`: where copies of experts are placed; null: there are none.
   BlockLoad load_of(const routing::LayerRouting& routing, std::size_t block,
                     const ExpertCopies* copies) const;
   // The load of a block of ranks that compute so many rows over balance, evenly among their

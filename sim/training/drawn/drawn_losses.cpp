@@ -58,7 +58,7 @@ std::vector<ExpectedLoss> shared_losses(const std::vector<routing::RoutingJob>& 
 
 std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int most_layers) {
   std::vector<ExpectedLoss> losses(jobs.size());
-  // By (logits, replicas).
+  // Jobs by (logits, replicas).
   std::map<std::pair<std::string, std::vector<int>>, std::vector<std::size_t>> together;
   std::vector<routing::RoutingJob> routings(jobs.size());
   for (std::size_t at = 0; at < jobs.size(); ++at) {

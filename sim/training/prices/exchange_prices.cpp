@@ -251,8 +251,8 @@ double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   return rows_us + rectified_us(load.rectified);
 }
 
-// By NCCL, with the probabilities of the choices. What stays in a domain takes its links' time
-// while the rest takes that of the NICs.
+// The all-to-all of NCCL, with the probabilities of the choices. What stays in a domain takes its
+// links' time while the rest takes that of the NICs.
 double ExchangePrices::all_to_all_us(MoeStage stage, const MoeLoad& load) const {
   const double routes = job_.balanced_rows();
   const auto hidden = static_cast<double>(job_.model->hidden);

@@ -23,8 +23,8 @@ struct ValuesAtLoads {
   double variance = 0;            // around the line
 };
 
-// By a line through the values, one per draw, over the loads of `averaged`, if that explains at
-// least a third of their variance and there are at least 8 draws.
+// Values by a line through `values`, one per draw, over the loads of `averaged`, if that explains
+// at least a third of their variance and there are at least 8 draws.
 ValuesAtLoads values_at_loads(const std::vector<double>& values, const AveragedDraws& averaged);
 
 // The distribution that draws are of:

@@ -128,7 +128,7 @@ nlohmann::ordered_json json_of(const RatioGroup& group) {
 
 // Pairs of two configurations, also of two releases: what changed between them is in their error.
 std::vector<RatioGroup> ratio_groups(const std::vector<Observation>& observations) {
-  // By software, machine, model, and whether they are of capacity and by distance.
+  // The name of a group: software, machine, model, and whether it is of capacity and by distance.
   using Name = std::tuple<std::string, std::string, std::string, bool, bool>;
   std::map<Name, std::vector<double>> errors;
   for (std::size_t one = 0; one < observations.size(); ++one) {

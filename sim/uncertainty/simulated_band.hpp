@@ -60,8 +60,8 @@ struct SimulatedBand {
   double p05_ms = 0;
   double p50_ms = 0;
   double p95_ms = 0;
-  // Without what all steps of one software on one machine share: for comparing steps. It has the
-  // simulated step inside.
+  // The ends without what all steps of one software on one machine share: for comparing steps. It
+  // has the simulated step inside.
   double same_p05_ms = 0;
   double same_p95_ms = 0;
   std::vector<Term> terms;  // the largest first

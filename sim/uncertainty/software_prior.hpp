@@ -15,7 +15,7 @@ struct MeasuredRow {
   // predicted wait.
   HostCurve hosts = {};
 
-  // As it is predicted by the host's times of these unknowns, with the host's gain.
+  // The row as it is predicted by the host's times of these unknowns, with the host's gain.
   StepClasses at(const Unknowns& unknowns) const;
   // scaled_ms() of that.
   double scaled_ms(const Unknowns& unknowns) const;

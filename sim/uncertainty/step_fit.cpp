@@ -196,7 +196,7 @@ bool has_curves(const std::vector<MeasuredRow>& rows) {
                      [](const MeasuredRow& row) { return !row.hosts.empty(); });
 }
 
-// From `start` on, to the likeliest place near it.
+// Goes from `start` to the likeliest place near it.
 StepFit fit_from(const Unknowns& start, const std::vector<MeasuredRow>& rows,
                  const std::vector<Unknown>& free, const SoftwarePrior& prior) {
   StepFit fit;

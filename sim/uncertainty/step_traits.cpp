@@ -39,7 +39,7 @@ bool runs(const TrainingJob& job, const std::vector<ScheduleKind>& kinds) {
          std::find(kinds.begin(), kinds.end(), job.layout.kind()) != kinds.end();
 }
 
-// By drawn routing, or by a load that random routing does not have.
+// Whether a job is unbalanced, by drawn routing or by a load that random routing does not have.
 bool is_unbalanced(const TrainingJob& job) {
   if (job.routing) return !training::ignores_draws(job);
   if (job.expert_load <= 0 || !job.model->moe) return false;

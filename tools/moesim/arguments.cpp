@@ -174,7 +174,7 @@ void take(const Command& command, const po::option& option, CommandLine& line) {
   }
 }
 
-// As wide as the terminal, but not so wide that lines are hard to read.
+// The width of help texts: that of the terminal, but not so wide that lines are hard to read.
 unsigned help_columns() {
   constexpr unsigned least = 80;
   constexpr unsigned most = 100;

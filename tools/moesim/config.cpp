@@ -219,7 +219,8 @@ bool is_one_micro_step(const Cells& row) {
   return gpus && sequences && batch && !is_pipelined && *batch == *gpus * *sequences;
 }
 
-// As a balanced load needs, which is the default of simulate and sweep.
+// Whether a row has the capacity that a balanced load needs, which is the default of simulate and
+// sweep.
 bool is_balanced_capacity(const Cells& row) {
   const bool library = cell_of(row, "capacity-convention") == "library";
   const auto factor = parse_number<double>(cell_of(row, "capacity-factor"));

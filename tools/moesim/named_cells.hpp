@@ -78,7 +78,8 @@ inline std::string rows_json(const std::vector<std::string>& columns,
   return json_text(array, 2) + "\n";
 }
 
-// As CSV or, for any other format, as JSON; absent where a row has no such column.
+// The rows as CSV or, for any other format, as JSON; a cell is absent where a row has no such
+// column.
 inline std::string rows_text(const std::vector<std::string>& columns,
                              const std::vector<NamedCells>& rows, report::Format format) {
   std::vector<report::CellRow> cells;

@@ -205,10 +205,10 @@ void note_scores(const scenario::OptionValues& typed,
 
 namespace {
 
-// From then on a run says beforehand how long it takes.
+// The seconds from which on a run says beforehand how long it takes.
 constexpr double long_s = 60;
 
-// What takes less, where there are more.
+// Says that fewer replicas take less, where there are several.
 std::string fewer_replicas(const scenario::Scenario& scenario) {
   constexpr int few = 3;
   return scenario.replicas > few ? fmt::format("--replicas {}, ", few) : "";

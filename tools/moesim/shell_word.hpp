@@ -4,7 +4,7 @@
 
 namespace moesim::tool {
 
-// As a shell reads it back.
+// The text as a shell reads it back.
 std::string shell_word(const std::string& text);
 
 }  // namespace moesim::tool

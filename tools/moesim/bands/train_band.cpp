@@ -104,8 +104,8 @@ TrainBand own_band(const std::string& path, const uncertainty::StepSoftware& cal
   return found;
 }
 
-// Where it was fitted to what another profile predicts than that of the step. Given as --profile it
-// brings its own.
+// Says where software was fitted to what another profile predicts than that of the step. Given as
+// --profile it brings its own.
 void note_other_profile(const CommandLine& line, const training::TrainingJob& job) {
   if (!line.has("software")) return;
   const auto own = own_software(line, job);
@@ -123,8 +123,8 @@ void note_other_profile(const CommandLine& line, const training::TrainingJob& jo
       line.get("software"), own->profile, used));
 }
 
-// Where the published steps on its GPU, of `software` if that is known, had other NICs, as their
-// times say, than its cluster has.
+// Says where the published steps on the GPU of a job, of `software` if that is known, had other
+// NICs than its cluster has.
 void note_other_nics(const training::TrainingJob& job, const std::string& software) {
   const uncertainty::Subject asked = subject_of(job, software);
   double measured = 0;

@@ -72,7 +72,8 @@ Json to_json(const QueryAnswer& answer) {
   return object;
 }
 
-// As nccl-tests prints it, in GB/s; of an exchange of equal blocks whose time is one number.
+// The bus bandwidth as nccl-tests prints it, in GB/s, for an exchange of equal blocks whose time is
+// one number.
 std::optional<double> bus_bandwidth(const QueryAnswer& answer) {
   static const std::set<std::string> operations{"all-to-all", "all-reduce", "all-gather",
                                                 "reduce-scatter"};

@@ -141,8 +141,8 @@ std::string sizes_text(const uncertainty::MeasuredExchanges& measured) {
   return text + range(measured.least.gpus, measured.most.gpus) + " GPUs";
 }
 
-// As the software runs it. Its band has what the factor leaves open and what the law does; far from
-// what was measured it holds the time with and without the factor.
+// Scales an answer to what the software takes. Its band has what the factor leaves open and what
+// the law does; far from what was measured it holds the time with and without the factor.
 void scale(const uncertainty::StepSoftware& software, const std::string& file,
            QueryAnswer& answer) {
   constexpr double level = 0.9;

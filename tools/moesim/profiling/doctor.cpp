@@ -264,7 +264,7 @@ std::string as_table(const std::vector<Finding>& findings) {
 
 const std::vector<std::string> csv_columns{"name", "found", "detail", "without_it"};
 
-// Without the line of the columns' names.
+// The findings as CSV, without the line of the columns' names.
 std::string as_csv(const std::vector<Finding>& findings) {
   std::vector<report::CellRow> rows;
   for (const Finding& finding : findings) {

@@ -24,7 +24,7 @@
 namespace moesim::tool {
 namespace {
 
-// As the output says, or else --nccl.
+// The version of NCCL that the output names, or else --nccl.
 std::string nccl_version(const CommandLine& line,
                          const std::vector<kernels::measure::NcclTestsRun>& runs) {
   std::string version = line.get("nccl");

@@ -43,7 +43,7 @@ Json series(const std::string& label, const std::vector<double>& sizes, const As
   return line;
 }
 
-// As the profile's software runs a class of kernels.
+// Asks for what the profile's software makes of a class of kernels.
 Ask in_software(const Profile& profile, const char* kernel_class, const Ask& ask) {
   return [&profile, kernel_class, ask](double size) {
     return as_software_runs_it(profile, kernel_class, ask(size));

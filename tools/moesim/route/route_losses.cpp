@@ -38,8 +38,8 @@ void check_sizes(const CommandLine& line, const routing::GroupOfFile& group,
   }
 }
 
-// With the options of the router alone: how many experts and tokens there are is for the file to
-// say.
+// A scenario with the options of the router alone: how many experts and tokens there are is for the
+// file to say.
 scenario::Scenario scenario_of(scenario::OptionValues values, const routing::GroupOfFile& group,
                                scenario::DocumentCache& documents) {
   for (const auto& [option, text] : values) scenario::check_value(option, text, documents);

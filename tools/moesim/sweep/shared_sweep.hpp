@@ -16,8 +16,8 @@ struct Launched {
   std::size_t size = 1;
   std::string job;  // differs between runs, where the launcher names them
 };
-// From the environment of Open MPI, MPICH's Hydra, Intel MPI, or a Slurm step of several tasks;
-// nothing for a process that was started by itself.
+// The launch as the environment says it that Open MPI, MPICH's Hydra, Intel MPI, or a Slurm step of
+// several tasks set; nothing for a process that was started by itself.
 std::optional<Launched> launched();
 
 struct SharedSweep {

@@ -127,7 +127,7 @@ ExitCode run_shard(const SweepRequest& request) {
   return ExitCode::ok;
 }
 
-// With the other processes of an mpirun or srun.
+// The sweep together with the other processes of an mpirun or srun.
 ExitCode run_with_others(const SweepRequest& request, const Launched& process) {
   if (!request.line.has("out")) {
     throw UsageError(fmt::format(

@@ -6,7 +6,7 @@
 #include "kernels/routing/arguments.hpp"
 #include "sim/routing/groups/group_router.hpp"
 
-// From the router's configuration, which the simulator shares, to the arguments of its kernels.
+// Turns the router's configuration, which the simulator shares, into the arguments of its kernels.
 // Host code without CUDA: pointers are carried, never followed.
 namespace moesim::kernels::routing {
 

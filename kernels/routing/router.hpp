@@ -24,7 +24,7 @@ class DeviceRouter {
   // the rows: 1 launch less.
   void gate_and_assign(const void* x, const void* weights, int hidden, bool bfloat16, float* logits,
                        Stream stream) const;
-  // From choices that are there already (the fused gate): one launch less than route().
+  // Assigns choices that are there already (the fused gate): one launch less than route().
   void assign(Stream stream) const;
   // 1 launch; arguments as for backward_arguments().
   void backward(const float* logits, const float* upstream, const float* ir_upstream,

@@ -33,9 +33,9 @@ std::optional<std::string> process_environment(const std::string& name);
 // the files nvidia0, nvidia1, ... of `devices`; 0 if neither says.
 int visible_gpus(const Environment& environment, const std::string& devices = "/dev");
 
-// To be called before CUDA is first used, and before there are other threads, by a process that
-// drives `gpus` GPUs, a thread each: with several, kernels are loaded as a device is opened and not
-// at their first launch (queue_together() says why). Sets CUDA_MODULE_LOADING, unless it is set.
+// Call it before CUDA is first used, and before there are other threads, by a process that drives
+// `gpus` GPUs, a thread each: with several, kernels are loaded as a device is opened and not at
+// their first launch (queue_together() says why). Sets CUDA_MODULE_LOADING, unless it is set.
 void load_kernels_early(int gpus);
 
 // Flags first, then what mpirun (OMPI_*), mpiexec of MPICH and Intel MPI (PMI_RANK,

@@ -222,31 +222,32 @@ DispatchLoad balanced_load(SentOnce sent, MoeStage stage, const MoeTraffic& traf
 }
 
 double stage_us(const StageCost& cost, const DispatchGroup& group, const DispatchLoad& load,
-                double row_bytes, double link_bytes_per_us, double nic_bytes_per_us,
-                double message_us, int sms) {
+                const StageTransfer& transfer) {
+  const double row_bytes = transfer.row_bytes;
   const double per_copy =
       cost.copy_ns * 1e-3 + (cost.sm_bytes_per_us > 0 ? row_bytes / cost.sm_bytes_per_us : 0);
   const double copying =
-      (load.tokens * cost.token_ns * 1e-3 + load.copies * per_copy) / sms_worth(cost, sms);
-  const double link = load.link_rows * row_bytes / link_bytes_per_us;
-  const double nic = load.nic_rows == 0 ? 0
-                                        : std::max(load.nic_rows * row_bytes / nic_bytes_per_us,
-                                                   load.nic_rows * message_us);
+      (load.tokens * cost.token_ns * 1e-3 + load.copies * per_copy) / sms_worth(cost, transfer.sms);
+  const double link = load.link_rows * row_bytes / transfer.link_bytes_per_us;
+  const double nic = load.nic_rows == 0
+                         ? 0
+                         : std::max(load.nic_rows * row_bytes / transfer.nic_bytes_per_us,
+                                    load.nic_rows * transfer.message_us);
   const double doublings = std::max(0.0, std::log2(group.gpus / 2.0));
   return cost.fixed_us + cost.doubling_us * doublings +
          cost.fill_us * load.tokens / (load.tokens + half_filled) +
          norm6({copying, link, nic, load.expert_rows * cost.expert_row_ns * 1e-3});
 }
 
-Estimate dispatch_time(const Dispatcher& dispatcher, const std::string& device, MoeStage stage,
-                       const DispatchGroup& group, const DispatchLoad& load, double row_bytes,
-                       const DispatchRates& rates, int sms) {
-  const StageCost& cost = cost_of(dispatcher, device, stage, group);
+Estimate dispatch_time(const Dispatcher& dispatcher, const DispatchCall& call) {
+  const DispatchGroup& group = call.group;
+  const DispatchRates& rates = call.rates;
+  const StageCost& cost = cost_of(dispatcher, call.device, call.stage, group);
   if (!(rates.link_bytes_per_us > 0)) {
     throw Error(
         fmt::format("dispatcher {} needs NVLink between the GPUs of a domain, which {} has "
                     "not",
-                    dispatcher.name, device));
+                    dispatcher.name, call.device));
   }
   DispatchNic nic;
   if (group.crosses()) {
@@ -257,12 +258,13 @@ Estimate dispatch_time(const Dispatcher& dispatcher, const std::string& device, 
     nic.efficiency.high = std::min(nic.efficiency.high, rates.nic_share_high);
   }
   const Ranged& link = cost.link_efficiency;
-  const double from_measured = octaves_of_sms(dispatcher, group, sms);
+  const double from_measured = octaves_of_sms(dispatcher, group, call.sms);
   const auto time_of = [&](const StageCost& of, double link_share, double nic_share,
                            double message_us) {
-    return stage_us(of, group, load, row_bytes, link_share * rates.link_bytes_per_us,
-                    nic_share * rates.nic_bytes_per_us, message_us,
-                    dispatcher.usual_sms > 0 ? sms : 1);
+    return stage_us(
+        of, group, call.load,
+        {call.row_bytes, link_share * rates.link_bytes_per_us, nic_share * rates.nic_bytes_per_us,
+         message_us, dispatcher.usual_sms > 0 ? call.sms : 1});
   };
   const auto time = [&](double link_share, double nic_share, double message_us) {
     return time_of(cost, link_share, nic_share, message_us);

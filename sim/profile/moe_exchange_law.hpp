@@ -74,7 +74,19 @@ struct DispatchRates {
   double nic_share_high = 1;
 };
 
-// Microseconds of one stage among the GPUs of `group`, notify phases apart:
+// One stage of a dispatcher among the GPUs of `group`, of one kind of device. `row_bytes` as
+// dispatched_row_bytes(); `sms` is ignored where the dispatcher leaves no choice.
+struct DispatchCall {
+  std::string device;  // "NVIDIA H100"
+  MoeStage stage = MoeStage::dispatch;
+  DispatchGroup group;
+  DispatchLoad load;
+  double row_bytes = 0;
+  DispatchRates rates;
+  int sms = 0;
+};
+
+// Microseconds of a stage, notify phases apart:
 //   fixed + fill T / (T + 64) + |(copying, NVLink, NIC, fullest expert)|_6
 //   copying  (T token_ns + copies (copy_ns + row / SM rate)) / SMs, or what slow_sms counts them as
 //   NVLink, NIC: rows x row bytes at the line rate times the efficiency; a proxied NIC at least its
@@ -83,12 +95,9 @@ struct DispatchRates {
 // Quantiles: what NVLink's and the NIC's own quantiles make of the time and the stage's factor err
 // independently of each other, so that the squares of their logs add up. Of a number of SMs that
 // was not measured two more: errors grow with the distance from the nearest measured one, and it
-// may copy as slowly as the slowest of `slow_sms` does. `row_bytes` as dispatched_row_bytes();
-// `sms` is ignored where the dispatcher leaves no choice. Throws NoAnswer for what the dispatcher
+// may copy as slowly as the slowest of `slow_sms` does. Throws NoAnswer for what the dispatcher
 // does not do: other nodes, a transport.
-Estimate dispatch_time(const Dispatcher& dispatcher, const std::string& device, MoeStage stage,
-                       const DispatchGroup& group, const DispatchLoad& load, double row_bytes,
-                       const DispatchRates& rates, int sms);
+Estimate dispatch_time(const Dispatcher& dispatcher, const DispatchCall& call);
 
 // What is asked, beside what the dispatcher was measured at.
 struct DispatchShape {
@@ -117,10 +126,17 @@ void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchGroup& gr
 std::string extrapolation(const Dispatcher& dispatcher, const DispatchGroup& group,
                           const DispatchShape& shape);
 
-// As dispatch_time(), of one set of figures: `at` picks value, low or high of each rate.
+// What moves the rows of a stage: line rates times the shares of them that are reached.
+struct StageTransfer {
+  double row_bytes = 0;
+  double link_bytes_per_us = 0;
+  double nic_bytes_per_us = 0;
+  double message_us = 0;  // of a proxied NIC
+  int sms = 0;
+};
+// The time of dispatch_time() for one figure of each rate, without the stage's factor.
 double stage_us(const StageCost& cost, const DispatchGroup& group, const DispatchLoad& load,
-                double row_bytes, double link_bytes_per_us, double nic_bytes_per_us,
-                double message_us, int sms);
+                const StageTransfer& transfer);
 
 // An MoE all-to-all inside one NVLink domain among `ranks`, from curves of `few` < `many` <
 // `ranks`: a fixed part that any number of ranks takes and the copies that leave a rank, softly the

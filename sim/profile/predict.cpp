@@ -70,9 +70,10 @@ Estimate predict_memory(const Profile& profile, const PredictedOperation& op,
 Estimate predict_attention(const Profile& profile, const PredictedOperation& op,
                            const Params& params, const std::string& dtype) {
   const bool backward = choice(op, params, "pass", passes) == "backward";
-  return profile.attention(count(op, params, "batch"), count(op, params, "sequence"),
-                           count(op, params, "heads"), count(op, params, "kv-heads"),
-                           count(op, params, "head-dim"), backward, dtype);
+  return profile.attention(
+      {count(op, params, "batch"), count(op, params, "sequence"), count(op, params, "heads"),
+       count(op, params, "kv-heads"), count(op, params, "head-dim")},
+      backward, dtype);
 }
 
 Estimate predict_latent(const Profile& profile, const PredictedOperation& op, const Params& params,

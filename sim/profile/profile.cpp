@@ -271,25 +271,24 @@ double Profile::gemm_cast_us(std::int64_t m, std::int64_t k, const std::string& 
   return content_->typed(content_->gemm, "gemm", "gemm", dtype).cast_us(m, k);
 }
 
-Estimate Profile::attention(std::int64_t batch, std::int64_t sequence, std::int64_t heads,
-                            std::int64_t kv_heads, std::int64_t head_dim, bool backward,
+Estimate Profile::attention(const AttentionShape& shape, bool backward,
                             const std::string& dtype) const {
   const auto& curves = content_->typed(content_->attention, "attention", "attention", dtype);
-  const auto found = curves.find(head_dim);
+  const auto found = curves.find(shape.head_dim);
   if (found == curves.end()) {
     std::vector<std::int64_t> known;
     for (const auto& [size, curve] : curves) known.push_back(size);
     throw Error(
         fmt::format("attention with head-dim {}: profile {} has head sizes {}; the kernels "
                     "of other sizes are different ones: measure it, or choose one of these",
-                    head_dim, content_->name, fmt::join(known, ", ")));
+                    shape.head_dim, content_->name, fmt::join(known, ", ")));
   }
   // Two products over the lower triangle; backward five.
-  const double rows = static_cast<double>(batch * heads) * static_cast<double>(sequence);
-  const double flops = (backward ? 5 : 2) * rows * static_cast<double>(sequence * head_dim);
-  return no_faster_than_machine(
-      found->second.estimate({batch, sequence, heads, kv_heads, head_dim}, backward),
-      {dtype, flops}, device());
+  const double rows =
+      static_cast<double>(shape.batch * shape.heads) * static_cast<double>(shape.sequence);
+  const double flops =
+      (backward ? 5 : 2) * rows * static_cast<double>(shape.sequence * shape.head_dim);
+  return no_faster_than_machine(found->second.estimate(shape, backward), {dtype, flops}, device());
 }
 
 Estimate Profile::latent_attention(std::int64_t batch, std::int64_t sequence, std::int64_t heads,

@@ -11,6 +11,7 @@
 #include "sim/profile/collective.hpp"
 #include "sim/profile/device.hpp"
 #include "sim/profile/estimate.hpp"
+#include "sim/profile/kernels/attention_shape.hpp"
 #include "sim/profile/node_links.hpp"
 #include "sim/profile/software_document.hpp"
 
@@ -90,11 +91,9 @@ class Profile {
   // in another kernel, or once for several products, has the product without it.
   double gemm_cast_us(std::int64_t m, std::int64_t k, const std::string& dtype) const;
 
-  // Causal attention of `batch` sequences of length `sequence`, queries in bf16, keys and values
-  // cached in `dtype`; `heads` a multiple of `kv_heads`. The backward pass is derived from the
-  // forward by FLOPs.
-  Estimate attention(std::int64_t batch, std::int64_t sequence, std::int64_t heads,
-                     std::int64_t kv_heads, std::int64_t head_dim, bool backward,
+  // Causal attention, queries in bf16, keys and values cached in `dtype`; heads are a multiple of
+  // kv_heads. The backward pass is derived from the forward by FLOPs.
+  Estimate attention(const AttentionShape& shape, bool backward,
                      const std::string& dtype = default_data_type) const;
 
   // Causal attention with latent keys and values (DeepSeek-V2, arXiv:2405.04434: latent 512,

@@ -193,8 +193,13 @@ void check_dispatcher(const Scenario& scenario, Use use) {
     const std::string& device = scenario.profile->device().name;
     const network::DispatchPlace place =
         network::dispatch_place(device, *scenario.cluster, scenario.expert_parallel);
-    profile::dispatch_time(*scenario.dispatcher, place.device, profile::MoeStage::dispatch,
-                           place.group, {}, 1, place.rates, scenario.dispatcher->usual_sms);
+    profile::dispatch_time(*scenario.dispatcher, {place.device,
+                                                  profile::MoeStage::dispatch,
+                                                  place.group,
+                                                  {},
+                                                  1,
+                                                  place.rates,
+                                                  scenario.dispatcher->usual_sms});
   } catch (const Error& error) {
     throw UsageError(fmt::format("{}: {}", flag, error.what()));
   }

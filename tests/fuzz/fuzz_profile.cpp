@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         profile::Profile::load(folder.put("input.json", fuzz::text_of(data, size)));
     for (const std::int64_t rows : {1, 300, 40'000}) {
       ask([&] { return profile.gemm(rows, 512, 4096); });
-      ask([&] { return profile.attention(1, rows, 8, 8, 64, true); });
+      ask([&] { return profile.attention({1, rows, 8, 8, 64}, true); });
       ask([&] { return profile.latent_attention(1, rows, 8, true); });
       ask([&] { return profile.quantize(rows, 512, "fp8"); });
       ask([&] { return profile.memory(1e3 * static_cast<double>(rows)); });

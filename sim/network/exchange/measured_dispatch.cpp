@@ -133,8 +133,8 @@ MeasuredDispatcher::Point MeasuredDispatcher::point_of(const MeasuredDispatch& m
   const auto hidden = static_cast<double>(measured.hidden);
   const double row = profile::dispatched_row_bytes(dispatcher_, stage, hidden, fp8);
   const int sms = sms_of(measured.sms);
-  const Estimate law = profile::dispatch_time(dispatcher_, place_.device, stage, place_.group, load,
-                                              row, place_.rates, sms);
+  const Estimate law = profile::dispatch_time(
+      dispatcher_, {place_.device, stage, place_.group, load, row, place_.rates, sms});
   return {fp8,
           std::log2(load.tokens),
           std::log2(sms),
@@ -183,8 +183,9 @@ MeasuredDispatcher::Correction MeasuredDispatcher::correction_at(const DispatchQ
 
 Estimate MeasuredDispatcher::time(const DispatchQuery& query, const DispatchLoad& load,
                                   const profile::DispatchRates& rates) const {
-  const Estimate law = profile::dispatch_time(dispatcher_, place_.device, query.stage, place_.group,
-                                              load, query.row_bytes, rates, query.sms);
+  const Estimate law = profile::dispatch_time(
+      dispatcher_,
+      {place_.device, query.stage, place_.group, load, query.row_bytes, rates, query.sms});
   if (points_[at(query.stage)].empty()) return law;
   const Correction correction = correction_at(query, load.tokens);
   const double widen = profile::widening(correction.octaves);

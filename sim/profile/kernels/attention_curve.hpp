@@ -7,19 +7,11 @@
 
 #include "sim/base/formats/document.hpp"
 #include "sim/profile/estimate.hpp"
+#include "sim/profile/kernels/attention_shape.hpp"
 #include "sim/profile/kernels/log_grid.hpp"
 #include "sim/profile/residual.hpp"
 
 namespace moesim::profile {
-
-// Causal self-attention of `batch` sequences, forward or backward.
-struct AttentionShape {
-  std::int64_t batch = 1;
-  std::int64_t sequence = 1;
-  std::int64_t heads = 1;
-  std::int64_t kv_heads = 1;
-  std::int64_t head_dim = 128;
-};
 
 // The time of fused causal attention (FlashAttention tiles) for one head size. Physics: query
 // tiles of all heads spread over the SMs, each walking the key tiles up to its diagonal (Dao,

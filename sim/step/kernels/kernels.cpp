@@ -93,8 +93,8 @@ Kernels KernelPricer::attention(Pass pass, bool causal) const {
   const double calls = (causal ? 1 : 2) * widths * share;
   const auto attend = [&](std::int64_t batch, std::int64_t length) {
     if (batch == 0 || length == 0) return;
-    profile::Estimate estimate = profile_.attention(batch, length, model_.heads, model_.kv_heads,
-                                                    model_.head_dim, pass == Pass::backward);
+    profile::Estimate estimate = profile_.attention(
+        {batch, length, model_.heads, model_.kv_heads, model_.head_dim}, pass == Pass::backward);
     if (calls != 1 || model_.latent) {
       estimate.origin = std::max(estimate.origin, profile::Origin::derived);
     }

@@ -146,11 +146,10 @@ double KernelPrices::core_attention_us(bool backward) const {
   const double kernel =
       model.latent ? profile::latent_share(backward) : (backward ? backward_attention : 1);
   const double narrow = job_.fp8_attention ? fp8_attention_share : 1;
+  const profile::AttentionShape shape = {job_.layout.micro_batch, job_.layout.sequence_length,
+                                         heads, kv_heads, model.head_dim};
   const auto curve_us = [&](const profile::Profile& profile) {
-    return profile
-        .attention(job_.layout.micro_batch, job_.layout.sequence_length, heads, kv_heads,
-                   model.head_dim, backward)
-        .time_us;
+    return profile.attention(shape, backward).time_us;
   };
   double time_us = curve_us(*job_.profile);
   // Attention of a board that was slowed down is slower too, most of all in long kernels.

@@ -124,7 +124,7 @@ TEST_CASE("a measured profile answers with the laws of its machine, and a simula
                                                 {1, 6144, 32},
                                                 {4, 3072, 8},
                                                 {2, 12000, 8}}) {
-    const auto attention = profile.attention(batch, length, 32, kv_heads, 128, false);
+    const auto attention = profile.attention({batch, length, 32, kv_heads, 128}, false);
     CHECK(attention.origin == moesim::profile::Origin::measured);
     const double law = 3 + 2.0 * batch * 32 * length * length * 128 / 700e6;
     off.push_back(std::abs(attention.time_us / law - 1));
@@ -138,7 +138,8 @@ TEST_CASE("a measured profile answers with the laws of its machine, and a simula
   CHECK(profile.device().host_copy_bandwidth.bytes_per_second == Approx(380e9 / 8).epsilon(0.01));
   CHECK(profile.device().host_bandwidth.bytes_per_second == 64e9);  // the datasheet's
   // What was not measured stays published.
-  CHECK(profile.attention(1, 2048, 32, 4, 192, false).origin == moesim::profile::Origin::published);
+  CHECK(profile.attention({1, 2048, 32, 4, 192}, false).origin ==
+        moesim::profile::Origin::published);
   CHECK(profile.collective(moesim::profile::Collective::all_to_all, 4, 1e6).origin ==
         moesim::profile::Origin::published);
 

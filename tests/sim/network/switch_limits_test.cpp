@@ -119,8 +119,8 @@ TEST_CASE("a dispatcher reaches no more of a NIC than a single stream") {
     const profile::MoeStage stage = profile::MoeStage::dispatch;
     const profile::DispatchLoad load =
         profile::balanced_load(deepep.sent, stage, {256, 8, 0, 0}, place.group, 4096);
-    return profile::dispatch_time(deepep, "NVIDIA H100", stage, place.group, load, 14336,
-                                  place.rates, 24);
+    return profile::dispatch_time(
+        deepep, {"NVIDIA H100", stage, place.group, load, 14336, place.rates, 24});
   };
   CHECK(time(0.95).time_us == time(1).time_us);
   CHECK(time(0.3).time_us / time(0.6).time_us == Approx(2).epsilon(0.05));

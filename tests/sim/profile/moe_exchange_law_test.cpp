@@ -24,7 +24,7 @@ StageCost free_cost() {
 
 double time_us(const StageCost& cost, const DispatchLoad& load, const DispatchGroup& group = {8, 8},
                int sms = 1) {
-  return stage_us(cost, group, load, 1000, 1e12, 1e12, 0, sms);
+  return stage_us(cost, group, load, {1000, 1e12, 1e12, 0, sms});
 }
 
 }  // namespace
@@ -165,11 +165,12 @@ TEST_CASE("one part alone takes its own time after the fixed one") {
   CHECK(time_us(copying, load, one_node, 12) == Approx(20 + 29 / 8.0));
   CHECK(time_us(copying, load, one_node, 16) == Approx(20 + 29 / 16.0));
   // 300 kB at 10 kB/us; 200 kB at 5 kB/us, or half a microsecond for each of 200.
-  CHECK(stage_us(free_cost(), one_node, {100, 0, 300, 0, 0}, 1000, 10e3, 1, 0, 1) == Approx(50));
-  CHECK(stage_us(free_cost(), one_node, {100, 0, 0, 200, 0}, 1000, 1, 5e3, 0, 1) == Approx(60));
-  CHECK(stage_us(free_cost(), one_node, {100, 0, 0, 200, 0}, 1000, 1, 5e3, 0.5, 1) == Approx(120));
+  CHECK(stage_us(free_cost(), one_node, {100, 0, 300, 0, 0}, {1000, 10e3, 1, 0, 1}) == Approx(50));
+  CHECK(stage_us(free_cost(), one_node, {100, 0, 0, 200, 0}, {1000, 1, 5e3, 0, 1}) == Approx(60));
+  CHECK(stage_us(free_cost(), one_node, {100, 0, 0, 200, 0}, {1000, 1, 5e3, 0.5, 1}) ==
+        Approx(120));
   // Two equal parts are slower than each by the sixth root of two.
-  CHECK(stage_us(free_cost(), one_node, {100, 0, 300, 150, 0}, 1000, 10e3, 5e3, 0, 1) ==
+  CHECK(stage_us(free_cost(), one_node, {100, 0, 300, 150, 0}, {1000, 10e3, 5e3, 0, 1}) ==
         Approx(20 + 30 * std::pow(2, 1 / 6.0)));
 }
 
@@ -180,8 +181,8 @@ TEST_CASE(
   const auto time = [&](double tokens, int sms, const DispatchGroup& group) {
     const DispatchLoad load =
         balanced_load(deepep.sent, MoeStage::dispatch, traffic, group, tokens);
-    return dispatch_time(deepep, "NVIDIA H100 80GB HBM3", MoeStage::dispatch, group, load, 7392,
-                         rates, sms);
+    return dispatch_time(
+        deepep, {"NVIDIA H100 80GB HBM3", MoeStage::dispatch, group, load, 7392, rates, sms});
   };
   double before = 0;
   for (const double tokens : {1.0, 64.0, 512.0, 4096.0, 32768.0}) {
@@ -200,16 +201,18 @@ TEST_CASE(
 TEST_CASE("a dispatcher refuses what it does not do") {
   const DispatchLoad load = {100, 100, 100, 100, 100};
   const Dispatcher one_sided = Dispatcher::load("trtllm");
-  CHECK_THROWS_WITH(dispatch_time(one_sided, "NVIDIA GB200", MoeStage::dispatch, two_nodes, load,
-                                  1000, {900e3, 50e3}, 1),
-                    ContainsSubstring("inside one NVLink domain"));
+  CHECK_THROWS_WITH(
+      dispatch_time(one_sided,
+                    {"NVIDIA GB200", MoeStage::dispatch, two_nodes, load, 1000, {900e3, 50e3}, 1}),
+      ContainsSubstring("inside one NVLink domain"));
   const Dispatcher hybrid = Dispatcher::load("hybridep");
   DispatchRates rates = {450e3, 50e3, Transport::proxy};
   CHECK_THROWS_WITH(
-      dispatch_time(hybrid, "NVIDIA H100", MoeStage::dispatch, two_nodes, load, 1000, rates, 16),
+      dispatch_time(hybrid, {"NVIDIA H100", MoeStage::dispatch, two_nodes, load, 1000, rates, 16}),
       ContainsSubstring("EFA"));
   CHECK_THROWS_WITH(
-      dispatch_time(hybrid, "NVIDIA L40S", MoeStage::dispatch, one_node, load, 1000, {0, 50e3}, 16),
+      dispatch_time(hybrid,
+                    {"NVIDIA L40S", MoeStage::dispatch, one_node, load, 1000, {0, 50e3}, 16}),
       ContainsSubstring("NVLink"));
 }
 
@@ -218,8 +221,8 @@ TEST_CASE("a number of SMs that was not measured may copy as slowly as the slowe
   const DispatchLoad load =
       balanced_load(deepep.sent, MoeStage::dispatch, traffic, two_nodes, 131072);
   const auto time = [&](int sms) {
-    return dispatch_time(deepep, "NVIDIA H100", MoeStage::dispatch, two_nodes, load, 7392,
-                         {450e3, 50e3}, sms);
+    return dispatch_time(
+        deepep, {"NVIDIA H100", MoeStage::dispatch, two_nodes, load, 7392, {450e3, 50e3}, sms});
   };
   // With many tokens and 10 SMs copies are nearly all of the time: 12 / 8.6 of it, with the growth
   // of errors over log2(12 / 10) = 0.263 factors of two, and the factor's 1.12.
@@ -238,7 +241,8 @@ TEST_CASE("an unknown way to the NIC widens the band to the slower one") {
   const DispatchLoad load = balanced_load(deepep.sent, MoeStage::dispatch, traffic, {32, 8}, 32768);
   DispatchRates rates = {450e3, 50e3};
   const auto time = [&] {
-    return dispatch_time(deepep, "NVIDIA H100", MoeStage::dispatch, {32, 8}, load, 7392, rates, 24);
+    return dispatch_time(deepep,
+                         {"NVIDIA H100", MoeStage::dispatch, {32, 8}, load, 7392, rates, 24});
   };
   const Estimate known = time();
   rates.transport_known = false;

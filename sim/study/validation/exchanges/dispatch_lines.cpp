@@ -61,9 +61,9 @@ void DispatchLines::report(const std::string& what, Validation& validation) cons
 }
 
 Estimate predicted(const Dispatcher& dispatcher, const DispatchSample& sample) {
-  return profile::dispatch_time(dispatcher, sample.device, sample.stage, sample.group, sample.load,
-                                sample.row_bytes, sample.rates,
-                                sample.sms > 0 ? sample.sms : dispatcher.usual_sms);
+  return profile::dispatch_time(
+      dispatcher, {sample.device, sample.stage, sample.group, sample.load, sample.row_bytes,
+                   sample.rates, sample.sms > 0 ? sample.sms : dispatcher.usual_sms});
 }
 
 const StageCost& cost_of(const DispatchMachine& machine, const DispatchSample& sample) {

@@ -152,9 +152,10 @@ class Fit {
 }  // namespace
 
 double fitted_us(const StageCost& cost, const DispatchSample& sample, double nic_efficiency) {
-  return profile::stage_us(cost, sample.group, sample.load, sample.row_bytes,
-                           cost.link_efficiency.value * sample.rates.link_bytes_per_us,
-                           nic_efficiency * sample.rates.nic_bytes_per_us, 0, sample.sms);
+  return profile::stage_us(
+      cost, sample.group, sample.load,
+      {sample.row_bytes, cost.link_efficiency.value * sample.rates.link_bytes_per_us,
+       nic_efficiency * sample.rates.nic_bytes_per_us, 0, sample.sms});
 }
 
 StageCost fit_stage(const StageCost& like, const std::vector<const DispatchSample*>& samples,

@@ -6,6 +6,7 @@
 namespace moesim::engine {
 namespace {
 
+// The operation of a rank that ends last, the first of equal ones.
 int last_of(const Program& program, const Execution& execution, int rank) {
   int op = 0;
   for (int candidate = 1; candidate < static_cast<int>(program.operations.size()); ++candidate) {

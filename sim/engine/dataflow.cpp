@@ -53,14 +53,16 @@ class Pass {
     return times.data() + static_cast<std::size_t>(op) * columns_;
   }
   bool folded() const { return !fold_.column_of.empty(); }
+  // The number of the partition whose groups run an operation.
+  std::size_t partition_number(int op) const {
+    return static_cast<std::size_t>(program_.operations[static_cast<std::size_t>(op)].groups);
+  }
   const Partition& partition_of(int op) const {
-    const auto number =
-        static_cast<std::size_t>(program_.operations[static_cast<std::size_t>(op)].groups);
+    const std::size_t number = partition_number(op);
     return folded() ? fold_.partitions[number].columns : program_.partitions[number];
   }
   int whole_group(int op, std::size_t group) const {
-    const auto number =
-        static_cast<std::size_t>(program_.operations[static_cast<std::size_t>(op)].groups);
+    const std::size_t number = partition_number(op);
     return folded() ? fold_.partitions[number].whole_groups[group] : static_cast<int>(group);
   }
   int rank_of(std::size_t column) const { return fold_.representative[column]; }
@@ -114,10 +116,8 @@ class Pass {
     ends_.resize(latest_.size());
     for (std::size_t group = 0; group < latest_.size(); ++group) {
       const auto whole = static_cast<std::size_t>(whole_group(op, group));
-      const auto number =
-          static_cast<std::size_t>(program_.operations[static_cast<std::size_t>(op)].groups);
-      ends_[group] =
-          latest_[group] + durations_.of(op, program_.partitions[number].groups[whole].front());
+      const Partition& all = program_.partitions[partition_number(op)];
+      ends_[group] = latest_[group] + durations_.of(op, all.groups[whole].front());
     }
     Picoseconds* began = row(execution_.began, op);
     Picoseconds* finish = row(execution_.finish, op);
@@ -129,8 +129,7 @@ class Pass {
   }
 
   void exchange(int op) {
-    const auto number =
-        static_cast<std::size_t>(program_.operations[static_cast<std::size_t>(op)].groups);
+    const std::size_t number = partition_number(op);
     const Partition& partition = partition_of(op);
     const Picoseconds* start = row(execution_.start, op);
     Picoseconds* began = row(execution_.began, op);

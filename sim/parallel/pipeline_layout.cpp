@@ -13,6 +13,7 @@ namespace moesim::parallel {
 namespace {
 
 constexpr std::size_t max_symbols = 100'000;
+constexpr int most_nested = 16;
 
 struct Symbol {
   char letter = 0;
@@ -45,7 +46,7 @@ class LayoutReader {
     return at_ < text_.size() ? text_[at_] : '\0';
   }
 
-  // Up to the end of the text or, inside a bracket, behind its ')'.
+  // The symbols up to the end of the text or, inside a bracket, up to its ')'.
   Symbols sequence(std::optional<std::size_t> bracket) {
     Symbols symbols;
     while (const char letter = next()) {
@@ -63,7 +64,9 @@ class LayoutReader {
   Symbols item(char letter) {
     const std::size_t start = at_++;
     if (letter == '(') {
-      if (++depth_ > 16) fail_at(text_, start, "brackets are nested more than 16 deep");
+      if (++depth_ > most_nested) {
+        fail_at(text_, start, fmt::format("brackets are nested more than {} deep", most_nested));
+      }
       const Symbols inner = sequence(start);
       --depth_;
       return repeated(inner);
@@ -163,6 +166,7 @@ class LayoutBuilder {
   bool loss_ = false;
 };
 
+// "ttt", or "t*4" where that is shorter.
 std::string letters(char letter, int count) {
   if (count < 4) return std::string(static_cast<std::size_t>(count), letter);
   return fmt::format("{}*{}", letter, count);

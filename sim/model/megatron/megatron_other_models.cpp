@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* several_kinds = "layers of several kinds";
 
-// That make other layers than those that are known, and which.
+// Arguments that make other layers than those that are known, and which layers.
 constexpr std::pair<const char*, const char*> of_other_models[] = {
     {"decoder-num-layers", "an encoder beside the decoder"},
     {variant_argument, "attention of another kind"},

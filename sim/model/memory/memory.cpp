@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t bf16 = 2;
 constexpr std::int64_t fp32 = 4;
-constexpr std::int64_t adam_bytes = 12;
+constexpr std::int64_t adam_bytes = 12;  // of a parameter: fp32 weight and two moments
 // Assumed: CUDA context and modules (about 0.5 GiB), NCCL channels and cuBLAS workspaces.
 constexpr std::int64_t reserved_by_libraries = std::int64_t{1} << 30;
 
@@ -47,7 +47,7 @@ std::int64_t mean_expert_rows(const MemoryQuery& query) {
   return query.rows ? query.rows->mean : padded_rows(query);
 }
 
-// Kept per MoE layer by one GPU. The router's probabilities and the routes; the received rows as
+// What one GPU keeps per MoE layer: the router's probabilities and the routes; the received rows as
 // the experts' input, the experts' inner activations, and the returned rows, from which the
 // backward pass of the combine takes the gradient of the weights. E C rows leave a GPU and, all
 // sources sending equal blocks, P (E/P) C arrive: `rows`. Rectified rows are one more expert call.
@@ -61,9 +61,9 @@ std::int64_t moe_ffn_bytes(const MemoryQuery& query, std::int64_t rows) {
   return query.tokens * (norm + routes + shared) + (rows + query.ir_rows) * row;
 }
 
+// Combine weights and dispatch mask, both cast to bf16 for the two einsums; with soft routing its
+// two weights.
 std::int64_t einsum_mask_bytes(const MemoryQuery& query) {
-  // Combine weights and dispatch mask, both cast to bf16 for the two einsums; of soft routing its
-  // two weights.
   const std::int64_t slots = query.einsum ? padded_rows(query) : query.mixed_slots;
   return 2 * bf16 * query.tokens * slots;
 }

@@ -35,6 +35,7 @@ std::string told(const ShellDoubt& doubt, const ShellFiles& files) {
                      shortened(doubt.taken));
 }
 
+// Chooses the command that trains among those of a script, and what runs it.
 class Choice {
  public:
   Choice(const std::vector<ShellCommand>& commands, const ShellFiles& files)
@@ -55,7 +56,7 @@ class Choice {
       hides = hides || hides_arguments(commands_[each]);
       is_program_ = is_program_ || trains(commands_[each]);
     }
-    constexpr std::size_t few = 3;  // of a training there are more
+    constexpr std::size_t few = 3;  // a command that trains has more
     const bool is_other = !is_program_ && found < few;
     if (found == 0 || (found < unused_count_ && (hides || is_other))) {
       made_.takes_lists = unused_count_ > 0;
@@ -107,7 +108,7 @@ class Choice {
     return has_one;
   }
 
-  // That with most arguments; the number of commands without one.
+  // The command with most arguments; commands_.size(): there is none.
   std::size_t largest(bool called, bool of_outputs) const {
     std::size_t best = commands_.size();
     for (std::size_t each = 0; each < commands_.size(); ++each) {
@@ -180,7 +181,7 @@ class Choice {
     return {command.words.begin() + first, command.words.end()};
   }
 
-  // But for the number of the node that each starts.
+  // Whether two commands are the same but for the number of the node that each starts.
   bool is_same(std::size_t one, std::size_t other) const {
     // The words of both without "do", which the first turn of a loop alone may have.
     const std::vector<ShellWord> left = words_from_program(commands_[one]);
@@ -199,7 +200,7 @@ class Choice {
     return true;
   }
 
-  // The call of a function for a command in it.
+  // The outermost command that holds a command, such as the call of a function.
   std::size_t outermost(std::size_t inner) const {
     std::size_t found = inner;
     for (int at = commands_[inner].outer; at >= 0;
@@ -220,7 +221,7 @@ class Choice {
     for (auto& [name, note] : notes) made_.notes.push_back(std::move(note));
   }
 
-  // What runs them.
+  // Takes what runs the commands that are taken: launchers, batch jobs, functions.
   void take_launchers() {
     bool has_gpus = false;
     for (std::size_t each = commands_.size(); each-- > 0;) {
@@ -245,7 +246,7 @@ class Choice {
 
   using Words = std::set<std::pair<int, std::string>>;
 
-  // Lists that no command uses, by the lines of their arguments.
+  // Finds lists that no command uses, by the lines of their arguments.
   void find_unused() {
     Words used;
     for (const ShellCommand& each : commands_) {

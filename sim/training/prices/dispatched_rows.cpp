@@ -13,7 +13,7 @@ using profile::DispatchLoad;
 using profile::MoeStage;
 using profile::SentBy;
 
-// Nothing is sent where nothing is: 1.
+// Rows over those of an even load; 1 where that sends none.
 double ratio(double rows, double even) { return even > 0 ? rows / even : 1; }
 
 // [source], each for the GPU in its place, or the only one for all.
@@ -25,7 +25,7 @@ SentBy<double> by_gpu(const std::vector<std::vector<double>>& numbers, int gpus)
   return sent;
 }
 
-// Those of the experts of a place.
+// The rows of the experts of a place.
 const double* rows_of(const std::vector<double>& rows, const profile::CopiesLaw& law, int place) {
   return rows.data() + static_cast<std::ptrdiff_t>(place) * law.experts();
 }

@@ -68,7 +68,7 @@ auto field(Members... members) {
 // field() makes it.
 class JobOptionTable {
  public:
-  // Those declared next stand under that heading.
+  // The options declared next stand under that heading.
   void begin(Section section) { section_ = section; }
 
   template <class Field>

@@ -103,7 +103,7 @@ struct Model {
   // The projections of one softmax attention block, in order; queries, keys and values in one GEMM
   // where they are not compressed, with the gate of the output where there is one.
   std::vector<Projection> attention_projections() const;
-  // Those of linear attention: none without it.
+  // The projections of linear attention: none without it.
   std::vector<Projection> linear_projections() const;
   // Weights: per block, per FFN, per expert, and in total (all experts). Linear attention has its
   // convolution's too; decay and norm, two and one value per head, are left out.

@@ -18,7 +18,8 @@ struct LayerPattern {
   std::int64_t count = 0;    // of all that the text names, up to what 64 bits hold
 };
 
-// Nothing where the text is no such list. What follows it behind a space is not of it.
+// The pattern of a text; nothing where the text is no such list. What follows it behind a space is
+// not of it.
 std::optional<LayerPattern> layer_pattern(std::string_view text, std::int64_t most);
 
 // The words of a script behind an argument, or the items of a YAML's list, as one text; "1" without

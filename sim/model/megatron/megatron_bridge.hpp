@@ -12,7 +12,7 @@ struct Override {
   std::string name;     // "seq-length"
   std::string value;
 };
-// Nothing for another word.
+// The override that a word is; nothing for another word.
 std::optional<Override> override_in(const std::string& word);
 
 // "-tp", and not "-4": an option of some program.

@@ -25,7 +25,8 @@ std::vector<std::string> values_in(const std::string& text) {
   return values;
 }
 
-// In small letters, in capitals, or with the first one alone (yaml/resolver.py), without quotes.
+// Whether a value is one of these words in small letters, in capitals, or with the first letter
+// alone in capitals (yaml/resolver.py), without quotes.
 bool is_word(const std::string& value, std::initializer_list<std::string_view> words) {
   std::string small = value;
   std::transform(small.begin(), small.end(), small.begin(),

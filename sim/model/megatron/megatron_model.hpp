@@ -12,10 +12,11 @@ namespace moesim::model {
 // tokenizer decides it that is not known by its name (sim/model/megatron/tokenizers.hpp).
 Model megatron_model(const MegatronArguments& arguments);
 
-// Which vocabulary a known tokenizer gives; "" where the arguments say it.
+// A note which vocabulary a known tokenizer gives; "" where the arguments say it.
 std::string vocabulary_note(const MegatronArguments& arguments);
 
-// That values are clamped which no unit clamps; "" where there is a gate, or nothing to clamp.
+// A note that values are clamped which no unit clamps; "" where there is a gate, or nothing to
+// clamp.
 std::string clamp_note(const MegatronArguments& arguments);
 
 // Whether an argument describes it.

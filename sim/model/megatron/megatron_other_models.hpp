@@ -10,7 +10,7 @@ namespace moesim::model {
 // which: Mamba, sparse attention, an encoder.
 void refuse_other_models(const MegatronArguments& arguments);
 
-// That layers which another program makes (--spec) are not read; "" of Megatron-LM's own.
+// A note that layers which another program makes (--spec) are not read; "" for Megatron-LM's own.
 std::string spec_note(const MegatronArguments& arguments);
 
 // Takes these arguments for asked, where a typed model stands in their place.

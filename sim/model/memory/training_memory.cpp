@@ -159,7 +159,7 @@ double expert_buffers(const StageMemoryQuery& query, const StageContent& stage) 
          (query.tokens / query.shards.tensor) * real(query.model->hidden);
 }
 
-// Per token of the rank, of all micro-batches in flight.
+// Bytes per token of the rank, of all micro-batches in flight.
 struct Offloaded {
   double all = 0;
   double moving = 0;  // on the GPU: of a layer on its way out and one on its way in

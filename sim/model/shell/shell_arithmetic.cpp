@@ -40,7 +40,7 @@ Number computed(std::string_view by, std::int64_t one, std::int64_t other) {
   return std::nullopt;
 }
 
-// Those and comparisons, which are 1 or 0.
+// The value of those and of comparisons, which are 1 or 0.
 Number applied(std::string_view by, std::int64_t one, std::int64_t other) {
   if (by == "==") return one == other;
   if (by == "!=") return one != other;

@@ -64,7 +64,7 @@ class ShellReader {
 
   // Adds the script's commands.
   void read();
-  // Those of functions that no command calls, too.
+  // Adds the commands of functions that no command calls, too.
   void read_whole();
 
  private:
@@ -148,7 +148,7 @@ class ShellReader {
   // Adds the commands of a text with arguments. The text of "bash -c" and "sbatch --wrap" is read
   // by another shell.
   void add_text(const ShellText& text, bool is_of_other);
-  // Which variables another shell has.
+  // The variables that another shell has.
   ShellVariables exported() const;
   void note_export(const std::string& name);
   // Runs the text of "eval": what it sets stays.
@@ -165,7 +165,7 @@ class ShellReader {
   void begin_branch(Truth condition);
   // "(" and ")".
   void take_bracket();
-  // Behind "case WORD in".
+  // Begins a choice, behind "case WORD in".
   void begin_choice();
   // Takes the patterns there and behind ";;", up to the ")" of the next branch.
   void take_patterns();
@@ -193,14 +193,15 @@ class ShellReader {
   void begin_counting(const std::string& text);
   // "while", "until"
   void begin_testing();
-  // At "do".
+  // Begins the body of a loop, at "do".
   void begin_body();
   // Whether there is one; the variable of the loop is set.
   Truth begins_turn();
-  // At "done": false where none follows.
+  // Begins the next turn of a loop, at "done"; false where none follows.
   bool begin_turn();
   void read_again();
-  // Those that follow are not known: it is read once more as a loop of which none are.
+  // Notes that the turns that follow are not known: the loop is read once more as one of which none
+  // are.
   void lose_turns();
   // Behind "break" and "continue" the commands of a loop do not run.
   void leave_turn(const std::vector<ShellWord>& given);
@@ -240,14 +241,15 @@ class ShellReader {
   bool take_expanded(const ShellText& word, const ShellDoubts& doubts, const std::string& written);
   // A variable that "local" and the like set has its old value behind the function.
   void note_local(const std::string& name);
-  // Those in front of a command are known to it alone, and its own words are without them.
+  // Hides the assignments in front of a command: they are known to it alone, and its own words are
+  // without them.
   void hide_assignments();
   std::optional<ShellValue> found(const std::string& name) const;
   // No command follows.
   bool ends_here() const;
   OldValues assign(const NewValues& values);
   void restore(const OldValues& values);
-  // Up to the bracket, or to the end of a text without one.
+  // The words of an array up to the bracket, or to the end of a text without one.
   ShellValue array_words(bool has_bracket);
   // What a command sets that may run or not is added to a list that is set above.
   void set(const std::string& name, ShellValue value, bool adds);

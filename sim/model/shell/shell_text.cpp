@@ -12,8 +12,8 @@ bool begins_argument(const std::string& text, std::size_t at) {
          std::isalpha(static_cast<unsigned char>(text[at + 2])) != 0;
 }
 
-// Behind the quotes, or the letter behind a backslash, at `at`; `at` itself of another letter; npos
-// where the quote has no end before `end`.
+// The place behind the quotes at `at`, or behind the letter that a backslash there quotes; `at`
+// itself for another letter; npos where the quote has no end before `end`.
 std::size_t behind_quoted(const std::string& text, std::size_t at, std::size_t end) {
   const char quote = text[at];
   if (quote == '\\') return at + 2;

@@ -43,7 +43,7 @@ std::size_t command_end(const std::string& text, std::size_t from);
 // Where the "`" stands that closes the one at `from`, npos: nowhere near.
 std::size_t backtick_end(const std::string& text, std::size_t from);
 
-// Behind the bracket, "(" or "{", that closes the one at `from`; the end where none does.
+// The place behind the bracket that closes the one, "(" or "{", at `from`; the end where none does.
 std::size_t behind_bracket(const std::string& text, std::size_t from);
 
 // An argument with two dashes in it, at its beginning or behind a space.

@@ -37,7 +37,7 @@ int nodes_of(const profile::DispatchGroup& group, const cluster::Cluster& cluste
   return group.domains() * of(std::min(group.gpus, group.per_domain));
 }
 
-// Those of the architecture, which share their figures.
+// Whether two devices are of one architecture, and so share their figures.
 bool same_figures(const Dispatcher& dispatcher, const std::string& one, const std::string& other) {
   const auto names = [](const profile::DispatchMachine& machine, const std::string& device) {
     return machine.gpus.empty() ||

@@ -207,7 +207,7 @@ void DenseFlows::relax_due(double time) {
   fit(by_level_.data(), by_level_.size(), time);
 }
 
-// Those of a list of links that would have missed too much at a time since the base.
+// Fits those of a list of links anew that would have missed too much at a time since the base.
 void DenseFlows::fit(const std::uint32_t* list, std::size_t count, double time) {
   const DenseClock clock{now_, base_, time, tolerance_, overfull_};
   for (std::size_t at = 0; at < count; ++at) {

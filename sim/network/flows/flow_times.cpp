@@ -132,7 +132,7 @@ void run_folded(const FlowTable& table, const Folding& folding, FlowTimes& times
   }
 }
 
-// Up to where dense flows are exact instead, which is as fast.
+// The tolerance up to which dense flows are exact instead, which is as fast.
 constexpr Picoseconds finest_tolerance{1};
 constexpr std::size_t most_exact_links = 256;  // on a side
 

@@ -60,8 +60,8 @@ extern const ExchangeSchedule nccl;
 // First inside the domain, so that each GPU holds what goes to its own rail, then between domains
 // among GPUs of one local index: fewer, larger messages.
 extern const ExchangeSchedule hierarchical;
-// Over NVLink to the own domain's GPU on the destination's rail, then its NIC; each message goes on
-// as soon as it is there.
+// Sends over NVLink to the own domain's GPU on the destination's rail, then over its NIC; each
+// message goes on as soon as it is there.
 extern const ExchangeSchedule pxn;
 // Sends a row to the GPU of one's own local index in each domain, once for all experts there that
 // one token goes to, then over NVLink.

@@ -93,7 +93,7 @@ class Runner {
     }
   }
 
-  // Between a stage and one beside it.
+  // The time of a message between a stage and one beside it.
   Picoseconds p2p(int stage, int other) const {
     return p2p_[static_cast<std::size_t>(std::min(stage, other))];
   }

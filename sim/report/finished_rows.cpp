@@ -18,7 +18,7 @@ using study::Column;
 using study::ColumnRole;
 using study::ColumnType;
 
-// Nothing where the cell would not be written as it was read.
+// The cell of a text; nothing where it would not be written as it was read.
 std::optional<Cell> cell_of(const std::string& text, ColumnType type) {
   Cell cell;
   if (text.empty()) return cell;

@@ -188,7 +188,7 @@ std::vector<double> LogitSource::model_offsets(const ScoreModel& model, const Lo
   return race.log_weights;
 }
 
-// For a typical rank if `gpus` is 0.
+// Draws the types of tokens; for a typical rank if `gpus` is 0.
 void LogitSource::draw_types(const ScoreDraw& draw, int gpus) {
   const MixedRace race = draw.mixed_race();
   const auto append = [&](const MixedRace::Types& weights) {

@@ -92,7 +92,7 @@ class LogitSource {
   std::vector<float> rank_offsets_;  // [gpu, expert]; empty: the same on all
   std::vector<float> type_offsets_;  // [gpu or 1, type, expert]; empty: no types
 
-  // For a trace only.
+  // Takes the offsets of a trace.
   void trace_offsets(int gpus);
   void recorded_tile(std::uint32_t rank, std::uint64_t first_token, const TileKernels& kernels,
                      float* tile) const;

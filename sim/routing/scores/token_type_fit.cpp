@@ -18,7 +18,8 @@ int simulated_layers(int experts) { return std::clamp(3072 / experts, 24, 48); }
 // Unlike any seed that a user would choose: a model that is fitted to its own output must not use
 // the same random numbers.
 constexpr std::uint64_t seed_of_fit = 0x6b696e6473;
-// For one layer; of a larger trace only a part is simulated, and the error is that of this part.
+// The most logits of one layer; of a larger trace only a part is simulated, and the error is that
+// of this part.
 constexpr double most_logits = 1 << 22;
 
 bool can_tell(const TraceShape& shape, Trace::Kind kind) {
@@ -130,7 +131,7 @@ class ExcessCurve {
     return std::min(next, most_variance);
   }
 
-  // On the line through the nearest points; beyond the last, where that may lie beyond
+  // The variance on the line through the nearest points; beyond the last, where that may lie beyond
   // most_variance, through the last two.
   double variance_at(double excess) const {
     const double wanted = root(excess);

@@ -179,7 +179,7 @@ void check_counted_experts(const Scenario& scenario, const std::string& flag) {
                   flag, scenario.scores.name()));
 }
 
-// Beside what check_deduplication() says of the rows that it sends.
+// Checks a dispatcher, beside what check_deduplication() says of the rows that it sends.
 void check_dispatcher(const Scenario& scenario, Use use) {
   if (use == Use::routing || !scenario.has_moe() || scenario.dispatcher == nullptr) return;
   if (scenario.expert_parallel < 2) return;

@@ -30,7 +30,7 @@ std::vector<Option> declare_options() {
   return table.take();
 }
 
-// Those that an option comes after first, otherwise in grid order.
+// Orders options: those that an option comes after first, otherwise in grid order.
 void order(const Option& option, std::set<std::string>& placed,
            std::vector<const Option*>& ordered) {
   if (!placed.insert(option.name).second) return;

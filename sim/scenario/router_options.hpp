@@ -15,7 +15,7 @@ void declare_router(OptionTable& table);
 // Part of it: how scores of experts and groups are found.
 void declare_router_scores(OptionTable& table);
 
-// Above 0; throws UsageError.
+// A number above 0; throws UsageError for another.
 Decimal parse_capacity_factor(const std::string& text);
 
 // Whether a router's k is that of the trace `scores`: no name of a router, no --top-k and no

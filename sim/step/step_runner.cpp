@@ -23,7 +23,7 @@ int largest_group(const routing::LayerRouting& layer) {
   return static_cast<int>(std::max_element(blocks.begin(), blocks.end()) - blocks.begin());
 }
 
-// In groups or from layer to layer: the links are set for those of one.
+// Whether blocks differ, in groups or from layer to layer: the links are set for those of one.
 bool has_unequal_blocks(const routing::ReplicaRouting& routing) {
   const std::vector<routing::LayerRouting>& layers = routing.layers;
   return std::any_of(layers.begin(), layers.end(), [&](const routing::LayerRouting& layer) {

@@ -40,7 +40,7 @@ DispatcherTimes::DispatcherTimes(const scenario::Scenario& scenario)
       to_gpus_(traffic_of(scenario), place_.group.gpus),
       to_nodes_(traffic_of(scenario), place_.group.domains()) {}
 
-// Those of one group, as TokenCopies has them.
+// The copies of one group, as TokenCopies has them.
 routing::TokenCopies DispatcherTimes::copies_of(const routing::LayerRouting& layer,
                                                 int group) const {
   const int members = place_.group.gpus;

@@ -21,7 +21,7 @@ using uncertainty::Unknown;
 constexpr int most_rounds = 8;
 constexpr double settled = 1e-4;  // of the log of a factor
 
-// On all of a step, and on its exchanges beyond that.
+// Factors on all of a step, and on its exchanges beyond that.
 struct Factors {
   double level = 1;
   double exchange = 1;

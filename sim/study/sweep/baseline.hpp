@@ -31,9 +31,9 @@ struct ComparedRows {
   bool differs = false;              // some row is compared with another, or none, than asked for
 };
 
-// Those of `rows` whose columns over_baseline are of these baselines: the ratio of its speed to
-// that of its baseline's row. A row whose baseline is not among the rows is left out, as it cannot
-// be checked.
+// The rows whose columns over_baseline are of these baselines: the ratio of the row's speed to that
+// of its baseline's row. A row whose baseline is not among the rows is left out, as it cannot be
+// checked.
 ComparedRows compared_rows(const std::vector<SweepPoint>& points,
                            const std::vector<std::optional<std::size_t>>& baseline_of,
                            const std::map<std::size_t, Row>& rows);

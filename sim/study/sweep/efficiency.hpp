@@ -5,8 +5,8 @@
 
 namespace moesim::study {
 
-// Over the replicas, each of which is a step of a run: many steps take as many times this, while
-// Outcome::step_ms is that of a typical one.
+// The mean step over the replicas, each of which is a step of a run: many steps take as many times
+// this, while Outcome::step_ms is that of a typical one.
 double mean_step_ms(const Outcome& outcome);
 
 // Experts per token that model FLOPs count: k; of routers whose slots are always full as many as

@@ -75,7 +75,7 @@ nlohmann::json json_of(const Cell& cell) {
   return nullptr;
 }
 
-// Nothing for what json_of() does not write.
+// The cell that a value stands for; nothing for what json_of() does not write.
 std::optional<Cell> cell_of(const nlohmann::json& value) {
   if (value.is_null()) return Cell();
   if (value.is_boolean()) return value.get<bool>();

@@ -26,7 +26,7 @@ struct Column {
 
 // The columns of a result, in order. What does not apply has no cell.
 const std::vector<Column>& result_columns();
-// Those that a router run alone can fill, in the same order.
+// The columns that a router run alone can fill, in the same order.
 const std::vector<Column>& route_columns();
 std::vector<std::string> names_of(const std::vector<Column>& columns);
 // The place of a column in result_columns(). Throws Error for a name that is none of theirs.

@@ -82,7 +82,7 @@ class Forecast {
     has_routed_ = true;
   }
 
-  // Nothing while all rows so far needed no routing, and others do.
+  // The seconds that are left; nothing while all rows so far needed no routing, and others do.
   std::optional<double> seconds_left(const routing::RoutingCache& cache,
                                      std::size_t threads) const {
     if (rows_left_ == 0) return 0.0;

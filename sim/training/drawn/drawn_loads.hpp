@@ -84,7 +84,7 @@ class DrawnLoads {
   std::size_t bytes() const;  // of memory
 
  private:
-  // Over micro-batches and groups, of rows over balance.
+  // Sums over micro-batches and groups, of rows over balance.
   struct RankRows {
     double sum = 0, squares = 0;
   };

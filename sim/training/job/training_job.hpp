@@ -41,7 +41,8 @@ struct HostCosts {
   double launch_us = 15;  // of the framework, for each kernel that it launches
   double sync_us = 20;    // GPU idle after the host has read a result
   double step_us = 2000;  // per step: data, logging, clipping's host read
-  // On launches and reads: how much longer the host of one's own software takes than is typed.
+  // The factor on launches and reads: how much longer the host of one's own software takes than is
+  // typed.
   double factor = 1;
 
   double priced_launch_us() const { return factor * launch_us; }

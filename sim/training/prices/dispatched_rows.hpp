@@ -43,7 +43,7 @@ class DispatchedRows {
   int experts() const { return static_cast<int>(traffic_.experts); }
 
  private:
-  // On the way to experts, and back.
+  // The loads on the way to experts, and back.
   struct Loads {
     profile::DispatchLoad there, back;
   };

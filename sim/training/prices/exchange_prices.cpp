@@ -306,7 +306,7 @@ double ExchangePrices::kernel_us(MoeStage stage, const DispatchedLoad& load) con
          dispatcher.notify_us[place.group.crosses() ? 1 : 0];
 }
 
-// Among the ranks of one domain, in bf16.
+// The exchange of rectified rows among the ranks of one domain, in bf16.
 double ExchangePrices::rectified_us(double rows) const {
   if (rows == 0) return 0;
   const double routes = rows * job_.balanced_rows();

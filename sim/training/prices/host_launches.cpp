@@ -30,7 +30,7 @@ bool reads_rows(const TrainingJob& job, bool is_moe) {
   return is_moe && job.reads_row_counts() && divides && dispatcher_reads;
 }
 
-// Between the router and the next layer.
+// The launches between the router and the next layer.
 double moe_block_launches(const TrainingJob& job) {
   const bool calls_nccl = !job.dispatcher && job.layout.sizes.expert > 1;
   const double apart = expert_launches * local_experts(job);

@@ -267,9 +267,9 @@ double LayerKernels::permuted_rows(const MoeLoad& load) const {
   return job_.balanced_rows() * (pads ? load.computed : std::min(load.computed, 1.0));
 }
 
-// Those of a rank's own, or the copies that a dispatcher brings: of a token one to each rank that
-// has any of its experts, no more than rows. Kernels that pad rows order them as they come and read
-// no copies for it: they keep the price of the rank's own tokens.
+// The tokens of a rank's own, or the copies that a dispatcher brings: one of a token to each rank
+// that has any of its experts, no more than rows. Kernels that pad rows order them as they come and
+// read no copies for it: they keep the price of the rank's own tokens.
 double LayerKernels::permuted_tokens(const MoeLoad& load) const {
   const double tokens = job_.tokens_per_rank();
   const int holders = job_.layout.sizes.expert;

@@ -57,7 +57,8 @@ class LayerKernels {
                    double copies, Operands operands) const;
   void add_memory(Passes& passes, Part part, double forward, double backward,
                   profile::MemoryKernel kind) const;
-  // On a rank: rows in the order of experts, and what they are copied from and added up to.
+  // The rows of a rank in the order of experts, and those that they are copied from and added up
+  // to.
   double permuted_rows(const MoeLoad& load) const;
   double permuted_tokens(const MoeLoad& load) const;
 

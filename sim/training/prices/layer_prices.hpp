@@ -31,7 +31,7 @@ class LayerPrices {
   // The attention of an MoE layer, by its number among them; those of prediction depths follow.
   model::AttentionKind attention_of_moe_layer(int number) const;
   const Passes& embedding() const { return embedding_; }
-  // For one loss; a micro-batch's first has the weights gathered, for the others too.
+  // The head for one loss; the first of a micro-batch has the weights gathered, for the others too.
   const Passes& head(bool is_first = true) const { return is_first ? head_ : further_head_; }
   // A prediction depth without its layer and head: the embedding again, two hidden vectors to one.
   const Passes& prediction() const { return prediction_; }

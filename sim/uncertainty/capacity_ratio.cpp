@@ -43,7 +43,7 @@ constexpr std::string_view choices[] = {"router",
                                         "replicas",
                                         "seed"};
 
-// Nothing for the host.
+// The class of a part; nothing for the host.
 std::optional<WorkClass> class_of(Part part, const StepExchanges& exchanges) {
   const auto among = [&](int ranks) {
     return ranks > exchanges.ranks_per_domain ? WorkClass::across : WorkClass::inside;

@@ -32,7 +32,7 @@ std::vector<ResidualGroup> only(const std::vector<ResidualGroup>& groups, const 
   return kept;
 }
 
-// At each level that so many groups allow.
+// The band at each level that so many groups allow.
 std::vector<BandLevel> levels_of(const std::vector<HeldOut>& held_out,
                                  const std::vector<double>& wanted) {
   std::vector<BandLevel> found;

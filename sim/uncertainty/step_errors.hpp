@@ -48,7 +48,7 @@ struct Band {
 
 // The levels that are printed: 90, 80 and 50 %.
 std::vector<double> usual_levels();
-// At these levels, around no error: Student's t with `degrees` of freedom.
+// The band at the usual levels, around no error: Student's t with `degrees` of freedom.
 std::vector<BandLevel> symmetric_levels(double degrees, double deviation);
 
 // The bands of predicted steps, from what is known of others. Their width is calibrated by leaving
@@ -75,8 +75,8 @@ class StepErrors {
   explicit StepErrors(Residuals residuals);
 
   const Residuals& residuals() const { return residuals_; }
-  // At those of `wanted`, the widest first, that the groups allow. Throws Error where they allow
-  // none. `traits`: of the step.
+  // The band at those levels of `wanted`, the widest first, that the groups allow. Throws Error
+  // where they allow none. `traits`: of the step.
   Band band(const Subject& subject, const std::vector<double>& wanted = usual_levels(),
             const std::vector<StepTrait>& traits = {}) const;
   // The band, wider by traits that none of the steps has which it is based on.

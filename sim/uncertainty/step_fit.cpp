@@ -235,8 +235,8 @@ StepFit fit_from(const Unknowns& start, const std::vector<MeasuredRow>& rows,
   return fit;
 }
 
-// At the mean of what the rows are off: from far away the first round would take for scatter what
-// all of them have in common.
+// A start at the mean of what the rows are off: from far away the first round would take for
+// scatter what all of them have in common.
 Unknowns at_mean_of_rows(const std::vector<MeasuredRow>& rows, Unknowns start) {
   double off = 0;
   double steps = 0;

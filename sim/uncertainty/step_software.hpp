@@ -55,7 +55,8 @@ struct StepSoftware {
   // documents it is one on the wait for the host that was predicted.
   bool prices_host = false;
   std::array<Scatter, row_kind_count> scatters{};
-  // Inside domains, and across. No rows in either: none was measured, or the document is older.
+  // The exchanges measured inside domains, and across. No rows in either: none was measured, or the
+  // document is older.
   std::array<MeasuredExchanges, 2> exchanges{};
   // |predicted / measured - 1|, each row left out; none of one row.
   std::optional<double> median_error;
@@ -69,8 +70,8 @@ struct StepSoftware {
   std::vector<UnmeasuredTrait> unmeasured(const std::vector<StepTrait>& traits) const;
   const Scatter& scatter(RowKind kind) const { return scatters[static_cast<std::size_t>(kind)]; }
   int rows() const;  // of all kinds
-  // On a cluster where none of the rows was measured its exchanges are less certain: to 25 %,
-  // between domains to 20 % more, as before any row.
+  // The same software on a cluster. Where none of the rows was measured on it, exchanges are less
+  // certain: to 25 %, between domains to 20 % more, as before any row.
   StepSoftware on(const std::string& cluster) const;
 
   // What the host's times are multiplied by before a step is priced: HostCosts::factor.

@@ -59,9 +59,9 @@ training::TrainingStep requested_step(const CommandLine& line, training::Trainin
 // where the published steps on its GPU had other NICs than its cluster.
 void note_software(const CommandLine& line, const training::TrainingJob& job);
 
-// For --software, or for software that is not named. A document of one's own software changes
-// `step` to what that software makes of it. Throws UsageError for a software of which no step was
-// measured, and for a document of another machine.
+// The band for --software, or for software that is not named. A document of one's own software
+// changes `step` to what that software makes of it. Throws UsageError for a software of which no
+// step was measured, and for a document of another machine.
 TrainBand requested_band(const CommandLine& line, const training::TrainingJob& job,
                          training::TrainingStep& step);
 

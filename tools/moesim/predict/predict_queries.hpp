@@ -20,9 +20,10 @@ class Queries {
   // column of another name, one twice, or one that answers add.
   Queries(const std::string& path, const std::string& default_op);
 
-  // In the order of the rows. A row whose values have no answer is refused, with the reason; all
-  // others are answered. Throws UsageError naming file, line and column of a row that is wrong:
-  // text that is no number, a negative one, a name that nothing has, a cell missing or too many.
+  // The answers in the order of the rows. A row whose values have no answer is refused, with the
+  // reason; all others are answered. Throws UsageError naming file, line and column of a row that
+  // is wrong: text that is no number, a negative one, a name that nothing has, a cell missing or
+  // too many.
   std::vector<QueryAnswer> answers(QuerySource& source) const;
 
   // The rows with the answers' columns behind; columns status and reason if one was refused.

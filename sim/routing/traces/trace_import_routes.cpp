@@ -98,7 +98,7 @@ class RouteLog {
 
   Routes& at(std::int64_t rank, std::int64_t layer) { return routes_[layer][rank]; }
 
-  // How many there are.
+  // Returns how many tokens there are.
   std::int64_t take_tokens(const Json& ids, const Json* weights, const char* key, Routes& routes) {
     if (!ids.is_array()) refuse(fmt::format("\"{}\" is no list", key));
     const bool one_token = !ids.empty() && !ids.front().is_array();
@@ -142,6 +142,9 @@ class RouteLog {
   std::int64_t step_tokens() const;
   bool weights_are_probabilities() const;
   static void sort_by_weight(std::size_t top_k, Routes& routes);
+  void check_all_logged(int ranks_of_first, std::size_t experts_of_first) const;
+  template <typename Value>
+  std::vector<Value> in_order(const TraceShape& shape, std::vector<Value> Routes::*values) const;
 
   const RouteLogQuery& query_;
   std::string file_;
@@ -207,6 +210,45 @@ void RouteLog::sort_by_weight(std::size_t top_k, Routes& routes) {
   }
 }
 
+// Throws UsageError where a layer is not logged by all ranks, or a rank has not all its tokens.
+void RouteLog::check_all_logged(int ranks_of_first, std::size_t experts_of_first) const {
+  const std::string& file = query_.files.front();
+  const auto top_k = static_cast<std::size_t>(top_k_);
+  for (const auto& [layer, ranks] : routes_) {
+    if (ranks.size() != static_cast<std::size_t>(ranks_of_first)) {
+      throw UsageError(
+          fmt::format("{}: layer {} is logged by {} ranks, layer {} by {}: give the "
+                      "files of all ranks",
+                      file, layer, ranks.size(), routes_.begin()->first, ranks_of_first));
+    }
+    for (const auto& [rank, routes] : ranks) {
+      if (routes.experts.size() == experts_of_first) continue;
+      throw UsageError(fmt::format(
+          "{}: layer {}, rank {} has {} tokens, the first layer and rank {}: the log is cut short, "
+          "or of several runs",
+          file, layer, rank, routes.experts.size() / top_k, experts_of_first / top_k));
+    }
+  }
+}
+
+// The experts, or the weights, of all routes in the order of a trace: [step, rank, layer, token,
+// choice].
+template <typename Value>
+std::vector<Value> RouteLog::in_order(const TraceShape& shape,
+                                      std::vector<Value> Routes::*values) const {
+  const auto each = static_cast<std::ptrdiff_t>(shape.tokens) * top_k_;
+  std::vector<Value> all;
+  for (int step = 0; step < shape.steps; ++step) {
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      for (const auto& [layer, ranks] : routes_) {
+        const auto begin = (std::next(ranks.begin(), rank)->second.*values).begin() + step * each;
+        all.insert(all.end(), begin, begin + each);
+      }
+    }
+  }
+  return all;
+}
+
 ImportedTrace RouteLog::trace() {
   const std::string& file = query_.files.front();
   if (routes_.empty()) throw UsageError(fmt::format("{}: no routes", file));
@@ -225,40 +267,17 @@ ImportedTrace RouteLog::trace() {
                                  shape.tokens, all / static_cast<std::size_t>(top_k_)));
   }
   shape.steps = static_cast<int>(all / each);
+  check_all_logged(shape.ranks, all);
   std::vector<std::int64_t> layers;
   for (auto& [layer, ranks] : routes_) {
     layers.push_back(layer);
-    if (ranks.size() != static_cast<std::size_t>(shape.ranks)) {
-      throw UsageError(
-          fmt::format("{}: layer {} is logged by {} ranks, layer {} by {}: give the "
-                      "files of all ranks",
-                      file, layer, ranks.size(), layers.front(), shape.ranks));
-    }
     for (auto& [rank, routes] : ranks) {
       if (with_weights) sort_by_weight(static_cast<std::size_t>(top_k_), routes);
-      if (routes.experts.size() == all) continue;
-      throw UsageError(fmt::format(
-          "{}: layer {}, rank {} has {} tokens, the first layer and rank {}: the log is cut short, "
-          "or of several runs",
-          file, layer, rank, routes.experts.size() / static_cast<std::size_t>(top_k_),
-          all / static_cast<std::size_t>(top_k_)));
     }
   }
-  std::vector<std::uint16_t> choices;
+  std::vector<std::uint16_t> choices = in_order(shape, &Routes::experts);
   std::vector<float> probabilities;
-  for (std::size_t step = 0; step < static_cast<std::size_t>(shape.steps); ++step) {
-    for (int at_rank = 0; at_rank < shape.ranks; ++at_rank) {
-      for (const auto& [layer, ranks] : routes_) {
-        const Routes& routes = std::next(ranks.begin(), at_rank)->second;
-        const auto begin = static_cast<std::ptrdiff_t>(step * each);
-        const auto end = begin + static_cast<std::ptrdiff_t>(each);
-        choices.insert(choices.end(), routes.experts.begin() + begin, routes.experts.begin() + end);
-        if (!with_weights) continue;
-        probabilities.insert(probabilities.end(), routes.weights.begin() + begin,
-                             routes.weights.begin() + end);
-      }
-    }
-  }
+  if (with_weights) probabilities = in_order(shape, &Routes::weights);
   std::string what = fmt::format("a route log of {}", megatron_ ? "Megatron-Core" : "vLLM");
   if (all % each != 0) {
     what +=

@@ -195,8 +195,8 @@ study::Validation validate_layer(const CommandLine& line, scenario::DocumentCach
   return study::validate_measured_layers(line.get("measured"), line.get("profile"), documents);
 }
 
-std::vector<study::Validation> validate(const CommandLine& line, const std::string& wanted) {
-  const std::string folder = line.get("data");
+// Throws UsageError for options that the wanted study does not take.
+void check_options(const CommandLine& line, const std::string& wanted) {
   if (line.has("measured") && wanted != "layer") {
     throw UsageError(
         "validate: --measured FILE goes with layer: moesim validate layer --measured FILE");
@@ -207,53 +207,57 @@ std::vector<study::Validation> validate(const CommandLine& line, const std::stri
         "FOLDER --residuals FILE");
   }
   if (line.has("residuals")) check_writable(line.get("residuals"));
+}
+
+// Throws UsageError where there is no --data, which `study` needs: `what` says which folder.
+void check_folder(const std::string& folder, const std::string& study, const std::string& what) {
+  if (!folder.empty()) return;
+  throw UsageError(fmt::format("validate {}: --data FOLDER is missing: {}", study, what));
+}
+
+void prefetch_speeds(const CommandLine& line, scenario::DocumentCache& documents,
+                     routing::RoutingCache& cache) {
+  const study::StudyRouting routing = study::speeds_routing(documents);
+  prefetch_routing(routing.jobs, routing.replicas, chosen_jobs(line), cache);
+}
+
+std::vector<study::Validation> validate(const CommandLine& line, const std::string& wanted) {
+  check_options(line, wanted);
+  const std::string folder = line.get("data");
+  const bool has_training = std::filesystem::exists(folder + "/moe_training_steps.csv");
+  const bool all = wanted.empty();
+  const bool all_of_folder = all && !folder.empty();
   scenario::DocumentCache documents;
   routing::RoutingCache cache;
   std::vector<study::Validation> validations;
-  const bool all = wanted.empty();
   if (all || wanted == "speeds") {
-    const study::StudyRouting routing = study::speeds_routing(documents);
-    prefetch_routing(routing.jobs, routing.replicas, chosen_jobs(line), cache);
+    prefetch_speeds(line, documents, cache);
     validations.push_back(study::validate_speeds(documents, cache));
   }
   if (all || wanted == "layer") validations.push_back(validate_layer(line, documents));
-  if (wanted == "steps" || (all && !folder.empty())) {
-    if (folder.empty()) {
-      throw UsageError(
-          "validate steps: --data FOLDER is missing: the logs are not shipped, give the folder "
-          "that holds smartmoe_gpt_step_times.csv");
-    }
-    if (std::filesystem::exists(folder + "/moe_training_steps.csv")) {  // with the paper's speeds
-      const study::StudyRouting routing = study::speeds_routing(documents);
-      prefetch_routing(routing.jobs, routing.replicas, chosen_jobs(line), cache);
-    }
+  if (all_of_folder || wanted == "steps") {
+    check_folder(folder, "steps",
+                 "the logs are not shipped, give the folder that holds "
+                 "smartmoe_gpt_step_times.csv");
+    if (has_training) prefetch_speeds(line, documents, cache);  // with the paper's speeds
     validations.push_back(study::validate_steps(folder, documents, cache, line.get("residuals")));
   }
-  if (wanted == "exchanges" || (all && !folder.empty())) {
-    if (folder.empty()) {
-      throw UsageError(
-          "validate exchanges: --data FOLDER is missing: give the folder that holds "
-          "nccl_intranode.csv or nccl_intranode.csv.gz; tests/data of moesim's source is one");
-    }
+  if (all_of_folder || wanted == "exchanges") {
+    check_folder(folder, "exchanges",
+                 "give the folder that holds nccl_intranode.csv or nccl_intranode.csv.gz; "
+                 "tests/data of moesim's source is one");
     validations.push_back(study::validate_exchanges(folder));
   }
-  if (wanted == "routing" || (all && !folder.empty())) {
-    if (folder.empty()) {
-      throw UsageError(
-          "validate routing: --data FOLDER is missing: give the folder that holds "
-          "routing_bench_drop_rate.csv, expert_counts.csv or smartmoe_routing_trace.npz; "
-          "tests/data of moesim's source has the first two");
-    }
+  if (all_of_folder || wanted == "routing") {
+    check_folder(folder, "routing",
+                 "give the folder that holds routing_bench_drop_rate.csv, expert_counts.csv or "
+                 "smartmoe_routing_trace.npz; tests/data of moesim's source has the first two");
     prefetch_routing(study::random_draw_jobs(folder), 1, chosen_jobs(line), cache);
     validations.push_back(study::validate_routing(folder, cache));
   }
-  const bool has_training = std::filesystem::exists(folder + "/moe_training_steps.csv");
-  if (wanted == "training" || (all && has_training)) {
-    if (folder.empty()) {
-      throw UsageError(
-          "validate training: --data FOLDER is missing: the table is not shipped, give the folder "
-          "that holds moe_training_steps.csv");
-    }
+  if ((all && has_training) || wanted == "training") {
+    check_folder(folder, "training",
+                 "the table is not shipped, give the folder that holds moe_training_steps.csv");
     validations.push_back(study::validate_training(folder, line.get("residuals")));
   }
   return validations;

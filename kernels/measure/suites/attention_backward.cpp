@@ -43,7 +43,7 @@ std::vector<PointSpec> attention_backward_points(Ranks) {
   return points;
 }
 
-// What one query has to do with one key.
+// One query with one key.
 struct Pair {
   double share = 0;
   double score_gradient = 0;

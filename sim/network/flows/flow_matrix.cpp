@@ -29,8 +29,8 @@ struct Sides {
   std::size_t count[2] = {0, 0};
 };
 
-// The first and the second links; nothing if a link is the first of one flow and the second of
-// another, or a route has not two.
+// Whether each link is the first or the second of its flows; nothing if a link is the first of one
+// flow and the second of another, or a route has not two.
 std::optional<Sides> sides_of(const FlowTable& flows) {
   Sides sides;
   sides.place.assign(flows.capacity.size(), Sides::unused);

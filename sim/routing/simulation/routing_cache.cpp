@@ -293,7 +293,7 @@ struct RoutingCache::State {
     if (batch.group != nullptr) batch.group->add_layer(batch.jobs.size(), seconds);
   }
 
-  // The seconds by weight that a unit of the groups of a fidelity took that were routed, or of any.
+  // The seconds per weight that routed groups took: those of a fidelity, or of any.
   std::optional<double> pace_of_weight(std::optional<Fidelity> fidelity) const {
     double seconds = 0;
     double weight = 0;

@@ -1,0 +1,81 @@
+"""Where --out cannot be written, a command fails, and nothing is half-written."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from command_line import BINARY, expect_error, moesim, needs_binary, SMALL
+
+pytestmark = needs_binary
+
+
+@pytest.mark.parametrize("command", [
+    ["simulate", *SMALL], ["sweep", *SMALL], ["route", *SMALL], ["doctor"],
+    ["predict", "--op", "gemm", "--m", "64", "--n", "64", "--k", "64"]])
+def test_unwritable_output(command, tmp_path):
+    expect_error(moesim(*command, "--out", tmp_path / "no" / "x.csv"), 1, "x.csv", "cannot write")
+    expect_error(moesim(*command, "--out", tmp_path), 1, str(tmp_path), "cannot write")
+    assert not list(tmp_path.iterdir())
+
+
+def test_unwritable_output_is_noticed_before_the_work(tmp_path):
+    # Work of hours, refused at once.
+    long_work = ["sweep", "--seed", "1:1000:1", "--replicas", "1000"]
+    expect_error(moesim(*long_work, "--out", tmp_path / "no" / "x.csv", timeout=20), 1, "x.csv")
+    expect_error(moesim("simulate", "--replicas", "100000", "--timeline", tmp_path / "no" / "t.json",
+                        timeout=20), 1, "t.json")
+
+
+needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+
+
+@needs_full
+@pytest.mark.parametrize("command", [["simulate", *SMALL], ["sweep", *SMALL], ["route", *SMALL],
+                                     ["simulate", "--help"], ["--version"], ["doctor"]])
+def test_full_disk(command):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        result = moesim(*command, stdout=full)
+    assert result.returncode == 1
+    assert "No space left on device" in result.stderr
+    if "--help" not in command and "--version" not in command:
+        expect_error(moesim(*command, "--out", "/dev/full"), 1, "/dev/full", "No space left")
+
+
+def test_a_failure_leaves_the_old_result_alone(tmp_path):
+    out = tmp_path / "old.csv"
+    out.write_text("precious\n")
+    expect_error(moesim("simulate", "--router", "top9", "--out", out), 2)
+    expect_error(moesim("sweep", "--capacity-factor", "1,-2", "--out", out), 2)
+    assert out.read_text() == "precious\n"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_resume_without_a_place_to_resume_from(tmp_path):
+    expect_error(moesim("sweep", *SMALL, "--resume"), 2, "--resume", "--out")
+    out = tmp_path / "x.csv"
+    (tmp_path / "x.csv.partial").write_text("moesim sweep journal 1 0123456789abcdef\n")
+    expect_error(moesim("sweep", *SMALL, "--resume", "--out", out), 2, "other options")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "link"])
+def test_out_may_name_what_a_shell_redirects(tmp_path, name):
+    """A link to an open file is no file: renaming over it would leave the redirected one empty."""
+    (tmp_path / "link").symlink_to("/proc/self/fd/1")
+    path = tmp_path / "rows.csv"
+    path.write_text("before\n")
+    command = f"{BINARY} predict --profile h100-sxm --op gemm --m 64 --n 64 --k 64 --format csv --out {name} >> rows.csv"
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+    lines = path.read_text().splitlines()
+    assert lines[0] == "before" and len(lines) == 3 and (tmp_path / "link").is_symlink()
+
+
+def test_out_may_be_a_link_to_a_file(tmp_path):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "rows.csv").symlink_to("far/rows.csv")
+    for _ in range(2):  # a link to nothing, and then to a file
+        result = moesim("predict", "--profile", "h100-sxm", "--op", "gemm", "--m", 64, "--n", 64, "--k", 64,
+                        "--out", "rows.csv", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert (tmp_path / "rows.csv").is_symlink()
+        assert len((tmp_path / "far" / "rows.csv").read_text().splitlines()) == 2

@@ -114,6 +114,11 @@ def require_values(table, x):
                        f"{', '.join(table.differing()[:5]) or 'no option'}")
 
 
+def require_few_lines(lines):
+    if len(lines) > MOST_LINES:
+        raise BadInput(f"{len(lines)} lines, and more than {MOST_LINES} cannot be distinguished: choose rows with --where")
+
+
 def style_y(axes):
     low, high = axes.get_ylim()
     if low > 0 and low < 0.5 * high:
@@ -213,12 +218,9 @@ def _require_few(table, x, facet, labels, panels):
                        "read: choose rows with --where")
 
 
-def _styles_by_label(table, x, lines, labels, size):
-    styles = dict(zip(labels, styles_of(_rows_by_label(lines), size)))
-    if positions(table, x)[1] is not None:  # names have no order that a line could follow
-        for style in styles.values():
-            style["linestyle"] = "none"
-    return styles
+def unjoined_names(table, x, styles):
+    """The styles, without a line where x is names, which have no order that it could follow."""
+    return styles if positions(table, x)[1] is None else [{**style, "linestyle": "none"} for style in styles]
 
 
 def _columns(size, ys, panels):
@@ -260,9 +262,7 @@ def _legend(table, styles, drawn, kinds):
 def _notes(table, x, ys, told, more):
     """What the subtitle says beside what all rows share."""
     notes = rows.run_notes(table, [x, *ys]) + untold.notes(table, told, any(map(rows.is_time, ys))) + list(more)
-    unfit = sum(not fits(row) for row in table.rows)
-    if unfit:
-        notes.append(f"{unfit} of {len(table.rows)} do not fit in GPU memory")
+    notes += page.unfit_notes(table)
     if any(y in OF_MODEL_FLOPS for y in ys) and any(float(row.get("failed") or 0) > 0 for row in table.rows):
         notes.append("FLOPs of dropped routes are counted too")
     return notes + (_mfu_notes(table) if "mfu" in ys else [])
@@ -276,7 +276,7 @@ def draw(table, x, ys, group, facet, size, title, more=()):
     panels = [(y, value) for y in ys for value in (rows.ordered(table, facet) if facet else [None])]
     _require_few(table, x, facet, labels, panels)
     told = [x, *([facet] if facet else []), *rows.names_of(table, x, group, facet)]
-    styles = _styles_by_label(table, x, lines, labels, size)
+    styles = dict(zip(labels, unjoined_names(table, x, styles_of(_rows_by_label(lines), size))))
     shade = min(0.14, 0.9 / len(labels))
     with matplotlib.rc_context(page.settings(size)):
         columns = _columns(size, ys, panels)

@@ -11,7 +11,6 @@ import page
 import rows
 import untold
 from chart_data import BadInput, fits, loss_column
-from kinds_chart import is_search, unit_count
 
 # Options that say what is computed and where, not how.
 TASK = ("mode", "model", "profile", "routing", "sequence_length")
@@ -59,7 +58,7 @@ def _point_groups(table, told):
     """What points of one marker have in common: all that tells the rows apart but the capacity factor. Layouts that
     moesim recommend found differ in too much for that, and the front names them."""
     names = [name for name in told if name != "capacity_factor"]
-    return ["router"] if not names or is_search(table) else names
+    return ["router"] if not names or table.is_search() else names
 
 
 def _check_groups(table, names, is_given):
@@ -235,8 +234,8 @@ def pareto(table, group, size, title):
         fronts = {front: front_of(those) for front, those in _by_front(table, task, fitting).items()}
         barred = _draw_points(one, points, groups, styles, [point for front in fronts.values() for point in front])
         looks = _looks_of_fronts(fronts, colours)
-        unfit = sum(not fits(row) for row in table.rows)
-        lines = _draw_fronts(one, fronts, looks, "Pareto front of what fits" if unfit else "Pareto front")
+        unfit_notes = page.unfit_notes(table)
+        lines = _draw_fronts(one, fronts, looks, "Pareto front of what fits" if unfit_notes else "Pareto front")
         look.thousands(one.yaxis)
         one.set_xlabel("token loss, %" + look.loss_axis(one, [loss for loss, _ in drawn]))
         one.set_ylabel("speed, tokens/s per GPU")
@@ -245,12 +244,12 @@ def pareto(table, group, size, title):
             handles.append(matplotlib.lines.Line2D([], [], linestyle="none", marker="|", color=look.GREY,
                                                    markersize=1.2 * size.font))
             labels.append(table.band_words())
-        if unfit:
+        if unfit_notes:
             handles.append(page.unfit_entry())
             labels.append(page.UNFIT)
+        notes += _k_note(tasks) + _without_loss_note(table) + unfit_notes
         page.end_page(figure, axes, size, title or page.heading(table, "speed and token loss"),
-                      page.subtitle(table, notes + _k_note(tasks) + _without_loss_note(table) + ([unit_count(unfit, len(table.rows))] if unfit else []),
-                                    figures=["tokens_per_s_per_gpu"]), handles, labels)
+                      page.subtitle(table, notes, figures=["tokens_per_s_per_gpu"]), handles, labels)
         named = sorted((name for name in rest if name in table.differing()), key=lambda name: name != "router")
         on_fronts = {label: [point for front, those in fronts.items() for point in those if front[0] == label] for label in tasks}
         _label_points(one, on_fronts, colours, named, varying, 0.75 * size.font, drawn)

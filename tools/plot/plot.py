@@ -52,10 +52,12 @@ def arguments(words):
 def draw_rows(options):
     """The figure of one of OF_ROWS; for a report the text of the page."""
     import axes_chart
-    import kinds_chart
-    import pareto_chart
+    import breakdown_chart
+    import compare_chart
     import page
+    import pareto_chart
     import rows
+    import scaling_chart
     size = page.size_of(options.width, options.font_size)
     table = rows.read(options.inputs, options.where, options.fits_only)
     group = [name for name in options.group.split(",") if name] if options.group else None
@@ -68,8 +70,8 @@ def draw_rows(options):
     if options.kind == "axes":
         return axes_chart.draw(table, x, y.split(","), group, options.facet, size, options.title)
     if options.kind == "compare":
-        return kinds_chart.compare(table, x, y, group, size, options.title)
-    draw = {"breakdown": kinds_chart.breakdown, "scaling": kinds_chart.scaling,
+        return compare_chart.compare(table, x, y, group, size, options.title)
+    draw = {"breakdown": breakdown_chart.breakdown, "scaling": scaling_chart.scaling,
             "pareto": pareto_chart.pareto}[options.kind]
     return draw(table, group, size, options.title)
 

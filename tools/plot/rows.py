@@ -56,6 +56,10 @@ class Table:
     def known(self):
         return [name for name in self.rows[0] if not name.startswith("_")]
 
+    def is_search(self):
+        """Whether moesim recommend found the rows: their layouts follow from the GPUs."""
+        return "scaling_pays" in self.known()
+
     def require(self, name, flag):
         if name in self.known():
             return

@@ -13,7 +13,7 @@ sys.path.insert(0, str(PLOT))
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 matplotlib.use("Agg")
 
-import kinds_chart  # noqa: E402
+import breakdown_chart  # noqa: E402
 import page  # noqa: E402
 import rows  # noqa: E402
 
@@ -22,7 +22,7 @@ SIZE = page.Size()
 
 def test_bars_add_up_to_the_step(tmp_path):
     path = sweep(tmp_path / "s.csv", [row("top1", step=100), row("top2", step=30000)])
-    figure = kinds_chart.breakdown(rows.read([path]), None, SIZE, "")
+    figure = breakdown_chart.breakdown(rows.read([path]), None, SIZE, "")
     (axes,) = figure.axes
     ends = {}
     for bar in axes.patches:
@@ -36,7 +36,7 @@ def test_long_labels_leave_bars_most_of_the_width(tmp_path):
                                       for router in ("top1", "top2+fr+ir") for gpus in (8, 16)])
     told = ["router", "profile", "cluster", "gpus", "capacity_factor", "global_batch"]
     for width in (9.0, 5.0):
-        figure = kinds_chart.breakdown(rows.read([path]), told, page.Size(width, 8.0), "")
+        figure = breakdown_chart.breakdown(rows.read([path]), told, page.Size(width, 8.0), "")
         figure.canvas.draw()
         (axes,) = figure.axes
         assert axes.get_position().width > 0.5
@@ -53,7 +53,7 @@ def test_bars_say_of_which_replica_they_are(tmp_path):
     path = tmp_path / "s.csv"
     for replicas, said in ((16, True), (1, False)):
         path.write_text("\n".join([HEADER + ",replicas", *(f"{row(gpus=gpus)},{replicas}" for gpus in (8, 16))]) + "\n")
-        figure = kinds_chart.breakdown(rows.read([str(path)]), None, SIZE, "")
+        figure = breakdown_chart.breakdown(rows.read([str(path)]), None, SIZE, "")
         assert any("replica with the median step" in text.get_text().replace("\n", " ") for text in figure.texts) == said
 
 
@@ -64,7 +64,7 @@ def test_bars_say_how_much_a_part_differs_by_chance(tmp_path, differing, slowdow
     path = tmp_path / "s.csv"
     path.write_text("\n".join([HEADER + ",replicas,overlap_slowdown",
                                *(f"{row(**{differing: value}, step=step)},16,{slowdown}" for value, step in ((1, 100), (2, 120)))]))
-    figure = kinds_chart.breakdown(rows.read([str(path)]), None, SIZE, "")
+    figure = breakdown_chart.breakdown(rows.read([str(path)]), None, SIZE, "")
     assert said in " ".join(figure.texts[1].get_text().split())
 
 
@@ -78,4 +78,4 @@ def test_options_that_leave_attention_as_it_is_are_those_of_routers():
     described = json.loads(succeed("options", "--format", "json"))["options"]
     of_routing = {option["column"] for option in described if option["column"] and option["affects"] != ["step"]}
     assert OF_THE_JOB < of_routing
-    assert set(kinds_chart.OF_EXPERTS) == of_routing - OF_THE_JOB
+    assert set(breakdown_chart.OF_EXPERTS) == of_routing - OF_THE_JOB

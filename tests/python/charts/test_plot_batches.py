@@ -14,11 +14,13 @@ matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not install
 matplotlib.use("Agg")
 
 import axes_chart  # noqa: E402
-import kinds_chart  # noqa: E402
+import breakdown_chart  # noqa: E402
+import compare_chart  # noqa: E402
 import loss_chart  # noqa: E402
 import page  # noqa: E402
 import pareto_chart  # noqa: E402
 import rows  # noqa: E402
+import scaling_chart  # noqa: E402
 import sweep_chart  # noqa: E402
 
 SIZE = page.Size()
@@ -45,20 +47,20 @@ def test_a_fidelity_that_follows_from_the_gpus_is_one_line_and_said(tmp_path):
     # --fidelity auto draws tokens of few GPUs and counts of many.
     path = with_columns(tmp_path / "s.csv", [row(gpus=gpus, step=100 + gpus) for gpus in (16, 32, 64, 128)],
                         fidelity=["tokens", "tokens", "counts", "counts"])
-    figure = kinds_chart.scaling(rows.read([path]), None, SIZE, "")
+    figure = scaling_chart.scaling(rows.read([path]), None, SIZE, "")
     share = figure.axes[1].get_lines()
     assert [list(line.get_xdata()) for line in share] == [[16, 32, 64, 128]] and share[0].get_ydata()[2] < 100
     said = "routing fidelity differs: tokens (GPUs 16, 32), counts (GPUs 64, 128)"
     assert said in " ".join(figure.texts[1].get_text().split())
     assert said in " ".join(draw(rows.read([path]), y="step_ms").texts[1].get_text().split())
-    for chart in (kinds_chart.breakdown, pareto_chart.pareto):
+    for chart in (breakdown_chart.breakdown, pareto_chart.pareto):
         assert said in " ".join(chart(rows.read([path]), None, SIZE, "").texts[1].get_text().split())
 
 
 def test_both_fidelities_of_one_scenario_are_two_lines(tmp_path):
     path = with_columns(tmp_path / "s.csv", [row(gpus=gpus, step=step) for gpus in (16, 32) for step in (100, 120)],
                         fidelity=["tokens", "counts"] * 2)
-    figure = kinds_chart.scaling(rows.read([path]), None, SIZE, "")
+    figure = scaling_chart.scaling(rows.read([path]), None, SIZE, "")
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names[0].startswith("fidelity tokens") and names[1] == "fidelity counts"
     assert "fidelity" not in figure.texts[1].get_text()
@@ -101,8 +103,8 @@ def test_options_that_follow_from_those_of_the_labels_are_said_to_differ(tmp_pat
     said = "also differ: virtual pipeline"
     read = lambda: rows.read([path], "gpus=64,capacity_factor=1")  # noqa: E731
     for figure in (draw(rows.read([path], "capacity_factor=1")), draw(read(), x="pipeline_parallel"),
-                   kinds_chart.scaling(rows.read([path], "capacity_factor=1"), None, SIZE, ""),
-                   kinds_chart.breakdown(read(), None, SIZE, ""), pareto_chart.pareto(read(), None, SIZE, ""),
+                   scaling_chart.scaling(rows.read([path], "capacity_factor=1"), None, SIZE, ""),
+                   breakdown_chart.breakdown(read(), None, SIZE, ""), pareto_chart.pareto(read(), None, SIZE, ""),
                    sweep_chart.draw(path, None, "", where="gpus=64"), loss_chart.draw(path, "", where="gpus=64")):
         texts = " ".join(" ".join(text.get_text() for text in figure.texts).split())
         assert said in texts and "pipeline layout" not in texts
@@ -112,7 +114,7 @@ def test_options_that_follow_from_those_of_the_labels_are_said_to_differ(tmp_pat
 
 def test_bars_and_points_of_different_batches_name_them(layouts):
     def bars(where, group=None):
-        figure = kinds_chart.breakdown(rows.read([layouts], where), group, SIZE, "")
+        figure = breakdown_chart.breakdown(rows.read([layouts], where), group, SIZE, "")
         return [text.get_text() for text in figure.axes[0].get_yticklabels()], " ".join(figure.texts[1].get_text().split())
     names = [f"global batch {batch}, tensor parallel {size}" for batch, size in ((256, 1), (128, 2), (64, 4))]
     labels, under = bars("capacity_factor=1")
@@ -131,5 +133,5 @@ def test_a_comparison_of_steps_names_their_batches(layouts):
     table = lambda: rows.read([str(first), str(second)])  # noqa: E731
     for y, title in (("step_ms", "step time: global batch 128, tensor parallel 2 over global batch 256, tensor parallel 1"),
                      ("tokens_per_s_per_gpu", "speed: tensor parallel 2 over tensor parallel 1")):
-        figure = kinds_chart.compare(table(), "capacity_factor", y, None, SIZE, "")
+        figure = compare_chart.compare(table(), "capacity_factor", y, None, SIZE, "")
         assert " ".join(figure.texts[0].get_text().split()) == title

@@ -15,7 +15,7 @@ matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not install
 matplotlib.use("Agg")
 
 import axes_chart  # noqa: E402
-import kinds_chart  # noqa: E402
+import compare_chart  # noqa: E402
 import page  # noqa: E402
 import rows  # noqa: E402
 from chart_data import BadInput  # noqa: E402
@@ -30,7 +30,7 @@ def test_one_sweep_over_another(tmp_path):
     first = sweep(tmp_path / "a.csv", [row("top1", factor=factor, step=100, profile="a") for factor in (1, 2)])
     second = sweep(tmp_path / "b.csv", [row("top1", factor=factor, step=50 * factor, profile="b")
                                         for factor in (2, 1, 3)])
-    figure = kinds_chart.compare(rows.read([first, second]), "capacity_factor", "tokens_per_s_per_gpu", None, SIZE, "")
+    figure = compare_chart.compare(rows.read([first, second]), "capacity_factor", "tokens_per_s_per_gpu", None, SIZE, "")
     line = next(line for line in drawn(figure.axes[0]) if line.get_marker() == "o")
     assert list(line.get_xdata()) == [1, 2] and list(line.get_ydata()) == pytest.approx([2, 1])
     # Half widths of independent errors: ln 1.25 and ln 1/0.9 of either file, which has one band alone.
@@ -39,10 +39,10 @@ def test_one_sweep_over_another(tmp_path):
     assert "2 scenarios that both files have" in figure.texts[1].get_text()
     assert "profile b over profile a" in "".join(text.get_text() for text in figure.texts)
     with pytest.raises(BadInput, match="two sweeps"):
-        kinds_chart.compare(rows.read([first]), "capacity_factor", "step_ms", None, SIZE, "")
+        compare_chart.compare(rows.read([first]), "capacity_factor", "step_ms", None, SIZE, "")
     refused = sweep(tmp_path / "r.csv", [row("top1", status="refused")])
     with pytest.raises(BadInput, match="r.csv: no row is left to compare: all were refused"):
-        kinds_chart.compare(rows.read([first, refused]), "capacity_factor", "step_ms", None, SIZE, "")
+        compare_chart.compare(rows.read([first, refused]), "capacity_factor", "step_ms", None, SIZE, "")
 
 
 MEASURED = ",step_ms_p50,step_ms_same_p05,step_ms_same_p95"
@@ -60,7 +60,7 @@ def measured_sweep(path, step, profile, likely):
 def test_the_errors_of_two_machines_do_not_cancel(tmp_path, y, ratio, power):
     first = measured_sweep(tmp_path / "a.csv", 100, "a", 1)
     def drawn_band(second):
-        figure = kinds_chart.compare(rows.read([first, second]), "capacity_factor", y, None, SIZE, "")
+        figure = compare_chart.compare(rows.read([first, second]), "capacity_factor", y, None, SIZE, "")
         ends = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]
         return min(ends), max(ends), " ".join(figure.legends[0].get_texts()[-1].get_text().split())
     # Measured steps of 90 to 125 ms over 45 to 62.5, likely 100 over 55.
@@ -86,7 +86,7 @@ def test_a_comparison_of_two_machines_has_the_band_that_a_baseline_has(tmp_path,
     profiles = ("a100-sxm-80gb", "h100-sxm")
     files = [swept(f"{name}.csv", "--profile", name) for name in profiles]
     both = rows.read([swept("both.csv", "--profile", ",".join(profiles), "--baseline", "profile=a100-sxm-80gb")]).rows[1]
-    figure = kinds_chart.compare(rows.read(files), "capacity_factor", "tokens_per_s_per_gpu", None, SIZE, "")
+    figure = compare_chart.compare(rows.read(files), "capacity_factor", "tokens_per_s_per_gpu", None, SIZE, "")
     (_, low), (_, high) = figure.axes[0].collections[0].get_segments()[0]
     assert [low, high] == pytest.approx([float(both[f"speed_over_baseline_{end}"]) for end in ("p05", "p95")], rel=0.03)
 
@@ -98,7 +98,7 @@ def test_bands_of_training_steps_on_two_machines_are_those_of_measured_ones(tmp_
         path.write_text("status,router,gpus,capacity_factor,profile,step_ms,tokens_per_s_per_gpu,step_ms_low,step_ms_likely,"
                         f"step_ms_high,band_level\nok,{cells}\n")
         return str(path)
-    figure = kinds_chart.compare(rows.read([steps("a", 100), steps("b", 50)]), "capacity_factor", "step_ms", None, SIZE, "")
+    figure = compare_chart.compare(rows.read([steps("a", 100), steps("b", 50)]), "capacity_factor", "step_ms", None, SIZE, "")
     (_, low), (_, high) = figure.axes[0].collections[0].get_segments()[0]
     wide = math.hypot(math.log(1.2), math.log(1 / 0.9))
     assert [low, high] == pytest.approx([0.5 * math.exp(-wide), 0.5 * math.exp(wide)])
@@ -116,7 +116,7 @@ def test_lines_that_their_bands_would_press_into_one_are_drawn_without(tmp_path)
         return str(path)
     def compared(routers):
         files = [steps("a", 100, routers), steps("b", 99, routers[::-1])]
-        figure = kinds_chart.compare(rows.read(files), "capacity_factor", "step_ms", None, SIZE, "")
+        figure = compare_chart.compare(rows.read(files), "capacity_factor", "step_ms", None, SIZE, "")
         return figure.axes[0], [" ".join(text.get_text().split()) for text in figure.legends[0].get_texts()]
     panel, entries = compared(["top1", "top2"])
     low, high = panel.get_ylim()
@@ -134,11 +134,11 @@ def test_files_without_capacity_factors_are_compared_over_what_differs(tmp_path)
     second = sweep(tmp_path / "b.csv", [row(gpus=gpus, factor="", profile="b") for gpus in (8, 16)])
     table = rows.read([first, second])
     assert rows.default_axis(table) == "gpus"
-    figure = kinds_chart.compare(table, "gpus", "step_ms", None, SIZE, "")
+    figure = compare_chart.compare(table, "gpus", "step_ms", None, SIZE, "")
     assert list(drawn(figure.axes[0])[0].get_xdata()) == [8, 16]
     assert list(figure.axes[0].get_xticks()) == [8, 16]
     assert "profile a" not in figure.texts[1].get_text()
-    for chart in (lambda table: kinds_chart.compare(table, "capacity_factor", "step_ms", None, SIZE, ""),
+    for chart in (lambda table: compare_chart.compare(table, "capacity_factor", "step_ms", None, SIZE, ""),
                   lambda table: draw(table, x="capacity_factor")):
         with pytest.raises(BadInput, match="--x capacity_factor: no row has a value there; rows differ in.* gpus"):
             chart(rows.read([first, second]))

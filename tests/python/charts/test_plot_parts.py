@@ -13,7 +13,7 @@ matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not install
 matplotlib.use("Agg")
 
 import axes_chart  # noqa: E402
-import kinds_chart  # noqa: E402
+import breakdown_chart  # noqa: E402
 import page  # noqa: E402
 import rows  # noqa: E402
 
@@ -38,7 +38,7 @@ def drawn(described, tmp_path, monkeypatch):
     def draw(command):
         path, (single, _) = tmp_path / f"{command}.csv", STEP[command]
         succeed(command, *OPTIONS[command][:-1], "1,2", "--out", path)  # train writes a table of several steps alone
-        figure = kinds_chart.breakdown(rows.read([str(path)]), None, SIZE, "")
+        figure = breakdown_chart.breakdown(rows.read([str(path)]), None, SIZE, "")
         legend = figure.legends[0]
         entries = dict(zip((text.get_text() for text in legend.get_texts()), legend.legendHandles))
         looks = {label: (matplotlib.colors.to_hex(handle.get_facecolor()), handle.get_hatch())
@@ -95,6 +95,6 @@ def test_parts_of_one_pipeline_rank_are_told_so(described, tmp_path, monkeypatch
     monkeypatch.setenv("MOESIM_OPTIONS", str(described))
     succeed("train", "--model", "mixtral-8x7b", "--gpus", 64, "--pipeline-parallel", stages, "--micro-batch", "1,2", "--out",
             tmp_path / "t.csv")
-    figure = kinds_chart.breakdown(rows.read([str(tmp_path / "t.csv")]), None, SIZE, "")
+    figure = breakdown_chart.breakdown(rows.read([str(tmp_path / "t.csv")]), None, SIZE, "")
     above = " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
     assert ("parts of one pipeline rank of each step: the one that computes longest" in above) == is_told

@@ -14,12 +14,13 @@ matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not install
 matplotlib.use("Agg")
 
 import axes_chart  # noqa: E402
-import kinds_chart  # noqa: E402
+import breakdown_chart  # noqa: E402
 import page  # noqa: E402
 import pareto_chart  # noqa: E402
 import plot  # noqa: E402
 import report_page  # noqa: E402
 import rows  # noqa: E402
+import scaling_chart  # noqa: E402
 from chart_data import BadInput  # noqa: E402
 
 SIZE = page.Size()
@@ -172,9 +173,9 @@ def test_what_does_not_fit_is_pale_in_every_kind(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(router, gpus, fits=gpus > 8) for router in ("top1", "top2")
                                       for gpus in (8, 16)])
     table = lambda: rows.read([path])  # noqa: E731
-    for figure in (draw(table()), kinds_chart.scaling(table(), None, SIZE, ""),
+    for figure in (draw(table()), scaling_chart.scaling(table(), None, SIZE, ""),
                    pareto_chart.pareto(table(), ["router"], SIZE, ""),
-                   kinds_chart.breakdown(table(), ["router", "gpus"], SIZE, "")):
+                   breakdown_chart.breakdown(table(), ["router", "gpus"], SIZE, "")):
         texts = " ".join(text.get_text() for text in figure.texts)
         assert "2 of 4 do not fit" in texts
 
@@ -261,7 +262,7 @@ def test_lines_below_others_say_so(tmp_path):
         "top1 (step time: as top2; token loss: as base)", "top2 (token loss: as base)", "base"]
     assert legend(draw(rows.read([path]), x="capacity_factor", y="residual_loss", facet="gpus")) == [
         "top1 (token loss: as base)", "top2 (token loss: as base)", "base"]
-    assert legend(kinds_chart.scaling(rows.read([path]), None, SIZE, "")) == ["top1 (speed: as top2)", "top2", "base"]
+    assert legend(scaling_chart.scaling(rows.read([path]), None, SIZE, "")) == ["top1 (speed: as top2)", "top2", "base"]
 
 
 def test_lines_that_are_seen_in_a_panel_or_on_a_short_axis_are_not_said_to_be_below_others(tmp_path):

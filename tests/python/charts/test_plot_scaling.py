@@ -12,9 +12,10 @@ sys.path.insert(0, str(PLOT))
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 matplotlib.use("Agg")
 
-import kinds_chart  # noqa: E402
+import compare_chart  # noqa: E402
 import page  # noqa: E402
 import rows  # noqa: E402
+import scaling_chart  # noqa: E402
 import speed_bands  # noqa: E402
 import sweep_chart  # noqa: E402
 from chart_data import BadInput  # noqa: E402
@@ -23,7 +24,7 @@ SIZE = page.Size()
 
 def test_scaling_is_relative_to_the_fewest_gpus(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(gpus=8, step=100), row(gpus=32, step=125)])
-    total, share = kinds_chart.scaling(rows.read([path]), None, SIZE, "").axes
+    total, share = scaling_chart.scaling(rows.read([path]), None, SIZE, "").axes
     assert [list(line.get_ydata()) for line in drawn(total)] == [[80000, 256000], [80000, 320000]]
     assert list(drawn(share)[0].get_ydata()) == [100, 80]
     assert any(text.get_text().replace("\n", " ").startswith(speed_bands.ALONE) for text in total.figure.legends[0].get_texts())
@@ -39,7 +40,7 @@ def test_the_speed_of_one_gpu_has_the_band_of_a_baseline(tmp_path, baseline, has
     path = tmp_path / "s.csv"
     path.write_text("\n".join([HEADER + ",speed_over_baseline,speed_over_baseline_p05,speed_over_baseline_p95",
                                *(",".join([row(gpus=gpus, step=step), *map(str, compared[gpus])]) for gpus, step in ((8, 100), (32, 125)))]))
-    figure = kinds_chart.scaling(rows.read([str(path)]), None, SIZE, "")
+    figure = scaling_chart.scaling(rows.read([str(path)]), None, SIZE, "")
     share, under = figure.axes[1], " ".join(figure.texts[1].get_text().split())
     ends = {(float(x), round(float(y), 3)) for band in share.collections for path in band.get_paths() for x, y in path.vertices}
     assert ends == ({(8, 100), (32, 60), (32, 110)} if has_band else set())
@@ -57,31 +58,31 @@ def test_scaling_is_relative_to_the_fewest_gpus_on_which_the_step_fits(tmp_path)
         total, share = figure.axes
         legend = [text.get_text() for text in figure.legends[0].get_texts()]
         return share.get_ylabel().replace("\n", " "), next(text for text in legend if text.startswith("linear"))
-    figure = kinds_chart.scaling(table("router=top2"), None, SIZE, "")
+    figure = scaling_chart.scaling(table("router=top2"), None, SIZE, "")
     total, share = figure.axes
     assert list(drawn(share)[0].get_ydata()) == [20, 200, 100, 80]  # those that do not fit too: pale
     linear = [line for line in drawn(total) if line.get_linestyle() == ":"]
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in linear] == [([16, 32], [160000, 320000])]
     assert texts(figure) == ("speed of one GPU, % of that with 16 GPUs", "linear scaling from the fewest GPUs on which it fits")
     assert "takes sweep --baseline gpus=16" in " ".join(figure.texts[1].get_text().split())
-    assert texts(kinds_chart.scaling(table("router=top1"), None, SIZE, "")) == (
+    assert texts(scaling_chart.scaling(table("router=top1"), None, SIZE, "")) == (
         "speed of one GPU, % of that with 1 GPU", "linear scaling from the fewest GPUs")
     # Lines that start on other numbers: the fewest on which all fit.
-    figure = kinds_chart.scaling(table(""), None, SIZE, "")
+    figure = scaling_chart.scaling(table(""), None, SIZE, "")
     assert texts(figure) == ("speed of one GPU, % of that with 16 GPUs, the fewest on which all lines fit", "linear scaling from 16 GPUs")
     assert [list(line.get_ydata()) for line in drawn(figure.axes[1])[:3:2]] == [[20, 200, 100, 80], [125, 100]]
     # Where there are none, each its own.
-    assert texts(kinds_chart.scaling(table("step_ms!=250"), None, SIZE, ""))[0] == (
+    assert texts(scaling_chart.scaling(table("step_ms!=250"), None, SIZE, ""))[0] == (
         "speed of one GPU, % of that with the fewest GPUs on which it fits")
     # Where it fits nowhere, the fewest.
-    figure = kinds_chart.scaling(table("router=top2,gpus<16"), None, SIZE, "")
+    figure = scaling_chart.scaling(table("router=top2,gpus<16"), None, SIZE, "")
     assert list(drawn(figure.axes[1])[0].get_ydata()) == [100, 1000] and texts(figure)[0].endswith("with 1 GPU")
 
 
 @pytest.mark.parametrize("count", [1, 3, 12])
 def test_bands_of_many_lines_of_a_scaling_leave_them_in_sight(tmp_path, count):
     path = sweep(tmp_path / "s.csv", [row(f"top{k}", gpus, step=100 + k) for k in range(1, count + 1) for gpus in (8, 16)])
-    total = kinds_chart.scaling(rows.read([path]), None, SIZE, "").axes[0]
+    total = scaling_chart.scaling(rows.read([path]), None, SIZE, "").axes[0]
     through = math.prod(1 - band.get_alpha() for band in total.collections)
     assert len(total.collections) == count and through > 0.6
 
@@ -89,7 +90,7 @@ def test_bands_of_many_lines_of_a_scaling_leave_them_in_sight(tmp_path, count):
 def test_charts_of_an_interrupted_sweep_say_so(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(gpus=8, step=100), row(gpus=32, step=125)])
     def told():
-        return " ".join(text.get_text() for text in kinds_chart.scaling(rows.read([path]), None, SIZE, "").texts).replace("\n", " ")
+        return " ".join(text.get_text() for text in scaling_chart.scaling(rows.read([path]), None, SIZE, "").texts).replace("\n", " ")
     assert "partial" not in told()
     (tmp_path / "s.csv.partial").write_text("moesim sweep journal")
     assert "s.csv is partial: its sweep was interrupted, --resume continues it" in told()
@@ -99,14 +100,14 @@ def test_charts_of_an_interrupted_sweep_say_so(tmp_path):
     assert "s.csv is partial: 2 of 96 scenarios" in told()
     path = sweep(tmp_path / "s.csv", [row(gpus=8)])
     with pytest.raises(BadInput, match="several numbers of GPUs"):
-        kinds_chart.scaling(rows.read([path]), None, SIZE, "")
+        scaling_chart.scaling(rows.read([path]), None, SIZE, "")
 
 
 @pytest.mark.parametrize("gpus, logarithmic", [((16, 64), True), ((16, 32, 64), True), ((8, 16, 24, 32), True),
                                                ((8, 4096), True), (range(8, 136, 8), True), ((16, 24, 32), False)])
 def test_both_axes_of_a_scaling_are_logarithmic_or_both_linear(tmp_path, gpus, logarithmic):
     path = sweep(tmp_path / "s.csv", [row(gpus=number) for number in gpus])
-    figure = kinds_chart.scaling(rows.read([path]), None, SIZE, "")
+    figure = scaling_chart.scaling(rows.read([path]), None, SIZE, "")
     total, share = figure.axes
     scales = ("log", "log", "log") if logarithmic else ("linear",) * 3
     assert (total.get_xscale(), total.get_yscale(), share.get_xscale()) == scales
@@ -123,7 +124,7 @@ def test_layouts_of_recommend_are_one_line_that_says_how_far_scaling_pays(tmp_pa
     header = HEADER + ",scaling_pays"
     path = tmp_path / "s.csv"
     path.write_text("\n".join([header, *(f"{line},{pays}" for line, pays in zip(lines, ("true", "true", "false")))]))
-    figure = kinds_chart.scaling(rows.read([str(path)]), None, SIZE, "")
+    figure = scaling_chart.scaling(rows.read([str(path)]), None, SIZE, "")
     names = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     assert "the fastest layout on each number of GPUs" in names and "scaling pays up to 16 GPUs" in names
     assert list(drawn(figure.axes[1])[0].get_ydata()) == pytest.approx([100, 100 / 1.1, 50])
@@ -133,7 +134,7 @@ def test_layouts_of_recommend_are_one_line_that_says_how_far_scaling_pays(tmp_pa
 def test_scaling_that_pays_may_be_written_by_pandas_or_be_left_out(tmp_path, pays, said):
     path = tmp_path / "s.csv"
     path.write_text("\n".join([HEADER + ",scaling_pays", f"{row(gpus=8, step=100)},{pays}", f"{row(gpus=16, step=110)},{pays}"]))
-    figure = kinds_chart.scaling(rows.read([str(path)]), None, SIZE, "")
+    figure = scaling_chart.scaling(rows.read([str(path)]), None, SIZE, "")
     names = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     assert [name for name in names if "pays" in name] == said
 
@@ -143,11 +144,11 @@ def test_lines_that_scale_alike_or_have_one_ratio_say_so(tmp_path):
         return [text.get_text() for text in figure.legends[0].get_texts()][:2]
     path = sweep(tmp_path / "s.csv", [row(router, gpus, step=step) for router, step in (("top1", 100), ("top2", 120))
                                       for gpus in (8, 16)])
-    assert legend(kinds_chart.scaling(rows.read([path]), None, SIZE, "")) == ["top1 (speed of one GPU: as top2)", "top2"]
+    assert legend(scaling_chart.scaling(rows.read([path]), None, SIZE, "")) == ["top1 (speed of one GPU: as top2)", "top2"]
     first, second = (sweep(tmp_path / f"{name}.csv", [row(router, factor=factor, step=step * factor, profile=name)
                                                       for router in ("top1", "top2") for factor in (1, 2)])
                      for name, step in (("a", 100), ("b", 50)))
-    figure = kinds_chart.compare(rows.read([first, second]), "capacity_factor", "step_ms", None, SIZE, "")
+    figure = compare_chart.compare(rows.read([first, second]), "capacity_factor", "step_ms", None, SIZE, "")
     assert legend(figure) == ["top1 (ratio: as top2)", "top2"]
 
 

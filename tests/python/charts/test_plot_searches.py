@@ -14,10 +14,11 @@ matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not install
 matplotlib.use("Agg")
 
 import axes_chart  # noqa: E402
-import kinds_chart  # noqa: E402
+import breakdown_chart  # noqa: E402
 import page  # noqa: E402
 import plot  # noqa: E402
 import rows  # noqa: E402
+import scaling_chart  # noqa: E402
 
 PARTS = ("attention_ms", "expert_ms")
 DERIVED = {"expert_parallel": "as many as divide both", "tokens_per_gpu": "sequence length times micro-batch"}
@@ -45,7 +46,7 @@ def table(folder, *lines):
 
 
 def breakdown(found):
-    return kinds_chart.breakdown(found, None, page.Size(), "")
+    return breakdown_chart.breakdown(found, None, page.Size(), "")
 
 
 def bars(found):
@@ -95,7 +96,7 @@ def test_tokens_that_follow_from_the_micro_batch_are_not_told(tmp_path):
 def test_a_search_that_pays_to_its_end_says_so(tmp_path, where):
     """Of rows that --where leaves it is not known whether more were searched."""
     table(tmp_path, *({"gpus": gpus, "scaling_pays": "true"} for gpus in (8, 16, 32)))
-    figure = kinds_chart.scaling(rows.read([str(tmp_path / "s.csv")], where), None, page.Size(), "")
+    figure = scaling_chart.scaling(rows.read([str(tmp_path / "s.csv")], where), None, page.Size(), "")
     names = [text.get_text() for text in figure.legends[0].get_texts() if "pays" in text.get_text()]
     assert names == ["scaling pays up to 16 GPUs" if where else "scaling pays up to 32 GPUs, the most searched"]
 
@@ -108,7 +109,7 @@ def test_a_search_on_several_numbers_of_gpus_is_sent_to_its_chart(tmp_path, caps
 
 def test_a_title_of_several_profiles_does_not_say_several_gpus(tmp_path):
     found = table(tmp_path, *({"model": "m", "profile": profile, "gpus": gpus} for profile in ("a100", "h100") for gpus in (8, 16)))
-    assert kinds_chart.scaling(found, None, page.Size(), "").texts[0].get_text() == "m on several profiles: scaling over GPUs"
+    assert scaling_chart.scaling(found, None, page.Size(), "").texts[0].get_text() == "m on several profiles: scaling over GPUs"
     found.choose("gpus=16")
     assert breakdown(found).texts[0].get_text() == "m on 16 GPUs, several profiles: where the time of a step goes"
 

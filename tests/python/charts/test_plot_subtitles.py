@@ -14,7 +14,8 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
 
 import axes_chart  # noqa: E402
-import kinds_chart  # noqa: E402
+import breakdown_chart  # noqa: E402
+import scaling_chart  # noqa: E402
 import look  # noqa: E402
 import loss_chart  # noqa: E402
 import page  # noqa: E402
@@ -56,8 +57,8 @@ def sweep(tmp_path, monkeypatch):
 def test_subtitles_have_two_lines_and_what_a_reader_needs(sweep):
     table = lambda: rows.read([sweep], WHERE)  # noqa: E731
     size = page.Size()
-    bars = kinds_chart.breakdown(table(), None, size, "")
-    for figure in (bars, kinds_chart.scaling(table(), None, size, ""), pareto_chart.pareto(table(), None, size, ""),
+    bars = breakdown_chart.breakdown(table(), None, size, "")
+    for figure in (bars, scaling_chart.scaling(table(), None, size, ""), pareto_chart.pareto(table(), None, size, ""),
                    axes_chart.draw(table(), "gpus", ["step_ms"], None, None, size, ""), sweep_chart.draw(sweep, None, "", where=WHERE),
                    loss_chart.draw(sweep, "", where=WHERE)):
         under = figure.texts[1].get_text()

@@ -24,7 +24,7 @@ def parts(sweep):
 
 
 def sweep_of(table, dtype):
-    """`parts` the other way."""
+    """The name of a sweep: the reverse of `parts`."""
     return table if dtype == "bf16" else f"{table} {dtype}"
 
 

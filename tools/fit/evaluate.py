@@ -80,8 +80,8 @@ def of_type(document, op, dtype):
 
 
 def no_faster_than_machine(time_us, document, dtype, flops, weights=0):
-    """No shorter than the datasheet allows: `flops` at the peak, `weights` (elements that are read)
-    beyond the L2 at the memory's peak bandwidth."""
+    """The time, but no less than the datasheet allows: `flops` at the peak, and `weights` (elements
+    that are read) beyond the L2 at the memory's peak bandwidth."""
     figure = {name: entry["value"] for name, entry in document["devices"][0].items()
               if isinstance(entry, dict)}
     bytes_each, faster = (0.5, 6) if "fp4" in dtype else (1, 2) if dtype.startswith("fp8") else (2, 1)

@@ -41,7 +41,7 @@ def octaves(many, curve, gpus):
 
 
 def further_peers(curves, gpus, sizes):
-    """Equal bytes per peer, and as much for each further GPU as the last ones measured took."""
+    """The time with equal bytes per peer: each further GPU adds what the last measured ones added."""
     many, curve = curves[-1]
     at_many = piecewise.evaluate(*curve, sizes * many / gpus)
     few, fewest = curves[0]
@@ -50,7 +50,8 @@ def further_peers(curves, gpus, sizes):
 
 
 def further_steps(op, many, gpus):
-    """Beyond a node's GPUs an all-reduce takes a tree: two steps for each doubling."""
+    """To how many further GPUs of a ring the further GPUs amount. Among more than a node's an all-reduce
+    takes a tree: two steps for each doubling, as many as a further GPU of a ring adds."""
     if op != "all-reduce" or gpus <= LARGEST_CHAIN:
         return gpus - many
     chain = max(many, LARGEST_CHAIN)
@@ -68,7 +69,7 @@ def ring(op, links, curves, gpus, sizes):
 
 
 def start_all_to_all(links, curves, gpus, sizes):
-    """Before the bandwidth of ports and channels takes over."""
+    """The time at sizes at which the bandwidth of ports and channels does not decide yet."""
     many, curve = curves[-1]
     ratio = sent_share("all-to-all", gpus) / sent_share("all-to-all", many)
     spread = piecewise.evaluate(*curve, sizes * ratio)

@@ -12,8 +12,6 @@ GPUS = {"a100-sxm-80gb": "a100", "h100-sxm": "h100",
         **{profile: "h100" for profile in ("h200-sxm", *BLACKWELL)}}  # derived from H100
 LLAMA = ("meta-llama/Llama-2-7b-hf", "meta-llama/Llama-2-70b-hf", "Qwen/Qwen-72B")
 KNOT_TOLERANCE = 0.04
-# Kernel times come in steps of 0.5 to 1 us: below 2 us a relative error means nothing.
-RESOLUTION_US = 1.0
 
 
 def element_bytes(table, kernel):

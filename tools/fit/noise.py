@@ -8,9 +8,10 @@ LARGE_US, SMALLEST_K = 100.0, 1024
 
 
 def roughness(data, sweep):
-    """Of products above 100 us, the log of time per FLOP against the line through its neighbours in
-    k at the same (m, n), scaled to the error of one point. k from 1,024 on, where the efficiency
-    is flat and prologues no longer bend it: what is left is noise, or a change of kernel."""
+    """How far the log of time per FLOP lies from the line through its neighbours in k at the same
+    (m, n), scaled to the error of one point, for products above 100 us. From k of 1,024 on the
+    efficiency is flat and prologues no longer bend it: what is left is noise, or a change of
+    kernel."""
     rows = gemm.sweeps.load(data, sweep)
     rows = rows[(rows.k >= SMALLEST_K) & (rows.time_us > LARGE_US)]
     found = {}
@@ -26,9 +27,9 @@ def roughness(data, sweep):
 
 
 def falls(data, sweep, size="k"):
-    """(the share of pairs of neighbours in one size, the others equal, of which the larger product
-    takes less than 1 / 1.1 of the smaller one's time, the number of pairs): no kernel explains more
-    of them than the same kernels show on another machine."""
+    """(the share of pairs in which the larger product takes less than 1 / 1.1 of the smaller one's
+    time, the number of pairs). A pair are neighbours in one size, the others equal. More such pairs
+    than the same kernels show on another machine are noise: profiles/HARDWARE.md quotes them."""
     others = [each for each in "mnk" if each != size]
     rows = gemm.sweeps.load(data, sweep).sort_values([*others, size])
     following = rows.groupby(others).time_us.shift(-1)

@@ -15,7 +15,7 @@ import untold
 from chart_data import BadInput, fits
 
 MOST_LINES, MOST_PANELS = 28, 16
-# By the FLOPs that the model has per token, whatever its router drops.
+# Figures that count the FLOPs of the model for each token, whatever its router drops.
 OF_MODEL_FLOPS = ("mfu", "tflops_per_gpu")
 
 
@@ -36,12 +36,12 @@ def _is_doubling(values):
 
 
 def _panel_width(axes):
-    """Of a panel before its page is laid out, in inches: its column without the labels beside it."""
+    """The width of a panel in inches before its page is laid out: that of its column without the labels beside it."""
     return 0.75 * axes.get_figure().get_size_inches()[0] / axes.get_subplotspec().get_gridspec().ncols
 
 
 def _label_width(text):
-    """Of a label below a panel and the air beside it, in inches."""
+    """The width of a label below a panel in inches, with the air beside it."""
     return (0.62 * len(text) + 0.8) * matplotlib.rcParams["xtick.labelsize"] / 72
 
 
@@ -50,7 +50,7 @@ def _number(value, _=None):
 
 
 def _apart(axes, numbers, place):
-    """The first of the numbers, the last and those between whose labels overlap neither these nor each other."""
+    """The first and the last of the numbers, and those between them whose labels overlap no other."""
     inch = _panel_width(axes) / ((place(numbers[-1]) - place(numbers[0])) or 1)
 
     def is_free(one, other):
@@ -65,7 +65,7 @@ def _apart(axes, numbers, place):
 
 
 def _turn_of_names(axes, names):
-    """In degrees: as little as gives the names room beside each other."""
+    """How far the names below an axis are turned, in degrees: as little as gives them room beside each other."""
     width = _panel_width(axes)
     room = width / len(names)
     if max(map(_label_width, names)) < room:
@@ -192,7 +192,7 @@ def _router_and_rest(label, members):
 
 
 def _rows_by_label(lines):
-    """Lines of one label, in several panels, share a style."""
+    """{label: rows}: lines of one label, in several panels, share a style."""
     found = {}
     for line in lines:
         found.setdefault(line.label, []).extend(line.rows)
@@ -224,13 +224,13 @@ def unjoined_names(table, x, styles):
 
 
 def _columns(size, ys, panels):
-    """Of panels: facets beside one another for each figure, or wrapped where there is one figure alone."""
+    """How many panels stand in a row: the facets of each figure, or, wrapped, those of the only one."""
     facets = len(panels) // len(ys)
     return facets if len(ys) > 1 else min(facets, 4 if size.width > 6 else 2)
 
 
 def _name_axes(axes, table, x, y, is_left, is_lowest, told):
-    """Of a panel, where its neighbours do not have the names."""
+    """Names the axes of a panel where no neighbour has their names."""
     if is_left:
         differs = rows.is_time(y) and untold.batch_note(table, told) and not untold.batch_per_gpu(table)
         axes.set_ylabel(rows.axis_name(table, y) + ("\n(global batch differs)" if differs else ""))

@@ -2,7 +2,7 @@
 import look
 import speed_bands
 
-# (column, how a label names it): what tells layouts apart; the first ones stand in every label.
+# (column, how a label names it) of what tells layouts apart; those of ALWAYS stand in every label.
 SIZES = (("tensor_parallel", "TP"), ("context_parallel", "CP"), ("pipeline_parallel", "PP"), ("virtual_pipeline", "VP"),
          ("expert_parallel", "EP"), ("expert_tensor_parallel", "ETP"), ("micro_batch", "batch"))
 OTHERS = (("recompute", "recompute"), ("zero", "ZeRO"), ("precision", ""), ("dispatcher", ""), ("ep_overlap", "overlap"),
@@ -46,7 +46,7 @@ def _draw_band(axes, place, row, columns):
 
 
 def _legend(axes, rows, noise_span, level):
-    """`level`: of the bands, in per cent; 0: there are none."""
+    """`level`: that of the bands in per cent, 0 where there are none."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
     from matplotlib.transforms import ScaledTranslation

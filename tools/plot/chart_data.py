@@ -68,7 +68,7 @@ def read_rows(path, needed):
     return rows
 
 
-# Beyond these no figure of a step lies, and axes and their labels cannot be laid out.
+# No figure of a step lies beyond these, and axes with such labels cannot be laid out.
 LARGEST, SMALLEST = 1e30, 1e-30
 
 
@@ -173,7 +173,7 @@ JOURNAL = ".partial"  # behind the name of a sweep's file: what an interrupted o
 
 
 def _partial_note(path):
-    """What the chart of a file does not show, as rows that are not there look like none; "" where it is whole."""
+    """Says that a file lacks rows of its sweep, which a chart cannot show; "" where it is whole."""
     name = os.path.basename(path)
     if os.path.exists(path + JOURNAL):
         return f"{name} is partial: its sweep was interrupted, --resume continues it"
@@ -183,7 +183,7 @@ def _partial_note(path):
 
 
 def partial_notes(paths):
-    """What a subtitle says of files that have not all rows of their sweep."""
+    """What a subtitle says of files that lack rows of their sweep."""
     return list(filter(None, map(_partial_note, dict.fromkeys(paths))))
 
 

@@ -4,8 +4,8 @@ where all lose the same, the best as bars.
 
     front_chart.py FOUND.csv --out CHART.png [--noise SHARE] [--capacity-noise SHARE] [--title TEXT] [--options FILE]
 
-FOUND.csv is what `moesim recommend --out FOUND.csv` writes. SHARE: speeds that far below the best are within the
-noise; of its layout with another router or capacity, and of the others. The suffix of CHART chooses the format (png, pdf, svg).
+FOUND.csv is what `moesim recommend --out FOUND.csv` writes. SHARE: how far below the best a speed is within the
+noise; --capacity-noise is for the best's layout with another router or capacity, --noise for all others. The suffix of CHART chooses the format (png, pdf, svg).
 """
 import argparse
 import os
@@ -49,8 +49,8 @@ def router_text(row, with_router):
 
 
 def front_labels(groups, names, with_router):
-    """Of each group of points too close for a label each: the letters of each router and capacity factor. Of more than
-    MOST_LINES such: what all have in common."""
+    """The labels of groups of points that are too close to each other for a label each: a line with the letters of each
+    router and capacity factor; where there are more than MOST_LINES, what all have in common."""
     texts = []
     for group in groups:
         letters = {}
@@ -66,7 +66,7 @@ def front_labels(groups, names, with_router):
 
 
 def _close(rows, pixels, width, height):
-    """Runs of rows, each less than so many pixels from one before."""
+    """Groups of rows, in which each is less than so many pixels from another."""
     groups = []
     for row in rows:
         x, y = pixels(row)
@@ -84,7 +84,7 @@ def loss(row):
 
 
 def _shown(rows):
-    """(rows that are drawn, those of the front that lose so much that they would hide the others)."""
+    """(rows that are drawn, rows of the front that are not, as they lose so much that the others would lie on each other)."""
     asked = max((loss(row) for row in rows if row["rank"] or row.get("yours") == "true"), default=None)
     if asked is None:
         return rows, []
@@ -128,7 +128,7 @@ def draw(rows, noise, title, capacity_noise=0):
 
 
 def _legend(axes, below):
-    """So many inches below the panel, where it hides nothing."""
+    """A legend `below` inches under the panel, where it hides nothing."""
     from matplotlib.transforms import ScaledTranslation
     handles, names = axes.get_legend_handles_labels()
     place = axes.transAxes + ScaledTranslation(0, -below, axes.figure.dpi_scale_trans)

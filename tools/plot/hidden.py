@@ -1,7 +1,7 @@
 """Which lines of a chart lie below others, so that its legend can say so."""
 from dataclasses import dataclass
 
-MOST_LINES = 12  # whose legend has room for that
+MOST_LINES = 12  # with more lines the legend has no room for such notes
 SAME = 0.003  # of a figure, and of the height of a panel: about the width of a line
 
 

@@ -18,12 +18,12 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#555555"
 LIGHT_GREY = "#BBBBBB"
 
-# Routers by name: the rectification has its colour and marker, k its dashes and filling, so that
-# lines of one rectification, or of one k, are recognised, also where they coincide and in grey.
+# A rectification has a colour and marker, a k has dashes and a filling, so that lines of one
+# rectification, or of one k, are recognised, also where they coincide and in grey.
 RECTIFICATIONS = {"": 0, "+ir": 1, "+fr+ir": 2, "+fr": 3, "+ir@node": 4, "+fr+ir@node": 5}
 DASHES = ("-", (0, (5, 2.5)), (0, (8, 2, 1.5, 2)), (0, (3, 1.5)))
 FLAT_DASHES = ((0, (6, 2, 1, 2)), (0, (1, 1.2)), (0, (8, 1.5)))
-# Of routers that are no top-k: their own place of COLOURS and MORE_COLOURS, and marker, in every chart.
+# Other routers have a colour (its place in COLOURS and MORE_COLOURS) and a marker of their own, the same in every chart.
 OTHER_ROUTERS = {"dropless": (8, "P"), "expert-choice": (10, "v"), "base": (11, "X"), "sinkhorn": (9, "d"),
                  "bias-balanced": (7, "h"), "hash": (4, "<"), "random": (5, ">"), "soft": (6, "p"),
                  "group-limited": (5, "H"), "scomoe": (11, "1"), "gating-dropout": (10, "8"), "thor": (4, "*")}
@@ -39,13 +39,13 @@ RC = {
 }
 if "text.parse_math" in matplotlib.rcParams:  # of 3.6 and later
     RC["text.parse_math"] = False  # a "$" of a title or a name is no formula
-# What must hold too when the figure is written.
+# Settings that must also hold when the figure is written.
 RC_OF_TEXT = {name: value for name, value in RC.items() if name.partition(".")[2] in ("fonttype", "parse_math")}
 
 
 def style_by_index(index):
-    """Colour, marker and dashes of the index-th line: colours repeat after twelve lines, marker and dashes alone, what
-    is left in grey, after 28, colour and marker after 49."""
+    """Colour, marker and dashes of the index-th line. Colours repeat after 12 lines, colour and marker together after 49;
+    marker and dashes together, which are what is left in grey, after 28."""
     first = COLOURS + MORE_COLOURS
     return {"color": first[index] if index < len(first) else COLOURS[index % len(COLOURS)], "markersize": 5.5,
             "linestyle": DASHES[index // len(MARKERS) % len(DASHES)],
@@ -53,14 +53,14 @@ def style_by_index(index):
 
 
 def pairs_of(colours):
-    """Every colour with every dashes of flat lines, neighbours different in both."""
+    """Every colour with each of the dashes of flat lines; neighbours differ in both."""
     return [(colour, FLAT_DASHES[(place + turn) % len(FLAT_DASHES)])
             for turn in range(len(FLAT_DASHES)) for place, colour in enumerate(colours)]
 
 
 def flat_styles(styles, flat):
-    """The styles with those of lines that are the same everywhere (`flat`, one bool each) told apart by dashes instead of
-    markers, and by colours that no other line has while there are such: their own first."""
+    """The styles, in which lines that are the same everywhere (`flat`, one bool each) are told apart by dashes instead of
+    markers, and by colours that no other line has as long as there are any. They keep their own colours if they can."""
     result, number = list(styles), 0
     taken = {style["color"] for style, is_flat in zip(styles, flat) if not is_flat or style is DENSE}
     own = [style["color"] for style, is_flat in zip(styles, flat) if is_flat and style is not DENSE]
@@ -91,8 +91,8 @@ def _is_top_k(router):
 
 
 def _other_style(router, taken):
-    """Of a router that is not like top-k: its own colour and marker, or the first colour that is free; with dashes of its
-    own where none is."""
+    """The style of a router that is not like top-k: its own colour, or the first that is free, and its marker; where no
+    colour is free, other dashes."""
     colours = COLOURS + MORE_COLOURS
     place, marker = OTHER_ROUTERS.get(_family(router), (len(taken) % len(colours), MARKERS[len(taken) % len(MARKERS)]))
     free = [place, *range(len(COLOURS), len(colours)), *range(len(COLOURS) - 1, -1, -1)]
@@ -101,7 +101,7 @@ def _other_style(router, taken):
 
 
 def _own_colours_first(routers, taken):
-    """The routers, those first that have a colour of their own which none has taken; in no order of the rows."""
+    """The routers, first those whose own colour is not taken. The order does not depend on that of the rows."""
     first, rest, taken = [], [], set(taken)
     for router in sorted(routers):
         place, _ = OTHER_ROUTERS.get(_family(router), (None, ""))
@@ -113,8 +113,8 @@ def _own_colours_first(routers, taken):
 
 
 def router_styles(routers):
-    """One style per router of a list of different names. Colour and marker of a router are the same in every chart:
-    of top-k by its rectification, where the k has its dashes and filling."""
+    """One style for each of the routers, whose names differ. A router has the same colour and marker in every chart; for
+    top-k they stand for the rectification, and dashes and filling for the k."""
     order = [base for base in dict.fromkeys(router.split("+")[0] for router in routers if _is_top_k(router)) if base != "dense"]
     if len(order) > len(DASHES):
         return [style_by_index(index) for index in range(len(routers))]
@@ -134,8 +134,8 @@ def router_styles(routers):
 
 
 def line_styles(routers, others):
-    """Styles of lines that are a router (None: of no router) and other options each: those of the routers where these
-    tell lines apart, together with few other options; else one by one."""
+    """Styles of lines, each of a router (or None) and of other options: the styles of the routers where these tell the
+    lines apart, with few other options; else a style for each line by its place."""
     lines = list(zip(routers, others))
     names = list(dict.fromkeys(routers))
     kinds = list(dict.fromkeys(others))
@@ -154,7 +154,7 @@ PALE = 0.4  # of lines and marks that do not fit in memory
 
 
 def plot_line(axes, xs, ys, fits, how, **more):
-    """A line whose points without `fits` are hollow and pale, and so are the ways to and from them."""
+    """A line whose points that do not fit (`fits`, one bool each) are hollow and pale, as are the pieces to and from them."""
     if all(fits):
         axes.plot(xs, ys, **how, **more)
         return
@@ -165,8 +165,8 @@ def plot_line(axes, xs, ys, fits, how, **more):
 
 
 def draw_band(axes, xs, lows, highs, shown, colour, shade, is_line=True):
-    """The band of a line's points where `shown`: a shade from one to the next, a bar where there is none next to it, as
-    everywhere of points that no line joins. Returns which were drawn, as band_entry() takes them."""
+    """The band of a line at its points that are `shown`: a shade from one to the next; a bar at a point that has no such
+    neighbour, or everywhere if no line joins the points. Returns which of the two were drawn, for band_entry()."""
     wide = [(at, is_line and any(shown[max(0, at - 1):at] + shown[at + 1:at + 2]))
             for at, (show, low, high) in enumerate(zip(shown, lows, highs)) if show and low < high]
     bars = [at for at, join in wide if not join]
@@ -185,9 +185,9 @@ def band_entry(kinds):
 
 
 def label_points(axes, points, texts, font, colour="black", others=()):
-    """Writes each text beside its point, where it covers no other text, line, marker or legend, is nearer to no other
-    point, of these and of `others`, and leaves the axes nowhere; where there is no such place, over a line; a text
-    without any place is left out. The figure has its final size. Returns the texts written."""
+    """Writes each text beside its point, inside the axes, where it covers no other text, line, marker or legend and is
+    nearer to its point than to any other of these and of `others`. Where there is no such place it may cover a line; a
+    text without any place is left out. The figure must have its final size. Returns the texts written."""
     renderer = axes.figure.canvas.get_renderer()
     inside, written = axes.get_window_extent(renderer), []
     taken = [text.get_window_extent(renderer) for text in axes.texts]
@@ -219,7 +219,7 @@ def label_points(axes, points, texts, font, colour="black", others=()):
 
 
 def _is_nearest(box, own, places):
-    """Whether no place is nearer to the box than its own; places that look like one with it count as it."""
+    """Whether no other place is nearer to the box than its own. Places so close to its own that they look like one count as it."""
     def away(place):
         return math.hypot(max(box.x0 - place[0], 0, place[0] - box.x1), max(box.y0 - place[1], 0, place[1] - box.y1))
 
@@ -273,7 +273,7 @@ NOTHING = 1e-9  # %: of routes or tokens, less is the rounding of sums
 
 
 def per_cent_from_zero(axes):
-    """An axis of y from 0 with room above the highest line; to 1 % where all are 0."""
+    """An axis of y from 0, with room above the highest line; up to 1 % where all are 0."""
     top = max((float(y) for line in axes.lines for y in line.get_ydata() if math.isfinite(y)), default=0)
     axes.set_ylim(0, 1.05 * top if top > NOTHING else 1)
 
@@ -300,7 +300,7 @@ def wrapped(figure, text, inches, points, weight="normal"):
 
 
 class Minor(str):
-    """A part of a subtitle that is there only where two lines hold all."""
+    """A part of a subtitle that is left out where two lines cannot hold all parts."""
 
 
 class Subtitle(str):
@@ -313,7 +313,7 @@ class Subtitle(str):
         return text
 
     def shorter(self):
-        """Without the last of its minor parts; None where it has none."""
+        """The subtitle without the last of its minor parts; None where it has none."""
         minor = [at for at, part in enumerate(self.parts) if isinstance(part, Minor)]
         return Subtitle(self.parts[:minor[-1]] + self.parts[minor[-1] + 1:], self.sentences) if minor else None
 
@@ -322,7 +322,7 @@ MOST_SUBTITLE_LINES = 2
 
 
 def wrapped_subtitle(figure, text, inches, points):
-    """The lines of a text; of a Subtitle at most two as long as it has minor parts to leave out."""
+    """The text in lines. Minor parts of a Subtitle are left out, from the last on, until it has no more than two."""
     lines = wrapped(figure, text, inches, points)
     while isinstance(text, Subtitle) and lines.count("\n") >= MOST_SUBTITLE_LINES and text.shorter() is not None:
         text = text.shorter()
@@ -357,7 +357,7 @@ def thousands(axis):
 
 
 def logarithmic(axes):
-    """A logarithmic axis of y in doublings, with at least three labels: as coarse steps as give them."""
+    """A logarithmic axis of y with labels in the coarsest steps that give at least three."""
     axes.set_yscale("log", base=2)
     low, high = axes.get_ylim()
     for digits in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7),

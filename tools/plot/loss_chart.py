@@ -41,7 +41,7 @@ def _lay_out(figure, entries, top):
 
 
 def _draw_line(axes, name, entry, how):
-    """One figure of the points of a line, in per cent."""
+    """Draws one figure of the points of a line, in per cent."""
     known = [point for point in entry.points if getattr(point, name) is not None]
     for point in known:
         if point.capacity_factor is None:  # without capacity: the same everywhere

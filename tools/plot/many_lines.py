@@ -19,7 +19,7 @@ def _labels(table, facet=None):
 
 
 def _options(table):
-    """Those beside the router that tell the lines apart."""
+    """The options beside the router that tell the lines apart."""
     return [name for name in rows.names_of(table, X, None) if name not in ("router", rows.FILE)]
 
 
@@ -34,8 +34,8 @@ def facet_of(table):
 
 
 def _is_for(table):
-    """Whether the rows are of lines over capacity factors that one panel cannot hold. Of routers alone it can: each has
-    its own look."""
+    """Whether the rows make lines over capacity factors that one panel cannot hold. It can where only routers differ: each
+    has its own look."""
     if not {X, "router"} <= set(table.known()) or not any(row[X] for row in table.rows):
         return False
     try:

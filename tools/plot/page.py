@@ -12,7 +12,6 @@ from sweep_chart import MODES, document_name, gpus_in_words, setting
 
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
 WIDEST, NARROWEST = 40.0, 1.5
-MOST_ON_TITLE = 6  # option values that a subtitle names
 LOWEST = 0.55  # panels of several rows and columns, as a share of their width
 
 
@@ -24,7 +23,7 @@ class Size:
 
 
 def size_of(width, font):
-    """Of --width ("3.3in", "84mm"; a bare number is inches) and --font-size."""
+    """The Size that --width ("3.3in", "84mm"; a bare number is inches) and --font-size ask for."""
     inches, points = Size.width, Size.font
     if width:
         match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(in|cm|mm|pt)?", width)
@@ -59,8 +58,8 @@ def grid(size, rows, columns, aspect=0.62, **how):
 
 
 def subtitle(table, extra=(), apart=(), figures=(), first=()):
-    """What all rows share but for some options, what is left out or marked, and the level of the figures. What mostly
-    follows from the model is minor. `first`: parts before these."""
+    """What all rows share but for the options `apart`, what is left out or marked (`extra`), and the level of the figures.
+    What mostly follows from the model is minor. `first` are parts before these."""
     shared = {name: value for name, value in table.shared().items() if name not in apart}
     parts = list(first)
     parts += [MODES.get(shared["mode"], shared["mode"])] if "mode" in shared else training_words(shared)
@@ -82,7 +81,8 @@ def subtitle(table, extra=(), apart=(), figures=(), first=()):
 
 
 def heading(table, what):
-    """Routing alone, of moesim route, has no GPUs that matter, and a model only where one was given."""
+    """The title: the setting, and `what` is drawn. Routing alone, of moesim route, has no GPUs that matter, and a model only
+    where one was given."""
     shared = table.shared()
     if any("step_ms" in row for row in table.rows):
         return f"{setting(shared)}: {what}"
@@ -109,7 +109,7 @@ def unfit_notes(table):
 
 
 def _wrap_x_labels(figure, axes, inner, gap):
-    """To the panels, whose width they must not set: `inner` inches are for all columns."""
+    """Wraps the names below the panels to their width, which they must not change; `inner` inches are for all columns."""
     shown = [(one, one.get_xlabel()) for one in axes.flat if one.get_visible() and one.get_xlabel()]
     for one, _ in shown:
         one.set_xlabel("")
@@ -122,7 +122,7 @@ def _wrap_x_labels(figure, axes, inner, gap):
 
 
 def _highest_label(figure, axes):
-    """Of the labels beside the panels, which are no shorter, in inches."""
+    """The height of the tallest label beside the panels, in inches: a panel is no shorter."""
     renderer = figure.canvas.get_renderer()
     labels = [one.yaxis.label for one in axes.flat if one.get_visible() and one.get_ylabel()]
     return max((label.get_window_extent(renderer).height / figure.dpi for label in labels), default=0.0)
@@ -175,7 +175,7 @@ def end_page(figure, axes, size, title, under, handles, labels):
 
 
 def legend_in_columns(figure, handles, labels, room):
-    """At the lower end, as many columns as fit into so many inches."""
+    """A legend at the lower end, in as many columns as fit into `room` inches."""
     for columns in range(min(len(handles), 6), 0, -1):
         legend = figure.legend(handles, labels, loc="lower center", ncol=columns, handlelength=3.2,
                                columnspacing=1.4, borderaxespad=0)

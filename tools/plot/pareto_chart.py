@@ -18,8 +18,9 @@ TASK = ("mode", "model", "profile", "routing", "sequence_length")
 WITHOUT_LOSS = ("soft", "dense")
 
 
-# From one point of a front to the next, as moesim recommend has it (loses_clearly_less() of sim/study/search/counted_loss.cpp): of the loss, and
-# of the routing weight, in per cent. Losses that differ by less are equal: a few routes of a draw.
+# What a point of a front must lose less than the one before: a share of its loss, and so many per cent of the routing weight,
+# as moesim recommend has them (loses_clearly_less() of sim/study/search/counted_loss.cpp). Losses that differ by less, by a few
+# routes of a draw, are equal.
 LEAST_GAIN, LEAST_POINTS = 0.99, 1e-2
 
 
@@ -55,8 +56,8 @@ def _by_label(table, names):
 
 
 def _point_groups(table, told):
-    """What points of one marker have in common: all that tells the rows apart but the capacity factor. Layouts that
-    moesim recommend found differ in too much for that, and the front names them."""
+    """The options that points of one marker have in common: all that tell the rows apart but the capacity factor. Layouts
+    that moesim recommend found differ in too many for that, and the front names them."""
     names = [name for name in told if name != "capacity_factor"]
     return ["router"] if not names or table.is_search() else names
 
@@ -90,8 +91,8 @@ def _has_several_k(members):
 
 
 def _by_front(table, task, found):
-    """{(what its rows share of `task`, their k): points}, as _by_task(), of those whose loss is one; the k is "" where no
-    task has several."""
+    """{(what its rows share of `task`, their k): points}, as _by_task(), without those of WITHOUT_LOSS. The k is "" where
+    no task has several."""
     members = _by_task(table, task, [("", "", row) for row in table.rows if row.get("router") not in WITHOUT_LOSS])
     is_by_k = any(_has_several_k(row for *_, row in those) for those in members.values())
     fronts = {(label, _k_of(row) if is_by_k else ""): [] for label, those in members.items() for *_, row in those}
@@ -102,8 +103,8 @@ def _by_front(table, task, found):
 
 
 def _looks_of_fronts(fronts, colours):
-    """{front: how its line is drawn}: in the colour of its task, by dashes that tell those of a colour apart. Of one task
-    all are black, with the dashes that routers of this k have in other charts."""
+    """{front: how its line is drawn}: in the colour of its task, with dashes that tell fronts of one colour apart. Where
+    there is one task all are black, with the dashes that routers of this k have in other charts."""
     counts = list(dict.fromkeys(k for _, k in fronts))
     if len(counts) > len(look.DASHES) and len(colours) == 1:
         return {front: {"color": look.style_by_index(at)["color"], "linestyle": "-"} for at, front in enumerate(fronts)}
@@ -128,7 +129,7 @@ def _check_tasks(table, task):
 
 
 def _styles(table, groups, task, rest, size):
-    """Of the points of each group, with a colour for each task where there are several; colours of the fronts by task."""
+    """(the style of the points of each group, {task: the colour of its front}). Where there are several tasks, each has a colour."""
     tasks = {label: look.style_by_index(index)["color"] for index, label in enumerate(_by_task(table, task, []))}
     markers = {label: None for label in (rows.label_of(row, rest) for row in table.rows)}
     markers = {label: index for index, label in enumerate(markers)}
@@ -170,7 +171,7 @@ def _draw_points(axes, points, groups, styles, on_fronts):
 
 
 def _draw_fronts(axes, fronts, looks, words):
-    """A line for each front; returns handles and labels of those that are one: one point has no line."""
+    """A line for each front; returns handles and labels of those that have more than one point."""
     handles, labels = [], []
     for name, front in fronts.items():
         line, = axes.plot([point[0] for point in front], [point[1] for point in front], linewidth=1, drawstyle="steps-post",

@@ -43,7 +43,7 @@ def _heat(axes, figure, values, xlabel, title):
 
 
 def _one_place(axes, positions):
-    """Around a single layer there is room for a whole one, not for thousandths."""
+    """Limits and the only tick of an axis that has one position."""
     if len(positions) == 1:
         axes.set_xlim(positions[0] - 0.5, positions[0] + 0.5)
         axes.set_xticks(list(positions))

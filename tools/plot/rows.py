@@ -102,7 +102,7 @@ class Table:
                 if name not in without and _differs(self.rows, name, self.columns.by_router)]
 
     def band_words(self):
-        """What the bands of band_of() are."""
+        """What a legend says that the bands of band_of() are."""
         return speed_bands.legend_text(self.rows if len(self.files) == 1 else [], self.columns)
 
     def level(self, figures):
@@ -302,7 +302,7 @@ def label_of(row, names):
 
 
 def without(names):
-    """Of rows in which none of the options applies."""
+    """The label of rows in which none of the options applies."""
     return ", ".join(f"no {option_columns.words(name)}" for name in names) or "all rows"
 
 
@@ -396,7 +396,7 @@ def is_time(name):
 
 
 def run_notes(table, figures):
-    """What the days and costs of a run among the figures are of: its tokens, and the price."""
+    """What a subtitle says of days and costs of a run among the figures: its tokens, and the price."""
     def told(column, text):
         values = sorted({figure_of(row, column) for row in table.rows} - {None})
         return " or ".join(text(value) for value in values)
@@ -427,5 +427,5 @@ def axis_name(table, name):
 
 
 def short_name(table, name):
-    """As axis_name(), without what follows: the unit."""
+    """axis_name() without the unit."""
     return step_parts.part_of(name).words if name in table.parts() else axis_name(table, name).split(",")[0]

@@ -118,7 +118,7 @@ def _draw_scaling(total, share, table, lines, references, styles):
 
 
 def _draw_end_of_scaling(panels, table, lines):
-    """Of what moesim recommend found: up to how many GPUs scaling pays. Returns [(look, name)] of the legend."""
+    """Marks up to how many GPUs scaling pays in what moesim recommend found. Returns [(look, name)] of the legend."""
     pays = [rows.present(row, "gpus") for row in lines[0].rows
             if table.is_search() and row["scaling_pays"].lower() == "true"]  # pandas writes True
     if not pays or len(lines) > 1:
@@ -138,7 +138,7 @@ def _share_hint(table, references, banded):
 
 
 def _labels(total, share, table, lines, shares):
-    """Of the lines, with which of them lie below others. `shares`: of _draw_scaling()."""
+    """The labels of the lines, which name the line above one that is hidden. `shares`: of _draw_scaling()."""
     totals = axes_chart.panel_of(total, table, lines, "gpus", "tokens_per_s").lines
     below = {**hidden.notes([hidden.Panel("speed of one GPU", share, shares)]),
              **hidden.notes([hidden.Panel("speed", total, totals)])}

@@ -62,12 +62,12 @@ def _span(values):
     return low if low == high else f"{low} to {high}"
 
 
-# (step time as likely measured, its ends, the level of these): of moesim sweep, of moesim train.
+# (likely step time if measured, the ends of its band): columns of moesim sweep, of moesim train.
 LEVEL_COLUMNS = (("step_ms_p50", "step_ms_p05", "step_ms_p95"), ("step_ms_likely", "step_ms_low", "step_ms_high"))
 
 
 def level_columns(rows):
-    """Those of LEVEL_COLUMNS that the rows have, or None."""
+    """The entry of LEVEL_COLUMNS that the rows have, or None."""
     return next((names for names in LEVEL_COLUMNS if _step_ratios(rows, names[0])), None)
 
 
@@ -79,7 +79,7 @@ def likely_text(rows):
 
 
 def level_of(rows, names):
-    """Of the ends among LEVEL_COLUMNS, in per cent."""
+    """The level of a band in per cent. `names`: its columns, one of LEVEL_COLUMNS."""
     return 90 if names is LEVEL_COLUMNS[0] else 100 * float(next((row["band_level"] for row in rows if row.get("band_level")), 0.8))
 
 

@@ -22,7 +22,7 @@ PARTS = {
     # Kernels on the GPU: "dispatch" and "combine" are the exchange.
     "dispatch_combine": Part("permute, unpermute", "#E69F00", "...."),
     "rectify": Part("rectify", "#F0E442", "\\\\\\\\"),
-    # Of moesim train, dispatch and combine: their colour.
+    # moesim train has dispatch and combine in its place: their colours.
     "exposed_exchange": Part("exposed exchange", "#D55E00", "xxxx"),
     "dispatch": Part("dispatch", "#D55E00", "xxxx"),
     "combine": Part("combine", "#FDAE6B"),
@@ -40,7 +40,7 @@ PARTS = {
     "offload": Part("offload", "#41B6C4", "...."),
     "other": Part("other", "#BBBBBB", "----"),
 }
-# Of a part that is not among them: a newer version's.
+# Colours of parts that are not among them, as a newer version may have.
 MORE_COLOURS = ("#FB9A99", "#7A0000", "#86B049", "#4B0092")
 
 

@@ -55,8 +55,8 @@ MOST_WITH_NOTES = 8  # lines whose legend says which of them lie on each other
 
 
 def subtitle(shared, refused, notes=(), first=(), sentences=()):
-    """What all rows share; `notes` on those that are drawn otherwise, or not. What mostly follows from the model is minor.
-    `first`: parts before these; `sentences`: behind them."""
+    """What all rows share, and `notes` on those that are drawn otherwise or left out. What mostly follows from the model is
+    minor. `first` are parts before these, `sentences` stand behind them."""
     parts = list(first)
     if "mode" in shared:
         parts.append(MODES.get(shared["mode"], shared["mode"]))
@@ -83,18 +83,18 @@ def untold_notes(path, series, fits_only, where):
 
 
 def text_above(figure, text):
-    """Above the panels, in lines as wide as the page."""
+    """The text in lines as wide as the page, to stand above the panels."""
     return look.wrapped_subtitle(figure, text, (1 - 2 * MARGIN) * figure.get_size_inches()[0], SUBTITLE_POINTS)
 
 
 def title_above(figure, title):
-    """(the title in lines as wide as the page, how many inches those after the first take)."""
+    """(the title in lines as wide as the page, how many inches the lines after the first take)."""
     title = look.wrapped(figure, title, (1 - 2 * MARGIN) * figure.get_size_inches()[0], TITLE_POINTS, "bold")
     return title, 1.2 * TITLE_POINTS / 72 * title.count("\n")
 
 
 def speed_axis(rows):
-    """Its name, with how much of that speed a measurement is likely to find."""
+    """The name of the axis, with how many times the predicted speed a measurement is likely to find."""
     likely = speed_bands.likely_text(rows)
     return "speed, tokens/s per GPU" + (f"\n(measured: likely {likely} times that)" if likely else "")
 
@@ -211,8 +211,8 @@ def _failed_lines(series):
 
 
 def _labels_of_failed(lines):
-    """Of lines of several entries each: the k, which says it all where no option but the router changes what fails; else
-    the fewest options that tell the lines apart, of which no line has two values."""
+    """The labels of lines, each of several entries: the k, which is enough where only the router changes what fails; else
+    the fewest options that tell the lines apart. No line has two values of one of these."""
     bases = [entries[0].router.split("+")[0] for entries in lines]
     names = dict.fromkeys(name for entries in lines for entry in entries for name in entry.options)
     told = [name for name in names
@@ -238,11 +238,10 @@ def _labels_of_failed(lines):
 
 
 def _apart(lines):
-    """The lines with one label for all that start close to each other, which names them from above; the others have
-    none."""
+    """The lines, of which those that start close to each other share one label. It names them from the highest down."""
     top = max((point.failed for _, points in lines for point in points), default=0)
     result = []
-    # Of lines that start at one height, by the next point.
+    # Lines that start at one height are sorted by their next points.
     for label, points in sorted(lines, key=lambda line: [-point.failed for point in line[1]]):
         near = [entry for entry in result
                 if entry[0] and abs(entry[1][0].failed - points[0].failed) < 0.12 * top]
@@ -311,8 +310,8 @@ def _measured_entries(points):
 
 
 def _covered(series):
-    """{index of a line: the label of one drawn later that hides it: the same speeds within 0.3 %}, without its router
-    where that is the same."""
+    """{index of a line: the label of a later one that hides it, as its speeds are the same within 0.3 %}. The label is
+    without the router where both have the same."""
     speeds = [{point.capacity_factor: point.speed for point in with_factor(entry.points)} for entry in series]
     found = {}
     for at, one in enumerate(speeds):
@@ -351,7 +350,7 @@ def _legends(speed, loss, series, styles, measured, only_routers, kinds, band):
 
 
 def _set_height(figure, height, top):
-    """Of the page, of which `top` inches are above the panels."""
+    """Sets the height of the page in inches, of which `top` are above the panels."""
     figure.set_size_inches(WIDTH, height)
     figure.subplots_adjust(top=1 - top / height, bottom=0.53 / height)
 

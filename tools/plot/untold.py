@@ -6,7 +6,7 @@ import rows
 MOST_PLACES = 8  # of an axis or labels, at which the value of an option is told
 MOST_VALUES = 4
 BATCH = "global_batch"
-# Of a profile, of the numbers of pipeline ranks and chunks, and of the micro-batch, which say as much.
+# Options that follow from others which say as much: the profile, the numbers of pipeline ranks and chunks, the micro-batch.
 FOLLOWING = ("cluster", "pipeline_layout", "micro_batch_group", "tokens_per_gpu")
 WORDS = {"fidelity": "routing fidelity"}
 
@@ -20,7 +20,8 @@ def _listed(values):
 
 
 def _by_place(table, name, column):
-    """{value: the values of a column where it holds}; nothing where rows of one differ, or there are many."""
+    """{value of an option: the values of `column` at which rows have it}; {} where rows of one such value differ in the
+    option, or there are many values."""
     values = {}
     for row in table.rows:
         if row[name]:

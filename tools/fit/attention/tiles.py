@@ -13,15 +13,15 @@ BLACKWELL_ROWS = 256
 TILE_KEYS = 128
 # FlashAttention-3 packs the query heads of a group into one tile; FlashAttention-2 does so only for
 # a single query token, where it also pays a copy if neither batch nor groups are 1.
-PACKS = {"h100": "always", "h200": "always"}  # of others: single-token
+PACKS = {"h100": "always", "h200": "always"}  # others: "single-token"
 PARAMETERS = ("launch_us", "tile_us", "block_us", "bytes_per_us", "floor_power", "overlap_power",
               "single_token_copy_us")
 START = np.log([10, 1.0, 0.5, 1.5e6, 1.5, 2, 5])
 LOWEST = np.log([3, 0.05, 0.01, 2e5, 1, 1, 0.01])
 HIGHEST = np.log([30, 50, 10, 2e7, 8, 8, 20])
 KV_KNOTS = np.log2([1, 2, 4, 8, 16, 32, 64])  # of the cache write per token
-# Of Blackwell's and of fp8's sweeps the tile model takes these many points and steps; the grids take
-# all points.
+# How many points of the sweeps of Blackwell and of fp8 the tile model is fitted to, and in how many
+# steps; the grids are fitted to all points.
 FIT_POINTS, FIT_STEPS = 1200, 25
 
 

@@ -10,8 +10,8 @@ from tools.fit.expert_ffn.tiles import tiles_of
 TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "b200-sxm": "b200", "b300-sxm": "b300",
           "gb200": "gb200", "gb300": "gb300"}
 SOURCE = "vLLM fused MoE sweep (Triton) of ai-dynamo/aiconfigurator (Apache-2.0)"
-# Of one sweep ("h100": bf16; "h100 fp8") the kernel that most of its rows ran: others are other
-# kernels. (data type in the table, part of the kernel's name, how the source calls it)
+# The kernel that most rows of a sweep ("h100": bf16; "h100 fp8") ran; rows of other kernels do not count:
+# (data type in the table, part of the kernel's name, how the source calls it)
 SWEEPS = {
     "a100": ("bfloat16", "", "Triton"), "h100": ("bfloat16", "", "Triton"),
     "h100 fp8": ("fp8", "cutlass", "FlashInfer CUTLASS"),

@@ -40,7 +40,7 @@ def read(parameters):
 
 
 def written(curve):
-    """The parameters of a curve object: `read` the other way."""
+    """The parameters of a curve object: the reverse of `read`."""
     logit = lambda share: np.log(share) - np.log1p(-share)
     kernel = {name: np.array(curve["kernels"][name]) for name in KERNEL}
     for name in ("overlap", "choice_overlap"):

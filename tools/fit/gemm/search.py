@@ -17,10 +17,10 @@ START = {
 }
 # The share of the peak that tiles reach: by their shorter side, else by their elements.
 SHORT_SIDE = {8: 0.03, 16: 0.12, 32: 0.3}
-# Of other types: FLOP/s against bf16, and k per step (128 bytes of an element's operands).
+# Other data types: FLOP/s and k per step, both over those of bf16 (a step takes 128 bytes of a row of A).
 FASTER = {"fp8": (1.6, 2), "fp8_block": (1.5, 2), "nvfp4": (2.6, 4)}
 FIT_POINTS, FIT_STEPS = 6000, 45
-MOST_POWER = 12.0  # of compute and memory side by side: beyond it is the longer of the two
+MOST_POWER = 12.0  # with which times of compute and memory are joined: above it the longer one decides
 # The sweeps of Blackwell and of low precision: points and steps of a search; where one starts, when
 # another machine ran the same kernels, from that machine's shipped curve.
 SHORT_POINTS, SHORT_STEPS, CARRIED_STEPS = 2500, 30, 12

@@ -36,11 +36,14 @@ def row(router="top2", gpus=8, factor=1, step=100.0, loss=0.1, fits=True, profil
     return ",".join(map(str, cells))
 
 
-def sweep(path, lines):
-    path.write_text("\n".join([HEADER, *lines]) + "\n")
+def write_csv(path, header, lines, columns):
+    """The path, as a text. `columns`: {name: value of all rows, or a list of one for each} of more columns."""
+    more = [values if isinstance(values, (list, tuple)) else [values] * len(lines) for values in columns.values()]
+    cells = [",".join([line, *map(str, rest)]) for line, *rest in zip(lines, *more)]
+    path.write_text("\n".join([",".join([header, *columns]), *cells]) + "\n")
     return str(path)
 
 
-def drawn(axes):
-    """The lines of a panel that have more than one point."""
-    return [line for line in axes.get_lines() if len(line.get_xdata()) > 1]
+def sweep(path, lines, **columns):
+    """A CSV of these rows, with more columns as write_csv() takes them."""
+    return write_csv(path, HEADER, lines, columns)

@@ -1,37 +1,26 @@
 """Published accuracy over predicted speeds: the shipped study, and what its chart shows."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
 from command_line import moesim, needs_binary
 from plot_options import OPTIONS, document, small_options  # noqa: F401 (a fixture)
+from plot_sweeps import row, sweep_file
+import plotter  # noqa: F401 (puts the modules below on the path)
+
+import accuracy_chart
+import chart_data
+import sweep_series
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDY = ROOT / "profiles" / "studies" / "zeng2024-accuracy.json"
-sys.path.insert(0, str(ROOT / "tools" / "plot"))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-
-import accuracy_chart  # noqa: E402
-import chart_data  # noqa: E402
-import sweep_series  # noqa: E402
-
-HEADER = ("status,router,mode,gpus,profile,model,capacity_factor,step_ms,step_ms_p05,step_ms_p95,"
-          "tokens_per_s_per_gpu,failed,residual_loss\n")
-
-
-def row(router, factor, step, mode="prefill"):
-    return f"ok,{router},{mode},32,a,m,{factor},{step},{0.9 * step},{1.25 * step},{1e6 / step},0,0\n"
 
 
 @pytest.fixture
 def files(tmp_path):
     """A sweep of three scenarios and a study of two benchmarks."""
-    sweep, study = tmp_path / "s.csv", tmp_path / "study.json"
-    sweep.write_text(HEADER + row("top1", 1, 100) + row("top1", 0.5, 50) + row("dense", "", 80))
+    study = tmp_path / "study.json"
     rows = [("low", "top1", "1.0", [40, 60]), ("low", "top1", "0.50", [30, 50]),
             ("again", "top1", "1", [40, 60]), ("low", "top2", "2", [41, 61]),
             ("left out", "top1", "1", [90, 90]), ("low", "dense", None, [20, 30])]
@@ -41,7 +30,7 @@ def files(tmp_path):
         "rows": [{"table": table, "router": router, "scores": scores,
                   **({"capacity_factor": factor} if factor else {})}
                  for table, router, factor, scores in rows]}))
-    return str(sweep), str(study)
+    return sweep_file(tmp_path, [row("top1", 1, 100, 0, 0), row("top1", 0.5, 50, 0, 0), row("dense", "", 80, 0, 0)]), str(study)
 
 
 def test_rows_meet_the_speed_of_their_scenario(files):
@@ -68,11 +57,10 @@ def test_the_figure_has_a_panel_for_the_mean_and_for_each_benchmark(files):
 
 def test_numbers_cover_no_marker_and_no_other(tmp_path):
     """Points of the shipped study on speeds that hardly differ, as padded ones of one capacity do."""
-    sweep = tmp_path / "s.csv"
     routers = [f"top{k}{suffix}" for k in (1, 2) for suffix in ("", "+fr", "+ir", "+fr+ir")]
-    sweep.write_text(HEADER + "".join(row(router, factor, 100 * factor + place) for place, router in enumerate(routers)
-                                      for factor in (0.5, 1, 1.5, 2)))
-    mean = accuracy_chart.draw(str(sweep), STUDY, "").axes[0]
+    sweep = sweep_file(tmp_path, [row(router, factor, 100 * factor + place, 0, 0) for place, router in enumerate(routers)
+                                  for factor in (0.5, 1, 1.5, 2)])
+    mean = accuracy_chart.draw(sweep, STUDY, "").axes[0]
     mean.figure.canvas.draw()
     boxes = [text.get_window_extent() for text in mean.texts]
     points = [mean.transData.transform(point) for line in mean.lines for point in zip(*line.get_data())]
@@ -82,10 +70,9 @@ def test_numbers_cover_no_marker_and_no_other(tmp_path):
 
 
 def test_a_router_with_two_speeds_is_refused(files, tmp_path):
-    sweep = tmp_path / "two.csv"
-    sweep.write_text(HEADER + row("top1", 1, 100) + row("top1", 1, 300, mode="train"))
+    sweep = sweep_file(tmp_path, [row("top1", 1, 100, 0, 0), row("top1", 1, 300, 0, 0, mode="train")])
     with pytest.raises(chart_data.BadInput, match="several speeds"):
-        accuracy_chart.draw(str(sweep), files[1], "")
+        accuracy_chart.draw(sweep, files[1], "")
 
 
 def test_shipped_study_meets_its_schema():
@@ -128,13 +115,12 @@ def test_the_command_draws_it(files, tmp_path):
 
 def test_the_text_above_has_two_lines(files, tmp_path, small_options):  # noqa: F811
     """What the model says already gives way."""
-    sweep, study = files
-    header, *lines = Path(sweep).read_text().replace(",32,a,m,", ",32,a-gpu-and-its-software,a-model-of-eight-experts,").splitlines()
-    path = tmp_path / "long.csv"
     more = {"dispatch": "einsum", "experts": "8", "expert_parallel": "8", "tokens_per_gpu": "16384", "routing": "gaussian:0.1"}
     small_options.write_text(json.dumps(document(options=(*OPTIONS, *(name for name in more if name not in OPTIONS)))))
-    path.write_text("\n".join([f"{header},{','.join(more)}", *(f"{line},{','.join(more.values())}" for line in lines)]) + "\n")
-    above = accuracy_chart.draw(str(path), study, "").texts[-1].get_text()
+    long = {"profile": "a-gpu-and-its-software", "model": "a-model-of-eight-experts"}
+    lines = [row(router, factor, 100, 0, 0, **long) for router, factor in (("top1", 1), ("top1", 0.5), ("dense", ""))]
+    path = sweep_file(tmp_path, lines, **more)
+    above = accuracy_chart.draw(path, files[1], "").texts[-1].get_text()
     assert above.count("\n") < 2
     said = above.replace("\n", " ")
     assert said.startswith("Speed: a-model-of-eight-experts on 32 x a-gpu-and-its-software") and "(einsum)" in said and "1 point of the study not in the sweep" in said

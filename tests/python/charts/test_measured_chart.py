@@ -1,18 +1,12 @@
 """moesim plot of what was measured beside what was predicted: layers of `validate layer`, and a step with its traces."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from command_line import expect_error, moesim, needs_binary, succeed
+import plotter  # noqa: F401 (puts the modules below on the path)
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-
-import measured_chart  # noqa: E402
+import measured_chart
 
 
 def bars_of(figure):

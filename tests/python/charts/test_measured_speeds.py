@@ -1,19 +1,15 @@
 """Figures that a chart cannot draw: measured points without a place, times and speeds that are none."""
 
-import sys
 from pathlib import Path
 
 import pytest
 from plot_options import small_options  # noqa: F401 (a fixture)
 from plot_sweeps import row, sweep_file
+import plotter  # noqa: F401 (puts the modules below on the path)
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
+import plot
+import sweep_chart
 
-import plot  # noqa: E402
-import sweep_chart  # noqa: E402
 
 MEASURED = "router,capacity_factor,tokens_per_s_per_gpu,mode,source\n"
 

@@ -1,23 +1,19 @@
 """Pareto fronts of speed and token loss: one for each model, machine, mode and workload."""
 
 import math
-import sys
 from pathlib import Path
 
 import pytest
 from plot_options import small_options  # noqa: F401 (a fixture)
 from plot_sweeps import row, sweep_file
+from plotter import matplotlib, names_in_legend, subtitle
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
+import look
+import page
+import pareto_chart
+import rows
+from chart_data import BadInput
 
-import look  # noqa: E402
-import page  # noqa: E402
-import pareto_chart  # noqa: E402
-import rows  # noqa: E402
-from chart_data import BadInput  # noqa: E402
 
 COLUMN = {"mode": ("prefill", "train"), "profile": ("a100", "h100"), "model": ("m", "n")}
 
@@ -43,7 +39,7 @@ def test_every_task_has_a_front_of_its_own(tmp_path, column):
     # Of each: top2 at 2 and at 1, which is as fast as top1 at 1 and loses less.
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in fronts(figure)] == [
         ([0.5, 1], [500, 1000]), ([0.5, 1], [5000, 10000])]
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    legend = names_in_legend(figure)
     first, second = (f"{column} {value}" for value in COLUMN[column])
     assert {f"Pareto front: {first}", f"Pareto front: {second}"} <= set(legend) and "Pareto front" not in legend
     # A colour for each task: of its points, front and names; the front in grey by its dashes.
@@ -59,7 +55,7 @@ def test_every_task_has_a_front_of_its_own(tmp_path, column):
 def test_a_group_leaves_tasks_apart(tmp_path):
     figure = draw(two_tasks(tmp_path, "profile"), ["router"])
     assert len(fronts(figure)) == 2
-    assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == ["profile a100, top1", "profile a100, top2"]
+    assert names_in_legend(figure)[:2] == ["profile a100, top1", "profile a100, top2"]
 
 
 def test_one_task_has_a_black_front(tmp_path):
@@ -123,7 +119,7 @@ def with_k(folder, routers):
 @pytest.mark.parametrize(("other", "k", "said"), [("top2", 2, True), ("top1+ir", 1, False), ("soft", 2, False)])
 def test_losses_of_several_k_do_not_compare(tmp_path, other, k, said):
     figure = draw(with_k(tmp_path, [("top1", 1, 1, 100, 0.1), (other, k, 1, 120, 0.2)]))
-    under = " ".join(figure.texts[1].get_text().split())
+    under = subtitle(figure)
     assert ("token loss is a share of each router's own k experts: losses of different k do not compare" in under) == said
 
 
@@ -134,7 +130,7 @@ def test_every_k_has_a_front_of_its_own(tmp_path):
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in fronts(figure)] == [
         ([0, 10], [5000, 10000]), ([5, 20, 30], pytest.approx([1e6 / 210, 1e6 / 150, 1e6 / 110]))]
     assert [(line.get_color(), line.get_linestyle()) for line in fronts(figure)] == [("black", "-"), ("black", "--")]
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    legend = names_in_legend(figure)
     assert [text for text in legend if "front" in text] == ["Pareto front: k = 1", "Pareto front: k = 2"]
     assert legend[:3] == ["top1", "top2", "top2+ir"]  # which say their k
 
@@ -146,7 +142,7 @@ def test_fronts_of_several_tasks_and_k_differ_in_colour_and_dashes(tmp_path):
     figure = draw(str(path))
     looks = [(line.get_color(), line.get_linestyle()) for line in fronts(figure)]
     assert len(set(looks)) == 4 and [looks[0][at] == looks[1][at] for at in (0, 1)] == [True, False]
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    legend = names_in_legend(figure)
     assert [text for text in legend if "front" in text] == [f"Pareto front: profile {p}, k = {k}" for p in ("a100", "h100") for k in (1, 2)]
 
 
@@ -155,7 +151,7 @@ def test_what_loses_nothing_by_definition_is_on_no_front(tmp_path, router):
     figure = draw(with_k(tmp_path, [("top2", 2, 1, 200, 0.1), ("top2", 2, 2, 300, 0.05), (router, 1 if router == "soft" else "", "", 100, 0)]))
     line, = fronts(figure)
     assert list(line.get_xdata()) == pytest.approx([5, 10])
-    assert f"on no front: {router}, whose loss is 0 by definition" in " ".join(figure.texts[1].get_text().split())
+    assert f"on no front: {router}, whose loss is 0 by definition" in subtitle(figure)
     assert router in [text.get_text() for text in figure.axes[0].texts]  # as a point it is there
 
 

@@ -1,30 +1,24 @@
 """Charts of speeds: the data behind them, read back from the figure."""
 
 import math
-import sys
 from pathlib import Path
 
 import pytest
 from plot_options import small_options  # noqa: F401 (a fixture)
-from plot_sweeps import HEADER, row, sweep_file
+from plot_sweeps import row, sweep_file
+from plotter import draw
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-from matplotlib.collections import LineCollection, PolyCollection  # noqa: E402
-from matplotlib.lines import Line2D  # noqa: E402
-from matplotlib.patches import Rectangle  # noqa: E402
-
-import axes_chart  # noqa: E402
-import chart_data  # noqa: E402
-import look  # noqa: E402
-import loss_chart  # noqa: E402
-import page  # noqa: E402
-import plot  # noqa: E402
-import rows  # noqa: E402
-import sweep_chart  # noqa: E402
-import sweep_series  # noqa: E402
+import chart_data
+import look
+import loss_chart
+import page
+import plot
+import rows
+import sweep_chart
+import sweep_series
 
 
 def test_rows_become_series_sorted_by_capacity_factor(two_routers):
@@ -82,13 +76,10 @@ def test_no_legend_of_bands_where_none_is_drawn(tmp_path):
 
 def test_a_band_of_one_point_is_a_bar(tmp_path):
     """And so in the legend, beside the shade of a line where there is one."""
-    path = tmp_path / "s.csv"
-
     def drawn(*points):
-        path.write_text(HEADER.strip() + ",fits_memory\n" + "".join(
-            f"{row(router, factor, 100, 0.1, 0.1).strip()},{fits}\n" for router, factor, fits in points))
-        figures = (sweep_chart.draw(str(path), None, ""),
-                   axes_chart.draw(rows.read([str(path)]), "capacity_factor", [chart_data.SPEED], None, None, page.Size(), ""))
+        path = sweep_file(tmp_path, [row(router, factor, 100, 0.1, 0.1) for router, factor, _ in points],
+                          fits_memory=[fits for *_, fits in points])
+        figures = (sweep_chart.draw(path, None, ""), draw(rows.read([path]), x="capacity_factor", y=chart_data.SPEED))
         told = []
         for figure in figures:
             bars = [segment[:, 1].tolist() for shade in figure.axes[0].collections if isinstance(shade, LineCollection)
@@ -138,11 +129,10 @@ def test_legends_do_not_collide_with_the_panels(two_routers):
 
 @pytest.mark.parametrize("step", [1000, 1, 0.01])  # speeds of 4, 7 and 9 digits
 def test_the_name_of_the_speed_lies_on_the_page(tmp_path, step):
-    path = tmp_path / "s.csv"
-    path.write_text(HEADER.strip() + ",step_ms_low,step_ms_likely,step_ms_high\n" + "".join(
-        f"{row('top1', factor, factor * step, 0.1, 0.1).strip()},{factor * step},{1.5 * factor * step},{2 * factor * step}\n"
-        for factor in (1, 2)))
-    figure = sweep_chart.draw(str(path), None, "")
+    steps = (step, 2 * step)
+    path = sweep_file(tmp_path, [row("top1", factor, each, 0.1, 0.1) for factor, each in zip((1, 2), steps)],
+                      step_ms_low=steps, step_ms_likely=[1.5 * each for each in steps], step_ms_high=[2 * each for each in steps])
+    figure = sweep_chart.draw(path, None, "")
     figure.canvas.draw()
     speed, loss = figure.axes
     for axes in (speed, loss):
@@ -176,13 +166,10 @@ def test_measured_points_of_the_same_mode_only(two_routers, tmp_path):
     assert ([1], [4000]) not in marks  # top2 has no line here
 
 
-def with_memory(folder, rows):
+def with_memory(folder, scenarios):
     """A sweep of (router, factor, step, whether it fits)."""
-    path = folder / "memory.csv"
-    path.write_text(HEADER.strip() + ",fits_memory\n" + "".join(
-        f"{row(router, factor, step, 0.1, 0.1).strip()},{'true' if fits else 'false'}\n"
-        for router, factor, step, fits in rows))
-    return str(path)
+    return sweep_file(folder, [row(router, factor, step, 0.1, 0.1) for router, factor, step, _ in scenarios],
+                      fits_memory=["true" if fits else "false" for *_, fits in scenarios])
 
 
 def test_what_does_not_fit_in_memory_is_pale_hollow_and_counted(tmp_path):
@@ -200,8 +187,7 @@ def test_what_does_not_fit_in_memory_is_pale_hollow_and_counted(tmp_path):
     assert "2 of 3 do not fit" in figure.texts[1].get_text()
     legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert any("does not fit" in text for text in legend)
-    for draw in (lambda: loss_chart.draw(path, ""),):
-        assert "2 of 3 do not fit" in " ".join(text.get_text() for text in draw().texts)
+    assert "2 of 3 do not fit" in " ".join(text.get_text() for text in loss_chart.draw(path, "").texts)
 
 
 def test_fits_only_leaves_out_what_does_not_fit(tmp_path, capsys):
@@ -215,9 +201,8 @@ def test_fits_only_leaves_out_what_does_not_fit(tmp_path, capsys):
 
 
 def test_without_error_bars_there_is_no_band(tmp_path):
-    path = tmp_path / "s.csv"
-    path.write_text(HEADER + "ok,top1,train,8,p,m,1,100,,,5000,0.1,0.1\nok,top1,train,8,p,m,2,200,,,2500,0,0\n")
-    figure = sweep_chart.draw(str(path), None, "")
+    path = sweep_file(tmp_path, ["ok,top1,train,8,p,m,1,100,,,5000,0.1,0.1", "ok,top1,train,8,p,m,2,200,,,2500,0,0"])
+    figure = sweep_chart.draw(path, None, "")
     assert lines_of(figure.axes[0]) == [([1, 2], [5000, 2500])]
     legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert legend == ["top1"]
@@ -225,12 +210,11 @@ def test_without_error_bars_there_is_no_band(tmp_path):
 
 def compared(folder, lines=(("dropless", "", 100, 1, 1, 1), ("top2", 1, 80, 1.25, 0.98, 1.6), ("top2", 2, 90, 1.11, 0.9, 1.4))):
     """Two padded routers and dropless, which the sweep compared with dropless: (router, capacity factor, step, ratio, its ends)."""
-    head = HEADER.strip() + ",step_ms_p50,step_ms_same_p05,step_ms_same_p95,speed_over_baseline,speed_over_baseline_p05,speed_over_baseline_p95\n"
-    def line(router, factor, step, *ratio):
-        return f"{row(router, factor, step, 0.1, 0.1).strip()},{step / 0.6},{0.95 * step},{1.05 * step},{','.join(map(str, ratio))}\n"
-    path = folder / "compared.csv"
-    path.write_text(head + "".join(line(*each) for each in lines))
-    return path
+    _, _, steps, ratios, lows, highs = zip(*lines)
+    return sweep_file(folder, [row(router, factor, step, 0.1, 0.1) for router, factor, step, *_ in lines],
+                      step_ms_p50=[step / 0.6 for step in steps], step_ms_same_p05=[0.95 * step for step in steps],
+                      step_ms_same_p95=[1.05 * step for step in steps], speed_over_baseline=ratios,
+                      speed_over_baseline_p05=lows, speed_over_baseline_p95=highs)
 
 
 def bands_of(axes):
@@ -241,14 +225,14 @@ def bands_of(axes):
 
 def test_bands_are_those_of_the_comparison_with_the_baseline(tmp_path):
     path = compared(tmp_path)
-    speed = sweep_chart.draw(str(path), None, "").axes[0]
+    speed = sweep_chart.draw(path, None, "").axes[0]
     # 12,500 at 1.25 (0.98 to 1.6) times dropless: the band reaches dropless's line, at 10,000, as "within the noise" says.
     (band,) = bands_of(speed)
     assert band[0] <= 9800 and band[1] == 16000
     assert not speed.patches  # the baseline has none
     legend = " ".join(text.get_text() for text in speed.get_legend().get_texts()).replace("\n", " ")
     assert "the speed over that of dropless, the baseline" in legend
-    table = rows.read([str(path)])
+    table = rows.read([path])
     assert rows.band_of(table.rows[1], "tokens_per_s_per_gpu") == pytest.approx((9800, 12500, 16000))
     assert rows.band_of(table.rows[1], "step_ms") == pytest.approx((80 * 1.25 / 1.6, 80, 80 * 1.25 / 0.98))
     assert "the baseline" in table.band_words()
@@ -260,15 +244,15 @@ def test_bands_are_those_of_the_comparison_with_the_baseline(tmp_path):
     ({("top1", 1), ("top1", 2)}, "that of top1, the baseline: compare with it alone"),
 ])
 def test_the_legend_names_what_tells_the_baseline_from_other_rows_of_its_router(tmp_path, baselines, words):
-    path = str(compared(tmp_path, [(router, factor, 100, 1, *((1, 1) if (router, factor) in baselines else (0.9, 1.1)))
-                                   for router in ("top1", "top2") for factor in (1, 2)]))
+    path = compared(tmp_path, [(router, factor, 100, 1, *((1, 1) if (router, factor) in baselines else (0.9, 1.1)))
+                               for router in ("top1", "top2") for factor in (1, 2)])
     assert rows.read([path]).band_words() == f"p05 to p95 of the speed over {words}"
     legend = sweep_chart.draw(path, None, "").axes[0].get_legend()
     assert words in " ".join(text.get_text() for text in legend.get_texts()).replace("\n", " ")
 
 
 def test_without_a_baseline_every_line_has_the_band_of_itself(tmp_path):
-    path = compared(tmp_path)
+    path = Path(compared(tmp_path))
     path.write_text("\n".join(",".join(line.split(",")[:-3]) for line in path.read_text().splitlines()) + "\n")
     speed = sweep_chart.draw(str(path), None, "").axes[0]
     assert len(speed.patches) == 1 and len(bands_of(speed)) == 1  # dropless, which is the same everywhere, too
@@ -277,7 +261,7 @@ def test_without_a_baseline_every_line_has_the_band_of_itself(tmp_path):
 
 
 def test_the_level_that_a_measurement_is_likely_to_find_is_said(tmp_path):
-    path = str(compared(tmp_path))
+    path = compared(tmp_path)
     figure = sweep_chart.draw(path, None, "")
     assert figure.axes[0].get_ylabel() == "speed, tokens/s per GPU\n(measured: likely 0.6 times that)"
     assert "Measured speeds: likely 0.6 times these (90 %: 0.8 to 1.11)" in figure.texts[1].get_text()

@@ -1,23 +1,15 @@
 """Bars of the parts of a step."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from command_line import needs_binary, succeed
-from plot_rows import HEADER, options, row, sweep  # noqa: F401 (options: a fixture)
+from plot_rows import options, row, sweep  # noqa: F401 (options: a fixture)
+from plotter import SIZE, subtitle
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-
-import breakdown_chart  # noqa: E402
-import page  # noqa: E402
-import rows  # noqa: E402
-
-SIZE = page.Size()
+import breakdown_chart
+import page
+import rows
 
 
 def test_bars_add_up_to_the_step(tmp_path):
@@ -50,10 +42,9 @@ def test_long_labels_leave_bars_most_of_the_width(tmp_path):
 
 
 def test_bars_say_of_which_replica_they_are(tmp_path):
-    path = tmp_path / "s.csv"
     for replicas, said in ((16, True), (1, False)):
-        path.write_text("\n".join([HEADER + ",replicas", *(f"{row(gpus=gpus)},{replicas}" for gpus in (8, 16))]) + "\n")
-        figure = breakdown_chart.breakdown(rows.read([str(path)]), None, SIZE, "")
+        path = sweep(tmp_path / "s.csv", [row(gpus=gpus) for gpus in (8, 16)], replicas=replicas)
+        figure = breakdown_chart.breakdown(rows.read([path]), None, SIZE, "")
         assert any("replica with the median step" in text.get_text().replace("\n", " ") for text in figure.texts) == said
 
 
@@ -61,11 +52,10 @@ def test_bars_say_of_which_replica_they_are(tmp_path):
     ("factor", "1:1", "median step: attention, which no option here changes, differs by 10 ms by chance, and others may"),
     ("gpus", "1:1", "small differences are chance"), ("factor", "1.1:1", "small differences are chance")])
 def test_bars_say_how_much_a_part_differs_by_chance(tmp_path, differing, slowdown, said):
-    path = tmp_path / "s.csv"
-    path.write_text("\n".join([HEADER + ",replicas,overlap_slowdown",
-                               *(f"{row(**{differing: value}, step=step)},16,{slowdown}" for value, step in ((1, 100), (2, 120)))]))
-    figure = breakdown_chart.breakdown(rows.read([str(path)]), None, SIZE, "")
-    assert said in " ".join(figure.texts[1].get_text().split())
+    path = sweep(tmp_path / "s.csv", [row(**{differing: value}, step=step) for value, step in ((1, 100), (2, 120))],
+                 replicas=16, overlap_slowdown=slowdown)
+    figure = breakdown_chart.breakdown(rows.read([path]), None, SIZE, "")
+    assert said in subtitle(figure)
 
 
 # Options of routing of the machine, the model, its tokens and how they are drawn: other options are of routers.

@@ -2,32 +2,19 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
 from plot_rows import HEADER, options, row, sweep  # noqa: F401 (options: a fixture)
+from plotter import draw, names_in_legend, SIZE, subtitle
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-
-import axes_chart  # noqa: E402
-import breakdown_chart  # noqa: E402
-import compare_chart  # noqa: E402
-import loss_chart  # noqa: E402
-import page  # noqa: E402
-import pareto_chart  # noqa: E402
-import rows  # noqa: E402
-import scaling_chart  # noqa: E402
-import sweep_chart  # noqa: E402
-
-SIZE = page.Size()
-
-
-def draw(table, x="gpus", y="tokens_per_s_per_gpu", group=None, facet=None, size=SIZE):
-    return axes_chart.draw(table, x, y.split(","), group, facet, size, "")
+import breakdown_chart
+import compare_chart
+import loss_chart
+import pareto_chart
+import rows
+import scaling_chart
+import sweep_chart
 
 
 def test_what_follows_from_other_options_is_no_line(tmp_path):
@@ -36,32 +23,25 @@ def test_what_follows_from_other_options_is_no_line(tmp_path):
     assert [line.label for line in rows.lines(rows.read([path]), "gpus", None)] == ["profile a", "profile b"]
 
 
-def with_columns(path, lines, **columns):
-    """A sweep whose rows have more columns, with a value for each row."""
-    path.write_text("\n".join([",".join([HEADER, *columns]),
-                               *(",".join(map(str, cells)) for cells in zip(lines, *columns.values()))]) + "\n")
-    return str(path)
-
-
 def test_a_fidelity_that_follows_from_the_gpus_is_one_line_and_said(tmp_path):
     # --fidelity auto draws tokens of few GPUs and counts of many.
-    path = with_columns(tmp_path / "s.csv", [row(gpus=gpus, step=100 + gpus) for gpus in (16, 32, 64, 128)],
-                        fidelity=["tokens", "tokens", "counts", "counts"])
+    path = sweep(tmp_path / "s.csv", [row(gpus=gpus, step=100 + gpus) for gpus in (16, 32, 64, 128)],
+                 fidelity=["tokens", "tokens", "counts", "counts"])
     figure = scaling_chart.scaling(rows.read([path]), None, SIZE, "")
     share = figure.axes[1].get_lines()
     assert [list(line.get_xdata()) for line in share] == [[16, 32, 64, 128]] and share[0].get_ydata()[2] < 100
     said = "routing fidelity differs: tokens (GPUs 16, 32), counts (GPUs 64, 128)"
-    assert said in " ".join(figure.texts[1].get_text().split())
+    assert said in subtitle(figure)
     assert said in " ".join(draw(rows.read([path]), y="step_ms").texts[1].get_text().split())
     for chart in (breakdown_chart.breakdown, pareto_chart.pareto):
         assert said in " ".join(chart(rows.read([path]), None, SIZE, "").texts[1].get_text().split())
 
 
 def test_both_fidelities_of_one_scenario_are_two_lines(tmp_path):
-    path = with_columns(tmp_path / "s.csv", [row(gpus=gpus, step=step) for gpus in (16, 32) for step in (100, 120)],
-                        fidelity=["tokens", "counts"] * 2)
+    path = sweep(tmp_path / "s.csv", [row(gpus=gpus, step=step) for gpus in (16, 32) for step in (100, 120)],
+                 fidelity=["tokens", "counts"] * 2)
     figure = scaling_chart.scaling(rows.read([path]), None, SIZE, "")
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    names = names_in_legend(figure)
     assert names[0].startswith("fidelity tokens") and names[1] == "fidelity counts"
     assert "fidelity" not in figure.texts[1].get_text()
 
@@ -72,7 +52,7 @@ def layouts(tmp_path):
     lines = [row(gpus=64, factor=factor, step=step).split(",") for step in (103, 101, 100) for factor in (1, 2)]
     for cells, batch in zip(lines, (256, 256, 128, 128, 64, 64)):
         cells[HEADER.split(",").index("global_batch")] = str(batch)
-    return with_columns(tmp_path / "l.csv", [",".join(cells) for cells in lines], tensor_parallel=[1, 1, 2, 2, 4, 4])
+    return sweep(tmp_path / "l.csv", [",".join(cells) for cells in lines], tensor_parallel=[1, 1, 2, 2, 4, 4])
 
 
 def test_charts_of_different_batches_say_so(layouts):
@@ -80,7 +60,7 @@ def test_charts_of_different_batches_say_so(layouts):
     for x in ("tensor_parallel", "capacity_factor"):
         for y, is_told in (("step_ms", True), ("attention_ms", True), ("tokens_per_s_per_gpu", False)):
             figure = draw(rows.read([layouts], "" if x == "capacity_factor" else "capacity_factor=1"), x=x, y=y)
-            assert said in " ".join(figure.texts[1].get_text().split())
+            assert said in subtitle(figure)
             assert ("(global batch differs)" in figure.axes[0].get_ylabel()) == is_told
     # Where every GPU has the same share of it, that share.
     path = Path(layouts).with_name("w.csv")
@@ -98,8 +78,8 @@ def test_options_that_follow_from_those_of_the_labels_are_said_to_differ(tmp_pat
                                      (("pipeline_parallel", "1"), ("virtual_pipeline", "auto"), ("pipeline_layout", "even parts"))]
     Path(os.environ["MOESIM_OPTIONS"]).write_text(json.dumps(described))
     lines = [row(gpus=gpus, step=step + gpus / factor, factor=factor) for step in (100, 120) for gpus in (64, 128) for factor in (1, 2)]
-    path = with_columns(tmp_path / "l.csv", lines, failed=[0] * 8, pipeline_parallel=[2] * 4 + [4] * 4,
-                        virtual_pipeline=[1] * 4 + [8] * 4, pipeline_layout=["a"] * 4 + ["b"] * 4)
+    path = sweep(tmp_path / "l.csv", lines, failed=0, pipeline_parallel=[2] * 4 + [4] * 4,
+                 virtual_pipeline=[1] * 4 + [8] * 4, pipeline_layout=["a"] * 4 + ["b"] * 4)
     said = "also differ: virtual pipeline"
     read = lambda: rows.read([path], "gpus=64,capacity_factor=1")  # noqa: E731
     for figure in (draw(rows.read([path], "capacity_factor=1")), draw(read(), x="pipeline_parallel"),
@@ -115,7 +95,7 @@ def test_options_that_follow_from_those_of_the_labels_are_said_to_differ(tmp_pat
 def test_bars_and_points_of_different_batches_name_them(layouts):
     def bars(where, group=None):
         figure = breakdown_chart.breakdown(rows.read([layouts], where), group, SIZE, "")
-        return [text.get_text() for text in figure.axes[0].get_yticklabels()], " ".join(figure.texts[1].get_text().split())
+        return [text.get_text() for text in figure.axes[0].get_yticklabels()], subtitle(figure)
     names = [f"global batch {batch}, tensor parallel {size}" for batch, size in ((256, 1), (128, 2), (64, 4))]
     labels, under = bars("capacity_factor=1")
     assert labels == names and "global batch" not in under

@@ -2,28 +2,15 @@
 
 import math
 import re
-import sys
-from pathlib import Path
 
 import pytest
 from command_line import moesim, needs_binary
-from plot_rows import HEADER, drawn, options, row, sweep  # noqa: F401 (options: a fixture)
+from plot_rows import options, row, sweep  # noqa: F401 (options: a fixture)
+from plotter import draw, drawn, SIZE
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-
-import axes_chart  # noqa: E402
-import compare_chart  # noqa: E402
-import page  # noqa: E402
-import rows  # noqa: E402
-from chart_data import BadInput  # noqa: E402
-
-SIZE = page.Size()
-
-def draw(table, x="gpus", y="tokens_per_s_per_gpu", group=None, facet=None, size=SIZE):
-    return axes_chart.draw(table, x, y.split(","), group, facet, size, "")
+import compare_chart
+import rows
+from chart_data import BadInput
 
 
 def test_one_sweep_over_another(tmp_path):
@@ -45,15 +32,10 @@ def test_one_sweep_over_another(tmp_path):
         compare_chart.compare(rows.read([first, refused]), "capacity_factor", "step_ms", None, SIZE, "")
 
 
-MEASURED = ",step_ms_p50,step_ms_same_p05,step_ms_same_p95"
-
-
 def measured_sweep(path, step, profile, likely):
     """Steps that likely take `likely` times as long if measured, and 99 to 101 % beside others of one machine."""
-    lines = [",".join([row("top1", factor=factor, step=step, profile=profile), f"{likely * step},{0.99 * step},{1.01 * step}"])
-             for factor in (1, 2)]
-    path.write_text("\n".join([HEADER + MEASURED, *lines]) + "\n")
-    return str(path)
+    lines = [row("top1", factor=factor, step=step, profile=profile) for factor in (1, 2)]
+    return sweep(path, lines, step_ms_p50=likely * step, step_ms_same_p05=0.99 * step, step_ms_same_p95=1.01 * step)
 
 
 @pytest.mark.parametrize(("y", "ratio", "power"), [("tokens_per_s_per_gpu", 2, 1), ("step_ms", 0.5, -1)])

@@ -1,19 +1,14 @@
 """Files that charts are drawn of and written to."""
 
-import sys
 from pathlib import Path
 
 import pytest
 from plot_options import small_options  # noqa: F401 (a fixture)
 from plot_sweeps import HEADER, row
+import plotter  # noqa: F401 (puts the modules below on the path)
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-
-import plot  # noqa: E402
-import sweep_chart  # noqa: E402
+import plot
+import sweep_chart
 
 
 def lines_of(axes):

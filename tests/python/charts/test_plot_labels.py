@@ -1,26 +1,22 @@
 """Styles, legends, labels and notes of charts of speeds and losses."""
 
-import sys
+import itertools
 from pathlib import Path
 
 import pytest
 from plot_options import small_options  # noqa: F401 (a fixture)
-from plot_sweeps import HEADER, row, sweep_file
+from plot_sweeps import row, sweep_file
+from plotter import names_in_legend
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-
-import chart_data  # noqa: E402
-import look  # noqa: E402
-import loss_chart  # noqa: E402
-import option_columns  # noqa: E402
-import page  # noqa: E402
-import pareto_chart  # noqa: E402
-import rows  # noqa: E402
-import sweep_chart  # noqa: E402
-import sweep_series  # noqa: E402
+import chart_data
+import look
+import loss_chart
+import option_columns
+import page
+import pareto_chart
+import rows
+import sweep_chart
+import sweep_series
 
 
 def test_columns_are_named_as_the_field_does():
@@ -80,12 +76,12 @@ def test_a_router_looks_the_same_whatever_else_is_drawn():
 
 
 def test_one_router_has_one_colour_in_all_kinds_of_charts(tmp_path):
-    path = tmp_path / "s.csv"
-    path.write_text(HEADER + row("dropless", "", 100, 0, 0) + "".join(
-        row(router, factor, (90 + len(router)) * factor, 0.1, 0.1 / factor) for router in ("top2", "top2+fr+ir") for factor in (1, 2)))
+    path = sweep_file(tmp_path, [row("dropless", "", 100, 0, 0),
+                                 *(row(router, factor, (90 + len(router)) * factor, 0.1, 0.1 / factor)
+                                   for router in ("top2", "top2+fr+ir") for factor in (1, 2))])
     expected = dict(zip(("dropless", "top2", "top2+fr+ir"), look.router_styles(["dropless", "top2", "top2+fr+ir"])))
-    speed = sweep_chart.draw(str(path), None, "").axes[0]
-    pareto = pareto_chart.pareto(rows.read([str(path)]), None, page.size_of("", ""), "")
+    speed = sweep_chart.draw(path, None, "").axes[0]
+    pareto = pareto_chart.pareto(rows.read([path]), None, page.size_of("", ""), "")
     for legend in (speed.get_legend(), pareto.legends[0]):
         shown = {text.get_text(): handle.get_color() for text, handle in zip(legend.get_texts(), legend.legendHandles)
                  if text.get_text() in expected}
@@ -99,23 +95,22 @@ def test_flat_lines_have_a_style_each(varying, flat):
     assert len({(style["color"], style["marker"], str(style["linestyle"])) for style in styles}) == varying + flat
 
 
-def rows_with_k(router, k, losses):
-    return "".join(f"ok,{router},train,16,p,m,{factor},{10 * factor},,,{1000 / factor},{loss},{loss},{k}\n"
-                   for factor, loss in losses)
+def rows_that_lose(router, losses):
+    """Rows without bands, of {capacity factor: loss}."""
+    return [f"ok,{router},train,16,p,m,{factor},{10 * factor},,,{1000 / factor},{loss},{loss}" for factor, loss in losses.items()]
 
 
 def test_routers_of_another_k_say_so(tmp_path):
-    path = tmp_path / "s.csv"
-    path.write_text(HEADER.strip() + ",top_k\n" + rows_with_k("top8", 8, ((4, 0.5), (8, 0.1))) +
-                    rows_with_k("top8+ir", 8, ((4, 0.4), (8, 0.05))) + rows_with_k("sinkhorn", 8, ((4, 0.45), (8, 0.07))) +
-                    rows_with_k("base", 1, ((4, 0.01),)) + rows_with_k("top1", 1, ((4, 0.01),)) +
-                    rows_with_k("soft", 1, ((4, 0),)))
-    series = sweep_series.read_sweep(str(path))[0]
+    lines = [*rows_that_lose("top8", {4: 0.5, 8: 0.1}), *rows_that_lose("top8+ir", {4: 0.4, 8: 0.05}),
+             *rows_that_lose("sinkhorn", {4: 0.45, 8: 0.07}), *rows_that_lose("base", {4: 0.01}), *rows_that_lose("top1", {4: 0.01}),
+             *rows_that_lose("soft", {4: 0})]
+    path = sweep_file(tmp_path, lines, top_k=[8] * 6 + [1] * 3)
+    series = sweep_series.read_sweep(path)[0]
     # top1 says it by its name; soft mixes all tokens.
     assert [entry.label for entry in series] == ["top8", "top8+ir", "sinkhorn", "base (k = 1)", "top1", "soft"]
-    table = rows.read([str(path)])
+    table = rows.read([path])
     figure = pareto_chart.pareto(table, None, page.size_of("", ""), "")
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    labels = names_in_legend(figure)
     assert "base (k = 1)" in labels and "top8" in labels
     # One k alone, or one router of several: nothing to say.
     assert chart_data.differing_k([{"router": "base", "top_k": "1"}]) == {}
@@ -123,12 +118,9 @@ def test_routers_of_another_k_say_so(tmp_path):
 
 
 def test_notes_of_failures_name_their_routers_and_the_dispatch_is_said_in_words(tmp_path):
-    path = tmp_path / "s.csv"
-    path.write_text(HEADER + "".join(
-        f"ok,{router},train,16,p,m,{factor},{10 * factor},,,{1000 / factor},{loss},{loss}\n"
-        for at, router in enumerate(("top8", "top8+ir", "sinkhorn", "expert-choice"))  # top8+ir: drawn anew
-        for factor, loss in ((4, 0.5 + 0.01 * at), (8, 0.1))))
-    figure = sweep_chart.draw(str(path), None, "")
+    lines = [line for at, router in enumerate(("top8", "top8+ir", "sinkhorn", "expert-choice"))  # top8+ir: drawn anew
+             for line in rows_that_lose(router, {4: 0.5 + 0.01 * at, 8: 0.1})]
+    figure = sweep_chart.draw(sweep_file(tmp_path, lines), None, "")
     notes = [text.get_text() for text in figure.axes[1].texts]
     assert notes == ["failed, from above:\nexpert-choice,\nsinkhorn,\ntop8"]
     assert sweep_chart.subtitle({"dispatch": "index"}, 0) == ""  # the default
@@ -145,14 +137,9 @@ def test_a_long_subtitle_of_the_loss_chart_is_wrapped(tmp_path, monkeypatch):
 
 
 def test_labels_of_many_options_stay_inside_the_figure(tmp_path):
-    path = tmp_path / "s.csv"
-    head, *lines = (HEADER + row("top2", 1, 100, 0.5, 0.4) + row("top2", 2, 90, 0.1, 0.1)).split("\n")
-    conditions = [("fast", "none"), ("fast", "3:1.5"), ("flows", "none"), ("flows", "3:1.5")]
-    text = [head + ",network,slow_gpu"]
-    for network, slow in conditions:
-        text += [f"{line},{network},{slow}" for line in lines if line]
-    path.write_text("\n".join(text) + "\n")
-    figure = sweep_chart.draw(str(path), "", "")
+    lines = [row("top2", 1, 100, 0.5, 0.4), row("top2", 2, 90, 0.1, 0.1)]
+    path = sweep_file(tmp_path, 4 * lines, network=4 * ["fast"] + 4 * ["flows"], slow_gpu=2 * ["none", "none", "3:1.5", "3:1.5"])
+    figure = sweep_chart.draw(path, "", "")
     figure.canvas.draw()
     legend = figure.axes[0].get_legend()
     assert len(legend.get_texts()) >= 4
@@ -164,11 +151,9 @@ def test_labels_of_many_options_stay_inside_the_figure(tmp_path):
 
 def options_that_fail(folder, shares):
     """A sweep of one router over networks and slow GPUs; `shares` of routes that fail of each."""
-    path = folder / "s.csv"
-    path.write_text(HEADER.strip() + ",network,slow_gpu\n" + "".join(
-        f"{row('top8', factor, 100, share / factor, share / 2).strip()},{network},{slow}\n"
-        for (network, slow), share in shares.items() for factor in (1, 2)))
-    return str(path)
+    networks, slow_gpus = zip(*(options for options in shares for _ in range(2)))
+    return sweep_file(folder, [row("top8", factor, 100, share / factor, share / 2) for share in shares.values() for factor in (1, 2)],
+                      network=networks, slow_gpu=slow_gpus)
 
 
 def test_notes_of_failures_name_what_tells_them_apart(tmp_path, monkeypatch):
@@ -200,27 +185,21 @@ def test_lines_below_those_of_another_option_say_so(tmp_path):
 
 def many_lines(folder, routers, factors):
     """A sweep of routers under names of routing as long as the ones that ship."""
-    path = folder / "many.csv"
-    text = [HEADER.strip() + ",routing"]
-    for router in routers:
-        for number in range(3):
-            for at, factor in enumerate(factors):
-                failed = max(0.0, 0.5 - 0.2 * at - 0.01 * number)
-                text.append(row(router, factor, 100 + number, failed, failed / 2).strip() +
-                            f",ragged-source:{number}")
-    path.write_text("\n".join(text) + "\n")
-    return str(path)
+    lines, routings = [], []
+    for router, number, (at, factor) in itertools.product(routers, range(3), enumerate(factors)):
+        failed = max(0.0, 0.5 - 0.2 * at - 0.01 * number)
+        lines.append(row(router, factor, 100 + number, failed, failed / 2))
+        routings.append(f"ragged-source:{number}")
+    return sweep_file(folder, lines, routing=routings)
 
 
 @pytest.mark.parametrize("factors", [(1, 1.5, 2), (2,)])
 def test_notes_of_what_fails_lie_inside_the_panel(tmp_path, factors):
     # The first note begins at the upper end, the second near the lower one: at 0.5 and 0.01.
-    path = tmp_path / "two.csv"
-    rows = [row("expert-choice", factor, 100, 0.5, 0.4) for factor in factors]
-    rows += [row("random", factor, 100, 0.01 / factor, 0.01) for factor in factors]
-    path.write_text(HEADER + "".join(rows))
-    for name in (str(path), many_lines(tmp_path, ["top2", "random"], factors)):
-        figure = sweep_chart.draw(name, None, "")
+    lines = [row("expert-choice", factor, 100, 0.5, 0.4) for factor in factors]
+    lines += [row("random", factor, 100, 0.01 / factor, 0.01) for factor in factors]
+    for path in (lambda: sweep_file(tmp_path, lines), lambda: many_lines(tmp_path, ["top2", "random"], factors)):
+        figure = sweep_chart.draw(path(), None, "")
         figure.canvas.draw()
         panel = figure.axes[1].get_window_extent()
         notes = figure.axes[1].texts
@@ -250,20 +229,13 @@ def test_labels_of_losses_stay_inside_the_figure(tmp_path):
 
 
 def test_losses_are_drawn_per_router_and_skew(tmp_path):
-    path = tmp_path / "skews.csv"
-    lines = []
-    for routing, factor, failed, loss, padded in (
-            ("gaussian:0.1", 1, 0.3, 0.2, 0.1), ("gaussian:0.1", 2, 0.1, 0.05, 0.4),
-            ("zipf:1", 1, 0.5, 0.45, 0.3), ("zipf:1", 2, 0.4, 0.3, 0.5)):
-        cells = row("top2", factor, 100, failed, loss).strip()
-        lines.append(f"{cells},{padded},{routing}\n")
-    path.write_text(HEADER.strip() + ",padded,routing\n" + "".join(lines))
-    figure = loss_chart.draw(str(path), "")
+    lines = [row("top2", factor, 100, failed, loss) for factor, failed, loss in ((1, 0.3, 0.2), (2, 0.1, 0.05), (1, 0.5, 0.45), (2, 0.4, 0.3))]
+    path = sweep_file(tmp_path, lines, padded=[0.1, 0.4, 0.3, 0.5], routing=["gaussian:0.1", "gaussian:0.1", "zipf:1", "zipf:1"])
+    figure = loss_chart.draw(path, "")
     drawn = [[list(line.get_ydata()) for line in axes.get_lines()] for axes in figure.axes]
     assert drawn == [[[30, 10], [50, 40]], [[20, 5], [45, 30]], [[10, 40], [30, 50]]]
     # One router: it is in the title, and the lines are told apart by what varies.
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "routing gaussian:0.1", "routing zipf:1"]
+    assert names_in_legend(figure) == ["routing gaussian:0.1", "routing zipf:1"]
     assert figure.texts[0].get_text() == "top2: loss and padding by capacity factor"
 
 
@@ -275,12 +247,9 @@ def test_more_lines_than_can_be_told_apart_are_refused(tmp_path):
 
 def trained(folder, convention):
     """Two rows as moesim train writes them: one band for all."""
-    path = folder / f"{convention}.csv"
-    header = HEADER.strip() + ",capacity_convention,band_level,step_ms_low,step_ms_likely,step_ms_high\n"
-    rows = [f"ok,top2,train,32,h100,m,{factor},{step},,,{1e6 / step},0.1,0.1,{convention},0.8,{step / 1.5},{step / 0.8},{step / 0.5}\n"
-            for factor, step in ((1, 100), (2, 200))]
-    path.write_text(header + "".join(rows))
-    return str(path)
+    lines = [f"ok,top2,train,32,h100,m,{factor},{step},,,{1e6 / step},0.1,0.1" for factor, step in ((1, 100), (2, 200))]
+    return sweep_file(folder, lines, capacity_convention=convention, band_level=0.8, step_ms_low=[100 / 1.5, 200 / 1.5],
+                      step_ms_likely=[125, 250], step_ms_high=[200, 400])
 
 
 @pytest.mark.parametrize("convention,balanced", [("paper", "k"), ("library", "1")])

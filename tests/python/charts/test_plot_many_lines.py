@@ -1,19 +1,14 @@
 """Speeds and losses of more lines than one panel can tell apart."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from plot_options import document
+from plotter import names_in_legend
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
+import plot
+import sweep_chart
 
-import plot  # noqa: E402
-import sweep_chart  # noqa: E402
 
 COLUMNS = ("status", "model", "profile", "router", "gpus", "expert_parallel", "mode", "capacity_factor", "global_batch", "fidelity",
            "step_ms", "tokens_per_s_per_gpu", "failed", "residual_loss", "padded", "fits_memory")
@@ -55,7 +50,7 @@ def draw(monkeypatch, *words):
 
 
 def legend_of(figure):
-    return [text.get_text() for text in figure.legends[0].get_texts()]
+    return names_in_legend(figure)
 
 
 def titles_of(figure):

@@ -6,21 +6,17 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from command_line import BINARY, SMALL, moesim, needs_binary, succeed
 from plot_options import OPTIONS, document, small_options  # noqa: F401 (a fixture)
+from plotter import PLOT
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
+import chart_data
+import option_columns
+import plot
+import sweep_series
 
-import chart_data  # noqa: E402
-import option_columns  # noqa: E402
-import plot  # noqa: E402
-import sweep_series  # noqa: E402
 
 COLUMNS = (*OPTIONS, "status", "step_ms", "step_ms_p05", "step_ms_p95", "tokens_per_s_per_gpu",
            "failed", "residual_loss")

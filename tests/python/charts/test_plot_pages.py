@@ -1,34 +1,26 @@
 """What lies on the page of a chart: legends, titles and axes that hold what they should."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from plot_options import small_options  # noqa: F401 (a fixture)
-from plot_sweeps import HEADER, row, sweep_file
+from plot_sweeps import row, sweep_file
+import plotter  # noqa: F401 (puts the modules below on the path)
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-
-import loss_chart  # noqa: E402
-import page  # noqa: E402
-import pareto_chart  # noqa: E402
-import plot  # noqa: E402
-import routing_chart  # noqa: E402
-import rows  # noqa: E402
-import sweep_chart  # noqa: E402
+import loss_chart
+import page
+import pareto_chart
+import plot
+import routing_chart
+import rows
+import sweep_chart
 
 
 def many_settings(folder, models, fits="true"):
     """Two routers on models with names as long as given, in both modes."""
-    path = folder / "many.csv"
-    path.write_text(HEADER.strip() + ",fits_memory\n" + "".join(
-        f"{row(router, factor, 100 * factor, 0.5 / factor, 0.4 / factor, mode=mode, model=model).strip()},{fits}\n"
-        for router in ("top1", "top2") for model in models for mode in ("prefill", "train") for factor in (1, 2)))
-    return str(path)
+    return sweep_file(folder, [row(router, factor, 100 * factor, 0.5 / factor, 0.4 / factor, mode=mode, model=model)
+                               for router in ("top1", "top2") for model in models for mode in ("prefill", "train")
+                               for factor in (1, 2)], fits_memory=fits)
 
 
 @pytest.mark.parametrize("count", [1, 4, 7])  # 4, 16 and 28 lines

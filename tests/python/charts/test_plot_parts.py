@@ -1,23 +1,16 @@
 """The parts of a step have in charts the words that the text tables have, and one colour each."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from command_line import SMALL, needs_binary, succeed
+from plotter import matplotlib, SIZE
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
+import axes_chart
+import breakdown_chart
+import rows
 
-import axes_chart  # noqa: E402
-import breakdown_chart  # noqa: E402
-import page  # noqa: E402
-import rows  # noqa: E402
 
-SIZE = page.Size()
 STEP = {"sweep": ("simulate", "where the time goes"), "train": ("train", "part of the step")}
 OPTIONS = {"sweep": (*SMALL, "--router", "top2+fr+ir", "--capacity-factor", 1),
            "train": ("--model", "mixtral-8x7b", "--gpus", 64, "--pipeline-parallel", 2, "--router", "top2", "--capacity-factor", 1)}

@@ -1,22 +1,13 @@
 """Speed over token loss: points of groups, and the front."""
 
-import sys
-from pathlib import Path
 
 import pytest
-from plot_rows import HEADER, options, row, sweep  # noqa: F401 (options: a fixture)
+from plot_rows import options, row, sweep  # noqa: F401 (options: a fixture)
+from plotter import names_in_legend, SIZE
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-
-import page  # noqa: E402
-import pareto_chart  # noqa: E402
-import rows  # noqa: E402
-from chart_data import BadInput  # noqa: E402
-
-SIZE = page.Size()
+import pareto_chart
+import rows
+from chart_data import BadInput
 
 
 def test_points_of_routers_that_differ_in_dashes_alone_are_told_apart(tmp_path):
@@ -59,9 +50,8 @@ def test_more_groups_of_points_than_markers_are_refused(tmp_path):
         pareto_chart.pareto(table, ["gpus", "profile"], SIZE, "")
     assert pareto_chart.pareto(table, ["profile"], SIZE, "").legends[0].get_texts()[0].get_text() == "profile p"
     # Of layouts that moesim recommend found, which differ in everything, the fronts are named.
-    found = tmp_path / "found.csv"
-    found.write_text("\n".join([HEADER + ",scaling_pays", *(f"{line},true" for line in lines)]))
-    assert pareto_chart.pareto(rows.read([str(found)]), None, SIZE, "").legends[0].get_texts()[0].get_text() == "profile p, top2"
+    found = sweep(tmp_path / "found.csv", lines, scaling_pays="true")
+    assert pareto_chart.pareto(rows.read([found]), None, SIZE, "").legends[0].get_texts()[0].get_text() == "profile p, top2"
 
 
 def test_a_front_of_one_point_is_no_line_of_the_legend(tmp_path):
@@ -69,7 +59,7 @@ def test_a_front_of_one_point_is_no_line_of_the_legend(tmp_path):
         path = sweep(tmp_path / "s.csv", [row("top1", factor=factor, step=100 * factor, loss=loss)
                                           for factor, loss in zip((1, 2), losses)])
         figure = pareto_chart.pareto(rows.read([path]), None, SIZE, "")
-        return [text.get_text() for text in figure.legends[0].get_texts()]
+        return names_in_legend(figure)
     assert "Pareto front" in legend((0.2, 0.1))
     assert "Pareto front" not in legend((0.1, 0.2))
 

@@ -1,32 +1,22 @@
 """Charts of any columns of sweeps: axes, facets, lines."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from command_line import expect_error, moesim, needs_binary
-from plot_rows import HEADER, drawn, options, row, sweep  # noqa: F401 (options: a fixture)
+from plot_rows import HEADER, options, row, sweep  # noqa: F401 (options: a fixture)
+from plotter import draw, drawn, names_in_legend, SIZE, subtitle
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-
-import axes_chart  # noqa: E402
-import breakdown_chart  # noqa: E402
-import page  # noqa: E402
-import pareto_chart  # noqa: E402
-import plot  # noqa: E402
-import report_page  # noqa: E402
-import rows  # noqa: E402
-import scaling_chart  # noqa: E402
-from chart_data import BadInput  # noqa: E402
-
-SIZE = page.Size()
-
-def draw(table, x="gpus", y="tokens_per_s_per_gpu", group=None, facet=None, size=SIZE):
-    return axes_chart.draw(table, x, y.split(","), group, facet, size, "")
+import axes_chart
+import breakdown_chart
+import page
+import pareto_chart
+import plot
+import report_page
+import rows
+import scaling_chart
+from chart_data import BadInput
 
 
 def test_twelve_lines_are_distinguished_without_colour(twelve):
@@ -193,21 +183,18 @@ def test_a_missing_figure_is_named_by_line(tmp_path, capsys, chart, column):
 @pytest.mark.parametrize(("mfu", "failed", "said"), [
     (0.95, 0, "no GPU is measured above 100 %"), (0.95, 0.2, "MFU is above 100 % only as dropped FLOPs count"), (0.5, 0, "")])
 def test_an_mfu_above_the_peak_is_explained(tmp_path, mfu, failed, said):
-    path = tmp_path / "s.csv"
     lines = [row(gpus=gpus).replace(",0.4,true", f",{mfu},true") for gpus in (8, 16)]
-    path.write_text("\n".join([HEADER + ",failed", *(f"{line},{failed}" for line in lines)]))
-    figure = draw(rows.read([str(path)]), x="gpus", y="mfu")
+    figure = draw(rows.read([sweep(tmp_path / "s.csv", lines, failed=failed)]), y="mfu")
     assert any(set(line.get_ydata()) == {100} for line in figure.axes[0].get_lines()) == bool(said)
-    under = " ".join(figure.texts[1].get_text().split())
+    under = subtitle(figure)
     assert said in under and ("above 100 %" in under) == bool(said)
 
 
 def test_what_a_run_is_assumed_to_be_and_places_in_a_list_are_no_figures(tmp_path):
     more = {"train_tokens": "1.5e13", "gpu_hour_price": "2.5", "rank": "1", "twins": "3", "counted_loss": "0.05", "run_cost": "9e6",
             "memory_limit_gib": "72"}
-    path = tmp_path / "s.csv"
-    path.write_text("\n".join([",".join([HEADER, *more]), *(",".join([row(gpus=gpus), *more.values()]) for gpus in (8, 16))]))
-    data = report_page.data_of(rows.read([str(path)]), "gpus", "step_ms", None)
+    path = sweep(tmp_path / "s.csv", [row(gpus=gpus) for gpus in (8, 16)], **more)
+    data = report_page.data_of(rows.read([path]), "gpus", "step_ms", None)
     assert {"counted_loss", "run_cost", "residual_loss"} == {name for name in data["figures"] if name in (*more, "residual_loss")}
     assert data["scale"]["counted_loss"] == 100
     assert data["names"]["counted_loss"] == "token loss, %"
@@ -230,23 +217,22 @@ def test_quantiles_have_the_name_and_unit_of_their_figure(tmp_path):
 
 
 def test_days_and_cost_of_a_run_say_its_tokens_and_the_price(tmp_path, monkeypatch):
-    path = tmp_path / "s.csv"
-    path.write_text("\n".join([HEADER + ",train_tokens,gpu_hour_price,run_days,run_cost",
-                               *(f"{row(gpus=gpus)},1.5e13,2.5,30,{9e6 + gpus}" for gpus in (8, 16))]))
+    path = sweep(tmp_path / "s.csv", [row(gpus=gpus) for gpus in (8, 16)], train_tokens=1.5e13, gpu_hour_price=2.5,
+                 run_days=30, run_cost=[9000008, 9000016])
     for y, said, unsaid in (("run_cost", ["a run of 15T tokens", "2.5 per GPU hour"], []),
                             ("run_days", ["a run of 15T tokens"], ["per GPU hour"]), ("step_ms", [], ["15T", "per GPU hour"])):
-        figure = draw(rows.read([str(path)]), y=y)
-        text = " ".join(figure.texts[1].get_text().split())
+        figure = draw(rows.read([path]), y=y)
+        text = subtitle(figure)
         assert all(words in text for words in said) and not any(words in text for words in unsaid), y
     monkeypatch.setattr(report_page, "plotly_source", lambda: "")
-    assert "a run of 15T tokens, 2.5 per GPU hour" in report_page.text(rows.read([str(path)]), "gpus", "step_ms", None, "")
+    assert "a run of 15T tokens, 2.5 per GPU hour" in report_page.text(rows.read([path]), "gpus", "step_ms", None, "")
 
 
 def test_lines_to_which_no_grouped_option_applies_say_so(tmp_path):
     path = sweep(tmp_path / "s.csv", [row("top1", gpus, factor, step=100 * factor) for gpus in (8, 16) for factor in (1, 2)]
                  + [row("dropless", gpus, "", step=150) for gpus in (8, 16)])
     figure = draw(rows.read([path]), facet="router")
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    names = names_in_legend(figure)
     assert names[:3] == ["capacity factor 1", "capacity factor 2", "no capacity factor"]
 
 
@@ -275,7 +261,7 @@ def test_lines_that_are_seen_in_a_panel_or_on_a_short_axis_are_not_said_to_be_be
     assert legend(lines) == ["top1 (step time: as top2)", "top2"]
     (tmp_path / "s.csv").write_text((tmp_path / "s.csv").read_text().replace("step_ms_p05,step_ms_p95", "a,b"))
     figure = draw(rows.read([str(tmp_path / "s.csv")]), y="step_ms")  # without bands the axis has 0.1 ms
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["top1", "top2"]
+    assert names_in_legend(figure) == ["top1", "top2"]
 
 
 def test_names_on_the_axis_are_points_not_lines(tmp_path):

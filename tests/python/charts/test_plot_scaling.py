@@ -1,26 +1,19 @@
 """Charts of scaling: the speed of all GPUs by their number, and what is left of that of one."""
 
 import math
-import sys
 from pathlib import Path
 
 import pytest
-from plot_rows import HEADER, drawn, options, row, sweep  # noqa: F401 (options: a fixture)
+from plot_rows import options, row, sweep  # noqa: F401 (options: a fixture)
+from plotter import drawn, names_in_legend, SIZE, subtitle
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
+import compare_chart
+import rows
+import scaling_chart
+import speed_bands
+import sweep_chart
+from chart_data import BadInput
 
-import compare_chart  # noqa: E402
-import page  # noqa: E402
-import rows  # noqa: E402
-import scaling_chart  # noqa: E402
-import speed_bands  # noqa: E402
-import sweep_chart  # noqa: E402
-from chart_data import BadInput  # noqa: E402
-
-SIZE = page.Size()
 
 def test_scaling_is_relative_to_the_fewest_gpus(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(gpus=8, step=100), row(gpus=32, step=125)])
@@ -36,18 +29,16 @@ def test_scaling_is_relative_to_the_fewest_gpus(tmp_path):
 
 @pytest.mark.parametrize(("baseline", "has_band"), [(8, True), (32, False)])
 def test_the_speed_of_one_gpu_has_the_band_of_a_baseline(tmp_path, baseline, has_band):
-    compared = {8: (1, 1, 1), 32: (0.8, 0.6, 1.1)} if baseline == 8 else {8: (1.25, 0.9, 1.6), 32: (1, 1, 1)}
-    path = tmp_path / "s.csv"
-    path.write_text("\n".join([HEADER + ",speed_over_baseline,speed_over_baseline_p05,speed_over_baseline_p95",
-                               *(",".join([row(gpus=gpus, step=step), *map(str, compared[gpus])]) for gpus, step in ((8, 100), (32, 125)))]))
-    figure = scaling_chart.scaling(rows.read([str(path)]), None, SIZE, "")
-    share, under = figure.axes[1], " ".join(figure.texts[1].get_text().split())
+    ratios = {8: ((1, 0.8), (1, 0.6), (1, 1.1)), 32: ((1.25, 1), (0.9, 1), (1.6, 1))}[baseline]
+    path = sweep(tmp_path / "s.csv", [row(gpus=8, step=100), row(gpus=32, step=125)],
+                 **dict(zip((speed_bands.RATIO, speed_bands.LOW, speed_bands.HIGH), ratios)))
+    figure = scaling_chart.scaling(rows.read([path]), None, SIZE, "")
+    share, under = figure.axes[1], subtitle(figure)
     ends = {(float(x), round(float(y), 3)) for band in share.collections for path in band.get_paths() for x, y in path.vertices}
     assert ends == ({(8, 100), (32, 60), (32, 110)} if has_band else set())
     assert ("sweep --baseline gpus=8" in under) != has_band
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert f"p05 to p95 of the speed over that of top2, GPUs {baseline}, the baseline: compare with it alone" in map(
-        lambda text: " ".join(text.split()), legend)
+    words = f"p05 to p95 of the speed over that of top2, GPUs {baseline}, the baseline: compare with it alone"
+    assert words in names_in_legend(figure)
 
 
 def test_scaling_is_relative_to_the_fewest_gpus_on_which_the_step_fits(tmp_path):
@@ -56,7 +47,7 @@ def test_scaling_is_relative_to_the_fewest_gpus_on_which_the_step_fits(tmp_path)
     table = lambda where: rows.read([path], where)  # noqa: E731
     def texts(figure):
         total, share = figure.axes
-        legend = [text.get_text() for text in figure.legends[0].get_texts()]
+        legend = names_in_legend(figure)
         return share.get_ylabel().replace("\n", " "), next(text for text in legend if text.startswith("linear"))
     figure = scaling_chart.scaling(table("router=top2"), None, SIZE, "")
     total, share = figure.axes
@@ -64,7 +55,7 @@ def test_scaling_is_relative_to_the_fewest_gpus_on_which_the_step_fits(tmp_path)
     linear = [line for line in drawn(total) if line.get_linestyle() == ":"]
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in linear] == [([16, 32], [160000, 320000])]
     assert texts(figure) == ("speed of one GPU, % of that with 16 GPUs", "linear scaling from the fewest GPUs on which it fits")
-    assert "takes sweep --baseline gpus=16" in " ".join(figure.texts[1].get_text().split())
+    assert "takes sweep --baseline gpus=16" in subtitle(figure)
     assert texts(scaling_chart.scaling(table("router=top1"), None, SIZE, "")) == (
         "speed of one GPU, % of that with 1 GPU", "linear scaling from the fewest GPUs")
     # Lines that start on other numbers: the fewest on which all fit.
@@ -121,10 +112,8 @@ def test_both_axes_of_a_scaling_are_logarithmic_or_both_linear(tmp_path, gpus, l
 
 def test_layouts_of_recommend_are_one_line_that_says_how_far_scaling_pays(tmp_path):
     lines = [row(gpus=8, step=100, router="top1"), row(gpus=16, step=110), row(gpus=32, step=200)]
-    header = HEADER + ",scaling_pays"
-    path = tmp_path / "s.csv"
-    path.write_text("\n".join([header, *(f"{line},{pays}" for line, pays in zip(lines, ("true", "true", "false")))]))
-    figure = scaling_chart.scaling(rows.read([str(path)]), None, SIZE, "")
+    path = sweep(tmp_path / "s.csv", lines, scaling_pays=["true", "true", "false"])
+    figure = scaling_chart.scaling(rows.read([path]), None, SIZE, "")
     names = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     assert "the fastest layout on each number of GPUs" in names and "scaling pays up to 16 GPUs" in names
     assert list(drawn(figure.axes[1])[0].get_ydata()) == pytest.approx([100, 100 / 1.1, 50])
@@ -132,16 +121,15 @@ def test_layouts_of_recommend_are_one_line_that_says_how_far_scaling_pays(tmp_pa
 
 @pytest.mark.parametrize("pays, said", [("True", ["scaling pays up to 16 GPUs, the most searched"]), ("false", [])])
 def test_scaling_that_pays_may_be_written_by_pandas_or_be_left_out(tmp_path, pays, said):
-    path = tmp_path / "s.csv"
-    path.write_text("\n".join([HEADER + ",scaling_pays", f"{row(gpus=8, step=100)},{pays}", f"{row(gpus=16, step=110)},{pays}"]))
-    figure = scaling_chart.scaling(rows.read([str(path)]), None, SIZE, "")
+    path = sweep(tmp_path / "s.csv", [row(gpus=8, step=100), row(gpus=16, step=110)], scaling_pays=pays)
+    figure = scaling_chart.scaling(rows.read([path]), None, SIZE, "")
     names = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     assert [name for name in names if "pays" in name] == said
 
 
 def test_lines_that_scale_alike_or_have_one_ratio_say_so(tmp_path):
     def legend(figure):
-        return [text.get_text() for text in figure.legends[0].get_texts()][:2]
+        return names_in_legend(figure)[:2]
     path = sweep(tmp_path / "s.csv", [row(router, gpus, step=step) for router, step in (("top1", 100), ("top2", 120))
                                       for gpus in (8, 16)])
     assert legend(scaling_chart.scaling(rows.read([path]), None, SIZE, "")) == ["top1 (speed of one GPU: as top2)", "top2"]

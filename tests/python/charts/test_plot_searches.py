@@ -1,24 +1,19 @@
 """Bars of what a search found, or of a table with and without capacities: each has a name of its own."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from command_line import expect_error, moesim, needs_binary
 from plot_options import document
+import plotter  # noqa: F401 (puts the modules below on the path)
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
+import axes_chart
+import breakdown_chart
+import page
+import plot
+import rows
+import scaling_chart
 
-import axes_chart  # noqa: E402
-import breakdown_chart  # noqa: E402
-import page  # noqa: E402
-import plot  # noqa: E402
-import rows  # noqa: E402
-import scaling_chart  # noqa: E402
 
 PARTS = ("attention_ms", "expert_ms")
 DERIVED = {"expert_parallel": "as many as divide both", "tokens_per_gpu": "sequence length times micro-batch"}

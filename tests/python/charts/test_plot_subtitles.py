@@ -1,28 +1,23 @@
 """Subtitles of two lines: what follows from the model, or a label says, is left out where there is no room."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from plot_options import document
+import plotter  # noqa: F401 (puts the modules below on the path)
+from matplotlib import pyplot
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
+import axes_chart
+import breakdown_chart
+import scaling_chart
+import look
+import loss_chart
+import page
+import pareto_chart
+import rows
+import speed_bands
+import sweep_chart
 
-import axes_chart  # noqa: E402
-import breakdown_chart  # noqa: E402
-import scaling_chart  # noqa: E402
-import look  # noqa: E402
-import loss_chart  # noqa: E402
-import page  # noqa: E402
-import pareto_chart  # noqa: E402
-import rows  # noqa: E402
-import speed_bands  # noqa: E402
-import sweep_chart  # noqa: E402
 
 OPTIONS = ("model", "profile", "router", "gpus", "expert_parallel", "experts", "mode", "dispatch", "sequence_length", "tokens_per_gpu",
            "routing", "capacity_factor", "global_batch", "fidelity")

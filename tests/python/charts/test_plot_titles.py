@@ -2,21 +2,16 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
 from plot_rows import options  # noqa: F401 (a fixture)
+import plotter  # noqa: F401 (puts the modules below on the path)
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-
-import page  # noqa: E402
-import plot  # noqa: E402
-import rows  # noqa: E402
-import sweep_chart  # noqa: E402
+import page
+import plot
+import rows
+import sweep_chart
 
 
 def losses(path, model=""):

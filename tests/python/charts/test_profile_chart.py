@@ -1,18 +1,13 @@
 """The chart of a profile's cost curves: what its panels name."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from command_line import needs_binary, succeed
+import plotter  # noqa: F401 (puts the modules below on the path)
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-
-import curves_chart  # noqa: E402
+import curves_chart
 
 
 def panel_file(folder, far):

@@ -9,15 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from plot_rows import HEADER, drawn, options, row, sweep  # noqa: F401 (options: a fixture)
+from plot_rows import options, row, sweep  # noqa: F401 (options: a fixture)
+import plotter  # noqa: F401 (puts the modules below on the path)
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
+import plot
+import report_page
 
-import plot  # noqa: E402
-import report_page  # noqa: E402
 
 def page_of(path, tmp_path):
     pytest.importorskip("plotly", reason="the Python package plotly is not installed")
@@ -70,9 +67,8 @@ def test_a_page_of_training_steps_has_their_figures_their_band_and_what_they_are
 
 
 def test_a_page_marks_routers_of_another_k(tmp_path, monkeypatch):
-    path = tmp_path / "s.csv"
-    path.write_text("\n".join([HEADER + ",top_k", *(f"{row(router, gpus)},{k}" for gpus in (8, 16)
-                                                    for router, k in (("base", 1), ("top2", 2), ("topk", 2)))]) + "\n")
+    path = sweep(tmp_path / "s.csv", [row(router, gpus) for gpus in (8, 16) for router in ("base", "top2", "topk")],
+                 top_k=[1, 2, 2, 1, 2, 2])
     text, data = page_text(path, tmp_path, monkeypatch)
     assert {line[data["columns"].index("router")] for line in data["rows"]} == {"base (k = 1)", "top2", "topk"}
     assert "does not compare with that of the others" in text and "Error bars: p05 to p95." in text

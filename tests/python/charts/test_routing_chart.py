@@ -1,19 +1,13 @@
 """Charts of a routing: by layer, and over time."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from plot_options import small_options  # noqa: F401 (a fixture)
+import plotter  # noqa: F401 (puts the modules below on the path)
 
-PLOT = Path(__file__).resolve().parents[3] / "tools" / "plot"
-sys.path.insert(0, str(PLOT))
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-
-import chart_data  # noqa: E402
-import routing_chart  # noqa: E402
+import chart_data
+import routing_chart
 
 
 def routing_result(replicas):

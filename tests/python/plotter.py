@@ -1,0 +1,34 @@
+"""Makes the modules of the plotter importable; a test module that imports this one first is skipped without Matplotlib."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+PLOT = Path(__file__).resolve().parents[2] / "tools" / "plot"
+sys.path.insert(0, str(PLOT))
+matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+matplotlib.use("Agg")
+
+import axes_chart  # noqa: E402
+import page  # noqa: E402
+
+SIZE = page.Size()
+
+
+def draw(table, x="gpus", y="tokens_per_s_per_gpu", group=None, facet=None, size=SIZE):
+    """The chart of `plot --x --y`."""
+    return axes_chart.draw(table, x, y.split(","), group, facet, size, "")
+
+
+def drawn(axes):
+    """The lines of a panel that have more than one point."""
+    return [line for line in axes.get_lines() if len(line.get_xdata()) > 1]
+
+
+def subtitle(figure):
+    return " ".join(figure.texts[1].get_text().split())
+
+
+def names_in_legend(figure):
+    return [" ".join(text.get_text().split()) for text in figure.legends[0].get_texts()]

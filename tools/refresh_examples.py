@@ -3,9 +3,9 @@
 
     tools/refresh_examples.py --moesim PROGRAM [PAGE ...]
 
-An example is an indented block that begins with "    $ "; tests/python/project/test_readme.py says when one
-still holds. Of a block with lines left out ("...") each line takes the printed one of the same words;
-lines without one are listed, to be mended by hand, and the exit status is 1.
+An example is an indented block that begins with "    $ "; page_examples.py says when one still holds. In a
+block with lines left out ("...") each line takes the printed one with the same words; lines without one are
+listed, to be mended by hand, and the exit status is 1.
 """
 import argparse
 import difflib
@@ -15,11 +15,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "tests" / "python" / "project")]
-import test_readme as pages  # noqa: E402
+from page_examples import BLOCK, examples, gallery, is_shown, pages
 
-BLOCK = re.compile(r"(?:^    .*\n)+", re.MULTILINE)
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def words(line):
@@ -64,13 +62,13 @@ def refresh(page, program):
         lines = block.splitlines()
         if not lines[0].startswith("    $ "):
             return block
-        [(command, shown)] = pages.examples(block)
+        [(command, shown)] = examples(block)
         result = subprocess.run([program, *shlex.split(command)[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             lost.append(f"{command}: {result.stderr.strip()}")
             return block
         printed = result.stdout.splitlines()
-        if pages.is_shown(shown, printed):
+        if is_shown(shown, printed):
             return block
         now, missing = refreshed(shown, printed)
         lost.extend(missing)
@@ -89,7 +87,7 @@ def main():
     parser.add_argument("--moesim", required=True, help="the program to run")
     parser.add_argument("pages", nargs="*", type=Path, help="pages; all of the tree without any")
     options = parser.parse_args()
-    found = [page.resolve() for page in options.pages] or [page for page in pages.PAGES if page != pages.GALLERY]
+    found = [page.resolve() for page in options.pages] or [page for page in pages(ROOT) if page != gallery(ROOT)]
     lost = [line for page in found for line in refresh(page, str(Path(options.moesim).resolve()))]
     for line in lost:
         print(line)

@@ -4,41 +4,21 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from command_line import needs_binary, succeed
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [path for path in sorted(ROOT.glob("**/*.md"))
-         if path.relative_to(ROOT).parts[0] not in ("build", "out")
-         and not any(part.startswith(".") for part in path.relative_to(ROOT).parts)]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from page_examples import examples, gallery, is_shown, pages  # noqa: E402
+
+PAGES = pages(ROOT)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-
-
-def examples(text):
-    """[(command, the lines shown below it)] of the blocks that begin with "    $ "."""
-    found = []
-    for block in re.findall(r"(?:^    .*\n)+", text, re.MULTILINE):
-        lines = [line[4:] for line in block.replace("\\\n", "").splitlines()]
-        if lines[0].startswith("$ "):
-            found.append((lines[0][2:], lines[1:]))
-    return found
-
-
-def is_shown(shown, printed):
-    """Whether the printed lines are those shown; "..." stands for any lines that are left out, and
-    lines may be left out at either end."""
-    expected = [line for line in shown if line != "..."]
-    if "..." not in shown:
-        return shown == printed
-    rest = iter(printed)
-    return all(line in rest for line in expected)
-
-
 README_EXAMPLES = examples((ROOT / "README.md").read_text())
-GALLERY = ROOT / "notebooks" / "gallery.md"  # its commands need each other's files: test_gallery.py
-PAGE_EXAMPLES = [(page, *example) for page in PAGES if page != GALLERY
+PAGE_EXAMPLES = [(page, *example) for page in PAGES if page != gallery(ROOT)  # test_gallery.py
                  for example in examples(page.read_text(encoding="utf-8"))]
 
 

@@ -1,4 +1,12 @@
 """The layouts that `moesim recommend` found as bars of their speed: what to look at where all lose the same tokens."""
+import textwrap
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.transforms import ScaledTranslation
+
 import look
 import speed_bands
 
@@ -28,7 +36,6 @@ def _part(row, column, name):
 
 def label(row, rows):
     """"1: TP 1, PP 2, EP 8, batch 2": its rank, and what tells it from the other rows."""
-    import textwrap
     parts = [_part(row, column, name) for column, name in (*SIZES, *OTHERS) if column in ALWAYS or _differs(rows, column)]
     rank = row.get("rank") or ("yours" if _is_yours(row) else "")
     text = ", ".join(filter(None, parts))
@@ -47,9 +54,6 @@ def _draw_band(axes, place, row, columns):
 
 def _legend(axes, rows, noise_span, level):
     """`level`: that of the bands in per cent, 0 where there are none."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-    from matplotlib.transforms import ScaledTranslation
     handles = [Patch(color=look.COLOURS[0])]
     names = ["predicted speed"]
     if any(_is_yours(row) for row in rows):
@@ -67,8 +71,6 @@ def _legend(axes, rows, noise_span, level):
 
 def draw(rows, noise_label, noise, title):
     """The figure. `noise`: speeds that far below the best are within the noise, as `noise_label` says; 0: not known."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     rows = sorted(rows, key=lambda row: (int(row["rank"]) if row["rank"] else 1e9, -float(row["tokens_per_s_per_gpu"])))
     labels = [label(row, rows) for row in rows]
     figure = Figure(figsize=(9, 1.8 + ROW * len(rows)), layout="constrained")

@@ -11,11 +11,18 @@ import argparse
 import os
 import sys
 
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
+
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import candidates_chart  # noqa: E402
 import option_columns  # noqa: E402
 from chart_data import BadInput, loss_column, read_csv  # noqa: E402
 from chart_file import save  # noqa: E402
+from look import COLOURS, RC, label_points, loss_axis, thousands  # noqa: E402
 
 MARKER = 12       # pixels, of a diamond
 MOST_LINES = 3    # of a label
@@ -113,15 +120,12 @@ def noise_spans(noise, capacity_noise):
 def draw(rows, noise, title, capacity_noise=0):
     """The figure. `noise`: speeds that far below the best are within the noise; `capacity_noise`: those that differ from it
     in router and capacity alone; 0: not known."""
-    import matplotlib
-    from look import RC
     matplotlib.rcParams.update(RC)
     first = rows[0]
     gpu = option_columns.gpu_title(first["profile"], first["cluster"])
     title = title or f"{first['model']} on {first['gpus']} GPUs ({gpu}, {first['cluster']})"
     spans = noise_spans(noise, capacity_noise)
     if max(map(loss, rows)) - min(map(loss, rows)) < SAME_LOSS:
-        import candidates_chart
         widest, label, _ = noise_spans(max(noise, capacity_noise), 0)[0] if spans else (0, "", "")
         return candidates_chart.draw(rows, label, widest, f"{title}: token loss {loss(first):.2g} %")
     return _draw_front(rows, spans, title)
@@ -129,37 +133,67 @@ def draw(rows, noise, title, capacity_noise=0):
 
 def _legend(axes, below):
     """A legend `below` inches under the panel, where it hides nothing."""
-    from matplotlib.transforms import ScaledTranslation
     handles, names = axes.get_legend_handles_labels()
     place = axes.transAxes + ScaledTranslation(0, -below, axes.figure.dpi_scale_trans)
     axes.legend(handles, names, loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=place, borderaxespad=0)
 
 
+def _speed(row):
+    return float(row["tokens_per_s_per_gpu"])
+
+
+def _plot(axes, rows, **how):
+    axes.plot([loss(row) for row in rows], [_speed(row) for row in rows], **how)
+
+
+def _draw_points(axes, best, front, yours, spans):
+    """The noise below the best, the front, the best, and the layout that the search started from."""
+    for share, label, colour in spans if best else []:
+        axes.axhspan(_speed(best[0]) / (1 + share), _speed(best[0]), color=colour, zorder=0, linewidth=0, label=label)
+    if len(front) > 1:
+        axes.step([loss(row) for row in front], [_speed(row) for row in front], where="post", color=COLOURS[0], marker="o",
+                  markersize=6, label="front: of the steps simulated none is faster and loses less (a: the fastest)")
+    if best:
+        _plot(axes, best, linestyle="", marker="D", markersize=7, markerfacecolor="white", color=COLOURS[1],
+              label="the best, by rank", clip_on=False, zorder=4)
+    if yours:
+        _plot(axes, yours, linestyle="", marker="X", markersize=9, color=COLOURS[2],
+              label="the layout that the search started from", clip_on=False, zorder=5)
+
+
+def _number_best(axes, best, pixels):
+    """The ranks beside the markers of the best; those of markers that lie on each other stand in one line."""
+    for same in _close(best, pixels, MARKER, MARKER):
+        text = ", ".join(row["rank"] for row in same)
+        how = {"textcoords": "offset points", "fontsize": 8.5, "color": COLOURS[1]}
+        label = axes.annotate(text, (loss(same[0]), _speed(same[0])), xytext=(-8, 3), ha="right", **how)
+        if label.get_window_extent().x0 < axes.get_window_extent().x0:  # it lies on the axis
+            label.remove()
+            axes.annotate(text, (loss(same[-1]), _speed(same[-1])), xytext=(8, -3), ha="left", va="top", **how)
+
+
+def _label_front(axes, front, names, pixels, with_router, others):
+    """A label for each point that can be told from the others; where it has no room, its letters alone. `others`: points
+    to which no label may be nearer."""
+    groups = _close(front, pixels, MARKER, MARKER)
+    points = [(loss(group[-1]), _speed(group[-1])) for group in groups]
+    texts = front_labels(groups, names, with_router)
+    written = label_points(axes, points, texts, 8.5, others=others)
+    letters = [", ".join(sorted((names[id(row)] for row in group), key=_by_letter)) for group in groups]
+    label_points(axes, points, ["" if text in written else short for text, short in zip(texts, letters)], 8.5, others=others)
+
+
 def _draw_front(rows, spans, title):
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from look import COLOURS, label_points, loss_axis, thousands
     figure = Figure(figsize=(8, 5.2 + 0.2 * len(spans)), layout="constrained")
     FigureCanvasAgg(figure)  # measures labels
     axes = figure.subplots()
-    speed = lambda row: float(row["tokens_per_s_per_gpu"])
     best = sorted((row for row in rows if row["rank"]), key=lambda row: int(row["rank"]))
     front = sorted((row for row in rows if row["on_front"] == "true"), key=loss)
     names = {id(row): letter(place) for place, row in enumerate(reversed(front))}
     rows, beyond = _shown(rows)
     front = [row for row in front if row not in beyond]
-    for share, label, colour in spans if best else []:
-        axes.axhspan(speed(best[0]) / (1 + share), speed(best[0]), color=colour, zorder=0, linewidth=0, label=label)
-    if len(front) > 1:
-        axes.step([loss(row) for row in front], [speed(row) for row in front], where="post",
-                  color=COLOURS[0], marker="o", markersize=6, label="front: of the steps simulated none is faster and loses less (a: the fastest)")
-    if best:
-        axes.plot([loss(row) for row in best], [speed(row) for row in best], linestyle="", marker="D", markersize=7,
-                  markerfacecolor="white", color=COLOURS[1], label="the best, by rank", clip_on=False, zorder=4)
     yours = [row for row in rows if row.get("yours") == "true"]
-    if yours:
-        axes.plot([loss(row) for row in yours], [speed(row) for row in yours], linestyle="", marker="X", markersize=9,
-                  color=COLOURS[2], label="the layout that the search started from", clip_on=False, zorder=5)
+    _draw_points(axes, best, front, yours, spans)
     axes.margins(y=0.16)
     scale = loss_axis(axes, [loss(row) for row in rows])
     axes.set_xlabel(f"token loss, % of the routing weight{scale}" + (f"\n{_beyond_text(beyond, names)}" if beyond else ""))
@@ -169,26 +203,14 @@ def _draw_front(rows, spans, title):
     _legend(axes, 0.75 if beyond else 0.55)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # labels stay where they found room
-    def pixels(row):
-        return axes.transData.transform((loss(row), speed(row)))
 
-    # Numbers of markers that lie on each other stand in one line.
-    for same in _close(best, pixels, MARKER, MARKER):
-        text = ", ".join(row["rank"] for row in same)
-        how = {"textcoords": "offset points", "fontsize": 8.5, "color": COLOURS[1]}
-        label = axes.annotate(text, (loss(same[0]), speed(same[0])), xytext=(-8, 3), ha="right", **how)
-        if label.get_window_extent().x0 < axes.get_window_extent().x0:  # else it lies on the axis
-            label.remove()
-            axes.annotate(text, (loss(same[-1]), speed(same[-1])), xytext=(8, -3), ha="left", va="top", **how)
+    def pixels(row):
+        return axes.transData.transform((loss(row), _speed(row)))
+
+    _number_best(axes, best, pixels)
     routers = {row["router"] for row in rows if row not in yours}
-    # A label for each point that can be told from the others; where it has no room, its letters alone.
-    groups = _close(front, pixels, MARKER, MARKER)
-    points = [(loss(group[-1]), speed(group[-1])) for group in groups]
-    texts = front_labels(groups, names, len(routers) > 1)
-    others = [(loss(row), speed(row)) for row in [*best, *yours] if row not in front]
-    written = label_points(axes, points, texts, 8.5, others=others)
-    letters = [", ".join(sorted((names[id(row)] for row in group), key=_by_letter)) for group in groups]
-    label_points(axes, points, ["" if text in written else short for text, short in zip(texts, letters)], 8.5, others=others)
+    others = [(loss(row), _speed(row)) for row in [*best, *yours] if row not in front]
+    _label_front(axes, front, names, pixels, len(routers) > 1, others)
     return figure
 
 
@@ -209,7 +231,6 @@ def main(words):
     options = parser.parse_args(words)
     if options.options:
         os.environ[option_columns.VARIABLE] = options.options
-    import matplotlib
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "moesim"
     try:

@@ -4,10 +4,14 @@ import re
 
 import matplotlib
 import numpy as np
+from matplotlib.cbook import STEP_LOOKUP_MAP
+from matplotlib.collections import LineCollection
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.transforms import Bbox
 
 # Okabe and Ito's palette (2008), without its yellow, which vanishes on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -228,10 +232,6 @@ def _is_nearest(box, own, places):
 
 def _drawn(axes):
     """(paths of the lines and bars, boxes of their markers), in pixels."""
-    from matplotlib.cbook import STEP_LOOKUP_MAP
-    from matplotlib.collections import LineCollection
-    from matplotlib.path import Path
-    from matplotlib.transforms import Bbox
     paths, boxes = [], []
     for line in axes.lines:
         corners = line.get_transform().transform(np.column_stack(line.get_data()).astype(float))

@@ -31,8 +31,8 @@ def held_out(rows):
     sizes, times = medians(rows)
     results = []
     for position, size in enumerate(sizes):
-        seen = np.arange(len(sizes)) != position
-        predicted = piecewise.evaluate(*piecewise.fit(sizes[seen], times[seen], KNOT_TOLERANCE), size)
+        others = np.arange(len(sizes)) != position
+        predicted = piecewise.evaluate(*piecewise.fit(sizes[others], times[others], KNOT_TOLERANCE), size)
         for measured in rows[rows.size_bytes == size].time_us:
             results.append((size, measured, float(predicted)))
     return results
@@ -205,7 +205,7 @@ def curve(table, tails, system, op, nccl):
     }
 
 
-def as_sibling(document, table, op, profile):
+def as_sibling(original, table, op, profile):
     """The curve of a machine that was never measured: its sibling's, with wider bars."""
     system = SYSTEMS[profile]
     wide = exchange_scatter.scatter(table, op, system, between_systems=True,
@@ -214,12 +214,12 @@ def as_sibling(document, table, op, profile):
         each["method"] += "; a fifth wider, since this machine was not among them"
     branches = [{**each, "origin": "derived",
                  **{key: exchange_scatter.widened(each[key], UNSEEN_MACHINE)
-                    for key, _ in RESIDUALS if key in each}} for each in document["branches"]]
+                    for key, _ in RESIDUALS if key in each}} for each in original["branches"]]
     # The folder's name is not what these runs record, and there are no others to tell apart.
-    params = {**document["params"],
-              "nccl": exchange_siblings.recorded(system, document["params"]["nccl"])}
-    return {**document, "params": params, "branches": branches, "scatter": wide, "origin": "derived", "sibling": profile,
-            "note": f"not measured: {profile}'s curve. {document['note']}"}
+    params = {**original["params"],
+              "nccl": exchange_siblings.recorded(system, original["params"]["nccl"])}
+    return {**original, "params": params, "branches": branches, "scatter": wide, "origin": "derived", "sibling": profile,
+            "note": f"not measured: {profile}'s curve. {original['note']}"}
 
 
 def curves(data, profile):

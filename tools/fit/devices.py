@@ -108,13 +108,13 @@ TOPOLOGIES = {
                      "note": "two groups of four, and the rate between them: derived from the "
                              "all-to-all of 8 GPUs at 512 MiB"},
 }
-# Which GPUs without kernel curves of their own take those of a profile.
 # Profiles whose products a training step prices by the curve of another one.
 TRAINING_PRODUCTS = {"gb200": {
     "profile": "b200-sxm",
     "source": "the same die; gb200's own table is of a board that was already slowed down: in bf16 0.8 to 1.1 PFLOP/s "
               "for products of more than 3 TFLOP and up to 1.57 for shorter ones, where b200-sxm's has 1.4 to 1.8 for "
               "both"}}
+# Which GPUs without kernel curves of their own take those of a profile.
 STANDS_IN_FOR = {
     "a100-sxm-80gb": {"compute_major": [0, 8]},
     "h100-sxm": {"compute_major": [9, 9]},

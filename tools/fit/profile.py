@@ -10,9 +10,10 @@ PROFILES = tuple(devices.NAMES)
 SUITES = ("gemm", "expert_ffn", "attention", "latent_attention", "quantize", "memory", "collectives")
 TYPED = SUITES[:5]  # their curves are of one data type each
 DTYPES = ("bf16", "fp8", "fp8_block", "nvfp4", "mxfp4")
-# Machines of which the public tables in use hold exchanges alone.
-EXCHANGES_ALONE = ("l40s", "rtx-pro-6000")
-# What no public table in use holds for a profile: {profile: [(suite, reason, hint)]}.
+# Machines of which the public tables in use hold only exchanges.
+ONLY_EXCHANGES = ("l40s", "rtx-pro-6000")
+# What no public table in use holds: {profile: [(suite, reason, hint)]}; below, of profiles that hold only
+# exchanges, and of all.
 MISSING = {
     "a100-sxm-80gb": [
         ("expert_ffn balanced", "the public table has power-law loads only",
@@ -31,11 +32,11 @@ MISSING = {
         ("memory-bound kernels", "no public table", "derived from H100 by memory bandwidth"),
     ],
 }
-EVERYWHERE = [("collectives across nodes", "a profile is one node", "describe them in a cluster"),
-              ("attention backward", "the public tables are forward only",
-               "2.5 x forward by FLOPs, assumed"),
-              ("permute and combine kernels", "no public table", "assumed share of the bandwidth")]
-EXCHANGES_ONLY = [
+MISSING_EVERYWHERE = [("collectives across nodes", "a profile is one node", "describe them in a cluster"),
+                      ("attention backward", "the public tables are forward only",
+                       "2.5 x forward by FLOPs, assumed"),
+                      ("permute and combine kernels", "no public table", "assumed share of the bandwidth")]
+MISSING_KERNELS = [
     (suite, "this profile holds exchanges alone: no public table of the machine's kernels is in use",
      "moesim predict answers its exchanges")
     for suite in ("gemm", "attention", "expert_ffn", "streaming kernels, activation kernels and "
@@ -76,8 +77,8 @@ def of_sibling(profile):
 
 
 def missing(profile):
-    entries = (EXCHANGES_ONLY + EVERYWHERE[:1] if profile in EXCHANGES_ALONE
-               else MISSING[profile] + of_sibling(profile) + EVERYWHERE)
+    entries = (MISSING_KERNELS + MISSING_EVERYWHERE[:1] if profile in ONLY_EXCHANGES
+               else MISSING[profile] + of_sibling(profile) + MISSING_EVERYWHERE)
     return [{"suite": suite, "reason": reason, "hint": hint} for suite, reason, hint in entries]
 
 
@@ -114,7 +115,7 @@ def build(profile, data, only=None, existing=None, dtypes=None):
     and the rest taken from the `existing` document."""
     every_device, curves = devices.all_devices(), []
     there = [] if existing is None else existing["curves"]
-    for suite in SUITES[-1:] if profile in EXCHANGES_ALONE else SUITES:
+    for suite in SUITES[-1:] if profile in ONLY_EXCHANGES else SUITES:
         kept = [each for each in there if suite_of(each) == suite]
         if only is None or suite in only:
             curves += suite_curves(suite, data, profile, every_device, dtypes)

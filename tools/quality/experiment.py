@@ -64,7 +64,7 @@ COLUMNS = ("arm", "seed", "router", "capacity_factor", "experts_per_gpu", "nats_
 CAPACITY_FACTORS = ("0.5", "0.75", "1", "1.25", "1.5", "2", "2.5", "3")
 LOCALITY_FACTORS = ("0.5", "1", "2")
 SUFFIXES = ("", "+ir", "+fr", "+fr+ir")
-GPUS, TOKENS_PER_GPU = 8, 128
+GPUS, TOKENS_PER_GPU, SEQUENCE = 8, 128, 128
 STEPS, WARMUP, LEARNING_RATE, BALANCE_WEIGHT = 400, 30, 1e-2, 1e-2
 UPCYCLED_SHARE = 0.3  # of the learning rate
 HELD_OUT_BATCHES = 8
@@ -133,7 +133,7 @@ def train_steps(model, arm, stream, corpus, steps, rate):
     rules = arm.experts and Rules.parse(arm.router, arm.capacity_factor, arm.experts_per_gpu)
     traced = []
     for step in range(1, steps + 1):
-        text = corpus.sample(corpus.train, GPUS * TOKENS_PER_GPU // 128, 128, random)
+        text = corpus.sample(corpus.train, GPUS * TOKENS_PER_GPU // SEQUENCE, SEQUENCE, random)
         control = Control(rules, TOKENS_PER_GPU, arm.straight_through)
         loss = model(torch.from_numpy(text), control)
         if arm.experts and arm.balance:
@@ -167,9 +167,9 @@ def evaluate(model, arm, seed, corpus):
     import torch
     from rectified_router import Rules
     from tiny_moe import Control
-    sequences = GPUS * TOKENS_PER_GPU // 128
+    sequences = GPUS * TOKENS_PER_GPU // SEQUENCE
     random = np.random.default_rng([seed, 2])
-    batches = [torch.from_numpy(corpus.sample(corpus.held_out, sequences, 128, random))
+    batches = [torch.from_numpy(corpus.sample(corpus.held_out, sequences, SEQUENCE, random))
                for _ in range(HELD_OUT_BATCHES)]
     rows = []
     for router, factor, local in evaluations(arm):

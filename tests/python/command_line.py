@@ -1,6 +1,7 @@
 """Runs the built moesim for the tests of this folder. tools/test names it in MOESIM_BIN."""
 
 import csv
+import io
 import json
 import os
 import subprocess
@@ -28,6 +29,16 @@ def succeed(*words, **how):
     result = moesim(*words, **how)
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+def as_json(*words, **how):
+    """The result of a run that must succeed, as JSON has it."""
+    return json.loads(succeed(*words, "--format", "json", **how))
+
+
+def as_rows(*words, **how):
+    """The rows of a run that must succeed, as the CSV has them: texts by the names of the columns."""
+    return list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv", **how))))
 
 
 def open_terminal():

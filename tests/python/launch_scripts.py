@@ -5,9 +5,8 @@ import shutil
 import subprocess
 
 import pytest
-from command_line import moesim
+from command_line import as_json, moesim
 from megatron_files import write
-from train_command import as_json
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to compare with is installed")
 

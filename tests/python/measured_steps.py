@@ -1,8 +1,6 @@
 """Layouts and exchanges that tests of moesim calibrate take as measured, and what is predicted for them."""
 
-import json
-
-from command_line import succeed
+from command_line import as_json
 
 COMMON = ("--profile", "b200-sxm", "--gpus", 8, "--sequence-length", 4096)
 LAYOUTS = [{"model": model, "pipeline_parallel": stages, "expert_parallel": 8 // stages,
@@ -16,12 +14,11 @@ EXCHANGES = [("all-to-all", 8, "64MiB"), ("all-to-all", 8, "256MiB"), ("all-to-a
 def predicted(layout):
     """Compute, exchange and host of a step, as classes of parts."""
     words = [word for key, value in layout.items() for word in (f"--{key.replace('_', '-')}", value)]
-    row = json.loads(succeed("train", *COMMON, *words, "--format", "json"))
+    row = as_json("train", *COMMON, *words)
     exchange = sum(row[f"{part}_ms"] for part in ("tensor_exchange", "context_exchange", "dispatch",
                                                   "combine", "gradients", "parameters"))
     return row["step_ms"] - exchange - row["host_ms"], exchange, row["host_ms"]
 
 
 def predicted_exchange(profile, op, gpus, size):
-    return json.loads(succeed("predict", "--profile", profile, "--op", op, "--gpus", gpus, "--bytes", size,
-                              "--format", "json"))
+    return as_json("predict", "--profile", profile, "--op", op, "--gpus", gpus, "--bytes", size)

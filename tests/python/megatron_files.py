@@ -2,8 +2,7 @@
 
 import json
 
-from command_line import moesim
-from train_command import as_json
+from command_line import as_json, moesim
 
 # It trains qwen3-30b-a3b on 64 GPUs; --warp-drive is no argument of Megatron-LM.
 SCRIPT = r"""#!/bin/bash

@@ -3,9 +3,8 @@
 import csv
 import functools
 import io
-import json
 
-from command_line import SMALL, succeed
+from command_line import SMALL, as_json
 
 COLUMNS = """status reason model profile cluster router priority weights fill_order ir_compute
 dispatch mode routing gpus expert_parallel experts top_k capacity_factor capacity_convention
@@ -19,7 +18,7 @@ other_ms exchange_ms memory_gib fits_memory provenance""".split()
 @functools.cache
 def document():
     """What the program says of its options and columns."""
-    return json.loads(succeed("options", "--format", "json"))
+    return as_json("options")
 
 
 def column_names():

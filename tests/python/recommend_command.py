@@ -1,11 +1,8 @@
 """Runs moesim recommend for the tests of searches."""
 
-import csv
-import io
-import json
 import shlex
 
-from command_line import succeed
+from command_line import as_json
 
 # A search of a few hundred candidates.
 SMALL = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", "1,2",
@@ -13,14 +10,10 @@ SMALL = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch"
          "--recompute", "none/moe_act/full")
 
 
-def rows_of(*words):
-    return list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
-
-
 def reproduced(command):
     words = shlex.split(command)
     assert words[:2] == ["moesim", "train"]
-    return json.loads(succeed(*words[1:], "--format", "json"))
+    return as_json(*words[1:])
 
 
 def layout_of(row):

@@ -1,9 +1,8 @@
 """Bars of the parts of a step."""
 
-import json
 
 import pytest
-from command_line import needs_binary, succeed
+from command_line import as_json, needs_binary
 from plot_rows import options, row, sweep  # noqa: F401 (options: a fixture)
 from plotter import SIZE, subtitle
 
@@ -65,7 +64,7 @@ OF_THE_JOB = {"model", "cluster", "gpus", "expert_parallel", "experts", "expert_
 
 @needs_binary
 def test_options_that_leave_attention_as_it_is_are_those_of_routers():
-    described = json.loads(succeed("options", "--format", "json"))["options"]
+    described = as_json("options")["options"]
     of_routing = {option["column"] for option in described if option["column"] and option["affects"] != ["step"]}
     assert OF_THE_JOB < of_routing
     assert set(breakdown_chart.OF_EXPERTS) == of_routing - OF_THE_JOB

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from command_line import BINARY, SMALL, moesim, needs_binary, succeed
+from command_line import BINARY, SMALL, as_json, moesim, needs_binary, succeed
 from plot_options import OPTIONS, document, small_options  # noqa: F401 (a fixture)
 from plotter import PLOT
 
@@ -204,6 +204,6 @@ def test_kernels_of_a_clusters_own_gpu_are_not_called_foreign(tmp_path, monkeypa
 
 @needs_binary
 def test_the_program_tells_the_gpus_of_its_profiles():
-    gpus = json.loads(succeed("options", "--format", "json"))["profile_gpus"]
+    gpus = as_json("options")["profile_gpus"]
     assert gpus["h100-sxm"] == "NVIDIA H100 80GB HBM3"
     assert gpus["a100-sxm-80gb-deepspeed"] == gpus["a100-sxm-80gb"]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from command_line import BINARY, SMALL, moesim, needs_binary, succeed
+from command_line import BINARY, SMALL, as_json, moesim, needs_binary, succeed
 from options_document import COLUMNS, GRID, column_names, rows_of
 
 pytestmark = needs_binary
@@ -36,8 +36,7 @@ def test_a_help_text_may_be_read_in_part():
 
 
 def test_route_prints_what_applies():
-    result = json.loads(succeed("route", *SMALL, "--router", "top1+fr+ir", "--tokens-per-gpu",
-                                "1000", "--format", "json"))
+    result = as_json("route", *SMALL, "--router", "top1+fr+ir", "--tokens-per-gpu", "1000")
     assert result["tokens_per_gpu"] == 1000 and result["capacity"] == 125
     assert result["unrouted"] == 0 and 0 < result["failed"] < 1
     assert result["failed_attempted"] >= 0.5  # by construction at CF = k
@@ -96,14 +95,13 @@ def test_route_of_a_logits_file(tmp_path):
 
 
 def test_predict_one_operation():
-    result = json.loads(succeed("predict", "--profile", "h100-sxm", "--op", "all-to-all", "--gpus",
-                                "8", "--bytes", "64MiB", "--format", "json"))
+    result = as_json("predict", "--profile", "h100-sxm", "--op", "all-to-all", "--gpus", "8", "--bytes", "64MiB")
     assert list(result) == ["op", "params", "time_us", "time_us_p05", "time_us_p95", "provenance",
                             "rank_finish_us"]
     assert result["params"] == {"gpus": 8, "bytes": 64 << 20}
     assert result["rank_finish_us"] == [result["time_us"]] * 8
     assert result["time_us_p05"] <= result["time_us"] <= result["time_us_p95"]
-    result = json.loads(succeed("predict", "--op", "memory", "--bytes", "1GB", "--format", "json"))
+    result = as_json("predict", "--op", "memory", "--bytes", "1GB")
     assert result["params"] == {"bytes": 10**9} and "rank_finish_us" not in result
 
 
@@ -117,18 +115,16 @@ def test_predict_queries(tmp_path):
     assert text.splitlines()[0] == queries.read_text().splitlines()[0] + \
         ",time_us,time_us_p05,time_us_p95,provenance,rank_finish_us"
     assert [row["note"] for row in rows] == ["a, b", "c"]
-    single = json.loads(succeed("predict", "--op", "all-to-all", "--gpus", "8", "--bytes", "1MiB",
-                                "--format", "json"))
+    single = as_json("predict", "--op", "all-to-all", "--gpus", "8", "--bytes", "1MiB")
     assert float(rows[0]["time_us"]) == single["time_us"]
     assert [float(time) for time in rows[0]["rank_finish_us"].split(";")] == \
         single["rank_finish_us"]
     assert rows[1]["rank_finish_us"] == ""
-    assert [entry["op"] for entry in json.loads(succeed("predict", "--in", queries, "--format",
-                                                        "json"))] == ["all-to-all", "attention"]
+    assert [entry["op"] for entry in as_json("predict", "--in", queries)] == ["all-to-all", "attention"]
 
 
 def test_doctor_reports_and_fails_nothing():
-    report = json.loads(succeed("doctor", "--format", "json"))
+    report = as_json("doctor")
     findings = {finding["name"]: finding for finding in report["findings"]}
     for name in ("profiles", "models", "clusters", "CPU"):
         assert findings[name]["found"] is True, findings[name]
@@ -190,9 +186,8 @@ def test_charts(tmp_path):
 
 
 def test_routing_alone_shows_how_uneven_the_load_is():
-    result = json.loads(succeed("route", "--router", "top2+ir", "--gpus", "8", "--tokens-per-gpu",
-                                "512", "--routing", "zipf:0.8", "--replicas", "1", "--format",
-                                "json"))
+    result = as_json("route", "--router", "top2+ir", "--gpus", "8", "--tokens-per-gpu",
+                     "512", "--routing", "zipf:0.8", "--replicas", "1")
     detail = result["detail"]
     assert [line["layer"] for line in detail["layers"]] == list(range(16))
     peaks = []

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from command_line import SMALL, moesim, needs_binary, succeed
+from command_line import SMALL, as_json, moesim, needs_binary, succeed
 from options_document import COLUMNS, column_names, document, rows_of
 
 pytestmark = needs_binary
@@ -72,8 +72,7 @@ def test_options_and_columns_are_a_document():
 @pytest.mark.parametrize("router", ["top2+ir+fr", "top1", "dense"])
 @pytest.mark.parametrize("mode", ["train", "prefill"])
 def test_simulate_json(router, mode):
-    result = json.loads(succeed("simulate", *SMALL, "--router", router, "--mode", mode,
-                                "--format", "json"))
+    result = as_json("simulate", *SMALL, "--router", router, "--mode", mode)
     assert list(result) == [*column_names(), "detail"]
     assert result["status"] == "ok" and result["reason"] is None
     assert result["router"] == router.replace("+ir+fr", "+fr+ir")
@@ -92,11 +91,11 @@ def test_simulate_json(router, mode):
 
 def test_formats_agree_and_repeat():
     options = ["simulate", *SMALL, "--router", "top2+fr+ir", "--capacity-factor", "1.250"]
-    as_json = json.loads(succeed(*options, "--format", "json"))
+    result = as_json(*options)
     (row,) = rows_of(succeed(*options, "--format", "csv"))
     assert row["capacity_factor"] == "1.25"
     for name in column_names():
-        value = as_json[name]
+        value = result[name]
         if value is None:
             assert row[name] == ""
         elif isinstance(value, bool):

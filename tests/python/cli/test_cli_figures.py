@@ -4,13 +4,13 @@ import json
 import re
 
 import pytest
-from command_line import SMALL, moesim, needs_binary, succeed
+from command_line import SMALL, as_json, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
 
 def test_efficiency_and_memory_have_columns_that_agree():
-    row = json.loads(succeed("simulate", *SMALL, "--format", "json"))
+    row = as_json("simulate", *SMALL)
     steps = row["detail"]["replica_step_ms"]
     assert sorted(steps)[1] == row["step_ms"]  # of three
     in_long_run = row["tokens_per_s_per_gpu"] * row["step_ms"] / (sum(steps) / 3)
@@ -20,7 +20,7 @@ def test_efficiency_and_memory_have_columns_that_agree():
     parts = [row[name] for name in ("parameters_gib", "gradients_gib", "optimizer_gib", "activations_gib",
                                     "buffers_gib")]
     assert all(part > 0 for part in parts) and sum(parts) == pytest.approx(row["memory_gib"], rel=1e-8)
-    forward = json.loads(succeed("simulate", *SMALL, "--mode", "prefill", "--format", "json"))
+    forward = as_json("simulate", *SMALL, "--mode", "prefill")
     # A forward pass has a third of the FLOPs: TFLOP/s over tokens/s says how many a token takes.
     assert 3 * forward["tflops_per_gpu"] / forward["tokens_per_s_per_gpu"] == pytest.approx(
         row["tflops_per_gpu"] / row["tokens_per_s_per_gpu"], rel=1e-7)
@@ -30,8 +30,8 @@ def test_efficiency_and_memory_have_columns_that_agree():
 def test_a_burst_in_some_steps_costs_what_they_take():
     """Of 8 steps 3 have a burst: the median does not, GPU hours and losses do."""
     words = ("--gpus", 16, "--tokens-per-gpu", 2048, "--router", "dropless", "--fidelity", "counts", "--replicas", 8)
-    calm = json.loads(succeed("simulate", *words, "--routing", "balanced", "--format", "json"))
-    row = json.loads(succeed("simulate", *words, "--routing", "burst:8:0.4", "--format", "json"))
+    calm = as_json("simulate", *words, "--routing", "balanced")
+    row = as_json("simulate", *words, "--routing", "burst:8:0.4")
     steps = row["detail"]["replica_step_ms"]
     slow = [step for step in steps if step > 1.1 * calm["step_ms"]]
     assert 0 < len(slow) < len(steps) / 2

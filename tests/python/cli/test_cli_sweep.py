@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import (BINARY, SMALL, moesim, needs_binary, open_terminal, read_terminal,
-                          succeed)
+from command_line import BINARY, SMALL, as_json, moesim, needs_binary, open_terminal, read_terminal, succeed
 from options_document import GRID, column_names, rows_of
 
 pytestmark = needs_binary
@@ -101,7 +100,7 @@ def test_sweep_rows_are_those_of_simulate():
 
 def test_sweep_in_other_formats():
     options = ["sweep", *SMALL, "--router", "top1,top2"]
-    assert [row["router"] for row in json.loads(succeed(*options, "--format", "json"))] == \
+    assert [row["router"] for row in as_json(*options)] == \
         ["top1", "top2"]
     table = succeed(*options)
     assert "tokens/s/GPU" in table and table.count("\n") == 4 and "convention" in table.splitlines()[-1]

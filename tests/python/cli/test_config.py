@@ -1,12 +1,11 @@
 """`--config FILE` and `--from FILE:ROW` in place of flags."""
 
 import csv
-import io
 import json
 
 import pytest
 
-from command_line import BINARY, moesim, needs_binary, refused, succeed
+from command_line import BINARY, as_json, as_rows, moesim, needs_binary, refused, succeed
 
 pytestmark = needs_binary
 HAS_YAML = bool(BINARY) and "yaml-cpp" not in moesim("simulate", "--config", "/dev/null.yaml").stderr
@@ -115,15 +114,13 @@ def test_a_row_of_a_sweep_is_that_scenario_again(tmp_path):
     succeed("sweep", *typed({**SMALL, "router": "top1,top2+fr+ir,dropless", "capacity-factor": "1,2"}), "--out", out)
     rows = list(csv.DictReader(out.open()))
     for number, row in enumerate(rows, 1):
-        again = list(csv.DictReader(io.StringIO(
-            succeed("simulate", "--from", f"{out}:{number}", "--format", "csv"))))[0]
+        again = as_rows("simulate", "--from", f"{out}:{number}")[0]
         assert again == row
-    other = json.loads(succeed("simulate", "--from", f"{out}:1", "--capacity-factor", "1.5", "--micro-batch", 2,
-                               "--format", "json"))
+    other = as_json("simulate", "--from", f"{out}:1", "--capacity-factor", "1.5", "--micro-batch", 2)
     assert (other["router"], other["capacity_factor"], other["tokens_per_gpu"]) == ("top1", 1.5, 1024)
-    other = json.loads(succeed("simulate", "--from", f"{out}:1", "--router", "top2", "--format", "json"))
+    other = as_json("simulate", "--from", f"{out}:1", "--router", "top2")
     assert (other["router"], other["gpus"]) == ("top2", 8)
-    routed = json.loads(succeed("route", "--from", f"{out}:1", "--format", "json"))
+    routed = as_json("route", "--from", f"{out}:1")
     assert routed["failed"] == pytest.approx(float(rows[0]["failed"]))
     refused("simulate", "--from", f"{out}:99", parts=["no row 99", f"{len(rows)} rows"])
     refused("simulate", "--from", f"{out}:0", parts=["no row 0"])
@@ -137,7 +134,7 @@ def test_what_followed_from_a_replaced_option_is_left_out(tmp_path):
     succeed("sweep", *typed({**SMALL, "router": "top1", "capacity-factor": "1,2", "mode": "train"}), "--out", out)
 
     def simulated(number, *words):
-        return json.loads(succeed("simulate", "--from", f"{out}:{number}", *words, "--format", "json"))
+        return as_json("simulate", "--from", f"{out}:{number}", *words)
 
     # The row's 8 sequences were those of 8 GPUs; its capacity factor 1 is what top-1 needs, 2 is typed.
     assert simulated(1, "--gpus", 16)["global_batch"] == 16

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import as_json, expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -20,12 +20,12 @@ PARTS = ("attention", "dense_ffn", "router", "dispatch_combine", "expert", "rect
 
 def own_timeline(folder, *job):
     """Files of all GPUs, and the result of simulate."""
-    step = json.loads(succeed("simulate", *job, "--timeline", folder / "rank{rank}.json", "--format", "json"))
+    step = as_json("simulate", *job, "--timeline", folder / "rank{rank}.json")
     return step, [folder / f"rank{rank}.json" for rank in range(4)]
 
 
 def explained(files, *job):
-    return json.loads(succeed("explain", *files, *job, "--format", "json"))
+    return as_json("explain", *files, *job)
 
 
 def by_part(result):
@@ -69,7 +69,7 @@ def test_the_own_timeline_has_no_difference_in_any_part(tmp_path, more):
 def test_the_order_of_the_traces_does_not_matter(tmp_path, more):
     """Uneven GPUs wait for each other and end together: the one that the others wait for is compared, whatever file is first."""
     job = ("--gpus", 12, "--experts", 12, "--expert-parallel", 12, *JOB[4:], *more)
-    step = json.loads(succeed("simulate", *job, "--timeline", tmp_path / "rank{rank}.json", "--format", "json"))
+    step = as_json("simulate", *job, "--timeline", tmp_path / "rank{rank}.json")
     ascending = [tmp_path / f"rank{rank}.json" for rank in range(12)]
     result = explained(ascending, *job)
     assert result["suspicions"] == [] and result["measured_ms"] == pytest.approx(step["step_ms"], rel=1e-6)
@@ -145,17 +145,17 @@ def test_names_as_pytorch_has_them(tmp_path):
 
 def test_a_time_alone_is_held_against_the_band():
     job = (*JOB, "--router", "top2")
-    step = json.loads(succeed("simulate", *job, "--format", "json"))
+    step = as_json("simulate", *job)
     for time, inside, same in ((step["step_ms"], True, True), (step["step_ms_p95"] * 1.01, False, False),
                                (step["step_ms_p95"] * 0.99, True, False), (step["step_ms_p05"] * 0.99, False, False)):
-        result = json.loads(succeed("explain", "--measured", f"{time}ms", *job, "--format", "json"))
+        result = as_json("explain", "--measured", f"{time}ms", *job)
         assert (result["inside_band"], result["inside_same_band"]) == (inside, same)
         assert result["multiplier"] == pytest.approx(time / step["step_ms"], rel=1e-6)
         assert "parts_exposed" not in result
     results = [succeed("explain", "--measured", time, *job) for time in ("1250ms", "1.25s", "1.25 s", "1250000us")]
     assert len(set(results)) == 1 and "OUTSIDE" in succeed("explain", "--measured", "90s", *job)
     # Twice the simulated step: no single run's noise, but software explains it.
-    terms = json.loads(succeed("explain", "--measured", f"{2 * step['step_ms']}ms", *job, "--format", "json"))["terms"]
+    terms = as_json("explain", "--measured", f"{2 * step['step_ms']}ms", *job)["terms"]
     answers = {term["name"]: term["explains_alone"] for term in terms}
     assert [name for name, yes in answers.items() if yes] == [name for name in answers if name.startswith("software that was never")]
 
@@ -219,7 +219,7 @@ def kineto(folder, kernels):
 
 
 def test_a_training_step_is_held_against_a_measured_time():
-    step = json.loads(succeed(*TRAINED, "--format", "json"))["step_ms"]
+    step = as_json(*TRAINED)["step_ms"]
     text = succeed(*TRAINED, "--measured", f"{step}ms").split("\nmeasured ")[1]
     assert ": 1.000 times, inside the " in text and "part" not in text
     assert "outside of all bands" in succeed(*TRAINED, "--measured", f"{20 * step}ms")
@@ -238,7 +238,7 @@ def test_a_training_step_is_held_against_a_trace_part_by_part(tmp_path):
         {"attention": 3, "experts": 5, "dispatch, combine": 3, "optimizer": 1, "host, bubble and p2p": 1,
          **{name: 0 for name in rows if name not in (
              "attention", "experts", "dispatch, combine", "optimizer", "host, bubble and p2p")}})
-    printed = json.loads(succeed(*TRAINED, "--format", "json"))
+    printed = as_json(*TRAINED)
     assert sum(float(figures[0]) for figures in rows.values()) == pytest.approx(printed["step_ms"], abs=0.05)
     for figures in rows.values():
         assert float(figures[2]) == pytest.approx(float(figures[1]) - float(figures[0]), abs=0.011)

@@ -1,7 +1,6 @@
 """Help texts: as wide as the terminal, and never too wide to read."""
 
 import fcntl
-import json
 import os
 import re
 import struct
@@ -9,7 +8,7 @@ import subprocess
 import termios
 
 import pytest
-from command_line import BINARY, moesim, needs_binary, open_terminal, read_terminal, succeed
+from command_line import BINARY, as_json, moesim, needs_binary, open_terminal, read_terminal, succeed
 from test_cli_contract import COMMANDS
 
 pytestmark = needs_binary
@@ -62,7 +61,7 @@ PARAMETERS = {"LOCAL": "0.4", "NODE": "0.3", "P": "0.1", "GROUPS": "4", "KEPT": 
 def test_help_of_train_lists_the_values_that_train_takes(option):
     text = succeed("train", "--help")
     listed = text.split(f"\n  --{option} ")[1].split("\n  --")[0].split()
-    values = next(each["values"] for each in json.loads(succeed("options", "--format", "json"))["options"]
+    values = next(each["values"] for each in as_json("options")["options"]
                   if each["name"] == option)
     forms = [value["name"] for value in values]
     taken = []

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import SMALL, moesim, needs_binary, succeed
+from command_line import SMALL, as_rows, moesim, needs_binary, succeed
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -79,7 +79,7 @@ def test_a_cluster_of_other_domains_than_the_gpu_usually_has_is_noted():
     (("simulate", *SMALL), "profile"),
 ])
 def test_a_cluster_alone_has_its_own_gpus(words, key):
-    on = lambda *more: next(csv.DictReader(io.StringIO(succeed(*words, *more, "--format", "csv"))))
+    on = lambda *more: as_rows(*words, *more)[0]
     alone = moesim(*words, "--cluster", "hgx-b200")
     assert "note: --profile b200-sxm, the GPUs of hgx-b200; the default is " in alone.stderr
     assert on("--cluster", "hgx-b200") == on("--cluster", "hgx-b200", "--profile", "b200-sxm")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import perfetto_page
-from command_line import moesim, needs_binary, succeed
+from command_line import as_json, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 JOB = ("simulate", "--gpus", 4, "--expert-parallel", 4, "--replicas", 1, "--sequence-length", 512, "--micro-batch", 1,
@@ -16,7 +16,7 @@ JOB = ("simulate", "--gpus", 4, "--expert-parallel", 4, "--replicas", 1, "--sequ
 
 def ranks(folder, *more):
     """Writes a file per GPU; the JSON of the step, and the events of each GPU."""
-    step = json.loads(succeed(*JOB, *more, "--timeline", folder / "rank{rank}.json.gz", "--format", "json"))
+    step = as_json(*JOB, *more, "--timeline", folder / "rank{rank}.json.gz")
     traces = {}
     for rank in range(4):
         traces[rank] = json.loads(gzip.decompress((folder / f"rank{rank}.json.gz").read_bytes()))

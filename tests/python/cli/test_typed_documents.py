@@ -1,12 +1,11 @@
 """Rows of train and recommend name documents as they were typed, so that they reproduce themselves."""
 
 import csv
-import io
 import json
 from pathlib import Path
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import as_rows, expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -20,10 +19,6 @@ def read(path):
 
 def rows_in(path):
     return list(csv.DictReader(path.open(encoding="utf-8")))
-
-
-def rows_of(*words, **how):
-    return list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv", **how))))
 
 
 @pytest.fixture
@@ -51,9 +46,9 @@ def test_a_row_of_own_documents_reproduces_itself(own):
         ("gpu.json", "nodes.json", "rows.json")}
     assert float(rows[0]["step_ms"]) > 1.5 * float(rows[1]["step_ms"])
     for place, row in enumerate(rows, 1):
-        again, = rows_of("train", "--from", f"{path}:{place}", cwd=own)
+        again, = as_rows("train", "--from", f"{path}:{place}", cwd=own)
         assert {**row, **again} == row
-    shipped, = rows_of("train", "--from", f"{path}:1", "--cluster", "hgx-h200", cwd=own)
+    shipped, = as_rows("train", "--from", f"{path}:1", "--cluster", "hgx-h200", cwd=own)
     assert float(shipped["step_ms"]) < float(rows[0]["step_ms"])  # its NICs are four times as fast
 
 
@@ -70,7 +65,7 @@ def test_rows_of_recommend_name_the_files_too(own):
 
 
 def test_a_usual_cluster_has_its_name(own):
-    row, = rows_of("train", *STEP, "--model", "two.json", "--profile", "gpu.json", cwd=own)
+    row, = as_rows("train", *STEP, "--model", "two.json", "--profile", "gpu.json", cwd=own)
     assert row["cluster"] == "hgx-h200"
 
 

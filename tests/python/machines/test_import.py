@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import moesim, needs_binary, refused, succeed, trace_document
+from command_line import as_json, moesim, needs_binary, refused, succeed, trace_document
 from public_tables import folder_of
 
 np = pytest.importorskip("numpy", reason="NumPy is not installed")
@@ -22,7 +22,7 @@ pytestmark = needs_binary
 
 
 def route(trace, *words):
-    return json.loads(succeed("route", "--routing", f"trace:{trace}", *words, "--format", "json"))
+    return as_json("route", "--routing", f"trace:{trace}", *words)
 
 
 def capacity(factor, tokens, experts):
@@ -61,7 +61,7 @@ def test_a_table_becomes_a_trace_and_a_missing_expert_a_zero(tmp_path):
     assert text["layers"] == [0, 3] and text["tokens"] == 100 and text["licence"] == "Apache-2.0"
     assert "domain = c4" in text["note"]
     # C = 25: 45 + 5 of 100 and 25 + 25 of 100; the 16 layers of the default model alternate.
-    rows = json.loads(succeed(*suggested(result), "--format", "json"))
+    rows = as_json(*suggested(result))
     assert rows["failed"] == pytest.approx(0.5)
 
 
@@ -102,8 +102,7 @@ def test_an_array_of_an_npz_becomes_a_trace_of_all_its_steps(tmp_path, packed):
     assert (np.load(tmp_path / "trace" / "counts.npy") == flat).all()
     assert trace_document(tmp_path / "trace")["steps"] == [1, 1, 51, 51, 101, 101]
     for factor in (0.5, 1, 1.75):
-        row = json.loads(succeed(*suggested(result), "--capacity-factor", factor, "--format",
-                                 "json"))
+        row = as_json(*suggested(result), "--capacity-factor", factor)
         assert row["failed"] == pytest.approx(counted_loss(flat, capacity(factor, 64, 4)))
     (tmp_path / "cut.npz").write_bytes((tmp_path / "run.npz").read_bytes()[:-40])
     words = ("--axes", "step,rank,layer,micro-batch,expert", "--top-k", 1, "--out",
@@ -137,8 +136,8 @@ def test_one_replica_is_one_step_and_a_sweep_takes_traces(tmp_path):
     at = header.index("failed")
     assert float(first[at]) == pytest.approx(counted_loss(counts[0], 16))
     assert float(second[at]) == pytest.approx(counted_loss(counts[0], 32))
-    step = json.loads(succeed("simulate", "--routing", f"trace:{tmp_path / 'trace'}", *sizes,
-                              "--sequence-length", 64, "--replicas", 1, "--format", "json"))
+    step = as_json("simulate", "--routing", f"trace:{tmp_path / 'trace'}", *sizes,
+                   "--sequence-length", 64, "--replicas", 1)
     assert step["failed"] == pytest.approx(one["failed"]) and step["step_ms"] > 0
 
 
@@ -259,7 +258,7 @@ def test_split_sizes_of_profiler_traces_become_counts_per_rank(tmp_path, backwar
     counts = np.array(sends).transpose(0, 2, 1, 3)
     assert (np.load(tmp_path / "trace" / "counts.npy") == counts).all()
     assert trace_document(tmp_path / "trace")["per"] == "rank"
-    row = json.loads(succeed(*suggested(result), "--format", "json"))
+    row = as_json(*suggested(result))
     assert row["failed"] == pytest.approx(counted_loss(counts, 32))
     refused("route", "--routing", f"trace:{tmp_path / 'trace'}", "--experts", 6, "--gpus", 3,
             "--router", "top1", "--tokens-per-gpu", 96, parts=["per receiving GPU", "change --experts to 3"])
@@ -296,10 +295,10 @@ def test_the_capacity_factor_that_is_named_has_that_capacity(tmp_path):
     result = moesim("import", *padded_files(tmp_path, True), "--layers", 2, "--top-k", 2, "--experts", 16,
                     "--tokens", 33, "--out", tmp_path / "padded")
     assert result.returncode == 0, result.stderr
-    assert json.loads(succeed(*suggested(result), "--format", "json"))["capacity"] == CAPACITY
+    assert as_json(*suggested(result))["capacity"] == CAPACITY
     result = moesim("import", *padded_files(tmp_path, True), "--layers", 2, "--top-k", 1, "--experts", 16,
                     "--tokens", 300, "--out", tmp_path / "padded")
-    assert json.loads(succeed(*suggested(result), "--format", "json"))["capacity"] == CAPACITY
+    assert as_json(*suggested(result))["capacity"] == CAPACITY
 
 
 @pytest.mark.parametrize("listed", [True, False])
@@ -313,7 +312,7 @@ def test_padded_exchanges_say_their_capacity_and_times(tmp_path, listed):
     assert "each of 4 ranks sends 20 rows to each" in result.stderr and not (out / "trace.json").exists()
     assert "capacity 5 rows of each expert and rank: a capacity factor above 1, up to 1.25" in result.stderr
     # The command that it says to try has this capacity: 16 experts of 4 x 5 rows each.
-    assert json.loads(succeed(*suggested(result), "--format", "json"))["capacity"] == CAPACITY
+    assert as_json(*suggested(result))["capacity"] == CAPACITY
     with open(out / "exchanges.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 12 and [row["layer"] for row in rows[:5]] == ["0", "0", "1", "1", "0"]

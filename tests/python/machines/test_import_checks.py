@@ -1,11 +1,10 @@
 """`moesim import --cluster`: logs that contradict each other, the cluster or physics."""
 
-import json
 import re
 
 import pytest
 from cluster_imports import LOGS, exchanges, imported, one_node_log, refused, timed, two_nodes, usual
-from command_line import moesim, needs_binary, succeed
+from command_line import as_json, moesim, needs_binary
 
 pytestmark = needs_binary
 
@@ -97,8 +96,8 @@ def test_logs_that_contradict_each_other_are_named_and_lie_inside_the_band(tmp_p
     assert f"us ({one}, line " in said and f"us ({slow}, line " in said
     assert "contradict each other at 18 of 18 sizes" in said and "1.64 times as long" in said
     curve = exchanges(document)["all-to-all", 1, 8]
-    answer = json.loads(succeed("predict", "--cluster", tmp_path / "my_cluster.json", "--op", "all-to-all",
-                                "--gpus", 8, "--bytes", "64MiB", "--format", "json"))
+    answer = as_json("predict", "--cluster", tmp_path / "my_cluster.json", "--op", "all-to-all",
+                     "--gpus", 8, "--bytes", "64MiB")
     at = curve["bytes"].index(2**26)
     assert answer["time_us_p05"] <= curve["time_us_p05"][at] == pytest.approx(usual(2**26), abs=0.006)
     assert answer["time_us_p95"] >= curve["time_us_p95"][at] == pytest.approx(1.64 * usual(2**26), abs=0.006)

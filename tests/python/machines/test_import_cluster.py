@@ -6,7 +6,7 @@ import json
 
 import pytest
 from cluster_imports import BASE, LOGS, exchanges, imported, one_node_log, two_nodes, usual
-from command_line import needs_binary, succeed
+from command_line import as_json, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -43,8 +43,8 @@ def test_predict_takes_the_measured_curve_and_says_so(tmp_path):
     mine = tmp_path / "my_cluster.json"
 
     def predicted(gpus, size):
-        return json.loads(succeed("predict", "--profile", "h100-sxm", "--cluster", mine, "--op",
-                                  "all-to-all", "--gpus", gpus, "--bytes", size, "--format", "json"))
+        return as_json("predict", "--profile", "h100-sxm", "--cluster", mine, "--op",
+                       "all-to-all", "--gpus", gpus, "--bytes", size)
 
     for size in (2**10, 2**20, 2**30):
         answer = predicted(16, size)
@@ -151,8 +151,8 @@ def test_logs_imported_one_after_another_say_the_same_as_together(tmp_path):
     inside = one_node_log(tmp_path / "slow.log", lambda size: 1.64 * usual(size))
 
     def answer(cluster):
-        return json.loads(succeed("predict", "--profile", "h100-sxm", "--cluster", cluster, "--op", "all-to-all",
-                                  "--gpus", 32, "--bytes", 1024, "--format", "json"))
+        return as_json("predict", "--profile", "h100-sxm", "--cluster", cluster, "--op", "all-to-all",
+                       "--gpus", 32, "--bytes", 1024)
 
     together, _ = imported(tmp_path, between, inside)
     at_once = answer(tmp_path / "my_cluster.json")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from cluster_imports import BASE, LOGS, imported, refused
-from command_line import moesim, needs_binary, succeed
+from command_line import as_json, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 MODELS = Path(__file__).resolve().parents[3] / "profiles" / "models"
@@ -17,8 +17,7 @@ DISPATCH = ("--profile", "h100-sxm", "--dispatcher", "deepep", "--hidden", 7168,
 
 
 def dispatched(op, tokens, gpus, *words):
-    return json.loads(succeed("predict", "--op", op, *DISPATCH, "--tokens", tokens, "--gpus", gpus,
-                              *words, "--format", "json"))
+    return as_json("predict", "--op", op, *DISPATCH, "--tokens", tokens, "--gpus", gpus, *words)
 
 
 def test_deepep_across_nodes(tmp_path):
@@ -93,9 +92,8 @@ def test_deepeps_times_are_of_the_bases_gpu(tmp_path):
     assert {each["gpu"] for each in document["dispatches"]} == {"H100"}
 
     def combine(profile, cluster):
-        return json.loads(succeed(
-            "predict", "--op", "combine", *DISPATCH[2:], "--profile", profile, "--cluster", cluster, "--tokens", 4096,
-            "--gpus", 16, "--format", "json"))
+        return as_json("predict", "--op", "combine", *DISPATCH[2:], "--profile", profile, "--cluster", cluster, "--tokens", 4096,
+                       "--gpus", 16)
 
     mine = tmp_path / "my_cluster.json"
     # Hopper GPUs share what the SMs take.
@@ -115,11 +113,10 @@ def test_a_step_goes_by_the_measured_dispatches(tmp_path):
     imported(tmp_path, LOGS / "deepep_internode.log", more=("--nodes", 2))
 
     def exchange(cluster):
-        return json.loads(succeed(
-            "simulate", "--profile", "h100-sxm", "--experts", 32, "--top-k", 4, "--router",
-            "dropless", "--tokens-per-gpu", 2048, "--replicas", 1, "--gpus", 16,
-            "--expert-parallel", 16, "--dispatcher", "deepep", "--cluster", cluster, "--mode",
-            "prefill", "--routing", "balanced", "--format", "json"))
+        return as_json("simulate", "--profile", "h100-sxm", "--experts", 32, "--top-k", 4, "--router",
+                       "dropless", "--tokens-per-gpu", 2048, "--replicas", 1, "--gpus", 16,
+                       "--expert-parallel", 16, "--dispatcher", "deepep", "--cluster", cluster, "--mode",
+                       "prefill", "--routing", "balanced")
 
     mine = tmp_path / "my_cluster.json"
     measured, base = exchange(mine), exchange("hgx-h100")
@@ -147,7 +144,7 @@ def test_training_names_and_takes_the_measured_dispatches(tmp_path):
     assert "dispatcher deepep, 20 SMs (measured: DeepEP's test, twenty.log, over derived: fitted" in text
     assert "NIC written to by the GPU" in text and "with 40 us of notify" in text
     # Three MoE layers, rows out and home in forward, as many in backward, not quite even: 4,096 tokens of a GPU.
-    step = json.loads(succeed(*words, "--format", "json"))
+    step = as_json(*words)
     assert step["dispatch_ms"] == pytest.approx(3 * (1860 + 1900 + 80) / 1e3, rel=5e-3)
 
 

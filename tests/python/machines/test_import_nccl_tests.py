@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from command_line import moesim, needs_binary, refused, succeed
+from command_line import as_json, moesim, needs_binary, refused, succeed
 
 pytestmark = needs_binary
 SIZES = [2**power for power in range(10, 28)]
@@ -35,8 +35,7 @@ def words(tmp_path, *files):
 
 
 def predicted(profile, gpus, size):
-    return json.loads(succeed("predict", "--profile", profile, "--op", "all-to-all", "--gpus", gpus,
-                              "--bytes", size, "--format", "json"))
+    return as_json("predict", "--profile", profile, "--op", "all-to-all", "--gpus", gpus, "--bytes", size)
 
 
 def test_imported_times_are_predicted_and_the_rest_is_the_base(tmp_path):
@@ -283,7 +282,7 @@ def test_json_rows_below_zero_are_refused(key, value, tmp_path):
     (tmp_path / "eight.json").write_text(json.dumps(document))
     for base in (("--base", "h200-sxm"), ("--cluster", "hgx-h200")):
         result = moesim("import", tmp_path / "eight.json", *base, "--out", tmp_path / "mine.json")
-        assert result.returncode == 2 and f"/results/4" in result.stderr and f"{value} is below 0" in result.stderr
+        assert result.returncode == 2 and "/results/4" in result.stderr and f"{value} is below 0" in result.stderr
 
 
 def test_a_json_row_whose_time_and_rate_disagree_is_named(tmp_path):

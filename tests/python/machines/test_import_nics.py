@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from cluster_imports import BASE, LOGS, imported, refused, timed
-from command_line import BINARY, needs_binary, succeed
+from command_line import BINARY, as_json, needs_binary
 
 pytestmark = needs_binary
 
@@ -54,9 +54,8 @@ def test_the_slowest_of_several_nics_counts(tmp_path):
     assert efficiency["high"] == 1  # with the others' 5 % it holds the line rate
     assert "warning: n5.log: mlx5_5 reaches 0.491 of the line rate, others 0.968" in said
     # Half of GPU 5's 256 MiB are for the other node.
-    exchange = json.loads(succeed(
-        "predict", "--op", "all-to-all", "--profile", "h100-sxm", "--gpus", 16, "--bytes", 1 << 28,
-        "--cluster", tmp_path / "my_cluster.json", "--format", "json"))
+    exchange = as_json("predict", "--op", "all-to-all", "--profile", "h100-sxm", "--gpus", 16, "--bytes", 1 << 28,
+                       "--cluster", tmp_path / "my_cluster.json")
     assert exchange["time_us"] > (1 << 28) / 2 / (196.4e9 / 8) * 1e6
     # NICs that are alike get no warning.
     assert "warning" not in imported(tmp_path, *logs[:5])[1]

@@ -1,13 +1,11 @@
 """Router logits and route logs of other programs: what `moesim import` makes of them, what a trace
 says by itself, and `route --logits` at several capacity factors; expected figures by NumPy."""
 
-import csv
-import io
 import json
 
 import pytest
 
-from command_line import moesim, needs_binary, refused, succeed, trace_document
+from command_line import as_json, as_rows, moesim, needs_binary, refused, succeed, trace_document
 
 np = pytest.importorskip("numpy", reason="NumPy is not installed")
 pytestmark = needs_binary
@@ -50,8 +48,8 @@ def test_logits_of_every_type_and_shape_become_a_trace(tmp_path, dtype, shape):
     assert kind.shape == (1, ranks, layers, 48, 8)
     assert (kind.reshape(expected.shape) == expected).all()
     # Experts, GPUs, tokens and layers are the trace's.
-    row = json.loads(succeed("route", "--routing", f"trace:{tmp_path / 't'}", "--router", "top2",
-                             "--capacity-factor", 1, "--replicas", 1, "--format", "json"))
+    row = as_json("route", "--routing", f"trace:{tmp_path / 't'}", "--router", "top2",
+                  "--capacity-factor", 1, "--replicas", 1)
     assert row["experts"] == 8 and row["tokens_per_gpu"] == 48 and row["model"] is None
     assert row["gpus"] == (ranks if ranks > 1 else 32)
     assert len(row["detail"]["layers"]) == layers
@@ -116,8 +114,7 @@ def test_route_logs_of_megatron(tmp_path):
     assert result.returncode == 0 and "6 records of prediction depths left out" in result.stderr
     assert (np.load(tmp_path / "t" / "choices.npy") == chosen).all()
     assert trace_document(tmp_path / "t")["layers"] == [3, 5] and trace_document(tmp_path / "t")["top_k"] == 2
-    row = json.loads(succeed(*result.stderr.split("try: moesim ")[1].split(), "--capacity-factor", 1,
-                             "--format", "json"))
+    row = as_json(*result.stderr.split("try: moesim ")[1].split(), "--capacity-factor", 1)
     assert row["failed"] == pytest.approx(
         np.mean([failed(one, 1, 8) for one in chosen.reshape(-1, 24, 2)]))
     # Tokens one after another, 36 to a step.
@@ -190,7 +187,7 @@ def test_every_loss_of_logits_at_several_capacity_factors(tmp_path):
     logits = np.random.default_rng(8).normal(size=(2, 100, 8)).astype("float16")
     np.save(tmp_path / "logits.npy", logits)
     words = ("route", "--logits", tmp_path / "logits.npy", "--router", "top1,top2", "--capacity-factor", "0.5:2:0.5")
-    rows = list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
+    rows = as_rows(*words)
     assert [(row["router"], float(row["capacity_factor"])) for row in rows] == [
         (router, factor) for router in ("top1", "top2") for factor in (0.5, 1, 1.5, 2)]
     for row in rows:
@@ -200,7 +197,7 @@ def test_every_loss_of_logits_at_several_capacity_factors(tmp_path):
         found = [float(row[name]) for name in ("balance_loss", "balance_loss_all_choices", "z_loss")]
         assert found == pytest.approx(losses(logits, chosen), rel=2e-5)
         assert row["experts"] == "8" and row["tokens_per_gpu"] == "100" and row["routing"] == ""
-    assert [row["failed"] for row in json.loads(succeed(*words, "--format", "json"))] == pytest.approx(
+    assert [row["failed"] for row in as_json(*words)] == pytest.approx(
         [float(row["failed"]) for row in rows])
     table = succeed(*words)
     assert len(table.splitlines()) == 9 and "token loss %" in table and "z loss" in table
@@ -209,8 +206,7 @@ def test_every_loss_of_logits_at_several_capacity_factors(tmp_path):
     refused(*words, "--out", tmp_path / "routes.npy", parts=["of one router", ".csv"])
     # One rank as [S, E]; a router without a softmax has no losses of training.
     np.save(tmp_path / "one.npy", logits[0].astype("float64"))
-    row = json.loads(succeed("route", "--logits", tmp_path / "one.npy", "--router", "expert-choice",
-                             "--capacity-factor", 1, "--format", "json"))[0]
+    row = as_json("route", "--logits", tmp_path / "one.npy", "--router", "expert-choice", "--capacity-factor", 1)[0]
     assert row["z_loss"] is None and row["expert_parallel"] == 1
     np.save(tmp_path / "four.npy", np.zeros((2, 2, 4, 8), "float32"))
     refused("route", "--logits", tmp_path / "four.npy", parts=["[P, S, E]", "moesim import"])
@@ -218,11 +214,9 @@ def test_every_loss_of_logits_at_several_capacity_factors(tmp_path):
 
 def test_generated_routing_at_several_capacity_factors():
     words = ("route", "--gpus", 8, "--tokens-per-gpu", 256, "--replicas", 2, "--router", "top2,top2+fr")
-    rows = list(csv.DictReader(io.StringIO(
-        succeed(*words, "--capacity-factor", "1,2", "--losses", "--format", "csv"))))
+    rows = as_rows(*words, "--capacity-factor", "1,2", "--losses")
     for row in rows:
-        alone = json.loads(succeed(*words[:-2], "--router", row["router"], "--capacity-factor",
-                                   row["capacity_factor"], "--losses", "--format", "json"))
+        alone = as_json(*words[:-2], "--router", row["router"], "--capacity-factor", row["capacity_factor"], "--losses")
         assert float(row["residual_loss"]) == pytest.approx(alone["residual_loss"])
         assert float(row["z_loss"]) == pytest.approx(alone["detail"]["auxiliary_losses"]["z"])
     assert len(rows) == 4

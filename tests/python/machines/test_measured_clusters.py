@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import needs_binary, succeed
+from command_line import as_json, needs_binary, succeed
 
 ROOT = Path(__file__).resolve().parents[3]
 MIB = 2**20
@@ -58,14 +58,13 @@ def test_train_takes_the_measured_time_and_says_so(cluster):
     law, measured = (succeed(*words, "--cluster", each) for each in ("hgx-h100", cluster))
     assert "exchanges: dispatch and combine (all-to-all) measured: two_nodes.log\n" in measured
     assert "exchanges:" not in law
-    parts = [json.loads(succeed(*words, "--cluster", each, "--format", "json"))["dispatch_ms"]
+    parts = [as_json(*words, "--cluster", each)["dispatch_ms"]
              for each in ("hgx-h100", cluster)]
     assert parts[1] > 3 * parts[0]
 
 
 def predicted(cluster, gpus, size="64MiB"):
-    return json.loads(succeed("predict", "--op", "all-to-all", "--gpus", gpus, "--bytes", size, "--cluster", cluster,
-                              "--format", "json"))
+    return as_json("predict", "--op", "all-to-all", "--gpus", gpus, "--bytes", size, "--cluster", cluster)
 
 
 def test_only_a_measured_row_is_a_measured_point(cluster):
@@ -114,9 +113,8 @@ def with_curve(tmp_path, base, entry, factor):
 def test_provenance_calls_nothing_scaled_that_is_not(tmp_path):
     # 8 GPUs of one NVLink domain on 8 trays: the curve of 8 on two trays of the domain answers.
     mine = with_curve(tmp_path, "gb200-nvl72", {"nodes": 2, "gpus": 8}, lambda size: 1.5)
-    spread = json.loads(succeed("predict", "--op", "all-to-all", "--gpus", 8, "--placement",
-                                ",".join(str(4 * node) for node in range(8)), "--bytes", "64MiB", "--cluster", mine,
-                                "--format", "json"))
+    spread = as_json("predict", "--op", "all-to-all", "--gpus", 8, "--placement",
+                     ",".join(str(4 * node) for node in range(8)), "--bytes", "64MiB", "--cluster", mine)
     assert spread["time_us"] == predicted(mine, 8)["time_us"]
     assert spread["provenance"].startswith("measured, measured point") and "mine.log" in spread["provenance"]
     assert "scaled" not in spread["provenance"]

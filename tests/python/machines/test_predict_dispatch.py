@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 import pytest
-from command_line import moesim, needs_binary, succeed
+from command_line import as_json, moesim, needs_binary, succeed
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = sorted(path.stem for path in (ROOT / "profiles" / "dispatchers").glob("*.json"))
@@ -23,7 +23,7 @@ def flags(query):
 
 def ask(op="dispatch", **more):
     query = {**QUERY, "profile": "h100-sxm", **{name.replace("_", "-"): value for name, value in more.items()}}
-    return json.loads(succeed("predict", "--op", op, *flags(query), "--format", "json"))
+    return as_json("predict", "--op", op, *flags(query))
 
 
 def refusal(op="dispatch", **more):
@@ -96,7 +96,7 @@ def test_what_it_assumes_is_said():
 
 def test_combine_without_a_dispatcher_is_the_kernel():
     query = {"tokens": 4096, "hidden": 7168, "k": 8, "profile": "h100-sxm"}
-    kernel = json.loads(succeed("predict", "--op", "combine", *flags(query), "--format", "json"))
+    kernel = as_json("predict", "--op", "combine", *flags(query))
     assert "dispatcher" not in kernel["provenance"]
     result = moesim("predict", "--op", "combine", *flags(query), "--gpus", 8)
     assert result.returncode == 2 and "gpus goes with dispatcher" in result.stderr

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import moesim, needs_binary, succeed
+from command_line import as_json, as_rows, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 MIB = 1 << 20
@@ -46,8 +46,8 @@ def write(path, rows):
 
 
 def exchange(path, *words, cluster="ideal-switch", schedule="burst"):
-    return json.loads(succeed("predict", "--op", "all-to-all", "--cluster", cluster, "--matrix",
-                              path, "--schedule", schedule, *words, "--format", "json"))
+    return as_json("predict", "--op", "all-to-all", "--cluster", cluster, "--matrix",
+                   path, "--schedule", schedule, *words)
 
 
 @pytest.fixture(name="sharing")
@@ -97,7 +97,7 @@ def test_keys_and_parameters(sharing):
 def test_formats_agree(sharing):
     answer = exchange(sharing)
     words = ["predict", "--op", "all-to-all", "--cluster", "ideal-switch", "--matrix", sharing]
-    (row,) = csv.DictReader(io.StringIO(succeed(*words, "--format", "csv")))
+    (row,) = as_rows(*words)
     assert float(row["time_us"]) == answer["time_us"]
     assert [float(time) for time in row["rank_finish_us"].split(";")] == answer["rank_finish_us"]
     assert row["schedule"] == "burst" and row["matrix"] == str(sharing)
@@ -136,8 +136,7 @@ def test_queries(sharing, tmp_path):
     rows = list(csv.DictReader(io.StringIO(succeed("predict", "--in", queries))))
     times = [float(row["time_us"]) for row in rows]
     assert times[:3] == pytest.approx([357.516, 413.164, 147.801], abs=1e-3)
-    inside = json.loads(succeed("predict", "--op", "all-to-all", "--gpus", "8", "--bytes", "8MiB",
-                                "--format", "json"))
+    inside = as_json("predict", "--op", "all-to-all", "--gpus", "8", "--bytes", "8MiB")
     assert times[3] == inside["time_us"]
     queries.write_text(f"op,cluster,matrix\nall-to-all,ideal-switch,{sharing}\n"
                        "all-to-all,ideal-switch,absent.csv\n")
@@ -149,8 +148,7 @@ def test_queries(sharing, tmp_path):
 @pytest.mark.parametrize("op", ["all-to-all", "all-reduce", "all-gather", "reduce-scatter"])
 def test_uniform_exchanges_cross_nodes(op):
     def ask(*words):
-        return json.loads(succeed("predict", "--op", op, "--bytes", "64MiB", *words, "--format",
-                                  "json"))
+        return as_json("predict", "--op", op, "--bytes", "64MiB", *words)
     # The profile's own cluster, when they do not fit a node.
     own = ask("--gpus", "16", "--profile", "h100-sxm")
     assert own["params"]["cluster"] == "hgx-h100"
@@ -165,13 +163,11 @@ def test_uniform_exchanges_cross_nodes(op):
 
 def test_closed_forms_of_uniform_exchanges():
     # Each of 16 ranks sends 15 blocks of 1 MiB at 50e9 B/s, 1 us on the way.
-    answer = json.loads(succeed("predict", "--op", "all-to-all", "--gpus", "16", "--bytes", "16MiB",
-                                "--cluster", "ideal-switch", "--format", "json"))
+    answer = as_json("predict", "--op", "all-to-all", "--gpus", "16", "--bytes", "16MiB", "--cluster", "ideal-switch")
     assert answer["time_us"] == pytest.approx(1 + 15 * MIB / 50e3, abs=1e-3)
     # A ring passes N - 1 blocks one after another: 15 times a block and a route.
     for op, rounds in (("all-gather", 15), ("reduce-scatter", 15), ("all-reduce", 30)):
-        answer = json.loads(succeed("predict", "--op", op, "--gpus", "16", "--bytes", "16MiB",
-                                    "--cluster", "ideal-switch", "--format", "json"))
+        answer = as_json("predict", "--op", op, "--gpus", "16", "--bytes", "16MiB", "--cluster", "ideal-switch")
         assert answer["time_us"] == pytest.approx(rounds * (1 + MIB / 50e3), abs=1e-3)
 
 
@@ -179,8 +175,7 @@ def test_a_profile_calibrates_what_nccl_sends_inside_a_node(tmp_path):
     # 8 MiB to each of 8 ranks is nccl-tests' buffer of 64 MiB: the measured curve's own time.
     even = write(tmp_path / "even.csv", [[8 * MIB] * 8] * 8)
     words = ["--profile", "h100-sxm"]
-    curve = json.loads(succeed("predict", "--op", "all-to-all", "--gpus", "8", "--bytes", "64MiB",
-                               *words, "--format", "json"))
+    curve = as_json("predict", "--op", "all-to-all", "--gpus", "8", "--bytes", "64MiB", *words)
     answer = exchange(even, *words, cluster="hgx-h100", schedule="nccl")
     for key in ("time_us", "time_us_p05", "time_us_p95"):
         assert answer[key] == pytest.approx(curve[key], rel=1e-3)
@@ -293,7 +288,7 @@ def test_help_names_the_values():
 
 
 def ask(*words):
-    return json.loads(succeed("predict", *words, "--format", "json"))
+    return as_json("predict", *words)
 
 
 def test_the_usual_model_of_collectives_across_nodes_has_a_name():
@@ -366,7 +361,7 @@ def test_what_would_take_hours_is_refused(tmp_path):
                                             ("all-gather", 7 / 8), ("reduce-scatter", 7 / 8)])
 def test_the_bandwidth_is_that_of_nccl_tests(op, factor):
     words = ("predict", "--profile", "h200-sxm", "--op", op, "--gpus", 8, "--bytes", "64MiB")
-    found = json.loads(succeed(*words, "--format", "json"))
+    found = as_json(*words)
     head, row = succeed(*words).splitlines()[:2]
     busbw = factor * 2**26 / found["time_us"] / 1e3
     assert "busbw GB/s" in head and f" {busbw:.2f}  " in row
@@ -377,8 +372,8 @@ def test_the_bandwidth_is_that_of_nccl_tests(op, factor):
 def test_ranks_that_do_not_fill_racks_are_spread_evenly():
     """512 on racks of 72: 64 on each of 8, not 8 alone on the last."""
     def all_reduce(gpus, *words):
-        return json.loads(succeed("predict", "--profile", "gb200", "--op", "all-reduce", "--cluster", "gb200-nvl72", "--bytes",
-                                  "1GiB", "--gpus", gpus, *words, "--format", "json"))["time_us"]
+        return as_json("predict", "--profile", "gb200", "--op", "all-reduce", "--cluster", "gb200-nvl72", "--bytes",
+                       "1GiB", "--gpus", gpus, *words)["time_us"]
     assert all_reduce(512) == pytest.approx(all_reduce(504), rel=0.02)
     assert all_reduce(512, "--placement", "contiguous") > 1.5 * all_reduce(512)
 
@@ -388,7 +383,7 @@ def test_a_matrix_between_nodes_says_what_nccl_would_take(tmp_path):
     words = ("predict", "--op", "all-to-all", "--cluster", "hgx-h100")
     said = moesim(*words, "--matrix", even)
     assert said.returncode == 0
-    asked = json.loads(succeed(*words, "--gpus", 16, "--bytes", "64MiB", "--format", "json"))["time_us"]
+    asked = as_json(*words, "--gpus", 16, "--bytes", "64MiB")["time_us"]
     note = re.search(r"note: ([0-9.]+) us is a burst .*--schedule nccl --profile h100-sxm\): ([0-9.]+) us", said.stderr)
     assert float(note[2]) == pytest.approx(asked, rel=1e-3)
     assert f"{float(note[1]):.1f}" in said.stdout

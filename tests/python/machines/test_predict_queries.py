@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from command_line import moesim, needs_binary, succeed
+from command_line import as_json, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
 
 def ask(*words):
-    return json.loads(succeed("predict", *words, "--format", "json"))
+    return as_json("predict", *words)
 
 
 def rows_of(tmp_path, text, *words):
@@ -164,7 +164,7 @@ def test_note_and_id_pass_through_in_every_format(tmp_path):
     path = tmp_path / "queries.csv"
     path.write_text("id,op,m,n,k,note,profile\nq1,gemm,64,64,64,warm up,\nq2,gemm,64,64,64,,l40s\n")
     csv_rows = list(csv.DictReader(io.StringIO(succeed("predict", "--in", path))))
-    entries = json.loads(succeed("predict", "--in", path, "--format", "json"))
+    entries = as_json("predict", "--in", path)
     for rows in (csv_rows, entries):
         assert [(row["id"], row["note"]) for row in rows] == [("q1", "warm up"), ("q2", "")]
     assert entries[1]["status"] == "refused"

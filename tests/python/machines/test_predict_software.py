@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from command_line import needs_binary, succeed
+from command_line import as_json, needs_binary, succeed
 
 pytestmark = needs_binary
 FACTORS = {"gemm": 1.5, "attention": 1.4, "memory": 3.0, "exchange": 0.5}
@@ -19,7 +19,7 @@ TIMES = ("time_us", "time_us_p05", "time_us_p95")
 
 
 def ask(profile, *query):
-    return json.loads(succeed("predict", "--profile", profile, "--op", *query, "--format", "json"))
+    return as_json("predict", "--profile", profile, "--op", *query)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """moesim in the hands of others: installed and moved, by find_package and by add_subdirectory."""
 
-import json
 import os
 import re
 import shutil
@@ -9,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from command_line import BINARY, needs_binary, succeed
+from command_line import BINARY, as_json, needs_binary
 
 pytestmark = needs_binary
 ROOT = Path(__file__).resolve().parents[3]
@@ -50,7 +49,7 @@ def step_ms(program, **environment):
 
 
 def expected_ms():
-    return json.loads(succeed("simulate", *SCENARIO, "--format", "json"))["step_ms"]
+    return as_json("simulate", *SCENARIO)["step_ms"]
 
 
 @pytest.fixture(name="prefix", scope="module")

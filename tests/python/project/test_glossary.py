@@ -1,11 +1,10 @@
 """Names in the glossary exist in the code and in the list of options and columns."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
-from command_line import needs_binary, succeed
+from command_line import as_json, needs_binary
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "sim" / "GLOSSARY.md").read_text(encoding="utf-8")
@@ -36,7 +35,7 @@ def test_names_of_the_code_occur_in_it():
 
 @pytest.fixture(scope="module")
 def document():
-    return json.loads(succeed("options", "--format", "json"))
+    return as_json("options")
 
 
 @needs_binary

@@ -1,7 +1,6 @@
 """moesim recommend: the fastest layouts of a training job, and the commands that reproduce them."""
 
 import csv
-import json
 import re
 import shlex
 import signal
@@ -9,14 +8,14 @@ import subprocess
 import time
 
 import pytest
-from command_line import BINARY, expect_error, moesim, needs_binary, succeed
-from recommend_command import SMALL, layout_of, reproduced, rows_of
+from command_line import BINARY, as_json, as_rows, expect_error, moesim, needs_binary, succeed
+from recommend_command import SMALL, layout_of, reproduced
 
 pytestmark = needs_binary
 
 
 def test_each_command_prints_the_same_figures():
-    rows = rows_of(*SMALL)
+    rows = as_rows(*SMALL)
     assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "5"]
     for row in rows:
         step = reproduced(row["command"])
@@ -31,7 +30,7 @@ def test_each_command_prints_the_same_figures():
 
 def test_the_best_five_are_the_best_of_all_candidates(tmp_path):
     every = tmp_path / "all.csv"
-    rows = rows_of(*SMALL, "--all", every)
+    rows = as_rows(*SMALL, "--all", every)
     with open(every, newline="", encoding="utf-8") as file:
         candidates = list(csv.DictReader(file))
     assert len(candidates) > 300
@@ -48,13 +47,13 @@ def test_the_best_five_are_the_best_of_all_candidates(tmp_path):
 def test_rows_have_the_memory_that_a_step_may_take(tmp_path):
     """Less than all of the GPU's, which `train` goes by."""
     every = tmp_path / "all.csv"
-    assert {row["memory_limit_gib"] for row in rows_of(*SMALL, "--memory-share", "0.8", "--all", every)} == {"64"}
+    assert {row["memory_limit_gib"] for row in as_rows(*SMALL, "--memory-share", "0.8", "--all", every)} == {"64"}
     with open(every, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {row["fits_memory"] for row in rows} == {"true", "false"}
     assert all((row["fits_memory"] == "true") == (float(row["memory_gib"]) <= float(row["memory_limit_gib"])) for row in rows)
     between = next(at for at, row in enumerate(rows, 1) if 64 < float(row["memory_gib"]) < 80)
-    step = json.loads(succeed("train", "--from", f"{every}:{between}", "--format", "json"))
+    step = as_json("train", "--from", f"{every}:{between}")
     assert step["fits_memory"] is True and "memory_limit_gib" not in step
 
 
@@ -93,7 +92,7 @@ def test_the_table_says_what_no_measured_step_has():
     long = (*words, "--context-parallel", 2, "--sequence-length", 32768)
     assert "not measured: context parallelism, sequences of 32768 tokens (at most 8192 measured): no published step" \
         in succeed(*long)
-    rows = json.loads(succeed(*long, "--format", "json"))
+    rows = as_json(*long)
     assert rows[0]["not_measured"][0] == "context parallelism"
     assert "not measured:" not in succeed(*words, "--context-parallel", 1)
 
@@ -121,7 +120,7 @@ def test_what_is_fastest_under_other_assumptions_is_what_train_says():
     for move, options in (("host costs halved", ("--launch-us", 7.5, "--host-read-us", 10)),
                           ("host costs doubled", ("--launch-us", 30, "--host-read-us", 40)),
                           ("experts as uneven as gaussian:0.58", ("--routing", "gaussian:0.58"))):
-        steps = [json.loads(succeed(*shlex.split(command)[1:], *options, "--format", "json")) for command in commands]
+        steps = [as_json(*shlex.split(command)[1:], *options) for command in commands]
         times = [step["step_ms"] if step["memory_gib"] <= 72 else float("inf") for step in steps]
         place, speed, speed_of_first, change = said[move]
         assert times[place - 1] <= 1.001 * min(times), move
@@ -133,7 +132,7 @@ def test_what_is_fastest_under_other_assumptions_is_what_train_says():
 
 
 def test_fewer_layouts_where_values_are_given():
-    rows = rows_of(*SMALL, "--expert-parallel", 8, "--pipeline-parallel", 2, "--zero", 2, "--best", 3)
+    rows = as_rows(*SMALL, "--expert-parallel", 8, "--pipeline-parallel", 2, "--zero", 2, "--best", 3)
     assert len(rows) == 3
     assert {(row["expert_parallel"], row["pipeline_parallel"], row["zero"]) for row in rows} == {("8", "2", "2")}
 
@@ -147,18 +146,18 @@ def test_what_does_not_fit_is_said_with_what_would():
     one = moesim("recommend", "--model", "qwen3-30b-a3b", "--gpus", 1)
     expect_error(one, 1, "none of the", "would fit: --gpus 8")
     assert moesim("recommend", "--model", "qwen3-30b-a3b", "--gpus", 8).returncode == 0
-    assert rows_of(*few, "--gpus", 256)
+    assert as_rows(*few, "--gpus", 256)
 
 
 def test_what_a_dispatcher_cannot_do_is_no_candidate():
-    rows = rows_of("recommend", "--model", "qwen3-30b-a3b", "--profile", "gb200", "--gpus", 256, "--dispatcher",
+    rows = as_rows("recommend", "--model", "qwen3-30b-a3b", "--profile", "gb200", "--gpus", 256, "--dispatcher",
                    "hybridep", "--micro-batch", 1, "--recompute", "none", "--tensor-parallel", 1)
     assert all(int(row["expert_parallel"]) <= 64 for row in rows)
 
 
 def test_uneven_layers_are_divided(tmp_path):
     """61 layers: the command names the layers of each chunk."""
-    rows = rows_of("recommend", "--model", "deepseek-v3", "--gpus", 512, "--pipeline-parallel", "8,16",
+    rows = as_rows("recommend", "--model", "deepseek-v3", "--gpus", 512, "--pipeline-parallel", "8,16",
                    "--tensor-parallel", 1, "--micro-batch", 1, "--mtp", 1)
     assert rows
     for row in rows[:2]:
@@ -216,7 +215,7 @@ def test_a_row_gives_its_step_to_train(tmp_path):
     rows = list(csv.DictReader(path.open()))
     assert len(rows) >= 2
     for line, row in enumerate(rows, 1):
-        step = json.loads(succeed("train", "--from", f"{path}:{line}", "--format", "json"))
+        step = as_json("train", "--from", f"{path}:{line}")
         assert step["step_ms"] == float(row["step_ms"]) and step["memory_gib"] == float(row["memory_gib"])
     succeed("plot", path, "--chart", "pareto", "--out", tmp_path / "best.svg")
 
@@ -224,18 +223,18 @@ def test_a_row_gives_its_step_to_train(tmp_path):
 def test_what_one_search_refuses_is_left_out_of_another():
     words = ("--model", "qwen3-30b-a3b", "--gpus", 16, "--tensor-parallel", 1, "--expert-tensor-parallel", 1)
     # Copies that divide among 4 ranks, not among 8.
-    rows = rows_of("recommend", *words, "--redundant-experts", 4, "--router", "dropless", "--expert-parallel", "4,8")
+    rows = as_rows("recommend", *words, "--redundant-experts", 4, "--router", "dropless", "--expert-parallel", "4,8")
     assert {row["expert_parallel"] for row in rows} == {"4"}
     none = moesim("recommend", *words, "--redundant-experts", 4, "--router", "dropless", "--expert-parallel", 8)
     expect_error(none, 2, "132 experts and copies do not divide among 8 ranks (EP): 8")
     # A capacity beside copies is not simulated: the dropless layouts are.
-    rows = rows_of("recommend", *words, "--redundant-experts", 8, "--router", "dropless,topk", "--capacity-factor", 1,
+    rows = as_rows("recommend", *words, "--redundant-experts", 8, "--router", "dropless,topk", "--capacity-factor", 1,
                    "--routing-draws", "per-layer", "--expert-parallel", 8, "--max-loss", "5%")
     assert {row["router"] for row in rows} == {"dropless"}
 
 
 def test_a_list_may_name_a_value_twice():
-    once, twice = (rows_of(*SMALL, "--dispatcher", text, "--best", 3) for text in ("deepep", "deepep,deepep"))
+    once, twice = (as_rows(*SMALL, "--dispatcher", text, "--best", 3) for text in ("deepep", "deepep,deepep"))
     assert [layout_of(row) for row in twice] == [layout_of(row) for row in once]
 
 
@@ -269,13 +268,13 @@ def test_placements_on_racks_are_searched():
     """144 GPUs are two racks of 72, or 48 of each of three; the default takes 64 + 64 + 16."""
     words = ("recommend", "--model", "qwen3-235b-a22b", "--gpus", 144, "--profile", "gb200", "--global-batch", 4608,
              "--dispatcher", "hybridep", "--precision", "mxfp8", "--tensor-parallel", 1)
-    by_placement = {each: float(rows_of(*words, "--ranks-per-domain", each, "--best", 1)[0]["tokens_per_s_per_gpu"])
+    by_placement = {each: float(as_rows(*words, "--ranks-per-domain", each, "--best", 1)[0]["tokens_per_s_per_gpu"])
                     for each in (64, 72, 48)}
-    best = rows_of(*words, "--best", 1)[0]
+    best = as_rows(*words, "--best", 1)[0]
     assert float(best["tokens_per_s_per_gpu"]) == max(by_placement.values()) > 1.05 * by_placement[64]
     assert f"--ranks-per-domain {best['ranks_per_domain']}" in best["command"]
     assert reproduced(best["command"])["step_ms"] == float(best["step_ms"])
-    assert rows_of(*words, "--ranks-per-domain", "64,72", "--best", 1)[0]["ranks_per_domain"] == "72"
+    assert as_rows(*words, "--ranks-per-domain", "64,72", "--best", 1)[0]["ranks_per_domain"] == "72"
     assert "per domain" in succeed(*words) and "per domain" not in succeed(*SMALL)
     expect_error(moesim(*words, "--ranks-per-domain", "64,99"), 2, "--ranks-per-domain", "72")
 
@@ -286,7 +285,7 @@ def calibrated(tmp_path, *more):
     for gpus, expert, pipeline in ((8, 8, 1), (16, 8, 1), (16, 8, 2), (32, 8, 1)):
         words = ("train", "--model", "qwen3-30b-a3b", "--gpus", gpus, "--expert-parallel", expert, "--pipeline-parallel",
                  pipeline, "--global-batch", 64, "--recompute", "full")
-        step = json.loads(succeed(*words, "--format", "json"))
+        step = as_json(*words)
         steps.append([gpus, expert, pipeline, 64, step["step_ms"] + 2 * (step["dispatch_ms"] + step["combine_ms"])])
     path = tmp_path / "steps.csv"
     with open(path, "w", newline="", encoding="utf-8") as file:
@@ -298,9 +297,9 @@ def calibrated(tmp_path, *more):
 
 def test_the_order_is_that_of_ones_own_software(tmp_path):
     own = calibrated(tmp_path)
-    published = rows_of(*SMALL, "--best", 1)[0]
+    published = as_rows(*SMALL, "--best", 1)[0]
     every = tmp_path / "all.csv"
-    rows = rows_of(*SMALL, "--software", own, "--all", every)
+    rows = as_rows(*SMALL, "--software", own, "--all", every)
     with open(every, newline="", encoding="utf-8") as file:
         fitting = [float(row["step_ms"]) for row in csv.DictReader(file) if row["fits_memory"] == "true"]
     assert float(rows[0]["step_ms"]) == min(fitting) > 1.05 * float(published["step_ms"])
@@ -314,7 +313,7 @@ def test_the_order_is_that_of_ones_own_software(tmp_path):
     assert low < speed < high
     assert "order: " in table
     expect_error(moesim(*SMALL, "--software", own, "--profile", "gb200"), 2, "calibrated on")
-    by_profile = rows_of(*SMALL, "--profile", own, "--best", 1)[0]
+    by_profile = as_rows(*SMALL, "--profile", own, "--best", 1)[0]
     assert by_profile["step_ms"] == rows[0]["step_ms"] and f"--profile {own}" in by_profile["command"]
     expect_error(moesim(*SMALL, "--profile", own, "--software", "megatron-bridge"), 2, "--software megatron-bridge")
     # The search that train names is by the same software.
@@ -325,16 +324,16 @@ def test_the_order_is_that_of_ones_own_software(tmp_path):
 def test_precisions_are_searched():
     words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", "1,2",
              "--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--virtual-pipeline", 1, "--best", 3)
-    single = {name: rows_of(*words, "--precision", name) for name in ("bf16", "fp8-block", "fp8-current")}
-    rows = rows_of(*words, "--precision", "bf16,fp8-block,fp8-current")
+    single = {name: as_rows(*words, "--precision", name) for name in ("bf16", "fp8-block", "fp8-current")}
+    rows = as_rows(*words, "--precision", "bf16,fp8-block,fp8-current")
     times = sorted(float(row["step_ms"]) for each in single.values() for row in each)
     assert [float(row["step_ms"]) for row in rows] == times[:3]
     for row in rows:
         assert reproduced(row["command"])["step_ms"] == float(row["step_ms"])
         assert row["precision"] == "bf16" or f"--precision {row['precision']}" in row["command"]
     drawn = (*words, "--routing-draws", "per-layer", "--best", 1)
-    assert rows_of(*drawn, "--precision", "bf16,fp8-block")[0]["step_ms"] in [
-        rows_of(*drawn, "--precision", name)[0]["step_ms"] for name in ("bf16", "fp8-block")]
+    assert as_rows(*drawn, "--precision", "bf16,fp8-block")[0]["step_ms"] in [
+        as_rows(*drawn, "--precision", name)[0]["step_ms"] for name in ("bf16", "fp8-block")]
     table = succeed(*words, "--precision", "bf16,fp8-block")
     assert "precision" in next(line for line in table.splitlines() if line.startswith("#"))
     assert "bf16 or fp8-block" in table.splitlines()[0]

@@ -1,10 +1,9 @@
 """moesim recommend: each candidate is there once, and simulated once."""
 
 import csv
-import io
 import re
 
-from command_line import needs_binary, succeed
+from command_line import as_rows, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -31,7 +30,7 @@ def test_a_recomputation_typed_in_two_orders_is_searched_once():
              "--expert-tensor-parallel", 1, "--recompute")
     once, twice = (succeed(*words, text) for text in ("moe_act,layernorm", "moe_act,layernorm/layernorm,moe_act"))
     assert counts_of(once) == counts_of(twice)
-    rows = [list(csv.DictReader(io.StringIO(succeed(*words, text, "--format", "csv")))) for text in
+    rows = [as_rows(*words, text) for text in
             ("moe_act,layernorm", "moe_act,layernorm/layernorm,moe_act")]
     assert [row["twins"] for row in rows[0]] == [row["twins"] for row in rows[1]]
 

@@ -1,14 +1,12 @@
 """The order that moesim recommend prints: how sure it is that the first is faster than the others."""
 
 import csv
-import io
-import json
 import math
 import re
 import shlex
 
 import pytest
-from command_line import moesim, needs_binary, succeed
+from command_line import as_json, as_rows, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 JOB = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--software", "megatron-bridge",
@@ -40,7 +38,7 @@ def levels_beside_the_first(table, tmp_path):
     first = tmp_path / "first.csv"
     commands = commands_of(table)
     succeed(*commands.pop(1), "--out", first)
-    steps = {place: json.loads(succeed(*words, "--baseline", first, "--format", "json"))
+    steps = {place: as_json(*words, "--baseline", first)
              for place, words in commands.items()}
     assert all(step["speed_over_baseline"] <= 1.0005 for step in steps.values())
     return {place: step["beyond_noise_level"] for place, step in steps.items()}
@@ -109,11 +107,10 @@ def test_passes_are_ordered_as_beside_a_baseline_of_a_sweep():
              "--capacity-convention", "library", "--sequence-length", 512, "--replicas", 4, "--micro-batch", "4,8",
              "--router", "topk", "--capacity-factor", "1,1.25")
     table = succeed("recommend", *words, "--max-loss", "20%")
-    found = list(csv.DictReader(io.StringIO(succeed("recommend", *words, "--max-loss", "20%", "--format", "csv"))))
+    found = as_rows("recommend", *words, "--max-loss", "20%")
     best = {int(row["rank"]): row for row in found if row["rank"]}
     assert (best[1]["capacity_factor"], best[1]["micro_batch"]) == ("1", "8")
-    swept = csv.DictReader(io.StringIO(succeed("sweep", *words, "--baseline", "capacity-factor=1,micro-batch=8",
-                                               "--format", "csv")))
+    swept = as_rows("sweep", *words, "--baseline", "capacity-factor=1,micro-batch=8")
     beside = {(row["capacity_factor"], row["micro_batch"]): row for row in swept}
     columns = ("speed_over_baseline", "speed_over_baseline_p05", "speed_over_baseline_p95", "within_noise")
     for row in found:
@@ -134,9 +131,8 @@ def own_software(tmp_path):
     """A document of twelve measured steps: 1.3 times the predictions, each 1 % off."""
     path, out = tmp_path / "steps.csv", tmp_path / "own.json"
     job = [word for at, word in enumerate(JOB[1:]) if "--software" not in JOB[at:at + 2]]
-    predicted = csv.DictReader(io.StringIO(succeed(
-        "train", *job, "--pipeline-parallel", "1,2", "--expert-parallel", "4,8", "--micro-batch", "1,2,4", "--recompute",
-        "full", "--format", "csv")))
+    predicted = as_rows("train", *job, "--pipeline-parallel", "1,2", "--expert-parallel", "4,8", "--micro-batch", "1,2,4", "--recompute",
+                        "full")
     rows = [{**row, "measured_ms": 1.3 * float(row["step_ms"]) * (1.01 if at % 2 else 0.99)}
             for at, row in enumerate(predicted)]
     assert len(rows) == 12
@@ -173,14 +169,14 @@ def test_a_ratio_of_ones_own_software_is_not_wider_than_its_bands(tmp_path, own_
     succeed(*one, "--out", base, "--format", form)
     bands = []
     for other in (("--expert-parallel", 8, "--micro-batch", 4), ("--expert-parallel", 4, "--micro-batch", 1)):
-        step = json.loads(succeed(*words, *other, "--baseline", base, "--format", "json"))
-        first = json.loads(succeed(*one, "--format", "json"))
+        step = as_json(*words, *other, "--baseline", base)
+        first = as_json(*one)
         own = math.hypot(*(log_width(row, "step_ms_low", "step_ms_high") for row in (first, step)))
         bands.append(log_width(step, "speed_over_baseline_low", "speed_over_baseline_high"))
         assert bands[-1] <= own * 1.0001
         assert "; by 12 of your own steps\n" in succeed(*words, *other, "--baseline", base)
     # Two that differ little are told apart best.
-    step = json.loads(succeed(*one, "--baseline", base, "--format", "json"))
+    step = as_json(*one, "--baseline", base)
     assert log_width(step, "speed_over_baseline_low", "speed_over_baseline_high") <= min(bands)
     listed = succeed(*words, "--pipeline-parallel", "2,1", "--expert-parallel", 8, "--micro-batch", "2,4")
     assert "the first and any other is off by at most\n" in listed and "  by 12 of your own steps\n" in listed

@@ -1,13 +1,11 @@
 """moesim recommend --mode prefill."""
 
-import csv
-import io
 import re
 import shlex
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
-from recommend_command import SMALL, rows_of
+from command_line import as_rows, expect_error, moesim, needs_binary, succeed
+from recommend_command import SMALL
 
 pytestmark = needs_binary
 PREFILL = ("recommend", "--mode", "prefill", "--model", "mixtral-8x7b", "--gpus", 16, "--expert-parallel", "4,8",
@@ -15,18 +13,17 @@ PREFILL = ("recommend", "--mode", "prefill", "--model", "mixtral-8x7b", "--gpus"
 
 
 def test_prefill_commands_print_the_same_figures_and_the_best_are_those_of_a_sweep():
-    rows = rows_of(*PREFILL, "--router", "top2,top2+fr", "--capacity-factor", "0.75,1", "--max-loss", "10%")
+    rows = as_rows(*PREFILL, "--router", "top2,top2+fr", "--capacity-factor", "0.75,1", "--max-loss", "10%")
     best = [row for row in rows if row["rank"]]
     assert best and all(float(row["residual_loss"]) <= 0.1 for row in best)
     for row in (best[0], rows[-1]):
         words = shlex.split(row["command"])
         assert words[:2] == ["moesim", "simulate"]
-        (same,) = csv.DictReader(io.StringIO(succeed(*words[1:], "--format", "csv")))
+        (same,) = as_rows(*words[1:])
         for key in ("step_ms", "tokens_per_s_per_gpu", "residual_loss", "memory_gib"):
             assert same[key] == row[key]
-    every = csv.DictReader(io.StringIO(succeed(
-        "sweep", *PREFILL[1:], "--profile", "h100-sxm", "--router", "top2,top2+fr", "--capacity-factor", "0.75,1",
-        "--capacity-convention", "library", "--format", "csv")))
+    every = as_rows("sweep", *PREFILL[1:], "--profile", "h100-sxm", "--router", "top2,top2+fr", "--capacity-factor", "0.75,1",
+                    "--capacity-convention", "library")
     speeds = sorted((float(row["tokens_per_s_per_gpu"]) for row in every
                      if float(row["memory_gib"]) <= 72 and float(row["residual_loss"]) <= 0.1), reverse=True)
     assert [float(row["tokens_per_s_per_gpu"]) for row in best] == speeds[:5]
@@ -65,13 +62,12 @@ def test_prefill_gives_the_commands_of_the_front_where_all_lose_too_much():
 @pytest.mark.parametrize("router", [(), ("--router", "topk"), ("--router", "top1,top1+fr")])
 def test_prefill_without_a_capacity_keeps_every_route(model, router):
     words = (*PREFILL, "--model", model, *router, "--capacity-factor", "dropless")
-    rows = rows_of(*words)
+    rows = as_rows(*words)
     assert rows and all(float(row["counted_loss"]) == 0 and row["router"] == "dropless" for row in rows)
     assert len({row["command"] for row in rows}) == len(rows) == 2  # --expert-parallel 4,8: top1+fr is top1 then
     k = ("--top-k", 1) if "top1,top1+fr" in router else ()
-    (same,) = csv.DictReader(io.StringIO(succeed(
-        "sweep", *PREFILL[1:], "--model", model, "--profile", "h100-sxm", "--router", "dropless", *k,
-        "--expert-parallel", rows[0]["expert_parallel"], "--capacity-convention", "library", "--format", "csv")))
+    (same,) = as_rows("sweep", *PREFILL[1:], "--model", model, "--profile", "h100-sxm", "--router", "dropless", *k,
+                      "--expert-parallel", rows[0]["expert_parallel"], "--capacity-convention", "library")
     assert same["step_ms"] == rows[0]["step_ms"]
 
 
@@ -95,7 +91,7 @@ def test_prefill_says_which_router_a_forward_pass_takes():
 
 def test_prefill_takes_lists_of_every_option():
     words = [word for word in PREFILL if word not in ("--expert-parallel", "4,8")] + ["--dispatcher", "deepep,all-to-all"]
-    rows = [row for row in rows_of(*words, "--best", 20) if row["rank"]]
+    rows = [row for row in as_rows(*words, "--best", 20) if row["rank"]]
     assert {(row["expert_parallel"], row["dispatcher"]) for row in rows} == {
         (size, dispatcher) for size in "248" for dispatcher in ("", "deepep")}  # EP 1 does not fit
     table = succeed(*words, "--expert-parallel", "4,8", "--router", "dropless,top2", "--max-loss", "5%",

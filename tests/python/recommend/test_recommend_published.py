@@ -1,10 +1,9 @@
 """Three published training jobs: the five that `recommend` finds are the best five of all candidates, each simulated."""
 
 import csv
-import io
 
 import pytest
-from command_line import needs_binary, succeed
+from command_line import as_rows, needs_binary
 
 pytestmark = [needs_binary, pytest.mark.slow]
 SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel", "expert_tensor_parallel",
@@ -28,7 +27,7 @@ QUESTIONS = {
 def test_the_best_five_are_the_best_five(question, tmp_path):
     every = tmp_path / "all.csv"
     words = ("recommend", *QUESTIONS[question])
-    rows = list(csv.DictReader(io.StringIO(succeed(*words, "--all", every, "--format", "csv", timeout=1500))))
+    rows = as_rows(*words, "--all", every, timeout=1500)
     with open(every, newline="", encoding="utf-8") as file:
         candidates = list(csv.DictReader(file))
     fitting = [row for row in candidates if row["fits_memory"] == "true"]

@@ -6,7 +6,7 @@ import re
 import shlex
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import as_rows, expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -63,8 +63,7 @@ def test_slices_of_experts_between_domains_are_searched_where_they_are_asked_for
         step = succeed(*shlex.split(row["command"])[1:], "--format", "csv")
         assert next(csv.DictReader(io.StringIO(step)))["step_ms"] == row["step_ms"]
     # One of the two alone: the usual ones of the other that stay inside a node.
-    sizes = list(csv.DictReader(io.StringIO(succeed("recommend", "--gpus", 16, "--expert-tensor-parallel", 4,
-                                                    "--best", 20, "--format", "csv"))))
+    sizes = as_rows("recommend", "--gpus", 16, "--expert-tensor-parallel", 4, "--best", 20)
     assert {row["expert_parallel"] for row in sizes} == {"1", "2"}
 
 

@@ -5,8 +5,8 @@ import io
 import re
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
-from recommend_command import SMALL, layout_of, reproduced, rows_of
+from command_line import as_rows, expect_error, moesim, needs_binary, succeed
+from recommend_command import SMALL, layout_of, reproduced
 
 pytestmark = needs_binary
 
@@ -23,12 +23,12 @@ def test_no_rank_has_more_rows_than_there_are():
     """A load of all tokens on one rank is the number of ranks: fewer ranks than that are no candidate."""
     words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 32, "--tensor-parallel", 1, "--context-parallel", 1,
              "--pipeline-parallel", 2, "--expert-tensor-parallel", 1, "--micro-batch", 1, "--recompute", "none/full")
-    rows = [row for row in rows_of(*words, "--expert-load", 3) if row["rank"]]
+    rows = [row for row in as_rows(*words, "--expert-load", 3) if row["rank"]]
     assert rows and all(int(row["expert_parallel"]) >= 3 for row in rows)
     for row in rows:
         assert reproduced(row["command"])["step_ms"] == float(row["step_ms"])
     # More than the ranks that are usual.
-    assert rows_of(*words, "--expert-load", 9, "--expert-parallel", 16)[0]["expert_parallel"] == "16"
+    assert as_rows(*words, "--expert-load", 9, "--expert-parallel", 16)[0]["expert_parallel"] == "16"
     expect_error(moesim(*words, "--expert-load", 3, "--expert-parallel", "1,2"), 2,
                  "--expert-load 3: at most ", "expert-parallel ranks")
     for routing in (("--routing", "zipf:1"), ("--capacity-factor", 1), ("--max-loss", "1%")):
@@ -38,7 +38,7 @@ def test_no_rank_has_more_rows_than_there_are():
 
 
 def test_capacity_costs_loss_and_the_commands_print_it():
-    rows = rows_of(*SMALL[:-2], "--recompute", "none", "--tensor-parallel", 1, "--max-loss", "10%",
+    rows = as_rows(*SMALL[:-2], "--recompute", "none", "--tensor-parallel", 1, "--max-loss", "10%",
                    "--capacity-factor", "dropless,0.75,1")
     best = [row for row in rows if row["rank"]]
     assert len(best) == 5 and all(float(row["residual_loss"]) <= 0.1 for row in best)
@@ -57,10 +57,10 @@ def test_of_one_layout_what_is_no_faster_and_loses_more_is_a_twin():
     words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", 1,
              "--recompute", "moe_act", "--tensor-parallel", 1, "--pipeline-parallel", 1, "--expert-parallel", 8,
              "--expert-tensor-parallel", 1, "--zero", 1, "--capacity-factor", 1, "--max-loss", "100%")
-    rows = rows_of(*words, "--router", "topk,topk+fr")
+    rows = as_rows(*words, "--router", "topk,topk+fr")
     assert [row["router"] for row in rows] == ["top8+fr"] and rows[0]["twins"] == "1"
     assert "--router topk+fr" in rows[0]["command"]
-    (plain,) = rows_of(*words, "--router", "topk")
+    (plain,) = as_rows(*words, "--router", "topk")
     assert plain["step_ms"] == rows[0]["step_ms"]
     assert float(rows[0]["residual_loss"]) < float(plain["residual_loss"])
     assert "1 more like it, within 0.0 % of its speed, that differs in router or CF" in succeed(
@@ -70,7 +70,7 @@ def test_of_one_layout_what_is_no_faster_and_loses_more_is_a_twin():
 def test_the_five_differ_and_their_twins_are_counted(tmp_path):
     every = tmp_path / "all.csv"
     words = (*SMALL, "--virtual-pipeline", "1,2,4,8")
-    rows = rows_of(*words, "--all", every)
+    rows = as_rows(*words, "--all", every)
     assert len({layout_of(row) for row in rows}) == 5
     with open(every, newline="", encoding="utf-8") as file:
         fitting = [row for row in csv.DictReader(file) if row["fits_memory"] == "true"]
@@ -84,7 +84,7 @@ def test_the_five_differ_and_their_twins_are_counted(tmp_path):
     twins = re.findall(r"\n  \d: (\d+) more like it, within [\d.]+ % of its speed, that (differs?) in ", table)
     assert {"1"} < {count for count, _ in twins}
     assert all((count == "1") == (verb == "differs") for count, verb in twins)
-    apart = rows_of(*words, "--distinct", "chunks", "--best", 12)
+    apart = as_rows(*words, "--distinct", "chunks", "--best", 12)
     assert len({layout_of(row) for row in apart}) < 12
     assert len({(*layout_of(row), row["virtual_pipeline"]) for row in apart}) == 12
 
@@ -111,7 +111,7 @@ def test_a_dialect_is_searched_as_it_is_simulated(tmp_path):
              "--tensor-parallel", 1, "--pipeline-parallel", "1,2", "--virtual-pipeline", 1, "--expert-tensor-parallel",
              1, "--recompute", "moe_act/full", "--max-loss", "20%", "--router", "top2", "--capacity-factor", "1,1.25")
     for dialect in ("deepspeed", "tutel", "megatron"):
-        rows = rows_of(*words, "--router-dialect", dialect, "--all", every)
+        rows = as_rows(*words, "--router-dialect", dialect, "--all", every)
         best = [row for row in rows if row["rank"]]
         with open(every, newline="", encoding="utf-8") as file:
             candidates = [row for row in csv.DictReader(file)
@@ -132,7 +132,7 @@ def test_candidates_that_a_trace_does_not_fit_are_left_out():
     table = succeed(*words)
     reason = table.split(" candidates left out, such as: ")[1].split("\n")[0]
     assert "choose " in reason and "--tokens-per-gpu" not in reason
-    rows = rows_of(*words)
+    rows = as_rows(*words)
     assert {row["expert_parallel"] for row in rows} == {"4", "8"}
     for row in rows:
         assert row["micro_batch"] == "1" and row["pipeline_parallel"] in ("1", "2")
@@ -149,7 +149,7 @@ PLACED = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 32, "--routing", "z
 
 @pytest.mark.parametrize("router", ["dropless", "topk"])
 def test_experts_are_placed_on_the_ranks_of_each_candidate(router):
-    rows = rows_of(*PLACED, "--expert-placement", "round-robin", "--expert-parallel", "4,16", "--router", router,
+    rows = as_rows(*PLACED, "--expert-placement", "round-robin", "--expert-parallel", "4,16", "--router", router,
                    *(() if router == "dropless" else ("--capacity-factor", "1", "--max-loss", "60%")))
     assert {row["expert_parallel"] for row in rows if row["rank"]} == {"4", "16"}
     for row in rows:
@@ -164,7 +164,7 @@ def test_candidates_that_a_placement_file_is_not_of_are_left_out(tmp_path):
     path = tmp_path / "place.csv"
     path.write_text("expert,rank\n" + "".join(f"{expert},{expert % 4}\n" for expert in range(128)), encoding="utf-8")
     words = (*PLACED, "--expert-placement", path)
-    rows = rows_of(*words, "--expert-parallel", "2,4,8")
+    rows = as_rows(*words, "--expert-parallel", "2,4,8")
     assert rows and {row["expert_parallel"] for row in rows} == {"4"}
     assert reproduced(rows[0]["command"])["step_ms"] == float(rows[0]["step_ms"])
     expect_error(moesim(*words, "--expert-parallel", 8), 2, "rank 0 has 32 experts: every rank of --expert-parallel 8 has 16")
@@ -179,11 +179,11 @@ def test_forced_balance_is_not_compared_with_routing_that_is_drawn():
     words = ("recommend", "--model", "mixtral-8x7b", "--gpus", 32, "--global-batch", 128, "--micro-batch", 1,
              "--tensor-parallel", 1, "--pipeline-parallel", 4, "--virtual-pipeline", 4, "--expert-parallel", 8,
              "--expert-tensor-parallel", 1, "--recompute", "moe_act", "--zero", 1)
-    lossless = [row for row in rows_of(*words, "--max-loss", "5%") if not row["capacity_factor"]]
+    lossless = [row for row in as_rows(*words, "--max-loss", "5%") if not row["capacity_factor"]]
     assert lossless and float(lossless[0]["residual_loss"]) == 0
     assert all("--routing-draws per-layer" in row["command"] for row in lossless)
     assert reproduced(lossless[0]["command"])["step_ms"] == float(lossless[0]["step_ms"])
-    balanced = rows_of(*words)[0]
+    balanced = as_rows(*words)[0]
     assert "--routing-draws" not in balanced["command"]
     assert float(lossless[0]["step_ms"]) > 1.05 * float(balanced["step_ms"])
     assert "routing: forced balance" in succeed(*words) and "router" not in succeed(*words).split("gives up")[0]
@@ -225,12 +225,12 @@ def test_two_names_of_one_router_are_searched_once(words, why):
 
 def test_the_front_and_what_drawn_routing_makes_of_the_best_are_told():
     text = succeed(*SMALL, "--best", 2)
-    best = rows_of(*SMALL, "--best", 2)[0]
+    best = as_rows(*SMALL, "--best", 2)[0]
     drawn = reproduced(best["command"] + " --routing-draws per-layer")
     assert (f"1 has {drawn['tokens_per_s_per_gpu']:.0f} tokens/s/GPU and takes {drawn['memory_gib']:.1f} GiB" in text)
     lines = text.splitlines()
     header = next(line for line in lines if line.startswith("#")).replace("90 % band", "low to high").replace("80 % band", "low to high")
-    for place, row in enumerate(rows_of(*SMALL, "--best", 2), 1):
+    for place, row in enumerate(as_rows(*SMALL, "--best", 2), 1):
         cells = dict(zip(header.split(), next(line for line in lines if line.startswith(f"{place} ")).split()))
         step, drawn = (reproduced(row["command"] + more) for more in ("", " --routing-draws per-layer"))
         assert cells["drawn"] == f"{drawn['tokens_per_s_per_gpu']:.0f}"
@@ -254,7 +254,7 @@ DEEPSEEK = ("recommend", "--model", "deepseek-v3", "--gpus", 256, "--tensor-para
 
 def test_the_models_own_router_without_capacity_loses_nothing():
     """DeepSeek's does not take the 8 experts of most weight: nobody trained it to."""
-    (best,) = rows_of(*DEEPSEEK, "--routing-draws", "per-layer")
+    (best,) = as_rows(*DEEPSEEK, "--routing-draws", "per-layer")
     assert best["router"].startswith("bias-balanced") and best["on_front"] == "true" and best["counted_loss"] == "0"
     assert float(best["residual_loss"]) > 0.005
     again = reproduced(best["command"])
@@ -291,7 +291,7 @@ def test_an_order_that_drawn_routing_changes_is_said():
     """What does not fit then is marked, and the cost is that of the fastest that does."""
     words = ("recommend", "--model", "qwen3-235b-a22b", "--gpus", 144, "--profile", "gb200", "--global-batch", 4608,
              "--dispatcher", "hybridep", "--precision", "mxfp8", "--software", "megatron-bridge", "--memory-share", 0.8937)
-    best = [row for row in rows_of(*words) if row["rank"]]
+    best = [row for row in as_rows(*words) if row["rank"]]
     too_large = [row["rank"] for row in best if row["drawn_fits_memory"] == "false"]
     fitting = [row for row in best if row["drawn_fits_memory"] == "true"]
     fastest = max(fitting, key=lambda row: float(row["drawn_tokens_per_s_per_gpu"]))["rank"]
@@ -304,7 +304,7 @@ def test_an_order_that_drawn_routing_changes_is_said():
 
 def test_one_that_fits_with_drawn_routing_is_not_said_to_be_too_large():
     words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 64, "--software", "megatron-bridge", "--best", 2)
-    first, second = (row for row in rows_of(*words) if row["rank"])
+    first, second = (row for row in as_rows(*words) if row["rank"])
     assert first["drawn_fits_memory"] == second["drawn_fits_memory"] == "true"
     faster = float(second["drawn_tokens_per_s_per_gpu"])
     assert faster > float(first["drawn_tokens_per_s_per_gpu"])
@@ -324,7 +324,7 @@ def test_padding_is_taken():
              "--expert-tensor-parallel", 1, "--zero", 1, "--router", "top8", "--max-loss", "100%")
     steps = {}
     for padding in ("capacity", "none", "busiest"):
-        (best,) = (row for row in rows_of(*words, "--capacity-factor", 1, "--padding", padding) if row["rank"])
+        (best,) = (row for row in as_rows(*words, "--capacity-factor", 1, "--padding", padding) if row["rank"])
         assert f"--padding {padding}" in best["command"]
         assert reproduced(best["command"])["step_ms"] == float(best["step_ms"])
         steps[padding] = float(best["step_ms"])

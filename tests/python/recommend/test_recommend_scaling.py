@@ -1,11 +1,10 @@
 """moesim recommend on several numbers of GPUs."""
 
 import csv
-import json
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
-from recommend_command import SMALL, reproduced, rows_of
+from command_line import as_json, as_rows, expect_error, moesim, needs_binary, succeed
+from recommend_command import SMALL, reproduced
 
 pytestmark = needs_binary
 SCALING = (*SMALL[:3], "--global-batch", 64, *SMALL[7:])  # 64 sequences on any number of GPUs
@@ -22,7 +21,7 @@ def test_each_number_of_gpus_has_the_layout_that_a_search_of_its_own_finds(tmp_p
     assert rows[0]["status"] == "refused" and rows[0]["reason"]
     fewest = rows[1]
     for row in rows[1:]:
-        alone = rows_of(*SCALING, "--gpus", row["gpus"], "--software", "megatron-bridge", "--best", 1)[0]
+        alone = as_rows(*SCALING, "--gpus", row["gpus"], "--software", "megatron-bridge", "--best", 1)[0]
         for column in ("status", "step_ms", "memory_gib", "command", "pipeline_layout", "gpu_hours_per_1e12_tokens",
                        "drawn_tokens_per_s_per_gpu", "drawn_memory_gib", "drawn_fits_memory"):
             assert row[column] == alone[column]
@@ -31,9 +30,9 @@ def test_each_number_of_gpus_has_the_layout_that_a_search_of_its_own_finds(tmp_p
         assert float(row["efficiency"]) == pytest.approx(speed / float(fewest["tokens_per_s_per_gpu"]))
         assert float(row["step_ms_low"]) < float(row["step_ms"]) < float(row["step_ms_high"])
     assert fewest["added_gpu_gain"] == "" and fewest["scaling_pays"] == "true"
-    step = json.loads(succeed("train", "--from", f"{path}:2", "--format", "json"))
+    step = as_json("train", "--from", f"{path}:2")
     assert step["step_ms"] == float(fewest["step_ms"])
-    from_json = json.loads(succeed(*SCALING, "--gpus", "7,8,16,24", "--software", "megatron-bridge", "--format", "json"))
+    from_json = as_json(*SCALING, "--gpus", "7,8,16,24", "--software", "megatron-bridge")
     assert [row["status"] for row in from_json] == ["refused", "ok", "ok", "ok"]
 
 
@@ -63,13 +62,13 @@ def test_several_numbers_of_gpus_say_what_drawn_routing_makes_of_their_best():
     assert (f"tokens/s/GPU: {drawn[0]['tokens_per_s_per_gpu']:.0f} on 16 GPUs ({drawn[0]['memory_gib']:.1f} GiB, would not fit), "
             f"{drawn[1]['tokens_per_s_per_gpu']:.0f} on 32 GPUs ({drawn[1]['memory_gib']:.1f} GiB)\n"
             "  search with routing drawn before you decide: --routing-draws per-layer\n") in text
-    assert [row["drawn_fits_memory"] for row in rows_of(*words)] == ["false", "true"]
+    assert [row["drawn_fits_memory"] for row in as_rows(*words)] == ["false", "true"]
     asked = succeed(*words, "--routing-draws", "per-layer")
-    assert "with routing drawn" not in asked and "drawn_memory_gib" not in rows_of(*words, "--routing-draws", "per-layer")[0]
+    assert "with routing drawn" not in asked and "drawn_memory_gib" not in as_rows(*words, "--routing-draws", "per-layer")[0]
 
 
 def test_a_list_of_one_number_of_gpus_is_that_number():
-    assert rows_of(*SMALL, "--gpus", "16,16") == rows_of(*SMALL) == rows_of(*SMALL, "--gpus", "16:16:4")
+    assert as_rows(*SMALL, "--gpus", "16,16") == as_rows(*SMALL) == as_rows(*SMALL, "--gpus", "16:16:4")
 
 
 @pytest.mark.parametrize(("words", "code", "text"), [

@@ -7,7 +7,7 @@ import re
 import shlex
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import as_json, as_rows, expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -27,14 +27,6 @@ FEW = ("--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--virtual-pipelin
        "--context-parallel", 1)
 JOB = ("--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64)
 LAYOUT = ("--pipeline-parallel", 2, "--expert-parallel", 8, "--micro-batch", 1, "--recompute", "moe_act")
-
-
-def rows_of(*words):
-    return list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
-
-
-def figures(*words):
-    return json.loads(succeed(*words, "--format", "json"))
 
 
 @pytest.fixture
@@ -74,12 +66,12 @@ def test_the_parts_of_yours_beside_the_first_are_of_all_pipeline_ranks(tmp_path)
 
 
 def test_a_search_from_a_script_is_that_of_its_options_typed(script):
-    typed = rows_of("recommend", *JOB, "--dispatcher", "deepep", *FEW)
-    found = rows_of("recommend", "--megatron", script, *FEW)
+    typed = as_rows("recommend", *JOB, "--dispatcher", "deepep", *FEW)
+    found = as_rows("recommend", "--megatron", script, *FEW)
     *best, yours = found
     assert [row["step_ms"] for row in best] == [row["step_ms"] for row in typed]
     assert [row["yours"] for row in found] == ["false"] * len(best) + ["true"] and yours["rank"] == ""
-    step = figures("train", "--megatron", script)
+    step = as_json("train", "--megatron", script)
     assert float(yours["step_ms"]) == step["step_ms"] and float(yours["memory_gib"]) == step["memory_gib"]
     assert yours["command"] == f"moesim train --megatron {script}"
     table = succeed("recommend", "--megatron", script, *FEW)
@@ -92,7 +84,7 @@ def test_a_search_from_a_script_is_that_of_its_options_typed(script):
 
 
 def test_rows_have_the_bands_and_the_cost_of_the_table(script):
-    found = rows_of("recommend", "--megatron", script, *FEW, "--software", "megatron-bridge")
+    found = as_rows("recommend", "--megatron", script, *FEW, "--software", "megatron-bridge")
     table = succeed("recommend", "--megatron", script, *FEW, "--software", "megatron-bridge")
     first = found[0]
     speeds = [float(first[f"tokens_per_s_per_gpu_{end}"]) for end in ("low", "high")]
@@ -116,15 +108,15 @@ def test_typed_options_go_before_those_of_the_script(script):
     assert "\nyours (run.sh) cannot be simulated: " in table and "\n  yours  " not in table
     table = succeed("recommend", "--megatron", script, *FEW, "--gpus", 32, "--precision", "fp8-current")
     assert f"  yours  moesim train --megatron {script} --gpus 32 --precision fp8-current" in table
-    several = rows_of("recommend", "--megatron", script, *FEW, "--precision", "bf16,fp8-current")
+    several = as_rows("recommend", "--megatron", script, *FEW, "--precision", "bf16,fp8-current")
     assert several[-1]["yours"] == "true" and several[-1]["precision"] == "bf16"
 
 
 def test_a_row_of_train_is_compared_whatever_its_layout(tmp_path):
     path = steps(tmp_path, "--zero", 0, "--pipeline-layout", "Et*20|t*28L")
-    for line, step in enumerate(rows_of("train", *JOB, *LAYOUT, "--micro-batch", "1,2", "--zero", 0, "--pipeline-layout",
+    for line, step in enumerate(as_rows("train", *JOB, *LAYOUT, "--micro-batch", "1,2", "--zero", 0, "--pipeline-layout",
                                         "Et*20|t*28L"), 1):
-        found = rows_of("recommend", "--from", f"{path}:{line}", *FEW)
+        found = as_rows("recommend", "--from", f"{path}:{line}", *FEW)
         assert found[-1]["yours"] == "true"
         for column in ("step_ms", "memory_gib", "pipeline_layout", "zero", "micro_batch"):
             assert found[-1][column] == step[column]
@@ -137,7 +129,7 @@ def test_what_is_not_searched_usually_is_a_candidate_if_yours_has_it(tmp_path):
     path = steps(tmp_path, "--zero", 0, "--recompute", "layernorm")
     free = ("--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--pipeline-parallel", 2)
     every = tmp_path / "all.csv"
-    *_, yours = rows_of("recommend", "--from", f"{path}:1", *free, "--all", every)
+    *_, yours = as_rows("recommend", "--from", f"{path}:1", *free, "--all", every)
     with open(every, newline="", encoding="utf-8") as file:
         same = [row for row in csv.DictReader(file) if row["step_ms"] == yours["step_ms"]]
     assert any((row["zero"], row["recompute"]) == ("0", "layernorm") for row in same)
@@ -198,12 +190,12 @@ def test_the_command_of_yours_makes_its_step(tmp_path):
     path = steps(tmp_path)
     for more in (("--max-loss", "2%"), ("--router", "bias-balanced+groups:8:4", "--max-loss", "9%"),
                  ("--router", "bias-balanced+groups:8:4", "--capacity-factor", 1, "--max-loss", "9%")):
-        *_, yours = rows_of("recommend", "--from", f"{path}:1", *FEW, "--micro-batch", "1,2", "--expert-parallel", "8,16",
+        *_, yours = as_rows("recommend", "--from", f"{path}:1", *FEW, "--micro-batch", "1,2", "--expert-parallel", "8,16",
                             *more, "--best", 1)
         assert yours["yours"] == "true"
         if "--router" in more:
             assert yours["router"].endswith("+groups:8:4")
-        assert figures(*command_of(yours))["step_ms"] == pytest.approx(float(yours["step_ms"]), rel=1e-6)
+        assert as_json(*command_of(yours))["step_ms"] == pytest.approx(float(yours["step_ms"]), rel=1e-6)
 
 
 def test_yours_is_said_where_nothing_loses_little_enough(tmp_path):
@@ -215,9 +207,9 @@ def test_yours_is_said_where_nothing_loses_little_enough(tmp_path):
 
 def test_another_machine_places_ranks_anew(tmp_path):
     path = steps(tmp_path)
-    typed = figures("train", *JOB, *LAYOUT, "--profile", "gb200")
-    assert figures("train", "--from", f"{path}:1", "--profile", "gb200")["step_ms"] == typed["step_ms"]
-    *_, yours = rows_of("recommend", "--from", f"{path}:1", *FEW, "--profile", "gb200", "--best", 1)
+    typed = as_json("train", *JOB, *LAYOUT, "--profile", "gb200")
+    assert as_json("train", "--from", f"{path}:1", "--profile", "gb200")["step_ms"] == typed["step_ms"]
+    *_, yours = as_rows("recommend", "--from", f"{path}:1", *FEW, "--profile", "gb200", "--best", 1)
     assert float(yours["step_ms"]) == pytest.approx(typed["step_ms"], rel=1e-6)
 
 
@@ -241,8 +233,8 @@ def test_a_config_is_the_flags_typed(tmp_path):
     path.write_text(json.dumps({"model": "qwen3-30b-a3b", "gpus": 16, "global_batch": 64, "virtual-pipeline": [1, 2],
                                 "recompute": "none/moe_act/full", "tensor_parallel": 1, "context_parallel": 1,
                                 "expert-tensor-parallel": 1}))
-    assert rows_of("recommend", "--config", path) == rows_of("recommend", *JOB, *FEW)
-    assert rows_of("recommend", "--config", path, "--gpus", 8) == rows_of("recommend", *JOB, *FEW, "--gpus", 8)
+    assert as_rows("recommend", "--config", path) == as_rows("recommend", *JOB, *FEW)
+    assert as_rows("recommend", "--config", path, "--gpus", 8) == as_rows("recommend", *JOB, *FEW, "--gpus", 8)
     path.write_text(json.dumps({"mode": "prefill", "model": "mixtral-8x7b", "gpus": 8, "expert-parallel": 8,
                                 "micro-batch": 1, "sequence-length": 512, "replicas": 1}))
     assert "1 scenarios simulated" in succeed("recommend", "--config", path)
@@ -290,26 +282,26 @@ FIXED = ("--tensor-parallel", 1, "--context-parallel", 1, "--expert-tensor-paral
     (("--capacity-factor", "1.1,1.25", "--max-loss", "5%", "--router-dialect", "paper"), ("capacity", "token-max")),
 ])
 def test_capacities_of_a_script_pad_and_drop_as_megatron_does(script, words, drops):
-    found = [row for row in rows_of("recommend", "--megatron", script, *FIXED, *words) if row["capacity_factor"]]
+    found = [row for row in as_rows("recommend", "--megatron", script, *FIXED, *words) if row["capacity_factor"]]
     assert found and {(row["padding"], row["priority"]) for row in found} == {drops}
     row = found[0]
-    step = figures(*shlex.split(row["command"])[1:])
+    step = as_json(*shlex.split(row["command"])[1:])
     assert (step["step_ms"], step["residual_loss"]) == (float(row["step_ms"]), float(row["residual_loss"]))
     if drops == ("none", "own-weight"):
         typed = ("--router", row["router"], "--capacity-factor", row["capacity_factor"], "--pipeline-layout", row["pipeline_layout"])
-        again = figures("train", "--megatron", script, *FIXED, *typed)
+        again = as_json("train", "--megatron", script, *FIXED, *typed)
         assert (again["step_ms"], again["residual_loss"]) == (step["step_ms"], step["residual_loss"])
 
 
 def test_capacities_of_a_script_with_sigmoid_scores_choose_by_these(script):
     script.write_text(SCRIPT.replace("--moe-router-topk 8", "--moe-router-topk 8 --moe-router-score-function sigmoid"))
     words = ("recommend", "--megatron", script, *FIXED, "--max-loss", "9%", "--sequence-length", 256)
-    row, *_ = rows_of(*words, "--capacity-factor", "1,1.25")
+    row, *_ = as_rows(*words, "--capacity-factor", "1,1.25")
     assert row["score_function"] == "sigmoid" and "--score-function sigmoid" in row["command"]
-    step = figures(*command_of(row))
+    step = as_json(*command_of(row))
     assert (step["step_ms"], step["residual_loss"]) == (float(row["step_ms"]), float(row["residual_loss"]))
     # Of what drops nothing the scores do not matter: the order of the logits is theirs.
-    lossless, *_ = rows_of(*words, "--capacity-factor", "dropless,1")
+    lossless, *_ = as_rows(*words, "--capacity-factor", "dropless,1")
     assert lossless["capacity_factor"] == "" and "--score-function" not in lossless["command"]
 
 
@@ -318,7 +310,7 @@ def test_what_a_script_says_of_capacities_is_not_said_of_what_drops_nothing(scri
     result = moesim(*words)
     assert "capacity is padded" not in result.stderr and "has no effect" not in result.stderr
     assert re.search("^CF: library convention, balanced load at CF 1, not padded ", result.stdout, re.M)
-    lossless = [row["command"] for row in rows_of(*words) if row["router"] == "dropless" and row["yours"] == "false"]
+    lossless = [row["command"] for row in as_rows(*words) if row["router"] == "dropless" and row["yours"] == "false"]
     assert not any("--padding" in command or "--priority" in command for command in lossless)
     # Without capacities nothing is drawn for their sake.
     assert "forced balance" in succeed("recommend", "--megatron", script, *FIXED)

@@ -6,7 +6,7 @@ import re
 import shlex
 
 import pytest
-from command_line import moesim, needs_binary, succeed
+from command_line import as_json, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 # Each has a few hundred candidates at most.
@@ -20,7 +20,7 @@ PIPELINE = ("recommend", "--model", "deepseek-v3", "--gpus", 256, "--profile", "
 
 
 def step_of(command):
-    return json.loads(succeed(*shlex.split(command)[1:], "--format", "json"))
+    return as_json(*shlex.split(command)[1:])
 
 
 def gains_of(table, name="1"):

@@ -6,16 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from command_line import moesim, needs_binary, succeed
+from command_line import as_json, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
 TOP1 = "trace:tiny-moe-top1"  # 8 ranks of 128 tokens, 8 experts, k = 1; the default model has k = 2
 SIZES = ("--gpus", 8, "--expert-parallel", 8, "--sequence-length", 128, "--micro-batch", 1)
-
-
-def as_json(*words):
-    return json.loads(succeed(*words, "--format", "json"))
 
 
 def save_trace(folder, kind, axes, array):

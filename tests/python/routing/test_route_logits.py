@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import as_json, expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -149,7 +149,7 @@ def test_losses_in_a_row_are_those_of_all_replicas():
 
 def test_losses_of_generated_routing():
     words = ("route", "--gpus", "8", "--tokens-per-gpu", "512", "--sequence-length", "512", "--losses", "--replicas", "1")
-    detail = json.loads(succeed(*words, "--router", "top2", "--format", "json"))["detail"]["auxiliary_losses"]
+    detail = as_json(*words, "--router", "top2")["detail"]["auxiliary_losses"]
     assert len(detail["layers"]) == 16
     assert 1 < detail["balance_all_choices"] < detail["balance"] < 1.2
     assert detail["z"] == pytest.approx(np.mean([layer["z"] for layer in detail["layers"]]))
@@ -159,7 +159,7 @@ def test_losses_of_generated_routing():
 
 
 def detail_of_losses(*words):
-    return json.loads(succeed("route", *words, "--losses", "--replicas", 1, "--format", "json"))["detail"]["auxiliary_losses"]
+    return as_json("route", *words, "--losses", "--replicas", 1)["detail"]["auxiliary_losses"]
 
 
 def trace_of(logits, tmp_path, top_k=1):
@@ -223,7 +223,7 @@ def test_dropout_that_lowers_k_has_the_losses_of_the_choices_left(tmp_path):
     """One expert on each GPU: skipped, a token has one choice instead of two."""
     np.save(tmp_path / "x.npy", np.random.default_rng(1).normal(size=(4, 8, 4)).astype(np.float32))
     words = ("route", "--logits", tmp_path / "x.npy", "--router", "gating-dropout:0.999", "--top-k", 2)
-    (row,) = json.loads(succeed(*words, "--format", "json"))
+    (row,) = as_json(*words)
     # Each expert has the tokens of its own GPU, a quarter: 4 x 1/4 x (the sum of mean g) = 1.
     assert row["balance_loss"] == pytest.approx(1)
     assert row["balance_loss_all_choices"] == pytest.approx(1)
@@ -263,8 +263,7 @@ def test_rectification_goes_by_logit_where_scores_vanish(tmp_path, words):
 @pytest.mark.parametrize("scores", ["softmax", "sigmoid"])
 def test_a_token_without_a_finite_logit_has_them_all_equal(tmp_path, scores):
     np.save(tmp_path / "x.npy", np.full((4, 3), -np.inf, np.float32))
-    (row,) = json.loads(succeed("route", "--logits", tmp_path / "x.npy", "--router", "top1", "--score-function", scores,
-                                "--format", "json"))
+    (row,) = as_json("route", "--logits", tmp_path / "x.npy", "--router", "top1", "--score-function", scores)
     assert row["z_loss"] == pytest.approx(np.log(3) ** 2)
     assert row["balance_loss"] == pytest.approx(1)  # all take expert 0, each probability is 1/3
 

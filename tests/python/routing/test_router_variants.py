@@ -4,7 +4,7 @@ import json
 import numpy
 import pytest
 
-from command_line import moesim, succeed
+from command_line import as_json, moesim, succeed
 
 SMALL = ("--model", "switch-base-8", "--gpus", "8", "--expert-parallel", "8", "--experts", "16", "--replicas", "2",
          "--tokens-per-gpu", "2048")
@@ -55,7 +55,7 @@ def test_bias_balanced_scores_by_sigmoid(tmp_path):
     assert row["score_function"] == "sigmoid"
     assert route("--router", "dropless", "--top-k", "2")["score_function"] == "softmax"
     succeed("route", *SMALL, *words, "--out", tmp_path / "rows.csv", "--format", "csv")
-    again = json.loads(succeed("route", "--from", f"{tmp_path / 'rows.csv'}:1", "--format", "json"))
+    again = as_json("route", "--from", f"{tmp_path / 'rows.csv'}:1")
     assert again["score_function"] == "sigmoid" and again["residual_loss"] == row["residual_loss"]
     asked = route(*words, "--score-function", "sigmoid")
     assert asked["residual_loss"] == row["residual_loss"]
@@ -148,8 +148,7 @@ def test_losses_of_given_logits(tmp_path, scores):
 def test_simulate_prints_the_losses_of_its_routing():
     words = (*SMALL, "--router", "top2", "--mode", "prefill", "--losses", "--format", "json")
     losses = json.loads(succeed("simulate", *words))["detail"]["auxiliary_losses"]
-    assert losses == json.loads(succeed("route", *SMALL, "--router", "top2", "--losses", "--format",
-                                        "json"))["detail"]["auxiliary_losses"]
+    assert losses == as_json("route", *SMALL, "--router", "top2", "--losses")["detail"]["auxiliary_losses"]
     assert 1 < losses["balance_all_choices"] < losses["balance_sequence"] < 1.3
     text = succeed("simulate", *words[:-2])
     assert "balance loss" in text and "z-loss" in text

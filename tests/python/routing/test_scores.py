@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from command_line import moesim, needs_binary, succeed
+from command_line import as_json, moesim, needs_binary, succeed
 from public_tables import folder_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -58,9 +58,9 @@ def test_counts_come_back_from_a_fit(tmp_path):
     assert np.allclose(model["popularity"], [shares, shares], atol=0.007)
     assert model["variance"]["rank"]["value"] < 0.001
     for experts in (8, 32):  # the model's own number, and another
-        row = json.loads(succeed("route", "--routing", f"scores:{out}", "--experts", experts,
-                                 "--router", "top1", "--gpus", "8", "--replicas", "2",
-                                 "--tokens-per-gpu", "4096", "--format", "json"))
+        row = as_json("route", "--routing", f"scores:{out}", "--experts", experts,
+                      "--router", "top1", "--gpus", "8", "--replicas", "2",
+                      "--tokens-per-gpu", "4096")
         assert row["routing"] == f"scores:{out}"
         # At CF = 1 what exceeds 1 / E is lost: 0.247 of these shares, whatever E; counting noise
         # of 128 tokens an expert adds some at 32.
@@ -100,10 +100,9 @@ def test_experts_chosen_together_come_back_from_a_fit(tmp_path):
     kind = document["variance"]["kind"]
     assert kind["value"] > 3 * kind["error"] > 0
     # Loads of what is generated: 1/2 of all tokens each, 4,096 tokens, 4.5 standard deviations.
-    result = json.loads(succeed("route", "--routing", f"scores:{model}", "--experts", "4",
-                                "--router", "top2", "--gpus", "4", "--replicas", "1",
-                                "--capacity-factor", "0.5", "--tokens-per-gpu", "16384",
-                                "--format", "json"))
+    result = as_json("route", "--routing", f"scores:{model}", "--experts", "4",
+                     "--router", "top2", "--gpus", "4", "--replicas", "1",
+                     "--capacity-factor", "0.5", "--tokens-per-gpu", "16384")
     assert result["failed"] == pytest.approx(0.75, abs=0.01)  # 2,048 slots for 8,192 routes each
 
 
@@ -168,10 +167,9 @@ def test_layers_of_a_trace_that_differ_are_generated_different(tmp_path):
     succeed("route", "--fit-scores", trace, "--out", model)
     assert json.loads(model.read_text())["layer_scale"][0] < 0.1
     def failed(source, seed):
-        result = json.loads(succeed(
-            "route", "--routing", source, "--experts", "8", "--gpus", "8", "--expert-parallel", "8",
-            "--sequence-length", "128", "--micro-batch", "1", "--replicas", "8", "--router", "top2",
-            "--capacity-factor", "2", "--seed", seed, "--format", "json"))
+        result = as_json("route", "--routing", source, "--experts", "8", "--gpus", "8", "--expert-parallel", "8",
+                         "--sequence-length", "128", "--micro-batch", "1", "--replicas", "8", "--router", "top2",
+                         "--capacity-factor", "2", "--seed", seed)
         return np.array(result["detail"]["layer_failed"][:2])
     recorded = failed(f"trace:{trace}", 1)
     found = np.mean([failed(f"scores:{model}", seed) for seed in range(1, 5)], axis=0)

@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed, written
+from command_line import as_json, expect_error, moesim, needs_binary, succeed, written
 
 pytestmark = needs_binary
 COMMON = ("--profile", "a100-sxm-80gb", "--model", "llama2-7b-moe8", "--tokens-per-gpu", 2048, "--sequence-length", 2048,
@@ -15,7 +15,7 @@ LEVEL, EXCHANGE = 1.7, 1.4
 
 
 def simulated(*words):
-    return json.loads(succeed("simulate", *words, "--format", "json"))
+    return as_json("simulate", *words)
 
 
 @pytest.fixture(scope="module")

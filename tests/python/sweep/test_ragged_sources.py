@@ -1,12 +1,10 @@
 """GPUs with different numbers of tokens through the command line: route, simulate and sweep."""
 
-import csv
-import io
 import json
 
 import pytest
 
-from command_line import needs_binary, succeed
+from command_line import as_rows, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -20,7 +18,7 @@ MEAN_TOKENS = {"balanced": 512, "ragged-source:2": 384, "empty-rank": 448}
 
 
 def table(*words):
-    return list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
+    return as_rows(*words)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import moesim, needs_binary, succeed
+from command_line import as_json, as_rows, moesim, needs_binary, succeed
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = sorted(path.stem for path in (ROOT / "profiles" / "dispatchers").glob("*.json"))
@@ -19,7 +19,7 @@ pytestmark = needs_binary
 
 
 def rows(*words):
-    return list(csv.DictReader(io.StringIO(succeed("sweep", "--router", "dropless", *words, "--format", "csv"))))
+    return as_rows("sweep", "--router", "dropless", *words)
 
 
 def refusal(*words):
@@ -29,7 +29,7 @@ def refusal(*words):
 
 
 def test_every_shipped_dispatcher_is_an_option_that_the_help_names():
-    document = json.loads(succeed("options", "--format", "json"))
+    document = as_json("options")
     (option,) = [option for option in document["options"] if option["name"] == "dispatcher"]
     assert [value["name"] for value in option["values"]] == ["all-to-all", *sorted(SHIPPED)]
     assert option["default"] == "all-to-all"
@@ -54,9 +54,8 @@ def test_training_steps_have_the_sms_of_training_libraries():
     for mode, sms, passes in (("train", 20, 2), ("prefill", 24, 1)):
         step = json.loads(succeed(*words, "--mode", mode))
         assert f"dispatcher deepep, {sms} SMs" in step["provenance"]
-        kernels_us = sum(json.loads(succeed(
-            "predict", "--op", op, "--profile", "h100-sxm", "--dispatcher", "deepep", "--tokens", 4096, "--hidden", 2048,
-            "--k", 8, "--experts", 128, "--gpus", 8, "--sms", sms, "--format", "json"))["time_us"]
+        kernels_us = sum(as_json("predict", "--op", op, "--profile", "h100-sxm", "--dispatcher", "deepep", "--tokens", 4096, "--hidden", 2048,
+                                 "--k", 8, "--experts", 128, "--gpus", 8, "--sms", sms)["time_us"]
             for op in ("dispatch", "combine"))
         # 48 layers, 30 us of notify at either stage. Drawn routing is not quite even.
         assert float(step["exchange_ms"]) == pytest.approx(48 * passes * (kernels_us + 60) / 1e3, rel=5e-3)
@@ -109,9 +108,8 @@ def test_counts_give_the_time_of_tokens(name):
     assert float(counts["exchange_ms"]) == pytest.approx(float(tokens["exchange_ms"]), rel=0.03)
     assert "the experts of a token independent" not in counts["provenance"] + tokens["provenance"]
     # What a capacity keeps of a token's routes counts do not say: then the dispatcher estimates it.
-    (limited,) = csv.DictReader(io.StringIO(succeed(
-        "sweep", "--router", "top4", "--padding", "none", "--capacity-factor", "6", *INSIDE, "--dispatcher", name,
-        "--fidelity", "counts", "--format", "csv")))
+    (limited,) = as_rows("sweep", "--router", "top4", "--padding", "none", "--capacity-factor", "6", *INSIDE, "--dispatcher", name,
+                         "--fidelity", "counts")
     assert "the experts of a token independent" in limited["provenance"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import as_json, expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -126,8 +126,7 @@ def test_experts_lie_where_they_are_placed(tmp_path):
         assert listed[part] == dealt[part]
 
     def route(*more):
-        return json.loads(succeed("route", *words[:-1], f"counts:{counts}", *more, "--format",
-                                  "json"))["detail"]
+        return as_json("route", *words[:-1], f"counts:{counts}", *more)["detail"]
     plain, balanced = route(), route("--expert-placement", f"balanced:{counts}")
     for detail in (plain, balanced):
         # By the number of the expert, wherever it is: 0 and 1 have 100 each of the 340 counted.
@@ -175,9 +174,8 @@ def test_gating_dropout_skips_exchanges_in_training_alone():
 def test_capacity_and_padded_blocks_do_not_hang_on_the_coin_of_a_layer():
     # C = ceil(2 x 2,048 / 8); one expert per GPU, so C rows of 4,096 in bf16 a pair.
     for seed in range(1, 6):
-        result = json.loads(succeed("route", "--router", "gating-dropout:0.5", "--top-k", 2, "--gpus",
-                                    8, "--tokens-per-gpu", 2048, "--replicas", 1, "--seed", seed,
-                                    "--format", "json"))
+        result = as_json("route", "--router", "gating-dropout:0.5", "--top-k", 2, "--gpus",
+                         8, "--tokens-per-gpu", 2048, "--replicas", 1, "--seed", seed)
         assert result["capacity"] == 512
         assert result["detail"]["pair_bytes"]["padded"] == 512 * 8192
 

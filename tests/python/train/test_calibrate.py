@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed, written
+from command_line import as_json, expect_error, moesim, needs_binary, succeed, written
 from measured_steps import COMMON, LAYOUTS, predicted
 
 pytestmark = needs_binary
@@ -27,7 +27,7 @@ def test_three_steps_predict_the_others(tmp_path, steps):
     for step in steps:
         words = [word for key, value in step.items() if key != "measured_ms"
                  for word in (f"--{key.replace('_', '-')}", value)]
-        row = json.loads(succeed("train", *COMMON, *words, "--software", out, "--format", "json"))
+        row = as_json("train", *COMMON, *words, "--software", out)
         measured = float(step["measured_ms"])
         assert row["step_ms"] == pytest.approx(measured, rel=0.06)
         assert row["step_ms_low"] < measured < row["step_ms_high"]
@@ -92,7 +92,7 @@ def test_repeats_of_one_configuration_say_nothing_of_others(tmp_path, steps):
         assert f"warning: {times} rows of 1 configuration" in result.stderr
         words = ("train", "--model", LAYOUTS[0]["model"], *COMMON, "--expert-parallel", 8, "--software", out)
         assert "one configuration, which tells nothing of how far others scatter" in succeed(*words)
-        row = json.loads(succeed(*words, "--micro-batch", 2, "--format", "json"))
+        row = as_json(*words, "--micro-batch", 2)
         return document, row["step_ms_high"] / row["step_ms_low"]
 
     (two, width_of_two), (twenty, width_of_twenty) = fitted(2), fitted(20)
@@ -139,8 +139,7 @@ def test_more_rows_narrow_the_band(tmp_path, steps):
     def width(count):
         out = tmp_path / f"{count}.json"
         succeed("calibrate", written(tmp_path / "steps.csv", steps[:count]), *COMMON, "--out", out)
-        row = json.loads(succeed("train", *COMMON, "--model", "deepseek-v2-4layers", "--software", out,
-                                 "--format", "json"))
+        row = as_json("train", *COMMON, "--model", "deepseek-v2-4layers", "--software", out)
         return row["step_ms_high"] / row["step_ms_low"]
 
     assert width(8) < width(4) < width(2)
@@ -211,7 +210,7 @@ def test_another_cluster_than_that_of_the_rows_is_less_certain(tmp_path, steps):
     words = ("train", "--model", "deepseek-v3-4layers", "--profile", out, "--gpus", 64, "--expert-parallel", 32)
 
     def width(cluster):
-        row = json.loads(succeed(*words, "--cluster", cluster, "--format", "json"))
+        row = as_json(*words, "--cluster", cluster)
         return row["step_ms_high"] / row["step_ms_low"]
     assert width("generic-8x100g") > 1.1 * width("hgx-b200")
     assert "none of them on generic-8x100g" in succeed(*words, "--cluster", "generic-8x100g")

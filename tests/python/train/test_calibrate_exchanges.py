@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed, written
+from command_line import as_json, expect_error, moesim, needs_binary, succeed, written
 from measured_steps import COMMON, predicted_exchange
 
 pytestmark = needs_binary
@@ -33,9 +33,8 @@ def test_exchanges_in_a_file_of_their_own_set_the_rate_of_nics(tmp_path, steps, 
         assert "mine.json" in after["provenance"]
         assert max(after["rank_finish_us"]) == pytest.approx(after["time_us"])
     # The profile of hardware alone answers what it answered.
-    row = json.loads(succeed("train", "--profile", out, "--model", "deepseek-v3-4layers", "--format", "json"))
-    same = json.loads(succeed("train", "--profile", "b200-sxm", "--software", out, "--model", "deepseek-v3-4layers",
-                              "--format", "json"))
+    row = as_json("train", "--profile", out, "--model", "deepseek-v3-4layers")
+    same = as_json("train", "--profile", "b200-sxm", "--software", out, "--model", "deepseek-v3-4layers")
     assert row["step_ms"] == same["step_ms"] and row["software"] == same["software"] == str(out)
 
 
@@ -222,7 +221,7 @@ ALIKE_ROWS = [{"tensor_parallel": 2, **ALIKE_8, "recompute": "moe_act,layernorm"
 
 def alike_train(step, *words):
     flags = [word for key, value in step.items() for word in (f"--{key.replace('_', '-')}", value)]
-    return json.loads(succeed("train", *ALIKE_JOB, *flags, *words, "--format", "json"))
+    return as_json("train", *ALIKE_JOB, *flags, *words)
 
 
 @pytest.mark.parametrize("noise", [(0, 0, 0, 0), (-0.8, 1.5, -0.9, -2.8)])

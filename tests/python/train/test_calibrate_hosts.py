@@ -6,7 +6,7 @@ import json
 import shlex
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed, written
+from command_line import as_json, expect_error, moesim, needs_binary, succeed, written
 
 pytestmark = needs_binary
 HOSTS = {"half": (7.5, 10), "same": (15, 20), "twice": (30, 40)}
@@ -27,7 +27,7 @@ HELD_OUT = [host_step(2, 8, 64, "full", 2), host_step(2, 8, 128, "full", 2), hos
 
 def host_train(step, *words):
     flags = [word for key, value in step.items() for word in (f"--{key.replace('_', '-')}", value)]
-    return json.loads(succeed("train", *HOST_JOB, *flags, *words, "--format", "json"))
+    return as_json("train", *HOST_JOB, *flags, *words)
 
 
 def host_calibrated(tmp_path, launch_us, read_us):
@@ -73,13 +73,13 @@ def test_a_factor_on_the_wait_of_an_older_document_is_one(tmp_path):
 
 def test_searches_lists_and_baselines_price_the_host_of_a_document(tmp_path):
     out, _, _ = host_calibrated(tmp_path, *HOSTS["twice"])
-    search = json.loads(succeed("recommend", *HOST_JOB, "--global-batch", 64, "--tensor-parallel", 1,
-                                "--context-parallel", 1, "--pipeline-parallel", 2, "--virtual-pipeline", 1,
-                                "--expert-parallel", 8, "--expert-tensor-parallel", 1, "--zero", 1, "--micro-batch",
-                                "1,2", "--recompute", "full", "--software", out, "--format", "json"))
+    search = as_json("recommend", *HOST_JOB, "--global-batch", 64, "--tensor-parallel", 1,
+                     "--context-parallel", 1, "--pipeline-parallel", 2, "--virtual-pipeline", 1,
+                     "--expert-parallel", 8, "--expert-tensor-parallel", 1, "--zero", 1, "--micro-batch",
+                     "1,2", "--recompute", "full", "--software", out)
     assert len(search) == 2
     for row in search:
-        same = json.loads(succeed(*shlex.split(row["command"])[1:], "--format", "json"))
+        same = as_json(*shlex.split(row["command"])[1:])
         assert same["host_gain_ms"] > same["step_ms"] / 2
         for column in ("step_ms", "step_ms_low", "step_ms_high", "host_gain_ms"):
             assert row[column] == pytest.approx(same[column])

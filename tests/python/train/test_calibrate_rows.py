@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed, written
+from command_line import as_json, expect_error, moesim, needs_binary, succeed, written
 from measured_steps import COMMON, LAYOUTS, predicted, predicted_exchange
 
 pytestmark = needs_binary
@@ -141,7 +141,7 @@ def test_steps_faster_than_the_peak_are_refused(tmp_path):
 def test_model_flops_of_dropped_routes_are_no_speed(tmp_path):
     """They count as if no route were dropped: the prediction itself is above the peak."""
     words = ("--model", "mixtral-8x7b", "--gpus", 8, "--router", "topk", "--capacity-factor", 0.25)
-    row = json.loads(succeed("train", *words, "--format", "json"))
+    row = as_json("train", *words)
     assert row["mfu"] > 1
     rows = [{"global_batch": batch, "measured_ms": f"{1.1 * row['step_ms'] * batch / row['global_batch']:.3f}"}
             for batch in (row["global_batch"], 2 * row["global_batch"])]

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import as_json, expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "hugging_face"
@@ -53,13 +53,12 @@ def test_a_checkpoints_folder_stands_for_its_config(tmp_path, monkeypatch):
     folder.mkdir()
     expect_error(moesim("train", "--model", folder), 2, f"'{folder}' is a folder without a config.json")
     (folder / "config.json").write_text((FOLDER / "mixtral-8x7b.json").read_text(encoding="utf-8"), encoding="utf-8")
-    expected = json.loads(succeed("train", "--model", folder / "config.json", "--format", "json"))
+    expected = as_json("train", "--model", folder / "config.json")
     for name in (folder, "checkpoint"):
-        assert json.loads(succeed("train", "--model", name, "--format", "json")) == expected | {"model": str(name)}
+        assert as_json("train", "--model", name) == expected | {"model": str(name)}
     # A shipped name is that of the shipped document, whatever lies here.
     folder.rename(tmp_path / "qwen3-30b-a3b")
-    assert json.loads(succeed("layout", "--model", "qwen3-30b-a3b", "--format", "json")) == json.loads(
-        succeed("layout", "--model", "qwen3-30b-a3b", "--format", "json", cwd="/"))
+    assert as_json("layout", "--model", "qwen3-30b-a3b") == as_json("layout", "--model", "qwen3-30b-a3b", cwd="/")
 
 
 def test_linear_attention_is_trained_and_not_simulated():
@@ -100,9 +99,8 @@ def test_qwen3_5_is_read_from_its_wrapper():
         assert f"has 1 depth of multi-token prediction, left out here: --pipeline-layout 'Et*{layers}mL'" in plain.stderr
         assert f"parameters   {parameters}" in plain.stdout
         assert "not measured: linear attention" in plain.stdout
-        deep = json.loads(succeed("train", "--model", path, *job, *more, "--pipeline-layout", f"Et*{layers}mL",
-                                  "--format", "json"))
-        assert deep["step_ms"] > json.loads(succeed("train", "--model", path, *job, *more, "--format", "json"))["step_ms"]
+        deep = as_json("train", "--model", path, *job, *more, "--pipeline-layout", f"Et*{layers}mL")
+        assert deep["step_ms"] > as_json("train", "--model", path, *job, *more)["step_ms"]
 
 
 def test_a_prediction_depth_of_qwen3_next_is_priced():
@@ -110,7 +108,7 @@ def test_a_prediction_depth_of_qwen3_next_is_priced():
     without = json.loads(succeed("train", *job))
     deep = json.loads(succeed("train", *job, "--pipeline-layout", "Et*48mL"))
     assert deep["step_ms"] > without["step_ms"] and deep["memory_gib"] > without["memory_gib"]
-    rows = json.loads(succeed("recommend", *job[:6], "--expert-parallel", 16, "--mtp", 1, "--format", "json"))
+    rows = as_json("recommend", *job[:6], "--expert-parallel", 16, "--mtp", 1)
     assert rows
 
 

@@ -1,20 +1,14 @@
 """moesim layout: process groups, pipeline stages, schedules, and what cannot be."""
 
-import csv
 import gzip
-import io
 import json
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import as_json, as_rows, expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 QWEN = ("layout", "--model", "qwen3-30b-a3b")  # 48 layers, 32 heads, 4 key/value heads, 128 experts
 DEEPSEEK = ("layout", "--model", "deepseek-v3", "--gpus", 256)
-
-
-def as_json(*words):
-    return json.loads(succeed(*words, "--format", "json"))
 
 
 def test_groups_are_those_of_megatron():
@@ -31,7 +25,7 @@ def test_groups_are_those_of_megatron():
     assert members["cp"] == members["etp"] == [[rank] for rank in range(16)]
     assert (result["data_parallel"], result["expert_data_parallel"]) == (4, 2)
     assert "members" not in as_json(*words)["groups"]["tp"]
-    rows = list(csv.DictReader(io.StringIO(succeed(*words, "--groups", "--format", "csv"))))
+    rows = as_rows(*words, "--groups")
     assert [row["ranks"] for row in rows if row["group"] == "dp"] == [
         " ".join(map(str, ranks)) for ranks in members["dp"]]
     table = succeed(*words, "--groups")
@@ -141,7 +135,7 @@ def test_a_stage_with_a_prediction_depth_has_a_copy_of_the_embedding():
 def test_formats_agree():
     words = (*QWEN, "--gpus", 64, "--pipeline-parallel", 4, "--tensor-parallel", 2)
     result = as_json(*words)
-    rows = list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
+    rows = as_rows(*words)
     assert [row["pipeline_rank"] for row in rows] == ["0", "1", "2", "3"]
     for row, stage in zip(rows, result["stages"]):
         for name, value in {**stage, "gpus": 64, "bubble_share": result["bubble_share"]}.items():
@@ -155,7 +149,7 @@ def test_formats_agree():
 def test_rows_name_the_options_that_memory_depends_on():
     words = (*QWEN, "--gpus", 64, "--context-parallel", 2, "--context-method", "all-gather", "--zero", 2,
              "--optimizer-instances", 2, "--ranks-per-domain", 4)
-    row = next(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
+    row = as_rows(*words)[0]
     for name, value in {"context_method": "all-gather", "zero": 2, "optimizer_instances": 2,
                         "ranks_per_domain": 4}.items():
         assert as_json(*words)[name] == value and row[name] == str(value)
@@ -457,11 +451,11 @@ def test_groups_of_weights_hold_both_copies_of_a_stage_under_dualpipe():
     words = ("layout", "--model", "qwen3-30b-a3b", "--gpus", 8, "--pipeline-parallel", 4, "--expert-parallel", 2,
              "--groups", "--pipeline-schedule")
     both = (*words, "dualpipe")
-    groups = json.loads(succeed(*both, "--format", "json"))["groups"]
+    groups = as_json(*both)["groups"]
     assert groups["dp-cp"]["members"] == [[0, 1, 6, 7], [2, 3, 4, 5]] == groups["dp"]["members"]
     assert groups["edp"]["members"] == [[0, 6], [1, 7], [2, 4], [3, 5]]
     assert (groups["edp"]["ranks"], groups["edp"]["groups"], groups["ep"]["ranks"]) == (2, 4, 2)
     assert "optimizer state of experts; of both copies" in succeed(*both)
     assert "of both copies" not in succeed(*words, "1f1b")
-    rows = list(csv.DictReader(io.StringIO(succeed(*both, "--format", "csv"))))
+    rows = as_rows(*both)
     assert [row["ranks"] for row in rows if row["group"] == "edp"] == ["0 6", "1 7", "2 4", "3 5"]

@@ -5,9 +5,8 @@ import os
 import subprocess
 
 import pytest
-from command_line import BINARY, expect_error, moesim, needs_binary, succeed
+from command_line import BINARY, as_json, expect_error, moesim, needs_binary, succeed
 from megatron_files import SCRIPT, with_argument, write, YAML
-from train_command import as_json
 
 pytestmark = needs_binary
 

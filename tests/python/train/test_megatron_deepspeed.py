@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from command_line import expect_error, moesim, needs_binary
+from command_line import as_json, expect_error, moesim, needs_binary
 from megatron_files import write
-from train_command import as_json
 
 pytestmark = needs_binary
 

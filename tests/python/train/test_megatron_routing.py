@@ -3,9 +3,8 @@
 import csv
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import as_json, expect_error, moesim, needs_binary, succeed
 from megatron_files import SCRIPT, with_argument, write
-from train_command import as_json
 
 pytestmark = needs_binary
 

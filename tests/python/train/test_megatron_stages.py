@@ -1,9 +1,8 @@
 """--megatron FILE: uneven pipeline stages, virtual stages and prediction depths."""
 
 import pytest
-from command_line import expect_error, moesim, needs_binary
+from command_line import as_json, expect_error, moesim, needs_binary
 from megatron_files import KEYS, layout_of, SCRIPT, write, YAML
-from train_command import as_json
 
 pytestmark = needs_binary
 

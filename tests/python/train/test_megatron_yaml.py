@@ -1,9 +1,8 @@
 """--megatron FILE: keys and values of a YAML."""
 
 import pytest
-from command_line import expect_error, moesim, needs_binary
+from command_line import as_json, expect_error, moesim, needs_binary
 from megatron_files import KEYS, of_keys, write, YAML
-from train_command import as_json
 
 pytestmark = needs_binary
 

@@ -1,13 +1,11 @@
 """moesim train: one training step under any layout, its parts, its options and its row."""
 
-import csv
-import io
 import re
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import as_json, as_rows, expect_error, moesim, needs_binary, succeed
 from options_document import document
-from train_command import QWEN, as_json
+from train_command import QWEN
 
 pytestmark = needs_binary
 
@@ -15,7 +13,7 @@ pytestmark = needs_binary
 def test_table_csv_and_json_agree():
     words = (*QWEN, "--gpus", 64, "--pipeline-parallel", 2)
     result = as_json(*words)
-    (row,) = csv.DictReader(io.StringIO(succeed(*words, "--format", "csv")))
+    (row,) = as_rows(*words)
     assert float(row["step_ms"]) == result["step_ms"]
     assert (result["data_parallel"], result["micro_batches"], result["tokens"]) == (32, 8, 2**20)
     parts = [result[name] for name in document()["training_parts"] if name in result]
@@ -117,7 +115,7 @@ def test_bands_are_wider_where_less_is_known():
 
 def test_memory_of_every_rank_is_in_the_csv():
     words = (*QWEN, "--gpus", 64, "--pipeline-parallel", 4)
-    (row,) = csv.DictReader(io.StringIO(succeed(*words, "--format", "csv")))
+    (row,) = as_rows(*words)
     ranks = [float(text) for text in row["memory_gib_by_rank"].split()]
     assert ranks == pytest.approx(as_json(*words)["memory_gib_of_rank"], abs=0.01)
 
@@ -210,7 +208,7 @@ def test_launches_lengthen_no_exchange_of_a_pair():
 def test_a_row_contains_its_options():
     words = (*QWEN, "--gpus", 64, "--zero", 2, "--optimizer-moments", "bf16", "--pipeline-parallel", 2,
              "--virtual-pipeline", 2, "--global-batch", 512, "--launch-us", 7)
-    (row,) = csv.DictReader(io.StringIO(succeed(*words, "--format", "csv")))
+    (row,) = as_rows(*words)
     assert (row["zero"], row["optimizer_moments"], row["launch_us"], row["global_batch"],
             row["pipeline_schedule"]) == ("2", "bf16", "7", "512", "interleaved")
 
@@ -227,7 +225,7 @@ def test_the_table_has_each_part_with_forced_balance_beside_it():
 
 def test_layout_has_the_memory_options_of_train():
     words = ("--model", "qwen3-30b-a3b", "--gpus", 16, "--expert-parallel", 8, "--zero", 2, "--gradients", "bf16")
-    row = next(csv.DictReader(io.StringIO(succeed("layout", *words, "--profile", "h100-sxm", "--format", "csv"))))
+    row = as_rows("layout", *words, "--profile", "h100-sxm")[0]
     step = as_json("train", *words)
     assert float(row["memory_gib"]) == pytest.approx(step["memory_gib"], rel=0.005)
     expect_error(moesim("layout", *words, "--profile", "h100-sxm", "--precision", "nvfp4"), 2, "has no such products")
@@ -246,6 +244,6 @@ def test_all_columns_of_a_row_are_declared(words):
     said = document()
     options = {option["column"] for option in (*said["options"], *said["training_options"])}
     figures = {column["name"] for column in said["training_columns"]}
-    (row,) = csv.DictReader(io.StringIO(succeed(*QWEN, "--gpus", 64, *words, "--format", "csv")))
+    (row,) = as_rows(*QWEN, "--gpus", 64, *words)
     assert set(row) - options - figures - set(said["training_parts"]) - BAND == set()
     assert len(figures & set(row)) > 20

@@ -1,8 +1,8 @@
 """Training steps beside a baseline: ratios, and what cancels in them."""
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
-from train_command import LONG, QWEN, as_json
+from command_line import as_json, expect_error, moesim, needs_binary, succeed
+from train_command import LONG, QWEN
 
 pytestmark = needs_binary
 

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
-from train_command import QWEN, as_json
+from command_line import as_json, expect_error, moesim, needs_binary, succeed
+from train_command import QWEN
 
 pytestmark = needs_binary
 

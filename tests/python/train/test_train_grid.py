@@ -1,12 +1,10 @@
 """`moesim train` with lists and ranges: a row for each training step, charts of them."""
 
 import csv
-import io
-import json
 import re
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import as_json, as_rows, expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -14,15 +12,11 @@ QWEN = ("train", "--model", "qwen3-30b-a3b", "--profile", "h100-sxm", "--gpus", 
 DRAWN = (*QWEN, "--top-k", 8, "--expert-parallel", 8)
 
 
-def rows_of(*words):
-    return list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
-
-
 def test_rows_say_what_no_measured_step_has():
     words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 64, "--expert-parallel", 8, "--global-batch", 512,
              "--software", "megatron-bridge", "--context-parallel", "1,2")
     assert "not measured: context parallelism (row 2): no published step has this" in succeed(*words)
-    rows = json.loads(succeed(*words, "--format", "json"))
+    rows = as_json(*words)
     assert [row["not_measured"] for row in rows] == [[], ["context parallelism"]]
 
 
@@ -30,24 +24,24 @@ def test_the_ratio_of_rows_is_less_sure_by_what_one_of_them_has_alone(tmp_path):
     """As --baseline has it, of ZeRO 3, which no measured step has, beside ZeRO 1."""
     words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 64, "--sequence-length", 8192, "--software", "megatron-bridge")
     succeed(*words, "--zero", 1, "--format", "json", "--out", tmp_path / "one.json")
-    three = json.loads(succeed(*words, "--zero", 3, "--baseline", tmp_path / "one.json", "--format", "json"))
+    three = as_json(*words, "--zero", 3, "--baseline", tmp_path / "one.json")
     low, high = (100 * (three[f"speed_over_baseline_{end}"] / three["speed_over_baseline"] - 1) for end in ("low", "high"))
     assert f"{low:+.0f} to {high:+.0f} % with 90 % chance" in succeed(*words, "--zero", "1,3")
 
 
 def test_each_row_is_that_of_the_step_alone():
-    grid = rows_of(*DRAWN, "--router", "topk,topk+ir", "--capacity-factor", "0.75:1.25:0.25")
+    grid = as_rows(*DRAWN, "--router", "topk,topk+ir", "--capacity-factor", "0.75:1.25:0.25")
     assert [(row["router"], row["capacity_factor"]) for row in grid] == [
         (router, factor) for router in ("top8", "top8+ir") for factor in ("0.75", "1", "1.25")]
     for row in grid:
-        alone, = rows_of(*DRAWN, "--router", row["router"].replace("8", "k"), "--capacity-factor",
+        alone, = as_rows(*DRAWN, "--router", row["router"].replace("8", "k"), "--capacity-factor",
                          row["capacity_factor"])
         assert {"status": "ok", "reason": "", **alone} == row
     assert float(grid[0]["residual_loss"]) > float(grid[2]["residual_loss"]) > 0
 
 
 def test_every_number_takes_a_range():
-    rows = rows_of(*DRAWN, "--capacity-factor", 1, "--capacity-alignment", "16:64:16")
+    rows = as_rows(*DRAWN, "--capacity-factor", 1, "--capacity-alignment", "16:64:16")
     assert [row["capacity_alignment"] for row in rows] == ["16", "32", "48", "64"]
 
 
@@ -60,7 +54,7 @@ def test_a_row_reproduces_itself(tmp_path):
     assert {row["recompute"] for row in rows} == {"none", "layernorm,moe_act"}
     assert {row["min_capacity"] for row in rows} == {"64", ""}
     for place in range(1, len(rows) + 1, 6):
-        again, = rows_of("train", "--from", f"{path}:{place}")
+        again, = as_rows("train", "--from", f"{path}:{place}")
         there = rows[place - 1]
         assert {name: text for name, text in there.items() if name in again} == again
         assert all(not there[name] for name in there if name not in again and name != "status")
@@ -72,7 +66,7 @@ def test_a_row_says_how_its_routing_was_drawn_as_the_option_takes_it(tmp_path, r
     succeed(*QWEN, "--expert-parallel", 8, "--router", router, "--format", "csv", "--out", path)
     row, = csv.DictReader(path.open(encoding="utf-8"))
     assert row["fidelity"] == fidelity
-    assert [row] == rows_of("train", "--from", f"{path}:1")
+    assert [row] == as_rows("train", "--from", f"{path}:1")
 
 
 def test_rows_of_two_clusters_have_no_ratio(tmp_path):
@@ -81,7 +75,7 @@ def test_rows_of_two_clusters_have_no_ratio(tmp_path):
     assert "cancel" not in succeed(*QWEN, *both)
     base = tmp_path / "base.csv"
     succeed(*QWEN, "--format", "csv", "--out", base)
-    here, there = rows_of(*QWEN, *both, "--baseline", base)
+    here, there = as_rows(*QWEN, *both, "--baseline", base)
     assert (here["status"], there["status"]) == ("ok", "refused")
     assert float(here["speed_over_baseline"]) == pytest.approx(1)
     assert "the errors of two clusters do not cancel" in there["reason"]
@@ -135,15 +129,15 @@ def test_threads_change_nothing():
 
 
 def test_parts_are_those_that_options_names():
-    parts = json.loads(succeed("options", "--format", "json"))["training_parts"]
-    step, = rows_of(*QWEN)
+    parts = as_json("options")["training_parts"]
+    step, = as_rows(*QWEN)
     there = [name for name in parts if name in step]
     assert set(parts) - set(there) == {"reruns_ms", "offload_ms"}  # of a rank capacity, of --offload
     assert sum(float(step[name]) for name in there) == pytest.approx(float(step["step_ms"]), rel=1e-6)
 
 
 def test_json_is_an_array():
-    steps = json.loads(succeed(*QWEN, "--micro-batch", "1,2", "--format", "json"))
+    steps = as_json(*QWEN, "--micro-batch", "1,2")
     assert [step["micro_batch"] for step in steps] == [1, 2]
     assert all(step["status"] == "ok" and step["reason"] is None for step in steps)
 
@@ -190,7 +184,7 @@ def test_rows_that_wait_for_the_host_are_said():
             "  --cuda-graphs or a larger --micro-batch\n")
     assert said in table
     assert len(re.findall(r"host limits$", table, re.MULTILINE)) == 3
-    times = {row["step_ms"][:5] for row in rows_of(*words)}
+    times = {row["step_ms"][:5] for row in as_rows(*words)}
     assert len(times) == 1  # which nothing else explains
     mixed = succeed(*words[:-2], "--capacity-factor", 1, "--cuda-graphs", "none,layers")
     assert "host limits 1 of 2 steps" in mixed
@@ -209,7 +203,7 @@ def test_slots_that_are_not_sent_are_empty_not_padded():
     one = (*DRAWN, "--router", "topk", "--capacity-factor", 1.5)
     assert re.search(r"[\d.]+ % of slots padded", succeed(*one))
     assert re.search(r"not padded;.*\n.*[\d.]+ % of slots empty", succeed(*one, "--router-dialect", "megatron"))
-    assert "padded" in rows_of(*few, "--padding", "none")[0]  # columns keep their names
+    assert "padded" in as_rows(*few, "--padding", "none")[0]  # columns keep their names
     # Without a capacity there are no slots.
     dropless = (*DRAWN, "--router", "dropless")
     assert "of slots" not in succeed(*dropless) and "of routes failed\n" in succeed(*dropless)
@@ -219,7 +213,7 @@ def test_slots_that_are_not_sent_are_empty_not_padded():
     header, lossless, full = succeed(*DRAWN, "--router", "dropless,topk", "--capacity-factor", 1.5).splitlines()[:3]
     end = header.index(" padded %") + len(" padded %")
     assert not lossless[end - 9:end].strip() and re.fullmatch(r" +\d+\.\d\d", full[end - 9:end])
-    assert "padded" in rows_of(*dropless)[0]
+    assert "padded" in as_rows(*dropless)[0]
 
 
 def test_slots_that_simulate_sweep_and_route_do_not_send_are_empty_too():

@@ -1,14 +1,12 @@
 """What moesim train says of its band and of what it was not measured at, and options that change nothing."""
 
-import csv
-import io
 import json
 import pathlib
 import re
 
 import pytest
-from command_line import moesim, needs_binary, succeed
-from train_command import LONG, QWEN, as_json
+from command_line import as_json, as_rows, moesim, needs_binary, succeed
+from train_command import LONG, QWEN
 
 pytestmark = needs_binary
 MODELS = pathlib.Path(__file__).resolve().parents[3] / "profiles" / "models"
@@ -66,7 +64,7 @@ def test_what_no_measured_step_has_is_named_and_widens_the_band():
     assert "not measured: context parallelism, sequences of 32768 tokens" in text
     assert "no measured step has context parallelism, which decides" in text
     assert "not measured" not in succeed(*LONG)
-    (written,) = csv.DictReader(io.StringIO(succeed(*far, "--format", "csv")))
+    (written,) = as_rows(*far)
     assert written["not_measured"] == "; ".join(row["not_measured"])
 
 
@@ -97,8 +95,8 @@ def test_core_attention_of_linear_layers_is_not_recomputed_and_said_so(tmp_path)
     path.write_text(json.dumps(document))
     ran = moesim("train", "--model", path, *job)
     assert f"note: core_attn in --recompute has no effect: no layer of {path} has it" in ran.stderr
-    without = json.loads(succeed("train", "--model", path, *job[:-2], "--format", "json"))
-    assert json.loads(succeed("train", "--model", path, *job, "--format", "json"))["step_ms"] == without["step_ms"]
+    without = as_json("train", "--model", path, *job[:-2])
+    assert as_json("train", "--model", path, *job)["step_ms"] == without["step_ms"]
 
 
 @pytest.mark.parametrize("words,option", [

@@ -6,8 +6,8 @@ import re
 import shlex
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
-from train_command import QWEN, as_json
+from command_line import as_json, expect_error, moesim, needs_binary, succeed
+from train_command import QWEN
 
 pytestmark = needs_binary
 
@@ -91,7 +91,7 @@ def test_where_no_option_is_enough_the_search_is_a_command_to_paste(tmp_path):
     assert "needs 691" in note and "no option alone is enough" in note
     command = shlex.split(note.splitlines()[-1])
     assert command[:2] == ["moesim", "recommend"] and str(model) in command and "--expert-parallel" not in command
-    found = json.loads(succeed(*command[1:], "--best", 1, "--jobs", 1, "--format", "json"))
+    found = as_json(*command[1:], "--best", 1, "--jobs", 1)
     assert found[0]["memory_gib"] < 80
 
 

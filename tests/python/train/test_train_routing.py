@@ -2,12 +2,11 @@
 
 import csv
 import io
-import json
 import re
 
 import pytest
-from command_line import needs_binary, succeed
-from train_command import QWEN, ROUTED, as_json
+from command_line import as_json, as_rows, needs_binary, succeed
+from train_command import QWEN, ROUTED
 
 pytestmark = needs_binary
 
@@ -29,7 +28,7 @@ def test_the_blocks_of_a_group_are_those_of_balance_and_padding_too():
     text = succeed(*words, *group)
     assert f"{100 * roomy['padded']:.2f} % of slots padded" in text
     assert f"{100 * (roomy['step_ms'] / roomy['balanced_step_ms'] - 1):+.1f} % of step time" in text
-    (row,) = csv.DictReader(io.StringIO(succeed(*words, *group, "--format", "csv")))
+    (row,) = as_rows(*words, *group)
     assert float(row["padded"]) == roomy["padded"]
     assert float(row["balanced_step_ms"]) == roomy["balanced_step_ms"]
 
@@ -76,9 +75,9 @@ def test_balanced_draws_are_the_step_without_options():
 def test_loss_agrees_with_route_at_the_same_tokens_per_gpu():
     words = ("--router", "topk", "--top-k", 8, "--capacity-factor", 1, "--capacity-convention", "library",
              "--seed", 3)
-    alone = json.loads(succeed("route", "--model", "qwen3-30b-a3b", "--gpus", 64, "--expert-parallel", 8,
-                               "--tokens-per-gpu", 4096, "--replicas", 1, "--fidelity", "counts",
-                               *words, "--format", "json"))
+    alone = as_json("route", "--model", "qwen3-30b-a3b", "--gpus", 64, "--expert-parallel", 8,
+                    "--tokens-per-gpu", 4096, "--replicas", 1, "--fidelity", "counts",
+                    *words)
     drawn = as_json(*ROUTED, "--sequence-length", 4096, "--global-batch", 256, *words,
                     "--routing-draws", "per-micro-batch")
     assert drawn["failed"] == pytest.approx(alone["failed"], abs=0.0005)
@@ -97,8 +96,8 @@ def test_rare_options_of_a_router_mean_what_they_do_in_route(tmp_path, router, w
     router = ("--router", router, "--capacity-factor", 0.5, "--capacity-convention", "library", "--fidelity", "tokens",
               "--seed", 3)
     sizes = ("--sequence-length", 512, "--global-batch", 64)
-    alone = json.loads(succeed("route", "--model", "qwen3-30b-a3b", "--gpus", 8, "--expert-parallel", 8,
-                               "--tokens-per-gpu", 512, "--replicas", 1, *router, *words, "--format", "json"))
+    alone = as_json("route", "--model", "qwen3-30b-a3b", "--gpus", 8, "--expert-parallel", 8,
+                    "--tokens-per-gpu", 512, "--replicas", 1, *router, *words)
     job = (*ROUTED, *sizes, *router)
     drawn = as_json(*job, *words)
     assert drawn["failed"] == pytest.approx(alone["failed"], rel=1e-9)

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from command_line import expect_error, moesim, needs_binary
-from train_command import QWEN, ROUTED, as_json
+from command_line import as_json, expect_error, moesim, needs_binary
+from train_command import QWEN, ROUTED
 
 pytestmark = needs_binary
 

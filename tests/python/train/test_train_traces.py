@@ -1,10 +1,8 @@
 """Recorded routing in a training step."""
-import csv
-import io
 import json
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import as_json, as_rows, expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -13,17 +11,9 @@ SIZES = ("--model", "mixtral-8x7b", "--routing", "trace:tiny-moe-top2", "--route
 STEP = ("train", *SIZES, "--gpus", 8, "--expert-parallel", 8, "--sequence-length", 128, "--profile", "h100-sxm")
 
 
-def rows_of(*words):
-    return list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
-
-
-def as_json(*words):
-    return json.loads(succeed(*words, "--format", "json"))
-
-
 def test_a_step_is_the_mean_of_the_recorded_ones():
     mean = as_json(*STEP)
-    steps = rows_of(*STEP, "--trace-step", "1:8:1")
+    steps = as_rows(*STEP, "--trace-step", "1:8:1")
     assert [row["trace_step"] for row in steps] == [str(step) for step in range(1, 9)]
     for figure in ("step_ms", "dispatch_ms", "imbalance"):
         assert mean[figure] == pytest.approx(sum(float(row[figure]) for row in steps) / 8, rel=1e-6)
@@ -93,7 +83,7 @@ SEARCH = ("recommend", *SIZES, "--gpus", 32, "--sequence-length", 128, "--tensor
 
 @pytest.mark.parametrize("words", [(), ("--trace-step", 2)])
 def test_a_search_takes_the_same_steps(words):
-    best = rows_of(*SEARCH, *words)[0]
+    best = as_rows(*SEARCH, *words)[0]
     step = as_json(*best["command"].split()[1:])
     assert step["step_ms"] == float(best["step_ms"])
     assert step["residual_loss"] == float(best["residual_loss"])

@@ -4,9 +4,9 @@ import csv
 import json
 
 import pytest
-from command_line import moesim, needs_binary
+from command_line import as_json, moesim, needs_binary
 from public_tables import folder_of
-from train_command import QWEN, as_json
+from train_command import QWEN
 
 pytestmark = needs_binary
 ROW = {"config_id": "a1", "source": "Made-up 1", "model": "Qwen3-30B-A3B", "system": "DGX-H100", "gpus": "64",

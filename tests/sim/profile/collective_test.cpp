@@ -251,7 +251,7 @@ TEST_CASE("a profile of exchanges alone answers them, and says what it lacks") {
   CHECK_THROWS_WITH(l40s.gemm(1024, 1024, 1024), ContainsSubstring("l40s") &&
                                                      ContainsSubstring("gemm") &&
                                                      ContainsSubstring("exchanges alone"));
-  CHECK_THROWS_WITH(l40s.attention(1, 1024, 8, 8, 128, false), ContainsSubstring("attention"));
+  CHECK_THROWS_WITH(l40s.attention({1, 1024, 8, 8, 128}, false), ContainsSubstring("attention"));
   CHECK_THROWS_WITH(l40s.memory(1e6), ContainsSubstring("exchanges alone"));
   CHECK_THROWS_WITH(l40s.permute(1, 1, 1), ContainsSubstring("exchanges alone"));
   CHECK(l40s.device().nvlink_bandwidth.bytes_per_second == 0);

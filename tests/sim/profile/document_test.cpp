@@ -146,8 +146,8 @@ TEST_CASE("a profile without a curve refuses in its own words") {
       {{{"suite", "attention"}, {"reason", "no GPU was there"}, {"hint", "run it on one"}}});
   const Scratch scratch;
   const Profile profile = Profile::load(scratch.write(document.dump()));
-  CHECK_THROWS_AS(profile.attention(1, 128, 1, 1, 128, false), Error);
-  CHECK_THROWS_WITH(profile.attention(1, 128, 1, 1, 128, false),
+  CHECK_THROWS_AS(profile.attention({1, 128, 1, 1, 128}, false), Error);
+  CHECK_THROWS_WITH(profile.attention({1, 128, 1, 1, 128}, false),
                     ContainsSubstring("no GPU was there") && ContainsSubstring("run it on one"));
   CHECK_THROWS_WITH(profile.gemm(1, 1, 1), ContainsSubstring("gemm"));
   CHECK_THROWS_WITH(profile.memory(1), ContainsSubstring("streaming"));

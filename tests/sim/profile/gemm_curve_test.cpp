@@ -372,7 +372,7 @@ TEST_CASE("nothing is faster than its machine, where no point was measured eithe
   const std::string path = std::string(MOESIM_SOURCE_DIR) + "/profiles/hardware/";
   const auto b300 = profile::Profile::load(path + "b300-sxm.json");
   // Causal attention of one head of 256 over 65,536 tokens: 2 x 65,536^2 x 256 FLOPs.
-  const auto attention = b300.attention(1, 65536, 1, 1, 256, false);
+  const auto attention = b300.attention({1, 65536, 1, 1, 256}, false);
   const double least_us = 2.0 * 65536 * 65536 * 256 / b300.device().peak_bf16_flops * 1e6;
   CHECK(attention.time_us >= least_us);
   CHECK(attention.time_us_p05 >= least_us);

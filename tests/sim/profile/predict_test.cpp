@@ -47,10 +47,10 @@ TEST_CASE("each operation is asked for by name") {
                   {"kv-heads", "8"},
                   {"head-dim", "128"}};
   CHECK(predict(h100(), "attention", shape).time_us ==
-        h100().attention(8, 2048, 32, 8, 128, false).time_us);
+        h100().attention({8, 2048, 32, 8, 128}, false).time_us);
   shape["pass"] = "backward";
   CHECK(predict(h100(), "attention", shape).time_us ==
-        h100().attention(8, 2048, 32, 8, 128, true).time_us);
+        h100().attention({8, 2048, 32, 8, 128}, true).time_us);
 }
 
 TEST_CASE("each data type has a curve of its own, bf16 if none is named") {

@@ -113,7 +113,7 @@ TEST_CASE("GPUs with fewer tokens hold fewer sequences, the last one cut short")
   const model::Model& model = *scenario.model;
   const auto attention = [&](std::int64_t batch, std::int64_t length) {
     return scenario.profile
-        ->attention(batch, length, model.heads, model.kv_heads, model.head_dim, false)
+        ->attention({batch, length, model.heads, model.kv_heads, model.head_dim}, false)
         .time_us;
   };
   CHECK(times.at("attention") == std::vector<double>{attention(3, 1024), attention(1, 585)});

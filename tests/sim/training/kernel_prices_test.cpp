@@ -111,8 +111,8 @@ TEST_CASE("attention of the shipped gb200 takes no longer than that of its die")
       made->layout.sequence_length = 32768;
       made->layout.micro_batch = 2;
     }
-    CHECK(gb200.profile->attention(2, 32768, 128, 128, 128, backward).time_us >
-          1.1 * b200.profile->attention(2, 32768, 128, 128, 128, backward).time_us);
+    CHECK(gb200.profile->attention({2, 32768, 128, 128, 128}, backward).time_us >
+          1.1 * b200.profile->attention({2, 32768, 128, 128, 128}, backward).time_us);
     CHECK(KernelPrices(gb200).core_attention_us(backward) ==
           KernelPrices(b200).core_attention_us(backward));
   }

@@ -94,7 +94,7 @@ Json attention_panel(const Profile& profile) {
         fmt::format("head size {}", size), {128, 256, 512, 1024, 2048, 4096, 8192, 16384},
         in_software(profile, "attention",
                     [&, size](double length) {
-                      return profile.attention(batch(length), whole(length), 32, 32, size, false);
+                      return profile.attention({batch(length), whole(length), 32, 32, size}, false);
                     }),
         // Causal: half of 4 S^2 d FLOPs per head.
         [&, size](double length) {

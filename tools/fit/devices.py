@@ -28,22 +28,27 @@ NOT_IN_DATASHEETS = {
     ("gb200", "sms"): ("assumed", "no document was found that states it"),
     ("gb200", "l2_bytes"): ("assumed", "no document was found that states it"),
     **{(profile, key): ("assumed", "no document was consulted for it")
-       for profile in ("b300-sxm", "gb300") for key in ("sms", "hbm_bytes", "l2_bytes")},
+       for profile in ("b300-sxm", "gb300") for key in ("sms", "l2_bytes")},
+    **{(profile, "hbm_bytes"): ("published", f"{mib:,} MiB: memory in all that the driver reports "
+                                             "(nvidia-smi), as public logs have it")
+       for profile, mib in (("b200-sxm", 183359), ("gb200", 189471), ("b300-sxm", 275040),
+                            ("gb300", 284208))},
 }
 # The shipped cluster (profiles/clusters) that nodes of this GPU usually form.
 CLUSTERS = {"a100-sxm-80gb": "dgx-a100", "h100-sxm": "hgx-h100", "h200-sxm": "hgx-h200",
             "b200-sxm": "hgx-b200", "gb200": "gb200-nvl72",
             "b300-sxm": "hgx-b300", "gb300": "gb300-nvl72", "l40s": "pcie-l40s"}
 # name: (SMs, HBM bytes, HBM B/s, L2 bytes, dense bf16 FLOP/s, NVLink or PCIe B/s per direction)
-# The datasheets' "80 GB" and "141 GB" of HBM are binary: stacks of 16 GiB and of 24 GiB.
+# The datasheets' "80 GB" and "141 GB" of HBM are binary: stacks of 16 GiB and of 24 GiB. Blackwell's
+# are as well, but less than whole stacks: what the driver reports.
 FIGURES = {
     "a100-sxm-80gb": (108, 80 * 2**30, 2.039e12, 40 * 2**20, 312e12, 300e9),
     "h100-sxm": (132, 80 * 2**30, 3.35e12, 50 * 2**20, 989.4e12, 450e9),
     "h200-sxm": (132, 141 * 2**30, 4.8e12, 50 * 2**20, 989.4e12, 450e9),
-    "b200-sxm": (148, 180 * 10**9, 8e12, 126 * 2**20, 2250e12, 900e9),
-    "gb200": (152, 186 * 10**9, 8e12, 126 * 2**20, 2500e12, 900e9),
-    "b300-sxm": (148, 270 * 10**9, 8e12, 126 * 2**20, 2250e12, 900e9),
-    "gb300": (152, 278 * 10**9, 8e12, 126 * 2**20, 2500e12, 900e9),
+    "b200-sxm": (148, 183359 * 2**20, 8e12, 126 * 2**20, 2250e12, 900e9),
+    "gb200": (152, 189471 * 2**20, 8e12, 126 * 2**20, 2500e12, 900e9),
+    "b300-sxm": (148, 275040 * 2**20, 8e12, 126 * 2**20, 2250e12, 900e9),
+    "gb300": (152, 284208 * 2**20, 8e12, 126 * 2**20, 2500e12, 900e9),
     "l40s": (142, 48 * 2**30, 864e9, 96 * 2**20, 362.05e12, 32e9),
     "rtx-pro-6000": (188, 96 * 2**30, 1597e9, 128 * 2**20, 500e12, 64e9),
 }

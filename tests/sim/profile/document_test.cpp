@@ -5,6 +5,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
@@ -73,6 +74,16 @@ TEST_CASE("the shipped profiles load and know their devices") {
   CHECK(profile.device().nvlink_bandwidth.gb_per_s() == Approx(300));
   CHECK(profile.device().gpus_per_node == 8);
   CHECK(!profile.missing().empty());
+}
+
+// nvidia-smi's "... / 183359MiB" and the like: the gigabytes in the names of these GPUs are binary.
+TEST_CASE("Blackwell GPUs have the memory that their driver reports") {
+  const std::pair<const char*, std::int64_t> reported[] = {
+      {"b200-sxm", 183'359}, {"gb200", 189'471}, {"b300-sxm", 275'040}, {"gb300", 284'208}};
+  for (const auto& [name, mib] : reported) {
+    CAPTURE(name);
+    CHECK(Profile::load(name).device().hbm_bytes.count == mib << 20);
+  }
 }
 
 TEST_CASE("an unchanged copy loads") {

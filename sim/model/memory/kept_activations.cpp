@@ -90,6 +90,13 @@ void keep_attention(const Model& model, const ShardSizes& shards, const Activati
     keep_latent_inputs(model, list);
     dropped_by = mask(RecomputeModule::mla_up_proj);
   }
+  // The norms of queries and keys read what the projection wrote, attention what they wrote and was
+  // rotated (Megatron-Core, attention.py, get_query_key_value_tensors, which is what qkv_linear
+  // offloads). Latent attention norms its bottlenecks instead.
+  if (model.query_key_norm && !model.latent) {
+    list.add({.elements = (heads + keys) * real(model.query_key_dim()),
+              .offloaded_by = mask(OffloadModule::qkv_linear)});
+  }
   list.add({.elements = queries_keys_values,
             .dropped_by = dropped_by,
             .offloaded_by = mask(OffloadModule::core_attn)});

@@ -33,6 +33,7 @@ struct ActivationRules {
 // reads them too (core attention its output, the router its input), bf16 stays beside them. Clamped
 // experts keep 4 f k q more, what the clamps read beside what they wrote.
 // A gate on the output of attention keeps 4 a d more: itself, and the output before it.
+// Norms of each head's queries and keys keep 2 d (a + g) more, what they read.
 // Linear attention (n_k and n_v heads of d_k and d_v, chunks of C): 4 h + 4 n_k d_k + 2 n_v d_v,
 // what the convolution reads; 4 n_k d_k of queries and keys normed, where they are then repeated;
 // 4 n_v d_k + 2 n_v d_v + 2 C n_v, what the delta rule reads, with its triangles in bf16; 8 n_v

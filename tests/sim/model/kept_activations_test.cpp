@@ -49,6 +49,36 @@ TEST_CASE("kept activations are those of the formulas") {
         kept(v3, LayerKind::moe) + 0.25 * 8 * (2 * 7168 + 6 * 2048));
 }
 
+// What they read and attention does not: 2 d (a + g) bytes, g being at least a head per tensor rank.
+TEST_CASE("norms of queries and keys keep their inputs") {
+  struct Row {
+    const char* name;
+    double bytes;
+  };
+  for (const Row& row : {Row{"qwen3-30b-a3b", 2 * 128 * (32 + 4)},
+                         Row{"qwen3-235b-a22b", 2 * 128 * (64 + 4)},
+                         Row{"glm-4.5", 2 * 128 * (96 + 8)}, Row{"olmoe-1b-7b", 2 * 128 * 32}}) {
+    CAPTURE(row.name);
+    Model model = Model::load(row.name);
+    REQUIRE(model.query_key_norm);
+    ActivationRules rules;
+    rules.choices = model.moe->top_k;
+    const auto more = [&](const ShardSizes& shards, const char* recompute) {
+      rules.recompute = parse_recompute(recompute, "");
+      model.query_key_norm = true;
+      const double with = kept_bytes(model, LayerKind::moe, shards, rules);
+      model.query_key_norm = false;
+      return with - kept_bytes(model, LayerKind::moe, shards, rules);
+    };
+    CHECK(more({}, "none") == row.bytes);
+    CHECK(more({}, "layernorm,moe,core_attn") == row.bytes);  // no module has them
+    CHECK(more({}, "full") == 0);
+    ShardSizes shards;
+    shards.tensor = static_cast<int>(2 * model.kv_heads);
+    CHECK(more(shards, "none") == row.bytes + 2 * 128 * static_cast<double>(model.kv_heads));
+  }
+}
+
 TEST_CASE("the layers of Korthikanti et al.") {
   // Table 2 of arXiv:2205.05198, per token: MHA, GELU, dropout, scores kept.
   struct Row {

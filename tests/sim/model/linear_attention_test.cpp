@@ -194,9 +194,10 @@ TEST_CASE("what layers with linear attention keep, by hand") {
     return kept_bytes(model, LayerKind::moe, {}, rules, kind);
   };
   const double moe = 4 * 2048 + 10 * (2 * 2048 + 6 * 512) + 6 * 512 + 8 * 512;
-  // Softmax: norm; queries, keys, values; gate and output before it, output behind; log-sum-exps.
-  CHECK(kept(AttentionKind::softmax) ==
-        moe + 4 * 2048 + 2 * 256 * (16 + 4) + 2 * 2 * 4096 + 2 * 4096 + 4 * 16);
+  // Softmax: norm; queries and keys before their norms; queries, keys, values; gate and output
+  // before it, output behind; log-sum-exps.
+  CHECK(kept(AttentionKind::softmax) == moe + 4 * 2048 + 2 * 256 * (16 + 2) + 2 * 256 * (16 + 4) +
+                                            2 * 2 * 4096 + 2 * 4096 + 4 * 16);
   // 4 h + 2 (2 x 2,048 + 4,096) + 4 x 2,048 + 4 x 4,096 + 2 x 4,096 + 2 C 32 + 8 x 4,096 + 10 x 32.
   const double linear =
       4 * 2048 + 2 * 8192 + 4 * 2048 + 4 * 4096 + 2 * 4096 + 2 * 64 * 32 + 8 * 4096 + 10 * 32;

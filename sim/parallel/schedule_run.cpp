@@ -58,8 +58,8 @@ class Runner {
     for (std::size_t rank = 0; rank < run_.ranks.size(); ++rank) {
       RankRun& use = run_.ranks[rank];
       use.idle = run_.makespan - use.busy;
-      use.held = held_of(static_cast<int>(rank), {1, 0});
-      use.held_until_weight_gradient = held_of(static_cast<int>(rank), {1, 1});
+      use.held = held_of(static_cast<int>(rank), {1, 0, {}});
+      use.held_until_weight_gradient = held_of(static_cast<int>(rank), {1, 1, {}});
     }
     return std::move(run_);
   }
@@ -169,6 +169,81 @@ class Runner {
   ScheduleRun run_;
 };
 
+// What a rank holds as it runs its operations, and what it held when that was most.
+class HeldSum {
+ public:
+  explicit HeldSum(const std::vector<PassWeight>& weights)
+      : weights_(weights), held_(weights.size()), at_peak_(held_) {}
+
+  void add(const PipelineOperation& operation) {
+    if (goes_by_layers(operation)) return add_layers(operation);
+    if (operation.is_forward()) {
+      change(weights_[at(operation.pass)].before);
+      ++held_[at(operation.pass)].all;
+    }
+    if (!operation.is_backward() && !operation.has_weight_gradient()) return;
+    const std::size_t stage = at(operation.backward_pass());
+    const PassWeight& weight = weights_[stage];
+    const bool waits = operation.is_backward() && !operation.has_weight_gradient();
+    const bool waited = !operation.is_backward();
+    change(waits ? weight.waiting - weight.before : waited ? -weight.waiting : -weight.before);
+    held_[stage].waiting += waits ? 1 : waited ? -1 : 0;
+    held_[stage].all -= waits ? 0 : 1;
+  }
+
+  std::vector<HeldPasses> at_peak() {
+    change(-1);
+    return at_peak_;
+  }
+
+ private:
+  static std::size_t at(const ChunkPass& pass) { return static_cast<std::size_t>(pass.stage); }
+
+  // Copies are made where the sum stops rising, not at every step up.
+  void change(double by) {
+    if (by < 0 && rising_ && sum_ > peak_) peak_ = sum_, at_peak_ = held_;
+    if (by != 0) rising_ = by > 0;
+    sum_ += by;
+  }
+
+  bool goes_by_layers(const PipelineOperation& operation) const {
+    return operation.kind == OperationKind::forward_backward &&
+           !weights_[at(operation.pass)].layers.empty() &&
+           !weights_[at(operation.paired)].layers.empty();
+  }
+
+  void add_layers(const PipelineOperation& operation) {
+    const PassWeight& forward = weights_[at(operation.pass)];
+    const PassWeight& backward = weights_[at(operation.paired)];
+    const std::size_t layers = std::max(forward.layers.size(), backward.layers.size());
+    double added = 0;
+    double dropped = 0;
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      if (layer < forward.layers.size()) added += forward.layers[layer];
+      const double sum = sum_ + added * forward.before - dropped * backward.before;
+      if (sum > peak_) {
+        peak_ = sum, at_peak_ = held_;
+        at_peak_[at(operation.pass)].part += added;
+        at_peak_[at(operation.paired)].part -= dropped;
+      }
+      if (layer < backward.layers.size()) {
+        dropped += backward.layers[backward.layers.size() - 1 - layer];
+      }
+    }
+    sum_ += forward.before - backward.before;
+    ++held_[at(operation.pass)].all;
+    --held_[at(operation.paired)].all;
+    rising_ = forward.before > backward.before;
+  }
+
+  const std::vector<PassWeight>& weights_;
+  std::vector<HeldPasses> held_;
+  std::vector<HeldPasses> at_peak_;
+  double sum_ = 0;
+  double peak_ = 0;
+  bool rising_ = false;
+};
+
 Picoseconds duration(const PipelineTimes& times, const PipelineOperation& operation) {
   const StageTimes& own = times.stages[static_cast<std::size_t>(operation.pass.stage)];
   if (operation.kind != OperationKind::forward_backward) return own.of(operation.kind);
@@ -207,33 +282,11 @@ double ScheduleRun::bubble_share() const {
 
 std::vector<HeldPasses> held_at_peak(const Schedule& schedule, int rank,
                                      const std::vector<PassWeight>& weights) {
-  std::vector<HeldPasses> held(weights.size());
-  std::vector<HeldPasses> at_peak = held;
-  double sum = 0;
-  double peak = 0;
-  bool rising = false;  // copies are made where the sum stops rising, not at every step up
-  const auto change = [&](double by) {
-    if (by < 0 && rising && sum > peak) peak = sum, at_peak = held;
-    if (by != 0) rising = by > 0;
-    sum += by;
-  };
-  const auto at = [](const ChunkPass& pass) { return static_cast<std::size_t>(pass.stage); };
+  HeldSum sum(weights);
   for (const PipelineOperation& operation : schedule.ranks[static_cast<std::size_t>(rank)]) {
-    if (operation.is_forward()) {
-      change(weights[at(operation.pass)].before);
-      ++held[at(operation.pass)].all;
-    }
-    if (!operation.is_backward() && !operation.has_weight_gradient()) continue;
-    const std::size_t stage = at(operation.backward_pass());
-    const PassWeight& weight = weights[stage];
-    const bool waits = operation.is_backward() && !operation.has_weight_gradient();
-    const bool waited = !operation.is_backward();
-    change(waits ? weight.waiting - weight.before : waited ? -weight.waiting : -weight.before);
-    held[stage].waiting += waits ? 1 : waited ? -1 : 0;
-    held[stage].all -= waits ? 0 : 1;
+    sum.add(operation);
   }
-  change(-1);
-  return at_peak;
+  return sum.at_peak();
 }
 
 ScheduleRun run_schedule(const Schedule& schedule, const PipelineTimes& times) {

@@ -72,15 +72,24 @@ ScheduleRun run_schedule(const Schedule& schedule, const OperationTime& time,
 struct PassWeight {
   double before = 1;
   double waiting = 1;
+  // Shares of `before` that its layers have, in the order of the forward pass; sum 1. Empty: a
+  // forward_backward adds all of the one pass before it drops the other.
+  std::vector<double> layers;
 };
 
 // Passes of one stage that a rank holds: all of them, and those that wait for a weight gradient.
 struct HeldPasses {
   int all = 0;
   int waiting = 0;
+  // In the middle of a forward_backward: the share that the pass ahead has already, less the share
+  // that the other, one of `all`, has no more.
+  double part = 0;
 };
 
-// How many passes of each stage a rank holds when the sum of their weights is largest.
+// How many passes of each stage a rank holds when the sum of their weights is largest. With layers
+// the passes of a forward_backward go through it layer by layer: the n-th layer of one beside the
+// n-th last of the other, which is dropped behind it (Megatron-Core, model_chunk_schedule_plan.py,
+// TransformerModelChunkSchedulePlan.run). With layers alike that is one layer more than before.
 std::vector<HeldPasses> held_at_peak(const Schedule& schedule, int rank,
                                      const std::vector<PassWeight>& weights);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "sim/base/error.hpp"
 
@@ -233,6 +234,25 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
   memory.exchange_buffers =
       whole_bytes(expert_buffers(query, stage) + context_buffers(query, stage));
   return memory;
+}
+
+std::vector<double> layer_shares(const StageMemoryQuery& query, const StageContent& content) {
+  if (query.activations.recompute.full != FullRecompute::none) return {};
+  const Model& model = *query.model;
+  const auto kept = [&](const StageContent& part) {
+    return chunk_activations(model, part, query.shards, query.activations);
+  };
+  StageContent depth;
+  depth.mtp_depths = 1;
+  std::vector<double> shares;
+  for (int layer = 0; layer < static_cast<int>(content.layers()); ++layer) {
+    shares.push_back(kept(layers_of(model, content.first_layer + layer, 1)));
+  }
+  shares.resize(shares.size() + static_cast<std::size_t>(content.mtp_depths),
+                content.mtp_depths > 0 ? kept(depth) : 0);
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  for (double& share : shares) share /= sum;
+  return shares;
 }
 
 }  // namespace moesim::model

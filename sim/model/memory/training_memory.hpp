@@ -51,4 +51,9 @@ struct StageMemory {
 // sizes out of range.
 StageMemory stage_memory(const StageMemoryQuery& query);
 
+// Shares of a chunk's activations that its layers have, in the order of the forward pass,
+// prediction depths last; sum 1. Of a chunk without layers, or of which whole layers are
+// recomputed, none.
+std::vector<double> layer_shares(const StageMemoryQuery& query, const StageContent& content);
+
 }  // namespace moesim::model

@@ -76,7 +76,9 @@ std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
     return static_cast<double>(model::stage_memory(query).activations.count);
   };
   for (const model::StageContent& content : contents) {
-    bytes.push_back({of_pass(content, 0), of_pass(content, 1)});
+    bytes.push_back({of_pass(content, 0), of_pass(content, 1), {}});
+    // DualPipe holds PP + 1 of its passes, as DeepSeek counts them.
+    if (schedule.shape.expert_overlap) bytes.back().layers = layer_shares(query, content);
   }
   std::vector<model::StageMemory> memory;
   for (int rank = 0; rank < schedule.shape.ranks; ++rank) {
@@ -86,7 +88,7 @@ std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
     for (const int chunk : schedule.shape.stages_of(rank)) {
       const auto at = static_cast<std::size_t>(chunk);
       query.chunks.push_back(
-          {contents[at], static_cast<double>(held[at].all), static_cast<double>(held[at].waiting)});
+          {contents[at], held[at].all + held[at].part, static_cast<double>(held[at].waiting)});
     }
     memory.push_back(model::stage_memory(query));
   }

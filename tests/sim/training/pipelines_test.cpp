@@ -162,3 +162,40 @@ TEST_CASE("shared weights of the ends are gathered once for all losses, with the
                of(profile::Collective::reduce_scatter, 4 * head) +
                of(profile::Collective::reduce_scatter, 4 * depth)));
 }
+
+namespace {
+
+std::vector<double> activations(const TrainingJob& job) {
+  std::vector<double> ranks;
+  for (const model::StageMemory& memory : training_step(job).memory) {
+    ranks.push_back(static_cast<double>(memory.activations.count));
+  }
+  return ranks;
+}
+
+}  // namespace
+
+TEST_CASE("with overlapped experts a rank holds one layer more") {
+  TrainingJob made = qwen_on_h100(8, 1, 8, 64);
+  const double layer = activations(made)[0] / 48;
+  made.layout.expert_overlap = true;
+  CHECK(activations(made)[0] == Approx(49 * layer).epsilon(1e-9));
+  // 8 chunks of 6 layers on 2 ranks, groups of 2: 9 and 7 chunks in flight.
+  made = qwen_on_h100(16, 2, 8, 128);
+  made.layout.sizes.virtual_pipeline = 4;
+  CHECK(activations(made)[0] == Approx(9 * 6 * layer).epsilon(1e-9));
+  made.layout.expert_overlap = true;
+  CHECK(activations(made)[0] == Approx((9 * 6 + 1) * layer).epsilon(1e-9));
+  CHECK(activations(made)[1] == Approx((7 * 6 + 1) * layer).epsilon(1e-9));
+}
+
+// In the first pair a dense layer, 201,344 + 139,264 bytes per token, comes beside the prediction
+// depth's, then larger ones go than come.
+TEST_CASE("and of unlike layers what comes before the first one goes") {
+  TrainingJob made = qwen_on_h100(8, 1, 8, 24);
+  made.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3"));
+  made.layout.stages = parallel::parse_pipeline_layout("Et*61mL");
+  const double without = activations(made)[0];
+  made.layout.expert_overlap = true;
+  CHECK(activations(made)[0] - without == Approx(4096.0 * 340'608).margin(2));
+}

@@ -289,6 +289,20 @@ std::vector<HeldPasses> held_at_peak(const Schedule& schedule, int rank,
   return sum.at_peak();
 }
 
+int losses_held(const Schedule& schedule, int rank) {
+  const int last = schedule.shape.stages() - 1;
+  int held = 0;
+  int most = 0;
+  for (const PipelineOperation& operation : schedule.ranks[static_cast<std::size_t>(rank)]) {
+    const bool is_pair = operation.kind == OperationKind::forward_backward;
+    if (is_pair && operation.paired.stage == last) --held;
+    if (operation.pass.stage != last) continue;
+    if (operation.is_forward()) most = std::max(most, ++held);
+    if (!is_pair && operation.is_backward()) --held;
+  }
+  return most;
+}
+
 ScheduleRun run_schedule(const Schedule& schedule, const PipelineTimes& times) {
   assert(static_cast<int>(times.stages.size()) == schedule.shape.stages());
   const OperationTime time = [&](const PipelineOperation& operation) {

@@ -93,4 +93,9 @@ struct HeldPasses {
 std::vector<HeldPasses> held_at_peak(const Schedule& schedule, int rank,
                                      const std::vector<PassWeight>& weights);
 
+// The most passes of the last stage that a rank has computed forward, not yet backward: those of
+// which it keeps the logits. A forward_backward computes the one's loss backward before the layers
+// and the other's forward behind them (as above, post_process). 0: the stage is on other ranks.
+int losses_held(const Schedule& schedule, int rank);
+
 }  // namespace moesim::parallel

@@ -54,7 +54,7 @@ double chunk_activations(const Model& model, const StageContent& content, const 
 
 StageContent all_of(const std::vector<HeldChunk>& chunks) {
   StageContent sum;
-  for (const auto& [content, in_flight, waiting] : chunks) {
+  for (const auto& [content, in_flight, waiting, losses] : chunks) {
     sum.dense_layers += content.dense_layers;
     sum.moe_layers += content.moe_layers;
     sum.linear_layers += content.linear_layers;
@@ -177,7 +177,7 @@ Offloaded offloaded_of(const StageMemoryQuery& query) {
   const bool is_moe_last = last_kind(*query.model) == LayerKind::moe;
   double dense_layers = 0;
   double moe_layers = 0;
-  for (const auto& [content, in_flight, waiting] : query.chunks) {
+  for (const auto& [content, in_flight, waiting, losses] : query.chunks) {
     const double depths = content.mtp_depths;
     dense_layers += in_flight * (content.dense_layers + (is_moe_last ? 0 : depths));
     moe_layers += in_flight * (content.moe_layers + (is_moe_last ? depths : 0));
@@ -188,6 +188,16 @@ Offloaded offloaded_of(const StageMemoryQuery& query) {
   const double of_larger = std::min(2.0, larger);
   const double of_smaller = std::min(2.0 - of_larger, dense_layers + moe_layers - larger);
   sum.moving = of_larger * std::max(dense, moe) + of_smaller * std::min(dense, moe);
+  return sum;
+}
+
+// Per token and word, of all passes whose logits are held.
+double logit_bytes(const StageMemoryQuery& query) {
+  double sum = 0;
+  for (const HeldChunk& chunk : query.chunks) {
+    sum += chunk.losses * fp32 * ((chunk.content.head ? 1 : 0) + chunk.content.mtp_losses);
+    if (chunk.content.head) sum += bf16;
+  }
   return sum;
 }
 
@@ -213,7 +223,7 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
   bool holds_recomputed = false;  // the layer at work is among what waits
   ActivationRules whole = query.activations;
   whole.recompute = {};
-  for (const auto& [content, in_flight, waiting] : query.chunks) {
+  for (const auto& [content, in_flight, waiting, losses] : query.chunks) {
     if (in_flight == 0) continue;
     holds_recomputed |= waiting > 0;
     kept +=
@@ -229,8 +239,7 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
   memory.activations = whole_bytes(tokens * kept);
   memory.offloaded = whole_bytes(tokens * offloaded.all);
   memory.recomputed = whole_bytes(holds_recomputed ? 0 : tokens * recomputing(query, stage));
-  const double losses = (stage.head ? 6 : 0) + fp32 * stage.mtp_losses;
-  memory.logits = whole_bytes(per_rank * losses * real(model.vocabulary));
+  memory.logits = whole_bytes(per_rank * logit_bytes(query) * real(model.vocabulary));
   memory.exchange_buffers =
       whole_bytes(expert_buffers(query, stage) + context_buffers(query, stage));
   return memory;

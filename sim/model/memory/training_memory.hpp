@@ -16,6 +16,8 @@ struct HeldChunk {
   // Those of in_flight that wait for their weight gradient: what was recomputed for the input
   // gradient is held until then.
   double waiting = 0;
+  // Passes between their loss and its gradient, where the chunk has the head: GPipe's all.
+  int losses = 1;
 };
 
 struct StageMemoryQuery {
@@ -38,7 +40,9 @@ struct StageMemory {
   // What is recomputed of the layer whose backward pass runs, the largest one. None where passes
   // wait for their weight gradients: that layer is then in `activations`.
   Bytes recomputed;
-  Bytes logits;  // and their gradient: 6 V per token, 4 V for each depth's loss
+  // In fp32, 4 V per token of each pass between its loss and its gradient, and 4 V for each depth's
+  // loss of it; their gradient, 2 V, of one. So 6 V for one pass.
+  Bytes logits;
   // Used by all layers. Dispatch and combine: 4 k T' h in bf16. Keys, values and their gradients
   // that context ranks gather, of all of them, or of two at a time that go round in a ring.
   Bytes exchange_buffers;

@@ -87,8 +87,9 @@ std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
     query.chunks.clear();
     for (const int chunk : schedule.shape.stages_of(rank)) {
       const auto at = static_cast<std::size_t>(chunk);
-      query.chunks.push_back(
-          {contents[at], held[at].all + held[at].part, static_cast<double>(held[at].waiting)});
+      query.chunks.push_back({contents[at], held[at].all + held[at].part,
+                              static_cast<double>(held[at].waiting),
+                              contents[at].head ? parallel::losses_held(schedule, rank) : 1});
     }
     memory.push_back(model::stage_memory(query));
   }

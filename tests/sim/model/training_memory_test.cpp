@@ -255,6 +255,9 @@ TEST_CASE("exchange buffers and the losses of prediction depths") {
   loss.mtp_losses = 1;
   query.chunks = {{loss, 1}};
   CHECK(stage_memory(query).logits == two.logits);
+  // GPipe: of 32 micro-batches the softmax of both losses, of one the gradient.
+  query.chunks[0].losses = 32;
+  CHECK(stage_memory(query).logits.count == (32LL * (4 + 4) + 2) * 129280 * 4096);
 }
 
 TEST_CASE("context ranks hold keys and values of each other") {

@@ -396,95 +396,10 @@ TEST_CASE("ranks that wait for each other are an error") {
                     ContainsSubstring("rank 0 waits for ever at its operation 3 of 4"));
 }
 
-TEST_CASE("the peak is counted by weight") {
-  using moesim::parallel::PassWeight;
-  using Held = std::vector<std::pair<int, int>>;  // of each stage: all, waiting
-  const auto held_at_peak = [](const Schedule& schedule, int rank,
-                               const std::vector<PassWeight>& weights) {
-    Held found;
-    for (const auto& held : moesim::parallel::held_at_peak(schedule, rank, weights)) {
-      found.emplace_back(held.all, held.waiting);
-    }
-    return found;
-  };
-  // Rank 1 of 2, two chunks (stages 1 and 3), m 2: F F F F of warm-up 0 + 2, then by turns:
-  // F1 F1 | F3 B3 F3 B3 | B1 B1.
-  const Schedule schedule = make_schedule(shape_of(interleaved, 2, 2, 2));
-  const Held both_chunks = {{0, 0}, {2, 0}, {0, 0}, {1, 0}};
-  const PassWeight none = {0, 0, {}};
-  CHECK(held_at_peak(schedule, 1, {{}, {}, {}, {}}) == both_chunks);
-  CHECK(held_at_peak(schedule, 1, {none, none, none, {}}) == both_chunks);
-  // Where the second chunk weighs nothing, nothing is added by it.
-  CHECK(held_at_peak(schedule, 1, {{}, {}, {}, none})[1] == std::pair(2, 0));
-  // The last rank of ZB-H1: F B, F B, F B, F, then a weight gradient before each further forward.
-  const Schedule late = make_schedule(shape_of(ScheduleKind::zb_h1, 4, 8));
-  const auto of_last = [](int all, int waiting) {
-    return Held{{0, 0}, {0, 0}, {0, 0}, {all, waiting}};
-  };
-  const auto last = [&](double waiting) {
-    return held_at_peak(late, 3, std::vector<PassWeight>(4, {1, waiting, {}}));
-  };
-  CHECK(last(0).back().first - last(0).back().second == 1);
-  CHECK(last(1).back().first == 4);
-  // Recomputed for the input gradient, they weigh more while they wait: when none is still to come.
-  CHECK(last(3) == of_last(4, 4));
-}
-
 TEST_CASE("a large schedule runs in time linear in its operations") {
   const ScheduleShape shape = shape_of(interleaved, 16, 512, 8);
   const ScheduleRun large = run(shape, stage(1, 1, 1));
   CHECK(large.ranks[0].spans.size() == 2 * 512 * 8);
   // (m v + PP - 1)(F + B + W)
   CHECK(large.makespan.count == (512 * 8 + 15) * 3);
-}
-
-namespace {
-
-// Weight of what a rank holds at its peak.
-double peak_weight(const Schedule& schedule, int rank,
-                   const std::vector<moesim::parallel::PassWeight>& weights) {
-  double sum = 0;
-  const auto held = moesim::parallel::held_at_peak(schedule, rank, weights);
-  for (std::size_t stage = 0; stage < held.size(); ++stage) {
-    sum += weights[stage].before * (held[stage].all + held[stage].part);
-  }
-  return sum;
-}
-
-}  // namespace
-
-// The chunks of TRAINING.md's schedule are counted whole, 12 10 8 6; layer by layer a rank holds
-// what it holds without pairs, 11 9 7 5, and the layer at work.
-TEST_CASE("a pair holds one layer more than its ranks without pairs") {
-  const Schedule schedule = make_schedule(overlapped(shape_of(interleaved, 4, 8, 2)));
-  for (const int layers : {1, 4, 8}) {
-    const std::vector<double> alike(static_cast<std::size_t>(layers), 1.0 / layers);
-    for (int rank = 0; rank < 4; ++rank) {
-      CHECK(peak_weight(schedule, rank, {8, {1, 1, alike}}) ==
-            Approx(11 - 2 * rank + 1.0 / layers));
-      CHECK(peak_weight(schedule, rank, {8, {1, 1, {}}}) == 12 - 2 * rank);
-    }
-  }
-}
-
-TEST_CASE("unlike chunks of a pair hold most where the one is furthest ahead") {
-  using moesim::parallel::OperationKind;
-  using moesim::parallel::PassWeight;
-  Schedule schedule;
-  schedule.ranks = {{{OperationKind::forward, {0, 0}, {}},
-                     {OperationKind::forward_backward, {0, 1}, {0, 0}},
-                     {OperationKind::backward, {0, 1}, {}}}};
-  // Layers of 2, 2, 2 come while layers of 1, 1, 1, 1 go: 4, then 6, 7, 8, 7.
-  const PassWeight four = {4, 4, {0.25, 0.25, 0.25, 0.25}};
-  const PassWeight six = {6, 6, {1.0 / 3, 1.0 / 3, 1.0 / 3}};
-  CHECK(peak_weight(schedule, 0, {four, six}) == Approx(8));
-  const auto held = moesim::parallel::held_at_peak(schedule, 0, {four, six});
-  CHECK(held[0].all == 1);
-  CHECK(held[0].part == Approx(-0.5));
-  CHECK(held[1].all == 0);
-  CHECK(held[1].part == Approx(1));
-  // The other way round: 6, then 7, 6, 5, 6 - 6 + 4 behind them.
-  CHECK(peak_weight(schedule, 0, {six, four}) == Approx(7));
-  // A chunk without layers adds nothing that a pair could hold.
-  CHECK(peak_weight(schedule, 0, {four, {0, 0, {}}}) == Approx(4));
 }

@@ -199,3 +199,12 @@ TEST_CASE("and of unlike layers what comes before the first one goes") {
   made.layout.expert_overlap = true;
   CHECK(activations(made)[0] - without == Approx(4096.0 * 340'608).margin(2));
 }
+
+TEST_CASE("GPipe keeps the logits of all micro-batches on the rank of the head") {
+  TrainingJob made = qwen_on_h100(32, 4, 8, 64);  // 8 data-parallel ranks, m 8
+  const auto logits = [&](int rank) { return training_step(made).memory[at(rank)].logits.count; };
+  CHECK(logits(3) == 6LL * 151'936 * 4096);
+  made.layout.schedule = parallel::ScheduleKind::gpipe;
+  CHECK(logits(3) == (4LL * 8 + 2) * 151'936 * 4096);
+  CHECK(logits(2) == 0);
+}

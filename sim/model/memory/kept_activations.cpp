@@ -1,10 +1,12 @@
 #include "sim/model/memory/kept_activations.hpp"
 
+#include <algorithm>
 #include <vector>
 
 namespace moesim::model {
 namespace {
 
+constexpr double fp8 = 1;
 constexpr double bf16 = 2;
 constexpr double fp32 = 4;
 
@@ -33,12 +35,12 @@ class KeptList {
   void other(double bytes, unsigned dropped_by) {
     list_.push_back({.elements = bytes, .dropped_by = dropped_by, .element = 1});
   }
-  // Input and output of a norm in front of GEMMs.
-  void norm(double width, bool output_read_in_bf16, OffloadModule input, unsigned output = 0) {
+  // Input and output of a norm in front of GEMMs that alone read it.
+  void norm(double width, OffloadModule input, unsigned output = 0) {
     add({.elements = width, .offloaded_by = mask(input), .split = false});
     add({.elements = width,
          .gemm_input = true,
-         .read_in_bf16 = output_read_in_bf16,
+         .read_in_bf16 = false,
          .dropped_by = mask(RecomputeModule::layernorm),
          .offloaded_by = output,
          .split = false});
@@ -78,9 +80,17 @@ void keep_latent_inputs(const Model& model, KeptList& list) {
   list.add({.elements = real(latent.rope_dim)});
 }
 
+// Whether a product that is told to save its input before it is quantised does so: Transformer
+// Engine 2.6 and later, in recipes without delayed scaling. Megatron-Core tells it where something
+// else saves that input too (set_save_original_input: linear_proj of multi_latent_attention.py,
+// linear_fc1 of shared_experts.py).
+bool saves_original_input(const ActivationRules& rules) {
+  return rules.precision != Precision::fp8_delayed;
+}
+
 void keep_attention(const Model& model, const ShardSizes& shards, const ActivationRules& rules,
                     KeptList& list) {
-  list.norm(real(model.hidden), false, OffloadModule::attn_norm, mask(OffloadModule::qkv_linear));
+  list.norm(real(model.hidden), OffloadModule::attn_norm, mask(OffloadModule::qkv_linear));
   const double heads = real(model.heads);
   const double keys = real(model.latent ? model.heads : spread_kv_heads(model, shards));
   const double queries_keys_values =
@@ -97,12 +107,17 @@ void keep_attention(const Model& model, const ShardSizes& shards, const Activati
     list.add({.elements = (heads + keys) * real(model.query_key_dim()),
               .offloaded_by = mask(OffloadModule::qkv_linear)});
   }
+  // FP8 attention saves copies of its own (Transformer Engine, fused attention's fp8_tensors),
+  // which mla_up_proj does not drop; recomputed core attention saves its inputs as they are.
+  const bool saves_fp8 = rules.fp8_attention && !rules.recompute.has(RecomputeModule::core_attn);
   list.add({.elements = queries_keys_values,
-            .dropped_by = dropped_by,
-            .offloaded_by = mask(OffloadModule::core_attn)});
+            .dropped_by = saves_fp8 ? 0 : dropped_by,
+            .offloaded_by = mask(OffloadModule::core_attn),
+            .element = saves_fp8 ? fp8 : bf16});
   if (model.output_gate) list.add({.elements = 2 * heads * real(model.value_dim())});
+  // Core attention saves its output; behind latent attention the projection saves the same tensor.
   list.add({.elements = heads * real(model.value_dim()),
-            .gemm_input = true,
+            .gemm_input = !(model.latent && saves_original_input(rules)),
             .read_in_bf16 = !model.output_gate,
             .offloaded_by = mask(OffloadModule::attn_proj)});
   // Log-sum-exps of flash attention; else scores, their softmax and the mask of their dropout.
@@ -113,7 +128,7 @@ void keep_attention(const Model& model, const ShardSizes& shards, const Activati
 void keep_linear_attention(const Model& model, KeptList& list) {
   const LinearAttention& linear = *model.linear;
   const double values = real(linear.value_width());
-  list.norm(real(model.hidden), false, OffloadModule::attn_norm);
+  list.norm(real(model.hidden), OffloadModule::attn_norm);
   list.add({.elements = real(linear.convolved())});
   if (linear.repeated_width() > linear.key_width()) {
     list.add({.elements = 2 * real(linear.key_width())});  // normed, before they are repeated
@@ -141,8 +156,23 @@ void keep_inner(const Model& model, double width, const Kept& halves, unsigned o
 
 void keep_moe(const Model& model, const ShardSizes& shards, const ActivationRules& rules,
               KeptList& list) {
-  list.norm(real(model.hidden), true, OffloadModule::mlp_norm);
   const unsigned moe = mask(RecomputeModule::moe);
+  // The router reads the norm's output in bf16, and experts read rows that are quantised on their
+  // own, so that only shared experts could have a quantised copy of it.
+  list.add({.elements = real(model.hidden),
+            .offloaded_by = mask(OffloadModule::mlp_norm),
+            .split = false});
+  list.add({.elements = real(model.hidden),
+            .dropped_by = mask(RecomputeModule::layernorm),
+            .split = false});
+  if (model.moe->shared_ffn > 0 && !saves_original_input(rules)) {
+    list.add({.elements = real(model.hidden),
+              .gemm_input = true,
+              .read_in_bf16 = false,
+              .dropped_by =
+                  mask(RecomputeModule::layernorm) | mask(RecomputeModule::shared_experts) | moe,
+              .split = false});
+  }
   const double rows = rules.choices * rules.load;
   list.add({.elements = rows * real(model.hidden) * shards.expert_tensor,
             .gemm_input = true,
@@ -182,7 +212,7 @@ KeptList kept_tensors(const Model& model, LayerKind kind, const ShardSizes& shar
   if (kind == LayerKind::moe) {
     keep_moe(model, shards, rules, list);
   } else {
-    list.norm(real(model.hidden), false, OffloadModule::mlp_norm);
+    list.norm(real(model.hidden), OffloadModule::mlp_norm);
     keep_inner(model, real(model.ffn), {.dropped_by = mask(RecomputeModule::mlp)}, 0, list);
   }
   if (rules.dropout) {
@@ -227,8 +257,8 @@ double recomputed_bytes(const Model& model, LayerKind kind, const ShardSizes& sh
   kept.offload = {};
   ActivationRules all = kept;
   all.recompute = {};
-  return kept_bytes(model, kind, shards, all, attention) -
-         kept_bytes(model, kind, shards, kept, attention);
+  return std::max(0.0, kept_bytes(model, kind, shards, all, attention) -
+                           kept_bytes(model, kind, shards, kept, attention));
 }
 
 double mtp_kept_bytes(const Model& model, const ActivationRules& rules) {

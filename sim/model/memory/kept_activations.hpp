@@ -19,6 +19,7 @@ struct ActivationRules {
   bool flash_attention = true;  // else the scores are kept, 5 a s bytes (arXiv:2205.05198)
   bool dropout = false;         // masks of one byte behind attention and FFN
   bool sequence_parallel = true;
+  bool fp8_attention = false;  // core attention in FP8 too
   bool fused_experts = false;  // one kernel clamps what enters their activation, if it is clamped
   double length = 0;           // s, of the scores
   double dispatched_element = 2;  // bytes, of rows on their way to experts
@@ -30,9 +31,11 @@ struct ActivationRules {
 //   4 a dense FFN  4 h + 6 F                      MoE  4 h + k q (2 h + 6 f) + 6 f_s + 8 E
 // after Korthikanti et al. 2022 (arXiv:2205.05198, section 4.1), who with dropout, scores and MHA
 // count 34 h + 5 a s. In another recipe the inputs of GEMMs take its bytes; where something else
-// reads them too (core attention its output, the router its input), bf16 stays beside them. Clamped
-// experts keep 4 f k q more, what the clamps read beside what they wrote.
-// A gate on the output of attention keeps 4 a d more: itself, and the output before it.
+// reads them too (core attention its output, the router its input), bf16 stays beside them, or
+// alone where the GEMM is told to save its input before it is quantised: that behind latent
+// attention and the shared experts' first one, but in fp8-delayed. FP8 attention saves one byte of
+// queries, keys and values. Clamped experts keep 4 f k q more, what the clamps read beside what
+// they wrote. A gate on the output of attention keeps 4 a d more: itself, and the output before it.
 // Norms of each head's queries and keys keep 2 d (a + g) more, what they read.
 // Linear attention (n_k and n_v heads of d_k and d_v, chunks of C): 4 h + 4 n_k d_k + 2 n_v d_v,
 // what the convolution reads; 4 n_k d_k of queries and keys normed, where they are then repeated;

@@ -110,6 +110,7 @@ model::ActivationRules TrainingJob::activation_rules(double load) const {
   rules.choices = experts_per_token();
   rules.load = rules.layer_load = load;
   rules.sequence_parallel = layout.sequence_parallel;
+  rules.fp8_attention = fp8_attention;
   rules.fused_experts = fused_experts;
   rules.length = static_cast<double>(layout.sequence_length);
   rules.dispatched_element = dispatched_element_bytes();

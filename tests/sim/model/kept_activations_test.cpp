@@ -49,15 +49,16 @@ TEST_CASE("kept activations are those of the formulas") {
         kept(v3, LayerKind::moe) + 0.25 * 8 * (2 * 7168 + 6 * 2048));
 }
 
-// What they read and attention does not: 2 d (a + g) bytes, g being at least a head per tensor rank.
+// What they read and attention does not: 2 d (a + g) bytes, g being at least a head per tensor
+// rank.
 TEST_CASE("norms of queries and keys keep their inputs") {
   struct Row {
     const char* name;
     double bytes;
   };
-  for (const Row& row : {Row{"qwen3-30b-a3b", 2 * 128 * (32 + 4)},
-                         Row{"qwen3-235b-a22b", 2 * 128 * (64 + 4)},
-                         Row{"glm-4.5", 2 * 128 * (96 + 8)}, Row{"olmoe-1b-7b", 2 * 128 * 32}}) {
+  for (const Row& row :
+       {Row{"qwen3-30b-a3b", 2 * 128 * (32 + 4)}, Row{"qwen3-235b-a22b", 2 * 128 * (64 + 4)},
+        Row{"glm-4.5", 2 * 128 * (96 + 8)}, Row{"olmoe-1b-7b", 2 * 128 * 32}}) {
     CAPTURE(row.name);
     Model model = Model::load(row.name);
     REQUIRE(model.query_key_norm);
@@ -158,9 +159,53 @@ TEST_CASE("low precision shortens what GEMMs alone read") {
   const double rows = kept_bytes(model, LayerKind::moe, {}, rules);
   rules.precision = Precision::mxfp8;
   const double less = 2 - 1.03125;
-  // The router of an MoE layer reads the norm's output, in bf16.
+  // The router alone reads the norm's output of an MoE layer, in bf16: rows are quantised behind
+  // the dispatch.
   CHECK(kept_bytes(model, LayerKind::moe, {}, rules) ==
-        Approx(rows - less * (4096 + 2 * 4096 + 2 * 14336) + 1.03125 * (4096 + 4096)));
+        Approx(rows - less * (4096 + 2 * 4096 + 2 * 14336) + 1.03125 * 4096));
+}
+
+TEST_CASE("latent attention and shared experts keep one copy of what is read twice") {
+  const Model v3 = Model::load("deepseek-v3");
+  ActivationRules rules;
+  rules.choices = 8;
+  const auto kept = [&](Precision precision, const char* recompute) {
+    rules.precision = precision;
+    rules.recompute = parse_recompute(recompute, "");
+    return kept_bytes(v3, LayerKind::moe, {}, rules);
+  };
+  // bf16: norms' inputs and the second one's output; bottlenecks and rotary keys; queries, keys,
+  // values; output; log-sum-exps; halves of 8 experts and the shared one; routes. mxfp8: the first
+  // norm's output, bottlenecks behind their norms, rows, activations.
+  const double wide = 2.0 * (3 * 7168 + 1536 + 512 + 64 + 128 * (192 + 192 + 128) + 128 * 128) +
+                      4 * 128 + 9 * 2 * 2 * 2048 + 8 * 256;
+  const double narrow = 7168 + 1536 + 512 + 8 * 7168 + 9 * 2048;
+  CHECK(kept(Precision::mxfp8, "none") == Approx(wide + 1.03125 * narrow));
+  CHECK(kept(Precision::mxfp8, "none") == Approx(375'008));
+  CHECK(kept(Precision::mxfp8, "mla_up_proj") == Approx(375'008 - 131'072));
+  // Delayed scaling keeps what the projection and the shared experts read in FP8 too.
+  const double copies = 128 * 128 + 7168;
+  CHECK(kept(Precision::fp8_delayed, "none") == Approx(wide + narrow + copies));
+  CHECK(kept(Precision::fp8_delayed, "none") - kept(Precision::fp8_delayed, "shared_experts") ==
+        Approx(7168 + (2 * 2 + 1) * 2048));
+}
+
+TEST_CASE("FP8 attention keeps queries, keys and values in FP8") {
+  const Model v3 = Model::load("deepseek-v3");
+  ActivationRules rules;
+  rules.choices = 8;
+  rules.precision = Precision::mxfp8;
+  const auto kept = [&](bool fp8, const char* recompute) {
+    rules.fp8_attention = fp8;
+    rules.recompute = parse_recompute(recompute, "");
+    return kept_bytes(v3, LayerKind::dense, {}, rules);
+  };
+  const double elements = 128 * (192 + 192 + 128);
+  CHECK(kept(false, "none") - kept(true, "none") == elements);
+  // Its copies stay where the bf16 tensors are dropped; recomputed, it keeps its bf16 inputs.
+  CHECK(kept(true, "mla_up_proj") == kept(true, "none"));
+  CHECK(kept(true, "core_attn") == kept(false, "core_attn"));
+  CHECK(recomputed_bytes(v3, LayerKind::dense, {}, rules) == 0);
 }
 
 TEST_CASE("experts without a gate keep their activation for the routes' weights") {

@@ -119,6 +119,10 @@ Dispatcher Dispatcher::read(const Document& document) {
     dispatcher.notify_us[0] = notify->number_or("inside", 0);
     dispatcher.notify_us[1] = notify->number_or("across", 0);
   }
+  if (const auto row = root.find("reserved_row")) {
+    dispatcher.reserved = {row->number_or("value_bytes", 0), row->number_or("scale_bytes", 0),
+                           row->number_or("probability_bytes", 0)};
+  }
   read_measured(root, dispatcher);
   for (const Node& machine : root.items("machines")) {
     dispatcher.machines.push_back(read_machine(machine));

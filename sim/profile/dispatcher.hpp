@@ -65,6 +65,17 @@ struct DispatchNic {
   std::string origin;
 };
 
+// Room that a rank reserves for a token of any rank that it exchanges rows with.
+struct ReservedRow {
+  double value_bytes = 0;        // of each value of the row
+  double scale_bytes = 0;        // of each 128 of them
+  double probability_bytes = 0;  // of each expert in the rank's domain
+
+  double bytes(double hidden, double experts) const {
+    return hidden * value_bytes + hidden / 128 * scale_bytes + experts * probability_bytes;
+  }
+};
+
 struct MeasuredRange {
   double least = 0;
   double most = 0;
@@ -95,6 +106,7 @@ class Dispatcher {
   bool pads_rows = false;   // those of an expert, as products in low precision need
   bool host_reads = false;  // the host waits for the number of received rows before it goes on
   int header_bytes = 0;     // of a dispatched row
+  ReservedRow reserved;     // nothing: its buffers are as large as what is sent
   // What an exchange takes beside its kernel, inside and across: the counts that ranks tell each
   // other, and what the library's call does around it.
   double notify_us[2] = {0, 0};

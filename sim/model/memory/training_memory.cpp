@@ -156,8 +156,9 @@ double context_buffers(const StageMemoryQuery& query, const StageContent& stage)
 double expert_buffers(const StageMemoryQuery& query, const StageContent& stage) {
   if (moe_layers_with_depths(*query.model, stage) == 0) return 0;
   const double there_and_back = query.activations.dispatched_element + bf16;
-  return there_and_back * query.activations.choices * query.activations.layer_load *
-         (query.tokens / query.shards.tensor) * real(query.model->hidden);
+  return std::max(query.reserved_buffers,
+                  there_and_back * query.activations.choices * query.activations.layer_load *
+                      (query.tokens / query.shards.tensor) * real(query.model->hidden));
 }
 
 // Bytes per token of the rank, of all micro-batches in flight.

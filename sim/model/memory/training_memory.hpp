@@ -28,6 +28,7 @@ struct StageMemoryQuery {
   std::vector<HeldChunk> chunks;
   double tokens = 0;  // T of a tensor-parallel group, one micro-batch
   ContextMethod context = ContextMethod::ring;
+  double reserved_buffers = 0;  // bytes that a dispatcher reserves for exchanges of rows
   StateRules states;
   ActivationRules activations;
 };
@@ -43,7 +44,8 @@ struct StageMemory {
   // In fp32, 4 V per token of each pass between its loss and its gradient, and 4 V for each depth's
   // loss of it; their gradient, 2 V, of one. So 6 V for one pass.
   Bytes logits;
-  // Used by all layers. Dispatch and combine: 4 k T' h in bf16. Keys, values and their gradients
+  // Used by all layers. Dispatch and combine: 4 k T' h in bf16, or what is reserved if that is
+  // more. Keys, values and their gradients
   // that context ranks gather, of all of them, or of two at a time that go round in a ring.
   Bytes exchange_buffers;
   Bytes offloaded;  // in the host's memory, not in total()

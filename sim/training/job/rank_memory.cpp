@@ -52,6 +52,20 @@ model::StageParameters rank_parameters(const TrainingJob& job,
   return found;
 }
 
+namespace {
+
+// A rank has room for every token of all ranks that exchange rows, whatever is sent.
+double reserved_buffers(const TrainingJob& job) {
+  if (!job.dispatcher || !job.model->moe) return 0;
+  const int ranks = job.exchanging_ranks();
+  const int in_domain = std::min(ranks, job.placed_ranks());
+  const double experts = in_domain * job.held_experts() / job.layout.sizes.expert;
+  const auto hidden = static_cast<double>(job.model->hidden);
+  return job.dispatcher->reserved.bytes(hidden, experts) * ranks * job.tokens_per_rank();
+}
+
+}  // namespace
+
 model::StageMemoryQuery memory_query(const TrainingJob& job, double load) {
   model::StageMemoryQuery query;
   query.model = job.model.get();
@@ -60,6 +74,7 @@ model::StageMemoryQuery memory_query(const TrainingJob& job, double load) {
   query.copies = job.redundant_experts;
   query.tokens = job.tokens();
   query.context = job.layout.context_method;
+  query.reserved_buffers = reserved_buffers(job);
   query.states = job.states;
   query.activations = job.activation_rules(load);
   return query;

@@ -208,3 +208,27 @@ TEST_CASE("GPipe keeps the logits of all micro-batches on the rank of the head")
   CHECK(logits(3) == (4LL * 8 + 2) * 151'936 * 4096);
   CHECK(logits(2) == 0);
 }
+
+TEST_CASE("HybridEP reserves room for the tokens of all ranks") {
+  TrainingJob made = qwen_on_h100(256, 4, 64, 1024);
+  made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("gb200"));
+  made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("gb200-nvl72"));
+  made.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3"));
+  made.layout.stages = parallel::parse_pipeline_layout("Et*15|t*16|t*15|t*15L");
+  const auto buffers = [&](const char* dispatcher) {
+    made.dispatcher =
+        std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(dispatcher));
+    return training_step(made).memory[0].exchange_buffers.count;
+  };
+  // Rows in bf16, a scale of 4 bytes for each 128 values, 4 bytes for each of 256 experts.
+  const std::int64_t tokens = 64 * 4096;
+  CHECK(buffers("hybridep") == tokens * (7168 * 2 + 7168 / 128 * 4 + 256 * 4));
+  CHECK(buffers("deepep") < tokens * 7168);
+  // On nodes of 8 the probabilities are of the experts of a node, 8 x 4 of them.
+  made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
+  made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
+  CHECK(buffers("hybridep") == tokens * (7168 * 2 + 7168 / 128 * 4 + 32 * 4));
+  // Of few ranks the rows that are sent are more: 8 x 2 x 2 bytes for 8 x 2.03.
+  made.layout.sizes.expert = 8;
+  CHECK(buffers("hybridep") == buffers("deepep"));
+}

@@ -178,6 +178,11 @@ double ExchangePrices::hiding_us(const PartTimes& pass, bool cross) const {
   return time_us;
 }
 
+double ExchangePrices::hiding_input_gradient_us(const Passes& passes, bool cross) const {
+  const PartTimes& again = passes.exchanged_again;
+  return hiding_us(passes.input_gradient, cross) - (sum(again) - hiding_us(again, cross));
+}
+
 double ExchangePrices::among(Collective kind, const std::vector<int>& members, double bytes) const {
   if (members.size() < 2 || bytes <= 0) return 0;
   return network_.price(kind, members, bytes, network::Senders{job_.placed_ranks()}).time_us;

@@ -40,6 +40,8 @@ class ExchangePrices {
   // The part of a pass that can hide exchanges of replicas in one domain, or of some that `cross`
   // domains: all but the exchanges of other groups on the same links.
   double hiding_us(const PartTimes& pass, bool cross) const;
+  // The same of Passes::input_gradient, whose recomputation may exchange on these links.
+  double hiding_input_gradient_us(const Passes& passes, bool cross) const;
   // The hidden vectors of a micro-batch, so many of each token, from one pipeline rank to another;
   // 0 to itself.
   double boundary_us(int from, int to, int hidden_states = 1) const;

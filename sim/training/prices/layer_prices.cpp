@@ -30,18 +30,12 @@ double host_copy_rate(const profile::Device& device) {
   return measured > 0 ? measured : host_efficiency * device.host_bandwidth.bytes_per_second;
 }
 
-// The exchanges that recomputation does again, which no other exchange hides under.
-PartTimes exchanged_again(const model::Recompute& recompute, const PartTimes& forward) {
-  PartTimes again{};
-  const bool is_full = recompute.full != model::FullRecompute::none;
-  for (const Part part : {Part::dispatch, Part::combine}) {
-    const bool is_again = is_full || recompute.has(model::RecomputeModule::moe);
-    if (is_again) again[at(part)] = forward[at(part)];
+PartTimes exchanges_of(const PartTimes& forward) {
+  PartTimes exchanges{};
+  for (const Part part : {Part::tensor, Part::context, Part::dispatch, Part::combine}) {
+    exchanges[at(part)] = forward[at(part)];
   }
-  for (const Part part : {Part::tensor, Part::context}) {
-    if (is_full) again[at(part)] = forward[at(part)];
-  }
-  return again;
+  return exchanges;
 }
 
 int first_layer(const model::Model& model, bool is_moe) {
@@ -121,22 +115,20 @@ void LayerPrices::add_dispatch(Passes& passes, const MoeLoad& load) const {
 void LayerPrices::add_recompute(Passes& passes, const Modules& modules) const {
   using Module = model::RecomputeModule;
   const model::Recompute& recompute = job_.recompute;
-  double time_us = 0;
+  double& time_us = passes.input_gradient[at(Part::recompute)];
   if (recompute.full != model::FullRecompute::none) {
-    time_us = sum(passes.forward);
-  } else {
-    for (const auto& [module, module_us] : modules) {
-      if (recompute.has(module)) time_us += module_us;
-    }
-    // The MoE layer has the activation and the shared experts in it.
-    if (recompute.has(Module::moe) && modules.count(Module::moe) != 0) {
-      for (const Module inside : {Module::moe_act, Module::shared_experts}) {
-        const auto found = modules.find(inside);
-        if (recompute.has(inside) && found != modules.end()) time_us -= found->second;
-      }
-    }
+    time_us += sum(passes.forward);
+    add(passes.exchanged_again, exchanges_of(passes.forward));
+    return;
   }
-  passes.input_gradient[at(Part::recompute)] += time_us;
+  // The MoE layer has the activation and the shared experts in it.
+  const bool has_moe = recompute.has(Module::moe) && modules.count(Module::moe) != 0;
+  for (const auto& [module, work] : modules) {
+    if (!recompute.has(module)) continue;
+    if (has_moe && (module == Module::moe_act || module == Module::shared_experts)) continue;
+    time_us += work.time_us;
+    add(passes.exchanged_again, work.exchanges);
+  }
 }
 
 double LayerPrices::host_us(bool is_moe, AttentionKind attention) const {
@@ -182,11 +174,11 @@ void LayerPrices::add_offload(Passes& passes, bool is_moe, const MoeLoad& load) 
   passes.input_gradient[at(Part::offload)] = backward;
 }
 
-double LayerPrices::exchanged_us(const model::TrainingExchanges& exchanges,
+PartTimes LayerPrices::exchanged(const model::TrainingExchanges& exchanges,
                                  const Beside& beside) const {
   Passes passes;
   add_exchanges(passes, false, exchanges, beside);
-  return sum(passes.forward);
+  return passes.forward;
 }
 
 AttentionKind LayerPrices::attention_of_moe_layer(int number) const {
@@ -252,13 +244,14 @@ LayerPrices::PricedLayer LayerPrices::priced_attention(const model::ExchangeQuer
   priced.passes.add(projections);
   priced.divided = projections;
   const double attention_us = sum(priced.core_attention.forward);
-  priced.modules[Module::layernorm] = sum(block_norms.forward);
+  priced.modules[Module::layernorm].time_us = sum(block_norms.forward);
   if (kind == AttentionKind::softmax) {
-    priced.modules[Module::core_attn] =
-        attention_us + exchanged_us(model::context_exchanges(query, false), {attention_us, 0});
+    const PartTimes pieces = exchanged(model::context_exchanges(query, false), {attention_us, 0});
+    priced.modules[Module::core_attn] = {attention_us + sum(pieces), pieces};
   }
   if (job_.model->latent) {
-    priced.modules[Module::mla_up_proj] = up_projection_us(projections, query.length, layer);
+    priced.modules[Module::mla_up_proj].time_us =
+        up_projection_us(projections, query.length, layer);
   }
   return priced;
 }
@@ -279,21 +272,23 @@ void LayerPrices::add_experts(PricedLayer& priced, const model::ExchangeQuery& q
   Passes moe = kernels_.experts(load);
   const Passes activation = kernels_.activation(Part::experts, kernels_.expert_rows(load),
                                                 block.expert_ffn / query.shards.expert_tensor);
-  priced.modules[Module::moe_act] = sum(activation.forward);
-  double shared_exchanges_us = 0;
+  priced.modules[Module::moe_act].time_us = sum(activation.forward);
+  PartTimes exchanges = exchanged(model::expert_exchanges(query, false), {});
   if (block.shared_ffn > 0) {
     const Passes shared =
         kernels_.ffn(Part::dense_ffn, job_.tokens(), block.shared_ffn / query.shards.tensor, 1);
     const double products_us = sum(shared.forward);
-    shared_exchanges_us = exchanged_us(model::ffn_exchanges(query, false), {0, products_us});
-    priced.modules[Module::shared_experts] = products_us + shared_exchanges_us;
+    const PartTimes of_shared = exchanged(model::ffn_exchanges(query, false), {0, products_us});
+    priced.modules[Module::shared_experts] = {products_us + sum(of_shared), of_shared};
+    add(exchanges, of_shared);
     moe.add(shared);
     priced.divided.add(shared);
   }
   moe.add(kernels_.routing(load));
   add_dispatch(moe, load);
-  priced.modules[Module::moe] = sum(moe.forward) + shared_exchanges_us +
-                                exchanged_us(model::expert_exchanges(query, false), {});
+  const double all_us = sum(moe.forward) + sum(exchanges);
+  add(exchanges, exchanges_of(moe.forward));
+  priced.modules[Module::moe] = {all_us, exchanges};
   priced.passes.add(moe);
 }
 
@@ -301,8 +296,8 @@ void LayerPrices::add_dense_ffn(PricedLayer& priced, const model::ExchangeQuery&
   const Passes dense =
       kernels_.ffn(Part::dense_ffn, job_.tokens(), job_.model->ffn / query.shards.tensor, 1);
   const double products_us = sum(dense.forward);
-  priced.modules[model::RecomputeModule::mlp] =
-      products_us + exchanged_us(model::ffn_exchanges(query, false), {0, products_us});
+  const PartTimes exchanges = exchanged(model::ffn_exchanges(query, false), {0, products_us});
+  priced.modules[model::RecomputeModule::mlp] = {products_us + sum(exchanges), exchanges};
   priced.passes.add(dense);
   priced.divided.add(dense);
 }
@@ -340,10 +335,8 @@ void LayerPrices::add_shared_weights(Passes& passes, const model::StageParameter
   const bool cross =
       exchanges_.replicas_cross_domains(GroupKind::data_context, Replicas::instance_of_copy);
   const double forward_us = exchanges_.hiding_us(passes.forward, cross);
-  const PartTimes again = exchanged_again(job_.recompute, passes.forward);
-  const double backward_us = exchanges_.hiding_us(passes.input_gradient, cross) +
-                             exchanges_.hiding_us(passes.weight_gradient, cross) -
-                             (sum(again) - exchanges_.hiding_us(again, cross));
+  const double backward_us = exchanges_.hiding_input_gradient_us(passes, cross) +
+                             exchanges_.hiding_us(passes.weight_gradient, cross);
   const double forward_work_us = forward_us - passes.forward[at(Part::host)];
   const double backward_work_us = backward_us - passes.input_gradient[at(Part::host)];
   passes.forward_under_host[at(Part::parameters)] =

@@ -56,8 +56,13 @@ class LayerPrices {
   };
   Layers layers(bool is_moe, const MoeLoad& load) const;
   Passes whole_layer(bool is_moe, const MoeLoad& load, model::AttentionKind attention) const;
-  // What recomputing a module takes, in microseconds; modules that a layer lacks are absent.
-  using Modules = std::map<model::RecomputeModule, double>;
+  // What recomputing a module takes, in microseconds, exchanges included, and these by part;
+  // modules that a layer lacks are absent.
+  struct ModuleTimes {
+    double time_us = 0;
+    PartTimes exchanges{};
+  };
+  using Modules = std::map<model::RecomputeModule, ModuleTimes>;
   // What runs beside an exchange in the same direction: core attention, which hides a ring, and the
   // products that exchanges of tensor ranks belong to.
   struct Beside {
@@ -85,7 +90,7 @@ class LayerPrices {
   void share_weights_of_ends();  // embedding, head, prediction
   model::StageParameters parameters_of(const model::StageContent& content) const;
   void add_shared_weights(Passes& passes, const model::StageParameters& held) const;
-  double exchanged_us(const model::TrainingExchanges& exchanges, const Beside& beside) const;
+  PartTimes exchanged(const model::TrainingExchanges& exchanges, const Beside& beside) const;
   void add_dispatch(Passes& passes, const MoeLoad& load) const;
   void add_offload(Passes& passes, bool is_moe, const MoeLoad& load) const;
   void add_recompute(Passes& passes, const Modules& modules) const;

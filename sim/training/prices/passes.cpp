@@ -35,26 +35,31 @@ void add(PartTimes& times, const PartTimes& more) {
   for (std::size_t part = 0; part < times.size(); ++part) times[part] += more[part];
 }
 
+namespace {
+
+constexpr std::array pass_times = {&Passes::forward,
+                                   &Passes::input_gradient,
+                                   &Passes::weight_gradient,
+                                   &Passes::forward_under_host,
+                                   &Passes::backward_under_host,
+                                   &Passes::weight_gradient_under_host,
+                                   &Passes::exchanged_again};
+
+}  // namespace
+
 void Passes::add(const Passes& other) {
-  training::add(forward, other.forward);
-  training::add(input_gradient, other.input_gradient);
-  training::add(weight_gradient, other.weight_gradient);
-  training::add(forward_under_host, other.forward_under_host);
-  training::add(backward_under_host, other.backward_under_host);
-  training::add(weight_gradient_under_host, other.weight_gradient_under_host);
+  for (PartTimes Passes::*const times : pass_times) training::add(this->*times, other.*times);
 }
 
 void Passes::divide(double by) {
-  for (PartTimes* times : {&forward, &input_gradient, &weight_gradient, &forward_under_host,
-                           &backward_under_host, &weight_gradient_under_host}) {
-    for (double& part : *times) part /= by;
+  for (PartTimes Passes::*const times : pass_times) {
+    for (double& part : this->*times) part /= by;
   }
 }
 
 void Passes::multiply(double by) {
-  for (PartTimes* times : {&forward, &input_gradient, &weight_gradient, &forward_under_host,
-                           &backward_under_host, &weight_gradient_under_host}) {
-    for (double& part : *times) part *= by;
+  for (PartTimes Passes::*const times : pass_times) {
+    for (double& part : this->*times) part *= by;
   }
 }
 

@@ -65,6 +65,9 @@ struct Passes {
   PartTimes forward_under_host{};
   PartTimes backward_under_host{};
   PartTimes weight_gradient_under_host{};
+  // The exchanges among the recomputation of input_gradient, each as the part that it is in the
+  // forward pass.
+  PartTimes exchanged_again{};
 
   void add(const Passes& other);
   void divide(double by);

@@ -28,14 +28,22 @@ double HiddenTime::beside_us(std::size_t operation, double taken) const {
   const parallel::PipelineOperation& ran = operations_[operation];
   double all_us = 0;
   double hiding_us = 0;
-  const auto add = [&](const PartTimes& pass) {
+  const ExchangePrices& exchanges = pipelines_.prices().exchanges();
+  const auto add = [&](const PartTimes& pass, double hides_us) {
     all_us += sum(pass);
-    hiding_us += pipelines_.prices().exchanges().hiding_us(pass, cross_);
+    hiding_us += hides_us;
   };
-  if (ran.is_forward()) add(pipelines_.passes(run_, ran.pass).forward);
+  if (ran.is_forward()) {
+    const PartTimes& forward = pipelines_.passes(run_, ran.pass).forward;
+    add(forward, exchanges.hiding_us(forward, cross_));
+  }
   const Passes& backward = pipelines_.passes(run_, ran.backward_pass());
-  if (ran.is_backward()) add(backward.input_gradient);
-  if (ran.has_weight_gradient()) add(backward.weight_gradient);
+  if (ran.is_backward()) {
+    add(backward.input_gradient, exchanges.hiding_input_gradient_us(backward, cross_));
+  }
+  if (ran.has_weight_gradient()) {
+    add(backward.weight_gradient, exchanges.hiding_us(backward.weight_gradient, cross_));
+  }
   if (all_us <= 0) return 0;
   const double pace = std::max(0.0, profile::hidden_share * hiding_us / all_us - taken);
   return pace * (spans_[operation].end - spans_[operation].start).us();

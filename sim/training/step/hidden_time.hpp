@@ -27,7 +27,6 @@ class HiddenTime {
 
  private:
   std::size_t place_of(int stage) const;
-  double time_us(const PartTimes& pass) const;
   // Of an operation and the wait before it, what an exchange gets done of its own time.
   double beside_us(std::size_t operation, double taken) const;
   double before_us(std::size_t operation) const;

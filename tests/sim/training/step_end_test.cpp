@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "sim/network/exchange/exchange_model.hpp"
+#include "sim/profile/hidden_share.hpp"
 #include "sim/training/job/rank_memory.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "tests/support/catch.hpp"
@@ -200,6 +201,64 @@ TEST_CASE("exchanges of tokens on the same links hide no gradients") {
   // A dispatcher that takes less time hides no less, but for how rows are copied.
   job.dispatcher = std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
   CHECK(exposed() == Approx(shared).epsilon(0.05));
+}
+
+TEST_CASE("exchanges that recomputation repeats hide no gradients") {
+  // Experts over both nodes, everything on one pipeline rank: the only pass that hides gradients is
+  // the last backward pass, and NICs carry tokens and gradients.
+  TrainingJob job = qwen_on_h100(32, 1, 16, 64);
+  const auto hidden_us = [&] {
+    job.overlaps_gradients = true;
+    const double exposed = part(training_step(job), Part::gradients);
+    job.overlaps_gradients = false;
+    return part(training_step(job), Part::gradients) - exposed;
+  };
+  for (const char* modules : {"none", "full", "moe", "moe_act"}) {
+    job.recompute = model::parse_recompute(modules, "test");
+    const LayerPrices prices(job);
+    const Passes& layer = prices.layer(true);
+    const double rows_us = layer.forward[at(Part::dispatch)] + layer.forward[at(Part::combine)];
+    const bool repeats = modules != std::string("none") && modules != std::string("moe_act");
+    // Rows go back as they came, and once more forth and back.
+    const double hiding_us =
+        sum(layer.input_gradient) + sum(layer.weight_gradient) - (repeats ? 2 : 1) * rows_us;
+    double ends_us = 0;
+    for (const Passes* end : {&prices.embedding(), &prices.head()}) {
+      ends_us += sum(end->input_gradient) + sum(end->weight_gradient);
+    }
+    CAPTURE(modules);
+    CHECK(rows_us > 0);
+    CHECK(hidden_us() == Approx(profile::hidden_share * (48 * hiding_us + ends_us)).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("exchanges are repeated with the module that they are of") {
+  const auto repeated = [](const TrainingJob& asked, const char* modules, Part part) {
+    TrainingJob job = asked;
+    job.recompute = model::parse_recompute(modules, "test");
+    return LayerPrices(job).layer(true).exchanged_again[at(part)];
+  };
+  TrainingJob sliced = qwen_on_h100(16, 1, 4, 64);
+  sliced.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3-4layers"));
+  sliced.layout.sizes.tensor = 2;
+  sliced.layout.sizes.expert_tensor = 2;
+  const Passes layer = LayerPrices(sliced).layer(true);
+  const double shared_us = repeated(sliced, "shared_experts", Part::tensor);
+  CHECK(shared_us > 0);
+  CHECK(repeated(sliced, "shared_experts", Part::dispatch) == 0);
+  // The shared experts and slices of the others, not what attention exchanges.
+  CHECK(repeated(sliced, "moe", Part::tensor) > shared_us);
+  CHECK(repeated(sliced, "moe", Part::tensor) < layer.forward[at(Part::tensor)]);
+  CHECK(repeated(sliced, "moe,shared_experts", Part::tensor) ==
+        repeated(sliced, "moe", Part::tensor));
+  CHECK(repeated(sliced, "moe", Part::combine) == layer.forward[at(Part::combine)]);
+  CHECK(repeated(sliced, "full", Part::tensor) == layer.forward[at(Part::tensor)]);
+  TrainingJob pieces = qwen_on_h100(16, 1, 8, 16);
+  pieces.layout.sizes.context = 8;
+  pieces.layout.context_method = model::ContextMethod::all_gather;
+  CHECK(repeated(pieces, "core_attn", Part::context) ==
+        LayerPrices(pieces).layer(true).forward[at(Part::context)]);
+  CHECK(repeated(pieces, "moe", Part::context) == 0);
 }
 
 TEST_CASE("gradients of later chunks are reduced while earlier ones compute") {

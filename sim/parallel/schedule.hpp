@@ -25,6 +25,12 @@ constexpr bool is_dual(ScheduleKind kind) {
   return kind == ScheduleKind::dualpipe || kind == ScheduleKind::dualpipe_v;
 }
 
+// Whether every backward pass is computed in two operations, input gradients apart from weight
+// gradients; of DualPipe only some are.
+constexpr bool splits_backward(ScheduleKind kind) {
+  return kind == ScheduleKind::zb_h1 || kind == ScheduleKind::zb_h2;
+}
+
 // Everything that the order of a pipeline's operations depends on.
 struct ScheduleShape {
   ScheduleKind kind = ScheduleKind::one_f_one_b;

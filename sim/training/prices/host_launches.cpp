@@ -5,6 +5,8 @@
 namespace moesim::training {
 namespace {
 
+using model::AttentionKind;
+
 // Kernels of a layer, forward. Assumed: together with the 15 us of a launch they give the 9 ms that
 // public steps of micro-batches of one sequence take for a dropless MoE layer, forward and
 // backward, on H100 and B200 nodes, whatever the GPU could do.
@@ -38,13 +40,31 @@ double moe_block_launches(const TrainingJob& job) {
          (job.fused_experts ? std::min(fused_launches, apart) : apart);
 }
 
+// Of an FFN with weights in two products, that of a gate in the first.
+constexpr double ffn_products = 2;
+
+// Products of weight gradients. Where the forward pass is a graph, theirs are one too.
+double weight_gradient_launches(const TrainingJob& job, bool is_moe, AttentionKind attention) {
+  const model::Model& model = *job.model;
+  const std::size_t projections = attention == AttentionKind::linear
+                                      ? model.linear_projections().size()
+                                      : model.attention_projections().size();
+  const double alone = job.graphs == Graphs::parts ? 1 : static_cast<double>(projections);
+  if (!is_moe) return alone + ffn_products;
+  const double gate = 1;
+  const double shared = model.moe->shared_ffn > 0 ? ffn_products : 0;
+  return alone + gate + shared + ffn_products * (job.fused_experts ? 1 : local_experts(job));
+}
+
 }  // namespace
 
-HostLaunches host_launches(const TrainingJob& job, bool is_moe, model::AttentionKind attention) {
+double HostLaunches::backward() const { return backward_launches * forward + again; }
+
+HostLaunches host_launches(const TrainingJob& job, bool is_moe, AttentionKind attention) {
   HostLaunches launches;
   if (job.graphs == Graphs::layers) return launches;
   const double alone =
-      attention == model::AttentionKind::linear ? linear_attention_launches : attention_launches;
+      attention == AttentionKind::linear ? linear_attention_launches : attention_launches;
   launches.before = job.graphs == Graphs::parts ? 1 : alone;
   const double router = !is_moe ? 0 : job.graphs == Graphs::none ? router_launches : 1;
   const double ffn = is_moe ? moe_block_launches(job) : dense_launches;
@@ -56,11 +76,12 @@ HostLaunches host_launches(const TrainingJob& job, bool is_moe, model::Attention
   } else if (recompute.has(is_moe ? model::RecomputeModule::moe : model::RecomputeModule::mlp)) {
     launches.again = router + ffn;
   }
+  launches.weight_gradient = weight_gradient_launches(job, is_moe, attention);
   return launches;
 }
 
 double forward_wait_us(const TrainingJob& job, bool is_moe, double before_us, double after_us,
-                       model::AttentionKind attention) {
+                       AttentionKind attention) {
   if (job.graphs == Graphs::layers) return 0;
   const HostLaunches count = host_launches(job, is_moe, attention);
   const double launch_us = job.host.priced_launch_us();
@@ -73,14 +94,31 @@ double forward_wait_us(const TrainingJob& job, bool is_moe, double before_us, do
          job.host.priced_sync_us();
 }
 
-double backward_wait_us(const TrainingJob& job, bool is_moe, double kernels_us,
-                        model::AttentionKind attention) {
-  if (job.graphs == Graphs::layers) return 0;
+BackwardTimes backward_wait_us(const TrainingJob& job, bool is_moe, const BackwardTimes& kernels,
+                               AttentionKind attention) {
+  if (job.graphs == Graphs::layers) return {};
   const HostLaunches count = host_launches(job, is_moe, attention);
-  const double issued_us =
-      (backward_launches * count.forward + count.again) * job.host.priced_launch_us();
-  const bool reads_again = reads_rows(job, is_moe) && count.again > 0;
-  return std::max(0.0, issued_us - kernels_us) + (reads_again ? job.host.priced_sync_us() : 0);
+  const double launch_us = job.host.priced_launch_us();
+  const double by_weight = count.weight_gradient;
+  const auto wait_us = [&](double launches, double kernels_us) {
+    return std::max(0.0, launches * launch_us - kernels_us);
+  };
+  BackwardTimes waits = {wait_us(count.backward() - by_weight, kernels.input_gradient_us),
+                         wait_us(by_weight, kernels.weight_gradient_us)};
+  const parallel::ScheduleKind schedule = job.layout.shape().kind;
+  if (!parallel::splits_backward(schedule)) {
+    const double joint_us =
+        wait_us(count.backward(), kernels.input_gradient_us + kernels.weight_gradient_us);
+    const double apart_us = waits.input_gradient_us + waits.weight_gradient_us;
+    const bool divides = parallel::is_dual(schedule) && apart_us > 0;
+    waits.weight_gradient_us = divides ? joint_us * waits.weight_gradient_us / apart_us : 0;
+    waits.input_gradient_us = joint_us - waits.weight_gradient_us;
+  }
+  // Rows are read again before the experts are computed again.
+  if (reads_rows(job, is_moe) && count.again > 0) {
+    waits.input_gradient_us += job.host.priced_sync_us();
+  }
+  return waits;
 }
 
 }  // namespace moesim::training

@@ -38,6 +38,10 @@ PartTimes exchanges_of(const PartTimes& forward) {
   return exchanges;
 }
 
+double backward_host_us(const Passes& passes) {
+  return passes.input_gradient[at(Part::host)] + passes.weight_gradient[at(Part::host)];
+}
+
 int first_layer(const model::Model& model, bool is_moe) {
   for (int layer = 0; layer < model.layers; ++layer) {
     if (model.is_moe_layer(layer) == is_moe) return layer;
@@ -133,7 +137,7 @@ void LayerPrices::add_recompute(Passes& passes, const Modules& modules) const {
 
 double LayerPrices::host_us(bool is_moe, AttentionKind attention) const {
   const HostLaunches count = host_launches(job_, is_moe, attention);
-  return ((1 + backward_launches) * count.forward + count.again) * job_.host.priced_launch_us();
+  return (count.forward + count.backward()) * job_.host.priced_launch_us();
 }
 
 // The GPU waits where the host launches more slowly than it works, and where the host reads how
@@ -144,8 +148,10 @@ void LayerPrices::add_host(Passes& passes, bool is_moe, AttentionKind attention)
                         router_before * passes.forward[at(Part::router)];
   passes.forward[at(Part::host)] =
       forward_wait_us(job_, is_moe, before, sum(passes.forward) - before, attention);
-  passes.input_gradient[at(Part::host)] = backward_wait_us(
-      job_, is_moe, sum(passes.input_gradient) + sum(passes.weight_gradient), attention);
+  const BackwardTimes backward = backward_wait_us(
+      job_, is_moe, {sum(passes.input_gradient), sum(passes.weight_gradient)}, attention);
+  passes.input_gradient[at(Part::host)] = backward.input_gradient_us;
+  passes.weight_gradient[at(Part::host)] = backward.weight_gradient_us;
 }
 
 double LayerPrices::offload_us(bool is_moe, double load) const {
@@ -169,7 +175,7 @@ void LayerPrices::add_offload(Passes& passes, bool is_moe, const MoeLoad& load) 
   passes.forward_under_host[at(Part::offload)] =
       exposed(sum(passes.forward) - passes.forward[at(Part::host)]) - forward;
   passes.backward_under_host[at(Part::offload)] =
-      exposed(backward_us - passes.input_gradient[at(Part::host)]) - backward;
+      exposed(backward_us - backward_host_us(passes)) - backward;
   passes.forward[at(Part::offload)] = forward;
   passes.input_gradient[at(Part::offload)] = backward;
 }
@@ -338,7 +344,7 @@ void LayerPrices::add_shared_weights(Passes& passes, const model::StageParameter
   const double backward_us = exchanges_.hiding_input_gradient_us(passes, cross) +
                              exchanges_.hiding_us(passes.weight_gradient, cross);
   const double forward_work_us = forward_us - passes.forward[at(Part::host)];
-  const double backward_work_us = backward_us - passes.input_gradient[at(Part::host)];
+  const double backward_work_us = backward_us - backward_host_us(passes);
   passes.forward_under_host[at(Part::parameters)] =
       gather_beside(forward_work_us) - gather_beside(forward_us);
   passes.backward_under_host[at(Part::parameters)] =

@@ -337,7 +337,49 @@ TEST_CASE("graphs take launches from the host, fewer with fewer parts in them") 
   const HostLaunches count = host_launches(launched, true);
   CHECK(forward_wait_us(launched, true, 100, 1e6) == Approx(10 * count.before - 100 + 20));
   CHECK(forward_wait_us(launched, false, 1e6, 1e6) == 0);
-  CHECK(backward_wait_us(launched, true, 0) == Approx(2 * 10 * count.forward));
+  const BackwardTimes waits = backward_wait_us(launched, true, {});
+  CHECK(waits.input_gradient_us == Approx(2 * 10 * count.forward));
+  CHECK(waits.weight_gradient_us == 0);
+}
+
+TEST_CASE("weight gradients that are an operation of their own wait for their own launches") {
+  TrainingJob launched = job("b200-sxm", "hgx-b200");
+  launched.host = {10, 20, 0};
+  launched.layout.sizes.expert = 8;
+  const HostLaunches count = host_launches(launched, true);
+  const double local = launched.model->moe->experts / 8.0;
+  // A product each: queries, keys and values in one, the output, the gate, two of each expert.
+  CHECK(launched.model->moe->shared_ffn == 0);
+  CHECK(count.weight_gradient == 3 + 2 * local);
+  const double by_input = count.backward() - count.weight_gradient;
+  const auto waits = [&](parallel::ScheduleKind schedule, BackwardTimes kernels) {
+    launched.layout.schedule = schedule;
+    const BackwardTimes found = backward_wait_us(launched, true, kernels);
+    return std::pair(found.input_gradient_us, found.weight_gradient_us);
+  };
+  using parallel::ScheduleKind;
+  using Waits = std::pair<double, double>;
+  const double more = 10 * count.weight_gradient + 500;  // than its launches take
+  for (const ScheduleKind zero_bubble : {ScheduleKind::zb_h1, ScheduleKind::zb_h2}) {
+    CHECK(waits(zero_bubble, {100, 30}) ==
+          Waits(10 * by_input - 100, 10 * count.weight_gradient - 30));
+    CHECK(waits(zero_bubble, {100, more}) == Waits(10 * by_input - 100, 0));
+  }
+  // In one operation the host launches the next kernels under a long product.
+  const double both = 10 * count.backward() - 100;
+  CHECK(waits(ScheduleKind::one_f_one_b, {100, 30}) == Waits(both - 30, 0));
+  CHECK(waits(ScheduleKind::one_f_one_b, {100, more}) == Waits(both - more, 0));
+  CHECK(waits(ScheduleKind::dualpipe, {100, more}) == Waits(both - more, 0));
+  CHECK(waits(ScheduleKind::dualpipe, {100, 30}) ==
+        Waits(10 * by_input - 100, 10 * count.weight_gradient - 30));
+  CHECK(waits(ScheduleKind::dualpipe, {1e9, 0}) == Waits(0, 0));
+  // What is computed again is launched, and its rows are read, before the input's gradients.
+  launched.recompute = model::parse_recompute("moe", "test");
+  const double again = host_launches(launched, true).again;
+  CHECK(waits(ScheduleKind::zb_h1, {100, 30}) ==
+        Waits(10 * (by_input + again) - 100 + 20, 10 * count.weight_gradient - 30));
+  launched.fused_experts = true;
+  CHECK(host_launches(launched, true).weight_gradient == 5);
 }
 
 TEST_CASE("the host launches two kernels for each local expert, at most four for all in one call") {

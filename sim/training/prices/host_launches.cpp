@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/routing/rules/gate_work.hpp"
+
 namespace moesim::training {
 namespace {
 
@@ -16,6 +18,12 @@ constexpr double attention_launches = 40;
 constexpr double linear_attention_launches = 55;
 constexpr double dense_launches = 15;
 constexpr double router_launches = 60;
+// Rectification as a library's router would have it: FR is one more choice, IR another one among
+// the GPU's own experts, each with as many kernels as any choice (counted in DeepSpeed). The rows
+// of IR are gathered before the experts' products and blended behind them. Those of kernels/ would
+// be none for FR and two for IR, which the rows travel with.
+constexpr double rectifying_launches = routing::gate_kernels_per_choice;
+constexpr double rectified_row_launches = 2;
 constexpr double moe_launches = 60;         // permute, FFN, combine
 constexpr double all_to_all_launches = 30;  // more without a dispatcher that does it in one kernel
 constexpr double expert_launches = 2;       // for each local expert
@@ -32,11 +40,24 @@ bool reads_rows(const TrainingJob& job, bool is_moe) {
   return is_moe && job.reads_row_counts() && divides && dispatcher_reads;
 }
 
+bool rectifies_inside(const TrainingJob& job) {
+  return job.routing && job.routing->router.rectification != routing::Rectification::none;
+}
+
+// The launches of the router: one where a graph has them.
+double gate_launches(const TrainingJob& job) {
+  if (job.graphs != Graphs::none) return 1;
+  const bool fills_in = job.routing && job.routing->router.fill_in;
+  return router_launches + (fills_in ? rectifying_launches : 0) +
+         (rectifies_inside(job) ? rectifying_launches : 0);
+}
+
 // The launches between the router and the next layer.
 double moe_block_launches(const TrainingJob& job) {
   const bool calls_nccl = !job.dispatcher && job.layout.sizes.expert > 1;
   const double apart = expert_launches * local_experts(job);
   return moe_launches + (calls_nccl ? all_to_all_launches : 0) +
+         (rectifies_inside(job) ? rectified_row_launches : 0) +
          (job.fused_experts ? std::min(fused_launches, apart) : apart);
 }
 
@@ -66,7 +87,7 @@ HostLaunches host_launches(const TrainingJob& job, bool is_moe, AttentionKind at
   const double alone =
       attention == AttentionKind::linear ? linear_attention_launches : attention_launches;
   launches.before = job.graphs == Graphs::parts ? 1 : alone;
-  const double router = !is_moe ? 0 : job.graphs == Graphs::none ? router_launches : 1;
+  const double router = is_moe ? gate_launches(job) : 0;
   const double ffn = is_moe ? moe_block_launches(job) : dense_launches;
   launches.before += router;
   launches.forward = launches.before + ffn;

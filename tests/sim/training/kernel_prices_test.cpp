@@ -403,6 +403,31 @@ TEST_CASE("the host launches two kernels for each local expert, at most four for
   CHECK(count.again == count.forward - 1);
 }
 
+TEST_CASE("rectification is launched: a choice more for each, and the rows of IR") {
+  TrainingJob launched = job("b200-sxm", "hgx-b200");
+  launched.layout.sizes.expert = 8;
+  DrawnRouting drawn;
+  const auto more = [&](const char* router, Graphs graphs) {
+    launched.graphs = graphs;
+    drawn.router = routing::parse_router("top8", 8);
+    launched.routing = drawn;
+    const HostLaunches plain = host_launches(launched, true);
+    drawn.router = routing::parse_router(router, 8);
+    launched.routing = drawn;
+    const HostLaunches rectifying = host_launches(launched, true);
+    CHECK(rectifying.weight_gradient == plain.weight_gradient);
+    return std::pair(rectifying.before - plain.before, rectifying.forward - plain.forward);
+  };
+  using More = std::pair<double, double>;  // before the host reads rows, in all
+  CHECK(more("top8+fr", Graphs::none) == More(10, 10));
+  CHECK(more("top8+ir", Graphs::none) == More(10, 12));
+  CHECK(more("top8+fr+ir", Graphs::none) == More(20, 22));
+  CHECK(more("top8+fr+ir@node", Graphs::none) == More(20, 22));
+  // A graph of the router has the choices in it.
+  CHECK(more("top8+fr+ir", Graphs::router) == More(0, 2));
+  CHECK(more("top8+fr+ir", Graphs::layers) == More(0, 0));
+}
+
 TEST_CASE("experts of one rank are exchanged with none, but their rows are read") {
   TrainingJob launched = job("b200-sxm", "hgx-b200");
   launched.host = {10, 20, 0};

@@ -27,6 +27,7 @@ struct TimelineEvent {
   double element_bytes = 2;
   std::string group_name{};  // of a group of no partition: "pipeline_parallel"
   std::string detail{};      // "bucket 3 of 14"
+  int chunk = -1;            // of a pipeline, whose gradients are exchanged; -1: of none
   bool is_range = false;     // around kernels, or of the host: no kernel of a GPU
 };
 

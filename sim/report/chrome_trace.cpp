@@ -155,6 +155,9 @@ void add_event(const engine::TimelineEvent& event, std::string& text) {
   if (event.layer >= 0) {
     fmt::format_to(std::back_inserter(text), ", \"layer\": {}", event.layer);
   }
+  if (event.chunk >= 0) {
+    fmt::format_to(std::back_inserter(text), ", \"chunk\": {}", event.chunk);
+  }
   if (!event.detail.empty()) {
     fmt::format_to(std::back_inserter(text), ", \"detail\": {}", quoted(event.detail));
   }

@@ -96,8 +96,9 @@ StepEnds::Queue StepEnds::queue_of(const Wanted& wanted, const Chunks& chunks, R
          {std::tuple{GroupKind::data_context, held.dense, bytes.dense},
           std::tuple{GroupKind::expert_data, held.expert, bytes.expert}}) {
       const double part = part_of(job_.layout.sizes.group_size(group));
-      const BucketExchange each = buckets_of(wanted, group, parameters, whole * part);
+      BucketExchange each = buckets_of(wanted, group, parameters, whole * part);
       if (each.buckets == 0) continue;
+      each.place = static_cast<int>(chunk);
       queue.chunks_us[chunk] += each.buckets * each.each_us;
       queue.last_us = std::max(queue.last_us, each.each_us);
       queue.cross = queue.cross || exchanges_.replicas_cross_domains(group, wanted.replicas);

@@ -9,7 +9,8 @@
 
 namespace moesim::training {
 
-// Buckets that a rank of a pipeline exchanges at the end of a step, one after another.
+// Buckets that a rank of a pipeline exchanges at the end of a step, one after another: those of one
+// of its chunks.
 struct BucketExchange {
   Part part = Part::gradients;
   profile::Collective kind = profile::Collective::reduce_scatter;
@@ -17,6 +18,7 @@ struct BucketExchange {
   Replicas replicas = Replicas::instance;
   int buckets = 0;
   double each_us = 0;
+  int place = -1;  // of the chunk in ScheduleShape::stages_of(); -1: of all
 };
 struct RankEnd {
   PartTimes parts{};  // what is exposed after the last backward pass

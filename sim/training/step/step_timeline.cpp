@@ -99,6 +99,13 @@ struct ChunkWork {
   int layer;  // of the model; -1: none
 };
 
+// What a kernel belongs to.
+struct Belonging {
+  int layer = -1;  // of the model; -1: none
+  std::string detail{};
+  int chunk = -1;  // whose gradients are exchanged; -1: none
+};
+
 class TimelineWriter {
  public:
   TimelineWriter(const TrainingJob& job, const TrainingStep& step)
@@ -113,7 +120,7 @@ class TimelineWriter {
       Picoseconds ended;
       for (std::size_t index = 0; index < operations.size(); ++index) {
         const parallel::OperationSpan& span = run_.run.ranks[index_of(rank)].spans[index];
-        add_kernel("p2p", {"nccl:recv", "pipeline_parallel"}, Part::p2p, -1, ended, span.start);
+        add_kernel("p2p", {"nccl:recv", "pipeline_parallel"}, Part::p2p, ended, span.start);
         add_operation(operations[index], span);
         ended = span.end;
       }
@@ -142,16 +149,17 @@ class TimelineWriter {
     timeline_.push_back(std::move(event));
   }
 
-  void add_kernel(const char* stream, Kernel kernel, Part part, int layer, Picoseconds start,
-                  Picoseconds end, std::string detail = "") {
+  void add_kernel(const char* stream, Kernel kernel, Part part, Picoseconds start, Picoseconds end,
+                  Belonging of = {}) {
     engine::TimelineEvent event;
     event.stream = stream;
     event.name = std::move(kernel.name);
     event.category = name_in(part_names, part);
-    event.layer = layer;
+    event.layer = of.layer;
+    event.chunk = of.chunk;
     event.start = start;
     event.group_name = std::move(kernel.group);
-    event.detail = std::move(detail);
+    event.detail = std::move(of.detail);
     add(std::move(event), end);
   }
 
@@ -193,7 +201,7 @@ class TimelineWriter {
       if (part == Part::host) {
         add_range("host", host_text, begins, ends);
       } else {
-        add_kernel(stream_of(part), kernel_of(part, job_), part, layer, begins, ends);
+        add_kernel(stream_of(part), kernel_of(part, job_), part, begins, ends, {.layer = layer});
       }
       from_us += us;
     }
@@ -241,8 +249,8 @@ class TimelineWriter {
       if (computes && !each.piece.empty()) kernel.name += each.piece.substr(each.piece.find(' '));
       // Not on the stream of exchanges that run beside them.
       const bool blocks = !computes && !each.is_beside;
-      add_kernel(blocks ? "blocking exchange" : stream.c_str(), std::move(kernel), each.part,
-                 each.layer, start, end, each.piece);
+      add_kernel(blocks ? "blocking exchange" : stream.c_str(), std::move(kernel), each.part, start,
+                 end, {.layer = each.layer, .detail = each.piece});
     }
   }
 
@@ -266,6 +274,7 @@ class TimelineWriter {
     std::vector<Stretch> free = {{last, end}};
     free.insert(free.end(), computing_.rbegin(), computing_.rend());
     auto stretch = free.begin();
+    const std::vector<int> chunks = pipelines_.shape().stages_of(rank);
     const std::vector<BucketExchange>& exchanges = step_.ends[index_of(rank)].exchanges;
     for (auto each = exchanges.rbegin(); each != exchanges.rend(); ++each) {
       if (each->part != Part::gradients) continue;
@@ -273,15 +282,16 @@ class TimelineWriter {
       const char* among = is_across ? "inter_partial_" : "";  // as Megatron-Core
       const Kernel kernel = {collective_text(each->kind),
                              std::string(among) + group_text(each->group)};
+      const int chunk = each->place < 0 ? -1 : chunks[index_of(each->place)];
+      std::string whose = chunk >= 0 && chunks.size() > 1 ? fmt::format(", chunk {}", chunk) : "";
+      if (each->replicas == Replicas::shard_of_copies) whose += ", to the other copy of the stage";
       for (int bucket = each->buckets; bucket > 0; --bucket) {
         Picoseconds left = Picoseconds::from_us(each->each_us);
-        const std::string detail = fmt::format(
-            "bucket {} of {}{}", bucket, each->buckets,
-            each->replicas == Replicas::shard_of_copies ? ", to the other copy of the stage" : "");
+        const std::string detail = fmt::format("bucket {} of {}{}", bucket, each->buckets, whose);
         while (left > Picoseconds(0) && stretch != free.end()) {
           const Picoseconds taken = std::min(left, stretch->end - stretch->start);
-          add_kernel("gradients", kernel, Part::gradients, -1, stretch->end - taken, stretch->end,
-                     detail);
+          add_kernel("gradients", kernel, Part::gradients, stretch->end - taken, stretch->end,
+                     {.detail = detail, .chunk = chunk});
           left = left - taken;
           stretch->end = stretch->end - taken;
           if (stretch->end <= stretch->start) ++stretch;
@@ -302,10 +312,10 @@ class TimelineWriter {
     const double longer_us =
         std::max(0.0, joint[at(Part::gradients)] - own.parts[at(Part::gradients)]);
     const Picoseconds waited = std::max(reduced, norm - Picoseconds::from_us(longer_us));
-    add_kernel("p2p", {"nccl:all_reduce", "pipeline_parallel"}, Part::p2p, -1, reduced, waited,
-               "gradient norm: waits for the other pipeline ranks");
-    add_kernel("gradients", kernel_of(Part::gradients, job_), Part::gradients, -1, waited, norm,
-               "reductions of the rank that ends last");
+    add_kernel("p2p", {"nccl:all_reduce", "pipeline_parallel"}, Part::p2p, reduced, waited,
+               {.detail = "gradient norm: waits for the other pipeline ranks"});
+    add_kernel("gradients", kernel_of(Part::gradients, job_), Part::gradients, waited, norm,
+               {.detail = "reductions of the rank that ends last"});
     const auto next = [&](Part part) {
       from_us += joint[at(part)];
       return Picoseconds::from_us(from_us);
@@ -316,11 +326,11 @@ class TimelineWriter {
     add_range("host", "fixed part of the step", start, end);
     start = end;
     end = next(Part::optimizer);
-    add_kernel("compute", {"gradient norm, optimizer", ""}, Part::optimizer, -1, start, end);
+    add_kernel("compute", {"gradient norm, optimizer", ""}, Part::optimizer, start, end);
     start = end;
     end = next(Part::parameters);
-    add_kernel("gradients", kernel_of(Part::parameters, job_), Part::parameters, -1, start, end,
-               "exposed part of the gather");
+    add_kernel("gradients", kernel_of(Part::parameters, job_), Part::parameters, start, end,
+               {.detail = "exposed part of the gather"});
   }
 
   struct Stretch {

@@ -12,8 +12,9 @@ namespace moesim::training {
 //   communication  exchanges that computation waits for, or, in pairs, runs beside
 //   blocking exchange  in pairs: exchanges and copies that the computation of its chunk waits for
 //   p2p            waiting for other pipeline ranks, as the kernels of NCCL that wait
-//   gradients      buckets of gradients under kernels of the last backward pass and behind it, then
-//                  the part of the parameters' gather that the next forward pass does not hide
+//   gradients      buckets of gradients, each of a chunk, under kernels of the last backward passes
+//                  and behind them, then the part of the parameters' gather that the next forward
+//                  pass does not hide
 //   host           ranges: waiting for launches and reads, the fixed part of a step
 // Kernels have names and groups by which study::place_kernel() knows their part.
 // The last event ends at the step's end (without reruns); of the mean of several recorded steps the

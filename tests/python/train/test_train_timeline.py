@@ -56,6 +56,11 @@ def test_the_timeline_has_every_pass_piece_and_bucket(tmp_path, words):
         once = [bucket for bucket, before in zip(drawn, [None, *drawn]) if bucket != before]
         of_chunk = [(number, once[0][1]) for number in range(1, once[0][1] + 1)]
         assert once[0][1] > 1 and once == of_chunk * once.count((1, once[0][1]))
+        chunks = {int(text.rsplit(" ", 1)[1]) for text in texts}
+        assert len(chunks) == (2 if "--virtual-pipeline" in words or "dualpipe" in words else 1)
+        assert {event["args"]["chunk"] for event in buckets_of(tracks, gpu)} == chunks
+        for event in buckets_of(tracks, gpu):
+            assert (f", chunk {event['args']['chunk']}" in event["args"]["detail"]) == (len(chunks) > 1)
 
 
 def buckets_of(tracks, gpu):

@@ -262,7 +262,7 @@ def _legend(table, styles, drawn, kinds):
 def _notes(table, x, ys, told, more):
     """What the subtitle says beside what all rows share."""
     notes = rows.run_notes(table, [x, *ys]) + untold.notes(table, told, any(map(rows.is_time, ys))) + list(more)
-    notes += page.unfit_notes(table)
+    notes += page.unfit_notes(table) + page.warned_notes(table)
     if any(y in OF_MODEL_FLOPS for y in ys) and any(float(row.get("failed") or 0) > 0 for row in table.rows):
         notes.append("FLOPs of dropped routes are counted too")
     return notes + (_mfu_notes(table) if "mfu" in ys else [])

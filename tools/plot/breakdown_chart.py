@@ -7,7 +7,7 @@ import page
 import rows
 import step_parts
 import untold
-from chart_data import BadInput, fits
+from chart_data import BadInput, fits, warnings
 
 MOST_BARS = 40
 LABEL_SHARE = 0.4  # of the width, at most: the parts of a bar must be told apart in what is left
@@ -21,8 +21,9 @@ def _rank(table, row):
 def _bar_labels(figure, table, told, size):
     """What stands beside the bar of each row, in lines."""
     labels = [_rank(table, row) + (rows.label_of(row, told) or "the scenario") for row in table.rows]
-    return [look.wrapped(figure, label if fits(row) else f"{label} (does not fit)", LABEL_SHARE * size.width, 0.9 * size.font)
-            for label, row in zip(labels, table.rows)]
+    warned = [", ".join((["does not fit"] if not fits(row) else []) + warnings(row)) for row in table.rows]
+    return [look.wrapped(figure, f"{label} ({words})" if words else label, LABEL_SHARE * size.width, 0.9 * size.font)
+            for label, words in zip(labels, warned)]
 
 
 # Parts and options that change nothing in them: a difference is that of the replicas with the median step.

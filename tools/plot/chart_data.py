@@ -148,6 +148,20 @@ def fits(row):
     return row.get("fits_memory") != "false"
 
 
+def warnings(row):
+    """Those of a row of moesim train: "TIGHT", "host limits"; not that it does not fit, which charts draw."""
+    return [word for word in (row.get("warnings") or "").split(", ") if word not in ("", "does not fit")]
+
+
+WARNINGS = {"TIGHT": "{} of {} TIGHT in GPU memory", "host limits": "host limits {} of {} steps"}
+
+
+def warning_notes(found, words=tuple(WARNINGS)):
+    """What a subtitle says of warnings(), a list for each row, as far as `words` names them."""
+    counts = {word: sum(word in those for those in found) for word in words}
+    return [WARNINGS[word].format(count, len(found)) for word, count in counts.items() if count]
+
+
 def loss_column(row):
     """Where its token loss is: rows of moesim train and recommend count none of the model's own router without a
     capacity."""
@@ -155,13 +169,14 @@ def loss_column(row):
 
 
 def memory_notes(path, series, fits_only):
-    """What a subtitle says of scenarios that do not fit in the memory of a GPU."""
+    """What a subtitle says of scenarios that do not fit in the memory of a GPU, or barely."""
+    points = [point for entry in series for point in entry.points]
+    tight = warning_notes([point.warnings for point in points], ("TIGHT",))
     if fits_only:
         left_out = sum(row["status"] == "ok" and not fits(row) for _, row in read_rows(path, ()))
-        return [f"{left_out} that do not fit in memory left out"] if left_out else []
-    points = [point for entry in series for point in entry.points]
+        return ([f"{left_out} that do not fit in memory left out"] if left_out else []) + tight
     unfit = sum(not point.fits for point in points)
-    return [f"{unfit} of {len(points)} do not fit in GPU memory"] if unfit else []
+    return ([f"{unfit} of {len(points)} do not fit in GPU memory"] if unfit else []) + tight
 
 
 def good_rows(path):

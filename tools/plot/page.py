@@ -7,7 +7,7 @@ from matplotlib import pyplot
 from matplotlib.lines import Line2D
 
 import look
-from chart_data import BadInput, fits, partial_notes, training_words
+from chart_data import BadInput, fits, partial_notes, training_words, warning_notes, warnings
 from sweep_chart import MODES, document_name, gpus_in_words, setting
 
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
@@ -106,6 +106,11 @@ def unfit_notes(table):
     """What a subtitle says of rows that do not fit."""
     unfit = sum(not fits(row) for row in table.rows)
     return [f"{unfit} of {len(table.rows)} do not fit in GPU memory"] if unfit else []
+
+
+def warned_notes(table):
+    """What a subtitle says of rows that barely fit, or that the host limits."""
+    return warning_notes(list(map(warnings, table.rows)))
 
 
 def _wrap_x_labels(figure, axes, inner, gap):

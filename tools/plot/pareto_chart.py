@@ -248,7 +248,7 @@ def pareto(table, group, size, title):
         if unfit_notes:
             handles.append(page.unfit_entry())
             labels.append(page.UNFIT)
-        notes += _k_note(tasks) + _without_loss_note(table) + unfit_notes
+        notes += _k_note(tasks) + _without_loss_note(table) + unfit_notes + page.warned_notes(table)
         page.end_page(figure, axes, size, title or page.heading(table, "speed and token loss"),
                       page.subtitle(table, notes, figures=["tokens_per_s_per_gpu"]), handles, labels)
         named = sorted((name for name in rest if name in table.differing()), key=lambda name: name != "router")

@@ -177,6 +177,6 @@ def scaling(table, group, size, title):
         _style_scaling(total, share, table, lines, references, top)
         labels = _labels(total, share, table, lines, shares)
         entries = [*zip(*page.legend_entries(styles, labels)), *_other_entries((total, share), table, lines, references, kinds)]
-        notes += page.unfit_notes(table) + _share_hint(table, references, banded)
+        notes += page.unfit_notes(table) + page.warned_notes(table) + _share_hint(table, references, banded)
         return page.end_page(figure, axes, size, title or page.heading(table, "scaling over GPUs"),
                              page.subtitle(table, notes, figures=["tokens_per_s"]), *map(list, zip(*entries)))

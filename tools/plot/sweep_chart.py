@@ -14,7 +14,7 @@ import rows
 import speed_bands
 import untold
 from chart_data import (BadInput, factor_axis, good_rows, measured_notes, memory_notes, partial_notes,
-                        read_measured, training_words)
+                        read_measured, training_words, warning_notes)
 from sweep_series import read_sweep
 
 MODES = {"train": "training step", "prefill": "forward pass only (prefill)"}
@@ -367,6 +367,7 @@ def draw(path, measured_path, title, fits_only=False, where=""):
         [look.style_by_index(index) for index in range(len(series))]
     styles = look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
     notes, results = memory_notes(path, series, fits_only) + partial_notes([path]), good_rows(path)
+    notes += warning_notes([point.warnings for entry in series for point in entry.points], ("host limits",))
     notes += untold_notes(path, series, fits_only, where)
     notes += measured_notes(measured_path, shared.get("mode"), series) if measured_path else []
     with matplotlib.rc_context(look.RC):

@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 
 import option_columns
 import rows
-from chart_data import SPEED, BadInput, fits, loss_column, read_rows
+from chart_data import SPEED, BadInput, fits, loss_column, read_rows, warnings
 
 MOST_LINES = 30
 NEEDED = ("status", "router", "capacity_factor", "step_ms", SPEED, "failed", "residual_loss")
@@ -21,6 +21,7 @@ class Point:
     failed: float | None
     padded: float | None = None
     fits: bool = True  # in the memory of a GPU
+    warnings: tuple = ()  # chart_data.warnings()
 
 
 @dataclass
@@ -38,7 +39,8 @@ def _point(row):
         rows.present(row, "step_ms")
     low, _, high = rows.band_of(row, SPEED)
     return Point(rows.figure_of(row, "capacity_factor"), rows.present(row, SPEED), low, high,
-                 rows.figure_of(row, loss_column(row)), rows.figure_of(row, "failed"), rows.figure_of(row, "padded"), fits(row))
+                 rows.figure_of(row, loss_column(row)), rows.figure_of(row, "failed"), rows.figure_of(row, "padded"), fits(row),
+                 tuple(warnings(row)))
 
 
 def _refuse_twice(table, one, other):

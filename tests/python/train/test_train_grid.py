@@ -176,7 +176,7 @@ def test_charts_of_training_steps(tmp_path):
     succeed("plot", path, "--x", "micro_batch", "--out", chart)
 
 
-def test_rows_that_wait_for_the_host_are_said():
+def test_rows_that_wait_for_the_host_are_said(tmp_path):
     words = ("train", "--model", "qwen3-30b-a3b", "--profile", "h200-sxm", "--gpus", 64, "--pipeline-parallel", 2,
              "--router", "top8", "--capacity-factor", "0.5,1,1.25")
     table = succeed(*words)
@@ -186,6 +186,13 @@ def test_rows_that_wait_for_the_host_are_said():
     assert len(re.findall(r"host limits$", table, re.MULTILINE)) == 3
     times = {row["step_ms"][:5] for row in as_rows(*words)}
     assert len(times) == 1  # which nothing else explains
+    assert [row["warnings"] for row in as_rows(*words)] == 3 * ["host limits"]
+    alone = as_json(*words[:-2], "--capacity-factor", 1)
+    assert alone["warnings"] == "host limits"
+    path, chart = tmp_path / "steps.csv", tmp_path / "steps.svg"
+    succeed(*words, "--out", path)
+    succeed("plot", path, "--out", chart)
+    assert "host limits 3 of 3 steps" in chart.read_text(encoding="utf-8")
     mixed = succeed(*words[:-2], "--capacity-factor", 1, "--cuda-graphs", "none,layers")
     assert "host limits 1 of 2 steps" in mixed
     # As many as say so alone.

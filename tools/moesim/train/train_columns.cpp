@@ -17,6 +17,7 @@ const std::vector<TrainColumn>& train_columns() {
       {"memory_gib", "GiB"},
       {"memory_gib_by_rank", ""},
       {"fits_memory", ""},
+      {"warnings", ""},
       {"offloaded_gib", "GiB"},
       {"capacity", "slots"},
       {"recorded_steps", ""},

@@ -12,7 +12,6 @@
 #include "sim/base/parallel.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
-#include "sim/study/search/memory_share.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/interrupt.hpp"
@@ -22,6 +21,7 @@
 #include "tools/moesim/train/train_report.hpp"
 #include "tools/moesim/train/train_request.hpp"
 #include "tools/moesim/train/train_table.hpp"
+#include "tools/moesim/train/train_warnings.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -52,10 +52,9 @@ TrainPoint predicted(const CommandLine& line) {
     training::TrainingStep step = requested_step(line, job);
     const TrainBand band = requested_band(line, job, step);
     point.row = training_row(job, step, band);
-    const Bytes room = job.profile->device().hbm_bytes;
-    point.fits = step.peak_memory() <= room;
-    point.is_tight = static_cast<double>(step.peak_memory().count) >
-                     study::usual_memory_share * static_cast<double>(room.count);
+    const MemoryRoom room = room_of(job, step);
+    point.fits = room != MemoryRoom::none;
+    point.is_tight = room == MemoryRoom::tight;
     point.software = band.subject.software;
   } catch (const UnknownDocument&) {
     throw;  // of the command line, which knows the flag

@@ -11,9 +11,9 @@
 #include "sim/job/job_options.hpp"
 #include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/study/search/counted_loss.hpp"
-#include "sim/study/search/memory_share.hpp"
 #include "sim/training/prices/exchange_prices.hpp"
 #include "tools/moesim/part_columns.hpp"
+#include "tools/moesim/train/train_warnings.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -147,6 +147,7 @@ std::string figures(const TrainingJob& job, const TrainingStep& step, const RunC
   const double per_day = step.tokens / step.step_us * 1e6 * seconds_per_day;
   const double most = step.peak_memory().gib();
   const double capacity = job.profile->device().hbm_bytes.gib();
+  const MemoryRoom room = room_of(job, step);
   Lines lines = {
       {"parameters", parameters_text(job)},
       {"step", duration(step.step_us)},
@@ -166,10 +167,9 @@ std::string figures(const TrainingJob& job, const TrainingStep& step, const RunC
        fmt::format("{:.1f} % of the pipeline, mean of its ranks, by the priced times of stages",
                    100 * step.bubble_share)},
       {"memory", fmt::format("{:.1f} GiB on the fullest rank, of {:.4g} GiB{}", most, capacity,
-                             most > capacity ? ": DOES NOT FIT"
-                             : most > study::usual_memory_share * capacity
-                                 ? ": TIGHT, libraries need some too"
-                                 : "")}};
+                             room == MemoryRoom::none    ? ": DOES NOT FIT"
+                             : room == MemoryRoom::tight ? ": TIGHT, libraries need some too"
+                                                         : "")}};
   if (job.offload.modules != 0) {
     lines.push_back(
         {"host memory", fmt::format("{:.1f} GiB for each GPU, offloaded: {}", offloaded(step).gib(),
@@ -434,11 +434,16 @@ NamedCells training_row(const TrainingJob& job, const TrainingStep& step) {
 NamedCells training_row(const TrainingJob& job, const TrainingStep& step, const TrainBand& band) {
   NamedCells row = row_of(job, step);
   for (auto& [name, cell] : band_cells(band, step)) row.add(name, cell);
+  const std::string warnings = warning_words(
+      room_of(job, step), step.parts[static_cast<std::size_t>(training::Part::host)], step.step_us);
+  row.add(warnings_column, warnings.empty() ? Cell() : Cell(warnings));
   return row;
 }
 
 std::vector<std::string> training_columns(const TrainingJob& job, const TrainingStep& step) {
-  return row_of(job, step).names;
+  std::vector<std::string> columns = row_of(job, step).names;
+  columns.emplace_back(warnings_column);
+  return columns;
 }
 
 std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
@@ -455,8 +460,6 @@ std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
   return heading(job, step) + "\n" + figures(job, step, band.cost) + "\n" + band_text(band, step) +
          "\n" + part_table(job, step) + "\n" + memory_table(step) + "\n" + basis(job);
 }
-
-bool host_limits(double host, double step) { return host > 0.1 * step; }
 
 std::string part_label(const TrainingJob& job, const training::Part part) {
   const bool shares = job.model->moe && job.model->moe->shared_ffn > 0;

@@ -18,14 +18,11 @@ std::string rendered_training(const training::TrainingJob& job, const training::
 NamedCells training_row(const training::TrainingJob& job, const training::TrainingStep& step,
                         const TrainBand& band);
 
-// The same but for the columns of its band.
+// The same but for the columns of its band and its warnings.
 NamedCells training_row(const training::TrainingJob& job, const training::TrainingStep& step);
-// These columns alone.
+// These columns alone, and that of warnings.
 std::vector<std::string> training_columns(const training::TrainingJob& job,
                                           const training::TrainingStep& step);
-// Whether a step waits for the host, by the time of this part, and what helps.
-bool host_limits(double host, double step);
-inline constexpr const char* host_remedy = "--cuda-graphs or a larger --micro-batch";
 // Its name; the dense FFN of dense layers and the shared experts of MoE layers are one part.
 std::string part_label(const training::TrainingJob& job, training::Part part);
 std::string timeline_title(const training::TrainingJob& job);

@@ -1,7 +1,6 @@
 #include "tools/moesim/train/train_table.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
@@ -13,7 +12,7 @@
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/part_columns.hpp"
 #include "tools/moesim/train/train_ratio.hpp"
-#include "tools/moesim/train/train_report.hpp"
+#include "tools/moesim/train/train_warnings.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -67,11 +66,7 @@ bool waits_for_host(const TrainPoint& point) {
 
 // What the last column warns of: "TIGHT, host limits".
 std::string warnings_of(const TrainPoint& point) {
-  if (!point.row) return "refused";
-  std::vector<std::string> words;
-  if (!point.fits || point.is_tight) words.emplace_back(point.fits ? "TIGHT" : "does not fit");
-  if (waits_for_host(point)) words.emplace_back("host limits");
-  return fmt::format("{}", fmt::join(words, ", "));
+  return point.row ? point.text(warnings_column) : "refused";
 }
 
 // Under the table, where rows are tight.

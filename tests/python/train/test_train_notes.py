@@ -33,6 +33,15 @@ def test_graphs_of_layers_without_a_capacity_say_what_memory_leaves_out():
     assert "balance" not in moesim(*words, "--capacity-factor", 1).stderr
 
 
+def test_sharing_gradients_under_a_pipeline_is_said_to_be_rare():
+    words = (*QWEN, "--gpus", 64, "--pipeline-parallel")
+    rare = "with --pipeline-parallel above 1: few frameworks run it, and DeepSpeed refuses it: gradients are reduced"
+    assert f"note: --zero 2 {rare} in every micro-batch" in moesim(*words, 2, "--zero", 2).stderr
+    assert f"note: --zero 3 {rare} and weights gathered in every micro-batch" in moesim(*words, "1,2", "--zero", 3).stderr
+    for pipeline, zero in ((2, 1), (1, 2), (1, 3)):
+        assert "few frameworks" not in moesim(*words, pipeline, "--zero", zero).stderr
+
+
 def test_bands_of_an_unknown_software_say_that_they_held_less():
     """As the page has it: fewer of the steps of a software that was left out were inside 80 % bands."""
     assert "a software left out" in succeed(*QWEN, "--gpus", 64)

@@ -142,6 +142,7 @@ ExitCode run(const CommandLine& given) {
   if (measured) check_measured_gpus(*measured, job.layout.sizes.gpus);
   note_cluster(line, job);
   note_graph_buffers(job);
+  note_zero_under_pipeline(job);
   note_left_out(*job.model, job.typed.model);
   note_step_depths(job);
   note_software(line, job);

@@ -46,6 +46,7 @@ TrainPoint predicted(const CommandLine& line) {
     training::TrainingJob job = requested_job(line, true);
     note_cluster(line, job);
     note_graph_buffers(job);
+    note_zero_under_pipeline(job);
     note_left_out(*job.model, job.typed.model);
     note_step_depths(job, true);
     note_software(line, job);

@@ -1,8 +1,11 @@
 #include "sim/report/route_table.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "sim/report/slot_share.hpp"
 
@@ -63,6 +66,22 @@ std::string cell_text(const Column& column, const Cell& cell) {
                                 : fmt::format("{:.5g}", number_in(cell));
 }
 
+// Losses that counts, or choices without probabilities, do not tell by themselves.
+bool is_of_weights(const Column& column) {
+  static constexpr const char* names[] = {"partial", "lost_mass", "unrouted", "residual_loss"};
+  return std::find(std::begin(names), std::end(names), column.name) != std::end(names);
+}
+
+// Under the table, what the mark says.
+std::string mark_text(const std::vector<Column>& columns, const std::vector<CellRow>& rows) {
+  std::set<std::string> bases;
+  for (const CellRow& row : rows) {
+    const Cell& basis = cell_in(columns, row, loss_basis_column);
+    if (!is_absent(basis)) bases.insert(text_of(basis));
+  }
+  return bases.empty() ? "" : fmt::format("~ estimated from {}\n", fmt::join(bases, " or "));
+}
+
 }  // namespace
 
 std::string route_table(const std::vector<Column>& columns, const std::vector<CellRow>& rows) {
@@ -83,10 +102,13 @@ std::string route_table(const std::vector<Column>& columns, const std::vector<Ce
     right.push_back(columns[column].type == ColumnType::number);
     for (std::size_t row = 0; row < rows.size(); ++row) {
       const bool blank = of_slots && !with_slots[row];
-      lines[row + 1].push_back(blank ? "" : cell_text(columns[column], rows[row][column]));
+      std::string text = blank ? "" : cell_text(columns[column], rows[row][column]);
+      const bool is_marked = !text.empty() && is_of_weights(columns[column]) &&
+                             !is_absent(cell_in(columns, rows[row], loss_basis_column));
+      lines[row + 1].push_back(is_marked ? "~" + text : text);
     }
   }
-  return align(lines, right);
+  return align(lines, right) + mark_text(columns, rows);
 }
 
 }  // namespace moesim::report

@@ -3,10 +3,11 @@
 import csv
 import io
 import json
+import re
 
 import numpy as np
 import pytest
-from command_line import as_json, moesim, needs_binary, succeed
+from command_line import as_json, as_rows, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -81,7 +82,8 @@ def test_a_token_loss_from_counts_is_said_to_be_estimated(counts):
     assert f"note: {counts}: counts tell neither which routes are of one token nor their weights: token loss is estimated " \
         "from drawn weights, failed is exact\n" in result.stderr
     assert "mean over tokens; from drawn weights\n" in result.stdout
-    assert as_json(*route)["detail"]["loss_basis"] == "drawn weights"
+    assert as_json(*route)["detail"]["loss_basis"] == as_json(*route)["loss_basis"] == "drawn weights"
+    assert as_rows(*route)[0]["loss_basis"] == "drawn weights"
     train = ("train", "--model", "mixtral-8x7b", "--routing", counts, *CAPACITY, "--gpus", 8, "--expert-parallel", 8,
              "--sequence-length", 64, "--micro-batch", 1)
     assert " % from drawn weights; " in succeed(*train)
@@ -92,10 +94,29 @@ def test_a_token_loss_from_counts_is_said_to_be_estimated(counts):
                                              "--tokens-per-gpu", 64).stderr
 
 
+def test_a_table_of_routers_marks_which_losses_are_estimated(counts):
+    """A router that drops nothing has nothing to estimate, and what failed is counted."""
+    several = ("route", "--routing", counts, *CAPACITY[2:], "--router", "topk,dropless", "--capacity-factor", "1,1.5")
+    rows = as_rows(*several)
+    assert [row["loss_basis"] for row in rows] == ["drawn weights", "drawn weights", ""]
+    heading, *lines, legend = succeed(*several).splitlines()
+    assert legend == "~ estimated from drawn weights"
+    columns = re.split(r"  +", heading)
+    for row, line in zip(rows, lines):
+        cells = dict(zip(columns, re.split(r"  +", line)))
+        if row["loss_basis"]:
+            assert cells["failed %"] == f"{100 * float(row['failed']):.2f}"
+            assert cells["token loss %"] == f"~{100 * float(row['residual_loss']):.2f}"
+        else:
+            assert "~" not in line
+    drawn = ("route", "--routing", "gaussian:0.1", "--gpus", 8, "--tokens-per-gpu", 64, "--replicas", 1, *CAPACITY)
+    assert "loss_basis" not in as_rows(*drawn)[0] and "~" not in succeed(*drawn, "--router", "topk,dropless")
+
+
 def test_choices_without_probabilities_have_equal_weights(choices):
     route = ("route", "--routing", choices, *CAPACITY, "--priority", "position")
     assert f"note: {choices}: no probabilities were recorded: token loss is from equal weights\n" in moesim(*route).stderr
-    assert as_json(*route)["detail"]["loss_basis"] == "equal weights"
+    assert as_json(*route)["detail"]["loss_basis"] == as_rows(*route)[0]["loss_basis"] == "equal weights"
 
 
 def test_where_weights_are_recorded_or_nothing_drops_nothing_is_said(counts):

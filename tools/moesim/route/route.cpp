@@ -5,10 +5,12 @@
 
 #include "sim/base/formats/json_text.hpp"
 #include "sim/report/formats.hpp"
+#include "sim/report/route_table.hpp"
 #include "sim/report/routing_detail.hpp"
 #include "sim/report/summary.hpp"
 #include "sim/routing/simulation/job_losses.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
+#include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/auxiliary_losses.hpp"
 #include "tools/moesim/command.hpp"
@@ -87,12 +89,16 @@ ExitCode route_several(const CommandLine& line, const std::vector<scenario::Opti
   note_small_capacity(line.scenario(), all);
   note_trained_routers(all);
   const Output out(line.get("out"));
+  std::vector<study::Column> columns = loss_columns(line.has("losses"));
   std::vector<report::CellRow> rows;
+  std::vector<std::string> bases;
   for (const scenario::Scenario& scenario : scenarios) {
     rows.push_back(row_of(scenario, jobs, line.has("losses")));
+    bases.push_back(routing::loss_basis(scenario.scores, scenario.router));
   }
+  add_basis(bases, columns, rows);
   leave_repeats_out(rows);
-  out.write(render_rows(loss_columns(line.has("losses")), rows, format));
+  out.write(render_rows(columns, rows, format));
   return ExitCode::ok;
 }
 
@@ -128,11 +134,14 @@ ExitCode run(const CommandLine& line) {
   study::Outcome outcome;
   outcome.capacity = most_slots(job, replicas);
   outcome.loss = mean_over(replicas);
+  const std::string basis = routing::loss_basis(scenario.scores, scenario.router);
   if (format == report::Format::csv) {
-    report::CellRow row = study::route_row(scenario, outcome);
+    std::vector<study::Column> columns = loss_columns(line.has("losses"));
+    std::vector<report::CellRow> rows = {study::route_row(scenario, outcome)};
     if (line.has("losses"))
-      add_losses(mean_of(losses_of_layers(job, scenario.replicas, jobs)), row);
-    out.write(render_rows(loss_columns(line.has("losses")), {row}, format));
+      add_losses(mean_of(losses_of_layers(job, scenario.replicas, jobs)), rows.front());
+    add_basis({basis}, columns, rows);
+    out.write(render_rows(columns, rows, format));
     return ExitCode::ok;
   }
   const auto row_bytes = static_cast<double>(scenario.model->hidden) * 2;  // bf16
@@ -144,6 +153,7 @@ ExitCode run(const CommandLine& line) {
   } else {
     nlohmann::ordered_json object = report::to_json(study::names_of(study::route_columns()),
                                                     study::route_row(scenario, outcome));
+    if (!basis.empty()) object[report::loss_basis_column] = basis;
     object["detail"] = detail;
     out.write(json_text(object, 2) + "\n");
   }

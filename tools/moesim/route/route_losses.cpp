@@ -127,6 +127,17 @@ void add_losses(const routing::AuxiliaryLosses& losses, report::CellRow& row) {
   }
 }
 
+void add_basis(const std::vector<std::string>& bases, std::vector<study::Column>& columns,
+               std::vector<report::CellRow>& rows) {
+  const auto is_named = [](const std::string& basis) { return !basis.empty(); };
+  if (std::none_of(bases.begin(), bases.end(), is_named)) return;
+  columns.push_back({report::loss_basis_column, study::ColumnType::text,
+                     study::ColumnRole::provenance, "", true});
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    rows[row].push_back(is_named(bases[row]) ? Cell(bases[row]) : Cell());
+  }
+}
+
 void leave_repeats_out(std::vector<report::CellRow>& rows) {
   std::set<std::string> seen;
   const std::size_t all = rows.size();

@@ -12,6 +12,10 @@ namespace moesim::tool {
 
 // The columns of `moesim route`, with the losses of router training if asked for.
 std::vector<study::Column> loss_columns(bool with_training_losses);
+// Appends the column `loss_basis` (routing::loss_basis(), a cell per row) where a row has one: of
+// recorded routing without weights.
+void add_basis(const std::vector<std::string>& bases, std::vector<study::Column>& columns,
+               std::vector<report::CellRow>& rows);
 // Appends the cells of these losses.
 void add_losses(const routing::AuxiliaryLosses& losses, report::CellRow& row);
 // Leaves out rows that repeat one before, and says how many: a grid has dropless once for each

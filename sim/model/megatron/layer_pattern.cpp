@@ -61,15 +61,17 @@ class Reader {
     return all;
   }
 
+  // A digit between commas each: "01" is no number of Python, "00" one 0.
   std::optional<LayerPattern> list() {
     LayerPattern found;
-    for (; at_ < text_.size() && text_[at_] != ']'; ++at_) {
-      const char letter = text_[at_];
-      if (letter == ',' || letter == ' ') continue;
-      if (letter != '0' && letter != '1') return std::nullopt;
-      append(found, {{letter == '1'}, 1});
+    while (!takes(']')) {
+      const bool is_one = takes('1');
+      if (!is_one && !takes('0')) return std::nullopt;
+      append(found, {{is_one}, 1});
+      if (takes(',')) continue;
+      if (!takes(']')) return std::nullopt;
+      break;
     }
-    if (!takes(']')) return std::nullopt;
     return found;
   }
 
@@ -130,7 +132,7 @@ std::vector<bool> listed_layers(const MegatronArguments& arguments, const char* 
   const std::optional<LayerPattern> pattern = layer_pattern(text, layers);
   if (!pattern) {
     arguments.fail(name, fmt::format("'{}' is no list of 0 and 1 for layers, such as "
-                                     "([0]*3+[1]*58)",
+                                     "[0,0,1,1] or ([0]*3+[1]*58)",
                                      text));
   }
   if (pattern->count != layers) {

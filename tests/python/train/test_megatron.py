@@ -97,7 +97,7 @@ def test_a_dense_model_may_do_without_sequence_parallelism(tmp_path):
      "run.sh:12: --hidden-size: 4000000000000000000 is too large: at most 2147483647"),
     (SCRIPT.replace("--num-layers 48", "--num-layers 99999999999"), "run.sh:11: --num-layers: 99999999999 is too large"),
     (SCRIPT.replace("--num-layers 48", "--num-layers 65536"), "run.sh:11: --num-layers: 65536 is too large: at most 65535"),
-    (SCRIPT.replace("--num-layers 48", "--num-layers 65535 --moe-layer-freq [" + 100_000 * "0" + "]*65535"),
+    (SCRIPT.replace("--num-layers 48", "--num-layers 65535 --moe-layer-freq [" + 100_000 * "0," + "]*65535"),
      "has 6553500000 layers of 65535"),
     (SCRIPT.replace("TP=1;", "TP=$((1073741824 * 1073741824 * 1073741824));"), "'$((1073741824 * 1073741824 * 1073741824))'"),
     (SCRIPT.replace("TP=1;", "TP=$((2147483647 * 2147483647 * 2 + 2147483647 * 2147483647 * 2));"), "is not known: put its value there"),

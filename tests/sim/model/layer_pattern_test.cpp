@@ -30,15 +30,16 @@ TEST_CASE("lists of layers are sums and multiples, as in Python") {
   CHECK(read("[0]*2*2+[1]") == "00001");
   CHECK(read("(([1]+[0])*2 + [1]) * 2") == "1010110101");
   CHECK(read("[ 0, 1 ]*2") == "0101");
-  CHECK(read("[01]*2") == "0101");  // items of a YAML's list, joined
+  CHECK(read("[0, 1,]*2") == "0101");
   CHECK(read("[0]*0+[1]*2") == "11");
   CHECK(read("[]") == "none");
   CHECK(read("[0]*2 2>&1") == "00");  // what a shell takes
 }
 
 TEST_CASE("other texts are no lists of layers") {
-  for (const char* text : {"", "2", "[2]", "[0", "([0]", "[0]*", "[0]*x", "[0]+", "[0]+2", "[$F]",
-                           "[0]*-1", "[0]x", "(3)", "[0]*2)"}) {
+  for (const char* text : {"",       "2",     "[2]",   "[0",     "([0]", "[0]*",    "[0]*x",
+                           "[0]+",   "[0]+2", "[$F]",  "[0]*-1", "[0]x", "(3)",     "[0]*2)",
+                           "[01]*2", "[000]", "[1 0]", "[0,,1]", "[,1]", "[0 ,1 1]"}) {
     CAPTURE(text);
     CHECK(read(text).empty());
   }

@@ -64,6 +64,20 @@ MegatronArguments MegatronArguments::load(const std::string& path) {
   return parse(read_file(path), path, file_of_script);
 }
 
+MegatronArguments MegatronArguments::load_with(const std::string& path, const std::string& variable,
+                                               const std::string& value) {
+  std::string text = read_file(path);
+  std::size_t at = 0;  // behind the first comments, which may be Slurm's
+  while (at < text.size() && (text[at] == '#' || text[at] == '\n')) {
+    const std::size_t end = text.find('\n', at);
+    at = end == std::string::npos ? text.size() : end + 1;
+  }
+  std::string quoted;
+  for (const char letter : value) quoted += letter == '\'' ? "'\\''" : std::string(1, letter);
+  text.insert(at, fmt::format("export {}='{}'; ", variable, quoted));
+  return parse(text, path, file_of_script);
+}
+
 MegatronArguments MegatronArguments::parse(const std::string& text, const std::string& name,
                                            ShellFiles::Read read) {
   MegatronArguments made;
@@ -365,6 +379,22 @@ std::vector<std::string> MegatronArguments::notes() const {
                               files_.place(argument.line)));
   }
   return all;
+}
+
+std::vector<std::string> MegatronArguments::taken_otherwise(const MegatronArguments& other) const {
+  std::vector<std::string> names;
+  for (const auto& [name, argument] : arguments_) {
+    if (!argument.asked) continue;
+    const auto found = other.arguments_.find(name);
+    const bool is_same = found != other.arguments_.end() &&
+                         found->second.is_set == argument.is_set &&
+                         found->second.values == argument.values;
+    if (!is_same) names.push_back(name);
+  }
+  for (const auto& each : other.arguments_) {
+    if (!arguments_.contains(each.first)) names.push_back(each.first);
+  }
+  return names;
 }
 
 std::vector<std::string> MegatronArguments::not_asked() const {

@@ -36,6 +36,9 @@ class MegatronArguments {
  public:
   // Throws UsageError naming the file, and the line of what cannot be read.
   static MegatronArguments load(const std::string& path);
+  // Of a script, as the command "VARIABLE=VALUE script" runs it.
+  static MegatronArguments load_with(const std::string& path, const std::string& variable,
+                                     const std::string& value);
   // `read` gives the files that a script sources.
   static MegatronArguments parse(const std::string& text, const std::string& name,
                                  ShellFiles::Read read = nullptr);
@@ -67,6 +70,10 @@ class MegatronArguments {
 
   // Its experts drop by DeepSpeed's rules, not by Megatron-Core's.
   bool drops_as_deepspeed() const { return is_deepspeed_; }
+
+  // Of the arguments that one of the functions above was asked for those that are other ones in
+  // `other`, and all that are only there.
+  std::vector<std::string> taken_otherwise(const MegatronArguments& other) const;
 
   // Arguments that none of the functions above was asked for, sorted; other options as they are
   // written, such as "-x".

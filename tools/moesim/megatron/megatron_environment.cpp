@@ -10,6 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/error.hpp"
+#include "sim/job/job_options.hpp"
+#include "tools/moesim/megatron/megatron_gpus.hpp"
+#include "tools/moesim/megatron/megatron_idle_arguments.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
@@ -27,14 +31,40 @@ bool tells_options(const std::string& name, std::string_view usual) {
          std::find(std::begin(of_shells), std::end(of_shells), name) == std::end(of_shells);
 }
 
+// Whether an option that stands on the command line goes before the argument.
+bool is_typed(const MegatronInput& input, const std::string& argument) {
+  if (input.typed("gpus") && is_of_launcher(argument)) return true;
+  for (const job::JobOption& option : job::job_options()) {
+    if (!input.typed(option.name)) continue;
+    for (const auto& each : option.megatron) {
+      if (argument == each.name) return true;
+    }
+  }
+  return false;
+}
+
+// Whether other options would follow from the script if its variable had this value.
+bool changes_options(const MegatronInput& input, const std::string& name, const char* value) {
+  try {
+    const auto with = model::MegatronArguments::load_with(input.given.name(), name, value);
+    const std::vector<std::string> others = input.given.taken_otherwise(with);
+    return std::any_of(others.begin(), others.end(), [&](const std::string& argument) {
+      return !is_idle_argument(argument) && !is_typed(input, argument);
+    });
+  } catch (const Error&) {  // it would be refused
+    return true;
+  }
+}
+
 }  // namespace
 
-void note_environment(const model::MegatronArguments& given) {
+void note_environment(const MegatronInput& input) {
+  const model::MegatronArguments& given = input.given;
   std::vector<std::string> others;
   for (const auto& [name, usual] : given.fallbacks()) {
     const char* const value = std::getenv(name.c_str());
     const bool is_other = value != nullptr && *value != '\0' && usual != value;
-    if (!is_other || !tells_options(name, usual)) continue;
+    if (!is_other || !tells_options(name, usual) || !changes_options(input, name, value)) continue;
     others.push_back(fmt::format("{}={}", name, usual.empty() ? "''" : usual));
   }
   if (others.empty()) return;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -116,6 +117,11 @@ std::string default_gpus() {
 }
 
 }  // namespace
+
+bool is_of_launcher(const std::string& argument) {
+  return std::find(std::begin(of_launchers), std::end(of_launchers), argument) !=
+         std::end(of_launchers);
+}
 
 void take_gpus(MegatronInput& input) {
   const MegatronArguments& given = input.given;

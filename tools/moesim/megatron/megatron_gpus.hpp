@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "tools/moesim/megatron/megatron_input.hpp"
 
 namespace moesim::tool {
@@ -10,5 +12,7 @@ namespace moesim::tool {
 // where the file does not say how many there are. Throws UsageError where it gives a variable that
 // it does not set.
 void take_gpus(MegatronInput& input);
+// Whether an argument says, with others, how many GPUs a launcher starts.
+bool is_of_launcher(const std::string& argument);
 
 }  // namespace moesim::tool

@@ -322,7 +322,7 @@ CommandLine with_megatron(const Command& command, CommandLine line) {
     full.of_row.insert(option.first);
     ++taken;
   }
-  note_environment(given);
+  note_environment(input);
   note_rest(given, taken, of_model);
   return full;
 }

@@ -8,6 +8,7 @@
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/progress.hpp"
 #include "tools/moesim/recommend/recommend_chart.hpp"
+#include "tools/moesim/recommend/recommend_flags.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_prefill.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"

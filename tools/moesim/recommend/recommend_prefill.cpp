@@ -13,6 +13,7 @@
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
+#include "tools/moesim/recommend/recommend_limits.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 #include "tools/moesim/recommend/recommend_scaling.hpp"

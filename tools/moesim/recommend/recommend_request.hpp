@@ -10,21 +10,6 @@
 
 namespace moesim::tool {
 
-// The flags of `train`, where those that are searched take lists, and those of the search.
-std::vector<Flag> recommend_flags();
-
-// The different values of a list; of capacity factors ranges too. Precondition: it was typed.
-std::vector<std::string> list_of(const CommandLine& line, const std::string& flag);
-
-struct SearchLimits {
-  std::size_t best = 5;
-  double max_loss = 0;
-  double min_speed = 0;
-  double memory_share = 0.9;
-};
-// Throws UsageError naming the flag.
-SearchLimits requested_limits(const CommandLine& line);
-
 // The layout that a search started from.
 struct Yours {
   std::string name;                      // "run.sh"

@@ -8,6 +8,7 @@
 
 #include "sim/job/drawn_routing.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/recommend/recommend_flags.hpp"
 
 namespace moesim::tool {
 namespace {

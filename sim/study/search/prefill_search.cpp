@@ -8,8 +8,8 @@
 
 #include "sim/base/error.hpp"
 #include "sim/study/search/counted_loss.hpp"
+#include "sim/study/search/search_stopped.hpp"
 #include "sim/study/sweep/baseline.hpp"
-#include "sim/study/sweep/sweep.hpp"
 
 namespace moesim::study {
 namespace {
@@ -56,6 +56,8 @@ PrefillFound search_prefill(const PrefillSearch& search) {
   KeptOutcomes kept;
   SweepSettings settings;
   settings.jobs = search.jobs;
+  settings.stop = search.stop;
+  settings.progress = search.progress;
   settings.evaluate = [&](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
     return kept.evaluated(scenario, cache);
   };
@@ -63,7 +65,10 @@ PrefillFound search_prefill(const PrefillSearch& search) {
   PrefillFound found;
   std::vector<FoundPass> passes;
   for (std::size_t at = 0; at < points.size(); ++at) {
-    if (!result.rows[at]) continue;
+    if (!result.rows[at]) {
+      found.unfinished += points[at].repeats ? 0 : 1;
+      continue;
+    }
     FoundPass pass{points[at].values, std::move(*result.rows[at]), 0, at};
     if (pass.text("status") != "ok") {
       ++found.refused;
@@ -80,6 +85,7 @@ PrefillFound search_prefill(const PrefillSearch& search) {
     pass.loss = counted_loss(pass.figure("residual_loss"), scenario.router, *scenario.model);
     if (pass.figure("tokens_per_s_per_gpu") >= search.min_speed) passes.push_back(std::move(pass));
   }
+  if (found.simulated == 0 && found.unfinished > 0) throw SearchStopped();
   if (found.simulated == 0) throw Error(found.a_refusal);
   std::stable_sort(passes.begin(), passes.end(), [](const FoundPass& one, const FoundPass& other) {
     return one.figure("tokens_per_s_per_gpu") > other.figure("tokens_per_s_per_gpu");

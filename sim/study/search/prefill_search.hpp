@@ -1,11 +1,14 @@
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "sim/scenario/options.hpp"
 #include "sim/study/search/memory_share.hpp"
 #include "sim/study/sweep/result_row.hpp"
+#include "sim/study/sweep/sweep.hpp"
 
 namespace moesim::study {
 
@@ -17,6 +20,9 @@ struct PrefillSearch {
   double max_loss = 0;                       // counted_loss() that is acceptable
   double min_speed = 0;                      // tokens per second and GPU
   int jobs = 1;                              // threads; the result does not depend on them
+  // Set from outside: the search ends with the scenarios that are simulated; may be null.
+  const std::atomic<bool>* stop = nullptr;
+  std::function<void(const SweepProgress&)> progress;  // as SweepSettings has it
 };
 
 struct FoundPass {
@@ -35,12 +41,13 @@ struct PrefillFound {
   std::size_t simulated = 0;
   std::size_t refused = 0;  // that cannot be
   std::string a_refusal;
+  std::size_t unfinished = 0;  // neither, as the search was stopped: one of them may be faster
   std::size_t too_large = 0;
   double least_gib = 0;  // of those that are too large
 };
 
 // Throws UsageError for a value that makes no sense by itself, Error where every scenario is
-// refused.
+// refused, SearchStopped where it is stopped before the first one is simulated.
 PrefillFound search_prefill(const PrefillSearch& search);
 
 }  // namespace moesim::study

@@ -2,9 +2,12 @@
 
 import re
 import shlex
+import signal
+import subprocess
+import time
 
 import pytest
-from command_line import as_rows, expect_error, moesim, needs_binary, succeed
+from command_line import BINARY, as_rows, expect_error, moesim, needs_binary, succeed
 from recommend_command import SMALL
 
 pytestmark = needs_binary
@@ -98,7 +101,8 @@ def test_prefill_takes_lists_of_every_option():
                     "--capacity-factor", "dropless,1")
     assert "#  EP  batch  router      CF  dispatcher  tokens/s/GPU" in table
     assert "one that cannot be: --dispatcher deepep: router top2 sends every expert a block" in table
-    assert "dispatcher" not in succeed(*PREFILL, "--dispatcher", "deepep").split("to reproduce:")[0]
+    header, = re.findall(r"^#  .*$", succeed(*PREFILL, "--dispatcher", "deepep"), re.M)
+    assert "dispatcher" not in header
 
 
 def test_prefill_tables_have_words_in_headings_and_numbers_at_the_right():
@@ -113,7 +117,49 @@ def test_prefill_tables_have_words_in_headings_and_numbers_at_the_right():
         assert {row[:end].split()[-1] for row in rows} <= values and all(row[end - 1].isdigit() for row in rows), heading
 
 
+def test_prefill_says_which_kernels_it_assumes_and_which_it_did_not_search():
+    table = succeed(*PREFILL)
+    assert "\nkernels: --fusion eager (a kernel for each operation, the gate in fp32 (DeepSpeed)); --expert-products separate (in a call each)\n" in table
+    assert "\nexchange of experts: --dispatcher all-to-all (NCCL's, of a row per expert or as --dedup says)\n" in table
+    missing = "--fusion fused; --expert-products batched; --dispatcher deepep, hybridep, low-latency, trtllm"
+    assert f"\nnot searched: {missing}\n" in table
+    lists = shlex.split(re.search(r"^  search them: (.*) \(other options", table, re.M).group(1))
+    assert len(lists) == 6
+    every = succeed(*PREFILL, *lists)
+    assert "not searched" not in every and "\nkernels: --fusion fused" in every
+    beside_nccl = succeed(*PREFILL, "--dispatcher", "all-to-all,deepep", "--fusion", "fused", "--expert-products", "batched,separate")
+    assert re.search(r"^exchange of experts: --dispatcher (all-to-all or deepep|deepep or all-to-all)$", beside_nccl, re.M)
+    assert "\nnot searched: --fusion eager; --dispatcher hybridep, low-latency, trtllm\n" in beside_nccl
+
+
+def test_prefill_takes_the_options_of_simulate():
+    rows = as_rows(*PREFILL, "--fusion", "eager,fused", "--expert-products", "batched", "--slow-gpu", "0:1.5")
+    assert {(row["fusion"], row["expert_products"]) for row in rows} == {("eager", "batched"), ("fused", "batched")}
+    (same,) = as_rows(*shlex.split(rows[0]["command"])[1:])
+    assert same["step_ms"] == rows[0]["step_ms"] and same["slow_gpu"] == "0:1.5"
+    dense = succeed("recommend", "--mode", "prefill", "--model", "llama2-7b", "--gpus", 8, "--replicas", 1, "--micro-batch", 1)
+    assert "\nkernels: --fusion eager" in dense and "exchange of experts" not in dense and "\nnot searched: --fusion fused\n" in dense
+    assert "note: --zero has no effect: --mode prefill is a forward pass alone" in moesim(*PREFILL, "--zero", 2).stderr
+
+
+def test_an_interrupted_prefill_search_has_what_it_simulated():
+    words = (*PREFILL, "--router", "dropless", "--seed", "1:400:1", "--jobs", "1", "--micro-batch", "1,2")
+    process = subprocess.Popen([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    if out:
+        left = int(re.search(r"^stopped: NOT ALL ARE KNOWN: (\d+) scenarios were not simulated, and may be faster$", out, re.M).group(1))
+        done = int(re.search(r"^(\d+) scenarios simulated, ", out, re.M).group(1))
+        assert left > 0 and left + done == 1600 and "moesim: interrupted: the best so far, others may be faster" in errors
+    else:  # a busy machine
+        assert "moesim: interrupted before the first of 1600 scenarios was simulated: no result is kept" in errors
+
+
 def test_prefill_takes_no_flags_of_training():
+    expect_error(moesim(*SMALL, "--fusion", "fused"), 2, "--fusion: of --mode prefill: training steps do not have it")
+    expect_error(moesim(*PREFILL, "--time-limit", "1min"), 2, "--time-limit with --mode prefill")
     expect_error(moesim(*PREFILL, "--recompute", "full"), 2, "--recompute with --mode prefill")
     expect_error(moesim(*SMALL, "--replicas", 3), 2, "--replicas: of --mode prefill")
     several = (word if word != 16 else "8,16" for word in PREFILL)

@@ -1,9 +1,11 @@
 #include "tools/moesim/recommend/recommend_flags.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "sim/base/text.hpp"
 #include "sim/job/job_options.hpp"
+#include "sim/scenario/options.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/config.hpp"
@@ -39,7 +41,33 @@ std::vector<Flag> own_flags() {
       jobs_flag()};
 }
 
+// Of a forward pass, as `simulate` describes them.
+std::vector<Flag> prefill_flags() {
+  std::vector<Flag> flags;
+  for (const scenario::Option& option : scenario::scenario_options()) {
+    if (!is_of_prefill_alone(option.name)) continue;
+    flags.push_back({option.name, option.placeholder, option.default_text, option.help,
+                     option.values, "Options of --mode prefill alone, lists of values to search"});
+  }
+  return flags;
+}
+
 }  // namespace
+
+bool is_scenario_option(const std::string& flag) {
+  const auto& options = scenario::scenario_options();
+  return std::any_of(options.begin(), options.end(),
+                     [&](const scenario::Option& option) { return option.name == flag; });
+}
+
+bool is_of_prefill_alone(const std::string& flag) {
+  // The first two are of the search, the others of training steps.
+  static const std::set<std::string> others = {"mode", "replicas", "checkpointing", "overlap"};
+  const auto& options = job::job_options();
+  return is_scenario_option(flag) && !others.contains(flag) &&
+         std::none_of(options.begin(), options.end(),
+                      [&](const job::JobOption& option) { return option.name == flag; });
+}
 
 bool is_searched(const std::string& flag) {
   return job::job_option_named(flag).in_search == job::InSearch::searched;
@@ -94,6 +122,7 @@ std::vector<Flag> recommend_flags() {
       "the same of a step in a row of a CSV that moesim wrote, 1 is the first: train.csv:3";
   flags.push_back(config_flag());
   for (const Flag& flag : own_flags()) flags.push_back(flag);
+  for (const Flag& flag : prefill_flags()) flags.push_back(flag);
   return flags;
 }
 

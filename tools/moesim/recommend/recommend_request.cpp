@@ -91,6 +91,11 @@ RecommendRequest requested_search(const SearchSource& source) {
   if (line.has("replicas")) {
     throw UsageError("--replicas: of --mode prefill: training steps are drawn once: leave it out");
   }
+  for (const auto& [flag, value] : line.values) {
+    if (!is_of_prefill_alone(flag)) continue;
+    throw UsageError(
+        fmt::format("--{}: of --mode prefill: training steps do not have it: leave it out", flag));
+  }
   TrainingJob base = resolved_job(first_values(line), true).job;
   training::check_decoder(base);
   TrainingJob usual = base;  // with a layout that routing is checked with

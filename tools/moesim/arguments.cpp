@@ -333,7 +333,7 @@ std::string overview() {
          "\n'moesim COMMAND --help' lists the options of a command; 'moesim --version' the\n"
          "version. Exit codes: 0 ok, 1 failure, 2 usage, 3 missing hardware or driver,\n"
          "4 verification failed, 5 quality bar not met, 124 timeout, 130 interrupted\n"
-         "(sweep, train of several steps and profile save what is finished).\n";
+         "(sweep, train of several steps, recommend and profile keep what is finished).\n";
 }
 
 }  // namespace moesim::tool

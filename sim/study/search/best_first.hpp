@@ -22,11 +22,20 @@ struct BestFirst {
   std::function<bool(std::size_t candidate, double value)> accept;
   // Told how many were valued so far, after each batch; may be empty.
   std::function<void(std::size_t valued)> progress;
+
+  // Asked before each candidate, by several threads; true ends the proof: accept() is given the
+  // values that there are, in order, whatever the bounds of the others. May be empty.
+  std::function<bool()> stop;
+  // Whether a value takes little time. Of such candidates those with the least bounds are valued
+  // behind a stop too, `most_quick` of them. May be empty: none.
+  std::function<bool(std::size_t candidate)> is_quick;
+  static constexpr std::size_t most_quick = 32;
 };
 
 struct BestFirstCounts {
   std::size_t valued = 0;
   std::size_t violations = 0;  // values below their bounds: the order is then not proven
+  bool stopped = false;        // candidates were accepted that may not be next in the order
 };
 
 BestFirstCounts run_best_first(const BestFirst& search);

@@ -30,10 +30,13 @@ using training::TrainingJob;
 std::vector<FamilyBounds> CandidateBounds::bound_all(
     const std::function<void(double share)>& progress) const {
   std::vector<FamilyBounds> found(families_.size());
-  parallel_for(found.size(), rules_.jobs,
-               [&](std::size_t at) { found[at] = memory_of(families_[at]); });
+  parallel_for(found.size(), rules_.jobs, [&](std::size_t at) {
+    end_if_stopped();
+    found[at] = memory_of(families_[at]);
+  });
   const double share = (1 - draw_losses(found, progress)) / static_cast<double>(found.size());
   parallel_for(found.size(), rules_.jobs, [&](std::size_t at) {
+    end_if_stopped();
     if (found[at].misfit.empty()) {
       const TrainingJob first = families_[at].first();
       const training::ExpectedLoss& loss = drawn_.loss(first);
@@ -44,6 +47,10 @@ std::vector<FamilyBounds> CandidateBounds::bound_all(
     if (progress) progress(share);
   });
   return found;
+}
+
+void CandidateBounds::end_if_stopped() const {
+  if (rules_.stop && rules_.stop()) throw SearchStopped();
 }
 
 FamilyBounds CandidateBounds::memory_of(const TrainingFamily& family) const {
@@ -75,7 +82,9 @@ double CandidateBounds::draw_losses(std::vector<FamilyBounds>& found,
   }
   double done = 0;
   std::mutex mutex;
+  end_if_stopped();
   drawn_.draw_losses(wanted, rules_.jobs, [&](std::size_t draws) {
+    end_if_stopped();
     const double share = time_of_losses / static_cast<double>(draws);
     const std::lock_guard lock(mutex);
     done += share;

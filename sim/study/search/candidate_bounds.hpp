@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/study/search/drawn_routings.hpp"
+#include "sim/study/search/search_stopped.hpp"
 #include "sim/study/search/training_space.hpp"
 #include "sim/uncertainty/step_software.hpp"
 
@@ -48,13 +49,14 @@ class CandidateBounds {
     double room = 0;                                      // bytes that a step may take
     const uncertainty::StepSoftware* software = nullptr;  // null: steps as they are predicted
     int jobs = 1;                                         // threads
+    std::function<bool()> stop = {};                      // TrainingSearch::stop
   };
   // Families, routings and software have to live on.
   CandidateBounds(const std::vector<TrainingFamily>& families, DrawnRoutings& drawn, Rules rules)
       : families_(families), drawn_(drawn), rules_(rules), tight_(families.size()) {}
 
   // Without a draw of steps: only their losses are drawn. `progress` hears the share of the work
-  // that each call has added, from several threads; may be empty.
+  // that each call has added, from several threads; may be empty. Throws SearchStopped.
   std::vector<FamilyBounds> bound_all(const std::function<void(double share)>& progress) const;
 
   // Tightens the bound of job `place` of a family by draws that the family shares; what does not
@@ -79,6 +81,7 @@ class CandidateBounds {
   double draw_losses(std::vector<FamilyBounds>& found,
                      const std::function<void(double share)>& progress) const;
   void tighten(const TrainingFamily& family, TightBounds& bounds) const;
+  void end_if_stopped() const;
   bool fits(Bytes memory) const { return static_cast<double>(memory.count) <= rules_.room; }
 
   const std::vector<TrainingFamily>& families_;

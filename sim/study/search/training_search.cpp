@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -37,6 +38,7 @@ struct Candidate {
   std::uint32_t family = 0;
   std::uint16_t place = 0;  // of its jobs
   Tightness tightness = Tightness::own;
+  bool is_open = true;  // neither simulated nor known to be of no use
 };
 
 // Of a simulated candidate.
@@ -97,7 +99,8 @@ class Search {
         possible_(possible_jobs(search.space)),
         drawn_(routings_of(search)),
         drawn_before_(drawn_->drawn()),
-        bounding_(possible_.families, *drawn_, {room_, search.software.get(), search.jobs}) {}
+        bounding_(possible_.families, *drawn_,
+                  {room_, search.software.get(), search.jobs, search.stop}) {}
 
   TrainingFound run() {
     show_bounded(0);
@@ -114,9 +117,17 @@ class Search {
       does_any_fit_ = any_fits_;
       show_progress(valued - skipped_);
     };
+    order.stop = search_.stop;
+    order.is_quick = [&](std::size_t at) {
+      return candidates_[at].tightness == Tightness::own && is_wanted(candidates_[at]);
+    };
     const BestFirstCounts counts = run_best_first(order);
     found_.counts.violations += counts.violations;
-    count_twins();
+    if (counts.stopped) {
+      note_unproven();
+    } else {
+      count_twins();
+    }
     settle_front();
     found_.counts.simulated += counts.valued - skipped_;
     found_.counts.drawn = drawn_->drawn() - drawn_before_;
@@ -128,8 +139,52 @@ class Search {
   }
 
  private:
-  void show_progress(std::size_t simulated) const {
-    if (search_.progress) search_.progress({possible_.count, simulated, 1});
+  // Between two batches. To count those that are left takes a while, where there are millions.
+  void show_progress(std::size_t simulated) {
+    if (!search_.progress) return;
+    constexpr std::chrono::milliseconds pause(100);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - shown_ < pause) return;
+    shown_ = now;
+    SearchProgress progress{possible_.count, simulated, 1};
+    progress.tokens_per_second_per_gpu = fastest_.tokens_per_second_per_gpu;
+    progress.may_be_faster = open_below(fastest_.step_us).count;
+    progress.found = found_.best.size();
+    search_.progress(progress);
+  }
+
+  // The candidates that are open, acceptable, and may take less time.
+  struct Open {
+    std::size_t count = 0;
+    double least_us = std::numeric_limits<double>::infinity();
+  };
+  Open open_below(double step_us) const {
+    Open open;
+    for (const Candidate& candidate : candidates_) {
+      const bool may_be = candidate.is_open && candidate.bound_us < step_us &&
+                          bounds_[candidate.family].least_loss <= search_.max_loss;
+      if (!may_be) continue;
+      ++open.count;
+      open.least_us = std::min(open.least_us, candidate.bound_us);
+    }
+    return open;
+  }
+
+  void note_unproven() {
+    constexpr double any = std::numeric_limits<double>::infinity();
+    const double least_us = open_below(any).least_us;
+    Unproven unproven;
+    for (const FoundStep& step : found_.best) {
+      if (step.step.step_us > least_us) break;
+      ++unproven.proven;
+    }
+    const bool all = unproven.proven == found_.best.size();
+    if (all && found_.best.size() == search_.best) return;
+    const Open open = open_below(all ? any : found_.best[unproven.proven].step.step_us);
+    if (open.count == 0) return;
+    unproven.may_be_faster = open.count;
+    unproven.least_us = open.least_us;
+    found_.unproven = unproven;
   }
 
   // Another share of what comes before the first step is done; by several threads.
@@ -219,6 +274,10 @@ class Search {
     const TrainingStep step = counted_step(search_, job(candidate), timed_step(candidate));
     const Timed timed{step.step_us, step.tokens_per_second_per_gpu, step.peak_memory()};
     const std::lock_guard lock(mutex_);
+    const bool is_one = static_cast<double>(timed.memory.count) <= room_ &&
+                        timed.tokens_per_second_per_gpu >= search_.min_speed &&
+                        loss(candidate) <= search_.max_loss;
+    if (is_one && timed.step_us < fastest_.step_us) fastest_ = timed;
     return times_.emplace(&candidate, timed).first->second;
   }
 
@@ -318,7 +377,8 @@ class Search {
     return sizes(one) == sizes(other);
   }
 
-  std::optional<double> step_us(const Candidate& candidate) {
+  std::optional<double> step_us(Candidate& candidate) {
+    candidate.is_open = false;
     // What is known not to fit matters where nothing fits, which is then told the smallest of.
     const bool is_idle = does_any_fit_ && std::isinf(candidate.bound_us);
     if (is_idle || !is_wanted(candidate)) {
@@ -362,7 +422,8 @@ class Search {
   CandidateBounds bounding_;
   std::vector<FamilyBounds> bounds_;  // of each family
   std::vector<Candidate> candidates_;
-  std::unordered_map<const Candidate*, Timed> times_;  // of those simulated
+  std::unordered_map<const Candidate*, Timed> times_;              // of those simulated
+  Timed fastest_{std::numeric_limits<double>::infinity(), 0, {}};  // that is acceptable
   TrainingFound found_;
   std::vector<const Candidate*> best_;                           // of found_.best
   double front_loss_ = std::numeric_limits<double>::infinity();  // least of the front
@@ -371,6 +432,7 @@ class Search {
   std::atomic<bool> any_fits_{false};
   bool does_any_fit_ = false;  // the same, before the candidates that are valued now
   double bounded_ = 0;         // as SearchProgress has it
+  std::chrono::steady_clock::time_point shown_;
   std::mutex mutex_;
 };
 
@@ -401,6 +463,7 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
   std::mutex mutex;
   SearchProgress progress{all.size()};
   parallel_for(all.size(), search.jobs, [&](std::size_t at) {
+    if (search.stop && search.stop()) throw SearchStopped();
     try {
       const bool draws = all[at].job.routing.has_value();
       set_step(

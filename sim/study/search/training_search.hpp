@@ -9,6 +9,7 @@
 #include "sim/study/search/drawn_routings.hpp"
 #include "sim/study/search/memory_share.hpp"
 #include "sim/study/search/same_layout.hpp"
+#include "sim/study/search/search_stopped.hpp"
 #include "sim/study/search/training_space.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/step_software.hpp"
@@ -18,8 +19,12 @@ namespace moesim::study {
 // What a search has done so far.
 struct SearchProgress {
   std::size_t candidates = 0;
-  std::size_t simulated = 0;  // 0: routings and bounds come first
-  double bounded = 0;         // share of these that is done
+  std::size_t simulated = 0;             // 0: routings and bounds come first
+  double bounded = 0;                    // share of these that is done
+  double tokens_per_second_per_gpu = 0;  // of the fastest so far that is acceptable; 0: none yet
+  // Not simulated, and may be faster than that by their bounds.
+  std::size_t may_be_faster = 0;
+  std::size_t found = 0;  // of the best, those that are proven
 };
 
 // Which training step is fastest among those of a space that fit in memory and lose few tokens.
@@ -40,6 +45,9 @@ struct TrainingSearch {
   int jobs = 1;                    // threads; the result does not depend on them
   // Called now and then, by one thread at a time; may be empty.
   std::function<void(const SearchProgress&)> progress;
+  // Asked between two draws or steps, by several threads; true ends the search with the best of
+  // those simulated so far, without twins. May be empty.
+  std::function<bool()> stop;
 };
 
 struct FoundStep {
@@ -67,6 +75,15 @@ struct SearchCounts {
   std::string an_undrawn;      // why not, of one
 };
 
+// What a search that was stopped leaves open.
+struct Unproven {
+  std::size_t proven = 0;  // so many of the best, the first ones, are the fastest of all
+  // Neither simulated nor known to be slower than the next of the best, or where all are proven
+  // than any; those that lose too much do not count.
+  std::size_t may_be_faster = 0;
+  double least_us = 0;  // that a step of one of these takes, at least
+};
+
 struct TrainingFound {
   std::vector<FoundStep> best;  // fastest first
   // Of speed and loss, fastest first: each loses at least 1 % less than those before it, and what
@@ -78,6 +95,7 @@ struct TrainingFound {
   std::optional<training::TrainingJob> smallest;
   Bytes smallest_memory;
   SearchCounts counts;
+  std::optional<Unproven> unproven;  // of a search that was stopped; else all is proven
 };
 
 // Of equal times the job that loses less comes first, then the one named first in the space. The
@@ -89,7 +107,7 @@ struct TrainingFound {
 // these may. Steps without padded blocks, and with intra-GPU rectification, are bounded by what
 // their experts get at least, and simulated with their own draws, which layouts with the same
 // groups of experts share. Throws UsageError where no layout is possible, Error where none can be
-// priced or drawn.
+// priced or drawn, SearchStopped where it is stopped before a step was simulated.
 TrainingFound search_training(const TrainingSearch& search);
 
 // Where the search's software prices the host: fills in what the step gains with the host's times,
@@ -100,7 +118,8 @@ void add_host_gain(const TrainingSearch& search, FoundStep& found);
 void set_step(const TrainingSearch& search, const training::TrainingStep& predicted,
               FoundStep& found);
 
-// Every job of the space that can be priced, simulated, in the order of candidates_of().
+// Every job of the space that can be priced, simulated, in the order of candidates_of(). Throws
+// SearchStopped where it is stopped.
 std::vector<FoundStep> simulate_all(const TrainingSearch& search);
 
 }  // namespace moesim::study

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <tuple>
 
 #include "tests/support/catch.hpp"
 
@@ -98,4 +99,35 @@ TEST_CASE("a candidate is valued behind the tightest of its bounds") {
     CHECK(std::count(told.begin(), told.end(), 0) == 0);
     CHECK(std::count(told.begin(), told.end(), 2) < 1000);
   }
+}
+
+TEST_CASE("behind a stop the values that there are come in order, and quick ones beside them") {
+  const bool has_quick = GENERATE(false, true);
+  Problem problem(2000, 5);
+  std::vector<std::size_t> valued;
+  problem.search.jobs = 1;
+  problem.search.value = [&](std::size_t at) {
+    valued.push_back(at);
+    return std::optional(problem.values[at]);
+  };
+  problem.search.stop = [&] { return valued.size() >= 10; };  // of the 16 of the first batch
+  if (has_quick) problem.search.is_quick = [](std::size_t at) { return at % 2 == 0; };
+  const BestFirstCounts counts = run_best_first(problem.search);
+  CHECK(counts.stopped);
+  CHECK(valued.size() == 10 + (has_quick ? BestFirst::most_quick : 0));
+  CHECK(counts.valued == valued.size());
+  std::sort(valued.begin(), valued.end(), [&](std::size_t one, std::size_t other) {
+    return std::tie(problem.values[one], one) < std::tie(problem.values[other], other);
+  });
+  valued.resize(5);
+  CHECK(problem.taken == valued);
+  Problem whole(2000, 5);
+  CHECK(!run_best_first(whole.search).stopped);
+}
+
+TEST_CASE("a search that is stopped before the first value takes none") {
+  Problem problem(100, 5);
+  problem.search.stop = [] { return true; };
+  CHECK(run_best_first(problem.search).stopped);
+  CHECK(problem.taken.empty());
 }

@@ -15,6 +15,7 @@
 #include "tools/moesim/recommend/recommend_request.hpp"
 #include "tools/moesim/recommend/recommend_scaling.hpp"
 #include "tools/moesim/recommend/recommend_source.hpp"
+#include "tools/moesim/recommend/recommend_stop.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {
@@ -36,32 +37,62 @@ void check_all(const std::string& path) {
   check_writable(path);
 }
 
+// Every candidate, in the file of --all. False: stopped, and the file is as it was.
+bool write_all(const RecommendRequest& request, const std::string& path) {
+  try {
+    write_file_atomically(path, rendered_candidates(request, study::simulate_all(request.search)));
+  } catch (const study::SearchStopped&) {
+    return false;
+  }
+  return true;
+}
+
 ExitCode search_layouts(const SearchSource& source) {
   const CommandLine& line = source.line;
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const std::string all = line.get("all");
   if (!all.empty()) check_all(all);
+  if (!all.empty() && line.has("time-limit")) {
+    throw UsageError("--time-limit with --all: every candidate is simulated: leave one out");
+  }
   const std::string chart = line.get("chart");
   if (!chart.empty()) check_chart(chart);
+  const SearchStop stop(line);
   RecommendRequest request = requested_search(source);
   note_cluster(line, request.search.space.base);
   note_software(line, request.search.space.base);
   ProgressLine progress("candidates");
-  request.search.progress = [&](const study::SearchProgress& done) { show_search(progress, done); };
-  if (!all.empty()) {
-    write_file_atomically(all, rendered_candidates(request, study::simulate_all(request.search)));
+  study::SearchProgress reached;
+  request.search.progress = [&](const study::SearchProgress& done) {
+    reached = done;
+    show_search(progress, done);
+  };
+  request.search.stop = [&] { return stop.is_due(); };
+  if (!all.empty() && !write_all(request, all)) {
+    progress.finish(fmt::format("moesim: {}: {} is as it was", stop.text(), all));
+    return stop.code(false);
   }
-  const study::TrainingFound found = study::search_training(request.search);
+  study::TrainingFound found;
+  try {
+    found = study::search_training(request.search);
+  } catch (const study::SearchStopped&) {
+    progress.finish(stopped_text(stop, reached));
+    return stop.code(false);
+  }
   progress.finish();
-  if (found.best.empty() && found.front.empty()) throw Error(nothing_fits(request.search, found));
+  if (found.unproven) note(fmt::format("moesim: {}: the best so far are not proven", stop.text()));
+  if (found.best.empty() && found.front.empty()) {
+    throw Error(nothing_fits(request.search, found),
+                found.unproven ? stop.code(false) : ExitCode::failure);
+  }
   out.write(rendered_search(request, found, format));
   note_written(found.best.size(), found.front.size(), out);
   if (!chart.empty()) {
     draw_front(rendered_search(request, found, report::Format::csv), order_noise(request, found),
                chart);
   }
-  return ExitCode::ok;
+  return stop.code(!found.unproven);
 }
 
 ExitCode run(const CommandLine& typed) {

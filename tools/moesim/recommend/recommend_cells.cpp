@@ -142,13 +142,6 @@ std::string routing_line(const TrainingSearch& search) {
       fmt::join(sources, ", "), fmt::join(searched, ", "), 100 * search.max_loss, convention);
 }
 
-std::string proof_text(const study::SearchCounts& counts) {
-  if (counts.violations == 0) return "none of the others can be better";
-  return fmt::format(
-      "{} faster than their bound, so that others may be better",
-      counts.violations == 1 ? "one of them is" : fmt::format("{} of them are", counts.violations));
-}
-
 // The candidates that no routing is drawn for, and why.
 std::string undrawn_line(const study::SearchCounts& counts) {
   if (counts.undrawn == 0) return "";

@@ -35,8 +35,6 @@ std::string least_memory_text(const study::TrainingFound& found);
 // many candidates no routing is drawn for. "" where there is nothing to say.
 std::string routing_line(const study::TrainingSearch& search);
 std::string undrawn_line(const study::SearchCounts& counts);
-// Whether the order of a search is proven.
-std::string proof_text(const study::SearchCounts& counts);
 
 // Columns of a table of steps: sizes of the layout, and what is searched beside layouts.
 extern const std::vector<std::string> layout_names;

@@ -33,6 +33,9 @@ std::vector<Flag> own_flags() {
       {"min-speed", "N", "0", "tokens/s/GPU that it must reach"},
       {"memory-share", "X", "0.9", "of a GPU's memory that a step may take; libraries need some"},
       {"mtp", "N", "0", "depths of multi-token prediction to train, behind the last layer"},
+      {"time-limit", "TIME", "none",
+       "print the best found after 90s, 5min or 2h, and how much faster the others may be, as an "
+       "interrupt does; exit code 124 where they are not proven"},
       {"all", "FILE.csv", "none", "simulate every candidate as well, a row each"},
       {"chart", "FILE", "none",
        "speed against token loss of the best and of the front: .png, .pdf or .svg"},

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "sim/base/numbers.hpp"
 #include "sim/base/text.hpp"
 #include "sim/training/step/step_bound.hpp"
 #include "tools/moesim/bands/train_band.hpp"
@@ -16,6 +17,7 @@
 #include "tools/moesim/recommend/recommend_cells.hpp"
 #include "tools/moesim/recommend/recommend_drawn.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
+#include "tools/moesim/recommend/recommend_proof.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 #include "tools/moesim/recommend/recommend_switches.hpp"
 #include "tools/moesim/recommend/recommend_yours.hpp"
@@ -39,8 +41,8 @@ std::string heading(const TrainingSearch& search, const TrainingFound& found) {
       base.typed.model, base.layout.sizes.gpus, base.gpu_name(), base.typed.cluster,
       base.layout.global_batch, base.layout.sequence_length, precisions_text(search),
       count_text(counts.candidates), count_text(counts.too_large), room_gib(search),
-      100 * search.memory_share, count_text(counts.simulated), proof_text(counts),
-      undrawn_line(counts), routing_line(search));
+      100 * search.memory_share, count_text(counts.simulated),
+      proof_text(counts, found.unproven.has_value()), undrawn_line(counts), routing_line(search));
 }
 
 std::string given_up(const FoundStep& step, const FoundStep& best) {
@@ -148,6 +150,12 @@ std::string cost_line(const RecommendRequest& request, const FoundStep& found, s
   return text + "  its band is wide most of all because: " + widest_text(answer, "; ");
 }
 
+std::string left_out_line(const TrainingFound& found) {
+  return fmt::format(
+      "left out, as the search was stopped: {}switches that are not searched, other assumptions\n",
+      found.unproven ? "near twins, " : "");
+}
+
 // "2: 12 more within 0.4 % of its speed, that differ in VP, recompute".
 std::string twin_lines(const TrainingSearch& search, const std::vector<FoundStep>& best) {
   std::string text;
@@ -225,6 +233,9 @@ std::vector<NamedCells> rows_of(const RecommendRequest& request, const TrainingF
     if (is_yours) row.set("command", request.yours->command);
     row.add("rank", rank > 0 ? Cell(std::int64_t{rank}) : Cell());
     row.add("on_front", on_front);
+    row.add("proven", rank > 0 ? Cell(unproven_gain(found, index_of(rank - 1)) == 0) : Cell());
+    row.add("unproven_gain",
+            rank > 0 ? figure_cell(unproven_gain(found, index_of(rank - 1))) : Cell());
     row.add("twins", rank > 0 ? Cell(static_cast<std::int64_t>(step.twins.count)) : Cell());
     if (request.yours) row.add("yours", is_yours);
     drawn.add_cells(rank > 0 ? static_cast<std::size_t>(rank - 1) : found.best.size(), row);
@@ -261,26 +272,35 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
   }
   std::string text = heading(search, found) + "\n";
   if (found.best.empty()) {
-    text += too_lossy_text(search, found) + "\n" + yours_text(request, {}, "") + "\n";
+    text += too_lossy_text(search, found) + "\n" + unproven_lines(found) +
+            yours_text(request, {}, "") + "\n";
   } else {
     const DrawnBest drawn(request, found.best);
     const std::size_t usable = drawn.usable();
-    text += best_table(request, found.best, drawn) + drawn.text() +
-            cost_line(request, found.best[usable], usable) + order_text(request, found.best) +
-            switches_text(request, found.best[usable], fmt::format("{}", usable + 1)) +
-            assumptions_text(request, found.best) + yours_text(request, found.best, "1") +
-            twin_lines(search, found.best) + "\n";
+    text += best_table(request, found.best, drawn) + unproven_lines(found) + drawn.text() +
+            cost_line(request, found.best[usable], usable) + order_text(request, found.best);
+    if (request.is_stopped()) {
+      text += left_out_line(found);
+    } else {
+      text += switches_text(request, found.best[usable], fmt::format("{}", usable + 1)) +
+              assumptions_text(request, found.best);
+    }
+    text += yours_text(request, found.best, "1") + twin_lines(search, found.best) + "\n";
   }
   text += front_table(search, found.front);
   return text + commands(request, found);
 }
 
 std::string search_text(const study::SearchProgress& done) {
-  const std::string candidates = grouped(static_cast<double>(done.candidates)) + " candidates";
+  const std::string candidates = count_text(done.candidates) + " candidates";
   if (done.simulated == 0) {
     return fmt::format("{}: bounding them, {:.0f} %", candidates, 100 * done.bounded);
   }
-  return fmt::format("{}, {} simulated", candidates, grouped(static_cast<double>(done.simulated)));
+  std::string text = fmt::format("{}, {} simulated", candidates, count_text(done.simulated));
+  if (done.tokens_per_second_per_gpu == 0) return text;
+  text += fmt::format(", best so far {:.0f} tokens/s/GPU, ", done.tokens_per_second_per_gpu);
+  if (done.found > 0) return text + fmt::format("{} proven", done.found);
+  return text + fmt::format("{} may be faster", count_text(done.may_be_faster));
 }
 
 std::string rendered_candidates(const RecommendRequest& request,
@@ -296,13 +316,20 @@ std::string rendered_candidates(const RecommendRequest& request,
 
 std::string too_lossy_text(const TrainingSearch& search, const TrainingFound& found) {
   return fmt::format(
-      "nothing loses at most {:g} % of the tokens' weight: the least loses {} %: give a larger "
-      "--max-loss",
-      100 * search.max_loss, loss_text(found.front.back().loss));
+      "{} loses at most {:g} % of the tokens' weight: the least loses {} %: give a larger "
+      "--max-loss{}",
+      found.unproven ? "nothing simulated so far" : "nothing", 100 * search.max_loss,
+      loss_text(found.front.back().loss), found.unproven ? " or more time" : "");
 }
 
 std::string nothing_fits(const TrainingSearch& search, const TrainingFound& found) {
   const TrainingJob& base = search.space.base;
+  if (found.unproven) {
+    return fmt::format(
+        "none of the {} steps simulated so far is acceptable, {} other candidates may be: give "
+        "more time",
+        count_text(found.counts.simulated), count_text(found.unproven->may_be_faster));
+  }
   if (!found.smallest) {
     return fmt::format(
         "none of the {} candidates reaches --min-speed {:g} in {:.1f} GiB per GPU: ask for less",

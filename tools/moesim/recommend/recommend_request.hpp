@@ -28,6 +28,8 @@ struct RecommendRequest {
   // The `moesim train` that prints the figures of a step found by the search: the typed flags, and
   // those that say which of the candidates it is.
   std::string command_of(const study::FoundStep& found) const;
+  // Whether it is time for the answer: no more is to be simulated for it.
+  bool is_stopped() const { return search.stop && search.stop(); }
   // A job of forced balance with the routing that --routing-draws draws.
   training::TrainingJob drawn(const training::TrainingJob& job) const;
 };

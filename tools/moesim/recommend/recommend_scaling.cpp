@@ -21,8 +21,10 @@
 #include "tools/moesim/recommend/recommend_chart.hpp"
 #include "tools/moesim/recommend/recommend_drawn.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
+#include "tools/moesim/recommend/recommend_proof.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
+#include "tools/moesim/recommend/recommend_stop.hpp"
 #include "tools/moesim/recommend/recommend_switches.hpp"
 #include "tools/moesim/recommend/recommend_yours.hpp"
 #include "tools/moesim/train/train_report.hpp"
@@ -36,6 +38,7 @@ using study::ScalingFigures;
 using study::ScalingPoint;
 
 constexpr std::size_t most_searches = 64;
+constexpr const char* stopped_where = "before the first step was simulated";
 
 // The search on one number of GPUs.
 struct Searched {
@@ -56,6 +59,7 @@ struct Searches {
   std::vector<Searched> searched;  // fewest GPUs first
   std::vector<Refused> refused;
   study::SearchCounts counts;  // of all
+  bool is_stopped = false;     // one of them, before it was proven
 
   std::vector<ScalingPoint> points() const;
 };
@@ -91,7 +95,8 @@ void add(const study::SearchCounts& counts, study::SearchCounts& all) {
   if (all.an_undrawn.empty()) all.an_undrawn = counts.an_undrawn;
 }
 
-void search_on(const SearchSource& source, int gpus, ProgressLine& progress, Searches& searches) {
+void search_on(const SearchSource& source, int gpus, const SearchStop& stop, ProgressLine& progress,
+               Searches& searches) {
   SearchSource one = source;
   one.line.values["gpus"] = fmt::format("{}", gpus);
   RecommendRequest request = requested_search(one);
@@ -102,8 +107,10 @@ void search_on(const SearchSource& source, int gpus, ProgressLine& progress, Sea
   request.search.progress = [&](const study::SearchProgress& done) {
     progress.show(fmt::format("{} GPUs: {}", gpus, search_text(done)));
   };
+  request.search.stop = [&stop] { return stop.is_due(); };
   study::TrainingFound found = study::search_training(request.search);
   add(found.counts, searches.counts);
+  searches.is_stopped |= found.unproven.has_value();
   if (found.best.empty()) {
     searches.refused.push_back({gpus, reason_of(request.search, found)});
     return;
@@ -120,15 +127,20 @@ void search_on(const SearchSource& source, int gpus, ProgressLine& progress, Sea
                                {}});
 }
 
-Searches search_all(const SearchSource& source, const std::vector<int>& gpus) {
+Searches search_all(const SearchSource& source, const std::vector<int>& gpus, SearchStop& stop) {
   const EachNoteOnce once;
   ProgressLine progress("candidates");
   Searches searches;
   std::exception_ptr last;  // of the last number, that of a flag where none has a layout
+  auto left = static_cast<int>(gpus.size());
   for (const int each : gpus) {
     last = nullptr;
+    stop.begin_one_of(left--);
     try {
-      search_on(source, each, progress, searches);
+      search_on(source, each, stop, progress, searches);
+    } catch (const study::SearchStopped&) {
+      searches.is_stopped = true;
+      searches.refused.push_back({each, fmt::format("{} {}", stop.text(), stopped_where)});
     } catch (const Error& error) {
       last = std::current_exception();
       searches.refused.push_back({each, error.what()});
@@ -138,7 +150,8 @@ Searches search_all(const SearchSource& source, const std::vector<int>& gpus) {
   if (searches.searched.empty()) {
     if (last) std::rethrow_exception(last);
     throw Error(fmt::format("none of the {} numbers of GPUs has a layout; {}: {}", gpus.size(),
-                            searches.refused.back().gpus, searches.refused.back().reason));
+                            searches.refused.back().gpus, searches.refused.back().reason),
+                searches.is_stopped ? stop.code(false) : ExitCode::failure);
   }
   const std::vector<ScalingFigures> figures = study::scaling_of(searches.points());
   for (std::size_t at = 0; at < figures.size(); ++at) searches.searched[at].scaling = figures[at];
@@ -161,8 +174,8 @@ std::string heading(const CommandLine& line, const Searches& searches,
       base.layout.sequence_length, grows ? "GPU and " : "", precisions_text(search),
       grows ? "the global batch grows with the GPUs (--global-batch N keeps it)\n" : "",
       count_text(counts.candidates), gpus.size(), count_text(counts.too_large), room_gib(search),
-      100 * search.memory_share, count_text(counts.simulated), proof_text(counts),
-      undrawn_line(counts), routing_line(search));
+      100 * search.memory_share, count_text(counts.simulated),
+      proof_text(counts, searches.is_stopped), undrawn_line(counts), routing_line(search));
 }
 
 std::string percent(double share) { return fmt::format("{:.0f}", 100 * share); }
@@ -310,10 +323,23 @@ std::string yours_text(const Searches& searches) {
 std::string switches_text(const Searches& searches) {
   const int most = study::pays_up_to(searches.points());
   for (const Searched& each : searches.searched) {
-    if (gpus_of(each.best) != most) continue;
+    if (gpus_of(each.best) != most || each.request.is_stopped()) continue;
     return switches_text(each.request, each.best, fmt::format("the best on {} GPUs", most));
   }
   return "";
+}
+
+std::string unproven_text(const Searches& searches) {
+  std::string text;
+  for (const Searched& each : searches.searched) {
+    if (!each.found.unproven) continue;
+    text += fmt::format(
+        "not proven: on {} GPUs {} candidates could still be faster, the best of them by at most "
+        "{:.1f} %\n",
+        gpus_of(each.best), count_text(each.found.unproven->may_be_faster),
+        100 * unproven_gain(each.found, 0));
+  }
+  return text;
 }
 
 std::string refused_text(const Searches& searches) {
@@ -333,6 +359,8 @@ NamedCells row_of(const Searched& each) {
   row.add("efficiency", figure_cell(each.scaling.efficiency));
   row.add("added_gpu_gain", each.scaling.gain ? figure_cell(*each.scaling.gain) : Cell());
   row.add("scaling_pays", each.scaling.pays);
+  row.add("proven", unproven_gain(each.found, 0) == 0);
+  row.add("unproven_gain", figure_cell(unproven_gain(each.found, 0)));
   each.drawn.add_cells(0, row);
   for (const auto& [name, cell] : band_cells(each.band, best.step)) row.add(name, cell);
   return row;
@@ -368,8 +396,9 @@ std::string rows_text(const Searches& searches, report::Format format) {
 std::string text_of(const CommandLine& line, const Searches& searches,
                     const std::vector<int>& gpus) {
   std::string text = heading(line, searches, gpus) + table_of(searches.searched) +
-                     pays_text(searches) + switches_text(searches) + drawn_text(searches.searched) +
-                     yours_text(searches) + refused_text(searches) + "\nto reproduce:\n";
+                     unproven_text(searches) + pays_text(searches) + switches_text(searches) +
+                     drawn_text(searches.searched) + yours_text(searches) + refused_text(searches) +
+                     "\nto reproduce:\n";
   for (const Searched& each : searches.searched) {
     text += fmt::format("  {}  {}\n", gpus_of(each.best), each.request.command_of(each.best));
   }
@@ -403,20 +432,24 @@ ExitCode recommend_scaling(const SearchSource& source, const std::vector<int>& g
   const Output out(line.get("out"));
   const std::string chart = line.get("chart");
   if (!chart.empty()) check_chart(chart);
-  const Searches searches = search_all(source, gpus);
+  SearchStop stop(line);
+  const Searches searches = search_all(source, gpus, stop);
+  if (searches.is_stopped) {
+    note(fmt::format("moesim: {}: not all of the layouts are proven", stop.text()));
+  }
   out.write(format == report::Format::table ? text_of(line, searches, gpus)
                                             : rows_text(searches, format));
   if (line.has("out")) {
     note(fmt::format("layouts on {} numbers of GPUs: {}", searches.searched.size(), out.path()));
   }
-  if (chart.empty()) return ExitCode::ok;
+  if (chart.empty()) return stop.code(!searches.is_stopped);
   if (searches.searched.size() < 2) {
     note(fmt::format("note: no chart: of these numbers of GPUs only {} has a layout",
                      gpus_of(searches.searched.front().best)));
-    return ExitCode::ok;
+  } else {
+    draw_scaling(rows_text(searches, report::Format::csv), chart);
   }
-  draw_scaling(rows_text(searches, report::Format::csv), chart);
-  return ExitCode::ok;
+  return stop.code(!searches.is_stopped);
 }
 
 }  // namespace moesim::tool

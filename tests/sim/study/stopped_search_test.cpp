@@ -1,0 +1,102 @@
+#include <memory>
+
+#include "sim/study/search/training_search.hpp"
+#include "tests/sim/study/small_search.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim::study;
+
+namespace {
+
+// That ends once stop() was asked so often behind the bounds.
+TrainingFound stopped_after(TrainingSearch asked, int questions) {
+  auto left = std::make_shared<int>(questions);
+  auto is_bounded = std::make_shared<bool>(questions == 0);
+  asked.progress = [=](const SearchProgress& done) { *is_bounded |= done.bounded > 1 - 1e-9; };
+  asked.stop = [=] { return *is_bounded && (*left)-- <= 0; };
+  asked.jobs = 1;
+  return search_training(asked);
+}
+
+// Drawn at a capacity factor without padding: bounds are far from exact.
+TrainingSearch drawn_search() {
+  TrainingSearch asked = search_of_four_layers();
+  asked.space.expert_tensor = {1};
+  asked.space.zero = {1};
+  asked.space.recompute.resize(3);
+  asked.space.routings.clear();
+  for (const char* name : {"topk", "topk+ir"}) {
+    asked.space.routings.emplace_back(of_router(name, "1.25"));
+    asked.space.routings.back()->router.padding = moesim::routing::Padding::none;
+  }
+  asked.max_loss = 0.05;
+  asked.best = 8;
+  return asked;
+}
+
+}  // namespace
+
+TEST_CASE("a search that is stopped has the best so far, and bounds what it has not simulated") {
+  const bool draws = GENERATE(false, true);
+  TrainingSearch asked = draws ? drawn_search() : search();
+  if (!draws) asked.best = 60;                      // more than a batch and those that are quick
+  asked.drawn = std::make_shared<DrawnRoutings>();  // drawn once for all
+  const TrainingFound whole = search_training(asked);
+  REQUIRE(!whole.best.empty());
+  CHECK(!whole.unproven.has_value());
+  bool any_unproven = false;
+  bool any_partly_proven = false;
+  for (int questions = 1; questions < 10'000; questions += 1 + questions / 2) {
+    CAPTURE(questions, draws, whole.counts.simulated, whole.counts.candidates, whole.best.size());
+    const TrainingFound found = stopped_after(asked, questions);
+    const auto& best = found.best;
+    const std::size_t proven = found.unproven ? found.unproven->proven : best.size();
+    REQUIRE(proven <= whole.best.size());
+    for (std::size_t at = 0; at < proven; ++at) {
+      CHECK(best[at].step.step_us == whole.best[at].step.step_us);
+    }
+    if (!found.unproven) {
+      CHECK(best.size() == whole.best.size());
+      break;
+    }
+    any_unproven = true;
+    any_partly_proven |= proven > 0;
+    CHECK(found.unproven->may_be_faster > 0);
+    // The one that is next in a search to the end is no faster than the bound says.
+    if (proven < whole.best.size()) {
+      CHECK(whole.best[proven].step.step_us >= found.unproven->least_us);
+    }
+    if (proven < best.size()) {
+      CHECK(best[proven].step.step_us >= whole.best[proven].step.step_us);
+      CHECK(best[proven].step.step_us > found.unproven->least_us);
+      CHECK(best[proven].loss <= asked.max_loss);
+    }
+  }
+  CAPTURE(draws, whole.counts.simulated, whole.counts.candidates, whole.best.size());
+  CHECK(any_unproven);
+  CHECK((any_partly_proven || !draws));
+}
+
+TEST_CASE("a search that is stopped at once has nothing") {
+  CHECK_THROWS_AS(stopped_after(search(), 0), SearchStopped);
+  TrainingSearch all = search();
+  all.stop = [] { return true; };
+  CHECK_THROWS_AS(simulate_all(all), SearchStopped);
+}
+
+TEST_CASE("progress has the best so far and how many may be faster") {
+  TrainingSearch asked = drawn_search();
+  SearchProgress last;
+  asked.progress = [&](const SearchProgress& done) {
+    if (done.simulated == 0) return;
+    if (last.tokens_per_second_per_gpu > 0) {
+      CHECK(done.tokens_per_second_per_gpu >= last.tokens_per_second_per_gpu);
+      CHECK(done.may_be_faster <= last.may_be_faster);
+    }
+    CHECK(done.found >= last.found);
+    last = done;
+  };
+  const TrainingFound found = search_training(asked);
+  CHECK(last.simulated > 0);
+  CHECK(last.tokens_per_second_per_gpu <= found.best.front().step.tokens_per_second_per_gpu);
+}

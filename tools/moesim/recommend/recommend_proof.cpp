@@ -1,0 +1,55 @@
+#include "tools/moesim/recommend/recommend_proof.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tools/moesim/recommend/recommend_cells.hpp"
+
+namespace moesim::tool {
+namespace {
+
+// "1", "1 to 3".
+std::string first_places(std::size_t count) {
+  return count == 1 ? "1" : fmt::format("1 to {}", count);
+}
+
+}  // namespace
+
+std::string proof_text(const study::SearchCounts& counts, bool is_stopped) {
+  if (is_stopped) return "then the search was stopped: NOT PROVEN (see below)";
+  const std::size_t violations = counts.violations;
+  if (violations == 0) return "none of the others can be better";
+  return fmt::format(
+      "{} faster than their bound, so that others may be better",
+      violations == 1 ? "one of them is" : fmt::format("{} of them are", violations));
+}
+
+std::string unproven_lines(const study::TrainingFound& found) {
+  if (!found.unproven) return "";
+  const study::Unproven& unproven = *found.unproven;
+  const std::size_t next = unproven.proven;
+  std::string text;
+  if (next > 0) {
+    text = fmt::format("proven: {} {} the fastest of all\n", first_places(next),
+                       next == 1 ? "is" : "are");
+  }
+  if (next < found.best.size()) {
+    text += fmt::format(
+        "not proven: {} candidate{} could still be faster than {}, the best of them by at most "
+        "{:.1f} %\n",
+        count_text(unproven.may_be_faster), unproven.may_be_faster == 1 ? "" : "s", next + 1,
+        100 * unproven_gain(found, next));
+  } else {
+    text += fmt::format("not proven: {} other candidates could be next\n",
+                        count_text(unproven.may_be_faster));
+  }
+  return text;
+}
+
+double unproven_gain(const study::TrainingFound& found, std::size_t place) {
+  if (!found.unproven || found.unproven->least_us <= 0 || place < found.unproven->proven) return 0;
+  return std::max(found.best[place].step.step_us / found.unproven->least_us - 1, 0.0);
+}
+
+}  // namespace moesim::tool

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "sim/study/search/training_search.hpp"
+
+namespace moesim::tool {
+
+// What is known of the candidates that were not simulated: "none of the others can be better".
+std::string proof_text(const study::SearchCounts& counts, bool is_stopped);
+
+// The lines below the best of a search that was stopped: which of them are proven, how many
+// candidates could still be faster, and by how much at most; "" where all is proven.
+std::string unproven_lines(const study::TrainingFound& found);
+
+// How much faster than one of the best a candidate may be that was not simulated: 0.05 for 5 %; 0:
+// it is proven, or none can be.
+double unproven_gain(const study::TrainingFound& found, std::size_t place);
+
+}  // namespace moesim::tool

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "sim/study/search/training_search.hpp"
+#include "tools/moesim/command.hpp"
+#include "tools/moesim/interrupt.hpp"
+
+namespace moesim::tool {
+
+// When a search ends before its best are proven: at the first Ctrl-C or SIGTERM, and at the end of
+// --time-limit. While it lives, a second signal ends the process at once.
+class SearchStop {
+ public:
+  // The time starts now. Throws UsageError naming the flag.
+  explicit SearchStop(const CommandLine& line);
+
+  bool is_due() const;
+  bool is_interrupted() const { return watch_.flag(); }
+  // Of several searches the next one, of `left`, has an equal share of the time that is left.
+  void begin_one_of(int left);
+  // "interrupted", "stopped after 60 s (--time-limit)". Precondition: is_due().
+  std::string text() const;
+  // Of a run whose result is not `proven`; that of one which was interrupted in any case.
+  ExitCode code(bool proven) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  InterruptWatch watch_;
+  std::optional<double> limit_s_;
+  Clock::time_point start_;
+  std::optional<Clock::time_point> end_;  // of the search that runs
+};
+
+// Of a search that was stopped before the first step was simulated, and where it was.
+std::string stopped_text(const SearchStop& stop, const study::SearchProgress& reached);
+
+}  // namespace moesim::tool

@@ -10,6 +10,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/study/search/balanced_job.hpp"
+#include "sim/study/search/memory_bounds.hpp"
 #include "sim/training/drawn/routing_misfit.hpp"
 #include "sim/training/step/layer_time.hpp"
 #include "sim/training/step/step_bound.hpp"
@@ -30,10 +31,14 @@ using training::TrainingJob;
 std::vector<FamilyBounds> CandidateBounds::bound_all(
     const std::function<void(double share)>& progress) const {
   std::vector<FamilyBounds> found(families_.size());
-  parallel_for(found.size(), rules_.jobs, [&](std::size_t at) {
-    end_if_stopped();
-    found[at] = memory_of(families_[at]);
-  });
+  const std::vector<std::vector<Bytes>> memory =
+      memory_bounds(families_, rules_.room, rules_.jobs, [&] { end_if_stopped(); });
+  for (std::size_t at = 0; at < found.size(); ++at) {
+    for (const Bytes each : memory[at]) {
+      found[at].bounds.push_back({0, each});
+      found[at].fits |= fits(each);
+    }
+  }
   const double share = (1 - draw_losses(found, progress)) / static_cast<double>(found.size());
   parallel_for(found.size(), rules_.jobs, [&](std::size_t at) {
     end_if_stopped();
@@ -51,15 +56,6 @@ std::vector<FamilyBounds> CandidateBounds::bound_all(
 
 void CandidateBounds::end_if_stopped() const {
   if (rules_.stop && rules_.stop()) throw SearchStopped();
-}
-
-FamilyBounds CandidateBounds::memory_of(const TrainingFamily& family) const {
-  FamilyBounds found;
-  for (std::size_t at = 0; at < family.size(); ++at) {
-    found.bounds.push_back({0, training::memory_bound(BalancedJob(family.job(at)).job)});
-    found.fits |= fits(found.bounds.back().memory);
-  }
-  return found;
 }
 
 // Those of families that may fit, and notes whose recorded routing does not: the share of the work

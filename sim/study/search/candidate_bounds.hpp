@@ -72,7 +72,6 @@ class CandidateBounds {
     std::vector<double> step_us;
   };
 
-  FamilyBounds memory_of(const TrainingFamily& family) const;
   void add_times(const TrainingFamily& family, const routing::TokenLoss& loss,
                  FamilyBounds& found) const;
   void set_times(const TrainingFamily& family, const training::LayerPrices& prices,

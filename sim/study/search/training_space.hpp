@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -95,11 +96,24 @@ class TrainingFamily {
   const training::TrainingJob& common() const { return *base_; }
   training::TrainingJob first() const { return job(0); }
   std::vector<training::TrainingJob> jobs() const;
+  // Of the same space: the jobs of both are made of the same layouts.
+  bool shares_layouts(const TrainingFamily& other) const {
+    return base_ == other.base_ && layouts_ == other.layouts_;
+  }
+  // Each job differs from that of the other family at the same place in its routing alone.
+  bool differs_in_routing_alone(const TrainingFamily& other) const {
+    const auto key = [](const model::Recompute& recompute) {
+      return std::tie(recompute.modules, recompute.full, recompute.layers);
+    };
+    return shares_layouts(other) && key(recompute_) == key(other.recompute_) &&
+           members_ == other.members_;
+  }
 
  private:
   struct Member {
     std::uint32_t layout = 0;
     std::uint8_t zero = 0;
+    bool operator==(const Member&) const = default;
     Member(std::size_t of, int stage)
         : layout(static_cast<std::uint32_t>(of)), zero(static_cast<std::uint8_t>(stage)) {}
   };

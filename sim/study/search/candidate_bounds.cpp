@@ -20,7 +20,9 @@ namespace {
 
 // Standard errors of a loss: whether it is too much is then decided by the step's own draws.
 constexpr double certainty = 3;
-constexpr double time_of_losses = 0.5;  // share of what comes before the first step, roughly
+// Shares of what comes before the first step, roughly.
+constexpr double time_of_losses = 0.5;
+constexpr double time_before_losses = 0.25;
 
 }  // namespace
 
@@ -39,15 +41,20 @@ std::vector<FamilyBounds> CandidateBounds::bound_all(
       found[at].fits |= fits(each);
     }
   }
-  const double share = (1 - draw_losses(found, progress)) / static_cast<double>(found.size());
+  const auto count = static_cast<double>(found.size());
   parallel_for(found.size(), rules_.jobs, [&](std::size_t at) {
     end_if_stopped();
-    if (found[at].misfit.empty()) {
-      const TrainingJob first = families_[at].first();
-      const training::ExpectedLoss& loss = drawn_.loss(first);
+    begin_times(families_[at], found[at]);
+    if (progress) progress(time_before_losses / count);
+  });
+  const double share = (1 - time_before_losses - draw_losses(found, progress)) / count;
+  parallel_for(found.size(), rules_.jobs, [&](std::size_t at) {
+    end_if_stopped();
+    if (found[at].misfit.empty() && !found[at].is_too_slow) {
+      const training::ExpectedLoss& loss = drawn_.loss(families_[at].first());
       found[at].loss = loss.loss.residual_loss;
       found[at].least_loss = loss.loss.residual_loss - certainty * loss.error;
-      add_times(families_[at], loss.loss, found[at]);
+      if (!found[at].priced) add_times(families_[at], loss.loss, found[at]);
     }
     if (progress) progress(share);
   });
@@ -58,21 +65,35 @@ void CandidateBounds::end_if_stopped() const {
   if (rules_.stop && rules_.stop()) throw SearchStopped();
 }
 
-// Those of families that may fit, and notes whose recorded routing does not: the share of the work
-// that was done.
+// Notes whose recorded routing does not fit, and bounds the times that do not depend on losses.
+void CandidateBounds::begin_times(const TrainingFamily& family, FamilyBounds& found) const {
+  if (!found.fits) return;
+  const TrainingJob first = family.first();
+  found.misfit = training::routing_misfit(first);
+  const bool needs_losses = !first.routing || first.dispatcher || BalancedJob(first).padded == 0 ||
+                            std::isinf(rules_.limit_us);
+  if (!found.misfit.empty() || needs_losses) return;
+  add_times(family, {}, found);
+  found.is_too_slow = found.refusal.empty() &&
+                      std::all_of(found.bounds.begin(), found.bounds.end(), [&](const auto& each) {
+                        return !fits(each.memory) || each.step_us > rules_.limit_us;
+                      });
+}
+
+// Those of families that may fit, but for those that are too slow: the share of the work that was
+// done.
 double CandidateBounds::draw_losses(std::vector<FamilyBounds>& found,
                                     const std::function<void(double share)>& progress) const {
   std::deque<TrainingJob> jobs;  // one of those with the same loss
   std::set<std::tuple<std::size_t, std::int64_t, int>> seen;
   std::vector<const TrainingJob*> wanted;
   for (std::size_t at = 0; at < found.size(); ++at) {
-    if (!found[at].fits) continue;
+    if (!found[at].fits || !found[at].misfit.empty() || found[at].is_too_slow) continue;
     const TrainingJob first = families_[at].first();
-    found[at].misfit = training::routing_misfit(first);
     const bool is_new = seen.emplace(families_[at].routing(), std::llround(first.tokens_per_rank()),
                                      first.layout.sizes.expert)
                             .second;
-    if (!found[at].misfit.empty() || !is_new) continue;
+    if (!is_new) continue;
     jobs.push_back(first);
     wanted.push_back(&jobs.back());
   }
@@ -86,7 +107,7 @@ double CandidateBounds::draw_losses(std::vector<FamilyBounds>& found,
     done += share;
     if (progress) progress(share);
   });
-  return std::min(done, 1.0);
+  return std::min(done, time_of_losses);
 }
 
 void CandidateBounds::add_times(const TrainingFamily& family, const routing::TokenLoss& loss,

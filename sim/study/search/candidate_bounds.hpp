@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -32,11 +33,12 @@ struct FamilyBounds {
   std::vector<CandidateBound> bounds;  // of each job
   bool fits = false;
   bool priced = false;
-  bool is_exact = false;  // as BalancedJob has it
-  std::string refusal;    // why layers cannot be priced; "": they can
-  std::string misfit;     // why the recorded routing does not fit; "": it does
-  double loss = 0;        // expected
-  double least_loss = 0;  // that the draws of a job may have
+  bool is_too_slow = false;  // all of them that fit: losses are not drawn
+  bool is_exact = false;     // as BalancedJob has it
+  std::string refusal;       // why layers cannot be priced; "": they can
+  std::string misfit;        // why the recorded routing does not fit; "": it does
+  double loss = 0;           // expected
+  double least_loss = 0;     // that the draws of a job may have
 
   Tightness tightness() const { return is_exact ? Tightness::own : Tightness::balanced; }
 };
@@ -50,6 +52,8 @@ class CandidateBounds {
     const uncertainty::StepSoftware* software = nullptr;  // null: steps as they are predicted
     int jobs = 1;                                         // threads
     std::function<bool()> stop = {};                      // TrainingSearch::stop
+    // Losses of jobs that take longer are not drawn, where their bounds do not depend on them.
+    double limit_us = std::numeric_limits<double>::infinity();
   };
   // Families, routings and software have to live on.
   CandidateBounds(const std::vector<TrainingFamily>& families, DrawnRoutings& drawn, Rules rules)
@@ -77,6 +81,7 @@ class CandidateBounds {
   void set_times(const TrainingFamily& family, const training::LayerPrices& prices,
                  const std::vector<training::Passes>& least,
                  std::vector<CandidateBound>& bounds) const;
+  void begin_times(const TrainingFamily& family, FamilyBounds& found) const;
   double draw_losses(std::vector<FamilyBounds>& found,
                      const std::function<void(double share)>& progress) const;
   void tighten(const TrainingFamily& family, TightBounds& bounds) const;

@@ -1,8 +1,5 @@
 #include "sim/study/search/training_search.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -22,6 +19,8 @@
 #include "sim/study/search/best_first.hpp"
 #include "sim/study/search/candidate_bounds.hpp"
 #include "sim/study/search/counted_loss.hpp"
+#include "sim/study/search/lossless_first.hpp"
+#include "sim/study/search/possible_jobs.hpp"
 #include "sim/training/step/layer_time.hpp"
 
 namespace moesim::study {
@@ -57,26 +56,6 @@ double room_of(const TrainingSearch& search) {
   return search.memory_share * static_cast<double>(memory.count);
 }
 
-TrainingCandidates possible_jobs(const TrainingSpace& space) {
-  TrainingCandidates possible = candidates_of(space);
-  if (possible.count > 0) return possible;
-  if (possible.combinations == 0) {
-    throw UsageError(
-        fmt::format("none of the layouts asked for is possible: their sizes do not divide {} GPUs; "
-                    "change --gpus, or give --tensor-parallel, --context-parallel, "
-                    "--pipeline-parallel and --expert-parallel sizes that divide it",
-                    space.base.layout.sizes.gpus));
-  }
-  std::string text =
-      fmt::format("none of the {} layouts asked for is possible{}{}", possible.combinations,
-                  possible.a_refusal.empty() ? "" : ": ", possible.a_refusal);
-  const std::vector<std::string> nearest = nearest_possible(space);
-  if (!nearest.empty()) {
-    text += fmt::format("; nearest that are: {}", fmt::join(nearest, "; "));
-  }
-  throw UsageError(text);
-}
-
 // As the software of the search runs it.
 TrainingStep counted_step(const TrainingSearch& search, const TrainingJob& job,
                           const TrainingStep& predicted) {
@@ -91,6 +70,11 @@ void add_host_gain_of(const TrainingSearch& search, DrawnRoutings& drawn, FoundS
   found.step = counted_step(search, found.job, *found.predicted);
 }
 
+TrainingSearch with_routings(TrainingSearch search, std::shared_ptr<DrawnRoutings> drawn) {
+  search.drawn = std::move(drawn);
+  return search;
+}
+
 class Search {
  public:
   explicit Search(const TrainingSearch& search)
@@ -99,12 +83,19 @@ class Search {
         possible_(possible_jobs(search.space)),
         drawn_(routings_of(search)),
         drawn_before_(drawn_->drawn()),
+        lossless_(search_lossless(with_routings(search, drawn_))),
+        limit_us_(lossless_limit_us(search, lossless_)),
         bounding_(possible_.families, *drawn_,
-                  {room_, search.software.get(), search.jobs, search.stop}) {}
+                  {room_, search.software.get(), search.jobs, search.stop, limit_us_}) {}
 
   TrainingFound run() {
-    show_bounded(0);
-    bound_all();
+    try {
+      show_bounded(0);
+      bound_all();
+    } catch (const SearchStopped&) {
+      if (!lossless_ || lossless_->best.empty()) throw;
+      return answer_of(std::move(*lossless_), possible_.count);
+    }
     BestFirst order;
     for (const Candidate& candidate : candidates_) {
       order.bounds.push_back(candidate.bound_us);
@@ -341,6 +332,7 @@ class Search {
 
   void add(const Candidate& candidate, Bytes memory) {
     if (static_cast<double>(memory.count) <= room_) {
+      if (candidate.bound_us > limit_us_) return;  // of no use
       least_loss_ = std::min(least_loss_, loss(candidate));
       candidates_.push_back(candidate);
       return;
@@ -419,6 +411,8 @@ class Search {
   TrainingCandidates possible_;
   std::shared_ptr<DrawnRoutings> drawn_;
   std::size_t drawn_before_ = 0;
+  std::optional<TrainingFound> lossless_;
+  double limit_us_;
   CandidateBounds bounding_;
   std::vector<FamilyBounds> bounds_;  // of each family
   std::vector<Candidate> candidates_;

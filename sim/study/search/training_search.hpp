@@ -24,7 +24,8 @@ struct SearchProgress {
   double tokens_per_second_per_gpu = 0;  // of the fastest so far that is acceptable; 0: none yet
   // Not simulated, and may be faster than that by their bounds.
   std::size_t may_be_faster = 0;
-  std::size_t found = 0;  // of the best, those that are proven
+  std::size_t found = 0;        // of the best, those that are proven
+  bool is_of_lossless = false;  // of the search among routers that drop nothing, which comes first
 };
 
 // Which training step is fastest among those of a space that fit in memory and lose few tokens.
@@ -81,7 +82,7 @@ struct Unproven {
   // Neither simulated nor known to be slower than the next of the best, or where all are proven
   // than any; those that lose too much do not count.
   std::size_t may_be_faster = 0;
-  double least_us = 0;  // that a step of one of these takes, at least
+  double least_us = 0;  // that a step of one of these takes, at least; 0: not known yet
 };
 
 struct TrainingFound {

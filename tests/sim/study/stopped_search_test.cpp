@@ -1,5 +1,7 @@
+#include <cmath>
 #include <memory>
 
+#include "sim/study/search/lossless_first.hpp"
 #include "sim/study/search/training_search.hpp"
 #include "tests/sim/study/small_search.hpp"
 #include "tests/support/catch.hpp"
@@ -75,6 +77,55 @@ TEST_CASE("a search that is stopped has the best so far, and bounds what it has 
   CAPTURE(draws, whole.counts.simulated, whole.counts.candidates, whole.best.size());
   CHECK(any_unproven);
   CHECK((any_partly_proven || !draws));
+}
+
+TEST_CASE(
+    "routers that drop nothing come first, and are the answer where nothing else is bounded") {
+  TrainingSearch asked = search_of_four_layers();
+  asked.space.tensor = asked.space.expert_tensor = {1};
+  asked.space.recompute.resize(1);
+  asked.space.routings = {of_router("topk"), of_router("dropless"), of_router("topk+ir", "1.25")};
+  asked.max_loss = 0.05;
+  TrainingSearch alone = asked;
+  alone.space.routings = {of_router("dropless")};
+  const TrainingFound expected = search_training(alone);
+  auto is_first = std::make_shared<bool>(true);
+  asked.progress = [=](const SearchProgress& done) { *is_first &= done.is_of_lossless; };
+  asked.stop = [=] { return !*is_first; };
+  const TrainingFound found = search_training(asked);
+  REQUIRE(found.best.size() == expected.best.size());
+  for (std::size_t at = 0; at < found.best.size(); ++at) {
+    CHECK(found.best[at].step.step_us == expected.best[at].step.step_us);
+    CHECK(found.best[at].routing == 1);
+  }
+  REQUIRE(found.unproven.has_value());
+  CHECK(found.unproven->proven == 0);
+  CHECK(found.unproven->least_us == 0);
+  CHECK(found.counts.candidates == 3 * expected.counts.candidates);
+  CHECK(found.unproven->may_be_faster == 2 * expected.counts.candidates);
+}
+
+TEST_CASE("losses of routers that are too slow in any case are not drawn") {
+  TrainingSearch asked = search_of_four_layers();
+  asked.space.tensor = asked.space.expert_tensor = {1};
+  asked.space.recompute.resize(1);
+  asked.space.routings = {of_router("dropless"),
+                          of_router("topk", "4")};  // blocks of 4 times the rows
+  asked.max_loss = 1;
+  asked.twin_margin = 0;
+  const TrainingFound found = search_training(asked);
+  const std::optional<TrainingFound> lossless = search_lossless(asked);
+  REQUIRE(lossless.has_value());
+  REQUIRE(lossless->best.size() == asked.best);
+  CHECK(lossless_limit_us(asked, lossless) ==
+        Approx(lossless->best.back().step.step_us).epsilon(2e-6));
+  for (std::size_t at = 0; at < found.best.size(); ++at) {
+    CHECK(found.best[at].step.step_us == lossless->best[at].step.step_us);
+  }
+  asked.best = 1000;  // more than there are: no limit
+  CHECK(std::isinf(lossless_limit_us(asked, lossless)));
+  asked.space.routings.resize(1);
+  CHECK(!search_lossless(asked).has_value());
 }
 
 TEST_CASE("a search that is stopped at once has nothing") {

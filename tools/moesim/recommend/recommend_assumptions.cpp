@@ -209,7 +209,7 @@ std::vector<std::string> cells_of(const Moved& moved, std::size_t fastest_at,
 
 std::string assumptions_text(const RecommendRequest& request, const std::vector<FoundStep>& best) {
   if (best.size() < 2 || request.search.software) return "";
-  study::DrawnRoutings same;  // host and NICs do not change the routing
+  study::DrawnRoutings& same = *request.search.drawn;  // host and NICs do not change the routing
   std::vector<std::vector<std::string>> lines = {
       {"  assumption", "fastest", "tokens/s/GPU", "those of 1", "change %", ""}};
   bool others = false;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "tools/moesim/recommend/recommend_cells.hpp"
 
@@ -34,6 +35,12 @@ std::string unproven_lines(const study::TrainingFound& found) {
     text = fmt::format("proven: {} {} the fastest of all\n", first_places(next),
                        next == 1 ? "is" : "are");
   }
+  if (unproven.least_us == 0) {
+    return text + fmt::format(
+                      "not proven: {} candidates whose routers drop tokens are not bounded yet, "
+                      "and could be faster\n",
+                      count_text(unproven.may_be_faster));
+  }
   if (next < found.best.size()) {
     text += fmt::format(
         "not proven: {} candidate{} could still be faster than {}, the best of them by at most "
@@ -48,7 +55,8 @@ std::string unproven_lines(const study::TrainingFound& found) {
 }
 
 double unproven_gain(const study::TrainingFound& found, std::size_t place) {
-  if (!found.unproven || found.unproven->least_us <= 0 || place < found.unproven->proven) return 0;
+  if (!found.unproven || place < found.unproven->proven) return 0;
+  if (found.unproven->least_us <= 0) return std::numeric_limits<double>::infinity();
   return std::max(found.best[place].step.step_us / found.unproven->least_us - 1, 0.0);
 }
 

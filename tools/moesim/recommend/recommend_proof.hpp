@@ -15,7 +15,7 @@ std::string proof_text(const study::SearchCounts& counts, bool is_stopped);
 std::string unproven_lines(const study::TrainingFound& found);
 
 // How much faster than one of the best a candidate may be that was not simulated: 0.05 for 5 %; 0:
-// it is proven, or none can be.
+// it is proven, or none can be; infinite: not known.
 double unproven_gain(const study::TrainingFound& found, std::size_t place);
 
 }  // namespace moesim::tool

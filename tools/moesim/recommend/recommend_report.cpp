@@ -292,7 +292,9 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
 }
 
 std::string search_text(const study::SearchProgress& done) {
-  const std::string candidates = count_text(done.candidates) + " candidates";
+  const std::string candidates =
+      count_text(done.candidates) +
+      (done.is_of_lossless ? " candidates that drop nothing" : " candidates");
   if (done.simulated == 0) {
     return fmt::format("{}: bounding them, {:.0f} %", candidates, 100 * done.bounded);
   }

@@ -333,11 +333,7 @@ std::string unproven_text(const Searches& searches) {
   std::string text;
   for (const Searched& each : searches.searched) {
     if (!each.found.unproven) continue;
-    text += fmt::format(
-        "not proven: on {} GPUs {} candidates could still be faster, the best of them by at most "
-        "{:.1f} %\n",
-        gpus_of(each.best), count_text(each.found.unproven->may_be_faster),
-        100 * unproven_gain(each.found, 0));
+    text += fmt::format("{} GPUs: {}", gpus_of(each.best), unproven_lines(each.found));
   }
   return text;
 }

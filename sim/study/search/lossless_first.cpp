@@ -1,0 +1,57 @@
+#include "sim/study/search/lossless_first.hpp"
+
+#include <limits>
+#include <utility>
+
+namespace moesim::study {
+
+std::optional<TrainingFound> search_lossless(const TrainingSearch& search) {
+  TrainingSearch lossless = search;
+  lossless.space.routings.clear();
+  lossless.twin_margin = 0;
+  std::vector<std::size_t> numbers;
+  for (std::size_t at = 0; at < search.space.routings.size(); ++at) {
+    const std::optional<training::DrawnRouting>& routing = search.space.routings[at];
+    if (routing && routing->router.drops) continue;
+    lossless.space.routings.push_back(routing);
+    numbers.push_back(at);
+  }
+  if (numbers.empty() || numbers.size() == search.space.routings.size()) return std::nullopt;
+  if (search.progress) {
+    lossless.progress = [&](SearchProgress done) {
+      done.is_of_lossless = true;
+      search.progress(done);
+    };
+  }
+  try {
+    TrainingFound found = search_training(lossless);
+    for (std::vector<FoundStep>* steps : {&found.best, &found.front}) {
+      for (FoundStep& step : *steps) step.routing = numbers[step.routing];
+    }
+    return found;
+  } catch (const SearchStopped&) {
+    throw;
+  } catch (const Error&) {
+    return std::nullopt;  // none is possible, or can be priced
+  }
+}
+
+double lossless_limit_us(const TrainingSearch& search,
+                         const std::optional<TrainingFound>& lossless) {
+  if (!lossless || lossless->best.size() < search.best) {
+    return std::numeric_limits<double>::infinity();
+  }
+  constexpr double rounding = 1 + 1e-6;
+  return rounding * (1 + search.twin_margin) * lossless->best.back().step.step_us;
+}
+
+TrainingFound answer_of(TrainingFound lossless, std::size_t candidates) {
+  Unproven unproven;
+  unproven.may_be_faster = candidates - lossless.counts.candidates;
+  if (lossless.unproven) unproven.may_be_faster += lossless.unproven->may_be_faster;
+  lossless.unproven = unproven;
+  lossless.counts.candidates = candidates;
+  return lossless;
+}
+
+}  // namespace moesim::study

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+
+#include "sim/study/search/training_search.hpp"
+
+namespace moesim::study {
+
+// The best of those candidates whose router drops nothing, where a search has others too: they need
+// no draw of losses, and whatever is slower than all of them is of no use. Nothing where all or
+// none drop, or none is possible. Routings are numbered as in the whole search. Throws
+// SearchStopped.
+std::optional<TrainingFound> search_lossless(const TrainingSearch& search);
+
+// The time that no other candidate of the search may exceed: to be one of the best, on the front or
+// a twin. `lossless`: what search_lossless() found.
+double lossless_limit_us(const TrainingSearch& search,
+                         const std::optional<TrainingFound>& lossless);
+
+// That as the answer to a search of `candidates`, the rest of which has no bounds yet.
+TrainingFound answer_of(TrainingFound lossless, std::size_t candidates);
+
+}  // namespace moesim::study

@@ -6,6 +6,7 @@
 #include <limits>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/study/search/drawn_routings.hpp"
@@ -57,7 +58,7 @@ class CandidateBounds {
   };
   // Families, routings and software have to live on.
   CandidateBounds(const std::vector<TrainingFamily>& families, DrawnRoutings& drawn, Rules rules)
-      : families_(families), drawn_(drawn), rules_(rules), tight_(families.size()) {}
+      : families_(families), drawn_(drawn), rules_(std::move(rules)), tight_(families.size()) {}
 
   // Without a draw of steps: only their losses are drawn. `progress` hears the share of the work
   // that each call has added, from several threads; may be empty. Throws SearchStopped.

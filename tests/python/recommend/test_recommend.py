@@ -196,7 +196,9 @@ def test_the_chart_of_the_front_is_drawn(tmp_path):
 
 
 def test_an_interrupted_search_says_how_far_it_was():
-    words = ("recommend", "--model", "qwen3-235b-a22b", "--gpus", "512", "--max-loss", "1%", "--jobs", "1")
+    # Without a router that drops nothing, which would be simulated before the others are bounded.
+    words = ("recommend", "--model", "qwen3-235b-a22b", "--gpus", "512", "--max-loss", "1%", "--jobs", "1",
+             "--router", "topk,topk+ir", "--capacity-factor", "0.5:1.5:0.02")
     process = subprocess.Popen([BINARY, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(2)
     process.send_signal(signal.SIGINT)

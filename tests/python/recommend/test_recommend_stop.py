@@ -2,14 +2,13 @@
 
 import csv
 import os
-import pty
 import re
 import signal
 import subprocess
 import time
 
 import pytest
-from command_line import BINARY, expect_error, moesim, needs_binary, succeed
+from command_line import BINARY, as_rows, expect_error, moesim, needs_binary, open_terminal, read_terminal, succeed
 from recommend_command import SMALL
 
 pytestmark = needs_binary
@@ -22,22 +21,18 @@ LONG = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", "64", "--global-batch
 
 def interrupted_where(text, *words):
     """The exit code, and what was told, of a search that is interrupted once its progress line has the text."""
-    master, terminal = pty.openpty()
+    master, terminal = open_terminal()
     process = subprocess.Popen([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=terminal, text=True)
     os.close(terminal)
-    told = b""
-    while text.encode() not in told:
-        assert process.poll() is None, told.decode()
-        told += os.read(master, 4096)
+    told = ""
+    while text not in told:
+        assert process.poll() is None, told
+        told += os.read(master, 4096).decode()
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
-    try:
-        while more := os.read(master, 4096):
-            told += more
-    except OSError:  # closed at the other end
-        pass
+    told += read_terminal(master)
     os.close(master)
-    return process.returncode, out, told.decode()
+    return process.returncode, out, told
 
 
 @pytest.mark.slow
@@ -51,7 +46,7 @@ def test_an_interrupted_search_prints_the_best_so_far_and_what_is_left(tmp_path)
     assert int(number.replace(",", "")) > 0 and "\nleft out, as the search was stopped: near twins, " in table
     assert "the fastest of these if one assumption moves" not in table and "\n  1  moesim train " in table
     # By the whole search: no more is gained than was said.
-    whole = list(csv.DictReader(succeed(*LONG, "--format", "csv").splitlines()))
+    whole = as_rows(*LONG)
     assert all(row["proven"] == "true" and float(row["unproven_gain"]) == 0 for row in whole if row["rank"])
     speed = speeds_of(table)[int(place) - 1]
     best = float(whole[int(place) - 1]["tokens_per_s_per_gpu"])
@@ -62,7 +57,7 @@ def speeds_of(table):
     """Of the best, in order."""
     names, *rows = table.split("\n\n")[1].splitlines()
     place = re.split(r"  +", names).index("tokens/s/GPU")
-    return [float(re.split(r"  +", row)[place]) for row in rows if re.match(r"\d+ ", row)]
+    return [float(re.split(r"  +", row)[place]) for row in rows if re.match(r"\d+  ", row)]
 
 
 @pytest.mark.slow

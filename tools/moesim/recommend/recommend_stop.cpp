@@ -46,7 +46,8 @@ void SearchStop::begin_one_of(int left) {
 std::string SearchStop::text() const {
   if (is_interrupted()) return "interrupted";
   const std::chrono::duration<double> spent = std::min(Clock::now(), *end_) - start_;
-  return fmt::format("stopped after {} (--time-limit)", duration(spent.count()));
+  return fmt::format("stopped after {} (--time-limit)",
+                     duration(std::min(spent.count(), *limit_s_)));
 }
 
 ExitCode SearchStop::code(bool proven) const {

@@ -162,6 +162,8 @@ def _what(table, y, apart, pairs):
     """"fusion fused over fusion standard": what a title says that is compared."""
     # A cluster that follows from its profile says nothing more, other than the batch of a step.
     follows = table.columns.derived - set(option_columns.CHOSEN) - ({untold.BATCH} if rows.is_time(y) else set())
+    if rows.DISPATCHER in apart:
+        follows = follows | {rows.COPIES}
     told = [name for name in apart if name not in follows] or apart
     names = rows.file_names(table.files)
     first, second = (rows.label_of(row, told) or names[row["_path"]] for row in pairs[0])

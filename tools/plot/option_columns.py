@@ -42,6 +42,7 @@ class OptionColumns:
     training_parts: tuple = ()  #: of its step, which they sum to
     cluster_gpus: dict = field(default_factory=dict)  #: {cluster: GPU} of shipped ones that name their GPUs
     profile_gpus: dict = field(default_factory=dict)  #: {profile: GPU} of shipped ones
+    dispatcher: str = ""  #: what carries rows to experts where the cell of that option is blank
 
     def chosen(self):
         """The options without those that follow from others."""
@@ -73,7 +74,8 @@ def _columns(document):
         training=frozenset(training),
         training_parts=tuple(document.get("training_parts", [])),
         cluster_gpus=document.get("cluster_gpus", {}),
-        profile_gpus=document.get("profile_gpus", {}))
+        profile_gpus=document.get("profile_gpus", {}),
+        dispatcher=defaults.get("dispatcher", ""))
 
 
 def _program():

@@ -12,6 +12,7 @@ from chart_data import BadInput, band_columns, check_speeds, differing_k, factor
 FILE = "file"  # a column of its own where several files are read
 CAPACITY, NO_CAPACITY = "capacity_factor", "no capacity"
 TOTAL_SPEED = "tokens_per_s"  # of all GPUs: written into every row
+DISPATCHER, COPIES = "dispatcher", "dedup"  # what carries rows to experts, and to how many places it copies a token
 OVER_BASELINE = "_over_baseline"  # set of a row whose band is that of its ratio to a baseline
 COMPARISONS = {
     "=": lambda a, b: a == b, "!=": lambda a, b: a != b, "<=": lambda a, b: a <= b,
@@ -97,9 +98,12 @@ class Table:
 
     def differing(self, without=()):
         """The options in which rows differ, blanks (does not apply) aside, but for a capacity that a router has in other
-        rows; a default that routers set counts only where rows of one router differ in it."""
-        return [name for name in self.options()
-                if name not in without and _differs(self.rows, name, self.columns.by_router)]
+        rows; a default that routers set counts only where rows of one router differ in it. Copies that follow from the
+        dispatcher are not chosen."""
+        found = [name for name in self.options() if _differs(self.rows, name, self.columns.by_router)]
+        if {DISPATCHER, COPIES} <= set(found) and _follows(self.rows, COPIES, DISPATCHER):
+            found.remove(COPIES)
+        return [name for name in found if name not in without]
 
     def band_words(self):
         """What a legend says that the bands of band_of() are."""
@@ -140,6 +144,11 @@ def _differs(rows, name, by_router):
         if row[name]:
             values.setdefault(row.get("router") if name in by_router else None, set()).add(row[name])
     return any(len(group) > 1 for group in values.values()) or name == CAPACITY and bool(_with_and_without_capacity(rows))
+
+
+def _follows(rows, name, other):
+    """Whether rows with one value of `other` have one value of `name`, blanks aside."""
+    return len({(row[other], row[name]) for row in rows if row[name]}) == len({row[other] for row in rows if row[name]})
 
 
 def _with_and_without_capacity(rows):
@@ -257,6 +266,9 @@ def read(paths, where="", fits_only=False):
     for row in rows:
         for name in rows[0]:  # columns that some files lack
             row.setdefault(name, "")
+    for row in rows:
+        if row.get(DISPATCHER) == "" and row.get("experts"):  # blank: the default
+            row[DISPATCHER] = columns.dispatcher
     for row in rows:
         gpus, speed = (figure_of(row, name) for name in ("gpus", "tokens_per_s_per_gpu"))
         row[TOTAL_SPEED] = "" if gpus is None or speed is None else repr(gpus * speed)

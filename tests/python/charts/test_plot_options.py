@@ -15,6 +15,7 @@ from plotter import PLOT
 import chart_data
 import option_columns
 import plot
+import rows
 import sweep_series
 
 
@@ -75,6 +76,36 @@ def test_a_blank_tells_lines_apart_where_nothing_else_does(tmp_path):
     # Where another option does already, the blank one is left out: it says nothing more.
     path = sweep(tmp_path, {"mode": "prefill", "dedup": ""}, {})
     assert labels(path) == ["top2, mode prefill", "top2, mode train"]
+
+
+@pytest.fixture
+def with_dispatcher(tmp_path, monkeypatch):
+    """The columns of a sweep that has a dispatcher, which is all-to-all where nothing is typed."""
+    described = document((*OPTIONS, "experts", "dispatcher"))
+    described["options"][len(OPTIONS) + 1]["default"] = "all-to-all"
+    path = tmp_path / "with-dispatcher.json"
+    path.write_text(json.dumps(described))
+    monkeypatch.setenv("MOESIM_OPTIONS", str(path))
+    return (*COLUMNS, "experts", "dispatcher")
+
+
+def test_the_default_dispatcher_has_its_name_and_its_copies_are_no_choice(tmp_path, with_dispatcher):
+    default = {"experts": "8", "dispatcher": ""}
+    deepep = {"experts": "8", "dispatcher": "deepep", "dedup": "node"}
+    path = sweep(tmp_path, default, deepep, {"gpus": "16", **default}, {"gpus": "16", **deepep}, columns=with_dispatcher)
+    assert labels(path) == [f"top2, GPUs {gpus}, dispatcher {name}" for gpus in (8, 16) for name in ("all-to-all", "deepep")]
+    table = rows.read([path], "dispatcher=all-to-all")
+    assert [row["gpus"] for row in table.rows] == ["8", "16"]
+    assert rows.read([path]).differing(("dispatcher",)) == ["gpus"]  # nor with the dispatcher on the axis
+    with pytest.raises(chart_data.BadInput, match="there are all-to-all, deepep$"):
+        rows.read([path], "dispatcher=hybridep")
+    # Where a dispatcher has rows of both, copies were chosen.
+    path = sweep(tmp_path, default, {**default, "dedup": "node"}, deepep, columns=with_dispatcher)
+    assert labels(path) == ["top2, dedup none, dispatcher all-to-all", "top2, dedup node, dispatcher all-to-all",
+                            "top2, dedup node, dispatcher deepep"]
+    # Without experts nothing is carried.
+    path = sweep(tmp_path, deepep, {"router": "dense", "experts": "", "dispatcher": "", "dedup": ""}, columns=with_dispatcher)
+    assert [row["dispatcher"] for row in rows.read([path]).rows] == ["deepep", ""]
 
 
 def test_the_same_row_twice_is_one_point(tmp_path):

@@ -42,6 +42,15 @@ def test_a_routing_is_drawn_by_layer_and_over_time(tmp_path, replicas):
         assert heats[1].tolist() == [[0.5] * 3, [1.5] * 3]
 
 
+@pytest.mark.parametrize("padding, name", [("capacity", "padded slots"), ("none", "empty slots")])
+def test_slots_that_are_not_sent_are_empty_not_padded(tmp_path, padding, name):
+    path = tmp_path / "route.json"
+    path.write_text(json.dumps({**routing_result(1), "padding": padding}))
+    panels = [axes for axes in routing_chart.draw(str(path), "").axes if axes.get_ylabel() == "%"]
+    assert [[text.get_text() for text in axes.get_legend().get_texts()] for axes in panels] == [
+        ["failed routes", "token loss", name]]
+
+
 def test_the_legends_of_a_routing_lie_on_no_line(tmp_path):
     path = tmp_path / "route.json"
     path.write_text(json.dumps(routing_result(3)))

@@ -7,6 +7,10 @@ from tools.fit.expert_ffn.sweeps import (SHAPE, load, of_first_kind, source_of, 
 # Errors (median, 90th percentile) that are asked of all sweeps but those of the first kind.
 GOAL = (0.04, 0.15)
 SIZE = ["hidden", "ffn"]
+# What a call of a sweep holds, where its collector shows it.
+TRITON_CALL = (" A call is vLLM's fused_experts: it aligns routes to blocks, gathers rows inside the first product, "
+               "activates, weighs in the second and adds up each token's experts; the gate is not in it.")
+CONTENTS = {"a100": TRITON_CALL, "h100": TRITON_CALL}
 METHOD_OF_NEW_SIZES = (f"seeded {common.FOLDS}-fold, all rows of a hidden and FFN size held out "
                        "together")
 
@@ -76,7 +80,7 @@ def measured_curve(data, sweep, sms):
         "new_sizes": of_new_sizes(rows, sweep, sms),
         "origin": "published", "source": source_of(sweep),
         "note": "ffn a multiple of 16. Rows are those of local experts; the sweeps' loads enter as "
-                "expected blocks of rows under their own sampling rule."}
+                "expected blocks of rows under their own sampling rule." + CONTENTS.get(sweep, "")}
     if not (rows.distribution == "balanced").any():
         result["balanced_origin"] = "derived"
         result["note"] += (" The table has power-law loads only: balanced ones are derived, the "

@@ -14,21 +14,29 @@ enum class Fusion { eager, fused };
 inline constexpr EnumNames<Fusion, 2> fusion_names{
     {{Fusion::eager, "eager", "a kernel for each operation, the gate in fp32 (DeepSpeed)"},
      {Fusion::fused, "fused",
-      "few kernels: a gate's product in bf16 and its choices, one for the activation "
-      "(Megatron-Core, serving engines)"}}};
+      "few kernels: a gate's product in bf16 and its choices, one for the activation (held "
+      "against kernels on one H200, assumed of Megatron-Core and serving engines)"}}};
 
 // separate: as a loop over the experts of a GPU (DeepSpeed); batched: as grouped products
-// (profile/batched_products.hpp).
-enum class ExpertProducts { separate, batched };
-inline constexpr EnumNames<ExpertProducts, 2> expert_products_names{
-    {{ExpertProducts::separate, "separate", "in a call each"},
-     {ExpertProducts::batched, "batched", "in one call"}}};
+// (profile/batched_products.hpp); fused: as a serving engine's call for the whole FFN
+// (Profile::expert_ffn, KernelPricer::experts_move_rows).
+enum class ExpertProducts { separate, batched, fused };
+inline constexpr EnumNames<ExpertProducts, 3> expert_products_names{
+    {{ExpertProducts::separate, "separate", "in a call each (DeepSpeed)"},
+     {ExpertProducts::batched, "batched",
+      "in one call, priced as cuBLAS's grouped products on one H200 were measured"},
+     {ExpertProducts::fused, "fused",
+      "in vLLM's fused call with its gather, activation and weighted sum, as published; forward "
+      "passes alone"}}};
 
 // Into which kernels the software forms the work of a step.
 struct Software {
   Fusion fusion = Fusion::eager;
   ExpertProducts expert_products = ExpertProducts::separate;
 };
+
+// UsageError where no published kernel is like the step's experts.
+void check_expert_products(const Scenario& scenario, Use use);
 
 template <class Table>
 void declare_software(Table& table) {
@@ -42,7 +50,8 @@ void declare_software(Table& table) {
       .help("a GPU's experts multiply their rows:")
       .in_route(false)
       .applies(has_experts)
-      .idle(without_moe_step);
+      .idle(without_moe_step)
+      .checked(check_expert_products);
 }
 
 }  // namespace moesim::scenario

@@ -246,8 +246,8 @@ std::vector<Picoseconds> StepDurations::by_rows(const StepOperation& operation,
   times.reserve(static_cast<std::size_t>(scenario_.gpus));
   const PhaseRows kind = routing::traits_of(operation.phase).rows;
   if (kind == PhaseRows::received || kind == PhaseRows::sorted) {
-    const bool together =
-        kind == PhaseRows::sorted || scenario_.expert_products == scenario::ExpertProducts::batched;
+    const bool together = kind == PhaseRows::sorted ||
+                          scenario_.expert_products != scenario::ExpertProducts::separate;
     RowPrices& prices = prices_.by_rows(operation, 0, replica);
     const auto local = static_cast<std::size_t>(scenario_.experts / scenario_.expert_parallel);
     for (std::size_t first = 0; first < counts.received.size(); first += local) {
@@ -375,7 +375,7 @@ std::int64_t StepDurations::rows_of(const StepOperation& operation,
     all += received;
   }
   const bool together =
-      kind == PhaseRows::sorted || scenario_.expert_products == scenario::ExpertProducts::batched;
+      kind == PhaseRows::sorted || scenario_.expert_products != scenario::ExpertProducts::separate;
   return together ? all : most;
 }
 

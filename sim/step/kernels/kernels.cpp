@@ -110,6 +110,21 @@ bool KernelPricer::are_batched() const {
   return scenario_.expert_products == scenario::ExpertProducts::batched;
 }
 
+bool KernelPricer::are_fused() const {
+  return scenario_.expert_products == scenario::ExpertProducts::fused;
+}
+
+bool KernelPricer::experts_move_rows() const {
+  return are_fused() && !scenario_.router.mixes_tokens() &&
+         (scenario_.expert_parallel == 1 || scenario_.dispatcher != nullptr);
+}
+
+void KernelPricer::fused_ffn(List& list, std::int64_t rows) const {
+  if (rows == 0) return;
+  list.add("fused experts", KernelClass::gemm,
+           profile_.expert_ffn(rows, model_.hidden, model_.moe->expert_ffn, experts_per_rank()));
+}
+
 // Fused, it streams, unless the profile's own activation kernel is faster than that.
 profile::MemoryKernel KernelPricer::activation_kernel(double bytes) const {
   using profile::MemoryKernel;
@@ -137,7 +152,9 @@ void KernelPricer::gated_ffn(List& list, Pass pass, std::int64_t rows, std::int6
 
 void KernelPricer::expert_ffns(List& list, Pass pass, std::int64_t rows) const {
   const std::int64_t local = experts_per_rank();
-  if (are_batched()) {
+  if (are_fused()) {
+    fused_ffn(list, rows * local);
+  } else if (are_batched()) {
     gated_ffn(list, pass, rows * local, model_.moe->expert_ffn, 1, local);
   } else {
     gated_ffn(list, pass, rows, model_.moe->expert_ffn, static_cast<double>(local));
@@ -247,7 +264,11 @@ Kernels KernelPricer::combine_rows(Pass pass, std::int64_t rows) const {
 
 Kernels KernelPricer::expert_rows(Pass pass, std::int64_t rows) const {
   List list(profile_, pass);
-  gated_ffn(list, pass, rows, model_.moe->expert_ffn, 1, are_batched() ? experts_per_rank() : 1);
+  if (are_fused()) {
+    fused_ffn(list, rows);
+  } else {
+    gated_ffn(list, pass, rows, model_.moe->expert_ffn, 1, are_batched() ? experts_per_rank() : 1);
+  }
   return list.take();
 }
 
@@ -286,7 +307,7 @@ Kernels KernelPricer::rectify_moves(Pass pass, std::int64_t rows) const {
   const bool eager = scenario_.dispatch == scenario::Dispatch::einsum;
   const double moved = 2 * row_bytes(rows);
   const double blend = eager ? eager_blend_bytes * token_bytes() / element : moved;
-  list.memory_pass("rectify gather", moved, moved);
+  if (!are_fused()) list.memory_pass("rectify gather", moved, moved);
   list.memory_pass("rectify blend", blend, 1.5 * blend);
   return list.take();
 }

@@ -56,6 +56,11 @@ class KernelPricer {
   Kernels dispatch(Pass pass, std::int64_t capacity) const;
   Kernels combine(Pass pass, std::int64_t capacity) const;
   Kernels experts(Pass pass, std::int64_t capacity, std::int64_t appended_rows) const;
+  // Whether the experts' call contains dispatch() and combine(): fused, where the rows' tokens are
+  // on the GPU of the experts, its own or sent once by a dispatcher. Behind an all-to-all of a row
+  // per expert it contains sort_rows() alone (moe_layer_shape). Assumed: the sum over a token's
+  // experts takes as long as that of the published call, whose tokens have all k rows.
+  bool experts_move_rows() const;
   // BASE's output, `rows` of it.
   Kernels gated_residual(Pass pass, std::int64_t rows) const;
   // The same without padding: `rows` that this GPU sends, or that one of its experts computes; all
@@ -87,6 +92,9 @@ class KernelPricer {
   std::int64_t experts_per_rank() const;
   profile::MemoryKernel activation_kernel(double bytes) const;
   bool are_batched() const;  // the products of local experts, in one call
+  bool are_fused() const;    // with all between them
+  // The whole FFN of the GPU's experts in one call, `rows` of all of them.
+  void fused_ffn(List& list, std::int64_t rows) const;
   // `count` calls of `rows` rows, of so many experts each.
   void gated_ffn(List& list, Pass pass, std::int64_t rows, std::int64_t inner, double count,
                  std::int64_t experts = 1) const;

@@ -37,8 +37,9 @@ Kernels attention(const StepOperation& operation, const KernelPricer& pricer) {
 // Includes what follows the combination: BASE's gated output and the residual.
 Kernels combine(Pass pass, const Amount& amount, const KernelPricer& pricer) {
   const std::int64_t rows = amount.padded ? pricer.scenario().experts * amount.rows : amount.rows;
-  Kernels kernels =
-      amount.padded ? pricer.combine(pass, amount.rows) : pricer.combine_rows(pass, amount.rows);
+  Kernels kernels = pricer.experts_move_rows() ? Kernels{}
+                    : amount.padded            ? pricer.combine(pass, amount.rows)
+                                               : pricer.combine_rows(pass, amount.rows);
   if (pricer.scenario().router.kind->gated_output) {
     kernels = std::move(kernels) + pricer.gated_residual(pass, rows);
   }
@@ -64,6 +65,7 @@ Kernels phase(const StepOperation& operation, const Amount& amount, const Kernel
     case MoePhase::route:
       return after_norm(pricer, pricer.router(pass), pass);
     case MoePhase::dispatch:
+      if (pricer.experts_move_rows()) return {};
       return amount.padded ? pricer.dispatch(pass, rows) : pricer.dispatch_rows(rows);
     case MoePhase::shared_expert:
       return pricer.shared_expert(pass);

@@ -46,9 +46,10 @@ routing::MoeLayerShape moe_layer_shape(const scenario::Scenario& scenario) {
   shape.shared_expert = scenario.model->moe->shared_ffn > 0;
   shape.rectified = scenario.router.rectification != Rectification::none;
   shape.ir_compute = scenario.router.ir_compute;
-  // A dispatcher makes rows where their experts are, in their order.
+  // A dispatcher makes rows where their experts are, in their order; fused kernels gather them.
   shape.sorts = shape.exchanges && scenario.experts > scenario.expert_parallel &&
-                scenario.dispatcher == nullptr;
+                scenario.dispatcher == nullptr &&
+                scenario.expert_products != scenario::ExpertProducts::fused;
   return shape;
 }
 

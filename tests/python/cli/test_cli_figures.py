@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from command_line import SMALL, as_json, moesim, needs_binary, succeed
+from command_line import SMALL, as_json, moesim, needs_binary, refused, succeed
 
 pytestmark = needs_binary
 
@@ -90,3 +90,38 @@ def test_long_steps_are_in_seconds():
     assert re.match(r"step +[\d.]+ s ", step) and re.search(r"where the time goes +s +share", text)
     table = succeed("sweep", *SMALL, "--global-batch", "8,32000", "--replicas", "1")
     assert "step s" in table.splitlines()[0]
+
+
+FORWARD = ("--model", "qwen3-30b-a3b", "--profile", "h100-sxm", "--gpus", 8, "--sequence-length", 1024, "--micro-batch", 2, "--replicas", 1,
+           "--routing", "balanced", "--router", "dropless", "--fusion", "fused")
+
+
+def test_fused_experts_of_a_forward_pass_take_the_published_call():
+    def of(products, *more):
+        return as_json("simulate", *FORWARD, "--mode", "prefill", "--expert-products", products, *more)
+    for more, ranks in (((), 8), (("--dispatcher", "deepep"), 8), (("--expert-parallel", 1), 1)):
+        batched, fused = of("batched", *more), of("fused", *more)
+        # 2,048 tokens of each GPU choose 8 of 128 experts. Chance gives the busiest of 8 GPUs 1 % more rows (moesim route:
+        # gpu_rows_busiest_over_mean), which makes blocks of 128 rows of an expert more.
+        rows = round((1.01 if ranks > 1 else 1) * 2048 * 8)
+        call = as_json("predict", "--profile", "h100-sxm", "--op", "expert-ffn", "--hidden", 2048, "--ffn", 768,
+                       "--rows", rows, "--experts", 128 // ranks)["time_us"]
+        assert fused["expert_ms"] == pytest.approx(48 * call / 1e3, rel=0.005), more
+        assert fused["expert_ms"] > batched["expert_ms"], more
+        assert fused["dispatch_combine_ms"] < batched["dispatch_combine_ms"], more
+        assert fused["attention_ms"] == batched["attention_ms"], more
+    # Of what moves rows the residual alone is left: read twice, written once.
+    residual = as_json("predict", "--profile", "h100-sxm", "--op", "memory", "--bytes", 3 * 2 * 2048 * 2048)["time_us"]
+    assert fused["dispatch_combine_ms"] == pytest.approx(48 * residual / 1e3, rel=1e-3)
+
+
+@pytest.mark.parametrize("more, said", [
+    (("--mode", "train"), "add --mode prefill"),
+    (("--mode", "prefill", "--profile", "l40s", "--gpus", 1), "choose --expert-products batched"),
+    (("--mode", "prefill", "--model", "switch-base-8"), "gated activation"),
+    (("--mode", "prefill", "--router", "topk", "--dispatch", "einsum"), "use --dispatch index"),
+    (("--mode", "prefill", "--router", "topk+ir", "--ir-compute", "grouped"), "--ir-compute separate or overlap")])
+def test_fused_experts_are_refused_where_no_published_call_is_like_them(more, said):
+    own = {word for word in more[::2]}
+    few = [word for at in range(0, len(FORWARD), 2) if FORWARD[at] not in own for word in FORWARD[at:at + 2]]
+    refused("simulate", *few, *more, "--expert-products", "fused", parts=("--expert-products fused: ", said))

@@ -6,6 +6,7 @@
 #include "sim/profile/predict.hpp"
 #include "sim/profile/unfused_ffn.hpp"
 #include "sim/step/kernels/kernels.hpp"
+#include "sim/step/kernels/operation_kernels.hpp"
 #include "sim/step/step_model.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/scenarios.hpp"
@@ -129,4 +130,57 @@ TEST_CASE("queries and keys of a model that has norms of them are normalised") {
     CHECK(norm_us ==
           Approx(with.profile->memory(bytes, profile::MemoryKernel::normalization).time_us));
   }
+}
+
+TEST_CASE("fused experts take the published call, and its moves of rows are priced once") {
+  scenario::Scenario scenario = support::scenario_of("mixtral-8x7b", 2);
+  constexpr int local = 4;
+  scenario.mode = scenario::Mode::prefill;
+  scenario.expert_products = scenario::ExpertProducts::fused;
+  scenario.experts = local * scenario.expert_parallel;
+  const model::Model& model = *scenario.model;
+  const auto published = [&](std::int64_t rows) {
+    return scenario.profile->expert_ffn(rows, model.hidden, model.moe->expert_ffn, local).time_us;
+  };
+  const auto forward = step::Pass::forward;
+  const auto phase = [&](step::MoePhase which) {
+    step::StepOperation operation;  // of a forward pass
+    operation.phase = which;
+    return time_us(kernels_of(operation, {false, 1024, 0}, step::KernelPricer(scenario), {}));
+  };
+  {
+    const step::KernelPricer pricer(scenario);
+    CHECK(time_us(pricer.expert_rows(forward, 1024)) == published(1024));
+    const std::int64_t received = std::int64_t{512} * scenario.expert_parallel * local;
+    CHECK(time_us(pricer.experts(forward, 512, 0)) == published(received));
+    CHECK(time_us(pricer.expert_rows(forward, 0)) == 0);
+    // Rows of IR: gathered in the call, blended behind it.
+    CHECK(pricer.rectify_moves(forward, 8).size() == 1);
+  }
+  const auto sorts = [&] {
+    int found = 0;
+    const step::StepModel built(scenario);
+    for (const engine::Operation& operation : built.program().operations) {
+      found += operation.name.rfind("sort", 0) == 0 || operation.name.rfind("unsort", 0) == 0;
+    }
+    return found;
+  };
+  // Behind NCCL's all-to-all the call gathers what would be sorted; the sender's rows are packed.
+  const double residual = time_us(step::KernelPricer(scenario).residual(forward));
+  CHECK(sorts() == 0);
+  CHECK(phase(step::MoePhase::dispatch) > 0);
+  CHECK(phase(step::MoePhase::combine) > residual);
+  const auto moves_in_call = [&] {
+    return phase(step::MoePhase::dispatch) == 0 && phase(step::MoePhase::combine) == residual;
+  };
+  CHECK_FALSE(moves_in_call());
+  scenario.dispatcher = std::make_shared<profile::Dispatcher>(profile::Dispatcher::load("deepep"));
+  CHECK(moves_in_call());
+  scenario.dispatcher = nullptr;
+  scenario.expert_parallel = 1;
+  scenario.experts = local;
+  CHECK(moves_in_call());
+  // No other products hold them.
+  scenario.expert_products = scenario::ExpertProducts::batched;
+  CHECK_FALSE(moves_in_call());
 }

@@ -74,7 +74,8 @@ const std::vector<NamedValue>& dispatcher_forms() {
       {nccl_dispatcher, "NCCL's, of a row per expert or as --dedup says"},
       {"deepep", "DeepEP's kernels for training, a row per NVLink domain"},
       {"hybridep", "HybridEP, a row per NVLink domain"},
-      {"low-latency", "DeepEP's kernels for decoding, a row per expert"},
+      {"low-latency",
+       "DeepEP's kernels made for decoding, which is not modelled; a row per expert"},
       {"trtllm", "TensorRT-LLM's one-sided, a row per GPU of one domain"}};
   return forms;
 }

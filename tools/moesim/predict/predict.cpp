@@ -307,9 +307,8 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
       {"kernel",
        {"NAME",
         "of memory: streaming (default), activation or normalization; of expert-ffn: fused "
-        "(default), as serving engines run it, or separate or batched products, as 'simulate' "
-        "prices "
-        "them (--expert-products)"}},
+        "(default), the published call of a serving engine with its gather and sum of rows, or "
+        "separate or batched products; 'simulate --expert-products' takes each"}},
       {"dtype",
        {"NAME",
         "of gemm, attention, latent-attention, expert-ffn: a data type that the profile has "

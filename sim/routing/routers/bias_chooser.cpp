@@ -1,6 +1,7 @@
 // Counts of the bias-balanced router: see BiasChooser::sample.
 #include "sim/routing/routers/bias_chooser.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -34,15 +35,14 @@ LayerSample BiasChooser::sample(const GroupLogits& logits, const StreamKey& stre
   const bool settled = !given && steps_ > 2 * last_steps && settle(logits, sampling.tile);
   if (given) {
     sample_tiles(logits, tokens / tile_tokens, false, sampling);
-  } else if (settled) {
+  } else if (settled && !saturated_) {
     for (std::int64_t left = steps_before_sample(); left > 0; --left) train(logits, sampling.tile);
+    set_parts(sampling);
     sample_steps(logits, sampling);
-    // What shifted experts gain they take from all others, in part from each other.
-    constexpr double own = 1 - 1.0 / parts;
-    const double shift = 2.0 * static_cast<double>(shift_of_bias) * sampling.shifted * own;
-    found.shares = walked_shares(sampling.moved / shift, stream);
+    found.shares = walked_shares(slopes_of(sampling), stream);
   } else {
-    for (int left = steps_; left > 0; --left) train(logits, sampling.tile);
+    const int trained = settled ? last_steps : steps_;
+    for (int left = trained; left > 0; --left) train(logits, sampling.tile);
     load_.assign(bias_.size(), 0);
     sample_tiles(logits, std::max(counted_tiles, tokens / tile_tokens), false, sampling);
     const std::int64_t routes = std::accumulate(load_.begin(), load_.end(), std::int64_t{0});
@@ -88,8 +88,10 @@ void BiasChooser::sample_tiles(const GroupLogits& logits, std::int64_t tiles, bo
     if (!shifts) continue;
     const auto part = static_cast<int>(at / slope_every % parts);
     const double higher = routes_of_subset(part, shift_of_bias);
-    sampling.moved += higher - routes_of_subset(part, -shift_of_bias);
-    sampling.shifted += tile_tokens * std::ceil(static_cast<double>(shape_.experts - part) / parts);
+    const auto at_part = static_cast<std::size_t>(part);
+    sampling.moved[at_part] += higher - routes_of_subset(part, -shift_of_bias);
+    sampling.shifted[at_part] +=
+        static_cast<double>(tile_tokens * std::count(part_.begin(), part_.end(), part));
   }
 }
 
@@ -125,10 +127,52 @@ double BiasChooser::residual_of_tile() {
   return sum;
 }
 
+// Parts of experts whose slopes are alike: any, or where the biases are far apart, and slopes
+// differ with them, those next to each other in the order of their biases.
+void BiasChooser::set_parts(Sampling& sampling) {
+  sampling.moved.assign(parts, 0);
+  sampling.shifted.assign(parts, 0);
+  const std::size_t experts = bias_.size();
+  std::vector<std::size_t> order(experts);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (far_apart_) {
+    std::stable_sort(order.begin(), order.end(), [this](std::size_t one, std::size_t other) {
+      return bias_[one] < bias_[other];
+    });
+  }
+  part_.resize(experts);
+  for (std::size_t place = 0; place < experts; ++place) {
+    part_[order[place]] = static_cast<int>(far_apart_ ? place * parts / experts : place % parts);
+  }
+}
+
+// [expert]: the change of its share with its bias.
+std::vector<double> BiasChooser::slopes_of(const Sampling& sampling) const {
+  // What shifted experts gain they take from all others, in part from each other.
+  constexpr double own = 1 - 1.0 / parts;
+  const auto slope = [](double moved, double shifted) {
+    const double shift = 2.0 * static_cast<double>(shift_of_bias) * shifted * own;
+    return moved / shift;
+  };
+  if (!far_apart_) {
+    const auto sum = [](const std::vector<double>& values) {
+      return std::accumulate(values.begin(), values.end(), 0.0);
+    };
+    return std::vector<double>(bias_.size(), slope(sum(sampling.moved), sum(sampling.shifted)));
+  }
+  std::vector<double> slopes;
+  for (const int part : part_) {
+    const auto at = static_cast<std::size_t>(part);
+    slopes.push_back(std::max(0.0, slope(sampling.moved[at], sampling.shifted[at])));
+  }
+  return slopes;
+}
+
 // How many routes of the tile last selected go to the experts of a part when their biases are
 // shifted. The part's rows of the tile keep the shift.
 double BiasChooser::routes_of_subset(int part, float shift) {
-  for (auto expert = static_cast<std::size_t>(part); expert < bias_.size(); expert += parts) {
+  for (std::size_t expert = 0; expert < bias_.size(); ++expert) {
+    if (part_[expert] != part) continue;
     const float bias = bias_[expert] + shift;
     const float* score = score_.data() + expert * tile_tokens;
     float* row = tile_.tile() + expert * tile_tokens;
@@ -138,13 +182,13 @@ double BiasChooser::routes_of_subset(int part, float shift) {
     bias_[expert] = bias - shift;
   }
   choose_experts();
-  return static_cast<double>(
-      std::count_if(expert_.begin(), expert_.end(),
-                    [part](std::uint16_t expert) { return expert % parts == part; }));
+  return static_cast<double>(std::count_if(
+      expert_.begin(), expert_.end(), [&](std::uint16_t expert) { return part_[expert] == part; }));
 }
 
 // Each expert's load in `last_steps` steps of training, from a bias without error.
-std::vector<double> BiasChooser::walked_shares(double slope, const StreamKey& key) const {
+std::vector<double> BiasChooser::walked_shares(const std::vector<double>& slopes,
+                                               const StreamKey& key) const {
   const std::size_t experts = bias_.size();
   const double tokens = static_cast<double>(tiles_per_step() * tile_tokens);
   const double share = static_cast<double>(shape_.config.top_k) / shape_.experts;
@@ -161,7 +205,7 @@ std::vector<double> BiasChooser::walked_shares(double slope, const StreamKey& ke
     shape_.kernels.gaussian({philox_words(key), step}, shape_.experts, zeros.data(), normal.data());
     for (std::size_t expert = 0; expert < experts; ++expert) {
       for (std::size_t lane = 0; lane < tile_tokens; ++lane) {
-        const double mean = tokens * (share + slope * error[expert]);
+        const double mean = tokens * (share + slopes[expert] * error[expert]);
         const double load = mean + noise * static_cast<double>(normal[expert * tile_tokens + lane]);
         const double step_of_error = load >= above ? -speed_ : load < below ? speed_ : 0.0;
         error[expert] += step_of_error;
@@ -169,7 +213,9 @@ std::vector<double> BiasChooser::walked_shares(double slope, const StreamKey& ke
     }
   }
   std::vector<double> shares;
-  for (const double off : error) shares.push_back(std::clamp(share + slope * off, 0.0, 1.0));
+  for (std::size_t expert = 0; expert < experts; ++expert) {
+    shares.push_back(std::clamp(share + slopes[expert] * error[expert], 0.0, 1.0));
+  }
   const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
   for (double& of_expert : shares) of_expert *= shape_.config.top_k / sum;
   return shares;

@@ -88,9 +88,11 @@ class BiasChooser final : public Chooser {
   // around k / E, because its bias is never more right than the steps that change it: its error is
   // a walk of `update_speed` per step, back and forth by the sign of a noisy load. So the shares
   // are k / E plus slope x error, with the slope (change of a share with its bias) measured on
-  // sampled tokens and the walk drawn for each expert by itself; the sample is that of the steps
-  // themselves, after the first ones. Where training does not reach that state (few steps,
-  // popularities far apart), it is carried out, and shares are frequencies. Given biases are not
+  // sampled tokens, where biases are far apart for eighths of the experts in the order of their
+  // biases, and the walk drawn for each expert by itself; the sample is that of the steps
+  // themselves, after the first ones. Where training does not reach that state (few steps), it
+  // is carried out, and shares are frequencies; these also where popularities are so far apart that
+  // a step of a nearly flat sigmoid's bias changes a load by a third. Given biases are not
   // trained, and the shares are left to the sample. The sample's choices give the loss.
   LayerSample sample(const GroupLogits& logits, const StreamKey& stream, std::int64_t tokens);
 
@@ -127,8 +129,9 @@ class BiasChooser final : public Chooser {
   // update speed in each step until its load fluctuates around the mean, which takes about 20 steps
   // for an error of 5 speeds. Long trainings therefore start from biases with which score + bias
   // exceeds a common threshold for a share k / E of a sample's tokens at every expert, and run only
-  // the last steps. Returns false, with biases 0, if the steps might not have been enough to
-  // converge.
+  // the last steps. Until loads are even the furthest biases approach each other by two speeds a
+  // step, so half of the steps would do for thresholds that are steps x speed apart. Returns false,
+  // with biases 0, if they are further apart: the steps might not have been enough to converge.
   static constexpr int last_steps = 128;
 
   bool settle(const GroupLogits& logits, std::int64_t& tile) {
@@ -160,11 +163,29 @@ class BiasChooser final : public Chooser {
     }
     const auto [least, most] = std::minmax_element(thresholds.begin(), thresholds.end());
     const double reach = speed_ * steps_;
-    if (*most - *least > reach / 2) return false;
+    if (*most - *least > reach) return false;
     for (std::size_t expert = 0; expert < bias_.size(); ++expert) {
       bias_[expert] = (*most + *least) / 2 - thresholds[expert];
     }
+    far_apart_ = *most - *least > reach / 2;
+    if (far_apart_) approach(logits, tile);
+    saturated_ = *most - *least > 0.75;
     return true;
+  }
+
+  // Far apart, thresholds alone are a rough guess: a popular expert's sigmoids saturate and an
+  // unpopular one's do not, so that equal shares of all tokens are not equal loads where choices
+  // compete, above all inside groups. Longer steps first, each length often enough to correct
+  // 8 steps: 240 speeds in all, in 32 steps.
+  void approach(const GroupLogits& logits, std::int64_t& tile) {
+    constexpr int longest = 16;
+    constexpr int of_each = 8;
+    const double speed = speed_;
+    for (int length = longest; length > 1; length /= 2) {
+      speed_ = speed * length;
+      for (int left = of_each; left > 0; --left) train(logits, tile);
+    }
+    speed_ = speed;
   }
 
   struct Sampling {
@@ -173,16 +194,19 @@ class BiasChooser final : public Chooser {
     std::size_t held = 0;   // tokens of it
     double residual = 0;    // sum over the tokens that it was found of
     double examined = 0;    // these
-    double moved = 0;       // routes of a higher bias less those of a lower one
-    double shifted = 0;     // experts of all tokens that the bias was shifted for
+    // [part]: routes of a higher bias less those of a lower one, and the experts of all tokens that
+    // the bias was shifted for.
+    std::vector<double> moved, shifted;
   };
   std::int64_t steps_before_sample() const;
   void sample_steps(const GroupLogits& logits, Sampling& sampling);
   void sample_tiles(const GroupLogits& logits, std::int64_t tiles, bool slope, Sampling& sampling);
   void keep_choices(Sampling& sampling);
   double residual_of_tile();
+  void set_parts(Sampling& sampling);
   double routes_of_subset(int part, float shift);
-  std::vector<double> walked_shares(double slope, const StreamKey& key) const;
+  std::vector<double> slopes_of(const Sampling& sampling) const;
+  std::vector<double> walked_shares(const std::vector<double>& slopes, const StreamKey& key) const;
 
   // Enough tokens for a mean load of 32 routes per step, so that the sign of its error is rarely
   // random.
@@ -324,6 +348,9 @@ class BiasChooser final : public Chooser {
   std::vector<float> bounds_;               // [group, 16]
   std::vector<float> bias_;                 // [expert]
   std::vector<std::int64_t> load_;          // [expert]
+  bool far_apart_ = false;                  // the biases of the layer: see approach()
+  bool saturated_ = false;                  // and some sigmoids nearly flat
+  std::vector<int> part_;                   // [expert], of those shifted together
   TileRows score_;                          // [expert, 16]
   TileRows masked_;                         // the same
   std::vector<std::uint16_t> expert_;       // [choice, 16]

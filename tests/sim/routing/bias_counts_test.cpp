@@ -32,6 +32,9 @@ TEST_CASE("counts of biased choices are as far from tokens as the bars allow", "
   check_distance({"gaussian:0.5", 64, 16, 16, 1024, 24}, "bias-balanced:0.001:1000+groups:8:4", 8);
   check_distance({"zipf:0.6", 64, 16, 16, 1024, 24}, "bias-balanced:0.002:600", 4);
   check_distance({"gaussian:0.1", 64, 16, 16, 1024, 24}, "bias-balanced:0.001:40", 4);
+  // Popularities so far apart that saturated sigmoids make the slopes of experts differ.
+  check_distance({"gaussian:1", 64, 16, 16, 1024, 24}, "bias-balanced:0.001:1000+groups:8:4", 8);
+  check_distance({"gaussian:2", 8, 16, 8, 1024, 24}, "bias-balanced:0.001:1000", 2);
   // The first guess of the biases is worst for few experts, one of them hot.
   check_distance({"hot-expert:8", 8, 16, 8, 1024, 24}, "bias-balanced:0.001:1000", 2);
 }

@@ -4,6 +4,8 @@
 #include <limits>
 #include <numeric>
 
+#include "sim/routing/groups/group_logits.hpp"
+#include "sim/routing/groups/kind_router.hpp"
 #include "sim/routing/simulation/imbalance.hpp"
 #include "sim/routing/tokens/softmax.hpp"
 #include "sim/routing/tokens/tile_kernels.hpp"
@@ -140,13 +142,16 @@ TEST_CASE("sigmoids with a bias are those of one token at every instruction set"
   }
 }
 
-// 256 steps are carried out one by one, of 257 the last 128, from where the biases settle. Gini of
-// the demand over 16 layers of 2 replicas: means of 32 that are the same but for chance, within
-// 3.5 standard errors of their difference.
-TEST_CASE("a training that starts where biases settle ends like one from the start") {
-  const auto ginis = [](const std::string& router) {
-    RoutingJob job = small_job(router, 2);
-    job.scores = parse_score_source("gaussian:0.1", "--routing");
+namespace {
+
+// Gini of the demand over 16 layers of 2 replicas: means of 32 that are the same but for chance,
+// within 3.5 standard errors of their difference. `whole` has 256 steps, which are carried out one
+// by one; `settled` one more, of which the last 128 are, from where the biases settle.
+void check_ends_alike(const std::string& source, const std::string& speed,
+                      const std::string& groups) {
+  const auto ginis = [&](const std::string& steps) {
+    RoutingJob job = small_job("bias-balanced:" + speed + ":" + steps + groups, 2);
+    job.scores = parse_score_source(source, "--routing");
     job.layers = 16;
     std::vector<double> values;
     for (int replica = 0; replica < 2; ++replica) {
@@ -163,14 +168,75 @@ TEST_CASE("a training that starts where biases settle ends like one from the sta
     for (const double value : values) squares += (value - mean) * (value - mean);
     return std::pair(mean, std::sqrt(squares / (count - 1) / count));
   };
+  const auto [whole, error] = mean_and_error(ginis("256"));
+  const auto [settled, other] = mean_and_error(ginis("257"));
+  const auto [unbiased, unused] = mean_and_error(ginis("0"));
+  INFO(source << groups << ": " << whole << " +- " << error << ", settled " << settled << " +- "
+              << other << ", no bias " << unbiased);
+  CHECK(std::abs(whole - settled) < 3.5 * std::hypot(error, other));
+  CHECK(unbiased > 3 * whole);
+}
+
+// Tokens of normal noise around an offset of each expert, `reach` apart; counts the training
+// tiles that are asked for.
+class SlopedLogits final : public GroupLogits {
+ public:
+  SlopedLogits(int experts, float reach) : experts_(experts), logits_{{}} {
+    logits_ = random_logits(experts, {4096}, 11);
+    for (std::size_t at = 0; at < logits_[0].size(); ++at) {
+      const auto expert = static_cast<float>(at % static_cast<std::size_t>(experts));
+      logits_[0][at] += reach * (expert / static_cast<float>(experts - 1) - 0.5F);
+    }
+    rows_ = {{logits_[0], 4096}};
+  }
+
+  int experts() const override { return experts_; }
+  int ranks() const override { return 1; }
+  std::int64_t tokens(int /*rank*/) const override { return 4096; }
+  void fill_tile(int rank, std::int64_t first_token, float* tile) const override {
+    GivenLogits(rows_, experts_, tile_kernels(best_simd_level()))
+        .fill_tile(rank, first_token, tile);
+  }
+  int fill_training_tile(std::int64_t index, float* tile) const override {
+    ++asked_;
+    fill_tile(0, index % 256 * tile_tokens, tile);
+    return tile_tokens;
+  }
+  std::int64_t asked() const { return asked_; }
+
+ private:
+  int experts_;
+  Logits logits_;
+  std::vector<RankLogits> rows_;
+  mutable std::int64_t asked_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a training that starts where biases settle ends like one from the start") {
   for (const std::string groups : {"", "+groups:4:2"}) {
-    const auto [whole, error] = mean_and_error(ginis("bias-balanced:0.001:256" + groups));
-    const auto [settled, other] = mean_and_error(ginis("bias-balanced:0.001:257" + groups));
-    const auto [unbiased, unused] = mean_and_error(ginis("bias-balanced:0.001:0" + groups));
-    INFO(whole << " +- " << error << ", settled " << settled << " +- " << other << ", no bias "
-               << unbiased);
-    CHECK(std::abs(whole - settled) < 3.5 * std::hypot(error, other));
-    CHECK(unbiased > 3 * whole);
+    check_ends_alike("gaussian:0.1", "0.001", groups);
+    // Thresholds of most layers are 0.5 to 1 apart, of a reach of 1.02.
+    check_ends_alike("gaussian:1.5", "0.004", groups);
+  }
+}
+
+// A step is 512 tokens, 32 tiles; 256 tiles tell where the biases settle, and of 1,000 steps the
+// last 128 are carried out, after 32 longer ones where the experts are far apart: thresholds of
+// about sigmoid(1.15 - 2) and sigmoid(1.15 + 2), of a share of 1/8 of normal noise.
+TEST_CASE("the training of biases takes as long whatever the popularity") {
+  const RouterConfig config = make("bias-balanced:0.001:1000", 2);
+  for (const auto& [reach, steps] : {std::pair(0.5F, 128), std::pair(4.0F, 160)}) {
+    const SlopedLogits logits(16, reach);
+    const auto router = make_kind_router({config, 16, 1, tile_kernels(best_simd_level())});
+    router->start_layer(logits, {});
+    CHECK(logits.asked() == 256 + 32 * steps);
+    router->decide(logits, {});
+    const std::vector<std::int64_t>& demand = router->outcome().demand;
+    // 4,096 tokens of 2 choices: 512 an expert. The most popular one's sigmoid is nearly flat: a
+    // step of its bias changes its load by 4 %, and the last few steps have not one direction.
+    CHECK(*std::max_element(demand.begin(), demand.end()) < 640);
+    CHECK(*std::min_element(demand.begin(), demand.end()) > 384);
   }
 }
 

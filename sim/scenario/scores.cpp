@@ -31,10 +31,29 @@ std::string fidelity_used(const Scenario& scenario) {
   return routing::name_of(scenario.routing_job().fidelity);
 }
 
+namespace {
+
+// 0: none were.
+int recorded_layers(const routing::ScoreSource& scores) {
+  if (scores.popularity != nullptr) return static_cast<int>(scores.popularity->layers().size());
+  return scores.trace == nullptr ? 0 : scores.trace->shape().layers;
+}
+
+}  // namespace
+
+std::string weights_of_layers(const routing::ScoreSource& scores, int layers) {
+  const int recorded = recorded_layers(scores);
+  if (recorded == 0 || layers <= recorded || layers % recorded == 0) return "";
+  const int more = layers % recorded;
+  return fmt::format(
+      "note: {}: losses are means over {} layers, which weigh {} {} times, the {} {}",
+      scores.name(), layers,
+      more == 1 ? "its first layer" : fmt::format("its first {} layers", more),
+      layers / recorded + 1, recorded - more == 1 ? "last" : "others", layers / recorded);
+}
+
 std::string layers_again(const routing::ScoreSource& scores, int layers, const std::string& model) {
-  int recorded = 0;
-  if (scores.trace != nullptr) recorded = scores.trace->shape().layers;
-  if (scores.popularity != nullptr) recorded = static_cast<int>(scores.popularity->layers().size());
+  const int recorded = recorded_layers(scores);
   if (recorded == 0 || layers == recorded) return "";
   if (layers < recorded) {
     return fmt::format("{} MoE layer{} of {} take{} the first {} of its {} layers", layers,
@@ -49,6 +68,9 @@ std::vector<std::string> notes_of_scores(const routing::ScoreSource& scores, int
   std::vector<std::string> notes;
   if (const std::string again = layers_again(scores, layers, model); !again.empty()) {
     notes.push_back(fmt::format("note: {}: {}", scores.name(), again));
+  }
+  if (const std::string weights = weights_of_layers(scores, layers); !weights.empty()) {
+    notes.push_back(weights);
   }
   if (scores.unlisted_experts > 0) {
     const int experts = scores.popularity->experts();

@@ -32,6 +32,9 @@ void check_routing_job(const Scenario& scenario, Use use);
 // How scores that were recorded in a file serve `layers` MoE layers of `model`; else "". "48 MoE
 // layers of qwen3-30b-a3b take its 16 layers in turn", or "the first 48 of its 60 layers".
 std::string layers_again(const routing::ScoreSource& scores, int layers, const std::string& model);
+// Where layers are taken in turn and not equally often, how a mean over layers weighs them; else
+// "".
+std::string weights_of_layers(const routing::ScoreSource& scores, int layers);
 // A line for other layers than the model has, and for experts without a row of counts.
 std::vector<std::string> notes_of_scores(const routing::ScoreSource& scores, int layers,
                                          const std::string& model);

@@ -163,6 +163,8 @@ void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& s
       scenario::layers_again(scenario.scores, scenario.moe_layers(), scenario.model_name);
   if (!layers.empty()) repeats += (repeats.empty() ? "" : ", ") + layers;
   if (!repeats.empty()) note(fmt::format("note: {}: {}", scenario.scores.name(), repeats));
+  const std::string weights = scenario::weights_of_layers(scenario.scores, scenario.moe_layers());
+  if (!weights.empty()) note(weights);
 }
 
 // Notes of the routers that read the same trace.

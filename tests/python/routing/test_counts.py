@@ -52,6 +52,14 @@ def test_a_whole_file_and_rows_of_zero_need_no_words(command, tmp_path):
     assert result.returncode == 0 and "counts.csv" not in result.stderr, result.stderr
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_layers_that_are_taken_more_often_weigh_more(command, tmp_path):
+    """32 = 3 x 10 + 2."""
+    noted = "losses are means over 32 layers, which weigh its first 2 layers 11 times, the last 10"
+    assert noted in ran(command, table(tmp_path, 3, range(8))).stderr
+    assert "losses are means" not in ran(command, table(tmp_path, 2, range(8))).stderr
+
+
 def test_each_file_of_several_is_said(tmp_path):
     source = table(tmp_path, 1, range(8))
     for command in ("sweep", "train", "route"):

@@ -147,6 +147,11 @@ const char* routing_asked_by(const OptionValues& typed) {
   return found == options.end() ? nullptr : *found;
 }
 
+// Copies of hot experts are of use where some are hot.
+bool asks_for_popularity(const OptionValues& typed) {
+  return typed.contains("routing") || typed.contains("redundant-experts");
+}
+
 double rank_capacity(const OptionValues& typed) {
   const auto found = typed.find(rank_option);
   if (found == typed.end()) return 0;
@@ -255,6 +260,8 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
          scenario::notes_of_recorded(scenario.scores, {&scenario.router, 1})) {
       notes.scores.push_back(text);
     }
+    const std::string trained = scenario::note_of_trained_biases(scenario.scores, scenario.router);
+    if (asks_for_popularity(typed) && !trained.empty()) notes.scores.push_back(trained);
   }
   DrawnRouting drawn;
   drawn.router = scenario.router;

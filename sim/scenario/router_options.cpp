@@ -442,3 +442,12 @@ std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
 }
 
 }  // namespace moesim::scenario
+std::string note_of_trained_biases(const routing::ScoreSource& scores, const RouterConfig& router) {
+  if (!router.trains_biases() || scores.has_even_popularity()) return "";
+  return fmt::format(
+      "note: router {}: its biases are trained on this popularity before it routes, which evens "
+      "the load of the experts; to route with frozen biases, as in serving: --expert-bias zeros, "
+      "or FILE.npy of a checkpoint",
+      router.asked_name());
+}
+

@@ -28,3 +28,8 @@ std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
                                            std::span<const routing::RouterConfig> routers);
 
 }  // namespace moesim::scenario
+// Where loads are even because the router's biases are trained on an uneven popularity that was
+// asked for: a line that says so, and how to have frozen ones; else "".
+std::string note_of_trained_biases(const routing::ScoreSource& scores,
+                                   const routing::RouterConfig& router);
+

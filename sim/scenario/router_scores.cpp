@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string_view>
 
 #include "sim/base/error.hpp"
 #include "sim/routing/rules/expert_bias.hpp"
@@ -77,10 +78,14 @@ void check_second_expert(Resolution& at) {
   check_variant_of(at, "second-expert", router.second_expert != routing::SecondExpert::best);
 }
 
+constexpr std::string_view zeros = "zeros";
+
 void load_expert_bias(const std::string& text, Resolution& at) {
   RouterConfig& router = at.scenario.router;
   if (router.is_dense()) return;
-  router.expert_bias = std::make_shared<const routing::ExpertBias>(routing::ExpertBias::load(text));
+  router.expert_bias = std::make_shared<const routing::ExpertBias>(
+      text == zeros ? routing::ExpertBias::zeros(at.scenario.experts)
+                    : routing::ExpertBias::load(text));
   if (router.kind->takes_best || router.kind->scores_by_sigmoid) return;
   throw UsageError(fmt::format(
       "--expert-bias: router {} has no bias: it is of top1, topk, dropless and bias-balanced",
@@ -124,7 +129,7 @@ void declare_variants(OptionTable& table) {
       .text(
           "expert-bias", "FILE",
           [](const std::string& text, DocumentCache&) {
-            if (text != "none") routing::ExpertBias::load(text);
+            if (text != "none" && text != zeros) routing::ExpertBias::load(text);
           },
           [](const std::string& text, Resolution& at) {
             if (text != "none") load_expert_bias(text, at);
@@ -133,9 +138,9 @@ void declare_variants(OptionTable& table) {
       .by_default("none")
       .help(
           "a bias per expert, added to scores for the choice: .npy of float32, [experts] or "
-          "[layers, experts]")
+          "[layers, experts]; zeros: of no expert, where the router would train its own")
       .affects(Affects::routing)
-      .after({"router-dialect"})
+      .after({"router-dialect", "experts"})
       .applies(scores_experts)
       .idle(without_scores_of_experts)
       .contents(expert_bias_contents);

@@ -167,6 +167,16 @@ void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& s
   if (!weights.empty()) note(weights);
 }
 
+// Each router once, whatever the popularities.
+void note_trained_biases(std::span<const scenario::Scenario* const> scenarios) {
+  std::set<std::string> said;
+  for (const scenario::Scenario* scenario : scenarios) {
+    if (!scenario->has_moe()) continue;
+    const std::string text = scenario::note_of_trained_biases(scenario->scores, scenario->router);
+    if (!text.empty() && said.insert(text).second) note(text);
+  }
+}
+
 // Notes of the routers that read the same trace.
 void note_recorded(const scenario::Scenario& scenario,
                    std::span<const scenario::Scenario* const> scenarios) {
@@ -182,6 +192,7 @@ void note_recorded(const scenario::Scenario& scenario,
 
 void note_scores(const scenario::OptionValues& typed,
                  std::span<const scenario::Scenario* const> scenarios) {
+  if (typed.contains("routing")) note_trained_biases(scenarios);
   std::set<std::pair<std::string, std::string>> seen;
   for (const scenario::Scenario* const scenario : scenarios) {
     if (!scenario->has_moe()) continue;

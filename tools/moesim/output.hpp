@@ -41,7 +41,8 @@ void note_trained_routers(std::span<const scenario::Scenario* const> scenarios);
 
 // Such lines for each recording and model, where a trace says what is not typed (experts, GPUs,
 // tokens) or has fewer steps than the run replicas, and where a trace or counts have fewer layers
-// or experts than the model.
+// or experts than the model; and for each router whose biases are trained on a --routing that was
+// typed.
 void note_scores(const scenario::OptionValues& typed,
                  std::span<const scenario::Scenario* const> scenarios);
 

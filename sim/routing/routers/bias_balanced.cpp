@@ -42,6 +42,10 @@ std::string name(const RouterConfig& config) {
   return text;
 }
 
+bool trains_biases(const RouterConfig& config) {
+  return config.expert_bias == nullptr && !config.parameters[1].is_zero();
+}
+
 std::unique_ptr<KindRouter> make(const KindShape& shape) {
   return make_chosen_router(shape, std::make_unique<BiasChooser>(shape));
 }
@@ -85,6 +89,7 @@ constinit const RouterDescriptor bias_balanced_router{
     .name = name,
     .make = make,
     .sample = sample,
-    .price = price};
+    .price = price,
+    .trains_biases = trains_biases};
 
 }  // namespace moesim::routing

@@ -35,6 +35,13 @@ ExpertBias ExpertBias::load(const std::string& path) {
   return bias;
 }
 
+ExpertBias ExpertBias::zeros(int experts) {
+  ExpertBias bias;
+  bias.name_ = "zeros";
+  bias.layers_.emplace_back(static_cast<std::size_t>(experts), 0.0F);
+  return bias;
+}
+
 std::vector<float> ExpertBias::of_layer(std::uint32_t layer) const {
   std::vector<float> values = layers_.size() == 1 ? layers_.front() : layers_.at(layer);
   if (placement_) put_in_placement(placement_->expert_at(static_cast<int>(layer)), values);

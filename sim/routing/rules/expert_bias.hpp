@@ -17,6 +17,8 @@ class ExpertBias {
   // Reads a .npy of float32, [experts] or [layers, experts]; one row serves all layers. Throws
   // UsageError naming the file for another shape and for values that are not finite.
   static ExpertBias load(const std::string& path);
+  // 0 for each expert of all layers: of a router whose biases are not trained.
+  static ExpertBias zeros(int experts);
 
   const std::string& name() const { return name_; }
   int experts() const { return static_cast<int>(layers_.front().size()); }

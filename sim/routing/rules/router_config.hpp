@@ -76,6 +76,10 @@ struct RouterConfig {
   bool mixes_tokens() const { return kind->mixes_tokens; }
   // No token leaves its GPU.
   bool stays_on_gpu() const { return kind->stays_on_gpu != nullptr && kind->stays_on_gpu(*this); }
+  // Loads are evened by a training on the popularity that is routed: an uneven one costs nothing.
+  bool trains_biases() const {
+    return kind->trains_biases != nullptr && kind->trains_biases(*this);
+  }
   // A gate scores tokens: false for those that need none.
   bool has_gate() const { return kind->gate; }
   // There are scores per expert, and experts are not interchangeable.

@@ -117,6 +117,10 @@ struct RouterDescriptor {
   // The price of the gate, and its assumptions ("": none beyond those of every gate).
   GateWorkList (*price)(const RouterConfig& config, const GateShape& shape) = nullptr;
   const char* assumed = "";
+
+  // True if the router is trained, before it routes, on tokens of the same popularity until loads
+  // are even; null: never.
+  bool (*trains_biases)(const RouterConfig& config) = nullptr;
 };
 
 // The default kind of a RouterConfig (routers/top_k.cpp).

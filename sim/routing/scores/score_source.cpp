@@ -217,6 +217,10 @@ bool ScoreSource::is_ragged(int ranks, std::int64_t tokens) const {
 
 ScoreSource parse_score_source(std::string_view text, const std::string& what) {
   const std::size_t colon = text.find(':');
+bool ScoreSource::has_even_popularity() const {
+  return kind == Kind::balanced || is_ragged() || (kind == Kind::gaussian && parameter == 0);
+}
+
   const std::string_view name = text.substr(0, colon);
   const bool has_value = colon != std::string_view::npos && colon + 1 < text.size();
   std::string_view value = has_value ? text.substr(colon + 1) : std::string_view{};

@@ -94,6 +94,8 @@ struct ScoreSource {
   // `ranks` if the fullest GPU has `tokens`.
   bool is_ragged() const { return kind == Kind::ragged_source || kind == Kind::empty_rank; }
   std::int64_t tokens_of(int rank, int ranks, std::int64_t tokens) const;
+  // Whether all experts are as popular as each other.
+  bool has_even_popularity() const;
   // Whether the numbers actually differ for these sizes.
   bool is_ragged(int ranks, std::int64_t tokens) const;
 };

@@ -294,3 +294,27 @@ def test_values_that_are_hardly_logits_are_doubted(tmp_path, make, words):
     assert "warning" not in moesim(*command, tmp_path / "logits.npy").stderr
     result = moesim(*command, tmp_path / "other.npy")
     assert result.returncode == 0 and words in result.stderr
+
+
+def test_trained_biases_are_noted_where_a_popularity_is_asked_for():
+    """They even the load, whatever the popularity: frozen ones do not."""
+    words = ("route", "--router", "bias-balanced", "--experts", 16, "--top-k", 2, "--gpus", 4, "--tokens-per-gpu", 512,
+             "--replicas", 1, "--format", "json")
+    noted = "its biases are trained on this popularity"
+
+    def busiest(*more):
+        result = moesim(*words, *more)
+        assert result.returncode == 0, result.stderr
+        load = json.loads(result.stdout)["detail"]["imbalance"]["expert_demand_busiest_over_mean"]["mean"]
+        return load, noted in result.stderr and "--expert-bias zeros" in result.stderr
+
+    trained, said = busiest("--routing", "gaussian:1")
+    assert said
+    frozen, said = busiest("--routing", "gaussian:1", "--expert-bias", "zeros")
+    assert not said and frozen > 2 > 1.3 > trained
+    assert not busiest()[1] and not busiest("--routing", "balanced")[1]
+    for command in ("train", "recommend"):
+        asked = (command, "--model", "deepseek-v3", "--gpus", 64, "--expert-parallel", 64, "--profile", "h200-sxm",
+                 "--pipeline-parallel", 1, "--tensor-parallel", 1)
+        said = moesim(*asked, "--routing", "gaussian:0.5").stderr
+        assert said.count(noted) == 1, said

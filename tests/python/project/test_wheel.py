@@ -160,8 +160,12 @@ logits = numpy.zeros((1, 4, 2), dtype=numpy.float32)
 logits[:, :, 0] = 1.5
 loss = moesim.route(logits, router="top1", capacity_factor=[1, 2])
 assert loss["failed"].tolist() == [0.5, 0.0], loss["failed"]
+# 0.1 * 3 is 0.30000000000000004 of a float: C = ceil(0.3 * 4 / 2) = 1 of 4 is kept.
+steps = moesim.route(logits, router="top1", capacity_factor=numpy.arange(1, 4) * 0.1)
+assert steps["capacity_factor"].tolist() == [0.1, 0.2, 0.3] and set(steps["failed"]) == {0.75}, steps
 routes = moesim.routes(logits, router="top1", capacity_factor=1)
 assert isinstance(routes, numpy.ndarray) and routes.dtype.names, routes
+assert all(name in moesim.routes.__doc__ for name in routes.dtype.names)
 assert len(routes) == 4 and (routes["expert"] == 0).all(), routes
 assert len(moesim.route(router="top2", gpus=8, replicas=1)) == 1
 try:

@@ -91,7 +91,9 @@ def route(logits: Any = None, **options: Option) -> pandas.DataFrame:
 
 def routes(logits: Any, **options: Option) -> numpy.ndarray:
     """Every route of `logits` (as for route()), a structured array in the order of rank, token and
-    choice; `moesim route --help` and traces/README.md say what its fields are."""
+    choice. Its fields: rank and token (of that rank), choice (0 for the best expert; k' behind
+    the last for a row of IR), expert, slot (of that expert; -1: dropped, -2: a row of IR), weight
+    (0 where dropped) and kind (primary, fill or ir)."""
     import numpy
 
     with tempfile.TemporaryDirectory() as folder:
@@ -126,6 +128,8 @@ def _text(value: Any, separator: str = ",") -> str:
         return separator.join(_text(one) for one in value)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
+    if isinstance(value, float) and len(str(value).partition(".")[2]) > 9:
+        return f"{value:.9g}"  # 0.1 * 3 as 0.3: options take 9 digits behind the point
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
 
 

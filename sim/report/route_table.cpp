@@ -8,6 +8,7 @@
 #include <set>
 
 #include "sim/report/slot_share.hpp"
+#include "sim/routing/routers/router_name.hpp"
 
 namespace moesim::report {
 namespace {
@@ -31,6 +32,19 @@ bool differs(const std::vector<CellRow>& rows, std::size_t column) {
   return false;
 }
 
+// Whether the name of some router does not say its k.
+bool hides_k(const std::vector<Column>& columns, const std::vector<CellRow>& rows) {
+  for (std::size_t column = 0; column < columns.size(); ++column) {
+    if (columns[column].name != "router") continue;
+    return std::any_of(rows.begin(), rows.end(), [&](const CellRow& row) {
+      if (is_absent(row[column])) return false;
+      const std::string name = text_of(row[column]);
+      return routing::parse_router(name, 0, 1).top_k != routing::parse_router(name, 0, 2).top_k;
+    });
+  }
+  return false;
+}
+
 bool is_shown(const std::vector<Column>& columns, const std::vector<CellRow>& rows,
               std::size_t column) {
   const std::string& name = columns[column].name;
@@ -39,8 +53,8 @@ bool is_shown(const std::vector<Column>& columns, const std::vector<CellRow>& ro
   if (name == "capacity_convention") return true;
   if (name == "router" || name == "capacity_factor" || name == "capacity") return true;
   if (columns[column].role == ColumnRole::loss) return true;
-  // The name of a router says its k.
-  return columns[column].role == ColumnRole::option && name != "top_k" && differs(rows, column);
+  if (name == "top_k") return hides_k(columns, rows);
+  return columns[column].role == ColumnRole::option && differs(rows, column);
 }
 
 std::string heading(const Column& column) {

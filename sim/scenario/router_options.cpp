@@ -370,7 +370,11 @@ bool names_its_k(std::string_view router) {
 }  // namespace
 
 bool takes_recorded_k(const OptionValues& typed, const routing::ScoreSource& scores) {
-  if (scores.trace == nullptr || typed.contains("model") || typed.contains("top-k")) return false;
+  return scores.trace != nullptr && !typed.contains("model") && takes_models_k(typed);
+}
+
+bool takes_models_k(const OptionValues& typed) {
+  if (typed.contains("top-k")) return false;
   const auto routers = typed.find("router");
   if (routers == typed.end()) return true;
   const std::vector<std::string_view> names = split(routers->second, ',');
@@ -441,7 +445,6 @@ std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
   return notes;
 }
 
-}  // namespace moesim::scenario
 std::string note_of_trained_biases(const routing::ScoreSource& scores, const RouterConfig& router) {
   if (!router.trains_biases() || scores.has_even_popularity()) return "";
   return fmt::format(
@@ -451,3 +454,4 @@ std::string note_of_trained_biases(const routing::ScoreSource& scores, const Rou
       router.asked_name());
 }
 
+}  // namespace moesim::scenario

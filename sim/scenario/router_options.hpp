@@ -18,6 +18,10 @@ void declare_router_scores(OptionTable& table);
 // A number above 0; throws UsageError for another.
 Decimal parse_capacity_factor(const std::string& text);
 
+// Whether a router's k is the model's, typed or not: no --top-k and not the name of every router
+// say it.
+bool takes_models_k(const OptionValues& typed);
+
 // Whether a router's k is that of the trace `scores`: no name of a router, no --top-k and no
 // --model says another.
 bool takes_recorded_k(const OptionValues& typed, const routing::ScoreSource& scores);
@@ -27,9 +31,9 @@ bool takes_recorded_k(const OptionValues& typed, const routing::ScoreSource& sco
 std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
                                            std::span<const routing::RouterConfig> routers);
 
-}  // namespace moesim::scenario
 // Where loads are even because the router's biases are trained on an uneven popularity that was
 // asked for: a line that says so, and how to have frozen ones; else "".
 std::string note_of_trained_biases(const routing::ScoreSource& scores,
                                    const routing::RouterConfig& router);
 
+}  // namespace moesim::scenario

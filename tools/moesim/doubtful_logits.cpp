@@ -39,10 +39,10 @@ void warn_of_logits(const std::string& name, std::span<const float> values, std:
   constexpr std::int64_t times = 16;  // so many experts for a token look like tokens
   if (experts > tokens &&
       (experts > most_experts_known || (tokens > 1 && experts > times * tokens))) {
-    note(
-        fmt::format("warning: {}: {} experts for {} tokens: are the axes swapped? The last one is "
-                    "the expert; numpy.ascontiguousarray(array.T) swaps two",
-                    name, experts, tokens));
+    note(fmt::format(
+        "warning: {}: {} experts for {} tokens: are the axes swapped? The last one is "
+        "the expert; numpy.ascontiguousarray(array.swapaxes(-1, -2)) swaps the last two",
+        name, experts, tokens));
   }
   if (are_whole(values)) {
     note(

@@ -182,6 +182,22 @@ std::string header_of(const std::string& descr, const std::string& shape) {
   return header + dictionary;
 }
 
+// How NumPy makes a .npy file of what such a file holds; "" for any other.
+std::string conversion(std::string_view name, std::string_view content) {
+  const auto such = [](std::string_view of) {
+    return fmt::format(": numpy.save('array.npy', {}) makes one of it", of);
+  };
+  if (content.starts_with("PK") && name.ends_with(".npz")) {
+    return such("numpy.load(FILE)['NAME']") + "; moesim import takes it with --array NAME";
+  }
+  if (name.ends_with(".safetensors")) return such("safetensors.numpy.load_file(FILE)['NAME']");
+  if (name.ends_with(".pt") || name.ends_with(".pth")) {
+    return such("torch.load(FILE).float().numpy()");
+  }
+  if (name.ends_with(".csv")) return such("numpy.loadtxt(FILE, delimiter=',')");
+  return name.ends_with(".txt") ? such("numpy.loadtxt(FILE)") : "";
+}
+
 }  // namespace
 
 NpyArray NpyArray::load(const std::string& path) { return parse(read_file(path), path); }
@@ -192,7 +208,10 @@ NpyArray NpyArray::load_regular(const std::string& path) {
 
 NpyArray NpyArray::parse_any_order(const std::string& content, const std::string& name) {
   std::string_view rest(content);
-  if (!rest.starts_with(magic)) refuse(name, "this is no .npy file (no NumPy signature)");
+  if (!rest.starts_with(magic)) {
+    refuse(name,
+           fmt::format("this is no .npy file (no NumPy signature){}", conversion(name, rest)));
+  }
   if (rest.size() < magic.size() + 4) refuse(name, "the .npy header is cut off");
   const int major = static_cast<unsigned char>(rest[magic.size()]);
   if (major < 1 || major > 3) {

@@ -55,6 +55,18 @@ bool heeds_places(const RouterConfig& config) {
   return !config.kind->takes_best || config.rectification != Rectification::none;
 }
 
+// Whole numbers, whatever their shape, are often choices.
+void refuse_choices(const NpyArray& array) {
+  if (array.dtype.find_first_of("iu") != 1 || array.is_floating()) return;
+  try {
+    array.floating();
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format(
+        "{}; of choices of experts make a trace: moesim import --axes rank,token,choice",
+        error.what()));
+  }
+}
+
 }  // namespace
 
 void write_routes(const std::string& path, const RoutedGroup& group) {
@@ -82,6 +94,7 @@ void write_routes(const std::string& path, const RoutedGroup& group) {
 }
 
 GroupOfFile group_of(const NpyArray& array) {
+  refuse_choices(array);
   const std::size_t axes = array.shape.size();
   if (axes != 2 && axes != 3) {
     throw UsageError(fmt::format(

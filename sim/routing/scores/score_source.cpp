@@ -68,6 +68,11 @@ const Spelling& spelling_of(Kind kind) {
                        [&](const Spelling& spelling) { return spelling.kind == kind; });
 }
 
+std::string trace_of_array(std::string_view file) {
+  return fmt::format("make one with moesim import {} --top-k K --out FOLDER, for trace:FOLDER",
+                     file);
+}
+
 [[noreturn]] void refuse(const std::string& what, std::string_view text,
                          const std::string& reason) {
   std::string forms;
@@ -139,11 +144,16 @@ void load_counts(const std::string& file, ScoreSource& source) {
   source.popularity = std::make_shared<const CountedPopularity>(std::move(popularity));
 }
 
+bool is_trace(Kind kind) { return kind == Kind::trace || kind == Kind::trace_repeat; }
+
 // The contents of the source's file. An unsuitable file is refused with the option value that named
 // it.
 void load_file(const Spelling& spelling, std::string_view text, const std::string& what,
                ScoreSource& source) {
   try {
+    if (is_trace(source.kind) && source.file.ends_with(".npy")) {
+      throw UsageError(fmt::format("an array is no trace: {}", trace_of_array(source.file)));
+    }
     if (source.kind == Kind::counts) {
       load_counts(source.file, source);
     } else if (source.kind == Kind::scores) {
@@ -165,7 +175,7 @@ void check_counted_experts(const ScoreSource& source, int experts) {
   if (counted == experts) return;
   throw UsageError(fmt::format(
       "{} counts {} experts, the job has {}: choose a --model with as many, or --experts {} of "
-      "simulate and sweep{}",
+      "simulate, sweep and route{}",
       source.file, counted, experts, counted,
       counted > experts
           ? ""
@@ -207,6 +217,10 @@ std::int64_t ScoreSource::tokens_of(int rank, int ranks, std::int64_t tokens) co
   return tokens - std::llround(static_cast<double>(tokens) * missing);
 }
 
+bool ScoreSource::has_even_popularity() const {
+  return kind == Kind::balanced || is_ragged() || (kind == Kind::gaussian && parameter == 0);
+}
+
 bool ScoreSource::is_ragged(int ranks, std::int64_t tokens) const {
   if (!is_ragged()) return false;
   for (int rank = 1; rank < ranks; ++rank) {
@@ -217,10 +231,6 @@ bool ScoreSource::is_ragged(int ranks, std::int64_t tokens) const {
 
 ScoreSource parse_score_source(std::string_view text, const std::string& what) {
   const std::size_t colon = text.find(':');
-bool ScoreSource::has_even_popularity() const {
-  return kind == Kind::balanced || is_ragged() || (kind == Kind::gaussian && parameter == 0);
-}
-
   const std::string_view name = text.substr(0, colon);
   const bool has_value = colon != std::string_view::npos && colon + 1 < text.size();
   std::string_view value = has_value ? text.substr(colon + 1) : std::string_view{};
@@ -228,7 +238,11 @@ bool ScoreSource::has_even_popularity() const {
       std::find_if(std::begin(spellings), std::end(spellings),
                    [&](const Spelling& candidate) { return candidate.name == name; });
   if (spelling == std::end(spellings)) {
-    refuse(what, text, fmt::format("'{}' is no source of scores", name));
+    const std::string trace =
+        text.ends_with(".npy")
+            ? fmt::format(", but an array, and no trace: {}", trace_of_array(text))
+            : "";
+    refuse(what, text, fmt::format("'{}' is no source of scores{}", name, trace));
   }
   ScoreSource source;
   source.kind = spelling->kind;

@@ -32,7 +32,7 @@ void check_sizes(const RoutingJob& job, const Trace& trace) {
     refuse(
         trace,
         fmt::format("it has {} experts, the job {}: choose a --model with as many, or --experts {} "
-                    "of simulate and sweep",
+                    "of simulate, sweep and route",
                     shape.experts, job.experts, shape.experts));
   }
   if (shape.layers > job.layers) {

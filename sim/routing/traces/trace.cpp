@@ -89,8 +89,10 @@ void Trace::check_counts() const {
     }
     if (total == routes) continue;
     throw UsageError(fmt::format(
-        "{}: {}: the counts add up to {}, not to {} = tokens {} times top_k {}", array_file_,
-        place(first, experts), total, routes, shape_.tokens, shape_.top_k));
+        "{}: {}: the counts add up to {}, not to {} = tokens {} times top_k {}; of counts that "
+        "lack "
+        "dropped routes or steps, --routing counts:FILE.csv takes the popularity",
+        array_file_, place(first, experts), total, routes, shape_.tokens, shape_.top_k));
   }
 }
 

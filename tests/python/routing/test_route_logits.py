@@ -296,6 +296,54 @@ def test_values_that_are_hardly_logits_are_doubted(tmp_path, make, words):
     assert result.returncode == 0 and words in result.stderr
 
 
+def test_a_k_that_nobody_named_is_noted(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(1).normal(size=(2, 64, 16)).astype(np.float32))
+    command = ("route", "--logits", tmp_path / "x.npy", "--router")
+    noted = "k = 2 is that of llama2-7b-moe8, the default --model: give --top-k"
+    result = moesim(*command, "dropless,group-limited:4:2")
+    assert noted in result.stderr
+    head, *rows = result.stdout.splitlines()
+    assert "top_k" in head.split() and all(row.split()[head.split().index("top_k")] == "2" for row in rows)
+    for words in (("dropless", "--top-k", 4), ("top2",), ("dropless", "--model", "mixtral-8x7b")):
+        assert "--logits do not say" not in moesim(*command, *words).stderr, words
+    assert "top_k" not in succeed(*command, "top1,top2")
+
+
+def test_swapped_axes_of_each_rank_are_doubted(tmp_path):
+    """[ranks, experts, tokens], where ranks times experts are many."""
+    logits = np.random.default_rng(1).normal(size=(4, 512, 16)).astype(np.float32)
+    command = ("route", "--router", "top2", "--logits", tmp_path / "x.npy")
+    np.save(tmp_path / "x.npy", logits)
+    assert "warning" not in moesim(*command).stderr
+    np.save(tmp_path / "x.npy", np.ascontiguousarray(logits.swapaxes(-1, -2)))
+    said = moesim(*command).stderr
+    assert "512 experts for 16 tokens: are the axes swapped?" in said and "array.swapaxes(-1, -2)" in said
+
+
+@pytest.mark.parametrize(("name", "parts"), [
+    ("x.npz", ("numpy.load(FILE)['NAME']", "--array NAME")), ("x.txt", ("numpy.loadtxt(FILE)",)),
+    ("x.safetensors", ("safetensors.numpy.load_file(FILE)['NAME']",))])
+def test_other_files_are_converted_by_numpy(tmp_path, name, parts):
+    path = tmp_path / name
+    if name == "x.npz":
+        np.savez(path, logits=np.zeros((4, 2), np.float32))
+    else:
+        path.write_text("0.5 0.25\n")
+    expect_error(moesim("route", "--logits", path, "--router", "top1"), 2, "no .npy file", *parts)
+
+
+def test_arrays_that_are_no_logits_or_no_trace_say_what_to_do(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros((4, 64, 2), np.int64))  # 4 ranks of 2 experts, read as logits
+    expect_error(moesim("route", "--logits", path, "--router", "top1"), 2, "dtype '<i8'", "moesim import",
+                 "--axes rank,token,choice")
+    for source in (f"trace:{path}", path):
+        expect_error(moesim("route", "--routing", source), 2, f"moesim import {path} --top-k K --out FOLDER")
+    np.save(path, np.zeros((4, 2), np.float32))
+    expect_error(moesim("route", "--logits", path, "--router", "top1", "--out", tmp_path / "x.parquet"), 2,
+                 ".parquet files are not written", ".csv or .json")
+
+
 def test_trained_biases_are_noted_where_a_popularity_is_asked_for():
     """They even the load, whatever the popularity: frozen ones do not."""
     words = ("route", "--router", "bias-balanced", "--experts", 16, "--top-k", 2, "--gpus", 4, "--tokens-per-gpu", 512,

@@ -10,6 +10,7 @@
 #include "sim/base/text.hpp"
 #include "sim/report/route_table.hpp"
 #include "sim/routing/groups/logits_file.hpp"
+#include "sim/scenario/router_options.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/doubtful_logits.hpp"
 #include "tools/moesim/output.hpp"
@@ -105,6 +106,25 @@ routing::RoutedGroup route(const scenario::Scenario& scenario, const routing::Gr
   return routing::route_logits(scenario.router, file, context, scenario.order);
 }
 
+// Logits say no k, and where nothing else does it is that of a model that nobody named.
+void note_default_k(const CommandLine& line, const scenario::Scenario& first) {
+  if (line.has("model") || !scenario::takes_models_k(line.scenario())) return;
+  note(fmt::format(
+      "note: --logits do not say how many experts a token goes to: k = {} is that of {}, the "
+      "default --model: give --top-k, or a router whose name has it",
+      first.model->moe->top_k, first.model_name));
+}
+
+void refuse_other_files(const std::string& out) {
+  for (const char* ending : {".parquet", ".npz", ".pt", ".safetensors", ".xlsx", ".txt", ".html"}) {
+    if (!out.ends_with(ending)) continue;
+    throw UsageError(fmt::format(
+        "--out {}: {} files are not written: name a .npy file for the routes, a .csv or .json for "
+        "the losses",
+        out, ending));
+  }
+}
+
 bool wants_routes(const CommandLine& line) {
   const std::string out = line.get("out");
   return !out.empty() && !line.has("format") && !out.ends_with(".csv") && !out.ends_with(".json");
@@ -166,6 +186,7 @@ ExitCode route_file(const CommandLine& line) {
         "for the losses",
         line.get("format"), line.get("out"), line.get("format") == "csv" ? "csv" : "json"));
   }
+  if (!line.has("format")) refuse_other_files(line.get("out"));
   const NpyArray array = NpyArray::load(line.get("logits"));
   const routing::GroupOfFile file = routing::group_of(array);
   check_sizes(line, file, array.shape_text());
@@ -183,9 +204,10 @@ ExitCode route_file(const CommandLine& line) {
   std::vector<const scenario::Scenario*> all;
   for (const scenario::Scenario& scenario : scenarios) all.push_back(&scenario);
   note_idle_options(line.asked_scenario(), all, scenario::Asker::logits);
+  note_default_k(line, *all.front());
   note_small_capacity(line.scenario(), all);
   note_trained_routers(all);
-  warn_of_logits(file.name, file.logits, file.ranks * file.tokens, file.experts);
+  warn_of_logits(file.name, file.logits, file.tokens, file.experts);
   if (with_routes) {
     const scenario::Scenario& scenario = scenarios.front();
     check_writable(line.get("out"));

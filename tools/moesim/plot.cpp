@@ -223,6 +223,13 @@ void refuse_undrawn(const std::string& input, const nlohmann::json& json) {
 // Throws UsageError for the rows of several scenarios of a route, which lack its detail.
 void refuse_rows(const std::string& input, const nlohmann::json& json) {
   if (!json.is_array() || json.empty() || !json[0].is_object()) return;
+  if (json.size() == 1 && json[0].contains("router")) {
+    throw UsageError(fmt::format(
+        "{}: this is what moesim route --logits found, losses alone: make a trace of the logits "
+        "(moesim import) and draw the JSON of moesim route --routing trace:FOLDER, or give route "
+        "--out FILE.csv and several capacity factors",
+        input));
+  }
   if (json[0].contains("router")) {
     throw UsageError(fmt::format(
         "{}: this is the JSON of moesim route of several scenarios ({}), and a chart shows one: "
@@ -321,12 +328,12 @@ Command plot_command() {
         "page with axes to choose that needs no network (Python package plotly)"},
        {"chart",
         "NAME",
-        "speed",
+        "speed; of what route wrote, loss",
         "of a sweep:",
         {{"speed",
           "speed and token loss over the capacity factor; more than 12 lines of several options "
           "get panels"},
-         {"loss", "losses and padding alone"},
+         {"loss", "losses and padding alone, also of moesim route --out FILE.csv"},
          {"breakdown", "the parts of each step as bars"},
          {"scaling", "speed of all GPUs, and of one, over their number"},
          {"pareto", "speed over token loss, with a front for each model, machine, mode and k"},

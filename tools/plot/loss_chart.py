@@ -7,9 +7,9 @@ import hidden
 import look
 from chart_data import BadInput, factor_axis, memory_notes, partial_notes
 from page import UNFIT, legend_in_columns, unfit_entry
-from sweep_chart import (MARGIN, SUBTITLE_POINTS, TITLE_POINTS, setting, subtitle, text_above, title_above, untold_notes,
-                         with_factor, wrapped)
-from sweep_series import read_sweep
+from sweep_chart import (MARGIN, SUBTITLE_POINTS, TITLE_POINTS, document_name, setting, subtitle, text_above, title_above,
+                         untold_notes, with_factor, wrapped)
+from sweep_series import is_of_routing, read_sweep
 
 WIDTH, PANELS_HIGH, BELOW_PANELS = 14.5, 3.2, 0.56  # of the page, its panels and the names of their axes, in inches
 # (a figure, the title of its panel, how notes of the legend call it)
@@ -53,6 +53,13 @@ def _draw_line(axes, name, entry, how):
                        [point.fits for point in points], how, linewidth=1.6)
 
 
+def _where(path, shared):
+    """What the subtitle starts with. Routing alone has no GPUs that matter, and a model only where one was given."""
+    if not is_of_routing(path):
+        return [setting(shared)]
+    return [document_name(shared["model"])] if shared.get("model") else []
+
+
 def draw(path, title, fits_only=False, where=""):
     """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
     series, shared, refused = read_sweep(path, fits_only, where)
@@ -66,7 +73,7 @@ def draw(path, title, fits_only=False, where=""):
     notes = memory_notes(path, series, fits_only) + partial_notes([path]) + untold_notes(path, series, fits_only, where)
     with matplotlib.rc_context(look.RC):
         figure, grid = pyplot.subplots(1, 3, sharex=True, figsize=(WIDTH, 4.9))
-        below = text_above(figure, subtitle(shared, refused, notes, [setting(shared)]))
+        below = text_above(figure, subtitle(shared, refused, notes, _where(path, shared)))
         # What all lines share is said above them.
         same = series[0].router if len({entry.router for entry in series}) == 1 else None
         title, lower = title_above(figure, title or f"{f'{same}: l' if same else 'L'}oss and padding by capacity factor")

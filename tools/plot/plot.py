@@ -95,6 +95,10 @@ def figure_of(options):
         return draw_found(found, options)
     if options.kind in OF_ROWS:
         return draw_rows(options)
+    if options.kind == "sweep" and not options.measured:
+        from sweep_series import is_of_routing
+        if is_of_routing(options.input):  # without speeds
+            options.kind = "loss"
     if options.kind in ("sweep", "loss"):
         import many_lines
         many = many_lines.draw(options.kind, options.input, options.title, options.fits_only, options.where, options.measured)

@@ -1,11 +1,13 @@
 """The lines of a chart of a sweep: its rows by router and by the options in which they differ."""
+import math
 from dataclasses import dataclass, field
 
 import option_columns
 import rows
-from chart_data import SPEED, BadInput, fits, loss_column, read_rows, warnings
+from chart_data import SPEED, BadInput, fits, loss_column, read_csv, read_rows, warnings
 
 MOST_LINES = 30
+NEEDED_OF_LOSSES = ("status", "router", "capacity_factor", "failed", "residual_loss")
 NEEDED = ("status", "router", "capacity_factor", "step_ms", SPEED, "failed", "residual_loss")
 DRAWN = ("router", "capacity_factor")  # options that every chart of lines draws
 
@@ -34,11 +36,20 @@ class Series:
     options: dict = field(default_factory=dict)
 
 
+def is_of_routing(path):
+    """Whether these are losses without times, as moesim route finds them."""
+    header, _ = read_csv(path)
+    return "residual_loss" in header and "step_ms" not in header
+
+
 def _point(row):
-    if not row.get(rows.OVER_BASELINE):  # else the band is that of the ratio alone
-        rows.present(row, "step_ms")
-    low, _, high = rows.band_of(row, SPEED)
-    return Point(rows.figure_of(row, "capacity_factor"), rows.present(row, SPEED), low, high,
+    low = speed = high = math.nan
+    if "step_ms" in row:
+        if not row.get(rows.OVER_BASELINE):  # else the band is that of the ratio alone
+            rows.present(row, "step_ms")
+        low, _, high = rows.band_of(row, SPEED)
+        speed = rows.present(row, SPEED)
+    return Point(rows.figure_of(row, "capacity_factor"), speed, low, high,
                  rows.figure_of(row, loss_column(row)), rows.figure_of(row, "failed"), rows.figure_of(row, "padded"), fits(row),
                  tuple(warnings(row)))
 
@@ -88,7 +99,7 @@ def _lines_of(table):
 def read_sweep(path, fits_only=False, where=""):
     """(series in file order, options that all rows share, number of refused rows). `fits_only`
     leaves out scenarios that do not fit in the memory of a GPU, `where` those that do not meet it."""
-    read_rows(path, NEEDED)
+    read_rows(path, NEEDED_OF_LOSSES if is_of_routing(path) else NEEDED)
     table = rows.read([path], where, fits_only)
     names, lines = _lines_of(table)
     if len(lines) > MOST_LINES:

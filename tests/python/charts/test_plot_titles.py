@@ -33,11 +33,20 @@ def test_the_title_of_routing_alone_names_no_machine(tmp_path, monkeypatch, mode
     assert page.heading(table, "residual loss by capacity factor") == title
 
 
-def test_a_chart_of_routing_alone_says_which_axes_it_has(tmp_path, capsys):
+def test_a_chart_of_routing_alone_is_that_of_losses(tmp_path, capsys):
     path = losses(tmp_path / "route.csv")
+    # Measured speeds have no place on it; and these rows lack a column of the chart.
+    assert plot.main(["sweep", str(path), "--measured", str(path), "--out", str(tmp_path / "x.svg")]) == 2
     assert plot.main(["sweep", str(path), "--out", str(tmp_path / "x.svg")]) == 2
-    said = capsys.readouterr().err
-    assert "this is what moesim route found" in said and "--x capacity_factor --y residual_loss" in said
+    assert "column failed is missing" in capsys.readouterr().err
+    rows_of_route = path.read_text().splitlines()
+    path.write_text("\n".join([rows_of_route[0] + ",failed,padded", *(row + ",0.5,0.25" for row in rows_of_route[1:]), ""]))
+    charts = {}
+    for kind in ("sweep", "loss"):
+        assert plot.main([kind, str(path), "--out", str(tmp_path / "x.svg")]) == 0
+        charts[kind] = (tmp_path / "x.svg").read_text()
+    assert "several models" not in charts["loss"] and "a100" not in charts["loss"]
+    assert charts["sweep"] == charts["loss"] and "after rectification" in charts["loss"] and "slots that stay empty" in charts["loss"]
     assert plot.main(["axes", str(path), "--x", "capacity_factor", "--y", "residual_loss", "--out", str(tmp_path / "x.svg")]) == 0
     text = (tmp_path / "x.svg").read_text()
     assert ">Token loss by capacity factor" in text and "several models" not in text and "a100" not in text

@@ -344,6 +344,13 @@ def test_arrays_that_are_no_logits_or_no_trace_say_what_to_do(tmp_path):
                  ".parquet files are not written", ".csv or .json")
 
 
+def test_a_chart_of_the_losses_of_logits_says_where_more_is(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(1).normal(size=(64, 8)).astype(np.float32))
+    succeed("route", "--logits", tmp_path / "x.npy", "--router", "top2", "--out", tmp_path / "x.json")
+    expect_error(moesim("plot", tmp_path / "x.json"), 2, "losses alone", "moesim import", "--routing trace:FOLDER",
+                 "--out FILE.csv")
+
+
 def test_trained_biases_are_noted_where_a_popularity_is_asked_for():
     """They even the load, whatever the popularity: frozen ones do not."""
     words = ("route", "--router", "bias-balanced", "--experts", 16, "--top-k", 2, "--gpus", 4, "--tokens-per-gpu", 512,

@@ -14,17 +14,17 @@ enum class Fusion { eager, fused };
 inline constexpr EnumNames<Fusion, 2> fusion_names{
     {{Fusion::eager, "eager", "a kernel for each operation, the gate in fp32 (DeepSpeed)"},
      {Fusion::fused, "fused",
-      "few kernels: a gate's product in bf16 and its choices, one for the activation (held "
-      "against kernels on one H200, assumed of Megatron-Core and serving engines)"}}};
+      "few kernels: a gate's product in bf16 and its choices, one for the activation; held "
+      "against kernels on one H200"}}};
 
 // separate: as a loop over the experts of a GPU (DeepSpeed); batched: as grouped products
 // (profile/batched_products.hpp); fused: as a serving engine's call for the whole FFN
 // (Profile::expert_ffn, KernelPricer::experts_move_rows).
 enum class ExpertProducts { separate, batched, fused };
 inline constexpr EnumNames<ExpertProducts, 3> expert_products_names{
-    {{ExpertProducts::separate, "separate", "in a call each (DeepSpeed)"},
+    {{ExpertProducts::separate, "separate", "in a call each"},
      {ExpertProducts::batched, "batched",
-      "in one call, priced as cuBLAS's grouped products on one H200 were measured"},
+      "in one call, held against cuBLAS's grouped products on one H200"},
      {ExpertProducts::fused, "fused",
       "in vLLM's fused call with its gather, activation and weighted sum, as published; forward "
       "passes alone"}}};

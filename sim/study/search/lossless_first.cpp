@@ -1,7 +1,12 @@
 #include "sim/study/search/lossless_first.hpp"
 
+#include <algorithm>
 #include <limits>
+#include <tuple>
 #include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/study/search/counted_loss.hpp"
 
 namespace moesim::study {
 
@@ -43,6 +48,24 @@ double lossless_limit_us(const TrainingSearch& search,
   }
   constexpr double rounding = 1 + 1e-6;
   return rounding * (1 + search.twin_margin) * lossless->best.back().step.step_us;
+}
+
+std::vector<FoundStep> best_of_both(const TrainingSearch& search, std::vector<FoundStep> best,
+                                    const std::vector<FoundStep>& lossless) {
+  best.insert(best.end(), lossless.begin(), lossless.end());
+  std::stable_sort(best.begin(), best.end(), [](const FoundStep& one, const FoundStep& other) {
+    return std::tie(one.step.step_us, one.loss) < std::tie(other.step.step_us, other.loss);
+  });
+  std::vector<FoundStep> chosen;
+  for (FoundStep& step : best) {
+    if (chosen.size() == search.best) break;
+    const bool is_outdone = std::any_of(chosen.begin(), chosen.end(), [&](const FoundStep& faster) {
+      return !loses_clearly_less(step.loss, faster.loss) &&
+             same_sizes(step.job, faster.job, search.chunks_tell_apart);
+    });
+    if (!is_outdone) chosen.push_back(std::move(step));
+  }
+  return chosen;
 }
 
 TrainingFound answer_of(TrainingFound lossless, std::size_t candidates) {

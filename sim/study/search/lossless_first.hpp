@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "sim/study/search/training_search.hpp"
 
@@ -17,7 +18,12 @@ std::optional<TrainingFound> search_lossless(const TrainingSearch& search);
 double lossless_limit_us(const TrainingSearch& search,
                          const std::optional<TrainingFound>& lossless);
 
-// That as the answer to a search of `candidates`, the rest of which has no bounds yet.
+// The best of `best` and of what search_lossless() found, as TrainingFound::best has them.
+std::vector<FoundStep> best_of_both(const TrainingSearch& search, std::vector<FoundStep> best,
+                                    const std::vector<FoundStep>& lossless);
+
+// What search_lossless() found as the answer to a search of `candidates`, the rest of which has no
+// bounds yet.
 TrainingFound answer_of(TrainingFound lossless, std::size_t candidates);
 
 }  // namespace moesim::study

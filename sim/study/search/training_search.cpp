@@ -115,6 +115,7 @@ class Search {
     const BestFirstCounts counts = run_best_first(order);
     found_.counts.violations += counts.violations;
     if (counts.stopped) {
+      take_lossless();
       note_unproven();
     } else {
       count_twins();
@@ -152,13 +153,30 @@ class Search {
   Open open_below(double step_us) const {
     Open open;
     for (const Candidate& candidate : candidates_) {
-      const bool may_be = candidate.is_open && candidate.bound_us < step_us &&
+      const bool may_be = candidate.is_open && !is_settled(candidate) &&
+                          candidate.bound_us < step_us &&
                           bounds_[candidate.family].least_loss <= search_.max_loss;
       if (!may_be) continue;
       ++open.count;
       open.least_us = std::min(open.least_us, candidate.bound_us);
     }
     return open;
+  }
+
+  // Whether search_lossless() has ended with what this candidate could be, and told the best.
+  bool is_settled(const Candidate& candidate) const {
+    if (!lossless_ || lossless_->unproven) return false;
+    const auto& routing = search_.space.routings[family(candidate).routing()];
+    return !routing || !routing->router.drops;
+  }
+
+  // The answer of a search that was stopped is no worse than that of search_lossless(): a layout
+  // found there may not have come up again. best_ no longer belongs to found_.best.
+  void take_lossless() {
+    if (!lossless_ || lossless_->best.empty()) return;
+    any_fits_ = true;
+    found_.front.insert(found_.front.end(), lossless_->front.begin(), lossless_->front.end());
+    found_.best = best_of_both(search_, std::move(found_.best), lossless_->best);
   }
 
   void note_unproven() {

@@ -105,6 +105,39 @@ TEST_CASE(
   CHECK(found.unproven->may_be_faster == 2 * expected.counts.candidates);
 }
 
+TEST_CASE("a search that is stopped among routers that drop has no worse than those that do not") {
+  TrainingSearch asked = search_of_four_layers();
+  asked.space.tensor = asked.space.expert_tensor = {1};
+  asked.space.recompute.resize(1);
+  asked.space.routings = {of_router("topk", "0.5"), of_router("dropless")};  // the first is faster
+  asked.max_loss = 0.01;
+  TrainingSearch alone = asked;
+  alone.space.routings = {of_router("dropless")};
+  const TrainingFound expected = search_training(alone);
+  REQUIRE(expected.best.size() == asked.best);
+  for (const int questions : {1, 2, 5, 20}) {
+    CAPTURE(questions);
+    TrainingSearch stopped = asked;
+    auto left = std::make_shared<int>(questions);
+    auto is_bounded = std::make_shared<bool>(false);
+    stopped.jobs = 1;
+    stopped.progress = [=](const SearchProgress& done) {
+      *is_bounded |= !done.is_of_lossless && done.bounded > 1 - 1e-9;
+    };
+    stopped.stop = [=] { return *is_bounded && (*left)-- <= 0; };
+    const TrainingFound found = search_training(stopped);
+    REQUIRE(found.best.size() == expected.best.size());
+    for (std::size_t at = 0; at < found.best.size(); ++at) {
+      CHECK(found.best[at].step.step_us == expected.best[at].step.step_us);
+      CHECK(found.best[at].routing == 1);
+    }
+    // Those without drops are known; the others lose too much for what is left to count.
+    CHECK(!found.unproven.has_value());
+    CHECK(found.front.back().loss == 0);
+    CHECK(!found.smallest.has_value());
+  }
+}
+
 TEST_CASE("losses of routers that are too slow in any case are not drawn") {
   TrainingSearch asked = search_of_four_layers();
   asked.space.tensor = asked.space.expert_tensor = {1};

@@ -119,6 +119,25 @@ void note_scenarios(const CommandLine& line, const std::vector<scenario::OptionV
   if (!scenarios.empty()) note_idle_options(asked, scenarios, scenario::Asker::step);
 }
 
+// Why there is no answer.
+std::string nothing_found(const PrefillSearch& search, const PrefillFound& found) {
+  const bool is_stopped = found.unfinished > 0;
+  const std::string left =
+      is_stopped
+          ? fmt::format("; interrupted: {} others were not simulated, and may", found.unfinished)
+          : "";
+  if (found.too_large == found.simulated) {
+    const std::string why = fmt::format(
+        "none of the {} scenarios{} fits in {:.0f} % of a GPU's memory: the least takes {:.1f} GiB",
+        found.simulated, is_stopped ? " simulated so far" : "", 100 * search.memory_share,
+        found.least_gib);
+    return is_stopped ? why + left : why + ": try more --gpus, or a larger --expert-parallel";
+  }
+  return fmt::format("none of the {} scenarios{} that fit reaches --min-speed {:g}{}",
+                     found.simulated - found.too_large, is_stopped ? " simulated so far" : "",
+                     search.min_speed, left);
+}
+
 }  // namespace
 
 ExitCode recommend_prefill(const CommandLine& line) {
@@ -161,23 +180,12 @@ ExitCode recommend_prefill(const CommandLine& line) {
     return ExitCode::interrupted;
   }
   progress.finish();
-  const ExitCode code = found.unfinished > 0 ? ExitCode::interrupted : ExitCode::ok;
-  if (found.unfinished > 0) {
-    note("moesim: interrupted: the best so far, others may be faster");
-  }
+  const bool is_stopped = found.unfinished > 0;
+  const ExitCode code = is_stopped ? ExitCode::interrupted : ExitCode::ok;
   if (found.best.empty() && found.front.empty()) {
-    if (found.too_large == found.simulated) {
-      throw Error(
-          fmt::format("none of the {} scenarios fits in {:.0f} % of a GPU's memory: the least "
-                      "takes {:.1f} GiB: "
-                      "try more --gpus, or a larger --expert-parallel",
-                      found.simulated, 100 * search.memory_share, found.least_gib),
-          found.unfinished > 0 ? code : ExitCode::failure);
-    }
-    throw Error(fmt::format("none of the {} scenarios that fit reaches --min-speed {:g}",
-                            found.simulated - found.too_large, search.min_speed),
-                found.unfinished > 0 ? code : ExitCode::failure);
+    throw Error(nothing_found(search, found), is_stopped ? code : ExitCode::failure);
   }
+  if (is_stopped) note("moesim: interrupted: the best so far, others may be faster");
   out.write(rendered_passes(search, found, format));
   note_written(found.best.size(), found.front.size(), out);
   return code;

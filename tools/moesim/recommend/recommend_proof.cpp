@@ -37,8 +37,8 @@ std::string unproven_lines(const study::TrainingFound& found) {
   }
   if (unproven.least_us == 0) {
     return text + fmt::format(
-                      "not proven: {} candidates whose routers drop tokens are not bounded yet, "
-                      "and could be faster\n",
+                      "not proven: {} other candidates could be faster; those whose routers drop "
+                      "tokens are not bounded yet\n",
                       count_text(unproven.may_be_faster));
   }
   if (next < found.best.size()) {

@@ -14,6 +14,8 @@ int TrainingJob::experts_per_token() const {
   return model->moe ? model->moe->top_k : 0;
 }
 
+bool TrainingJob::fills_in() const { return routing ? routing->router.fill_in : forced_fill_in; }
+
 KeptGroups TrainingJob::kept_groups() const {
   if (routing) return {routing->router.groups, routing->router.kept_groups};
   if (forced_groups) return *forced_groups;
@@ -37,6 +39,7 @@ TrainingJob with_forced_balance(const TrainingJob& job) {
   forced.capacity_factor = forced.expert_load = 0;
   forced.redundant_experts = 0;
   forced.has_row_buffer = job.routing && job.routing->rank_capacity > 0;
+  forced.forced_fill_in = job.fills_in();
   return forced;
 }
 

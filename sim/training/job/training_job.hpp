@@ -116,6 +116,7 @@ struct TrainingJob {
   double capacity_factor = 0;
   double expert_load = 0;
   bool has_row_buffer = false;  // of fixed size, so that the host reads no counts
+  bool forced_fill_in = false;  // the router fills padding in (FR), for which kernels are launched
   std::optional<DrawnRouting> routing;
   // Also the precision of the GEMMs. Weights are gathered in it, as by the recipes of NVIDIA's
   // Megatron-Bridge.
@@ -142,6 +143,7 @@ struct TrainingJob {
   int redundant_experts = 0;
 
   int experts_per_token() const;
+  bool fills_in() const;
   KeptGroups kept_groups() const;  // of the drawn router, else of the model's
   int experts() const;             // of an MoE layer; 0: no experts
   int held_experts() const;        // of an MoE layer, copies included; 0: no experts
@@ -165,7 +167,8 @@ struct TrainingJob {
 };
 
 // The job with forced balance in the place of its drawn routing, and so without copies of experts:
-// dropless, in a buffer of fixed size if its rows have one.
+// dropless, in a buffer of fixed size if its rows have one. The kernels of its router are launched
+// as before.
 TrainingJob with_forced_balance(const TrainingJob& job);
 
 // The job with random logits, which no expert is popular with, under the same router: capacity,

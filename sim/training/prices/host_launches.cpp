@@ -47,8 +47,7 @@ bool rectifies_inside(const TrainingJob& job) {
 // The launches of the router: one where a graph has them.
 double gate_launches(const TrainingJob& job) {
   if (job.graphs != Graphs::none) return 1;
-  const bool fills_in = job.routing && job.routing->router.fill_in;
-  return router_launches + (fills_in ? rectifying_launches : 0) +
+  return router_launches + (job.fills_in() ? rectifying_launches : 0) +
          (rectifies_inside(job) ? rectifying_launches : 0);
 }
 

@@ -214,6 +214,22 @@ TEST_CASE("rectified and dropless routers are bounded below their drawn steps") 
   }
 }
 
+TEST_CASE("routers of which the host launches more are searched with these launches") {
+  TrainingSearch asked = search_of_four_layers();
+  asked.space.tensor = asked.space.expert_tensor = {1};
+  asked.space.micro_batch = {1};
+  asked.space.recompute.resize(1);
+  asked.space.base.host.launch_us = 60;  // the host limits every step
+  asked.space.routings = {of_router("topk+fr"), of_router("topk"), of_router("topk+ir")};
+  asked.max_loss = 1;
+  std::vector<FoundStep> by_speed = ranked(asked);
+  for (FoundStep& step : by_speed) step.loss = loss_of(step.job);
+  const TrainingFound found = search_training(asked);
+  check_same(found.best, best_of(by_speed, 5, 1));
+  CHECK(found.counts.violations == 0);
+  CHECK(found.best.front().routing == 1);  // fewer launches than both others
+}
+
 TEST_CASE("steps of a dispatcher are bounded below their drawn copies") {
   TrainingSearch asked = search_of_four_layers();
   asked.space.tensor = {1};

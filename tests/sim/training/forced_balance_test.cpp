@@ -39,6 +39,15 @@ TEST_CASE("balanced blocks cost what forced balance costs, to the bit") {
   }
 }
 
+TEST_CASE("forced balance launches the kernels of a router that fills padding in") {
+  TrainingJob job = job_of("qwen3-30b-a3b", 64, 2, 8, 8);
+  job.host.launch_us = 60;  // the host limits every layer
+  const TrainingStep plain = with(job, drawn("topk", "1", "gaussian:0.1", per_micro_batch));
+  const TrainingStep filled = with(job, drawn("topk+fr", "1", "gaussian:0.1", per_micro_batch));
+  CHECK(filled.step_us > 1.01 * plain.step_us);
+  CHECK(filled.step_us == Approx(filled.balanced_step_us).epsilon(1e-12));
+}
+
 TEST_CASE("random logits cost what forced balance costs, within the spread of draws") {
   const TrainingStep step = with(job_of("qwen3-30b-a3b", 64, 2, 8, 8),
                                  drawn("dropless", nullptr, "gaussian:0", per_micro_batch));

@@ -37,8 +37,9 @@ inline std::vector<std::string> other_values(const scenario::Option& option) {
       {"global-batch", {"64"}},
       {"tokens-per-gpu", {"512"}},
       {"routing", {"zipf:1"}},
-      {"expert-bias", {}},  // a file
-      {"dispatcher", {}},   // carries rows that are not padded
+      {"expert-products", {"batched"}},  // fused: forward alone
+      {"expert-bias", {}},               // a file
+      {"dispatcher", {}},                // carries rows that are not padded
       {"slow-gpu", {"1:2"}},
       {"slow-link", {"1:2"}},
       {"overlap-slowdown", {"1.1:1.2"}},

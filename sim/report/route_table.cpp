@@ -82,7 +82,8 @@ std::string cell_text(const Column& column, const Cell& cell) {
 
 // Losses that counts, or choices without probabilities, do not tell by themselves.
 bool is_of_weights(const Column& column) {
-  static constexpr const char* names[] = {"partial", "lost_mass", "unrouted", "residual_loss"};
+  static constexpr const char* names[] = {"partial",       "lost_mass",   "unrouted",
+                                          "residual_loss", "fill_failed", "failed_attempted"};
   return std::find(std::begin(names), std::end(names), column.name) != std::end(names);
 }
 

@@ -69,7 +69,7 @@ std::vector<FoundStep> best_of_both(const TrainingSearch& search, std::vector<Fo
 }
 
 TrainingFound answer_of(TrainingFound lossless, std::size_t candidates) {
-  Unproven unproven;
+  Unproven unproven{.least_us = 0};
   unproven.may_be_faster = candidates - lossless.counts.candidates;
   if (lossless.unproven) unproven.may_be_faster += lossless.unproven->may_be_faster;
   lossless.unproven = unproven;

@@ -188,11 +188,11 @@ class Search {
       ++unproven.proven;
     }
     const bool all = unproven.proven == found_.best.size();
-    if (all && found_.best.size() == search_.best) return;
-    const Open open = open_below(all ? any : found_.best[unproven.proven].step.step_us);
-    if (open.count == 0) return;
-    unproven.may_be_faster = open.count;
-    unproven.least_us = open.least_us;
+    if (!all || found_.best.size() < search_.best) {
+      const Open open = open_below(all ? any : found_.best[unproven.proven].step.step_us);
+      unproven.may_be_faster = open.count;
+      unproven.least_us = open.least_us;
+    }
     found_.unproven = unproven;
   }
 

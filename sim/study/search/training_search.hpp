@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -76,13 +77,14 @@ struct SearchCounts {
   std::string an_undrawn;      // why not, of one
 };
 
-// What a search that was stopped leaves open.
+// What a search that was stopped leaves open: the front and twins in any case.
 struct Unproven {
   std::size_t proven = 0;  // so many of the best, the first ones, are the fastest of all
   // Neither simulated nor known to be slower than the next of the best, or where all are proven
   // than any; those that lose too much do not count.
   std::size_t may_be_faster = 0;
-  double least_us = 0;  // that a step of one of these takes, at least; 0: not known yet
+  // That a step of one of these takes, at least; 0: not known yet, infinite: there are none.
+  double least_us = std::numeric_limits<double>::infinity();
 };
 
 struct TrainingFound {

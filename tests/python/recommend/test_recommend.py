@@ -137,6 +137,13 @@ def test_fewer_layouts_where_values_are_given():
     assert {(row["expert_parallel"], row["pipeline_parallel"], row["zero"]) for row in rows} == {("8", "2", "2")}
 
 
+def test_zero_under_a_pipeline_is_noted():
+    words = (*SMALL, "--expert-parallel", 8, "--best", 1)
+    assert "--zero 1 searches layouts without" in moesim(*words, "--pipeline-parallel", 2, "--zero", 2).stderr
+    for other in (("--pipeline-parallel", 2, "--zero", 1), ("--pipeline-parallel", 1, "--zero", 2)):
+        assert "under a pipeline" not in (told := moesim(*words, *other)).stderr and "--zero 1 searches" not in told.stderr, other
+
+
 def test_what_does_not_fit_is_said_with_what_would():
     result = moesim("recommend", "--model", "deepseek-v3", "--gpus", 64, "--virtual-pipeline", 1)
     expect_error(result, 1, "none of the", "fits in 72.0 GiB", "would fit: ", "--gpus 256")

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sim/base/enum_names.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
@@ -11,6 +13,7 @@
 #include "tools/moesim/recommend/recommend_flags.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_prefill.hpp"
+#include "tools/moesim/recommend/recommend_proof.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 #include "tools/moesim/recommend/recommend_scaling.hpp"
@@ -35,6 +38,16 @@ void check_all(const std::string& path) {
     throw UsageError(fmt::format("--all: {}: the rows are CSV: the name must end in .csv", path));
   }
   check_writable(path);
+}
+
+// Notes ZeRO 2 or 3 under a pipeline, once.
+void note_zero(const study::TrainingFound& found) {
+  const auto splits_both = [](const study::FoundStep& step) {
+    return step.job.states.zero >= 2 && step.job.layout.sizes.pipeline > 1;
+  };
+  const auto first = std::find_if(found.best.begin(), found.best.end(), splits_both);
+  if (first == found.best.end()) return;
+  note_zero_under_pipeline(first->job, "; --zero 1 searches layouts without");
 }
 
 // Every candidate, in the file of --all. False: stopped, and the file is as it was.
@@ -81,11 +94,16 @@ ExitCode search_layouts(const SearchSource& source) {
     return stop.code(false);
   }
   progress.finish();
-  if (found.unproven) note(fmt::format("moesim: {}: the best so far are not proven", stop.text()));
+  if (found.unproven) {
+    note(fmt::format("moesim: {}: {}", stop.text(),
+                     is_unproven(found) ? "the best so far are not proven"
+                                        : "the best are proven, the rest is not complete"));
+  }
   if (found.best.empty() && found.front.empty()) {
     throw Error(nothing_fits(request.search, found),
                 found.unproven ? stop.code(false) : ExitCode::failure);
   }
+  note_zero(found);
   out.write(rendered_search(request, found, format));
   note_written(found.best.size(), found.front.size(), out);
   if (!chart.empty()) {

@@ -17,13 +17,20 @@ std::string first_places(std::size_t count) {
 
 }  // namespace
 
-std::string proof_text(const study::SearchCounts& counts, bool is_stopped) {
-  if (is_stopped) return "then the search was stopped: NOT PROVEN (see below)";
+std::string proof_text(const study::SearchCounts& counts, bool is_stopped, bool is_proven) {
+  if (is_stopped) {
+    return fmt::format("then the search was stopped{} (see below)",
+                       is_proven ? "" : ": NOT PROVEN");
+  }
   const std::size_t violations = counts.violations;
   if (violations == 0) return "none of the others can be better";
   return fmt::format(
       "{} faster than their bound, so that others may be better",
       violations == 1 ? "one of them is" : fmt::format("{} of them are", violations));
+}
+
+bool is_unproven(const study::TrainingFound& found) {
+  return found.unproven && found.unproven->may_be_faster > 0;
 }
 
 std::string unproven_lines(const study::TrainingFound& found) {
@@ -35,6 +42,10 @@ std::string unproven_lines(const study::TrainingFound& found) {
     text = fmt::format("proven: {} {} the fastest of all\n", first_places(next),
                        next == 1 ? "is" : "are");
   }
+  if (found.front.size() > 1) {
+    text += "not complete: what other layouts gain in speed for token loss, or lose less\n";
+  }
+  if (unproven.may_be_faster == 0) return text;
   if (unproven.least_us == 0) {
     return text + fmt::format(
                       "not proven: {} other candidates could be faster; those whose routers drop "

@@ -8,10 +8,14 @@
 namespace moesim::tool {
 
 // What is known of the candidates that were not simulated: "none of the others can be better".
-std::string proof_text(const study::SearchCounts& counts, bool is_stopped);
+std::string proof_text(const study::SearchCounts& counts, bool is_stopped, bool is_proven);
+
+// Whether a search was stopped before its best were known to be the fastest of all.
+bool is_unproven(const study::TrainingFound& found);
 
 // The lines below the best of a search that was stopped: which of them are proven, how many
-// candidates could still be faster, and by how much at most; "" where all is proven.
+// candidates could still be faster, and by how much at most, and that the front is not complete;
+// "" of a search that was not.
 std::string unproven_lines(const study::TrainingFound& found);
 
 // How much faster than one of the best a candidate may be that was not simulated: 0.05 for 5 %; 0:

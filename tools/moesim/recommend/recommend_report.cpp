@@ -42,7 +42,8 @@ std::string heading(const TrainingSearch& search, const TrainingFound& found) {
       base.layout.global_batch, base.layout.sequence_length, precisions_text(search),
       count_text(counts.candidates), count_text(counts.too_large), room_gib(search),
       100 * search.memory_share, count_text(counts.simulated),
-      proof_text(counts, found.unproven.has_value()), undrawn_line(counts), routing_line(search));
+      proof_text(counts, found.unproven.has_value(), !is_unproven(found)), undrawn_line(counts),
+      routing_line(search));
 }
 
 std::string given_up(const FoundStep& step, const FoundStep& best) {

@@ -110,6 +110,7 @@ void search_on(const SearchSource& source, int gpus, const SearchStop& stop, Pro
   request.search.stop = [&stop] { return stop.is_due(); };
   study::TrainingFound found = study::search_training(request.search);
   add(found.counts, searches.counts);
+  if (!is_unproven(found)) found.unproven.reset();  // its front and twins are not shown
   searches.is_stopped |= found.unproven.has_value();
   if (found.best.empty()) {
     searches.refused.push_back({gpus, reason_of(request.search, found)});
@@ -175,7 +176,8 @@ std::string heading(const CommandLine& line, const Searches& searches,
       grows ? "the global batch grows with the GPUs (--global-batch N keeps it)\n" : "",
       count_text(counts.candidates), gpus.size(), count_text(counts.too_large), room_gib(search),
       100 * search.memory_share, count_text(counts.simulated),
-      proof_text(counts, searches.is_stopped), undrawn_line(counts), routing_line(search));
+      proof_text(counts, searches.is_stopped, !searches.is_stopped), undrawn_line(counts),
+      routing_line(search));
 }
 
 std::string percent(double share) { return fmt::format("{:.0f}", 100 * share); }

@@ -95,13 +95,13 @@ void note_graph_buffers(const training::TrainingJob& job) {
       ranks));
 }
 
-void note_zero_under_pipeline(const training::TrainingJob& job) {
+void note_zero_under_pipeline(const training::TrainingJob& job, const char* help) {
   const int zero = job.states.zero;
   if (zero < 2 || job.layout.sizes.pipeline == 1) return;
   note(fmt::format(
       "note: --zero {} with --pipeline-parallel above 1: few frameworks run it, and DeepSpeed "
-      "refuses it: gradients are reduced{} in every micro-batch of every stage",
-      zero, zero == 3 ? " and weights gathered" : ""));
+      "refuses it: gradients are reduced{} in every micro-batch of every stage{}",
+      zero, zero == 3 ? " and weights gathered" : "", help));
 }
 
 void note_depths(const training::TrainingJob& job, const std::string& option) {

@@ -30,8 +30,8 @@ std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int
 void note_cluster(const CommandLine& line, const training::TrainingJob& job);
 // Says where graphs of whole layers need buffers for any routing, which memory does not have.
 void note_graph_buffers(const training::TrainingJob& job);
-// Notes ZeRO 2 and 3 under a pipeline, which most frameworks refuse.
-void note_zero_under_pipeline(const training::TrainingJob& job);
+// Notes ZeRO 2 and 3 under a pipeline, which most frameworks refuse. `help`: what ends the note.
+void note_zero_under_pipeline(const training::TrainingJob& job, const char* help = "");
 // Says that the model's depths of multi-token prediction are left out, and which option counts
 // them.
 void note_depths(const training::TrainingJob& job, const std::string& option);

@@ -121,7 +121,7 @@ def test_prefill_says_which_kernels_it_assumes_and_which_it_did_not_search():
     table = succeed(*PREFILL)
     assert "\nkernels: --fusion eager (a kernel for each operation, the gate in fp32 (DeepSpeed)); --expert-products separate (in a call each)\n" in table
     assert "\nexchange of experts: --dispatcher all-to-all (NCCL's, of a row per expert or as --dedup says)\n" in table
-    missing = "--fusion fused; --expert-products batched; --dispatcher deepep, hybridep, low-latency, trtllm"
+    missing = "--fusion fused; --expert-products batched, fused; --dispatcher deepep, hybridep, low-latency, trtllm"
     assert f"\nnot searched: {missing}\n" in table
     lists = shlex.split(re.search(r"^  search them: (.*) \(other options", table, re.M).group(1))
     assert len(lists) == 6
@@ -129,7 +129,7 @@ def test_prefill_says_which_kernels_it_assumes_and_which_it_did_not_search():
     assert "not searched" not in every and "\nkernels: --fusion fused" in every
     beside_nccl = succeed(*PREFILL, "--dispatcher", "all-to-all,deepep", "--fusion", "fused", "--expert-products", "batched,separate")
     assert re.search(r"^exchange of experts: --dispatcher (all-to-all or deepep|deepep or all-to-all)$", beside_nccl, re.M)
-    assert "\nnot searched: --fusion eager; --dispatcher hybridep, low-latency, trtllm\n" in beside_nccl
+    assert "\nnot searched: --fusion eager; --expert-products fused; --dispatcher hybridep, low-latency, trtllm\n" in beside_nccl
 
 
 def test_prefill_takes_the_options_of_simulate():

@@ -56,7 +56,8 @@ def test_capacity_costs_loss_and_the_commands_print_it():
 def test_of_one_layout_what_is_no_faster_and_loses_more_is_a_twin():
     words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", 1,
              "--recompute", "moe_act", "--tensor-parallel", 1, "--pipeline-parallel", 1, "--expert-parallel", 8,
-             "--expert-tensor-parallel", 1, "--zero", 1, "--capacity-factor", 1, "--max-loss", "100%")
+             "--expert-tensor-parallel", 1, "--zero", 1, "--capacity-factor", 1, "--max-loss", "100%", "--memory-share", 0.95,
+             "--launch-us", 1)  # or the launches of FR would be waited for
     rows = as_rows(*words, "--router", "topk,topk+fr")
     assert [row["router"] for row in rows] == ["top8+fr"] and rows[0]["twins"] == "1"
     assert "--router topk+fr" in rows[0]["command"]

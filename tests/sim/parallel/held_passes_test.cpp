@@ -1,32 +1,21 @@
 // What ranks hold at their peak, by weight and by layers, and whose logits they keep.
 #include "sim/parallel/schedule.hpp"
 #include "sim/parallel/schedule_run.hpp"
+#include "tests/sim/parallel/schedule_shapes.hpp"
 #include "tests/support/catch.hpp"
 
 using moesim::parallel::losses_held;
 using moesim::parallel::make_schedule;
 using moesim::parallel::OperationKind;
+using moesim::parallel::overlapped;
 using moesim::parallel::PassWeight;
 using moesim::parallel::Schedule;
 using moesim::parallel::schedule_names;
 using moesim::parallel::ScheduleKind;
 using moesim::parallel::ScheduleShape;
+using moesim::parallel::shape_of;
 
 namespace {
-
-ScheduleShape shape_of(ScheduleKind kind, int ranks, int micro_batches, int virtual_stages = 1) {
-  ScheduleShape shape;
-  shape.kind = kind;
-  shape.ranks = ranks;
-  shape.micro_batches = micro_batches;
-  shape.virtual_stages = virtual_stages;
-  return shape;
-}
-
-ScheduleShape overlapped(ScheduleShape shape) {
-  shape.expert_overlap = true;
-  return shape;
-}
 
 // Weight of what a rank holds at its peak.
 double peak_weight(const Schedule& schedule, int rank, const std::vector<PassWeight>& weights) {

@@ -5,6 +5,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/parallel/schedule_run.hpp"
+#include "tests/sim/parallel/schedule_shapes.hpp"
 #include "tests/support/catch.hpp"
 
 using moesim::Picoseconds;
@@ -12,6 +13,7 @@ using moesim::parallel::ChunkPass;
 using moesim::parallel::make_schedule;
 using moesim::parallel::OperationKind;
 using moesim::parallel::OperationTime;
+using moesim::parallel::overlapped;
 using moesim::parallel::PipelineOperation;
 using moesim::parallel::PipelineTimes;
 using moesim::parallel::RankRun;
@@ -22,23 +24,10 @@ using moesim::parallel::schedule_refusal;
 using moesim::parallel::ScheduleKind;
 using moesim::parallel::ScheduleRun;
 using moesim::parallel::ScheduleShape;
+using moesim::parallel::shape_of;
 using moesim::parallel::StageTimes;
 
 namespace {
-
-ScheduleShape shape_of(ScheduleKind kind, int ranks, int micro_batches, int virtual_stages = 1) {
-  ScheduleShape shape;
-  shape.kind = kind;
-  shape.ranks = ranks;
-  shape.micro_batches = micro_batches;
-  shape.virtual_stages = virtual_stages;
-  return shape;
-}
-
-ScheduleShape overlapped(ScheduleShape shape) {
-  shape.expert_overlap = true;
-  return shape;
-}
 
 StageTimes stage(int forward, int input_gradient, int weight_gradient) {
   return {Picoseconds(forward), Picoseconds(input_gradient), Picoseconds(weight_gradient)};

@@ -27,7 +27,8 @@ PassCost measured_cost(double seconds_of_one, double seconds_of_all, std::size_t
 // of all replicas. At least one for each thread. More than the limit allows where drawing would
 // take over half of the first pass, a quarter of the second and so on, down to a tenth: the logits
 // that are drawn again then cost less than they delay. The last few jobs are not left for a pass of
-// their own.
+// their own. Where drawing takes a tenth of a second or a twentieth of the whole, the first pass
+// has four jobs, or one for each thread: its rows are there soon.
 std::size_t jobs_of_pass(const PassCost& cost, double layers, std::size_t left, int passes,
                          const PassLimit& limit);
 

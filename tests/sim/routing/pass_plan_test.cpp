@@ -25,16 +25,26 @@ TEST_CASE("the cost of a pass follows from a layer of one job and of all") {
 TEST_CASE("a pass takes no longer than its limit, but for the drawing") {
   const std::size_t many = 1000;
   // (20 s / 256 - 10 ms) / 1 ms = 68.1 jobs.
-  CHECK(jobs_of_pass(cost, layers, many, 0, {20, 1}) == 68);
+  CHECK(jobs_of_pass(cost, layers, many, 1, {20, 1}) == 68);
   // Two threads: (40 s / 256 - 10 ms) / 1 ms = 146.25.
-  CHECK(jobs_of_pass(cost, layers, many, 0, {20, 2}) == 146);
+  CHECK(jobs_of_pass(cost, layers, many, 1, {20, 2}) == 146);
   // In 1 s not even the logits are drawn: as many jobs as take as long as that, then three and
   // seven times as long, in the end nine times.
-  CHECK(jobs_of_pass(cost, layers, many, 0, {1, 1}) == 10);
+  CHECK(jobs_of_pass(cost, layers, 100, 0, {1, 1}) == 10);
   CHECK(jobs_of_pass(cost, layers, many, 1, {1, 1}) == 30);
   CHECK(jobs_of_pass(cost, layers, many, 2, {1, 1}) == 70);
   CHECK(jobs_of_pass(cost, layers, many, 3, {1, 1}) == 90);
   CHECK(jobs_of_pass(cost, layers, many, 50, {1, 1}) == 90);
+}
+
+TEST_CASE("a first pass has few jobs where drawing once more takes little") {
+  // Drawing is 2.56 s of 256 (190 + 10) = 51.2 s, a twentieth; of 48.6 s it is more.
+  CHECK(jobs_of_pass(cost, layers, 190, 0, {20, 1}) == 4);
+  CHECK(jobs_of_pass(cost, layers, 180, 0, {20, 1}) == 68);
+  CHECK(jobs_of_pass(cost, layers, 190, 0, {20, 16}) == 16);
+  // A tenth of a second, of 0.35 s in all.
+  CHECK(jobs_of_pass(cost, 10, 25, 0, {20, 1}) == 4);
+  CHECK(jobs_of_pass(cost, 10.1, 25, 0, {20, 1}) == 25);
 }
 
 TEST_CASE("a pass has a job for each thread, and takes the last few along") {

@@ -42,7 +42,7 @@ def test_shipped_cluster_meets_its_schema(path):
 def test_the_presets_are_there():
     assert {path.stem for path in CLUSTERS} >= {
         "dgx-a100", "hgx-h100", "hgx-h800", "hgx-h200", "hgx-b200", "hgx-b300", "hgx-b300-400g", "gb200-nvl72", "gb300-nvl72",
-        "pcie-l40s", "generic-8x100g", "ideal-switch", "ideal-node8", "ideal-tree2"}
+        "aws-p5", "aws-p5en", "aws-p6-b200", "aws-p6-b300", "pcie-l40s", "generic-8x100g", "ideal-switch", "ideal-node8", "ideal-tree2"}
 
 
 @pytest.mark.parametrize("change", [

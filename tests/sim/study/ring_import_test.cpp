@@ -116,9 +116,9 @@ std::string notes_of(const ImportedCluster& imported) {
 
 // The times are those of the model, with the cluster's own figures: its log can change nothing.
 TEST_CASE("the model's own times as a log leave the all-to-alls of every cluster as they were") {
-  const auto name = GENERATE(as<std::string>(), "dgx-a100", "generic-8x100g", "hgx-b200",
-                             "hgx-b300-400g", "hgx-b300", "hgx-h100", "hgx-h200", "hgx-h800",
-                             "pcie-l40s", "gb200-nvl72", "gb300-nvl72");
+  const auto name = GENERATE(as<std::string>(), "aws-p5", "aws-p6-b300", "dgx-a100",
+                             "generic-8x100g", "hgx-b200", "hgx-b300-400g", "hgx-b300", "hgx-h100",
+                             "hgx-h200", "hgx-h800", "pcie-l40s", "gb200-nvl72", "gb300-nvl72");
   const Machine machine = machine_of(name);
   const Cluster base = Cluster::load(name);
   const int nodes_of_domain = std::max(1, base.gpus_per_domain / base.gpus_per_node);

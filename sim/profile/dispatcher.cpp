@@ -67,6 +67,14 @@ DispatchNic read_nic(const Node& node) {
   return nic;
 }
 
+// [Transport]
+void read_nics(const Node& root, const char* key, std::optional<DispatchNic> (&nics)[2]) {
+  const auto nic = root.find(key);
+  if (!nic) return;
+  if (const auto own = nic->find("gpu")) nics[0] = read_nic(*own);
+  if (const auto proxy = nic->find("proxy")) nics[1] = read_nic(*proxy);
+}
+
 constexpr const char* places[] = {"inside", "across"};
 
 void read_ranges(const Node& root, const char* key, const std::string& what,
@@ -127,15 +135,18 @@ Dispatcher Dispatcher::read(const Document& document) {
   for (const Node& machine : root.items("machines")) {
     dispatcher.machines.push_back(read_machine(machine));
   }
-  if (const auto nic = root.find("nic")) {
-    if (const auto own = nic->find("gpu")) dispatcher.nic[0] = read_nic(*own);
-    if (const auto proxy = nic->find("proxy")) dispatcher.nic[1] = read_nic(*proxy);
-  }
+  read_nics(root, "nic", dispatcher.nic);
+  read_nics(root, "training_nic", dispatcher.training_nic);
   for (const DispatchMachine& machine : dispatcher.machines) {
     if (machine.across[0].has_value() == dispatcher.crosses_nodes()) continue;
     root.fail("'nic' and every machine's 'across' go together: both or neither", "machines");
   }
   return dispatcher;
+}
+
+const std::optional<DispatchNic>& Dispatcher::nic_of(Transport transport, bool in_training) const {
+  const auto at = static_cast<std::size_t>(transport);
+  return in_training && training_nic[at] ? training_nic[at] : nic[at];
 }
 
 const DispatchMachine& Dispatcher::on(const std::string& device) const {

@@ -112,10 +112,13 @@ class Dispatcher {
   double notify_us[2] = {0, 0};
   MeasuredDispatches measured[2];  // inside, across
   std::vector<DispatchMachine> machines;
-  std::optional<DispatchNic> nic[2];  // [Transport]
+  std::optional<DispatchNic> nic[2];           // [Transport]
+  std::optional<DispatchNic> training_nic[2];  // in training steps, where it was found to differ
 
   // The first that names the device, else the one for all others. Error where there is none.
   const DispatchMachine& on(const std::string& device) const;
+  // The figures of NICs, in training steps those of `training_nic` where there are any.
+  const std::optional<DispatchNic>& nic_of(Transport transport, bool in_training) const;
   bool crosses_nodes() const { return nic[0].has_value() || nic[1].has_value(); }
 };
 

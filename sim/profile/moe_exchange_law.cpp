@@ -51,7 +51,7 @@ const StageCost& cost_of(const Dispatcher& dispatcher, const std::string& device
 // The figures of the NIC with the transport that was asked for; with an unknown one the range of
 // both.
 DispatchNic nic_of(const Dispatcher& dispatcher, const DispatchRates& rates) {
-  const auto& found = dispatcher.nic[static_cast<std::size_t>(rates.transport)];
+  const auto& found = dispatcher.nic_of(rates.transport, rates.in_training);
   if (!found) {
     throw NoAnswer(fmt::format("dispatcher {} has no figures for NICs that {}", dispatcher.name,
                                rates.transport == Transport::gpu ? "GPUs write to by themselves"
@@ -59,7 +59,8 @@ DispatchNic nic_of(const Dispatcher& dispatcher, const DispatchRates& rates) {
   }
   DispatchNic nic = *found;
   if (rates.transport_known) return nic;
-  for (const auto& other : dispatcher.nic) {
+  for (const Transport each : {Transport::gpu, Transport::proxy}) {
+    const auto& other = dispatcher.nic_of(each, rates.in_training);
     if (!other) continue;
     nic.efficiency.low = std::min(nic.efficiency.low, other->efficiency.low);
     nic.efficiency.high = std::max(nic.efficiency.high, other->efficiency.high);

@@ -68,6 +68,7 @@ struct DispatchRates {
   double nic_bytes_per_us = 0;
   Transport transport = Transport::gpu;
   bool transport_known = true;  // else the band also covers the other one
+  bool in_training = false;     // among the exchanges of a training step: Dispatcher::nic_of()
   // The share of a NIC's line rate that a single stream reaches, likely and at most: a dispatcher
   // reaches no more.
   double nic_share = 1;

@@ -15,8 +15,6 @@ using profile::Transport;
 
 constexpr double us_per_second = 1e6;
 
-std::size_t at(Transport transport) { return static_cast<std::size_t>(transport); }
-
 }  // namespace
 
 DispatchPlace dispatch_place(const std::string& device, const cluster::Cluster& cluster, int gpus,
@@ -71,7 +69,7 @@ std::string dispatch_provenance(const profile::Dispatcher& dispatcher, const Dis
   if (dispatcher.usual_sms > 0) text += fmt::format(", {} SMs", sms);
   text += fmt::format(" ({})", dispatcher.on(place.device).origin);
   if (crosses) {
-    const auto& nic = dispatcher.nic[at(place.rates.transport)];
+    const auto& nic = dispatcher.nic_of(place.rates.transport, place.rates.in_training);
     text += fmt::format("; NIC written to by {}{} ({})",
                         place.rates.transport == Transport::gpu ? "the GPU" : "a CPU proxy",
                         place.rates.transport_known ? "" : ", assumed, the band has both",

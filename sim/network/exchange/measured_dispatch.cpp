@@ -133,8 +133,10 @@ MeasuredDispatcher::Point MeasuredDispatcher::point_of(const MeasuredDispatch& m
   const auto hidden = static_cast<double>(measured.hidden);
   const double row = profile::dispatched_row_bytes(dispatcher_, stage, hidden, fp8);
   const int sms = sms_of(measured.sms);
+  profile::DispatchRates rates = place_.rates;
+  rates.in_training = false;  // logs are of a library's own test
   const Estimate law = profile::dispatch_time(
-      dispatcher_, {place_.device, stage, place_.group, load, row, place_.rates, sms});
+      dispatcher_, {place_.device, stage, place_.group, load, row, rates, sms});
   return {fp8,
           std::log2(load.tokens),
           std::log2(sms),

@@ -23,6 +23,13 @@ profile::MoeTraffic traffic_of(const scenario::Scenario& scenario) {
           .kept_groups = scenario.router.kept_groups};
 }
 
+network::DispatchPlace place_of(const scenario::Scenario& scenario) {
+  network::DispatchPlace place = network::dispatch_place(
+      scenario.profile->device().name, *scenario.cluster, scenario.expert_parallel);
+  place.rates.in_training = scenario.mode == scenario::Mode::train;
+  return place;
+}
+
 // The rows that the members of one group send.
 profile::SentBy<std::int32_t> rows_of(const GpuRows& rows, int group, int members) {
   profile::SentBy<std::int32_t> sent;
@@ -34,8 +41,7 @@ profile::SentBy<std::int32_t> rows_of(const GpuRows& rows, int group, int member
 
 DispatcherTimes::DispatcherTimes(const scenario::Scenario& scenario)
     : scenario_(scenario),
-      place_(network::dispatch_place(scenario.profile->device().name, *scenario.cluster,
-                                     scenario.expert_parallel)),
+      place_(place_of(scenario)),
       measured_(*scenario.dispatcher, place_, *scenario.cluster),
       to_gpus_(traffic_of(scenario), place_.group.gpus),
       to_nodes_(traffic_of(scenario), place_.group.domains()) {}

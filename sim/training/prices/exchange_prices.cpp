@@ -277,7 +277,10 @@ double ExchangePrices::all_to_all_us(MoeStage stage, const MoeLoad& load) const 
 }
 
 network::DispatchPlace ExchangePrices::dispatch_place() const {
-  return network::dispatch_place(job_.profile->device().name, *job_.cluster, dispatch_group_);
+  network::DispatchPlace place =
+      network::dispatch_place(job_.profile->device().name, *job_.cluster, dispatch_group_);
+  place.rates.in_training = true;
+  return place;
 }
 
 std::string ExchangePrices::dispatcher_provenance() const {

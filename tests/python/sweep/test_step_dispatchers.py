@@ -192,3 +192,12 @@ def test_routing_alone_is_the_same_with_any_dispatcher():
     named = moesim("route", *words, "--dispatcher", "deepep")
     assert named.returncode == 0 and named.stdout == plain.stdout
     assert "--dispatcher" in named.stderr and "routing alone" in named.stderr
+
+
+def test_training_steps_on_efa_take_what_public_steps_there_took():
+    words = [*WORDS, "--cluster", "aws-p5", "--dispatcher", "deepep"]
+    trained, passed = rows(*words, "--mode", "train,prefill")
+    assert "NIC written to by a CPU proxy (derived: in AWS's training steps on p5" in trained["provenance"]
+    assert "NIC written to by a CPU proxy (derived: AWS comparison on EFA" in passed["provenance"]
+    # Two passes, each as slow as three of the library's own test.
+    assert float(trained["exchange_ms"]) > 5 * float(passed["exchange_ms"])

@@ -76,6 +76,26 @@ TEST_CASE("every measured size and row format comes back") {
   }
 }
 
+TEST_CASE("a log scales the times of training steps as it scales those of its own test") {
+  Machine machine;
+  machine.cluster.nic_transport = "proxy";
+  const Machine without = machine;
+  machine.measure({}, 1.3);
+  const auto in_training = [](const Machine& asked) {
+    DispatchPlace place = dispatch_place(h100, asked.cluster, gpus);
+    place.rates.in_training = true;
+    const auto load = profile::balanced_load(asked.deepep.sent, MoeStage::dispatch,
+                                             {experts, top_k, 0}, place.group, 4096);
+    const double row = profile::dispatched_row_bytes(asked.deepep, MoeStage::dispatch,
+                                                     static_cast<double>(hidden), false);
+    return MeasuredDispatcher(asked.deepep, place, asked.cluster)
+        .time({MoeStage::dispatch, false, row, hidden, top_k, 24}, load, place.rates)
+        .time_us;
+  };
+  CHECK(in_training(without) > 2 * without.time({}).time_us);
+  CHECK(in_training(machine) / in_training(without) == Approx(1.3));
+}
+
 TEST_CASE("between two measured token counts the factor is interpolated in their logarithm") {
   Machine machine;
   machine.measure({MoeStage::combine, false, 256}, 1.6);

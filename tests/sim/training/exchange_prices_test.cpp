@@ -27,6 +27,20 @@ TEST_CASE("a dispatcher takes rows to all slices of an expert") {
   CHECK(part(training_step(nccl), Part::tensor) > 0);
 }
 
+// 4096 tokens of top-8 of 128 experts on two nodes: each but 0.3 % has a row on the other node.
+TEST_CASE("rows to other nodes cost a CPU proxy as much as in public training steps") {
+  TrainingJob job = qwen_on_h100(16, 1, 16, 16);
+  job.dispatcher = std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
+  const auto dispatch = [&](const char* name) {
+    job.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load(name));
+    return ExchangePrices(job).dispatch_us(profile::MoeStage::dispatch, {});
+  };
+  const double rows = job.tokens_per_rank() * (1 - 1.0 / 337);
+  const profile::DispatchNic& nic = *job.dispatcher->training_nic[1];
+  CHECK(dispatch("aws-p5") == Approx(rows * nic.message_us.value).epsilon(0.1));
+  CHECK(dispatch("aws-p5") > 2.5 * dispatch("hgx-h100"));
+}
+
 TEST_CASE("a dispatcher crosses as many domains as its group is placed on") {
   TrainingJob rack = qwen_on_h100(128, 1, 64, 512);
   rack.profile = std::make_shared<const profile::Profile>(profile::Profile::load("gb200"));

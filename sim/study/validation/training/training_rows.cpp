@@ -25,7 +25,6 @@ using Names = std::vector<std::pair<const char*, Value>>;
 struct Machine {
   const char* profile;
   const char* cluster;
-  const char* transport;  // of its NICs, where the cluster document's is another
 };
 
 // Machines by what the name of a system has in it, the longest first. NVIDIA's nodes of B300 are
@@ -33,18 +32,13 @@ struct Machine {
 // and with the 800 of ConnectX-8 the steps that exchange most between nodes, GPT-OSS's, would be 10
 // to 29 % too fast, by gradients of experts as by rows; with 400 they are at most 6 % off, as all
 // others.
-const Names<Machine> machines = {{"p5.48xlarge", {"h100-sxm", "hgx-h100", "proxy"}},
-                                 {"p5en.48xlarge", {"h200-sxm", "hgx-h200", "proxy"}},
-                                 {"p6-b200", {"b200-sxm", "hgx-b200", "proxy"}},
-                                 {"p6-b300", {"b300-sxm", "hgx-b300", "proxy"}},
-                                 {"GB300", {"gb300", "gb300-nvl72", ""}},
-                                 {"GB200", {"gb200", "gb200-nvl72", ""}},
-                                 {"DGX-B300", {"b300-sxm", "hgx-b300-400g", ""}},
-                                 {"B300", {"b300-sxm", "hgx-b300", ""}},
-                                 {"B200", {"b200-sxm", "hgx-b200", ""}},
-                                 {"H200", {"h200-sxm", "hgx-h200", ""}},
-                                 {"H100", {"h100-sxm", "hgx-h100", ""}},
-                                 {"A100", {"a100-sxm-80gb", "dgx-a100", ""}}};
+const Names<Machine> machines = {
+    {"p5.48xlarge", {"h100-sxm", "aws-p5"}},     {"p5en.48xlarge", {"h200-sxm", "aws-p5en"}},
+    {"p6-b200", {"b200-sxm", "aws-p6-b200"}},    {"p6-b300", {"b300-sxm", "aws-p6-b300"}},
+    {"GB300", {"gb300", "gb300-nvl72"}},         {"GB200", {"gb200", "gb200-nvl72"}},
+    {"DGX-B300", {"b300-sxm", "hgx-b300-400g"}}, {"B300", {"b300-sxm", "hgx-b300"}},
+    {"B200", {"b200-sxm", "hgx-b200"}},          {"H200", {"h200-sxm", "hgx-h200"}},
+    {"H100", {"h100-sxm", "hgx-h100"}},          {"A100", {"a100-sxm-80gb", "dgx-a100"}}};
 
 constexpr std::array described = {"model",
                                   "system",
@@ -119,6 +113,9 @@ class Documents {
   std::shared_ptr<const model::Model> model(const std::string& name) {
     return known(models_, name);
   }
+  std::shared_ptr<const cluster::Cluster> cluster(const std::string& name) {
+    return known(clusters_, name);
+  }
   std::shared_ptr<const profile::Dispatcher> dispatcher(const std::string& name) {
     return known(dispatchers_, name);
   }
@@ -134,6 +131,7 @@ class Documents {
     return place->second;
   }
   Known<profile::Profile> profiles_;
+  Known<cluster::Cluster> clusters_;
   Known<model::Model> models_;
   Known<profile::Dispatcher> dispatchers_;
 };
@@ -196,17 +194,13 @@ training::Graphs graphs_of(const std::string& options) {
   return has(options, "cudagraph=") ? training::Graphs::parts : training::Graphs::none;
 }
 
-// DeepEP where the CPU writes for the GPU (EFA): in training it takes as long as its low-latency
-// kernels take for each row that leaves the node, twice that with UCCL; the tuned benchmark of its
-// normal kernels takes a third (data/internode_alltoall.csv, AWS, p5.48xlarge).
-std::shared_ptr<const profile::Dispatcher> proxied(const profile::Dispatcher& dispatcher,
-                                                   const profile::Dispatcher& low_latency,
-                                                   double slower) {
-  constexpr auto proxy = static_cast<std::size_t>(profile::Transport::proxy);
-  profile::Dispatcher made = dispatcher;
-  if (made.nic[proxy] && low_latency.nic[proxy]) {
-    const profile::Ranged& row = low_latency.nic[proxy]->message_us;
-    made.nic[proxy]->message_us = {slower * row.value, slower * row.low, slower * row.high};
+// UCCL's DeepEP over EFA: as long for a row that leaves its node as its low-latency kernels take
+// there, twice DeepEP's own (data/internode_alltoall.csv, AWS, p5.48xlarge).
+std::shared_ptr<const profile::Dispatcher> of_uccl(const profile::Dispatcher& deepep) {
+  profile::Dispatcher made = deepep;
+  if (auto& nic = made.training_nic[static_cast<std::size_t>(profile::Transport::proxy)]) {
+    const profile::Ranged& row = nic->message_us;
+    nic->message_us = {2 * row.value, 2 * row.low, 2 * row.high};
   }
   return std::make_shared<const profile::Dispatcher>(std::move(made));
 }
@@ -286,9 +280,7 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
   job.states.precision = *precision;
   job.profile = documents.profile(machine->profile);
   job.states.transposed_copies = job::copies_transposed(job.profile->device());
-  auto cluster = cluster::Cluster::load(machine->cluster);
-  if (*machine->transport != '\0') cluster.nic_transport = machine->transport;
-  job.cluster = std::make_shared<const cluster::Cluster>(std::move(cluster));
+  job.cluster = documents.cluster(machine->cluster);
   job.model = documents.model(model);
   const int mtp_depths = has(found.model, "w/o MTP") ? 0 : job.model->mtp_depths;
   for (const auto& [text, name] :
@@ -303,11 +295,8 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
                                          fmt::format("{}, recompute", table.name));
   job.layout = layout_of(table, row, *job.model, mtp_depths);
   if (found.family == "Megatron-Bridge") apply_recipe(found, documents, job);
-  for (const auto& [text, slower] :
-       Names<double>{{"NVSHMEM over EFA", 1}, {"UCCL-EP over EFA", 2}}) {
-    if (job.dispatcher && has(found.options, text)) {
-      job.dispatcher = proxied(*job.dispatcher, *documents.dispatcher("low-latency"), slower);
-    }
+  if (job.dispatcher && has(found.options, "UCCL-EP over EFA")) {
+    job.dispatcher = of_uccl(*job.dispatcher);
   }
   if (const auto refusal = parallel::layout_refusal(*job.model, job.layout))
     found.refusal = *refusal;

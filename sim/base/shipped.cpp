@@ -251,7 +251,7 @@ std::string nearest(const std::string& typed, const std::vector<std::string>& kn
       best = candidate;
     }
   }
-  if (best_distance <= 1) return best;
+  if (best_distance <= 1 && !best.empty()) return best;
   // "H200" is short for "h200-sxm", however many letters are missing.
   constexpr std::size_t shortest_beginning = 3;
   for (const std::string& candidate : known) {
@@ -259,7 +259,13 @@ std::string nearest(const std::string& typed, const std::vector<std::string>& kn
       return candidate;
     }
   }
-  return best;
+  if (!best.empty()) return best;
+  // "h100" is a part of "hgx-h100".
+  const auto has_part = [&](const std::string& candidate) {
+    return ("-" + lower(candidate) + "-").find("-" + word + "-") != std::string::npos;
+  };
+  const auto found = std::find_if(known.begin(), known.end(), has_part);
+  return found == known.end() ? "" : *found;
 }
 
 std::string suggestion(const std::string& word, const std::vector<std::string>& known) {

@@ -47,7 +47,8 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
 std::string find_trace(const std::string& name_or_path);
 
 // The member of `known` that is one letter from `word`, in capitals or not, else the first that
-// begins with it, else the nearest by edit distance, or "" if nothing is near.
+// begins with it, else the nearest by edit distance, else the first that has it as a part between
+// hyphens; "" if nothing is near.
 std::string nearest(const std::string& word, const std::vector<std::string>& known);
 // " (did you mean 'x'?)" or "".
 std::string suggestion(const std::string& word, const std::vector<std::string>& known);

@@ -29,10 +29,11 @@ def exchanges(document):
     return {(each["op"], each["nodes"], each["gpus"]): each for each in document["exchanges"]}
 
 
-def one_node_log(path, time_us, sizes=tuple(2**power for power in range(10, 28))):
-    """8 GPUs of one node; the first row of times is line 13."""
+def one_node_log(path, time_us, sizes=tuple(2**power for power in range(10, 28)), hosts=1):
+    """8 GPUs of one node, or of several; the first row of times is line 13."""
     lines = ["# nccl-library=22703", "# Collective test starting: alltoall_perf"]
-    lines += [f"#  Rank {rank} Group 0 Pid 1{rank} on host device {rank} [0x{rank:02x}] NVIDIA H100" for rank in range(8)]
+    lines += [f"#  Rank {rank} Group 0 Pid 1{rank} on host{rank * hosts // 8} device {rank} [0x{rank:02x}] NVIDIA H100"
+              for rank in range(8)]
     lines += ["#", "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong"]
     for size in sizes:
         rate = size / time_us(size) / 1e3

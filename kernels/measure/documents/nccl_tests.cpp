@@ -82,6 +82,8 @@ NcclTestsRun read_nccl_tests(const std::string& file, const std::string& op) {
                     runs.size()));
   }
   const profile::NcclTestsRun& logged = runs.front();
+  if (logged.other)
+    throw UsageError(profile::left_out(logged) + "; a profile takes one from a file");
   if (logged.hosts > 1) {
     throw UsageError(fmt::format(
         "{}: ranks on {} hosts: a profile holds the exchanges inside one node; import them into a "

@@ -12,7 +12,7 @@ namespace moesim::profile {
 // option -J. Throws UsageError naming file and line: no run or one without times, GPUs that are
 // not of one kind or not the same number on each host, several groups at once, one rank many times
 // (a build without MPI), wrong results, CPU times, cells that are no numbers, lines cut off, a
-// program whose exchange is not known here.
+// program that nccl-tests does not have.
 std::vector<NcclTestsRun> read_nccl_tests_log(const std::string& file);
 
 }  // namespace moesim::profile

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -25,16 +26,42 @@ std::string operation_of(const std::string& program) {
   return "";
 }
 
+// nccl-tests' other programs: no operation of a step.
+constexpr std::array others{"broadcast_perf", "reduce_perf", "gather_perf", "scatter_perf",
+                            "hypercube_perf"};
+
+constexpr const char* known_programs =
+    "known are alltoall_perf, all_reduce_perf, all_gather_perf, reduce_scatter_perf, sendrecv_perf";
+
 }  // namespace
 
 void name_operation(NcclTestsRun& run) {
   run.operation = operation_of(run.program);
-  if (!run.program.empty() && run.operation.empty()) {
-    refuse(run, run.line,
-           fmt::format("{}: known are alltoall_perf, all_reduce_perf, all_gather_perf, "
-                       "reduce_scatter_perf, sendrecv_perf",
-                       run.program));
+  if (run.program.empty() || !run.operation.empty()) return;
+  run.other = std::find(others.begin(), others.end(), run.program) != others.end();
+  if (!run.other) refuse(run, run.line, fmt::format("{}: {}", run.program, known_programs));
+}
+
+std::string operation_in_name(const std::string& file_name) {
+  const auto plain = [](const std::string& text) {
+    std::string letters;
+    for (const char letter : text) {
+      if (letter != '_' && letter != '-') letters += letter;
+    }
+    return letters;
+  };
+  for (const Program& program : programs) {
+    const std::string name(program.name);
+    if (plain(file_name).find(plain(name.substr(0, name.rfind("_perf")))) != std::string::npos) {
+      return program.operation;
+    }
   }
+  return "";
+}
+
+std::string left_out(const NcclTestsRun& run) {
+  return fmt::format("{}: {} is left out: no step has this operation; {}", place_of(run),
+                     run.program, known_programs);
 }
 
 double bus_factor(const std::string& operation, double ranks) {

@@ -6,9 +6,15 @@
 
 namespace moesim::profile {
 
-// Sets the operation of a run, as of its program. Throws UsageError naming file and line for a
-// program whose exchange is not known here.
+// Sets the operation of a run, as of its program, or that it is another of nccl-tests' programs.
+// Throws UsageError naming file and line for a program that is none of them.
 void name_operation(NcclTestsRun& run);
+
+// The operation whose program a file's name has in it, with or without '_' and '-'; "": none.
+std::string operation_in_name(const std::string& file_name);
+
+// Of a run of another program: "a.log: line 6: broadcast_perf is left out: ...".
+std::string left_out(const NcclTestsRun& run);
 
 // What busbw is of algbw (nccl-tests, doc/PERFORMANCE.md), of an operation as NcclTestsRun has it.
 double bus_factor(const std::string& operation, double ranks);

@@ -22,6 +22,7 @@ struct NcclTestsRun {
   std::size_t line = 0;   // where the run begins; 0 of JSON
   std::string program;    // "alltoall_perf"; "": the output does not say
   std::string operation;  // "all-to-all", ..., "send-receive"; "" as of the program
+  bool other = false;     // of a program whose operation no step has, such as broadcast_perf
   std::string nccl;       // "2.27.3"; "": the output does not say
   std::string device;     // "NVIDIA H200"
   int gpus = 0;

@@ -62,6 +62,7 @@ class Importer {
 
   ImportedCluster run() {
     for (const std::string& file : request_.files) take(file);
+    if (names_.empty()) throw UsageError(fmt::format("{}", fmt::join(left_out_, "\n")));
     json_["name"] = request_.name;
     json_["source"] =
         fmt::format("{} ({}); measured: {}", base_.name, base_.source, fmt::join(names_, ", "));
@@ -78,10 +79,14 @@ class Importer {
   using Key = std::tuple<MeasuredOperation, int, int, std::string>;  // nodes, GPUs, library
 
   void take(const std::string& file) {
+    const LogKind kind = kind_of_log(file);
+    if (kind == LogKind::nccl_tests) {
+      take_runs(file);
+      return;
+    }
     names_.push_back(name_of_file(file));
-    switch (kind_of_log(file)) {
+    switch (kind) {
       case LogKind::nccl_tests:
-        for (const NcclTestsRun& run : profile::read_nccl_tests_log(file)) take_run(run);
         return;
       case LogKind::perftest:
         for (const PerftestRun& run : read_perftest_log(file)) take_perftest(file, run);
@@ -130,7 +135,7 @@ class Importer {
 
   MeasuredOperation operation_of(const NcclTestsRun& run) const {
     std::string name = run.operation.empty() ? request_.op : run.operation;
-    if (name.empty()) name = from_file_name(run.file);
+    if (name.empty()) name = profile::operation_in_name(name_of_file(run.file));
     if (name.empty()) {
       throw UsageError(fmt::format(
           "{}: the output does not say which program ran: give --op, or a file name with "
@@ -141,21 +146,19 @@ class Importer {
     return value_in(cluster::measured_operation_names, name, "--op");
   }
 
-  static std::string from_file_name(const std::string& file) {
-    static const std::vector<std::pair<const char*, const char*>> parts{
-        {"alltoall", "all-to-all"},
-        {"allreduce", "all-reduce"},
-        {"allgather", "all-gather"},
-        {"reducescatter", "reduce-scatter"},
-        {"sendrecv", "send-receive"}};
-    std::string plain;
-    for (const char letter : name_of_file(file)) {
-      if (letter != '_' && letter != '-') plain += letter;
+  // Folders of nccl-tests' logs have programs that no step needs among them.
+  void take_runs(const std::string& file) {
+    bool any = false;
+    for (const NcclTestsRun& run : profile::read_nccl_tests_log(file)) {
+      if (run.other) {
+        left_out_.push_back(profile::left_out(run));
+        note("warning: " + left_out_.back());
+        continue;
+      }
+      take_run(run);
+      any = true;
     }
-    for (const auto& [part, operation] : parts) {
-      if (plain.find(part) != std::string::npos) return operation;
-    }
-    return "";
+    if (any) names_.push_back(name_of_file(file));
   }
 
   void take_run(const NcclTestsRun& run) {
@@ -476,6 +479,7 @@ class Importer {
   std::vector<cluster::MeasuredDispatch> dispatches_;
   std::map<std::string, RunsBySize> dispatch_runs_;  // by setting
   std::vector<std::string> names_, notes_;
+  std::vector<std::string> left_out_;  // runs of other programs, as messages
   std::string model_file_;
 };
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from cluster_imports import BASE, LOGS, exchanges, imported, one_node_log, two_nodes, usual
-from command_line import as_json, needs_binary, succeed
+from command_line import as_json, as_rows, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -95,6 +95,29 @@ def test_a_batch_log_of_several_programs_types_and_operators(tmp_path):
     # Send-receive across nodes, 18 us at 1 KiB: what a message takes with NCCL's software.
     assert document["nic"]["latency_us"]["value"] == pytest.approx(18.03, abs=0.01)
     assert document["nic"]["latency_us"]["origin"].startswith("measured: send-receive")
+
+
+def test_logs_of_programs_that_no_step_needs_are_left_out(tmp_path):
+    log = LOGS / "alltoall_2nodes.log"
+    other = tmp_path / "broadcast.log"
+    other.write_text(log.read_text().replace("alltoall_perf", "broadcast_perf"))
+    alone, _ = imported(tmp_path, log)
+    document, notes = imported(tmp_path, other, log)
+    assert document == alone
+    assert "broadcast.log: line" in notes and "broadcast_perf is left out" in notes
+
+
+def test_what_is_to_be_tried_asks_for_what_was_measured(tmp_path):
+    def tried(log):
+        _, notes = imported(tmp_path, log)
+        (line,) = [line for line in notes.splitlines() if line.startswith("try: moesim ")]
+        (answer,) = as_rows(*line.removeprefix("try: moesim ").split())
+        return answer
+
+    assert tried(LOGS / "alltoall_2nodes.log")["provenance"].startswith("measured")
+    # Four GPUs of each of two nodes: not the first eight, of one.
+    answer = tried(one_node_log(tmp_path / "half.log", lambda size: 8 * usual(size), hosts=2))
+    assert answer["provenance"].startswith("measured") and answer["placement"] == "0,1,2,3,8,9,10,11"
 
 
 def test_json_output_of_nccl_tests(tmp_path):

@@ -1,9 +1,12 @@
 #include "tools/moesim/profiling/import_links.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "sim/base/enum_names.hpp"
 #include "sim/base/file.hpp"
@@ -14,6 +17,32 @@
 #include "tools/moesim/profiling/import_flags.hpp"
 
 namespace moesim::tool {
+
+namespace {
+
+// The flags of predict that ask for an exchange as it was measured: at the largest size up to
+// 64 MiB, on the nodes of its run.
+std::string question_of(const nlohmann::ordered_json& exchange,
+                        const nlohmann::ordered_json& cluster) {
+  constexpr double most_bytes = 64.0 * 1024 * 1024;
+  constexpr int mib = 1024 * 1024;
+  double bytes = exchange.at("bytes").front().get<double>();
+  for (const auto& size : exchange.at("bytes")) {
+    if (size.get<double>() <= most_bytes) bytes = size.get<double>();
+  }
+  const bool whole = std::fmod(bytes, mib) == 0;
+  const int gpus = exchange.at("gpus").get<int>();
+  const int each = gpus / exchange.at("nodes").get<int>();
+  const int of_node = cluster.at("gpus_per_node").get<int>();
+  std::vector<int> ranks;
+  for (int rank = 0; rank < gpus; ++rank) ranks.push_back(rank / each * of_node + rank % each);
+  const bool first_gpus = ranks.back() == gpus - 1;
+  return fmt::format("--op {} --gpus {} --bytes {}{}", exchange.at("op").get<std::string>(), gpus,
+                     whole ? fmt::format("{:.0f}MiB", bytes / mib) : fmt::format("{:.0f}", bytes),
+                     first_gpus ? "" : fmt::format(" --placement {}", fmt::join(ranks, ",")));
+}
+
+}  // namespace
 
 ExitCode import_links(const CommandLine& line) {
   refuse_other_flags(line, "a cluster (--cluster)", {"op", "nccl", "cluster", "nodes", "experts"});
@@ -35,9 +64,9 @@ ExitCode import_links(const CommandLine& line) {
   if (measured == imported.document.end()) return ExitCode::ok;
   for (const auto& entry : *measured) {
     if (entry.at("op") == "send-receive") continue;
-    note(fmt::format("try: moesim predict --cluster {} --op {} --gpus {} --bytes 64MiB",
+    note(fmt::format("try: moesim predict --cluster {} {}",
                      out.find('/') == std::string::npos ? "./" + out : out,
-                     entry.at("op").get<std::string>(), entry.at("gpus").get<int>()));
+                     question_of(entry, imported.document)));
     break;
   }
   return ExitCode::ok;

@@ -136,8 +136,8 @@ Refusal stage_refusal(const model::Model& model, const LayoutRequest& request) {
         request.stages->mtp(), model.name, model.mtp_depths);
   }
   if (given == stages) return std::nullopt;
-  return fmt::format("--pipeline-layout has {} chunks, but --pipeline-parallel {}{} {}", given,
-                     ranks,
+  return fmt::format("--pipeline-layout has {} chunks, but --pipeline-parallel {}{} makes {}",
+                     given, ranks,
                      shape.kind == ScheduleKind::dualpipe_v
                          ? " folded (dualpipe-v)"
                          : fmt::format(" x --virtual-pipeline {}", shape.virtual_stages),

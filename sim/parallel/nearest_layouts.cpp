@@ -151,12 +151,17 @@ class Changes {
     if (request_.expert_domain > 0 && layout.expert == request_.sizes.expert) {
       layout.expert = widest_expert_parallel(model, layout, request_.expert_domain);
     }
-    if (changed.stages) {  // the chunks stay, and are divided over more or fewer ranks
+    std::string rest;
+    if (changed.stages && layout.pipeline != request_.sizes.pipeline) {
+      // The chunks stay, and are divided over more or fewer ranks.
       const auto chunks = static_cast<int>(changed.stages->chunks.size());
       if (chunks % layout.pipeline == 0) layout.virtual_pipeline = chunks / layout.pipeline;
       if (changed.schedule == ScheduleKind::dualpipe_v) layout.virtual_pipeline = 1;
+      if (layout.virtual_pipeline != request_.sizes.virtual_pipeline) {
+        rest = fmt::format(" --virtual-pipeline {}", layout.virtual_pipeline);
+      }
     }
-    if (!any_refusal(model, changed, further_)) return "";
+    if (!any_refusal(model, changed, further_)) return rest;
     if (!uneven_ || !answers_as_uneven_layout(model, changed, further_)) return std::nullopt;
     return fmt::format(" --pipeline-layout '{}'",
                        nearly_even_pipeline_layout(model.layers, changed.shape().stages()).text());
@@ -225,6 +230,13 @@ std::vector<std::string> nearest_layouts(const model::Model& model, const Layout
   }
   changes.add_size("tensor-parallel", sizes, &ParallelLayout::tensor, usual_node);
   changes.add_size("context-parallel", sizes, &ParallelLayout::context);
+  if (request.stages && request.schedule != ScheduleKind::dualpipe_v) {
+    const auto chunks = static_cast<std::int64_t>(request.stages->chunks.size());
+    if (layout.pipeline > 0 && chunks % layout.pipeline == 0) {
+      changes.add_size("virtual-pipeline", {chunks / layout.pipeline},
+                       &ParallelLayout::virtual_pipeline);
+    }
+  }
   changes.add_size("pipeline-parallel", sizes, &ParallelLayout::pipeline);
   if (layout.virtual_pipeline > 1 && !request.stages) {
     changes.add_size("virtual-pipeline", {2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 16},

@@ -124,8 +124,14 @@ TEST_CASE("layers that do not divide need a pipeline layout") {
   asked.stages = parse_pipeline_layout("Et*8|(t*8|)*6t*5L");
   CHECK(refusal(asked, deepseek) == "none");
   asked.stages = parse_pipeline_layout("Et*4|(t*4|)*14tmL");
-  CHECK_THAT(refusal(asked, deepseek),
-             ContainsSubstring("16 chunks, but --pipeline-parallel 8 x --virtual-pipeline 1 8"));
+  CHECK_THAT(
+      refusal(asked, deepseek),
+      ContainsSubstring("16 chunks, but --pipeline-parallel 8 x --virtual-pipeline 1 makes 8"));
+  // 16 chunks are two of each rank; of 16 ranks one, but then EP 32 has too few.
+  CHECK(nearest_layouts(deepseek, asked) ==
+        std::vector<std::string>{"--virtual-pipeline 2",
+                                 "--pipeline-parallel 4 --virtual-pipeline 4",
+                                 "--pipeline-parallel 2 --virtual-pipeline 8"});
   asked.sizes.virtual_pipeline = 2;
   CHECK(refusal(asked, deepseek) == "none");
   asked.stages = parse_pipeline_layout("Et*4|(t*4|)*13t|tmL");

@@ -17,17 +17,17 @@ class HiddenTime {
 
   // `chunks_us`: what the exchanges of each chunk take alone, in microseconds, in the order of
   // ScheduleShape::stages_of(). Both give what is left of them.
-  // Of gradients, behind the rank's last pass. Those of a chunk begin with the last pass that has
-  // weight gradients of it. `taken`: the share of the rank's time that other exchanges on the same
-  // links have hidden.
+  // What is left of the exchange of gradients behind the rank's last pass. That of a chunk begins
+  // with the last pass that has weight gradients of it. `taken`: the share of the rank's time that
+  // other exchanges on the same links have hidden.
   double left_of_gradients_us(const std::vector<double>& chunks_us, double taken = 0) const;
-  // Of weights, that the rank's passes have to wait for: all are gathered from the beginning of the
+  // What the rank's passes have to wait for weights: all are gathered from the beginning of the
   // step, those of a chunk until the end of its first forward pass.
   double left_of_weights_us(const std::vector<double>& chunks_us) const;
 
  private:
   std::size_t place_of(int stage) const;
-  // Of an operation and the wait before it, what an exchange gets done of its own time.
+  // How much of its own time an exchange gets done beside an operation, and in the wait before it.
   double beside_us(std::size_t operation, double taken) const;
   double before_us(std::size_t operation) const;
 

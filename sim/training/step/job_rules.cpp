@@ -152,7 +152,7 @@ Refusal spread_refusal(const TrainingJob& job) {
       dispatcher_flag(job), sizes.expert_tensor, group.per_domain);
 }
 
-// Of the fullest rank, over balance: all tokens choose experts that it has.
+// The load of the fullest rank over balance where all tokens choose experts that it has.
 double most_load(const TrainingJob& job) {
   if (!job.model->moe) return 1;
   const double ranks = job.layout.sizes.expert;

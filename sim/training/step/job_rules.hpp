@@ -13,12 +13,12 @@ namespace moesim::training {
 // parallel::layout_refusal() has nothing.
 std::optional<std::string> option_refusal(const TrainingJob& job);
 
-// Of --expert-load: a rank has no more rows than there are. Not a part of option_refusal(): loads
-// that stand for padded blocks have no such bound.
+// Why --expert-load cannot be: a rank has no more rows than there are. Not a part of
+// option_refusal(): loads that stand for padded blocks have no such bound.
 std::optional<std::string> expert_load_refusal(const TrainingJob& job);
 
-// Of --cuda-graphs, which has nothing to do with the layout: layers are captured with the shapes
-// that the host knows.
+// Why --cuda-graphs cannot be, whatever the layout: layers are captured with the shapes that the
+// host knows.
 std::optional<std::string> graphs_refusal(const TrainingJob& job);
 
 // Throws UsageError for a model with an encoder, whose memory no layout has: to be asked before

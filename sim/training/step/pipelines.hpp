@@ -27,7 +27,7 @@ struct Stage {
   int losses() const { return chunk.loss ? 1 + static_cast<int>(content.mtp_losses) : 0; }
 };
 
-// Of what is drawn: a step of DrawnLoads::steps(), a set of ranks.
+// Where drawn loads belong: a step of DrawnLoads::steps(), a set of ranks.
 struct DrawnPlace {
   int step = 0;
   int set = 0;
@@ -53,7 +53,7 @@ class Pipelines {
   const std::vector<Stage>& stages() const { return stages_; }
   const LayerPrices& prices() const { return prices_; }
   const DrawnLoads* loads() const { return loads_.get(); }  // null: balanced
-  // Of an MoE layer, at most what a rank's buffer takes. Precondition: loads().
+  // The load of an MoE layer, at most what a rank's buffer takes. Precondition: loads().
   MoeLoad drawn_load(int layer, DrawnPlace place, int micro_batch) const;
   // That a rank takes through each of its stages. Of DualPipe half of them begin at either end of
   // the pipeline: a rank, which holds a stage of both directions, takes half through each.
@@ -62,11 +62,11 @@ class Pipelines {
   // Whether the exchanges of a forward_backward operation run beside its computation.
   bool hides_exchanges() const;
 
-  // Of a step of DrawnLoads::steps() the set that ends last; the first of equals.
+  // The set that ends last in a step of DrawnLoads::steps(); the first of equals.
   PipelineRun slowest(int step = 0);
   const Passes& passes(const PipelineRun& run, const parallel::ChunkPass& pass) const;
-  // Of the layers of a chunk, in their order, those of prediction depths behind the decoder's. Of
-  // whole layers recomputed in blocks the first so many of a chunk's decoder layers are.
+  // The passes of a chunk's layers in their order, prediction depths behind the decoder. Where
+  // whole layers are recomputed in blocks, the first so many of a chunk's decoder layers are.
   std::vector<const Passes*> layers_of(DrawnPlace place, const parallel::ChunkPass& pass);
   // The number in the model, from 0 on, of the layer at `place` of a stage. All prediction depths
   // have the number model.layers.
@@ -89,7 +89,7 @@ class Pipelines {
 
  private:
   using LoadPasses = std::map<std::pair<MoeLoad, model::AttentionKind>, Passes>;  // of MoE layers
-  // Of layers that are not computed again, where whole layers are in blocks.
+  // Layers that are not computed again, where whole layers are recomputed in blocks.
   struct KeptLayers {
     TrainingJob job;
     LayerPrices prices;
@@ -98,7 +98,8 @@ class Pipelines {
   };
 
   std::vector<Stage> make_stages() const;
-  // Of the layer at this place in its chunk; null: it is computed again, or nothing is in blocks.
+  // Prices of the layer at this place in its chunk; null: it is computed again, or nothing is in
+  // blocks.
   KeptLayers* kept_at(std::size_t place) const;
   struct PricedLayer {
     int layer = dense_layer;  // as in Stage::layers

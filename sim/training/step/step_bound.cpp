@@ -18,7 +18,7 @@ using parallel::ScheduleKind;
 
 // Sums of whole picoseconds and of fractions differ by rounding.
 constexpr double rounding = 1 - 1e-8;
-// Of the price of some rows, what more rows take at least.
+// More rows take at least this share of the price of fewer.
 constexpr double least_share_of_rows = 0.95;
 
 bool takes_turns(const parallel::ScheduleShape& shape) {
@@ -28,7 +28,7 @@ bool takes_turns(const parallel::ScheduleShape& shape) {
 
 using Contents = std::vector<model::StageContent>;  // of each chunk
 
-// Of one micro-batch.
+// Least times of one micro-batch.
 struct LeastTimes {
   double forward = 0;
   double backward = 0;

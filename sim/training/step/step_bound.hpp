@@ -13,7 +13,7 @@ namespace moesim::training {
 // running the schedule of its pipeline. `prices`: of the same job, or of one that differs from it
 // in the pipeline's chunks, ZeRO below 2, the overlap of experts and the global batch alone.
 //
-// Of each pipeline rank: the forward passes of the stages before its first, all passes of its own,
+// For each pipeline rank: the forward passes of the stages before its first, all passes of its own,
 // the gradients back to the first stage, with their messages; that is exact for 1f1b and
 // interleaved pipelines of equal stages. Where exchanges run beside compute, all of them are taken
 // to be hidden. Behind the last backward pass the optimizer and the host are counted.
@@ -24,11 +24,11 @@ namespace moesim::training {
 double step_bound_us(const TrainingJob& job, const LayerPrices& prices,
                      std::span<const Passes> least = {});
 
-// Of one MoE layer whose load is at least `load`: the price of that, less 5 % of what depends on
-// rows: products are not quite monotonic in their rows.
+// Bounds of one MoE layer whose load is at least `load`: the price of that, less 5 % of what
+// depends on rows: products are not quite monotonic in their rows.
 Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load,
                        model::AttentionKind attention = model::AttentionKind::softmax);
-// Of all MoE layers of a model, as step_bound_us() wants them.
+// Bounds of all MoE layers of a model, as step_bound_us() wants them.
 std::vector<Passes> least_moe_layers(const LayerPrices& prices, const MoeLoad& load,
                                      const model::Model& model);
 

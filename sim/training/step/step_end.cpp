@@ -52,7 +52,7 @@ StepEnds::StepEnds(const TrainingJob& job, const Pipelines& pipelines, const Pip
       exchanges_(pipelines.prices().exchanges()),
       contents_(chunk_contents(job)) {}
 
-// Of `bytes` in buckets, which hold so many of the `parameters`.
+// The exchange of `bytes` in buckets, which hold so many of the `parameters`.
 BucketExchange StepEnds::buckets_of(const Wanted& wanted, GroupKind group, double parameters,
                                     double bytes) {
   const int ranks = job_.layout.sizes.group_size(group);
@@ -73,7 +73,7 @@ BucketExchange StepEnds::buckets_of(const Wanted& wanted, GroupKind group, doubl
 StepEnds::Queue StepEnds::queue_of(const Wanted& wanted, const Chunks& chunks, RankEnd& end) {
   const model::StateRules& states = job_.states;
   const model::ShardSizes shards = job_.shards();
-  // Of the whole weights; a shard's where replicas have one each.
+  // The part of the whole weights, or of a shard where replicas have one each.
   const auto part_of = [&](int replicas) {
     const double sharing = model::sharing_ranks(replicas, states);
     switch (wanted.replicas) {
@@ -109,7 +109,7 @@ StepEnds::Queue StepEnds::queue_of(const Wanted& wanted, const Chunks& chunks, R
 }
 
 // Gradients of copies of experts go to the expert, its weights come back: assumed to be exposed.
-// Of what replicas share each has its share.
+// Each replica has its share of what they share.
 double StepEnds::copies_us(const model::StageParameters& held, RankEnd& end) const {
   if (job_.redundant_experts == 0) return 0;
   const model::StateRules& states = job_.states;

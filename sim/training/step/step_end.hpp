@@ -25,7 +25,7 @@ struct RankEnd {
   std::vector<BucketExchange> exchanges;
 };
 
-// Of a rank, when it has no pass left.
+// When a rank has no pass left.
 Picoseconds last_pass(const parallel::RankRun& rank);
 // What a step takes beyond the makespan of its pipeline. All ranks wait at the gradient norm for
 // the one whose reductions end last, each behind its own last pass, and at the end for the one that
@@ -71,7 +71,7 @@ class StepEnds {
   const PipelineRun& slowest_;
   const ExchangePrices& exchanges_;
   std::vector<model::StageContent> contents_;
-  // Of buckets of so many bytes: chunks are mostly alike.
+  // Times of buckets of so many bytes, kept because chunks are mostly alike.
   std::map<std::tuple<profile::Collective, parallel::GroupKind, Replicas, double>, double> known_;
 };
 

@@ -23,7 +23,7 @@ double layer_load(const TrainingJob& job, const Pipelines& pipelines) {
   return job.capacity_factor > 0 ? job.capacity_factor : pipelines.prices().imbalance();
 }
 
-// Of all MoE layers that a pipeline rank holds.
+// The drawn load of all MoE layers that a pipeline rank holds.
 double drawn_load_of(const Pipelines& pipelines, int rank) {
   std::vector<int> layers;
   for (const int stage : pipelines.shape().stages_of(rank)) {

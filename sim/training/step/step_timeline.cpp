@@ -267,9 +267,9 @@ class TimelineWriter {
     add_passes(operation, operation.backward_pass(), false, span, from_us);
   }
 
-  // Of the last reduction of a rank, whose last bucket ends at `end`; behind `last`, its last pass,
-  // they are exposed. Earlier ones are drawn where kernels compute, which hide them: drawn beside
-  // the host's waits and exchanges of experts, they would seem to be what the GPU waits for.
+  // Draws the buckets of a rank's last reduction, which ends at `end`; behind `last`, its last
+  // pass, they are exposed. Earlier ones are drawn where kernels compute, which hide them: drawn
+  // beside the host's waits and exchanges of experts, they would seem to be what the GPU waits for.
   void add_buckets(int rank, Picoseconds last, Picoseconds end) {
     std::vector<Stretch> free = {{last, end}};
     free.insert(free.end(), computing_.rbegin(), computing_.rend());

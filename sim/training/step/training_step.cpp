@@ -40,7 +40,7 @@ class Step {
     std::vector<RankEnd> ends;
   };
   std::vector<OneStep> all_steps();
-  // Of the rank that computes longest in all of them together.
+  // The rank that computes longest in all of them together.
   static int busiest_rank(const std::vector<OneStep>& steps);
   void set_times(const std::vector<OneStep>& steps, TrainingStep& step);
 
@@ -50,7 +50,7 @@ class Step {
   const parallel::ScheduleShape& shape_;
 };
 
-// Of passes one after another.
+// Parts of passes that run one after another.
 PartTimes Step::alone_parts(int rank, const PipelineRun& slowest) const {
   PartTimes parts{};
   const auto add = [&](const Passes& passes, double times) {

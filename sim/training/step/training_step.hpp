@@ -16,9 +16,9 @@ namespace moesim::training {
 // One optimizer step; of several recorded steps (DrawnLoads::steps()) the mean.
 struct TrainingStep {
   double step_us = 0;
-  // Of the pipeline rank that computes longest, and the end of the step, joint_end(); they add up
-  // to the step. Exchanges of experts that run beside compute (expert_overlap) count as far as they
-  // make it longer.
+  // Parts of the pipeline rank that computes longest, and of the end of the step, joint_end(); they
+  // add up to the step. Exchanges of experts that run beside compute (expert_overlap) count as far
+  // as they make it longer.
   PartTimes parts{};
   int busiest_rank = 0;
   double bubble_share = 0;  // idle time of all ranks of a pipeline over its makespan

@@ -96,7 +96,7 @@ void note_timeline(const TrainBand& band, double predicted_us, double step_us) {
       band.own, predicted_us / 1e3, step_us / 1e3));
 }
 
-// Of several recorded steps the mean counts, and one is shown.
+// Says which of several recorded steps is shown; their mean counts.
 void note_shown_step(const training::TrainingStep& step) {
   if (step.shown_step_us == 0) return;
   note(

@@ -37,7 +37,7 @@ const std::vector<TrainColumn>& train_columns() {
       {"overflow_chance", "share"},
       {"rank_capacity_for_one_percent", ""},
       {"rerun_step_ms", "ms"},
-      // Of recommend.
+      // What recommend adds.
       {"memory_limit_gib", "GiB"},
       {"drawn_memory_gib", "GiB"},
       // Options.

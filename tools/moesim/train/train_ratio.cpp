@@ -28,7 +28,7 @@ std::string levels_text(const uncertainty::Band& ratio) {
   return fmt::format("{}", fmt::join(levels, ", "));
 }
 
-// Of rows on one cluster that are padded and differ in router and capacity alone the widest band of
+// Rows on one cluster that are padded and differ in router and capacity alone: the widest band of
 // one and the first like it; nothing where no two are such.
 struct CapacityRows {
   std::optional<uncertainty::Band> band;
@@ -84,7 +84,7 @@ double unmeasured_between(const TrainPoint& one, const TrainPoint& other) {
   return is_subset ? std::sqrt(std::abs(apart)) : both;
 }
 
-// Of the first row and that to which its ratio is known least, by the document of one's own
+// The ratio of the first row to the one to which it is known least, by the document of one's own
 // software that made the rows; nothing: published software did.
 struct OwnRatio {
   uncertainty::Band band;

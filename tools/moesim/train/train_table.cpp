@@ -38,7 +38,7 @@ std::vector<std::string> columns_of(const std::vector<TrainPoint>& points, const
   return columns;
 }
 
-// Of a refused point the values that were typed are all there is to say.
+// A refused point has the values that were typed, no others.
 std::vector<report::CellRow> cells_of(const std::vector<TrainPoint>& points, const TrainGrid& grid,
                                       const std::vector<std::string>& columns) {
   std::vector<report::CellRow> rows;
@@ -153,7 +153,7 @@ void add_costs(const std::vector<TrainPoint>& points, TableColumns& columns) {
   add("cost/1e12 tokens", "cost_per_1e12_tokens", 0);
 }
 
-// Of drawn routing.
+// Adds the losses of drawn routing.
 void add_losses(const std::vector<TrainPoint>& points, TableColumns& columns) {
   if (!any_has(points, "counted_loss")) return;
   columns.push_back(number_column("token loss %", "counted_loss", 100, 2));
@@ -221,7 +221,7 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
   return report::align(lines, right);
 }
 
-// Of rows that were predicted, by their numbers.
+// What was not measured of the rows that were predicted, by their numbers.
 std::string unmeasured_text(const std::vector<TrainPoint>& rows) {
   std::vector<NotMeasured> steps;
   for (std::size_t at = 0; at < rows.size(); ++at) {

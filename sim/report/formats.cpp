@@ -102,7 +102,9 @@ std::string align(const std::vector<std::vector<std::string>>& lines,
   for (const std::vector<std::string>& line : lines) {
     std::string out;
     for (std::size_t column = 0; column < line.size(); ++column) {
-      const std::string room(widths[column] - width(line[column]), ' ');
+      const bool is_last = column + 1 == line.size();
+      const std::string room(is_last && !right[column] ? 0 : widths[column] - width(line[column]),
+                             ' ');
       out += column == 0 ? "" : "  ";
       out += right[column] ? room + line[column] : line[column] + room;
     }

@@ -51,28 +51,28 @@ Column normal_values() {
   return found;
 }
 
-// The same of Gamma(shape, 1), by adding up its density. Below 1 that has a pole: of x^shape it has
-// none.
-Column gamma_values(double shape) {
+// Equally likely values of the log of Gamma(shape, 1), by adding up its density. Below 1 that has a
+// pole: of x^shape it has none. The values themselves underflow at small shapes, their logs do not.
+Column log_gamma_values(double shape) {
   constexpr std::size_t cells = 2 * fine;
   const double power = std::min(shape, 1.0);
   const double mode = std::max(shape - 1, 1e-9);
   const double last = std::pow(shape + 12 * std::sqrt(shape) + 30, power);
-  const auto at = [&](std::size_t cell) {
-    return std::pow((static_cast<double>(cell) + 0.5) / double{cells} * last, 1 / power);
+  const auto log_at = [&](std::size_t cell) {
+    return std::log((static_cast<double>(cell) + 0.5) / double{cells} * last) / power;
   };
   Column sums(cells);
   double sum = 0;
   for (std::size_t cell = 0; cell < cells; ++cell) {
-    const double x = at(cell);
-    sum += std::exp((shape - power) * std::log(x / mode) - x + mode);
+    const double log_x = log_at(cell);
+    sum += std::exp((shape - power) * (log_x - std::log(mode)) - std::exp(log_x) + mode);
     sums[cell] = sum;
   }
   Column found(fine);
   std::size_t cell = 0;
   for (std::size_t value = 0; value < fine; ++value) {
     while (sums[cell] < (static_cast<double>(value) + 0.5) / double{fine} * sum) ++cell;
-    found[value] = at(cell);
+    found[value] = log_at(cell);
   }
   return found;
 }
@@ -91,10 +91,7 @@ class Trials {
         strata_(trials),
         offsets_(trials * experts_) {
     std::iota(strata_.begin(), strata_.end(), std::uint32_t{0});
-    if (source_.kind == Kind::dirichlet) {
-      values_ = gamma_values(source_.parameter);
-      for (double& value : values_) value = std::log(value);
-    }
+    if (source_.kind == Kind::dirichlet) values_ = log_gamma_values(source_.parameter);
     if (source_.kind == Kind::unknown) draw_trainings();
   }
 

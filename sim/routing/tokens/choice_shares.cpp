@@ -43,6 +43,28 @@ struct Integrand {
   }
 };
 
+// Moves offsets so far apart that noise never makes up for it (e^-40 of all draws) to that distance
+// from the next one, and those as far below the one of the last choice to the same place: what is
+// chosen stays, and a grid over the scores is no longer than it has to be.
+void draw_together(std::vector<double>& offsets, int choices) {
+  constexpr double beyond_noise = 40;
+  std::vector<std::size_t> order(offsets.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return offsets[a] > offsets[b]; });
+  double last = offsets[order.front()];  // of the one before, as it was
+  double moved = 0;                      // all that follow
+  double least = -INFINITY;              // behind the last choice
+  for (std::size_t place = 0; place < order.size(); ++place) {
+    double& offset = offsets[order[place]];
+    moved += std::max(0.0, last - offset - beyond_noise);
+    last = offset;
+    if (moved > 0) offset += moved;
+    if (place + 1 == static_cast<std::size_t>(choices)) least = offset - beyond_noise;
+    offset = std::max(offset, least);
+  }
+}
+
 struct Grid {
   double low, step;
   std::size_t count;
@@ -159,6 +181,7 @@ std::vector<double> choice_shares(std::span<const float> offsets, Noise noise, i
     of.offsets.push_back(static_cast<double>(offsets[expert]));
     place.push_back(expert);
   }
+  draw_together(of.offsets, choices);
   const Grid grid = grid_of(of);
   std::vector<double> finite(place.size() * static_cast<std::size_t>(choices), 0.0);
   Sweep sweep(of, finite);

@@ -58,6 +58,24 @@ TEST_CASE("with normal noise the better of two wins by the difference of normals
   CHECK(shares[4] == 0);
 }
 
+// The first choice is always the expert far above, the second is between the next two.
+TEST_CASE("shares of experts that are far apart are those of the ones that noise reaches",
+          "[routing]") {
+  for (const Noise noise : {Noise::normal, Noise::gumbel}) {
+    const std::vector<double> near = choice_shares(std::vector<float>{0.7F, 0.0F}, noise, 1);
+    for (const float far : {100.0F, 1e4F, 1e6F}) {
+      CAPTURE(far);
+      const std::vector<float> offsets = {0.7F, -far, far, 0.0F, -2 * far};
+      const std::vector<double> shares = choice_shares(offsets, noise, 2);
+      const std::vector<double> expected = {0, 0, 1, 0, 0, near[0], 0, 0, near[1], 0};
+      for (std::size_t at = 0; at < expected.size(); ++at) {
+        CAPTURE(at);
+        CHECK(shares[at] == Approx(expected[at]).margin(1e-6));
+      }
+    }
+  }
+}
+
 TEST_CASE("binomial quantiles invert the distribution function", "[routing]") {
   // The count at z is the least n with P(count <= n) >= Phi(z). Above a variance of 9 an expansion
   // stands in for it: never further than the next count.

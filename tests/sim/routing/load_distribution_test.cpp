@@ -64,6 +64,23 @@ TEST_CASE("the distribution of loads is that of many replicas") {
   }
 }
 
+// The larger an exponent of shares, the surer the same k experts are chosen by all: each of them
+// has a rank of its own.
+TEST_CASE("where shares are far apart as many ranks as there are choices take all") {
+  for (const int k : {1, 2}) {
+    for (const char* scores : {"dirichlet:0.01", "dirichlet:1e-6"}) {
+      CAPTURE(scores, k);
+      const std::vector<double> found = load_distribution(job_of(scores, 8, 8, k));
+      const double most = 8.0 / k;
+      // busiest_load() finds the threshold of k choices to 1e-4 of k.
+      CHECK(found.front() <= most * (1 + 1e-4));
+      CHECK(found.back() == Approx(most).epsilon(1e-4));
+      // The k-th share is at least some e^20 times the next one in nearly all draws.
+      CHECK(mean(found) > (scores[10] == '1' ? 0.999 : 0.9) * most);
+    }
+  }
+}
+
 TEST_CASE("the distribution of loads does not depend on the seed, and is only of drawn sources") {
   RoutingJob job = job_of("gaussian:1", 8, 8);
   const std::vector<double> found = load_distribution(job);

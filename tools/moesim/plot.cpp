@@ -164,7 +164,9 @@ ExitCode plot_table(const CommandLine& line, const std::string& input) {
   if (chart == "loss") refuse(line, "measured", "measured speeds are drawn by --chart speed");
   if (line.has("measured")) read_file(line.get("measured"));
   const std::string out = chart_path(line, input);
-  std::vector<std::string> arguments{chart == "speed" ? "sweep" : "loss", input};
+  // Without a word on the chart the losses of `route`, which have no speeds, are drawn alone.
+  const char* const kind = chart == "loss" ? "loss" : line.has("chart") ? "speed" : "sweep";
+  std::vector<std::string> arguments{kind, input};
   if (line.has("where")) arguments.push_back("--where=" + line.get("where"));
   for (const char* flag : {"measured", "title"}) {
     if (line.has(flag)) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Charts of moesim results: the plotter behind `moesim plot`.
 
-    plot.py sweep SWEEP.csv --out CHART.png [--measured POINTS.csv] [--title TEXT] [--fits-only]
+    plot.py sweep | speed SWEEP.csv --out CHART.png [--measured POINTS.csv] [--title TEXT] [--fits-only]
     plot.py loss SWEEP.csv --out CHART.png [--title TEXT] [--fits-only]
     plot.py accuracy SWEEP.csv --study STUDY.json --out CHART.png [--title TEXT] [--fits-only]
     plot.py axes SWEEP.csv... --x COLUMN --y COLUMN,... [--group COLUMN,...] [--facet COLUMN] --out CHART.png
@@ -16,6 +16,7 @@
 axes, breakdown, scaling, pareto and compare take --where CONDITIONS, --fits-only, --width LENGTH and
 --font-size POINTS. Which columns of a sweep are options is said by moesim: `--options FILE` names what `moesim options
 --format json` printed; without it option_columns.py looks for a moesim to ask.
+speed is sweep, where the losses of moesim route, which have no speeds, are refused instead of drawn by themselves.
 The suffix of CHART chooses the format (png, pdf, svg). The file is written whole or not at all.
 Exit codes: 0 ok, 1 failure, 2 usage.
 """
@@ -35,7 +36,7 @@ OF_ROWS = ("axes", "breakdown", "scaling", "pareto", "compare", "report")  # of 
 def arguments(words):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0],
                                      allow_abbrev=False)
-    parser.add_argument("kind", choices=["sweep", "loss", "accuracy", "routing", "curves", "bands", "checks", "explained", *OF_ROWS])
+    parser.add_argument("kind", choices=["sweep", "speed", "loss", "accuracy", "routing", "curves", "bands", "checks", "explained", *OF_ROWS])
     parser.add_argument("inputs", nargs="+")
     for name in ("x", "y", "group", "facet", "where", "width", "font-size"):
         parser.add_argument(f"--{name}", default="")
@@ -87,9 +88,20 @@ def draw_found(found, options):
     return front_chart.draw(found, 0, options.title)
 
 
+def require_speeds(path):
+    from chart_data import BadInput
+    from sweep_series import is_of_routing
+    if is_of_routing(path):
+        raise BadInput(f"{path}: --chart speed: this is what moesim route found, losses without speeds: draw it with "
+                       "--chart loss, or run moesim sweep with these options")
+
+
 def figure_of(options):
     """What `options.kind` draws of the inputs; for a report the text of the page."""
     import front_chart
+    if options.kind == "speed":
+        require_speeds(options.input)
+        options.kind = "sweep"
     found = front_chart.read(options.input) if options.kind in ("sweep", "loss") else []
     if found:
         return draw_found(found, options)

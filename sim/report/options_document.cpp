@@ -71,9 +71,9 @@ Json options_document() {
   for (const Option& option : scenario::scenario_options()) options.push_back(json_of(option));
   Json columns = Json::array();
   for (const Column& column : study::result_columns()) {
-    columns.push_back(to_json({"name", "type", "role", "unit"},
+    columns.push_back(to_json({"name", "type", "role", "unit", "meaning"},
                               {column.name, name_in(column_types, column.type),
-                               name_in(column_roles, column.role), column.unit}));
+                               name_in(column_roles, column.role), column.unit, column.meaning}));
   }
   return {{"options", options}, {"columns", columns}};
 }

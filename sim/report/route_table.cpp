@@ -80,6 +80,14 @@ std::string cell_text(const Column& column, const Cell& cell) {
                                 : fmt::format("{:.5g}", number_in(cell));
 }
 
+// "1.20 to 1.50": where the token loss of one step lies, in percent.
+std::string band_text(const std::vector<Column>& columns, const CellRow& row) {
+  const Cell& low = cell_in(columns, row, "residual_loss_p05");
+  const Cell& high = cell_in(columns, row, "residual_loss_p95");
+  if (is_absent(low) || is_absent(high)) return "";
+  return fmt::format("{:.2f} to {:.2f}", number_in(low) * 100, number_in(high) * 100);
+}
+
 // Losses that counts, or choices without probabilities, do not tell by themselves.
 bool is_of_weights(const Column& column) {
   static constexpr const char* names[] = {"partial",       "lost_mass",   "unrouted",
@@ -110,6 +118,9 @@ std::string route_table(const std::vector<Column>& columns, const std::vector<Ce
     slots.add(padding, capacity);
     with_slots.push_back(SlotShares::has_slots(padding, capacity));
   }
+  const bool is_banded = std::any_of(rows.begin(), rows.end(), [&](const CellRow& row) {
+    return !band_text(columns, row).empty();
+  });
   for (std::size_t column = 0; column < columns.size(); ++column) {
     const bool of_slots = columns[column].name == "padded";
     if (!is_shown(columns, rows, column) || (of_slots && !slots.any())) continue;
@@ -121,6 +132,12 @@ std::string route_table(const std::vector<Column>& columns, const std::vector<Ce
       const bool is_marked = !text.empty() && is_of_weights(columns[column]) &&
                              !is_absent(cell_in(columns, rows[row], loss_basis_column));
       lines[row + 1].push_back(is_marked ? "~" + text : text);
+    }
+    if (columns[column].name != "residual_loss" || !is_banded) continue;
+    lines[0].emplace_back("of one step, p05 to p95");
+    right.push_back(true);
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      lines[row + 1].push_back(band_text(columns, rows[row]));
     }
   }
   return align(lines, right) + mark_text(columns, rows);

@@ -90,8 +90,17 @@ std::string what_it_is(const scenario::Scenario& scenario) {
                             scenario.micro_steps == 1 ? "" : "s");
 }
 
+// How sure a token loss is, in percent.
+std::string band_text(const uncertainty::LossBand& band) {
+  return fmt::format(
+      "mean of {} steps, +- {:.2g} (standard error); of one step {:.2f} to {:.2f} % "
+      "(p05 to p95)",
+      band.steps, band.error * 100, band.p05 * 100, band.p95 * 100);
+}
+
 // The loss that matters most comes first.
-std::string loss_lines(const scenario::Scenario& scenario, const routing::TokenLoss& loss) {
+std::string loss_lines(const scenario::Scenario& scenario, const study::Outcome& outcome) {
+  const routing::TokenLoss& loss = outcome.loss;
   const routing::RouterConfig& router = scenario.router;
   const bool is_counted =
       study::counted_loss(loss.residual_loss, router, *scenario.model) >= loss.residual_loss;
@@ -111,6 +120,9 @@ std::string loss_lines(const scenario::Scenario& scenario, const routing::TokenL
              ? fmt::format("no token loss: of the weight of a token's {} best experts, {}",
                            router.top_k, study::not_chosen)
              : figure.meaning + (first && !basis.empty() ? "; from " + basis : "")});
+  }
+  if (outcome.loss_band && outcome.loss_band->p95 > 0) {
+    lines.insert(lines.begin() + 1, {"", "", band_text(*outcome.loss_band)});
   }
   return align(lines, {false, true, false});
 }
@@ -320,7 +332,7 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
   }
   if (scenario.has_moe()) {
     text += "\n" + row_line(scenario, outcome);
-    text += loss_lines(scenario, outcome.loss);
+    text += loss_lines(scenario, outcome);
   }
   return text + width_lines(outcome.band.terms) + "based on: " + outcome.provenance + "\n";
 }
@@ -342,7 +354,7 @@ std::string route_summary(const scenario::Scenario& scenario, const study::Outco
              "scores {}, {} replicas, {} layers each routed by itself\n\n",
              router.name(), scenario.experts, scenario.expert_parallel, scenario.gpus,
              scenario.tokens_per_gpu, capacity, scenario.scores.name(), scenario.replicas, layers) +
-         loss_lines(scenario, outcome.loss) + "\n" + imbalance_lines(detail);
+         loss_lines(scenario, outcome) + "\n" + imbalance_lines(detail);
 }
 
 // Where all rows have one: the factors of different conventions look alike.

@@ -245,14 +245,14 @@ def _title_panel(axes, facet, value, size):
 
 
 def _legend(table, styles, drawn, kinds):
-    """(the looks, the names) of all that the panels show."""
+    """(the looks, the names) of all that the panels show. `kinds`: {what bands are: how they are drawn}."""
     below = hidden.notes([panel_of(*those) for those in drawn])
     handles, names = page.legend_entries(styles.values(), [label + below.get(label, "") for label in styles])
     if list(styles) == ["all rows"]:
         handles, names = [], []
-    if kinds:
-        handles.append(look.band_entry(kinds))
-        names.append(table.band_words())
+    for words, drawn_as in kinds.items():
+        handles.append(look.band_entry(drawn_as))
+        names.append(words)
     if not all(map(fits, table.rows)):
         handles.append(page.unfit_entry())
         names.append(page.UNFIT)
@@ -282,12 +282,14 @@ def draw(table, x, ys, group, facet, size, title, more=()):
         columns = _columns(size, ys, panels)
         figure, axes = page.grid(size, -(-len(panels) // columns), columns, sharex=True,
                                  sharey="row" if len(ys) > 1 else bool(facet))
-        kinds, drawn = set(), []
+        kinds, drawn = {}, []
         for index, (one, (y, value)) in enumerate(zip(axes.flat, panels)):
             own = [line for line in lines if not facet or line.key[0] == value]
             drawn.append((one, table, own, x, y))
             for line in own:
-                kinds |= draw_line(one, table, line, x, y, styles[line.label], shade)
+                drawn_as = draw_line(one, table, line, x, y, styles[line.label], shade)
+                if drawn_as:
+                    kinds.setdefault(table.band_words(y), set()).update(drawn_as)
             style_x(one, table, x)
             if facet and (index < columns or len(ys) == 1):
                 _title_panel(one, facet, value, size)

@@ -272,9 +272,11 @@ def loss_axis(axes, losses):
 NOTHING = 1e-9  # %: of routes or tokens, less is the rounding of sums
 
 
-def per_cent_from_zero(axes):
-    """An axis of y from 0, with room above the highest line; up to 1 % where all are 0."""
+def per_cent_from_zero(axes, ends=()):
+    """An axis of y from 0, with room above the highest line, and the highest of the `ends` of bands; up to 1 % where all
+    are 0."""
     top = max((float(y) for line in axes.lines for y in line.get_ydata() if math.isfinite(y)), default=0)
+    top = max([top, *ends])
     axes.set_ylim(0, 1.05 * top if top > NOTHING else 1)
 
 

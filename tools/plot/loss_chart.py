@@ -7,8 +7,9 @@ import hidden
 import look
 from chart_data import BadInput, factor_axis, memory_notes, partial_notes
 from page import UNFIT, legend_in_columns, unfit_entry
-from sweep_chart import (MARGIN, SUBTITLE_POINTS, TITLE_POINTS, document_name, setting, subtitle, text_above, title_above,
-                         untold_notes, with_factor, wrapped)
+from rows import LOSS_BAND
+from sweep_chart import (MARGIN, SUBTITLE_POINTS, TITLE_POINTS, document_name, draw_loss_bands, setting, subtitle, text_above,
+                         title_above, untold_notes, with_factor, wrapped)
 from sweep_series import is_of_routing, read_sweep
 
 WIDTH, PANELS_HIGH, BELOW_PANELS = 14.5, 3.2, 0.56  # of the page, its panels and the names of their axes, in inches
@@ -79,13 +80,16 @@ def draw(path, title, fits_only=False, where=""):
         title, lower = title_above(figure, title or f"{f'{same}: l' if same else 'L'}oss and padding by capacity factor")
         top = 1.15 + lower + 0.17 * below.count("\n")
         labels = [entry.label.removeprefix(f"{same}, ") if same else entry.label for entry in series]
-        panels = []
+        panels, kinds = [], set()
         for axes, (name, meaning, short) in zip(grid, PANELS):
             for entry, how in zip(series, styles):
                 _draw_line(axes, name, entry, how)
             axes.set_title(meaning, loc="left", fontsize=10)
             axes.set_xlabel(factor_axis(shared))
-            look.per_cent_from_zero(axes)
+            ends = []
+            if name == "token_loss":
+                kinds, ends = draw_loss_bands(axes, series, styles)
+            look.per_cent_from_zero(axes, ends)
             panels.append(hidden.Panel(short, axes, {
                 label: {point.capacity_factor: 100 * getattr(point, name) for point in entry.points
                         if getattr(point, name) is not None} for label, entry in zip(labels, series)}))
@@ -93,6 +97,7 @@ def draw(path, title, fits_only=False, where=""):
         below_others = hidden.notes(panels)
         entries = [(Line2D([], [], linewidth=1.6, **how), label + below_others.get(label, ""))
                    for label, how in zip(labels, styles)]
+        entries += [(look.band_entry(kinds), LOSS_BAND)] if kinds else []
         entries += [(unfit_entry(), UNFIT)] if any(not point.fits for entry in series for point in entry.points) else []
         height = _lay_out(figure, entries, top)
         figure.text(MARGIN, 1 - 0.12 / height, title, fontsize=TITLE_POINTS, fontweight="bold", va="top")

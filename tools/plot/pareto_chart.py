@@ -156,17 +156,24 @@ def _points(table):
 
 
 def _draw_points(axes, points, groups, styles, on_fronts):
-    """The points with their bars, `on_fronts` above the others; returns whether one has a bar."""
-    places, barred = {id(row): (loss, speed) for loss, speed, row in points}, False
+    """The points with their bars, `on_fronts` above the others; returns the figures of which one has a bar."""
+    places, barred = {id(row): (loss, speed) for loss, speed, row in points}, set()
     above = {id(row) for *_, row in on_fronts}
     for members, how in zip(groups.values(), styles):
         for row in members:
             loss, speed = places[id(row)]
             look.plot_line(axes, [loss], [speed], [fits(row)], how, zorder=2.5 if id(row) in above else 2)
+            if not fits(row):
+                continue
+            bar = {"color": how["color"], "linewidth": 0.8, "alpha": 0.6}
             low, _, high = rows.band_of(row, "tokens_per_s_per_gpu")
-            if fits(row):
-                barred |= low < high
-                axes.plot([loss, loss], [low, high], color=how["color"], linewidth=0.8, alpha=0.6)
+            if low < high:
+                barred.add("tokens_per_s_per_gpu")
+                axes.plot([loss, loss], [low, high], **bar)
+            low, _, high = rows.band_of(row, loss_column(row))
+            if low is not None and low < high:
+                barred.add(rows.TOKEN_LOSS)
+                axes.plot([100 * low, 100 * high], [speed, speed], **bar)
     return barred
 
 
@@ -241,10 +248,11 @@ def pareto(table, group, size, title):
         one.set_xlabel("token loss, %" + look.loss_axis(one, [loss for loss, _ in drawn]))
         one.set_ylabel("speed, tokens/s per GPU")
         handles, labels = (both + more for both, more in zip(page.legend_entries(styles, groups), lines))
-        if barred:
-            handles.append(matplotlib.lines.Line2D([], [], linestyle="none", marker="|", color=look.GREY,
-                                                   markersize=1.2 * size.font))
-            labels.append(table.band_words())
+        for name, marker in (("tokens_per_s_per_gpu", "|"), (rows.TOKEN_LOSS, "_")):
+            if name in barred:
+                handles.append(matplotlib.lines.Line2D([], [], linestyle="none", marker=marker, color=look.GREY,
+                                                       markersize=1.2 * size.font))
+                labels.append(table.band_words(name))
         if unfit_notes:
             handles.append(page.unfit_entry())
             labels.append(page.UNFIT)

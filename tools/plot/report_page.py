@@ -50,6 +50,8 @@ def data_of(table, x, y, group):
     return {"columns": names, "rows": [[_cell(row[routers.get(name, name)]) for name in names] for row in table.rows],
             "options": differing, "figures": figures, "x": first_x, "y": y, "group": lines,
             "names": {name: rows.axis_name(table, name) for name in names},
+            "own_bands": {name: [f"{name}_p05", f"{name}_p95"] for name in figures
+                          if name not in rows.BANDED and {f"{name}_p05", f"{name}_p95"} <= set(names)},
             "scale": {name: rows.scale_of(table, name) for name in names}, "bands": bands,
             "band": band_columns(table.rows[0]) if _has_error_bars(table) else None,
             "ends": {name: [f"{name}_low", f"{name}_high"] for name in figures
@@ -73,6 +75,8 @@ def _notes(table):
         same = "_same_" in band_columns(table.rows[0])[0]
         alone = ", software and machine the same, of each row by itself: sweep --baseline compares rows."
         notes.append("Error bars: p05 to p95" + (alone if same else "."))
+    if any(row.get(f"{rows.TOKEN_LOSS}_p05") for row in table.rows):
+        notes.append("Error bars of token loss: p05 to p95 of one step.")
     elif _levels(table):
         notes.append("No error bars: most of the error is one factor of all rows together. A mark pointed at says where a "
                      f"measured step lies with {_levels(table)} chance (columns _low and _high).")
@@ -158,6 +162,8 @@ function draw() {
     const numbers = members.every(row => typeof row[at[x]] === 'number');
     const value = row => D.scale[y] * row[at[y]];
     const ends = members.map(row => {
+      const own = (D.own_bands[y] || []).map(name => D.scale[y] * row[at[name]]);
+      if (own.length && D.own_bands[y].every(name => row[at[name]] !== '')) return [own[1] - value(row), value(row) - own[0]];
       if (!D.band) return [0, 0];
       const step = row[at.step_ms], low = row[at[D.band[0]]], high = row[at[D.band[1]]];
       if (!power || !step || !low || !high) return [0, 0];

@@ -20,6 +20,8 @@ COMPARISONS = {
 # Figures that have an error bar: the power of step time by which they go.
 BANDED = {"step_ms": 1, "gpu_hours_per_1e12_tokens": 1, "tokens_per_s_per_gpu": -1,
           "tokens_per_day": -1, "tflops_per_gpu": -1, "mfu": -1, TOTAL_SPEED: -1}
+# The figure whose band is a column pair of its own, NAME_p05 and NAME_p95, and what these are.
+TOKEN_LOSS, LOSS_BAND = "residual_loss", "p05 to p95 of one step's token loss"
 NAMES = {
     "step_ms": "step time, ms", "tokens_per_s_per_gpu": "speed, tokens/s per GPU",
     TOTAL_SPEED: "speed of all GPUs, tokens/s", "residual_loss": "token loss, %", "counted_loss": "token loss, %",
@@ -105,8 +107,10 @@ class Table:
             found.remove(COPIES)
         return [name for name in found if name not in without]
 
-    def band_words(self):
-        """What a legend says that the bands of band_of() are."""
+    def band_words(self, figure="step_ms"):
+        """What a legend says that the bands of band_of() of a figure are."""
+        if figure == TOKEN_LOSS:
+            return LOSS_BAND
         return speed_bands.legend_text(self.rows if len(self.files) == 1 else [], self.columns)
 
     def level(self, figures):

@@ -126,7 +126,26 @@ def _draw_speed(axes, series, styles):
     return kinds
 
 
+def draw_loss_bands(axes, series, styles):
+    """The bands of token loss. Returns (how they are drawn, as look.band_entry() takes it; their upper ends in per cent)."""
+    kinds, ends, shade = set(), [], min(0.14, 0.8 / len(series))
+    for entry, how in zip(series, styles):
+        known = [point for point in entry.points if point.token_loss is not None]
+        banded = [point for point in known if point.fits and point.loss_low < point.loss_high]
+        ends += [100 * point.loss_high for point in banded]
+        for point in banded:
+            if point.capacity_factor is None:
+                axes.axhspan(100 * point.loss_low, 100 * point.loss_high, color=how["color"], alpha=shade, linewidth=0)
+                kinds.add("shade")
+        points = with_factor(known)
+        kinds |= look.draw_band(axes, [point.capacity_factor for point in points], [100 * point.loss_low for point in points],
+                                [100 * point.loss_high for point in points], [point.fits for point in points], how["color"], shade)
+    return kinds, ends
+
+
 def _draw_loss(axes, series, styles, factor_name):
+    """Returns how the bands are drawn, as look.band_entry() takes it."""
+    kinds, ends = draw_loss_bands(axes, series, styles)
     for entry, how in zip(series, styles):
         points = [point for point in with_factor(entry.points) if point.token_loss is not None]
         if points:
@@ -149,10 +168,11 @@ def _draw_loss(axes, series, styles, factor_name):
     factors = [point.capacity_factor for entry in series for point in with_factor(entry.points)]
     room = 0.045 * (max(factors) - min(factors)) or 0.25
     axes.set_xlim(min(factors) - 2 * room, max(factors) + room)
-    look.per_cent_from_zero(axes)
+    look.per_cent_from_zero(axes, ends)
     _make_room(axes, min(factors), max(factors) + room)
     axes.set_ylabel("token loss, %")
     axes.set_xlabel(factor_name)
+    return kinds
 
 
 def _make_room(axes, first, right):
@@ -323,7 +343,7 @@ def _covered(series):
     return found
 
 
-def _legends(speed, loss, series, styles, measured, only_routers, kinds, band):
+def _legends(speed, loss, series, styles, measured, only_routers, kinds, band, loss_kinds):
     # The legend of many lines has no room for more.
     above = _covered(series) if len(series) <= MOST_WITH_NOTES else {}
     entries = [(Line2D([], [], linewidth=1.6, **how),
@@ -346,6 +366,8 @@ def _legends(speed, loss, series, styles, measured, only_routers, kinds, band):
     entries = [(Line2D([], [], color=look.GREY, linewidth=1.6),
                 "lines as above: share of the\nchosen experts' weight that\nno expert processes, after\nrectification"),
                _failed_entry(series)]
+    if loss_kinds:
+        entries.append((look.band_entry(loss_kinds), wrapped(rows.LOSS_BAND, 26)))
     loss.legend(*zip(*entries), handlelength=3.4, **place)
 
 
@@ -384,9 +406,9 @@ def draw(path, measured_path, title, fits_only=False, where=""):
         speed.set_ylabel(speed_axis(results))
         left = look.overhang(figure, grid)[0] / WIDTH + MARGIN
         figure.subplots_adjust(left=max(LEFT, left))
-        _draw_loss(loss, series, styles, factor_axis(shared))
+        loss_kinds = _draw_loss(loss, series, styles, factor_axis(shared))
         shown = _draw_measured(speed, series, styles, measured)
-        words = only_routers, kinds, speed_bands.legend_text(results, option_columns.load())
+        words = only_routers, kinds, speed_bands.legend_text(results, option_columns.load()), loss_kinds
         _legends(speed, loss, series, styles, shown, *words)
         below_page = MARGIN * WIDTH - loss.get_legend().get_window_extent().y0 / figure.dpi
         if below_page > 0:  # labels of three and more lines

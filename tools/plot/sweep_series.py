@@ -24,6 +24,8 @@ class Point:
     padded: float | None = None
     fits: bool = True  # in the memory of a GPU
     warnings: tuple = ()  # chart_data.warnings()
+    loss_low: float | None = None  # the band of token_loss; both its value where it has none
+    loss_high: float | None = None
 
 
 @dataclass
@@ -49,9 +51,9 @@ def _point(row):
             rows.present(row, "step_ms")
         low, _, high = rows.band_of(row, SPEED)
         speed = rows.present(row, SPEED)
-    return Point(rows.figure_of(row, "capacity_factor"), speed, low, high,
-                 rows.figure_of(row, loss_column(row)), rows.figure_of(row, "failed"), rows.figure_of(row, "padded"), fits(row),
-                 tuple(warnings(row)))
+    loss_low, loss, loss_high = rows.band_of(row, loss_column(row))
+    return Point(rows.figure_of(row, "capacity_factor"), speed, low, high, loss, rows.figure_of(row, "failed"),
+                 rows.figure_of(row, "padded"), fits(row), tuple(warnings(row)), loss_low, loss_high)
 
 
 def _refuse_twice(table, one, other):

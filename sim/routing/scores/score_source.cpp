@@ -229,6 +229,10 @@ bool ScoreSource::is_ragged(int ranks, std::int64_t tokens) const {
   return false;
 }
 
+int ScoreSource::distinct_replicas(int replicas) const {
+  return trace == nullptr ? replicas : std::min(replicas, trace->shape().steps);
+}
+
 ScoreSource parse_score_source(std::string_view text, const std::string& what) {
   const std::size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);

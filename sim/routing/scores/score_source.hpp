@@ -98,6 +98,8 @@ struct ScoreSource {
   bool has_even_popularity() const;
   // Whether the numbers actually differ for these sizes.
   bool is_ragged(int ranks, std::int64_t tokens) const;
+  // How many of `replicas` are different steps: those of a trace begin again after its last one.
+  int distinct_replicas(int replicas) const;
 };
 
 // The values of --routing, each with its meaning and [default], for help texts: of the kinds that

@@ -89,6 +89,7 @@ class LossMean {
     add(sum.failed_attempted, loss.failed_attempted, weight_);
     sum.unrouted += weight_ * loss.unrouted;
     sum.residual_loss += weight_ * loss.residual_loss;
+    residual_.push_back(loss.residual_loss);
     sum.padded += weight_ * loss.padded;
     add(sum.duplicate_ir, loss.duplicate_ir, weight_);
     outcome_.layer_failed.resize(routing.layers.size());
@@ -96,6 +97,11 @@ class LossMean {
       outcome_.layer_failed[layer] += weight_ * routing.layers[layer].loss.failed;
       take_rows(routing.layers[layer].ir_rows, static_cast<double>(routing.layers.size()));
     }
+  }
+
+  // Of all replicas taken.
+  void finish(const routing::ScoreSource& scores) {
+    outcome_.loss_band = band_of_losses(scores, residual_);
   }
 
  private:
@@ -117,6 +123,7 @@ class LossMean {
 
   Outcome& outcome_;
   double weight_;
+  std::vector<double> residual_;
 };
 
 uncertainty::AveragedDraws averaged_draws(const scenario::Scenario& scenario,
@@ -228,6 +235,12 @@ void add_bytes(const step::StepModel& model, const routing::ReplicaRouting* rout
 
 }  // namespace
 
+std::optional<uncertainty::LossBand> band_of_losses(const routing::ScoreSource& scores,
+                                                    const std::vector<double>& losses) {
+  const int distinct = scores.distinct_replicas(static_cast<int>(losses.size()));
+  return uncertainty::loss_band({losses.data(), static_cast<std::size_t>(distinct)});
+}
+
 Outcome evaluate(const scenario::Scenario& scenario, routing::RoutingCache& cache,
                  engine::Timeline* timeline) {
   return evaluate(scenario, EvaluateSettings{{}, true, timeline}, cache);
@@ -263,6 +276,7 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
     }
     outcome.replica_step_ms.push_back(replicas.back().step.ms());
   }
+  if (routed) losses.finish(scenario.scores);
   const std::size_t middle = median_replica(replicas);
   outcome.step_ms = replicas[middle].step.ms();
   outcome.parts_ms = replicas[middle].parts_ms;

@@ -13,6 +13,7 @@
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/scenario/scenario.hpp"
 #include "sim/step/program/part.hpp"
+#include "sim/uncertainty/loss_band.hpp"
 #include "sim/uncertainty/simulated_band.hpp"
 
 namespace moesim::study {
@@ -41,6 +42,8 @@ struct Outcome {
   double tokens_per_s_per_gpu = 0;          // mean over GPUs
   std::int64_t capacity = 0;                // the most slots_per_expert(), 0 for a dense router
   routing::TokenLoss loss;                  // mean over replicas
+  // How sure its residual_loss is: none where fewer than two replicas are different steps.
+  std::optional<uncertainty::LossBand> loss_band;
   std::array<double, part_count> parts_ms{};
   // The times of the rank that ends last: busy with exchanges, hidden or not; and what of them is
   // not hidden, the wait for other ranks included. Parts are of the critical path, which may lie on
@@ -65,6 +68,10 @@ struct Outcome {
   double ir_rows_spread = 0;         // standard deviation over GPUs / mean, mean over layers
   std::vector<std::pair<std::string, double>> memory_parts_gib;
 };
+
+// The band of a mean over replicas, from the residual_loss of each.
+std::optional<uncertainty::LossBand> band_of_losses(const routing::ScoreSource& scores,
+                                                    const std::vector<double>& losses);
 
 // Simulates the scenario. The same scenario gives the same bits, whatever is in the cache. If
 // `timeline` is given, it receives the bars of the median replica, all ranks.

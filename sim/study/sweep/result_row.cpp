@@ -90,6 +90,29 @@ void add_losses(std::vector<RowColumn>& columns) {
   }
 }
 
+// How sure residual_loss is.
+void add_loss_band(std::vector<RowColumn>& columns) {
+  const auto add = [&](const char* name, const char* meaning,
+                       double uncertainty::LossBand::*member) {
+    columns.push_back({{name, ColumnType::number, ColumnRole::figure, "share", true, meaning},
+                       nullptr,
+                       [member](const Scenario& scenario, const Outcome& outcome) {
+                         return scenario.has_moe() && outcome.loss_band
+                                    ? figure_cell((*outcome.loss_band).*member)
+                                    : Cell();
+                       }});
+  };
+  add("residual_loss_p05",
+      "with residual_loss_p95: holds the residual_loss of one further step of the same routing "
+      "with "
+      "90 % chance; from 19 replicas on by their order, of fewer by Student's t, of one blank",
+      &uncertainty::LossBand::p05);
+  add("residual_loss_p95", "see residual_loss_p05", &uncertainty::LossBand::p95);
+  add("residual_loss_error",
+      "standard error of residual_loss, the mean over replicas; of one blank",
+      &uncertainty::LossBand::error);
+}
+
 void add_parts(std::vector<RowColumn>& columns) {
   for (std::size_t part = 0; part < part_count; ++part) {
     columns.push_back(
@@ -164,6 +187,7 @@ std::vector<RowColumn> outcome_columns() {
   add_memory_parts(columns);
   add_band(columns);
   add_baseline(columns);
+  add_loss_band(columns);
   return columns;
 }
 

@@ -21,7 +21,7 @@ struct Column {
   ColumnRole role = ColumnRole::option;
   std::string unit = "";     // "ms", "GiB", ...; "share" is in 0..1
   bool in_route = false;     // a router run alone has it too
-  std::string meaning = "";  // of a loss
+  std::string meaning = "";  // of a loss and its band
 };
 
 // The columns of a result, in order. What does not apply has no cell.

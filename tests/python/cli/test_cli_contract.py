@@ -49,12 +49,12 @@ def test_options_and_columns_are_a_document():
     columns = {column["name"]: column for column in document()["columns"]}
     assert [name for name, column in columns.items() if column["role"] == "part"] == PARTS
     for name, column in columns.items():
-        assert set(column) == {"name", "type", "role", "unit"}
+        assert set(column) == {"name", "type", "role", "unit", "meaning"}
         assert column["type"] in ("text", "number", "boolean")
         if name.endswith("_ms"):
             assert column["unit"] == "ms"
     assert columns["failed"] == {"name": "failed", "type": "number", "role": "loss",
-                                 "unit": "share"}
+                                 "unit": "share", "meaning": "routes not kept, before rectification"}
     for option in document()["options"]:
         assert option["help"] and option["default"]
         assert columns[option["column"]]["role"] == "option"

@@ -60,8 +60,10 @@ SWEEPS = {
 def test_a_sweep_gives_the_kept_figures(name, tmp_path):
     out = tmp_path / "sweep.csv"
     succeed("sweep", *SWEEPS[name], "--out", out)
-    # The words of a refusal may change; that it is one is in the column status.
-    check_table(out.read_text(), f"sweep/{name}.csv", leave_out=["reason"])
+    # The words of a refusal may change; that it is one is in the column status. Bands of losses are differences of nearly equal
+    # figures, which a last bit moves by more than the tolerance: kept texts have some, test_loss_band.py computes them.
+    check_table(out.read_text(), f"sweep/{name}.csv",
+                leave_out=["reason", "residual_loss_p05", "residual_loss_p95", "residual_loss_error"])
 
 
 def kept(name):

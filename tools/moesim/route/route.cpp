@@ -26,10 +26,17 @@ namespace {
 using routing::ReplicaRouting;
 using Replicas = std::vector<std::shared_ptr<const ReplicaRouting>>;
 
-routing::TokenLoss mean_over(const Replicas& replicas) {
+// Means over replicas, and how sure the token loss is.
+void fill_losses(const routing::ScoreSource& scores, const Replicas& replicas,
+                 study::Outcome& outcome) {
   std::vector<routing::TokenLoss> losses;
-  for (const auto& replica : replicas) losses.push_back(replica->loss);
-  return routing::mean_loss(losses);
+  std::vector<double> residual;
+  for (const auto& replica : replicas) {
+    losses.push_back(replica->loss);
+    residual.push_back(replica->loss.residual_loss);
+  }
+  outcome.loss = routing::mean_loss(losses);
+  outcome.loss_band = study::band_of_losses(scores, residual);
 }
 
 Replicas route_all(const routing::RoutingJob& job, int replica_count, int jobs) {
@@ -58,7 +65,7 @@ report::CellRow row_of(const scenario::Scenario& scenario, int jobs, bool with_l
   const Replicas replicas = route_all(job, scenario.replicas, jobs);
   study::Outcome outcome;
   outcome.capacity = most_slots(job, replicas);
-  outcome.loss = mean_over(replicas);
+  fill_losses(job.scores, replicas, outcome);
   report::CellRow row = study::route_row(scenario, outcome);
   if (with_losses) add_losses(mean_of(losses_of_layers(job, scenario.replicas, jobs)), row);
   return row;
@@ -133,7 +140,7 @@ ExitCode run(const CommandLine& line) {
 
   study::Outcome outcome;
   outcome.capacity = most_slots(job, replicas);
-  outcome.loss = mean_over(replicas);
+  fill_losses(job.scores, replicas, outcome);
   const std::string basis = routing::loss_basis(scenario.scores, scenario.router);
   if (format == report::Format::csv) {
     std::vector<study::Column> columns = loss_columns(line.has("losses"));

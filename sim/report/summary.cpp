@@ -121,7 +121,8 @@ std::string loss_lines(const scenario::Scenario& scenario, const study::Outcome&
                            router.top_k, study::not_chosen)
              : figure.meaning + (first && !basis.empty() ? "; from " + basis : "")});
   }
-  if (outcome.loss_band && outcome.loss_band->p95 > 0) {
+  constexpr double least_shown = 0.5e-4;  // of a percentage with two decimals
+  if (outcome.loss_band && outcome.loss_band->p95 >= least_shown) {
     lines.insert(lines.begin() + 1, {"", "", band_text(*outcome.loss_band)});
   }
   return align(lines, {false, true, false});

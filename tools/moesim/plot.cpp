@@ -225,13 +225,6 @@ void refuse_undrawn(const std::string& input, const nlohmann::json& json) {
 // Throws UsageError for the rows of several scenarios of a route, which lack its detail.
 void refuse_rows(const std::string& input, const nlohmann::json& json) {
   if (!json.is_array() || json.empty() || !json[0].is_object()) return;
-  if (json.size() == 1 && json[0].contains("router")) {
-    throw UsageError(fmt::format(
-        "{}: this is what moesim route --logits found, losses alone: make a trace of the logits "
-        "(moesim import) and draw the JSON of moesim route --routing trace:FOLDER, or give route "
-        "--out FILE.csv and several capacity factors",
-        input));
-  }
   if (json[0].contains("router")) {
     throw UsageError(fmt::format(
         "{}: this is the JSON of moesim route of several scenarios ({}), and a chart shows one: "

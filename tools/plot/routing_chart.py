@@ -98,9 +98,10 @@ def _draw_losses(axes, lines, positions, xlabel, padding):
 def _titles(result):
     title = f"{result['router']} over {result['experts']} experts: demand for each expert, and losses"
     factor = result.get("capacity_factor")
-    parts = [f"routing {result['routing']}", f"{result['gpus']} GPUs in groups of "
+    replicas = result.get("replicas")  # none of given logits, which have no source of routing either
+    parts = [f"routing {result['routing']}" if result.get("routing") else "given logits", f"{result['gpus']} GPUs in groups of "
              f"{result['expert_parallel']}", f"{result['tokens_per_gpu']:,} tokens per GPU",
-             f"{result['replicas']} replica{'s' if result['replicas'] != 1 else ''}"]
+             *([f"{replicas} replica{'s' if replicas != 1 else ''}"] if replicas else [])]
     if factor is not None:
         parts.insert(0, f"capacity factor {factor:g} ({result['capacity_convention']} convention)")
     return title, ", ".join(parts)

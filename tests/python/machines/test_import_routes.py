@@ -206,7 +206,7 @@ def test_every_loss_of_logits_at_several_capacity_factors(tmp_path):
     refused(*words, "--out", tmp_path / "routes.npy", parts=["of one router", ".csv"])
     # One rank as [S, E]; a router without a softmax has no losses of training.
     np.save(tmp_path / "one.npy", logits[0].astype("float64"))
-    row = as_json("route", "--logits", tmp_path / "one.npy", "--router", "expert-choice", "--capacity-factor", 1)[0]
+    row = as_json("route", "--logits", tmp_path / "one.npy", "--router", "expert-choice", "--capacity-factor", 1)
     assert row["z_loss"] is None and row["expert_parallel"] == 1
     np.save(tmp_path / "four.npy", np.zeros((2, 2, 4, 8), "float32"))
     refused("route", "--logits", tmp_path / "four.npy", parts=["[P, S, E]", "moesim import"])

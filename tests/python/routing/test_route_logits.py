@@ -212,8 +212,8 @@ def test_losses_of_a_trace_are_those_of_its_logits(tmp_path, words):
         words = (*words, tmp_path / "bias.npy")
     drawn = detail_of_losses("--routing", trace_of(logits, tmp_path, 2), "--gpus", 4, "--expert-parallel", 4, "--router",
                              *words)
-    (given,) = json.loads(succeed("route", "--logits", tmp_path / "group.npy", "--losses", "--format", "json", "--router",
-                                  *words))
+    given = json.loads(succeed("route", "--logits", tmp_path / "group.npy", "--losses", "--format", "json", "--router",
+                               *words))
     for name, column in (("balance", "balance_loss"), ("balance_all_choices", "balance_loss_all_choices"),
                          ("z", "z_loss")):
         assert drawn[name] == pytest.approx(given[column], rel=1e-6)
@@ -223,7 +223,7 @@ def test_dropout_that_lowers_k_has_the_losses_of_the_choices_left(tmp_path):
     """One expert on each GPU: skipped, a token has one choice instead of two."""
     np.save(tmp_path / "x.npy", np.random.default_rng(1).normal(size=(4, 8, 4)).astype(np.float32))
     words = ("route", "--logits", tmp_path / "x.npy", "--router", "gating-dropout:0.999", "--top-k", 2)
-    (row,) = as_json(*words)
+    row = as_json(*words)
     # Each expert has the tokens of its own GPU, a quarter: 4 x 1/4 x (the sum of mean g) = 1.
     assert row["balance_loss"] == pytest.approx(1)
     assert row["balance_loss_all_choices"] == pytest.approx(1)
@@ -263,7 +263,7 @@ def test_rectification_goes_by_logit_where_scores_vanish(tmp_path, words):
 @pytest.mark.parametrize("scores", ["softmax", "sigmoid"])
 def test_a_token_without_a_finite_logit_has_them_all_equal(tmp_path, scores):
     np.save(tmp_path / "x.npy", np.full((4, 3), -np.inf, np.float32))
-    (row,) = as_json("route", "--logits", tmp_path / "x.npy", "--router", "top1", "--score-function", scores)
+    row = as_json("route", "--logits", tmp_path / "x.npy", "--router", "top1", "--score-function", scores)
     assert row["z_loss"] == pytest.approx(np.log(3) ** 2)
     assert row["balance_loss"] == pytest.approx(1)  # all take expert 0, each probability is 1/3
 
@@ -342,13 +342,6 @@ def test_arrays_that_are_no_logits_or_no_trace_say_what_to_do(tmp_path):
     np.save(path, np.zeros((4, 2), np.float32))
     expect_error(moesim("route", "--logits", path, "--router", "top1", "--out", tmp_path / "x.parquet"), 2,
                  ".parquet files are not written", ".csv or .json")
-
-
-def test_a_chart_of_the_losses_of_logits_says_where_more_is(tmp_path):
-    np.save(tmp_path / "x.npy", np.random.default_rng(1).normal(size=(64, 8)).astype(np.float32))
-    succeed("route", "--logits", tmp_path / "x.npy", "--router", "top2", "--out", tmp_path / "x.json")
-    expect_error(moesim("plot", tmp_path / "x.json"), 2, "losses alone", "moesim import", "--routing trace:FOLDER",
-                 "--out FILE.csv")
 
 
 def test_trained_biases_are_noted_where_a_popularity_is_asked_for():

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "sim/base/file.hpp"
+#include "sim/base/formats/json_text.hpp"
 #include "sim/base/formats/npy.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/route_table.hpp"
@@ -14,6 +16,7 @@
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/doubtful_logits.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/route/logits_detail.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -113,6 +116,17 @@ void note_default_k(const CommandLine& line, const scenario::Scenario& first) {
       "note: --logits do not say how many experts a token goes to: k = {} is that of {}, the "
       "default --model: give --top-k, or a router whose name has it",
       first.model->moe->top_k, first.model_name));
+}
+
+// As `route` has a scenario without --logits: an object with its detail. Logits have no hidden size
+// of their own: bytes are said of a model that was named.
+std::string one_result(const scenario::Scenario& scenario, const routing::GroupOfFile& file,
+                       const routing::RoutedGroup& group, const report::CellRow& row,
+                       bool has_model) {
+  const double row_bytes = has_model ? static_cast<double>(scenario.model->hidden) * 2 : 0;  // bf16
+  nlohmann::ordered_json object = report::to_json(study::names_of(loss_columns(true)), row);
+  object["detail"] = logits_detail(scenario, file, group, row_bytes);
+  return json_text(object, 2) + "\n";
 }
 
 void refuse_other_files(const std::string& out) {
@@ -223,9 +237,13 @@ ExitCode route_file(const CommandLine& line) {
   const Output out(line.get("out"));
   std::vector<report::CellRow> rows;
   for (const scenario::Scenario& scenario : scenarios) {
-    rows.push_back(row_of(scenario, file, route(scenario, file)));
+    const routing::RoutedGroup group = route(scenario, file);
+    rows.push_back(row_of(scenario, file, group));
     if (line.has("losses") && !has_training_losses(scenario.router))
       note_no_losses(scenario.router);
+    if (scenarios.size() > 1 || format != report::Format::json) continue;
+    out.write(one_result(scenario, file, group, rows.front(), line.has("model")));
+    return ExitCode::ok;
   }
   leave_repeats_out(rows);
   out.write(render_rows(loss_columns(true), rows, format));

@@ -450,7 +450,7 @@ std::string note_of_trained_biases(const routing::ScoreSource& scores, const Rou
   return fmt::format(
       "note: router {}: its biases are trained on this popularity before it routes, which evens "
       "the load of the experts; to route with frozen biases, as in serving: --expert-bias zeros, "
-      "or FILE.npy of a checkpoint",
+      "trained:SCENARIO for another popularity than this, or FILE.npy of a checkpoint",
       router.asked_name());
 }
 

@@ -4,8 +4,11 @@
 #include <memory>
 #include <string_view>
 
+#include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
 #include "sim/routing/rules/expert_bias.hpp"
+#include "sim/routing/scores/score_source.hpp"
 #include "sim/scenario/idle_rules.hpp"
 #include "sim/scenario/router_options.hpp"
 
@@ -79,10 +82,31 @@ void check_second_expert(Resolution& at) {
 }
 
 constexpr std::string_view zeros = "zeros";
+constexpr std::string_view trained = "trained:";
+
+routing::ScoreSource training_scores(const std::string& text) {
+  return routing::parse_score_source(std::string_view(text).substr(trained.size()),
+                                     fmt::format("--expert-bias {}", trained));
+}
+
+// "trained:SCENARIO": what the biases are trained on, as --routing takes it.
+void train_expert_bias(const std::string& text, Resolution& at) {
+  RouterConfig& router = at.scenario.router;
+  if (router.kind->trains_biases == nullptr) {
+    throw UsageError(
+        fmt::format("--expert-bias {}: router {} trains no biases: it is of bias-balanced", text,
+                    router.asked_name()));
+  }
+  const auto scores = std::make_shared<const routing::ScoreSource>(training_scores(text));
+  const std::uint64_t digest = Digest().add(routing::scores_key(*scores)).value();
+  router.expert_bias = std::make_shared<const routing::ExpertBias>(routing::ExpertBias::trained(
+      std::string(trained) + scores->name(), scores, digest, at.scenario.experts));
+}
 
 void load_expert_bias(const std::string& text, Resolution& at) {
   RouterConfig& router = at.scenario.router;
   if (router.is_dense()) return;
+  if (text.starts_with(trained)) return train_expert_bias(text, at);
   router.expert_bias = std::make_shared<const routing::ExpertBias>(
       text == zeros ? routing::ExpertBias::zeros(at.scenario.experts)
                     : routing::ExpertBias::load(text));
@@ -129,7 +153,11 @@ void declare_variants(OptionTable& table) {
       .text(
           "expert-bias", "FILE",
           [](const std::string& text, DocumentCache&) {
-            if (text != "none" && text != zeros) routing::ExpertBias::load(text);
+            if (text.starts_with(trained)) {
+              training_scores(text);
+            } else if (text != "none" && text != zeros) {
+              routing::ExpertBias::load(text);
+            }
           },
           [](const std::string& text, Resolution& at) {
             if (text != "none") load_expert_bias(text, at);
@@ -138,7 +166,9 @@ void declare_variants(OptionTable& table) {
       .by_default("none")
       .help(
           "a bias per expert, added to scores for the choice: .npy of float32, [experts] or "
-          "[layers, experts]; zeros: of no expert, where the router would train its own")
+          "[layers, experts]; zeros: of no expert, where the router would train its own; "
+          "trained:SCENARIO: trained on this popularity, one of --routing, instead of the one that "
+          "is routed")
       .affects(Affects::routing)
       .after({"router-dialect", "experts"})
       .applies(scores_experts)

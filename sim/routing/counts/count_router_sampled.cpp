@@ -4,6 +4,7 @@
 
 #include "sim/routing/counts/count_router.hpp"
 #include "sim/routing/counts/sampled_counts.hpp"
+#include "sim/routing/groups/bias_training.hpp"
 #include "sim/routing/groups/group_logits.hpp"
 #include "sim/routing/groups/layer_sampler.hpp"
 #include "sim/routing/tokens/choice_shares.hpp"
@@ -18,9 +19,13 @@ void CountRouter::draw_sampled(const RoutingJob& job, Counts& counts) const {
   const DrawnLogits drawn(job, *logits_, 0, kernels_);
   const RoundedLogits rounded(drawn);
   const bool in_bf16 = router.router_dtype == RouterDtype::bf16;
-  LayerSample sample = sample_layer({router, job.experts, job.expert_parallel, kernels_},
-                                    in_bf16 ? static_cast<const GroupLogits&>(rounded) : drawn, key,
-                                    sampled_tokens(job.experts, router.top_k));
+  const GroupLogits& seen = in_bf16 ? static_cast<const GroupLogits&>(rounded) : drawn;
+  const KindShape shape{router, job.experts, job.expert_parallel, kernels_};
+  const std::int64_t tokens = sampled_tokens(job.experts, router.top_k);
+  const auto training = bias_training(job, {{}, key.seed, key.replica, key.layer}, kernels_);
+  LayerSample sample =
+      training ? sample_layer(shape, TrainedOnOthers(seen, training->logits()), key, tokens)
+               : sample_layer(shape, seen, key, tokens);
   counts.loss = sample.loss;
   std::vector<double> shares = std::move(sample.shares);
   if (shares.empty() && router.takes_best() && !logits_->has_token_types()) {

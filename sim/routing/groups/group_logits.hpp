@@ -38,6 +38,9 @@ class GroupLogits {
   }
   // The `index`-th tile of tokens to train a router on; returns how many of the 16 are valid.
   virtual int fill_training_tile(std::int64_t index, float* tile) const = 0;
+  // Whose training tiles the router's biases are trained on, where not on those of these logits:
+  // else null.
+  virtual const GroupLogits* trained_on() const { return nullptr; }
 
   std::int64_t all_tokens() const;
 };

@@ -145,6 +145,13 @@ RoutedGroup route_logits(const RouterConfig& config, const GroupOfFile& group,
   RouterConfig router = config;
   std::vector<float> placed;
   std::span<const float> logits = group.logits;
+  if (router.expert_bias && router.expert_bias->trained_on()) {
+    throw UsageError(
+        fmt::format("--expert-bias {}: goes with generated or recorded routing; beside --logits "
+                    "give the biases "
+                    "themselves, FILE.npy, or leave the option out to train them on these logits",
+                    router.expert_bias->name()));
+  }
   if (placement) check_placement(config, *placement, static_cast<int>(group.experts));
   const bool by_position = placement && heeds_places(config);
   if (by_position) {

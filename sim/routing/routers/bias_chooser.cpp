@@ -25,16 +25,21 @@ constexpr std::int64_t residual_every = 4;
 
 LayerSample BiasChooser::sample(const GroupLogits& logits, const StreamKey& stream,
                                 std::int64_t tokens) {
-  const bool given = shape_.config.expert_bias != nullptr;
+  const bool given = has_given_biases();
+  const GroupLogits* const others = given ? nullptr : logits.trained_on();
   bias_ = given ? shape_.config.expert_bias->of_layer(stream.layer)
                 : std::vector<float>(static_cast<std::size_t>(shape_.experts), 0.0F);
   Sampling sampling;
   LayerSample& found = sampling.found;
   found.tokens = static_cast<std::size_t>(tokens);
   found.expert.resize(found.tokens * static_cast<std::size_t>(shape_.config.top_k));
-  const bool settled = !given && steps_ > 2 * last_steps && settle(logits, sampling.tile);
+  const bool trains = !given && others == nullptr;
+  const bool settled = trains && steps_ > 2 * last_steps && settle(logits, sampling.tile);
   if (given) {
     sample_tiles(logits, tokens / tile_tokens, false, sampling);
+  } else if (others != nullptr) {
+    train_biases(*others);
+    sample_frequencies(logits, tokens, sampling);
   } else if (settled && !saturated_) {
     for (std::int64_t left = steps_before_sample(); left > 0; --left) train(logits, sampling.tile);
     set_parts(sampling);
@@ -43,16 +48,22 @@ LayerSample BiasChooser::sample(const GroupLogits& logits, const StreamKey& stre
   } else {
     const int trained = settled ? last_steps : steps_;
     for (int left = trained; left > 0; --left) train(logits, sampling.tile);
-    load_.assign(bias_.size(), 0);
-    sample_tiles(logits, std::max(counted_tiles, tokens / tile_tokens), false, sampling);
-    const std::int64_t routes = std::accumulate(load_.begin(), load_.end(), std::int64_t{0});
-    for (const std::int64_t chosen : load_) {
-      found.shares.push_back(static_cast<double>(chosen) * shape_.config.top_k /
-                             static_cast<double>(routes));
-    }
+    sample_frequencies(logits, tokens, sampling);
   }
   found.loss.residual_loss = sampling.residual / sampling.examined;
   return found;
+}
+
+// The sample with the biases of now, and its shares from more tokens than it holds.
+void BiasChooser::sample_frequencies(const GroupLogits& logits, std::int64_t tokens,
+                                     Sampling& sampling) {
+  load_.assign(bias_.size(), 0);
+  sample_tiles(logits, std::max(counted_tiles, tokens / tile_tokens), false, sampling);
+  const std::int64_t routes = std::accumulate(load_.begin(), load_.end(), std::int64_t{0});
+  for (const std::int64_t chosen : load_) {
+    sampling.found.shares.push_back(static_cast<double>(chosen) * shape_.config.top_k /
+                                    static_cast<double>(routes));
+  }
 }
 
 std::int64_t BiasChooser::steps_before_sample() const {

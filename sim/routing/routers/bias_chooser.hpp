@@ -45,16 +45,12 @@ class BiasChooser final : public Chooser {
   }
 
   void start_layer(const GroupLogits& logits, const RouterContext& context) override {
-    if (shape_.config.expert_bias) {
+    if (has_given_biases()) {
       bias_ = shape_.config.expert_bias->of_layer(context.layer);
       return;
     }
-    const auto experts = static_cast<std::size_t>(shape_.experts);
-    bias_.assign(experts, 0.0F);
-    std::int64_t tile = 0;
-    int step = 0;
-    if (steps_ > 2 * last_steps && settle(logits, tile)) step = steps_ - last_steps;
-    for (; step < steps_; ++step) train(logits, tile);
+    const GroupLogits* const others = logits.trained_on();
+    train_biases(others == nullptr ? logits : *others);
   }
 
   void choose(const GroupLogits& logits, const RouterContext& /*context*/, Choices& out) override {
@@ -92,11 +88,26 @@ class BiasChooser final : public Chooser {
   // biases, and the walk drawn for each expert by itself; the sample is that of the steps
   // themselves, after the first ones. Where training does not reach that state (few steps), it
   // is carried out, and shares are frequencies; these also where popularities are so far apart that
-  // a step of a nearly flat sigmoid's bias changes a load by a third. Given biases are not
-  // trained, and the shares are left to the sample. The sample's choices give the loss.
+  // a step of a nearly flat sigmoid's bias changes a load by a third, and where biases are
+  // trained on other logits. Given biases are not trained, and the shares are left to the sample.
+  // The sample's choices give the loss.
   LayerSample sample(const GroupLogits& logits, const StreamKey& stream, std::int64_t tokens);
 
  private:
+  bool has_given_biases() const {
+    const auto& bias = shape_.config.expert_bias;
+    return bias != nullptr && bias->trained_on() == nullptr;
+  }
+
+  // All steps, from biases of zero.
+  void train_biases(const GroupLogits& logits) {
+    bias_.assign(static_cast<std::size_t>(shape_.experts), 0.0F);
+    std::int64_t tile = 0;
+    int step = 0;
+    if (steps_ > 2 * last_steps && settle(logits, tile)) step = steps_ - last_steps;
+    for (; step < steps_; ++step) train(logits, tile);
+  }
+
   // A step of training on the tiles from `tile` on; advances `tile`.
   void train(const GroupLogits& logits, std::int64_t& tile) {
     load_.assign(bias_.size(), 0);
@@ -201,6 +212,7 @@ class BiasChooser final : public Chooser {
   std::int64_t steps_before_sample() const;
   void sample_steps(const GroupLogits& logits, Sampling& sampling);
   void sample_tiles(const GroupLogits& logits, std::int64_t tiles, bool slope, Sampling& sampling);
+  void sample_frequencies(const GroupLogits& logits, std::int64_t tokens, Sampling& sampling);
   void keep_choices(Sampling& sampling);
   double residual_of_tile();
   void set_parts(Sampling& sampling);

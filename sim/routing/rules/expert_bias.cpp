@@ -42,6 +42,15 @@ ExpertBias ExpertBias::zeros(int experts) {
   return bias;
 }
 
+ExpertBias ExpertBias::trained(const std::string& name, std::shared_ptr<const ScoreSource> scores,
+                               std::uint64_t digest, int experts) {
+  ExpertBias bias = zeros(experts);
+  bias.name_ = name;
+  bias.trained_on_ = std::move(scores);
+  bias.digest_of_scores_ = digest;
+  return bias;
+}
+
 std::vector<float> ExpertBias::of_layer(std::uint32_t layer) const {
   std::vector<float> values = layers_.size() == 1 ? layers_.front() : layers_.at(layer);
   if (placement_) put_in_placement(placement_->expert_at(static_cast<int>(layer)), values);
@@ -57,6 +66,7 @@ ExpertBias ExpertBias::placed(std::shared_ptr<const ExpertPlacement> placement) 
 std::uint64_t ExpertBias::digest() const {
   Digest digest;
   for (const std::vector<float>& layer : layers_) digest.add(std::span<const float>(layer));
+  if (trained_on_) digest.add(std::span<const std::uint64_t>(&digest_of_scores_, 1));
   return digest.value();
 }
 

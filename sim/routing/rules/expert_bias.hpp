@@ -10,6 +10,8 @@
 
 namespace moesim::routing {
 
+struct ScoreSource;  // scores/score_source.hpp
+
 // A number per expert that is added to scores for the choice alone, as checkpoints have it
 // (e_score_correction_bias of DeepSeek-V3, Kimi K2 and GLM).
 class ExpertBias {
@@ -19,7 +21,13 @@ class ExpertBias {
   static ExpertBias load(const std::string& path);
   // 0 for each expert of all layers: of a router whose biases are not trained.
   static ExpertBias zeros(int experts);
+  // No numbers yet: a router that trains its biases trains them on `scores`, whatever it routes.
+  // `digest`: equal for equal scores.
+  static ExpertBias trained(const std::string& name, std::shared_ptr<const ScoreSource> scores,
+                            std::uint64_t digest, int experts);
 
+  // Null where the numbers are given.
+  const std::shared_ptr<const ScoreSource>& trained_on() const { return trained_on_; }
   const std::string& name() const { return name_; }
   int experts() const { return static_cast<int>(layers_.front().size()); }
   int layers() const { return static_cast<int>(layers_.size()); }
@@ -32,6 +40,8 @@ class ExpertBias {
   std::string name_;
   std::vector<std::vector<float>> layers_;            // by the numbers of the experts
   std::shared_ptr<const ExpertPlacement> placement_;  // null: their order
+  std::shared_ptr<const ScoreSource> trained_on_;
+  std::uint64_t digest_of_scores_ = 0;
 };
 
 }  // namespace moesim::routing

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/groups/bias_training.hpp"
 #include "sim/routing/groups/group_logits.hpp"
 #include "sim/routing/groups/kind_router.hpp"
 #include "sim/routing/jobs/shared_scores.hpp"
@@ -66,7 +67,10 @@ class LayerLosses {
     const RoundedLogits rounded(drawn);
     const bool in_bf16 = job_.router.router_dtype == RouterDtype::bf16;
     const GroupLogits& seen = in_bf16 ? static_cast<const GroupLogits&>(rounded) : drawn;
-    if (group == 0) router_->start_layer(seen, context_);
+    if (group == 0) {
+      const auto training = bias_training(job_, context_, kernels_);
+      router_->start_layer(training ? training->logits() : seen, context_);
+    }
     router_->decide(seen, context_);
     routes_.ranks = job_.expert_parallel;
     routes_.experts = job_.experts;

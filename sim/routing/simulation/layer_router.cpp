@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/routing/groups/bias_training.hpp"
 #include "sim/routing/jobs/group_blocks.hpp"
 #include "sim/routing/jobs/shared_scores.hpp"
 #include "sim/routing/simulation/trace_routing.hpp"
@@ -136,7 +137,10 @@ void LayerRouter::route_others(std::span<const RoutingJob> jobs, const LogitSour
   for (const auto& [job, router] : others_) {
     const bool in_bf16 = jobs[job].router.router_dtype == RouterDtype::bf16;
     const GroupLogits& seen = in_bf16 ? static_cast<const GroupLogits&>(rounded) : drawn;
-    if (group == 0) router->start_layer(seen, context);
+    if (group == 0) {
+      const auto training = bias_training(jobs[job], context, kernels_);
+      router->start_layer(training ? training->logits() : seen, context);
+    }
     router->decide(seen, context);
     const GroupOutcome& outcome = router->outcome();
     add_group({outcome.sums, outcome.kept_rows, outcome.ir_rows, outcome.demand,

@@ -76,10 +76,21 @@ void check_order(const RoutingJob& job) {
   }
 }
 
+// Of the popularity that biases are trained on: as of one that is routed.
+void check_bias_training(const RoutingJob& job) {
+  const ExpertBias* const bias = job.router.expert_bias.get();
+  if (bias == nullptr || bias->trained_on() == nullptr) return;
+  RoutingJob training = job;
+  training.scores = *bias->trained_on();
+  check_counted_experts(training.scores, job.experts);
+  if (training.scores.trace != nullptr) check_trace(training);
+}
+
 }  // namespace
 
 void check(const RoutingJob& job) {
   const RouterConfig& router = job.router;
+  check_bias_training(job);
   if (router.expert_bias && router.expert_bias->layers() > 1 &&
       router.expert_bias->layers() < job.layers) {
     throw UsageError(fmt::format("--expert-bias: {} has {} layers, and {} are routed",

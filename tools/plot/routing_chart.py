@@ -36,6 +36,7 @@ def _heat(axes, figure, values, xlabel, title):
     axes.set_ylabel("expert")
     _whole(axes.xaxis)
     _whole(axes.yaxis)
+    _one_place(axes, range(values.shape[1]))
     beyond = "max" if values.max() > top else "neither"
     bar = figure.colorbar(image, ax=axes, pad=0.015, extend=beyond)
     bar.set_label("demand over the mean expert's")

@@ -42,6 +42,17 @@ def test_a_routing_is_drawn_by_layer_and_over_time(tmp_path, replicas):
         assert heats[1].tolist() == [[0.5] * 3, [1.5] * 3]
 
 
+def test_given_logits_have_one_layer_and_no_source(tmp_path):
+    result = {**routing_result(1), "routing": None, "replicas": None}
+    result["detail"]["layers"] = result["detail"]["layers"][:1]
+    path = tmp_path / "route.json"
+    path.write_text(json.dumps(result))
+    figure = routing_chart.draw(str(path), "")
+    assert [text.get_text() for text in figure.texts][1] == \
+        "capacity factor 2 (paper convention), given logits, 4 GPUs in groups of 2, 1,000 tokens per GPU"
+    assert [list(axes.get_xticks()) for axes in figure.axes[:3]] == [[0], [0], [0]]
+
+
 @pytest.mark.parametrize("padding, name", [("capacity", "padded slots"), ("none", "empty slots")])
 def test_slots_that_are_not_sent_are_empty_not_padded(tmp_path, padding, name):
     path = tmp_path / "route.json"

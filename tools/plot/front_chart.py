@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import candidates_chart  # noqa: E402
 import option_columns  # noqa: E402
+import stopped  # noqa: E402
 from chart_data import BadInput, loss_column, read_csv  # noqa: E402
 from chart_file import save  # noqa: E402
 from look import COLOURS, RC, label_points, loss_axis, thousands  # noqa: E402
@@ -127,8 +128,9 @@ def draw(rows, noise, title, capacity_noise=0):
     spans = noise_spans(noise, capacity_noise)
     if max(map(loss, rows)) - min(map(loss, rows)) < SAME_LOSS:
         widest, label, _ = noise_spans(max(noise, capacity_noise), 0)[0] if spans else (0, "", "")
-        return candidates_chart.draw(rows, label, widest, f"{title}: token loss {loss(first):.2g} %")
-    return _draw_front(rows, spans, title)
+        title = f"{title}: token loss {loss(first):.2g} %"
+        return candidates_chart.draw(rows, label, widest, "\n".join([title, *stopped.notes(rows)]))
+    return _draw_front(rows, spans, "\n".join([title, *stopped.notes(rows)]))
 
 
 def _legend(axes, below):

@@ -7,6 +7,7 @@ from matplotlib import pyplot
 from matplotlib.lines import Line2D
 
 import look
+import stopped
 from chart_data import BadInput, fits, partial_notes, training_words, warning_notes, warnings
 from sweep_chart import MODES, document_name, gpus_in_words, setting
 
@@ -77,7 +78,7 @@ def subtitle(table, extra=(), apart=(), figures=(), first=()):
         parts.append(f"{table.refused} refused scenario{'s' * (table.refused > 1)} left out")
     if table.unfit_left_out:
         parts.append(f"{table.unfit_left_out} that do not fit in memory left out")
-    return look.Subtitle([*parts, *extra, *partial_notes(table.files)], [table.level(figures)])
+    return look.Subtitle([*parts, *extra, *stopped.notes(table.rows), *partial_notes(table.files)], [table.level(figures)])
 
 
 def heading(table, what):

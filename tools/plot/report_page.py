@@ -6,6 +6,7 @@ import json
 import option_columns
 import page
 import rows
+import stopped
 from chart_data import BadInput, MissingPackage, band_columns, partial_notes, training_words
 
 MOST_ROWS = 20000
@@ -70,7 +71,7 @@ def _levels(table):
 
 def _notes(table):
     """What the page says below its chart of the bands and of what does not compare."""
-    notes = [f"{note}." for note in partial_notes(table.files)]
+    notes = [f"{note}." for note in [*stopped.notes(table.rows), *partial_notes(table.files)]]
     if _has_error_bars(table):
         same = "_same_" in band_columns(table.rows[0])[0]
         alone = ", software and machine the same, of each row by itself: sweep --baseline compares rows."

@@ -65,8 +65,10 @@ def test_rows_of_an_interrupted_search_say_that_they_are_not_proven(tmp_path):
     path = tmp_path / "best.csv"
     code, out, told = interrupted_where("best so far", *LONG, "--out", path)
     assert code == 130 and out == "" and f": {path}" in told
-    rows = [row for row in csv.DictReader(path.open()) if row["rank"]]
+    every = list(csv.DictReader(path.open()))
+    rows = [row for row in every if row["rank"]]
     assert rows and rows[-1]["proven"] == "false"
+    assert all(row["proven"] == "false" for row in every if not row["rank"])  # of the front
     for row in rows:
         assert (float(row["unproven_gain"]) > 0) == (row["proven"] == "false")
 

@@ -234,7 +234,9 @@ std::vector<NamedCells> rows_of(const RecommendRequest& request, const TrainingF
     if (is_yours) row.set("command", request.yours->command);
     row.add("rank", rank > 0 ? Cell(std::int64_t{rank}) : Cell());
     row.add("on_front", on_front);
-    row.add("proven", rank > 0 ? Cell(unproven_gain(found, index_of(rank - 1)) == 0) : Cell());
+    row.add("proven", rank > 0   ? Cell(unproven_gain(found, index_of(rank - 1)) == 0)
+                      : is_yours ? Cell()
+                                 : Cell(!found.unproven.has_value()));
     row.add("unproven_gain",
             rank > 0 ? figure_cell(unproven_gain(found, index_of(rank - 1))) : Cell());
     row.add("twins", rank > 0 ? Cell(static_cast<std::int64_t>(step.twins.count)) : Cell());

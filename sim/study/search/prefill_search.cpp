@@ -1,9 +1,13 @@
 #include "sim/study/search/prefill_search.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -38,6 +42,103 @@ class KeptOutcomes {
   std::map<const scenario::Scenario*, Outcome> outcomes_;
 };
 
+// Asks PrefillSearch::stop while scenarios are simulated, some of which take many seconds.
+class StopWatch {
+ public:
+  explicit StopWatch(const std::function<bool()>& stop) {
+    if (!stop) return;
+    is_due_ = stop();
+    thread_ = std::thread([this, stop] {
+      constexpr std::chrono::milliseconds pause(20);
+      std::unique_lock lock(mutex_);
+      while (!ended_.wait_for(lock, pause, [this] { return has_ended_; })) {
+        if (stop()) is_due_ = true;
+      }
+    });
+  }
+  StopWatch(const StopWatch&) = delete;  // of a thread
+  StopWatch& operator=(const StopWatch&) = delete;
+  ~StopWatch() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      has_ended_ = true;
+    }
+    ended_.notify_one();
+    thread_.join();
+  }
+
+  const std::atomic<bool>& is_due() const { return is_due_; }
+
+ private:
+  std::atomic<bool> is_due_{false};
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool has_ended_ = false;
+  std::thread thread_;
+};
+
+bool have_equal_figures(const FoundPass& one, const FoundPass& other) {
+  const std::vector<Column>& columns = result_columns();
+  for (std::size_t at = 0; at < columns.size(); ++at) {
+    const ColumnRole role = columns[at].role;
+    const bool counts =
+        role == ColumnRole::figure || role == ColumnRole::loss || role == ColumnRole::part;
+    if (counts && one.row[at] != other.row[at]) return false;
+  }
+  return true;
+}
+
+// Those that could be and fit, in the order of the scenarios; counts the others.
+std::vector<FoundPass> passes_of(const PrefillSearch& search, const std::vector<SweepPoint>& points,
+                                 SweepResult result, PrefillFound& found) {
+  std::vector<FoundPass> passes;
+  for (std::size_t at = 0; at < points.size(); ++at) {
+    if (!result.rows[at]) {
+      found.unfinished += points[at].repeats ? 0 : 1;
+      continue;
+    }
+    FoundPass pass{points[at].values, std::move(*result.rows[at]), 0, at, {}};
+    if (pass.text("status") != "ok") {
+      ++found.refused;
+      found.a_refusal = pass.text("reason");
+      continue;
+    }
+    ++found.simulated;
+    if (!fits(pass, points[at], search.memory_share)) {
+      const double gib = pass.figure("memory_gib");
+      found.least_gib = found.too_large++ == 0 ? gib : std::min(found.least_gib, gib);
+      continue;
+    }
+    const scenario::Scenario& scenario = *points[at].scenario;
+    pass.loss = counted_loss(pass.figure("residual_loss"), scenario.router, *scenario.model);
+    if (pass.figure("tokens_per_s_per_gpu") >= search.min_speed) passes.push_back(std::move(pass));
+  }
+  return passes;
+}
+
+// Sorts them, fastest first, and keeps of those with equal figures the first.
+std::vector<FoundPass> ranked(std::vector<FoundPass> passes) {
+  std::stable_sort(passes.begin(), passes.end(), [](const FoundPass& one, const FoundPass& other) {
+    return one.figure("tokens_per_s_per_gpu") > other.figure("tokens_per_s_per_gpu");
+  });
+  std::vector<FoundPass> different;
+  for (FoundPass& pass : passes) {
+    const double speed = pass.figure("tokens_per_s_per_gpu");
+    auto same = different.rbegin();
+    while (same != different.rend() && same->figure("tokens_per_s_per_gpu") == speed &&
+           !have_equal_figures(*same, pass)) {
+      ++same;
+    }
+    if (same != different.rend() && same->figure("tokens_per_s_per_gpu") == speed) {
+      same->equals.push_back(std::move(pass.options));
+    } else {
+      different.push_back(std::move(pass));
+    }
+  }
+  return different;
+}
+
 }  // namespace
 
 double FoundPass::figure(const std::string& column) const {
@@ -54,42 +155,19 @@ PrefillFound search_prefill(const PrefillSearch& search) {
   std::vector<SweepPoint> points = plan(search.scenarios, documents);
   mark_repeats(points);
   KeptOutcomes kept;
+  const StopWatch watch(search.stop);
   SweepSettings settings;
   settings.jobs = search.jobs;
-  settings.stop = search.stop;
+  settings.stop = &watch.is_due();
   settings.progress = search.progress;
   settings.evaluate = [&](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
     return kept.evaluated(scenario, cache);
   };
-  SweepResult result = sweep(points, settings);
   PrefillFound found;
-  std::vector<FoundPass> passes;
-  for (std::size_t at = 0; at < points.size(); ++at) {
-    if (!result.rows[at]) {
-      found.unfinished += points[at].repeats ? 0 : 1;
-      continue;
-    }
-    FoundPass pass{points[at].values, std::move(*result.rows[at]), 0, at};
-    if (pass.text("status") != "ok") {
-      ++found.refused;
-      found.a_refusal = pass.text("reason");
-      continue;
-    }
-    ++found.simulated;
-    if (!fits(pass, points[at], search.memory_share)) {
-      const double gib = pass.figure("memory_gib");
-      found.least_gib = found.too_large++ == 0 ? gib : std::min(found.least_gib, gib);
-      continue;
-    }
-    const scenario::Scenario& scenario = *points[at].scenario;
-    pass.loss = counted_loss(pass.figure("residual_loss"), scenario.router, *scenario.model);
-    if (pass.figure("tokens_per_s_per_gpu") >= search.min_speed) passes.push_back(std::move(pass));
-  }
+  const std::vector<FoundPass> passes =
+      ranked(passes_of(search, points, sweep(points, settings), found));
   if (found.simulated == 0 && found.unfinished > 0) throw SearchStopped();
   if (found.simulated == 0) throw Error(found.a_refusal);
-  std::stable_sort(passes.begin(), passes.end(), [](const FoundPass& one, const FoundPass& other) {
-    return one.figure("tokens_per_s_per_gpu") > other.figure("tokens_per_s_per_gpu");
-  });
   double least = std::numeric_limits<double>::infinity();
   for (const FoundPass& pass : passes) {
     if (pass.loss <= search.max_loss && found.best.size() < search.best) found.best.push_back(pass);

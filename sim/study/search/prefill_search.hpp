@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <string>
 #include <vector>
@@ -20,8 +19,9 @@ struct PrefillSearch {
   double max_loss = 0;                       // counted_loss() that is acceptable
   double min_speed = 0;                      // tokens per second and GPU
   int jobs = 1;                              // threads; the result does not depend on them
-  // Set from outside: the search ends with the scenarios that are simulated; may be null.
-  const std::atomic<bool>* stop = nullptr;
+  // Asked now and then, by another thread; true ends the search with the scenarios that are
+  // simulated. May be empty.
+  std::function<bool()> stop;
   std::function<void(const SweepProgress&)> progress;  // as SweepSettings has it
 };
 
@@ -30,13 +30,16 @@ struct FoundPass {
   Row row;                   // of result_columns(), beside the fastest of the best as its baseline
   double loss = 0;           // counted_loss()
   std::size_t scenario = 0;  // its place in PrefillSearch::scenarios
+  // Later scenarios that have the same figures, all of them.
+  std::vector<scenario::OptionValues> equals;
 
   double figure(const std::string& column) const;
   std::string text(const std::string& column) const;
 };
 
 struct PrefillFound {
-  std::vector<FoundPass> best;   // by tokens per second, fastest first; of equal ones the first
+  // By tokens per second, fastest first; of those that are equal in every figure the first alone.
+  std::vector<FoundPass> best;
   std::vector<FoundPass> front;  // fastest first; each loses 1 % and 0.01 points less
   std::size_t simulated = 0;
   std::size_t refused = 0;  // that cannot be

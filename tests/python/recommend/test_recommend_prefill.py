@@ -1,5 +1,6 @@
 """moesim recommend --mode prefill."""
 
+import csv
 import re
 import shlex
 import signal
@@ -157,9 +158,41 @@ def test_an_interrupted_prefill_search_has_what_it_simulated():
         assert "moesim: interrupted before the first of 1600 scenarios was simulated: no result is kept" in errors
 
 
+def test_a_prefill_search_that_ends_in_time_is_the_same_and_proven():
+    assert succeed(*PREFILL, "--time-limit", "2h") == succeed(*PREFILL)
+    assert all(row["proven"] == "true" and float(row["unproven_gain"]) == 0 for row in as_rows(*PREFILL, "--time-limit", "2h") if row["rank"])
+
+
+def test_a_prefill_search_whose_time_is_over_has_what_it_simulated(tmp_path):
+    path = tmp_path / "best.csv"
+    words = (*PREFILL, "--router", "dropless", "--seed", "1:400:1", "--jobs", "1", "--expert-parallel", 8)
+    result = moesim(*words, "--time-limit", "3s", "--out", path)
+    assert result.returncode == 124
+    if path.exists():
+        assert "moesim: stopped after 3 s (--time-limit): the best so far, others may be faster" in result.stderr
+        rows = list(csv.DictReader(path.open()))
+        assert rows and all(row["proven"] == "false" and row["unproven_gain"] == "" for row in rows)
+    else:  # a busy machine
+        assert "moesim: stopped after 3 s (--time-limit) before the first of 400 scenarios was simulated" in result.stderr
+    over = moesim(*words, "--time-limit", "0.0001s")
+    assert over.returncode == 124 and over.stdout == "" and "before the first of 400 scenarios was simulated: no result is kept" in over.stderr
+
+
+def test_prefill_lists_passes_that_are_equal_in_every_figure_once():
+    """Where each GPU has one expert, one call for all experts is a call for each."""
+    words = (*PREFILL, "--expert-products", "batched,separate", "--router", "dropless")
+    alone = [as_rows(*PREFILL, "--expert-products", products, "--router", "dropless", "--expert-parallel", 8) for products in ("batched", "separate")]
+    assert alone[0][0]["step_ms"] == alone[1][0]["step_ms"]
+    rows = as_rows(*words)
+    assert [(row["expert_parallel"], row["expert_products"], row["twins"]) for row in sorted(rows, key=lambda row: row["command"])] == [
+        ("4", "batched", "0"), ("4", "separate", "0"), ("8", "batched", "1")]
+    place = next(row["rank"] for row in rows if row["twins"] == "1")
+    assert f"\nequal in every figure, not listed:\n  {place}: --expert-products separate\n" in succeed(*words)
+    assert "equal in every figure" not in succeed(*words, "--expert-parallel", 4)
+
+
 def test_prefill_takes_no_flags_of_training():
     expect_error(moesim(*SMALL, "--fusion", "fused"), 2, "--fusion: of --mode prefill: training steps do not have it")
-    expect_error(moesim(*PREFILL, "--time-limit", "1min"), 2, "--time-limit with --mode prefill")
     expect_error(moesim(*PREFILL, "--recompute", "full"), 2, "--recompute with --mode prefill")
     expect_error(moesim(*SMALL, "--replicas", 3), 2, "--replicas: of --mode prefill")
     several = (word if word != 16 else "8,16" for word in PREFILL)

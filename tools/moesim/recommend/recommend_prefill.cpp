@@ -10,7 +10,6 @@
 #include "sim/report/formats.hpp"
 #include "sim/study/search/prefill_search.hpp"
 #include "sim/study/sweep/grid.hpp"
-#include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/progress.hpp"
 #include "tools/moesim/recommend/recommend_flags.hpp"
@@ -18,6 +17,7 @@
 #include "tools/moesim/recommend/recommend_prefill_report.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_scaling.hpp"
+#include "tools/moesim/recommend/recommend_stop.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -120,12 +120,12 @@ void note_scenarios(const CommandLine& line, const std::vector<scenario::OptionV
 }
 
 // Why there is no answer.
-std::string nothing_found(const PrefillSearch& search, const PrefillFound& found) {
+std::string nothing_found(const PrefillSearch& search, const PrefillFound& found,
+                          const SearchStop& stop) {
   const bool is_stopped = found.unfinished > 0;
-  const std::string left =
-      is_stopped
-          ? fmt::format("; interrupted: {} others were not simulated, and may", found.unfinished)
-          : "";
+  const std::string left = is_stopped ? fmt::format("; {}: {} others were not simulated, and may",
+                                                    stop.text(), found.unfinished)
+                                      : "";
   if (found.too_large == found.simulated) {
     const std::string why = fmt::format(
         "none of the {} scenarios{} fits in {:.0f} % of a GPU's memory: the least takes {:.1f} GiB",
@@ -141,8 +141,9 @@ std::string nothing_found(const PrefillSearch& search, const PrefillFound& found
 }  // namespace
 
 ExitCode recommend_prefill(const CommandLine& line) {
-  static const std::vector<std::string> own = {"mode", "best",   "max-loss", "min-speed",
-                                               "jobs", "format", "out",      "memory-share"};
+  static const std::vector<std::string> own = {"mode",      "best",         "max-loss",
+                                               "min-speed", "jobs",         "format",
+                                               "out",       "memory-share", "time-limit"};
   for (const auto& [flag, value] : line.values) {
     if (is_scenario_option(flag) || std::find(own.begin(), own.end(), flag) != own.end()) continue;
     throw UsageError(
@@ -157,6 +158,7 @@ ExitCode recommend_prefill(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const SearchLimits limits = requested_limits(line);
+  const SearchStop stop(line);
   PrefillSearch search;
   search.best = limits.best;
   search.max_loss = limits.max_loss;
@@ -165,8 +167,7 @@ ExitCode recommend_prefill(const CommandLine& line) {
   search.jobs = chosen_jobs(line);
   search.scenarios = scenarios_of(line, search.max_loss > 0);
   note_scenarios(line, search.scenarios);
-  const InterruptWatch watch;
-  search.stop = &watch.flag();
+  search.stop = [&stop] { return stop.is_due(); };
   ProgressLine progress("scenarios");
   search.progress = [&](const study::SweepProgress& done) { progress.show(done); };
   PrefillFound found;
@@ -174,21 +175,22 @@ ExitCode recommend_prefill(const CommandLine& line) {
     found = study::search_prefill(search);
   } catch (const study::SearchStopped&) {
     progress.finish(
-        fmt::format("moesim: interrupted before the first of {} scenarios was "
-                    "simulated: no result is kept",
-                    search.scenarios.size()));
-    return ExitCode::interrupted;
+        fmt::format("moesim: {} before the first of {} scenarios was simulated: no result is kept",
+                    stop.text(), search.scenarios.size()));
+    return stop.code(false);
   }
   progress.finish();
   const bool is_stopped = found.unfinished > 0;
-  const ExitCode code = is_stopped ? ExitCode::interrupted : ExitCode::ok;
   if (found.best.empty() && found.front.empty()) {
-    throw Error(nothing_found(search, found), is_stopped ? code : ExitCode::failure);
+    throw Error(nothing_found(search, found, stop),
+                is_stopped ? stop.code(false) : ExitCode::failure);
   }
-  if (is_stopped) note("moesim: interrupted: the best so far, others may be faster");
+  if (is_stopped) {
+    note(fmt::format("moesim: {}: the best so far, others may be faster", stop.text()));
+  }
   out.write(rendered_passes(search, found, format));
   note_written(found.best.size(), found.front.size(), out);
-  return code;
+  return is_stopped ? stop.code(false) : ExitCode::ok;
 }
 
 }  // namespace moesim::tool

@@ -305,22 +305,56 @@ std::string best_table(const PassCells& columns, const PrefillFound& found) {
          order_text(found.best);
 }
 
+// "--expert-products separate": what another scenario has that a pass has not.
+std::string difference(const scenario::OptionValues& other, const scenario::OptionValues& pass) {
+  std::vector<std::string> words;
+  for (const auto& [option, value] : other) {
+    const auto same = pass.find(option);
+    if (same != pass.end() && same->second == value) continue;
+    words.push_back(fmt::format("--{} {}", option, shell_word(value)));
+  }
+  for (const auto& [option, value] : pass) {
+    if (!other.contains(option)) words.push_back(fmt::format("no --{}", option));
+  }
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+std::string equal_lines(const PrefillFound& found) {
+  std::string text;
+  for (std::size_t place = 0; place < found.best.size(); ++place) {
+    const FoundPass& pass = found.best[place];
+    if (pass.equals.empty()) continue;
+    std::vector<std::string> others;
+    for (const scenario::OptionValues& other : pass.equals) {
+      others.push_back(difference(other, pass.options));
+    }
+    text += fmt::format("{}  {}: {}\n", text.empty() ? "equal in every figure, not listed:\n" : "",
+                        place + 1, fmt::join(others, "; "));
+  }
+  return text;
+}
+
 std::string table_of(const PrefillSearch& search, const PrefillFound& found) {
   const PassCells columns(found);
   return heading(search, found) +
          (found.best.empty() ? too_lossy_text(search, found) : best_table(columns, found)) +
-         front_table(columns, found) + not_searched_lines(search, found) + commands(found);
+         equal_lines(found) + front_table(columns, found) + not_searched_lines(search, found) +
+         commands(found);
 }
 
-// The columns of a sweep, and rank, front and command.
+// The columns of a sweep, and what the search says of each.
 std::string rows_of(const PrefillFound& found, report::Format format) {
   std::vector<std::string> names = study::names_of(study::result_columns());
-  names.insert(names.end(), {"counted_loss", "rank", "on_front", "command"});
+  names.insert(names.end(),
+               {"counted_loss", "rank", "on_front", "proven", "unproven_gain", "twins", "command"});
+  // Without bounds nothing is known of those that were not simulated.
+  const bool is_proven = found.unfinished == 0;
   std::vector<report::CellRow> rows;
   const auto add = [&](const FoundPass& pass, Cell rank, bool on_front) {
     report::CellRow row = pass.row;
-    row.insert(row.end(),
-               {figure_cell(pass.loss), std::move(rank), Cell(on_front), Cell(command_of(pass))});
+    row.insert(row.end(), {figure_cell(pass.loss), std::move(rank), Cell(on_front), Cell(is_proven),
+                           is_proven ? figure_cell(0) : Cell(),
+                           Cell(std::int64_t(pass.equals.size())), Cell(command_of(pass))});
     rows.push_back(std::move(row));
   };
   const auto in = [](const std::vector<FoundPass>& passes, const FoundPass& pass) {

@@ -8,7 +8,6 @@
 #include "sim/routing/counts/count_growth.hpp"
 #include "sim/routing/jobs/group_blocks.hpp"
 #include "sim/routing/jobs/shared_scores.hpp"
-#include "sim/routing/tokens/choice_shares.hpp"
 
 namespace moesim::routing {
 
@@ -60,7 +59,7 @@ void CountRouter::prepare(std::span<const RoutingJob> jobs, int replica, int lay
   if (!has_pilot_) return;
   StreamKey chance = key_;
   chance.rank = chance_plane;
-  pilot_.draw(jobs, *logits_, chance, pilots_);
+  pilot_.draw(jobs, *logits_, chance, draws_ == nullptr ? nullptr : &draws_->pilots);
 }
 
 void CountRouter::route(std::span<const RoutingJob> jobs, int replica, int layer,
@@ -92,7 +91,7 @@ void CountRouter::route_counts(std::span<const RoutingJob> jobs, int replica, in
 const std::vector<double>& CountRouter::shares_of(int choices) {
   std::vector<double>& shares = shares_[choices];
   if (!shares.empty()) return shares;
-  shares = choice_shares(offsets_, noise_, choices);
+  shares = drawn_shares(choices);
   if (!has_pilot_) return shares;
   std::vector<double> popularity(offsets_.size(), 0.0);
   for (std::size_t at = 0; at < shares.size(); ++at) {
@@ -130,7 +129,7 @@ CountRouter::Counts& CountRouter::counts_of(const RouterConfig& router) {
   if (router.kind->count_exactly != nullptr) {
     count_exactly(counts);
   } else {
-    draw_counts(counts, false);
+    take_counts(counts);
   }
   return counts;
 }
@@ -206,9 +205,8 @@ void CountRouter::draw_counts(Counts& counts, bool primary_given) const {
 
 // Given the number of routes of a GPU to an expert, each of them is choice c of its token with
 // probability share(c, e) / sum of shares: a multinomial distribution, drawn choice by choice.
-const std::vector<std::int32_t>& CountRouter::split_of(Counts& counts, CapacityScope scope) const {
-  std::vector<std::int32_t>& split = counts.split[static_cast<int>(scope)];
-  if (!split.empty()) return split;
+void CountRouter::draw_split(const Counts& counts, CapacityScope scope,
+                             std::vector<std::int32_t>& split) const {
   const auto experts = static_cast<std::size_t>(job_.experts);
   const auto top_k = static_cast<std::size_t>(counts.top_k);
   const std::size_t choices = top_k + (counts.fill_in ? 1 : 0);
@@ -252,7 +250,6 @@ const std::vector<std::int32_t>& CountRouter::split_of(Counts& counts, CapacityS
       left[expert] -= counts.shares[choice * experts + expert];
     }
   }
-  return split;
 }
 
 void CountRouter::settle(const RoutingJob& job, LayerRouting& result) {

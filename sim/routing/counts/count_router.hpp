@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/routing/counts/count_pilot.hpp"
+#include "sim/routing/counts/draw_cache.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
 
@@ -24,9 +25,10 @@ namespace moesim::routing {
 // that each GPU and node needs. Keeps its working memory; use one per thread.
 class CountRouter {
  public:
-  // `pilots`: keeps the pilots that other layouts have too, and outlives this; null: none are kept.
-  explicit CountRouter(SimdLevel level = best_simd_level(), PilotCache* pilots = nullptr)
-      : level_(level), kernels_(tile_kernels(level)), pilots_(pilots), pilot_(kernels_) {}
+  // `draws`: keeps what other layouts and routers draw alike, and outlives this; null: nothing is
+  // kept.
+  explicit CountRouter(SimdLevel level = best_simd_level(), DrawCache* draws = nullptr)
+      : level_(level), kernels_(tile_kernels(level)), draws_(draws), pilot_(kernels_) {}
 
   // As LayerRouter::route. All jobs are of Fidelity::counts.
   void route(std::span<const RoutingJob> jobs, int replica, int layer,
@@ -63,6 +65,7 @@ class CountRouter {
     const double* shares = nullptr;  // [choice, expert], k' choices
     std::vector<double> drawn;       // storage of `shares` where the router draws
     std::string key;                 // of the job, where it is sampled
+    std::string kept_key;            // in DrawCache::routes; "": not there
     TokenLoss loss;                  // the same
     TokenCopies copies;              // the same, if copies are counted
     std::vector<std::int32_t> primary, nominees;
@@ -74,15 +77,22 @@ class CountRouter {
 
   void prepare(std::span<const RoutingJob> jobs, int replica, int layer);
   void normals(std::uint32_t plane, std::uint64_t first, float* tile) const;
+  std::string scores_layer_key() const;
   const std::vector<double>& shares_of(int choices);
+  std::vector<double> drawn_shares(int choices) const;
   Counts& add_counts(const RouterConfig& router);
   Counts& counts_of(const RoutingJob& job);
   Counts& counts_of(const RouterConfig& router);
   void draw_counts(Counts& counts, bool primary_given) const;
+  void take_counts(Counts& counts) const;
   void count_exactly(Counts& counts) const;
+  SampledLayer draw_sample(const RoutingJob& job) const;
+  SampledLayer drawn_sample(const RoutingJob& job) const;
   void draw_sampled(const RoutingJob& job, Counts& counts) const;
   static void count_copies(const RoutingJob& job, LayerRouting& result);
   const std::vector<std::int32_t>& split_of(Counts& counts, CapacityScope scope) const;
+  void draw_split(const Counts& counts, CapacityScope scope,
+                  std::vector<std::int32_t>& split) const;
   void fill_queues(const RouterConfig& router, std::int64_t slots,
                    const std::vector<std::int32_t>& split);
   void settle(const RoutingJob& job, LayerRouting& result);
@@ -110,7 +120,7 @@ class CountRouter {
 
   SimdLevel level_;
   const TileKernels& kernels_;
-  PilotCache* pilots_;
+  DrawCache* draws_;
   CountPilot pilot_;
   bool has_pilot_ = false;  // of this layer: a job needs tokens
   RoutingJob job_;          // the first: sizes and seed

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
+#include <utility>
 
 #include "sim/routing/counts/count_router.hpp"
 #include "sim/routing/counts/sampled_counts.hpp"
@@ -11,9 +12,8 @@
 
 namespace moesim::routing {
 
-void CountRouter::draw_sampled(const RoutingJob& job, Counts& counts) const {
+SampledLayer CountRouter::draw_sample(const RoutingJob& job) const {
   const RouterConfig& router = job.router;
-  const auto experts = static_cast<std::size_t>(job.experts);
   StreamKey key = key_;
   key.rank = sample_plane;
   const DrawnLogits drawn(job, *logits_, 0, kernels_);
@@ -26,22 +26,30 @@ void CountRouter::draw_sampled(const RoutingJob& job, Counts& counts) const {
   LayerSample sample =
       training ? sample_layer(shape, TrainedOnOthers(seen, training->logits()), key, tokens)
                : sample_layer(shape, seen, key, tokens);
-  counts.loss = sample.loss;
   std::vector<double> shares = std::move(sample.shares);
   if (shares.empty() && router.takes_best() && !logits_->has_token_types()) {
     const std::vector<double> of_choices = choice_shares(offsets_, noise_, router.top_k);
-    shares.assign(experts, 0.0);
-    for (std::size_t at = 0; at < of_choices.size(); ++at) shares[at % experts] += of_choices[at];
+    shares.assign(static_cast<std::size_t>(job.experts), 0.0);
+    for (std::size_t at = 0; at < of_choices.size(); ++at) {
+      shares[at % shares.size()] += of_choices[at];
+    }
   } else if (shares.empty()) {
     shares = smoothed_shares(sample, offsets_, router.groups, router.top_k);
   }
-  ExpertPlaces places{job.experts, job.expert_parallel, 0, router.groups};
+  return {std::move(sample), std::move(shares)};
+}
+
+void CountRouter::draw_sampled(const RoutingJob& job, Counts& counts) const {
+  const auto experts = static_cast<std::size_t>(job.experts);
+  SampledLayer drawn = drawn_sample(job);
+  counts.loss = drawn.sample.loss;
+  ExpertPlaces places{job.experts, job.expert_parallel, 0, job.router.groups};
   if (job.count_copies) {
     places.ranks_of_node = job.gpus_per_domain > 0
                                ? std::min(job.gpus_per_domain, job.expert_parallel)
                                : job.expert_parallel;
   }
-  SampledCounts law(std::move(sample), shares, places, level_);
+  SampledCounts law(std::move(drawn.sample), drawn.shares, places, level_);
   const auto gpus = static_cast<std::size_t>(job.gpus);
   counts.primary.resize(gpus * experts);
   const auto ranks = static_cast<std::size_t>(places.ranks);
@@ -50,6 +58,7 @@ void CountRouter::draw_sampled(const RoutingJob& job, Counts& counts) const {
     counts.copies.to_gpu.resize(gpus * ranks);
     counts.copies.to_node.resize(gpus * nodes);
   }
+  StreamKey key = key_;
   key.rank = tile_plane;
   for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
     SampledCounts::Output out{counts.primary.data() + gpu * experts, nullptr, nullptr};

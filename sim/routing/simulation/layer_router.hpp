@@ -21,9 +21,9 @@ namespace moesim::routing {
 // Fidelity::counts use a CountRouter. Keeps its working memory; use one per thread.
 class LayerRouter {
  public:
-  // `pilots`: as CountRouter has it.
-  explicit LayerRouter(SimdLevel level = best_simd_level(), PilotCache* pilots = nullptr)
-      : kernels_(tile_kernels(level)), by_counts_(level, pilots) {}
+  // `draws`: as CountRouter has it.
+  explicit LayerRouter(SimdLevel level = best_simd_level(), DrawCache* draws = nullptr)
+      : kernels_(tile_kernels(level)), by_counts_(level, draws) {}
 
   // `results[job]` receives the layer. The jobs have passed check() and share logits_key().
   void route(std::span<const RoutingJob> jobs, int replica, int layer,

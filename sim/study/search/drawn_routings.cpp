@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "sim/base/parallel.hpp"
 #include "sim/training/drawn/block_routing.hpp"
@@ -91,15 +92,16 @@ DrawnRoutings::LossKey DrawnRoutings::loss_key(const TrainingJob& job) {
 void DrawnRoutings::draw_losses(const std::vector<const TrainingJob*>& asked, int jobs,
                                 const std::function<void(std::size_t)>& progress) {
   struct Together {
-    std::vector<ExpectedLoss*> losses;
+    std::vector<DrawnLoss*> losses;
     std::vector<TrainingJob> jobs;
     int layers = 0;
   };
   std::map<std::pair<Place, int>, Together> found;
+  std::set<const DrawnLoss*> wanted;
   for (const TrainingJob* one : asked) {
     if (!drops(*one)) continue;
-    const auto [loss, is_new] = losses_.try_emplace(loss_key(*one));
-    if (!is_new) continue;
+    const auto loss = losses_.try_emplace(loss_key(*one)).first;
+    if (loss->second.is_drawn || !wanted.insert(&loss->second).second) continue;
     const int layers = most_layers(*one);
     Together& together = found[{place_of(*one), layers}];
     together.losses.push_back(&loss->second);
@@ -111,7 +113,7 @@ void DrawnRoutings::draw_losses(const std::vector<const TrainingJob*>& asked, in
   parallel_for(draws.size(), jobs, [&](std::size_t at) {
     const Together& draw = *draws[at];
     const std::vector<ExpectedLoss> drawn = training::drawn_losses(draw.jobs, draw.layers);
-    for (std::size_t one = 0; one < drawn.size(); ++one) *draw.losses[one] = drawn[one];
+    for (std::size_t one = 0; one < drawn.size(); ++one) *draw.losses[one] = {drawn[one], true};
     if (progress) progress(draws.size());
   });
 }
@@ -119,13 +121,19 @@ void DrawnRoutings::draw_losses(const std::vector<const TrainingJob*>& asked, in
 const ExpectedLoss& DrawnRoutings::loss(const TrainingJob& job) const {
   if (!drops(job)) return nothing_;
   const auto found = losses_.find(loss_key(job));
-  return found == losses_.end() ? nothing_ : found->second;
+  return found == losses_.end() ? nothing_ : found->second.loss;
+}
+
+bool DrawnRoutings::knows_loss(const TrainingJob& job) const {
+  if (!drops(job)) return true;
+  const auto found = losses_.find(loss_key(job));
+  return found != losses_.end() && found->second.is_drawn;
 }
 
 DrawnRoutings::Loads DrawnRoutings::of(Kept& kept, const TrainingJob& job, bool with_losses) {
   return kept.get({drawn_key(job), training::drawn_shape(job)}, [&] {
     ++drawn_;
-    return std::make_shared<const training::DrawnLoads>(job, with_losses, &pilots_);
+    return std::make_shared<const training::DrawnLoads>(job, with_losses, &draws_);
   });
 }
 

@@ -20,9 +20,9 @@ namespace moesim::study {
 // those asked for longest ago are drawn again, and are the same. May be called by several threads.
 class DrawnRoutings {
  public:
-  static constexpr std::size_t usual_bytes = std::size_t{256} << 20;
+  static constexpr std::size_t usual_bytes = std::size_t{384} << 20;
   explicit DrawnRoutings(std::size_t most_bytes = usual_bytes)
-      : pilots_(most_bytes / 2), loads_(most_bytes / 4), rows_(most_bytes / 4) {}
+      : draws_(most_bytes / 3 * 2), loads_(most_bytes / 6), rows_(most_bytes / 6) {}
 
   // Draws what loss() returns, on up to `jobs` threads. Jobs that differ in their router alone are
   // drawn together. `progress` hears the number of draws after each, from its thread; may be empty.
@@ -34,6 +34,8 @@ class DrawnRoutings {
   // and 8 layers. All zero where nothing drops. Precondition: draw_losses() had the same routing
   // with as many tokens per rank and expert ranks.
   const training::ExpectedLoss& loss(const training::TrainingJob& job) const;
+  // Whether that is drawn, or needs no draw: draw_losses() ends early where `progress` throws.
+  bool knows_loss(const training::TrainingJob& job) const;
 
   using Loads = std::shared_ptr<const training::DrawnLoads>;
   // All three as DrawnLoads throws.
@@ -63,11 +65,15 @@ class DrawnRoutings {
   };
   static LossKey loss_key(const training::TrainingJob& job);
 
-  std::map<LossKey, training::ExpectedLoss> losses_;
+  struct DrawnLoss {
+    training::ExpectedLoss loss;
+    bool is_drawn = false;
+  };
+  std::map<LossKey, DrawnLoss> losses_;
   using Kept = BoundedCache<std::pair<std::string, training::DrawnShape>, training::DrawnLoads>;
   Loads of(Kept& kept, const training::TrainingJob& job, bool with_losses);
 
-  routing::PilotCache pilots_;
+  routing::DrawCache draws_;
   // By what is drawn: routers that differ in rectification alone have one least().
   Kept loads_, rows_;
   std::atomic<std::size_t> drawn_{0};

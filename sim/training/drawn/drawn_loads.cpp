@@ -69,7 +69,7 @@ DrawnShape drawn_shape(const TrainingJob& job) {
   return shape;
 }
 
-DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::PilotCache* pilots)
+DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::DrawCache* draws)
     : asked_(job), division_(stage_division(job.layout.sizes)) {
   const DrawnRouting& drawn = *job.routing;
   check_drawn(drawn);
@@ -87,7 +87,7 @@ DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::PilotC
   const std::size_t parts = static_cast<std::size_t>(layers_) * static_cast<std::size_t>(steps_);
   loads_.resize(parts * static_cast<std::size_t>(sets_) * static_cast<std::size_t>(micro_batches_));
   rank_rows_.resize(parts * static_cast<std::size_t>(job.layout.sizes.expert));
-  routing::LayerRouter router(best_simd_level(), pilots);
+  routing::LayerRouter router(best_simd_level(), draws);
   if (takes_sample(job)) {
     draw_from_samples(router);
     return;

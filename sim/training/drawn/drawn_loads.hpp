@@ -64,9 +64,9 @@ class DrawnLoads {
   // and for draws that would take many minutes.
   // Without losses those of figures() may be 0, and loads are drawn faster: counts
   // (routing::Fidelity) then draw no tokens for them.
-  // `pilots`: what other layouts share; null: nothing.
+  // `draws`: what other layouts share; null: nothing.
   explicit DrawnLoads(const TrainingJob& job, bool with_losses = true,
-                      routing::PilotCache* pilots = nullptr);
+                      routing::DrawCache* draws = nullptr);
 
   int layers() const { return layers_; }
   // Steps that each have a routing of their own, of which the mean counts: those recorded in a

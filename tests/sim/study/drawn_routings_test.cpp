@@ -159,6 +159,57 @@ TEST_CASE("a loss is of what is drawn, not of the number of a routing") {
   CHECK(drawn.loss(other).loss.residual_loss != lost);
 }
 
+TEST_CASE(
+    "capacities and layouts that share counts or a sample have the loads that each has alone") {
+  std::vector<TrainingJob> jobs;
+  for (const char* name :
+       {"topk", "topk+fr", "topk+ir", "topk+fr+ir", "bias-balanced:0.001:50+groups:4:2"}) {
+    for (const char* factor : {"1", "1.25"}) {
+      for (const int micro_batch : {1, 2}) {
+        TrainingJob made = job(name);
+        made.routing->router.capacity_factor = Decimal::parse(factor, "test");
+        made.routing->seed = 3;
+        made.layout.micro_batch = micro_batch;
+        jobs.push_back(made);
+        // As many tokens of a group, on fewer ranks: the same sample.
+        made.layout.sizes.expert = 8 / (2 / micro_batch);
+        made.layout.micro_batch = 2;
+        jobs.push_back(made);
+      }
+    }
+  }
+  // Kept, and not: of one byte each forgets all but the last.
+  DrawnRoutings together;
+  DrawnRoutings forgetful(1);
+  for (const TrainingJob& asked : jobs) {
+    DrawnRoutings alone;
+    const auto own = alone.loads(asked);
+    CAPTURE(asked.routing->router.name(), asked.layout.sizes.expert, asked.layout.micro_batch);
+    for (DrawnRoutings* drawn : {&together, &forgetful}) {
+      const auto shared = drawn->loads(asked);
+      CHECK(holds_of_all(*shared, *own, std::equal_to<>()));
+      CHECK(shared->figures().loss.residual_loss == own->figures().loss.residual_loss);
+      CHECK(shared->figures().mean_expert_load == own->figures().mean_expert_load);
+    }
+  }
+}
+
+TEST_CASE(
+    "a loss that was not drawn, as the draws were stopped, is drawn when it is asked for again") {
+  const TrainingJob asked = job("topk");
+  TrainingJob other = asked;
+  other.layout.micro_batch = 2;  // drawn apart
+  DrawnRoutings drawn;
+  struct Enough {};
+  CHECK_THROWS_AS(drawn.draw_losses({&asked, &other}, 1, [](std::size_t) { throw Enough(); }),
+                  Enough);
+  CHECK(drawn.knows_loss(asked) != drawn.knows_loss(other));  // one of them was
+  drawn.draw_losses({&asked, &other}, 1);
+  CHECK(drawn.knows_loss(asked));
+  CHECK(drawn.loss(other).loss.residual_loss > 0);
+  CHECK(drawn.loss(asked).loss.residual_loss > 0);
+}
+
 TEST_CASE("layouts that share the tokens of a pilot have the loads that each has alone") {
   std::vector<TrainingJob> jobs;
   for (const char* name : {"topk+ir", "topk+fr+ir"}) {

@@ -49,20 +49,27 @@ std::vector<FamilyBounds> CandidateBounds::bound_all(
   });
   const double share = (1 - time_before_losses - draw_losses(found, progress)) / count;
   parallel_for(found.size(), rules_.jobs, [&](std::size_t at) {
-    end_if_stopped();
-    if (found[at].misfit.empty() && !found[at].is_too_slow) {
-      const training::ExpectedLoss& loss = drawn_.loss(families_[at].first());
-      found[at].loss = loss.loss.residual_loss;
-      found[at].least_loss = loss.loss.residual_loss - certainty * loss.error;
-      if (!found[at].priced) add_times(families_[at], loss.loss, found[at]);
-    }
+    if (found[at].misfit.empty() && !found[at].is_too_slow) set_loss(families_[at], found[at]);
     if (progress) progress(share);
   });
   return found;
 }
 
+// And its times, where they depend on it.
+void CandidateBounds::set_loss(const TrainingFamily& family, FamilyBounds& found) const {
+  const TrainingJob first = family.first();
+  if (found.fits && !drawn_.knows_loss(first)) {
+    found.is_known = false;
+    return;
+  }
+  const training::ExpectedLoss& loss = drawn_.loss(first);
+  found.loss = loss.loss.residual_loss;
+  found.least_loss = loss.loss.residual_loss - certainty * loss.error;
+  if (!found.priced) add_times(family, loss.loss, found);
+}
+
 void CandidateBounds::end_if_stopped() const {
-  if (rules_.stop && rules_.stop()) throw SearchStopped();
+  if (is_stopped()) throw SearchStopped();
 }
 
 // Notes whose recorded routing does not fit, and bounds the times that do not depend on losses.
@@ -100,13 +107,17 @@ double CandidateBounds::draw_losses(std::vector<FamilyBounds>& found,
   double done = 0;
   std::mutex mutex;
   end_if_stopped();
-  drawn_.draw_losses(wanted, rules_.jobs, [&](std::size_t draws) {
-    end_if_stopped();
-    const double share = time_of_losses / static_cast<double>(draws);
-    const std::lock_guard lock(mutex);
-    done += share;
-    if (progress) progress(share);
-  });
+  try {
+    drawn_.draw_losses(wanted, rules_.jobs, [&](std::size_t draws) {
+      end_if_stopped();
+      const double share = time_of_losses / static_cast<double>(draws);
+      const std::lock_guard lock(mutex);
+      done += share;
+      if (progress) progress(share);
+    });
+  } catch (const SearchStopped&) {
+    // Those that are drawn are known.
+  }
   return std::min(done, time_of_losses);
 }
 

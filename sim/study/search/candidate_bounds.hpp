@@ -29,7 +29,7 @@ enum class Tightness : std::uint8_t {
   own,       // of its own loads, or there are no others
 };
 
-// Of all jobs of a family. Layers are priced only where one of them may fit.
+// The bounds of all jobs of a family. Layers are priced only where one of them may fit.
 struct FamilyBounds {
   std::vector<CandidateBound> bounds;  // of each job
   bool fits = false;
@@ -38,6 +38,7 @@ struct FamilyBounds {
   bool is_exact = false;     // as BalancedJob has it
   std::string refusal;       // why layers cannot be priced; "": they can
   std::string misfit;        // why the recorded routing does not fit; "": it does
+  bool is_known = true;      // false: stopped before its loss was drawn; it has no times
   double loss = 0;           // expected
   double least_loss = 0;     // that the draws of a job may have
 
@@ -61,7 +62,9 @@ class CandidateBounds {
       : families_(families), drawn_(drawn), rules_(std::move(rules)), tight_(families.size()) {}
 
   // Without a draw of steps: only their losses are drawn. `progress` hears the share of the work
-  // that each call has added, from several threads; may be empty. Throws SearchStopped.
+  // that each call has added, from several threads; may be empty. Stopped while losses are drawn,
+  // families whose loss is known have their bounds. Throws SearchStopped where it is stopped
+  // before.
   std::vector<FamilyBounds> bound_all(const std::function<void(double share)>& progress) const;
 
   // Tightens the bound of job `place` of a family by draws that the family shares; what does not
@@ -70,7 +73,7 @@ class CandidateBounds {
   bool tighten(std::size_t family, std::size_t place, Tightness& tightness, double& step_us);
 
  private:
-  // Of a family, from drawn loads, as tight as they have become.
+  // The bounds of a family from drawn loads, as tight as they have become.
   struct TightBounds {
     std::mutex mutex;
     Tightness tightness = Tightness::balanced;
@@ -86,6 +89,8 @@ class CandidateBounds {
   double draw_losses(std::vector<FamilyBounds>& found,
                      const std::function<void(double share)>& progress) const;
   void tighten(const TrainingFamily& family, TightBounds& bounds) const;
+  void set_loss(const TrainingFamily& family, FamilyBounds& found) const;
+  bool is_stopped() const { return rules_.stop && rules_.stop(); }
   void end_if_stopped() const;
   bool fits(Bytes memory) const { return static_cast<double>(memory.count) <= rules_.room; }
 

@@ -10,8 +10,10 @@
 
 namespace moesim::study {
 
-std::optional<TrainingFound> search_lossless(const TrainingSearch& search) {
+std::optional<TrainingFound> search_lossless(const TrainingSearch& search,
+                                             std::shared_ptr<DrawnRoutings> drawn) {
   TrainingSearch lossless = search;
+  if (drawn != nullptr) lossless.drawn = std::move(drawn);
   lossless.space.routings.clear();
   lossless.twin_margin = 0;
   std::vector<std::size_t> numbers;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -9,9 +10,10 @@ namespace moesim::study {
 
 // The best of those candidates whose router drops nothing, where a search has others too: they need
 // no draw of losses, and whatever is slower than all of them is of no use. Nothing where all or
-// none drop, or none is possible. Routings are numbered as in the whole search. Throws
-// SearchStopped.
-std::optional<TrainingFound> search_lossless(const TrainingSearch& search);
+// none drop, or none is possible. Routings are numbered as in the whole search. `drawn`: goes
+// before that of the search; null: it does not. Throws SearchStopped.
+std::optional<TrainingFound> search_lossless(const TrainingSearch& search,
+                                             std::shared_ptr<DrawnRoutings> drawn = nullptr);
 
 // The time that no other candidate of the search may exceed: to be one of the best, on the front or
 // a twin. `lossless`: what search_lossless() found.

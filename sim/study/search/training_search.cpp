@@ -40,7 +40,7 @@ struct Candidate {
   bool is_open = true;  // neither simulated nor known to be of no use
 };
 
-// Of a simulated candidate.
+// What is known of a simulated candidate.
 struct Timed {
   double step_us = 0;
   double tokens_per_second_per_gpu = 0;
@@ -70,11 +70,6 @@ void add_host_gain_of(const TrainingSearch& search, DrawnRoutings& drawn, FoundS
   found.step = counted_step(search, found.job, *found.predicted);
 }
 
-TrainingSearch with_routings(TrainingSearch search, std::shared_ptr<DrawnRoutings> drawn) {
-  search.drawn = std::move(drawn);
-  return search;
-}
-
 class Search {
  public:
   explicit Search(const TrainingSearch& search)
@@ -83,7 +78,7 @@ class Search {
         possible_(possible_jobs(search.space)),
         drawn_(routings_of(search)),
         drawn_before_(drawn_->drawn()),
-        lossless_(search_lossless(with_routings(search, drawn_))),
+        lossless_(search_lossless(search, drawn_)),
         limit_us_(lossless_limit_us(search, lossless_)),
         bounding_(possible_.families, *drawn_,
                   {room_, search.software.get(), search.jobs, search.stop, limit_us_}) {}
@@ -93,7 +88,7 @@ class Search {
       show_bounded(0);
       bound_all();
     } catch (const SearchStopped&) {
-      if (!lossless_ || lossless_->best.empty()) throw;
+      if (!has_lossless()) throw;
       return answer_of(std::move(*lossless_), possible_.count);
     }
     BestFirst order;
@@ -110,11 +105,13 @@ class Search {
     };
     order.stop = search_.stop;
     order.is_quick = [&](std::size_t at) {
-      return candidates_[at].tightness == Tightness::own && is_wanted(candidates_[at]);
+      return candidates_[at].tightness == Tightness::own && may_be_listed(candidates_[at]) &&
+             is_wanted(candidates_[at]);
     };
     const BestFirstCounts counts = run_best_first(order);
     found_.counts.violations += counts.violations;
     if (counts.stopped) {
+      if (found_.best.empty() && !has_lossless()) find_any();
       take_lossless();
       note_unproven();
     } else {
@@ -145,6 +142,8 @@ class Search {
     search_.progress(progress);
   }
 
+  bool has_lossless() const { return lossless_ && !lossless_->best.empty(); }
+
   // The candidates that are open, acceptable, and may take less time.
   struct Open {
     std::size_t count = 0;
@@ -154,13 +153,38 @@ class Search {
     Open open;
     for (const Candidate& candidate : candidates_) {
       const bool may_be = candidate.is_open && !is_settled(candidate) &&
-                          candidate.bound_us < step_us &&
-                          bounds_[candidate.family].least_loss <= search_.max_loss;
+                          candidate.bound_us < step_us && may_be_listed(candidate);
       if (!may_be) continue;
       ++open.count;
       open.least_us = std::min(open.least_us, candidate.bound_us);
     }
     return open;
+  }
+
+  bool may_be_listed(const Candidate& candidate) const {
+    return bounds_[candidate.family].least_loss <= search_.max_loss;
+  }
+
+  // After a stop before there was an acceptable step: a little more of the search, until one is.
+  void find_any() {
+    std::vector<Candidate*> open;
+    BestFirst order;
+    for (Candidate& each : candidates_) {
+      if (!each.is_open || loss(each) > search_.max_loss) continue;
+      open.push_back(&each);
+      order.bounds.push_back(each.bound_us);
+    }
+    std::atomic<int> left{64};  // steps; a draw is 8
+    order.jobs = search_.jobs;
+    order.tighter = [&](std::size_t at) { return tighter_us(*open[at]); };
+    order.value = [&](std::size_t at) { return --left, step_us(*open[at]); };
+    order.accept = [&](std::size_t at, double step_us) { return accept(*open[at], step_us); };
+    const std::size_t drawn = drawn_->drawn();
+    order.stop = [&] {
+      const bool is_enough = left <= 8 * static_cast<int>(drawn_->drawn() - drawn);
+      return is_enough || !found_.best.empty();
+    };
+    found_.counts.simulated += run_best_first(order).valued;
   }
 
   // Whether search_lossless() has ended with what this candidate could be, and told the best.
@@ -173,7 +197,7 @@ class Search {
   // The answer of a search that was stopped is no worse than that of search_lossless(): a layout
   // found there may not have come up again. best_ no longer belongs to found_.best.
   void take_lossless() {
-    if (!lossless_ || lossless_->best.empty()) return;
+    if (!has_lossless()) return;
     any_fits_ = true;
     found_.front.insert(found_.front.end(), lossless_->front.begin(), lossless_->front.end());
     found_.best = best_of_both(search_, std::move(found_.best), lossless_->best);
@@ -181,6 +205,11 @@ class Search {
 
   void note_unproven() {
     constexpr double any = std::numeric_limits<double>::infinity();
+    if (unbounded_ > 0) {
+      const double best_us = found_.best.empty() ? any : found_.best.front().step.step_us;
+      found_.unproven = {.may_be_faster = open_below(best_us).count + unbounded_, .least_us = 0};
+      return;
+    }
     const double least_us = open_below(any).least_us;
     Unproven unproven;
     for (const FoundStep& step : found_.best) {
@@ -222,6 +251,10 @@ class Search {
         counts.an_unpriced = bounds.refusal;
         continue;
       }
+      if (!bounds.is_known) {
+        unbounded_ += possible_.families[at].size();
+        continue;
+      }
       counts.priced += bounds.priced ? 1 : 0;
       const auto family = static_cast<std::uint32_t>(at);
       std::uint16_t place = 0;
@@ -230,12 +263,13 @@ class Search {
       }
       bounds.bounds = {};
     }
+    if (unbounded_ > 0 && (candidates_.empty() || has_lossless())) throw SearchStopped();
     if (counts.unpriced == counts.candidates) throw Error(counts.an_unpriced);
     if (counts.undrawn > 0 &&
         counts.undrawn + counts.unpriced + counts.too_large == counts.candidates) {
       throw UsageError(counts.an_undrawn);
     }
-    // Of equal times the one that loses less comes first.
+    // Among equal times the one that loses less comes first.
     std::stable_sort(
         candidates_.begin(), candidates_.end(),
         [&](const Candidate& one, const Candidate& other) { return loss(one) < loss(other); });
@@ -433,6 +467,7 @@ class Search {
   double limit_us_;
   CandidateBounds bounding_;
   std::vector<FamilyBounds> bounds_;  // of each family
+  std::size_t unbounded_ = 0;         // candidates whose losses were not drawn: stopped before
   std::vector<Candidate> candidates_;
   std::unordered_map<const Candidate*, Timed> times_;              // of those simulated
   Timed fastest_{std::numeric_limits<double>::infinity(), 0, {}};  // that is acceptable
@@ -461,40 +496,5 @@ void add_host_gain(const TrainingSearch& search, FoundStep& found) {
 }
 
 TrainingFound search_training(const TrainingSearch& search) { return Search(search).run(); }
-
-std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
-  const TrainingCandidates possible = possible_jobs(search.space);
-  std::vector<FoundStep> all;
-  for (const TrainingFamily& family : possible.families) {
-    for (const TrainingJob& job : family.jobs()) {
-      all.push_back({job, {}, family.routing(), 0, {}, {}});
-    }
-  }
-  const std::shared_ptr<DrawnRoutings> drawn = routings_of(search);
-  std::vector<char> priced(all.size(), 0);
-  std::mutex mutex;
-  SearchProgress progress{all.size()};
-  parallel_for(all.size(), search.jobs, [&](std::size_t at) {
-    if (search.stop && search.stop()) throw SearchStopped();
-    try {
-      const bool draws = all[at].job.routing.has_value();
-      set_step(
-          search,
-          training::training_step(all[at].job, draws ? drawn->loads(all[at].job) : nullptr, false),
-          all[at]);
-      priced[at] = 1;
-    } catch (const Error&) {
-      // Neither a candidate of search_training(): curves or routing are missing.
-    }
-    const std::lock_guard lock(mutex);
-    ++progress.simulated;
-    if (search.progress) search.progress(progress);
-  });
-  std::vector<FoundStep> possible_steps;
-  for (std::size_t at = 0; at < all.size(); ++at) {
-    if (priced[at] != 0) possible_steps.push_back(std::move(all[at]));
-  }
-  return possible_steps;
-}
 
 }  // namespace moesim::study

@@ -58,7 +58,7 @@ struct FoundStep {
   std::size_t routing = 0;      // of TrainingSpace::routings
   double loss = 0;              // counted_loss() of the step's drawn routing
   Twins twins;                  // of one of the best
-  // Of a search with a software: the step without it.
+  // The step without the search's software, where it has one.
   std::optional<training::TrainingStep> predicted;
 };
 
@@ -89,9 +89,9 @@ struct Unproven {
 
 struct TrainingFound {
   std::vector<FoundStep> best;  // fastest first
-  // Of speed and loss, fastest first: each loses at least 1 % less than those before it, and what
-  // is not here is slower than one that loses no more, but for that 1 % and for what its own draws
-  // differ from DrawnRoutings::loss().
+  // Steps of which no other is faster and loses less, fastest first: each loses at least 1 % less
+  // than those before it. What is not here is slower than one that loses no more, but for that 1 %
+  // and for what its own draws differ from DrawnRoutings::loss().
   std::vector<FoundStep> front;
   // Where nothing fits: the job that needs least memory, and how much (of those that are known not
   // to fit without a simulation: at least how much).
@@ -101,7 +101,7 @@ struct TrainingFound {
   std::optional<Unproven> unproven;  // of a search that was stopped; else all is proven
 };
 
-// Of equal times the job that loses less comes first, then the one named first in the space. The
+// Among equal times the job that loses less comes first, then the one named first in the space. The
 // best differ in what same_sizes() compares: of jobs that are the same by it, the fastest that fits
 // is one of them, and those that are slower and lose at least 1 % less than each such before; the
 // others are its twins. Best first by the bounds of training::step_bound_us(), with a software

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -138,6 +139,35 @@ TEST_CASE("a search that is stopped among routers that drop has no worse than th
     CHECK(found.front.back().loss == 0);
     CHECK(!found.smallest.has_value());
   }
+}
+
+TEST_CASE("a search that is stopped among losses has a step of those that are drawn") {
+  TrainingSearch asked = drawn_search();  // all drop
+  const auto stop_after = [&](double share) {
+    TrainingSearch stopped = asked;
+    stopped.jobs = 1;
+    auto bounded = std::make_shared<double>(0);
+    stopped.progress = [=](const SearchProgress& done) {
+      *bounded = std::max(*bounded, done.bounded);
+    };
+    stopped.stop = [=] { return *bounded > share; };
+    return search_training(stopped);
+  };
+  const TrainingFound whole = search_training(asked);
+  for (const double share : {0.3, 0.5}) {  // losses are from 0.25 to 0.75
+    CAPTURE(share);
+    const TrainingFound found = stop_after(share);
+    REQUIRE(!found.best.empty());
+    CHECK(found.best.front().loss <= asked.max_loss);
+    CHECK(fits(found.best.front(), asked));
+    CHECK(found.best.front().step.step_us >= whole.best.front().step.step_us);
+    REQUIRE(found.unproven.has_value());
+    CHECK(found.unproven->proven == 0);
+    CHECK(found.unproven->least_us == 0);
+    CHECK(found.unproven->may_be_faster > 0);
+    CHECK(found.unproven->may_be_faster < whole.counts.candidates);
+  }
+  CHECK_THROWS_AS(stop_after(0.2), SearchStopped);  // none is drawn
 }
 
 TEST_CASE("losses of routers that are too slow in any case are not drawn") {

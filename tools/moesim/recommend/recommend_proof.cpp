@@ -48,8 +48,8 @@ std::string unproven_lines(const study::TrainingFound& found) {
   if (unproven.may_be_faster == 0) return text;
   if (unproven.least_us == 0) {
     return text + fmt::format(
-                      "not proven: {} other candidates could be faster; those whose routers drop "
-                      "tokens are not bounded yet\n",
+                      "not proven: {} other candidates could be faster; not all of those whose "
+                      "routers drop tokens are bounded yet\n",
                       count_text(unproven.may_be_faster));
   }
   if (next < found.best.size()) {

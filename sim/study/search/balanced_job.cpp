@@ -6,7 +6,7 @@ namespace moesim::study {
 namespace {
 
 constexpr double least_rows = 0.01;
-// Of the share of kept routes that another draw has: the mean over many thousand routes.
+// Another draw keeps at least this share of the routes: a mean over many thousand routes.
 constexpr double sure_share = 0.98;
 
 // Whether experts are as popular with every source. A source with experts of its own may send

@@ -22,7 +22,7 @@ bool loses_clearly_less(double loss, double than);
 inline constexpr const char* not_chosen =
     "which the router's groups or bias pass over, as the model was trained";
 
-// Of a step; 0 with forced balance.
+// The counted loss of a step; 0 with forced balance.
 double counted_loss(const training::TrainingJob& job, const training::TrainingStep& step);
 
 }  // namespace moesim::study

@@ -39,7 +39,7 @@ class MemoryBounds {
   MemoryBounds(const std::vector<TrainingFamily>& families, double room, bool is_exact)
       : families_(families), room_(room), is_exact_(is_exact), found_(families.size()) {}
 
-  // Of the families from `first` on that share its layouts.
+  // Bounds the families from `first` on that share its layouts.
   void bound_group(std::size_t first) {
     std::vector<std::vector<Routed>> alike;  // but for routing
     for (std::size_t at = first; at < families_.size(); ++at) {

@@ -2,7 +2,7 @@
 
 namespace moesim::study {
 
-// Of a GPU's memory: what a step or a pass may take, so that libraries have room too.
+// The share of a GPU's memory that a step or a pass may take, so that libraries have room too.
 inline constexpr double usual_memory_share = 0.9;
 
 }  // namespace moesim::study

@@ -96,7 +96,7 @@ class TrainingFamily {
   const training::TrainingJob& common() const { return *base_; }
   training::TrainingJob first() const { return job(0); }
   std::vector<training::TrainingJob> jobs() const;
-  // Of the same space: the jobs of both are made of the same layouts.
+  // Whether the jobs of both, of the same space, are made of the same layouts.
   bool shares_layouts(const TrainingFamily& other) const {
     return base_ == other.base_ && layouts_ == other.layouts_;
   }
@@ -135,9 +135,9 @@ struct TrainingCandidates {
 };
 TrainingCandidates candidates_of(const TrainingSpace& space);
 
-// Of a space without candidates: "--global-batch 4032", "--gpus 512", the nearest batches below and
-// above that as many replicas as there can be divide, and the nearest number of whole nodes (within
-// a quarter) with which there are some.
+// What would give a space without candidates some ("--global-batch 4032", "--gpus 512"): the
+// nearest batches below and above that the replicas can divide, and the nearest number of whole
+// nodes (within a quarter).
 std::vector<std::string> nearest_possible(const TrainingSpace& space);
 
 }  // namespace moesim::study

@@ -155,8 +155,8 @@ std::size_t fastest(const Moved& moved, const study::TrainingSearch& search) {
   return found;
 }
 
-// Of the steps behind the first that drop out for want of memory alone the fastest, where it is
-// faster than the fastest that is left; behind the last where there is none.
+// The place of the fastest step that drops out for want of memory alone, not the first, where it is
+// faster than the fastest that is left; the number of steps where there is none.
 std::size_t fastest_without_room(const Moved& moved, std::size_t fastest_at,
                                  const study::TrainingSearch& search) {
   const bool is_any = fastest_at < moved.steps.size();

@@ -238,7 +238,7 @@ NamedCells row_of(const RecommendRequest& request, const FoundStep& found) {
   if (!found.step.routing) row.set("residual_loss", Cell(0.0));
   row.add("counted_loss", figure_cell(found.loss));
   row.add("memory_gib", of_train.cell("memory_gib"));
-  // Of rows of train, which have no such column, it is all that the GPU has.
+  // Rows of train have no such column: their limit is all that the GPU has.
   row.add("memory_limit_gib", figure_cell(room_gib(request.search)));
   row.add("fits_memory", found.step.peak_memory().gib() <= room_gib(request.search));
   row.add("command", request.command_of(found));

@@ -16,7 +16,7 @@
 namespace moesim::tool {
 namespace {
 
-// Of the search alone.
+// Flags of the search alone.
 std::vector<Flag> own_flags() {
   return {
       {"mode", "train|prefill", "train",
@@ -44,7 +44,7 @@ std::vector<Flag> own_flags() {
       jobs_flag()};
 }
 
-// Of a forward pass, as `simulate` describes them.
+// Options of a forward pass, as `simulate` describes them.
 std::vector<Flag> prefill_flags() {
   std::vector<Flag> flags;
   for (const scenario::Option& option : scenario::scenario_options()) {

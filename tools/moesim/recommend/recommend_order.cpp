@@ -70,8 +70,8 @@ std::vector<uncertainty::UnmeasuredTrait> unmeasured_of(const RecommendRequest& 
                                         found.job.profile->device().name, traits);
 }
 
-// Of the log of the ratio of two steps, by what one of them alone has and none of the measured
-// steps: what both have cancels.
+// The error of the log of two steps' ratio by what one of them alone has and no measured step has:
+// what both have cancels.
 double unmeasured_between(const RecommendRequest& request, const FoundStep& one,
                           const FoundStep& other) {
   std::vector<uncertainty::UnmeasuredTrait> apart;

@@ -35,8 +35,8 @@ std::string order_text(const RecommendRequest& request, const std::vector<study:
 // the noise: of the one whose ratio to it is known least.
 struct OrderNoise {
   std::optional<double> of_capacity;  // of those that differ from it in router and capacity alone
-  // Of the others of the best, or where there are none of the front; of two steps that differ as
-  // usual where the first is alone.
+  // For the others of the best, or of the front where there are none; where the first is alone, for
+  // two steps that differ as usual.
   std::optional<double> of_others;
 };
 OrderNoise order_noise(const RecommendRequest& request, const study::TrainingFound& found);

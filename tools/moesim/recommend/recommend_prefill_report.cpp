@@ -243,7 +243,7 @@ std::string too_lossy_text(const PrefillSearch& search, const PrefillFound& foun
       100 * search.max_loss, 100 * least, std::ceil(1000 * least) / 10);
 }
 
-// Of the best, or where there are none of the front.
+// The commands of the best, or of the front where there are none.
 std::string commands(const PrefillFound& found) {
   std::string text = "\nto reproduce:\n";
   for (std::size_t place = 0; place < found.best.size(); ++place) {

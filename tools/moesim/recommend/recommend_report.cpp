@@ -54,7 +54,8 @@ std::string given_up(const FoundStep& step, const FoundStep& best) {
 
 std::string speed_text(double speed) { return fmt::format("{:.0f}", speed); }
 
-// Of one of the best: predicted, likely by the software's level, with routing drawn, the band.
+// The speeds of one of the best: predicted, likely by the software's level, with routing drawn, and
+// the band.
 std::vector<std::string> speed_cells(const RecommendRequest& request, const FoundStep& found,
                                      const DrawnBest& drawn, std::size_t place) {
   training::TrainingStep step = found.predicted.value_or(found.step);
@@ -127,7 +128,7 @@ std::string best_table(const RecommendRequest& request, const std::vector<FoundS
          unmeasured_lines(request, best);
 }
 
-// Of the one to take, which has a place among the best, and what makes its band wide.
+// The cost of the one to take, which has a place among the best, and what makes its band wide.
 std::string cost_line(const RecommendRequest& request, const FoundStep& found, std::size_t place) {
   training::TrainingStep step = found.predicted.value_or(found.step);
   const TrainBand answer = requested_band(request.line, found.job, step);
@@ -205,7 +206,7 @@ std::string front_table(const TrainingSearch& search, const std::vector<FoundSte
          report::align(lines, right_aligned(lines.front())) + "\n";
 }
 
-// Of the best, and of a front of more than one.
+// The commands of the best, and of a front of more than one.
 std::string commands(const RecommendRequest& request, const TrainingFound& found) {
   Lines lines;
   for (std::size_t place = 0; place < found.best.size(); ++place) {
@@ -222,7 +223,7 @@ std::string commands(const RecommendRequest& request, const TrainingFound& found
   return text;
 }
 
-// Of the best, then of what is on the front alone.
+// The rows of the best, then of what is on the front alone.
 std::vector<NamedCells> rows_of(const RecommendRequest& request, const TrainingFound& found) {
   std::vector<NamedCells> rows;
   const DrawnBest drawn(request, found.best);

@@ -83,11 +83,9 @@ void take_yours(const StartingPoint& start, RecommendRequest& request) {
   request.yours = std::move(yours);
 }
 
-}  // namespace
-
-RecommendRequest requested_search(const SearchSource& source) {
-  const CommandLine& line = source.line;
-  requested_run_cost(line);  // an error before the search, not after it
+// Errors before the search, not after it.
+void check_flags(const CommandLine& line) {
+  requested_run_cost(line);
   if (line.has("replicas")) {
     throw UsageError("--replicas: of --mode prefill: training steps are drawn once: leave it out");
   }
@@ -96,9 +94,23 @@ RecommendRequest requested_search(const SearchSource& source) {
     throw UsageError(
         fmt::format("--{}: of --mode prefill: training steps do not have it: leave it out", flag));
   }
-  TrainingJob base = resolved_job(first_values(line), true).job;
-  training::check_decoder(base);
-  TrainingJob usual = base;  // with a layout that routing is checked with
+}
+
+void take_expert_load(const CommandLine& line, TrainingJob& base) {
+  if (!line.has("expert-load")) return;
+  job::Resolution at{line.values, base};
+  job::job_option_named("expert-load").set(line.get("expert-load"), at);
+  TrainingJob routed = base;
+  // `base` has no values of these yet.
+  for (const char* drawn : {"capacity-factor", "router", "max-loss"}) {
+    if (line.has(drawn)) routed.routing.emplace();
+  }
+  const auto refusal = training::expert_load_refusal(routed);
+  if (routed.routing && refusal) throw UsageError(*refusal);
+}
+
+// The job that all candidates are made of, from one whose layout is of no effect.
+TrainingJob without_layout(const CommandLine& line, TrainingJob base) {
   base.layout.sizes = {};
   base.layout.sizes.gpus = static_cast<int>(requested_whole(line, "gpus", 32));
   base.layout.stages.reset();
@@ -108,17 +120,39 @@ RecommendRequest requested_search(const SearchSource& source) {
   check_run(requested_run_cost(line),
             static_cast<double>(base.layout.global_batch * base.layout.sequence_length));
   base.graphs = value_in(training::graphs_names, line.get("cuda-graphs", "none"), "--cuda-graphs");
-  if (line.has("expert-load")) {
-    job::Resolution at{line.values, base};
-    job::job_option_named("expert-load").set(line.get("expert-load"), at);
-    training::TrainingJob routed = base;
-    // Of these `base` has no values yet.
-    for (const char* drawn : {"capacity-factor", "router", "max-loss"}) {
-      if (line.has(drawn)) routed.routing.emplace();
-    }
-    const auto refusal = training::expert_load_refusal(routed);
-    if (routed.routing && refusal) throw UsageError(*refusal);
+  take_expert_load(line, base);
+  return base;
+}
+
+void take_depths(const CommandLine& line, const TrainingJob& base, TrainingSpace& space) {
+  space.mtp_depths =
+      static_cast<int>(line.has("mtp") ? parse_whole("--mtp", line.get("mtp"), 0, 16) : 0);
+  if (space.mtp_depths > base.model->mtp_depths) {
+    throw UsageError(fmt::format("--mtp {}: {} has {} depths of multi-token prediction",
+                                 space.mtp_depths, base.typed.model, base.model->mtp_depths));
   }
+  note_left_out(*base.model, base.typed.model);
+  if (!line.has("mtp")) note_depths(base, fmt::format("--mtp {}", base.model->mtp_depths));
+}
+
+void take_limits(const CommandLine& line, TrainingSearch& search) {
+  const SearchLimits limits = requested_limits(line);
+  search.best = limits.best;
+  search.max_loss = limits.max_loss;
+  search.min_speed = limits.min_speed;
+  search.memory_share = limits.memory_share;
+  search.chunks_tell_apart = value_in(distinct_names, line.get("distinct", "layout"), "--distinct");
+  if (search.best > most_with_twins) search.twin_margin = 0;
+}
+
+}  // namespace
+
+RecommendRequest requested_search(const SearchSource& source) {
+  const CommandLine& line = source.line;
+  check_flags(line);
+  TrainingJob usual = resolved_job(first_values(line), true).job;  // that routing is checked with
+  training::check_decoder(usual);
+  TrainingJob base = without_layout(line, usual);
   RecommendRequest request;
   request.line = line;
   TrainingSearch& search = request.search;
@@ -131,22 +165,8 @@ RecommendRequest requested_search(const SearchSource& source) {
   take_lists(line, search.space);
   if (source.start) add_layout(line, resolved_job(source.start->line, true).job, search.space);
   note_idle_options(line, search.space);
-  search.space.mtp_depths =
-      static_cast<int>(line.has("mtp") ? parse_whole("--mtp", line.get("mtp"), 0, 16) : 0);
-  if (search.space.mtp_depths > base.model->mtp_depths) {
-    throw UsageError(fmt::format("--mtp {}: {} has {} depths of multi-token prediction",
-                                 search.space.mtp_depths, base.typed.model,
-                                 base.model->mtp_depths));
-  }
-  note_left_out(*base.model, base.typed.model);
-  if (!line.has("mtp")) note_depths(base, fmt::format("--mtp {}", base.model->mtp_depths));
-  const SearchLimits limits = requested_limits(line);
-  search.best = limits.best;
-  search.max_loss = limits.max_loss;
-  search.min_speed = limits.min_speed;
-  search.memory_share = limits.memory_share;
-  search.chunks_tell_apart = value_in(distinct_names, line.get("distinct", "layout"), "--distinct");
-  if (search.best > most_with_twins) search.twin_margin = 0;
+  take_depths(line, base, search.space);
+  take_limits(line, search);
   place_experts(line, search.space, usual);
   take_routings(line, usual, search.max_loss > 0, request);
   if (source.start) take_yours(*source.start, request);

@@ -261,7 +261,7 @@ std::string gain_text(const std::vector<Searched>& searched, std::size_t at, dou
                      gpus_of(last.best), gpus_of(each.best));
 }
 
-// Of the last number that pays, and of those that do not.
+// What is said of the last number that pays, and of those that do not.
 std::string pays_text(const Searches& searches) {
   const std::vector<Searched>& searched = searches.searched;
   if (searched.size() < 2) return "";
@@ -306,7 +306,7 @@ std::string drawn_text(const std::vector<Searched>& searched) {
                                    : "");
 }
 
-// Of the number of GPUs of the layout that was started from, if that is one of them.
+// Compares the layout that was started from with the best on as many GPUs, if these were searched.
 std::string yours_text(const Searches& searches) {
   for (const Searched& each : searches.searched) {
     const std::optional<Yours>& yours = each.request.yours;
@@ -321,7 +321,7 @@ std::string yours_text(const Searches& searches) {
                      yours->name, gpus_of(*yours->step));
 }
 
-// Of the best on the last number that pays.
+// The switches that would make the best on the last number that pays faster.
 std::string switches_text(const Searches& searches) {
   const int most = study::pays_up_to(searches.points());
   for (const Searched& each : searches.searched) {

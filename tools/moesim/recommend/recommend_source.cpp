@@ -64,7 +64,7 @@ TrainingJob usual_job(const CommandLine& row) {
   return resolved_job(line, true).job;
 }
 
-// Of an option of routing, which a job has no column of.
+// Whether an option of routing, which a job has no column of, has its usual value.
 bool is_usual_routing(const job::JobOption& option, const CommandLine& row) {
   const std::string text = row.get(option.name);
   if (option.name == "fidelity") return true;  // as it was resolved for the tokens of that layout

@@ -19,11 +19,11 @@ class SearchStop {
 
   bool is_due() const;
   bool is_interrupted() const { return watch_.flag(); }
-  // Of several searches the next one, of `left`, has an equal share of the time that is left.
+  // The next one of `left` searches has an equal share of the time that is left.
   void begin_one_of(int left);
   // "interrupted", "stopped after 60 s (--time-limit)". Precondition: is_due().
   std::string text() const;
-  // Of a run whose result is not `proven`; that of one which was interrupted in any case.
+  // The exit code of a run whose result is `proven` or not; an interrupted one has its own anyway.
   ExitCode code(bool proven) const;
 
  private:
@@ -34,7 +34,7 @@ class SearchStop {
   std::optional<Clock::time_point> end_;  // of the search that runs
 };
 
-// Of a search that was stopped before the first step was simulated, and where it was.
+// What is said of a search that was stopped before the first step was simulated: where it was.
 std::string stopped_text(const SearchStop& stop, const study::SearchProgress& reached);
 
 }  // namespace moesim::tool

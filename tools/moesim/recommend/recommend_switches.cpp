@@ -148,7 +148,7 @@ std::optional<double> shortest_us(const study::TrainingSearch& search, const Tra
   return shortest;
 }
 
-// Of each option the value that gains most, if that is enough; in order.
+// The value of each option that gains most, if that is enough; in order.
 std::vector<Switch> best_of_each(const std::vector<Switch>& tried) {
   std::vector<Switch> best;
   for (const Switch& each : tried) {

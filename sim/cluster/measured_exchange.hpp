@@ -54,7 +54,8 @@ struct MeasuredExchange {
   // or 4th size kept it is off by 1.8 and 3 to 4 % in the median, the power law by 2 to 3 and 5 to
   // 9 %. Below the first size its time, which is latency; beyond the last its time and for each
   // further byte what a byte of the last piece took, at most as much as one of the whole last
-  // transfer and at least half of that.
+  // transfer and at least half of that. Where the exchange is also known otherwise, that says more
+  // of sizes outside (network::estimate_of()).
   Time at(double size_bytes) const;
 };
 

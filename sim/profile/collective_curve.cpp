@@ -105,6 +105,7 @@ void CollectiveCurve::add_law(const NodeLinks& links, int up_to, const Residual&
                          errors,
                          OwnResidual{residual, residual, false},
                          std::max(doublings, 0.0),
+                         {},
                          {}});
   }
 }
@@ -120,12 +121,33 @@ CollectiveCurve::Branch CollectiveCurve::read_branch(const Node& node) const {
                 errors_of_branch(node),
                 {},
                 0,
-                read_measured_times(node)};
+                read_measured_times(node),
+                {}};
   if (const auto own = node.find("residual")) {
     const auto same = node.find("residual_same_version");
     branch.own = OwnResidual{by_bytes(*own), by_bytes(same ? *same : *own), true};
   }
+  if (const auto beyond = node.find("beyond")) read_beyond(*beyond, branch);
   return branch;
+}
+
+void CollectiveCurve::read_beyond(const Node& node, Branch& branch) {
+  const std::vector<double> sizes = node.numbers("bytes");
+  const std::vector<double> low = node.numbers("low_us");
+  const std::vector<double> high = node.numbers("high_us");
+  if (low.size() != sizes.size() || high.size() != sizes.size()) {
+    node.fail("expected as many times as there are sizes in bytes");
+  }
+  for (std::size_t size = 0; size < sizes.size(); ++size) {
+    const double time_us = branch.curve.time_us(sizes[size]);
+    if (!(low[size] > 0 && low[size] <= time_us && high[size] >= time_us)) {
+      node.fail(
+          fmt::format("{} bytes: low_us and high_us must enclose {} us", sizes[size], time_us));
+    }
+    branch.beyond[sizes[size]] = {std::log(time_us / low[size]), std::log(high[size] / time_us)};
+  }
+  const std::vector<double>& measured = branch.errors->measured_bytes;
+  branch.beyond[measured.front()] = branch.beyond[measured.back()] = {};
 }
 
 CollectiveCurve::Errors CollectiveCurve::read_errors(const Node& node, const std::string& nccl,
@@ -235,6 +257,26 @@ void CollectiveCurve::hold_measured(const Branch& branch, double bytes, Estimate
   }
 }
 
+// Outside the measured sizes the band holds both readings of the ratio there; between two knots in
+// proportion to the logarithm of size.
+void CollectiveCurve::reach_readings(const Branch& branch, double bytes, Estimate& estimate) const {
+  if (branch.beyond.empty()) return;
+  auto above = branch.beyond.lower_bound(bytes);
+  if (above == branch.beyond.end()) --above;
+  const auto below = above == branch.beyond.begin() ? above : std::prev(above);
+  const double apart = std::log(above->first / below->first);
+  const double share =
+      apart == 0 ? 0 : std::clamp(std::log(bytes / below->first) / apart, 0.0, 1.0);
+  const auto wider = [&](double end_us, double Readings::*part) {
+    const double reading = std::lerp(below->second.*part, above->second.*part, share);
+    return std::exp(std::hypot(std::log(end_us / estimate.time_us), reading));
+  };
+  const double least = wider(estimate.time_us_p05, &Readings::below);
+  const double most = wider(estimate.time_us_p95, &Readings::above);
+  estimate.time_us_p05 = estimate.time_us / least;
+  estimate.time_us_p95 = estimate.time_us * most;
+}
+
 // Raises the low end of a law for more GPUs to that of the most GPUs that were measured: with as
 // many bytes each they send as much as fewer do, in more messages. Not where fewer take longer, as
 // 4 GPUs do that reduce without the switch.
@@ -272,6 +314,7 @@ Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes, bool ask
         std::min(estimate.time_us_p05, estimate.time_us * std::max(1 - share, 0.1));
     estimate.time_us_p95 = std::max(estimate.time_us_p95, estimate.time_us * (1 + share));
   }
+  if (outside) reach_readings(branch, bytes, estimate);
   if (branch.own) raise_low_end(branch, bytes, asked_version, estimate);
   // Nothing was measured among so many GPUs with the version that was asked for.
   estimate.origin =

@@ -75,6 +75,11 @@ class CollectiveCurve {
     bool beyond_measured(double bytes) const { return bytes > measured_bytes.back(); }
     bool is_outside(double bytes) const;
   };
+  // How far the readings of a ratio that was carried over lie from the curve, in logs.
+  struct Readings {
+    double below = 0;
+    double above = 0;
+  };
   struct Branch {
     int gpus;
     Origin origin;
@@ -83,10 +88,12 @@ class CollectiveCurve {
     std::optional<OwnResidual> own;        // none: the residual of `errors` holds
     double doublings = 0;                  // of the GPU count beyond the law's checks
     std::map<double, double> measured_us;  // by size; empty: as the curve has them
+    std::map<double, Readings> beyond;     // by size, outside the measured ones
   };
   static Errors read_errors(const Node& node, const std::string& nccl,
                             std::vector<double> measured_bytes);
   Branch read_branch(const Node& node) const;
+  static void read_beyond(const Node& node, Branch& branch);
   std::shared_ptr<const Errors> errors_of_branch(const Node& node) const;
   [[noreturn]] void refuse(int gpus) const;
   void add_law(const NodeLinks& links, int up_to, const Residual& residual);
@@ -96,6 +103,7 @@ class CollectiveCurve {
   void near_measured(const Branch& branch, double bytes, Estimate& estimate) const;
   void spread(const Branch& branch, double bytes, bool same_version, Estimate& estimate) const;
   void hold_measured(const Branch& branch, double bytes, Estimate& estimate) const;
+  void reach_readings(const Branch& branch, double bytes, Estimate& estimate) const;
   bool is_far(const Branch& branch) const;  // more than one doubling from what was measured
   const Residual& residual_of(const Branch& branch, double bytes, bool same_version) const;
 

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "kernels/measure/fit/beyond_sizes.hpp"
 #include "kernels/measure/fit/fit.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/formats/document.hpp"
@@ -137,6 +138,7 @@ ordered_json profile_with_nccl_tests(const NcclTestsImport& request) {
     throw UsageError(fmt::format("{}: {} sizes: a curve takes at least {}", first.file,
                                  first.times.size(), fewest_sizes));
   }
+  go_on_beyond_sizes(profile::Profile::load(request.base), *curve);
   const bool reduces = request.op == "all-reduce" || request.op == "reduce-scatter";
   (*curve)["params"]["dtype"] = reduces ? first.dtype : "any";
   profile.at("curves").push_back(std::move(*curve));

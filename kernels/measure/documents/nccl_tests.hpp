@@ -34,10 +34,10 @@ struct NcclTestsImport {
 };
 
 // The base profile with that operation's curve fitted to the runs (one branch per GPU count; GPU
-// counts that were not run keep the base's branches if it is of the same device), checked against
-// the schema. Throws UsageError for too few sizes, runs that differ in device or dtype, runs
-// of another GPU than the base's without `other_gpu`, or reductions of another dtype than half or
-// bfloat16.
+// counts that were not run keep the base's branches if it is of the same device), gone on outside
+// the measured sizes by the base's times (go_on_beyond_sizes()), checked against the schema. Throws
+// UsageError for too few sizes, runs that differ in device or dtype, runs of another GPU than the
+// base's without `other_gpu`, or reductions of another dtype than half or bfloat16.
 nlohmann::ordered_json profile_with_nccl_tests(const NcclTestsImport& request);
 
 }  // namespace moesim::kernels::measure

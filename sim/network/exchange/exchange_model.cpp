@@ -275,10 +275,15 @@ std::string ExchangeModel::provenance(const Links& links, bool crosses,
 
 std::string ExchangeModel::basis(Collective kind, std::span<const int> members,
                                  double bytes) const {
-  if (const cluster::MeasuredExchange* curve = find_measured(*cluster_, kind, members)) {
-    return fmt::format("; {}", curve->origin);
-  }
   const Span span = span_of(members, *cluster_);
+  if (const cluster::MeasuredExchange* curve = find_measured(*cluster_, kind, members)) {
+    if (span.domains == 1) {
+      return "; " + DomainCurves(*profile_, *cluster_).basis_of(*curve, kind, bytes);
+    }
+    const bool outside = curve->at(bytes).beyond > 1;
+    return fmt::format("; {}{}", curve->origin,
+                       outside ? "; outside its sizes the law between nodes, scaled" : "");
+  }
   std::string inside;
   if (span.largest_share > 1) {
     const DomainCurves curves(*profile_, *cluster_);

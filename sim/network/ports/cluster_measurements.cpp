@@ -8,6 +8,7 @@
 #include <map>
 
 #include "sim/cluster/measured_between.hpp"
+#include "sim/profile/carried_ratio.hpp"
 #include "sim/profile/collective_curve.hpp"
 #include "sim/profile/residual.hpp"
 
@@ -115,6 +116,31 @@ profile::Estimate estimate_of(const MeasuredExchange& measured, double bytes) {
   estimate.support = time.beyond > 1 ? profile::Support::extrapolated
                      : point         ? profile::Support::measured_point
                                      : profile::Support::interpolated;
+  return estimate;
+}
+
+profile::Estimate estimate_of(const MeasuredExchange& measured, double bytes,
+                              const UsualTime& usual) {
+  const double edge = std::clamp(bytes, measured.bytes.front(), measured.bytes.back());
+  const profile::Estimate known = estimate_of(measured, edge);
+  if (edge == bytes) return known;
+  profile::Estimate estimate = usual(bytes);
+  const double edge_us = usual(edge).time_us;
+  const profile::CarriedRatio carried = profile::carry_beyond(
+      std::log(known.time_us / edge_us), bytes / edge, edge_us / estimate.time_us);
+  const double share = std::sqrt(std::min(carried.octaves, 1.0));
+  const auto end = [&](double known_us, double usual_us, double reading) {
+    return std::exp(std::hypot(std::log(known_us / known.time_us),
+                               share * std::log(usual_us / estimate.time_us),
+                               reading - carried.log));
+  };
+  const double below = end(known.time_us_p05, estimate.time_us_p05, carried.low);
+  const double above = end(known.time_us_p95, estimate.time_us_p95, carried.high);
+  estimate.time_us *= std::exp(carried.log);
+  estimate.time_us_p05 = estimate.time_us / below;
+  estimate.time_us_p95 = estimate.time_us * above;
+  estimate.origin = profile::Origin::derived;
+  estimate.support = profile::Support::extrapolated;
   return estimate;
 }
 

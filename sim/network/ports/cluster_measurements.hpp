@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -41,9 +42,22 @@ std::string measured_basis(const cluster::Cluster& cluster, profile::Collective 
 
 // The time of `bytes`. Its quantiles are those of the runs, and at least 6 % on either side for
 // another run on another day (public repeats and siblings differ by 2 to 8 %); half as much again
-// for each factor of two beyond what was measured. Between two sizes half as much again for each
-// factor of two from the nearer, around both the straight line and the power law: of public curves
-// with every 2nd or 4th size kept such bands hold 90 % of the others.
+// for each factor of two beyond what was measured, where MeasuredExchange::at() goes on by itself.
+// Between two sizes half as much again for each factor of two from the nearer, around both the
+// straight line and the power law: of public curves with every 2nd or 4th size kept such bands hold
+// 90 % of the others.
 profile::Estimate estimate_of(const cluster::MeasuredExchange& measured, double bytes);
+
+// The time of the same exchange of so many bytes as it is without this measurement: the profile's
+// curve inside a domain, the law between domains.
+using UsualTime = std::function<profile::Estimate(double bytes)>;
+
+// The same between the measured sizes. Beyond them the usual time by the ratio of measured to usual
+// time at the edge, as profile::carry_beyond() has it: a log from 8 MiB on does not show latency,
+// nor one to 2 MiB the rate of larger sizes. The band reaches to both readings of that ratio; the
+// band of the edge joins in squares, and that of the usual time with a share that grows to all of
+// it over the first octave. Derived and extrapolated there. Throws what `usual` throws.
+profile::Estimate estimate_of(const cluster::MeasuredExchange& measured, double bytes,
+                              const UsualTime& usual);
 
 }  // namespace moesim::network

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <tuple>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -20,9 +19,6 @@ constexpr double scaled_error = 1.5;
 // Rates of the same links differ by as much: 450 GB/s in a datasheet are 478 of 18 links'
 // signalling.
 constexpr double same_links = 1.15;
-// The rounding of a size that is computed from another.
-constexpr double rounding = 1e-9;
-
 // The rate of the links among the GPUs of a node.
 Bandwidth line_rate(const profile::Device& device) {
   const bool has_nvlink = device.nvlink_bandwidth.bytes_per_second > 0;
@@ -51,11 +47,25 @@ DomainCurves::DomainCurves(const profile::Profile& profile, const cluster::Clust
 
 profile::Estimate DomainCurves::collective(profile::Collective kind, int gpus, double bytes) const {
   if (cluster_.exchanges.empty()) return of_profile(kind, gpus, bytes);
-  if (const cluster::MeasuredExchange* curve = own(kind, gpus)) return estimate_of(*curve, bytes);
+  if (const cluster::MeasuredExchange* curve = own(kind, gpus)) {
+    return of_curve(*curve, kind, bytes);
+  }
   const InsideCurves curves = measured_inside(cluster_, kind);
   profile::Estimate estimate = of_profile(kind, gpus, bytes);
   if (!curves.empty()) carry_over(carried(kind, gpus, bytes, curves), estimate);
   return estimate;
+}
+
+profile::Estimate DomainCurves::of_curve(const cluster::MeasuredExchange& curve,
+                                         profile::Collective kind, double bytes) const {
+  try {
+    return estimate_of(curve, bytes,
+                       [&](double size) { return of_profile(kind, curve.gpus, size); });
+  } catch (const UsageError&) {
+    throw;
+  } catch (const Error&) {
+    return estimate_of(curve, bytes);  // the profile does not know so many GPUs
+  }
 }
 
 // The log of measured over predicted time at a size of the curve: what the measured sizes from a
@@ -76,47 +86,35 @@ double DomainCurves::log_ratio(profile::Collective kind, const cluster::Measured
   return *least > 0 ? *least : std::min(*most, 0.0);
 }
 
-DomainCurves::Carried DomainCurves::carried_from(const cluster::MeasuredExchange& curve,
+profile::CarriedRatio DomainCurves::carried_from(const cluster::MeasuredExchange& curve,
                                                  profile::Collective kind, int gpus,
                                                  double bytes) const {
   const double others = (gpus - 1.0) / gpus;
   const double buffer = bytes * others / ((curve.gpus - 1.0) / curve.gpus);  // that sends as much
   const double edge = std::clamp(buffer, curve.bytes.front(), curve.bytes.back());
   const double log = log_ratio(kind, curve, edge);
-  Carried carried{log, log, log, 0};
   const double beyond = buffer / edge;
-  if (log == 0 || std::abs(beyond - 1) < rounding) return carried;
-  // What the edge takes more is of its bytes or of its latency: in proportion to the time as far as
-  // edge and size are bound by the same, else as long at larger sizes, and at smaller ones in
-  // proportion to the bytes.
-  const double longer =
-      of_profile(kind, gpus, bytes / beyond).time_us / of_profile(kind, gpus, bytes).time_us;
-  const double alike = std::clamp(1 / (longer * std::max(beyond, 1.0)), 0.0, 1.0);
-  const double kept = std::min(longer * std::min(beyond, 1.0), 1.0);
-  const auto log_with = [&](double share) {
-    return std::log1p(std::expm1(log) * (share + (1 - share) * kept));
-  };
-  carried.log = log_with(alike);
-  std::tie(carried.low, carried.high) = std::minmax({log_with(0), log_with(1)});
-  carried.octaves = std::abs(std::log2(beyond));
-  return carried;
+  if (log == 0 || beyond == 1) return profile::carry_beyond(log, 1, 1);
+  return profile::carry_beyond(
+      log, beyond,
+      of_profile(kind, gpus, bytes / beyond).time_us / of_profile(kind, gpus, bytes).time_us);
 }
 
-DomainCurves::Carried DomainCurves::carried(profile::Collective kind, int gpus, double bytes,
+profile::CarriedRatio DomainCurves::carried(profile::Collective kind, int gpus, double bytes,
                                             const InsideCurves& curves) const {
   const InsideCurves near = neighbours(curves, gpus);
   const auto& [least, below] = *near.begin();
-  const Carried fewer = carried_from(*below, kind, gpus, bytes);
+  const profile::CarriedRatio fewer = carried_from(*below, kind, gpus, bytes);
   if (near.size() == 1) return fewer;
   const auto& [most, above] = *near.rbegin();
-  const Carried more = carried_from(*above, kind, gpus, bytes);
+  const profile::CarriedRatio more = carried_from(*above, kind, gpus, bytes);
   const double share =
       std::log(static_cast<double>(gpus) / least) / std::log(static_cast<double>(most) / least);
   return {std::lerp(fewer.log, more.log, share), std::lerp(fewer.low, more.low, share),
           std::lerp(fewer.high, more.high, share), std::max(fewer.octaves, more.octaves)};
 }
 
-void DomainCurves::carry_over(const Carried& carried, profile::Estimate& estimate) {
+void DomainCurves::carry_over(const profile::CarriedRatio& carried, profile::Estimate& estimate) {
   if (carried.log == 0) return;
   const double wide = profile::widening(carried.octaves);
   const auto wider = [&](double end_us, double reading) {
@@ -155,7 +153,9 @@ const cluster::MeasuredExchange* DomainCurves::own(profile::Collective kind, int
 
 std::string DomainCurves::measured(profile::Collective kind, int gpus,
                                    std::optional<double> bytes) const {
-  if (const cluster::MeasuredExchange* curve = own(kind, gpus)) return curve->origin;
+  if (const cluster::MeasuredExchange* curve = own(kind, gpus)) {
+    return bytes ? basis_of(*curve, kind, *bytes) : curve->origin;
+  }
   const InsideCurves curves = measured_inside(cluster_, kind);
   if (curves.empty()) return "";
   std::vector<int> counts;
@@ -172,6 +172,12 @@ std::string DomainCurves::measured(profile::Collective kind, int gpus,
                      cluster_.name);
 }
 
+std::string DomainCurves::basis_of(const cluster::MeasuredExchange& curve, profile::Collective kind,
+                                   double bytes) const {
+  const bool alone = of_curve(curve, kind, bytes).origin == profile::Origin::measured;
+  return alone ? curve.origin : curve.origin + "; outside its sizes the profile's curve, scaled";
+}
+
 std::string DomainCurves::basis() const {
   if (slower_ == 1) return "";
   constexpr double giga = 1e9;
@@ -182,7 +188,7 @@ std::string DomainCurves::basis() const {
 
 std::string measured_among(const profile::Profile& profile, const cluster::Cluster& cluster,
                            profile::Collective kind, std::span<const int> members) {
-  const std::string basis = measured_basis(cluster, kind, members);
+  std::string basis = measured_basis(cluster, kind, members);
   const bool crosses = std::any_of(members.begin(), members.end(), [&](int gpu) {
     return cluster.domain_of(gpu) != cluster.domain_of(members.front());
   });

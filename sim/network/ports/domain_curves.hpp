@@ -6,6 +6,7 @@
 
 #include "sim/cluster/cluster.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
+#include "sim/profile/carried_ratio.hpp"
 #include "sim/profile/profile.hpp"
 
 namespace moesim::network {
@@ -19,7 +20,8 @@ namespace moesim::network {
 // they are: 38 to 233 %), and the band is wider by a factor of 1.5 to either side for each factor
 // of two.
 //
-// Where the cluster has a curve of its own among as many GPUs of one domain, that answers. Among
+// Where the cluster has a curve of its own among as many GPUs of one domain, that answers, and
+// beyond its sizes the profile's curve by the ratio at the edge (estimate_of()). Among
 // other numbers its ratio to the profile's curve at as many bytes sent carries over, since all
 // share links, switches and software: as far as all measured sizes from a quarter to four times of
 // that have it, as a change of protocol comes at one size alone; between two numbers in proportion
@@ -31,17 +33,23 @@ namespace moesim::network {
 // wider by half of the ratio, in logs.
 //
 // Beyond the measured sizes, which may end where latency decides, a ratio says little of the other
-// end. Above them the share of the largest one's time that is of its bytes (what the profile's time
-// of the asked size is for as many, over that of the largest) carries over as the ratio, the rest
-// as a constant; below them the share that is latency as the ratio, the rest falls with the bytes.
-// At the edge that is the measured ratio. The answer is extrapolated, and its band reaches to
-// either reading alone and is wider by the octaves.
+// end: it carries over as profile::carry_beyond() has it. The answer is extrapolated, and its band
+// reaches to either reading alone and is wider by the octaves.
 class DomainCurves {
  public:
   DomainCurves(const profile::Profile& profile, const cluster::Cluster& cluster);
 
   // As Profile::collective.
   profile::Estimate collective(profile::Collective kind, int gpus, double bytes) const;
+  // The time of a curve of the cluster that lies inside one domain, at any size: beyond its sizes
+  // the profile's curve among as many GPUs times the ratio at the edge; where the profile has no
+  // such curve, the curve alone.
+  profile::Estimate of_curve(const cluster::MeasuredExchange& curve, profile::Collective kind,
+                             double bytes) const;
+  // What that time goes by: the curve's origin, and outside its sizes "...; outside its sizes the
+  // profile's curve, scaled".
+  std::string basis_of(const cluster::MeasuredExchange& curve, profile::Collective kind,
+                       double bytes) const;
   // The cluster's own curve among as many GPUs of one domain; nullptr: it has none.
   const cluster::MeasuredExchange* own(profile::Collective kind, int gpus) const;
   // What of the cluster's curves that time goes by (without `bytes`, that of any measured size):
@@ -53,20 +61,13 @@ class DomainCurves {
 
  private:
   profile::Estimate of_profile(profile::Collective kind, int gpus, double bytes) const;
-  // Logs of what the profile's time is multiplied by, and of what it may be at least and at most.
-  struct Carried {
-    double log = 0;
-    double low = 0;
-    double high = 0;
-    double octaves = 0;  // beyond the measured sizes
-  };
   double log_ratio(profile::Collective kind, const cluster::MeasuredExchange& curve,
                    double buffer) const;
-  Carried carried_from(const cluster::MeasuredExchange& curve, profile::Collective kind, int gpus,
-                       double bytes) const;
-  Carried carried(profile::Collective kind, int gpus, double bytes,
-                  const InsideCurves& curves) const;
-  static void carry_over(const Carried& carried, profile::Estimate& estimate);
+  profile::CarriedRatio carried_from(const cluster::MeasuredExchange& curve,
+                                     profile::Collective kind, int gpus, double bytes) const;
+  profile::CarriedRatio carried(profile::Collective kind, int gpus, double bytes,
+                                const InsideCurves& curves) const;
+  static void carry_over(const profile::CarriedRatio& carried, profile::Estimate& estimate);
 
   const profile::Profile& profile_;
   const cluster::Cluster& cluster_;

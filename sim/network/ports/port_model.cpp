@@ -307,17 +307,18 @@ void PortModel::correct(Collective kind, std::span<const int> members, double by
     const std::vector<int> those = members_of(*curve, *cluster_);
     const double there = busiest_nic(kind, those, *cluster_, Senders::members).bytes;
     const double buffer = bytes * here / there;
-    const double law_us =
-        by_law(kind, those, buffer, std::nullopt, Senders::members, Links::of_cluster)
-            .estimate.time_us;
+    const auto law = [&](double size) {
+      return by_law(kind, those, size, std::nullopt, Senders::members, Links::of_cluster).estimate;
+    };
+    const Estimate own = estimate_of(*curve, buffer, law);
     const cluster::MeasuredExchange::Time time = curve->at(buffer);
-    sum += std::log(time.time_us / law_us);
+    sum += std::log(own.time_us / law(buffer).time_us);
     any_fewer |= curve->gpus <= ranks;
     any_more |= curve->gpus >= ranks;
     any_size |= time.beyond == 1;
     const double octaves = octaves_apart(members, those, *cluster_);
     if (octaves > nearest.octaves) continue;
-    nearest = {octaves, std::log2(time.beyond), log_scatter(time), estimate_of(*curve, buffer)};
+    nearest = {octaves, std::log2(time.beyond), log_scatter(time), own};
   }
   const double factor = std::exp(weight * sum / static_cast<double>(curves.size()));
   Estimate& estimate = crossed.estimate;
@@ -354,7 +355,11 @@ PortModel::Crossed PortModel::across(Collective kind, std::span<const int> membe
   Crossed crossed = by_law(kind, members, bytes, peers, senders, Links::of_cluster);
   if (peers) return crossed;
   if (const cluster::MeasuredExchange* curve = measured(kind, members, senders)) {
-    crossed.estimate = estimate_of(*curve, bytes);
+    crossed.estimate = estimate_of(*curve, bytes, [&](double size) {
+      return size == bytes
+                 ? crossed.estimate
+                 : by_law(kind, members, size, peers, senders, Links::of_cluster).estimate;
+    });
     if (const auto time = curve->at(bytes); time.beyond > 1) {
       const Estimate alone =
           by_law(kind, members, bytes, peers, senders, Links::unmeasured).estimate;
@@ -383,7 +388,7 @@ Estimate PortModel::price(Collective kind, std::span<const int> members, double 
   }
   if (span.domains > 1) return across(kind, members, bytes, std::nullopt, senders).estimate;
   if (const cluster::MeasuredExchange* curve = find_measured(*cluster_, kind, members)) {
-    return estimate_of(*curve, bytes);
+    return DomainCurves(*profile_, *cluster_).of_curve(*curve, kind, bytes);
   }
   return DomainCurves(*profile_, *cluster_).collective(kind, span.gpus, bytes);
 }

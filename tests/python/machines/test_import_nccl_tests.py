@@ -183,6 +183,25 @@ def test_times_that_fall_are_averaged_with_a_band_that_holds_them(tmp_path):
     assert predicted(profile, 8, 2**12)["provenance"] == "measured, measured point"
 
 
+@pytest.mark.parametrize("first,last", [(2**23, 2**27), (2**10, 2**21)])
+def test_outside_the_sizes_of_a_log_the_base_goes_on_by_the_ratio_at_the_edge(tmp_path, monkeypatch, first, last):
+    sizes = [size for size in SIZES if first <= size <= last]
+    base = {size: predicted("h200-sxm", 8, size) for size in (*sizes, 2**12, 2**17, 2**20, 2**28, 2**30)}
+    monkeypatch.setitem(globals(), "SIZES", sizes)
+    for factor in (1, 1.5):
+        (tmp_path / "eight.txt").write_text(output(8, lambda size: factor * base[size]["time_us"]))
+        succeed(*words(tmp_path, tmp_path / "eight.txt"))
+        for size in sorted(set(base) - set(sizes)):
+            answer, usual = predicted(tmp_path / "mine.json", 8, size), base[size]["time_us"]
+            assert answer["provenance"] == "measured, extrapolated"
+            assert usual * 0.99 < answer["time_us"] < 1.01 * factor * usual, size
+            assert answer["time_us_p95"] > factor * usual * 0.999, size
+    # What is half as slow again at 8 MiB may be so at 4 KiB, or in its bytes alone.
+    if first > 2**20:
+        answer = predicted(tmp_path / "mine.json", 8, 2**12)
+        assert answer["time_us_p05"] < base[2**12]["time_us"] * 1.02
+
+
 def test_the_version_is_that_of_the_log(tmp_path):
     (tmp_path / "two.txt").write_text("NCCL version 2.21.5+cuda12.4\n" + output(2, linear))
     command = [word for word in words(tmp_path, tmp_path / "two.txt") if word not in ("--nccl", "9.9.9")]

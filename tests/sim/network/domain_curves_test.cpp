@@ -183,6 +183,53 @@ TEST_CASE("beyond the measured sizes what is carried over is extrapolated") {
   CHECK(smallest.time_us_p95 > 3 * usual(1024).time_us);
 }
 
+TEST_CASE("beyond its sizes the cluster's own curve goes on as the profile's") {
+  const profile::Profile curve = h100();
+  cluster::Cluster cluster = cluster::Cluster::load("hgx-h100");
+  const auto only = [&](double factor, double from, double to) {
+    auto measured = on_one_node(8, factor);
+    cluster::MeasuredExchange kept = measured;
+    kept.bytes.clear();
+    kept.time_us.clear();
+    for (std::size_t size = 0; size < measured.bytes.size(); ++size) {
+      if (measured.bytes[size] < from || measured.bytes[size] > to) continue;
+      kept.bytes.push_back(measured.bytes[size]);
+      kept.time_us.push_back(measured.time_us[size]);
+    }
+    cluster.exchanges = {kept};
+    return DomainCurves(curve, cluster);
+  };
+  const auto usual = [&](double bytes) {
+    return curve.collective(Collective::all_to_all, 8, bytes).time_us;
+  };
+  for (const double bytes : {1024.0, 65536.0, 1024 * mib, 16384 * mib}) {
+    CAPTURE(bytes);
+    for (const auto& [from, to] : {std::pair{8 * mib, 128 * mib}, {1024.0, 2 * mib}}) {
+      if (bytes >= from && bytes <= to) continue;
+      const double same = only(1, from, to).collective(Collective::all_to_all, 8, bytes).time_us;
+      CHECK(same == Approx(usual(bytes)));
+      const auto slow = only(2, from, to).collective(Collective::all_to_all, 8, bytes);
+      CHECK(slow.time_us > usual(bytes));
+      CHECK(slow.time_us < 2 * usual(bytes));
+      CHECK(slow.time_us_p95 > 2 * usual(bytes));
+      CHECK(slow.origin == profile::Origin::derived);
+      CHECK(slow.support == profile::Support::extrapolated);
+    }
+  }
+  const DomainCurves large = only(1, 8 * mib, 128 * mib);
+  CHECK(large.measured(Collective::all_to_all, 8, 16 * mib) == "measured: one_node.log");
+  CHECK(large.measured(Collective::all_to_all, 8, mib) ==
+        "measured: one_node.log; outside its sizes the profile's curve, scaled");
+  // The profile knows no 16 GPUs of one domain: the log goes on by itself.
+  cluster.gpus_per_node = cluster.gpus_per_domain = 16;
+  cluster.exchanges[0].gpus = 16;
+  const double last_us = cluster.exchanges[0].time_us.back();
+  const auto alone = large.collective(Collective::all_to_all, 16, 256 * mib);
+  CHECK(alone.time_us == cluster.exchanges[0].at(256 * mib).time_us);
+  CHECK(alone.time_us > last_us);
+  CHECK(alone.origin == profile::Origin::measured);
+}
+
 TEST_CASE("what is carried over is derived, and its band wider") {
   const profile::Profile curve = h100();
   cluster::Cluster cluster = cluster::Cluster::load("hgx-h100");

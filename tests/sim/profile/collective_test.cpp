@@ -312,6 +312,38 @@ TEST_CASE("a branch kept from another curve has the errors, sizes and version of
   CHECK(up(4, 200, false) == Approx(std::log(1.08)));
 }
 
+TEST_CASE("outside the measured sizes a band reaches to both readings of what was carried over") {
+  const auto with = [](const std::string& beyond) {
+    const std::string text = R"({
+      "op": "all-to-all", "params": {"nccl": "2.0"}, "default": true,
+      "branches": [{"gpus": 2, "origin": "derived", "bytes": [100, 200, 400, 800],
+                    "time_us": [10, 20, 40, 80], "measured_bytes": [100, 200], "beyond": )" +
+                             beyond + R"(}],
+      "measured_bytes": [100, 200], )" +
+                             residual("residual", "0.1") + "}";
+    return CollectiveCurve(Document::parse(text, "x.json").root());
+  };
+  const CollectiveCurve curve =
+      with(R"({"bytes": [400, 800], "low_us": [40, 20], "high_us": [60, 160]})");
+  // Inside nothing changes, nor at the edge.
+  CHECK(curve.estimate(2, 200).time_us_p95 == Approx(22));
+  CHECK(curve.estimate(2, 200.001).time_us_p95 == Approx(22).epsilon(1e-4));
+  // An octave beyond 15 % to either side, and readings from 1 to 1.5 times 40 us.
+  const Estimate twice = curve.estimate(2, 400);
+  CHECK(twice.time_us == Approx(40));
+  CHECK(twice.time_us_p95 == Approx(40 * std::exp(std::hypot(std::log(1.15), std::log(1.5)))));
+  CHECK(twice.time_us_p05 == Approx(40 * std::pow(0.9, 1.5)));
+  // Two octaves: 20 % to either side, a quarter to twice. Beyond the last knot as there.
+  const Estimate most = curve.estimate(2, 800);
+  CHECK(most.time_us_p95 == Approx(80 * std::exp(std::hypot(std::log(1.2), std::log(2.0)))));
+  CHECK(most.time_us_p05 == Approx(80 * std::exp(-std::hypot(std::log(0.81), std::log(4.0)))));
+  CHECK(curve.estimate(2, 1600).time_us_p95 / 160 >= most.time_us_p95 / 80);
+  CHECK_THROWS_WITH(with(R"({"bytes": [400], "low_us": [41], "high_us": [60]})"),
+                    ContainsSubstring("must enclose 40 us"));
+  CHECK_THROWS_WITH(with(R"({"bytes": [400], "low_us": [40, 40], "high_us": [60]})"),
+                    ContainsSubstring("as many times as there are sizes"));
+}
+
 TEST_CASE("a branch without measured sizes, or from a curve without errors, is refused") {
   const auto wrong = [](const std::string& more) {
     return simple(R"(, "branches": [{"gpus": 2, "origin": "published", "bytes": [100, 200],

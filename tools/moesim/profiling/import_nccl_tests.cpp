@@ -17,6 +17,7 @@
 #include "sim/base/formats/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/profile/collective_curve.hpp"
+#include "sim/profile/size_curve.hpp"
 #include "sim/study/logs/repeated_runs.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/profiling/import_flags.hpp"
@@ -98,10 +99,12 @@ void note_averages(const kernels::measure::NcclTestsImport& request,
     const auto measured = branch.find("measured_time_us");
     const bool is_new = !branch.contains("from_curve");
     if (!is_new || measured == branch.end()) continue;
+    const profile::SizeCurve knots(branch.at("bytes").get<std::vector<double>>(),
+                                   branch.at("time_us").get<std::vector<double>>());
     std::vector<std::string> sizes;
     for (std::size_t size = 0; size < measured->size(); ++size) {
-      const auto bytes = branch.at("bytes").at(size).get<double>();
-      const auto time_us = branch.at("time_us").at(size).get<double>();
+      const auto bytes = branch.at("measured_bytes").at(size).get<double>();
+      const double time_us = knots.time_us(bytes);
       const auto was = measured->at(size).get<double>();
       if (std::abs(time_us / was - 1) < profile::apart_from_curve) continue;
       sizes.push_back(fmt::format("{:.0f} bytes {:.2f} us (measured {:.2f})", bytes, time_us, was));

@@ -1,12 +1,18 @@
 #include "sim/network/exchange/measured_dispatch.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <iterator>
 #include <map>
 #include <set>
+#include <utility>
 
+#include "sim/base/error.hpp"
+#include "sim/cluster/measured_between.hpp"
 #include "sim/profile/residual.hpp"
 
 namespace moesim::network {
@@ -53,6 +59,29 @@ bool same_figures(const Dispatcher& dispatcher, const std::string& one, const st
   return false;
 }
 
+MoeStage stage_of(const MeasuredDispatch& entry) {
+  return entry.stage == "dispatch" ? MoeStage::dispatch : MoeStage::combine;
+}
+
+// Whether an entry is of this dispatcher, on a GPU that shares the figures of `device`.
+bool answers(const MeasuredDispatch& entry, const Dispatcher& dispatcher,
+             const std::string& device) {
+  return entry.dispatcher == dispatcher.name &&
+         (entry.gpu.empty() || same_figures(dispatcher, device, entry.gpu));
+}
+
+// Where an entry between domains was measured, by the NICs' transport of `here`.
+DispatchPlace place_of(const MeasuredDispatch& entry, const cluster::Cluster& cluster,
+                       const DispatchPlace& here) {
+  const int nodes_of_domain = std::max(cluster.gpus_per_domain / cluster.gpus_per_node, 1);
+  const int per_domain =
+      cluster.gpus_per_domain == 1 ? 1 : entry.gpus / entry.nodes * nodes_of_domain;
+  DispatchPlace place = dispatch_place(here.device, cluster, {entry.gpus, per_domain});
+  place.rates.transport = here.rates.transport;
+  place.rates.transport_known = here.rates.transport_known;
+  return place;
+}
+
 }  // namespace
 
 // What the law's time is scaled by, in natural logarithms.
@@ -61,7 +90,14 @@ struct MeasuredDispatcher::Correction {
   double below = 0;  // from there to the ends of the band at what was measured
   double above = 0;
   double octaves = 0;  // away from it
+  double reading = 0;  // from there to what else it may be, to either side
 
+  // Of it on so many octaves more or fewer nodes.
+  void halve(double octaves_in_nodes) {
+    factor /= 2;
+    reading = std::abs(factor);
+    octaves += octaves_in_nodes;
+  }
   // Interpolates between what was measured at some counts, by their logarithms.
   static Correction between(const std::map<double, Correction>& measured, double where);
   // The correction that repeats of one point give.
@@ -87,7 +123,7 @@ MeasuredDispatcher::Correction MeasuredDispatcher::Correction::between(
   };
   const double tied = share * (1 - share) * (high_at - low_at);
   return {mixed(&Correction::factor), mixed(&Correction::below), mixed(&Correction::above),
-          mixed(&Correction::octaves) + tied};
+          mixed(&Correction::octaves) + tied, 0};
 }
 
 MeasuredDispatcher::Correction MeasuredDispatcher::Correction::of(
@@ -97,25 +133,61 @@ MeasuredDispatcher::Correction MeasuredDispatcher::Correction::of(
   const double mean = sum / static_cast<double>(factors.size());
   const auto [least, most] = std::minmax_element(factors.begin(), factors.end());
   return {mean, std::max(mean - *least, -std::log(1 - least_spread)),
-          std::max(*most - mean, std::log(1 + least_spread)), 0};
+          std::max(*most - mean, std::log(1 + least_spread)), 0, 0};
 }
+
+MeasuredDispatcher::MeasuredDispatcher(Dispatcher dispatcher, DispatchPlace place)
+    : dispatcher_(std::move(dispatcher)), place_(std::move(place)) {}
 
 MeasuredDispatcher::MeasuredDispatcher(const Dispatcher& dispatcher, const DispatchPlace& place,
                                        const cluster::Cluster& cluster)
-    : dispatcher_(dispatcher), place_(place) {
+    : MeasuredDispatcher(dispatcher, place) {
+  if (cluster.dispatches.empty()) return;
   const int nodes = nodes_of(place.group, cluster);
+  take_same(cluster, nodes);
+  if (place.group.crosses()) take_others(cluster, nodes);
+}
+
+void MeasuredDispatcher::take_same(const cluster::Cluster& cluster, int nodes) {
   std::set<std::string> origins;
   for (const MeasuredDispatch& entry : cluster.dispatches) {
-    if (entry.dispatcher != dispatcher.name || entry.nodes != nodes ||
-        entry.gpus != place.group.gpus) {
-      continue;
-    }
-    if (!entry.gpu.empty() && !same_figures(dispatcher, place.device, entry.gpu)) continue;
-    const MoeStage stage = entry.stage == "dispatch" ? MoeStage::dispatch : MoeStage::combine;
-    points_[at(stage)].push_back(point_of(entry, stage));
+    if (entry.nodes != nodes || entry.gpus != place_.group.gpus) continue;
+    if (!answers(entry, dispatcher_, place_.device)) continue;
+    points_[at(stage_of(entry))].push_back(point_of(entry, stage_of(entry)));
     origins.insert(entry.origin);
   }
-  for (const std::string& each : origins) origin_ += (origin_.empty() ? "" : "; ") + each;
+  origin_ = fmt::format("{}", fmt::join(origins, "; "));
+}
+
+void MeasuredDispatcher::take_others(const cluster::Cluster& cluster, int nodes) {
+  std::set<std::string> origins;
+  for (const MoeStage stage : {MoeStage::dispatch, MoeStage::combine}) {
+    if (!points_[at(stage)].empty()) continue;
+    const MeasuredDispatch* nearest = nullptr;
+    const auto octaves = [&](const MeasuredDispatch& entry) {
+      return std::abs(std::log2(static_cast<double>(entry.nodes) / nodes));
+    };
+    for (const MeasuredDispatch& entry : cluster.dispatches) {
+      if (stage_of(entry) != stage || !answers(entry, dispatcher_, place_.device)) continue;
+      if (!crosses_domains(cluster, entry.nodes)) continue;
+      const bool nearer = nearest == nullptr || octaves(entry) < octaves(*nearest) ||
+                          (octaves(entry) == octaves(*nearest) && entry.nodes > nearest->nodes);
+      if (nearer) nearest = &entry;
+    }
+    if (nearest == nullptr) continue;
+    try {
+      MeasuredDispatcher there(dispatcher_, place_of(*nearest, cluster, place_));
+      there.take_same(cluster, nearest->nodes);
+      points_[at(stage)] = std::move(there.points_[at(stage)]);
+      elsewhere_[at(stage)] = std::max(octaves(*nearest), 1.0);
+      origins.insert(
+          fmt::format("half of the factor on {} nodes ({})", nearest->nodes, there.origin_));
+    } catch (const Error&) {
+      // The law does not know that place, such as domains of unequal numbers of GPUs.
+    }
+  }
+  if (origins.empty()) return;
+  origin_ += fmt::format("{}{}", origin_.empty() ? "" : "; ", fmt::join(origins, "; "));
 }
 
 // One where the kernels take what they find.
@@ -189,17 +261,18 @@ Estimate MeasuredDispatcher::time(const DispatchQuery& query, const DispatchLoad
       dispatcher_,
       {place_.device, query.stage, place_.group, load, query.row_bytes, rates, query.sms});
   if (points_[at(query.stage)].empty()) return law;
-  const Correction correction = correction_at(query, load.tokens);
+  Correction correction = correction_at(query, load.tokens);
+  if (const double octaves = elsewhere_[at(query.stage)]; octaves > 0) correction.halve(octaves);
   const double widen = profile::widening(correction.octaves);
   const double share = std::sqrt(std::min(1.0, correction.octaves));
   Estimate measured = law;
   measured.time_us = law.time_us * std::exp(correction.factor);
-  measured.time_us_p05 =
-      measured.time_us * std::exp(-std::hypot(correction.below * widen,
-                                              share * std::log(law.time_us_p05 / law.time_us)));
-  measured.time_us_p95 =
-      measured.time_us * std::exp(std::hypot(correction.above * widen,
-                                             share * std::log(law.time_us_p95 / law.time_us)));
+  const auto end = [&](double spread, double law_us) {
+    return std::exp(
+        std::hypot(spread * widen, share * std::log(law_us / law.time_us), correction.reading));
+  };
+  measured.time_us_p05 = measured.time_us / end(correction.below, law.time_us_p05);
+  measured.time_us_p95 = measured.time_us * end(correction.above, law.time_us_p95);
   return measured;
 }
 

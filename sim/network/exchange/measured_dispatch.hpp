@@ -38,6 +38,11 @@ struct DispatchQuery {
 // Between two points a and b octaves away d is a b / (a + b), as of a walk tied at both ends.
 // Another row format counts as one octave, other hidden sizes and numbers of experts of a token by
 // their ratio.
+//
+// On a number of nodes that was not measured half of the factor carries over from the nearest
+// number that was (of two as near the larger), as of NCCL's exchanges (PortModel): kernels, SMs and
+// NICs are the same. Between domains alone. The band reaches to the law and to the whole factor,
+// has the law's band in full, and counts the factor of two in nodes as octaves, at least one.
 class MeasuredDispatcher {
  public:
   // Copies what it takes.
@@ -51,9 +56,11 @@ class MeasuredDispatcher {
   const profile::Dispatcher& dispatcher() const { return dispatcher_; }
   // Whether the cluster has measurements of this stage among as many GPUs.
   bool knows(profile::MoeStage stage) const {
-    return !points_[static_cast<std::size_t>(stage)].empty();
+    const auto at = static_cast<std::size_t>(stage);
+    return !points_[at].empty() && elsewhere_[at] == 0;
   }
-  // As dispatch_provenance(); what was measured is named before the figures of the law.
+  // As dispatch_provenance(); what was measured is named before the figures of the law, on other
+  // numbers of nodes as "half of the factor on 2 nodes (measured: ...)".
   std::string provenance(int sms, bool with_notify = false) const;
 
  private:
@@ -67,6 +74,11 @@ class MeasuredDispatcher {
   };
   struct Correction;
 
+  MeasuredDispatcher(profile::Dispatcher dispatcher, DispatchPlace place);
+  // Takes what was measured on as many nodes and GPUs as `place` has.
+  void take_same(const cluster::Cluster& cluster, int nodes);
+  // Takes those of the nearest other number of nodes for stages that have none.
+  void take_others(const cluster::Cluster& cluster, int nodes);
   int sms_of(int stated) const;
   Point point_of(const cluster::MeasuredDispatch& measured, profile::MoeStage stage) const;
   Correction correction_at(const DispatchQuery& query, double tokens) const;
@@ -74,6 +86,7 @@ class MeasuredDispatcher {
   profile::Dispatcher dispatcher_;
   DispatchPlace place_;
   std::vector<Point> points_[2];  // [MoeStage]
+  double elsewhere_[2] = {0, 0};  // octaves in nodes from where these were measured; 0: here
   std::string origin_;            // of what was measured; "": nothing
 };
 

@@ -15,7 +15,6 @@ using profile::Estimate;
 using profile::MoeStage;
 
 constexpr const char* h100 = "NVIDIA H100 80GB HBM3";
-constexpr int gpus = 16;
 constexpr std::int64_t hidden = 7168, top_k = 8, experts = 256;
 
 struct Asked {
@@ -23,6 +22,7 @@ struct Asked {
   bool fp8 = false;
   int tokens = 4096;
   int sms = 24;
+  int gpus = 16;
 };
 
 struct Machine {
@@ -30,7 +30,7 @@ struct Machine {
   Dispatcher deepep = Dispatcher::load("deepep");
 
   Estimate time(const Asked& asked, const std::string& device = h100) const {
-    const DispatchPlace place = dispatch_place(device, cluster, gpus);
+    const DispatchPlace place = dispatch_place(device, cluster, asked.gpus);
     const auto load = profile::balanced_load(deepep.sent, asked.stage, {experts, top_k, 0},
                                              place.group, static_cast<double>(asked.tokens));
     const double row =
@@ -44,10 +44,10 @@ struct Machine {
     cluster::Cluster unmeasured = cluster;
     unmeasured.dispatches.clear();
     const double law_us = Machine{unmeasured, deepep}.time(asked).time_us;
-    cluster.dispatches.push_back({"deepep",
-                                  asked.stage == MoeStage::dispatch ? "dispatch" : "combine",
-                                  asked.fp8 ? "fp8" : "bf16", 2, gpus, asked.tokens, hidden, top_k,
-                                  experts, asked.sms, factor * law_us, "measured: a.log", ""});
+    cluster.dispatches.push_back(
+        {"deepep", asked.stage == MoeStage::dispatch ? "dispatch" : "combine",
+         asked.fp8 ? "fp8" : "bf16", asked.gpus / 8, asked.gpus, asked.tokens, hidden, top_k,
+         experts, asked.sms, factor * law_us, "measured: a.log", ""});
   }
 
   double factor(const Asked& asked) const {
@@ -193,6 +193,49 @@ TEST_CASE("what was measured on one architecture does not answer for another") {
   CHECK(factor_on("NVIDIA B200") == 1);
   machine.cluster.dispatches.back().gpu = "A100";
   CHECK(factor_on(h100) == 1);
+}
+
+TEST_CASE("half of a factor carries over to other numbers of nodes") {
+  Machine machine;
+  const MoeStage stage = MoeStage::dispatch;
+  machine.measure({stage, false, 4096}, 1.5);
+  for (const int gpus : {32, 64}) {
+    const Asked asked{stage, false, 4096, 24, gpus};
+    CHECK(machine.factor(asked) == Approx(std::sqrt(1.5)));
+    const Estimate law = Machine().time(asked), estimate = machine.time(asked);
+    // From the law to the whole factor.
+    const double half = std::log(1.5) / 2;
+    const double spread = std::log(1.06) * profile::widening(std::log2(gpus / 16));
+    CHECK(above(estimate) == Approx(std::hypot(spread, above(law), half)));
+    CHECK(estimate.time_us_p95 > 1.5 * law.time_us);
+    CHECK(estimate.time_us_p05 < law.time_us);
+    const MeasuredDispatcher measured(machine.deepep, dispatch_place(h100, machine.cluster, gpus),
+                                      machine.cluster);
+    CHECK(!measured.knows(stage));
+    CHECK_THAT(measured.provenance(24),
+               ContainsSubstring("half of the factor on 2 nodes (measured: a.log), over "));
+  }
+  // The other stage and the inside of a node stay the law's.
+  CHECK(machine.factor({MoeStage::combine, false, 4096, 24, 32}) == 1);
+  CHECK(machine.factor({stage, false, 4096, 24, 8}) == 1);
+  CHECK(machine.factor({stage, false, 4096}) == Approx(1.5));
+  // The nearest number of nodes, of two as near the larger; inside a node says nothing of NICs.
+  machine.measure({stage, false, 4096, 24, 128}, 0.8);
+  CHECK(machine.factor({stage, false, 4096, 24, 32}) == Approx(std::sqrt(1.5)));
+  CHECK(machine.factor({stage, false, 4096, 24, 64}) == Approx(std::sqrt(0.8)));
+  machine.measure({stage, false, 4096, 24, 64}, 0.9);
+  CHECK(machine.factor({stage, false, 4096, 24, 32}) == Approx(std::sqrt(0.9)));
+  // Domains of unequal numbers of GPUs: the law does not know them.
+  Machine uneven;
+  uneven.measure({stage, false, 4096}, 1.5);
+  uneven.cluster.gpus_per_domain = 16;
+  uneven.cluster.dispatches.back().nodes = 3;
+  uneven.cluster.dispatches.back().gpus = 24;
+  CHECK(uneven.time({stage, false, 4096, 24, 64}).time_us > 0);
+  Machine inside;
+  inside.measure({stage, false, 4096, 24, 8}, 1.5);
+  CHECK(inside.factor({stage, false, 4096}) == 1);
+  CHECK(inside.factor({stage, false, 4096, 24, 8}) == Approx(1.5));
 }
 
 }  // namespace moesim::network

@@ -298,7 +298,8 @@ std::string ExchangeModel::basis(Collective kind, std::span<const int> members,
   std::string text =
       fmt::format("; two-level: curve inside a domain{}, {} between",
                   inside.empty() ? "" : fmt::format(" ({})", inside), crossed.algorithm);
-  if (!crossed.measured.empty()) text += ", " + crossed.measured;
+  if (!crossed.measured.empty()) return text + ", " + crossed.measured;
+  if (*crossed.next != 0) text += fmt::format(" (upper end: {})", crossed.next);
   return text;
 }
 

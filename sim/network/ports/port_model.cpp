@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -178,12 +179,20 @@ PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> membe
   const double full_rate = cluster_->nic_per_gpu.bytes_per_second / 1e6;  // bytes per us
   const auto fastest = [&](double inside_us, double efficiency, double start) {
     Crossed best;
+    best.next_us = std::numeric_limits<double>::infinity();
     const CrossingCosts costs{cluster_->nic_latency_us, start, profile_->links().switch_reduces};
     for (const CrossingPlan& plan : crossing_plans(load, costs)) {
       const double stream_us =
           std::max(plan.nic_bytes / (full_rate * efficiency * plan.share), plan.least_us);
       const double time_us = part.time_with(plan, inside_us, stream_us);
-      if (best.estimate.time_us > 0 && time_us >= best.estimate.time_us) continue;
+      if (best.estimate.time_us > 0 && time_us >= best.estimate.time_us) {
+        if (time_us < best.next_us)
+          std::tie(best.next_us, best.next) = std::pair(time_us, plan.name);
+        continue;
+      }
+      if (best.estimate.time_us > 0) {
+        std::tie(best.next_us, best.next) = std::pair(best.estimate.time_us, best.algorithm);
+      }
       best.estimate.time_us = time_us;
       best.algorithm = plan.name;
       best.inside_us = inside_us;
@@ -210,10 +219,20 @@ PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> membe
     return fastest(inside_us, efficiency, scale).estimate.time_us - time_us;
   };
   const double of_law_us = start.value == 0 ? 0 : law_error * time_us;
+  double slower_nics_us = beside(part.time.time_us, least, start.value);
+  double other_algorithm_us = 0;
+  if (kind == Collective::all_reduce && std::isfinite(crossed.next_us)) {
+    const double slower_us = fastest(part.time.time_us, least, start.value).next_us;
+    slower_nics_us = std::max(slower_nics_us, slower_us - crossed.next_us);
+    other_algorithm_us = crossed.next_us - time_us;
+  } else {
+    crossed.next = "";
+    crossed.next_us = 0;
+  }
   crossed.estimate.time_us_p95 =
-      time_us + root_of_squares({beside(part.time.time_us_p95, value, start.value),
-                                 beside(part.time.time_us, least, start.value),
-                                 beside(part.time.time_us, value, start.high), of_law_us});
+      time_us + root_of_squares({beside(part.time.time_us_p95, value, start.value), slower_nics_us,
+                                 beside(part.time.time_us, value, start.high), of_law_us,
+                                 other_algorithm_us});
   crossed.estimate.time_us_p05 =
       time_us - root_of_squares({beside(part.time.time_us_p05, value, start.value),
                                  beside(part.time.time_us, most, start.value),

@@ -54,7 +54,11 @@ class PortModel {
 
   // `bytes` > 0 is nccl-tests' per-rank buffer. One member is no communication: Error. What crosses
   // domains is marked assumed; its quantiles add the independent errors of the NICs' efficiency, of
-  // the start, of the part inside and of the law, each at its own quantile, in quadrature.
+  // the start, of the part inside and of the law, each at its own quantile, in quadrature. Nobody
+  // published an all-reduce between nodes, and which algorithm runs depends on version and settings
+  // (NVLS may be off): its upper end has the difference to the second-fastest algorithm among these
+  // errors, and of the NICs' efficiency what that one or the fastest takes longer, whichever is
+  // more.
   profile::Estimate price(profile::Collective kind, std::span<const int> members, double bytes,
                           Senders senders = Senders::members) const;
 
@@ -62,6 +66,8 @@ class PortModel {
   struct Crossed {
     profile::Estimate estimate;
     const char* algorithm = "";  // "ring, LL"
+    const char* next = "";       // of an all-reduce the second-fastest; "": there is none
+    double next_us = 0;          // by that
     double inside_us = 0;        // the part inside the fullest domain by itself
     double start_us = 0;         // of the crossing, as node_crossing.hpp has it
     double stream_us = 0;        // the bytes on the busiest NIC

@@ -142,6 +142,44 @@ TEST_CASE("the error bar across nodes adds its independent parts in quadrature")
   CHECK(price(1024).time_us_p95 - price(1024).time_us < 0.3 * start_us);
 }
 
+TEST_CASE("the upper end of an all-reduce reaches to the algorithm that is second") {
+  cluster::Cluster cluster = cluster::Cluster::load("hgx-h100");
+  const auto profile = std::make_shared<profile::Profile>(profile::Profile::load("h100-sxm"));
+  const auto across = [&](double bytes) {
+    return PortModel(profile, std::make_shared<cluster::Cluster>(cluster))
+        .across(Collective::all_reduce, gpus(16), bytes);
+  };
+  // On 2 nodes the tree over NVLS hides the NICs; a ring without it does not.
+  const double bytes = 1 << 30;
+  const double ring_us = 8.4 + 2 * (14 * 3.4 + 14) + 2 * 15.0 / 16 * bytes / 8 / (50e3 * 0.95);
+  const auto large = across(bytes);
+  CHECK(large.algorithm == std::string("tree over NVLS, Simple"));
+  CHECK(large.next == std::string("ring, Simple"));
+  CHECK(large.next_us == Approx(ring_us));
+  CHECK(large.estimate.time_us_p95 > ring_us);
+  const double slower_nics_us = (ring_us - 8.4 - 2 * (14 * 3.4 + 14)) *
+                                (cluster.nic_efficiency / cluster.nic_efficiency_low - 1);
+  const double time_us = large.estimate.time_us;
+  CHECK(large.estimate.time_us_p95 - time_us >= std::hypot(ring_us - time_us, slower_nics_us));
+  CHECK(large.estimate.time_us_p95 - time_us <=
+        1.1 * std::hypot(ring_us - time_us, slower_nics_us, 0.08 * time_us));
+  CHECK(large.estimate.time_us_p05 > 0.9 * time_us);
+  // Other exchanges have one family of algorithms, and public runs.
+  const auto gathered = PortModel(profile, std::make_shared<cluster::Cluster>(cluster))
+                            .across(Collective::all_gather, gpus(16), bytes);
+  CHECK(gathered.next == std::string());
+  // A log says which one runs.
+  cluster::MeasuredExchange log;
+  log.operation = cluster::MeasuredOperation::all_reduce;
+  log.nodes = 2;
+  log.gpus = 16;
+  log.origin = "measured: a.log";
+  log.bytes = {bytes / 2, bytes};
+  log.time_us = {time_us / 2, time_us};
+  cluster.exchanges = {log};
+  CHECK(across(bytes).estimate.time_us_p95 == Approx(1.06 * time_us));
+}
+
 TEST_CASE("behind PCIe the bytes inside a node and on its NICs move at the same time") {
   const auto profile = std::make_shared<profile::Profile>(profile::Profile::load("l40s"));
   const auto cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load("pcie-l40s"));

@@ -73,6 +73,13 @@ std::string name_of(const study::PartDifference& row) {
   return "parts told apart only in sum*";
 }
 
+// To the two digits of a ratio.
+bool is_as_simulated(const study::PartDifference& row) {
+  constexpr double rounding = 0.005;
+  return std::abs(row.difference_ms()) <=
+         std::max(negligible_ms, rounding * std::max(row.expected_ms, row.measured_ms));
+}
+
 std::string names_in(const study::PartDifference& row) {
   std::vector<std::string> names;
   for (const study::Part part : row.parts) names.emplace_back(part_label(part));
@@ -80,7 +87,8 @@ std::string names_in(const study::PartDifference& row) {
 }
 
 std::string verdict(const study::Explanation& explanation) {
-  if (explanation.is_inside_same()) return "inside the band of the step itself: as simulated";
+  if (explanation.is_inside_same())
+    return "inside the band of the step itself: the curves' errors alone may explain it";
   if (explanation.is_inside()) {
     return "inside the 90 % band of software and machine, outside that of the step itself: a "
            "factor of software or machine explains it";
@@ -145,7 +153,9 @@ std::string part_lines(const study::Explanation& explanation, const study::Measu
     if (row.parts.empty() && is_negligible) continue;
     std::string note;
     if (!row.parts.empty() && row.is_inside()) {
-      note = "as simulated";
+      note = is_as_simulated(row)
+                 ? "as simulated"
+                 : fmt::format("within its error ({:.2f} to {:.2f})", row.low, row.high);
     } else if (!row.parts.empty() && row.expected_ms > negligible_ms) {
       note = fmt::format("beyond {:.2f} to {:.2f}", row.low, row.high);
     }
@@ -165,15 +175,46 @@ std::string part_lines(const study::Explanation& explanation, const study::Measu
                             percent(explanation.unknown_share));
 }
 
-std::string suspicion_lines(const study::Explanation& explanation) {
-  if (explanation.suspicions.empty()) {
-    return "\nNo part differs by more than its curve's error and 1 % of the step.\n";
+// "GPU 3 (rank3.json.gz) computes 1.30 times slower than the other 15".
+std::string slow_name(const study::SlowTrace& gpu, std::size_t gpus) {
+  return fmt::format("GPU {} ({}) is {:.2f} times slower than the other{}", gpu.device, gpu.file,
+                     gpu.factor, gpus > 2 ? fmt::format(" {}", gpus - 1) : "");
+}
+
+// Those that are not the one that is compared have no difference of their own.
+std::string slow_lines(const study::Explanation& explanation, std::size_t gpus) {
+  std::string text;
+  for (const study::SlowTrace& gpu : explanation.slow_gpus) {
+    if (!gpu.is_compared) text += slow_name(gpu, gpus) + ", in what it computes\n";
   }
-  std::string text = "\nwhere the difference lies, the largest first\n";
+  return text.empty() ? text : "\n" + text;
+}
+
+std::string suspicion_name(const study::Explanation& explanation, const study::Suspicion& one,
+                           std::size_t gpus) {
+  if (!one.is_slow_gpu) return name_of(one.difference);
+  const auto slow = std::find_if(explanation.slow_gpus.begin(), explanation.slow_gpus.end(),
+                                 [](const study::SlowTrace& gpu) { return gpu.is_compared; });
+  return slow_name(*slow, gpus);
+}
+
+std::string suspicion_lines(const study::Explanation& explanation, std::size_t gpus) {
+  std::string text = slow_lines(explanation, gpus);
+  if (explanation.suspicions.empty()) {
+    return text + "\nNo part differs by 1 % of the step or more.\n";
+  }
+  text += "\nwhere the difference lies, the largest first\n";
   for (const study::Suspicion& one : explanation.suspicions) {
-    text += fmt::format("  {}: {} ms, {:.0f} % of all differences\n    suspect: {}\n    next: {}\n",
-                        name_of(one.difference), signed_ms(one.difference.difference_ms()),
-                        100 * one.share, one.suspect, one.next);
+    text +=
+        fmt::format("  {}: {} ms, {:.0f} % of all differences{}\n    suspect: {}\n    next: {}\n",
+                    suspicion_name(explanation, one, gpus),
+                    signed_ms(one.difference.difference_ms()), 100 * one.share,
+                    one.is_within_error()
+                        ? fmt::format("; within its error ({:.2f} to {:.2f}), which alone may "
+                                      "explain it",
+                                      one.difference.low, one.difference.high)
+                        : "",
+                    one.suspect, one.next);
   }
   return text;
 }
@@ -258,7 +299,7 @@ std::string explanation_text(const scenario::Scenario& scenario,
                   name_in(scenario::mode_names, scenario.mode), scenario.router.name());
   text += step_lines(explanation);
   if (measured.trace) {
-    text += part_lines(explanation, measured) + suspicion_lines(explanation);
+    text += part_lines(explanation, measured) + suspicion_lines(explanation, measured.trace->gpus);
   }
   text += term_lines(explanation) + multiplier_lines(explanation, measured);
   if (measured.trace) text += kernel_lines(*measured.trace);
@@ -303,8 +344,15 @@ nlohmann::ordered_json explanation_json(const study::Explanation& explanation,
     suspicions.push_back({{"parts", keys_of(one.difference)},
                           {"difference_ms", json_figure(one.difference.difference_ms())},
                           {"share", json_figure(one.share)},
+                          {"slow_gpu", one.is_slow_gpu},
+                          {"within_error", one.is_within_error()},
                           {"suspect", one.suspect},
                           {"next", one.next}});
+  }
+  Json& slow = result["slow_gpus"] = Json::array();
+  for (const study::SlowTrace& one : explanation.slow_gpus) {
+    slow.push_back(
+        {{"device", one.device}, {"file", one.file}, {"factor", json_figure(one.factor)}});
   }
   result["any_part_share"] = json_figure(explanation.unplaced_share);
   result["unknown_share"] = json_figure(explanation.unknown_share);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/cluster/measured_between.hpp"
+#include "sim/study/explain/slow_gpu.hpp"
 #include "sim/study/sweep/step_band.hpp"
 
 namespace moesim::study {
@@ -158,15 +159,34 @@ std::vector<PartDifference> rows_of(const scenario::Scenario& scenario, const Ex
   return rows;
 }
 
-std::vector<Suspicion> suspicions_of(const std::vector<PartDifference>& rows, double longer_ms) {
-  double sizes = 0;
+// What the GPU that is compared takes longer than the others, as one row of the parts it computes.
+PartDifference slow_row(const ExposedTime& measured, const ExposedTime& usual) {
+  PartDifference row;
+  for (std::size_t index = 0; index < part_count; ++index) {
+    const Place place = place_of(static_cast<Part>(index));
+    if (at(measured, place) > at(usual, place)) row.parts.push_back(static_cast<Part>(index));
+  }
+  row.expected_ms = usual.total_ms;
+  row.measured_ms = measured.total_ms;
+  return row;
+}
+
+std::vector<Suspicion> suspicions_of(const std::vector<PartDifference>& rows,
+                                     const std::optional<PartDifference>& slow, double longer_ms) {
+  double sizes = slow ? slow->difference_ms() : 0;
   for (const PartDifference& row : rows) sizes += std::abs(row.difference_ms());
   std::vector<Suspicion> found;
+  if (slow) {
+    found.push_back({*slow, slow->difference_ms() / sizes, true,
+                     "lower clocks (power, heat), another process on it, or a slower model of GPU",
+                     "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE on its node; simulate "
+                     "--slow-gpu says what it costs"});
+  }
   for (const PartDifference& row : rows) {
     const double size = std::abs(row.difference_ms());
-    if (row.is_inside() || size < worth_naming * longer_ms) continue;
+    if (size < worth_naming * longer_ms) continue;
     const Words words = words_of(row);
-    found.push_back({row, size / sizes, words.suspect, words.next});
+    found.push_back({row, size / sizes, false, words.suspect, words.next});
   }
   std::stable_sort(found.begin(), found.end(), [](const Suspicion& one, const Suspicion& other) {
     return one.share > other.share;
@@ -188,6 +208,35 @@ std::vector<TermReach> reaches_of(const scenario::Scenario& scenario, const Outc
   return reaches;
 }
 
+// How much slower the scenario lets its slowest GPU be than the others.
+double expected_factor(const engine::Timeline& timeline) {
+  const std::vector<SlowGpu> slow = slow_gpus(exposed_times(timeline));
+  return slow.empty() ? 1 : slow.front().factor;
+}
+
+// Names the GPUs that are slower than the scenario lets one be; returns the one that is compared,
+// with its factors beyond that.
+std::optional<SlowGpu> find_slow(const engine::Timeline& timeline, const Measured& measured,
+                                 std::vector<SlowTrace>& named) {
+  std::vector<ExposedTime> gpus;
+  for (const TracedGpu& gpu : measured.trace->all) gpus.push_back(gpu.exposed);
+  const std::vector<SlowGpu> slow = slow_gpus(gpus);
+  if (slow.empty()) return std::nullopt;
+  const double expected = expected_factor(timeline);
+  std::optional<SlowGpu> compared;
+  for (SlowGpu gpu : slow) {
+    gpu.factor /= expected;
+    if (gpu.factor <= 1 + worth_naming) continue;
+    for (double& factor : gpu.of_place) factor = factor > 1 ? factor / expected : 1;
+    const TracedGpu& trace = measured.trace->all[gpu.index];
+    const bool is_compared =
+        trace.file == measured.trace->file && trace.device == measured.trace->device;
+    named.push_back({trace.file, trace.device, gpu.factor, is_compared});
+    if (is_compared) compared = gpu;
+  }
+  return compared;
+}
+
 ExposedTime scaled(ExposedTime time, double by) {
   for (double& place : time.place_ms) place *= by;
   time.exchange_ms *= by;
@@ -207,8 +256,17 @@ Explanation explain(const scenario::Scenario& scenario, const Outcome& outcome,
   result.terms = reaches_of(scenario, outcome, result.measured_ms);
   if (!measured.trace) return result;
   const ExposedTime exposed = scaled(measured.trace->exposed, measured.trace_scale());
-  result.parts = rows_of(scenario, exposed_time(timeline), exposed);
-  result.suspicions = suspicions_of(result.parts, std::max(result.expected_ms, exposed.total_ms));
+  const ExposedTime expected = exposed_time(timeline);
+  result.parts = rows_of(scenario, expected, exposed);
+  const double longer_ms = std::max(result.expected_ms, exposed.total_ms);
+  const std::optional<SlowGpu> slow = find_slow(timeline, measured, result.slow_gpus);
+  if (slow) {
+    const ExposedTime usual = slow->at_speed_of_others(exposed);
+    result.suspicions =
+        suspicions_of(rows_of(scenario, expected, usual), slow_row(exposed, usual), longer_ms);
+  } else {
+    result.suspicions = suspicions_of(result.parts, std::nullopt, longer_ms);
+  }
   result.unplaced_share =
       (at(exposed, Place::any_product) + at(exposed, Place::any_memory)) / exposed.total_ms;
   result.unknown_share = at(exposed, Place::unknown) / exposed.total_ms;

@@ -33,12 +33,26 @@ struct PartDifference {
   }
 };
 
-// A suspect: what may be the matter with a part that took longer, or shorter, and what narrows it.
+// What may be the matter with a part that took longer, or shorter, and what narrows it.
 struct Suspicion {
+  // Of a slow GPU: the parts that it computes, with its factor and without. Of other parts what is
+  // left if that GPU were as fast as the others.
   PartDifference difference;
   double share = 0;  // of the sum of all differences' sizes
+  bool is_slow_gpu = false;
   std::string suspect;
   std::string next;
+  // The curve alone may be off by as much.
+  bool is_within_error() const { return !is_slow_gpu && difference.is_inside(); }
+};
+
+// A GPU whose kernels take longer than those of the other GPUs that traces were given of, beyond
+// what the scenario says of its GPUs.
+struct SlowTrace {
+  std::string file;
+  std::string device;
+  double factor = 1;
+  bool is_compared = false;  // the GPU of TracedStep
 };
 
 // A term of the step's band, and of how many of its standard deviations the whole difference would
@@ -54,7 +68,8 @@ struct Explanation {
   uncertainty::SimulatedBand band;
   std::vector<TermReach> terms;
   std::vector<PartDifference> parts;  // of a trace: sum to its step, and to the expected one
-  std::vector<Suspicion> suspicions;  // the largest difference first; outside the curves' errors
+  std::vector<Suspicion> suspicions;  // of 1 % of the step or more, the largest difference first
+  std::vector<SlowTrace> slow_gpus;   // the slowest first
   double unplaced_share = 0;          // of the measured step: kernels that could be of any part
   double unknown_share = 0;           // with names that no rule knows; counted to "other"
   double ratio() const { return measured_ms / expected_ms; }

@@ -103,7 +103,7 @@ ExposedTime extended(ExposedTime time, double more_ms) {
   return time;
 }
 
-ExposedTime exposed_time(const engine::Timeline& timeline) {
+std::vector<ExposedTime> exposed_times(const engine::Timeline& timeline) {
   struct Rank {
     std::vector<Bar> bars;
     double end_us = 0;
@@ -121,11 +121,16 @@ ExposedTime exposed_time(const engine::Timeline& timeline) {
     rank.bars.push_back({event.start.us(), end_us, placement});
     rank.end_us = std::max(rank.end_us, end_us);
   }
-  if (ranks.empty()) return {};
   std::vector<ExposedTime> gpus;
   for (auto& [number, rank] : ranks) {
     gpus.push_back(exposed_time(std::move(rank.bars), 0, rank.end_us));
   }
+  return gpus;
+}
+
+ExposedTime exposed_time(const engine::Timeline& timeline) {
+  const std::vector<ExposedTime> gpus = exposed_times(timeline);
+  if (gpus.empty()) return {};
   const CriticalGpu critical = critical_gpu(gpus);
   return extended(gpus[critical.index], critical.shorter_ms);
 }

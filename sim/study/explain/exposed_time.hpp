@@ -45,7 +45,10 @@ CriticalGpu critical_gpu(const std::vector<ExposedTime>& gpus);
 // The step of one GPU until that of the slowest ends.
 ExposedTime extended(ExposedTime time, double more_ms);
 
-// The times of the critical GPU of a simulated step, until the last one ends. Bars say their parts.
+// The times of all GPUs of a simulated step, in the order of ranks. Bars say their parts.
+std::vector<ExposedTime> exposed_times(const engine::Timeline& timeline);
+
+// Those of the critical GPU, until the last one ends.
 ExposedTime exposed_time(const engine::Timeline& timeline);
 
 }  // namespace moesim::study

@@ -282,9 +282,12 @@ TracedStep read_traced_step(const std::vector<std::string>& files) {
     throw UsageError("no step that takes time: all kernels have \"dur\" 0");
   }
   const CriticalGpu critical = critical_gpu(times);
+  std::vector<TracedGpu> all;
+  for (const TracedStep& gpu : gpus) all.push_back({gpu.file, gpu.device, gpu.exposed});
   TracedStep result = std::move(gpus[critical.index]);
   result.exposed = extended(result.exposed, critical.shorter_ms);
   result.gpus = gpus.size();
+  result.all = std::move(all);
   return result;
 }
 

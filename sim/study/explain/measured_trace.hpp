@@ -17,6 +17,13 @@ struct KernelSum {
   double sum_ms = 0;
 };
 
+// Its step of median length (the lower of two).
+struct TracedGpu {
+  std::string file;
+  std::string device;  // pid of its kernels: a number, or what the trace has
+  ExposedTime exposed;
+};
+
 // A step of one GPU as profiler traces show it.
 struct TracedStep {
   std::string file;
@@ -28,6 +35,7 @@ struct TracedStep {
   bool has_marks = true;           // ProfilerStep#; without, all of the trace is one step
   std::vector<KernelSum> kernels;  // of that step, the longest sum first
   std::size_t gpus = 1;            // in all files; this one is critical_gpu()
+  std::vector<TracedGpu> all;      // of all files, by device
 };
 
 // Kernels of traces of torch.profiler, one file per rank or one of several. A step goes from its

@@ -111,6 +111,43 @@ def test_a_part_that_was_changed_in_the_trace_is_named(tmp_path, part, factor):
     assert only["share"] > 0.9 and only["suspect"] and only["next"]
 
 
+def test_a_difference_within_the_error_of_its_curve_is_listed_as_such(tmp_path):
+    """Products and attention are known to 13 % (p95), so that 1.1 times is within and 1.5 times beyond."""
+    step, files = own_timeline(tmp_path, *ROUTED)
+    for file in files:
+        scaled(file, "attention", 1.1)
+        scaled(file, "optimizer", 1.5)
+    result = explained(files, *ROUTED)
+    found = {"+".join(one["parts"]): one for one in result["suspicions"]}
+    assert {part: one["within_error"] for part, one in found.items()} == {"attention": True, "optimizer": False}
+    assert found["attention"]["difference_ms"] == pytest.approx(0.1 * step["attention_ms"], rel=1e-2)
+    sizes = [abs(one["difference_ms"]) for one in result["suspicions"]]
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] >= 0.01 * result["measured_ms"]
+    text = succeed("explain", *files, *ROUTED)
+    assert re.search(r"\nattention .* 1\.10 +within its error \(0\.89 to 1\.13\)", text)
+    assert re.search(r"\ndense FFN .* 1\.00 +as simulated\n", text)
+    assert "within its error (0.89 to 1.13), which alone may explain it" in text
+
+
+@pytest.mark.parametrize("router", ["top2+fr+ir", "dropless"])
+def test_a_slow_gpu_is_one_suspect_where_traces_of_several_are_given(tmp_path, router):
+    job = (*JOB, "--router", router)
+    _, files = own_timeline(tmp_path, *job, "--slow-gpu", "2:1.3")
+    result = explained(files, *job)
+    assert [(one["device"], one["factor"]) for one in result["slow_gpus"]] == [("2", pytest.approx(1.3, rel=1e-3))]
+    first = result["suspicions"][0]
+    assert first["slow_gpu"] and {"attention", "router", "expert", "optimizer"} <= set(first["parts"])
+    # 1.3 times all that it computes; the rest waits less, or is routing.
+    computed = [row for part, row in by_part(result).items() if part not in ("exposed_exchange", "gradient", "idle")]
+    assert first["difference_ms"] == pytest.approx(sum(row["measured_ms"] for row in computed) * (1 - 1 / 1.3), rel=1e-3)
+    assert not any(one["slow_gpu"] or "attention" in one["parts"] for one in result["suspicions"][1:])
+    assert f"GPU 2 ({files[2]}) is 1.30 times slower than the other 3: +" in succeed("explain", *files, *job)
+    # Its trace alone says of each part that it is slow; a scenario that has the slow GPU says nothing.
+    alone = explained(files[2:3], *job)
+    assert alone["slow_gpus"] == [] and ["attention"] in [one["parts"] for one in alone["suspicions"]]
+    assert explained(files, *job, "--slow-gpu", "2:1.3")["slow_gpus"] == []
+
+
 def test_names_as_pytorch_has_them(tmp_path):
     """Three steps. The first two last until the next one's first kernel, 1000 us; the third until its last kernel."""
     job = (*JOB, "--router", "top2")

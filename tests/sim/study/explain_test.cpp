@@ -2,6 +2,7 @@
 #include "sim/step/program/part.hpp"
 #include "sim/study/explain/exposed_time.hpp"
 #include "sim/study/explain/kernel_rules.hpp"
+#include "sim/study/explain/slow_gpu.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -74,6 +75,45 @@ TEST_CASE("of GPUs that end together the one that waits least is the critical on
   const study::ExposedTime longer = study::extended(gpu(99.6, 20), 0.4);
   CHECK(longer.total_ms == Approx(100));
   CHECK(longer.idle_ms == Approx(0.4));
+}
+
+TEST_CASE("a GPU is slow that takes longer than the others in all that is alike on them") {
+  // Attention, router, experts and exchange, ms.
+  const auto gpu = [](double attention, double router, double experts, double exchange) {
+    study::ExposedTime time;
+    time.place_ms[static_cast<std::size_t>(Place::attention)] = attention;
+    time.place_ms[static_cast<std::size_t>(Place::router)] = router;
+    time.place_ms[static_cast<std::size_t>(Place::expert)] = experts;
+    time.place_ms[static_cast<std::size_t>(Place::exposed_exchange)] = exchange;
+    time.exchange_ms = exchange;
+    time.total_ms = attention + router + experts + exchange;
+    return time;
+  };
+  // The second is 1.25 times slower and has the experts of 1.5 others: (50 + 12.5) / (40 + 10).
+  const std::vector<study::ExposedTime> gpus = {gpu(40, 10, 30, 52.5), gpu(50, 12.5, 45, 10),
+                                                gpu(40, 10, 28, 54), gpu(40, 10, 24, 60)};
+  const std::vector<study::SlowGpu> slow = study::slow_gpus(gpus);
+  REQUIRE(slow.size() == 1);
+  CHECK(slow[0].index == 1);
+  CHECK(slow[0].factor == Approx(1.25));
+  const study::ExposedTime usual = slow[0].at_speed_of_others(gpus[1]);
+  CHECK(at(usual, Place::attention) == Approx(40));
+  CHECK(at(usual, Place::expert) == Approx(36));
+  CHECK(at(usual, Place::exposed_exchange) == Approx(10));
+  CHECK(usual.total_ms == Approx(96));
+  // More experts alone are routing; one slow part is a kernel; 4 % are two runs of one GPU.
+  CHECK(study::slow_gpus({gpu(40, 10, 30, 50), gpu(40, 10, 60, 20)}).empty());
+  CHECK(study::slow_gpus({gpu(40, 10, 30, 50), gpu(40, 20, 30, 40)}).empty());
+  CHECK(study::slow_gpus({gpu(40, 10, 30, 50), gpu(41.6, 10.4, 31.2, 46.8)}).empty());
+  CHECK(study::slow_gpus({gpu(50, 12.5, 30, 50)}).empty());
+  // Others that are as far apart.
+  CHECK(study::slow_gpus(
+            {gpu(40, 10, 30, 50), gpu(50, 12.5, 30, 37.5), gpu(32, 8, 30, 60), gpu(44, 11, 30, 45)})
+            .empty());
+  // Stages of a pipeline compute different layers.
+  std::vector<study::ExposedTime> stages = gpus;
+  stages[0].place_ms[static_cast<std::size_t>(Place::pipeline)] = 5;
+  CHECK(study::slow_gpus(stages).empty());
 }
 
 TEST_CASE("a simulated step is that of its critical GPU until the last one ends") {

@@ -69,9 +69,7 @@ std::vector<Unknown> carried_by(const std::vector<MeasuredRow>& rows, const Soft
   std::sort(others.rbegin(), others.rend());
   std::vector<Unknown> free = alone_in(rows);
   free.insert(free.begin(), first);
-  for (const auto& [moved, unknown] : others) {
-    if (free.size() + 1 < rows.size()) free.push_back(unknown);
-  }
+  for (const auto& [moved, unknown] : others) free.push_back(unknown);
   return free;
 }
 

@@ -81,11 +81,13 @@ SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredRow>& ro
       prior.deviation[at(Unknown::nic)] = crossing_deviation;
     }
   }
-  const auto is_inside = [](const MeasuredRow& row) {
-    return row.predicted.kind == RowKind::exchange && row.predicted.crossing == 0;
+  // An exchange inside; or a step with exchanges across, of which nothing else may be assumed
+  // because exchanges were measured alone, too.
+  const auto is_together = [](const MeasuredRow& row) {
+    return (row.predicted.kind == RowKind::exchange) == (row.predicted.crossing == 0);
   };
   prior.crossing_apart =
-      prior.deviation[at(Unknown::nic)] > 0 && std::none_of(rows.begin(), rows.end(), is_inside);
+      prior.deviation[at(Unknown::nic)] > 0 && std::none_of(rows.begin(), rows.end(), is_together);
   if (prior.crossing_apart) {
     prior.deviation[at(Unknown::nic)] =
         std::hypot(crossing_deviation, prior.deviation[at(Unknown::exchange)]);

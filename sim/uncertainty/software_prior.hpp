@@ -26,7 +26,8 @@ struct SoftwarePrior {
   Unknowns mean{};
   Unknowns deviation{};  // 0: not in question
   std::array<double, row_kind_count> scatter = {0.15, 0.10, 0.10};
-  // Where all exchanges that were measured alone cross domains: what is known is the factor on
+  // Where all exchanges that were measured alone cross domains, and none of the steps and layers
+  // has exchanges that do: what is known is the factor on
   // those across as a whole, exchange + nic, of which `deviation` of nic is, and it says nothing of
   // those inside. Else both share the factor on exchanges.
   bool crossing_apart = false;
@@ -47,9 +48,9 @@ SoftwarePrior mixture_of(const std::vector<SoftwarePrior>& priors);
 
 // The prior with the unknowns that only these rows bring into question: experts where a layer was
 // measured (15 %), NICs where an exchange was (20 %, the law with machines left out: as uncertain
-// as before where none went through them; where all did, exchanges across are known apart from
-// those inside), and what layers and exchanges that are measured alone have of their own (15 %
-// each; all assumed but the law). Their scatter, 10 %, is assumed too.
+// as before where none went through them; where all did and no step does, exchanges across are
+// known apart from those inside), and what layers and exchanges that are measured alone have of
+// their own (15 % each; all assumed but the law). Their scatter, 10 %, is assumed too.
 SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredRow>& rows);
 
 // Slopes by the prior's own variables: where it knows exchanges across apart, theirs is exchange +

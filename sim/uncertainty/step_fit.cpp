@@ -299,6 +299,7 @@ double host_allowance(const std::vector<Unknown>& free, const SoftwarePrior& pri
 struct HostFits {
   StepFit taken;
   StepFit other;
+  std::vector<Unknown> free;  // in the one that is taken
 };
 
 HostFits host_fits(const std::vector<MeasuredRow>& rows, const std::vector<Unknown>& free,
@@ -312,7 +313,7 @@ HostFits host_fits(const std::vector<MeasuredRow>& rows, const std::vector<Unkno
   const bool differ =
       std::abs(likeliest.unknowns[at(Unknown::host)] - prior.mean[at(Unknown::host)]) > hosts_apart;
   const bool keeps = allowed > 0 && lost < allowed;
-  HostFits fits{keeps ? kept : likeliest, keeps ? likeliest : kept};
+  HostFits fits{keeps ? kept : likeliest, keeps ? likeliest : kept, keeps ? others : free};
   if (differ && (keeps || lost < alike)) fits.taken.rival = fits.other.unknowns;
   return fits;
 }
@@ -416,6 +417,20 @@ Covariance over_hosts(const std::vector<MeasuredRow>& rows, const std::vector<Un
   return covariance;
 }
 
+// Of each kind of rows the degrees of freedom that the unknowns leave: what they take from a row
+// says nothing of the scatter.
+void leave_degrees(const std::vector<MeasuredRow>& rows, const std::vector<Unknown>& free,
+                   const SoftwarePrior& prior, StepFit& fit) {
+  for (const MeasuredRow& row : rows) {
+    Scatter& scatter = fit.scatters[static_cast<std::size_t>(row.predicted.kind)];
+    const Unknowns all = by_variables(log_slopes(row.at(fit.unknowns), fit.unknowns), prior);
+    Unknowns slopes{};
+    for (const Unknown unknown : free) slopes[at(unknown)] = all[at(unknown)];
+    scatter.degrees -=
+        std::min(1.0, variance_along(slopes, fit.covariance) / square(scatter.deviation));
+  }
+}
+
 }  // namespace
 
 StepFit fit_steps(const std::vector<MeasuredRow>& rows, const std::vector<Unknown>& wanted,
@@ -426,9 +441,11 @@ StepFit fit_steps(const std::vector<MeasuredRow>& rows, const std::vector<Unknow
   if (prices_host(rows, free)) {
     const HostFits fits = host_fits(rows, free, prior);
     fit = fits.taken;
+    leave_degrees(rows, fits.free, prior, fit);
     fit.covariance = over_hosts(rows, free, prior, fits);
   } else {
     fit = likeliest_fit(rows, free, prior);
+    leave_degrees(rows, free, prior, fit);
   }
   if (exchanges_alone(rows)) fit.covariance = with_considered(rows, free, prior, fit);
   fit.covariance = of_unknowns(fit.covariance, prior);

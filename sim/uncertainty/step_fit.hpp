@@ -25,7 +25,8 @@ struct StepFit {
 // penalty for leaving the prior, of the level that of a distribution with heavy tails; Gauss-Newton
 // from the prior's mean and from that of the rows; where rows have curves of the host also from
 // hosts that take a quarter to four times as long, as where nothing waits no slope leads on), and
-// the scatter of rows of each kind around them (an inverse chi square prior). Unknowns that are not
+// the scatter of rows of each kind around them (an inverse chi square prior; its degrees of freedom
+// are those that the unknowns leave of prior and rows). Unknowns that are not
 // `free` stay at the prior's mean, with its variance; of exchanges alone the covariance holds what
 // the free ones then stand in for, so that the product of all factors is as certain as the rows
 // make it. The fixed cost is never below 0. Throws Error for no rows.
@@ -43,8 +44,9 @@ StepSoftware software_of(const StepFit& fit);
 // The unknowns of layers and exchanges by themselves that the rows have: they are always free.
 std::vector<Unknown> alone_in(const std::vector<MeasuredRow>& rows);
 
-// The unknowns that the rows can carry: the level, those of alone_in(), and of the others those
-// that move the rows apart by more than 1 %, the most moving first; fewer than there are rows.
+// The unknowns to fit to the rows: the level, those of alone_in(), and of the others those that
+// move the rows apart by more than 1 %, the most moving first. All have priors, so there may be
+// more of them than rows.
 std::vector<Unknown> carried_by(const std::vector<MeasuredRow>& rows, const SoftwarePrior& prior);
 
 // log(measured / predicted) of each row, predicted by a fit without it; nothing for fewer than two

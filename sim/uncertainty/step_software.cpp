@@ -65,10 +65,11 @@ StepSoftware::AloneFactor StepSoftware::exchange_factor(bool crosses, double lev
   (crosses ? classes.crossing : classes.exchange) = 1;
   const Scatter& alone = scatter(RowKind::exchange);
   const double own = alone.deviation * alone.deviation;
-  const double variance = variance_along(log_slopes(classes, unknowns), covariance) + own;
-  // Only the scatter is estimated from few rows, and what the rows leave open partly: the degrees
-  // of freedom grow as the scatter is less of the whole. Simulated rows: 86 to 94 % inside 90 %.
-  const double degrees = alone.degrees * (variance / own);
+  const double left_open = variance_along(log_slopes(classes, unknowns), covariance);
+  const double variance = left_open + own;
+  // Only the scatter is estimated from few rows, and what it makes the rows leave open, which is as
+  // much at most: the degrees of freedom grow as these are less of the whole.
+  const double degrees = alone.degrees * (variance / (own + std::min(own, left_open)));
   return {scaled_ms(classes, unknowns), student_t_reach(degrees, level) * std::sqrt(variance)};
 }
 

@@ -236,7 +236,8 @@ def test_the_advice_on_a_band_is_true(tmp_path, steps):
     out = tmp_path / "mine.json"
     succeed("calibrate", written(tmp_path / "steps.csv", steps[:3]), *COMMON, "--out", out)
     own = succeed("train", *COMMON, "--model", LAYOUTS[0]["model"], "--expert-parallel", 8, "--profile", out)
-    assert "3 steps of yours tell little of how far single ones scatter" in own
+    assert "because: 3 rows leave open what this one spends its time on" in own
+    assert "narrower with: rows with other shares of exchanges and host: moesim calibrate" in own
 
 
 def test_what_none_of_the_calibrated_steps_has_is_named_and_widens_the_band(tmp_path, steps):

@@ -91,7 +91,11 @@ def test_software_of_another_machine_is_refused(tmp_path, steps):
                  f"give --profile {out} in its place", "calibrate with steps of NVIDIA H100")
     exchange = predicted_exchange(out, "all-to-all", 8, "1MiB")
     assert exchange["provenance"].endswith(f"; not scaled: {out} was calibrated without exchanges")
-    out.write_text(out.read_text().replace('"degrees": 5.0', '"degrees": -1'))
+    document = json.loads(out.read_text())
+    # Two of the prior and of three rows what the unknowns leave.
+    assert 2 < document["scatters"]["step"]["degrees"] < 5
+    document["scatters"]["step"]["degrees"] = -1
+    out.write_text(json.dumps(document))
     expect_error(moesim("train", "--profile", "b200-sxm", "--software", out), 2, "mine.json", "degrees")
 
 

@@ -84,12 +84,21 @@ TEST_CASE("three steps tell most of a level") {
   CHECK(after < before / 3);
 }
 
-TEST_CASE("rows carry fewer unknowns than there are of them") {
+TEST_CASE("unknowns that move rows apart are fitted, however few rows there are") {
   Stream stream({2, Purpose::test_data, 0, 0, 0});
   const auto steps = measured(stream, {0.3, 0, 0, 0}, 6, 0.05);
-  CHECK(carried_by({steps.begin(), steps.begin() + 2}, prior()).size() == 1);
-  CHECK(carried_by({steps.begin(), steps.begin() + 3}, prior()).size() == 2);
-  CHECK(carried_by({steps.begin(), steps.begin() + 4}, prior()).size() == 3);
+  for (const int count : {2, 3, 6}) {
+    CAPTURE(count);
+    const std::vector<MeasuredRow> rows(steps.begin(), steps.begin() + count);
+    const std::vector<Unknown> free = carried_by(rows, prior());
+    CHECK(free.size() == of_steps.size());
+    // What they take from the rows says nothing of how far rows scatter: of 2 steps, beside the
+    // prior's two, between none and all.
+    const Scatter scatter = fit_steps(rows, free, prior()).scatter(RowKind::step);
+    CHECK(scatter.rows == count);
+    CHECK(scatter.degrees > prior().scatter_rows);
+    CHECK(scatter.degrees < prior().scatter_rows + count - 0.5);
+  }
   // Steps that are alike tell nothing apart but their level.
   const std::vector<MeasuredRow> alike(5, MeasuredRow{{500, 100, 50}, 900});
   CHECK(carried_by(alike, prior()) == std::vector<Unknown>{Unknown::level});

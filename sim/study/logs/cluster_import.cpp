@@ -85,18 +85,12 @@ class Importer {
       return;
     }
     names_.push_back(name_of_file(file));
-    switch (kind) {
-      case LogKind::nccl_tests:
-        return;
-      case LogKind::perftest:
-        for (const PerftestRun& run : read_perftest_log(file)) take_perftest(file, run);
-        return;
-      case LogKind::nvbandwidth:
-        for (const CopyMatrix& matrix : read_nvbandwidth_log(file)) take_copies(file, matrix);
-        return;
-      case LogKind::deepep:
-        take_deepep(file);
-        return;
+    if (kind == LogKind::perftest) {
+      for (const PerftestRun& run : read_perftest_log(file)) take_perftest(file, run);
+    } else if (kind == LogKind::nvbandwidth) {
+      for (const CopyMatrix& matrix : read_nvbandwidth_log(file)) take_copies(file, matrix);
+    } else {
+      take_deepep(file);
     }
   }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -21,11 +22,11 @@
 #include "sim/study/search/counted_loss.hpp"
 #include "sim/study/search/lossless_first.hpp"
 #include "sim/study/search/possible_jobs.hpp"
+#include "sim/study/search/spread_places.hpp"
 #include "sim/training/step/layer_time.hpp"
 
 namespace moesim::study {
 namespace {
-
 constexpr double same_time = 1e-9;
 
 using training::TrainingJob;
@@ -165,26 +166,25 @@ class Search {
     return bounds_[candidate.family].least_loss <= search_.max_loss;
   }
 
-  // After a stop before there was an acceptable step: a little more of the search, until one is.
+  // After a stop before there was an acceptable step: the first one of some families.
   void find_any() {
-    std::vector<Candidate*> open;
-    BestFirst order;
+    std::map<std::uint32_t, std::vector<Candidate*>> families;
     for (Candidate& each : candidates_) {
-      if (!each.is_open || loss(each) > search_.max_loss) continue;
-      open.push_back(&each);
-      order.bounds.push_back(each.bound_us);
+      if (each.is_open && loss(each) <= search_.max_loss) families[each.family].push_back(&each);
     }
-    std::atomic<int> left{64};  // steps; a draw is 8
-    order.jobs = search_.jobs;
-    order.tighter = [&](std::size_t at) { return tighter_us(*open[at]); };
-    order.value = [&](std::size_t at) { return --left, step_us(*open[at]); };
-    order.accept = [&](std::size_t at, double step_us) { return accept(*open[at], step_us); };
-    const std::size_t drawn = drawn_->drawn();
-    order.stop = [&] {
-      const bool is_enough = left <= 8 * static_cast<int>(drawn_->drawn() - drawn);
-      return is_enough || !found_.best.empty();
-    };
-    found_.counts.simulated += run_best_first(order).valued;
+    std::vector<std::pair<double, std::uint32_t>> order;
+    for (const auto& [family, those] : families) order.emplace_back(those[0]->bound_us, family);
+    std::sort(order.begin(), order.end());
+    for (const std::size_t at : spread_places(order.size())) {
+      for (Candidate* each : families[order[at].second]) {
+        if (!found_.best.empty() || found_.counts.simulated == 64) return;
+        while (tighten(*each)) {
+        }
+        if (std::isinf(each->bound_us)) continue;
+        ++found_.counts.simulated;
+        if (const auto simulated_us = step_us(*each)) accept(*each, *simulated_us);
+      }
+    }
   }
 
   // Whether search_lossless() has ended with what this candidate could be, and told the best.

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "sim/study/search/lossless_first.hpp"
+#include "sim/study/search/spread_places.hpp"
 #include "sim/study/search/training_search.hpp"
 #include "tests/sim/study/small_search.hpp"
 #include "tests/support/catch.hpp"
@@ -198,6 +199,12 @@ TEST_CASE("a search that is stopped at once has nothing") {
   TrainingSearch all = search();
   all.stop = [] { return true; };
   CHECK_THROWS_AS(simulate_all(all), SearchStopped);
+}
+
+TEST_CASE("spread places are dense at first, and reach towards the end") {
+  CHECK(spread_places(0).empty());
+  CHECK(spread_places(3) == std::vector<std::size_t>{0, 1, 2});
+  CHECK(spread_places(20) == std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 18});
 }
 
 TEST_CASE("progress has the best so far and how many may be faster") {

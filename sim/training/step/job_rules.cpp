@@ -22,6 +22,14 @@ bool drops_or_rectifies(const routing::RouterConfig& router) {
          router.rectification != routing::Rectification::none;
 }
 
+// The load of the fullest rank over balance where all tokens choose experts that it has.
+double most_load(const TrainingJob& job) {
+  if (!job.model->moe) return 1;
+  const double ranks = job.layout.sizes.expert;
+  const double choices = job.experts_per_token();
+  return std::min(ranks, std::max(1.0, job.held_experts() / choices));
+}
+
 Refusal rank_capacity_refusal(const TrainingJob& job) {
   if (!job.routing || job.routing->rank_capacity <= 0) return std::nullopt;
   const routing::RouterConfig& router = job.routing->router;
@@ -36,6 +44,12 @@ Refusal rank_capacity_refusal(const TrainingJob& job) {
         router.name());
   }
   if (!draw_refusal(router).empty()) return std::nullopt;  // for DrawnLoads to say
+  if (const double most = most_load(job); job.routing->rank_capacity > most) {
+    return fmt::format(
+        "--rank-capacity {:g}: at most {:g} of {} expert-parallel ranks, where all tokens choose "
+        "experts of one: give a smaller budget, or more --expert-parallel",
+        job.routing->rank_capacity, most, job.layout.sizes.expert);
+  }
   const std::string refusal = rank_rows_refusal(job);
   return refusal.empty() ? Refusal() : refusal;
 }
@@ -67,6 +81,13 @@ Refusal copies_refusal(const TrainingJob& job) {
     const int more = (job.held_experts() / ranks + 1) * ranks - job.model->moe->experts;
     return fmt::format("{}: {} experts and copies do not divide among {} ranks (EP): {}", flag,
                        job.held_experts(), ranks, more);
+  }
+  // A rank has no use for two copies of one expert.
+  const std::int64_t most = std::int64_t{job.model->moe->experts} * (ranks - 1);
+  if (job.redundant_experts > most) {
+    return fmt::format("{}: at most {}: each of {} ranks (EP) then has all {} experts{}", flag,
+                       most, ranks, job.model->moe->experts,
+                       ranks == 1 ? ", of which it needs no copy" : "");
   }
   if (drops_or_rectifies(job.routing->router) || job.routing->rank_capacity > 0) {
     return flag +
@@ -150,14 +171,6 @@ Refusal spread_refusal(const TrainingJob& job) {
       "{} needs all slices of an expert in one NVLink domain: --expert-tensor-parallel {} does not "
       "divide {} ranks of a domain",
       dispatcher_flag(job), sizes.expert_tensor, group.per_domain);
-}
-
-// The load of the fullest rank over balance where all tokens choose experts that it has.
-double most_load(const TrainingJob& job) {
-  if (!job.model->moe) return 1;
-  const double ranks = job.layout.sizes.expert;
-  const double choices = job.experts_per_token();
-  return std::min(ranks, std::max(1.0, job.held_experts() / choices));
 }
 
 // A router that is not drawn at all is for DrawnLoads to refuse.

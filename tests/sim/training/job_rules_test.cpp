@@ -49,6 +49,36 @@ TEST_CASE("copies that do not divide are refused") {
   CHECK_THAT(option_refusal(made).value(), ContainsSubstring("leave the capacity out"));
 }
 
+// Each of 8 ranks of 128 experts has use for the other 112, once.
+TEST_CASE("a rank holds an expert once") {
+  TrainingJob made = job("qwen3-30b-a3b", 16, 8);
+  made.routing = dropless("zipf:1");
+  made.redundant_experts = 7 * 128;
+  CHECK_FALSE(option_refusal(made));
+  made.redundant_experts = 7 * 128 + 8;
+  CHECK_THAT(option_refusal(made).value(),
+             ContainsSubstring("--redundant-experts 904: at most 896: each of 8 ranks"));
+  made.layout.sizes.expert = 1;
+  made.redundant_experts = 1;
+  CHECK_THAT(option_refusal(made).value(), ContainsSubstring("of which it needs no copy"));
+}
+
+// All tokens choose 8 experts of the 16 of one rank: 8 times balance. Of 64 ranks with 2 of 128
+// experts a rank has at most 2 of a token's 8 routes: 64 x 2 / 8 = 16 times.
+TEST_CASE("a rank has no more rows than its experts can be chosen for") {
+  TrainingJob made = job("qwen3-30b-a3b", 64, 8);
+  made.routing = dropless("gaussian:0.1");
+  made.routing->rank_capacity = 8;
+  CHECK_FALSE(option_refusal(made));
+  made.routing->rank_capacity = 8.5;
+  CHECK_THAT(option_refusal(made).value(),
+             ContainsSubstring("--rank-capacity 8.5: at most 8 of 8 expert-parallel ranks"));
+  CHECK_THROWS_WITH(check_job(made), ContainsSubstring("work: --expert-parallel 16"));
+  made.layout.sizes.expert = 64;
+  made.routing->rank_capacity = 17;
+  CHECK_THAT(option_refusal(made).value(), ContainsSubstring("at most 16 of 64"));
+}
+
 TEST_CASE("of the nearest layouts none breaks a rule of the options") {
   TrainingJob made = job("mixtral-8x7b", 16, 2);
   made.layout.sizes.tensor = made.layout.sizes.pipeline = 4;
@@ -117,10 +147,10 @@ TEST_CASE("tokens too few for the law of a rank's rows refuse the layout") {
   CHECK_THROWS_WITH(check_job(made), ContainsSubstring("work: --tensor-parallel 4;"));
 }
 
-TEST_CASE("where every token takes every expert no buffer overflows, whatever the budget") {
+TEST_CASE("where every token takes every expert no buffer of balance overflows") {
   TrainingJob made = job("mixtral-8x7b", 16, 8);
   made.routing = dropless("gaussian:0.1", 8);
-  made.routing->rank_capacity = 1.5;
+  made.routing->rank_capacity = 1;  // more cannot come
   const TrainingStep step = training_step(made);
   CHECK(step.rank_capacity->overflow_chance == 0);
   CHECK(step.step_us == step.rank_capacity->static_step_us);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sim/scenario/document_cache.hpp"
+#include "sim/scenario/idle_rules.hpp"
 #include "sim/scenario/option.hpp"
 
 namespace moesim::scenario {
@@ -42,6 +43,7 @@ void declare_documents(Table& table) {
       .help("transformer and its MoE layers; names as of profiles")
       .affects(Affects::routing)
       .applies(routes_layers_of_model)
+      .idle(unless_model_is_read)
       .checked(check_attention)
       .contents(model_contents);
   table.document("cluster", &Cache::cluster, &Documents::cluster, &Documents::cluster_name)

@@ -53,7 +53,7 @@ void declare_environment(Table& table) {
       .by_default("the profile's, else 1:1", use_slowdowns_of_profile)
       .help("compute beside an exchange takes A times as long, the exchange B times")
       .after({"profile", "router", "padding", "network"})
-      .idle(without_step)
+      .idle(without_overlap)
       .checked(check_slowdowns);
 }
 

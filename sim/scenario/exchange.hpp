@@ -63,7 +63,7 @@ void declare_exchange(Table& table) {
       .affects(Affects::routing)
       .in_route(false)
       .applies(sends_counted_rows)
-      .idle(without_several_experts)
+      .idle(without_own_rows)
       .checked(check_deduplication);
   table.text("dispatcher", "NAME|FILE", check_dispatcher_text, use_dispatcher, dispatcher_text)
       .forms(dispatcher_forms())

@@ -1,11 +1,32 @@
 #include "sim/scenario/idle_rules.hpp"
 
+#include "sim/scenario/router_options.hpp"
 #include "sim/scenario/scenario.hpp"
 
 namespace moesim::scenario {
 namespace {
 
 constexpr Reason useful;
+
+// Rows of experts leave their GPU.
+bool exchanges(const Scenario& scenario) {
+  return scenario.has_moe() && scenario.expert_parallel > 1;
+}
+
+// Exchanges of blocks of equal size take the same time by both networks: where the links of a group
+// are its own.
+bool has_links_of_its_own(const Scenario& scenario) {
+  if (scenario.gpus == scenario.expert_parallel) return scenario.conditions.slow_links.empty();
+  const cluster::Cluster& cluster = *scenario.cluster;
+  return cluster.domain.levels.empty() && scenario.has_aligned_groups() &&
+         scenario.expert_parallel <= cluster.gpus_per_domain;
+}
+
+// Of a step with experts: gradients under the backward pass, or rectified rows under an exchange.
+bool computes_beside_exchanges(const Scenario& scenario) {
+  if (is_training(scenario) && scenario.gradient_overlap != GradientOverlap::none) return true;
+  return rectifies(scenario) && scenario.router.ir_compute == routing::IrCompute::overlap;
+}
 
 }  // namespace
 
@@ -98,6 +119,13 @@ Reason without_several_experts(const Question& ask) {
   return ask.scenario.router.choices() > 1 ? useful : "a token of this run has one expert alone";
 }
 
+Reason without_own_rows(const Question& ask) {
+  const Reason unused = without_several_experts(ask);
+  if (!unused.empty()) return unused;
+  return ask.scenario.dispatcher == nullptr ? useful
+                                            : "the --dispatcher says what it sends of a token";
+}
+
 Reason without_exchange(const Question& ask) {
   const Reason unused = without_moe_step(ask);
   if (!unused.empty()) return unused;
@@ -107,9 +135,24 @@ Reason without_exchange(const Question& ask) {
 Reason without_links(const Question& ask) {
   const Reason unused = without_step(ask);
   if (!unused.empty()) return unused;
-  return ask.scenario.dispatcher == nullptr || !ask.scenario.has_moe()
+  const Scenario& scenario = ask.scenario;
+  // The reduction of gradients takes as long by both, but where the profile slows it down.
+  const bool slows = is_training(scenario) && scenario.profile->overlap().has_value() &&
+                     scenario.gradient_overlap != GradientOverlap::none;
+  if (!exchanges(scenario)) return slows ? useful : "no rows of experts are exchanged";
+  return scenario.dispatcher == nullptr ? useful : "the time of a --dispatcher is a law of its own";
+}
+
+// Slowdowns also decide between networks, where they may differ.
+Reason without_overlap(const Question& ask) {
+  const Reason unused = without_step(ask);
+  if (!unused.empty()) return unused;
+  const Scenario& scenario = ask.scenario;
+  const bool chooses = exchanges(scenario) && scenario.network == Network::automatic &&
+                       !has_links_of_its_own(scenario);
+  return chooses || computes_beside_exchanges(scenario)
              ? useful
-             : "the time of a --dispatcher is a law of its own";
+             : "nothing is computed beside an exchange (--overlap none)";
 }
 
 Reason without_rectified_step(const Question& ask) {
@@ -135,6 +178,21 @@ Reason without_sequences(const Question& ask) {
 
 Reason unless_drawn(const Question& ask) {
   return ask.asker == Asker::logits ? "the logits are given" : useful;
+}
+
+Reason unless_model_is_read(const Question& ask) {
+  if (ask.asker != Asker::logits || !ask.scenario.router.chooses_top_k()) return useful;
+  return !ask.has("router") || takes_models_k(ask.typed)
+             ? useful
+             : "the logits and --router say all that is asked of it";
+}
+
+Reason unless_random(const Question& ask) {
+  const routing::RouterConfig& router = ask.scenario.router;
+  const bool draws = !router.kind->takes_best || router.trains_biases() ||
+                     router.second_expert != routing::SecondExpert::best ||
+                     router.priority == routing::Priority::random;
+  return ask.asker != Asker::logits || draws ? useful : "the logits are given, no choice is random";
 }
 
 Reason unless_drawn_experts(const Question& ask) {

@@ -23,11 +23,15 @@ Reason without_step(const Question& ask);
 Reason without_moe_step(const Question& ask);
 Reason without_several_experts(const Question& ask);
 Reason without_exchange(const Question& ask);
-Reason without_links(const Question& ask);  // a dispatcher's law has none to share
+Reason without_own_rows(const Question& ask);  // a dispatcher says what it sends of a token
+Reason without_links(const Question& ask);     // a dispatcher's law has none to share
+Reason without_overlap(const Question& ask);   // of computation and exchanges
 Reason without_training(const Question& ask);
 Reason without_phase(const Question& ask);
 Reason without_sequences(const Question& ask);
-Reason unless_drawn(const Question& ask);  // the routing of given logits draws nothing
+Reason unless_drawn(const Question& ask);          // the routing of given logits draws nothing
+Reason unless_model_is_read(const Question& ask);  // nor needs a model's router
+Reason unless_random(const Question& ask);         // nor may its router
 Reason unless_drawn_experts(const Question& ask);
 Reason without_own_experts(const Question& ask);
 

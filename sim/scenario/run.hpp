@@ -24,7 +24,8 @@ void declare_run(Table& table) {
   table.whole("seed", "N", 0, std::numeric_limits<std::int64_t>::max(), &Run::seed)
       .by_default("1")
       .help("of the random numbers")
-      .affects(Affects::routing);
+      .affects(Affects::routing)
+      .idle(unless_random);
 }
 
 }  // namespace moesim::scenario

@@ -366,3 +366,22 @@ def test_trained_biases_are_noted_where_a_popularity_is_asked_for():
                  "--pipeline-parallel", 1, "--tensor-parallel", 1)
         said = moesim(*asked, "--routing", "gaussian:0.5").stderr
         assert said.count(noted) == 1, said
+
+
+def test_what_given_logits_leave_open_is_all_that_has_an_effect(tmp_path):
+    path = tmp_path / "logits.npy"
+    np.save(path, np.random.default_rng(1).standard_normal((64, 8)).astype(np.float32))
+
+    def said(*words):
+        result = moesim("route", "--logits", path, *words, "--format", "csv")
+        assert result.returncode == 0, result.stderr
+        return result
+    seed, model = "note: --seed has no effect", "note: --model has no effect"
+    plain, other = said("--router", "top2"), said("--router", "top2", "--model", "mixtral-8x7b")
+    assert model in other.stderr and plain.stdout == other.stdout
+    assert model not in said("--router", "topk", "--model", "mixtral-8x7b").stderr
+    assert model not in said("--model", "mixtral-8x7b").stderr
+    assert seed in said("--router", "top2", "--seed", 4).stderr
+    for words in (("--router", "random"), ("--router", "top2", "--priority", "random"),
+                  ("--router", "top2", "--second-expert", "sampled")):
+        assert seed not in said(*words, "--seed", 4).stderr

@@ -112,6 +112,7 @@ constexpr Pair pairs[] = {{"capacity-factor", "1", "1.5"},
                           {"zero", "0", "3"},
                           {"overlap", "none", "gradient"},
                           {"network", "fast", "flows"},
+                          {"overlap-slowdown", "1:1", "2:2"},
                           {"jitter", "0", "0.1"},
                           {"slow-gpu", "none", "1:2"},
                           {"slow-link", "none", "1:9"},
@@ -153,6 +154,9 @@ void check_pairs(Asker asker, const std::string& mode, std::map<std::string, int
       const std::string option = pair.option;
       if ((option == "dedup" || option == "second-expert") && router == std::string("dropless")) {
         values["top-k"] = "2";  // a model of one expert a token has no second
+      }
+      if (option == "overlap-slowdown" && router == std::string("top2+fr")) {
+        values["overlap"] = "gradient";
       }
       values[pair.option] = pair.one;
       const auto one = scenario_of(values, asker);
@@ -201,6 +205,47 @@ TEST_CASE("a top-1 router that fills in has tokens of two experts") {
   CHECK(!is_idle("dedup", typed, scenario::resolve(typed, documents()), Asker::step));
   typed["router"] = "top1";
   CHECK(is_idle("dedup", typed, scenario::resolve(typed, documents()), Asker::step));
+}
+
+TEST_CASE("a slowdown beside exchanges needs computation beside them") {
+  OptionValues typed = small("top2", "train");
+  typed["overlap-slowdown"] = "2:2";
+  const auto idle = [&] {
+    return is_idle("overlap-slowdown", typed, scenario::resolve(typed, documents()), Asker::step);
+  };
+  CHECK(idle());
+  typed["overlap"] = "gradient";
+  CHECK_FALSE(idle());
+  typed["overlap"] = "none";
+  typed["router"] = "top2+ir";
+  CHECK(idle());
+  typed["ir-compute"] = "overlap";
+  CHECK_FALSE(idle());
+}
+
+TEST_CASE("without an exchange of experts networks are alike") {
+  OptionValues typed = small("top2", "train");
+  typed["network"] = "flows";
+  const auto idle = [&] {
+    return is_idle("network", typed, scenario::resolve(typed, documents()), Asker::step);
+  };
+  CHECK_FALSE(idle());
+  typed["expert-parallel"] = "1";
+  const scenario::Scenario flows = scenario::resolve(typed, documents());
+  CHECK(idle());
+  typed["network"] = "fast";
+  CHECK(figures(flows, Asker::step) == figures(scenario::resolve(typed, documents()), Asker::step));
+  typed["router"] = "dense";
+  CHECK(idle());
+}
+
+TEST_CASE("a dispatcher that says what it sends leaves no choice of it") {
+  OptionValues typed = small("top2", "train");
+  typed.insert({{"padding", "none"}, {"dispatcher", "deepep"}, {"dedup", "node"}});
+  typed.insert({"profile", "h100-sxm"});
+  CHECK(is_idle("dedup", typed, scenario::resolve(typed, documents()), Asker::step));
+  typed.erase("dispatcher");
+  CHECK_FALSE(is_idle("dedup", typed, scenario::resolve(typed, documents()), Asker::step));
 }
 
 TEST_CASE("an option that one scenario of a run uses is not idle") {

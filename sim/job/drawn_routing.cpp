@@ -234,6 +234,27 @@ scenario::Scenario resolved_routing(OptionValues values, const OptionValues& typ
 std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const TrainingJob& job,
                                           RoutingNotes& notes) {
   const char* const asked_by = routing_asked_by(typed);
+// Options of `values` that change no step. A dialect without capacity or groups decides alone what
+// is sent beside the tokens, which a training step does not price.
+std::vector<scenario::IdleOption> idle_routing(const OptionValues& values,
+                                               const scenario::Scenario& scenario) {
+  const scenario::Scenario* const only = &scenario;
+  std::vector<scenario::IdleOption> idle =
+      scenario::idle_options(values, {&only, 1}, scenario::Asker::step);
+  const auto dialect = values.find("router-dialect");
+  const bool draws = scenario.router.second_expert == routing::SecondExpert::sampled;
+  if (dialect == values.end() || draws) return idle;
+  const OptionValues alone{*dialect};
+  for (const scenario::IdleOption& of_routing :
+       scenario::idle_options(alone, {&only, 1}, scenario::Asker::routing)) {
+    const bool is_said = std::any_of(idle.begin(), idle.end(), [&](const auto& each) {
+      return each.option == of_routing.option;
+    });
+    if (!is_said) idle.push_back(of_routing);
+  }
+  return idle;
+}
+
   if (asked_by == nullptr) return std::nullopt;
   if (const auto draws = typed.find(draws_option);
       draws != typed.end() && draws->second == balanced) {
@@ -251,8 +272,10 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
   scenario::DocumentCache documents;
   const scenario::Scenario scenario =
       resolved_routing(scenario_values(typed, job), typed, documents, notes);
-  const scenario::Scenario* const only = &scenario;
-  notes.idle = scenario::idle_options(routing_values(typed), {&only, 1}, scenario::Asker::step);
+  notes.idle = idle_routing(routing_values(typed), scenario);
+  const std::string empty =
+      scenario::note_of_empty_slots(scenario.router, scenario.tokens_per_gpu, scenario.experts);
+  if (!empty.empty()) notes.slots.push_back(empty);
   if (scenario.router.scores_experts()) {
     notes.scores =
         scenario::notes_of_scores(scenario.scores, job.model->moe_layers(), job.typed.model);

@@ -36,10 +36,21 @@ std::string idle_without_experts(const TrainingJob& job, const char* option) {
 }
 
 std::string idle_host_read(const TrainingJob& job) {
-  if (!job.model->moe || job.layout.sizes.expert > 1) {
-    return idle_without_experts(job, "--host-read-us");
+  if (!job.model->moe) return idle_without_experts(job, "--host-read-us");
+  if (job.layout.sizes.expert == 1) {
+    return "--host-read-us has no effect: with --expert-parallel 1 the host reads no row counts";
   }
-  return "--host-read-us has no effect: with --expert-parallel 1 the host reads no row counts";
+  // Of a buffer that overflows the step runs again, with its reads.
+  const bool runs_again = job.routing && job.routing->rank_capacity > 0;
+  if (job.reads_row_counts() || runs_again) return "";
+  return "--host-read-us has no effect: blocks padded to their capacity need no row counts";
+}
+
+std::string idle_dispatcher(const TrainingJob& job) {
+  // Graphs of layers need its buffers.
+  const bool needed = job.exchanging_ranks() > 1 || job.graphs == training::Graphs::layers;
+  if (!job.model->moe || needed) return idle_without_experts(job, "--dispatcher");
+  return "--dispatcher has no effect: with --expert-parallel 1 no rows travel";
 }
 
 std::string dispatcher_help() {
@@ -73,7 +84,7 @@ void declare_documents(JobOptionTable& table) {
       .by_default(no_dispatcher)
       .searched()
       .shown_as([](const TrainingJob& job) { return Cell(job.typed.dispatcher); })
-      .idle([](const TrainingJob& job) { return idle_without_experts(job, "--dispatcher"); })
+      .idle(idle_dispatcher)
       .help(dispatcher_help());
 }
 

@@ -1,5 +1,7 @@
 #include "sim/job/precision_options.hpp"
 
+#include <algorithm>
+
 #include "sim/job/documents.hpp"
 
 namespace moesim::job {
@@ -42,8 +44,11 @@ auto in_states(Member StateRules::*member) {
 }
 
 std::string idle_gather_precision(const TrainingJob& job) {
-  if (!job.states.low_precision_gather || job.states.gathers_low()) return "";
-  return fmt::format("--gather-precision low has no effect: {} gathers bf16",
+  StateRules low = job.states;
+  low.low_precision_gather = true;
+  if (low.gathers_low()) return "";
+  return fmt::format("--gather-precision {} has no effect: {} gathers bf16",
+                     job.states.low_precision_gather ? "low" : "bf16",
                      model::name_of(job.states.precision));
 }
 
@@ -101,6 +106,35 @@ std::string idle_core_attention(const TrainingJob& job) {
       model.linear_layers(), model.layers);
 }
 
+// Decoder layers of the largest chunk.
+int longest_chunk(const TrainingJob& job) {
+  int longest = 0;
+  for (const parallel::PipelineChunk& chunk : parallel::stages_of(*job.model, job.layout).chunks) {
+    longest = std::max(longest, chunk.layers);
+  }
+  return longest;
+}
+
+// What else of --recompute changes nothing: a module inside another, and layers that no chunk has.
+std::string idle_part_of_recompute(const TrainingJob& job) {
+  using Module = model::RecomputeModule;
+  const model::Recompute& recompute = job.recompute;
+  if (recompute.has(Module::moe) && recompute.has(Module::moe_act)) {
+    return "moe_act in --recompute has no effect: moe computes it again too";
+  }
+  // Of a layout that cannot be an error follows.
+  if (recompute.full == model::FullRecompute::none || recompute.layers == 1 ||
+      parallel::layout_refusal(*job.model, job.layout)) {
+    return idle_core_attention(job);
+  }
+  const int longest = longest_chunk(job);
+  if (recompute.layers <= longest) return "";
+  model::Recompute same = recompute;
+  same.layers = longest;
+  return fmt::format("--recompute {} is the same as {}: no pipeline chunk has more layers",
+                     model::name_of(recompute), model::name_of(same));
+}
+
 // The modules of --recompute that the model does not have.
 std::string idle_recompute(const TrainingJob& job) {
   model::Recompute absent;
@@ -109,7 +143,7 @@ std::string idle_recompute(const TrainingJob& job) {
       absent.add(known.value);
     }
   }
-  if (absent.modules == 0) return idle_core_attention(job);
+  if (absent.modules == 0) return idle_part_of_recompute(job);
   const std::string names = model::name_of(absent);
   const bool one = names.find(',') == std::string::npos;
   return fmt::format("{} in --recompute {} no effect: no layer of {} has {}", names,

@@ -445,6 +445,19 @@ std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
   return notes;
 }
 
+std::string note_of_empty_slots(const RouterConfig& router, std::int64_t tokens,
+                                std::int64_t experts) {
+  if (!router.overflows() || router.pads_to_busiest() || !router.pads_exchange()) return "";
+  const std::int64_t slots = router.capacity(tokens, experts);
+  if (slots <= tokens) return "";
+  const char* const by = router.min_capacity >= slots ? "--min-capacity" : "--capacity-factor";
+  return fmt::format(
+      "note: {}: C = {} slots of an expert for the {} tokens of a source, which choose an expert "
+      "once: {} of them ({:.3g} %) are always empty, but sent and computed: give a smaller one",
+      by, slots, tokens, slots - tokens,
+      100.0 * static_cast<double>(slots - tokens) / static_cast<double>(slots));
+}
+
 std::string note_of_trained_biases(const routing::ScoreSource& scores, const RouterConfig& router) {
   if (!router.trains_biases() || scores.has_even_popularity()) return "";
   return fmt::format(

@@ -31,6 +31,12 @@ bool takes_recorded_k(const OptionValues& typed, const routing::ScoreSource& sco
 std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
                                            std::span<const routing::RouterConfig> routers);
 
+// Where blocks of an expert have more slots than a source has tokens, so that some stay empty
+// whatever routing does, and are sent and computed all the same: a line that says so; else "".
+// `tokens`: S of a source, which `experts` experts are for.
+std::string note_of_empty_slots(const routing::RouterConfig& router, std::int64_t tokens,
+                                std::int64_t experts);
+
 // Where loads are even because the router's biases are trained on an uneven popularity that was
 // asked for: a line that says so, and how to have frozen ones; else "".
 std::string note_of_trained_biases(const routing::ScoreSource& scores,

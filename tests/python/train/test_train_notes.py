@@ -85,6 +85,16 @@ def test_what_no_measured_step_has_is_named_and_widens_the_band():
      "mlp,shared_experts in --recompute have no effect: no layer of qwen3-30b-a3b has them"),
     (("--offload", "moe_act", "--recompute", "moe"), "--offload has no effect: of these modules nothing is kept"),
     (("--capacity-factor", 1, "--padding", "busiest"), "--capacity-factor has no effect: --padding busiest drops nothing"),
+    (("--gather-precision", "bf16"), "--gather-precision bf16 has no effect: bf16 gathers bf16"),
+    (("--precision", "fp8-block", "--gather-precision", "bf16"), "--gather-precision bf16 has no effect: fp8-block"),
+    (("--recompute", "moe,moe_act"), "moe_act in --recompute has no effect: moe computes it again too"),
+    (("--recompute", "full:block:100"), "--recompute full:block:100 is the same as full:block:24: no pipeline chunk"),
+    (("--recompute", "full:uniform:25"), "--recompute full:uniform:25 is the same as full:uniform:24: no pipeline chunk"),
+    (("--capacity-factor", 1, "--host-read-us", 100), "--host-read-us has no effect: blocks padded to their capacity"),
+    (("--router", "dropless", "--router-dialect", "megatron"),
+     "--router-dialect has no effect: no router of this run has a capacity"),
+    (("--router", "dropless", "--rank-capacity", 1.2, "--router-dialect", "tutel"),
+     "--router-dialect has no effect: no router of this run has a capacity"),
     (("--router", "dropless", "--padding", "none"), "--padding has no effect: no router of this run has slots that may stay empty"),
 ])
 def test_an_option_that_changes_nothing_is_said(words, note):
@@ -164,3 +174,45 @@ def test_a_dispatcher_beyond_what_it_was_measured_at_is_said():
     based = lambda tokens: re.search(r"^based on: .*$", succeed(*words, tokens), re.M).group()
     assert said in based(4096) and said not in based(2048)
     assert "extrapolated" not in re.search(r"^based on: .*$", succeed(*QWEN, "--gpus", 8), re.M).group()
+
+
+@pytest.mark.parametrize("less,more", [
+    ((), ("--gather-precision", "bf16")), (("--recompute", "moe"), ("--recompute", "moe,moe_act")),
+    (("--recompute", "full:block:24"), ("--recompute", "full:block:25")),
+    (("--recompute", "full:uniform:24"), ("--recompute", "full:uniform:100")),
+    (("--capacity-factor", 1), ("--capacity-factor", 1, "--host-read-us", 100)),
+    (("--router", "dropless"), ("--router", "dropless", "--router-dialect", "megatron"))])
+def test_what_is_said_to_have_no_effect_has_none(less, more):
+    words = (*QWEN, "--gpus", 64, "--pipeline-parallel", 2)
+    figures = ("step_ms", "memory_gib", "tokens_per_s_per_gpu", "step_ms_low", "step_ms_high")
+    one, other = as_json(*words, *less), as_json(*words, *more)
+    assert [one[name] for name in figures] == [other[name] for name in figures]
+
+
+def test_an_option_that_has_an_effect_is_not_said_to_have_none():
+    words = (*QWEN, "--gpus", 64, "--pipeline-parallel", 2)
+    for more in (("--precision", "fp8-current", "--gather-precision", "bf16"), ("--recompute", "full:block:23"),
+                 ("--host-read-us", 100), ("--router", "dropless", "--rank-capacity", 1.1, "--host-read-us", 100),
+                 ("--capacity-factor", 1, "--router-dialect", "tutel"), ("--dispatcher", "deepep"),
+                 ("--router", "top2", "--router-dialect", "deepspeed")):
+        assert "no effect" not in moesim(*words, *more).stderr and "the same as" not in moesim(*words, *more).stderr
+
+
+def test_a_dispatcher_of_one_rank_sends_nothing():
+    words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 64, "--expert-parallel", 1)
+    said = "note: --dispatcher has no effect: with --expert-parallel 1 no rows travel"
+    alone = moesim(*words, "--dispatcher", "deepep")
+    assert said in alone.stderr
+    assert as_json(*words, "--dispatcher", "deepep")["step_ms"] == as_json(*words)["step_ms"]
+    assert said not in moesim(*words, "--dispatcher", "deepep", "--expert-tensor-parallel", 2).stderr
+
+
+def test_slots_that_nothing_fills_are_said():
+    """C = ceil(8 CF 4096 / 128) = 256 CF slots of 4,096 tokens, which CF 16 fills."""
+    words = (*QWEN, "--gpus", 64, "--sequence-length", 4096, "--capacity-factor")
+    said = ("note: --capacity-factor: C = 4352 slots of an expert for the 4096 tokens of a source, which choose an expert "
+            "once: 256 of them (5.88 %) are always empty")
+    assert said in moesim(*words, 17).stderr
+    assert "slots" not in moesim(*words, 16).stderr
+    assert "slots" not in moesim(*words, 17, "--padding", "none").stderr
+    assert "note: --min-capacity: C = 5000 slots" in moesim(*words, 1, "--min-capacity", 5000).stderr

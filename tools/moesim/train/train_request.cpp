@@ -96,6 +96,7 @@ void note_graph_buffers(const training::TrainingJob& job) {
 }
 
 void note_zero_under_pipeline(const training::TrainingJob& job, const char* help) {
+  for (const std::string& text : of_routing.slots) note(text);
   const int zero = job.states.zero;
   if (zero < 2 || job.layout.sizes.pipeline == 1) return;
   note(fmt::format(

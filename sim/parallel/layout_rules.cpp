@@ -32,7 +32,7 @@ Refusal expert_refusal(const model::Model& model, const LayoutRequest& request) 
                        layout.expert_tensor, model.moe->expert_ffn);
   }
   if (layout.tensor > 1 && !request.sequence_parallel) {
-    return fmt::format("MoE layers with --tensor-parallel {} need sequence parallelism",
+    return fmt::format("MoE layers with --tensor-parallel {} need --sequence-parallel on",
                        layout.tensor);
   }
   return std::nullopt;

@@ -111,6 +111,13 @@ class Changes {
         most_usual);
   }
 
+  // The other value of a switch, before values of sizes.
+  void add_switch(const char* option, bool LayoutRequest::*field) {
+    const bool other = !(request_.*field);
+    changes_.push_back({fmt::format("--{} {}", option, other ? "on" : "off"), 0,
+                        [field, other](LayoutRequest& changed) { changed.*field = other; }});
+  }
+
   // The nearest ones that can be, as words, those that keep the GPUs first; pairs of them where no
   // single one is enough. With `farthest`, the distance of the last one, single ones only.
   std::vector<std::string> possible(const model::Model& model, std::size_t count, double farthest) {
@@ -216,6 +223,21 @@ void add_batches(const LayoutRequest& request, Changes& changes) {
               [](LayoutRequest& changed, std::int64_t value) { changed.global_batch = value; });
 }
 
+// Groups of micro-batches, of which all are full: as many as PP, the default, or more.
+void add_groups(const LayoutRequest& request, Changes& changes) {
+  if (request.micro_batch_group == 0 || request.kind() != ScheduleKind::interleaved) return;
+  std::vector<std::int64_t> groups{request.sizes.pipeline};
+  if (!ranks_refusal(request.sizes)) {
+    for (const std::int64_t group : divisors(request.micro_batches())) {
+      if (group > request.sizes.pipeline) groups.push_back(group);
+    }
+  }
+  changes.add("micro-batch-group", groups, request.micro_batch_group,
+              [](LayoutRequest& changed, std::int64_t value) {
+                changed.micro_batch_group = static_cast<int>(value);
+              });
+}
+
 }  // namespace
 
 std::vector<std::string> nearest_layouts(const model::Model& model, const LayoutRequest& request,
@@ -228,6 +250,10 @@ std::vector<std::string> nearest_layouts(const model::Model& model, const Layout
     const std::int64_t unit = std::lcm(layout.attention_ranks(), layout.expert_ranks());
     changes.add_size("gpus", multiples(unit, layout.gpus), &ParallelLayout::gpus);
   }
+  if (!request.sequence_parallel && layout.tensor > 1) {
+    changes.add_switch("sequence-parallel", &LayoutRequest::sequence_parallel);
+  }
+  add_groups(request, changes);
   changes.add_size("tensor-parallel", sizes, &ParallelLayout::tensor, usual_node);
   changes.add_size("context-parallel", sizes, &ParallelLayout::context);
   if (request.stages && request.schedule != ScheduleKind::dualpipe_v) {

@@ -142,18 +142,25 @@ Operations operations_of(const ScheduleShape& shape, int rank) {
 
 std::optional<std::string> group_refusal(const ScheduleShape& shape) {
   const int group = shape.group_size();
+  if (shape.micro_batches < shape.ranks) {
+    return fmt::format(
+        "--virtual-pipeline {} needs at least as many micro-batches as --pipeline-parallel {}, not "
+        "{}: give more --global-batch",
+        shape.virtual_stages, shape.ranks, shape.micro_batches);
+  }
   if (group < shape.ranks || group > shape.micro_batches) {
     return fmt::format(
-        "groups of {} micro-batches: with virtual stages a group has from --pipeline-parallel ({}) "
-        "to all micro-batches ({})",
-        group, shape.ranks, shape.micro_batches);
+        "--micro-batch-group {}: with --virtual-pipeline {} a group has from --pipeline-parallel "
+        "({}) to all micro-batches ({})",
+        group, shape.virtual_stages, shape.ranks, shape.micro_batches);
   }
   const int rest = shape.micro_batches % group;
   if (rest != 0 && rest < shape.ranks) {
     return fmt::format(
-        "{} micro-batches in groups of {} leave a last group of {}: with virtual stages it has at "
-        "least --pipeline-parallel ({}) or is full",
-        shape.micro_batches, group, rest, shape.ranks);
+        "{} micro-batches in groups of {} leave a last group of {}: with --virtual-pipeline {} it "
+        "has at least --pipeline-parallel ({}) or is full: change {}--global-batch",
+        shape.micro_batches, group, rest, shape.virtual_stages, shape.ranks,
+        shape.group > 0 ? "--micro-batch-group or " : "");
   }
   return std::nullopt;
 }

@@ -73,7 +73,7 @@ TEST_CASE("each rule of a layout is named") {
   CHECK_THAT(refusal(asked), ContainsSubstring("the 1026 tokens"));
   asked = request(16, 2, 1, 1);
   asked.sequence_parallel = false;
-  CHECK_THAT(refusal(asked), ContainsSubstring("need sequence parallelism"));
+  CHECK_THAT(refusal(asked), ContainsSubstring("need --sequence-parallel on"));
   asked = request(16, 1, 1, 2);
   asked.sizes.context = 8;
   asked.context_method = ContextMethod::all_to_all;
@@ -184,4 +184,30 @@ TEST_CASE("the nearest layouts that work are named, and work") {
   CHECK_THROWS_WITH(check_layout(qwen(), request(48, 1, 1, 3)),
                     ContainsSubstring("; nearest layouts that work: --expert-parallel 4; "));
   CHECK_NOTHROW(check_layout(qwen(), request(256, 2, 8, 32)));
+}
+
+TEST_CASE("a switch and a group that can be are among the nearest layouts") {
+  LayoutRequest asked = request(16, 2, 1, 1);
+  asked.sequence_parallel = false;
+  const auto near_switch = nearest_layouts(qwen(), asked, nullptr, 3);
+  REQUIRE_FALSE(near_switch.empty());
+  CHECK(near_switch.front() == "--sequence-parallel on");
+  asked.sequence_parallel = true;
+  CHECK(refusal(asked) == "none");
+
+  asked = request(16, 1, 2, 1);
+  asked.sizes.virtual_pipeline = 2;
+  asked.micro_batch_group = 1;  // of 8 micro-batches
+  CHECK_THAT(refusal(asked), ContainsSubstring("--micro-batch-group 1: with --virtual-pipeline 2"));
+  const auto near_group = nearest_layouts(qwen(), asked, nullptr, 3);
+  REQUIRE_FALSE(near_group.empty());
+  CHECK(near_group.front() == "--micro-batch-group 2");
+  asked.micro_batch_group = 2;
+  CHECK(refusal(asked) == "none");
+
+  asked = request(16, 1, 4, 1);
+  asked.sizes.virtual_pipeline = 2;
+  asked.global_batch = 8;  // DP 4: 2 micro-batches
+  CHECK_THAT(refusal(asked),
+             ContainsSubstring("as many micro-batches as --pipeline-parallel 4, not 2"));
 }

@@ -362,13 +362,13 @@ TEST_CASE("a schedule that cannot be is refused with its reason") {
   CHECK_THAT(refusal(shape_of(interleaved, 4, 8)), ContainsSubstring("choose 1f1b"));
   // Groups of 4: 10 leave 2, fewer than ranks; 12 and, with groups of 5, 9 (a last group of 4) fit.
   CHECK_THAT(refusal(shape_of(interleaved, 4, 10, 2)), ContainsSubstring("a last group of 2"));
-  CHECK_THAT(refusal(shape_of(interleaved, 4, 3, 2)), ContainsSubstring("groups of 4"));
+  CHECK_THAT(refusal(shape_of(interleaved, 4, 3, 2)), ContainsSubstring("parallel 4, not 3"));
   CHECK(refusal(shape_of(interleaved, 4, 12, 2)) == "none");
   ScheduleShape five = shape_of(interleaved, 4, 9, 2);
   five.group = 5;
   CHECK(refusal(five) == "none");
   five.group = 3;
-  CHECK_THAT(refusal(five), ContainsSubstring("groups of 3"));
+  CHECK_THAT(refusal(five), ContainsSubstring("--micro-batch-group 3"));
   CHECK_THAT(refusal(overlapped(shape_of(gpipe, 4, 8))), ContainsSubstring("not in gpipe"));
   CHECK_THAT(refusal(overlapped(shape_of(one_f_one_b, 4, 8))),
              ContainsSubstring("--virtual-pipeline is above 1"));

@@ -147,7 +147,7 @@ ExitCode run(const CommandLine& given) {
   note_step_depths(job);
   note_software(line, job);
   const TimelineFiles files(line, job.layout.sizes.gpus);
-  training::TrainingStep step = requested_step(line, job);
+  training::TrainingStep step = step_of_options(line, job);
   if (files.wanted()) {
     files.write(training::step_timeline(job, step), timeline_title(job), "one pipeline");
     note_shown_step(step);

@@ -50,7 +50,7 @@ TrainPoint predicted(const CommandLine& line) {
     note_left_out(*job.model, job.typed.model);
     note_step_depths(job, true);
     note_software(line, job);
-    training::TrainingStep step = requested_step(line, job);
+    training::TrainingStep step = step_of_options(line, job);
     const TrainBand band = requested_band(line, job, step);
     point.row = training_row(job, step, band);
     const MemoryRoom room = room_of(job, step);

@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <string_view>
+
+#include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
 #include "sim/parallel/layout_rules.hpp"
+#include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
@@ -17,6 +22,39 @@ Flag flag_of(const job::JobOption& option) {
 }
 
 }  // namespace
+
+namespace {
+
+// The options to lower where a layer has more rows than a GPU holds.
+std::string options_of_rows(const training::TrainingJob& job) {
+  if (job.routing && job.routing->router.has_capacity()) {
+    const routing::RouterConfig& router = job.routing->router;
+    const std::int64_t tokens = std::llround(job.tokens_per_rank());
+    const std::int64_t slots = router.capacity(tokens, job.model->moe->experts);
+    if (slots > tokens) {
+      return router.min_capacity >= slots ? "a lower --min-capacity" : "a lower --capacity-factor";
+    }
+  }
+  return "a lower --micro-batch or --sequence-length, or more --context-parallel";
+}
+
+}  // namespace
+
+training::TrainingStep step_of_options(const CommandLine& line, training::TrainingJob& job) {
+  try {
+    return requested_step(line, job);
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    const std::string_view fewer = "take fewer tokens";
+    if (text.ends_with(fewer)) {
+      throw UsageError(fmt::format("{}: {}", text, options_of_rows(job)));
+    }
+    if (text.starts_with("attention over ")) {
+      throw UsageError(fmt::format("--sequence-length {}: {}", job.layout.sequence_length, text));
+    }
+    throw;
+  }
+}
 
 std::vector<Flag> train_flags() {
   std::vector<Flag> flags;
@@ -58,6 +96,7 @@ training::TrainingJob requested_job(const CommandLine& line, bool of_several) {
   const job::RoutingNotes& of_routing = resolved.routing_notes;
   for (const std::string& text : of_routing.replaced) note(text);
   for (const std::string& text : of_routing.scores) note(text);
+  for (const std::string& text : of_routing.slots) note(text);
   for (const scenario::IdleOption& idle : of_routing.idle) note_idle_option(idle);
   for (const std::string& text : resolved.notes) note(text);
   return std::move(resolved.job);
@@ -96,7 +135,6 @@ void note_graph_buffers(const training::TrainingJob& job) {
 }
 
 void note_zero_under_pipeline(const training::TrainingJob& job, const char* help) {
-  for (const std::string& text : of_routing.slots) note(text);
   const int zero = job.states.zero;
   if (zero < 2 || job.layout.sizes.pipeline == 1) return;
   note(fmt::format(

@@ -138,6 +138,7 @@ scenario::Scenario resolved(const OptionValues& values, scenario::DocumentCache&
   }
 }
 
+    if (text == error.what()) throw;  // a file that cannot be read is one still
 // The first typed option that asks for routing, --routing-draws last; null: none is typed.
 const char* routing_asked_by(const OptionValues& typed) {
   std::vector<const char*> options(std::begin(routing_options), std::end(routing_options));

@@ -359,8 +359,16 @@ Flag from_flag() {
 }
 
 void take_config(const Command& command, CommandLine& line) {
-  if (line.has("config")) take_file(line.get("config"), command, line);
-  if (line.has("from")) take_row(line.get("from"), command, line);
+  try {
+    if (line.has("config")) take_file(line.get("config"), command, line);
+  } catch (const UnreadableFile& error) {
+    throw UsageError(fmt::format("--config: {}", error.what()));
+  }
+  try {
+    if (line.has("from")) take_row(line.get("from"), command, line);
+  } catch (const UnreadableFile& error) {
+    throw UsageError(fmt::format("--from: {}", error.what()));
+  }
   line.values.erase("config");
   line.values.erase("from");
 }

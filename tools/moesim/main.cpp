@@ -45,12 +45,15 @@ bool asks_for_help(const std::vector<std::string>& arguments) {
   });
 }
 
-// The flag that has the name, alone or in a list; "" of several flags, or of none.
-std::string flag_with(const CommandLine& line, const std::string& name) {
+// The flag whose value, or a part of a list of values, the predicate accepts; "" of several flags,
+// or of none.
+template <class Accepts>
+std::string flag_with(const CommandLine& line, Accepts accepts) {
   std::vector<std::string> found;
   for (const auto& [flag, value] : line.values) {
     const std::vector<std::string_view> parts = split(value, ',');
-    if (std::find(parts.begin(), parts.end(), name) != parts.end()) found.push_back(flag);
+    const bool in_list = std::any_of(parts.begin(), parts.end(), accepts);
+    if (in_list || accepts(std::string_view(value))) found.push_back(flag);
   }
   return found.size() == 1 ? found.front() : "";
 }
@@ -58,9 +61,18 @@ std::string flag_with(const CommandLine& line, const std::string& name) {
 // `error` again, with the flag that asked for the document or file `name` before its message.
 [[noreturn]] void rethrow_with_flag(const CommandLine& line, const std::string& name,
                                     const UsageError& error) {
-  const std::string flag = flag_with(line, name);
+  const std::string flag = flag_with(line, [&](std::string_view value) { return value == name; });
   if (flag.empty()) throw error;
   throw UsageError(fmt::format("--{}: {}", flag, error.what()));
+}
+
+// The flag of the file that an error is about, which its message starts with: "cluster.json: line
+// 3: ...".
+std::string flag_of_file(const CommandLine& line, std::string_view message) {
+  return flag_with(line, [message](std::string_view value) {
+    return !value.empty() && message.starts_with(value) &&
+           message.substr(value.size()).starts_with(": ");
+  });
 }
 
 ExitCode run_command(const Command& command, CommandLine line) {
@@ -71,6 +83,10 @@ ExitCode run_command(const Command& command, CommandLine line) {
     rethrow_with_flag(line, error.name(), error);
   } catch (const UnreadableFile& error) {
     rethrow_with_flag(line, error.path(), error);
+  } catch (const Error& error) {
+    const std::string flag = flag_of_file(line, error.what());
+    if (flag.empty()) throw;
+    throw Error(fmt::format("--{}: {}", flag, error.what()), error.code());
   }
 }
 

@@ -27,6 +27,18 @@ def test_profile_that_is_not_json(tmp_path):
     expect_error(moesim("simulate", "--profile", path), 2, str(path), "line 2")
 
 
+@pytest.mark.parametrize("option", ["profile", "dispatcher"])
+def test_a_list_where_one_document_belongs_is_said_with_its_flag(option):
+    expect_error(moesim("simulate", f"--{option}", "1,2"), 2, f"--{option}: unknown {option} '1,2'")
+
+
+def test_a_document_with_a_mistake_is_said_with_its_flag(tmp_path):
+    path = tmp_path / "own.json"
+    path.write_text("{")
+    for option in ("profile", "model", "cluster"):
+        expect_error(moesim("simulate", f"--{option}", path), 2, f"--{option}: {path}: line 1")
+
+
 def test_profile_that_breaks_the_schema(tmp_path):
     def no_name(document):
         del document["devices"][0]["name"]

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "sim/base/contains.hpp"
+#include "sim/base/file.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
@@ -59,6 +60,8 @@ TrainPoint predicted(const CommandLine& line) {
     point.software = band.subject.software;
   } catch (const UnknownDocument&) {
     throw;  // of the command line, which knows the flag
+  } catch (const UnreadableFile&) {
+    throw;
   } catch (const Error& error) {
     point.refusal = error.what();
   }

@@ -60,6 +60,10 @@ constexpr const char* rare_options[] = {"group-score", "score-function", "second
 std::string default_in_training(const std::string& option, const std::string& usual) {
   if (option == "capacity-factor") return "dropless";
   if (option == "capacity-convention") return "library";
+  // Any option of routing draws it, these too where their defaults are typed.
+  if (option == "routing" || option == "seed") {
+    return fmt::format("forced balance; {} with an option of routing", usual);
+  }
   return usual;
 }
 
@@ -134,11 +138,11 @@ scenario::Scenario resolved(const OptionValues& values, scenario::DocumentCache&
     if (const auto at = text.find(all); at != std::string::npos) {
       text.replace(at, all.size(), listed(is_drawn));
     }
+    if (text == error.what()) throw;  // a file that cannot be read is one still
     throw UsageError(text);
   }
 }
 
-    if (text == error.what()) throw;  // a file that cannot be read is one still
 // The first typed option that asks for routing, --routing-draws last; null: none is typed.
 const char* routing_asked_by(const OptionValues& typed) {
   std::vector<const char*> options(std::begin(routing_options), std::end(routing_options));
@@ -230,11 +234,6 @@ scenario::Scenario resolved_routing(OptionValues values, const OptionValues& typ
   return scenario;
 }
 
-}  // namespace
-
-std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const TrainingJob& job,
-                                          RoutingNotes& notes) {
-  const char* const asked_by = routing_asked_by(typed);
 // Options of `values` that change no step. A dialect without capacity or groups decides alone what
 // is sent beside the tokens, which a training step does not price.
 std::vector<scenario::IdleOption> idle_routing(const OptionValues& values,
@@ -256,6 +255,11 @@ std::vector<scenario::IdleOption> idle_routing(const OptionValues& values,
   return idle;
 }
 
+}  // namespace
+
+std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const TrainingJob& job,
+                                          RoutingNotes& notes) {
+  const char* const asked_by = routing_asked_by(typed);
   if (asked_by == nullptr) return std::nullopt;
   if (const auto draws = typed.find(draws_option);
       draws != typed.end() && draws->second == balanced) {

@@ -43,8 +43,9 @@ int stream_number(const std::string& stream) {
 
 std::string quoted(const std::string& text) { return json_text(nlohmann::json(text)); }
 
-// What NCCL calls the kernel of a collective; its names end in an algorithm, of which RING_LL
-// stands for all (NCCL 2.19 and later name one kernel for many).
+// What NCCL calls the kernel of a collective; its names end in an algorithm and a protocol, of
+// which RING_LL stands for all, of large sizes too (NCCL 2.19 and later: src/device/generate.py,
+// best_kernel). Those that add name the type, in the place of {}.
 struct KernelName {
   const char* operation;
   const char* kernel;
@@ -53,9 +54,12 @@ constexpr KernelName nccl_kernels[] = {
     {"all_to_all", "ncclDevKernel_SendRecv"},
     {"send_recv", "ncclDevKernel_SendRecv"},
     {"recv", "ncclDevKernel_SendRecv"},
-    {"all_reduce", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"},
+    {"all_reduce", "ncclDevKernel_AllReduce_Sum_{}_RING_LL"},
     {"all_gather", "ncclDevKernel_AllGather_RING_LL"},
-    {"reduce_scatter", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"}};
+    {"reduce_scatter", "ncclDevKernel_ReduceScatter_Sum_{}_RING_LL"}};
+
+// NCCL's name of a type that PyTorch names.
+const char* nccl_type(const std::string& element) { return element == "Float" ? "f32" : "bf16"; }
 
 // The collective of a bar named "nccl:all_to_all"; empty: none.
 std::string collective_of(const engine::TimelineEvent& event) {
@@ -66,7 +70,9 @@ std::string collective_of(const engine::TimelineEvent& event) {
 std::string name_of(const engine::TimelineEvent& event) {
   const std::string collective = collective_of(event);
   for (const KernelName& known : nccl_kernels) {
-    if (collective == known.operation) return known.kernel;
+    if (collective == known.operation) {
+      return fmt::format(fmt::runtime(known.kernel), nccl_type(event.element));
+    }
   }
   return collective.empty() ? event.name : "ncclDevKernel_" + collective;
 }

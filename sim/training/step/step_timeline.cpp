@@ -23,8 +23,16 @@ constexpr const char* host_text = "waiting for the host";
 // ranks, that of a dispatcher, or one that computes.
 struct Kernel {
   std::string name;
-  std::string group;  // empty: no collective
+  std::string group;                // empty: no collective
+  std::string element{"BFloat16"};  // that a collective moves, as PyTorch names types
 };
+
+constexpr const char* fp32_element = "Float";
+
+// The type in which gradients are reduced.
+std::string gradient_element(const TrainingJob& job) {
+  return job.states.gradient_bytes == 4 ? fp32_element : "BFloat16";
+}
 
 Kernel kernel_of(Part part, const TrainingJob& job) {
   switch (part) {
@@ -39,7 +47,7 @@ Kernel kernel_of(Part part, const TrainingJob& job) {
     case Part::parameters:
       return {"nccl:all_gather", "data_parallel"};
     case Part::gradients:
-      return {"nccl:reduce_scatter", "data_parallel"};
+      return {"nccl:reduce_scatter", "data_parallel", gradient_element(job)};
     case Part::dense_ffn:
       return {"dense_ffn", ""};
     case Part::experts:
@@ -154,6 +162,7 @@ class TimelineWriter {
     engine::TimelineEvent event;
     event.stream = stream;
     event.name = std::move(kernel.name);
+    event.element = std::move(kernel.element);
     event.category = name_in(part_names, part);
     event.layer = of.layer;
     event.chunk = of.chunk;
@@ -281,7 +290,7 @@ class TimelineWriter {
       const bool is_across = each->replicas == Replicas::shard_of_instances;
       const char* among = is_across ? "inter_partial_" : "";  // as Megatron-Core
       const Kernel kernel = {collective_text(each->kind),
-                             std::string(among) + group_text(each->group)};
+                             std::string(among) + group_text(each->group), gradient_element(job_)};
       const int chunk = each->place < 0 ? -1 : chunks[index_of(each->place)];
       std::string whose = chunk >= 0 && chunks.size() > 1 ? fmt::format(", chunk {}", chunk) : "";
       if (each->replicas == Replicas::shard_of_copies) whose += ", to the other copy of the stage";
@@ -312,8 +321,8 @@ class TimelineWriter {
     const double longer_us =
         std::max(0.0, joint[at(Part::gradients)] - own.parts[at(Part::gradients)]);
     const Picoseconds waited = std::max(reduced, norm - Picoseconds::from_us(longer_us));
-    add_kernel("p2p", {"nccl:all_reduce", "pipeline_parallel"}, Part::p2p, reduced, waited,
-               {.detail = "gradient norm: waits for the other pipeline ranks"});
+    add_kernel("p2p", {"nccl:all_reduce", "pipeline_parallel", fp32_element}, Part::p2p, reduced,
+               waited, {.detail = "gradient norm: waits for the other pipeline ranks"});
     add_kernel("gradients", kernel_of(Part::gradients, job_), Part::gradients, waited, norm,
                {.detail = "reductions of the rank that ends last"});
     const auto next = [&](Part part) {

@@ -72,6 +72,30 @@ TEST_CASE("a range is an annotation and no kernel") {
   CHECK(bars[1]["args"]["detail"] == "of stage 1");
 }
 
+// NCCL has a kernel for each type that it adds, and one for all that it moves.
+TEST_CASE("kernels that add are named after the type that they add") {
+  engine::Timeline timeline;
+  for (const char* const element : {"Float", "BFloat16"}) {
+    for (const char* const name : {"nccl:reduce_scatter", "nccl:all_reduce", "nccl:all_gather"}) {
+      engine::TimelineEvent event{
+          0, "gradients", name, "gradients", -1, Picoseconds(0), Picoseconds(1'000)};
+      event.element = element;
+      timeline.push_back(event);
+    }
+  }
+  const nlohmann::json trace = nlohmann::json::parse(report::chrome_trace(timeline, ""));
+  std::vector<std::string> names;
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") names.push_back(event["name"]);
+  }
+  CHECK(names == std::vector<std::string>{"ncclDevKernel_ReduceScatter_Sum_f32_RING_LL",
+                                          "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+                                          "ncclDevKernel_AllGather_RING_LL",
+                                          "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL",
+                                          "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+                                          "ncclDevKernel_AllGather_RING_LL"});
+}
+
 TEST_CASE("a trace without bars is a trace") {
   CHECK(nlohmann::json::parse(report::chrome_trace({}, "empty"))["traceEvents"].empty());
 }

@@ -22,8 +22,12 @@ std::string memory_rules(const training::TrainingJob& job) {
   constexpr std::array sharded = {"nothing sharded", "Adam sharded", "Adam and gradients sharded",
                                   "Adam, gradients and weights sharded"};
   const model::StateRules& states = job.states;
+  // Without a GPU none is transposed.
+  const bool may_be_two = !job.profile && model::gemm_weight_bytes(states.precision, true) >
+                                              model::gemm_weight_bytes(states.precision, false);
   std::string text =
-      fmt::format("GEMMs in {}, {} gradients, {} (ZeRO {})", model::name_of(states.precision),
+      fmt::format("GEMMs in {}{}, {} gradients, {} (ZeRO {})", model::name_of(states.precision),
+                  may_be_two ? " with one copy of weights (two on Hopper: --profile)" : "",
                   states.gradient_bytes == 2 ? "bf16" : "fp32",
                   sharded.at(static_cast<std::size_t>(states.zero)), states.zero);
   if (job.states.moment_bytes == 2) text += " with bf16 moments";

@@ -134,13 +134,28 @@ Bytes offloaded(const TrainingStep& step) {
 
 bool drops_routes(const TrainingJob& job) { return job.routing && job.routing->router.drops; }
 
+// What the layout's depths of multi-token prediction have beside the model: "" without.
+std::string depths_text(const TrainingJob& job) {
+  model::StageContent depths;
+  depths.mtp_depths = job.layout.stages ? job.layout.stages->mtp() : 0;
+  if (depths.mtp_depths == 0) return "";
+  depths.embedding_beside = true;  // no copy of the model's
+  const model::Model& model = *job.model;
+  const model::StageParameters more =
+      model::stage_parameters(model, depths, {}, model.moe ? model.moe->experts : 0);
+  return fmt::format("; {:.3g} billion more in {:g} depth{} of prediction",
+                     (more.dense + more.expert) / 1e9, depths.mtp_depths,
+                     depths.mtp_depths == 1 ? "" : "s");
+}
+
 std::string parameters_text(const TrainingJob& job) {
   const model::Model& model = *job.model;
   const double total =
       static_cast<double>(model.total_parameters(model.moe ? model.moe->experts : 0));
-  if (!model.moe) return fmt::format("{:.4g} billion", total / 1e9);
-  return fmt::format("{:.4g} billion, {:.3g} billion of them used by a token", total / 1e9,
-                     static_cast<double>(model.active_parameters(job.experts_per_token())) / 1e9);
+  if (!model.moe) return fmt::format("{:.4g} billion{}", total / 1e9, depths_text(job));
+  return fmt::format("{:.4g} billion, {:.3g} billion of them used by a token{}", total / 1e9,
+                     static_cast<double>(model.active_parameters(job.experts_per_token())) / 1e9,
+                     depths_text(job));
 }
 
 std::string figures(const TrainingJob& job, const TrainingStep& step, const RunCost& cost) {

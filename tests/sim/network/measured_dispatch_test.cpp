@@ -39,7 +39,7 @@ struct Machine {
         .time({asked.stage, asked.fp8, row, hidden, top_k, asked.sms}, load, place.rates);
   }
 
-  // A run of 2 nodes that took so many times as long as the law says.
+  // A run of nodes of 8 GPUs that took so many times as long as the law says.
   void measure(const Asked& asked, double factor) {
     cluster::Cluster unmeasured = cluster;
     unmeasured.dispatches.clear();
@@ -82,7 +82,7 @@ TEST_CASE("a log scales the times of training steps as it scales those of its ow
   const Machine without = machine;
   machine.measure({}, 1.3);
   const auto in_training = [](const Machine& asked) {
-    DispatchPlace place = dispatch_place(h100, asked.cluster, gpus);
+    DispatchPlace place = dispatch_place(h100, asked.cluster, Asked().gpus);
     place.rates.in_training = true;
     const auto load = profile::balanced_load(asked.deepep.sent, MoeStage::dispatch,
                                              {experts, top_k, 0}, place.group, 4096);

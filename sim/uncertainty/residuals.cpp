@@ -56,6 +56,11 @@ ResidualGroup read_group(const Node& node) {
   group.most = std::log(node.positive("most"));
   group.log_ratios = read_quantiles(node, "log_ratios");
   if (node.has("left_out")) group.left_out = read_quantiles(node, "left_out");
+  if (node.has("moves")) {
+    const Node moves = node.at("moves");
+    group.moves = {moves.number("host_slower"), moves.number("host_faster"),
+                   moves.number("crossing")};
+  }
   return group;
 }
 
@@ -113,6 +118,11 @@ nlohmann::ordered_json json_of(const ResidualGroup& group) {
   item["most"] = rounded(std::exp(group.most));
   item["log_ratios"] = rounded_all(group.log_ratios);
   if (group.left_out) item["left_out"] = rounded_all(*group.left_out);
+  if (group.moves) {
+    item["moves"] = {{"host_slower", rounded(group.moves->host_slower)},
+                     {"host_faster", rounded(group.moves->host_faster)},
+                     {"crossing", rounded(group.moves->crossing)}};
+  }
   return item;
 }
 
@@ -207,7 +217,9 @@ Residuals summarised(const std::vector<Observation>& observations) {
     group.rows = static_cast<int>(members.size());
     std::vector<double> values;
     std::set<std::string> configurations;
+    std::vector<AssumedMoves> moves;
     for (const Observation* member : members) {
+      if (member->moves) moves.push_back(*member->moves);
       values.push_back(member->log_ratio);
       configurations.insert(member->configuration);
     }
@@ -216,6 +228,7 @@ Residuals summarised(const std::vector<Observation>& observations) {
     group.most = *std::max_element(values.begin(), values.end());
     group.log_ratios = quantiles_of(values);
     if (group.configurations > 1) group.left_out = quantiles_of(left_out_errors(members));
+    if (!moves.empty()) group.moves = mean_of(moves);
     residuals.groups.push_back(group);
   }
   residuals.ratios = ratio_groups(observations);

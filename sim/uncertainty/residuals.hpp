@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/base/formats/document.hpp"
+#include "sim/uncertainty/assumed_moves.hpp"
 #include "sim/uncertainty/step_traits.hpp"
 
 namespace moesim::uncertainty {
@@ -39,6 +40,7 @@ struct Observation {
   double log_ratio = 0;         // log(measured / predicted)
   std::vector<double> parts{};  // of the predicted step, part_times(); empty: not told
   std::vector<StepTrait> traits{};
+  std::optional<AssumedMoves> moves{};
 };
 
 // The shares of the observations of a group whose log ratios a document keeps.
@@ -57,6 +59,7 @@ struct ResidualGroup {
   // The quantiles of |log ratio - median of the group's other configurations|; where there are at
   // least two.
   std::optional<Quantiles> left_out;
+  std::optional<AssumedMoves> moves;  // the mean of its rows; nothing: not told
 
   double median() const { return log_ratios[kept_shares.size() / 2]; }
   // The standard deviation of a normal distribution with these quantiles, from the outermost two.

@@ -169,12 +169,16 @@ Basis StepErrors::basis_of(const Subject& subject) const {
   return basis;
 }
 
-void StepErrors::describe(const Subject& subject, Band& band) const {
-  const std::vector<ResidualGroup> near = only(residuals_.groups, [&](const Subject& other) {
-    if (band.basis == Basis::nothing) return true;
-    return band.basis == Basis::software ? same_software(subject, other)
-                                         : same_place(subject, other);
+// The groups nearest to a question: of its software on its machine, else of its software, else all.
+std::vector<ResidualGroup> StepErrors::near(const Subject& subject, Basis basis) const {
+  return only(residuals_.groups, [&](const Subject& other) {
+    if (basis == Basis::nothing) return true;
+    return basis == Basis::software ? same_software(subject, other) : same_place(subject, other);
   });
+}
+
+void StepErrors::describe(const Subject& subject, Band& band) const {
+  const std::vector<ResidualGroup> near = this->near(subject, band.basis);
   std::set<std::string> models;
   std::set<std::pair<std::string, std::string>> machines;
   std::vector<double> all;
@@ -255,8 +259,25 @@ void StepErrors::add_unmeasured(double centre, double deviation,
   }
 }
 
+void StepErrors::add_moves(const Subject& subject, const AssumedMoves& moves, Band& band) const {
+  std::vector<AssumedMoves> known;
+  for (const ResidualGroup& group : near(subject, band.basis)) {
+    const bool is_other_model = band.basis == Basis::model && group.subject.model != subject.model;
+    if (group.moves && !is_other_model) known.push_back(*group.moves);
+  }
+  if (known.empty()) return;  // the document does not say
+  band.moves = beyond(moves, mean_of(known));
+  const double centre = band.expected.mean;
+  for (BandLevel& each : band.levels) {
+    const MovedEnds ends = moved_ends(band.moves, each.level);
+    Interval& logs = each.log_ratios;
+    logs = {std::min(logs.low, centre - std::hypot(centre - logs.low, ends.low)),
+            std::max(logs.high, centre + std::hypot(logs.high - centre, ends.high))};
+  }
+}
+
 Band StepErrors::band(const Subject& subject, const std::vector<double>& wanted,
-                      const std::vector<StepTrait>& traits) const {
+                      const std::vector<StepTrait>& traits, const AssumedMoves& moves) const {
   Band band;
   band.basis = basis_of(subject);
   band.expected = model_.at(subject);
@@ -281,6 +302,7 @@ Band StepErrors::band(const Subject& subject, const std::vector<double>& wanted,
   }
   describe(subject, band);
   widen_by(unmeasured_traits(residuals_.measured, subject.machine, traits), band);
+  add_moves(subject, moves, band);
   return band;
 }
 

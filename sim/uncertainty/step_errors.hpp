@@ -34,6 +34,7 @@ struct Band {
   std::size_t held_out = 0;                 // groups that its width was calibrated with
   std::vector<BandLevel> levels;            // the widest first, each within the one before it
   std::vector<UnmeasuredTrait> unmeasured;  // that make it wider
+  AssumedMoves moves;  // beyond those of the steps it is made from, which make it wider, too
   // The measured steps nearest to the question: of its software on its machine, else of its
   // software, else all. Log ratios.
   int rows = 0;
@@ -70,15 +71,20 @@ std::vector<BandLevel> symmetric_levels(double degrees, double deviation);
 // A step with traits that no measured one has (unmeasured_traits()) gets a wider band: each end
 // lies farther from what is expected by Student's t times the deviation that UnmeasuredLaw gives to
 // the time of the traits' parts, added in squares.
+//
+// The errors of measured steps hold what is assumed of the host and of exchanges through NICs, as
+// far as those steps hang on it: the mean of the groups that are nearest to the question. What a
+// step's AssumedMoves are beyond that moves each end farther out, added in squares.
 class StepErrors {
  public:
   explicit StepErrors(Residuals residuals);
 
   const Residuals& residuals() const { return residuals_; }
   // The band at those levels of `wanted`, the widest first, that the groups allow. Throws Error
-  // where they allow none. `traits`: of the step.
+  // where they allow none. `traits` and `moves`: of the step; no moves where its host and the rates
+  // between its nodes were measured.
   Band band(const Subject& subject, const std::vector<double>& wanted = usual_levels(),
-            const std::vector<StepTrait>& traits = {}) const;
+            const std::vector<StepTrait>& traits = {}, const AssumedMoves& moves = {}) const;
   // The band, wider by traits that none of the steps has which it is based on.
   void widen_by(const std::vector<UnmeasuredTrait>& unmeasured, Band& band) const;
   // The same of a band whose expected.mean lies between its ends, by deviation_of() the traits.
@@ -108,7 +114,9 @@ class StepErrors {
   std::vector<Blind> blinds_for(Basis basis, double widest) const;
   bool knows_other_models(const Subject& subject) const;
   Basis basis_of(const Subject& subject) const;
+  std::vector<ResidualGroup> near(const Subject& subject, Basis basis) const;
   void describe(const Subject& subject, Band& band) const;
+  void add_moves(const Subject& subject, const AssumedMoves& moves, Band& band) const;
   void add_unmeasured(double centre, double deviation, std::vector<BandLevel>& levels) const;
 
   Residuals residuals_;

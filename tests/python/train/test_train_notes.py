@@ -55,11 +55,12 @@ def test_what_no_measured_step_has_is_named_and_widens_the_band():
     """Steps of 4,096 and 8,192 tokens without context parallelism were published."""
     usual, same = as_json(*LONG), as_json(*LONG, "--sequence-length", 8192)
     assert usual["not_measured"] == same["not_measured"] == []
-    assert usual["not_measured_deviation"] == 0
+    assert usual["not_measured_deviation"] == same["not_measured_deviation"] == 0
 
     def width(row):
         return row["step_ms_high"] / row["step_ms_low"]
-    assert width(same) == pytest.approx(width(usual))
+    # Longer sequences wait less for the host.
+    assert width(same) <= width(usual)
     far = (*LONG, "--sequence-length", 32768, "--context-parallel", 2, "--zero", 2)
     row = as_json(*far)
     assert row["not_measured"] == ["context parallelism", "sequences of 32768 tokens (at most 8192 measured)",

@@ -271,8 +271,8 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
   } else {
     const uncertainty::StepErrors& errors = shipped_errors();
     found.subject = subject_of(job, software);
-    found.band =
-        errors.band(found.subject, uncertainty::usual_levels(), uncertainty::traits_of(job, step));
+    found.band = errors.band(found.subject, uncertainty::usual_levels(),
+                             uncertainty::traits_of(job, step), uncertainty::moves_of(job, step));
     found.terms = uncertainty::terms_of(errors, found.subject, found.band, job, step);
   }
   found.cost = requested_run_cost(line);

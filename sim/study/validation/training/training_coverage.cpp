@@ -96,7 +96,8 @@ Points judged_points(const std::vector<Observation>& observations, const Questio
     try {
       if (!known[first]) known[first].emplace(errors_without(observations, held, question));
       const uncertainty::Band band =
-          known[first]->band(held.subject, {nominal.begin(), nominal.end()});
+          known[first]->band(held.subject, {nominal.begin(), nominal.end()}, {},
+                             held.moves.value_or(uncertainty::AssumedMoves()));
       if (band.basis > question.least || band.basis < question.most) continue;
       points.groups.insert(group);
       for (const uncertainty::BandLevel& each : band.levels) {

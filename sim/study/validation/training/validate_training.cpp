@@ -235,6 +235,7 @@ std::vector<uncertainty::Observation> observations_of(const std::vector<Predicte
     found.log_ratio = std::log(each.ratio);
     found.parts = uncertainty::part_times(each.step);
     found.traits = uncertainty::traits_of(job, each.step);
+    found.moves = uncertainty::moves_of(job, each.step);
     observations.push_back(found);
   }
   return observations;

@@ -250,6 +250,7 @@ TEST_CASE("a dispatcher that says what it sends leaves no choice of it") {
 
 TEST_CASE("an option that one scenario of a run uses is not idle") {
   OptionValues typed = small("top2", "train");
+  typed.erase("overlap-slowdown");  // idle too
   typed["fill-order"] = "priority";
   const scenario::Scenario without = scenario::resolve(typed, documents());
   const auto idle = idle_in(typed, without, Asker::step);

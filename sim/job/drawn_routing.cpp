@@ -278,6 +278,12 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
   const scenario::Scenario scenario =
       resolved_routing(scenario_values(typed, job), typed, documents, notes);
   notes.idle = idle_routing(routing_values(typed), scenario);
+  // Alone it has the effect that routing is drawn.
+  OptionValues others = typed;
+  others.erase("router-dialect");
+  if (routing_asked_by(others) == nullptr) {
+    std::erase_if(notes.idle, [](const auto& idle) { return idle.option == "router-dialect"; });
+  }
   const std::string empty =
       scenario::note_of_empty_slots(scenario.router, scenario.tokens_per_gpu, scenario.experts);
   if (!empty.empty()) notes.slots.push_back(empty);

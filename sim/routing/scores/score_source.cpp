@@ -29,19 +29,20 @@ struct Spelling {
   double least = 0;
   double fallback = 0;
 
-  bool least_allowed() const { return kind != Kind::dirichlet; }
-
   std::string form() const { return fmt::format("{}{}{}", name, value.empty() ? "" : ":", value); }
 };
 
 constexpr double usual_heat = 4;
 constexpr double usual_burst_share = 0.25;
+// Below, one expert has all of the weight, whatever the draw.
+constexpr double smallest_dirichlet = 1e-6;
 
 constexpr Spelling spellings[] = {
     {Kind::gaussian, "gaussian", "SIGMA",
      "a bias per expert and layer of that spread over scores of spread 1, the same on all GPUs"},
     {Kind::zipf, "zipf", "A", "the n-th expert has n^-A times the weight of the first"},
-    {Kind::dirichlet, "dirichlet", "A", "popularity drawn; the smaller A, the less even"},
+    {Kind::dirichlet, "dirichlet", "A", "popularity drawn; the smaller A, the less even",
+     smallest_dirichlet},
     {Kind::counts, "counts", "FILE", "a CSV of layer, expert, count; loads as counted, for any k"},
     {Kind::unknown, "unknown", "SHARE",
      "as uneven as in recorded trainings, other in each replica; without a balance loss in a share "
@@ -84,23 +85,21 @@ std::string trace_of_array(std::string_view file) {
 }
 
 double parse_parameter(const std::string& what, std::string_view text, std::string_view value,
-                       double least, bool least_allowed) {
+                       double least) {
   const std::optional<double> parsed = parse_number<double>(value);
   if (!parsed || !std::isfinite(*parsed)) {
     refuse(what, text, fmt::format("'{}' is not a number", value));
   }
   const double number = *parsed;
-  if (number < least || (number == least && !least_allowed)) {
-    refuse(
-        what, text,
-        fmt::format("the parameter has to be {} {}", least_allowed ? "at least" : "above", least));
+  if (number < least) {
+    refuse(what, text, fmt::format("the parameter has to be at least {:g}", least));
   }
   if (number > 1e6) refuse(what, text, "the parameter has to be at most 1e6");
   return number;
 }
 
 double parse_share(const std::string& what, std::string_view text, std::string_view value) {
-  const double share = parse_parameter(what, text, value, 0, true);
+  const double share = parse_parameter(what, text, value, 0);
   if (share > 1) refuse(what, text, fmt::format("'{}' is no share from 0 to 1", value));
   return share;
 }
@@ -277,7 +276,7 @@ ScoreSource parse_score_source(std::string_view text, const std::string& what) {
     source.share = parse_share(what, text, value.substr(second + 1));
     value = value.substr(0, second);
   }
-  source.parameter = parse_parameter(what, text, value, spelling->least, spelling->least_allowed());
+  source.parameter = parse_parameter(what, text, value, spelling->least);
   return source;
 }
 

@@ -30,6 +30,11 @@ double most_load(const TrainingJob& job) {
   return std::min(ranks, std::max(1.0, job.held_experts() / choices));
 }
 
+// Ranks that have fewer experts than a token chooses are no fuller with more of them.
+const char* or_more_ranks(const TrainingJob& job, double most_load) {
+  return most_load < job.layout.sizes.expert ? "" : ", or more --expert-parallel";
+}
+
 Refusal rank_capacity_refusal(const TrainingJob& job) {
   if (!job.routing || job.routing->rank_capacity <= 0) return std::nullopt;
   const routing::RouterConfig& router = job.routing->router;
@@ -47,8 +52,8 @@ Refusal rank_capacity_refusal(const TrainingJob& job) {
   if (const double most = most_load(job); job.routing->rank_capacity > most) {
     return fmt::format(
         "--rank-capacity {:g}: at most {:g} of {} expert-parallel ranks, where all tokens choose "
-        "experts of one: give a smaller budget, or more --expert-parallel",
-        job.routing->rank_capacity, most, job.layout.sizes.expert);
+        "experts of one: give a smaller budget{}",
+        job.routing->rank_capacity, most, job.layout.sizes.expert, or_more_ranks(job, most));
   }
   const std::string refusal = rank_rows_refusal(job);
   return refusal.empty() ? Refusal() : refusal;
@@ -200,8 +205,8 @@ std::optional<std::string> expert_load_refusal(const TrainingJob& job) {
   if (job.expert_load <= most) return std::nullopt;
   return fmt::format(
       "--expert-load {:g}: at most {:g} of {} expert-parallel ranks, where all tokens choose "
-      "experts of one: give a smaller load, or more --expert-parallel",
-      job.expert_load, most, job.layout.sizes.expert);
+      "experts of one: give a smaller load{}",
+      job.expert_load, most, job.layout.sizes.expert, or_more_ranks(job, most));
 }
 
 std::optional<std::string> graphs_refusal(const TrainingJob& job) {

@@ -195,7 +195,7 @@ def test_an_option_that_has_an_effect_is_not_said_to_have_none():
     for more in (("--precision", "fp8-current", "--gather-precision", "bf16"), ("--recompute", "full:block:23"),
                  ("--host-read-us", 100), ("--router", "dropless", "--rank-capacity", 1.1, "--host-read-us", 100),
                  ("--capacity-factor", 1, "--router-dialect", "tutel"), ("--dispatcher", "deepep"),
-                 ("--router", "top2", "--router-dialect", "deepspeed")):
+                 ("--router", "top2", "--router-dialect", "deepspeed"), ("--router-dialect", "megatron")):
         assert "no effect" not in moesim(*words, *more).stderr and "the same as" not in moesim(*words, *more).stderr
 
 

@@ -77,6 +77,7 @@ TEST_CASE("a rank has no more rows than its experts can be chosen for") {
   made.layout.sizes.expert = 64;
   made.routing->rank_capacity = 17;
   CHECK_THAT(option_refusal(made).value(), ContainsSubstring("at most 16 of 64"));
+  CHECK_THAT(option_refusal(made).value(), !ContainsSubstring("more --expert-parallel"));
 }
 
 TEST_CASE("of the nearest layouts none breaks a rule of the options") {

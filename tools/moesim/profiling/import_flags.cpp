@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstddef>
 #include <filesystem>
 
@@ -53,6 +54,16 @@ bool all_end_with(const CommandLine& line, std::initializer_list<const char*> en
     return std::any_of(ends.begin(), ends.end(),
                        [&](const char* end) { return file.ends_with(end); });
   });
+}
+
+std::string size_to_try(const std::vector<double>& bytes) {
+  constexpr double mib = 1024 * 1024;
+  double chosen = bytes.front();
+  for (const double size : bytes) {
+    if (size <= 64 * mib) chosen = std::max(chosen, size);
+  }
+  return std::fmod(chosen, mib) == 0 ? fmt::format("{:.0f}MiB", chosen / mib)
+                                     : fmt::format("{:.0f}", chosen);
 }
 
 std::string document_name(const CommandLine& line, const std::string& out) {

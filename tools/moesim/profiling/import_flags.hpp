@@ -25,6 +25,9 @@ std::vector<std::string> with_trace_flags(std::vector<std::string> flags);
 // Whether the names of all files end in one of these.
 bool all_end_with(const CommandLine& line, std::initializer_list<const char*> ends);
 
+// The largest of the measured sizes up to 64 MiB, else the first, as --bytes takes it: "64MiB".
+std::string size_to_try(const std::vector<double>& bytes);
+
 // The name of a document that is written to `out`: letters, digits, dots, - and _ of the file's, as
 // the schema has it; other characters become -.
 std::string document_name(const CommandLine& line, const std::string& out);

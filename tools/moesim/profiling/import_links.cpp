@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -24,13 +23,6 @@ namespace {
 // 64 MiB, on the nodes of its run.
 std::string question_of(const nlohmann::ordered_json& exchange,
                         const nlohmann::ordered_json& cluster) {
-  constexpr double most_bytes = 64.0 * 1024 * 1024;
-  constexpr int mib = 1024 * 1024;
-  double bytes = exchange.at("bytes").front().get<double>();
-  for (const auto& size : exchange.at("bytes")) {
-    if (size.get<double>() <= most_bytes) bytes = size.get<double>();
-  }
-  const bool whole = std::fmod(bytes, mib) == 0;
   const int gpus = exchange.at("gpus").get<int>();
   const int each = gpus / exchange.at("nodes").get<int>();
   const int of_node = cluster.at("gpus_per_node").get<int>();
@@ -38,7 +30,7 @@ std::string question_of(const nlohmann::ordered_json& exchange,
   for (int rank = 0; rank < gpus; ++rank) ranks.push_back(rank / each * of_node + rank % each);
   const bool first_gpus = ranks.back() == gpus - 1;
   return fmt::format("--op {} --gpus {} --bytes {}{}", exchange.at("op").get<std::string>(), gpus,
-                     whole ? fmt::format("{:.0f}MiB", bytes / mib) : fmt::format("{:.0f}", bytes),
+                     size_to_try(exchange.at("bytes").get<std::vector<double>>()),
                      first_gpus ? "" : fmt::format(" --placement {}", fmt::join(ranks, ",")));
 }
 

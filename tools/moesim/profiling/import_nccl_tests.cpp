@@ -153,9 +153,12 @@ ExitCode import_exchanges(const CommandLine& line) {
     note(fmt::format("{}: {} on {} GPUs ({}), {} sizes from {}", out, request.op, run.gpus,
                      run.device, run.times.size(), run.file));
   }
-  note(fmt::format("try: moesim predict --profile {} --op {} --gpus {} --bytes 1MiB",
-                   out.find('/') == std::string::npos ? "./" + out : out, request.op,
-                   request.runs.front().gpus));
+  const measure::NcclTestsRun& first = request.runs.front();
+  std::vector<double> bytes;
+  for (const auto& [size, time_us] : first.times) bytes.push_back(size);
+  note(fmt::format("try: moesim predict --profile {} --op {} --gpus {} --bytes {}",
+                   out.find('/') == std::string::npos ? "./" + out : out, request.op, first.gpus,
+                   size_to_try(bytes)));
   return ExitCode::ok;
 }
 

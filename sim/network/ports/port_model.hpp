@@ -56,9 +56,10 @@ class PortModel {
   // domains is marked assumed; its quantiles add the independent errors of the NICs' efficiency, of
   // the start, of the part inside and of the law, each at its own quantile, in quadrature. Nobody
   // published an all-reduce between nodes, and which algorithm runs depends on version and settings
-  // (NVLS may be off): its upper end has the difference to the second-fastest algorithm among these
-  // errors, and of the NICs' efficiency what that one or the fastest takes longer, whichever is
-  // more.
+  // (NVLS may be off): its upper end has the difference to another algorithm among these errors,
+  // and of the NICs' efficiency what that one or the fastest takes longer, whichever is more. It
+  // does not reach to one that takes 1.8 times as long, and in part to one that takes more than 1.3
+  // times.
   profile::Estimate price(profile::Collective kind, std::span<const int> members, double bytes,
                           Senders senders = Senders::members) const;
 
@@ -66,8 +67,7 @@ class PortModel {
   struct Crossed {
     profile::Estimate estimate;
     const char* algorithm = "";  // "ring, LL"
-    const char* next = "";       // of an all-reduce the second-fastest; "": there is none
-    double next_us = 0;          // by that
+    const char* next = "";       // of an all-reduce what the upper end reaches to; "": nothing
     double inside_us = 0;        // the part inside the fullest domain by itself
     double start_us = 0;         // of the crossing, as node_crossing.hpp has it
     double stream_us = 0;        // the bytes on the busiest NIC

@@ -142,7 +142,7 @@ TEST_CASE("the error bar across nodes adds its independent parts in quadrature")
   CHECK(price(1024).time_us_p95 - price(1024).time_us < 0.3 * start_us);
 }
 
-TEST_CASE("the upper end of an all-reduce reaches to the algorithm that is second") {
+TEST_CASE("the upper end of an all-reduce reaches to another algorithm") {
   cluster::Cluster cluster = cluster::Cluster::load("hgx-h100");
   const auto profile = std::make_shared<profile::Profile>(profile::Profile::load("h100-sxm"));
   const auto across = [&](double bytes) {
@@ -155,14 +155,15 @@ TEST_CASE("the upper end of an all-reduce reaches to the algorithm that is secon
   const auto large = across(bytes);
   CHECK(large.algorithm == std::string("tree over NVLS, Simple"));
   CHECK(large.next == std::string("ring, Simple"));
-  CHECK(large.next_us == Approx(ring_us));
   CHECK(large.estimate.time_us_p95 > ring_us);
-  const double slower_nics_us = (ring_us - 8.4 - 2 * (14 * 3.4 + 14)) *
-                                (cluster.nic_efficiency / cluster.nic_efficiency_low - 1);
   const double time_us = large.estimate.time_us;
-  CHECK(large.estimate.time_us_p95 - time_us >= std::hypot(ring_us - time_us, slower_nics_us));
+  const double share = (1.8 - ring_us / time_us) / (1.8 - 1.3);  // 1.31 times as long: 98 %
+  const double slower_nics_us = share * (ring_us - 8.4 - 2 * (14 * 3.4 + 14)) *
+                                (cluster.nic_efficiency / cluster.nic_efficiency_low - 1);
+  const double other_us = share * (ring_us - time_us);
+  CHECK(large.estimate.time_us_p95 - time_us >= std::hypot(other_us, slower_nics_us));
   CHECK(large.estimate.time_us_p95 - time_us <=
-        1.1 * std::hypot(ring_us - time_us, slower_nics_us, 0.08 * time_us));
+        1.1 * std::hypot(other_us, slower_nics_us, 0.08 * time_us));
   CHECK(large.estimate.time_us_p05 > 0.9 * time_us);
   // Other exchanges have one family of algorithms, and public runs.
   const auto gathered = PortModel(profile, std::make_shared<cluster::Cluster>(cluster))
@@ -178,6 +179,24 @@ TEST_CASE("the upper end of an all-reduce reaches to the algorithm that is secon
   log.time_us = {time_us / 2, time_us};
   cluster.exchanges = {log};
   CHECK(across(bytes).estimate.time_us_p95 == Approx(1.06 * time_us));
+}
+
+// With NVLS off trees have chains of GPUs; rings over many nodes, and LL of many bytes, take so
+// long that nothing chooses them.
+TEST_CASE("the upper end of an all-reduce does not reach to what no tuner chooses") {
+  const auto profile = std::make_shared<profile::Profile>(profile::Profile::load("h100-sxm"));
+  const auto cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
+  for (const int ranks : {64, 256}) {
+    for (const double mib : {4, 16, 64}) {
+      CAPTURE(ranks, mib);
+      const auto crossed = PortModel(profile, cluster)
+                               .across(Collective::all_reduce, gpus(ranks), mib * 1024 * 1024);
+      const profile::Estimate& estimate = crossed.estimate;
+      CHECK(crossed.algorithm == std::string("tree over NVLS, Simple"));
+      CHECK(crossed.next == std::string("tree, Simple"));
+      CHECK(estimate.time_us_p95 < 1.6 * estimate.time_us);
+    }
+  }
 }
 
 TEST_CASE("behind PCIe the bytes inside a node and on its NICs move at the same time") {

@@ -40,7 +40,7 @@ std::string idle_host_read(const TrainingJob& job) {
   if (job.layout.sizes.expert == 1) {
     return "--host-read-us has no effect: with --expert-parallel 1 the host reads no row counts";
   }
-  // Of a buffer that overflows the step runs again, with its reads.
+  // Where a buffer overflows the step runs again, with its reads.
   const bool runs_again = job.routing && job.routing->rank_capacity > 0;
   if (job.reads_row_counts() || runs_again) return "";
   return "--host-read-us has no effect: blocks padded to their capacity need no row counts";

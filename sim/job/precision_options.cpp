@@ -122,7 +122,7 @@ std::string idle_part_of_recompute(const TrainingJob& job) {
   if (recompute.has(Module::moe) && recompute.has(Module::moe_act)) {
     return "moe_act in --recompute has no effect: moe computes it again too";
   }
-  // Of a layout that cannot be an error follows.
+  // A layout that cannot be is refused later.
   if (recompute.full == model::FullRecompute::none || recompute.layers == 1 ||
       parallel::layout_refusal(*job.model, job.layout)) {
     return idle_core_attention(job);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double level = 0.9;
 
-// Of one draw; at least two values.
+// The standard deviation of one draw, from at least two values.
 double deviation_of(const std::vector<double>& values) {
   const double middle = mean(values);
   double squares = 0;

@@ -67,11 +67,12 @@ std::string flag_with(const CommandLine& line, Accepts accepts) {
 }
 
 // The flag of the file that an error is about, which its message starts with: "cluster.json: line
-// 3: ...".
+// 3: ...", "'cluster.csv' is a file, ...".
 std::string flag_of_file(const CommandLine& line, std::string_view message) {
   return flag_with(line, [message](std::string_view value) {
-    return !value.empty() && message.starts_with(value) &&
-           message.substr(value.size()).starts_with(": ");
+    if (value.empty()) return false;
+    return message.starts_with(fmt::format("{}: ", value)) ||
+           message.starts_with(fmt::format("'{}' is a file", value));
   });
 }
 

@@ -76,11 +76,11 @@ def _notes(table):
         same = "_same_" in band_columns(table.rows[0])[0]
         alone = ", software and machine the same, of each row by itself: sweep --baseline compares rows."
         notes.append("Error bars: p05 to p95" + (alone if same else "."))
-    if any(row.get(f"{rows.TOKEN_LOSS}_p05") for row in table.rows):
-        notes.append("Error bars of token loss: p05 to p95 of one step.")
     elif _levels(table):
         notes.append("No error bars: most of the error is one factor of all rows together. A mark pointed at says where a "
                      f"measured step lies with {_levels(table)} chance (columns _low and _high).")
+    if any(row.get(f"{rows.TOKEN_LOSS}_p05") for row in table.rows):
+        notes.append("Error bars of token loss: p05 to p95 of one step.")
     if any(row["_router"] != row.get("router", "") for row in table.rows):
         notes.append("(k = ...): these routers choose another number of experts for a token than the others; their token "
                      "loss, a share of what is chosen, does not compare with that of the others.")

@@ -92,7 +92,7 @@ struct MeasuredDispatcher::Correction {
   double octaves = 0;  // away from it
   double reading = 0;  // from there to what else it may be, to either side
 
-  // Of it on so many octaves more or fewer nodes.
+  // Becomes the correction on so many octaves more or fewer nodes.
   void halve(double octaves_in_nodes) {
     factor /= 2;
     reading = std::abs(factor);

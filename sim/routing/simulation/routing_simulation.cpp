@@ -76,7 +76,7 @@ void check_order(const RoutingJob& job) {
   }
 }
 
-// Of the popularity that biases are trained on: as of one that is routed.
+// The popularity that biases are trained on has to fit the job like one that is routed.
 void check_bias_training(const RoutingJob& job) {
   const ExpertBias* const bias = job.router.expert_bias.get();
   if (bias == nullptr || bias->trained_on() == nullptr) return;

@@ -99,7 +99,7 @@ class LossMean {
     }
   }
 
-  // Of all replicas taken.
+  // Sets the band of the replicas that were taken.
   void finish(const routing::ScoreSource& scores) {
     outcome_.loss_band = band_of_losses(scores, residual_);
   }

@@ -51,8 +51,9 @@ Refusal rank_capacity_refusal(const TrainingJob& job) {
   if (!draw_refusal(router).empty()) return std::nullopt;  // for DrawnLoads to say
   if (const double most = most_load(job); job.routing->rank_capacity > most) {
     return fmt::format(
-        "--rank-capacity {:g}: at most {:g} of {} expert-parallel ranks, where all tokens choose "
-        "experts of one: give a smaller budget{}",
+        "--rank-capacity {:g}: at most {:g} times balance on one of {} expert-parallel ranks, "
+        "where "
+        "all tokens choose experts of it: give a smaller budget{}",
         job.routing->rank_capacity, most, job.layout.sizes.expert, or_more_ranks(job, most));
   }
   const std::string refusal = rank_rows_refusal(job);
@@ -89,10 +90,12 @@ Refusal copies_refusal(const TrainingJob& job) {
   }
   // A rank has no use for two copies of one expert.
   const std::int64_t most = std::int64_t{job.model->moe->experts} * (ranks - 1);
+  if (ranks == 1) {
+    return fmt::format("{}: with --expert-parallel 1 a rank has all experts: leave it out", flag);
+  }
   if (job.redundant_experts > most) {
-    return fmt::format("{}: at most {}: each of {} ranks (EP) then has all {} experts{}", flag,
-                       most, ranks, job.model->moe->experts,
-                       ranks == 1 ? ", of which it needs no copy" : "");
+    return fmt::format("{}: at most {}: each of {} ranks (EP) then has all {} experts", flag, most,
+                       ranks, job.model->moe->experts);
   }
   if (drops_or_rectifies(job.routing->router) || job.routing->rank_capacity > 0) {
     return flag +
@@ -204,8 +207,9 @@ std::optional<std::string> expert_load_refusal(const TrainingJob& job) {
   const double most = most_load(job);
   if (job.expert_load <= most) return std::nullopt;
   return fmt::format(
-      "--expert-load {:g}: at most {:g} of {} expert-parallel ranks, where all tokens choose "
-      "experts of one: give a smaller load{}",
+      "--expert-load {:g}: at most {:g} times balance on one of {} expert-parallel ranks, where "
+      "all "
+      "tokens choose experts of it: give a smaller load{}",
       job.expert_load, most, job.layout.sizes.expert, or_more_ranks(job, most));
 }
 

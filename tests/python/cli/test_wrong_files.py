@@ -125,7 +125,7 @@ def test_shipped_documents_elsewhere(tmp_path):
 
 def test_a_file_of_another_kind_is_no_unknown_name(tmp_path):
     (tmp_path / "mine.csv").write_text("")
-    expect_error(moesim("simulate", "--model", "mine.csv", cwd=tmp_path), 2, "is a file, but no JSON document", "config.json")
+    expect_error(moesim("simulate", "--model", "mine.csv", cwd=tmp_path), 2, "--model: 'mine.csv' is a file, but no JSON document", "config.json")
 
 
 def test_a_file_with_a_shipped_name_does_not_hide_it(tmp_path):

@@ -60,7 +60,7 @@ TEST_CASE("a rank holds an expert once") {
              ContainsSubstring("--redundant-experts 904: at most 896: each of 8 ranks"));
   made.layout.sizes.expert = 1;
   made.redundant_experts = 1;
-  CHECK_THAT(option_refusal(made).value(), ContainsSubstring("of which it needs no copy"));
+  CHECK_THAT(option_refusal(made).value(), ContainsSubstring("leave it out"));
 }
 
 // All tokens choose 8 experts of the 16 of one rank: 8 times balance. Of 64 ranks with 2 of 128
@@ -72,11 +72,13 @@ TEST_CASE("a rank has no more rows than its experts can be chosen for") {
   CHECK_FALSE(option_refusal(made));
   made.routing->rank_capacity = 8.5;
   CHECK_THAT(option_refusal(made).value(),
-             ContainsSubstring("--rank-capacity 8.5: at most 8 of 8 expert-parallel ranks"));
+             ContainsSubstring(
+                 "--rank-capacity 8.5: at most 8 times balance on one of 8 expert-parallel ranks"));
   CHECK_THROWS_WITH(check_job(made), ContainsSubstring("work: --expert-parallel 16"));
   made.layout.sizes.expert = 64;
   made.routing->rank_capacity = 17;
-  CHECK_THAT(option_refusal(made).value(), ContainsSubstring("at most 16 of 64"));
+  CHECK_THAT(option_refusal(made).value(),
+             ContainsSubstring("at most 16 times balance on one of 64"));
   CHECK_THAT(option_refusal(made).value(), !ContainsSubstring("more --expert-parallel"));
 }
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "sim/base/file.hpp"
 #include "sim/base/formats/json_text.hpp"
@@ -236,16 +238,19 @@ ExitCode route_file(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   std::vector<report::CellRow> rows;
+  std::optional<routing::RoutedGroup> first;
   for (const scenario::Scenario& scenario : scenarios) {
-    const routing::RoutedGroup group = route(scenario, file);
+    routing::RoutedGroup group = route(scenario, file);
     rows.push_back(row_of(scenario, file, group));
     if (line.has("losses") && !has_training_losses(scenario.router))
       note_no_losses(scenario.router);
-    if (scenarios.size() > 1 || format != report::Format::json) continue;
-    out.write(one_result(scenario, file, group, rows.front(), line.has("model")));
-    return ExitCode::ok;
+    if (!first) first = std::move(group);
   }
   leave_repeats_out(rows);
+  if (rows.size() == 1 && format == report::Format::json) {
+    out.write(one_result(scenarios.front(), file, *first, rows.front(), line.has("model")));
+    return ExitCode::ok;
+  }
   out.write(render_rows(loss_columns(true), rows, format));
   return ExitCode::ok;
 }

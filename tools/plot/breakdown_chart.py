@@ -4,6 +4,7 @@ from matplotlib.patches import Patch
 
 import look
 import page
+import recommended
 import rows
 import step_parts
 import untold
@@ -15,7 +16,7 @@ LABEL_SHARE = 0.4  # of the width, at most: the parts of a bar must be told apar
 
 def _rank(table, row):
     """"1: " of the best that moesim recommend found, as its table numbers them."""
-    return f"{row['rank']}: " if {"rank", "on_front"} <= set(table.known()) and row["rank"] else ""
+    return f"{recommended.rank(row)}: " if {"rank", "on_front"} <= set(table.known()) and row["rank"] else ""
 
 
 def _bar_labels(figure, table, told, size):

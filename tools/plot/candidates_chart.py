@@ -8,6 +8,7 @@ from matplotlib.patches import Patch
 from matplotlib.transforms import ScaledTranslation
 
 import look
+import recommended
 import speed_bands
 
 # (column, how a label names it) of what tells layouts apart; those of ALWAYS stand in every label.
@@ -22,7 +23,7 @@ ROW = 0.5     # inches of a bar
 
 
 def _is_yours(row):
-    return row.get("yours") == "true"
+    return recommended.is_true(row, "yours")
 
 
 def _differs(rows, column):
@@ -37,7 +38,7 @@ def _part(row, column, name):
 def label(row, rows):
     """"1: TP 1, PP 2, EP 8, batch 2": its rank, and what tells it from the other rows."""
     parts = [_part(row, column, name) for column, name in (*SIZES, *OTHERS) if column in ALWAYS or _differs(rows, column)]
-    rank = row.get("rank") or ("yours" if _is_yours(row) else "")
+    rank = recommended.rank_text(row) or ("yours" if _is_yours(row) else "")
     text = ", ".join(filter(None, parts))
     return "\n".join(textwrap.wrap(f"{rank}: {text}" if rank else text, LETTERS))
 
@@ -71,7 +72,7 @@ def _legend(axes, rows, noise_span, level):
 
 def draw(rows, noise_label, noise, title):
     """The figure. `noise`: speeds that far below the best are within the noise, as `noise_label` says; 0: not known."""
-    rows = sorted(rows, key=lambda row: (int(row["rank"]) if row["rank"] else 1e9, -float(row["tokens_per_s_per_gpu"])))
+    rows = sorted(rows, key=lambda row: (recommended.rank(row) or 1e9, -float(row["tokens_per_s_per_gpu"])))
     labels = [label(row, rows) for row in rows]
     figure = Figure(figsize=(9, 1.8 + ROW * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)

@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import candidates_chart  # noqa: E402
 import option_columns  # noqa: E402
+import recommended  # noqa: E402
 import stopped  # noqa: E402
 from chart_data import BadInput, loss_column, read_csv  # noqa: E402
 from chart_file import save  # noqa: E402
@@ -93,7 +94,7 @@ def loss(row):
 
 def _shown(rows):
     """(rows that are drawn, rows of the front that are not, as they lose so much that the others would lie on each other)."""
-    asked = max((loss(row) for row in rows if row["rank"] or row.get("yours") == "true"), default=None)
+    asked = max((loss(row) for row in rows if row["rank"] or recommended.is_true(row, "yours")), default=None)
     if asked is None:
         return rows, []
     beyond = sorted((row for row in rows if loss(row) > asked), key=loss)[BEYOND:]
@@ -166,7 +167,7 @@ def _draw_points(axes, best, front, yours, spans):
 def _number_best(axes, best, pixels):
     """The ranks beside the markers of the best; those of markers that lie on each other stand in one line."""
     for same in _close(best, pixels, MARKER, MARKER):
-        text = ", ".join(row["rank"] for row in same)
+        text = ", ".join(recommended.rank_text(row) for row in same)
         how = {"textcoords": "offset points", "fontsize": 8.5, "color": COLOURS[1]}
         label = axes.annotate(text, (loss(same[0]), _speed(same[0])), xytext=(-8, 3), ha="right", **how)
         if label.get_window_extent().x0 < axes.get_window_extent().x0:  # it lies on the axis
@@ -189,12 +190,12 @@ def _draw_front(rows, spans, title):
     figure = Figure(figsize=(8, 5.2 + 0.2 * len(spans)), layout="constrained")
     FigureCanvasAgg(figure)  # measures labels
     axes = figure.subplots()
-    best = sorted((row for row in rows if row["rank"]), key=lambda row: int(row["rank"]))
-    front = sorted((row for row in rows if row["on_front"] == "true"), key=loss)
+    best = sorted((row for row in rows if row["rank"]), key=recommended.rank)
+    front = sorted((row for row in rows if recommended.is_true(row, "on_front")), key=loss)
     names = {id(row): letter(place) for place, row in enumerate(reversed(front))}
     rows, beyond = _shown(rows)
     front = [row for row in front if row not in beyond]
-    yours = [row for row in rows if row.get("yours") == "true"]
+    yours = [row for row in rows if recommended.is_true(row, "yours")]
     _draw_points(axes, best, front, yours, spans)
     axes.margins(y=0.16)
     scale = loss_axis(axes, [loss(row) for row in rows])

@@ -1,6 +1,8 @@
 """What a chart says of rows that moesim recommend wrote when its search was stopped, by Ctrl-C or --time-limit."""
 import math
 
+import recommended
+
 
 def _is_unproven(row):
     return (row.get("proven") or "").lower() == "false"  # pandas writes False
@@ -13,7 +15,7 @@ def _gain(row):
 
 def _place(row):
     """How the row is named: by its rank, or by its number of GPUs where each has a search of its own."""
-    return f"the best on {row['gpus']} GPUs" if row.get("scaling_pays") else row.get("rank") or ""
+    return f"the best on {row['gpus']} GPUs" if row.get("scaling_pays") else recommended.rank_text(row)
 
 
 def notes(rows):
@@ -24,7 +26,7 @@ def notes(rows):
     named = [row for row in unproven if _place(row)]
     if not named:
         return ["search stopped: points of the front beside the best are not proven"]
-    first = max(named, key=_gain) if named[0].get("scaling_pays") else min(named, key=lambda row: int(row["rank"]))
+    first = max(named, key=_gain) if named[0].get("scaling_pays") else min(named, key=recommended.rank)
     place, gain = _place(first), _gain(first)
     if math.isinf(gain):
         return [f"search stopped: not proven, others may be faster than {place}, by how much is not known"]

@@ -66,8 +66,9 @@ def test_lines_with_and_without_a_capacity_are_two(tmp_path):
     assert [text.get_text().split(" (")[0] for text in figure.legends[0].get_texts()] == ["capacity factor 1", "no capacity"]
 
 
-def test_bars_of_a_search_have_their_rank(tmp_path):
-    found = [{**line, "rank": rank, "on_front": "true"} for rank, line in (("1", WITH), ("2", WITHOUT), ("", {"capacity_factor": 2}))]
+@pytest.mark.parametrize("ranks", [("1", "2", ""), ("1.0", "2.0", "")])  # pandas writes the latter
+def test_bars_of_a_search_have_their_rank(tmp_path, ranks):
+    found = [{**line, "rank": rank, "on_front": "true"} for rank, line in zip(ranks, (WITH, WITHOUT, {"capacity_factor": 2}))]
     assert bars(table(tmp_path, *found)) == ["1: capacity factor 1", "2: no capacity", "capacity factor 2"]
 
 

@@ -74,3 +74,28 @@ def test_other_charts_of_its_rows_say_so_too(tmp_path, gain):
     figure = pareto_chart.pareto(read, None, page.Size(), "")
     assert any(told in " ".join(text.get_text().split()) for text in figure.texts) == (gain > 0)
     assert (told in report_page._notes(read)) == (gain > 0)
+
+
+def through_pandas(lines):
+    """As pandas writes what it has read, where a rank is blank."""
+    def cell(name, value):
+        if name == "rank":
+            return f"{value}.0" if value else ""
+        return value.capitalize() if value in ("true", "false") else value
+    return [{name: cell(name, value) for name, value in line.items()} for line in lines]
+
+
+@pytest.mark.parametrize("loss", [0, 0.01])  # bars, and the front
+def test_rows_that_pandas_wrote_are_drawn_as_they_were(loss):
+    lines = [*ranked(0, *[0.004] * 10, loss=loss), *found({"rank": "", "proven": "false", "unproven_gain": "", "residual_loss": loss * 12})]
+    assert through_pandas(lines)[1]["rank"] == "2.0" and through_pandas(lines)[1]["proven"] == "False"
+    whole, read = (texts_of(front_chart.draw(each, 0, "")) for each in (lines, through_pandas(lines)))
+    assert read == whole
+    assert any("faster than 2" in text for text in read)
+
+
+def texts_of(figure):
+    axes = figure.axes[0]
+    legend = axes.get_legend()
+    return [axes.get_title(loc="left"), *(text.get_text() for text in axes.texts), *(label.get_text() for label in axes.get_yticklabels()),
+            *(text.get_text() for text in (legend.get_texts() if legend else []))]

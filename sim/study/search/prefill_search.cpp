@@ -166,7 +166,7 @@ PrefillFound search_prefill(const PrefillSearch& search) {
   PrefillFound found;
   const std::vector<FoundPass> passes =
       ranked(passes_of(search, points, sweep(points, settings), found));
-  if (found.simulated == 0 && found.unfinished > 0) throw SearchStopped();
+  if (found.simulated == 0 && found.unfinished > 0) throw SearchStopped(found.unfinished);
   if (found.simulated == 0) throw Error(found.a_refusal);
   double least = std::numeric_limits<double>::infinity();
   for (const FoundPass& pass : passes) {

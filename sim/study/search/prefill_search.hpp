@@ -44,7 +44,9 @@ struct PrefillFound {
   std::size_t simulated = 0;
   std::size_t refused = 0;  // that cannot be
   std::string a_refusal;
-  std::size_t unfinished = 0;  // neither, as the search was stopped: one of them may be faster
+  // Neither, each once that repeats no other, as the search was stopped: one of them may be
+  // faster.
+  std::size_t unfinished = 0;
   std::size_t too_large = 0;
   double least_gib = 0;  // of those that are too large
 };

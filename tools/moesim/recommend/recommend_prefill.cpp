@@ -173,10 +173,10 @@ ExitCode recommend_prefill(const CommandLine& line) {
   PrefillFound found;
   try {
     found = study::search_prefill(search);
-  } catch (const study::SearchStopped&) {
+  } catch (const study::SearchStopped& stopped) {
     progress.finish(
         fmt::format("moesim: {} before the first of {} scenarios was simulated: no result is kept",
-                    stop.text(), search.scenarios.size()));
+                    stop.text(), stopped.unfinished()));
     return stop.code(false);
   }
   progress.finish();

@@ -319,26 +319,38 @@ std::string difference(const scenario::OptionValues& other, const scenario::Opti
   return fmt::format("{}", fmt::join(words, " "));
 }
 
+std::string equal_line(const std::string& name, const FoundPass& pass) {
+  if (pass.equals.empty()) return "";
+  std::vector<std::string> others;
+  for (const scenario::OptionValues& other : pass.equals) {
+    others.push_back(difference(other, pass.options));
+  }
+  return fmt::format("  {}: {}\n", name, fmt::join(others, "; "));
+}
+
+bool is_among(const std::vector<FoundPass>& passes, const FoundPass& pass) {
+  return std::any_of(passes.begin(), passes.end(),
+                     [&](const FoundPass& other) { return other.options == pass.options; });
+}
+
+// Of the best, then of those that are on the front alone.
 std::string equal_lines(const PrefillFound& found) {
   std::string text;
   for (std::size_t place = 0; place < found.best.size(); ++place) {
-    const FoundPass& pass = found.best[place];
-    if (pass.equals.empty()) continue;
-    std::vector<std::string> others;
-    for (const scenario::OptionValues& other : pass.equals) {
-      others.push_back(difference(other, pass.options));
-    }
-    text += fmt::format("{}  {}: {}\n", text.empty() ? "equal in every figure, not listed:\n" : "",
-                        place + 1, fmt::join(others, "; "));
+    text += equal_line(fmt::format("{}", place + 1), found.best[place]);
   }
-  return text;
+  for (std::size_t place = 0; place < found.front.size(); ++place) {
+    const FoundPass& pass = found.front[place];
+    if (!is_among(found.best, pass)) text += equal_line(front_name(place), pass);
+  }
+  return text.empty() ? "" : "equal in every figure, not listed:\n" + text;
 }
 
 std::string table_of(const PrefillSearch& search, const PrefillFound& found) {
   const PassCells columns(found);
   return heading(search, found) +
          (found.best.empty() ? too_lossy_text(search, found) : best_table(columns, found)) +
-         equal_lines(found) + front_table(columns, found) + not_searched_lines(search, found) +
+         front_table(columns, found) + equal_lines(found) + not_searched_lines(search, found) +
          commands(found);
 }
 
@@ -357,15 +369,11 @@ std::string rows_of(const PrefillFound& found, report::Format format) {
                            Cell(std::int64_t(pass.equals.size())), Cell(command_of(pass))});
     rows.push_back(std::move(row));
   };
-  const auto in = [](const std::vector<FoundPass>& passes, const FoundPass& pass) {
-    return std::any_of(passes.begin(), passes.end(),
-                       [&](const FoundPass& other) { return other.options == pass.options; });
-  };
   for (std::size_t place = 0; place < found.best.size(); ++place) {
-    add(found.best[place], std::int64_t(place + 1), in(found.front, found.best[place]));
+    add(found.best[place], std::int64_t(place + 1), is_among(found.front, found.best[place]));
   }
   for (const FoundPass& pass : found.front) {
-    if (!in(found.best, pass)) add(pass, {}, true);
+    if (!is_among(found.best, pass)) add(pass, {}, true);
   }
   return format == report::Format::csv ? report::to_csv(names, rows)
                                        : report::to_json_text(names, rows);

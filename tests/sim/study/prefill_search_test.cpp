@@ -1,0 +1,71 @@
+#include "sim/study/search/prefill_search.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <thread>
+
+#include "sim/study/search/search_stopped.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim::study;
+
+namespace {
+
+// One pass that is drawn anew with each of so many seeds; each is given twice.
+PrefillSearch search_of_seeds(int seeds) {
+  PrefillSearch search;
+  for (int at = 0; at < 2 * seeds; ++at) {
+    search.scenarios.push_back({{"mode", "prefill"},
+                                {"model", "mixtral-8x7b"},
+                                {"profile", "h100-sxm"},
+                                {"gpus", "16"},
+                                {"expert-parallel", "8"},
+                                {"sequence-length", "512"},
+                                {"router", "dropless"},
+                                {"replicas", "1"},
+                                {"seed", fmt::format("{}", at / 2)}});
+  }
+  return search;
+}
+
+}  // namespace
+
+TEST_CASE("a prefill search that is stopped in the middle has what it simulated") {
+  constexpr int seeds = 12;
+  PrefillSearch search = search_of_seeds(seeds);
+  std::atomic<bool> is_due{false};
+  std::atomic<int> questions{0};  // that were answered with yes
+  search.stop = [&] {
+    if (is_due) ++questions;
+    return is_due.load();
+  };
+  search.progress = [&](const SweepProgress& done) {
+    if (done.done < 3) return;
+    is_due = true;
+    // The second question comes when the answer to the first is kept.
+    while (questions < 2) std::this_thread::yield();
+  };
+  const PrefillFound found = search_prefill(search);
+  CHECK(found.simulated == 3);
+  CHECK(found.unfinished == seeds - 3);
+  REQUIRE(found.best.size() == 3);
+  search.stop = {};
+  search.progress = {};
+  const PrefillFound whole = search_prefill(search);
+  CHECK(whole.simulated == seeds);
+  CHECK(whole.unfinished == 0);
+  CHECK(whole.best.front().figure("step_ms") <= found.best.front().figure("step_ms"));
+}
+
+TEST_CASE("a prefill search that is stopped at once counts scenarios that repeat none") {
+  PrefillSearch search = search_of_seeds(5);
+  search.stop = [] { return true; };
+  std::size_t unfinished = 0;
+  try {
+    search_prefill(search);
+  } catch (const SearchStopped& stopped) {
+    unfinished = stopped.unfinished();
+  }
+  CHECK(unfinished == 5);
+}

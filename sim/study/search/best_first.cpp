@@ -1,6 +1,7 @@
 #include "sim/study/search/best_first.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <tuple>
 #include <utility>
@@ -103,9 +104,13 @@ class Run {
     }
     const std::vector<Entry> quick = quick_ones();
     std::vector<std::optional<double>> found(quick.size());
-    parallel_for(quick.size(), search_.jobs,
-                 [&](std::size_t at) { found[at] = search_.value(quick[at].candidate); });
-    counts_.valued += quick.size();
+    std::atomic<std::size_t> valued{0};
+    parallel_for(quick.size(), search_.jobs, [&](std::size_t at) {
+      if (search_.give_up && search_.give_up()) return;
+      found[at] = search_.value(quick[at].candidate);
+      ++valued;
+    });
+    counts_.valued += valued;
     for (std::size_t at = 0; at < quick.size(); ++at) {
       if (found[at]) values.push_back({*found[at], quick[at].candidate, true});
     }

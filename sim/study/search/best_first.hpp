@@ -30,6 +30,8 @@ struct BestFirst {
   // behind a stop too, `most_quick` of them. May be empty: none.
   std::function<bool(std::size_t candidate)> is_quick;
   static constexpr std::size_t most_quick = 32;
+  // Asked before each of them, by several threads; true: no more are valued. May be empty.
+  std::function<bool()> give_up;
 };
 
 struct BestFirstCounts {

@@ -9,6 +9,15 @@
 #include "sim/study/search/counted_loss.hpp"
 
 namespace moesim::study {
+namespace {
+
+void sort_by_time(std::vector<FoundStep>& steps) {
+  std::stable_sort(steps.begin(), steps.end(), [](const FoundStep& one, const FoundStep& other) {
+    return std::tie(one.step.step_us, one.loss) < std::tie(other.step.step_us, other.loss);
+  });
+}
+
+}  // namespace
 
 std::optional<TrainingFound> search_lossless(const TrainingSearch& search,
                                              std::shared_ptr<DrawnRoutings> drawn) {
@@ -55,9 +64,7 @@ double lossless_limit_us(const TrainingSearch& search,
 std::vector<FoundStep> best_of_both(const TrainingSearch& search, std::vector<FoundStep> best,
                                     const std::vector<FoundStep>& lossless) {
   best.insert(best.end(), lossless.begin(), lossless.end());
-  std::stable_sort(best.begin(), best.end(), [](const FoundStep& one, const FoundStep& other) {
-    return std::tie(one.step.step_us, one.loss) < std::tie(other.step.step_us, other.loss);
-  });
+  sort_by_time(best);
   std::vector<FoundStep> chosen;
   for (FoundStep& step : best) {
     if (chosen.size() == search.best) break;
@@ -68,6 +75,17 @@ std::vector<FoundStep> best_of_both(const TrainingSearch& search, std::vector<Fo
     if (!is_outdone) chosen.push_back(std::move(step));
   }
   return chosen;
+}
+
+std::vector<FoundStep> front_of(std::vector<FoundStep> steps, const std::vector<FoundStep>& best) {
+  steps.insert(steps.end(), best.begin(), best.end());
+  sort_by_time(steps);
+  std::vector<FoundStep> front;
+  for (FoundStep& step : steps) {
+    const bool loses_less = front.empty() || loses_clearly_less(step.loss, front.back().loss);
+    if (loses_less) front.push_back(std::move(step));
+  }
+  return front;
 }
 
 TrainingFound answer_of(TrainingFound lossless, std::size_t candidates) {

@@ -24,6 +24,10 @@ double lossless_limit_us(const TrainingSearch& search,
 std::vector<FoundStep> best_of_both(const TrainingSearch& search, std::vector<FoundStep> best,
                                     const std::vector<FoundStep>& lossless);
 
+// TrainingFound::front, of steps that were taken by DrawnRoutings::loss() and of the best. By their
+// own draws, which are told, one may lose no less than a faster one, or one of the best less.
+std::vector<FoundStep> front_of(std::vector<FoundStep> steps, const std::vector<FoundStep>& best);
+
 // What search_lossless() found as the answer to a search of `candidates`, the rest of which has no
 // bounds yet.
 TrainingFound answer_of(TrainingFound lossless, std::size_t candidates);

@@ -6,23 +6,21 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/parallel.hpp"
+#include "sim/study/search/any_acceptable.hpp"
 #include "sim/study/search/balanced_job.hpp"
 #include "sim/study/search/best_first.hpp"
 #include "sim/study/search/candidate_bounds.hpp"
 #include "sim/study/search/counted_loss.hpp"
 #include "sim/study/search/lossless_first.hpp"
 #include "sim/study/search/possible_jobs.hpp"
-#include "sim/study/search/spread_places.hpp"
 #include "sim/training/step/layer_time.hpp"
 
 namespace moesim::study {
@@ -99,12 +97,19 @@ class Search {
     order.jobs = search_.jobs;
     order.tighter = [&](std::size_t at) { return tighter_us(candidates_[at]); };
     order.value = [&](std::size_t at) { return step_us(candidates_[at]); };
-    order.accept = [&](std::size_t at, double step_us) { return accept(candidates_[at], step_us); };
+    order.accept = [&](std::size_t at, double step_us) {
+      if (search_.stop && search_.stop()) show_ending();
+      return accept(candidates_[at], step_us);
+    };
     order.progress = [&](std::size_t valued) {
       does_any_fit_ = any_fits_;
       show_progress(valued - skipped_);
     };
     order.stop = search_.stop;
+    order.give_up = [&] {
+      const std::lock_guard lock(mutex_);
+      return search_.give_up && search_.give_up();
+    };
     order.is_quick = [&](std::size_t at) {
       return candidates_[at].tightness == Tightness::own && may_be_listed(candidates_[at]) &&
              is_wanted(candidates_[at]);
@@ -112,13 +117,13 @@ class Search {
     const BestFirstCounts counts = run_best_first(order);
     found_.counts.violations += counts.violations;
     if (counts.stopped) {
-      if (found_.best.empty() && !has_lossless()) find_any();
+      if (found_.best.empty() && !has_lossless()) find_any(order.give_up);
       take_lossless();
       note_unproven();
     } else {
       count_twins();
     }
-    settle_front();
+    found_.front = front_of(std::move(found_.front), found_.best);
     found_.counts.simulated += counts.valued - skipped_;
     found_.counts.drawn = drawn_->drawn() - drawn_before_;
     if (any_fits_) found_.smallest.reset();
@@ -166,25 +171,35 @@ class Search {
     return bounds_[candidate.family].least_loss <= search_.max_loss;
   }
 
-  // After a stop before there was an acceptable step: the first one of some families.
-  void find_any() {
-    std::map<std::uint32_t, std::vector<Candidate*>> families;
+  // Behind a stop, by one thread.
+  void show_ending() {
+    if (!search_.progress) return;
+    SearchProgress progress{possible_.count, times_.size(), 1, fastest_.tokens_per_second_per_gpu};
+    progress.is_ending = true;
+    search_.progress(progress);
+  }
+
+  // After a stop before there was an acceptable step.
+  void find_any(const std::function<bool()>& give_up) {
+    std::vector<Candidate*> tried;
+    AnyAcceptable any;
     for (Candidate& each : candidates_) {
-      if (each.is_open && loss(each) <= search_.max_loss) families[each.family].push_back(&each);
+      if (!each.is_open || loss(each) > search_.max_loss) continue;
+      any.candidates.push_back({each.family, each.bound_us});
+      tried.push_back(&each);
     }
-    std::vector<std::pair<double, std::uint32_t>> order;
-    for (const auto& [family, those] : families) order.emplace_back(those[0]->bound_us, family);
-    std::sort(order.begin(), order.end());
-    for (const std::size_t at : spread_places(order.size())) {
-      for (Candidate* each : families[order[at].second]) {
-        if (!found_.best.empty() || found_.counts.simulated == 64) return;
-        while (tighten(*each)) {
-        }
-        if (std::isinf(each->bound_us)) continue;
-        ++found_.counts.simulated;
-        if (const auto simulated_us = step_us(*each)) accept(*each, *simulated_us);
+    any.may_fit = [&](std::size_t at) {
+      show_ending();
+      while (tighten(*tried[at])) {
       }
-    }
+      return !std::isinf(tried[at]->bound_us);
+    };
+    any.is_acceptable = [&](std::size_t at) {
+      if (const auto simulated_us = step_us(*tried[at])) accept(*tried[at], *simulated_us);
+      return !found_.best.empty();
+    };
+    any.give_up = give_up;
+    found_.counts.simulated += find_acceptable(any);
   }
 
   // Whether search_lossless() has ended with what this candidate could be, and told the best.
@@ -356,21 +371,6 @@ class Search {
         counted.insert(candidate);
         best.twins.add(job(*candidate), best.job, timed.step_us / best.step.step_us - 1);
       }
-    }
-  }
-
-  // Points of the front were taken by DrawnRoutings::loss(). By their own draws, which are told,
-  // one may lose no less than a faster one, or one of the best less than it.
-  void settle_front() {
-    std::vector<FoundStep> steps = std::exchange(found_.front, {});
-    steps.insert(steps.end(), found_.best.begin(), found_.best.end());
-    std::stable_sort(steps.begin(), steps.end(), [](const FoundStep& one, const FoundStep& other) {
-      return std::tie(one.step.step_us, one.loss) < std::tie(other.step.step_us, other.loss);
-    });
-    for (FoundStep& step : steps) {
-      const bool loses_less =
-          found_.front.empty() || loses_clearly_less(step.loss, found_.front.back().loss);
-      if (loses_less) found_.front.push_back(std::move(step));
     }
   }
 

@@ -25,7 +25,8 @@ struct SearchProgress {
   double tokens_per_second_per_gpu = 0;  // of the fastest so far that is acceptable; 0: none yet
   // Not simulated, and may be faster than that by their bounds.
   std::size_t may_be_faster = 0;
-  std::size_t found = 0;        // of the best, those that are proven
+  std::size_t found = 0;   // of the best, those that are proven
+  bool is_ending = false;  // stopped: it looks for an acceptable step, or draws the best so far
   bool is_of_lossless = false;  // of the search among routers that drop nothing, which comes first
 };
 
@@ -50,6 +51,9 @@ struct TrainingSearch {
   // Asked between two draws or steps, by several threads; true ends the search with the best of
   // those simulated so far, without twins. May be empty.
   std::function<bool()> stop;
+  // Asked behind a stop, before each further step that is simulated or bounded to find an
+  // acceptable one, by one thread at a time; true ends that too. May be empty.
+  std::function<bool()> give_up;
 };
 
 struct FoundStep {

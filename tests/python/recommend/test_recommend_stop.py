@@ -78,7 +78,7 @@ def test_a_time_that_is_over_before_the_first_step_leaves_nothing(tmp_path):
     result = moesim("recommend", "--model", "qwen3-235b-a22b", "--gpus", "512", "--max-loss", "1%", "--jobs", "1", "--time-limit", "0.2s",
                     "--out", path)
     assert result.returncode == 124 and not path.exists()
-    assert re.search(r"^moesim: stopped after 0 s \(--time-limit\) at [\d,]+ candidates.*: no result is kept$", result.stderr, re.M)
+    assert re.search(r"^moesim: stopped after 0.2 s \(--time-limit\) at [\d,]+ candidates.*: no result is kept$", result.stderr, re.M)
 
 
 def test_a_search_that_ends_in_time_is_the_same():

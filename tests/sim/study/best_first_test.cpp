@@ -125,6 +125,23 @@ TEST_CASE("behind a stop the values that there are come in order, and quick ones
   CHECK(!run_best_first(whole.search).stopped);
 }
 
+TEST_CASE("quick ones behind a stop end where they are given up") {
+  Problem problem(2000, 5);
+  std::size_t valued = 0;
+  problem.search.jobs = 1;
+  problem.search.value = [&](std::size_t at) {
+    ++valued;
+    return std::optional(problem.values[at]);
+  };
+  problem.search.stop = [] { return true; };
+  problem.search.is_quick = [](std::size_t) { return true; };
+  problem.search.give_up = [&] { return valued == 3; };
+  const BestFirstCounts counts = run_best_first(problem.search);
+  CHECK(counts.valued == 3);
+  CHECK(valued == 3);
+  CHECK(problem.taken.size() == 3);
+}
+
 TEST_CASE("a search that is stopped before the first value takes none") {
   Problem problem(100, 5);
   problem.search.stop = [] { return true; };

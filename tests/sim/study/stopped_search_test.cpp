@@ -171,6 +171,30 @@ TEST_CASE("a search that is stopped among losses has a step of those that are dr
   CHECK_THROWS_AS(stop_after(0.2), SearchStopped);  // none is drawn
 }
 
+TEST_CASE("a search for an acceptable step behind a stop says so, and can be given up") {
+  TrainingSearch asked = drawn_search();  // no bound is tight before a draw: none is quick
+  asked.jobs = 1;
+  auto bounded = std::make_shared<double>(0);
+  auto any_ending = std::make_shared<bool>(false);
+  asked.progress = [=](const SearchProgress& done) {
+    *bounded = std::max(*bounded, done.bounded);
+    *any_ending |= done.is_ending;
+  };
+  asked.stop = [=] { return *bounded > 0.5; };
+  const TrainingFound found = search_training(asked);
+  CHECK(!found.best.empty());
+  CHECK(*any_ending);
+  *bounded = 0;
+  *any_ending = false;
+  asked.give_up = [] { return true; };
+  const TrainingFound given_up = search_training(asked);
+  CHECK(given_up.best.empty());
+  CHECK(given_up.counts.simulated == 0);
+  CHECK(!*any_ending);
+  REQUIRE(given_up.unproven.has_value());
+  CHECK(given_up.unproven->may_be_faster >= found.unproven->may_be_faster);
+}
+
 TEST_CASE("losses of routers that are too slow in any case are not drawn") {
   TrainingSearch asked = search_of_four_layers();
   asked.space.tensor = asked.space.expert_tensor = {1};

@@ -26,7 +26,7 @@ namespace {
 
 // How many are simulated is not known beforehand, how many are bounded is.
 void show_search(ProgressLine& line, const study::SearchProgress& done) {
-  if (done.simulated == 0) {
+  if (done.simulated == 0 && !done.is_ending) {
     line.show(search_text(done), done.bounded);
   } else {
     line.show(search_text(done));
@@ -71,7 +71,7 @@ ExitCode search_layouts(const SearchSource& source) {
   }
   const std::string chart = line.get("chart");
   if (!chart.empty()) check_chart(chart);
-  const SearchStop stop(line);
+  SearchStop stop(line);
   RecommendRequest request = requested_search(source);
   note_cluster(line, request.search.space.base);
   note_software(line, request.search.space.base);
@@ -82,6 +82,7 @@ ExitCode search_layouts(const SearchSource& source) {
     show_search(progress, done);
   };
   request.search.stop = [&] { return stop.is_due(); };
+  request.search.give_up = [&] { return stop.is_over(); };
   if (!all.empty() && !write_all(request, all)) {
     progress.finish(fmt::format("moesim: {}: {} is as it was", stop.text(), all));
     return stop.code(false);

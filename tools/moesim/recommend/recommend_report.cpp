@@ -299,6 +299,11 @@ std::string search_text(const study::SearchProgress& done) {
   const std::string candidates =
       count_text(done.candidates) +
       (done.is_of_lossless ? " candidates that drop nothing" : " candidates");
+  if (done.is_ending) {
+    return fmt::format("{}, {} simulated, stopped: {}", candidates, count_text(done.simulated),
+                       done.tokens_per_second_per_gpu > 0 ? "drawing the best so far"
+                                                          : "looking for an acceptable one");
+  }
   if (done.simulated == 0) {
     return fmt::format("{}: bounding them, {:.0f} %", candidates, 100 * done.bounded);
   }
@@ -330,6 +335,11 @@ std::string too_lossy_text(const TrainingSearch& search, const TrainingFound& fo
 
 std::string nothing_fits(const TrainingSearch& search, const TrainingFound& found) {
   const TrainingJob& base = search.space.base;
+  if (found.unproven && found.counts.simulated == 0) {
+    return fmt::format(
+        "no step is simulated so far, {} candidates may be acceptable: give more time",
+        count_text(found.unproven->may_be_faster));
+  }
   if (found.unproven) {
     return fmt::format(
         "none of the {} steps simulated so far is acceptable, {} other candidates may be: give "

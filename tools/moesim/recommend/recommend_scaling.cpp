@@ -95,7 +95,7 @@ void add(const study::SearchCounts& counts, study::SearchCounts& all) {
   if (all.an_undrawn.empty()) all.an_undrawn = counts.an_undrawn;
 }
 
-void search_on(const SearchSource& source, int gpus, const SearchStop& stop, ProgressLine& progress,
+void search_on(const SearchSource& source, int gpus, SearchStop& stop, ProgressLine& progress,
                Searches& searches) {
   SearchSource one = source;
   one.line.values["gpus"] = fmt::format("{}", gpus);
@@ -108,6 +108,7 @@ void search_on(const SearchSource& source, int gpus, const SearchStop& stop, Pro
     progress.show(fmt::format("{} GPUs: {}", gpus, search_text(done)));
   };
   request.search.stop = [&stop] { return stop.is_due(); };
+  request.search.give_up = [&stop] { return stop.is_over(); };
   study::TrainingFound found = study::search_training(request.search);
   add(found.counts, searches.counts);
   if (!is_unproven(found)) found.unproven.reset();  // its front and twins are not shown

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/base/text.hpp"
 #include "tools/moesim/progress.hpp"
@@ -26,6 +27,14 @@ double parse_seconds(const std::string& text) {
       text));
 }
 
+// "0.5 s", "90 s", "13 min 47 s".
+std::string spent_text(double seconds) {
+  constexpr double short_s = 9.95;
+  if (seconds >= short_s) return duration(seconds);
+  if (seconds < 0.05) return "less than 0.1 s";
+  return fmt::format("{:g} s", std::round(10 * seconds) / 10);
+}
+
 }  // namespace
 
 SearchStop::SearchStop(const CommandLine& line) : start_(Clock::now()) {
@@ -35,11 +44,24 @@ SearchStop::SearchStop(const CommandLine& line) : start_(Clock::now()) {
 
 bool SearchStop::is_due() const { return is_interrupted() || (end_ && Clock::now() >= *end_); }
 
+bool SearchStop::is_over() {
+  constexpr double least_s = 0.5;
+  const Clock::time_point now = Clock::now();
+  if (!over_) {
+    const std::chrono::duration<double> more(std::max(least_s, 0.1 * share_s_));
+    over_ = now + std::chrono::duration_cast<Clock::duration>(more);
+    ends_by_signal_ = is_interrupted();
+  }
+  return now >= *over_ || (is_interrupted() && !ends_by_signal_);
+}
+
 void SearchStop::begin_one_of(int left) {
+  over_.reset();
   if (!limit_s_) return;
   const Clock::time_point now = Clock::now();
   const std::chrono::duration<double> spent = now - start_;
   const std::chrono::duration<double> share(std::max(*limit_s_ - spent.count(), 0.0) / left);
+  share_s_ = share.count();
   end_ = now + std::chrono::duration_cast<Clock::duration>(share);
 }
 
@@ -47,7 +69,7 @@ std::string SearchStop::text() const {
   if (is_interrupted()) return "interrupted";
   const std::chrono::duration<double> spent = std::min(Clock::now(), *end_) - start_;
   return fmt::format("stopped after {} (--time-limit)",
-                     duration(std::min(spent.count(), *limit_s_)));
+                     spent_text(std::min(spent.count(), *limit_s_)));
 }
 
 ExitCode SearchStop::code(bool proven) const {
@@ -55,7 +77,8 @@ ExitCode SearchStop::code(bool proven) const {
   return proven ? ExitCode::ok : ExitCode::timeout;
 }
 
-std::string stopped_text(const SearchStop& stop, const study::SearchProgress& reached) {
+std::string stopped_text(const SearchStop& stop, study::SearchProgress reached) {
+  reached.is_ending = false;
   const std::string where = reached.candidates > 0 ? " at " + search_text(reached) : "";
   return fmt::format("moesim: {}{}: no result is kept", stop.text(), where);
 }

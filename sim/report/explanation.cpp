@@ -175,7 +175,7 @@ std::string part_lines(const study::Explanation& explanation, const study::Measu
                             percent(explanation.unknown_share));
 }
 
-// "GPU 3 (rank3.json.gz) computes 1.30 times slower than the other 15".
+// "GPU 3 (rank3.json.gz) is 1.30 times slower than the other 15".
 std::string slow_name(const study::SlowTrace& gpu, std::size_t gpus) {
   return fmt::format("GPU {} ({}) is {:.2f} times slower than the other{}", gpu.device, gpu.file,
                      gpu.factor, gpus > 2 ? fmt::format(" {}", gpus - 1) : "");

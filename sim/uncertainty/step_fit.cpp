@@ -417,8 +417,8 @@ Covariance over_hosts(const std::vector<MeasuredRow>& rows, const std::vector<Un
   return covariance;
 }
 
-// Of each kind of rows the degrees of freedom that the unknowns leave: what they take from a row
-// says nothing of the scatter.
+// The degrees of freedom that the unknowns leave each kind of rows: what they take from a row says
+// nothing of the scatter.
 void leave_degrees(const std::vector<MeasuredRow>& rows, const std::vector<Unknown>& free,
                    const SoftwarePrior& prior, StepFit& fit) {
   for (const MeasuredRow& row : rows) {

@@ -35,8 +35,8 @@ struct PartDifference {
 
 // What may be the matter with a part that took longer, or shorter, and what narrows it.
 struct Suspicion {
-  // Of a slow GPU: the parts that it computes, with its factor and without. Of other parts what is
-  // left if that GPU were as fast as the others.
+  // A slow GPU has the parts that it computes, with its factor and without; another part has what
+  // is left if that GPU were as fast as the others.
   PartDifference difference;
   double share = 0;  // of the sum of all differences' sizes
   bool is_slow_gpu = false;

@@ -44,6 +44,15 @@ class Entry {
   Entry checked(void (*check)(const training::TrainingJob&)) const {
     return set(&JobOption::check, check);
   }
+  // Where it is typed, its default included, this flag of the job is false.
+  template <class Field>
+  Entry assumed_by(Field flag) const {
+    return set(&JobOption::set, [flag, name = option_->name, set_value = option_->set](
+                                    const std::string& text, Resolution& at) {
+      set_value(text, at);
+      flag(at.job) = !at.has(name);
+    });
+  }
   Entry idle(std::string (*why)(const training::TrainingJob&)) const {
     return set(&JobOption::idle, why);
   }

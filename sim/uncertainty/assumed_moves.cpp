@@ -29,12 +29,12 @@ double crossing_share(const training::TrainingJob& job, const training::Training
 AssumedMoves moves_of(const training::TrainingJob& job, const training::TrainingStep& step,
                       std::shared_ptr<const training::DrawnLoads> loads) {
   const double crossing = crossing_share(job, step);
-  // Another time of a launch than the assumed one is the user's own.
-  if (job.host.launch_us != training::HostCosts().launch_us) return {0, 0, crossing};
+  if (!job.host.assumes_launch && !job.host.assumes_read) return {0, 0, crossing};
   if (job.routing && !loads) loads = std::make_shared<const training::DrawnLoads>(job, false);
   const auto moved = [&](double factor) {
     training::TrainingJob other = job;
-    other.host.factor *= factor;
+    if (job.host.assumes_launch) other.host.launch_us *= factor;
+    if (job.host.assumes_read) other.host.sync_us *= factor;
     return std::log(training::training_step(other, loads, false).step_us / step.step_us);
   };
   return {std::max(0.0, moved(twice)), std::max(0.0, -moved(1 / twice)), crossing};

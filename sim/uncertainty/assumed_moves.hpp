@@ -12,8 +12,8 @@ namespace moesim::uncertainty {
 // host's times, which are assumed to a factor of two, and the law of exchanges through NICs, which
 // is off on machines that were left out of it.
 struct AssumedMoves {
-  // Of the log of the step's time, 0 or more: what it gains where launches and reads take twice as
-  // long, and what it loses where they take half.
+  // What the log of the step's time gains where launches and reads take twice as long, and what it
+  // loses where they take half; 0 or more.
   double host_slower = 0;
   double host_faster = 0;
   double crossing = 0;  // the share of exchanges through NICs
@@ -22,10 +22,9 @@ struct AssumedMoves {
 };
 
 // Those of a step, which is priced twice more. A wait begins where launches take longer than the
-// GPU works, so a share of the step does not say what it gains. Another time of a launch than the
-// assumed one is the user's own: no moves of the host then. Measurements between domains on the
-// job's cluster stand for the law: no share then.
-// `loads` as in training::training_step().
+// GPU works, so a share of the step does not say what it gains. Launches or reads whose time was
+// given (HostCosts::assumes_launch, assumes_read) do not move. Measurements between domains on the
+// job's cluster stand for the law: no share then. `loads` as in training::training_step().
 AssumedMoves moves_of(const training::TrainingJob& job, const training::TrainingStep& step,
                       std::shared_ptr<const training::DrawnLoads> loads = nullptr);
 

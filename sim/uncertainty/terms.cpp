@@ -37,11 +37,46 @@ std::string machine_text(const StepErrors& errors, const Subject& subject) {
   return subject.machine;
 }
 
+AssumedMoves of_host(const AssumedMoves& moves) {
+  return {moves.host_slower, moves.host_faster, 0};
+}
+
 // What the host's times make the band wider by, as a deviation: the mean of both ends.
 double host_deviation_of(const AssumedMoves& moves) {
   constexpr double p95_deviations = 1.645;
-  const MovedEnds ends = moved_ends({moves.host_slower, moves.host_faster, 0}, 0.9);
+  const MovedEnds ends = moved_ends(of_host(moves), 0.9);
   return (ends.low + ends.high) / 2 / p95_deviations;
+}
+
+// Whether an end of the band, which `moves` are in, would come nearer by 2 % or more without them.
+bool widen_band(const AssumedMoves& moves, const Band& band) {
+  constexpr double noticed = 0.02;
+  const Interval& logs = band.widest().log_ratios;
+  const MovedEnds ends = moved_ends(moves, band.widest().level);
+  const auto nearer = [](double distance, double end) {
+    return distance - std::sqrt(std::max(0.0, distance * distance - end * end));
+  };
+  const double centre = band.expected.mean;
+  return std::max(nearer(centre - logs.low, ends.low), nearer(logs.high - centre, ends.high)) >
+         noticed;
+}
+
+// The term of the host's times that were not given; deviation 0 where none of them counts.
+Term host_term(const Band& band, const training::HostCosts& host, double share,
+               const std::string& own_steps) {
+  Term term{"", host_deviation_of(band.moves), "", widen_band(of_host(band.moves), band)};
+  const char* flag = "--host-read-us";
+  if (host.assumes_launch) {
+    flag = "--launch-us";
+    term.name = fmt::format("host launches, assumed to a factor of two, are {:.0f} % of the step",
+                            100 * share);
+    term.deviation = std::max(term.deviation, share * host_deviation);
+  } else {
+    term.name = "host reads are assumed to a factor of two";
+  }
+  term.remedy = fmt::format("{} from a trace of the framework; {}{}", flag,
+                            term.narrows ? "or " : "narrower with ", own_steps);
+  return term;
 }
 
 // "a, b or c".
@@ -104,18 +139,10 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
                     100 * each.trait.share),
         errors.deviation_of({each}), "measured steps that have it: moesim calibrate");
   }
-  const double host = part_share(step, {Part::host});
-  // Of what these decide of the step the measured ones hold some: where that is most of it, another
-  // value moves the prediction and hardly narrows the band.
-  const double host_wider = host_deviation_of(band.moves);
-  const double host_term = std::max(host * host_deviation, host_wider);
-  const bool host_narrows = 2 * host_wider > host_term;
-  add(fmt::format("host launches, assumed to a factor of two, are {:.0f} % of the step",
-                  100 * host),
-      host_term,
-      fmt::format("--launch-us from a trace of the framework; {}{}",
-                  host_narrows ? "or " : "narrower with ", own_steps),
-      host_narrows);
+  // The measured steps hold some of what these decide of the step: where they hold most of it,
+  // another value moves the prediction and hardly narrows the band.
+  const Term host = host_term(band, job.host, part_share(step, {Part::host}), own_steps);
+  add(host.name, host.deviation, host.remedy, host.narrows);
   if (crosses_nodes(job) && !cluster::measured_between_domains(*job.cluster)) {
     const double exchanges = part_share(step, training::exchange_parts());
     add(fmt::format("exchanges, between nodes by one law for all machines, are {:.0f} % of the "
@@ -123,7 +150,7 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
                     100 * exchanges),
         exchanges * crossing_deviation,
         "nccl-tests of your nodes: moesim import LOG... --cluster NAME",
-        2 * band.moves.crossing > exchanges);
+        widen_band({0, 0, band.moves.crossing}, band));
   }
   std::stable_sort(terms.begin(), terms.end(), [](const Term& one, const Term& other) {
     return one.deviation > other.deviation;

@@ -26,8 +26,8 @@ struct Term {
 // what the constant is known to: host launches to a factor of two, exchanges between nodes to the
 // errors of their law on machines left out (profiles/ACCURACY.md). They name what makes a band
 // wide: its width itself is calibrated as a whole, and wider by what the step hangs on the host and
-// NICs beyond the measured ones (Band::moves); where that is most of such a term, its remedy
-// narrows the band.
+// NICs beyond the measured ones (Band::moves); where that moves an end by 2 %, the remedy
+// narrows the band. Times of the host that were given have no term.
 std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, const Band& band,
                            const training::TrainingJob& job, const training::TrainingStep& step);
 

@@ -20,6 +20,7 @@
 #include "sim/cluster/cluster.hpp"
 #include "sim/study/sweep/result_row.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/train/host_times.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -274,6 +275,15 @@ bool is_replaced(const std::string& option, const std::map<std::string, std::str
   return false;
 }
 
+// Whether nobody gave this time of the host to the step of the row: it is the default then, which a
+// row has too.
+bool is_assumed_host(const Flag& flag, const std::string& cell, const Cells& row) {
+  if (flag.name != "launch-us" && flag.name != "host-read-us") return false;
+  const std::string given = cell_of(row, as_flag(given_host_column).c_str());
+  if (given.find(column_of(flag)) != std::string::npos) return false;
+  return parse_number<double>(cell) == parse_number<double>(flag.default_text);
+}
+
 // Options of the commands whose results a row can be that it sets, not to nothing or one, and that
 // this command does not have: "--zero 2".
 std::vector<std::string> options_left_out(const CsvTable& table, std::size_t row,
@@ -331,6 +341,7 @@ void take_row(const std::string& text, const Command& command, CommandLine& line
     const Flag* const flag = flag_named(flags, name);
     if (flag == nullptr || flag->value.empty()) continue;  // a figure
     ++taken;
+    if (is_assumed_host(*flag, cell, row)) continue;
     if (!cell.empty() && !is_replaced(name, typed, row) && line.values.emplace(name, cell).second) {
       line.of_row.insert(name);
     }

@@ -44,6 +44,9 @@ struct HostCosts {
   // The factor on launches and reads: how much longer the host of one's own software takes than is
   // typed.
   double factor = 1;
+  // Whether launches and reads take the default because nobody gave a time.
+  bool assumes_launch = true;
+  bool assumes_read = true;
 
   double priced_launch_us() const { return factor * launch_us; }
   double priced_sync_us() const { return factor * sync_us; }

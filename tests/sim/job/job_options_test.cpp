@@ -193,6 +193,16 @@ TEST_CASE("of several jobs an option is idle that changes none") {
   CHECK(idle_notes(asked, {}).empty());
 }
 
+TEST_CASE("a time of the host is the user's own where it is typed, the default's value too") {
+  const auto host = [](const OptionValues& values) { return resolve_job(values).job.host; };
+  CHECK(host(usual).assumes_launch);
+  CHECK(host(usual).assumes_read);
+  CHECK_FALSE(host(with(usual, "launch-us", "15")).assumes_launch);
+  CHECK(host(with(usual, "launch-us", "14")).assumes_read);
+  CHECK_FALSE(host(with(usual, "host-read-us", "20")).assumes_read);
+  CHECK(host(with(usual, "host-read-us", "20")).assumes_launch);
+}
+
 // Before the layout is checked, no replica may be left to divide the batch by.
 TEST_CASE("options without effect are found in a layout that cannot be") {
   OptionValues values = with(with(usual, "gpus", "8"), "tensor-parallel", "16");

@@ -6,6 +6,7 @@
 
 #include "sim/uncertainty/step_errors.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/training_job.hpp"
 
 using namespace moesim;
 using namespace moesim::uncertainty;
@@ -61,6 +62,28 @@ TEST_CASE("only what a step hangs on more than the measured ones makes its band 
   const Interval crossing = asked({0, 0, 0.8}).widest().log_ratios;
   CHECK(crossing.low < before.low);
   CHECK(crossing.high > before.high);
+}
+
+TEST_CASE("launches and reads whose time was given do not move, each by itself") {
+  const auto asked = [](bool assumes_launch, bool assumes_read) {
+    training::TrainingJob job = training::qwen_on_h100(16, 1, 8, 64);
+    job.host = {};
+    job.host.assumes_launch = assumes_launch;
+    job.host.assumes_read = assumes_read;
+    return moves_of(job, training::training_step(job));
+  };
+  const AssumedMoves assumed = asked(true, true);
+  const AssumedMoves reads = asked(false, true);
+  const AssumedMoves launches = asked(true, false);
+  const AssumedMoves neither = asked(false, false);
+  CHECK(neither.host_slower == 0);
+  CHECK(neither.host_faster == 0);
+  CHECK(reads.host_slower > 0);
+  CHECK(launches.host_slower > reads.host_slower);
+  CHECK(launches.host_slower < assumed.host_slower);
+  CHECK(reads.host_faster > 0);
+  CHECK(launches.host_faster < assumed.host_faster);
+  CHECK(neither.crossing == assumed.crossing);
 }
 
 TEST_CASE("a document that does not say what its steps hang on widens nothing") {

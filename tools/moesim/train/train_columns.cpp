@@ -19,6 +19,7 @@ const std::vector<TrainColumn>& train_columns() {
       {"fits_memory", ""},
       {"warnings", ""},
       {"offloaded_gib", "GiB"},
+      {"host_times_given", ""},
       {"capacity", "slots"},
       {"recorded_steps", ""},
       {"taken_steps", ""},

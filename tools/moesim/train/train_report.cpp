@@ -13,6 +13,7 @@
 #include "sim/study/search/counted_loss.hpp"
 #include "sim/training/prices/exchange_prices.hpp"
 #include "tools/moesim/part_columns.hpp"
+#include "tools/moesim/train/host_times.hpp"
 #include "tools/moesim/train/train_warnings.hpp"
 
 namespace moesim::tool {
@@ -267,10 +268,9 @@ std::string basis(const TrainingJob& job) {
   if (!dispatcher.empty()) dispatcher.insert(0, "; ");
   return fmt::format(
       "based on: curves of {}; links of {}{}\n{}"
-      "assumed: {:g} us of the host per kernel launched, {:g} ms per step, {} gradients; {}memory "
-      "of libraries is left out\n",
-      job.typed.profile, job.typed.cluster, dispatcher, measured_exchanges(job), job.host.launch_us,
-      job.host.step_us / 1e3, job.states.gradient_bytes == 2 ? "bf16" : "fp32",
+      "assumed: {}, {} gradients; {}memory of libraries is left out\n",
+      job.typed.profile, job.typed.cluster, dispatcher, measured_exchanges(job),
+      assumed_host_text(job.host), job.states.gradient_bytes == 2 ? "bf16" : "fp32",
       job.model->linear ? "how fast the kernels of linear attention are, which no curve is of; "
                         : "");
 }
@@ -436,6 +436,7 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
             figure_cell(step.parts[static_cast<std::size_t>(part.value)] / 1e3));
   }
   add_later_options(job, step, row);
+  add_given_host(job.host, row);
   if (step.routing) add_routing(job, step, row);
   return row;
 }

@@ -15,7 +15,9 @@ int core_count() { return static_cast<int>(std::max(1U, std::thread::hardware_co
 void parallel_for(std::size_t count, int threads, const std::function<void(std::size_t)>& work) {
   std::atomic<std::size_t> next{0};
   std::mutex mutex;
-  std::exception_ptr failure;  // guarded by mutex
+  // Guarded by mutex. Whatever the threads: those before one that failed have been taken, too.
+  std::exception_ptr failure;
+  std::size_t first_failed = count;
   const auto take = [&] {
     for (std::size_t index = next++; index < count; index = next++) {
       try {
@@ -23,7 +25,9 @@ void parallel_for(std::size_t count, int threads, const std::function<void(std::
       } catch (...) {
         next = count;
         const std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();
+        if (index >= first_failed) continue;
+        first_failed = index;
+        failure = std::current_exception();
       }
     }
   };

@@ -27,3 +27,15 @@ TEST_CASE("a failure ends the work and comes back to the caller") {
   CHECK(calls == 4);
   CHECK_THROWS_WITH(parallel_for(1000000, 4, work), "index 3");
 }
+
+// Index 1 fails at once, index 0 only when it has.
+TEST_CASE("of several failures that of the smallest index comes back") {
+  std::atomic<bool> has_failed{false};
+  const auto work = [&](std::size_t index) {
+    if (index == 0) has_failed.wait(false);
+    has_failed = true;
+    has_failed.notify_all();
+    throw std::runtime_error(index == 0 ? "index 0" : "index 1");
+  };
+  CHECK_THROWS_WITH(parallel_for(2, 2, work), "index 0");
+}

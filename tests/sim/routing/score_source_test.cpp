@@ -51,8 +51,9 @@ TEST_CASE("score sources are parsed, named and refused") {
   CHECK(source_of("zipf:1.2").name() == "zipf:1.2");
   CHECK(source_of("dirichlet:0.5").name() == "dirichlet:0.5");
   CHECK(source_of("gaussian:0").parameter == 0);
-  for (const char* text : {"", "gaussian", "gaussian:", "gaussian:-1", "gaussian:x", "zipf:nan",
-                           "dirichlet:0", "dirichlet:1e-7", "gaussian:1e9", "gaussian:inf", "uniform:1", "zipf:1 "}) {
+  for (const char* text :
+       {"", "gaussian", "gaussian:", "gaussian:-1", "gaussian:x", "zipf:nan", "dirichlet:0",
+        "dirichlet:1e-7", "gaussian:1e9", "gaussian:inf", "uniform:1", "zipf:1 "}) {
     CHECK_THROWS_AS(source_of(text), UsageError);
   }
   CHECK_THROWS_WITH(source_of("uniform:1"), ContainsSubstring("gaussian:0.1"));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -112,11 +113,15 @@ StageContent one_layer(const StageContent& stage, bool is_moe) {
 // depths, which read the embedding first, and the head.
 std::vector<StageContent> neighbours_of(const Model& model, const StageContent& stage) {
   std::vector<StageContent> found = {one_layer(stage, false), one_layer(stage, true)};
+  std::array<std::array<bool, 3>, 3> known{};  // pairs by their MoE layers, those with linear
   for (int layer = 1; layer < model.layers; ++layer) {
-    const int moe = (model.is_moe_layer(layer - 1) ? 1 : 0) + (model.is_moe_layer(layer) ? 1 : 0);
+    const int moe = int{model.is_moe_layer(layer - 1)} + int{model.is_moe_layer(layer)};
+    const int linear =
+        int{model.has_linear_attention(layer - 1)} + int{model.has_linear_attention(layer)};
+    bool& is_known = known.at(moe).at(linear);
+    if (is_known) continue;
+    is_known = true;
     if (stage.moe_layers < moe || stage.dense_layers < 2 - moe) continue;
-    const int linear = (model.has_linear_attention(layer - 1) ? 1 : 0) +
-                       (model.has_linear_attention(layer) ? 1 : 0);
     if (stage.linear_layers < linear || stage.layers() - stage.linear_layers < 2 - linear) continue;
     found.push_back(layers_of_kinds(2 - moe, moe, linear));
   }

@@ -30,5 +30,15 @@ def subtitle(figure):
     return " ".join(figure.texts[1].get_text().split())
 
 
+def handles_of(legend):
+    """The marks of a legend, whose name matplotlib 3.7 changed."""
+    return legend.legend_handles if hasattr(legend, "legend_handles") else legend.legendHandles
+
+
+def heights_of(span):
+    """y of the corners of an axhspan(): a polygon, since matplotlib 3.9 a rectangle."""
+    return span.get_patch_transform().transform(span.get_path().vertices)[:, 1]
+
+
 def names_in_legend(figure):
     return [" ".join(text.get_text().split()) for text in figure.legends[0].get_texts()]

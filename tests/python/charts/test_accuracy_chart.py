@@ -117,11 +117,11 @@ def test_the_text_above_has_two_lines(files, tmp_path, small_options):  # noqa: 
     """What the model says already gives way."""
     more = {"dispatch": "einsum", "experts": "8", "expert_parallel": "8", "tokens_per_gpu": "16384", "routing": "gaussian:0.1"}
     small_options.write_text(json.dumps(document(options=(*OPTIONS, *(name for name in more if name not in OPTIONS)))))
-    long = {"profile": "a-gpu-and-its-software", "model": "a-model-of-eight-experts"}
+    long = {"profile": "a-gpu-and-its-software", "model": "a-model-of-eight-experts-and-a-long-name"}
     lines = [row(router, factor, 100, 0, 0, **long) for router, factor in (("top1", 1), ("top1", 0.5), ("dense", ""))]
     path = sweep_file(tmp_path, lines, **more)
     above = accuracy_chart.draw(path, files[1], "").texts[-1].get_text()
     assert above.count("\n") < 2
     said = above.replace("\n", " ")
-    assert said.startswith("Speed: a-model-of-eight-experts on 32 x a-gpu-and-its-software") and "(einsum)" in said and "1 point of the study not in the sweep" in said
+    assert said.startswith("Speed: a-model-of-eight-experts-and-a-long-name on 32 x a-gpu-and-its-software") and "(einsum)" in said and "1 point of the study not in the sweep" in said
     assert "Bars of speed: p05 to p95" in said and "tokens per GPU" not in said

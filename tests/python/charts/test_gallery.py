@@ -164,9 +164,10 @@ def test_a_label_of_the_front_stands_at_its_own_point_among_the_best(front_chart
     (0.1, 0.04, {", for all others": 0.1, ", for its layout with another router or CF": 0.04}),
     (0.1, 0, {"": 0.1}), (0, 0.04, {"": 0.04}), (0, 0, {})])
 def test_noise_of_another_capacity_and_of_another_layout_have_a_shade_each(front_chart, noise, capacity_noise, shades):
+    from plotter import heights_of
     axes, = front_chart.draw([found(2, 5000, "1"), found(0, 4000)], noise, "", capacity_noise).axes
     handles, names = axes.get_legend_handles_labels()
-    spans = {name: patch.get_xy()[:, 1] for patch, name in zip(handles, names) if "noise" in name}
+    spans = {name: heights_of(patch) for patch, name in zip(handles, names) if "noise" in name}
     assert {name: (round(min(ends)), round(max(ends))) for name, ends in spans.items()} == {
         f"within {100 * share:.0f} % of the best: noise, at even odds{which}": (round(5000 / (1 + share)), 5000) for which, share in shades.items()}
     assert len({patch.get_facecolor() for patch, name in zip(handles, names) if "noise" in name}) == len(shades)

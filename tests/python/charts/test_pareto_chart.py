@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from plot_options import small_options  # noqa: F401 (a fixture)
 from plot_sweeps import row, sweep_file
-from plotter import matplotlib, names_in_legend, subtitle
+from plotter import handles_of, matplotlib, names_in_legend, subtitle
 
 import look
 import page
@@ -45,7 +45,7 @@ def test_every_task_has_a_front_of_its_own(tmp_path, column):
     # A colour for each task: of its points, front and names; the front in grey by its dashes.
     lines = fronts(figure)
     assert len({line.get_color() for line in lines}) == 2 and len({line.get_linestyle() for line in lines}) == 2
-    of_task = [{handle.get_color() for text, handle in zip(legend, figure.legends[0].legendHandles) if task in text}
+    of_task = [{handle.get_color() for text, handle in zip(legend, handles_of(figure.legends[0])) if task in text}
                for task in (first, second)]
     assert of_task == [{line.get_color()} for line in lines]
     names = [(text.get_text(), text.get_color()) for text in figure.axes[0].texts]

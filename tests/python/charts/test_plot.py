@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from plot_options import small_options  # noqa: F401 (a fixture)
 from plot_sweeps import row, sweep_file
-from plotter import draw
+from plotter import draw, handles_of
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
@@ -145,7 +145,7 @@ def test_routes_that_failed_at_one_factor_have_a_mark(tmp_path):
         path = sweep_file(tmp_path, [row("top1", factor, 100, 0.2 / factor, 0.1 / factor) for factor in factors])
         loss = sweep_chart.draw(path, None, "").axes[1]
         line = next(line for line in loss.get_lines() if line.get_color() == look.GREY)
-        shown = next(handle for text, handle in zip(loss.get_legend().get_texts(), loss.get_legend().legendHandles)
+        shown = next(handle for text, handle in zip(loss.get_legend().get_texts(), handles_of(loss.get_legend()))
                      if "failed" in text.get_text())
         return (line.get_marker(), line.get_ydata()[0]), (shown.get_marker(), shown.get_linestyle())
     assert failed((1,)) == (("x", 20), ("x", "None"))

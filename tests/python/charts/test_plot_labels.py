@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from plot_options import small_options  # noqa: F401 (a fixture)
 from plot_sweeps import row, sweep_file
-from plotter import names_in_legend
+from plotter import handles_of, names_in_legend
 
 import chart_data
 import look
@@ -83,7 +83,7 @@ def test_one_router_has_one_colour_in_all_kinds_of_charts(tmp_path):
     speed = sweep_chart.draw(path, None, "").axes[0]
     pareto = pareto_chart.pareto(rows.read([path]), None, page.size_of("", ""), "")
     for legend in (speed.get_legend(), pareto.legends[0]):
-        shown = {text.get_text(): handle.get_color() for text, handle in zip(legend.get_texts(), legend.legendHandles)
+        shown = {text.get_text(): handle.get_color() for text, handle in zip(legend.get_texts(), handles_of(legend))
                  if text.get_text() in expected}
         assert shown == {router: style["color"] for router, style in expected.items()}
 

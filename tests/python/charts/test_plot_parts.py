@@ -4,7 +4,7 @@ import json
 
 import pytest
 from command_line import SMALL, needs_binary, succeed
-from plotter import matplotlib, SIZE
+from plotter import handles_of, matplotlib, SIZE
 
 import axes_chart
 import breakdown_chart
@@ -33,7 +33,7 @@ def drawn(described, tmp_path, monkeypatch):
         succeed(command, *OPTIONS[command][:-1], "1,2", "--out", path)  # train writes a table of several steps alone
         figure = breakdown_chart.breakdown(rows.read([str(path)]), None, SIZE, "")
         legend = figure.legends[0]
-        entries = dict(zip((text.get_text() for text in legend.get_texts()), legend.legendHandles))
+        entries = dict(zip((text.get_text() for text in legend.get_texts()), handles_of(legend)))
         looks = {label: (matplotlib.colors.to_hex(handle.get_facecolor()), handle.get_hatch())
                  for label, handle in entries.items() if isinstance(handle, matplotlib.patches.Patch)}
         return looks, succeed(single, *OPTIONS[command])

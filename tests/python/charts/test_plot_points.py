@@ -3,7 +3,7 @@
 
 import pytest
 from plot_rows import options, row, sweep  # noqa: F401 (options: a fixture)
-from plotter import names_in_legend, SIZE
+from plotter import handles_of, names_in_legend, SIZE
 
 import pareto_chart
 import rows
@@ -38,7 +38,7 @@ def test_points_of_one_router_are_told_apart_by_what_differs(tmp_path):
     legend = figure.legends[0]
     assert [text.get_text() for text in legend.get_texts()][:4] == [
         f"profile {profile}, GPUs {gpus}" for profile in "pq" for gpus in (8, 16)]
-    assert len({(handle.get_color(), handle.get_marker()) for handle in legend.legendHandles[:4]}) == 4
+    assert len({(handle.get_color(), handle.get_marker()) for handle in handles_of(legend)[:4]}) == 4
 
 
 def test_more_groups_of_points_than_markers_are_refused(tmp_path):

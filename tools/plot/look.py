@@ -1,4 +1,5 @@
 """How the charts look: colours that colour-blind readers can distinguish, markers that are readable in grey."""
+import itertools
 import math
 import re
 
@@ -375,8 +376,17 @@ def logarithmic(axes):
     axes.set_ylim(low, high)
 
 
+MOST_SIZES = 6  # labels of sizes for which a panel has room side by side
+
+
 def binary_sizes(axis):
-    """4 KiB, 1 MiB, ... on an axis of bytes."""
+    """4 KiB, 1 MiB, ... on a logarithmic axis of bytes, whose limits are final; the same in all releases of matplotlib."""
+    low, high = (math.log2(end) for end in axis.get_view_interval())
+    first, last = math.ceil(low), math.floor(high)
+    step = next(step for step in itertools.count(1) if (last - first) // step < MOST_SIZES)
+    axis.set_ticks([2.0 ** power for power in range(first, last + 1) if power % step == 0])
+    axis.set_minor_locator(NullLocator())
+
     def text(value, _):
         for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
             if value >= unit:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from command_line import needs_binary, succeed
-import plotter  # noqa: F401 (puts the modules below on the path)
+from plotter import handles_of
 
 import curves_chart
 
@@ -26,7 +26,7 @@ def panel_file(folder, far):
 def test_every_line_has_its_name(tmp_path, far):
     legend = curves_chart.draw(panel_file(tmp_path, far)).axes[0].get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["all-reduce", "all-gather"]
-    handles = legend.legendHandles
+    handles = handles_of(legend)
     assert len({(handle.get_color(), handle.get_marker()) for handle in handles}) == 2
     # Without a measured point the line is dotted, as the legend of the page says.
     assert {handle.get_linestyle() for handle in handles} == {":" if all(far) else "-"}
@@ -63,3 +63,14 @@ def test_the_panel_of_all_to_alls_names_the_domain(tmp_path, profile, place):
     out = tmp_path / "x.svg"
     succeed("plot", profile, "--out", out)
     assert f"All-to-all inside {place}<" in out.read_text()
+
+
+@pytest.mark.parametrize("count, labels", [(3, 3), (8, 4), (16, 5), (25, 6)])
+def test_sizes_have_few_labels_that_do_not_overlap(tmp_path, count, labels):
+    figure = curves_chart.draw(panel_file(tmp_path, [False] * count))
+    figure.canvas.draw()
+    low, high = figure.axes[0].get_xlim()
+    shown = [text for text in figure.axes[0].get_xticklabels(which="both") if low <= text.get_position()[0] <= high and text.get_text()]
+    assert len(shown) == labels
+    ends = [text.get_window_extent() for text in shown]
+    assert all(left.x1 < right.x0 for left, right in zip(ends, ends[1:]))

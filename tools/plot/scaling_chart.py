@@ -140,7 +140,7 @@ def _share_hint(table, references, banded):
 def _labels(total, share, table, lines, shares):
     """The labels of the lines, which name the line above one that is hidden. `shares`: of _draw_scaling()."""
     totals = axes_chart.panel_of(total, table, lines, "gpus", "tokens_per_s").lines
-    below = {**hidden.notes([hidden.Panel("speed of one GPU", share, shares)]),
+    below = {**hidden.notes([hidden.Panel("speed of one GPU in %", share, shares)]),
              **hidden.notes([hidden.Panel("speed", total, totals)])}
     return [line.label + below.get(line.label, "") for line in lines]
 

@@ -132,7 +132,7 @@ def test_lines_that_scale_alike_or_have_one_ratio_say_so(tmp_path):
         return names_in_legend(figure)[:2]
     path = sweep(tmp_path / "s.csv", [row(router, gpus, step=step) for router, step in (("top1", 100), ("top2", 120))
                                       for gpus in (8, 16)])
-    assert legend(scaling_chart.scaling(rows.read([path]), None, SIZE, "")) == ["top1 (speed of one GPU: as top2)", "top2"]
+    assert legend(scaling_chart.scaling(rows.read([path]), None, SIZE, "")) == ["top1 (speed of one GPU in %: as top2)", "top2"]
     first, second = (sweep(tmp_path / f"{name}.csv", [row(router, factor=factor, step=step * factor, profile=name)
                                                       for router in ("top1", "top2") for factor in (1, 2)])
                      for name, step in (("a", 100), ("b", 50)))

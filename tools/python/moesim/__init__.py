@@ -4,7 +4,7 @@
     step = moesim.simulate(router="top2+fr+ir", capacity_factor=1, mode="prefill")
     grid = moesim.sweep(router=["top1", "top2"], capacity_factor=[1, 1.25, 2], mode="prefill")
     loss = moesim.route(logits, router="top2", capacity_factor=[1, 1.25])
-    steps = moesim.train(model="deepseek-v3", gpus=256, pipeline_parallel=[4, 8], expert_parallel=32)
+    steps = moesim.train(model="qwen3-30b-a3b", gpus=64, pipeline_parallel=[1, 2], expert_parallel=8)
     best = moesim.recommend(model="qwen3-30b-a3b", gpus=64, profile="h100-sxm")
 
 Keyword arguments are the options of the command, with _ for - and a list for several values;

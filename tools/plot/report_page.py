@@ -10,6 +10,7 @@ import stopped
 from chart_data import BadInput, MissingPackage, band_columns, partial_notes, training_words
 
 MOST_ROWS = 20000
+SPEED = "tokens_per_s_per_gpu"  # how far measured ones are off is said above the chart, whichever figure it shows
 # Numbers, but what is assumed of a run, or places in a list.
 NO_FIGURES = ("band_level", "memory_gib_by_rank", "memory_limit_gib", "train_tokens", "gpu_hour_price", "rank", "twins")
 # What the bands of moesim train are based on (sim/uncertainty/step_errors.hpp).
@@ -113,7 +114,7 @@ def text(table, x, y, group, title):
     data = json.dumps(data_of(table, x, y, group)).replace("</", "<\\/")
     name = title or page.heading(table, "training steps" if training_words(table.shared()) else "sweep")
     shared = ", ".join(f"{option_columns.words(key)} {value}" for key, value in table.shared().items())
-    return PAGE.format(title=html.escape(name), under=html.escape(page.subtitle(table, rows.run_notes(table, table.known()))),
+    return PAGE.format(title=html.escape(name), under=html.escape(page.subtitle(table, rows.run_notes(table, table.known()), figures=[SPEED])),
                        shared=html.escape(shared), notes=html.escape(_notes(table)), basis=_basis(table), data=data,
                        plotly=plotly_source(), script=SCRIPT)
 

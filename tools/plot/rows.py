@@ -196,7 +196,7 @@ def band_of(row, name):
     """(low, value, high) of a figure, as speed_bands says; without an error bar all three are the same."""
     value = figure_of(row, name)
     if name in BANDED and row.get(OVER_BASELINE):
-        ratio, *ends = (figure_of(row, column) for column in (speed_bands.RATIO, speed_bands.LOW, speed_bands.HIGH))
+        ratio, *ends = (figure_of(row, column) for column in speed_bands.ratio_columns(row))
         if None in (value, ratio, *ends):
             return value, value, value
         low, high = sorted(value * (end / ratio) ** -BANDED[name] for end in ends)

@@ -1,19 +1,26 @@
 """Which band a chart draws around speeds, and how far the level of all of them may be off: ends and words.
 
-Where the sweep compared its rows with a baseline (`sweep --baseline`), the band is that of this comparison, so that a
-band reaches the baseline's line exactly where the sweep says "within the noise". Otherwise it is the band of each row by
-itself, which does not say whether two rows differ: errors that both share make the difference surer, those between two
+Where the rows were compared with a baseline (`sweep --baseline`, `train --baseline`), the band is that of this
+comparison: one of a sweep reaches the baseline's line exactly where the sweep says "within the noise". Otherwise it is the
+band of each row by itself; training steps have none, because most of their error is one factor of all rows. That of a
+sweep's row lacks what software and machine add, which does not say whether two rows differ: errors that both share make the difference surer, those between two
 configurations of one software, such as padded and dropless, less sure.
 """
 import option_columns
 
 RATIO, LOW, HIGH = "speed_over_baseline", "speed_over_baseline_p05", "speed_over_baseline_p95"
+TRAINING_ENDS = ("speed_over_baseline_low", "speed_over_baseline_high")  # of moesim train, at the level baseline_level
 ALONE = "p05 to p95 of each alone, on the same software and machine; of a difference: sweep --baseline"
 
 
 def compares(rows):
     """Whether the rows were compared with a baseline."""
-    return any(row.get(LOW) for row in rows)
+    return any(row.get(LOW) or row.get(TRAINING_ENDS[0]) for row in rows)
+
+
+def ratio_columns(row):
+    """The ratio to the baseline and the ends of its band, of a row that was compared with one."""
+    return (RATIO, *TRAINING_ENDS) if row.get(TRAINING_ENDS[0]) else (RATIO, LOW, HIGH)
 
 
 def is_baseline(row):
@@ -41,11 +48,20 @@ def legend_text(rows, columns):
     """What the shade, or a bar, is. `columns`: option_columns.OptionColumns."""
     if not compares(rows):
         return ALONE
+    steps = [row for row in rows if row.get(TRAINING_ENDS[0])]
+    if steps:
+        names = list(dict.fromkeys(row["baseline"] for row in steps))
+        return (f"{_levels(steps)} band of the speed over that of {names[0] if len(names) == 1 else 'its baseline'}: "
+                "compare with that alone")
     routers = {row.get("router", "") for row in rows if is_baseline(row)}
     told = _singled_out(rows, columns)
     if len(routers) != 1:
         return "p05 to p95 of the speed over that of " + ", ".join(["its baseline", *told])
     return f"p05 to p95 of the speed over that of {', '.join([*routers, *told])}, the baseline: compare with it alone"
+
+
+def _levels(steps):
+    return " or ".join(f"{100 * level:g} %" for level in sorted({float(row["baseline_level"]) for row in steps}))
 
 
 def _step_ratios(rows, column):
@@ -89,6 +105,12 @@ def ends_text(rows):
     return "p05 to p95" if names is LEVEL_COLUMNS[0] else f"{level_of(rows, names):.0f} % band"
 
 
+def _lacks_baseline(rows):
+    """Whether the rows are steps of moesim train, not of a search, that a baseline would tell apart."""
+    return (level_columns(rows) is LEVEL_COLUMNS[1] and not compares(rows)
+            and not any(row.get("rank") or row.get("scaling_pays") for row in rows))
+
+
 def level_text(rows, of_steps=False):
     """A sentence on the error that all speeds (or steps) have in common, which no band shows; "" where rows do not say."""
     names = level_columns(rows)
@@ -98,5 +120,6 @@ def level_text(rows, of_steps=False):
     level = level_of(rows, names)
     if of_steps:
         likely, fast, slow = ([1 / ratio for ratio in ratios] for ratios in (likely, slow, fast))
-    ends = f" ({level:.0f} %: {_times(min(slow))} to {_times(max(fast))})" if slow and fast else ""
+    of_two = "; of a difference: train --baseline" if _lacks_baseline(rows) and len(rows) > 1 else ""
+    ends = f" ({level:.0f} %: {_times(min(slow))} to {_times(max(fast))}{of_two})" if slow and fast else ""
     return f"Measured {'steps' if of_steps else 'speeds'}: likely {_span(likely)} times these{ends}"

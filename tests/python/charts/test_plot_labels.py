@@ -245,11 +245,11 @@ def test_more_lines_than_can_be_told_apart_are_refused(tmp_path):
         sweep_series.read_sweep(path)
 
 
-def trained(folder, convention):
+def trained(folder, convention, **columns):
     """Two rows as moesim train writes them: one band for all."""
     lines = [f"ok,top2,train,32,h100,m,{factor},{step},,,{1e6 / step},0.1,0.1" for factor, step in ((1, 100), (2, 200))]
     return sweep_file(folder, lines, capacity_convention=convention, band_level=0.8, step_ms_low=[100 / 1.5, 200 / 1.5],
-                      step_ms_likely=[125, 250], step_ms_high=[200, 400])
+                      step_ms_likely=[125, 250], step_ms_high=[200, 400], **columns)
 
 
 @pytest.mark.parametrize("convention,balanced", [("paper", "k"), ("library", "1")])
@@ -259,5 +259,18 @@ def test_the_axis_says_what_a_capacity_factor_is_a_multiple_of(tmp_path, convent
     assert figure.axes[1].get_xlabel() == f"capacity factor ({balanced}: balanced load)"
     assert loss_chart.draw(path, None).axes[0].get_xlabel() == figure.axes[1].get_xlabel()
     # The band of train is of all rows together: said, not drawn.
-    assert ("Measured speeds: likely 0.8 times these (80 %: 0.5 to 1.5)"
+    assert ("Measured speeds: likely 0.8 times these (80 %: 0.5 to 1.5; of a difference: train --baseline)"
             in figure.texts[1].get_text().replace("\n", " "))
+    assert not figure.axes[0].collections
+
+
+def test_training_steps_have_the_band_of_their_speed_over_a_baseline(tmp_path):
+    path = trained(tmp_path, "library", baseline="b.csv", speed_over_baseline=[1, 0.5], speed_over_baseline_low=[0.9, 0.4],
+                   speed_over_baseline_high=[1.2, 0.7], baseline_level=0.9)
+    figure = sweep_chart.draw(path, None, None)
+    speed = figure.axes[0]
+    band, = speed.collections
+    assert {(round(x), round(y)) for x, y in band.get_paths()[0].vertices} == {(1, 9000), (2, 4000), (2, 7000), (1, 12000)}
+    legend = " ".join(speed.get_legend().get_texts()[-1].get_text().split())
+    assert legend == "90 % band of the speed over that of b.csv: compare with that alone"
+    assert "train --baseline" not in figure.texts[1].get_text()

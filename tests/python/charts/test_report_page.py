@@ -62,6 +62,7 @@ def test_a_page_of_training_steps_has_their_figures_their_band_and_what_they_are
     assert (data["names"]["bubble_share"], data["scale"]["bubble_share"]) == ("bubble, %", 100)
     assert data["names"]["step_ms_low"] == "step time, ms: low end if measured"
     assert "p05" not in text and "with 80 % chance" in text
+    assert "Measured speeds: likely 0.91 times these (80 %: 0.5 to 2; of a difference: train --baseline)</p>" in text
     assert ("<li>curves of h100; links of hgx; band: steps with other software; wide most of all because: the software is "
             "not named <span class=n>(2 of 2 rows)</span></li>") in text
 

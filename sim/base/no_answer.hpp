@@ -12,4 +12,10 @@ class NoAnswer : public UsageError {
   using UsageError::UsageError;
 };
 
+// More tokens than the memory of a GPU holds: fewer have an answer.
+class BeyondMemory : public NoAnswer {
+ public:
+  using NoAnswer::NoAnswer;
+};
+
 }  // namespace moesim

@@ -7,6 +7,7 @@
 #include "sim/base/statistics.hpp"
 #include "sim/base/text.hpp"
 #include "sim/routing/routers/router_name.hpp"
+#include "sim/routing/rules/routing_refusal.hpp"
 #include "sim/routing/scores/score_source.hpp"
 #include "sim/routing/scores/unknown_popularity.hpp"
 #include "sim/scenario/document_cache.hpp"
@@ -14,7 +15,6 @@
 #include "sim/scenario/router_options.hpp"
 #include "sim/scenario/scenario.hpp"
 #include "sim/training/drawn/block_routing.hpp"
-#include "sim/training/drawn/routing_misfit.hpp"
 #include "sim/training/step/job_rules.hpp"
 
 namespace moesim::job {
@@ -120,26 +120,14 @@ OptionValues scenario_values(const OptionValues& typed, const TrainingJob& job) 
   return values;
 }
 
-std::string listed(bool (*taken)(routing::ScoreSource::Kind kind)) {
-  std::string forms;
-  for (const auto& [form, meaning] : routing::score_source_forms(taken)) {
-    forms += (forms.empty() ? "" : ", ") + form;
-  }
-  return forms;
-}
-
 // The scenario of the values; errors name the options and values of a training step.
 scenario::Scenario resolved(const OptionValues& values, scenario::DocumentCache& documents) {
   try {
     return scenario::resolve(values, documents, scenario::Use::routing);
-  } catch (const UsageError& error) {
-    std::string text = training::in_training_terms(error.what());
-    const std::string all = listed(nullptr);
-    if (const auto at = text.find(all); at != std::string::npos) {
-      text.replace(at, all.size(), listed(is_drawn));
-    }
-    if (text == error.what()) throw;  // a file that cannot be read is one still
-    throw UsageError(text);
+  } catch (const routing::RoutingRefusal& refusal) {
+    throw UsageError(refusal.in_training());
+  } catch (const routing::NoScoreSource& refusal) {
+    throw refusal.of(routing::score_source_forms(is_drawn));
   }
 }
 

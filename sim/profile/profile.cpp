@@ -133,7 +133,7 @@ void Profile::Content::lacks(const std::string& what) const {
 void Profile::Content::check_fits(const char* op, double bytes) const {
   const auto most = static_cast<double>(device.hbm_bytes.count);
   if (bytes <= most) return;
-  throw NoAnswer(fmt::format(
+  throw BeyondMemory(fmt::format(
       "{} of {:.4g} GiB, read and written: the GPU of profile {} has {:.4g} GiB of memory: take "
       "fewer tokens",
       op, bytes / (1 << 30), name, most / (1 << 30)));

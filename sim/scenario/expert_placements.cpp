@@ -39,14 +39,10 @@ routing::ScoreSource counts_of(const std::string& text) {
         fmt::format("{}: name a CSV of layer, expert, count behind the colon", flagged(text)));
   }
   try {
-    return routing::parse_score_source("counts:" + file, flag);
+    return routing::load_counted_scores(file);
   } catch (const UsageError& error) {
-    std::string why = error.what();
-    const std::string parsed = flagged("counts:" + file) + ": ";
-    if (why.starts_with(parsed)) why = why.substr(parsed.size());
-    why = why.substr(0, why.find("; counts:FILE takes"));
     throw UsageError(fmt::format("{}: {}; balanced:FILE takes a CSV of layer, expert, count",
-                                 flagged(text), why));
+                                 flagged(text), error.what()));
   }
 }
 

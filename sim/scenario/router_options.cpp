@@ -11,6 +11,7 @@
 #include "sim/base/text.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/rules/dialect.hpp"
+#include "sim/routing/rules/routing_refusal.hpp"
 #include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/scenario/idle_rules.hpp"
 
@@ -77,11 +78,13 @@ std::string router_name(const Scenario& scenario) { return scenario.router.name(
 void check_choices(const Scenario& scenario, Use use) {
   const RouterConfig& router = scenario.router;
   if (has_experts(scenario) && router.choices() > scenario.experts) {
-    throw UsageError(fmt::format(
-        "--router: {} asks for {} experts per token{}, but there are {}: use a smaller k or more "
-        "--experts",
-        router.asked_name(), router.choices(),
-        router.fill_in ? " (fill-in needs one more than k)" : "", scenario.experts));
+    throw routing::RoutingRefusal([&](const routing::RoutingTerms& terms) {
+      return fmt::format(
+          "--router: {} asks for {} experts per token{}, but there are {}: use a smaller k or {}",
+          router.asked_name(), router.choices(),
+          router.fill_in ? " (fill-in needs one more than k)" : "", scenario.experts,
+          terms.more_experts);
+    });
   }
   if (use == Use::step && !scenario.has_moe() && scenario.model->ffn == 0) {
     throw UsageError(fmt::format(

@@ -148,7 +148,7 @@ std::array<double, AttentionCurve::variable_count> AttentionCurve::variables(
 double AttentionCurve::cut(AttentionShape& shape) const {
   constexpr double furthest = 16;
   if (static_cast<double>(shape.sequence) > furthest * longest_) {
-    throw Error(fmt::format(
+    throw SequenceTooLong(fmt::format(
         "attention over {} tokens: more than {:g} times beyond the longest sequence measured, "
         "{:g}: shorten it, or measure it",
         shape.sequence, furthest, longest_));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/error.hpp"
 #include "sim/base/formats/document.hpp"
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/kernels/attention_shape.hpp"
@@ -12,6 +13,12 @@
 #include "sim/profile/residual.hpp"
 
 namespace moesim::profile {
+
+// A sequence too far beyond the longest one that was measured.
+class SequenceTooLong : public Error {
+ public:
+  using Error::Error;
+};
 
 // The time of fused causal attention (FlashAttention tiles) for one head size. Physics: query
 // tiles of all heads spread over the SMs, each walking the key tiles up to its diagonal (Dao,

@@ -5,6 +5,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/expert_split.hpp"
 #include "sim/routing/rules/expert_bias.hpp"
+#include "sim/routing/rules/routing_refusal.hpp"
 #include "sim/routing/tokens/choice_table.hpp"
 
 namespace moesim::routing {
@@ -15,10 +16,13 @@ void check_groups(const RouterConfig& config, int experts) {
   if (experts % config.groups != 0) {
     const int less = experts / config.groups * config.groups;
     const std::string fewer = less > 0 ? fmt::format("{} or ", less) : "";
-    throw UsageError(fmt::format(
-        "--router {}: {} experts do not divide into {} groups of equal size: choose a number of "
-        "groups that divides {}, or change --experts to {}{}",
-        config.asked_name(), experts, config.groups, experts, fewer, less + config.groups));
+    throw RoutingRefusal([&](const RoutingTerms& terms) {
+      return fmt::format(
+          "--router {}: {} experts do not divide into {} groups of equal size: choose a number of "
+          "groups that divides {}, or {}{}{}",
+          config.asked_name(), experts, config.groups, experts, terms.experts, fewer,
+          less + config.groups);
+    });
   }
   const int offered = experts / config.groups * config.kept_groups;
   if (offered >= config.top_k) return;

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 
-#include "sim/base/error.hpp"
 #include "sim/routing/groups/balanced_assignment.hpp"
 #include "sim/routing/groups/chooser.hpp"
 #include "sim/routing/groups/tile_chooser.hpp"
 #include "sim/routing/routers/router_reading.hpp"
 #include "sim/routing/routers/router_table.hpp"
+#include "sim/routing/rules/routing_refusal.hpp"
 #include "sim/routing/tokens/softmax.hpp"
 
 namespace moesim::routing {
@@ -117,11 +117,13 @@ void infer(RouterConfig& config) { config.kind = &base_greedy_router; }
 
 void check(const RouterConfig& /*config*/, int experts, std::int64_t tokens) {
   if (tokens % experts == 0) return;
-  throw UsageError(
-      fmt::format("--router base gives every expert as many tokens of a GPU, but {} tokens do not "
-                  "divide over {} experts: choose --tokens-per-gpu (or --sequence-length and "
-                  "--micro-batch) as a multiple of {}, or --router base:greedy",
-                  tokens, experts, experts));
+  throw RoutingRefusal([&](const RoutingTerms& terms) {
+    return fmt::format(
+        "--router base gives every expert as many tokens of a GPU, but {} tokens do not divide "
+        "over {} experts: choose {}(or --sequence-length and --micro-batch) as a multiple of {}, "
+        "or --router base:greedy",
+        tokens, experts, terms.tokens, experts);
+  });
 }
 
 std::unique_ptr<KindRouter> make(const KindShape& shape) {

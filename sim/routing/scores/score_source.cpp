@@ -74,14 +74,17 @@ std::string trace_of_array(std::string_view file) {
                      file);
 }
 
+std::string with_forms(const std::string& reason, const ScoreSourceForms& forms) {
+  std::string listed;
+  for (const auto& [form, meaning] : forms) {
+    listed += fmt::format("{}{}", listed.empty() ? "" : ", ", form);
+  }
+  return fmt::format("{}; choose one of {} (gaussian:0.1, hot-expert:4, say)", reason, listed);
+}
+
 [[noreturn]] void refuse(const std::string& what, std::string_view text,
                          const std::string& reason) {
-  std::string forms;
-  for (const Spelling& spelling : spellings) {
-    forms += fmt::format("{}{}", forms.empty() ? "" : ", ", spelling.form());
-  }
-  throw UsageError(fmt::format("{} '{}': {}; choose one of {} (gaussian:0.1, hot-expert:4, say)",
-                               what, text, reason, forms));
+  throw NoScoreSource(fmt::format("{} '{}': {}", what, text, reason));
 }
 
 double parse_parameter(const std::string& what, std::string_view text, std::string_view value,
@@ -168,6 +171,13 @@ void load_file(const Spelling& spelling, std::string_view text, const std::strin
 
 }  // namespace
 
+NoScoreSource::NoScoreSource(const std::string& reason)
+    : UsageError(with_forms(reason, score_source_forms())), reason_(reason) {}
+
+UsageError NoScoreSource::of(const ScoreSourceForms& forms) const {
+  return UsageError(with_forms(reason_, forms));
+}
+
 void check_counted_experts(const ScoreSource& source, int experts) {
   if (source.popularity == nullptr) return;
   const int counted = source.popularity->experts();
@@ -182,8 +192,8 @@ void check_counted_experts(const ScoreSource& source, int experts) {
                         experts - 1)));
 }
 
-std::vector<std::pair<std::string, std::string>> score_source_forms(bool (*taken)(Kind kind)) {
-  std::vector<std::pair<std::string, std::string>> forms;
+ScoreSourceForms score_source_forms(bool (*taken)(Kind kind)) {
+  ScoreSourceForms forms;
   for (const Spelling& spelling : spellings) {
     if (taken != nullptr && !taken(spelling.kind)) continue;
     std::string meaning(spelling.meaning);
@@ -230,6 +240,14 @@ bool ScoreSource::is_ragged(int ranks, std::int64_t tokens) const {
 
 int ScoreSource::distinct_replicas(int replicas) const {
   return trace == nullptr ? replicas : std::min(replicas, trace->shape().steps);
+}
+
+ScoreSource load_counted_scores(const std::string& file) {
+  ScoreSource source;
+  source.kind = Kind::counts;
+  source.file = file;
+  load_counts(file, source);
+  return source;
 }
 
 ScoreSource parse_score_source(std::string_view text, const std::string& what) {

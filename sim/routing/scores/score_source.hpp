@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/error.hpp"
 #include "sim/routing/scores/counted_popularity.hpp"
 #include "sim/routing/traces/trace.hpp"
 
@@ -102,16 +103,34 @@ struct ScoreSource {
   int distinct_replicas(int replicas) const;
 };
 
+// Forms and meanings of sources of scores.
+using ScoreSourceForms = std::vector<std::pair<std::string, std::string>>;
+
 // The values of --routing, each with its meaning and [default], for help texts: of the kinds that
 // are `taken` (null: all).
-std::vector<std::pair<std::string, std::string>> score_source_forms(
-    bool (*taken)(ScoreSource::Kind kind) = nullptr);
+ScoreSourceForms score_source_forms(bool (*taken)(ScoreSource::Kind kind) = nullptr);
+
+// A text that is no source of scores, or one with a wrong parameter. what() lists all forms to
+// choose from.
+class NoScoreSource : public UsageError {
+ public:
+  // `reason`: what was asked for, and what is wrong about it.
+  explicit NoScoreSource(const std::string& reason);
+  // The same with these forms to choose from.
+  UsageError of(const ScoreSourceForms& forms) const;
+
+ private:
+  std::string reason_;
+};
 
 // Throws UsageError where the source has counts of another number of experts: the file is of
 // another model.
 void check_counted_experts(const ScoreSource& source, int experts);
 
-// Throws UsageError naming `what`, `text` and the kinds, or the error in its file and where it is.
+// Throws NoScoreSource naming `what` and `text`, or UsageError with the error in its file and where
+// it is.
 ScoreSource parse_score_source(std::string_view text, const std::string& what);
+// "counts:FILE". Throws UsageError with the error in the file and where it is.
+ScoreSource load_counted_scores(const std::string& file);
 
 }  // namespace moesim::routing

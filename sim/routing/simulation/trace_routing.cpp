@@ -7,6 +7,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/routing/jobs/group_blocks.hpp"
+#include "sim/routing/rules/routing_refusal.hpp"
 #include "sim/routing/scores/logit_source.hpp"
 
 namespace moesim::routing {
@@ -21,12 +22,12 @@ void check_sizes(const RoutingJob& job, const Trace& trace) {
   const TraceShape& shape = trace.shape();
   if (trace.per() == Trace::Per::rank &&
       (job.experts != shape.experts || job.expert_parallel != shape.experts)) {
-    refuse(trace,
-           fmt::format(
-               "it counts rows per receiving GPU, {} of them, not per expert: choose "
-               "--expert-parallel {} and change --experts to {}, so that one expert stands for "
-               "all of a GPU",
-               shape.experts, shape.experts, shape.experts));
+    throw RoutingRefusal([&](const RoutingTerms& terms) {
+      return fmt::format(
+          "{}: it counts rows per receiving GPU, {} of them, not per expert: choose "
+          "--expert-parallel {} and {}{}, so that one expert stands for all of a GPU",
+          trace.file(), shape.experts, shape.experts, terms.experts, shape.experts);
+    });
   }
   if (job.experts != shape.experts) {
     refuse(
@@ -47,12 +48,15 @@ void check_sizes(const RoutingJob& job, const Trace& trace) {
   if (job.scores.kind == ScoreSource::Kind::trace_repeat) return;
   const bool counts = trace.kind() == Trace::Kind::counts;
   if (counts ? job.tokens_per_gpu == shape.tokens : job.tokens_per_gpu <= shape.tokens) return;
-  refuse(trace, fmt::format("it holds {} {} tokens per GPU and layer, the job has {}: choose "
-                            "--tokens-per-gpu {}, or --routing trace-repeat:{}, which {}",
-                            counts ? "counts of" : "the routing of", shape.tokens,
-                            job.tokens_per_gpu, shape.tokens, job.scores.file,
-                            counts ? "draws any number of tokens from their popularity"
-                                   : "starts again from the first token"));
+  throw RoutingRefusal([&](const RoutingTerms& terms) {
+    return fmt::format(
+        "{}: it holds {} {} tokens {}, the job has {}: choose {}{}, or --routing trace-repeat:{}, "
+        "which {}",
+        trace.file(), counts ? "counts of" : "the routing of", shape.tokens,
+        terms.per_rank_and_layer, job.tokens_per_gpu, terms.tokens, shape.tokens, job.scores.file,
+        counts ? "draws any number of tokens from their popularity"
+               : "starts again from the first token");
+  });
 }
 
 void check_choices(const RouterConfig& router, const Trace& trace) {

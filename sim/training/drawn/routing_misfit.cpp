@@ -3,23 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/rules/routing_refusal.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/training/drawn/block_routing.hpp"
 #include "sim/training/job/stage_division.hpp"
 
 namespace moesim::training {
 namespace {
-
-// Options of a scenario, and what decides the same in a training step.
-constexpr std::pair<const char*, const char*> terms[] = {
-    {"choose --tokens-per-gpu ",
-     "choose --sequence-length, --micro-batch, tensor and context ranks for tokens per rank of "},
-    {"change --experts to ", "a --model whose experts number "},
-    {"or more --experts", "or a --model with more experts"},
-    {"per GPU and layer", "per rank and layer"}};
 
 // Throws UsageError for a trace of more ranks than a stage has.
 void check_ranks(const routing::Trace& trace, const parallel::ParallelLayout& layout) {
@@ -39,14 +31,6 @@ void check_ranks(const routing::Trace& trace, const parallel::ParallelLayout& la
 
 }  // namespace
 
-std::string in_training_terms(std::string text) {
-  for (const auto& [scenario, training] : terms) {
-    const std::size_t at = text.find(scenario);
-    if (at != std::string::npos) text.replace(at, std::string(scenario).size(), training);
-  }
-  return text;
-}
-
 void check_routing(const routing::RoutingJob& job, const TrainingJob& asked) {
   routing::RoutingJob checked = job;
   if (const routing::Trace* const trace = job.scores.trace.get(); trace != nullptr) {
@@ -55,8 +39,8 @@ void check_routing(const routing::RoutingJob& job, const TrainingJob& asked) {
   }
   try {
     routing::check(checked);
-  } catch (const UsageError& error) {
-    throw UsageError(in_training_terms(error.what()));
+  } catch (const routing::RoutingRefusal& refusal) {
+    throw UsageError(refusal.in_training());
   }
 }
 

@@ -7,11 +7,8 @@
 
 namespace moesim::training {
 
-// What is said of a scenario's routing, with the options of a training step that decide the same.
-std::string in_training_terms(std::string text);
-
 // As routing::check(), of a trace with as many ranks as a pipeline stage of `asked` has, of which
-// `job` may route some; what it throws is in_training_terms().
+// `job` may route some; it throws the text of a RoutingRefusal in training.
 void check_routing(const routing::RoutingJob& job, const TrainingJob& asked);
 
 // Why the routing of a job does not fit its ranks and experts, or the tokens of a rank: recorded

@@ -106,6 +106,7 @@ TEST_CASE("attention shapes that are none are usage errors") {
   CHECK(std::isfinite(profile.attention({largest, 1024, 64, 8, 128}, false).time_us));
   CHECK_THROWS_WITH(profile.attention({1, largest, 1, 1, 128}, false),
                     ContainsSubstring("16 times beyond the longest sequence measured, 16384"));
+  CHECK_THROWS_AS(profile.attention({1, largest, 1, 1, 128}, false), SequenceTooLong);
   CHECK_THROWS_WITH(profile.attention({1, 16, largest, largest, 128}, false),
                     ContainsSubstring("16 times beyond the most measured"));
   CHECK_THROWS_AS(profile.attention({largest + 1, 1, 1, 1, 128}, false), UsageError);

@@ -1,6 +1,7 @@
 #include <string>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/profile/kernels/memory_curve.hpp"
 #include "sim/profile/profile.hpp"
 #include "tests/support/catch.hpp"
@@ -74,6 +75,8 @@ TEST_CASE("permute and combine move each token and each routed row once") {
   CHECK_THROWS_AS(profile.permute_rows(16384, -1, 4096), UsageError);
   CHECK_THROWS_AS(profile.combine(0, 4096, 2), UsageError);
   CHECK_THROWS_AS(profile.permute(std::int64_t{1} << 40, 4096, std::int64_t{1} << 40), UsageError);
+  // 2^23 tokens of 8 KiB, read once and written twice, are beyond 80 GiB.
+  CHECK_THROWS_AS(profile.permute(1 << 23, 4096, 2), BeyondMemory);
 }
 
 TEST_CASE("sizes that are none are usage errors") {

@@ -258,3 +258,24 @@ TEST_CASE("logits come from the project's Philox streams") {
           Approx(radius * std::sin(angle(block[2 * pair + 1]))).margin(2e-6));
   }
 }
+
+TEST_CASE("a wrong source is refused with the forms that the caller takes") {
+  try {
+    source_of("zipf:abc");
+    FAIL("was taken");
+  } catch (const NoScoreSource& refusal) {
+    const std::string start = "--routing 'zipf:abc': 'abc' is not a number; choose one of ";
+    CHECK(std::string(refusal.what()).starts_with(start + "gaussian:SIGMA, zipf:A, "));
+    CHECK(refusal.of({{"zipf:A", "a meaning"}, {"balanced", ""}}).what() ==
+          start + "zipf:A, balanced (gaussian:0.1, hot-expert:4, say)");
+  }
+}
+
+TEST_CASE("counts are read from their file alone") {
+  const TemporaryFile file("counts_alone.csv", "layer,expert,count\n0,0,1\n0,1,3\n");
+  const ScoreSource source = load_counted_scores(file.path);
+  CHECK(source.name() == "counts:counts_alone.csv");
+  CHECK(source.popularity->layers() == std::vector<std::vector<double>>{{0.25, 0.75}});
+  const TemporaryFile empty("counts_empty.csv", "layer,expert,count\n");
+  CHECK_THROWS_WITH(load_counted_scores(empty.path), "counts_empty.csv: no rows of counts");
+}

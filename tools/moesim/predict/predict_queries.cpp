@@ -104,27 +104,26 @@ QueryAnswer Queries::answer(QuerySource& source, std::size_t row) const {
   const std::size_t op_column = table_.find("op");
   std::string op = op_column == CsvTable::npos ? "" : table_.rows[row][op_column];
   if (op.empty()) op = default_op_;
-  QueryParams params;
+  const profile::PredictedOperation* operation = nullptr;
   try {
-    params = params_of(profile::find_operation(op), row);
+    operation = &profile::find_operation(op);
   } catch (const UsageError& error) {
-    const std::string text = error.what();
-    if (text.starts_with(where(row))) throw;
-    throw UsageError(fmt::format("{}, column op: {}", where(row), text));
+    throw UsageError(fmt::format("{}, column op: {}", where(row), error.what()));
   }
+  const QueryParams params = params_of(*operation, row);
   QueryAnswer refused;
   refused.op = op;
   refused.params = params;
+  const char* between = ", ";  // a column follows
   try {
     check_values(params);
+    between = ": ";
     return source.ask(op, params);
   } catch (const NoAnswer& error) {
     refused.refusal = error.what();
   } catch (const Error& error) {
     if (error.code() != ExitCode::failure) {
-      const std::string text = error.what();
-      const char* between = text.starts_with("column ") ? ", " : ": ";
-      throw Error(fmt::format("{}{}{}", where(row), between, text), error.code());
+      throw Error(fmt::format("{}{}{}", where(row), between, error.what()), error.code());
     }
     refused.refusal = error.what();
   }

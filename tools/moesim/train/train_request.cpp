@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <string_view>
 
-#include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/text.hpp"
 #include "sim/parallel/layout_rules.hpp"
+#include "sim/profile/kernels/attention_curve.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/output.hpp"
 
@@ -20,10 +20,6 @@ Flag flag_of(const job::JobOption& option) {
   flag.is_number = option.is_number;
   return flag;
 }
-
-}  // namespace
-
-namespace {
 
 // The options to lower where a layer has more rows than a GPU holds.
 std::string options_of_rows(const training::TrainingJob& job) {
@@ -43,16 +39,11 @@ std::string options_of_rows(const training::TrainingJob& job) {
 training::TrainingStep step_of_options(const CommandLine& line, training::TrainingJob& job) {
   try {
     return requested_step(line, job);
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    const std::string_view fewer = "take fewer tokens";
-    if (text.ends_with(fewer)) {
-      throw UsageError(fmt::format("{}: {}", text, options_of_rows(job)));
-    }
-    if (text.starts_with("attention over ")) {
-      throw UsageError(fmt::format("--sequence-length {}: {}", job.layout.sequence_length, text));
-    }
-    throw;
+  } catch (const BeyondMemory& error) {
+    throw UsageError(fmt::format("{}: {}", error.what(), options_of_rows(job)));
+  } catch (const profile::SequenceTooLong& error) {
+    throw UsageError(
+        fmt::format("--sequence-length {}: {}", job.layout.sequence_length, error.what()));
   }
 }
 

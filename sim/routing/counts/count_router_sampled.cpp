@@ -16,10 +16,8 @@ SampledLayer CountRouter::draw_sample(const RoutingJob& job) const {
   const RouterConfig& router = job.router;
   StreamKey key = key_;
   key.rank = sample_plane;
-  const DrawnLogits drawn(job, *logits_, 0, kernels_);
-  const RoundedLogits rounded(drawn);
-  const bool in_bf16 = router.router_dtype == RouterDtype::bf16;
-  const GroupLogits& seen = in_bf16 ? static_cast<const GroupLogits&>(rounded) : drawn;
+  const SeenLogits drawn(job, *logits_, 0, kernels_);
+  const GroupLogits& seen = drawn.by(router);
   const KindShape shape{router, job.experts, job.expert_parallel, kernels_};
   const std::int64_t tokens = sampled_tokens(job.experts, router.top_k);
   const auto training = bias_training(job, {{}, key.seed, key.replica, key.layer}, kernels_);

@@ -19,13 +19,7 @@ BiasTraining::BiasTraining(const RoutingJob& job, const RouterContext& context,
                            const TileKernels& kernels)
     : job_(with_scores(job, *job.router.expert_bias->trained_on())),
       source_(job_.scores, logit_shape(job_), context.seed, context.replica, context.layer),
-      drawn_(job_, source_, 0, kernels),
-      rounded_(drawn_) {}
-
-const GroupLogits& BiasTraining::logits() const {
-  if (job_.router.router_dtype == RouterDtype::bf16) return rounded_;
-  return drawn_;
-}
+      seen_(job_, source_, 0, kernels) {}
 
 std::unique_ptr<BiasTraining> bias_training(const RoutingJob& job, const RouterContext& context,
                                             const TileKernels& kernels) {
@@ -33,6 +27,12 @@ std::unique_ptr<BiasTraining> bias_training(const RoutingJob& job, const RouterC
   if (bias == nullptr || bias->trained_on() == nullptr) return nullptr;
   if (scores_key(*bias->trained_on()) == scores_key(job.scores)) return nullptr;
   return std::make_unique<BiasTraining>(job, context, kernels);
+}
+
+void start_layer(KindRouter& router, const RoutingJob& job, const GroupLogits& seen,
+                 const RouterContext& context, const TileKernels& kernels) {
+  const auto training = bias_training(job, context, kernels);
+  router.start_layer(training ? training->logits() : seen, context);
 }
 
 }  // namespace moesim::routing

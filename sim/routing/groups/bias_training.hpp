@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "sim/routing/groups/group_logits.hpp"
+#include "sim/routing/groups/kind_router.hpp"
 #include "sim/routing/groups/routed_group.hpp"
 
 namespace moesim::routing {
@@ -17,19 +18,23 @@ class BiasTraining {
   BiasTraining& operator=(const BiasTraining&) = delete;
 
   // As the router sees them: rounded where its product is in bf16.
-  const GroupLogits& logits() const;
+  const GroupLogits& logits() const { return seen_.by(job_.router); }
 
  private:
   RoutingJob job_;
   LogitSource source_;
-  DrawnLogits drawn_;
-  RoundedLogits rounded_;
+  SeenLogits seen_;
 };
 
 // Null where the biases of the job's router are given, or trained on what it routes, also where
 // that is asked for by its name: jobs with equal scores then have equal routing.
 std::unique_ptr<BiasTraining> bias_training(const RoutingJob& job, const RouterContext& context,
                                             const TileKernels& kernels);
+
+// Starts a layer of the job's router, which routes logits like `seen`: biases are trained on others
+// where bias_training() says so.
+void start_layer(KindRouter& router, const RoutingJob& job, const GroupLogits& seen,
+                 const RouterContext& context, const TileKernels& kernels);
 
 // Logits to be routed, by a router that is trained on others. Keeps references to its arguments.
 class TrainedOnOthers final : public GroupLogits {

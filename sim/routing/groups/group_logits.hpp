@@ -86,6 +86,26 @@ class RoundedLogits final : public GroupLogits {
   const GroupLogits& exact_;
 };
 
+// The drawn logits of a group as routers see them. Keeps references to its arguments.
+class SeenLogits {
+ public:
+  SeenLogits(const RoutingJob& job, const LogitSource& source, int first_gpu,
+             const TileKernels& kernels)
+      : drawn_(job, source, first_gpu, kernels), rounded_(drawn_) {}
+  SeenLogits(const SeenLogits&) = delete;  // parts refer to each other
+  SeenLogits& operator=(const SeenLogits&) = delete;
+
+  // Rounded where the product of that router is in bf16.
+  const GroupLogits& by(const RouterConfig& router) const {
+    if (router.router_dtype == RouterDtype::bf16) return rounded_;
+    return drawn_;
+  }
+
+ private:
+  DrawnLogits drawn_;
+  RoundedLogits rounded_;
+};
+
 // Given logits of each rank in memory. Training tokens repeat these tokens. Keeps references to its
 // arguments. Throws UsageError naming rank and token for a logit that is NaN or +inf when its tile
 // is requested.

@@ -63,14 +63,9 @@ class LayerLosses {
  private:
   // Chooses by the router's own rule, where it is not simply the k largest logits.
   void choose(int group) {
-    const DrawnLogits drawn(job_, source_, context_.place.first_gpu, kernels_);
-    const RoundedLogits rounded(drawn);
-    const bool in_bf16 = job_.router.router_dtype == RouterDtype::bf16;
-    const GroupLogits& seen = in_bf16 ? static_cast<const GroupLogits&>(rounded) : drawn;
-    if (group == 0) {
-      const auto training = bias_training(job_, context_, kernels_);
-      router_->start_layer(training ? training->logits() : seen, context_);
-    }
+    const SeenLogits drawn(job_, source_, context_.place.first_gpu, kernels_);
+    const GroupLogits& seen = drawn.by(job_.router);
+    if (group == 0) start_layer(*router_, job_, seen, context_, kernels_);
     router_->decide(seen, context_);
     routes_.ranks = job_.expert_parallel;
     routes_.experts = job_.experts;

@@ -132,15 +132,10 @@ void LayerRouter::route_sharing(std::span<const RoutingJob> jobs, const LogitSou
 void LayerRouter::route_others(std::span<const RoutingJob> jobs, const LogitSource& logits,
                                const RouterContext& context, int group,
                                std::span<LayerRouting> results) {
-  const DrawnLogits drawn(jobs.front(), logits, context.place.first_gpu, kernels_);
-  const RoundedLogits rounded(drawn);
+  const SeenLogits drawn(jobs.front(), logits, context.place.first_gpu, kernels_);
   for (const auto& [job, router] : others_) {
-    const bool in_bf16 = jobs[job].router.router_dtype == RouterDtype::bf16;
-    const GroupLogits& seen = in_bf16 ? static_cast<const GroupLogits&>(rounded) : drawn;
-    if (group == 0) {
-      const auto training = bias_training(jobs[job], context, kernels_);
-      router->start_layer(training ? training->logits() : seen, context);
-    }
+    const GroupLogits& seen = drawn.by(jobs[job].router);
+    if (group == 0) start_layer(*router, jobs[job], seen, context, kernels_);
     router->decide(seen, context);
     const GroupOutcome& outcome = router->outcome();
     add_group({outcome.sums, outcome.kept_rows, outcome.ir_rows, outcome.demand,

@@ -141,17 +141,26 @@ std::vector<StageContent> neighbours_of(const Model& model, const StageContent& 
   return found;
 }
 
+// A stage, and how its states are divided.
+struct DividedStage {
+  const Model& model;
+  const StageContent& content;
+  const ShardSizes& shards;
+  const StateRules& rules;
+  int experts = 0;
+};
+
 // The bytes of the neighbouring layers that need most, counting what replicas of an optimizer
 // instance share: weights without replicas lie whole where they are.
 template <class DenseBytes>
-double largest_neighbours(const Model& model, const StageContent& content, const ShardSizes& shards,
-                          const StateRules& rules, int experts, const DenseBytes& dense_bytes,
+double largest_neighbours(const DividedStage& stage, const DenseBytes& dense_bytes,
                           double expert_element) {
-  const bool shares_dense = sharing_ranks(shards.dense_replicas(), rules) > 1;
-  const bool shares_experts = sharing_ranks(shards.expert_data, rules) > 1;
+  const ShardSizes& shards = stage.shards;
+  const bool shares_dense = sharing_ranks(shards.dense_replicas(), stage.rules) > 1;
+  const bool shares_experts = sharing_ranks(shards.expert_data, stage.rules) > 1;
   double most = 0;
-  for (const StageContent& neighbours : neighbours_of(model, content)) {
-    const StageParameters held = stage_parameters(model, neighbours, shards, experts);
+  for (const StageContent& neighbours : neighbours_of(stage.model, stage.content)) {
+    const StageParameters held = stage_parameters(stage.model, neighbours, shards, stage.experts);
     most = std::max(most, (shares_dense ? dense_bytes(held) : 0) +
                               (shares_experts ? expert_element * held.expert : 0));
   }
@@ -267,14 +276,14 @@ double gathered_layers(const Model& model, const StageContent& content, const Sh
   const auto dense = [&](const StageParameters& held) {
     return weight * held.gemm + bf16 * (held.dense - held.gemm);
   };
-  return largest_neighbours(model, content, shards, rules, experts, dense, weight);
+  return largest_neighbours({model, content, shards, rules, experts}, dense, weight);
 }
 
 double whole_gradients(const Model& model, const StageContent& content, const ShardSizes& shards,
                        const StateRules& rules, int experts) {
   const double gradient = rules.gradient_bytes;
   const auto dense = [&](const StageParameters& held) { return gradient * held.dense; };
-  return largest_neighbours(model, content, shards, rules, experts, dense, gradient);
+  return largest_neighbours({model, content, shards, rules, experts}, dense, gradient);
 }
 
 }  // namespace moesim::model

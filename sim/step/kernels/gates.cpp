@@ -69,13 +69,13 @@ Kernels KernelPricer::router(Pass pass) const {
   for (const GateWork& work : router.kind->price(router, shape)) {
     switch (work.kind) {
       case GateWork::Kind::gemm:
-        list.gemm(work.label, work.rows, work.columns, work.depth, work.count);
+        list.gemm(work.label, {work.rows, work.columns, work.depth}, work.count);
         break;
       case GateWork::Kind::fp32_product:
         gate_product(list, work);
         break;
       case GateWork::Kind::bf16_product:
-        list.gemm(work.label, work.rows, work.columns, work.depth, work.count, 1,
+        list.gemm(work.label, {work.rows, work.columns, work.depth}, work.count,
                   KernelClass::gating);
         break;
       case GateWork::Kind::selection:
@@ -126,10 +126,10 @@ Kernels KernelPricer::mix(Pass pass, const std::string& name, std::int64_t made,
   const std::int64_t length = mixed_length();
   const double sequences = static_cast<double>(tokens_) / static_cast<double>(length);
   if (pass == Pass::forward) {
-    list.gemm(name, made, model_.hidden, used, sequences);
+    list.gemm(name, {made, model_.hidden, used}, sequences);
   } else {
-    list.gemm(name + " by input", used, model_.hidden, made, sequences);
-    list.gemm(name + " by weight", length, scenario_.mixed_slots(), model_.hidden, sequences);
+    list.gemm(name + " by input", {used, model_.hidden, made}, sequences);
+    list.gemm(name + " by weight", {length, scenario_.mixed_slots(), model_.hidden}, sequences);
   }
   return list.take();
 }

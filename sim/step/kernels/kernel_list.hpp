@@ -13,20 +13,19 @@ class KernelPricer::List {
  public:
   List(const profile::Profile& profile, Pass pass) : profile_(profile), pass_(pass) {}
 
-  // Forward y[m, n] = x[m, k] W; backward by input [m, k] and by weight [n, k]. m rows of
-  // `experts`, each with a W of its own, in one call.
-  void gemm(const std::string& label, std::int64_t m, std::int64_t n, std::int64_t k,
-            double count = 1, std::int64_t experts = 1,
+  // Forward y[m, n] = x[m, k] W, of m rows; backward by input [m, k] and by weight [n, k].
+  void gemm(const std::string& label, const profile::BatchedProduct& product, double count = 1,
             KernelClass kernel_class = KernelClass::gemm) {
+    const auto& [m, n, k, experts] = product;
     if (m == 0) return;
     if (pass_ == Pass::forward) {
-      add(label, kernel_class, profile::batched_product(profile_, {m, n, k, experts}), count);
+      add(label, kernel_class, profile::batched_product(profile_, product), count);
       return;
     }
     add(label + " by input", kernel_class, profile::batched_product(profile_, {m, k, n, experts}),
         count);
-    add(label + " by weight", kernel_class,
-        profile::batched_weight_gradient(profile_, {m, n, k, experts}), count);
+    add(label + " by weight", kernel_class, profile::batched_weight_gradient(profile_, product),
+        count);
   }
   void memory(const std::string& label, double bytes,
               profile::MemoryKernel kind = profile::MemoryKernel::streaming, double count = 1,

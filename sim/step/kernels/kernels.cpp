@@ -68,7 +68,7 @@ Kernels KernelPricer::residual(Pass pass) const {
 Kernels KernelPricer::attention(Pass pass, bool causal) const {
   List list(profile_, pass);
   for (const model::Projection& projection : model_.attention_projections()) {
-    list.gemm("attention " + projection.name, tokens_, projection.n, projection.k);
+    list.gemm("attention " + projection.name, {tokens_, projection.n, projection.k});
   }
   // Latent attention applies rotary embedding to a part of each query head and to one key that all
   // heads share.
@@ -140,14 +140,14 @@ void KernelPricer::gated_ffn(List& list, Pass pass, std::int64_t rows, std::int6
   if (rows == 0) return;
   const std::int64_t matrices_up = model_.gated ? 2 : 1;
   const double cells = element * static_cast<double>(rows * inner);
-  list.gemm("ffn up", rows, matrices_up * inner, model_.hidden, count, experts);
+  list.gemm("ffn up", {rows, matrices_up * inner, model_.hidden, experts}, count);
   // Forward: reads the gate and up halves, writes their product; backward: reads both and the
   // gradient, writes two gradients.
   const double forward = static_cast<double>(matrices_up) + 1;
   const double bytes = cells * (pass == Pass::forward ? forward : 2 * forward - 1);
   list.memory(pass == Pass::forward ? "activation" : "activation backward", bytes,
               activation_kernel(bytes), count);
-  list.gemm("ffn down", rows, model_.hidden, inner, count, experts);
+  list.gemm("ffn down", {rows, model_.hidden, inner, experts}, count);
 }
 
 void KernelPricer::expert_ffns(List& list, Pass pass, std::int64_t rows) const {
@@ -321,7 +321,7 @@ Kernels KernelPricer::embedding(Pass pass) const {
 Kernels KernelPricer::head(Pass pass) const {
   List list(profile_, pass);
   const double logits = static_cast<double>(tokens_ * model_.vocabulary);
-  list.gemm("head", tokens_, model_.vocabulary, model_.hidden);
+  list.gemm("head", {tokens_, model_.vocabulary, model_.hidden});
   if (scenario_.mode == scenario::Mode::train) {
     // Logits in fp32 (2 + 4), log-softmax (4 + 4); backward the same in reverse.
     list.memory_pass("loss", (element + 3 * wide) * logits, (element + 3 * wide) * logits);

@@ -319,22 +319,39 @@ class StepProgram::Builder {
     add_compute("counts_to_host", Part::router, layer, announcing(compute(Work::host_read), layer));
   }
 
-  // A collective over parameters or their gradients; no operation without parameters or with one
-  // GPU.
-  void over_group(const std::string& name, Collective kind, Groups groups, double parameters,
-                  const std::string& label, int layer,
-                  engine::StreamKind stream = engine::StreamKind::communication) {
-    if (parameters <= 0 || group_size(groups) < 2) return;
-    add_exchange("nccl:" + name, Part::gradient, layer,
-                 collective(kind, groups, parameter_bytes * parameters, label), stream);
+  // A collective over parameters or their gradients, of one layer (-1: of none).
+  struct ParameterExchange {
+    const char* name;  // of the collective
+    Collective kind;
+    Groups groups;
+    double parameters;
+    const char* label;
+    int layer;
+    engine::StreamKind stream = engine::StreamKind::communication;
+  };
+  // No operation without parameters or with one GPU.
+  void over_group(const ParameterExchange& asked) {
+    if (asked.parameters <= 0 || group_size(asked.groups) < 2) return;
+    add_exchange(
+        std::string("nccl:") + asked.name, Part::gradient, asked.layer,
+        collective(asked.kind, asked.groups, parameter_bytes * asked.parameters, asked.label),
+        asked.stream);
   }
   void gather_dense(double parameters, int layer) {
-    over_group("all_gather", Collective::all_gather, Groups::world, parameters,
-               "all-gather of parameters", layer);
+    over_group({.name = "all_gather",
+                .kind = Collective::all_gather,
+                .groups = Groups::world,
+                .parameters = parameters,
+                .label = "all-gather of parameters",
+                .layer = layer});
   }
   void gather_experts(double parameters, int layer) {
-    over_group("all_gather", Collective::all_gather, Groups::expert_data_parallel, parameters,
-               "all-gather of expert parameters", layer);
+    over_group({.name = "all_gather",
+                .kind = Collective::all_gather,
+                .groups = Groups::expert_data_parallel,
+                .parameters = parameters,
+                .label = "all-gather of expert parameters",
+                .layer = layer});
   }
 
   // ZeRO-3: parameters are gathered before each pass that uses them; nothing is prefetched. A
@@ -355,14 +372,21 @@ class StepProgram::Builder {
   // all-reduce with ZeRO-0, else reduce-scatter to the shard that updates them.
   void reduce_gradients(double dense, double expert, int layer) {
     const bool whole = scenario_.zero == 0;
-    const Collective kind = whole ? Collective::all_reduce : Collective::reduce_scatter;
-    const std::string name = whole ? "all_reduce" : "reduce_scatter";
     const bool overlapped = scenario_.gradient_overlap == scenario::GradientOverlap::gradient;
     const auto stream =
         overlapped ? engine::StreamKind::gradients : engine::StreamKind::communication;
-    over_group(name, kind, Groups::world, dense, "reduction of dense gradients", layer, stream);
-    over_group(name, kind, Groups::expert_data_parallel, expert, "reduction of expert gradients",
-               layer, stream);
+    ParameterExchange reduction{.name = whole ? "all_reduce" : "reduce_scatter",
+                                .kind = whole ? Collective::all_reduce : Collective::reduce_scatter,
+                                .groups = Groups::world,
+                                .parameters = dense,
+                                .label = "reduction of dense gradients",
+                                .layer = layer,
+                                .stream = stream};
+    over_group(reduction);
+    reduction.groups = Groups::expert_data_parallel;
+    reduction.parameters = expert;
+    reduction.label = "reduction of expert gradients";
+    over_group(reduction);
   }
 
   // Up to ZeRO-1 every GPU accumulates full gradients and reduces them once, after the last

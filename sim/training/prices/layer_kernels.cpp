@@ -73,8 +73,11 @@ Passes LayerKernels::head() const {
   const int tensor = job_.layout.sizes.tensor;
   const double logits = job_.tokens() * static_cast<double>(model.vocabulary) / tensor;
   Passes passes;
-  add_product(passes, Part::head, job_.tokens(), model.vocabulary / tensor, model.hidden, 1,
-              {.is_wide = !job_.low_precision_head});
+  add_product(passes, Part::head,
+              {.m = job_.tokens(),
+               .n = model.vocabulary / tensor,
+               .k = model.hidden,
+               .is_wide = !job_.low_precision_head});
   add_memory(passes, Part::head, loss_bytes * logits, loss_backward_bytes * logits,
              MemoryKernel::streaming);
   return passes;
@@ -89,25 +92,23 @@ Passes LayerKernels::prediction() const {
     add_memory(passes, Part::head, 2 * token_bytes, 4 * token_bytes, MemoryKernel::normalization);
   }
   // The projection has all tokens of the tensor ranks, and its outputs divided among them.
-  add_product(passes, Part::head, job_.tokens(), hidden / job_.layout.sizes.tensor, 2 * hidden, 1,
-              {});
+  add_product(passes, Part::head,
+              {.m = job_.tokens(), .n = hidden / job_.layout.sizes.tensor, .k = 2 * hidden});
   return passes;
 }
 
-// `copies` products of the same weights' shape, `m` rows over all of them.
-void LayerKernels::add_product(Passes& passes, Part part, double m, std::int64_t n, std::int64_t k,
-                               double copies, Operands operands) const {
-  const bool is_wide = operands.is_wide;
+void LayerKernels::add_product(Passes& passes, Part part, const Product& product) const {
+  const auto& [m, n, k, copies, is_wide, input_casts, gradient_casts] = product;
   const std::int64_t rows = whole(m);
   // Casts of the input, and of the gradient that comes back, by row and by column.
   if (!is_wide) {
-    const auto bytes = [&](int asked, std::int64_t columns) {
+    const auto bytes = [&, m = m](int asked, std::int64_t columns) {
       const int directions = asked - (reads_one_copy(job_.states) ? 1 : 0);
       if (directions <= 0) return 0.0;
       return model::quantize_bytes(job_.states.precision, directions) * m *
              static_cast<double>(columns);
     };
-    add_memory(passes, part, bytes(operands.input_casts, k), bytes(operands.gradient_casts, n),
+    add_memory(passes, part, bytes(input_casts, k), bytes(gradient_casts, n),
                MemoryKernel::streaming);
   }
   passes.forward[at(part)] += kernels_.product_us({rows, n, k, copies, is_wide});
@@ -154,8 +155,8 @@ void LayerKernels::add_projection(Passes& passes, const model::Projection& proje
   const bool by_row = projection.name == "out";
   const std::int64_t n = whole_matrix || by_row ? projection.n : projection.n / tensor;
   const std::int64_t k = by_row ? projection.k / tensor : projection.k;
-  add_product(passes, Part::attention, whole_matrix ? job_.tokens_per_rank() : job_.tokens(), n, k,
-              1, {});
+  add_product(passes, Part::attention,
+              {.m = whole_matrix ? job_.tokens_per_rank() : job_.tokens(), .n = n, .k = k});
 }
 
 Passes LayerKernels::norms() const {
@@ -235,10 +236,20 @@ Passes LayerKernels::ffn(Part part, double rows, std::int64_t inner, double copi
   const int outer = part == Part::experts && brings_low_rows(job_) ? 1 : 2;
   const int inner_casts = is_fused ? 0 : 2;
   Passes passes = is_fused ? Passes() : activation(part, rows, inner);
-  add_product(passes, part, rows, (model.gated ? 2 : 1) * inner, model.hidden, copies,
-              {.input_casts = outer, .gradient_casts = inner_casts});
-  add_product(passes, part, rows, model.hidden, inner, copies,
-              {.input_casts = inner_casts, .gradient_casts = outer});
+  add_product(passes, part,
+              {.m = rows,
+               .n = (model.gated ? 2 : 1) * inner,
+               .k = model.hidden,
+               .copies = copies,
+               .input_casts = outer,
+               .gradient_casts = inner_casts});
+  add_product(passes, part,
+              {.m = rows,
+               .n = model.hidden,
+               .k = inner,
+               .copies = copies,
+               .input_casts = inner_casts,
+               .gradient_casts = outer});
   return passes;
 }
 
@@ -300,7 +311,8 @@ Passes LayerKernels::routing(const MoeLoad& load) const {
   const double tokens = job_.tokens_per_rank();
   const double rows = expert_rows(load);
   Passes passes;
-  add_product(passes, Part::router, tokens, model.moe->experts, model.hidden, 1, {.is_wide = true});
+  add_product(passes, Part::router,
+              {.m = tokens, .n = model.moe->experts, .k = model.hidden, .is_wide = true});
   const double scores = fp32 * tokens * model.moe->experts;
   add_memory(passes, Part::router, 4 * scores, 4 * scores, MemoryKernel::streaming);
   if (brings_low_rows(job_)) {

@@ -44,17 +44,20 @@ class LayerKernels {
   }
 
  private:
-  // The operands of a product: in bf16 whatever the recipe (the router, and the output head unless
-  // it is asked for), or cast by kernels of their own, by row and by column or by column alone.
-  struct Operands {
+  // `copies` products [m, k] x [k, n] of weights of that shape each; `m`: rows over all of them.
+  // Operands are in bf16 whatever the recipe (is_wide: the router, and the output head unless it is
+  // asked for), or cast by kernels of their own, by row and by column or by column alone.
+  struct Product {
+    double m = 0;
+    std::int64_t n = 0, k = 0;
+    double copies = 1;
     bool is_wide = false;
     int input_casts = 2;
     int gradient_casts = 2;  // of the output's gradient
   };
   void add_softmax_elementwise(Passes& passes) const;
   void add_projection(Passes& passes, const model::Projection& projection) const;
-  void add_product(Passes& passes, Part part, double m, std::int64_t n, std::int64_t k,
-                   double copies, Operands operands) const;
+  void add_product(Passes& passes, Part part, const Product& product) const;
   void add_memory(Passes& passes, Part part, double forward, double backward,
                   profile::MemoryKernel kind) const;
   // The rows of a rank in the order of experts, and those that they are copied from and added up

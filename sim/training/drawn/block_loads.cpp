@@ -64,8 +64,8 @@ BlockLoads::BlockLoads(const TrainingJob& asked, const routing::RoutingJob& job,
 
 double rounded_load(double load) { return std::round(load * steps_of_balance) / steps_of_balance; }
 
-// The rows in the blocks of one rank, padding included: each block has C rows, or as many as the
-// fullest of the group.
+// The slots of one rank, empty ones too: C of each expert and source, or as many as the fullest
+// ones of the group have rows.
 double BlockLoads::padded_rows(const LayerRouting& routing, std::size_t first_source) const {
   std::int64_t slots = routing.capacity;
   const bool to_busiest = job_.router.pads_to_busiest();

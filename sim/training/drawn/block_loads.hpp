@@ -16,7 +16,8 @@ namespace moesim::training {
 // A load over balance, rounded to 1/1024 of it.
 double rounded_load(double load);
 
-// What one block of ranks gets of a drawn layer.
+// What one block of ranks gets of a drawn layer. In names "block" is one of ranks
+// (sim/GLOSSARY.md).
 struct BlockLoad {
   MoeLoad load;
   double expert = 1;             // rows of the busiest expert over balance
@@ -60,7 +61,7 @@ class BlockLoads {
     double exchanged = 0;                     // the most that a rank sends or receives
     double inside = 0;            // in its domain; both as MoeLoad has them, times balance
     double rectified_by_one = 0;  // the most by a rank, of one group
-    double padded = 0;            // in the blocks of a rank; 0: not padded
+    double padded = 0;            // slots of a rank, empty ones too; 0: not padded
   };
 
   SentRows sent_rows(const routing::LayerRouting& routing, std::size_t first,

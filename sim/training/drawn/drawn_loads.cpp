@@ -149,7 +149,7 @@ void DrawnLoads::draw_from_samples(routing::LayerRouter& router) {
   set_figures();
 }
 
-// Capacity of each source, rectification and blocks depend on the counts of sources; popular ranks
+// Capacity of each source, rectification and padding depend on the counts of sources; popular ranks
 // of the source on their number.
 bool DrawnLoads::only_sums_matter() const {
   const DrawnRouting& drawn = *asked_.routing;

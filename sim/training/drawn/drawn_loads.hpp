@@ -32,7 +32,7 @@ DrawnShape drawn_shape(const TrainingJob& job);
 
 // What the drawn routing of a step comes to.
 struct RoutingFigures {
-  // Mean over layers; `padded` of the slots in blocks, which may be other than C.
+  // Mean over layers; `padded` of the slots that are exchanged, which may be other than C.
   routing::TokenLoss loss;
   std::int64_t capacity = 0;  // slots per expert and source rank; 0: none
   // Rows over balance: of the busiest rank of a layer, mean, 99th percentile and most over layers,
@@ -54,7 +54,7 @@ struct RoutingFigures {
 // The loads of all MoE layers of a step, those of prediction depths last. Drawn per layer, the
 // first ranks of a trace stand for all: those of one set. A layer's popularity of experts is the
 // same in all micro-batches and groups; tokens are not. Where only the rows of experts matter (no
-// capacity per source, no IR, no padded blocks) all sources of a block are drawn as one with all
+// capacity per source, no IR, no padding) all sources of a block are drawn as one with all
 // their tokens, which has the same law. Rows are rounded to 1/1024 of balance unless all are the
 // same. Memory: 72 bytes per layer, step, set and micro-batch, and what the routing of one layer
 // takes.

@@ -136,8 +136,8 @@ std::string rank_rows_refusal(const TrainingJob& job) {
 
 double rank_capacity_rows(const TrainingJob& job) {
   const double balance = job.balanced_rows() * job.layout.sizes.expert_tensor;
-  const double block = model::row_padding(job.states.precision, true);
-  return std::ceil(std::floor(balance * job.routing->rank_capacity) / block) * block;
+  const double multiple = model::row_padding(job.states.precision, true);
+  return std::ceil(std::floor(balance * job.routing->rank_capacity) / multiple) * multiple;
 }
 
 double rank_capacity_load(const TrainingJob& job) {

@@ -41,8 +41,8 @@ class RankRowsLaw {
 // counts. Empty where it does. Precondition: job.routing.
 std::string rank_rows_refusal(const TrainingJob& job);
 
-// Rows of the buffer of a rank: floor(budget x balance), rounded up to whole blocks of the fused
-// grouped FFN (Megatron-Core, paged_stash.md).
+// Rows of the buffer of a rank: floor(budget x balance), rounded up to a multiple of what the
+// fused grouped FFN takes (Megatron-Core, paged_stash.md).
 double rank_capacity_rows(const TrainingJob& job);
 double rank_capacity_load(const TrainingJob& job);  // the same over balance
 

@@ -32,8 +32,8 @@ class SampledRows {
 };
 
 // Whether the rows of a job come from such a sample: for routers without counts, unless single
-// tokens are asked for. Recorded tokens are there anyway; how long the longest block of a source
-// is, the rows of ranks do not say. Precondition: job.routing.
+// tokens are asked for. Recorded tokens are there anyway; how long the longest block of
+// rows of a source is, the rows of ranks do not say. Precondition: job.routing.
 bool takes_sample(const TrainingJob& job);
 
 }  // namespace moesim::training

@@ -27,6 +27,10 @@ using routing::ScoreSource;
 constexpr double most_logits = 4e10;  // tens of minutes of one core
 constexpr double most_counts = 4e8;   // of a layer: 3 GB
 
+void tell(const DrawProgress& progress, int drawn, int layers) {
+  if (progress) progress(static_cast<std::size_t>(drawn), static_cast<std::size_t>(layers));
+}
+
 // Gives a job whose blocks are one source each as many slots as all sources together have.
 void give_slots_of_all(routing::RoutingJob& job, int sources) {
   routing::RouterConfig& router = job.router;
@@ -69,7 +73,8 @@ DrawnShape drawn_shape(const TrainingJob& job) {
   return shape;
 }
 
-DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::DrawCache* draws)
+DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::DrawCache* draws,
+                       const DrawProgress& progress)
     : asked_(job), division_(stage_division(job.layout.sizes)) {
   const DrawnRouting& drawn = *job.routing;
   check_drawn(drawn);
@@ -89,7 +94,7 @@ DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::DrawCa
   rank_rows_.resize(parts * static_cast<std::size_t>(job.layout.sizes.expert));
   routing::LayerRouter router(best_simd_level(), draws);
   if (takes_sample(job)) {
-    draw_from_samples(router);
+    draw_from_samples(router, progress);
     return;
   }
   set_blocks();
@@ -103,6 +108,7 @@ DrawnLoads::DrawnLoads(const TrainingJob& job, bool with_losses, routing::DrawCa
         draw(router, layer, replicas[replica], {step, first, together});
       }
     }
+    tell(progress, layer + 1, layers_);
   }
   set_figures();
 }
@@ -121,7 +127,7 @@ void DrawnLoads::note_recorded(const std::vector<int>& replicas) {
 }
 
 // All layers from a sample of their tokens.
-void DrawnLoads::draw_from_samples(routing::LayerRouter& router) {
+void DrawnLoads::draw_from_samples(routing::LayerRouter& router, const DrawProgress& progress) {
   check_routing(job_, asked_);
   const parallel::ParallelLayout& layout = asked_.layout.sizes;
   const double tokens = asked_.tokens_per_rank() * layout.expert * layout.expert_tensor;
@@ -145,6 +151,7 @@ void DrawnLoads::draw_from_samples(routing::LayerRouter& router) {
       }
       loads_[place++] = most;
     }
+    tell(progress, layer + 1, layers_);
   }
   set_figures();
 }

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -51,6 +53,9 @@ struct RoutingFigures {
   int recorded_ranks = 0, taken_ranks = 0;
 };
 
+// Hears how many layers of a step have been drawn, of how many, after each.
+using DrawProgress = std::function<void(std::size_t drawn, std::size_t layers)>;
+
 // The loads of all MoE layers of a step, those of prediction depths last. Drawn per layer, the
 // first ranks of a trace stand for all: those of one set. A layer's popularity of experts is the
 // same in all micro-batches and groups; tokens are not. Where only the rows of experts matter (no
@@ -64,9 +69,9 @@ class DrawnLoads {
   // and for draws that would take many minutes.
   // Without losses those of figures() may be 0, and loads are drawn faster: counts
   // (routing::Fidelity) then draw no tokens for them.
-  // `draws`: what other layouts share; null: nothing.
+  // `draws`: what other layouts share; null: nothing. `progress` may be empty.
   explicit DrawnLoads(const TrainingJob& job, bool with_losses = true,
-                      routing::DrawCache* draws = nullptr);
+                      routing::DrawCache* draws = nullptr, const DrawProgress& progress = {});
 
   int layers() const { return layers_; }
   // Steps that each have a routing of their own, of which the mean counts: those recorded in a
@@ -90,7 +95,7 @@ class DrawnLoads {
   };
 
   void set_blocks();
-  void draw_from_samples(routing::LayerRouter& router);
+  void draw_from_samples(routing::LayerRouter& router, const DrawProgress& progress);
   bool only_sums_matter() const;
   // The micro-batches of one step, `count` of them from `first` on.
   struct MicroBatches {

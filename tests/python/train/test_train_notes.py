@@ -1,11 +1,13 @@
 """What moesim train says of its band and of what it was not measured at, and options that change nothing."""
 
 import json
+import os
 import pathlib
 import re
+import subprocess
 
 import pytest
-from command_line import as_json, as_rows, moesim, needs_binary, succeed
+from command_line import BINARY, as_json, as_rows, moesim, needs_binary, open_terminal, read_terminal, succeed
 from train_command import LONG, QWEN
 
 pytestmark = needs_binary
@@ -217,3 +219,17 @@ def test_slots_that_nothing_fills_are_said():
     assert "slots" not in moesim(*words, 16).stderr
     assert "slots" not in moesim(*words, 17, "--padding", "none").stderr
     assert "note: --min-capacity: C = 5000 slots" in moesim(*words, 1, "--min-capacity", 5000).stderr
+
+
+def test_drawing_routing_shows_progress_on_a_terminal_alone(tmp_path):
+    words = ("train", "--model", "deepseek-v2-lite", "--gpus", 8, "--expert-parallel", 8, "--router", "bias-balanced",
+             "--routing", "gaussian:1")
+    master, slave = open_terminal()
+    process = subprocess.Popen([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=slave, text=True)
+    os.close(slave)
+    text = process.communicate(timeout=120)[0]
+    shown = read_terminal(master)
+    os.close(master)
+    assert "of 26 layers routed, " in shown and "\n" not in shown.replace("\r\n", "").rstrip("\n")
+    quiet = moesim(*words)
+    assert quiet.stdout == text and "routed" not in quiet.stderr

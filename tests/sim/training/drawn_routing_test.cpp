@@ -243,3 +243,19 @@ TEST_CASE("a sample of tokens that are chosen for together loses what all tokens
   // Batches of 64 tokens, balanced one by one, lost a tenth more.
   CHECK(sample.loss.residual_loss == Approx(tokens.loss.residual_loss).epsilon(0.03));
 }
+
+TEST_CASE("drawing says after each layer how far it is") {
+  TrainingJob job = job_of("qwen3-30b-a3b", 64, 1, 8, 64);
+  for (const char* router : {"dropless", "sinkhorn"}) {  // by counts, by a sample
+    job.routing = drawn(router, nullptr, "gaussian:0.1");
+    job.routing->fidelity = routing::Fidelity::automatic;
+    std::vector<std::pair<std::size_t, std::size_t>> heard;
+    const DrawnLoads loads(job, true, nullptr, [&](std::size_t layers, std::size_t all) {
+      heard.emplace_back(layers, all);
+    });
+    CAPTURE(router);
+    REQUIRE(heard.size() == 48);
+    CHECK(heard.front() == std::pair<std::size_t, std::size_t>(1, 48));
+    CHECK(heard.back() == std::pair<std::size_t, std::size_t>(48, 48));
+  }
+}

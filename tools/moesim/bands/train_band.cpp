@@ -240,15 +240,19 @@ std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
                           : fmt::format("give --profile {} in its place", software)));
 }
 
-TrainingStep requested_step(const CommandLine& line, training::TrainingJob& job) {
+TrainingStep requested_step(const CommandLine& line, training::TrainingJob& job,
+                            const training::DrawProgress& progress) {
   const auto own = own_software(line, job);
-  if (!own || !own->prices_host) return training::training_step(job);
-  job.host.factor = own->host_factor();
+  const bool prices_host = own && own->prices_host;
+  if (prices_host) job.host.factor = own->host_factor();
   training::check_decoder(job);
   training::check_job(job);
-  const auto loads = job.routing ? std::make_shared<const training::DrawnLoads>(job) : nullptr;
+  std::shared_ptr<const training::DrawnLoads> loads;
+  if (job.routing) {
+    loads = std::make_shared<const training::DrawnLoads>(job, true, nullptr, progress);
+  }
   TrainingStep step = training::training_step(job, loads);
-  uncertainty::add_host_gain(*own, job, step, loads);
+  if (prices_host) uncertainty::add_host_gain(*own, job, step, loads);
   return step;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/cell.hpp"
+#include "sim/training/drawn/drawn_loads.hpp"
 #include "sim/uncertainty/step_software.hpp"
 #include "sim/uncertainty/terms.hpp"
 #include "tools/moesim/bands/run_cost.hpp"
@@ -52,8 +53,10 @@ std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
                                                       const training::TrainingJob& job);
 
 // The step of a job, before own software scales it: with the host's times as its document says, to
-// which `job` is set too. Throws as own_software() and training::training_step().
-training::TrainingStep requested_step(const CommandLine& line, training::TrainingJob& job);
+// which `job` is set too. `progress`: of drawing routing, may be empty. Throws as own_software()
+// and training::training_step().
+training::TrainingStep requested_step(const CommandLine& line, training::TrainingJob& job,
+                                      const training::DrawProgress& progress);
 
 // Says where --software was fitted to what another profile predicts than that of the step, and
 // where the published steps on its GPU had other NICs than its cluster.

@@ -15,6 +15,7 @@
 #include "tools/moesim/measured_step.hpp"
 #include "tools/moesim/megatron/megatron_options.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/progress.hpp"
 #include "tools/moesim/shell_word.hpp"
 #include "tools/moesim/timeline.hpp"
 #include "tools/moesim/train/train_grid.hpp"
@@ -147,7 +148,10 @@ ExitCode run(const CommandLine& given) {
   note_step_depths(job);
   note_software(line, job);
   const TimelineFiles files(line, job.layout.sizes.gpus);
-  training::TrainingStep step = step_of_options(line, job);
+  ProgressLine progress("layers routed");
+  training::TrainingStep step = step_of_options(
+      line, job, [&](std::size_t drawn, std::size_t layers) { progress.show(drawn, layers); });
+  progress.finish();
   if (files.wanted()) {
     files.write(training::step_timeline(job, step), timeline_title(job), "one pipeline");
     note_shown_step(step);

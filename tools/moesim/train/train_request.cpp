@@ -36,9 +36,10 @@ std::string options_of_rows(const training::TrainingJob& job) {
 
 }  // namespace
 
-training::TrainingStep step_of_options(const CommandLine& line, training::TrainingJob& job) {
+training::TrainingStep step_of_options(const CommandLine& line, training::TrainingJob& job,
+                                       const training::DrawProgress& progress) {
   try {
-    return requested_step(line, job);
+    return requested_step(line, job, progress);
   } catch (const BeyondMemory& error) {
     throw UsageError(fmt::format("{}: {}", error.what(), options_of_rows(job)));
   } catch (const profile::SequenceTooLong& error) {

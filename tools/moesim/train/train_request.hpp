@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sim/job/job_options.hpp"
+#include "sim/training/drawn/drawn_loads.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "tools/moesim/command.hpp"
 
@@ -29,7 +30,8 @@ std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int
 
 // requested_step(), whose errors name the options of a training job that they follow from. Throws
 // UsageError for more tokens, or slots of experts, than a GPU holds.
-training::TrainingStep step_of_options(const CommandLine& line, training::TrainingJob& job);
+training::TrainingStep step_of_options(const CommandLine& line, training::TrainingJob& job,
+                                       const training::DrawProgress& progress = {});
 
 // Says where --cluster is of other NVLink domains than the GPU's usual one.
 void note_cluster(const CommandLine& line, const training::TrainingJob& job);

@@ -1,11 +1,14 @@
 // Options of how scores of experts, and of groups of them, are found.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <string_view>
+#include <system_error>
 
 #include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
 #include "sim/routing/rules/expert_bias.hpp"
 #include "sim/routing/scores/score_source.hpp"
@@ -89,6 +92,25 @@ routing::ScoreSource training_scores(const std::string& text) {
                                      fmt::format("--expert-bias {}", trained));
 }
 
+// Throws UsageError for a word that is no file but nearly one that --expert-bias takes.
+void refuse_slip(const std::string& text) {
+  std::error_code ignored;
+  if (std::filesystem::exists(text, ignored)) return;
+  const std::size_t colon = text.find(':');
+  const std::string meant = nearest(text.substr(0, colon), {"none", std::string(zeros), "trained"});
+  if (meant.empty()) return;
+  const std::string value = colon == std::string::npos ? ":SCENARIO" : text.substr(colon);
+  throw UsageError(fmt::format(
+      "--expert-bias '{}': no such file, and none of none, zeros and trained:SCENARIO (did you "
+      "mean '{}'?)",
+      text, meant == "trained" ? meant + value : meant));
+}
+
+routing::ExpertBias file_of_biases(const std::string& text) {
+  refuse_slip(text);
+  return routing::ExpertBias::load(text);
+}
+
 // "trained:SCENARIO": what the biases are trained on, as --routing takes it.
 void train_expert_bias(const std::string& text, Resolution& at) {
   RouterConfig& router = at.scenario.router;
@@ -108,8 +130,7 @@ void load_expert_bias(const std::string& text, Resolution& at) {
   if (router.is_dense()) return;
   if (text.starts_with(trained)) return train_expert_bias(text, at);
   router.expert_bias = std::make_shared<const routing::ExpertBias>(
-      text == zeros ? routing::ExpertBias::zeros(at.scenario.experts)
-                    : routing::ExpertBias::load(text));
+      text == zeros ? routing::ExpertBias::zeros(at.scenario.experts) : file_of_biases(text));
   if (router.kind->takes_best || router.kind->scores_by_sigmoid) return;
   throw UsageError(fmt::format(
       "--expert-bias: router {} has no bias: it is of top1, topk, dropless and bias-balanced",
@@ -156,7 +177,7 @@ void declare_variants(OptionTable& table) {
             if (text.starts_with(trained)) {
               training_scores(text);
             } else if (text != "none" && text != zeros) {
-              routing::ExpertBias::load(text);
+              file_of_biases(text);
             }
           },
           [](const std::string& text, Resolution& at) {

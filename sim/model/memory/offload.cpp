@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/error.hpp"
+#include <vector>
+
+#include "sim/base/repeated.hpp"
 #include "sim/base/text.hpp"
 
 namespace moesim::model {
@@ -10,8 +12,10 @@ namespace moesim::model {
 Offload parse_offload(const std::string& text, const std::string& where) {
   Offload offload;
   if (text == "none") return offload;
-  for (const std::string_view part : split(text, ',')) {
-    offload.add(value_in(offload_names, part, where));
+  const std::vector<std::string_view> modules = split(text, ',');
+  refuse_repeated(modules, where);
+  for (const std::string_view module : modules) {
+    offload.add(value_in(offload_names, module, where));
   }
   return offload;
 }

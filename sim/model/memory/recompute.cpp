@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/repeated.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/model/training_work.hpp"
@@ -70,7 +71,9 @@ Recompute parse_recompute(const std::string& text, const std::string& where) {
   if (text == "none") return {};
   if (text == "full" || text.starts_with("full:")) return parse_full(split(text, ':'), where);
   Recompute recompute;
-  for (const std::string_view part : split(text, ',')) add_module(part, where, recompute);
+  const std::vector<std::string_view> modules = split(text, ',');
+  refuse_repeated(modules, where);
+  for (const std::string_view module : modules) add_module(module, where, recompute);
   return recompute;
 }
 

@@ -60,6 +60,9 @@ def test_what_cannot_be(tmp_path):
             parts=["--expert-bias trained:balanced: router top2 trains no biases"])
     refused(*WORDS, "--expert-bias", "trained:nonsense", parts=["'nonsense' is no source of scores"])
     refused(*WORDS, "--expert-bias", "trained:", parts=["--expert-bias trained:"])
+    for typed, meant in (("Trained:zipf:1", "trained:zipf:1"), ("trainde:balanced", "trained:balanced"),
+                         ("trained", "trained:SCENARIO"), ("zero", "zeros")):
+        refused(*WORDS, "--expert-bias", typed, parts=[f"--expert-bias '{typed}': no such file", f"did you mean '{meant}'?"])
     path = tmp_path / "eight.csv"
     path.write_text("layer,expert,count\n" + "".join(f"0,{expert},5\n" for expert in range(8)))
     refused(*WORDS, "--expert-bias", f"trained:counts:{path}", parts=["eight.csv", "8 experts"])

@@ -30,6 +30,8 @@ TEST_CASE("recomputation is read and named again") {
   CHECK_THROWS_WITH(parse_recompute("full:2", "--recompute"), ContainsSubstring("full:uniform:N"));
   CHECK_THROWS_AS(parse_recompute("full:block:0", "--recompute"), moesim::UsageError);
   CHECK_THROWS_AS(parse_recompute("", "--recompute"), moesim::UsageError);
+  CHECK_THROWS_WITH(parse_recompute("moe,layernorm,moe", "--recompute"),
+                    ContainsSubstring("--recompute: 'moe' is named twice"));
 }
 
 TEST_CASE("what each module computes again") {

@@ -4,6 +4,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/repeated.hpp"
 #include "sim/base/text.hpp"
 #include "sim/study/calibration/scenario_fit.hpp"
 #include "tools/moesim/bands/train_band.hpp"
@@ -86,7 +87,9 @@ ExitCode calibrate_simulate(const CommandLine& line) {
   std::vector<Unknown> free;
   if (line.has("fit")) {
     const std::string list = line.get("fit");
-    for (const std::string_view word : split(list, ',')) {
+    const std::vector<std::string_view> words = split(list, ',');
+    refuse_repeated(words, "--fit");
+    for (const std::string_view word : words) {
       if (word == "level" || word == "exchange") continue;
       throw UsageError(
           fmt::format("--fit {}: with --command simulate, level and exchange: its profiles have no "

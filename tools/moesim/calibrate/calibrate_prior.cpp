@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "sim/base/error.hpp"
+#include "sim/base/repeated.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/uncertainty/step_fit.hpp"
@@ -118,7 +119,9 @@ std::vector<Unknown> requested_unknowns(const CommandLine& line,
   std::vector<Unknown> unknowns = uncertainty::alone_in(steps);
   const std::size_t alone = unknowns.size();
   const std::string list = line.get("fit");
-  for (const std::string_view word : split(list, ',')) {
+  const std::vector<std::string_view> words = split(list, ',');
+  refuse_repeated(words, "--fit");
+  for (const std::string_view word : words) {
     const Unknown unknown = value_in(uncertainty::unknown_names, std::string(word), "--fit");
     if (is_untold(unknown, steps, prior)) {
       throw UsageError(fmt::format(

@@ -155,6 +155,15 @@ void take_precision(MegatronInput& input) {
   }
 }
 
+// A list of modules of an option; Megatron-LM takes a module that is there twice as one.
+std::string listed(const std::vector<std::string>& modules) {
+  std::vector<std::string> once;
+  for (const std::string& module : modules) {
+    if (std::find(once.begin(), once.end(), module) == once.end()) once.push_back(module);
+  }
+  return fmt::format("{}", fmt::join(once, ","));
+}
+
 void take_recompute(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   const bool of_experts = given.has("moe-layer-recompute");  // the old name of the module moe
@@ -170,7 +179,7 @@ void take_recompute(MegatronInput& input) {
   } else if (granularity == "selective") {
     if (modules.empty()) modules.emplace_back("core_attn");
     if (of_experts) modules.emplace_back("moe");
-    input.options["recompute"] = fmt::format("{}", fmt::join(modules, ","));
+    input.options["recompute"] = listed(modules);
   } else if (granularity != "none") {
     given.fail("recompute-granularity",
                fmt::format("'{}': known are full, selective", granularity));
@@ -180,7 +189,7 @@ void take_recompute(MegatronInput& input) {
 void take_offload(MegatronInput& input) {
   const std::vector<std::string> modules = input.given.texts("offload-modules");
   if (input.given.has("fine-grained-activation-offloading")) {
-    input.options["offload"] = fmt::format("{}", fmt::join(modules, ","));
+    input.options["offload"] = listed(modules);
   }
 }
 

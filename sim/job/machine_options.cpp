@@ -139,6 +139,7 @@ void declare_host(JobOptionTable& table) {
       .help("GPU idle after the host read row counts (assumed)");
   table.number("step-overhead-ms", "MS", 1e6, in_host(&HostCosts::step_us), 1e3)
       .by_default("2")
+      .assumed_by(in_host(&HostCosts::assumes_step))
       .help("fixed host time per step (assumed)");
 }
 

@@ -278,7 +278,8 @@ bool is_replaced(const std::string& option, const std::map<std::string, std::str
 // Whether nobody gave this time of the host to the step of the row: it is the default then, which a
 // row has too.
 bool is_assumed_host(const Flag& flag, const std::string& cell, const Cells& row) {
-  if (flag.name != "launch-us" && flag.name != "host-read-us") return false;
+  static const std::set<std::string> of_host = {"launch-us", "host-read-us", "step-overhead-ms"};
+  if (!of_host.contains(flag.name)) return false;
   const std::string given = cell_of(row, as_flag(given_host_column).c_str());
   if (given.find(column_of(flag)) != std::string::npos) return false;
   return parse_number<double>(cell) == parse_number<double>(flag.default_text);

@@ -44,9 +44,10 @@ struct HostCosts {
   // The factor on launches and reads: how much longer the host of one's own software takes than is
   // typed.
   double factor = 1;
-  // Whether launches and reads take the default because nobody gave a time.
+  // Whether each takes the default because nobody gave a time.
   bool assumes_launch = true;
   bool assumes_read = true;
+  bool assumes_step = true;
 
   double priced_launch_us() const { return factor * launch_us; }
   double priced_sync_us() const { return factor * sync_us; }

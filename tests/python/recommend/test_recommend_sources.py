@@ -225,6 +225,12 @@ def test_what_was_measured_is_not_moved(tmp_path):
     said = "host costs doubled"
     assert said in succeed("recommend", *JOB, *FEW)
     assert said not in succeed("recommend", *JOB, *FEW, "--launch-us", 6, "--host-read-us", 10)
+    # Of two times the one that was given stays.
+    reads = ("recommend", *JOB, *FEW, "--launch-us", 6)
+    assert said not in succeed(*reads) and "host reads doubled" in succeed(*reads)
+    assert "host launches doubled" in succeed("recommend", *JOB, *FEW, "--host-read-us", 10)
+    said = succeed("recommend", "--model", "qwen3-30b-a3b", "--gpus", 64, "--launch-us", 15)
+    assert "(to know better: --host-read-us of a trace, moesim import" in said
     assert "NICs" not in succeed("recommend", *JOB, *FEW, "--cluster", "ideal-switch")
 
 

@@ -79,3 +79,24 @@ def test_a_search_from_a_row_keeps_it(tmp_path):
         assert width(yours) == width(as_json(*STEP, *more))
         assert ("--launch-us 15" in best["command"]) == bool(more)
         assert width(best) == width(as_json(*shlex.split(best["command"])[1:]))
+
+
+def test_a_fixed_time_that_is_given_is_not_assumed(tmp_path):
+    assumed, given, both = (succeed(*STEP, *more) for more in
+                            ((), ("--step-overhead-ms", 2), ("--step-overhead-ms", 2, "--launch-us", 15)))
+    assert "assumed: 15 us of the host per kernel launched, 2 ms per step, fp32 gradients; " in assumed
+    assert "assumed: 15 us of the host per kernel launched, fp32 gradients; " in given
+    assert "assumed: fp32 gradients; " in both
+    path = tmp_path / "row.csv"
+    succeed(*STEP, "--step-overhead-ms", 2, "--format", "csv", "--out", path)
+    assert as_json(*STEP, "--step-overhead-ms", 2)["host_times_given"] == "step_overhead_ms"
+    assert as_json("train", "--from", f"{path}:1")["host_times_given"] == "step_overhead_ms"
+
+
+def test_a_search_from_a_row_keeps_its_fixed_time(tmp_path):
+    path = tmp_path / "row.csv"
+    for more in ((), ("--step-overhead-ms", 2)):
+        succeed(*STEP, *more, "--format", "csv", "--out", path)
+        best, *_ = as_rows("recommend", "--from", f"{path}:1", "--tensor-parallel", 8, "--pipeline-parallel", 1,
+                           "--expert-parallel", 8, "--best", 1)
+        assert ("--step-overhead-ms 2" in best["command"]) == bool(more)

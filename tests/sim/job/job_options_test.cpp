@@ -201,6 +201,9 @@ TEST_CASE("a time of the host is the user's own where it is typed, the default's
   CHECK(host(with(usual, "launch-us", "14")).assumes_read);
   CHECK_FALSE(host(with(usual, "host-read-us", "20")).assumes_read);
   CHECK(host(with(usual, "host-read-us", "20")).assumes_launch);
+  CHECK(host(with(usual, "launch-us", "14")).assumes_step);
+  CHECK_FALSE(host(with(usual, "step-overhead-ms", "2")).assumes_step);
+  CHECK(host(with(usual, "step-overhead-ms", "2")).assumes_launch);
 }
 
 // Before the layout is checked, no replica may be left to divide the batch by.

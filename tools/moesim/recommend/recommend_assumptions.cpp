@@ -36,10 +36,14 @@ struct Moved {
   std::vector<std::optional<FoundStep>> steps = {};  // [place]; nothing: cannot be simulated
 };
 
-Moved host_times(double factor, const char* where) {
-  return {where, [factor](TrainingJob& job) {
-            job.host.launch_us *= factor;
-            job.host.sync_us *= factor;
+// The times that were given stay: they are not assumed.
+Moved host_times(const training::HostCosts& host, double factor, const char* how) {
+  const char* const what = !host.assumes_read     ? "launches"
+                           : !host.assumes_launch ? "reads"
+                                                  : "costs";
+  return {fmt::format("host {} {}", what, how), [factor](TrainingJob& job) {
+            if (job.host.assumes_launch) job.host.launch_us *= factor;
+            if (job.host.assumes_read) job.host.sync_us *= factor;
             return true;
           }};
 }
@@ -91,10 +95,9 @@ std::vector<Moved> assumptions_of(const RecommendRequest& request,
                                   const std::vector<FoundStep>& best) {
   const TrainingJob& base = request.search.space.base;
   std::vector<Moved> all;
-  const bool host_is_given = request.line.has("launch-us") && request.line.has("host-read-us");
-  if (!host_is_given) {
-    all.push_back(host_times(1 / host_factor, "host costs halved"));
-    all.push_back(host_times(host_factor, "host costs doubled"));
+  if (base.host.assumes_launch || base.host.assumes_read) {
+    all.push_back(host_times(base.host, 1 / host_factor, "halved"));
+    all.push_back(host_times(base.host, host_factor, "doubled"));
   }
   const bool crosses = std::any_of(best.begin(), best.end(),
                                    [](const FoundStep& found) { return crosses_nics(found.job); });
@@ -205,6 +208,13 @@ std::vector<std::string> cells_of(const Moved& moved, std::size_t fastest_at,
           why};
 }
 
+std::string times_to_give(const training::HostCosts& host) {
+  if (host.assumes_launch && host.assumes_read)
+    return "--launch-us and --host-read-us of a trace, ";
+  if (host.assumes_launch) return "--launch-us of a trace, ";
+  return host.assumes_read ? "--host-read-us of a trace, " : "";
+}
+
 }  // namespace
 
 std::string assumptions_text(const RecommendRequest& request, const std::vector<FoundStep>& best) {
@@ -226,8 +236,8 @@ std::string assumptions_text(const RecommendRequest& request, const std::vector<
                      report::align(lines, {false, true, true, true, true, false});
   if (!others) return text;
   return text +
-         "  (to know better: --launch-us and --host-read-us of a trace, moesim import of "
-         "nccl-tests, --routing counts:FILE)\n";
+         fmt::format("  (to know better: {}moesim import of nccl-tests, --routing counts:FILE)\n",
+                     times_to_give(request.search.space.base.host));
 }
 
 }  // namespace moesim::tool

@@ -78,7 +78,7 @@ bool is_usual(const job::JobOption& option, const CommandLine& row, const Traini
   static const std::set<std::string> of_usual = {
       "model", "profile", "gpus", "precision", "router", "capacity-factor", "routing-draws"};
   // A time of the host that was given is not assumed, whatever it is.
-  static const std::set<std::string> of_host = {"launch-us", "host-read-us"};
+  static const std::set<std::string> of_host = {"launch-us", "host-read-us", "step-overhead-ms"};
   if (of_usual.contains(option.name) || of_host.contains(option.name)) return false;
   if (!option.value) return is_usual_routing(option, row);
   return option.value(job) == option.value(usual);

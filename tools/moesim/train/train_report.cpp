@@ -268,7 +268,7 @@ std::string basis(const TrainingJob& job) {
   if (!dispatcher.empty()) dispatcher.insert(0, "; ");
   return fmt::format(
       "based on: curves of {}; links of {}{}\n{}"
-      "assumed: {}, {} gradients; {}memory of libraries is left out\n",
+      "assumed: {}{} gradients; {}memory of libraries is left out\n",
       job.typed.profile, job.typed.cluster, dispatcher, measured_exchanges(job),
       assumed_host_text(job.host), job.states.gradient_bytes == 2 ? "bf16" : "fp32",
       job.model->linear ? "how fast the kernels of linear attention are, which no curve is of; "

@@ -367,8 +367,15 @@ Estimate CollectiveCurve::estimate(int gpus, double bytes, bool same_version) co
   const auto mix = [share](double a, double b) { return a + (b - a) * share; };
   Estimate estimate;
   estimate.time_us = mix(few.time_us, many.time_us);
-  estimate.time_us_p05 = std::min(few.time_us_p05, many.time_us_p05);
-  estimate.time_us_p95 = std::max(few.time_us_p95, many.time_us_p95);
+  if (low.own && high->own) {
+    // Errors of a weighted mean add by their weights, at most. The distance between the neighbours
+    // is none: with it the band would be wider than among more GPUs.
+    estimate.time_us_p05 = mix(few.time_us_p05, many.time_us_p05);
+    estimate.time_us_p95 = mix(few.time_us_p95, many.time_us_p95);
+  } else {
+    estimate.time_us_p05 = std::min(few.time_us_p05, many.time_us_p05);
+    estimate.time_us_p95 = std::max(few.time_us_p95, many.time_us_p95);
+  }
   estimate.origin = Origin::derived;
   const bool outside =
       few.support == Support::extrapolated || many.support == Support::extrapolated;

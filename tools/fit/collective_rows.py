@@ -54,10 +54,15 @@ def links(system):
             "switch_reduces": topology.get("switch_reduces", False)}
 
 
+def law_curves(table, op, system, nccl):
+    """The measured curves that the law starts from: [(GPU count, knots)]."""
+    return [(count, piecewise.fit(*medians_at(table, system, op, nccl, count), KNOT_TOLERANCE))
+            for count in (2, 4)]
+
+
 def law_knots(table, op, system, nccl, gpus):
     """Up to the largest size that 2 and 4 GPUs were measured at."""
-    fewer = [(count, piecewise.fit(*medians_at(table, system, op, nccl, count), KNOT_TOLERANCE))
-             for count in (2, 4)]
+    fewer = law_curves(table, op, system, nccl)
     sizes, times = gpu_count_law.predict(op, links(system), fewer, gpus)
     inside = sizes <= fewer[-1][1][0][-1]
     return sizes[inside], times[inside]

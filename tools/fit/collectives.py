@@ -4,7 +4,8 @@ import pandas as pd
 
 from tools.fit import common, exchange_scatter, exchange_siblings, exchange_tail, piecewise
 from tools.fit.collective_rows import (DEFAULT_NCCL, KNOT_TOLERANCE, OPS, REDUCTIONS, SYSTEMS,
-                                       law_knots, load, medians, medians_at, rack_base, rows_of)
+                                       law_curves, law_knots, links, load, medians, medians_at, rack_base,
+                                       rows_of)
 
 # Larger GPU counts than a table has, from the law of tools/fit/gpu_count_law.py.
 LAW_COUNTS = {"b200_sxm": (8,), "gb200": (8, 16, 32, 64, 72)}
@@ -94,8 +95,19 @@ class Tails:
         line = exchange_scatter.line_rate(system)
         return exchange_tail.extend(op, line, gpus, knots, self.factor)
 
+    def law(self, op, system, gpus, knots, fewer):
+        """Knots by the count law with their tail; `fewer`: the measured curves without theirs."""
+        if op == "all-to-all":
+            return self.extend(op, system, gpus, knots)
+        return exchange_tail.ring_rise(op, links(system), knots, fewer, gpus)
+
+    @staticmethod
+    def is_of_a_rack(op, system):
+        """Published runs of 4 GiB and more, among up to 64 GPUs, say how far the tail is off."""
+        return op == "all-to-all" and exchange_scatter.line_rate(system) == exchange_tail.FAST_LINE
+
     def residual(self, op, system, top):
-        if op == "all-to-all" and exchange_scatter.line_rate(system) == exchange_tail.FAST_LINE:
+        if self.is_of_a_rack(op, system):
             region = exchange_scatter.tail_region(0.0, None, self.rack, self.rack_runs)
             return exchange_scatter.tail_object(
                 [region], self.rack, "the rows of GB300 in one rack, 4 to 16 GiB, each run and each GPU "
@@ -108,14 +120,16 @@ def law_branches(table, tails, op, system, nccl, own):
     checked = exchange_scatter.residual(
         law_errors(table, op), "8 GPUs from 2 and 4, every row of A100 and H100 that records its NCCL",
         group="source")  # the machine
+    fewer = law_curves(table, op, system, nccl)
     found = []
     for gpus in LAW_COUNTS.get(system, ()):
         knots = piecewise.fit(*law_knots(table, op, system, nccl, gpus), KNOT_TOLERANCE / 4)
         widen = 1 + 0.5 * np.log2(gpus / 8)  # the law is checked over one doubling
+        beyond = 1.0 if tails.is_of_a_rack(op, system) else widen
         found.append(branch(
-            gpus, *tails.extend(op, system, gpus, knots), origin="derived",
+            gpus, *tails.law(op, system, gpus, knots, fewer), origin="derived",
             **{key: exchange_scatter.with_tail(checked, own["tail"], own["top"],
-                                               own["scatter"][version], widen)
+                                               own["scatter"][version], widen, beyond)
                for key, version in RESIDUALS},
             note="not measured: from 2 and 4 GPUs and the topology by the law of channels, ports and "
                  "rings (sim/profile/gpu_count_law.hpp)"))

@@ -207,19 +207,23 @@ def region_at(residual_object, size):
                 if each["below"] is None or size < each["below"])
 
 
-def with_tail(body, tail, top, extra=None, widen=1.0):
-    """A residual that holds `body` up to `top` bytes, there `widen` times as wide, and its last region
-    joined with `tail` beyond; all joined with `extra`, a residual by size, where that is given."""
+def with_tail(body, tail, top, extra=None, widen=1.0, widen_beyond=1.0):
+    """A residual that holds `body` up to `top` bytes and its last region joined with `tail` beyond; all
+    joined with `extra`, a residual by size, where that is given. What is not the tail's is `widen` times
+    as wide, `widen_beyond` times beyond `top`."""
     entries = []
     for start, below, source in sections(body, tail, top, extra):
-        joining = [body, extra] if source is body else [tail, body, extra]
-        parts = [region_at(each, start) for each in joining if each is not None]
-        low, high = joined(*parts)
-        factor = 1.0 if source is tail else widen
+        parts = [region_at(each, start) for each in (body, extra) if each is not None]
+        if source is tail:
+            wide = [{key: np.expm1(widen_beyond * np.log1p(each[key])) for key in ("q05", "q95")}
+                    for each in parts]
+            parts.insert(0, region_at(tail, start))
+            low, high = joined(parts[0], *wide)
+        else:
+            low, high = (np.expm1(widen * np.log1p(each)) for each in joined(*parts))
         entries.append({**parts[0], "from": start, "below": below,
                         "region": common.label(start or None, below, common.byte_text),
-                        "q05": common.rounded(np.expm1(factor * np.log1p(low))),
-                        "q95": common.rounded(np.expm1(factor * np.log1p(high)))})
+                        "q05": common.rounded(low), "q95": common.rounded(high)})
     return {key: body[key] for key in ("by", "n", "median_abs", "p90_abs", "method")} | {
         "regions": entries}
 

@@ -6,11 +6,14 @@ octave, four octaves long. Hiding the largest sizes of every machine behind NVLi
 All-to-all over NVLink of 900 GB/s rises by more: from 64 MiB per peer on, and beyond what was measured,
 bytes pass faster by one factor, fitted to the published runs of 4 to 16 GiB among 4, 8 and 64 GPUs of
 GB300. Why is not known; the 64 MiB were set while looking at these runs.
+Rings among more GPUs than were measured follow the law of GPU counts out there too, from the measured
+counts' curves with their tails: at one size, a ring among 64 GPUs has chunks an eighth as long as one
+among 8, so its own last octave says what a chunk of another length cost.
 """
 import numpy as np
 import pandas as pd
 
-from tools.fit import common, piecewise
+from tools.fit import common, gpu_count_law, piecewise
 
 RISE_PER_OCTAVE, RISING_OCTAVES = 0.98, 4
 LARGEST = 16 * 2.0**30
@@ -44,6 +47,17 @@ def slow_rise(knots, largest=LARGEST):
         times.append(times[-1] + (size - sizes[-1]) * step)
         sizes.append(size)
     return np.array(sizes), np.array(times)
+
+
+def ring_rise(op, links, knots, fewer, gpus):
+    """Knots of a ring by the count law, with an octave each up to LARGEST behind them; `fewer`:
+    [(GPU count, knots)] of the measured counts, without tails; `links` as gpu_count_law takes them."""
+    largest = knots[0][-1]
+    longer = [(count, slow_rise(each)) for count, each in fewer]
+    sizes, times = gpu_count_law.predict(op, links, longer, gpus)
+    beyond = (sizes > largest * (1 + 1e-9)) & (sizes < LARGEST * (1 + 1e-9))
+    return (np.append(knots[0], sizes[beyond]),
+            np.append(knots[1], np.maximum(times[beyond], knots[1][-1])))
 
 
 def fast_rise(knots, gpus, factor):

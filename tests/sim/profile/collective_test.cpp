@@ -149,6 +149,65 @@ TEST_CASE("a GPU count derived from a sibling has its own errors, by version") {
   CHECK(curve.estimate(16, 200).support == Support::extrapolated);
 }
 
+TEST_CASE("between two derived GPU counts the band lies between theirs") {
+  const auto branch = [](const std::string& gpus, const std::string& times,
+                         const std::string& bar) {
+    return R"({"gpus": )" + gpus + R"(, "origin": "derived", "bytes": [100, 200], "time_us": )" +
+           times + ", " + residual("residual", bar) + "}";
+  };
+  const std::string text =
+      R"({"op": "all-gather", "params": {"nccl": "2.0"}, "measured_bytes": [100, 200],
+          "branches": [)" +
+      branch("8", "[70, 90]", "0.1") + "," + branch("16", "[150, 190]", "0.2") + "], " +
+      residual("residual", "0.1") + "}";
+  const CollectiveCurve curve(Document::parse(text, "x.json").root());
+  // 12 GPUs at 100 bytes send as much as 8 at 104.76 bytes and 16 at 97.78, half way between: 70.95
+  // +- 7.095 us and, below the first knot, 150 +- 30 us. The neighbours' hull would be 64 to 180
+  // us.
+  const double few = 70 + 20 * (100.0 * 11 / 12 * 8 / 7 - 100) / 100;
+  const Estimate twelve = curve.estimate(12, 100, true);
+  CHECK(twelve.time_us == Approx(0.5 * (few + 150)));
+  // Outside the measured sizes bars widen with the distance: by less than 2 % here.
+  CHECK(twelve.time_us_p05 == Approx(0.5 * (0.9 * few + 0.8 * 150)).epsilon(0.02));
+  CHECK(twelve.time_us_p95 == Approx(0.5 * (1.1 * few + 1.2 * 150)).epsilon(0.02));
+}
+
+TEST_CASE("large rings of a rack have one bandwidth, whatever the number of GPUs") {
+  // At 16 GiB the slowest link decides: latencies of 71 steps are below 1 % of 20 ms. Where the
+  // switch reduces, an all-reduce takes as long among any number.
+  for (const std::string name : {"gb200", "gb300"}) {
+    const Profile profile = Profile::load(shipped + name + ".json");
+    const auto rate = [&](Collective kind, int gpus) {
+      const double size = 16384 * mebibyte;
+      return size * sent_share(kind, gpus, true) / profile.collective(kind, gpus, size).time_us;
+    };
+    for (const Collective kind :
+         {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce}) {
+      for (const int gpus : {12, 16, 24, 32, 36, 48, 64, 72}) {
+        INFO(name << " " << name_of(kind) << " gpus " << gpus);
+        CHECK(rate(kind, gpus) == Approx(rate(kind, 8)).epsilon(0.035));
+      }
+    }
+  }
+}
+
+TEST_CASE("bands of a rack widen with the distance from the measured GPU counts") {
+  const Profile profile = Profile::load(shipped + "gb200.json");
+  for (const Collective kind :
+       {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce}) {
+    for (const double size : {mebibyte / 256, 128 * mebibyte, 2048 * mebibyte, 16384 * mebibyte}) {
+      double before = 0;
+      for (const int gpus : {8, 12, 16, 24, 32, 36, 48, 64, 72}) {
+        INFO(name_of(kind) << " gpus " << gpus << " bytes " << size);
+        const Estimate estimate = profile.collective(kind, gpus, size, "2.29.2");
+        const double width = std::log(estimate.time_us_p95 / estimate.time_us_p05);
+        CHECK(width > before);
+        before = 0.98 * width;  // the low end of each is raised to what fewer GPUs take
+      }
+    }
+  }
+}
+
 TEST_CASE("fewer GPUs that take longer do not raise the low end of more") {
   // Eight GPUs of an H200 reduce in the switch, four did not when they were measured.
   const Profile h200 = Profile::load("h200-sxm");

@@ -57,6 +57,11 @@ AssumedMoves beyond(const AssumedMoves& moves, const AssumedMoves& known) {
           std::max(0.0, moves.crossing - known.crossing)};
 }
 
+AssumedMoves moves_between(const AssumedMoves& one, const AssumedMoves& other) {
+  return {std::abs(one.host_slower - other.host_slower),
+          std::abs(one.host_faster - other.host_faster), std::hypot(one.crossing, other.crossing)};
+}
+
 MovedEnds moved_ends(const AssumedMoves& moves, double level) {
   const double deviations = normal_quantile((1 + level) / 2);
   const double host = deviations * host_deviation / std::log(twice);

@@ -33,6 +33,12 @@ AssumedMoves mean_of(const std::vector<AssumedMoves>& all);
 // What of `moves` is beyond `known`, each by itself.
 AssumedMoves beyond(const AssumedMoves& moves, const AssumedMoves& known);
 
+// What of the ratio of two steps hangs on the same, if one software runs both on two machines: the
+// host's times are off alike on both, so that the difference of what each step gains counts (its
+// size, whichever of the two gains more). The law of NICs is off on each machine by itself: the
+// root of the squares of both shares.
+AssumedMoves moves_between(const AssumedMoves& one, const AssumedMoves& other);
+
 // How much farther the ends of a band at `level` lie from its centre, in logs, if the host's times
 // and the law of NICs were off by as much as one in twenty is at either side (at 90 %): the host by
 // a factor of two, the law by 1.645 x 20 %. Both add in squares.

@@ -91,6 +91,17 @@ CrossingParts crossing_of(const StepExchanges& exchanges) {
   return crossing;
 }
 
+ClassShares class_shares(const std::vector<double>& parts, const StepExchanges& exchanges) {
+  const double sum_us = std::accumulate(parts.begin(), parts.end(), 0.0);
+  ClassShares shares;
+  for (const auto& part : training::part_names) {
+    const double share = parts[at(part.value)] / sum_us;
+    const std::optional<WorkClass> work = class_of(part.value, exchanges);
+    (work ? shares.work[static_cast<std::size_t>(*work)] : shares.host) += share;
+  }
+  return shares;
+}
+
 std::vector<BandLevel> capacity_ratio_levels(const std::vector<double>& one,
                                              const std::vector<double>& other, double scatter,
                                              const StepExchanges& exchanges) {

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/uncertainty/simulated_band.hpp"
 #include "sim/uncertainty/step_errors.hpp"
 #include "sim/uncertainty/step_software.hpp"
 
@@ -27,6 +28,14 @@ struct StepExchanges {
 
 // Which parts of a step go through NICs: those of a group that no domain holds.
 CrossingParts crossing_of(const StepExchanges& exchanges);
+
+// The shares of a step, whose part_times() are `parts`: each class of work, and the host's time,
+// which is of none. They sum to 1.
+struct ClassShares {
+  WorkShares work{};
+  double host = 0;
+};
+ClassShares class_shares(const std::vector<double>& parts, const StepExchanges& exchanges);
 
 // The levels, as of usual_levels(), of log(measured / predicted ratio) of two training steps that
 // differ in router and capacity alone, with blocks padded to it. `one`, `other`: part_times().

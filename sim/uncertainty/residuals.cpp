@@ -45,6 +45,13 @@ Quantiles read_quantiles(const Node& node, const std::string& name) {
   return quantiles;
 }
 
+std::optional<AssumedMoves> read_moves(const Node& node) {
+  if (!node.has("moves")) return std::nullopt;
+  const Node moves = node.at("moves");
+  return AssumedMoves{moves.number("host_slower"), moves.number("host_faster"),
+                      moves.number("crossing")};
+}
+
 ResidualGroup read_group(const Node& node) {
   ResidualGroup group;
   group.subject = {node.text("software"), node.text("machine"), node.text("model"),
@@ -56,12 +63,14 @@ ResidualGroup read_group(const Node& node) {
   group.most = std::log(node.positive("most"));
   group.log_ratios = read_quantiles(node, "log_ratios");
   if (node.has("left_out")) group.left_out = read_quantiles(node, "left_out");
-  if (node.has("moves")) {
-    const Node moves = node.at("moves");
-    group.moves = {moves.number("host_slower"), moves.number("host_faster"),
-                   moves.number("crossing")};
-  }
+  group.moves = read_moves(node);
   return group;
+}
+
+MachinePairs read_machine_pairs(const Node& node) {
+  return {node.text("software"), node.text("machine"), node.text("other"),
+          node.text("model"),    node.count("pairs"),  read_quantiles(node, "errors"),
+          read_moves(node)};
 }
 
 RatioGroup read_ratio(const Node& node) {
@@ -104,6 +113,12 @@ std::vector<MeasuredTraits> traits_by_machine(const std::vector<Observation>& ob
   return all;
 }
 
+nlohmann::ordered_json json_of(const AssumedMoves& moves) {
+  return {{"host_slower", rounded(moves.host_slower)},
+          {"host_faster", rounded(moves.host_faster)},
+          {"crossing", rounded(moves.crossing)}};
+}
+
 nlohmann::ordered_json json_of(const ResidualGroup& group) {
   nlohmann::ordered_json item = {{"software", group.subject.software},
                                  {"machine", group.subject.machine},
@@ -118,11 +133,16 @@ nlohmann::ordered_json json_of(const ResidualGroup& group) {
   item["most"] = rounded(std::exp(group.most));
   item["log_ratios"] = rounded_all(group.log_ratios);
   if (group.left_out) item["left_out"] = rounded_all(*group.left_out);
-  if (group.moves) {
-    item["moves"] = {{"host_slower", rounded(group.moves->host_slower)},
-                     {"host_faster", rounded(group.moves->host_faster)},
-                     {"crossing", rounded(group.moves->crossing)}};
-  }
+  if (group.moves) item["moves"] = json_of(*group.moves);
+  return item;
+}
+
+nlohmann::ordered_json json_of(const MachinePairs& group) {
+  nlohmann::ordered_json item = {
+      {"software", group.software}, {"machine", group.machine},
+      {"other", group.other},       {"model", group.model},
+      {"pairs", group.pairs},       {"errors", rounded_all(group.errors)}};
+  if (group.moves) item["moves"] = json_of(*group.moves);
   return item;
 }
 
@@ -167,6 +187,34 @@ std::vector<RatioGroup> ratio_groups(const std::vector<Observation>& observation
   return groups;
 }
 
+std::vector<MachinePairs> machine_ratios_of(const std::vector<Observation>& observations) {
+  struct Found {
+    std::vector<double> errors;
+    std::vector<AssumedMoves> moves;
+  };
+  // Software, both machines, model.
+  std::map<std::tuple<std::string, std::string, std::string, std::string>, Found> found;
+  for (std::size_t one = 0; one < observations.size(); ++one) {
+    for (std::size_t other = one + 1; other < observations.size(); ++other) {
+      const Observation& a = observations[one];
+      const Observation& b = observations[other];
+      if (!is_machine_pair(a, b)) continue;
+      const auto [first, second] = std::minmax(a.subject.machine, b.subject.machine);
+      Found& pairs = found[{a.subject.software, first, second, a.subject.model}];
+      pairs.errors.push_back(std::abs(a.log_ratio - b.log_ratio));
+      if (a.moves && b.moves) pairs.moves.push_back(moves_between(*a.moves, *b.moves));
+    }
+  }
+  std::vector<MachinePairs> groups;
+  for (const auto& [name, pairs] : found) {
+    const auto& [software, machine, other, model] = name;
+    groups.push_back({software, machine, other, model, static_cast<int>(pairs.errors.size()),
+                      quantiles_of(pairs.errors), std::nullopt});
+    if (!pairs.moves.empty()) groups.back().moves = mean_of(pairs.moves);
+  }
+  return groups;
+}
+
 // How far each member of a group is off where its configuration, in all releases, is not known.
 std::vector<double> left_out_errors(const std::vector<const Observation*>& members) {
   std::vector<double> errors;
@@ -189,6 +237,13 @@ bool nics_alike(const Subject& one, const Subject& other) {
 
 bool same_machine(const Subject& one, const Subject& other) {
   return one.machine == other.machine && nics_alike(one, other);
+}
+
+bool is_machine_pair(const Observation& one, const Observation& other) {
+  return one.subject.software == other.subject.software && !one.release.empty() &&
+         one.release == other.release && one.subject.machine != other.subject.machine &&
+         one.subject.model == other.subject.model &&
+         one.subject.low_precision == other.subject.low_precision;
 }
 
 Quantiles quantiles_of(const std::vector<double>& values) {
@@ -232,6 +287,7 @@ Residuals summarised(const std::vector<Observation>& observations) {
     residuals.groups.push_back(group);
   }
   residuals.ratios = ratio_groups(observations);
+  residuals.machine_ratios = machine_ratios_of(observations);
   residuals.measured = traits_by_machine(observations);
   return residuals;
 }
@@ -254,6 +310,11 @@ Residuals Residuals::load(const std::string& name_or_path) {
                           parts.positive("model")};
   for (const Node& node : root.items("groups")) residuals.groups.push_back(read_group(node));
   for (const Node& node : root.items("ratios")) residuals.ratios.push_back(read_ratio(node));
+  if (root.has("machine_ratios")) {
+    for (const Node& node : root.items("machine_ratios")) {
+      residuals.machine_ratios.push_back(read_machine_pairs(node));
+    }
+  }
   if (root.has("measured")) {
     for (const Node& node : root.items("measured")) {
       residuals.measured.push_back(read_measured(node));
@@ -292,6 +353,12 @@ std::string Residuals::text() const {
   text += "\n ],\n \"ratios\": [";
   for (const RatioGroup& group : ratios) {
     text += (&group == &ratios.front() ? "\n  " : ",\n  ") + json_text(json_of(group));
+  }
+  if (!machine_ratios.empty()) {
+    text += "\n ],\n \"machine_ratios\": [";
+    for (const MachinePairs& group : machine_ratios) {
+      text += (&group == &machine_ratios.front() ? "\n  " : ",\n  ") + json_text(json_of(group));
+    }
   }
   if (!measured.empty()) {
     text += "\n ],\n \"measured\": [";

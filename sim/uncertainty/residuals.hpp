@@ -41,12 +41,16 @@ struct Observation {
   std::vector<double> parts{};  // of the predicted step, part_times(); empty: not told
   std::vector<StepTrait> traits{};
   std::optional<AssumedMoves> moves{};
+  std::string release{};  // of the software, as its source names it; "": not told
 };
 
 // The shares of the observations of a group whose log ratios a document keeps.
 inline constexpr std::array<double, 5> kept_shares = {0.1, 0.3, 0.5, 0.7, 0.9};
 using Quantiles = std::array<double, kept_shares.size()>;
 Quantiles quantiles_of(const std::vector<double>& values);
+
+// Whether these are a pair of MachinePairs.
+bool is_machine_pair(const Observation& one, const Observation& other);
 
 // The observations of one subject.
 struct ResidualGroup {
@@ -79,6 +83,19 @@ struct RatioGroup {
   Quantiles errors{};  // of |log(measured ratio / predicted ratio)|
 };
 
+// How far the predicted ratio of two steps of one model was off that were measured with one release
+// of a software on two machines, with products in the same precision or both in a lower one. Their
+// layouts are those that each machine was measured with.
+struct MachinePairs {
+  std::string software;
+  std::string machine;  // of Subject, with that of `other` in the order of the alphabet
+  std::string other;
+  std::string model;
+  int pairs = 0;
+  Quantiles errors{};                 // of |log(measured ratio / predicted ratio)|
+  std::optional<AssumedMoves> moves;  // the mean of moves_between() them; nothing: not told
+};
+
 // How much of the error belongs to what, as standard deviations of logs: fitted, see ErrorModel.
 struct Components {
   double all = 0;        // of every prediction alike
@@ -103,7 +120,8 @@ struct Residuals {
   Components components;
   std::vector<ResidualGroup> groups;
   std::vector<RatioGroup> ratios;
-  std::vector<MeasuredTraits> measured;  // by machine; empty: not told
+  std::vector<MachinePairs> machine_ratios;  // none: no release ran on two machines
+  std::vector<MeasuredTraits> measured;      // by machine; empty: not told
   UnmeasuredLaw unmeasured;
 
   // A shipped name or a file. Throws UsageError as find_document() and Document do.

@@ -343,4 +343,46 @@ Band StepErrors::ratio_band(const std::string& software, bool same_model, double
   return band;
 }
 
+Band StepErrors::machine_ratio_band(const std::string& software, const AssumedMoves& moves,
+                                    double more) const {
+  std::vector<HeldOut> held_out;
+  std::vector<AssumedMoves> known_moves;
+  const auto take = [&](bool any_software) {
+    for (const MachinePairs& group : residuals_.machine_ratios) {
+      if (!any_software && group.software != software) continue;
+      held_out.push_back({0, {group.errors.begin(), group.errors.end()}});
+      if (group.moves) known_moves.push_back(*group.moves);
+    }
+  };
+  take(false);
+  Band band;
+  band.basis = Basis::software;
+  if (!level_allowed(held_out.size(), least_wanted)) {
+    held_out.clear();
+    known_moves.clear();
+    take(true);
+    band.basis = Basis::nothing;
+  }
+  band.held_out = held_out.size();
+  band.levels = levels_of(held_out, usual_levels());
+  if (band.levels.empty()) {
+    throw Error(residuals_.name +
+                ": too few pairs of machines that one software was measured on for a band");
+  }
+  if (band.basis == Basis::nothing) {
+    const Components& parts = residuals_.components;
+    const double deviation = std::hypot(model_.at({}).scatter, parts.machine, parts.model);
+    widen(band.levels, of_any_software(0, deviation * std::numbers::sqrt2,
+                                       residuals_.software().size(), band.levels));
+  }
+  band.moves = beyond(moves, mean_of(known_moves));
+  for (BandLevel& each : band.levels) {
+    const MovedEnds ends = moved_ends(band.moves, each.level);
+    const double half = std::hypot(each.log_ratios.high, std::max(ends.low, ends.high),
+                                   more * normal_quantile((1 + each.level) / 2));
+    each.log_ratios = {-half, half};
+  }
+  return band;
+}
+
 }  // namespace moesim::uncertainty

@@ -99,6 +99,21 @@ class StepErrors {
   // not.
   Band ratio_band(const std::string& software, bool same_model, double distance,
                   double unmeasured = 0) const;
+  // The band of the ratio of two steps of one model that one software, of one release, runs on two
+  // machines: of log(measured / predicted ratio), around 0. `software` may be "": whichever it is.
+  // Its level and what it does not do as predicted are in both. The width is that of jackknife_plus
+  // over MachinePairs, a group for each pair of machines and model. A software that was not
+  // measured on two machines has those of all, and is not narrower than
+  //
+  //   t x sqrt(2) x sqrt(scatter^2 + machine^2 + model^2)
+  //
+  // with the terms of ErrorModel that each machine has of its own, and Student's t with as many
+  // degrees as kinds of software were measured. `moves`: moves_between() the two; beyond those of
+  // the pairs they move either end farther out, as in band(). `more`: a deviation of the log of the
+  // ratio that pairs do not have, such as by what one of the steps has alone (deviation_of()), or
+  // by two precisions. Throws Error where there are too few pairs.
+  Band machine_ratio_band(const std::string& software, const AssumedMoves& moves,
+                          double more = 0) const;
 
  private:
   enum class Blind { configuration, model, machine, software };

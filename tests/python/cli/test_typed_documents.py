@@ -77,16 +77,18 @@ def test_a_baseline_of_the_same_machine_may_be_typed_otherwise(own):
         text = succeed("train", *STEP, "--model", model, "--profile", "gpu.json", "--baseline", plain, cwd=own)
         assert ("of two models" not in text) == is_one, model
     other = moesim("train", *STEP, "--model", "two.json", "--profile", "h100-sxm", "--baseline", plain, cwd=own)
-    assert other.returncode == 2 and "a step of h200-sxm, this one is of h100-sxm" in other.stderr
+    assert other.returncode == 2 and "a step of qwen3-30b-a3b on another machine, this one is of two.json" in other.stderr
+    beside = succeed("train", *STEP, "--model", shipped, "--profile", "h100-sxm", "--baseline", plain, cwd=own)
+    assert "h100-sxm on hgx-h100 is " in beside and "times as fast as h200-sxm on hgx-h200" in beside
 
 
 def test_a_cluster_of_one_name_is_one_machine_of_a_baseline(own):
     plain = own / "plain.csv"
     words = ("train", *STEP, "--model", "qwen3-30b-a3b", "--profile", "h200-sxm")
     succeed(*words, "--cluster", "nodes.json", "--format", "csv", "--out", plain, cwd=own)
-    succeed(*words, "--baseline", plain, cwd=own)
-    other = moesim(*words, "--cluster", "hgx-h100", "--baseline", plain, cwd=own)
-    assert other.returncode == 2 and "a step on nodes.json, this one is on hgx-h100" in other.stderr
+    assert "this step is " in succeed(*words, "--baseline", plain, cwd=own)
+    other = succeed(*words, "--cluster", "hgx-h100", "--baseline", plain, cwd=own)
+    assert "h200-sxm on hgx-h100 is " in other and "times as fast as h200-sxm on nodes.json" in other
 
 
 def test_refusals_name_what_was_typed(own):

@@ -13,16 +13,12 @@
 #include "sim/training/job/stage_division.hpp"
 
 namespace moesim::tool {
-namespace {
 
-// A number in one form: files of CSV and JSON have others.
-std::string plain(const std::string& text) {
+std::string plain_number(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   return text.empty() || *end != '\0' ? text : report::figure(value);
 }
-
-}  // namespace
 
 std::optional<std::string> all_but_capacity(
     const std::function<std::string(const std::string& column)>& text_in) {
@@ -33,7 +29,7 @@ std::optional<std::string> all_but_capacity(
   std::string text;
   for (const job::JobOption& option : job::job_options()) {
     if (uncertainty::is_capacity_choice(option.name)) continue;
-    text += fmt::format("{}={}\n", option.name, plain(text_in(option.column())));
+    text += fmt::format("{}={}\n", option.name, plain_number(text_in(option.column())));
   }
   return text;
 }

@@ -12,6 +12,9 @@
 
 namespace moesim::tool {
 
+// A number in one form, since files of CSV and JSON have others; other text as it is.
+std::string plain_number(const std::string& text);
+
 // What a row of `train` says of a step but router and capacity: equal for steps that differ in
 // these alone. Nothing where its blocks are not padded to a capacity: it then depends on a routing
 // that published steps do not tell. `text_in`: the text of a column, "" where there is none.

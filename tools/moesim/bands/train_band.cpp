@@ -210,11 +210,13 @@ Flag software_flag() {
 }
 
 std::vector<Flag> band_flags() {
-  std::vector<Flag> flags = {
-      software_flag(),
-      {"baseline", "FILE", "none",
-       "what train --format csv or json wrote of a step on the same machine, cluster and software: "
-       "by how much this one is faster, and whether that is more than noise"}};
+  std::vector<Flag> flags = {software_flag(),
+                             {"baseline", "FILE", "none",
+                              "what train --format csv or json wrote of a step with the same "
+                              "software, on this machine or, "
+                              "of the same model, on another: by how much this one is faster, and "
+                              "whether that is more than "
+                              "noise"}};
   for (const Flag& flag : run_cost_flags()) flags.push_back(flag);
   return flags;
 }
@@ -275,8 +277,9 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
   } else {
     const uncertainty::StepErrors& errors = shipped_errors();
     found.subject = subject_of(job, software);
+    found.moves = uncertainty::moves_of(job, step);
     found.band = errors.band(found.subject, uncertainty::usual_levels(),
-                             uncertainty::traits_of(job, step), uncertainty::moves_of(job, step));
+                             uncertainty::traits_of(job, step), found.moves);
     found.terms = uncertainty::terms_of(errors, found.subject, found.band, job, step);
   }
   found.cost = requested_run_cost(line);
@@ -368,6 +371,10 @@ std::vector<std::pair<std::string, Cell>> band_cells(const TrainBand& answer,
       {"widest_term", answer.terms.front().name},
       {not_measured_column, uncertainty::texts_of(answer.band.unmeasured, "; ")},
       {unmeasured_column, figure_cell(unmeasured_deviation(answer))}};
+  if (answer.own.empty()) {
+    cells.emplace_back(host_slower_column, figure_cell(answer.moves.host_slower));
+    cells.emplace_back(host_faster_column, figure_cell(answer.moves.host_faster));
+  }
   if (!answer.own.empty() && step.host_gain_us) {
     cells.emplace_back(host_gain_column, figure_cell(*step.host_gain_us / 1e3));
   }

@@ -22,6 +22,7 @@ struct TrainBand {
   std::vector<uncertainty::Term> terms;  // the largest first
   std::string own;                       // the document of one's own software; "": published steps
   std::string fitted;                    // what it says of itself
+  uncertainty::AssumedMoves moves;       // of the step, whatever the steps have that it is based on
   std::optional<BaselineRatio> baseline;
   RunCost cost;
 };
@@ -35,6 +36,10 @@ const std::string& software_cell(const TrainBand& band);
 // The standard deviation of the log of a step's time by what no published step has; a column, too.
 double unmeasured_deviation(const TrainBand& band);
 inline constexpr const char* unmeasured_column = "not_measured_deviation";
+// What the log of the step's time gains where the host takes twice as long, and loses where it
+// takes half: columns, of published software.
+inline constexpr const char* host_slower_column = "host_slower";
+inline constexpr const char* host_faster_column = "host_faster";
 
 // The errors of the published steps that ship.
 const uncertainty::StepErrors& shipped_errors();

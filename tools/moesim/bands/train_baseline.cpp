@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -14,8 +16,11 @@
 #include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/cluster/cluster.hpp"
+#include "sim/cluster/domain_links.hpp"
+#include "sim/job/job_options.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/report/formats.hpp"
+#include "sim/uncertainty/link_ratio.hpp"
 #include "sim/uncertainty/step_distance.hpp"
 #include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
@@ -37,6 +42,11 @@ struct Written {
   double unmeasured_deviation = 0;
   std::optional<std::string> all_but_capacity;
   std::optional<uncertainty::OwnStep> own;  // of one's own software, where the file tells
+  std::string options{};                    // all_but_machine()
+  std::string precision{};
+  // Of its cluster; nothing: that is not known here, or the file does not tell the layout.
+  std::optional<uncertainty::StepExchanges> exchanges{};
+  uncertainty::AssumedMoves moves{};
 };
 
 // `ms`: the time of a column, absent where there is none.
@@ -66,7 +76,54 @@ std::optional<uncertainty::OwnStep> written_own(const TextIn& text_in, const clu
   return own_step(text_in, on, text_in("model"), parts);
 }
 
-// `on`: the cluster, of check_same().
+bool is_machine(const std::string& option) { return option == "profile" || option == "cluster"; }
+
+// What a row says of a step but its machine, "" of options that it does not have.
+std::string all_but_machine(const TextIn& text_in) {
+  std::string text = "router=" + text_in("router") + "\n";
+  for (const job::JobOption& option : job::job_options()) {
+    if (is_machine(option.name)) continue;
+    text += fmt::format("{}={}\n", option.name, plain_number(text_in(option.column())));
+  }
+  return text;
+}
+
+// The same of a job. Nothing where its routing is drawn: it may be drawn in other ways.
+std::optional<std::string> all_but_machine(const training::TrainingJob& job) {
+  if (job.routing) return std::nullopt;
+  return all_but_machine([&](const std::string& column) {
+    for (const job::JobOption& option : job::job_options()) {
+      if (option.column() == column && option.in_rows_of(job)) {
+        return report::text_of(option.value(job));
+      }
+    }
+    return std::string();
+  });
+}
+
+// What only comparisons of two clusters or machines take.
+void add_place(const TextIn& text_in, Written& written) {
+  const auto number_in = [&](const std::string& column) {
+    return std::strtod(text_in(column).c_str(), nullptr);
+  };
+  written.options = all_but_machine(text_in);
+  written.precision = text_in("precision");
+  if (text_in("ranks_per_domain").empty()) return;
+  try {
+    const cluster::Cluster on = cluster::Cluster::load(written.cluster);
+    written.exchanges = step_exchanges(
+        [&](const std::string& column) { return static_cast<int>(number_in(column)); }, on);
+  } catch (const Error&) {
+    return;
+  }
+  written.moves.host_slower = number_in(host_slower_column);
+  written.moves.host_faster = number_in(host_faster_column);
+  if (written.parts.empty() || written.exchanges->are_measured) return;
+  written.moves.crossing = class_shares(written.parts, *written.exchanges)
+                               .work[static_cast<std::size_t>(uncertainty::WorkClass::across)];
+}
+
+// `on`: the cluster of the step beside it.
 Written read_baseline(const std::string& path, const cluster::Cluster& on) {
   if (path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0) {
     const Document document = Document::load(path);
@@ -80,17 +137,19 @@ Written read_baseline(const std::string& path, const cluster::Cluster& on) {
       if (!value) return std::string();
       return value->json().is_string() ? value->as_text() : value->json().dump();
     };
-    return {root.text("model"),
-            root.text("profile"),
-            root.text("cluster"),
-            root.text_or("software", ""),
-            speed,
-            parts,
-            root.has(not_measured_column) ? root.texts(not_measured_column)
-                                          : std::vector<std::string>(),
-            root.number_or(unmeasured_column, 0),
-            all_but_capacity(text_in),
-            written_own(text_in, on, parts)};
+    Written written{root.text("model"),
+                    root.text("profile"),
+                    root.text("cluster"),
+                    root.text_or("software", ""),
+                    speed,
+                    parts,
+                    root.has(not_measured_column) ? root.texts(not_measured_column)
+                                                  : std::vector<std::string>(),
+                    root.number_or(unmeasured_column, 0),
+                    all_but_capacity(text_in),
+                    written_own(text_in, on, parts)};
+    add_place(text_in, written);
+    return written;
   }
   const CsvTable table = CsvTable::load(path);
   if (table.rows.size() != 1) {
@@ -108,34 +167,37 @@ Written read_baseline(const std::string& path, const cluster::Cluster& on) {
     return text_in(column).empty() ? std::nullopt : std::optional(table.number(0, column));
   };
   const std::vector<double> parts = written_parts(speed, number_in);
-  return {table.text(0, "model"),
-          table.text(0, "profile"),
-          table.text(0, "cluster"),
-          text_in("software"),
-          speed,
-          parts,
-          listed(text_in(not_measured_column)),
-          number_in(unmeasured_column).value_or(0),
-          all_but_capacity(text_in),
-          written_own(text_in, on, parts)};
+  Written written{table.text(0, "model"),
+                  table.text(0, "profile"),
+                  table.text(0, "cluster"),
+                  text_in("software"),
+                  speed,
+                  parts,
+                  listed(text_in(not_measured_column)),
+                  number_in(unmeasured_column).value_or(0),
+                  all_but_capacity(text_in),
+                  written_own(text_in, on, parts)};
+  add_place(text_in, written);
+  return written;
 }
 
-// The name that the profile of a baseline gives itself: a row has what was typed, which may be the
-// path of a copy. The text itself where there is no such profile here.
-std::string profile_in(const std::string& typed) {
+// The profile of a baseline, for the name that it gives itself: a row has what was typed, which may
+// be the path of a copy. Null where there is no such profile here.
+std::shared_ptr<const profile::Profile> profile_of(const std::string& typed) {
   try {
-    return profile::Profile::load(typed, profile::Profile::Calibrated::taken).name();
+    return std::make_shared<const profile::Profile>(
+        profile::Profile::load(typed, profile::Profile::Calibrated::taken));
   } catch (const Error&) {
-    return typed;
+    return nullptr;
   }
 }
 
 // The same of its cluster.
-std::string cluster_in(const std::string& typed) {
+std::optional<cluster::Cluster> cluster_of(const std::string& typed) {
   try {
-    return cluster::Cluster::load(typed).name;
+    return cluster::Cluster::load(typed);
   } catch (const Error&) {
-    return typed;
+    return std::nullopt;
   }
 }
 
@@ -150,26 +212,49 @@ bool is_one_document(const std::string& kind, const std::string& one, const std:
   }
 }
 
-// Throws UsageError naming the file where the errors of the two steps do not cancel, or where their
-// ratio would be that of a calibration.
-void check_same(const std::string& path, const Written& baseline, const training::TrainingJob& job,
-                const std::string& software) {
-  if (baseline.profile != job.typed.profile &&
-      profile_in(baseline.profile) != job.profile->name()) {
+// Where two steps are.
+enum class Places { one_cluster, two_clusters, two_machines };
+
+// Throws UsageError naming the file where nothing is known of two such places.
+Places places_of(const std::string& path, const Written& baseline,
+                 const training::TrainingJob& job) {
+  const bool same_text = baseline.profile == job.typed.profile;
+  const auto profile = same_text ? job.profile : profile_of(baseline.profile);
+  const auto cluster = baseline.cluster == job.typed.cluster ? std::optional(*job.cluster)
+                                                             : cluster_of(baseline.cluster);
+  if (!profile || !cluster) {
+    throw UsageError(fmt::format(
+        "--baseline {}: a step of {} on {}: no such {} here: give this command the files that it "
+        "was made with",
+        path, baseline.profile, baseline.cluster, profile ? "cluster" : "profile"));
+  }
+  const bool same_profile = profile->name() == job.profile->name();
+  if (!same_profile && profile->device().name != job.profile->device().name) {
+    return Places::two_machines;
+  }
+  if (!same_profile) {
     throw UsageError(
-        fmt::format("--baseline {}: a step of {}, this one is of {}: the errors of two machines do "
-                    "not cancel",
+        fmt::format("--baseline {}: predicted by {}, this one by {}: two profiles of one kind of "
+                    "GPU, whose ratio is of the profiles: give both the same",
                     path, baseline.profile, job.typed.profile));
   }
-  if (baseline.cluster != job.typed.cluster && cluster_in(baseline.cluster) != job.cluster->name) {
-    throw UsageError(fmt::format(
-        "--baseline {}: a step on {}, this one is on {}: the errors of two clusters do not cancel",
-        path, baseline.cluster, job.typed.cluster));
-  }
+  return cluster->name == job.cluster->name ? Places::one_cluster : Places::two_clusters;
+}
+
+// Throws UsageError naming the file where the errors of the two steps do not cancel, or where their
+// ratio would be that of a calibration.
+void check_same(const std::string& path, const Written& baseline, const std::string& software,
+                Places places) {
   const bool was_fitted = names_own_software(baseline.software);
   const bool is_fitted = names_own_software(software);
   if (was_fitted || is_fitted) {
-    if (was_fitted && is_fitted && is_one_document("hardware", baseline.software, software)) return;
+    if (was_fitted && is_fitted && is_one_document("hardware", baseline.software, software)) {
+      if (places == Places::one_cluster) return;
+      throw UsageError(fmt::format(
+          "--baseline {}: a step on another cluster, with {}, whose measured steps are of one "
+          "cluster: compare without it, by --software megatron-bridge or none",
+          path, software));
+    }
     const auto by = [](bool fitted, const std::string& name) {
       return fitted ? "calibrated by " + name : std::string("not calibrated");
     };
@@ -212,13 +297,94 @@ double unmeasured_between(const Written& baseline, const TrainBand& answer) {
                     all_shared ? 0 : baseline.unmeasured_deviation);
 }
 
+// On GPUs of one kind in two clusters. `software`: published, or "".
+void compare_clusters(const Written& baseline, const training::TrainingJob& job,
+                      const training::TrainingStep& step, const std::string& software,
+                      double unmeasured, BaselineRatio& ratio) {
+  const std::vector<double> parts = uncertainty::part_times(step);
+  if (!baseline.exchanges || baseline.parts.empty()) {
+    throw UsageError(
+        fmt::format("--baseline {}: it does not tell the layout and the parts of its step on "
+                    "another cluster: write it again",
+                    ratio.path));
+  }
+  const double links = uncertainty::link_deviation(
+      {parts, step_exchanges(job)}, {baseline.parts, *baseline.exchanges},
+      cluster::other_domain_links(*job.cluster, cluster::Cluster::load(baseline.cluster)));
+  if (all_but_machine(job) == baseline.options) {
+    ratio.band.basis = uncertainty::Basis::software;
+    ratio.band.levels = uncertainty::link_ratio_levels(links);
+    ratio.known_by = fmt::format(
+        "the noise of two runs and the errors of exchanges ({:.1f} % of the step's time): GPUs and "
+        "software are the same",
+        100 * links);
+    return;
+  }
+  const double distance = uncertainty::step_distance(parts, baseline.parts);
+  ratio.band = shipped_errors().ratio_band(software, true, distance, unmeasured);
+  uncertainty::widen_levels(links, ratio.band.levels);
+  ratio.known_by = fmt::format(
+      "{} groups of pairs of steps on one machine, for steps that differ by {:.0f} % of their "
+      "parts, and the errors of exchanges on two clusters ({:.1f} %)",
+      ratio.band.held_out, 100 * distance, 100 * links);
+}
+
+// On two kinds of GPU.
+void compare_machines(const Written& baseline, const TrainBand& answer, const std::string& software,
+                      double unmeasured, BaselineRatio& ratio) {
+  const bool was_low = baseline.precision != model::name_of(model::Precision::bf16);
+  const double precision = was_low == answer.subject.low_precision
+                               ? 0
+                               : shipped_errors().residuals().components.precision;
+  ratio.band =
+      shipped_errors().machine_ratio_band(software, moves_between(answer.moves, baseline.moves),
+                                          std::hypot(unmeasured, precision * std::sqrt(2.0)));
+  ratio.known_by = fmt::format(
+      "{} groups of pairs of machines that ran one release of {}{}", ratio.band.held_out,
+      ratio.band.basis == uncertainty::Basis::software ? software : "megatron-bridge",
+      ratio.band.basis == uncertainty::Basis::software
+          ? ""
+          : ", wider, as another program is assumed to run on both");
+}
+
+// Of steps on two clusters or machines.
+BaselineRatio ratio_of_places(const std::string& path, const Written& baseline,
+                              const training::TrainingJob& job, const training::TrainingStep& step,
+                              const TrainBand& answer, Places places) {
+  if (!is_one_document("models", baseline.model, job.typed.model)) {
+    throw UsageError(fmt::format(
+        "--baseline {}: a step of {} on another {}, this one is of {}: one model is compared on "
+        "both",
+        path, baseline.model, places == Places::two_clusters ? "cluster" : "machine",
+        job.typed.model));
+  }
+  BaselineRatio ratio;
+  ratio.path = path;
+  ratio.speed = step.tokens_per_second_per_gpu / baseline.speed;
+  ratio.here = fmt::format("{} on {}", job.typed.profile, job.typed.cluster);
+  ratio.there = fmt::format("{} on {}", baseline.profile, baseline.cluster);
+  const std::string& named = answer.subject.software;
+  const std::string& software = named.empty() ? baseline.software : named;
+  const double unmeasured = unmeasured_between(baseline, answer);
+  if (places == Places::two_clusters) {
+    compare_clusters(baseline, job, step, software, unmeasured, ratio);
+  } else {
+    compare_machines(baseline, answer, software, unmeasured, ratio);
+  }
+  return ratio;
+}
+
 }  // namespace
 
 BaselineRatio requested_baseline(const std::string& path, const training::TrainingJob& job,
                                  const training::TrainingStep& step, const TrainBand& answer,
                                  const uncertainty::StepSoftware* own_software) {
   const Written baseline = read_baseline(path, *job.cluster);
-  check_same(path, baseline, job, software_cell(answer));
+  const Places places = places_of(path, baseline, job);
+  check_same(path, baseline, software_cell(answer), places);
+  if (places != Places::one_cluster) {
+    return ratio_of_places(path, baseline, job, step, answer, places);
+  }
   BaselineRatio ratio;
   ratio.path = path;
   ratio.speed = step.tokens_per_second_per_gpu / baseline.speed;
@@ -262,11 +428,17 @@ std::string baseline_text(const BaselineRatio& ratio) {
                                  ratio.speed * std::exp(each.log_ratios.high))});
   }
   const std::optional<double> beyond = ratio.beyond_noise();
+  const uncertainty::BandLevel& widest = ratio.band.widest();
   return report::align(lines, {false, true}) +
-         fmt::format("{:.3f} times as fast as {}: {}; by {}\n", ratio.speed, ratio.path,
-                     beyond ? fmt::format("more than noise at {:.0f} %", 100 * *beyond)
-                            : "within the noise",
-                     ratio.known_by);
+         fmt::format(
+             "{} {:.3f} times as fast as {}, {:.2f} to {:.2f} ({:.0f} %): {}; by {}\n",
+             ratio.here.empty() ? "this step is" : ratio.here + " is", ratio.speed,
+             ratio.there.empty() ? ratio.path : fmt::format("{} ({})", ratio.there, ratio.path),
+             ratio.speed * std::exp(widest.log_ratios.low),
+             ratio.speed * std::exp(widest.log_ratios.high), 100 * widest.level,
+             beyond ? fmt::format("more than noise at {:.0f} %", 100 * *beyond)
+                    : "within the noise",
+             ratio.known_by);
 }
 
 std::vector<std::pair<std::string, Cell>> baseline_cells(const BaselineRatio& ratio) {

@@ -192,6 +192,54 @@ void judge_ratios(const std::vector<Observation>& observations, bool same_model,
   }
 }
 
+// Pairs of one release of a software on two machines, with what is left out of the pairs that their
+// band is made of: all of these two machines, or all of either.
+void judge_machine_ratios(const std::vector<Observation>& observations, bool either,
+                          Validation& validation) {
+  std::map<double, std::vector<Judged>> judged;
+  std::map<std::pair<std::string, std::string>, std::optional<StepErrors>> known;
+  std::set<std::string> left_out;
+  uncertainty::Residuals all = uncertainty::summarised(observations);
+  all.name = "training";
+  all.components = uncertainty::fitted_components(all.groups);
+  for (std::size_t one = 0; one < observations.size(); ++one) {
+    for (std::size_t other = one + 1; other < observations.size(); ++other) {
+      const Observation& a = observations[one];
+      const Observation& b = observations[other];
+      if (!uncertainty::is_machine_pair(a, b)) continue;
+      const std::string& first = std::min(a.subject.machine, b.subject.machine);
+      const std::string& second = std::max(a.subject.machine, b.subject.machine);
+      auto& errors = known[{first, second}];
+      if (!errors) {
+        uncertainty::Residuals left = all;
+        std::erase_if(left.machine_ratios, [&](const uncertainty::MachinePairs& group) {
+          const auto has = [&](const std::string& machine) {
+            return group.machine == machine || group.other == machine;
+          };
+          return either ? has(first) || has(second) : has(first) && has(second);
+        });
+        errors.emplace(std::move(left));
+      }
+      const uncertainty::AssumedMoves moves =
+          a.moves && b.moves ? moves_between(*a.moves, *b.moves) : uncertainty::AssumedMoves();
+      try {
+        for (const uncertainty::BandLevel& each :
+             errors->machine_ratio_band(a.subject.software, moves).levels) {
+          judged[each.level].push_back({a.log_ratio - b.log_ratio, each.log_ratios});
+        }
+        left_out.insert(fmt::format("{}, {}", first, second));
+      } catch (const Error&) {
+        continue;  // too few groups are left
+      }
+    }
+  }
+  for (auto each = judged.rbegin(); each != judged.rend(); ++each) {
+    add_level(fmt::format("ratio of two machines in one release of a software, {} left out",
+                          either ? "all pairs with either" : "their pairs"),
+              each->second, each->first, left_out.size(), validation);
+  }
+}
+
 // Steps with a trait that no other has and that matters, by the bands of those others; without and
 // with what the law of unmeasured traits, of the others alone, makes them wider by. No bar: the
 // prices of their parts were made with these steps in sight.
@@ -261,6 +309,7 @@ void report_coverage(const std::vector<Observation>& observations, Validation& v
     judge_ratios(observations, true, known_software, validation);
     judge_ratios(observations, false, known_software, validation);
   }
+  for (const bool either : {false, true}) judge_machine_ratios(observations, either, validation);
 }
 
 }  // namespace moesim::study

@@ -236,6 +236,7 @@ std::vector<uncertainty::Observation> observations_of(const std::vector<Predicte
     found.parts = uncertainty::part_times(each.step);
     found.traits = uncertainty::traits_of(job, each.step);
     found.moves = uncertainty::moves_of(job, each.step);
+    found.release = each.row->source;
     observations.push_back(found);
   }
   return observations;

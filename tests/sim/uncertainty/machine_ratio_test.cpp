@@ -1,0 +1,140 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "sim/base/random.hpp"
+#include "sim/uncertainty/step_errors.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::uncertainty;
+
+namespace {
+
+constexpr double machine_spread = 0.06;
+constexpr double step_spread = 0.04;
+
+// One release of a software on five machines with three models, three steps of each, and another
+// software, far off, on one machine. A machine's error is common to its steps; the software's
+// cancels, however large.
+std::vector<Observation> drawn(std::uint32_t run, double software = 0.7) {
+  Stream stream({23, Purpose::test_data, run, 0, 0});
+  std::vector<Observation> found;
+  for (int machine = 0; machine < 6; ++machine) {
+    const bool is_other = machine == 5;
+    const double level = is_other ? -software : software + machine_spread * stream.normal();
+    for (int model = 0; model < 3; ++model) {
+      for (int row = 0; row < 3; ++row) {
+        Observation each;
+        each.subject = {is_other ? "other" : "known", fmt::format("machine {}", machine),
+                        fmt::format("model {}", model), false};
+        each.configuration = fmt::format("layout {}", row);
+        each.release = "1.0";
+        each.log_ratio = level + step_spread * stream.normal();
+        each.moves = AssumedMoves{0.1, 0.05, 0.2};
+        found.push_back(each);
+      }
+    }
+  }
+  return found;
+}
+
+StepErrors errors_of(const std::vector<Observation>& observations) {
+  Residuals residuals = summarised(observations);
+  residuals.name = "drawn";
+  residuals.components = fitted_components(residuals.groups);
+  return StepErrors(residuals);
+}
+
+double half(const Band& band) { return band.widest().log_ratios.high; }
+
+}  // namespace
+
+TEST_CASE("pairs of machines are of one release, model and precision") {
+  Observation one;
+  one.subject = {"known", "machine 0", "model", false};
+  one.release = "1.0";
+  Observation other = one;
+  CHECK_FALSE(is_machine_pair(one, other));
+  other.subject.machine = "machine 1";
+  CHECK(is_machine_pair(one, other));
+  const auto differs = [&](auto change) {
+    Observation changed = other;
+    change(changed);
+    return !is_machine_pair(one, changed);
+  };
+  CHECK(differs([](Observation& each) { each.release = "2.0"; }));
+  CHECK(differs([](Observation& each) { each.subject.software = "other"; }));
+  CHECK(differs([](Observation& each) { each.subject.model = "another"; }));
+  CHECK(differs([](Observation& each) { each.subject.low_precision = true; }));
+  one.release = other.release = "";  // not told
+  CHECK_FALSE(is_machine_pair(one, other));
+}
+
+TEST_CASE("the ratio of two machines in one software: its level cancels") {
+  const Residuals small = summarised(drawn(1, 0.1));
+  const Residuals large = summarised(drawn(1, 3));
+  REQUIRE(small.machine_ratios.size() == 30);  // 10 pairs of machines, 3 models
+  CHECK(small.machine_ratios.front().pairs == 9);
+  const double of_small = half(errors_of(drawn(1, 0.1)).machine_ratio_band("known", {}));
+  const double of_large = half(errors_of(drawn(1, 3)).machine_ratio_band("known", {}));
+  CHECK(of_small == Approx(of_large).epsilon(1e-9));
+  CHECK(errors_of(drawn(1)).machine_ratio_band("known", {}).basis == Basis::software);
+}
+
+TEST_CASE("90 % bands hold 85 to 95 % of the ratios of machines that were left out") {
+  int inside = 0;
+  int all = 0;
+  for (std::uint32_t run = 0; run < 200; ++run) {
+    const double reach = half(errors_of(drawn(run)).machine_ratio_band("known", {}));
+    Stream stream({29, Purpose::test_data, run, 0, 0});
+    for (int pair = 0; pair < 10; ++pair) {
+      const double error =
+          std::sqrt(2.0) * std::hypot(machine_spread, step_spread) * stream.normal();
+      inside += std::abs(error) <= reach ? 1 : 0;
+      ++all;
+    }
+  }
+  CHECK(inside >= 85 * all / 100);
+  CHECK(inside <= 95 * all / 100);
+}
+
+TEST_CASE("a software that was not measured on two machines has a wider ratio") {
+  const StepErrors errors = errors_of(drawn(2));
+  const Band known = errors.machine_ratio_band("known", {});
+  for (const char* software : {"other", "another", ""}) {
+    const Band band = errors.machine_ratio_band(software, {});
+    CHECK(band.basis == Basis::nothing);
+    CHECK(half(band) > half(known));
+  }
+  std::vector<Observation> single = drawn(2);
+  std::erase_if(single, [](const Observation& each) {
+    return each.subject.machine != "machine 0" && each.subject.machine != "machine 5";
+  });
+  Residuals residuals = summarised(single);
+  CHECK(residuals.machine_ratios.empty());
+}
+
+TEST_CASE("hosts and NICs beyond those of the pairs, and other terms, widen a ratio of machines") {
+  const StepErrors errors = errors_of(drawn(3));
+  const double usual = half(errors.machine_ratio_band("known", {}));
+  // Pairs have no difference of hosts, and NICs of 0.2 x sqrt(2) = 0.283.
+  CHECK(half(errors.machine_ratio_band("known", {0, 0, 0.28})) == usual);
+  CHECK(half(errors.machine_ratio_band("known", {0, 0, 0.5})) > usual);
+  const double moved = half(errors.machine_ratio_band("known", {0.3, 0, 0}));
+  CHECK(moved == Approx(std::hypot(usual, 1.6448536 * 0.42 / std::log(2.0) * 0.3)).epsilon(1e-6));
+  CHECK(half(errors.machine_ratio_band("known", {0, 0.3, 0})) == Approx(moved).epsilon(1e-9));
+  CHECK(half(errors.machine_ratio_band("known", {}, 0.1)) ==
+        Approx(std::hypot(usual, 0.16448536)).epsilon(1e-6));
+}
+
+TEST_CASE("of a host that is off alike on both machines the difference counts") {
+  const AssumedMoves between = moves_between({0.4, 0.3, 0.3}, {0.1, 0.35, 0.4});
+  CHECK(between.host_slower == Approx(0.3));
+  CHECK(between.host_faster == Approx(0.05));
+  CHECK(between.crossing == Approx(0.5));
+}

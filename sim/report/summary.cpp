@@ -1,6 +1,7 @@
 #include "sim/report/summary.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -371,6 +372,36 @@ static std::string convention_line(const std::vector<study::Row>& rows) {
                      name == "library" ? "1" : "k");
 }
 
+// Rows on another machine than the only baseline, in words; at most three of them.
+static std::string machine_lines(const std::vector<study::Row>& rows) {
+  constexpr std::size_t most = 3;
+  const auto number = [](const study::Row& row, const char* column) {
+    const Cell& cell = cell_of(row, column);
+    return is_absent(cell) ? 0 : number_in(cell);
+  };
+  const auto is_baseline = [&](const study::Row& row) {
+    return number(row, "speed_over_baseline_p05") == 1 &&
+           number(row, "speed_over_baseline_p95") == 1;
+  };
+  const auto machine = [](const study::Row& row) {
+    return text_of(cell_of(row, "profile")) + " on " + text_of(cell_of(row, "cluster"));
+  };
+  if (std::count_if(rows.begin(), rows.end(), is_baseline) != 1) return "";
+  const std::string there = machine(*std::find_if(rows.begin(), rows.end(), is_baseline));
+  std::vector<std::string> lines;
+  for (const study::Row& row : rows) {
+    if (number(row, "speed_over_baseline") == 0 || machine(row) == there) continue;
+    lines.push_back(fmt::format("{} is {:.2f} times as fast as {}, {:.2f} to {:.2f} (90 %)\n",
+                                machine(row), number(row, "speed_over_baseline"), there,
+                                number(row, "speed_over_baseline_p05"),
+                                number(row, "speed_over_baseline_p95")));
+  }
+  if (lines.empty() || lines.size() > most) return "";
+  return fmt::format("{}", fmt::join(lines, "")) +
+         "their software cancels where it is the same: one profile for both, or two without "
+         "multipliers, where the\nsame program is assumed to run on both\n";
+}
+
 std::string sweep_summary(const std::vector<study::Row>& rows) {
   const std::vector<std::size_t> options = shown_options(rows);
   double longest = 0;
@@ -409,7 +440,7 @@ std::string sweep_summary(const std::vector<study::Row>& rows) {
     }
     lines.push_back(std::move(line));
   }
-  return align(lines, right) + convention_line(rows);
+  return align(lines, right) + convention_line(rows) + (compares ? machine_lines(rows) : "");
 }
 
 nlohmann::ordered_json outcome_detail(const study::Outcome& outcome) {

@@ -51,7 +51,11 @@ struct SoftwareError {
   // The shares of the steps that it was fitted to: a class's error is in `mean` as far as they have
   // it, and counts for the difference of shares. Zeros: fitted to none.
   WorkShares fitted_shares{};
-  std::string name;  // the term
+  // For the ratio of two steps on two machines or clusters.
+  bool is_any = false;      // no multipliers: whichever program the user runs, the same on both
+  double of_machine = 0;    // of `deviation`, what each machine has of its own
+  double of_exchanges = 0;  // of `deviation`, by exchanges on a cluster that was not fitted to
+  std::string name;         // the term
   std::string remedy;
 };
 

@@ -12,6 +12,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
+#include "sim/cluster/domain_links.hpp"
 #include "sim/scenario/option.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/step_band.hpp"
@@ -59,6 +60,16 @@ void check_values(const std::vector<SweepPoint>& points, const scenario::OptionV
   }
 }
 
+// Whether two scenarios are the same but for options that `may_differ`.
+template <class MayDiffer>
+bool alike_but(const scenario::Scenario& one, const scenario::Scenario& other,
+               const MayDiffer& may_differ) {
+  const auto& options = scenario::scenario_options();
+  return std::all_of(options.begin(), options.end(), [&](const scenario::Option& option) {
+    return may_differ(std::string_view(option.name)) || option.cell(one) == option.cell(other);
+  });
+}
+
 // Whether both are padded to their capacity and differ in nothing else than published pairs of
 // capacity factors and routers do: top-1 and top-2 among them, with blocks of one size.
 bool differ_in_capacity_alone(const scenario::Scenario& one, const scenario::Scenario& other) {
@@ -66,29 +77,45 @@ bool differ_in_capacity_alone(const scenario::Scenario& one, const scenario::Sce
     return scenario.router.pads_exchange() && !scenario.router.pads_to_busiest();
   };
   if (!is_padded(one) || !is_padded(other)) return false;
-  const auto& options = scenario::scenario_options();
-  return std::all_of(options.begin(), options.end(), [&](const scenario::Option& option) {
-    return option.name == std::string_view("top-k") ||
-           uncertainty::is_capacity_choice(option.name) || option.cell(one) == option.cell(other);
+  return alike_but(one, other, [](std::string_view name) {
+    return name == "top-k" || uncertainty::is_capacity_choice(name);
   });
 }
 
-// Kernels are off alike on GPUs of one kind, exchanges on one machine: its GPUs, domains and NICs.
+// Kernels are off alike on GPUs of one kind, exchanges inside domains with the same links.
 // `error`: of the baseline.
 uncertainty::OtherMachine other_machine(const scenario::Scenario& scenario,
                                         const scenario::Scenario& baseline,
                                         const uncertainty::SoftwareError& error) {
+  using uncertainty::WorkClass;
   const bool other_gpu = scenario.profile->device().name != baseline.profile->device().name;
-  const bool other_network = other_gpu || scenario.cluster->name != baseline.cluster->name;
+  const bool other_cluster = other_gpu || scenario.cluster->name != baseline.cluster->name;
   uncertainty::OtherMachine machine;
   machine.has_measured_exchanges = error.has_measured_exchanges;
   machine.fitted_shares = error.fitted_shares;
-  for (const auto& work : uncertainty::work_class_names) {
-    const bool is_exchange = work.value == uncertainty::WorkClass::inside ||
-                             work.value == uncertainty::WorkClass::across;
-    machine.apart[static_cast<std::size_t>(work.value)] = is_exchange ? other_network : other_gpu;
-  }
+  machine.apart.fill(other_gpu);
+  machine.apart[static_cast<std::size_t>(WorkClass::across)] = other_cluster;
+  machine.apart[static_cast<std::size_t>(WorkClass::inside)] =
+      other_gpu || cluster::other_domain_links(*scenario.cluster, *baseline.cluster);
   return machine;
+}
+
+// The scatter of either of two steps on two clusters or with two profiles: what of their software
+// and machines does not cancel.
+double scatter_between(const scenario::Scenario& scenario, const uncertainty::SoftwareError& error,
+                       const scenario::Scenario& baseline,
+                       const uncertainty::SoftwareError& other) {
+  const auto of_either = [](double one, double two) { return std::hypot(one, two) / std::sqrt(2); };
+  if (scenario.profile->name() == baseline.profile->name()) {
+    const bool links_alone =
+        alike_but(scenario, baseline, [](std::string_view name) { return name == "cluster"; });
+    return std::hypot(links_alone ? 0 : error.scatter,
+                      of_either(error.of_exchanges, other.of_exchanges));
+  }
+  const bool same_program = error.is_any && other.is_any;
+  return std::hypot(error.scatter, same_program ? of_either(error.of_machine, other.of_machine)
+                                                : of_either(error.factor * error.deviation,
+                                                            other.factor * other.deviation));
 }
 
 // These cells of a row are absent where it is compared with nothing.
@@ -182,8 +209,7 @@ SpeedRatio speed_ratio(const scenario::Scenario& scenario, const Outcome& outcom
       scenario.cluster->name != baseline_scenario.cluster->name) {
     const uncertainty::SoftwareError other =
         software_error(baseline_scenario, work_shares(baseline_scenario, baseline.parts_ms));
-    const double apart = std::hypot(error.factor * error.deviation, other.factor * other.deviation);
-    error.scatter = std::hypot(error.scatter, apart / std::sqrt(2.0));
+    error.scatter = scatter_between(scenario, error, baseline_scenario, other);
     machine = other_machine(scenario, baseline_scenario, other);
   } else if (differ_in_capacity_alone(scenario, baseline_scenario)) {
     error.scatter = error.capacity_scatter;

@@ -42,11 +42,20 @@ ComparedRows compared_rows(const std::vector<SweepPoint>& points,
 Row without_baseline(Row row);
 Row with_baseline(Row row, const SpeedRatio& ratio);
 
-// How many times as fast `outcome` is as `baseline`: what both share cancels. Of two profiles or
-// clusters software does not, nor do the errors of exchanges on two machines (a kind of GPU, a
-// cluster) and those of kernels on two kinds of GPU. Steps that differ in router and capacity
-// alone, padded to it, have the scatter of such published pairs, others that of pairs that differ
-// in more.
+// How many times as fast `outcome` is as `baseline`: what both share cancels (ratio_band()). Steps
+// that differ in router and capacity alone, padded to it, have the scatter of such published pairs,
+// others that of pairs that differ in more.
+//
+// On two clusters, or with two profiles:
+// - the software cancels where it is the same: one profile for both, or two without multipliers,
+//   which say nothing of the software; the same program is then assumed to run on both;
+// - on two clusters with one profile the kernels cancel too. Exchanges through NICs do not, nor
+//   those inside domains with other links; both steps' shares count. Of steps that differ in
+//   nothing else no scatter of configurations is left;
+// - with two profiles errors of kernels do not cancel on two kinds of GPU, and each step has what
+//   ErrorModel says that machines differ by in one software, and models on them, of its own:
+//   2 (scatter^2 + machine^2 + model^2) of the variance;
+// - of two profiles with multipliers nothing of the software cancels.
 SpeedRatio speed_ratio(const scenario::Scenario& scenario, const Outcome& outcome,
                        const scenario::Scenario& baseline_scenario, const Outcome& baseline);
 

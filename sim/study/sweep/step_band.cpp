@@ -113,6 +113,8 @@ SoftwareError never_calibrated(const uncertainty::Subject& subject) {
                  normal_quantile((1 + pair_level) / 2);
   error.scatter = scatter_of_any(Pairs::other);
   error.capacity_scatter = scatter_of_any(Pairs::of_capacity);
+  error.is_any = true;
+  error.of_machine = std::hypot(residuals().components.machine, residuals().components.model);
   error.name = fmt::format(
       "software that was never calibrated: {} published steps with {} kinds of it took {:.2f} to "
       "{:.2f} times their simulation",
@@ -158,9 +160,10 @@ SoftwareError fitted(const profile::SoftwareFit& fit, const std::string& model,
   const bool is_new = !contains(fit.models, model);
   const bool is_elsewhere = !fit.clusters.empty() && !contains(fit.clusters, cluster);
   const double exchange = shares[inside] + shares[across];
-  const double more = std::hypot(is_new ? residuals().components.model : 0,
-                                 is_elsewhere ? uncertainty::exchange_deviation * exchange : 0);
+  const double of_exchanges = is_elsewhere ? uncertainty::exchange_deviation * exchange : 0;
+  const double more = std::hypot(is_new ? residuals().components.model : 0, of_exchanges);
   SoftwareError error = uncertainty::fitted_error(fit, exchange, more);
+  error.of_exchanges = of_exchanges;
   if (is_elsewhere) error.fitted_shares[inside] = error.fitted_shares[across] = 0;
   error.name = fmt::format("{} measured step{} of one's own decide{} the level of this software{}",
                            fit.rows, fit.rows == 1 ? "" : "s", fit.rows == 1 ? "s" : "",

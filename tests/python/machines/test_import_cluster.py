@@ -6,7 +6,7 @@ import json
 
 import pytest
 from cluster_imports import BASE, LOGS, exchanges, imported, one_node_log, two_nodes, usual
-from command_line import as_json, as_rows, needs_binary, succeed
+from command_line import as_json, as_rows, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -239,3 +239,36 @@ def test_of_two_versions_of_nccl_the_one_imported_last_answers(tmp_path):
         assert [each["library"] for each in document["exchanges"]][-1] == f"NCCL {last}"
         assert f"of several versions of NCCL: NCCL {last} answers" in said
     assert "several versions" not in imported(tmp_path, newer)[1]
+
+
+def test_a_log_is_held_against_what_would_have_been_predicted(tmp_path):
+    law = tmp_path / "law.json"
+    log = LOGS / "alltoall_2nodes.log"
+    document, notes = imported(tmp_path, log, more=("--law-out", law))
+    (entry,) = json.loads(law.read_text())
+    assert (entry["op"], entry["nodes"], entry["gpus"], entry["sizes"]) == ("all-to-all", 2, 16, len(entry["points"]))
+    measured = exchanges(document)["all-to-all", 2, 16]
+    assert [point["measured_us"] for point in entry["points"]] == measured["time_us"]
+    for point in entry["points"][::5]:  # as predict answers without the log
+        row = as_json("predict", "--cluster", "hgx-h100", "--op", "all-to-all", "--gpus", 16, "--bytes", int(point["bytes"]))
+        assert point["law_us"] == pytest.approx(row["time_us"], rel=1e-6)
+        assert point["inside"] == (row["time_us_p05"] <= point["measured_us"] <= row["time_us_p95"])
+    assert entry["inside"] == sum(point["inside"] for point in entry["points"])
+    (line,) = [line for line in notes.splitlines() if "the law of h100-sxm" in line]
+    at = {point["bytes"]: point["law_over_measured"] for point in entry["points"]}
+    assert (f"takes {at[2**20]:.2f} times the measured time at 1 MiB, {at[2**30]:.2f} times at 1 GiB; "
+            f"{entry['inside']} of {entry['sizes']} sizes are inside its band") in line
+    # What the base measured itself is no log of this import.
+    again = tmp_path / "again.json"
+    result = moesim("import", LOGS / "reduce_scatter_2nodes.json", "--cluster", tmp_path / "my_cluster.json", "--out",
+                    again, "--law-out", law)
+    assert result.returncode == 0 and result.stderr.count("the law of h100-sxm") == 1
+    assert [each["op"] for each in json.loads(law.read_text())] == ["reduce-scatter"]
+
+
+def test_a_slow_log_is_outside_the_band_of_the_law(tmp_path):
+    law = tmp_path / "law.json"
+    _, notes = imported(tmp_path, one_node_log(tmp_path / "slow.log", lambda size: 3 * usual(size)), more=("--law-out", law))
+    (entry,) = json.loads(law.read_text())
+    assert entry["inside"] == 0 and all(point["law_over_measured"] < 0.6 for point in entry["points"])
+    assert f"0 of {entry['sizes']} sizes are inside its band" in notes

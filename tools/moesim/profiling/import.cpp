@@ -74,6 +74,9 @@ Command import_command() {
         "make a cluster: this one, with exchanges and links as measured by nccl-tests (one or "
         "several nodes; printed or -J), perftest (ib_write_bw, ib_send_lat, ...), nvbandwidth "
         "and DeepEP's test_internode.py"},
+       {"law-out", "FILE.json", "",
+        "of a cluster: each exchange of nccl-tests by size, measured and as it would have been "
+        "predicted, with its 90 % band; a line of it is printed in any case"},
        {"nodes", "N", "", "of DeepEP's tests, which do not say"},
        {"name", "TEXT", "that of --out", "of the trace, profile or cluster"},
        {"model", "TEXT", "not stated", "whose routing it is"},

@@ -9,9 +9,12 @@
 
 #include "sim/base/enum_names.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/formats/document.hpp"
 #include "sim/base/formats/json_text.hpp"
 #include "sim/cluster/measured_exchange.hpp"
 #include "sim/study/logs/cluster_import.hpp"
+#include "sim/study/logs/law_comparison.hpp"
+#include "sim/study/logs/link_fit.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/profiling/import_flags.hpp"
 
@@ -34,10 +37,26 @@ std::string question_of(const nlohmann::ordered_json& exchange,
                      first_gpus ? "" : fmt::format(" --placement {}", fmt::join(ranks, ",")));
 }
 
+// How the measured points lie beside what would have been predicted of them: a line for each
+// exchange, and with --law-out all of them as JSON.
+void compare_with_law(const CommandLine& line, const study::ClusterBase& base,
+                      const nlohmann::ordered_json& document, const std::string& out) {
+  const auto imported = cluster::Cluster::read(Document::parse(json_text(document), out));
+  const std::vector<study::LawComparison> found =
+      study::law_comparisons(base.cluster, imported, study::profile_of_cluster(base.cluster));
+  auto all = nlohmann::ordered_json::array();
+  for (const study::LawComparison& each : found) {
+    note(fmt::format("{}: {}", out, each.text()));
+    all.push_back(each.json());
+  }
+  if (line.has("law-out")) write_file_atomically(line.get("law-out"), json_text(all, 1) + "\n");
+}
+
 }  // namespace
 
 ExitCode import_links(const CommandLine& line) {
-  refuse_other_flags(line, "a cluster (--cluster)", {"op", "nccl", "cluster", "nodes", "experts"});
+  refuse_other_flags(line, "a cluster (--cluster)",
+                     {"op", "nccl", "cluster", "nodes", "experts", "law-out"});
   study::ClusterImport request;
   const std::string out = needed_value(line, "out", "the file of the new cluster");
   request.files = line.positionals;
@@ -49,9 +68,12 @@ ExitCode import_links(const CommandLine& line) {
   if (line.has("nodes")) request.nodes = needed_whole(line, "nodes", 1000000, "");
   if (line.has("experts")) request.experts = needed_whole(line, "experts", 65534, "");
   check_writable(out);
-  const study::ImportedCluster imported = study::import_cluster(request);
+  if (line.has("law-out")) check_writable(line.get("law-out"));
+  const auto base = study::ClusterBase::load(request.base);
+  const study::ImportedCluster imported = study::import_cluster(request, base);
   write_file_atomically(out, json_text(imported.document, 1) + "\n");
   for (const std::string& text : imported.notes) note(fmt::format("{}: {}", out, text));
+  compare_with_law(line, base, imported.document, out);
   const auto measured = imported.document.find("exchanges");
   if (measured == imported.document.end()) return ExitCode::ok;
   for (const auto& entry : *measured) {

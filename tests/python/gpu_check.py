@@ -30,7 +30,7 @@ class Machine:
         self._script = self.tree / "tools" / "gpu-check"
         self._script.parent.mkdir(parents=True)
         self.bin.mkdir()
-        for name in ("gpu-check", "common.sh"):
+        for name in ("gpu-check", "common.sh", "gpu_parts.sh", "gpu_pack.sh"):
             text = (ROOT / "tools" / name).read_text()
             (self.tree / "tools" / name).write_text(text.replace("/dev/nvidia[0-9]*", "/dev/null"))
         self._script.chmod(0o755)

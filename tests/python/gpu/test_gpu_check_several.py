@@ -27,7 +27,7 @@ echo '{{}}' >{machine.folder}/node.json; exit 0""")
 def test_the_suites_of_one_gpu_and_those_of_several_are_all_there_are(machine):
     listed = succeed("profile", "--list")
     names = {line.split()[0] for line in listed.split("\n\n")[0].splitlines()[1:]}
-    alone = SCRIPT.read_text().partition("local alone=")[2].split()[0].split(",")
+    alone = SCRIPT.with_name("gpu_parts.sh").read_text().partition("local alone=")[2].split()[0].split(",")
     assert {*alone, "attention", "attention-backward", "collectives", "overlap"} == names
 
 

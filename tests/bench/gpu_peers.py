@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What others take on this GPU for the operations of bench_gpu_kernels, on the same shapes.
 
-usage: gpu_peers.py [--out FILE] [--seconds N] [--wheels FOLDER] [--check]
+usage: gpu_peers.py [--out FILE] [--resume] [--seconds N] [--wheels FOLDER] [--check]
 
 Peers are PyTorch, call after call and compiled, and Triton kernels of SGLang and TransformerEngine
 from unpacked wheels. Each is first compared with a plain reference, then timed cold (L2 flushed by
@@ -204,6 +204,8 @@ def parse(words):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", help="where peers.json goes, for bench_gpu_kernels --peers")
+    parser.add_argument("--resume", action="store_true",
+                        help="keep the peers that --out has of the same device and versions")
     parser.add_argument("--seconds", type=float, default=0,
                         help="begin no peer after so many seconds (default: 0, no limit)")
     parser.add_argument("--wheels", default=os.environ.get("MOESIM_PEER_WHEELS", ""),
@@ -218,6 +220,21 @@ def parse(words):
     if options.wheels and not os.path.isdir(options.wheels):
         parser.error(f"--wheels: no folder '{options.wheels}'")
     return options
+
+
+def take_over(path, document, peers):
+    """Gives `document` the measured peers of the file at `path`, if they are of the same device and
+    versions. Returns those of `peers` that are left to measure."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            earlier = json.load(file)
+    except (OSError, ValueError):
+        return peers
+    if any(earlier.get(key) != document[key] for key in ("format", "device", "versions")):
+        return peers
+    document["peers"] = earlier["peers"]
+    measured = {(peer["benchmark"], peer["name"]) for peer in earlier["peers"]}
+    return [peer for peer in peers if (peer.benchmark, peer.name) not in measured]
 
 
 def prepare(options):
@@ -239,6 +256,8 @@ def main():
     bench, document = prepare(options)
     from peers.catalogue import PEERS
     chosen = [peer for peer in PEERS if options.only in f"{peer.benchmark} {peer.name}"]
+    if options.resume and options.out:
+        chosen = take_over(options.out, document, chosen)
     write = (lambda each: write_whole(options.out, each)) if options.out else (lambda each: None)
     with bench.torch.no_grad():
         kept = measure(bench, chosen, document, write, options.seconds,

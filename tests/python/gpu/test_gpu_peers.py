@@ -4,10 +4,12 @@ is a PyTorch, that each peer's result is compared with a reference that tells ri
 import importlib.util
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -83,6 +85,36 @@ def test_no_peer_begins_after_the_limit_of_time():
     assert [each["reason"] for each in document["missing"]] == [
         "the time limit of 15 s was over"] * 2
     assert len(bench.written) == 4
+
+
+def test_peers_measured_before_are_kept_and_the_others_run(tmp_path):
+    head = {"format": "moesim-gpu-peers", "device": "NVIDIA H200", "versions": {"PyTorch": "2.11.0"}}
+    path = tmp_path / "peers.json"
+    measured = [{"benchmark": "choose", "name": "a", "cold": FIGURES, "hot": FIGURES}]
+    path.write_text(json.dumps({**head, "peers": measured, "missing": [
+        {"benchmark": "choose", "name": "b", "reason": "the time limit of 15 s was over"}]}))
+    bench = Peers(dict.fromkeys("abc", {"cold": FIGURES, "hot": FIGURES}))
+
+    def left(**other):
+        document = {**head, **other, "peers": [], "missing": []}
+        peers = gpu_peers.take_over(str(path), document, bench.peers)
+        return [peer.name for peer in peers], document["peers"]
+    assert left() == (["b", "c"], measured)
+    assert left(device="NVIDIA A100") == (["a", "b", "c"], [])
+    assert left(versions={"PyTorch": "2.12.0"}) == (["a", "b", "c"], [])
+    path.write_text("{")
+    assert left() == (["a", "b", "c"], [])
+
+
+def test_kernels_made_for_this_are_measured_before_pytorch_and_before_what_takes_long(monkeypatch):
+    # What builds them needs PyTorch; their order does not.
+    for name in ("torch_peers", "triton_peers"):
+        monkeypatch.setitem(sys.modules, f"peers.{name}", MagicMock())
+        monkeypatch.setattr(f"peers.{name}", MagicMock(), raising=False)
+    catalogue = runpy.run_path(str(BENCH / "peers" / "catalogue.py"))
+    kinds = ["slow" if peer in catalogue["SLOW"] else peer.name.partition(":")[0] for peer in catalogue["PEERS"]]
+    first = {kind: kinds.index(kind) for kind in ("SGLang", "TE", "PyTorch", "torch.compile", "slow")}
+    assert list(first.values()) == sorted(first.values())
 
 
 def test_a_lost_device_ends_it():

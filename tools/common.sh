@@ -88,12 +88,12 @@ apt_install() {
   $root DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
 }
 
-# The first interpreter that has all the given modules.
+# The first interpreter that has all the given modules, and imports them within a minute.
 find_python() {
   local candidate imports
   printf -v imports 'import %s\n' "$@"
   for candidate in "${MOESIM_PYTHON:-}" /usr/bin/python3 python3; do
-    if [ -n "$candidate" ] && "$candidate" -c "$imports" 2>/dev/null; then
+    if [ -n "$candidate" ] && timeout 60 "$candidate" -c "$imports" 2>/dev/null; then
       command -v "$candidate"
       return 0
     fi

@@ -1,8 +1,45 @@
 # Sourced by tools/gpu-check: its parts, with what it knows of the machine.
 
-# Each part prints to its log and returns 0 passed, 1 failed, 77 skipped with the reason in `why`.
+# Each part prints to its log and returns 0 passed, 1 failed, 5 all measured and right, but a bar is not
+# met; with a reason in `why` 77 skipped, 78 not all of it measured for want of time.
 why=''
 skip() { why=$*; return 77; }
+partly() { why=$*; echo "$why: --resume goes on"; return 78; }
+# worst CODE CODE: of two pieces of a part, what the part returns. Not all measured is said before a
+# bar that is not met, so that --resume goes on.
+worst() {
+  case $1 in 0 | 5 | 78) ;; *) printf '%s' "$1"; return ;; esac
+  case $2 in 0 | 5 | 78) ;; *) printf '%s' "$2"; return ;; esac
+  case " $* " in *' 78 '*) echo 78 ;; *' 5 '*) echo 5 ;; *) echo 0 ;; esac
+}
+# less SECONDS SPARE: so much less, or half where that is nearly all.
+less() { printf '%s' $(($1 > 2 * $2 ? $1 - $2 : ($1 + 1) / 2)); }
+# Results of an earlier call are not lost to a shorter run: set aside before, put back where the new
+# ones, of the lines with WORDS, are fewer.
+aside() {
+  local file
+  for file in "$@"; do
+    # Of a call that was killed.
+    if [ -e "$file.before" ]; then mv -f "$file.before" "$file"; fi
+    if [ -n "$resume" ] && [ -e "$file" ]; then mv -f "$file" "$file.before"; else rm -f "$file"; fi
+  done
+}
+measured() { if [ -e "$2" ]; then grep -o -- "$1" "$2" | wc -l; else echo 0; fi; }
+# settle WORDS FILE [FILE...]: the first is counted, the others go with it.
+settle() {
+  local words=$1 file back=''
+  shift
+  if [ -e "$1.before" ] && [ "$(measured "$words" "$1.before")" -gt "$(measured "$words" "$1")" ]; then
+    echo "$1: more was measured before, which is kept"
+    back=yes
+  fi
+  for file in "$@"; do
+    [ -e "$file.before" ] || continue
+    if [ -n "$back" ] || [ ! -e "$file" ]; then mv -f "$file.before" "$file"; else rm -f "$file.before"; fi
+  done
+}
+# What the benchmarks write of what they had no time for.
+late_in() { grep -qs 'the time limit of' "$1"; }
 limited() { timeout --kill-after=5 "$(budget)" "$@"; }
 ours() { limited env LD_LIBRARY_PATH="$libraries" "$@"; }
 
@@ -64,7 +101,7 @@ profile_suites() {
   shift
   while :; do
     ours "$moesim" profile --out "$out/node.json" --stall "$stall" \
-      --timeout $(($(budget) > 40 ? $(budget) - 20 : 15)) "$@" $more
+      --timeout "$(less "$(budget)" 10)" "$@" $more
     code=$?
     more=--resume
     case $code in
@@ -95,16 +132,19 @@ part_profile() {
       profile_suites 2 --suite "$alone,attention,attention-backward"
     fi
   else
+    if [ -n "$first" ]; then
+      profile_suites 5 --suite "$first"
+      case $code in 2 | 3 | 130) return "$code" ;; 4) void=4 ;; esac
+    fi
     profile_suites 5
   fi
-  if [ "$code" -eq 124 ] && [ -s "$out/node.json" ]; then
-    echo 'out of time: the profile holds what was measured, --resume measures the rest'
-    code=0
-  fi
-  [ "$code" -ne 0 ] || code=$void
-  if [ "$code" -eq 0 ] && [ "$broken" -gt 0 ]; then
-    echo "$broken point(s) broke the run: they are void in the profile's points"
-    return 1
+  if [ "$code" -eq 0 ] || { [ "$code" -eq 124 ] && [ -s "$out/node.json" ]; }; then
+    [ "$void" -eq 0 ] || return "$void"
+    if [ "$broken" -gt 0 ]; then
+      echo "$broken point(s) broke the run: they are void in the profile's points"
+      return 1
+    fi
+    [ "$code" -eq 0 ] || partly 'out of time: the profile holds what was measured' || return
   fi
   return "$code"
 }
@@ -117,12 +157,17 @@ layers_into() {
   local folder=$1 most=$2 profile=() stall=40 code
   shift 2
   mkdir -p "$folder"
-  rm -f "$folder/measured-layer.json"
+  aside "$folder/measured-layer.json"
   if [ -s "$out/node.json" ]; then profile=(--profile "$out/node.json"); fi
   case " $* " in *' --gpus '*) stall=90 ;; esac  # several GPUs load all kernels as they are opened
-  ours "$layer" "${profile[@]}" --out "$folder" --timeout $((most > 25 ? most - 15 : 10)) --stall "$stall" "$@"
+  ours "$layer" "${profile[@]}" --out "$folder" --timeout "$(less "$most" 15)" --stall "$stall" "$@"
   code=$?
-  if [ "$code" -eq 124 ] && grep -qs '"stages"' "$folder/measured-layer.json"; then echo 'not all layers were measured'; code=0; fi
+  settle '"stages"' "$folder/measured-layer.json"
+  case $code in 5 | 124)
+    if ! grep -qs '"stages"' "$folder/measured-layer.json"; then :
+    elif [ "$code" -eq 124 ] || late_in "$folder/measured-layer.json"; then partly 'not all layers were measured'; return
+    fi ;;
+  esac
   return "$code"
 }
 part_layer() {
@@ -134,34 +179,47 @@ part_layer() {
   [ "$(budget)" -gt 15 ] || { echo "no time for a group of $group GPUs"; return 1; }
   echo "a group of $group GPUs"
   layers_into "$out/layer-$group" "$(budget)" --gpus "$group"
-  several=$?
-  [ "$code" -ne 0 ] || code=$several
-  return "$code"
+  return "$(worst "$code" $?)"
 }
 part_benchmarks() {
-  local bench failed=0 code peers=() python most wheels=()
-  rm -f "$out/peers.json" "$out/gpu_kernels.json"
+  local bench failed=0 code peers=() python most late=0 wheels=()
+  # Peers go on from those that were measured.
+  if [ -n "$resume" ]; then peers=(--resume); else rm -f "$out/peers.json"; fi
+  aside "$out"/gpu_kernels.{json,csv}
   if [ -d "${MOESIM_PEER_WHEELS:-$top/peer-wheels}" ]; then wheels=(--wheels "${MOESIM_PEER_WHEELS:-$top/peer-wheels}"); fi
-  # At most a third of the time left: the kernels come first. What is compiled when its time is over is ended.
-  most=$(($(budget) / 3 + 1))
-  python=$(find_python torch) && timeout --kill-after=5 "$most" "$python" "$top/tests/bench/gpu_peers.py" \
-    --out "$out/peers.json" --seconds $((most > 20 ? most - 10 : (most + 1) / 2)) "${wheels[@]}"
+  # All but what the kernels of this project take, a third at least. What is compiled when its time is
+  # over is ended.
+  if python=$(find_python torch); then
+    most=$(($(budget) / 3 + 1))
+    if [ "$(budget)" -gt $((most + own_benchmarks)) ]; then most=$(($(budget) - own_benchmarks)); fi
+    timeout --kill-after=5 "$most" "$python" "$top/tests/bench/gpu_peers.py" \
+      --out "$out/peers.json" --seconds "$(less "$most" 10)" "${wheels[@]}" "${peers[@]}"
+    case $? in 124 | 137) late=78 ;; esac
+  fi
+  peers=()
+  if late_in "$out/peers.json"; then late=78; fi
   if [ -s "$out/peers.json" ]; then peers=(--peers "$out/peers.json")
   else echo 'no peers: no PyTorch that can use this GPU, or no time for it'; fi
   for bench in "${benches[@]}"; do
-    ours "$bench" --out "$out" "${peers[@]}" --timeout $(($(budget) > 25 ? $(budget) - 15 : 10))
+    ours "$bench" --out "$out" "${peers[@]}" --timeout "$(less "$(budget)" 15)"
     code=$?
-    if [ "$code" -eq 124 ] && [ -s "$out/gpu_kernels.json" ]; then echo 'out of time after some of the benchmarks'; code=0; fi
-    [ "$code" -eq 0 ] || failed=$code
+    settle '"time_us"' "$out"/gpu_kernels.{json,csv}
+    case $code in
+      5) if late_in "$out/gpu_kernels.json"; then code=78; fi ;;
+      124) if [ -s "$out/gpu_kernels.json" ]; then code=78; fi ;;
+    esac
+    failed=$(worst "$failed" "$code")
   done
   [ "$failed" -ne 3 ] || { skip 'the benchmarks found no GPU'; return 77; }
+  failed=$(worst "$failed" "$late")
+  if [ "$failed" -eq 78 ]; then partly 'out of time after some of the benchmarks, or of the peers'; fi
   return "$failed"
 }
 # profile_ranks COUNT NAME SECONDS [OPTIONS]: so many processes together; of one GPU if `shared`.
 profile_ranks() {
   local count=$1 name=$2 most=$3 rank code=0 each processes=() own local_rank port=$((21000 + RANDOM % 8000))
   shift 3
-  rm -f "$out/$name.json" "$out/$name.raw.json"
+  aside "$out/$name".{json,raw.json}
   for rank in $(seq 0 $((count - 1))); do
     own=(NCCL_DEBUG=WARN) local_rank=$rank
     # NCCL refuses two ranks of one host on one GPU: each says that it is a host of its own.
@@ -169,7 +227,7 @@ profile_ranks() {
       own+=(NCCL_HOSTID="moesim-$rank" NCCL_SOCKET_IFNAME=lo NCCL_NET=Socket NCCL_IB_DISABLE=1) local_rank=0
     fi
     ours env "${own[@]}" "$moesim" profile --out "$out/$name.json" "$@" --rank "$rank" --ranks "$count" \
-      --local-rank "$local_rank" --address "127.0.0.1:$port" --timeout $((most > 25 ? most - 20 : 5)) &
+      --local-rank "$local_rank" --address "127.0.0.1:$port" --timeout "$(less "$most" 15)" &
     processes+=($!)
   done
   for each in "${processes[@]}"; do
@@ -177,7 +235,8 @@ profile_ranks() {
     rank=$?
     [ "$rank" -eq 0 ] || code=$rank
   done
-  if [ "$code" -eq 124 ] && [ -s "$out/$name.json" ]; then echo 'out of time after some of the exchanges'; code=0; fi
+  settle '"op"' "$out/$name.json" "$out/$name.raw.json"
+  if [ "$code" -eq 124 ] && [ -s "$out/$name.json" ]; then partly 'out of time after some of the exchanges'; return; fi
   return "$code"
 }
 part_ranks() {
@@ -191,25 +250,33 @@ part_ranks() {
     echo 'two processes that share a GPU'
   fi
   shared=yes
-  profile_ranks 2 ranks "$(budget)" --suite collectives --only 'bytes=65536' || { local last=$?; [ "$code" -ne 0 ] || code=$last; }
-  [ "$code" -ne 0 ] || grep -q '"synthetic": true' "$out/ranks.json" ||
+  profile_ranks 2 ranks "$(budget)" --suite collectives --only 'bytes=65536'
+  code=$(worst "$code" $?)
+  case $code in 0 | 78) ;; *) return "$code" ;; esac
+  grep -q '"synthetic": true' "$out/ranks.json" ||
     { echo 'their times are not marked synthetic'; return 1; }
   return "$code"
 }
 part_sanitizer() {
   local tool code=0 each late=''
+  [ -n "$resume" ] || rm -f "$out/sanitizer.passed"
   for tool in memcheck racecheck synccheck initcheck; do
+    if [ -n "$resume" ] && grep -qsx "$tool" "$out/sanitizer.passed"; then echo "== $tool passed before"; continue; fi
     [ "$(budget)" -gt 5 ] || { late="no time for $tool"; break; }
     echo "== $tool"
     ours "$sanitizer" --tool "$tool" --error-exitcode 1 "$test_gpu" '[sanitizer]' | tee "$out/sanitizer.one.txt"
     each=${PIPESTATUS[0]}
     # A test that found no GPU under the tool has shown nothing.
     if grep -q 'SKIPPED:' "$out/sanitizer.one.txt"; then echo "$tool: a test was skipped"; each=1; fi
-    [ "$each" -eq 0 ] || code=$each
+    case $each in
+      0) echo "$tool" >>"$out/sanitizer.passed" ;;
+      124 | 137) late="no time to end $tool"; break ;;
+      *) code=$each ;;
+    esac
   done
   rm -f "$out/sanitizer.one.txt"
   if grep -q 'Device not supported' "$out/sanitizer.log"; then skip 'compute-sanitizer cannot use this device'; return 77; fi
-  # Not passed, so that --resume runs all of them; a finding of those before is a failure all the same.
-  if [ "$code" -eq 0 ] && [ -n "$late" ]; then skip "$late"; return 77; fi
+  # A finding of those before is a failure all the same.
+  if [ "$code" -eq 0 ] && [ -n "$late" ]; then partly "$late"; return; fi
   return "$code"
 }

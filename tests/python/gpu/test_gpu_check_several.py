@@ -86,20 +86,26 @@ def test_layers_run_on_one_gpu_and_on_a_group_that_shares_the_experts(machine, g
         assert calls[1][2] == str(machine.folder / f"layer-{group}")
         assert calls[1][-2:] == ["--gpus", str(group)]
         assert (machine.folder / f"layer-{group}").is_dir()
-        # Half of 580 s, less what the last layer may take.
+        # Half of 570 s, less what the last layer may take.
         assert int(calls[0][4]) <= 275 < int(calls[1][4])
     # Several GPUs load all kernels as they are opened.
     assert [call[call.index("--stall") + 1] for call in calls] == ["40", "90"][:len(calls)]
 
 
-@pytest.mark.parametrize("alone, together", [(5, 0), (0, 124), (4, 5), (0, 1)])
+@pytest.mark.parametrize("alone, together", [(0, 124), (4, 5), (5, 4), (0, 1)])
 def test_a_layer_that_fails_alone_or_in_a_group_fails_the_part(machine, alone, together):
     machine.several(8)
     machine.program("bench_layer_gpu", f'case "$*" in *--gpus*) exit {together} ;; esac; exit {alone}')
     result = machine("--parts", "layer")
     assert result.returncode == 1
-    assert ("out of time" if together == 124 else f"exit code {alone or together}") in result.stderr
+    assert ("out of time" if together == 124 else f"exit code {min(alone, together) or max(alone, together)}") in result.stderr
     assert len(machine.lines()) == 2
+
+
+def test_a_layer_alone_below_its_bar_is_said_though_the_group_meets_it(machine):
+    machine.several(8)
+    machine.program("bench_layer_gpu", 'case "$*" in *--gpus*) exit 0 ;; esac; exit 5')
+    assert machine("--parts", "layer").returncode == 5
 
 
 def test_layers_of_a_group_that_ran_out_of_time_count_if_some_were_measured(machine):
@@ -108,7 +114,7 @@ def test_layers_of_a_group_that_ran_out_of_time_count_if_some_were_measured(mach
 *--gpus*) while [ $# -gt 1 ]; do [ "$1" = --out ] && echo '{"stages": []}' >"$2/measured-layer.json"; shift; done
   exit 124 ;;
 esac""")
-    assert machine("--parts", "layer").returncode == 0
+    assert machine("--parts", "layer").returncode == 124
     assert "not all layers were measured" in (machine.folder / "layer.log").read_text()
 
 
@@ -154,4 +160,4 @@ def test_several_gpus_get_more_of_the_time_for_layers_and_ranks(machine):
     assert together["layer"] > 1.5 * alone["layer"] and together["ranks"] > 1.5 * alone["ranks"]
     # Exchanges and overlaps of 8 GPUs take about 56 s.
     assert together["ranks"] * 3 / 4 - 20 > 30
-    assert sum(together.values()) <= 580
+    assert sum(together.values()) <= 570

@@ -1,9 +1,21 @@
 # Sourced by tools/gpu-check: --pack, programs for a machine that cannot build.
 
+# The files that git tracks here, in KiB; none where this is no checkout.
+tracked_kib() {
+  local bytes
+  bytes=$(cd "$top" && git ls-files -z 2>/dev/null | xargs -0 -r stat -c %s -- 2>/dev/null | awk '{ sum += $1 } END { print sum + 0 }')
+  printf '%s' $(((bytes + 1023) / 1024))
+}
+
 make_pack() {
   [ -n "$bin" ] || refuse '--pack: of which --bin?'
   find_programs
   libraries=$(library_folders)${LD_LIBRARY_PATH:-}
+  packed=''
+  case $pack in *.tar.xz)
+    packed=$pack made=$(mktemp -d) || die 'cannot make a temporary folder'
+    pack=$made/$(basename "${packed%.tar.xz}") ;;
+  esac
   mkdir -p "$pack/lib" "$pack/tools" "$pack/tests/bench" || die "cannot make the folder $pack/lib"
   pack=$(cd -- "$pack" && pwd -P)
   bad=0
@@ -42,9 +54,21 @@ make_pack() {
       complain "$name does not start from an empty environment"
   done
   env -i PATH=/usr/bin:/bin "$pack/tools/gpu-check" --list >/dev/null || complain 'gpu-check does not start'
+  run=$(basename "$pack")/tools/gpu-check
+  if [ -n "$packed" ]; then
+    { mkdir -p "$(dirname "$packed")" && tar -C "$made" -cJf "$packed" "$(basename "$pack")"; } || die "cannot write $packed"
+    rm -rf "$made"
+    pack=$packed run="tar -xf $(basename "$pack") && $run"
+  fi
   size=$(du -sk "$pack" | cut -f1)
-  [ "$size" -le $((48 * 1024)) ] ||
-    complain "$size KiB are over 48 MiB: build for one GPU, -DMOESIM_CUDA_ARCHITECTURES=90"
-  say "$size KiB in $pack; on the other machine: $(basename "$pack")/tools/gpu-check"
+  tree=$(tracked_kib)
+  if [ $((size + tree)) -gt $((most_mib * 1024)) ]; then
+    kinds=$(sed -n 's/^MOESIM_CUDA_ARCHITECTURES:[A-Z]*=//p' "$bin/CMakeCache.txt" 2>/dev/null)
+    advice="--pack $(basename "${pack%.tar.xz}").tar.xz, which is smaller"
+    case $kinds in *\;*) advice="the programs are for the GPUs $kinds: build for one, -DMOESIM_CUDA_ARCHITECTURES=90, or $advice" ;; esac
+    if [ -n "$packed" ]; then advice='build for one GPU, with fewer wheels'; fi
+    complain "$size KiB and $tree KiB of files that git tracks are over $most_mib MiB: $advice"
+  fi
+  say "$size KiB in $pack, with the files that git tracks $((size + tree)) of $((most_mib * 1024)); on the other machine: $run"
   [ "$bad" -eq 0 ] || die "$bad thing(s) are wrong with the pack"
 }

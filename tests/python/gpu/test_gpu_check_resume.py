@@ -175,6 +175,14 @@ def test_wrong_results_of_the_first_suites_are_not_forgotten(machine):
     assert len(machine.lines()) == 2
 
 
+def test_first_suites_that_break_twice_do_not_keep_the_others_from_being_measured(machine):
+    machine.program("moesim", f"""case "$*" in *--suite*) exit 139 ;; esac
+echo '{{}}' >{machine.folder}/node.json""")
+    result = machine("--parts", "profile")
+    assert result.returncode == 1 and "2 point(s) broke the run" in result.stderr
+    assert ["--suite" in line for line in machine.lines()] == [True, True, False]
+
+
 def granted(machine, *words):
     """What --list says that each part may take, in seconds."""
     return {line.split()[0]: int(line.split(" s ")[0].split()[-1])

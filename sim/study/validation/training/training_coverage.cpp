@@ -234,7 +234,7 @@ void judge_machine_ratios(const std::vector<Observation>& observations, bool eit
     }
   }
   for (auto each = judged.rbegin(); each != judged.rend(); ++each) {
-    add_level(fmt::format("ratio of two machines in one release of a software, {} left out",
+    add_level(fmt::format("ratio of two machines, {} left out",
                           either ? "all pairs with either" : "their pairs"),
               each->second, each->first, left_out.size(), validation);
   }

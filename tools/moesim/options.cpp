@@ -6,6 +6,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/cluster/cluster.hpp"
 #include "sim/report/options_document.hpp"
+#include "sim/study/sweep/result_row.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/part_columns.hpp"
@@ -27,7 +28,11 @@ nlohmann::ordered_json training_options() {
 nlohmann::ordered_json training_columns() {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const TrainColumn& column : train_columns()) {
-    list.push_back({{"name", column.name}, {"unit", column.unit}});
+    const std::string meaning =
+        column.meaning != nullptr
+            ? column.meaning
+            : study::result_columns().at(study::column_index(column.name)).meaning;
+    list.push_back({{"name", column.name}, {"unit", column.unit}, {"meaning", meaning}});
   }
   return list;
 }

@@ -8,6 +8,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/scenario/options.hpp"
+#include "sim/study/sweep/column_meanings.hpp"
 #include "sim/study/sweep/efficiency.hpp"
 
 namespace moesim::study {
@@ -269,6 +270,10 @@ std::vector<RowColumn> declare_columns() {
   columns.push_back({{"status", ColumnType::text, ColumnRole::status, "", true}});
   columns.push_back({{"reason", ColumnType::text, ColumnRole::status, "", true}});
   for (RowColumn& column : outcome_columns()) columns.push_back(std::move(column));
+  for (RowColumn& column : columns) {
+    std::string& meaning = column.column.meaning;
+    if (meaning.empty()) meaning = meaning_of_column(column.column.name);
+  }
   for (const Option& option : scenario::scenario_options()) {
     const ColumnType type = option.is_number() ? ColumnType::number : ColumnType::text;
     columns.push_back({{option.column, type, ColumnRole::option, "", option.in_route}, &option});

@@ -21,7 +21,7 @@ struct Column {
   ColumnRole role = ColumnRole::option;
   std::string unit = "";     // "ms", "GiB", ...; "share" is in 0..1
   bool in_route = false;     // a router run alone has it too
-  std::string meaning = "";  // of a loss and its band
+  std::string meaning = "";  // of a figure; an option has its help
 };
 
 // The columns of a result, in order. What does not apply has no cell.

@@ -51,6 +51,7 @@ def test_options_and_columns_are_a_document():
     for name, column in columns.items():
         assert set(column) == {"name", "type", "role", "unit", "meaning"}
         assert column["type"] in ("text", "number", "boolean")
+        assert bool(column["meaning"]) == (column["role"] != "option"), name  # an option has its help
         if name.endswith("_ms"):
             assert column["unit"] == "ms"
     assert columns["failed"] == {"name": "failed", "type": "number", "role": "loss",
@@ -64,6 +65,8 @@ def test_options_and_columns_are_a_document():
         if option["type"] == "choice":
             assert len(option["values"]) > 1 and all(value["meaning"] for value in option["values"])
     assert sum(column["role"] == "option" for column in columns.values()) == len(option_names())
+    for column in document()["training_columns"]:
+        assert set(column) == {"name", "unit", "meaning"} and column["meaning"], column
     zero = next(option for option in document()["options"] if option["name"] == "zero")
     assert (zero["type"], zero["minimum"], zero["maximum"]) == ("whole", 0, 3)
     assert zero["affects"] == ["step"]

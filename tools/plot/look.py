@@ -9,7 +9,7 @@ from matplotlib.cbook import STEP_LOOKUP_MAP
 from matplotlib.collections import LineCollection
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import ConnectionPatch, Patch
 from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
@@ -189,10 +189,20 @@ def band_entry(kinds):
     return (shade, bar) if kinds == {"shade", "bar"} else bar if kinds == {"bar"} else shade
 
 
+FAR = 16  # points of height between a mark and its text, from which on a line leads there
+
+
+def _lead(axes, point, corner):
+    """A thin line from a mark to a corner of its text, in pixels."""
+    axes.add_artist(ConnectionPatch(point, axes.transAxes.inverted().transform(corner), "data", "axes fraction", axesA=axes,
+                                    axesB=axes, color=GREY, linewidth=0.6, shrinkA=5, shrinkB=0))
+
+
 def label_points(axes, points, texts, font, colour="black", others=()):
     """Writes each text beside its point, inside the axes, where it covers no other text, line, marker or legend and is
     nearer to its point than to any other of these and of `others`. Where there is no such place it may cover a line; a
-    text without any place is left out. The figure must have its final size. Returns the texts written."""
+    text without any place is left out. A line leads to a text that is not close to its point. The figure must have its final
+    size. Returns the texts written."""
     renderer = axes.figure.canvas.get_renderer()
     inside, written = axes.get_window_extent(renderer), []
     taken = [text.get_window_extent(renderer) for text in axes.texts]
@@ -218,6 +228,8 @@ def label_points(axes, points, texts, font, colour="black", others=()):
                 written.append((text, point))
                 if over_lines and y == 0:
                     label.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6})
+                if abs(y) >= FAR:
+                    _lead(axes, point, (box.x0 if x > 0 else box.x1, box.y0 if y > 0 else box.y1))
                 break
             label.remove()
     return [text for text, _ in written]

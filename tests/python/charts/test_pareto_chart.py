@@ -203,3 +203,19 @@ def test_a_label_between_near_neighbours_stands_close_to_its_point(tmp_path):
         ("+ir", 1.25, 0.175, 8408), ("", 1.25, 0.434, 8527), ("+ir", 1, 2.73, 9180), ("", 1, 6.15, 9504), ("", 0.75, 25.2, 10642),
         ("", 0.5, 50, 12188), ("+fr", 1.25, 0.375, 8083), ("", 2, 0, 5400))])
     assert "top1, CF 1.5" in [text.get_text() for text in draw(path).axes[0].texts]
+
+
+@pytest.mark.parametrize(("clear", "leads"), [(True, False), (False, True)])
+def test_a_line_leads_to_a_label_that_is_not_close(clear, leads):
+    figure = matplotlib.figure.Figure(figsize=(4, 4), dpi=100)
+    matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 400), ylim=(0, 400))  # in pixels
+    if not clear:  # a line through the places right above and below the point
+        axes.plot([100, 300, 300, 100], [212, 212, 188, 188])
+    assert look.label_points(axes, [(200, 200)], ["top1"], 8) == ["top1"]
+    lines = [artist for artist in axes.get_children() if isinstance(artist, matplotlib.patches.ConnectionPatch)]
+    assert len(lines) == leads
+    for line in lines:
+        box = axes.texts[0].get_window_extent()
+        start, *_, end = line.get_path().vertices
+        assert math.dist(start, (200, 200)) < 12 and box.x0 - 1 <= end[0] <= box.x1 + 1 and box.y0 - 1 <= end[1] <= box.y1 + 1

@@ -19,7 +19,8 @@ from chart_data import BadInput, fits
 MACHINE = ("profile", "cluster", "software")
 OF_ONE_MACHINE = ("p05 to p95 of the ratio on the same software and machine, with independent errors; without the scatter "
                   "between configurations of one software, which sweep --baseline counts")
-OF_TWO_MACHINES = "of the ratio as measured: different machines or software share no error"
+OF_TWO_MACHINES = ("of the ratio as measured, as if different machines or software shared no error; sweep or train --baseline counts "
+                   "what they share")
 WIDE = 5  # bands as many times as wide as the lines lie apart leave nothing of these to be seen
 RATIO = "_ratio"  # of a row that is drawn: its Ratio
 

@@ -46,7 +46,7 @@ struct Written {
   std::string precision{};
   // Of its cluster; nothing: that is not known here, or the file does not tell the layout.
   std::optional<uncertainty::StepExchanges> exchanges{};
-  uncertainty::AssumedMoves moves{};
+  std::optional<uncertainty::AssumedMoves> moves{};  // nothing: the file does not tell
 };
 
 // `ms`: the time of a column, absent where there is none.
@@ -116,11 +116,13 @@ void add_place(const TextIn& text_in, Written& written) {
   } catch (const Error&) {
     return;
   }
-  written.moves.host_slower = number_in(host_slower_column);
-  written.moves.host_faster = number_in(host_faster_column);
-  if (written.parts.empty() || written.exchanges->are_measured) return;
-  written.moves.crossing = class_shares(written.parts, *written.exchanges)
-                               .work[static_cast<std::size_t>(uncertainty::WorkClass::across)];
+  if (text_in(host_slower_column).empty() || written.parts.empty()) return;
+  uncertainty::AssumedMoves& moves = written.moves.emplace();
+  moves.host_slower = number_in(host_slower_column);
+  moves.host_faster = number_in(host_faster_column);
+  if (written.exchanges->are_measured) return;
+  moves.crossing = class_shares(written.parts, *written.exchanges)
+                       .work[static_cast<std::size_t>(uncertainty::WorkClass::across)];
 }
 
 // `on`: the cluster of the step beside it.
@@ -238,7 +240,8 @@ Places places_of(const std::string& path, const Written& baseline,
                     "GPU, whose ratio is of the profiles: give both the same",
                     path, baseline.profile, job.typed.profile));
   }
-  return cluster->name == job.cluster->name ? Places::one_cluster : Places::two_clusters;
+  return is_one_document("clusters", baseline.cluster, job.typed.cluster) ? Places::one_cluster
+                                                                          : Places::two_clusters;
 }
 
 // Throws UsageError naming the file where the errors of the two steps do not cancel, or where their
@@ -332,12 +335,18 @@ void compare_clusters(const Written& baseline, const training::TrainingJob& job,
 // On two kinds of GPU.
 void compare_machines(const Written& baseline, const TrainBand& answer, const std::string& software,
                       double unmeasured, BaselineRatio& ratio) {
+  if (!baseline.moves) {
+    throw UsageError(fmt::format(
+        "--baseline {}: it does not tell how much of its step on another machine waits for host "
+        "and NICs: write it again",
+        ratio.path));
+  }
   const bool was_low = baseline.precision != model::name_of(model::Precision::bf16);
   const double precision = was_low == answer.subject.low_precision
                                ? 0
                                : shipped_errors().residuals().components.precision;
   ratio.band =
-      shipped_errors().machine_ratio_band(software, moves_between(answer.moves, baseline.moves),
+      shipped_errors().machine_ratio_band(software, moves_between(answer.moves, *baseline.moves),
                                           std::hypot(unmeasured, precision * std::sqrt(2.0)));
   ratio.known_by = fmt::format(
       "{} groups of pairs of machines that ran one release of {}{}", ratio.band.held_out,
@@ -374,6 +383,13 @@ BaselineRatio ratio_of_places(const std::string& path, const Written& baseline,
   return ratio;
 }
 
+// On one cluster.
+bool is_same_step(const Written& baseline, const training::TrainingJob& job, double speed) {
+  constexpr double rounding = 1e-6;  // of what a file has
+  return std::abs(speed - 1) < rounding && all_but_machine(job) == baseline.options &&
+         is_one_document("models", baseline.model, job.typed.model);
+}
+
 }  // namespace
 
 BaselineRatio requested_baseline(const std::string& path, const training::TrainingJob& job,
@@ -388,6 +404,12 @@ BaselineRatio requested_baseline(const std::string& path, const training::Traini
   BaselineRatio ratio;
   ratio.path = path;
   ratio.speed = step.tokens_per_second_per_gpu / baseline.speed;
+  if (is_same_step(baseline, job, ratio.speed)) {
+    ratio.band.basis = uncertainty::Basis::software;
+    ratio.band.levels = uncertainty::link_ratio_levels(0);
+    ratio.known_by = "the noise of two runs: it is the same step";
+    return ratio;
+  }
   const bool same_model = is_one_document("models", baseline.model, job.typed.model);
   const double distance =
       baseline.parts.empty()

@@ -46,9 +46,9 @@ class CollectiveCurve {
   // version, so that the bar leaves out what lies between versions. A GPU count between those of
   // the curve is interpolated at equal bytes sent and marked derived, its band interpolated
   // too between two counts that were not measured, else the hull of both neighbours'; one that the
-  // law answers for is derived too, beyond twice the largest measured count extrapolated, with a wider bar. Throws
-  // Error for fewer than 2 GPUs (a device copy, not communication) and for more than the curve
-  // knows.
+  // law answers for is derived too, beyond twice the largest measured count extrapolated, with a
+  // wider bar. Throws Error for fewer than 2 GPUs (a device copy, not communication) and for more
+  // than the curve knows.
   Estimate estimate(int gpus, double bytes, bool same_version = false) const;
 
  private:

@@ -389,8 +389,10 @@ static std::string machine_lines(const std::vector<study::Row>& rows) {
   if (std::count_if(rows.begin(), rows.end(), is_baseline) != 1) return "";
   const std::string there = machine(*std::find_if(rows.begin(), rows.end(), is_baseline));
   std::vector<std::string> lines;
+  std::set<std::string> named;
   for (const study::Row& row : rows) {
     if (number(row, "speed_over_baseline") == 0 || machine(row) == there) continue;
+    if (!named.insert(machine(row)).second) return "";  // rows that such lines do not tell apart
     lines.push_back(fmt::format("{} is {:.2f} times as fast as {}, {:.2f} to {:.2f} (90 %)\n",
                                 machine(row), number(row, "speed_over_baseline"), there,
                                 number(row, "speed_over_baseline_p05"),
@@ -398,8 +400,8 @@ static std::string machine_lines(const std::vector<study::Row>& rows) {
   }
   if (lines.empty() || lines.size() > most) return "";
   return fmt::format("{}", fmt::join(lines, "")) +
-         "their software cancels where it is the same: one profile for both, or two without "
-         "multipliers, where the\nsame program is assumed to run on both\n";
+         "software cancels where it is taken to be the same: one profile for both, or two without "
+         "multipliers, of which\none program is assumed; of other profiles nothing cancels\n";
 }
 
 std::string sweep_summary(const std::vector<study::Row>& rows) {

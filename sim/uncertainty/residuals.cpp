@@ -68,9 +68,14 @@ ResidualGroup read_group(const Node& node) {
 }
 
 MachinePairs read_machine_pairs(const Node& node) {
-  return {node.text("software"), node.text("machine"), node.text("other"),
-          node.text("model"),    node.count("pairs"),  read_quantiles(node, "errors"),
-          read_moves(node)};
+  return {node.text("software"),
+          node.text("machine"),
+          node.text("other"),
+          node.text("model"),
+          node.count("pairs"),
+          read_quantiles(node, "errors"),
+          read_moves(node),
+          node.has("distance") ? std::optional(node.number("distance")) : std::nullopt};
 }
 
 RatioGroup read_ratio(const Node& node) {
@@ -143,6 +148,7 @@ nlohmann::ordered_json json_of(const MachinePairs& group) {
       {"other", group.other},       {"model", group.model},
       {"pairs", group.pairs},       {"errors", rounded_all(group.errors)}};
   if (group.moves) item["moves"] = json_of(*group.moves);
+  if (group.distance) item["distance"] = rounded(*group.distance);
   return item;
 }
 
@@ -191,6 +197,7 @@ std::vector<MachinePairs> machine_ratios_of(const std::vector<Observation>& obse
   struct Found {
     std::vector<double> errors;
     std::vector<AssumedMoves> moves;
+    std::vector<double> distances;
   };
   // Software, both machines, model.
   std::map<std::tuple<std::string, std::string, std::string, std::string>, Found> found;
@@ -203,14 +210,18 @@ std::vector<MachinePairs> machine_ratios_of(const std::vector<Observation>& obse
       Found& pairs = found[{a.subject.software, first, second, a.subject.model}];
       pairs.errors.push_back(std::abs(a.log_ratio - b.log_ratio));
       if (a.moves && b.moves) pairs.moves.push_back(moves_between(*a.moves, *b.moves));
+      if (!a.parts.empty() && !b.parts.empty()) {
+        pairs.distances.push_back(share_distance(a.parts, b.parts));
+      }
     }
   }
   std::vector<MachinePairs> groups;
   for (const auto& [name, pairs] : found) {
     const auto& [software, machine, other, model] = name;
     groups.push_back({software, machine, other, model, static_cast<int>(pairs.errors.size()),
-                      quantiles_of(pairs.errors), std::nullopt});
+                      quantiles_of(pairs.errors), std::nullopt, std::nullopt});
     if (!pairs.moves.empty()) groups.back().moves = mean_of(pairs.moves);
+    if (!pairs.distances.empty()) groups.back().distance = moesim::mean(pairs.distances);
   }
   return groups;
 }

@@ -94,6 +94,7 @@ struct MachinePairs {
   int pairs = 0;
   Quantiles errors{};                 // of |log(measured ratio / predicted ratio)|
   std::optional<AssumedMoves> moves;  // the mean of moves_between() them; nothing: not told
+  std::optional<double> distance;     // the mean of their share_distance(); nothing: not told
 };
 
 // How much of the error belongs to what, as standard deviations of logs: fitted, see ErrorModel.

@@ -31,6 +31,15 @@ double step_distance(const std::vector<double>& one, const std::vector<double>& 
   return 2 * apart / both;
 }
 
+double share_distance(const std::vector<double>& one, const std::vector<double>& other) {
+  const auto shares = [](std::vector<double> parts) {
+    const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
+    for (double& part : parts) part /= sum;
+    return parts;
+  };
+  return step_distance(shares(one), shares(other));
+}
+
 double distance_reach(double distance) {
   return std::hypot(floor_distance, distance) / std::hypot(floor_distance, usual_distance);
 }

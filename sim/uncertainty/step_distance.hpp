@@ -17,6 +17,10 @@ double part_share(const training::TrainingStep& step, const std::vector<training
 // one takes three times as long; at most 2. Both must have the same parts, and a positive sum.
 double step_distance(const std::vector<double>& one, const std::vector<double>& other);
 
+// The same of steps on two machines, of which the one may be faster in all parts alike: of their
+// shares of a step.
+double share_distance(const std::vector<double>& one, const std::vector<double>& other);
+
 // The distance of steps of which nothing but the speed is known: few published pairs are farther
 // apart.
 inline constexpr double far_apart = 1.2;

@@ -344,14 +344,16 @@ Band StepErrors::ratio_band(const std::string& software, bool same_model, double
 }
 
 Band StepErrors::machine_ratio_band(const std::string& software, const AssumedMoves& moves,
-                                    double more) const {
+                                    double distance, double more) const {
   std::vector<HeldOut> held_out;
   std::vector<AssumedMoves> known_moves;
+  std::vector<double> distances;
   const auto take = [&](bool any_software) {
     for (const MachinePairs& group : residuals_.machine_ratios) {
       if (!any_software && group.software != software) continue;
       held_out.push_back({0, {group.errors.begin(), group.errors.end()}});
       if (group.moves) known_moves.push_back(*group.moves);
+      if (group.distance) distances.push_back(*group.distance);
     }
   };
   take(false);
@@ -360,6 +362,7 @@ Band StepErrors::machine_ratio_band(const std::string& software, const AssumedMo
   if (!level_allowed(held_out.size(), least_wanted)) {
     held_out.clear();
     known_moves.clear();
+    distances.clear();
     take(true);
     band.basis = Basis::nothing;
   }
@@ -376,9 +379,11 @@ Band StepErrors::machine_ratio_band(const std::string& software, const AssumedMo
                                        residuals_.software().size(), band.levels));
   }
   band.moves = beyond(moves, mean_of(known_moves));
+  const double known = distances.empty() ? distance : moesim::mean(distances);
+  const double reach = std::max(1.0, distance_reach(distance) / distance_reach(known));
   for (BandLevel& each : band.levels) {
     const MovedEnds ends = moved_ends(band.moves, each.level);
-    const double half = std::hypot(each.log_ratios.high, std::max(ends.low, ends.high),
+    const double half = std::hypot(reach * each.log_ratios.high, std::max(ends.low, ends.high),
                                    more * normal_quantile((1 + each.level) / 2));
     each.log_ratios = {-half, half};
   }

@@ -109,10 +109,12 @@ class StepErrors {
   //
   // with the terms of ErrorModel that each machine has of its own, and Student's t with as many
   // degrees as kinds of software were measured. `moves`: moves_between() the two; beyond those of
-  // the pairs they move either end farther out, as in band(). `more`: a deviation of the log of the
+  // the pairs they move either end farther out, as in band(). `distance`: share_distance() of the
+  // two; where it is more than the mean of the pairs, their errors count as many times as much as
+  // distance_reach() grows. `more`: a deviation of the log of the
   // ratio that pairs do not have, such as by what one of the steps has alone (deviation_of()), or
   // by two precisions. Throws Error where there are too few pairs.
-  Band machine_ratio_band(const std::string& software, const AssumedMoves& moves,
+  Band machine_ratio_band(const std::string& software, const AssumedMoves& moves, double distance,
                           double more = 0) const;
 
  private:

@@ -13,10 +13,10 @@ Offload parse_offload(const std::string& text, const std::string& where) {
   Offload offload;
   if (text == "none") return offload;
   const std::vector<std::string_view> modules = split(text, ',');
-  refuse_repeated(modules, where);
   for (const std::string_view module : modules) {
     offload.add(value_in(offload_names, module, where));
   }
+  refuse_repeated(modules, where);
   return offload;
 }
 

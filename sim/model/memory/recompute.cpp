@@ -72,8 +72,8 @@ Recompute parse_recompute(const std::string& text, const std::string& where) {
   if (text == "full" || text.starts_with("full:")) return parse_full(split(text, ':'), where);
   Recompute recompute;
   const std::vector<std::string_view> modules = split(text, ',');
-  refuse_repeated(modules, where);
   for (const std::string_view module : modules) add_module(module, where, recompute);
+  refuse_repeated(modules, where);
   return recompute;
 }
 

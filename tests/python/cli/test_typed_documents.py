@@ -82,11 +82,13 @@ def test_a_baseline_of_the_same_machine_may_be_typed_otherwise(own):
     assert "h100-sxm on hgx-h100 is " in beside and "times as fast as h200-sxm on hgx-h200" in beside
 
 
-def test_a_cluster_of_one_name_is_one_machine_of_a_baseline(own):
+def test_an_altered_cluster_is_another_one_of_a_baseline_whatever_its_name(own):
     plain = own / "plain.csv"
     words = ("train", *STEP, "--model", "qwen3-30b-a3b", "--profile", "h200-sxm")
     succeed(*words, "--cluster", "nodes.json", "--format", "csv", "--out", plain, cwd=own)
-    assert "this step is " in succeed(*words, "--baseline", plain, cwd=own)
+    assert "h200-sxm on hgx-h200 is " in succeed(*words, "--baseline", plain, cwd=own)
+    (own / "copy.json").write_text(json.dumps(read(own / "nodes.json"), indent=3), encoding="utf-8")
+    assert "it is the same step" in succeed(*words, "--cluster", "copy.json", "--baseline", plain, cwd=own)
     other = succeed(*words, "--cluster", "hgx-h100", "--baseline", plain, cwd=own)
     assert "h200-sxm on hgx-h100 is " in other and "times as fast as h200-sxm on nodes.json" in other
 

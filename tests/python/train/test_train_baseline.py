@@ -82,6 +82,11 @@ def test_a_step_on_another_machine_is_compared_by_pairs_of_machines(tmp_path, fo
     assert other["speed_over_baseline"] == pytest.approx(row["speed_over_baseline"])
     assert 1.2 * width(row) < width(other) < 3 * width(row)
     assert "another program is assumed to run on both" in succeed(*JOB, "--profile", "b200-sxm", "--baseline", unnamed)
+    # A layout that none of the pairs is as far from, and another number of GPUs.
+    far = ("--tensor-parallel", 4, "--expert-parallel", 1, "--micro-batch", 8, "--recompute", "full")
+    assert width(as_json(*there, *named, *far)) > 1.3 * width(row)
+    more = succeed("train", *(128 if word == 64 else word for word in there[1:]), *named)
+    assert "128 x b200-sxm on hgx-b200 is " in more and " times as fast per GPU as 64 x h200-sxm on hgx-h200 (" in more
     # A host that was measured on both moves nothing.
     host = ("--launch-us", 15, "--host-read-us", 20)
     succeed(*JOB, "--profile", "h200-sxm", *named, *host, "--out", unnamed)

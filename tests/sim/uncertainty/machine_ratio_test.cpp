@@ -7,6 +7,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
+#include "sim/uncertainty/step_distance.hpp"
 #include "sim/uncertainty/step_errors.hpp"
 #include "tests/support/catch.hpp"
 
@@ -80,17 +81,17 @@ TEST_CASE("the ratio of two machines in one software: its level cancels") {
   const Residuals large = summarised(drawn(1, 3));
   REQUIRE(small.machine_ratios.size() == 30);  // 10 pairs of machines, 3 models
   CHECK(small.machine_ratios.front().pairs == 9);
-  const double of_small = half(errors_of(drawn(1, 0.1)).machine_ratio_band("known", {}));
-  const double of_large = half(errors_of(drawn(1, 3)).machine_ratio_band("known", {}));
+  const double of_small = half(errors_of(drawn(1, 0.1)).machine_ratio_band("known", {}, 0));
+  const double of_large = half(errors_of(drawn(1, 3)).machine_ratio_band("known", {}, 0));
   CHECK(of_small == Approx(of_large).epsilon(1e-9));
-  CHECK(errors_of(drawn(1)).machine_ratio_band("known", {}).basis == Basis::software);
+  CHECK(errors_of(drawn(1)).machine_ratio_band("known", {}, 0).basis == Basis::software);
 }
 
 TEST_CASE("90 % bands hold 85 to 95 % of the ratios of machines that were left out") {
   int inside = 0;
   int all = 0;
   for (std::uint32_t run = 0; run < 200; ++run) {
-    const double reach = half(errors_of(drawn(run)).machine_ratio_band("known", {}));
+    const double reach = half(errors_of(drawn(run)).machine_ratio_band("known", {}, 0));
     Stream stream({29, Purpose::test_data, run, 0, 0});
     for (int pair = 0; pair < 10; ++pair) {
       const double error =
@@ -105,9 +106,9 @@ TEST_CASE("90 % bands hold 85 to 95 % of the ratios of machines that were left o
 
 TEST_CASE("a software that was not measured on two machines has a wider ratio") {
   const StepErrors errors = errors_of(drawn(2));
-  const Band known = errors.machine_ratio_band("known", {});
+  const Band known = errors.machine_ratio_band("known", {}, 0);
   for (const char* software : {"other", "another", ""}) {
-    const Band band = errors.machine_ratio_band(software, {});
+    const Band band = errors.machine_ratio_band(software, {}, 0);
     CHECK(band.basis == Basis::nothing);
     CHECK(half(band) > half(known));
   }
@@ -121,14 +122,14 @@ TEST_CASE("a software that was not measured on two machines has a wider ratio") 
 
 TEST_CASE("hosts and NICs beyond those of the pairs, and other terms, widen a ratio of machines") {
   const StepErrors errors = errors_of(drawn(3));
-  const double usual = half(errors.machine_ratio_band("known", {}));
+  const double usual = half(errors.machine_ratio_band("known", {}, 0));
   // Pairs have no difference of hosts, and NICs of 0.2 x sqrt(2) = 0.283.
-  CHECK(half(errors.machine_ratio_band("known", {0, 0, 0.28})) == usual);
-  CHECK(half(errors.machine_ratio_band("known", {0, 0, 0.5})) > usual);
-  const double moved = half(errors.machine_ratio_band("known", {0.3, 0, 0}));
+  CHECK(half(errors.machine_ratio_band("known", {0, 0, 0.28}, 0)) == usual);
+  CHECK(half(errors.machine_ratio_band("known", {0, 0, 0.5}, 0)) > usual);
+  const double moved = half(errors.machine_ratio_band("known", {0.3, 0, 0}, 0));
   CHECK(moved == Approx(std::hypot(usual, 1.6448536 * 0.42 / std::log(2.0) * 0.3)).epsilon(1e-6));
-  CHECK(half(errors.machine_ratio_band("known", {0, 0.3, 0})) == Approx(moved).epsilon(1e-9));
-  CHECK(half(errors.machine_ratio_band("known", {}, 0.1)) ==
+  CHECK(half(errors.machine_ratio_band("known", {0, 0.3, 0}, 0)) == Approx(moved).epsilon(1e-9));
+  CHECK(half(errors.machine_ratio_band("known", {}, 0, 0.1)) ==
         Approx(std::hypot(usual, 0.16448536)).epsilon(1e-6));
 }
 
@@ -137,4 +138,25 @@ TEST_CASE("of a host that is off alike on both machines the difference counts") 
   CHECK(between.host_slower == Approx(0.3));
   CHECK(between.host_faster == Approx(0.05));
   CHECK(between.crossing == Approx(0.5));
+}
+
+TEST_CASE("two steps that differ more than the pairs of machines do are known less well") {
+  std::vector<Observation> observations = drawn(1);
+  for (std::size_t at = 0; at < observations.size(); ++at) {
+    observations[at].parts = {1, 0.2 * static_cast<double>(at % 3)};
+  }
+  const StepErrors errors = errors_of(observations);
+  double sum = 0;
+  for (const MachinePairs& group : errors.residuals().machine_ratios) sum += *group.distance;
+  const double usual = sum / static_cast<double>(errors.residuals().machine_ratios.size());
+  CHECK(usual > 0);
+  const double near = half(errors.machine_ratio_band("known", {}, usual));
+  CHECK(half(errors.machine_ratio_band("known", {}, 0)) == near);
+  CHECK(half(errors.machine_ratio_band("known", {}, 1)) ==
+        Approx(near * distance_reach(1) / distance_reach(usual)).epsilon(1e-9));
+}
+
+TEST_CASE("a machine that is faster in all parts alike is no other step") {
+  CHECK(share_distance({1, 2, 3}, {2, 4, 6}) == Approx(0).margin(1e-12));
+  CHECK(share_distance({1, 1}, {1, 0}) == Approx(1));
 }

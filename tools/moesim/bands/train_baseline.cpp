@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/base/file.hpp"
 #include "sim/base/formats/csv.hpp"
 #include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
@@ -44,6 +43,7 @@ struct Written {
   std::optional<uncertainty::OwnStep> own;  // of one's own software, where the file tells
   std::string options{};                    // all_but_machine()
   std::string precision{};
+  double gpus = 0;
   // Of its cluster; nothing: that is not known here, or the file does not tell the layout.
   std::optional<uncertainty::StepExchanges> exchanges{};
   std::optional<uncertainty::AssumedMoves> moves{};  // nothing: the file does not tell
@@ -108,6 +108,7 @@ void add_place(const TextIn& text_in, Written& written) {
   };
   written.options = all_but_machine(text_in);
   written.precision = text_in("precision");
+  written.gpus = number_in("gpus");
   if (text_in("ranks_per_domain").empty()) return;
   try {
     const cluster::Cluster on = cluster::Cluster::load(written.cluster);
@@ -204,11 +205,14 @@ std::optional<cluster::Cluster> cluster_of(const std::string& typed) {
 }
 
 // Whether both stand for one document of a kind ("models"): a shipped name and the path of its
-// document do, two files that give themselves one name do not.
+// document do, written in whatever way; two files that give themselves one name do not.
 bool is_one_document(const std::string& kind, const std::string& one, const std::string& other) {
   if (one == other) return true;
   try {
-    return read_file(find_document(kind, one)) == read_file(find_document(kind, other));
+    const auto content = [&](const std::string& name) {
+      return Document::load(find_document(kind, name)).root().json();
+    };
+    return content(one) == content(other);
   } catch (const Error&) {
     return false;
   }
@@ -255,7 +259,7 @@ void check_same(const std::string& path, const Written& baseline, const std::str
       if (places == Places::one_cluster) return;
       throw UsageError(fmt::format(
           "--baseline {}: a step on another cluster, with {}, whose measured steps are of one "
-          "cluster: compare without it, by --software megatron-bridge or none",
+          "cluster: predict both without it, the baseline too",
           path, software));
     }
     const auto by = [](bool fitted, const std::string& name) {
@@ -263,8 +267,9 @@ void check_same(const std::string& path, const Written& baseline, const std::str
     };
     throw UsageError(fmt::format(
         "--baseline {}: its step is {}, this one is {}: their ratio would be that of the "
-        "calibration: predict both with one --profile and --software",
-        path, by(was_fitted, baseline.software), by(is_fitted, software)));
+        "calibration: predict both {}",
+        path, by(was_fitted, baseline.software), by(is_fitted, software),
+        places == Places::two_machines ? "without it" : "with one --profile and --software"));
   }
   // A software that is not said changes no step: it may be the same.
   if (baseline.software.empty() || software.empty() || baseline.software == software) return;
@@ -333,8 +338,9 @@ void compare_clusters(const Written& baseline, const training::TrainingJob& job,
 }
 
 // On two kinds of GPU.
-void compare_machines(const Written& baseline, const TrainBand& answer, const std::string& software,
-                      double unmeasured, BaselineRatio& ratio) {
+void compare_machines(const Written& baseline, const training::TrainingStep& step,
+                      const TrainBand& answer, const std::string& software, double unmeasured,
+                      BaselineRatio& ratio) {
   if (!baseline.moves) {
     throw UsageError(fmt::format(
         "--baseline {}: it does not tell how much of its step on another machine waits for host "
@@ -345,12 +351,17 @@ void compare_machines(const Written& baseline, const TrainBand& answer, const st
   const double precision = was_low == answer.subject.low_precision
                                ? 0
                                : shipped_errors().residuals().components.precision;
-  ratio.band =
-      shipped_errors().machine_ratio_band(software, moves_between(answer.moves, *baseline.moves),
-                                          std::hypot(unmeasured, precision * std::sqrt(2.0)));
+  const double distance =
+      uncertainty::share_distance(uncertainty::part_times(step), baseline.parts);
+  ratio.band = shipped_errors().machine_ratio_band(
+      software, moves_between(answer.moves, *baseline.moves), distance,
+      std::hypot(unmeasured, precision * std::sqrt(2.0)));
   ratio.known_by = fmt::format(
-      "{} groups of pairs of machines that ran one release of {}{}", ratio.band.held_out,
+      "{} groups of pairs of machines that ran one release of {}, for steps whose parts have "
+      "shares that differ by {:.0f} %{}",
+      ratio.band.held_out,
       ratio.band.basis == uncertainty::Basis::software ? software : "megatron-bridge",
+      100 * distance,
       ratio.band.basis == uncertainty::Basis::software
           ? ""
           : ", wider, as another program is assumed to run on both");
@@ -370,15 +381,21 @@ BaselineRatio ratio_of_places(const std::string& path, const Written& baseline,
   BaselineRatio ratio;
   ratio.path = path;
   ratio.speed = step.tokens_per_second_per_gpu / baseline.speed;
-  ratio.here = fmt::format("{} on {}", job.typed.profile, job.typed.cluster);
-  ratio.there = fmt::format("{} on {}", baseline.profile, baseline.cluster);
+  const auto gpus = static_cast<double>(job.layout.sizes.gpus);
+  ratio.is_per_gpu = baseline.gpus != gpus;
+  const auto place = [&](double count, const std::string& profile, const std::string& cluster) {
+    const std::string one = fmt::format("{} on {}", profile, cluster);
+    return ratio.is_per_gpu ? fmt::format("{} x {}", count, one) : one;
+  };
+  ratio.here = place(gpus, job.typed.profile, job.typed.cluster);
+  ratio.there = place(baseline.gpus, baseline.profile, baseline.cluster);
   const std::string& named = answer.subject.software;
   const std::string& software = named.empty() ? baseline.software : named;
   const double unmeasured = unmeasured_between(baseline, answer);
   if (places == Places::two_clusters) {
     compare_clusters(baseline, job, step, software, unmeasured, ratio);
   } else {
-    compare_machines(baseline, answer, software, unmeasured, ratio);
+    compare_machines(baseline, step, answer, software, unmeasured, ratio);
   }
   return ratio;
 }
@@ -453,8 +470,9 @@ std::string baseline_text(const BaselineRatio& ratio) {
   const uncertainty::BandLevel& widest = ratio.band.widest();
   return report::align(lines, {false, true}) +
          fmt::format(
-             "{} {:.3f} times as fast as {}, {:.2f} to {:.2f} ({:.0f} %): {}; by {}\n",
+             "{} {:.3f} times as fast{} as {}, {:.2f} to {:.2f} ({:.0f} %): {}; by {}\n",
              ratio.here.empty() ? "this step is" : ratio.here + " is", ratio.speed,
+             ratio.is_per_gpu ? " per GPU" : "",
              ratio.there.empty() ? ratio.path : fmt::format("{} ({})", ratio.there, ratio.path),
              ratio.speed * std::exp(widest.log_ratios.low),
              ratio.speed * std::exp(widest.log_ratios.high), 100 * widest.level,

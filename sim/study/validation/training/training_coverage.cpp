@@ -224,7 +224,10 @@ void judge_machine_ratios(const std::vector<Observation>& observations, bool eit
           a.moves && b.moves ? moves_between(*a.moves, *b.moves) : uncertainty::AssumedMoves();
       try {
         for (const uncertainty::BandLevel& each :
-             errors->machine_ratio_band(a.subject.software, moves).levels) {
+             errors
+                 ->machine_ratio_band(a.subject.software, moves,
+                                      uncertainty::share_distance(a.parts, b.parts))
+                 .levels) {
           judged[each.level].push_back({a.log_ratio - b.log_ratio, each.log_ratios});
         }
         left_out.insert(fmt::format("{}, {}", first, second));

@@ -20,9 +20,9 @@ struct BaselineRatio {
   // "b200-sxm on hgx-b200" and "h200-sxm on hgx-h200", where the two are not on one cluster.
   std::string here, there;
   bool is_per_gpu = false;  // the two have different numbers of GPUs, which here and there say
-  double speed = 1;        // tokens per second and GPU over the baseline's
-  uncertainty::Band band;  // of log(measured / predicted ratio)
-  std::string known_by;    // "17 groups of pairs of steps on one machine, ..."
+  double speed = 1;         // tokens per second and GPU over the baseline's
+  uncertainty::Band band;   // of log(measured / predicted ratio)
+  std::string known_by;     // "17 groups of pairs of steps on one machine, ..."
 
   // The widest level at which 1 lies outside the band; nothing where it lies inside all of them.
   std::optional<double> beyond_noise() const;

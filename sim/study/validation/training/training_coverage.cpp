@@ -115,23 +115,12 @@ Points judged_points(const std::vector<Observation>& observations, const Questio
 }
 
 // Adds the points of `judged` at one level; where 90 % is possible and there are enough of them,
-// with a verdict. `all`: points of the other levels; where this one has fewer, as others leave too
-// few groups for it, it has no bar, as those that are left are not like the others. 0: not told.
+// with a verdict.
 void add_level(const std::string& what, const std::vector<Judged>& judged, double level,
-               std::size_t groups, Validation& validation, std::size_t all = 0) {
+               std::size_t groups, Validation& validation) {
   const Coverage found = uncertainty::coverage_of(judged, level);
   validation.calibration.push_back(calibration_point(what, judged, level, groups));
   if (level != nominal.front() || judged.size() < least_points) return;
-  if (judged.size() < all) {
-    validation.verdicts.push_back(
-        {"training",
-         fmt::format("90 % bands, {}: {:.0f} of {} inside ({:.0f} %); the other {} leave too few "
-                     "groups for 90 %",
-                     what, found.inside * static_cast<double>(found.points), found.points,
-                     100 * found.inside, all - judged.size()),
-         std::nullopt});
-    return;
-  }
   const ShareVerdict verdict = verdict_of_share(found.inside, groups);
   validation.verdicts.push_back(
       {"training",
@@ -247,12 +236,10 @@ void judge_machine_ratios(const std::vector<Observation>& observations, bool eit
       }
     }
   }
-  std::size_t most = 0;
-  for (const auto& [level, points] : judged) most = std::max(most, points.size());
   for (auto each = judged.rbegin(); each != judged.rend(); ++each) {
     add_level(fmt::format("ratio of two machines, {} left out",
                           either ? "all pairs with either" : "their pairs"),
-              each->second, each->first, left_out.size(), validation, most);
+              each->second, each->first, left_out.size(), validation);
   }
 }
 

@@ -19,7 +19,6 @@
 #include "tools/moesim/kept_result.hpp"
 #include "tools/moesim/progress.hpp"
 #include "tools/moesim/train/train_journal.hpp"
-#include "tools/moesim/train/train_report.hpp"
 #include "tools/moesim/train/train_request.hpp"
 #include "tools/moesim/train/train_table.hpp"
 #include "tools/moesim/train/train_warnings.hpp"
@@ -40,7 +39,7 @@ std::vector<std::string> values_of(const Flag& flag, const std::string& text) {
   return sets;
 }
 
-TrainPoint predicted(const CommandLine& line) {
+TrainPoint predicted(const CommandLine& line, const RowOf& row) {
   TrainPoint point;
   point.done = true;
   try {
@@ -53,7 +52,7 @@ TrainPoint predicted(const CommandLine& line) {
     note_software(line, job);
     training::TrainingStep step = step_of_options(line, job);
     const TrainBand band = requested_band(line, job, step);
-    point.row = training_row(job, step, band);
+    point.row = row(line, job, step, band);
     const MemoryRoom room = room_of(job, step);
     point.fits = room != MemoryRoom::none;
     point.is_tight = room == MemoryRoom::tight;
@@ -91,7 +90,7 @@ void warn(const std::vector<TrainPoint>& points) {
 
 // Predicts the points that are not done yet, and saves each.
 void predict_rest(std::vector<TrainPoint>& points, const TrainGrid& grid, int jobs,
-                  const InterruptWatch& watch, TrainJournal& journal) {
+                  const InterruptWatch& watch, TrainJournal& journal, const RowOf& row) {
   const EachNoteOnce once;
   ProgressLine progress("steps");
   std::mutex counting;
@@ -102,7 +101,7 @@ void predict_rest(std::vector<TrainPoint>& points, const TrainGrid& grid, int jo
   state.done = state.resumed;
   parallel_for(points.size(), jobs, [&](std::size_t at) {
     if (points[at].done || watch.flag()) return;
-    TrainPoint point = predicted(grid.lines[at]);
+    TrainPoint point = predicted(grid.lines[at], row);
     journal.add(at, point);
     points[at] = std::move(point);
     const std::lock_guard lock(counting);
@@ -174,7 +173,7 @@ TrainGrid train_grid(const CommandLine& line, const std::vector<Flag>& flags) {
   return grid;
 }
 
-ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid) {
+ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid, const RowOf& row) {
   const bool to_file = line.has("out");
   const report::Format format =
       chosen_format(line, to_file ? report::Format::csv : report::Format::table);
@@ -183,7 +182,7 @@ ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid) {
   const InterruptWatch watch;
   std::vector<TrainPoint> points(grid.lines.size());
   TrainJournal journal(line, grid, points);
-  predict_rest(points, grid, chosen_jobs(line), watch, journal);
+  predict_rest(points, grid, chosen_jobs(line), watch, journal, row);
   const auto done = static_cast<std::size_t>(
       std::count_if(points.begin(), points.end(), [](const TrainPoint& one) { return one.done; }));
   const bool complete = done == points.size();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/train/train_report.hpp"
 
 namespace moesim::tool {
 
@@ -27,6 +28,7 @@ constexpr std::size_t max_train_points = 100'000;
 // Predicts the step of each point and writes a row for each: a table of what differs, or CSV or
 // JSON with all options, for `moesim plot` and --from. A point that cannot be is a row with its
 // reason. With --out the finished points are kept in a journal, from which --resume continues.
-ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid);
+// `row`: what CSV and JSON have of a point, with all columns of row_of_train().
+ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid, const RowOf& row);
 
 }  // namespace moesim::tool

@@ -73,7 +73,7 @@ std::string router_text(const TrainingJob& job) {
 }
 
 std::string steps_text(const TrainingJob& job, const training::RoutingFigures& figures) {
-  const std::string text = taken_steps_text(figures.taken_steps, figures.recorded_steps);
+  std::string text = taken_steps_text(figures.taken_steps, figures.recorded_steps);
   if (figures.taken_steps.size() == 1) return text;
   return text + (job.routing->draws == training::RoutingDraws::per_layer
                      ? ": the mean step"
@@ -462,19 +462,21 @@ std::vector<std::string> training_columns(const TrainingJob& job, const Training
   return columns;
 }
 
-std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
-                              const TrainBand& band, report::Format format) {
-  const NamedCells row = training_row(job, step, band);
-  if (format == report::Format::csv) return report::to_csv(row.names, {row.cells});
-  if (format == report::Format::json) {
-    nlohmann::ordered_json object = json_row(row.names, row.cells);
-    for (const model::StageMemory& memory : step.memory) {
-      object["memory_gib_of_rank"].push_back(memory.total().gib());
-    }
-    return json_text(object, 2) + "\n";
+std::string rendered_training(const CommandLine& line, const TrainingJob& job,
+                              const TrainingStep& step, const TrainBand& band,
+                              report::Format format, const RowOf& row_of) {
+  if (format == report::Format::table) {
+    return heading(job, step) + "\n" + figures(job, step, band.cost) + "\n" +
+           band_text(band, step) + "\n" + part_table(job, step) + "\n" + memory_table(step) + "\n" +
+           basis(job);
   }
-  return heading(job, step) + "\n" + figures(job, step, band.cost) + "\n" + band_text(band, step) +
-         "\n" + part_table(job, step) + "\n" + memory_table(step) + "\n" + basis(job);
+  const NamedCells row = row_of(line, job, step, band);
+  if (format == report::Format::csv) return report::to_csv(row.names, {row.cells});
+  nlohmann::ordered_json object = json_row(row.names, row.cells);
+  for (const model::StageMemory& memory : step.memory) {
+    object["memory_gib_of_rank"].push_back(memory.total().gib());
+  }
+  return json_text(object, 2) + "\n";
 }
 
 std::string part_label(const TrainingJob& job, const training::Part part) {
@@ -487,14 +489,9 @@ std::string taken_steps_text(const std::vector<int>& taken, int recorded) {
   if (recorded > 1 && taken.size() == 1) {
     return fmt::format("step {} of {}", taken.front(), recorded);
   }
-  const std::string all = fmt::format("{} recorded step{}", recorded, recorded == 1 ? "" : "s");
+  std::string all = fmt::format("{} recorded step{}", recorded, recorded == 1 ? "" : "s");
   if (static_cast<int>(taken.size()) == recorded) return all;
   return fmt::format("{} of {}, evenly spread", taken.size(), all);
-}
-
-std::string timeline_title(const TrainingJob& job) {
-  return fmt::format("moesim train {} {}", job.typed.model,
-                     name_in(parallel::schedule_names, job.layout.shape().kind));
 }
 
 }  // namespace moesim::tool

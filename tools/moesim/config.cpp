@@ -370,6 +370,12 @@ Flag from_flag() {
           "the options of a row of a CSV that moesim wrote, 1 is the first; typed ones go before"};
 }
 
+std::vector<std::string> options_in_config(const std::string& file) {
+  std::vector<std::string> names;
+  for (const Setting& setting : settings_of(file)) names.push_back(as_flag(setting.key));
+  return names;
+}
+
 void take_config(const Command& command, CommandLine& line) {
   try {
     if (line.has("config")) take_file(line.get("config"), command, line);

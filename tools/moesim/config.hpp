@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "tools/moesim/command.hpp"
 
 namespace moesim::tool {
@@ -8,6 +11,9 @@ namespace moesim::tool {
 // takes them.
 Flag config_flag();
 Flag from_flag();
+
+// The options that a file of --config holds, by their names. Throws as take_config().
+std::vector<std::string> options_in_config(const std::string& file);
 
 // Adds the options that the files of --config and --from hold: what is typed goes before --config,
 // and this before --from. Throws UsageError naming file, line and key: a key that is no flag of the

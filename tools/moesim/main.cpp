@@ -14,6 +14,7 @@
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/train/layout_scenario.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -114,8 +115,12 @@ ExitCode run_program(const std::vector<std::string>& arguments) {
                     first));
   } else {
     const Command command = find_command(first);
-    if (!asks_for_help(rest)) return run_command(command, parse_arguments(command, rest));
-    show(help_text(command));
+    if (asks_for_help(rest)) {
+      show(help_text(command));
+      return ExitCode::ok;
+    }
+    const Command asked = command_with_layout(command, rest).value_or(command);
+    return run_command(asked, parse_arguments(asked, rest));
   }
   return ExitCode::ok;
 }

@@ -13,6 +13,7 @@
 #include "tools/moesim/evaluate_scenario.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/timeline.hpp"
+#include "tools/moesim/train/layout_scenario.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -88,7 +89,8 @@ Command simulate_command() {
            losses_flag(), jobs_flag(), config_flag(), from_flag()},
           true,
           0,
-          run};
+          run,
+          layout_help};
 }
 
 }  // namespace moesim::tool

@@ -45,7 +45,20 @@ def read_csv(path):
         raise BadInput(f"{path}: line {line}: byte 0x{data[error.start]:02x} is no UTF-8: save the file in UTF-8") from None
     except csv.Error as error:
         raise BadInput(f"{path}: line {reader.line_num}: {error}") from None
-    return header, rows
+    return _as_training(header, rows)
+
+
+# What moesim simulate and sweep write beside the columns of moesim train, for steps that they price as it does: the band of
+# such a step at another level, and the mode that all have.
+OF_SCENARIOS = ("step_ms_p05", "step_ms_p50", "step_ms_p95", "mode")
+
+
+def _as_training(header, rows):
+    """The same; of steps with a layout, that moesim sweep wrote, as moesim train writes them."""
+    if not {"step_ms_likely", *OF_SCENARIOS} <= set(header):
+        return header, rows
+    left = [name for name in header if name not in OF_SCENARIOS]
+    return left, [(line, {name: cells[name] for name in left}) for line, cells in rows]
 
 
 def read_rows(path, needed):

@@ -92,8 +92,8 @@ def test_bad_option(options, parts):
     expect_error(moesim("simulate", *options), 2, *parts)
 
 
-def test_a_sweep_of_layouts_is_one_of_train():
-    expect_error(moesim("sweep", "--tensor-parallel", "1,2"), 2, "--tensor-parallel: moesim layout, train",
+def test_a_sweep_of_costs_is_one_of_train():
+    expect_error(moesim("sweep", "--gpu-hour-price", "2"), 2, "--gpu-hour-price: moesim train",
                  "sweep does not; moesim train takes lists and ranges as well")
 
 

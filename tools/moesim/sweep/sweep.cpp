@@ -20,6 +20,7 @@
 #include "tools/moesim/sweep/sweep_request.hpp"
 #include "tools/moesim/sweep/sweep_resume.hpp"
 #include "tools/moesim/sweep/sweep_warnings.hpp"
+#include "tools/moesim/train/layout_scenario.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -211,7 +212,9 @@ Command sweep_command() {
           true,
           0,
           run,
-          "Every scenario option also takes a list a,b,c; numbers also take lo:hi:step.\n"};
+          std::string(
+              "Every scenario option also takes a list a,b,c; numbers also take lo:hi:step.\n") +
+              layout_help};
 }
 
 }  // namespace moesim::tool

@@ -48,6 +48,8 @@ const std::vector<TrainColumn>& train_columns() {
       {"rank_capacity_for_one_percent", "", "the --rank-capacity whose chance of that is 1 %"},
       {"rerun_step_ms", "ms",
        "what running a step again adds to it, graphs captured anew included"},
+      // What simulate and sweep add to steps with a layout.
+      {"bubble_ms", "ms", "a pipeline rank waits for others, or sends to them"},
       // What recommend adds.
       {"memory_limit_gib", "GiB", "what a step may take: --memory-share of the GPU"},
       {"drawn_memory_gib", "GiB", "memory_gib with routing drawn instead of forced balance"},

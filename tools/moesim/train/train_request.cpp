@@ -10,6 +10,7 @@
 #include "sim/profile/kernels/attention_curve.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/train/replicas.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -39,7 +40,9 @@ std::string options_of_rows(const training::TrainingJob& job) {
 training::TrainingStep step_of_options(const CommandLine& line, training::TrainingJob& job,
                                        const training::DrawProgress& progress) {
   try {
-    return requested_step(line, job, progress);
+    return median_of_replicas(job, requested_replicas(line), [&](training::TrainingJob& drawn) {
+      return requested_step(line, drawn, progress);
+    });
   } catch (const BeyondMemory& error) {
     throw UsageError(fmt::format("{}: {}", error.what(), options_of_rows(job)));
   } catch (const profile::SequenceTooLong& error) {

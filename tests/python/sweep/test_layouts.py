@@ -1,0 +1,139 @@
+"""simulate and sweep with options of layout, precision or software: priced as train, in their own columns."""
+
+import csv
+import json
+import statistics
+
+import pytest
+from command_line import as_json, as_rows, expect_error, moesim, needs_binary, succeed
+from options_document import COLUMNS, column_names
+
+pytestmark = needs_binary
+MIXTRAL = ("--model", "mixtral-8x7b", "--profile", "h100-sxm", "--gpus", 32, "--expert-parallel", 8, "--micro-batch", 1)
+LAYOUT = (*MIXTRAL, "--router", "top2", "--tensor-parallel", 2, "--pipeline-parallel", 2)
+PARTS = (*COLUMNS[COLUMNS.index("attention_ms"):COLUMNS.index("exchange_ms")], "bubble_ms", "host_ms")
+# What a scenario has where a training job has other defaults: one batch that fills the two stages once, on 8 data-parallel ranks.
+AS_TRAIN = (*LAYOUT, "--routing", "gaussian:0.1", "--capacity-factor", 2, "--capacity-convention", "paper", "--global-batch", 16)
+
+
+def test_a_step_is_that_of_train_in_the_columns_of_simulate():
+    row = as_json("simulate", *LAYOUT)
+    assert list(row)[:len(COLUMNS)] == [*COLUMNS[:COLUMNS.index("other_ms") + 1], "bubble_ms",
+                                        *COLUMNS[COLUMNS.index("other_ms") + 1:-1]]  # one more column, so one fewer in the slice
+    assert set(column_names()) <= set(row)
+    train = as_json("train", *AS_TRAIN)
+    assert set(train) <= set(row)
+    assert {name: row[name] for name in train} == train
+    assert row["status"] == "ok" and row["mode"] == "train" and row["experts"] == 8
+    assert row["tokens_per_gpu"] == 4096 // 2  # of a rank, which has half of a sequence
+    assert row["residual_loss"] > 0.01 and row["replicas"] == 1
+
+
+@pytest.mark.parametrize("more", [(), ("--pipeline-parallel", 4), ("--recompute", "full"), ("--precision", "fp8-block"),
+                                  ("--rank-capacity", 1.5, "--router", "dropless"), ("--context-parallel", 2)],
+                         ids=lambda words: " ".join(map(str, words)))
+def test_parts_sum_to_the_step_and_to_its_memory(more):
+    row = as_json("simulate", *MIXTRAL, "--tensor-parallel", 2, *more)
+    assert sum(row[part] or 0 for part in PARTS) == pytest.approx(row["step_ms"], rel=1e-6)
+    memory = ("parameters_gib", "gradients_gib", "optimizer_gib", "activations_gib", "buffers_gib")
+    assert sum(row[part] for part in memory) == pytest.approx(row["memory_gib"], rel=1e-6)
+    assert row["step_ms_p05"] < row["step_ms"] < row["step_ms_p95"]
+    assert row["step_ms_p05"] < row["step_ms_p50"] < row["step_ms_p95"]
+
+
+def test_90_percent_are_no_narrower_than_the_widest_known_band():
+    row = as_json("simulate", *LAYOUT)
+    assert row["band_level"] == 0.8
+    assert row["step_ms_p05"] < row["step_ms_low"] and row["step_ms_high"] < row["step_ms_p95"]
+    named = as_json("simulate", *LAYOUT, "--software", "megatron-bridge")
+    assert named["band_level"] == 0.9
+    assert (named["step_ms_p05"], named["step_ms_p95"]) == pytest.approx((named["step_ms_low"], named["step_ms_high"]))
+
+
+def test_a_sweep_of_layouts_has_a_row_for_each_in_grid_order(tmp_path):
+    words = ("sweep", *MIXTRAL, "--tensor-parallel", "1,2", "--router", "top2,top2+fr+ir", "--capacity-factor", "1,2")
+    succeed(*words, "--jobs", 1, "--out", tmp_path / "one.csv")
+    succeed(*words, "--jobs", 2, "--out", tmp_path / "two.csv")
+    text = (tmp_path / "one.csv").read_text()
+    assert text == (tmp_path / "two.csv").read_text()
+    rows = list(csv.DictReader(text.splitlines()))
+    options = [(row["router"], row["capacity_factor"], row["tensor_parallel"]) for row in rows]
+    assert options == [(router, factor, ranks) for router in ("top2", "top2+fr+ir") for factor in "12" for ranks in "12"]
+    for number in (1, 4, 7):
+        again = as_rows("simulate", "--from", f"{tmp_path / 'one.csv'}:{number}")
+        assert again == [rows[number - 1]]
+
+
+def test_a_layout_that_cannot_be_is_a_row_with_its_reason():
+    rows = as_rows("sweep", *MIXTRAL, "--tensor-parallel", "2,3")
+    assert [row["status"] for row in rows] == ["ok", "refused"]
+    assert "--tensor-parallel 3" in rows[1]["reason"]
+
+
+def test_replicas_have_the_next_seeds_and_their_losses_a_mean():
+    row = as_json("simulate", *LAYOUT, "--replicas", 3, "--seed", 5)
+    single = [as_json("simulate", *LAYOUT, "--seed", seed) for seed in (5, 6, 7)]
+    assert row["step_ms"] == statistics.median(step["step_ms"] for step in single)
+    assert row["residual_loss"] == pytest.approx(statistics.mean(step["residual_loss"] for step in single), rel=1e-8)
+    assert row["replicas"] == 3 and row["seed"] == 5
+    assert len({step["residual_loss"] for step in single}) == 3
+
+
+def test_options_of_a_scenario_that_layouts_know_by_another_name():
+    full = as_json("simulate", *LAYOUT, "--checkpointing", "full")
+    assert full["recompute"] == full["checkpointing"] == "full"
+    assert full == as_json("simulate", *LAYOUT, "--recompute", "full")
+    words = [word for word in map(str, LAYOUT) if word not in ("--micro-batch", "1")]
+    assert as_json("simulate", *words, "--tokens-per-gpu", 8192)["micro_batch"] == 2  # of 4,096 tokens
+    assert as_json("simulate", *words)["micro_batch"] == 8  # the default of simulate
+
+
+def test_a_file_of_options_may_ask_for_a_layout(tmp_path):
+    (tmp_path / "job.json").write_text(json.dumps({"tensor_parallel": [1, 2], "router": "top2"}))
+    rows = as_rows("sweep", *MIXTRAL, "--config", tmp_path / "job.json")
+    assert [row["tensor_parallel"] for row in rows] == ["1", "2"]
+
+
+def test_a_dense_model_draws_no_routing():
+    row = as_json("simulate", "--model", "llama2-7b", "--gpus", 8, "--tensor-parallel", 2, "--replicas", 4)
+    assert row["router"] == "dense" and row["routing"] is None and row["residual_loss"] is None
+    assert row["replicas"] == 1
+
+
+def test_what_the_step_is_priced_by_is_said():
+    result = moesim("simulate", *LAYOUT)
+    assert "note: --pipeline-parallel: priced as 'moesim train' prices a step" in result.stderr
+    assert "TP 2" in result.stdout
+    without = moesim("simulate", *MIXTRAL, "--router", "top2")
+    assert "moesim train" not in without.stderr
+
+
+REFUSED = [
+    (["--mode", "prefill"], "--mode prefill with --pipeline-parallel"),
+    (["--dispatch", "einsum"], "has no --dispatch: it is index"),
+    (["--fusion", "fused"], "kernels of Megatron-Core"),
+    (["--overlap", "none"], "gradients under the backward pass"),
+    (["--jitter", "0.1"], "has no --jitter"),
+    (["--losses"], "without --losses"),
+    (["--experts", "16"], "which has the model's experts"),
+    (["--tokens-per-gpu", "8192"], "with a layout one of them says it all"),
+    (["--capacity-factor", "1,2"], "'moesim sweep' takes both"),
+    (["--recompute", "core_attn", "--checkpointing", "full"], "the same as --recompute full"),
+    (["--measured", "1s"], "unknown option --measured"),
+]
+
+
+@pytest.mark.parametrize(("words", "part"), REFUSED, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_what_layouts_do_not_have_is_refused(words, part):
+    expect_error(moesim("simulate", *LAYOUT, *words), 2, part)
+
+
+@pytest.mark.parametrize("flag", ["--baseline", "--shard"])
+def test_a_sweep_of_layouts_refuses_what_only_scenarios_have(flag):
+    value = "router=top2" if flag == "--baseline" else "1/2"
+    expect_error(moesim("sweep", *LAYOUT, flag, value), 2, f"without {flag}")
+
+
+def test_help_says_that_layouts_are_taken():
+    for command in ("simulate", "sweep"):
+        assert "'moesim train --help' lists" in succeed(command, "--help")

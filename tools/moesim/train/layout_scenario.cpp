@@ -1,0 +1,300 @@
+#include "tools/moesim/train/layout_scenario.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "sim/base/contains.hpp"
+#include "sim/base/formats/csv.hpp"
+#include "sim/base/text.hpp"
+#include "sim/job/job_options.hpp"
+#include "sim/report/formats.hpp"
+#include "tools/moesim/config.hpp"
+#include "tools/moesim/output.hpp"
+#include "tools/moesim/train/layout_row.hpp"
+#include "tools/moesim/train/train_grid.hpp"
+#include "tools/moesim/train/train_journal.hpp"
+#include "tools/moesim/train/train_request.hpp"
+#include "tools/moesim/train/train_step.hpp"
+
+namespace moesim::tool {
+namespace {
+
+// Options of a scenario that have a meaning beside a layout without being options of a job.
+constexpr const char* translated[] = {"checkpointing", "mode", "tokens-per-gpu", "replicas"};
+// Options of a scenario whose defaults hold, where a job has others.
+constexpr const char* defaults_of_scenario[] = {"profile", "micro-batch"};
+
+bool is_job_option(const std::string& name) {
+  const auto& options = job::job_options();
+  return std::any_of(options.begin(), options.end(),
+                     [&](const job::JobOption& option) { return option.name == name; });
+}
+
+bool is_scenario_option(const std::string& name) {
+  const auto& options = scenario::scenario_options();
+  return std::any_of(options.begin(), options.end(),
+                     [&](const scenario::Option& option) { return option.name == name; });
+}
+
+// Whether a job has the option and a scenario does not.
+bool is_of_layouts(const std::string& name) {
+  return (is_job_option(name) || name == "software") && !is_scenario_option(name);
+}
+
+// The value behind "--NAME", or after the sign of "--NAME=value"; "": not there.
+std::string value_of(const std::vector<std::string>& arguments, const std::string& name) {
+  for (std::size_t at = 0; at < arguments.size(); ++at) {
+    if (arguments[at] == "--" + name && at + 1 < arguments.size()) return arguments[at + 1];
+    if (arguments[at].starts_with("--" + name + "=")) return arguments[at].substr(name.size() + 3);
+  }
+  return "";
+}
+
+// Whether "sweep.csv:3" is a row that this file's commands wrote: of a scenario with a layout.
+bool is_row_of_layout(const std::string& row) {
+  const std::string file = row.substr(0, row.rfind(':'));
+  const std::vector<std::string> columns = CsvTable::load(file).columns;
+  return contains(columns, "mode") && contains(columns, "tensor_parallel");
+}
+
+// The first option that asks for a layout; "": none does.
+std::string layout_option(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (!argument.starts_with("--")) continue;
+    const std::string name = argument.substr(2, argument.find('=') - 2);
+    if (is_of_layouts(name)) return argument.substr(0, argument.find('='));
+  }
+  // What is wrong with the files, the command itself says.
+  try {
+    if (const std::string file = value_of(arguments, "config"); !file.empty()) {
+      for (const std::string& name : options_in_config(file)) {
+        if (is_of_layouts(name)) return "--" + name;
+      }
+    }
+    const std::string row = value_of(arguments, "from");
+    if (!row.empty() && is_row_of_layout(row)) return "--from " + row;
+  } catch (const Error&) {
+    return "";
+  }
+  return "";
+}
+
+Flag flag_of(const scenario::Option& option) {
+  Flag flag{option.name, option.placeholder, option.default_text, option.help, option.values};
+  flag.is_number = option.is_number();
+  return flag;
+}
+
+// Those of a scenario first: the grid varies them slowest, in its order.
+std::vector<Flag> flags_with_layout(const Command& command) {
+  const std::vector<Flag> of_job = train_flags();
+  std::vector<Flag> flags;
+  for (const scenario::Option& option : scenario::scenario_options()) {
+    const auto found = std::find_if(of_job.begin(), of_job.end(),
+                                    [&](const Flag& flag) { return flag.name == option.name; });
+    flags.push_back(found != of_job.end() ? *found : flag_of(option));
+    if (contains(defaults_of_scenario, option.name)) {
+      flags.back().default_text = option.default_text;
+    }
+  }
+  for (const Flag& flag : of_job) {
+    if (!is_scenario_option(flag.name)) flags.push_back(flag);
+  }
+  flags.push_back(software_flag());
+  for (const Flag& flag : command.flags) flags.push_back(flag);
+  return flags;
+}
+
+// The first typed option that asks for a layout: "--tensor-parallel".
+std::string layout_option_of(const CommandLine& line) {
+  const auto found = std::find_if(line.values.begin(), line.values.end(), [&](const auto& typed) {
+    return is_of_layouts(typed.first) && !line.of_row.contains(typed.first);
+  });
+  return found != line.values.end() ? "--" + found->first : "--from";
+}
+
+// What a scenario has and a training job does not.
+[[noreturn]] void refuse(const CommandLine& line, const std::string& option,
+                         const std::string& why) {
+  const std::string value = line.get(option);
+  throw UsageError(
+      fmt::format("--{}{}{} with {}: such a step is priced as 'moesim train' prices it, {}", option,
+                  value.empty() ? "" : " ", value, layout_option_of(line), why));
+}
+
+// The job that the line has but for its layout and routing.
+training::TrainingJob plain_job(const CommandLine& line) {
+  CommandLine plain;
+  for (const char* option : {"model", "sequence-length"}) {
+    if (line.has(option)) plain.values[option] = line.get(option);
+  }
+  return resolved_job(plain, true).job;
+}
+
+// Throws unless a job has the option, or it has the value that all jobs have.
+void check_option(const CommandLine& line, const std::string& name) {
+  const std::string value = line.get(name);
+  if (name == "mode") {
+    if (value == "train") return;
+    refuse(line, name, "which has training steps alone: leave one of the two out");
+  }
+  if (is_job_option(name) || contains(translated, name)) return;
+  if (name == "experts") {
+    const training::TrainingJob job = plain_job(line);
+    if (job.model->moe && value == fmt::format("{}", job.model->moe->experts)) return;
+    refuse(line, name, "which has the model's experts: write a model with as many");
+  }
+  if (!line.of_row.contains(name)) {
+    if (name == "fusion" || name == "expert-products") {
+      refuse(line, name, "with the kernels of Megatron-Core: leave one of the two out");
+    }
+    if (name == "overlap") {
+      if (value == "gradient") return;
+      refuse(line, name, "with gradients under the backward pass: leave one of the two out");
+    }
+  }
+  const scenario::Option& option = scenario::option_named(name);
+  if (value == option.default_text) return;
+  const std::string own = report::text_of(option.cell(scenario_of(line)));
+  if (value == own) return;
+  refuse(line, name,
+         fmt::format("which has no --{}: it is {}; leave one of the two out", name,
+                     own.empty() ? option.default_text : own));
+}
+
+void check_command_flags(const CommandLine& line) {
+  for (const char* flag : {"losses", "baseline", "shard"}) {
+    if (line.has(flag)) {
+      refuse(line, flag, fmt::format("without --{}: leave one of the two out", flag));
+    }
+  }
+}
+
+std::int64_t size_of(const CommandLine& line, const char* option, std::int64_t fallback) {
+  return parse_number<std::int64_t>(line.get(option)).value_or(fallback);
+}
+
+// What --tokens-per-gpu says of the micro-batch.
+void take_tokens(CommandLine& line) {
+  if (!line.has("tokens-per-gpu")) return;
+  const bool is_of_row = line.of_row.contains("tokens-per-gpu");
+  if (is_of_row || line.has("micro-batch")) {
+    if (is_of_row) return;  // the row has the micro-batch too
+    throw UsageError("--tokens-per-gpu with --micro-batch: with a layout one of them says it all");
+  }
+  const std::int64_t sequence = plain_job(line).layout.sequence_length;
+  const std::int64_t tokens =
+      parse_whole("--tokens-per-gpu", line.get("tokens-per-gpu"), 1, std::int64_t{1} << 40);
+  if (tokens % sequence != 0) {
+    throw UsageError(fmt::format(
+        "--tokens-per-gpu {}: with a layout whole sequences of {} tokens: give --micro-batch, or "
+        "another --sequence-length",
+        tokens, sequence));
+  }
+  line.values["micro-batch"] = fmt::format("{}", tokens / sequence);
+}
+
+void take_checkpointing(CommandLine& line) {
+  const std::string value = line.get("checkpointing", "none");
+  if (value != "none" && value != "full") {
+    throw UsageError(
+        fmt::format("--checkpointing: unknown value '{}'; choose from none, full", value));
+  }
+  if (value == "none") return;
+  if (line.has("recompute") && line.get("recompute") != "full") {
+    throw UsageError(
+        "--checkpointing full with --recompute: the same as --recompute full: leave "
+        "one of them out");
+  }
+  line.values["recompute"] = "full";
+}
+
+// As many micro-batches as the pipeline has stages, one without: what fills them once.
+void set_global_batch(CommandLine& line) {
+  if (line.has("global-batch")) return;
+  const std::int64_t pipeline = size_of(line, "pipeline-parallel", 1);
+  const std::int64_t ranks =
+      size_of(line, "tensor-parallel", 1) * size_of(line, "context-parallel", 1) * pipeline;
+  const std::int64_t gpus = size_of(line, "gpus", 32);
+  if (ranks < 1 || gpus % ranks != 0) return;  // an error of the layout follows
+  line.values["global-batch"] =
+      fmt::format("{}", gpus / ranks * pipeline * size_of(line, "micro-batch", 1));
+}
+
+// Routing as a scenario without layout has it: popularity drawn, and a capacity where the router
+// has one.
+void set_routing(CommandLine& line) {
+  if (!plain_job(line).model->moe || line.get("routing-draws") == "balanced") return;
+  scenario::OptionValues values;
+  for (const char* option : {"model", "router", "top-k", "router-dialect", "capacity-convention"}) {
+    if (line.has(option)) values[option] = line.get(option);
+  }
+  scenario::DocumentCache documents;
+  const routing::RouterConfig router =
+      scenario::fill_in(values, documents, scenario::Use::routing).router;
+  line.values.emplace("routing", scenario::option_named("routing").default_text);
+  if (!router.has_capacity()) return;
+  line.values.emplace("capacity-factor", router.capacity_factor.text());
+  line.values.emplace("capacity-convention", routing::name_of(router.capacity_convention));
+}
+
+// The line as `train` takes it, whose row has the columns of a scenario.
+CommandLine as_job(CommandLine line) {
+  for (const scenario::Option& option : scenario::scenario_options()) {
+    if (line.has(option.name)) check_option(line, option.name);
+  }
+  take_tokens(line);
+  take_checkpointing(line);
+  for (const char* option : defaults_of_scenario) {
+    line.values.emplace(option, scenario::option_named(option).default_text);
+  }
+  set_global_batch(line);
+  set_routing(line);
+  return line;
+}
+
+void note_other_prices(const CommandLine& line) {
+  note(fmt::format(
+      "note: {}: priced as 'moesim train' prices a step: compare it with such steps alone",
+      layout_option_of(line)));
+}
+
+ExitCode run_simulate(const CommandLine& line) {
+  check_command_flags(line);
+  const TrainGrid grid = train_grid(line, flags_with_layout(simulate_command()));
+  if (!grid.is_one()) {
+    const std::string& flag = grid.flags.front().name;
+    throw UsageError(
+        fmt::format("--{}: '{}' is a list or a range, and here is room for one value: "
+                    "'moesim sweep' takes both",
+                    flag, line.get(flag)));
+  }
+  note_other_prices(line);
+  return run_train_step(as_job(line), layout_row);
+}
+
+ExitCode run_sweep(const CommandLine& line) {
+  check_command_flags(line);
+  TrainGrid grid = train_grid(line, flags_with_layout(sweep_command()));
+  for (CommandLine& point : grid.lines) point = as_job(point);
+  note_other_prices(line);
+  return run_train_grid(line, grid, layout_row);
+}
+
+}  // namespace
+
+std::optional<Command> command_with_layout(const Command& command,
+                                           const std::vector<std::string>& arguments) {
+  const bool is_sweep = command.name == "sweep";
+  if (!is_sweep && command.name != "simulate") return std::nullopt;
+  if (layout_option(arguments).empty()) return std::nullopt;
+  Command with_layout = command;
+  with_layout.flags = flags_with_layout(command);
+  with_layout.takes_scenario = false;
+  with_layout.run = is_sweep ? run_sweep : run_simulate;
+  return with_layout;
+}
+
+}  // namespace moesim::tool

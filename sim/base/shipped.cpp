@@ -178,7 +178,8 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
   std::string others;
   if (kind == "dispatchers") {  // what steps take where there is none
     meant.emplace_back("all-to-all");
-    others = "; of a step also all-to-all, NCCL's";
+    meant.emplace_back("allgather");
+    others = "; of a step also all-to-all, NCCL's, of a training step allgather";
   }
   const std::string what = kind == "hardware"  ? "profile"
                            : kind == "studies" ? "study"

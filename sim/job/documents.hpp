@@ -6,6 +6,8 @@ namespace moesim::job {
 
 // What --dispatcher has where there is none: NCCL's all-to-all.
 inline constexpr const char* no_dispatcher = "all-to-all";
+// TrainingJob::gathers_tokens.
+inline constexpr const char* gathering_dispatcher = "allgather";
 
 // Each reads the document and sets what follows from it.
 void set_model(const std::string& name, Resolution& at);

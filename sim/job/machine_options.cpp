@@ -56,7 +56,9 @@ std::string idle_dispatcher(const TrainingJob& job) {
 std::string dispatcher_help() {
   std::string names;
   for (const scenario::NamedValue& form : scenario::dispatcher_forms()) {
-    names += form.name + (form.name == scenario::nccl_dispatcher ? " (NCCL), " : ", ");
+    names += form.name;
+    names += form.name == scenario::nccl_dispatcher ? " (NCCL), allgather (tokens to all ranks), "
+                                                    : ", ";
   }
   return "what carries rows to their experts: " + names + "or a document";
 }

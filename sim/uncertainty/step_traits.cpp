@@ -193,6 +193,7 @@ const std::vector<Choice>& choices() {
        "dispatcher {}",
        [](const TrainingJob& job) {
          if (sizes(job).expert == 1) return std::string();
+         if (job.gathers_tokens) return std::string("allgather");
          return job.dispatcher ? job.dispatcher->name : std::string("all-to-all");
        },
        {Part::dispatch, Part::combine}},

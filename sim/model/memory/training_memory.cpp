@@ -155,6 +155,7 @@ double context_buffers(const StageMemoryQuery& query, const StageContent& stage)
 // The buffers of dispatch and combine.
 double expert_buffers(const StageMemoryQuery& query, const StageContent& stage) {
   if (moe_layers_with_depths(*query.model, stage) == 0) return 0;
+  if (query.gathered_buffers > 0) return query.gathered_buffers;
   const double there_and_back = query.activations.dispatched_element + bf16;
   return std::max(query.reserved_buffers,
                   there_and_back * query.activations.choices * query.activations.layer_load *

@@ -29,6 +29,7 @@ struct StageMemoryQuery {
   double tokens = 0;  // T of a tensor-parallel group, one micro-batch
   ContextMethod context = ContextMethod::ring;
   double reserved_buffers = 0;  // bytes that a dispatcher reserves for exchanges of rows
+  double gathered_buffers = 0;  // bytes of gathered tokens, in the place of rows; 0: none are
   StateRules states;
   ActivationRules activations;
 };

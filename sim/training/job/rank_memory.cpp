@@ -64,6 +64,14 @@ double reserved_buffers(const TrainingJob& job) {
   return job.dispatcher->reserved.bytes(hidden, experts) * ranks * job.tokens_per_rank();
 }
 
+// All tokens of the ranks that gather them, and their outputs, in bf16.
+double gathered_buffers(const TrainingJob& job) {
+  constexpr double there_and_back = 2 + 2;
+  if (!job.gathers_tokens || !job.model->moe || job.exchanging_ranks() < 2) return 0;
+  return there_and_back * job.exchanging_ranks() * job.tokens_per_rank() *
+         static_cast<double>(job.model->hidden);
+}
+
 }  // namespace
 
 model::StageMemoryQuery memory_query(const TrainingJob& job, double load) {
@@ -75,6 +83,7 @@ model::StageMemoryQuery memory_query(const TrainingJob& job, double load) {
   query.tokens = job.tokens();
   query.context = job.layout.context_method;
   query.reserved_buffers = reserved_buffers(job);
+  query.gathered_buffers = gathered_buffers(job);
   query.states = job.states;
   query.activations = job.activation_rules(load);
   return query;

@@ -148,8 +148,10 @@ double TrainingJob::tokens_per_rank() const {
 
 double TrainingJob::balanced_rows() const { return experts_per_token() * tokens_per_rank(); }
 
+bool TrainingJob::exchanges_slices() const { return dispatcher != nullptr || gathers_tokens; }
+
 int TrainingJob::exchanging_ranks() const {
-  return layout.sizes.expert * (dispatcher ? layout.sizes.expert_tensor : 1);
+  return layout.sizes.expert * (exchanges_slices() ? layout.sizes.expert_tensor : 1);
 }
 
 model::ShardSizes TrainingJob::shards() const {

@@ -106,8 +106,11 @@ struct TrainingJob {
   std::shared_ptr<const profile::Profile> profile;
   std::shared_ptr<const cluster::Cluster> cluster;
   std::shared_ptr<const model::Model> model;
-  // nullptr: NCCL's all-to-all of every copy of a row.
+  // nullptr: NCCL's all-to-all of every copy of a row, or the next one.
   std::shared_ptr<const profile::Dispatcher> dispatcher;
+  // Megatron-Core's all-gather dispatcher: all tokens of the EP x ETP ranks to each of them, and
+  // the outputs back by a reduce-scatter. Precondition: no `dispatcher`.
+  bool gathers_tokens = false;
   // What an exchange takes from computation beside it; 0: those that the dispatcher's time is of,
   // or NCCL's.
   int exchange_sms = 0;
@@ -166,7 +169,9 @@ struct TrainingJob {
   double tokens_per_rank() const;  // T', with sequence parallelism
   // k T': routes of a rank's tokens, and rows that it computes of them when experts are balanced.
   double balanced_rows() const;
-  int exchanging_ranks() const;  // of an exchange of rows: EP; with a dispatcher EP x ETP
+  // Of an exchange of rows: EP; with a dispatcher, or tokens gathered, EP x ETP.
+  int exchanging_ranks() const;
+  bool exchanges_slices() const;  // the latter
   model::ShardSizes shards() const;
 };
 

@@ -218,7 +218,7 @@ model::ExchangeQuery ExchangePrices::query() const {
   query.choices = std::max(1, job_.experts_per_token());
   query.sequence_parallel = job_.layout.sequence_parallel;
   query.context = job_.layout.context_method;
-  query.reaches_slices = job_.dispatcher != nullptr;
+  query.reaches_slices = job_.exchanges_slices();
   return query;
 }
 
@@ -250,10 +250,26 @@ bool ExchangePrices::exchanges_rows() const { return job_.exchanging_ranks() > 1
 
 double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   if (!exchanges_rows()) return 0;
-  const double rows_us = load.exchanged == 0 ? 0
-                         : job_.dispatcher   ? kernel_us(stage, load.dispatched)
-                                             : all_to_all_us(stage, load);
+  const double rows_us = load.exchanged == 0   ? 0
+                         : job_.dispatcher     ? kernel_us(stage, load.dispatched)
+                         : job_.gathers_tokens ? gather_us(stage)
+                                               : all_to_all_us(stage, load);
   return rows_us + rectified_us(load.rectified);
+}
+
+// Every token to all ranks of the group, with its probability and mark for each expert, whatever
+// its experts are; the outputs of a rank's experts for all tokens, added up on their way home.
+// Megatron-Core, MoEAllGatherTokenDispatcher of moe/token_dispatcher.py.
+double ExchangePrices::gather_us(MoeStage stage) const {
+  constexpr double mark = 1;  // byte
+  const double tokens = job_.exchanging_ranks() * job_.tokens_per_rank();
+  const double rows = tokens * bf16 * static_cast<double>(job_.model->hidden);
+  const auto group = GroupKind::expert_tensor_expert;
+  if (stage == MoeStage::combine) return exchange_us(Collective::reduce_scatter, group, rows);
+  const double cells = tokens * job_.experts();
+  return exchange_us(Collective::all_gather, group, rows) +
+         exchange_us(Collective::all_gather, group, cells * fp32) +
+         exchange_us(Collective::all_gather, group, cells * mark);
 }
 
 // The all-to-all of NCCL, with the probabilities of the choices. What stays in a domain takes its

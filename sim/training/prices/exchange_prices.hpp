@@ -76,6 +76,7 @@ class ExchangePrices {
   std::vector<int> instance(parallel::GroupKind kind, const std::vector<int>& all) const;
   std::vector<int> members(parallel::GroupKind kind, Replicas replicas) const;
   bool cross_domains(const std::vector<int>& members) const;
+  double gather_us(profile::MoeStage stage) const;
   double all_to_all_us(profile::MoeStage stage, const MoeLoad& load) const;
   bool exchanges_rows() const;
   network::DispatchPlace dispatch_place() const;

@@ -92,11 +92,11 @@ double KernelPrices::elementwise_us(double bytes) const {
   return bytes > 0 ? job_.profile->memory(bytes).time_us : 0;
 }
 
-double KernelPrices::rows_moved_us(double tokens, double rows) const {
+double KernelPrices::rows_moved_us(double tokens, double rows, double home) const {
   const auto whole = [](double value) { return std::max<std::int64_t>(1, std::llround(value)); };
   const std::int64_t hidden = job_.model->hidden;
   return job_.profile->permute_rows(whole(tokens), whole(rows), hidden).time_us +
-         job_.profile->combine_rows(whole(tokens), whole(rows), hidden).time_us;
+         job_.profile->combine_rows(whole(home), whole(rows), hidden).time_us;
 }
 
 double KernelPrices::dense_product_us(const Product& product) const {

@@ -39,7 +39,8 @@ class KernelPrices {
   double core_attention_us(bool backward) const;
 
   // Rows gathered into the experts' order, or summed back into the tokens'.
-  double rows_moved_us(double tokens, double rows) const;
+  // `home`: tokens that the outputs are added up for, where these are others.
+  double rows_moved_us(double tokens, double rows, double home) const;
 
  private:
   double dense_product_us(const Product& product) const;

@@ -271,22 +271,24 @@ double LayerKernels::expert_rows(const MoeLoad& load) const {
 
 // NCCL's all-to-all sends what a rank's own tokens choose: with padded blocks all their slots, else
 // no more rows than routes, however many come from other ranks. A dispatcher brings copies of
-// tokens, whose rows are made where their experts are.
+// tokens, whose rows are made where their experts are, as are those of gathered tokens.
 double LayerKernels::permuted_rows(const MoeLoad& load) const {
-  if (job_.dispatcher) return expert_rows(load);
+  if (job_.exchanges_slices()) return expert_rows(load);
   const bool pads = job_.routing ? job_.routing->router.pads_exchange() : job_.capacity_factor > 0;
   return job_.balanced_rows() * (pads ? load.computed : std::min(load.computed, 1.0));
 }
 
-// The tokens of a rank's own, or the copies that a dispatcher brings: one of a token to each rank
-// that has any of its experts, no more than rows. Kernels that pad rows order them as they come and
-// read no copies for it: they keep the price of the rank's own tokens.
+// The tokens of a rank's own, or the copies that a dispatcher brings, or that are read of gathered
+// ones: one of a token to each rank that has any of its experts, no more than rows. Kernels that
+// pad rows order them as they come and read no copies for it: they keep the price of the rank's own
+// tokens.
 double LayerKernels::permuted_tokens(const MoeLoad& load) const {
   const double tokens = job_.tokens_per_rank();
   const int holders = job_.layout.sizes.expert;
   const profile::Dispatcher* const dispatcher = job_.dispatcher.get();
-  if (dispatcher == nullptr || dispatcher->pads_rows || holders < 2) return tokens;
-  if (dispatcher->sent == profile::SentOnce::per_expert) return tokens;
+  if (!job_.exchanges_slices() || holders < 2) return tokens;
+  if (dispatcher != nullptr && dispatcher->pads_rows) return tokens;
+  if (dispatcher != nullptr && dispatcher->sent == profile::SentOnce::per_expert) return tokens;
   const profile::MoeTraffic traffic = even_traffic(job_);
   const double copies = tokens * traffic.slices * profile::distinct_places(traffic, holders);
   return std::min(load.computed * copies, expert_rows(load));
@@ -320,10 +322,12 @@ Passes LayerKernels::routing(const MoeLoad& load) const {
                         static_cast<double>(model.hidden);
     add_memory(passes, Part::router, cast, cast, MemoryKernel::streaming);
   }
-  const double moves = kernels_.rows_moved_us(permuted_tokens(load), permuted_rows(load));
+  const double from = permuted_tokens(load);
+  const double home = job_.gathers_tokens ? job_.exchanging_ranks() * tokens : from;
+  const double moves = kernels_.rows_moved_us(from, permuted_rows(load), home);
   // Rows that came by source rank are sorted by expert, and back, if they are of several.
   const parallel::ParallelLayout& sizes = job_.layout.sizes;
-  const bool sorts = job_.dispatcher == nullptr && sizes.expert * sizes.expert_tensor > 1 &&
+  const bool sorts = !job_.exchanges_slices() && sizes.expert * sizes.expert_tensor > 1 &&
                      job_.held_experts() > sizes.expert;
   const double sorting = sorts ? 2 * memory_us(2 * bf16 * rows * static_cast<double>(model.hidden),
                                                MemoryKernel::streaming)

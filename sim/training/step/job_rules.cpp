@@ -147,6 +147,23 @@ std::string dispatcher_flag(const TrainingJob& job) {
          (job.typed.dispatcher.empty() ? job.dispatcher->name : job.typed.dispatcher);
 }
 
+// What Megatron-Core runs with its all-to-all and flex dispatchers alone.
+Refusal gather_refusal(const TrainingJob& job) {
+  if (!job.gathers_tokens) return std::nullopt;
+  const bool pads = job.routing ? job.routing->router.pads_exchange() : job.capacity_factor > 0;
+  const char* const other = pads                         ? "a padded capacity: add --padding none"
+                            : job.layout.expert_overlap  ? "--ep-overlap: leave it out"
+                            : job.low_precision_dispatch ? "--dispatch-precision low: leave it out"
+                            : job.routing && job.routing->rank_capacity > 0
+                                ? "--rank-capacity: leave it out"
+                                : nullptr;
+  if (other == nullptr) return std::nullopt;
+  return fmt::format(
+      "--dispatcher allgather sends whole tokens, in bf16, before it is known which "
+      "rows they have, and so not with {}; or take all-to-all",
+      other);
+}
+
 // The ranks of an exchange of experts, slices among them, follow each other.
 Refusal reach_refusal(const TrainingJob& job) {
   if (!job.dispatcher || !job.cluster || job.dispatcher->crosses_nodes()) return std::nullopt;
@@ -192,7 +209,7 @@ Refusal drawing_refusal(const TrainingJob& job) {
 
 std::optional<std::string> option_refusal(const TrainingJob& job) {
   for (const auto rule : {rank_capacity_refusal, instances_refusal, copies_refusal, offload_refusal,
-                          reach_refusal, spread_refusal}) {
+                          gather_refusal, reach_refusal, spread_refusal}) {
     if (Refusal refusal = rule(job)) return refusal;
   }
   return std::nullopt;

@@ -42,6 +42,10 @@ Kernel kernel_of(Part part, const TrainingJob& job) {
       return {"nccl:send_recv", "context_parallel"};
     case Part::dispatch:
     case Part::combine:
+      if (job.gathers_tokens) {
+        return {part == Part::dispatch ? "nccl:all_gather" : "nccl:reduce_scatter",
+                "expert_parallel"};
+      }
       if (job.dispatcher == nullptr) return {"nccl:all_to_all", "expert_parallel"};
       return {job.dispatcher->name + "::" + name_in(part_names, part), ""};
     case Part::parameters:

@@ -134,6 +134,16 @@ def test_a_sweep_of_layouts_refuses_what_only_scenarios_have(flag):
     expect_error(moesim("sweep", *LAYOUT, flag, value), 2, f"without {flag}")
 
 
+def test_a_dispatcher_that_only_training_jobs_have_asks_for_one():
+    rows = as_rows("sweep", *MIXTRAL, "--dispatcher", "all-to-all,allgather")
+    assert [row["dispatcher"] for row in rows] == ["all-to-all", "allgather"]
+    gathered, sent = float(rows[1]["dispatch_ms"]), float(rows[0]["dispatch_ms"])
+    # All tokens of 8 ranks in the place of 2 rows of each token.
+    assert 2 < gathered / sent < 4
+    assert rows[1] == as_rows("simulate", *MIXTRAL, "--dispatcher", "allgather")[0]
+    assert "dispatcher allgather" in rows[1]["not_measured"]
+
+
 def test_help_says_that_layouts_are_taken():
     for command in ("simulate", "sweep"):
         assert "'moesim train --help' lists" in succeed(command, "--help")

@@ -210,3 +210,15 @@ def test_the_search_that_a_hint_names_is_of_the_same_step():
 def test_the_search_that_a_hint_names_keeps_what_is_no_choice_of_layout(words, option):
     said = moesim("train", *words).stderr
     assert "moesim recommend" in said and option in said
+
+
+@pytest.mark.parametrize("words,other", [
+    (("--capacity-factor", 1), "a padded capacity: add --padding none"),
+    (("--ep-overlap", "on", "--pipeline-parallel", 2, "--virtual-pipeline", 2), "--ep-overlap: leave it out"),
+    (("--precision", "fp8-block", "--dispatch-precision", "low"), "--dispatch-precision low: leave it out"),
+    (("--rank-capacity", 1.5), "--rank-capacity: leave it out"),
+])
+def test_what_gathered_tokens_cannot_have_is_named(words, other):
+    gathered = (*QWEN, "--gpus", 32, "--dispatcher", "allgather")
+    expect_error(moesim(*gathered, *words), 2, "--dispatcher allgather sends whole tokens", other)
+    succeed(*gathered, "--capacity-factor", 1, "--padding", "none")

@@ -27,6 +27,46 @@ TEST_CASE("a dispatcher takes rows to all slices of an expert") {
   CHECK(part(training_step(nccl), Part::tensor) > 0);
 }
 
+// Megatron-Core's all-gather dispatcher: 8 ranks of 4096 tokens of 2048 values in bf16, with 128
+// probabilities of 4 bytes and marks of 1 byte each, to all; outputs alone home.
+TEST_CASE("gathered tokens are collectives of all tokens, whatever their experts are") {
+  TrainingJob job = qwen_on_h100(8, 1, 8, 8);
+  job.gathers_tokens = true;
+  const ExchangePrices prices(job);
+  const auto among = [&](profile::Collective kind, double bytes) {
+    return prices.exchange_us(kind, parallel::GroupKind::expert, bytes);
+  };
+  using enum profile::Collective;
+  const double tokens = 8 * 4096;
+  const double there = among(all_gather, tokens * 2048 * 2) + among(all_gather, tokens * 128 * 4) +
+                       among(all_gather, tokens * 128);
+  const double back = among(reduce_scatter, tokens * 2048 * 2);
+  for (const double load : {1.0, 1.5}) {
+    const MoeLoad uneven{.computed = load, .exchanged = load};
+    CHECK(prices.dispatch_us(profile::MoeStage::dispatch, uneven) == Approx(there));
+    CHECK(prices.dispatch_us(profile::MoeStage::combine, uneven) == Approx(back));
+  }
+  CHECK(prices.dispatch_us(profile::MoeStage::dispatch, {.exchanged = 0}) == 0);
+  // Slices of an expert are among the ranks that gather: no exchange of theirs besides.
+  TrainingJob sliced = job;
+  sliced.layout.sizes.expert = 4;
+  sliced.layout.sizes.expert_tensor = 2;
+  CHECK(ExchangePrices(sliced).dispatch_us(profile::MoeStage::combine, {}) == Approx(back));
+  CHECK(part(training_step(sliced), Part::tensor) == 0);
+}
+
+TEST_CASE("gathered tokens and their outputs wait in buffers of all ranks") {
+  TrainingJob job = qwen_on_h100(8, 1, 8, 8);
+  const double rows = training_step(job).memory.front().exchange_buffers.gib();
+  job.gathers_tokens = true;
+  const double tokens = training_step(job).memory.front().exchange_buffers.gib();
+  // 4 k T' h bytes of an all-to-all, 4 n T' h of gathered tokens: k and n are 8, and rows are as
+  // uneven as random logits make them.
+  CHECK(tokens == Approx(4.0 * 8 * 4096 * 2048 / (1 << 30)));
+  CHECK(rows > tokens);
+  CHECK(rows < 1.1 * tokens);
+}
+
 // 4096 tokens of top-8 of 128 experts on two nodes: each but 0.3 % has a row on the other node.
 TEST_CASE("rows to other nodes cost a CPU proxy as much as in public training steps") {
   TrainingJob job = qwen_on_h100(16, 1, 16, 16);

@@ -8,6 +8,7 @@
 #include "sim/base/contains.hpp"
 #include "sim/base/formats/csv.hpp"
 #include "sim/base/text.hpp"
+#include "sim/job/documents.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/report/formats.hpp"
 #include "tools/moesim/config.hpp"
@@ -43,6 +44,11 @@ bool is_of_layouts(const std::string& name) {
   return (is_job_option(name) || name == "software") && !is_scenario_option(name);
 }
 
+// A dispatcher that only a job has.
+bool names_gathering(const std::string& dispatchers) {
+  return contains(split(dispatchers, ','), std::string_view(job::gathering_dispatcher));
+}
+
 // The value behind "--NAME", or after the sign of "--NAME=value"; "": not there.
 std::string value_of(const std::vector<std::string>& arguments, const std::string& name) {
   for (std::size_t at = 0; at < arguments.size(); ++at) {
@@ -66,6 +72,7 @@ std::string layout_option(const std::vector<std::string>& arguments) {
     const std::string name = argument.substr(2, argument.find('=') - 2);
     if (is_of_layouts(name)) return argument.substr(0, argument.find('='));
   }
+  if (names_gathering(value_of(arguments, "dispatcher"))) return "--dispatcher";
   // What is wrong with the files, the command itself says.
   try {
     if (const std::string file = value_of(arguments, "config"); !file.empty()) {
@@ -112,7 +119,8 @@ std::string layout_option_of(const CommandLine& line) {
   const auto found = std::find_if(line.values.begin(), line.values.end(), [&](const auto& typed) {
     return is_of_layouts(typed.first) && !line.of_row.contains(typed.first);
   });
-  return found != line.values.end() ? "--" + found->first : "--from";
+  if (found != line.values.end()) return "--" + found->first;
+  return names_gathering(line.get("dispatcher")) ? "--dispatcher allgather" : "--from";
 }
 
 // What a scenario has and a training job does not.

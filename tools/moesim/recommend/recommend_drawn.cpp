@@ -101,4 +101,25 @@ void DrawnBest::add_cells(std::size_t place, NamedCells& row) const {
   row.add("drawn_fits_memory", found != nullptr ? Cell(!is_too_large(place)) : Cell());
 }
 
+std::string drawn_text(const std::vector<DrawnPlace>& places) {
+  std::vector<std::string> texts;
+  std::string scores;
+  bool any_too_large = false;
+  for (const DrawnPlace& each : places) {
+    const FoundStep* const drawn = each.drawn->at(0);
+    if (drawn == nullptr) continue;
+    scores = drawn->job.routing->scores.name();
+    const bool is_too_large = each.drawn->is_too_large(0);
+    texts.push_back(fmt::format("{:.0f} on {} ({:.1f} GiB{})", speed_of(*drawn), each.name,
+                                drawn->step.peak_memory().gib(),
+                                is_too_large ? ", would not fit" : ""));
+    any_too_large |= is_too_large;
+  }
+  if (texts.empty()) return "";
+  return fmt::format("with routing drawn ({}) tokens/s/GPU: {}\n{}", scores, fmt::join(texts, ", "),
+                     any_too_large ? "  search with routing drawn before you decide: "
+                                     "--routing-draws per-layer\n"
+                                   : "");
+}
+
 }  // namespace moesim::tool

@@ -40,4 +40,12 @@ class DrawnBest {
   std::vector<std::optional<study::FoundStep>> drawn_;
 };
 
+// The best of one of several searches, and where that is: "64 GPUs".
+struct DrawnPlace {
+  std::string name;
+  const DrawnBest* drawn = nullptr;
+};
+// What drawing makes of the first of each; "": nothing was drawn.
+std::string drawn_text(const std::vector<DrawnPlace>& places);
+
 }  // namespace moesim::tool

@@ -16,19 +16,15 @@
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/progress.hpp"
+#include "tools/moesim/recommend/recommend_best.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 #include "tools/moesim/recommend/recommend_chart.hpp"
-#include "tools/moesim/recommend/recommend_drawn.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_proof.hpp"
-#include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 #include "tools/moesim/recommend/recommend_stop.hpp"
 #include "tools/moesim/recommend/recommend_switches.hpp"
 #include "tools/moesim/recommend/recommend_yours.hpp"
-#include "tools/moesim/train/train_report.hpp"
-#include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -38,16 +34,10 @@ using study::ScalingFigures;
 using study::ScalingPoint;
 
 constexpr std::size_t most_searches = 64;
-constexpr const char* stopped_where = "before the first step was simulated";
 
 // The search on one number of GPUs.
-struct Searched {
-  RecommendRequest request;
-  study::TrainingFound found;
-  FoundStep best;
-  TrainBand band;
-  DrawnBest drawn;
-  ScalingFigures scaling;
+struct Searched : BestFound {
+  ScalingFigures scaling{};
 };
 
 struct Refused {
@@ -77,80 +67,24 @@ std::vector<ScalingPoint> Searches::points() const {
   return found;
 }
 
-// Why a search has no best.
-std::string reason_of(const study::TrainingSearch& search, const study::TrainingFound& found) {
-  if (!found.front.empty()) return too_lossy_text(search, found);
-  if (!found.smallest) return nothing_fits(search, found);
-  return fmt::format("none of the {} candidates fits in {:.1f} GiB: {}",
-                     count_text(found.counts.candidates), room_gib(search),
-                     least_memory_text(found));
-}
-
-void add(const study::SearchCounts& counts, study::SearchCounts& all) {
-  all.candidates += counts.candidates;
-  all.too_large += counts.too_large;
-  all.simulated += counts.simulated;
-  all.violations += counts.violations;
-  all.undrawn += counts.undrawn;
-  if (all.an_undrawn.empty()) all.an_undrawn = counts.an_undrawn;
-}
-
-void search_on(const SearchSource& source, int gpus, SearchStop& stop, ProgressLine& progress,
-               Searches& searches) {
-  SearchSource one = source;
-  one.line.values["gpus"] = fmt::format("{}", gpus);
-  RecommendRequest request = requested_search(one);
-  note_cluster(one.line, request.search.space.base);
-  note_software(one.line, request.search.space.base);
-  request.search.best = 1;
-  request.search.twin_margin = 0;
-  request.search.progress = [&](const study::SearchProgress& done) {
-    progress.show(fmt::format("{} GPUs: {}", gpus, search_text(done)));
-  };
-  request.search.stop = [&stop] { return stop.is_due(); };
-  request.search.give_up = [&stop] { return stop.is_over(); };
-  study::TrainingFound found = study::search_training(request.search);
-  add(found.counts, searches.counts);
-  if (!is_unproven(found)) found.unproven.reset();  // its front and twins are not shown
-  searches.is_stopped |= found.unproven.has_value();
-  if (found.best.empty()) {
-    searches.refused.push_back({gpus, reason_of(request.search, found)});
-    return;
-  }
-  FoundStep best = found.best.front();
-  training::TrainingStep step = best.predicted.value_or(best.step);
-  TrainBand band = requested_band(one.line, best.job, step);
-  DrawnBest drawn(request, {best});
-  searches.searched.push_back({std::move(request),
-                               std::move(found),
-                               std::move(best),
-                               std::move(band),
-                               std::move(drawn),
-                               {}});
-}
-
 Searches search_all(const SearchSource& source, const std::vector<int>& gpus, SearchStop& stop) {
-  const EachNoteOnce once;
-  ProgressLine progress("candidates");
+  BestSearches all(stop, gpus.size());
   Searches searches;
-  std::exception_ptr last;  // of the last number, that of a flag where none has a layout
-  auto left = static_cast<int>(gpus.size());
   for (const int each : gpus) {
-    last = nullptr;
-    stop.begin_one_of(left--);
-    try {
-      search_on(source, each, stop, progress, searches);
-    } catch (const study::SearchStopped&) {
-      searches.is_stopped = true;
-      searches.refused.push_back({each, fmt::format("{} {}", stop.text(), stopped_where)});
-    } catch (const Error& error) {
-      last = std::current_exception();
-      searches.refused.push_back({each, error.what()});
+    SearchSource one = source;
+    one.line.values["gpus"] = fmt::format("{}", each);
+    if (auto best = all.next(one, fmt::format("{} GPUs", each))) {
+      searches.searched.push_back({std::move(*best)});
+    } else {
+      searches.refused.push_back({each, all.reason()});
     }
   }
-  progress.finish();
+  all.finish();
+  searches.counts = all.counts();
+  searches.is_stopped = all.is_stopped();
   if (searches.searched.empty()) {
-    if (last) std::rethrow_exception(last);
+    // That of a flag, where none has a layout.
+    if (all.error()) std::rethrow_exception(all.error());
     throw Error(fmt::format("none of the {} numbers of GPUs has a layout; {}: {}", gpus.size(),
                             searches.refused.back().gpus, searches.refused.back().reason),
                 searches.is_stopped ? stop.code(false) : ExitCode::failure);
@@ -183,19 +117,6 @@ std::string heading(const CommandLine& line, const Searches& searches,
 
 std::string percent(double share) { return fmt::format("{:.0f}", 100 * share); }
 
-std::vector<std::string> cost_names(const RunCost& cost, const training::TrainingStep& step) {
-  std::vector<std::string> names;
-  for (const CostFigure& each : cost_figures(cost, step)) names.push_back(each.name);
-  if (!cost.tokens) names.front() = "GPU h/1e12 tokens";
-  return names;
-}
-
-std::vector<std::string> cost_texts(const RunCost& cost, const training::TrainingStep& step) {
-  std::vector<std::string> texts;
-  for (const CostFigure& each : cost_figures(cost, step)) texts.push_back(each.text(each.value));
-  return texts;
-}
-
 std::vector<std::string> figures_of(const Searched& each, bool with_loss) {
   const training::TrainingStep& step = each.best.step;
   const uncertainty::Interval widest = each.band.band.widest().log_ratios;
@@ -203,7 +124,7 @@ std::vector<std::string> figures_of(const Searched& each, bool with_loss) {
                                     fmt::format("{:.0f}", step.tokens_per_second_per_gpu),
                                     percent(each.scaling.efficiency),
                                     each.scaling.gain ? percent(*each.scaling.gain) : ""};
-  append(cells, cost_texts(each.band.cost, step));
+  append(cells, cost_texts(each));
   append(cells, {step_text(step.step_us),
                  fmt::format("{} to {}", step_text(std::exp(widest.low) * step.step_us),
                              step_text(std::exp(widest.high) * step.step_us))});
@@ -220,7 +141,7 @@ std::string table_of(const std::vector<Searched>& searched) {
   append(lines.front(), layout_names);
   append(lines.front(), extras.names());
   append(lines.front(), {"tokens/s", "tokens/s/GPU", "efficiency %", "added GPU %"});
-  append(lines.front(), cost_names(searched.front().band.cost, searched.front().best.step));
+  append(lines.front(), cost_names(searched.front()));
   append(lines.front(),
          {"step", fmt::format("{:.0f} % band", 100 * searched.front().band.band.widest().level)});
   if (with_loss) lines.front().emplace_back("loss %");
@@ -286,25 +207,12 @@ std::string pays_text(const Searches& searches) {
       fmt::join(gains, ", "), 100 * study::least_gain, 100 * level, gpus_of(searched.front().best));
 }
 
-// What drawing makes of the best, which were searched under forced balance.
 std::string drawn_text(const std::vector<Searched>& searched) {
-  std::vector<std::string> texts;
-  std::string scores;
-  bool any_too_large = false;
+  std::vector<DrawnPlace> places;
   for (const Searched& each : searched) {
-    const FoundStep* const drawn = each.drawn.at(0);
-    if (drawn == nullptr) continue;
-    scores = drawn->job.routing->scores.name();
-    texts.push_back(fmt::format(
-        "{:.0f} on {} GPUs ({:.1f} GiB{})", drawn->step.tokens_per_second_per_gpu, gpus_of(*drawn),
-        drawn->step.peak_memory().gib(), each.drawn.is_too_large(0) ? ", would not fit" : ""));
-    any_too_large |= each.drawn.is_too_large(0);
+    places.push_back({fmt::format("{} GPUs", gpus_of(each.best)), &each.drawn});
   }
-  if (texts.empty()) return "";
-  return fmt::format("with routing drawn ({}) tokens/s/GPU: {}\n{}", scores, fmt::join(texts, ", "),
-                     any_too_large ? "  search with routing drawn before you decide: "
-                                     "--routing-draws per-layer\n"
-                                   : "");
+  return drawn_text(places);
 }
 
 // Compares the layout that was started from with the best on as many GPUs, if these were searched.
@@ -335,8 +243,7 @@ std::string switches_text(const Searches& searches) {
 std::string unproven_text(const Searches& searches) {
   std::string text;
   for (const Searched& each : searches.searched) {
-    if (!each.found.unproven) continue;
-    text += fmt::format("{} GPUs: {}", gpus_of(each.best), unproven_lines(each.found));
+    text += unproven_text(each, fmt::format("{} GPUs", gpus_of(each.best)));
   }
   return text;
 }
@@ -358,10 +265,7 @@ NamedCells row_of(const Searched& each) {
   row.add("efficiency", figure_cell(each.scaling.efficiency));
   row.add("added_gpu_gain", each.scaling.gain ? figure_cell(*each.scaling.gain) : Cell());
   row.add("scaling_pays", each.scaling.pays);
-  row.add("proven", unproven_gain(each.found, 0) == 0);
-  row.add("unproven_gain", figure_cell(unproven_gain(each.found, 0)));
-  each.drawn.add_cells(0, row);
-  for (const auto& [name, cell] : band_cells(each.band, best.step)) row.add(name, cell);
+  add_best_cells(each, row);
   return row;
 }
 

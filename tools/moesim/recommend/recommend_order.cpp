@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/bands/traits_apart.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 
 namespace moesim::tool {
@@ -74,20 +74,8 @@ std::vector<uncertainty::UnmeasuredTrait> unmeasured_of(const RecommendRequest& 
 // what both have cancels.
 double unmeasured_between(const RecommendRequest& request, const FoundStep& one,
                           const FoundStep& other) {
-  std::vector<uncertainty::UnmeasuredTrait> apart;
-  const std::array<std::vector<uncertainty::UnmeasuredTrait>, 2> both = {
-      unmeasured_of(request, one), unmeasured_of(request, other)};
-  for (std::size_t at = 0; at < both.size(); ++at) {
-    for (const uncertainty::UnmeasuredTrait& each : both[at]) {
-      const bool shared =
-          std::any_of(both[1 - at].begin(), both[1 - at].end(), [&](const auto& candidate) {
-            return candidate.trait.name == each.trait.name &&
-                   candidate.trait.size == each.trait.size;
-          });
-      if (!shared) apart.push_back(each);
-    }
-  }
-  return shipped_errors().deviation_of(apart);
+  return shipped_errors().deviation_of(
+      traits_apart(unmeasured_of(request, one), unmeasured_of(request, other)));
 }
 
 }  // namespace

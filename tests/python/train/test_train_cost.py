@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from command_line import as_json, expect_error, moesim, needs_binary, succeed
+from command_line import as_json, as_rows, expect_error, moesim, needs_binary, succeed
 from train_command import QWEN
 
 pytestmark = needs_binary
@@ -60,3 +60,26 @@ def test_the_band_has_a_cost():
     row = as_json(*words)
     low, high = (f"{1e12 / row[f'tokens_per_s_per_gpu_{end}'] / 3600:,.0f}" for end in ("high", "low"))
     assert re.search(rf"\n90 % .* {low} to {high}\n", succeed(*words))
+
+
+def test_several_profiles_of_train_have_a_price_each():
+    words = ("train", "--model", "mixtral-8x7b", "--gpus", "16,32", "--profile", "h200-sxm,b200-sxm", "--gpu-hour-price", "3,5.5")
+    rows = as_rows(*words)
+    assert [(row["profile"], row["gpu_hour_price"]) for row in rows] == [("h200-sxm", "3"), ("b200-sxm", "5.5")] * 2
+    for row in rows:
+        assert float(row["cost_per_1e12_tokens"]) == pytest.approx(
+            float(row["gpu_hour_price"]) * float(row["gpu_hours_per_1e12_tokens"]), rel=1e-6)
+    heading, *lines = succeed(*words).splitlines()
+    place = re.split(r"  +", heading).index("a GPU hour")
+    assert [re.split(r"  +", line)[place] for line in lines[:4]] == ["3", "5.5", "3", "5.5"]
+    assert "a GPU hour" not in succeed(*words[:-1], "3")
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    (("--gpus", "8", "--profile", "h200-sxm,b200-sxm", "--gpu-hour-price", "3,4,5"), "3 prices for 2 profiles: give one for all"),
+    (("--gpus", "8,16", "--gpu-hour-price", "3,4"), "2 prices for 1 profile: give one for all"),
+    (("--gpus", "8", "--gpu-hour-price", "3,4"), "2 prices for 1 profile: give one for all"),
+    (("--gpus", "8", "--profile", "h200-sxm,b200-sxm", "--gpu-hour-price", "3,cheap"), "'cheap' is no price above 0"),
+])
+def test_another_number_of_prices_than_profiles_is_refused(words, told):
+    expect_error(moesim("train", *words), 2, told)

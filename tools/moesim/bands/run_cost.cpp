@@ -52,10 +52,12 @@ double RunCost::days(const TrainingStep& step) const {
 double RunCost::money(const TrainingStep& step) const { return *price * gpu_hours(step); }
 
 std::vector<Flag> run_cost_flags() {
-  return {{"train-tokens", "N", "per 1e12",
-           "tokens that the whole run trains on, for its GPU hours and days: 15T, 500B, 1.5e13"},
-          {"gpu-hour-price", "PRICE", "none",
-           "of an hour of one GPU, in any currency, for what the run costs: 2.50"}};
+  return {
+      {"train-tokens", "N", "per 1e12",
+       "tokens that the whole run trains on, for its GPU hours and days: 15T, 500B, 1.5e13"},
+      {"gpu-hour-price", "PRICE", "none",
+       "of an hour of one GPU, in any currency, for what the run costs: 2.50; of several --profile "
+       "one for all, or one for each: 3,5.5"}};
 }
 
 RunCost requested_run_cost(const CommandLine& line) {
@@ -63,6 +65,21 @@ RunCost requested_run_cost(const CommandLine& line) {
   if (line.has("train-tokens")) cost.tokens = tokens_of(line.get("train-tokens"));
   if (line.has("gpu-hour-price")) cost.price = price_of(line.get("gpu-hour-price"));
   return cost;
+}
+
+std::vector<std::string> prices_of_each(const CommandLine& line, std::size_t profiles,
+                                        std::size_t machines) {
+  std::vector<std::string> prices;
+  if (!line.has("gpu-hour-price")) return prices;
+  const std::string typed = line.get("gpu-hour-price");
+  for (const std::string_view price : split(typed, ',')) prices.emplace_back(price);
+  for (const std::string& price : prices) price_of(price);
+  if (prices.size() == 1 || prices.size() == profiles || prices.size() == machines) return prices;
+  throw UsageError(
+      fmt::format("--gpu-hour-price {}: {} prices for {} profile{}{}: give one for all, or one for "
+                  "each, in the same order",
+                  typed, prices.size(), profiles, profiles == 1 ? "" : "s",
+                  machines == profiles ? "" : fmt::format(" on {} machines", machines)));
 }
 
 void check_run(const RunCost& cost, double tokens_per_step) {

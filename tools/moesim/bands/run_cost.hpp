@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,6 +27,12 @@ struct RunCost {
 std::vector<Flag> run_cost_flags();
 // Throws UsageError for a value that is no number above 0, and for one beyond any run.
 RunCost requested_run_cost(const CommandLine& line);
+
+// The values of --gpu-hour-price for several machines, as many as were typed: one for all, one for
+// each of `profiles`, or one for each of `machines`, which are profiles on several clusters. None
+// where it is not typed. Throws UsageError for another number of them, and for what is no price.
+std::vector<std::string> prices_of_each(const CommandLine& line, std::size_t profiles,
+                                        std::size_t machines);
 
 // Throws UsageError where the run has fewer tokens than one step.
 void check_run(const RunCost& cost, double tokens_per_step);

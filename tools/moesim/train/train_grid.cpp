@@ -135,6 +135,21 @@ std::size_t take_distinct(std::vector<TrainPoint>& points, const TrainGrid& grid
   return repeats;
 }
 
+// Gives each step the price of its profile.
+void take_prices(const CommandLine& line, TrainGrid& grid) {
+  const auto flag = std::find_if(grid.flags.begin(), grid.flags.end(),
+                                 [](const Flag& each) { return each.name == "profile"; });
+  const bool is_one = flag == grid.flags.end();
+  const std::vector<std::string> profiles =
+      is_one ? std::vector<std::string>{""} : values_of(*flag, line.get("profile"));
+  const std::vector<std::string> prices = prices_of_each(line, profiles.size(), profiles.size());
+  if (prices.size() < 2) return;
+  for (CommandLine& each : grid.lines) {
+    const auto at = std::find(profiles.begin(), profiles.end(), each.get("profile"));
+    each.values["gpu-hour-price"] = prices[static_cast<std::size_t>(at - profiles.begin())];
+  }
+}
+
 }  // namespace
 
 TrainGrid train_grid(const CommandLine& line, const std::vector<Flag>& flags) {
@@ -165,6 +180,7 @@ TrainGrid train_grid(const CommandLine& line, const std::vector<Flag>& flags) {
     grid.lines = std::move(lines);
     grid.values = std::move(chosen);
   }
+  take_prices(line, grid);
   for (const char* const flag : of_one_step) {
     if (grid.is_one() || !line.has(flag)) continue;
     throw UsageError(fmt::format("--{} with several values of --{}: is of one step: give one value",
@@ -178,7 +194,7 @@ ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid, const Ro
   const report::Format format =
       chosen_format(line, to_file ? report::Format::csv : report::Format::table);
   const Output out(line.get("out"));
-  requested_run_cost(line);  // an error at once, not in every row
+  requested_run_cost(grid.lines.front());  // an error at once, not in every row
   const InterruptWatch watch;
   std::vector<TrainPoint> points(grid.lines.size());
   TrainJournal journal(line, grid, points);

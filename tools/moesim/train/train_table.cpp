@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "sim/report/slot_share.hpp"
@@ -144,11 +145,25 @@ bool any_has(const std::vector<TrainPoint>& points, const char* column) {
 
 using TableColumns = std::vector<TableColumn>;
 
+bool has_several_prices(const std::vector<TrainPoint>& points) {
+  std::set<double> prices;
+  for (const TrainPoint& point : points) {
+    if (point.row) prices.insert(number_in(point.cell("gpu_hour_price")));
+  }
+  return prices.size() > 1;
+}
+
 void add_costs(const std::vector<TrainPoint>& points, TableColumns& columns) {
   const auto add = [&](const char* heading, const char* name, int digits) {
     if (any_has(points, name)) columns.push_back(number_column(heading, name, 1, digits));
   };
   add("days", "run_days", 1);
+  if (has_several_prices(points)) {
+    columns.push_back({"a GPU hour", [](const TrainPoint& point) {
+                         const Cell price = point.cell("gpu_hour_price");
+                         return is_absent(price) ? "" : fmt::format("{:g}", number_in(price));
+                       }});
+  }
   add("cost", "run_cost", 0);
   add("cost/1e12 tokens", "cost_per_1e12_tokens", 0);
 }

@@ -88,6 +88,17 @@ def draw_found(found, options):
     return front_chart.draw(found, 0, options.title)
 
 
+def draw_machines(rows, options):
+    """Machines beside each other have a chart of their own, too."""
+    import machines_chart
+    from chart_data import BadInput
+    if options.kind == "loss" or options.measured or options.where or options.fits_only:
+        raise BadInput(f"{options.input}: this is what moesim recommend found on several machines: it is drawn with neither "
+                       "--chart loss nor --measured, --where, --fits-only: leave them out, or draw the parts of the steps "
+                       "with --chart breakdown")
+    return machines_chart.draw(rows, options.title)
+
+
 def require_speeds(path):
     from chart_data import BadInput
     from sweep_series import is_of_routing
@@ -99,12 +110,16 @@ def require_speeds(path):
 def figure_of(options):
     """What `options.kind` draws of the inputs; for a report the text of the page."""
     import front_chart
+    import machines_chart
     if options.kind == "speed":
         require_speeds(options.input)
         options.kind = "sweep"
     found = front_chart.read(options.input) if options.kind in ("sweep", "loss") else []
     if found:
         return draw_found(found, options)
+    machines = machines_chart.read(options.input) if options.kind in ("sweep", "loss") else []
+    if machines:
+        return draw_machines(machines, options)
     if options.kind in OF_ROWS:
         return draw_rows(options)
     if options.kind == "sweep" and not options.measured:

@@ -13,8 +13,15 @@ def _gain(row):
     return float(row.get("unproven_gain") or "inf")
 
 
+def _is_of_several(row):
+    """Whether each row has a search of its own, on a number of GPUs or on a machine."""
+    return bool(row.get("scaling_pays") or row.get("cheapest"))
+
+
 def _place(row):
-    """How the row is named: by its rank, or by its number of GPUs where each has a search of its own."""
+    """How the row is named: by its rank, or by its number of GPUs or machine where each has a search of its own."""
+    if row.get("cheapest"):
+        return f"the best on {row['profile']}"
     return f"the best on {row['gpus']} GPUs" if row.get("scaling_pays") else recommended.rank_text(row)
 
 
@@ -26,7 +33,7 @@ def notes(rows):
     named = [row for row in unproven if _place(row)]
     if not named:
         return ["search stopped: points of the front beside the best are not proven"]
-    first = max(named, key=_gain) if named[0].get("scaling_pays") else min(named, key=recommended.rank)
+    first = max(named, key=_gain) if _is_of_several(named[0]) else min(named, key=recommended.rank)
     place, gain = _place(first), _gain(first)
     if math.isinf(gain):
         return [f"search stopped: not proven, others may be faster than {place}, by how much is not known"]

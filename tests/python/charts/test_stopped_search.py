@@ -52,6 +52,9 @@ def ranked(*gains, loss=0.0):
     (found({"gpus": 8, "scaling_pays": "true", "rank": 1, "proven": "false", "unproven_gain": 0.01},
            {"gpus": 16, "scaling_pays": "false", "rank": 1, "proven": "false", "unproven_gain": 0.03}),
      ["search stopped: not proven, others may be up to 3.0 % faster than the best on 16 GPUs"]),
+    (found({"profile": "h200-sxm", "cheapest": "false", "rank": 1, "proven": "false", "unproven_gain": 0.01},
+           {"profile": "b200-sxm", "cheapest": "true", "rank": 1, "proven": "false", "unproven_gain": 0.03}),
+     ["search stopped: not proven, others may be up to 3.0 % faster than the best on b200-sxm"]),
     (found({}), [])])  # no search
 def test_what_is_not_proven_is_said_with_its_figure(lines, told):
     assert stopped.notes(lines) == told

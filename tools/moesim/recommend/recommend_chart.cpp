@@ -59,4 +59,9 @@ void draw_scaling(const std::string& csv, const std::string& path) {
   draw(csv, "plot/plot.py", {"scaling"}, {"--options", options.path()}, path);
 }
 
+void draw_machines(const std::string& csv, const std::string& path) {
+  const TemporaryFile options(all_options().dump());
+  draw(csv, "plot/plot.py", {"sweep"}, {"--options", options.path()}, path);
+}
+
 }  // namespace moesim::tool

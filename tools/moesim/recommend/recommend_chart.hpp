@@ -16,4 +16,7 @@ void draw_front(const std::string& csv, const OrderNoise& noise, const std::stri
 // Draws the rows of searches on several numbers of GPUs: speed and efficiency by GPUs.
 void draw_scaling(const std::string& csv, const std::string& path);
 
+// Draws the rows of searches on several machines: speed, and what tokens cost, of each.
+void draw_machines(const std::string& csv, const std::string& path);
+
 }  // namespace moesim::tool

@@ -11,6 +11,7 @@
 #include "tools/moesim/progress.hpp"
 #include "tools/moesim/recommend/recommend_chart.hpp"
 #include "tools/moesim/recommend/recommend_flags.hpp"
+#include "tools/moesim/recommend/recommend_machines.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_prefill.hpp"
 #include "tools/moesim/recommend/recommend_proof.hpp"
@@ -118,6 +119,9 @@ ExitCode run(const CommandLine& typed) {
   const CommandLine line = with_config(typed);
   static constexpr EnumNames<bool, 2> modes{{{false, "train"}, {true, "prefill"}}};
   if (value_in(modes, line.get("mode", "train"), "--mode")) return recommend_prefill(line);
+  if (const std::vector<Machine> machines = requested_machines(line); machines.size() > 1) {
+    return recommend_machines(line, machines);
+  }
   SearchSource source = requested_source(line);
   const std::vector<int> gpus = requested_gpus(source.line);
   if (gpus.size() > 1) return recommend_scaling(source, gpus);

@@ -100,6 +100,9 @@ std::vector<Flag> recommend_flags() {
     if (flag.name == "gpus") {
       flag.help += "; of several, 32,64 or 32:128:32, the best on each, and how far scaling pays";
     }
+    if (flag.name == "profile") {
+      flag.help += "; of several, h200-sxm,b200-sxm, the best on each, and which is cheaper";
+    }
     if (is_searched(flag.name)) {
       const bool fixed =
           flag.name == "dispatcher" || flag.name == "ep-overlap" || flag.name == "precision";

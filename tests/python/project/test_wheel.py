@@ -138,6 +138,16 @@ options = {words[at][2:].replace("-", "_"): words[at + 1] for at in range(2, len
 assert moesim.train(**options)["step_ms"][0] == best["step_ms"][0]""")
 
 
+def test_recommend_of_several_profiles_has_the_best_on_each(python):
+    python("""
+import warnings
+warnings.simplefilter("ignore", moesim.MoesimWarning)
+best = moesim.recommend(model="qwen3-30b-a3b", gpus=8, profile=["h200-sxm", "b200-sxm"], gpu_hour_price=[3, 5.5])
+assert best["profile"].tolist() == ["h200-sxm", "b200-sxm"] and best["gpu_hour_price"].tolist() == [3, 5.5], best
+assert abs(best["break_even_price"][1] - 3 * best["speed_ratio"][1]) < 1e-6, best
+assert best["cheapest"].sum() == 1""")
+
+
 def test_refused_rows_are_kept_and_warned_of(python):
     python("""
 import warnings

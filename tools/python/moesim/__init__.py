@@ -76,7 +76,8 @@ def train(**options: Option) -> pandas.DataFrame:
 
 def recommend(**options: Option) -> pandas.DataFrame:
     """The fastest layouts of a training job, the best first; column `command` repeats each. Of several
-    numbers of GPUs the best of each, with its efficiency."""
+    numbers of GPUs the best of each, with its efficiency; of several profiles the best on each, with its
+    speed over the first's (`speed_ratio`), and which is the `cheapest` per token."""
     return _table(_run(["recommend", *_words(options), "--format", "csv"]))
 
 

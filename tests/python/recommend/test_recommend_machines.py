@@ -93,6 +93,8 @@ def test_the_table_says_which_machine_is_cheaper_and_how_sure_that_is():
     assert f"  it is cheaper per token below {even:.2f} per GPU hour when h200-sxm costs 3; 50 %: {3 * first:.2f} to " in table
     more = 100 * (float(row["token_cost_ratio"]) - 1)
     assert f"cheapest per token: h200-sxm\n  b200-sxm costs {more:.1f} % more; dearer at all with a chance of 95 % or more\n" in table
+    cents = succeed(*SMALL, *BOTH, *BRIDGE, "--gpu-hour-price", 0.003)
+    assert f"  it is cheaper per token below {even / 1000:.3g} per GPU hour when h200-sxm costs 0.003; " in cents
     close = succeed(*SMALL, *BOTH, *BRIDGE, "--gpu-hour-price", f"3,{1.01 * even:.4g}")
     assert re.search(r"cheapest per token: h200-sxm\n  b200-sxm costs [01]\.\d % more; that is within the noise\n", close)
     without = succeed(*SMALL, *BOTH, *BRIDGE)

@@ -14,9 +14,10 @@ namespace {
 using Machines = std::vector<const MachineBest*>;
 using uncertainty::BandLevel;
 
-// "6.40", "64.0", "1,234": three digits or more.
+// "0.00643", "6.40", "64.0", "1,234": at least three digits.
 std::string price_text(double price) {
   if (price >= 1000) return grouped(price);
+  if (price < 1) return fmt::format("{:.3g}", price);
   return fmt::format("{:.{}f}", price, price < 10 ? 2 : price < 100 ? 1 : 0);
 }
 

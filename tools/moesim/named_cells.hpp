@@ -43,16 +43,16 @@ inline void add_columns(const NamedCells& row, std::vector<std::string>& columns
   }
 }
 
-// A column whose text is a list, with "; " between its items; "": none.
+// A column whose text is a list; "": none.
 inline constexpr const char* not_measured_column = "not_measured";
+inline constexpr std::string_view list_separator = "; ";
 
 inline std::vector<std::string> listed(const std::string& text) {
   std::vector<std::string> items;
-  constexpr std::string_view between = "; ";
   for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(between, begin), text.size());
+    const std::size_t end = std::min(text.find(list_separator, begin), text.size());
     items.push_back(text.substr(begin, end - begin));
-    begin = end + between.size();
+    begin = end + list_separator.size();
   }
   return items;
 }

@@ -4,19 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/base/formats/csv.hpp"
-#include "sim/base/formats/document.hpp"
-#include "sim/base/shipped.hpp"
+#include "sim/base/formats/same_document.hpp"
 #include "sim/cluster/cluster.hpp"
 #include "sim/cluster/domain_links.hpp"
-#include "sim/job/job_options.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/uncertainty/link_ratio.hpp"
@@ -24,165 +18,10 @@
 #include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/named_cells.hpp"
-#include "tools/moesim/part_columns.hpp"
+#include "tools/moesim/bands/written_step.hpp"
 
 namespace moesim::tool {
 namespace {
-
-struct Written {
-  std::string model;
-  std::string profile;
-  std::string cluster;
-  std::string software;  // published, or a document of one's own; "": not said
-  double speed = 0;
-  std::vector<double> parts;            // uncertainty::part_times(); empty: the file does not tell
-  std::vector<std::string> unmeasured;  // columns not_measured, not_measured_deviation
-  double unmeasured_deviation = 0;
-  std::optional<std::string> all_but_capacity;
-  std::optional<uncertainty::OwnStep> own;  // of one's own software, where the file tells
-  std::string options{};                    // all_but_machine()
-  std::string precision{};
-  double gpus = 0;
-  // Of its cluster; nothing: that is not known here, or the file does not tell the layout.
-  std::optional<uncertainty::StepExchanges> exchanges{};
-  std::optional<uncertainty::AssumedMoves> moves{};  // nothing: the file does not tell
-};
-
-// `ms`: the time of a column, absent where there is none.
-std::vector<double> written_parts(
-    double speed, const std::function<std::optional<double>(const std::string& column)>& ms) {
-  std::vector<double> parts;
-  double step_ms = 0;
-  bool any = false;
-  for (const std::string& column : training_part_columns()) {
-    const std::optional<double> part = ms(column);
-    any |= part.has_value();
-    parts.push_back(part.value_or(0));
-    step_ms += parts.back();
-  }
-  if (!any || step_ms <= 0) return {};
-  for (double& part : parts) part *= 1e6 / speed / step_ms;
-  return parts;
-}
-
-constexpr const char* speed_column = "tokens_per_s_per_gpu";
-
-using TextIn = std::function<std::string(const std::string& column)>;
-
-std::optional<uncertainty::OwnStep> written_own(const TextIn& text_in, const cluster::Cluster& on,
-                                                const std::vector<double>& parts) {
-  if (parts.empty() || !names_own_software(text_in("software"))) return std::nullopt;
-  return own_step(text_in, on, text_in("model"), parts);
-}
-
-bool is_machine(const std::string& option) { return option == "profile" || option == "cluster"; }
-
-// What a row says of a step but its machine, "" of options that it does not have.
-std::string all_but_machine(const TextIn& text_in) {
-  std::string text = "router=" + text_in("router") + "\n";
-  for (const job::JobOption& option : job::job_options()) {
-    if (is_machine(option.name)) continue;
-    text += fmt::format("{}={}\n", option.name, plain_number(text_in(option.column())));
-  }
-  return text;
-}
-
-// The same of a job. Nothing where its routing is drawn: it may be drawn in other ways.
-std::optional<std::string> all_but_machine(const training::TrainingJob& job) {
-  if (job.routing) return std::nullopt;
-  return all_but_machine([&](const std::string& column) {
-    for (const job::JobOption& option : job::job_options()) {
-      if (option.column() == column && option.in_rows_of(job)) {
-        return report::text_of(option.value(job));
-      }
-    }
-    return std::string();
-  });
-}
-
-// What only comparisons of two clusters or machines take.
-void add_place(const TextIn& text_in, Written& written) {
-  const auto number_in = [&](const std::string& column) {
-    return std::strtod(text_in(column).c_str(), nullptr);
-  };
-  written.options = all_but_machine(text_in);
-  written.precision = text_in("precision");
-  written.gpus = number_in("gpus");
-  if (text_in("ranks_per_domain").empty()) return;
-  try {
-    const cluster::Cluster on = cluster::Cluster::load(written.cluster);
-    written.exchanges = step_exchanges(
-        [&](const std::string& column) { return static_cast<int>(number_in(column)); }, on);
-  } catch (const Error&) {
-    return;
-  }
-  if (text_in(host_slower_column).empty() || written.parts.empty()) return;
-  uncertainty::AssumedMoves& moves = written.moves.emplace();
-  moves.host_slower = number_in(host_slower_column);
-  moves.host_faster = number_in(host_faster_column);
-  if (written.exchanges->are_measured) return;
-  moves.crossing = class_shares(written.parts, *written.exchanges)
-                       .work[static_cast<std::size_t>(uncertainty::WorkClass::across)];
-}
-
-// `on`: the cluster of the step beside it.
-Written read_baseline(const std::string& path, const cluster::Cluster& on) {
-  if (path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0) {
-    const Document document = Document::load(path);
-    const Node root = document.root();
-    const double speed = root.positive(speed_column);
-    const std::vector<double> parts = written_parts(speed, [&](const std::string& column) {
-      return root.has(column) ? std::optional(root.number(column)) : std::nullopt;
-    });
-    const auto text_in = [&](const std::string& column) {
-      const std::optional<Node> value = root.find(column);
-      if (!value) return std::string();
-      return value->json().is_string() ? value->as_text() : value->json().dump();
-    };
-    Written written{root.text("model"),
-                    root.text("profile"),
-                    root.text("cluster"),
-                    root.text_or("software", ""),
-                    speed,
-                    parts,
-                    root.has(not_measured_column) ? root.texts(not_measured_column)
-                                                  : std::vector<std::string>(),
-                    root.number_or(unmeasured_column, 0),
-                    all_but_capacity(text_in),
-                    written_own(text_in, on, parts)};
-    add_place(text_in, written);
-    return written;
-  }
-  const CsvTable table = CsvTable::load(path);
-  if (table.rows.size() != 1) {
-    throw UsageError(
-        fmt::format("--baseline {}: {} rows; expected one, as moesim train --format "
-                    "csv --out FILE writes it",
-                    path, table.rows.size()));
-  }
-  const double speed = table.positive(0, speed_column);
-  const auto text_in = [&](const std::string& column) {
-    const std::size_t at = table.find(column);
-    return at == CsvTable::npos ? std::string() : table.rows[0][at];
-  };
-  const auto number_in = [&](const std::string& column) {
-    return text_in(column).empty() ? std::nullopt : std::optional(table.number(0, column));
-  };
-  const std::vector<double> parts = written_parts(speed, number_in);
-  Written written{table.text(0, "model"),
-                  table.text(0, "profile"),
-                  table.text(0, "cluster"),
-                  text_in("software"),
-                  speed,
-                  parts,
-                  listed(text_in(not_measured_column)),
-                  number_in(unmeasured_column).value_or(0),
-                  all_but_capacity(text_in),
-                  written_own(text_in, on, parts)};
-  add_place(text_in, written);
-  return written;
-}
 
 // The profile of a baseline, for the name that it gives itself: a row has what was typed, which may
 // be the path of a copy. Null where there is no such profile here.
@@ -204,25 +43,11 @@ std::optional<cluster::Cluster> cluster_of(const std::string& typed) {
   }
 }
 
-// Whether both stand for one document of a kind ("models"): a shipped name and the path of its
-// document do, written in whatever way; two files that give themselves one name do not.
-bool is_one_document(const std::string& kind, const std::string& one, const std::string& other) {
-  if (one == other) return true;
-  try {
-    const auto content = [&](const std::string& name) {
-      return Document::load(find_document(kind, name)).root().json();
-    };
-    return content(one) == content(other);
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 // Where two steps are.
 enum class Places { one_cluster, two_clusters, two_machines };
 
 // Throws UsageError naming the file where nothing is known of two such places.
-Places places_of(const std::string& path, const Written& baseline,
+Places places_of(const std::string& path, const WrittenStep& baseline,
                  const training::TrainingJob& job) {
   const bool same_text = baseline.profile == job.typed.profile;
   const auto profile = same_text ? job.profile : profile_of(baseline.profile);
@@ -250,7 +75,7 @@ Places places_of(const std::string& path, const Written& baseline,
 
 // Throws UsageError naming the file where the errors of the two steps do not cancel, or where their
 // ratio would be that of a calibration.
-void check_same(const std::string& path, const Written& baseline, const std::string& software,
+void check_same(const std::string& path, const WrittenStep& baseline, const std::string& software,
                 Places places) {
   const bool was_fitted = names_own_software(baseline.software);
   const bool is_fitted = names_own_software(software);
@@ -290,7 +115,7 @@ std::optional<double> BaselineRatio::beyond_noise() const {
 namespace {
 
 // The deviation of the log of the ratio, by what no published step has: what both have cancels.
-double unmeasured_between(const Written& baseline, const TrainBand& answer) {
+double unmeasured_between(const WrittenStep& baseline, const TrainBand& answer) {
   std::vector<uncertainty::UnmeasuredTrait> own;  // of the step alone
   std::size_t shared = 0;
   for (const uncertainty::UnmeasuredTrait& each : answer.band.unmeasured) {
@@ -306,7 +131,7 @@ double unmeasured_between(const Written& baseline, const TrainBand& answer) {
 }
 
 // On GPUs of one kind in two clusters. `software`: published, or "".
-void compare_clusters(const Written& baseline, const training::TrainingJob& job,
+void compare_clusters(const WrittenStep& baseline, const training::TrainingJob& job,
                       const training::TrainingStep& step, const std::string& software,
                       double unmeasured, BaselineRatio& ratio) {
   const std::vector<double> parts = uncertainty::part_times(step);
@@ -319,7 +144,7 @@ void compare_clusters(const Written& baseline, const training::TrainingJob& job,
   const double links = uncertainty::link_deviation(
       {parts, step_exchanges(job)}, {baseline.parts, *baseline.exchanges},
       cluster::other_domain_links(*job.cluster, cluster::Cluster::load(baseline.cluster)));
-  if (all_but_machine(job) == baseline.options) {
+  if (all_but_machine(job) == baseline.all_but_machine) {
     ratio.band.basis = uncertainty::Basis::software;
     ratio.band.levels = uncertainty::link_ratio_levels(links);
     ratio.known_by = fmt::format(
@@ -338,7 +163,7 @@ void compare_clusters(const Written& baseline, const training::TrainingJob& job,
 }
 
 // On two kinds of GPU.
-void compare_machines(const Written& baseline, const training::TrainingStep& step,
+void compare_machines(const WrittenStep& baseline, const training::TrainingStep& step,
                       const TrainBand& answer, const std::string& software, double unmeasured,
                       BaselineRatio& ratio) {
   if (!baseline.moves) {
@@ -368,7 +193,7 @@ void compare_machines(const Written& baseline, const training::TrainingStep& ste
 }
 
 // Of steps on two clusters or machines.
-BaselineRatio ratio_of_places(const std::string& path, const Written& baseline,
+BaselineRatio ratio_of_places(const std::string& path, const WrittenStep& baseline,
                               const training::TrainingJob& job, const training::TrainingStep& step,
                               const TrainBand& answer, Places places) {
   if (!is_one_document("models", baseline.model, job.typed.model)) {
@@ -401,9 +226,9 @@ BaselineRatio ratio_of_places(const std::string& path, const Written& baseline,
 }
 
 // On one cluster.
-bool is_same_step(const Written& baseline, const training::TrainingJob& job, double speed) {
+bool is_same_step(const WrittenStep& baseline, const training::TrainingJob& job, double speed) {
   constexpr double rounding = 1e-6;  // of what a file has
-  return std::abs(speed - 1) < rounding && all_but_machine(job) == baseline.options &&
+  return std::abs(speed - 1) < rounding && all_but_machine(job) == baseline.all_but_machine &&
          is_one_document("models", baseline.model, job.typed.model);
 }
 
@@ -412,7 +237,7 @@ bool is_same_step(const Written& baseline, const training::TrainingJob& job, dou
 BaselineRatio requested_baseline(const std::string& path, const training::TrainingJob& job,
                                  const training::TrainingStep& step, const TrainBand& answer,
                                  const uncertainty::StepSoftware* own_software) {
-  const Written baseline = read_baseline(path, *job.cluster);
+  const WrittenStep baseline = read_written_step(path, *job.cluster);
   const Places places = places_of(path, baseline, job);
   check_same(path, baseline, software_cell(answer), places);
   if (places != Places::one_cluster) {

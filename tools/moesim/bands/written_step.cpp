@@ -1,0 +1,198 @@
+#include "tools/moesim/bands/written_step.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "sim/base/error.hpp"
+#include "sim/base/formats/csv.hpp"
+#include "sim/base/formats/document.hpp"
+#include "sim/base/text.hpp"
+#include "sim/job/job_options.hpp"
+#include "sim/report/formats.hpp"
+#include "tools/moesim/bands/capacity_pair.hpp"
+#include "tools/moesim/bands/own_ratio.hpp"
+#include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/named_cells.hpp"
+#include "tools/moesim/part_columns.hpp"
+
+namespace moesim::tool {
+namespace {
+
+constexpr const char* speed_column = "tokens_per_s_per_gpu";
+
+// The columns of one row as text, from CSV or JSON.
+class WrittenRow {
+ public:
+  explicit WrittenRow(const std::string& path) : path_(path) {
+    if (path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0) {
+      read_json();
+    } else {
+      read_csv();
+    }
+  }
+
+  // "" where there is no such column.
+  std::string text(const std::string& column) const {
+    const auto found = cells_.find(column);
+    return found == cells_.end() ? "" : found->second;
+  }
+  std::string needed(const std::string& column) const {
+    if (cells_.count(column) == 0) {
+      fail(fmt::format("no '{}'; expected what moesim train --format csv or json wrote", column));
+    }
+    return text(column);
+  }
+  // Nothing where there is no such column or its cell is empty.
+  std::optional<double> number(const std::string& column) const {
+    const std::string cell = text(column);
+    if (cell.empty()) return std::nullopt;
+    const std::optional<double> value = parse_number<double>(cell);
+    if (!value || !std::isfinite(*value)) fail(fmt::format("{}: '{}' is no number", column, cell));
+    return value;
+  }
+  double positive(const std::string& column) const {
+    const std::string cell = needed(column);
+    const double value = number(column).value_or(0);
+    if (value <= 0) fail(fmt::format("{}: '{}' is not above 0", column, cell));
+    return value;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& message) const {
+    throw UsageError(fmt::format("--baseline {}: {}", path_, message));
+  }
+
+  void check_count(std::size_t rows) const {
+    if (rows == 1) return;
+    fail(fmt::format("{} rows; expected one, as moesim train --format csv --out FILE writes it",
+                     rows));
+  }
+
+  void read_csv() {
+    const CsvTable table = CsvTable::load(path_);
+    check_count(table.rows.size());
+    for (std::size_t column = 0; column < table.columns.size(); ++column) {
+      cells_[table.columns[column]] = table.rows[0][column];
+    }
+  }
+
+  // A list becomes text as CSV has it.
+  void read_json() {
+    const Document document = Document::load(path_);
+    const nlohmann::json& root = document.root().json();
+    if (root.is_array()) check_count(root.size());
+    const nlohmann::json& row = root.is_array() ? root.front() : root;
+    if (!row.is_object()) fail("no row; expected what moesim train --format json wrote");
+    const auto text_of = [](const nlohmann::json& value) {
+      if (value.is_null()) return std::string();
+      return value.is_string() ? value.get<std::string>() : value.dump();
+    };
+    for (const auto& [column, value] : row.items()) {
+      std::string& cell = cells_[column];
+      if (!value.is_array()) {
+        cell = text_of(value);
+        continue;
+      }
+      for (const nlohmann::json& item : value) {
+        if (&item != &value.front()) cell += list_separator;
+        cell += text_of(item);
+      }
+    }
+  }
+
+  const std::string& path_;
+  std::map<std::string, std::string> cells_;
+};
+
+using TextIn = std::function<std::string(const std::string& column)>;
+
+// As uncertainty::part_times().
+std::vector<double> parts_of(const WrittenRow& row, double speed) {
+  std::vector<double> parts;
+  double step_ms = 0;
+  bool any = false;
+  for (const std::string& column : training_part_columns()) {
+    const std::optional<double> part = row.number(column);
+    any |= part.has_value();
+    parts.push_back(part.value_or(0));
+    step_ms += parts.back();
+  }
+  if (!any || step_ms <= 0) return {};
+  for (double& part : parts) part *= 1e6 / speed / step_ms;
+  return parts;
+}
+
+bool is_machine(const std::string& option) { return option == "profile" || option == "cluster"; }
+
+std::string all_but_machine(const TextIn& text_in) {
+  std::string text = "router=" + text_in("router") + "\n";
+  for (const job::JobOption& option : job::job_options()) {
+    if (is_machine(option.name)) continue;
+    text += fmt::format("{}={}\n", option.name, plain_number(text_in(option.column())));
+  }
+  return text;
+}
+
+// What only comparisons of two clusters or machines take.
+void add_place(const WrittenRow& row, WrittenStep& written) {
+  if (row.text("ranks_per_domain").empty()) return;
+  try {
+    const cluster::Cluster on = cluster::Cluster::load(written.cluster);
+    written.exchanges = step_exchanges(
+        [&](const std::string& column) { return static_cast<int>(row.number(column).value_or(0)); },
+        on);
+  } catch (const Error&) {
+    return;
+  }
+  const std::optional<double> slower = row.number(host_slower_column);
+  if (!slower || written.parts.empty()) return;
+  uncertainty::AssumedMoves& moves = written.moves.emplace();
+  moves.host_slower = *slower;
+  moves.host_faster = row.number(host_faster_column).value_or(0);
+  if (written.exchanges->are_measured) return;
+  moves.crossing = class_shares(written.parts, *written.exchanges)
+                       .work[static_cast<std::size_t>(uncertainty::WorkClass::across)];
+}
+
+}  // namespace
+
+std::optional<std::string> all_but_machine(const training::TrainingJob& job) {
+  if (job.routing) return std::nullopt;
+  return all_but_machine([&](const std::string& column) {
+    for (const job::JobOption& option : job::job_options()) {
+      if (option.column() == column && option.in_rows_of(job)) {
+        return report::text_of(option.value(job));
+      }
+    }
+    return std::string();
+  });
+}
+
+WrittenStep read_written_step(const std::string& path, const cluster::Cluster& beside) {
+  const WrittenRow row(path);
+  const TextIn text_in = [&](const std::string& column) { return row.text(column); };
+  WrittenStep written;
+  written.speed = row.positive(speed_column);
+  written.model = row.needed("model");
+  written.profile = row.needed("profile");
+  written.cluster = row.needed("cluster");
+  written.software = row.text("software");
+  written.precision = row.text("precision");
+  written.gpus = row.number("gpus").value_or(0);
+  written.parts = parts_of(row, written.speed);
+  written.unmeasured = listed(row.text(not_measured_column));
+  written.unmeasured_deviation = row.number(unmeasured_column).value_or(0);
+  written.all_but_machine = all_but_machine(text_in);
+  written.all_but_capacity = all_but_capacity(text_in);
+  if (!written.parts.empty() && names_own_software(written.software)) {
+    written.own = own_step(text_in, beside, written.model, written.parts);
+  }
+  add_place(row, written);
+  return written;
+}
+
+}  // namespace moesim::tool

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/cluster/cluster.hpp"
+#include "sim/training/job/training_job.hpp"
+#include "sim/uncertainty/assumed_moves.hpp"
+#include "sim/uncertainty/capacity_ratio.hpp"
+#include "sim/uncertainty/software_ratio.hpp"
+
+namespace moesim::tool {
+
+// What `train` wrote of one step, as far as the ratio to another step depends on it.
+struct WrittenStep {
+  std::string model;  // as typed, as profile and cluster
+  std::string profile;
+  std::string cluster;
+  std::string software;  // published, or a document of one's own; "": not said
+  std::string precision;
+  double gpus = 0;
+  double speed = 0;                     // tokens per second and GPU
+  std::vector<double> parts;            // uncertainty::part_times(); empty: the file does not tell
+  std::vector<std::string> unmeasured;  // columns not_measured, not_measured_deviation
+  double unmeasured_deviation = 0;
+  std::string all_but_machine;
+  std::optional<std::string> all_but_capacity;
+  std::optional<uncertainty::OwnStep> own;  // of one's own software, where the file tells
+  // Of its cluster; nothing: that is not known here, or the file does not tell the layout.
+  std::optional<uncertainty::StepExchanges> exchanges;
+  std::optional<uncertainty::AssumedMoves> moves;  // nothing: the file does not tell
+};
+
+// The step of a file that `train --format csv` or json wrote. `beside`: the cluster of the step
+// that is compared with it. Throws UsageError naming the file: not one step, or without what every
+// version wrote.
+WrittenStep read_written_step(const std::string& path, const cluster::Cluster& beside);
+
+// What a row says of a job but profile and cluster: equal for steps that differ in these alone.
+// Nothing where its routing is drawn: it may be drawn in other ways.
+std::optional<std::string> all_but_machine(const training::TrainingJob& job);
+
+}  // namespace moesim::tool

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -45,6 +46,8 @@ inline void add_columns(const NamedCells& row, std::vector<std::string>& columns
 
 // A column whose text is a list; "": none.
 inline constexpr const char* not_measured_column = "not_measured";
+// Of several such items the deviation that each adds, a list of numbers.
+inline constexpr const char* unmeasured_each_column = "not_measured_deviations";
 inline constexpr std::string_view list_separator = "; ";
 
 inline std::vector<std::string> listed(const std::string& text) {
@@ -61,13 +64,24 @@ inline std::vector<std::string> listed(const std::string& text) {
 inline nlohmann::ordered_json json_row(const std::vector<std::string>& columns,
                                        const report::CellRow& cells) {
   nlohmann::ordered_json object = report::to_json(columns, cells);
-  const auto at = std::find(columns.begin(), columns.end(), not_measured_column);
-  if (at == columns.end()) return object;
-  const auto* text =
-      std::get_if<std::string>(&cells[static_cast<std::size_t>(at - columns.begin())]);
+  const auto text_in = [&](const char* column) -> const std::string* {
+    const auto at = std::find(columns.begin(), columns.end(), column);
+    if (at == columns.end()) return nullptr;
+    return std::get_if<std::string>(&cells[static_cast<std::size_t>(at - columns.begin())]);
+  };
+  const std::string* const text = text_in(not_measured_column);
   // A file that was resumed does not tell an empty text from none: a predicted row has a band.
   const bool has_band = object.contains("band_level") && !object["band_level"].is_null();
-  if (text != nullptr || has_band) object[*at] = listed(text == nullptr ? "" : *text);
+  if (object.contains(not_measured_column) && (text != nullptr || has_band)) {
+    object[not_measured_column] = listed(text == nullptr ? "" : *text);
+  }
+  if (const std::string* const numbers = text_in(unmeasured_each_column)) {
+    auto list = nlohmann::ordered_json::array();
+    for (const std::string& number : listed(*numbers)) {
+      list.push_back(report::json_figure(std::strtod(number.c_str(), nullptr)));
+    }
+    object[unmeasured_each_column] = std::move(list);
+  }
   return object;
 }
 

@@ -73,9 +73,12 @@ def test_a_baseline_of_the_same_machine_may_be_typed_otherwise(own):
     plain = own / "plain.csv"
     succeed("train", *STEP, "--model", "qwen3-30b-a3b", "--profile", "h200-sxm", "--format", "csv", "--out", plain)
     shipped = ROOT / "profiles/models/qwen3-30b-a3b.json"
+    (own / "same.json").write_text(json.dumps(read(ROOT / "profiles/hardware/h200-sxm.json")), encoding="utf-8")
     for model, is_one in (("qwen3-30b-a3b", True), (shipped, True), ("two.json", False)):
-        text = succeed("train", *STEP, "--model", model, "--profile", "gpu.json", "--baseline", plain, cwd=own)
+        text = succeed("train", *STEP, "--model", model, "--profile", "same.json", "--baseline", plain, cwd=own)
         assert ("of two models" not in text) == is_one, model
+    altered = moesim("train", *STEP, "--model", "qwen3-30b-a3b", "--profile", "gpu.json", "--baseline", plain, cwd=own)
+    expect_error(altered, 2, "predicted by h200-sxm, this one by gpu.json", "two profiles of one kind of GPU")
     other = moesim("train", *STEP, "--model", "two.json", "--profile", "h100-sxm", "--baseline", plain, cwd=own)
     assert other.returncode == 2 and "a step of qwen3-30b-a3b on another machine, this one is of two.json" in other.stderr
     beside = succeed("train", *STEP, "--model", shipped, "--profile", "h100-sxm", "--baseline", plain, cwd=own)

@@ -107,7 +107,7 @@ def test_on_two_clusters_of_one_gpu_the_links_count_alone(tmp_path):
     assert min(nics) > 0.1
     expected = 1.645 * math.hypot(0.2 * nics[0], 0.2 * nics[1], 0.02, 0.02)
     assert width(second) == pytest.approx(expected, rel=0.1)
-    assert "GPUs and software are the same" in succeed(*there, "--baseline", base)
+    assert "GPUs are the same; software taken to be the same" in succeed(*there, "--baseline", base)
     # A micro-batch is another layout, too: pairs of steps on one machine count.
     assert width(as_json(*there, "--micro-batch", 2, "--baseline", base)) > 1.2 * width(second)
     # Inside a node no exchange takes the NICs that differ.
@@ -115,6 +115,83 @@ def test_on_two_clusters_of_one_gpu_the_links_count_alone(tmp_path):
     succeed(*small, "--cluster", "hgx-h200", "--out", base)
     alike = as_json(*small, "--cluster", slow, "--baseline", base)
     assert alike["speed_over_baseline"] == pytest.approx(1) and width(alike) == pytest.approx(1.645 * 0.02 * 2**0.5, rel=0.01)
+
+
+NAMED = ("--software", "megatron-bridge")
+
+
+def test_the_more_two_steps_differ_the_wider_is_their_ratio(tmp_path):
+    base = tmp_path / "base.csv"
+    on = {"one": ("--profile", "h200-sxm", "--cluster", "hgx-h200"), "links": ("--profile", "h200-sxm", "--cluster", "aws-p5en"),
+          "machine": ("--profile", "b200-sxm",)}
+    layout = ("--tensor-parallel", 4, "--expert-parallel", 1, "--micro-batch", 8, "--recompute", "full")
+    succeed(*JOB, *on["one"], *NAMED, "--out", base)
+    same = {place: width(as_json(*JOB, *words, *NAMED, "--baseline", base)) for place, words in on.items()}
+    other = {place: width(as_json(*JOB, *words, *NAMED, *layout, "--baseline", base)) for place, words in on.items()}
+    assert same["one"] < same["links"] < same["machine"] < other["machine"]
+    assert same["one"] < other["one"] <= other["links"] and same["links"] < other["links"]
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    (("h200-sxm",), ("b200-sxm",)),
+    (("h100-sxm",), ("gb200",)),
+    (("h200-sxm",), ("h200-sxm", "--cluster", "aws-p5en")),
+    (("h200-sxm", "--zero", 3), ("b200-sxm",)),
+    (("h200-sxm", "--zero", 3), ("b200-sxm", "--zero", 3, "--context-parallel", 2)),
+    (("h200-sxm", "--zero", 3, "--context-parallel", 2), ("h200-sxm", "--zero", 3, "--tensor-parallel", 2)),
+])
+def test_a_ratio_and_its_reciprocal_are_known_alike(first, second, tmp_path):
+    def ends(one, other):
+        base = tmp_path / "base.csv"
+        succeed(*QWEN, "--gpus", 32, *NAMED, "--profile", *other, "--out", base)
+        row = as_json(*QWEN, "--gpus", 32, *NAMED, "--profile", *one, "--baseline", base)
+        return row["speed_over_baseline_low"], row["speed_over_baseline_high"]
+    (low, high), (least, most) = ends(first, second), ends(second, first)
+    assert (1 / most, 1 / least) == pytest.approx((low, high), rel=1e-6)
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_row_tells_how_much_each_of_several_unmeasured_traits_adds(form, tmp_path):
+    path = tmp_path / f"row.{form}"
+    words = (*QWEN, "--gpus", 32, "--zero", 3, "--context-parallel", 2)
+    succeed(*words, "--format", form, "--out", path)
+    row = json.loads(path.read_text()) if form == "json" else next(csv.DictReader(path.open(encoding="utf-8")))
+    each = row["not_measured_deviations"]
+    each = [float(one) for one in (each if form == "json" else each.split("; "))]
+    assert len(each) == 2 and math.hypot(*each) == pytest.approx(float(row["not_measured_deviation"]))
+    assert "not_measured_deviations" not in as_json(*QWEN, "--gpus", 32, "--zero", 3)
+    # A file that does not tell: all that it has counts where something is shared, on the safe side.
+    beside = (*QWEN, "--gpus", 32, "--zero", 3, "--launch-us", 14.99, "--baseline", path)
+    told = width(as_json(*beside))
+    path.write_text(path.read_text().replace("not_measured_deviations", "another"))
+    assert width(as_json(*beside)) > 1.005 * told
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+@pytest.mark.parametrize("router", [(), ("--router", "topk+fr", "--capacity-factor", 1.25, "--min-capacity", 8)])
+def test_routing_drawn_alike_on_two_clusters_is_the_same_step(form, router, tmp_path):
+    base = tmp_path / f"base.{form}"
+    words = (*QWEN, "--gpus", 32, *NAMED, "--profile", "h200-sxm", "--routing", "zipf:0.5", *router)
+    there = (*words, "--cluster", "aws-p5en")
+    succeed(*words, "--cluster", "hgx-h200", "--format", form, "--out", base)
+    row = as_json(*there, "--baseline", base)
+    assert 0.04 < width(row) < 0.1
+    assert "GPUs and software are the same" in succeed(*there, "--baseline", base)
+    assert "it is the same step" in succeed(*words, "--baseline", base)
+    for other in (("--seed", 2), ("--routing", "zipf:0.6"), ("--routing-draws", "per-micro-batch")):
+        assert width(as_json(*there, *other, "--baseline", base)) > 2 * width(row)
+
+
+def test_what_is_taken_to_be_the_same_is_said(tmp_path):
+    base = tmp_path / "base.csv"
+    taken = "software taken to be the same"
+    there = (*JOB, "--profile", "b200-sxm", "--baseline", base)
+    succeed(*JOB, "--profile", "h200-sxm", "--out", base)
+    assert taken in succeed(*there, *NAMED) and taken in succeed(*there)
+    assert taken in succeed(*JOB, "--profile", "h200-sxm", *NAMED, "--launch-us", 14, "--baseline", base)
+    succeed(*JOB, "--profile", "h200-sxm", *NAMED, "--out", base)
+    assert taken in succeed(*there) and taken not in succeed(*there, *NAMED)
+    assert taken not in succeed(*JOB, "--profile", "h200-sxm", *NAMED, "--launch-us", 14, "--baseline", base)
 
 
 def test_what_two_machines_do_not_share_is_refused(tmp_path):

@@ -1,10 +1,12 @@
 #include "tools/moesim/bands/train_baseline.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -43,6 +45,16 @@ std::optional<cluster::Cluster> cluster_of(const std::string& typed) {
   }
 }
 
+// Whether the profile of a baseline is that of the job. A document of moesim calibrate stands for a
+// shipped profile: check_same() says more of it.
+bool is_one_profile(const profile::Profile& profile, const std::string& typed,
+                    const training::TrainingJob& job) {
+  if (!profile.calibration().empty() || !job.profile->calibration().empty()) {
+    return profile.name() == job.profile->name();
+  }
+  return is_one_document("hardware", typed, job.typed.profile);
+}
+
 // Where two steps are.
 enum class Places { one_cluster, two_clusters, two_machines };
 
@@ -59,11 +71,8 @@ Places places_of(const std::string& path, const WrittenStep& baseline,
         "was made with",
         path, baseline.profile, baseline.cluster, profile ? "cluster" : "profile"));
   }
-  const bool same_profile = profile->name() == job.profile->name();
-  if (!same_profile && profile->device().name != job.profile->device().name) {
-    return Places::two_machines;
-  }
-  if (!same_profile) {
+  if (profile->device().name != job.profile->device().name) return Places::two_machines;
+  if (!is_one_profile(*profile, baseline.profile, job)) {
     throw UsageError(
         fmt::format("--baseline {}: predicted by {}, this one by {}: two profiles of one kind of "
                     "GPU, whose ratio is of the profiles: give both the same",
@@ -114,26 +123,17 @@ std::optional<double> BaselineRatio::beyond_noise() const {
 
 namespace {
 
-// The deviation of the log of the ratio, by what no published step has: what both have cancels.
-double unmeasured_between(const WrittenStep& baseline, const TrainBand& answer) {
-  std::vector<uncertainty::UnmeasuredTrait> own;  // of the step alone
-  std::size_t shared = 0;
-  for (const uncertainty::UnmeasuredTrait& each : answer.band.unmeasured) {
-    const auto& others = baseline.unmeasured;
-    const bool has = std::find(others.begin(), others.end(), text_of(each)) != others.end();
-    shared += has ? 1 : 0;
-    if (!has) own.push_back(each);
-  }
-  // How much of its deviation is that of what it has alone, the file does not tell.
-  const bool all_shared = shared == baseline.unmeasured.size();
-  return std::hypot(shipped_errors().deviation_of(own),
-                    all_shared ? 0 : baseline.unmeasured_deviation);
+// What is taken for granted of two steps where the software of either is not named.
+std::string assumed_text(const WrittenStep& baseline, const TrainBand& answer) {
+  const bool is_named = !baseline.software.empty() && !software_cell(answer).empty();
+  return is_named ? "" : "; software taken to be the same";
 }
 
 // On GPUs of one kind in two clusters. `software`: published, or "".
 void compare_clusters(const WrittenStep& baseline, const training::TrainingJob& job,
-                      const training::TrainingStep& step, const std::string& software,
-                      double unmeasured, BaselineRatio& ratio) {
+                      const training::TrainingStep& step, const TrainBand& answer,
+                      const std::string& software, double unmeasured, BaselineRatio& ratio) {
+  const std::string assumed = assumed_text(baseline, answer);
   const std::vector<double> parts = uncertainty::part_times(step);
   if (!baseline.exchanges || baseline.parts.empty()) {
     throw UsageError(
@@ -144,13 +144,13 @@ void compare_clusters(const WrittenStep& baseline, const training::TrainingJob& 
   const double links = uncertainty::link_deviation(
       {parts, step_exchanges(job)}, {baseline.parts, *baseline.exchanges},
       cluster::other_domain_links(*job.cluster, cluster::Cluster::load(baseline.cluster)));
-  if (all_but_machine(job) == baseline.all_but_machine) {
+  if (all_but_machine(job, step) == baseline.all_but_machine) {
     ratio.band.basis = uncertainty::Basis::software;
     ratio.band.levels = uncertainty::link_ratio_levels(links);
     ratio.known_by = fmt::format(
-        "the noise of two runs and the errors of exchanges ({:.1f} % of the step's time): GPUs and "
-        "software are the same",
-        100 * links);
+        "the noise of two runs and the errors of exchanges ({:.1f} % of the step's time): {}",
+        100 * links,
+        assumed.empty() ? "GPUs and software are the same" : "GPUs are the same" + assumed);
     return;
   }
   const double distance = uncertainty::step_distance(parts, baseline.parts);
@@ -158,8 +158,17 @@ void compare_clusters(const WrittenStep& baseline, const training::TrainingJob& 
   uncertainty::widen_levels(links, ratio.band.levels);
   ratio.known_by = fmt::format(
       "{} groups of pairs of steps on one machine, for steps that differ by {:.0f} % of their "
-      "parts, and the errors of exchanges on two clusters ({:.1f} %)",
-      ratio.band.held_out, 100 * distance, 100 * links);
+      "parts, and the errors of exchanges on two clusters ({:.1f} %){}",
+      ratio.band.held_out, 100 * distance, 100 * links, assumed);
+}
+
+// "megatron-bridge": which software was measured on two machines.
+std::string software_of_pairs() {
+  std::set<std::string> names;
+  for (const uncertainty::MachinePairs& group : shipped_errors().residuals().machine_ratios) {
+    names.insert(group.software);
+  }
+  return fmt::format("{}", fmt::join(names, " or "));
 }
 
 // On two kinds of GPU.
@@ -181,15 +190,13 @@ void compare_machines(const WrittenStep& baseline, const training::TrainingStep&
   ratio.band = shipped_errors().machine_ratio_band(
       software, moves_between(answer.moves, *baseline.moves), distance,
       std::hypot(unmeasured, precision * std::sqrt(2.0)));
+  const bool is_of_software = ratio.band.basis == uncertainty::Basis::software;
   ratio.known_by = fmt::format(
       "{} groups of pairs of machines that ran one release of {}, for steps whose parts have "
-      "shares that differ by {:.0f} %{}",
-      ratio.band.held_out,
-      ratio.band.basis == uncertainty::Basis::software ? software : "megatron-bridge",
-      100 * distance,
-      ratio.band.basis == uncertainty::Basis::software
-          ? ""
-          : ", wider, as another program is assumed to run on both");
+      "shares that differ by {:.0f} %{}{}",
+      ratio.band.held_out, is_of_software ? software : software_of_pairs(), 100 * distance,
+      is_of_software ? "" : ", wider, as another program is assumed to run on both",
+      assumed_text(baseline, answer));
 }
 
 // Of steps on two clusters or machines.
@@ -216,9 +223,9 @@ BaselineRatio ratio_of_places(const std::string& path, const WrittenStep& baseli
   ratio.there = place(baseline.gpus, baseline.profile, baseline.cluster);
   const std::string& named = answer.subject.software;
   const std::string& software = named.empty() ? baseline.software : named;
-  const double unmeasured = unmeasured_between(baseline, answer);
+  const double unmeasured = unmeasured_between(unmeasured_of(answer.band), baseline.unmeasured);
   if (places == Places::two_clusters) {
-    compare_clusters(baseline, job, step, software, unmeasured, ratio);
+    compare_clusters(baseline, job, step, answer, software, unmeasured, ratio);
   } else {
     compare_machines(baseline, step, answer, software, unmeasured, ratio);
   }
@@ -226,9 +233,10 @@ BaselineRatio ratio_of_places(const std::string& path, const WrittenStep& baseli
 }
 
 // On one cluster.
-bool is_same_step(const WrittenStep& baseline, const training::TrainingJob& job, double speed) {
+bool is_same_step(const WrittenStep& baseline, const training::TrainingJob& job,
+                  const training::TrainingStep& step, double speed) {
   constexpr double rounding = 1e-6;  // of what a file has
-  return std::abs(speed - 1) < rounding && all_but_machine(job) == baseline.all_but_machine &&
+  return std::abs(speed - 1) < rounding && all_but_machine(job, step) == baseline.all_but_machine &&
          is_one_document("models", baseline.model, job.typed.model);
 }
 
@@ -246,7 +254,7 @@ BaselineRatio requested_baseline(const std::string& path, const training::Traini
   BaselineRatio ratio;
   ratio.path = path;
   ratio.speed = step.tokens_per_second_per_gpu / baseline.speed;
-  if (is_same_step(baseline, job, ratio.speed)) {
+  if (is_same_step(baseline, job, step, ratio.speed)) {
     ratio.band.basis = uncertainty::Basis::software;
     ratio.band.levels = uncertainty::link_ratio_levels(0);
     ratio.known_by = "the noise of two runs: it is the same step";
@@ -257,7 +265,7 @@ BaselineRatio requested_baseline(const std::string& path, const training::Traini
       baseline.parts.empty()
           ? uncertainty::far_apart
           : uncertainty::step_distance(uncertainty::part_times(step), baseline.parts);
-  const double unmeasured = unmeasured_between(baseline, answer);
+  const double unmeasured = unmeasured_between(unmeasured_of(answer.band), baseline.unmeasured);
   if (own_software != nullptr && baseline.own) {
     uncertainty::OwnStep other = *baseline.own;
     other.model = same_model ? job.model->name : model_in(baseline.model);
@@ -267,12 +275,14 @@ BaselineRatio requested_baseline(const std::string& path, const training::Traini
   } else {
     ratio.band =
         shipped_errors().ratio_band(answer.subject.software, same_model, distance, unmeasured);
+    const bool is_named_once = baseline.software.empty() != software_cell(answer).empty();
     ratio.known_by = fmt::format(
-        "{} groups of pairs of steps{} on one machine{}", ratio.band.held_out,
+        "{} groups of pairs of steps{} on one machine{}{}", ratio.band.held_out,
         same_model ? "" : " of two models",
         same_model
             ? fmt::format(", for steps that differ by {:.0f} % of their parts", 100 * distance)
-            : "");
+            : "",
+        is_named_once ? assumed_text(baseline, answer) : "");
   }
   const std::optional<std::string> alike = all_but_capacity(job);
   if (!alike || alike != baseline.all_but_capacity || baseline.parts.empty()) return ratio;

@@ -18,6 +18,7 @@
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/part_columns.hpp"
+#include "tools/moesim/routing_cells.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -160,9 +161,21 @@ void add_place(const WrittenRow& row, WrittenStep& written) {
 
 }  // namespace
 
-std::optional<std::string> all_but_machine(const training::TrainingJob& job) {
-  if (job.routing) return std::nullopt;
+std::string all_but_machine(const training::TrainingJob& job, const training::TrainingStep& step) {
+  std::map<std::string, Cell> of_routing;
+  if (job.routing) {
+    const training::DrawnRouting& drawn = *job.routing;
+    for (auto& cells : {routing_cells(drawn, *step.routing), rare_routing_cells(drawn)}) {
+      of_routing.insert(cells.begin(), cells.end());
+    }
+    const routing::RouterConfig& router = drawn.router;
+    if (router.has_capacity()) of_routing["capacity_factor"] = router.capacity_factor;
+    if (drawn.rank_capacity > 0) of_routing["rank_capacity"] = figure_cell(drawn.rank_capacity);
+    if (drawn.trace_step > 0) of_routing["trace_step"] = std::int64_t{drawn.trace_step};
+  }
   return all_but_machine([&](const std::string& column) {
+    const auto routed = of_routing.find(column);
+    if (routed != of_routing.end()) return report::text_of(routed->second);
     for (const job::JobOption& option : job::job_options()) {
       if (option.column() == column && option.in_rows_of(job)) {
         return report::text_of(option.value(job));
@@ -184,8 +197,7 @@ WrittenStep read_written_step(const std::string& path, const cluster::Cluster& b
   written.precision = row.text("precision");
   written.gpus = row.number("gpus").value_or(0);
   written.parts = parts_of(row, written.speed);
-  written.unmeasured = listed(row.text(not_measured_column));
-  written.unmeasured_deviation = row.number(unmeasured_column).value_or(0);
+  written.unmeasured = unmeasured_of(text_in);
   written.all_but_machine = all_but_machine(text_in);
   written.all_but_capacity = all_but_capacity(text_in);
   if (!written.parts.empty() && names_own_software(written.software)) {

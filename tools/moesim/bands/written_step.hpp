@@ -6,9 +6,11 @@
 
 #include "sim/cluster/cluster.hpp"
 #include "sim/training/job/training_job.hpp"
+#include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/assumed_moves.hpp"
 #include "sim/uncertainty/capacity_ratio.hpp"
 #include "sim/uncertainty/software_ratio.hpp"
+#include "tools/moesim/bands/unmeasured_pair.hpp"
 
 namespace moesim::tool {
 
@@ -20,11 +22,10 @@ struct WrittenStep {
   std::string software;  // published, or a document of one's own; "": not said
   std::string precision;
   double gpus = 0;
-  double speed = 0;                     // tokens per second and GPU
-  std::vector<double> parts;            // uncertainty::part_times(); empty: the file does not tell
-  std::vector<std::string> unmeasured;  // columns not_measured, not_measured_deviation
-  double unmeasured_deviation = 0;
-  std::string all_but_machine;
+  double speed = 0;           // tokens per second and GPU
+  std::vector<double> parts;  // uncertainty::part_times(); empty: the file does not tell
+  UnmeasuredOfRow unmeasured;
+  std::string all_but_machine;  // see below
   std::optional<std::string> all_but_capacity;
   std::optional<uncertainty::OwnStep> own;  // of one's own software, where the file tells
   // Of its cluster; nothing: that is not known here, or the file does not tell the layout.
@@ -37,8 +38,8 @@ struct WrittenStep {
 // version wrote.
 WrittenStep read_written_step(const std::string& path, const cluster::Cluster& beside);
 
-// What a row says of a job but profile and cluster: equal for steps that differ in these alone.
-// Nothing where its routing is drawn: it may be drawn in other ways.
-std::optional<std::string> all_but_machine(const training::TrainingJob& job);
+// What a row says of a step but profile and cluster: equal for steps that differ in these alone.
+// Drawn routing is the same where all its options are, the seed among them.
+std::string all_but_machine(const training::TrainingJob& job, const training::TrainingStep& step);
 
 }  // namespace moesim::tool

@@ -17,6 +17,7 @@
 #include "sim/training/step/layer_time.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/prefetch.hpp"
 #include "tools/moesim/train/train_report.hpp"
 #include "tools/moesim/train/train_request.hpp"
@@ -190,7 +191,7 @@ std::vector<std::string> TrainRows::result_columns(const RowPrediction& row) con
   band.band = shipped_errors().band(band.subject);
   band.terms.emplace_back();
   std::vector<std::string> results = training_columns(*row.job, *row.step);
-  results.emplace_back(host_gain_column);
+  results.insert(results.end(), {host_gain_column, unmeasured_each_column});
   // Those of --train-tokens, --gpu-hour-price and --baseline too, whichever the file has.
   band.baseline.emplace().band = band.band;
   for (const auto& tokens : {std::optional(1e12), std::optional<double>()}) {

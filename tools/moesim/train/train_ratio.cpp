@@ -13,6 +13,7 @@
 #include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/bands/unmeasured_pair.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -63,25 +64,8 @@ CapacityRows capacity_rows(const std::vector<TrainPoint>& points) {
   return found;
 }
 
-// The deviation of the log of the ratio of two rows by what no published step has: what both have
-// cancels. Where each has something alone, all of both counts.
-double unmeasured_between(const TrainPoint& one, const TrainPoint& other) {
-  const auto texts = [](const TrainPoint& point) {
-    std::vector<std::string> found = listed(point.text(not_measured_column));
-    std::sort(found.begin(), found.end());
-    return found;
-  };
-  const auto deviation = [](const TrainPoint& point) {
-    const std::string text = point.text(unmeasured_column);
-    return text.empty() ? 0 : number_in(point.cell(unmeasured_column));
-  };
-  const std::vector<std::string> first = texts(one), second = texts(other);
-  const double both = std::hypot(deviation(one), deviation(other));
-  const double apart = std::pow(deviation(one), 2) - std::pow(deviation(other), 2);
-  if (first == second) return 0;
-  const bool is_subset = std::includes(first.begin(), first.end(), second.begin(), second.end()) ||
-                         std::includes(second.begin(), second.end(), first.begin(), first.end());
-  return is_subset ? std::sqrt(std::abs(apart)) : both;
+UnmeasuredOfRow unmeasured_in(const TrainPoint& point) {
+  return unmeasured_of([&](const std::string& column) { return point.text(column); });
 }
 
 // The ratio of the first row to the one to which it is known least, by the document of one's own
@@ -105,8 +89,9 @@ std::optional<OwnRatio> own_ratio(const TrainPoint& first, const std::vector<Tra
   OwnRatio found{{}, own_rows_text(software)};
   for (const TrainPoint& point : points) {
     if (!point.row || &point == &first) continue;
-    const uncertainty::Band band = own_ratio_band(software, cluster.name, step_of(first),
-                                                  step_of(point), unmeasured_between(first, point));
+    const uncertainty::Band band =
+        own_ratio_band(software, cluster.name, step_of(first), step_of(point),
+                       unmeasured_between(unmeasured_in(first), unmeasured_in(point)));
     if (found.band.levels.empty() || is_narrower(found.band, band)) found.band = band;
   }
   if (found.band.levels.empty()) return std::nullopt;
@@ -120,7 +105,8 @@ std::string published_text(const CommandLine& line, const TrainPoint& first,
   double unmeasured = 0;
   for (const TrainPoint& point : points) {
     if (!point.row) continue;
-    unmeasured = std::max(unmeasured, unmeasured_between(first, point));
+    unmeasured =
+        std::max(unmeasured, unmeasured_between(unmeasured_in(first), unmeasured_in(point)));
     if (!same_model) continue;
     farthest = std::max(farthest, uncertainty::step_distance(part_times(first), part_times(point)));
   }

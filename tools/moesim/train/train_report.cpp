@@ -12,7 +12,9 @@
 #include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/study/search/counted_loss.hpp"
 #include "sim/training/prices/exchange_prices.hpp"
+#include "tools/moesim/bands/unmeasured_pair.hpp"
 #include "tools/moesim/part_columns.hpp"
+#include "tools/moesim/routing_cells.hpp"
 #include "tools/moesim/train/host_times.hpp"
 #include "tools/moesim/train/train_warnings.hpp"
 
@@ -290,30 +292,7 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   const training::DrawnRouting& drawn = *job.routing;
   const routing::RouterConfig& router = drawn.router;
   const training::RoutingFigures& figures = *step.routing;
-  const auto with_capacity = [&](const std::string& text) {
-    return router.has_capacity() ? Cell(text) : Cell();
-  };
-  row.add("router", router.name());
-  row.add("top_k", whole(router.top_k));
-  row.add("capacity_convention", with_capacity(routing::name_of(router.capacity_convention)));
-  row.add("capacity_scope", with_capacity(routing::name_of(router.capacity_scope)));
-  row.add("padding", router.pads_to_busiest() ? Cell(std::string(routing::name_of(router.padding)))
-                                              : with_capacity(routing::name_of(router.padding)));
-  row.add("priority", with_capacity(routing::name_of(router.priority)));
-  row.add("router_dialect", std::string(routing::name_of(router.dialect)));
-  row.add("min_capacity", router.has_capacity() ? whole(router.min_capacity) : Cell());
-  row.add("fill_order", router.fill_in ? Cell(routing::name_of(router.fill_order)) : Cell());
-  row.add("ir_duplicates", router.rectification != routing::Rectification::none
-                               ? Cell(routing::name_of(router.ir_duplicates))
-                               : Cell());
-  row.add("expert_placement", drawn.placement_name);
-  row.add("capacity", router.has_capacity() ? whole(figures.capacity) : Cell());
-  row.add("routing", drawn.scores.name());
-  row.add("routing_draws", std::string(name_in(training::routing_draws_names, drawn.draws)));
-  // As the option takes it: a sample is what auto chose.
-  row.add("fidelity",
-          routing::name_of(figures.sampled ? routing::Fidelity::automatic : figures.fidelity));
-  row.add("seed", whole(static_cast<std::int64_t>(drawn.seed)));
+  for (auto& [name, cell] : routing_cells(drawn, figures)) row.add(name, std::move(cell));
   if (figures.recorded_steps > 0) {
     row.add("trace_step", drawn.trace_step > 0 ? whole(drawn.trace_step) : Cell());
     row.add("recorded_steps", whole(figures.recorded_steps));
@@ -332,9 +311,7 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("load_max", figure_cell(figures.largest_load));
   row.add("expert_load_mean", figures.sampled ? Cell() : figure_cell(figures.mean_expert_load));
   row.add("balanced_step_ms", figure_cell(step.balanced_step_us / 1e3));
-  for (const auto& [option, value] : drawn.rare_options) {
-    row.add(job::job_option_named(option).column(), value);
-  }
+  for (auto& [name, cell] : rare_routing_cells(drawn)) row.add(name, std::move(cell));
   if (!step.rank_capacity) return;
   const training::RankCapacityFigures& rank = *step.rank_capacity;
   row.add("rank_capacity", figure_cell(drawn.rank_capacity));
@@ -450,6 +427,7 @@ NamedCells training_row(const TrainingJob& job, const TrainingStep& step) {
 NamedCells training_row(const TrainingJob& job, const TrainingStep& step, const TrainBand& band) {
   NamedCells row = row_of(job, step);
   for (auto& [name, cell] : band_cells(band, step)) row.add(name, cell);
+  for (auto& [name, cell] : unmeasured_cells(band.band)) row.add(name, cell);
   const std::string warnings = warning_words(
       room_of(job, step), step.parts[static_cast<std::size_t>(training::Part::host)], step.step_us);
   row.add(warnings_column, warnings.empty() ? Cell() : Cell(warnings));

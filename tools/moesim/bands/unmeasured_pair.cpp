@@ -1,0 +1,66 @@
+#include "tools/moesim/bands/unmeasured_pair.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "sim/base/contains.hpp"
+#include "sim/base/numbers.hpp"
+#include "sim/report/formats.hpp"
+#include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/named_cells.hpp"
+
+namespace moesim::tool {
+namespace {
+
+// The variance by the traits of `one` that `other` has not.
+double variance_alone(const UnmeasuredOfRow& one, const UnmeasuredOfRow& other) {
+  const auto shared = static_cast<std::size_t>(
+      std::count_if(one.texts.begin(), one.texts.end(),
+                    [&](const std::string& text) { return contains(other.texts, text); }));
+  if (shared == one.texts.size()) return 0;
+  if (shared == 0 || one.deviations.size() != one.texts.size()) return square(one.deviation);
+  double variance = 0;
+  for (std::size_t trait = 0; trait < one.texts.size(); ++trait) {
+    if (!contains(other.texts, one.texts[trait])) variance += square(one.deviations[trait]);
+  }
+  return variance;
+}
+
+}  // namespace
+
+UnmeasuredOfRow unmeasured_of(const uncertainty::Band& band) {
+  UnmeasuredOfRow found{texts_of(band), shipped_errors().deviation_of(band.unmeasured), {}};
+  for (const uncertainty::UnmeasuredTrait& each : band.unmeasured) {
+    found.deviations.push_back(shipped_errors().deviation_of({each}));
+  }
+  return found;
+}
+
+UnmeasuredOfRow unmeasured_of(
+    const std::function<std::string(const std::string& column)>& text_in) {
+  const auto number = [](const std::string& text) { return std::strtod(text.c_str(), nullptr); };
+  UnmeasuredOfRow found{
+      listed(text_in(not_measured_column)), number(text_in(unmeasured_column)), {}};
+  for (const std::string& each : listed(text_in(unmeasured_each_column))) {
+    found.deviations.push_back(number(each));
+  }
+  return found;
+}
+
+double unmeasured_between(const UnmeasuredOfRow& one, const UnmeasuredOfRow& other) {
+  return std::sqrt(variance_alone(one, other) + variance_alone(other, one));
+}
+
+std::vector<std::pair<std::string, Cell>> unmeasured_cells(const uncertainty::Band& band) {
+  const UnmeasuredOfRow found = unmeasured_of(band);
+  if (found.deviations.size() < 2) return {};
+  std::vector<std::string> texts;
+  for (const double deviation : found.deviations) texts.push_back(report::figure(deviation));
+  return {{unmeasured_each_column, fmt::format("{}", fmt::join(texts, list_separator))}};
+}
+
+}  // namespace moesim::tool

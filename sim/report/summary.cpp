@@ -10,6 +10,7 @@
 
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
+#include "sim/report/machine_lines.hpp"
 #include "sim/report/slot_share.hpp"
 #include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/study/search/counted_loss.hpp"
@@ -372,38 +373,6 @@ static std::string convention_line(const std::vector<study::Row>& rows) {
                      name == "library" ? "1" : "k");
 }
 
-// Rows on another machine than the only baseline, in words; at most three of them.
-static std::string machine_lines(const std::vector<study::Row>& rows) {
-  constexpr std::size_t most = 3;
-  const auto number = [](const study::Row& row, const char* column) {
-    const Cell& cell = cell_of(row, column);
-    return is_absent(cell) ? 0 : number_in(cell);
-  };
-  const auto is_baseline = [&](const study::Row& row) {
-    return number(row, "speed_over_baseline_p05") == 1 &&
-           number(row, "speed_over_baseline_p95") == 1;
-  };
-  const auto machine = [](const study::Row& row) {
-    return text_of(cell_of(row, "profile")) + " on " + text_of(cell_of(row, "cluster"));
-  };
-  if (std::count_if(rows.begin(), rows.end(), is_baseline) != 1) return "";
-  const std::string there = machine(*std::find_if(rows.begin(), rows.end(), is_baseline));
-  std::vector<std::string> lines;
-  std::set<std::string> named;
-  for (const study::Row& row : rows) {
-    if (number(row, "speed_over_baseline") == 0 || machine(row) == there) continue;
-    if (!named.insert(machine(row)).second) return "";  // rows that such lines do not tell apart
-    lines.push_back(fmt::format("{} is {:.2f} times as fast as {}, {:.2f} to {:.2f} (90 %)\n",
-                                machine(row), number(row, "speed_over_baseline"), there,
-                                number(row, "speed_over_baseline_p05"),
-                                number(row, "speed_over_baseline_p95")));
-  }
-  if (lines.empty() || lines.size() > most) return "";
-  return fmt::format("{}", fmt::join(lines, "")) +
-         "software cancels where it is taken to be the same: one profile for both, or two without "
-         "multipliers, of which\none program is assumed; of other profiles nothing cancels\n";
-}
-
 std::string sweep_summary(const std::vector<study::Row>& rows) {
   const std::vector<std::size_t> options = shown_options(rows);
   double longest = 0;
@@ -442,7 +411,8 @@ std::string sweep_summary(const std::vector<study::Row>& rows) {
     }
     lines.push_back(std::move(line));
   }
-  return align(lines, right) + convention_line(rows) + (compares ? machine_lines(rows) : "");
+  return align(lines, right) + convention_line(rows) +
+         (compares ? machine_lines(rows, options) : "");
 }
 
 nlohmann::ordered_json outcome_detail(const study::Outcome& outcome) {

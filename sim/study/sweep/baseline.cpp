@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "sim/base/error.hpp"
+#include "sim/base/formats/same_document.hpp"
 #include "sim/base/text.hpp"
 #include "sim/cluster/domain_links.hpp"
 #include "sim/scenario/option.hpp"
@@ -70,15 +71,29 @@ bool alike_but(const scenario::Scenario& one, const scenario::Scenario& other,
   });
 }
 
+// By content: a file may give itself the name of another one.
+bool same_profile(const scenario::Scenario& one, const scenario::Scenario& other) {
+  return one.profile == other.profile ||
+         (one.profile->name() == other.profile->name() &&
+          is_one_document("hardware", one.profile_name, other.profile_name));
+}
+bool same_cluster(const scenario::Scenario& one, const scenario::Scenario& other) {
+  return one.cluster == other.cluster ||
+         (one.cluster->name == other.cluster->name &&
+          is_one_document("clusters", one.cluster_name, other.cluster_name));
+}
+bool is_machine(std::string_view option) { return option == "profile" || option == "cluster"; }
+
 // Whether both are padded to their capacity and differ in nothing else than published pairs of
-// capacity factors and routers do: top-1 and top-2 among them, with blocks of one size.
+// capacity factors and routers do: top-1 and top-2 among them, with blocks of one size. Their
+// machine, the same, may be typed in two ways.
 bool differ_in_capacity_alone(const scenario::Scenario& one, const scenario::Scenario& other) {
   const auto is_padded = [](const scenario::Scenario& scenario) {  // whatever the routing is
     return scenario.router.pads_exchange() && !scenario.router.pads_to_busiest();
   };
   if (!is_padded(one) || !is_padded(other)) return false;
   return alike_but(one, other, [](std::string_view name) {
-    return name == "top-k" || uncertainty::is_capacity_choice(name);
+    return is_machine(name) || name == "top-k" || uncertainty::is_capacity_choice(name);
   });
 }
 
@@ -89,7 +104,7 @@ uncertainty::OtherMachine other_machine(const scenario::Scenario& scenario,
                                         const uncertainty::SoftwareError& error) {
   using uncertainty::WorkClass;
   const bool other_gpu = scenario.profile->device().name != baseline.profile->device().name;
-  const bool other_cluster = other_gpu || scenario.cluster->name != baseline.cluster->name;
+  const bool other_cluster = other_gpu || !same_cluster(scenario, baseline);
   uncertainty::OtherMachine machine;
   machine.has_measured_exchanges = error.has_measured_exchanges;
   machine.fitted_shares = error.fitted_shares;
@@ -106,9 +121,8 @@ double scatter_between(const scenario::Scenario& scenario, const uncertainty::So
                        const scenario::Scenario& baseline,
                        const uncertainty::SoftwareError& other) {
   const auto of_either = [](double one, double two) { return std::hypot(one, two) / std::sqrt(2); };
-  if (scenario.profile->name() == baseline.profile->name()) {
-    const bool links_alone =
-        alike_but(scenario, baseline, [](std::string_view name) { return name == "cluster"; });
+  if (same_profile(scenario, baseline)) {
+    const bool links_alone = alike_but(scenario, baseline, is_machine);
     return std::hypot(links_alone ? 0 : error.scatter,
                       of_either(error.of_exchanges, other.of_exchanges));
   }
@@ -205,8 +219,7 @@ SpeedRatio speed_ratio(const scenario::Scenario& scenario, const Outcome& outcom
   uncertainty::SoftwareError error =
       software_error(scenario, work_shares(scenario, outcome.parts_ms));
   uncertainty::OtherMachine machine;
-  if (scenario.profile->name() != baseline_scenario.profile->name() ||
-      scenario.cluster->name != baseline_scenario.cluster->name) {
+  if (!same_profile(scenario, baseline_scenario) || !same_cluster(scenario, baseline_scenario)) {
     const uncertainty::SoftwareError other =
         software_error(baseline_scenario, work_shares(baseline_scenario, baseline.parts_ms));
     error.scatter = scatter_between(scenario, error, baseline_scenario, other);

@@ -170,7 +170,24 @@ def test_two_machines_are_compared_in_words():
     (row,) = rows(*words[len(SMALL) - 1:], "--baseline", "profile=a100-sxm-80gb")[1:]
     assert (f"h100-sxm on {row['cluster']} is {float(row['speed_over_baseline']):.2f} times as fast as a100-sxm-80gb on dgx-a100, "
             f"{float(row['speed_over_baseline_p05']):.2f} to {float(row['speed_over_baseline_p95']):.2f} (90 %)") in text
+    assert "one program is assumed to run on both" in text
     assert "times as fast as" not in succeed(*words[:-2], "--capacity-factor", "1,2", "--baseline", "capacity-factor=1")
+
+
+def test_only_rows_that_differ_in_machine_alone_are_compared_in_words():
+    words = ("sweep", *SMALL[:-2], "--router", "top1", "--profile")
+    text = succeed(*words, "a100-sxm-80gb,h100-sxm", "--capacity-factor", "1,2", "--baseline", "profile=a100-sxm-80gb,capacity-factor=1")
+    (line,) = [line for line in text.splitlines() if "times as fast as" in line]
+    assert line.startswith("h100-sxm on hgx-h100 is ") and "capacity_factor" not in line
+    # A single row of a machine may differ in more, which is said.
+    domain = succeed(*words, "h100-sxm,gb200", "--gpus", 8, "--model", "qwen3-30b-a3b", "--baseline", "profile=h100-sxm")
+    assert "gb200 on gb200-nvl72 with expert_parallel 4 is " in domain
+    assert "times as fast as h100-sxm on hgx-h100 with expert_parallel 8, " in domain
+    # Two profiles of one kind of GPU are no two machines.
+    assert "times as fast as" not in succeed(*words, "h200-sxm,h200-sxm-measured", "--baseline", "profile=h200-sxm")
+    mixed = succeed(*words, "a100-sxm-80gb-deepspeed,h100-sxm", "--baseline", "profile=h100-sxm")
+    assert "nothing of the software cancels" in mixed
+    assert "both have one profile" in succeed(*words, "h200-sxm", "--cluster", "hgx-h200,aws-p5en", "--baseline", "cluster=hgx-h200")
 
 
 def test_errors_of_exchanges_do_not_cancel_between_two_clusters(tmp_path):
@@ -185,6 +202,15 @@ def test_errors_of_exchanges_do_not_cancel_between_two_clusters(tmp_path):
     assert float(across["speed_over_baseline"]) == pytest.approx(1)
     # GPUs, domains and software are the same, and no other configuration is compared.
     assert width(inside) < math.exp(2 * 1.645 * math.hypot(0.02, 0.02, 0.05))
+    # An altered document under the old name is another cluster, a copy is not.
+    altered, copy = tmp_path / "altered.json", tmp_path / "copy.json"
+    document = json.loads(shipped.read_text(encoding="utf-8"))
+    copy.write_text(json.dumps(document, indent=3))
+    document["source"] = "altered"
+    altered.write_text(json.dumps(document))
+    beside = rows(*words[:-1], "16", "--cluster", f"dgx-a100,{altered},{copy}", "--baseline", "cluster=dgx-a100")
+    assert width(beside[1]) == pytest.approx(width(across), rel=1e-6)
+    assert width(beside[2]) < width(across)
     # Of equal shares on one cluster nothing of them would be left: the widths would be the same.
     share = float(across["exposed_exchange_ms"]) / float(across["step_ms"])
     more = sum((math.log(width(row)) / 3.29) ** 2 * sign for row, sign in ((across, 1), (inside, -1)))

@@ -264,6 +264,9 @@ def test_a_log_is_held_against_what_would_have_been_predicted(tmp_path):
                     again, "--law-out", law)
     assert result.returncode == 0 and result.stderr.count("the law of h100-sxm") == 1
     assert [each["op"] for each in json.loads(law.read_text())] == ["reduce-scatter"]
+    result = moesim("import", log, "--cluster", tmp_path / "my_cluster.json", "--out", again, "--law-out", law)
+    assert result.returncode == 0 and json.loads(law.read_text()) == []
+    assert f"{law}: empty: the logs have no exchange that" in result.stderr
 
 
 def test_a_slow_log_is_outside_the_band_of_the_law(tmp_path):

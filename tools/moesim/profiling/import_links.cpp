@@ -49,7 +49,12 @@ void compare_with_law(const CommandLine& line, const study::ClusterBase& base,
     note(fmt::format("{}: {}", out, each.text()));
     all.push_back(each.json());
   }
-  if (line.has("law-out")) write_file_atomically(line.get("law-out"), json_text(all, 1) + "\n");
+  if (!line.has("law-out")) return;
+  write_file_atomically(line.get("law-out"), json_text(all, 1) + "\n");
+  if (!found.empty()) return;
+  note(fmt::format(
+      "{}: empty: the logs have no exchange that {} has not measured and that a law is of",
+      line.get("law-out"), line.get("cluster")));
 }
 
 }  // namespace

@@ -247,7 +247,10 @@ def test_a_table_marks_what_is_tight_and_shows_the_baseline(tmp_path):
     table = succeed(*words, "--recompute", "full/moe_act/none", "--baseline", base)
     rows = [line.split() for line in table.splitlines() if line.split()[:1] in (["full"], ["moe_act"], ["none"])]
     gib = {row[0]: float(row[7]) for row in rows}
-    assert "speed over baseline" in table.splitlines()[0]
+    assert "speed over baseline  ratio if measured, 90 %  more than noise at" in table.splitlines()[0]
+    steps = as_json(*words, "--recompute", "full/moe_act", "--baseline", base)
+    for step in steps:
+        assert f"  {step['speed_over_baseline_low']:.2f} to {step['speed_over_baseline_high']:.2f}  " in table
     for row in rows:
         text = " ".join(row).removesuffix(" host limits").removesuffix(",")
         ends = {"fit": "does not fit", "TIGHT": "TIGHT"}.get(text.split()[-1], "")
@@ -255,3 +258,14 @@ def test_a_table_marks_what_is_tight_and_shows_the_baseline(tmp_path):
     assert "TIGHT" in table and "\nTIGHT: more than 90 % of a GPU's memory; libraries need some too\n" in table
     assert "TIGHT" not in succeed(*words, "--recompute", "full", "--micro-batch", "1,2")
     assert float(rows[0][8]) == pytest.approx(1, abs=0.1)
+
+
+def test_a_table_of_two_machines_says_how_to_ask_for_their_ratio(tmp_path):
+    words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 16, "--profile", "h200-sxm,b200-sxm")
+    said = "how sure the ratio of two machines is: predict one with --out a.csv, then the others with --baseline a.csv\n"
+    assert said in succeed(*words)
+    base = tmp_path / "a.csv"
+    succeed(*words[:-1], "h200-sxm", "--out", base)
+    assert "how sure" not in succeed(*words, "--baseline", base)
+    assert "how sure" not in succeed(*words, "--software", "megatron-bridge,simumax")
+    assert "the ratio of two clusters" in succeed(*words[:-1], "h200-sxm", "--cluster", "hgx-h200,aws-p5en")

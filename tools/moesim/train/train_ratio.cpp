@@ -129,8 +129,13 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
   };
   const auto first =
       std::find_if(points.begin(), points.end(), [](const TrainPoint& point) { return point.row; });
-  if (first == points.end() || varies("profile") || varies("cluster") || varies("software")) {
-    return "";
+  if (first == points.end() || varies("software")) return "";
+  if (varies("profile") || varies("cluster")) {
+    if (line.has("baseline")) return "";
+    return fmt::format(
+        "how sure the ratio of two {} is: predict one with --out a.csv, then the others with "
+        "--baseline a.csv\n",
+        varies("profile") ? "machines" : "clusters");
   }
   constexpr const char* cancels =
       "between two rows errors of software and machine cancel: the measured ratio of ";

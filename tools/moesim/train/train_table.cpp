@@ -108,12 +108,12 @@ std::string not_chosen_text(const std::vector<TrainPoint>& points) {
       text, text == last ? "" : " to " + last, study::not_chosen);
 }
 
-// "80 %": the level of the bands, the same for all rows of one software.
-std::string band_level(const std::vector<TrainPoint>& points) {
+// "80 %": the level of the bands that a column of rows has, mostly the same for all of them.
+std::string band_level(const std::vector<TrainPoint>& points, const char* column) {
   std::string text;
   for (const TrainPoint& point : points) {
     if (!point.row) continue;
-    const std::string level = number(point, "band_level", 100, 0) + " %";
+    const std::string level = number(point, column, 100, 0) + " %";
     if (text.empty()) text = level;
     if (text != level) return "widest band";
   }
@@ -189,6 +189,14 @@ void add_losses(const std::vector<TrainPoint>& points, TableColumns& columns) {
 void add_comparison(const std::vector<TrainPoint>& points, TableColumns& columns) {
   if (!any_has(points, "speed_over_baseline")) return;
   columns.push_back(number_column("speed over baseline", "speed_over_baseline", 1, 3));
+  columns.push_back({fmt::format("ratio if measured, {}", band_level(points, "baseline_level")),
+                     [](const TrainPoint& point) {
+                       return point.row
+                                  ? fmt::format("{} to {}",
+                                                number(point, "speed_over_baseline_low", 1, 2),
+                                                number(point, "speed_over_baseline_high", 1, 2))
+                                  : "";
+                     }});
   columns.push_back({"more than noise at", [](const TrainPoint& point) -> std::string {
                        if (!point.row) return "";
                        const std::string surety = number(point, "beyond_noise_level", 100, 0);
@@ -200,7 +208,7 @@ void add_comparison(const std::vector<TrainPoint>& points, TableColumns& columns
 TableColumns figure_columns(const std::vector<TrainPoint>& points) {
   TableColumns columns = {
       number_column("step ms", "step_ms", 1, 1),
-      {fmt::format("if measured, {}", band_level(points)),
+      {fmt::format("if measured, {}", band_level(points, "band_level")),
        [](const TrainPoint& point) {
          return point.row ? fmt::format("{} to {}", number(point, "step_ms_low", 1, 0),
                                         number(point, "step_ms_high", 1, 0))

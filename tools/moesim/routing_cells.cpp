@@ -10,7 +10,9 @@ std::vector<std::pair<std::string, Cell>> routing_cells(const training::DrawnRou
                                                         const training::RoutingFigures& figures) {
   const routing::RouterConfig& router = drawn.router;
   const auto whole = [](std::int64_t value) { return Cell(value); };
-  const auto with_capacity = [&](Cell cell) { return router.has_capacity() ? cell : Cell(); };
+  const auto with_capacity = [&](Cell cell) {
+    return router.has_capacity() ? std::move(cell) : Cell();
+  };
   const auto text = [](std::string name) { return Cell(std::move(name)); };
   return {
       {"router", router.name()},

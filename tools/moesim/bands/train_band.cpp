@@ -213,9 +213,8 @@ std::vector<Flag> band_flags() {
   std::vector<Flag> flags = {software_flag(),
                              {"baseline", "FILE", "none",
                               "what train --format csv or json wrote of a step with the same "
-                              "software, on this machine or, "
-                              "of the same model, on another: by how much this one is faster, and "
-                              "whether that is more than "
+                              "software, on this machine or, of the same model, on another: by "
+                              "how much this one is faster, and whether that is more than "
                               "noise"}};
   for (const Flag& flag : run_cost_flags()) flags.push_back(flag);
   return flags;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/base/random.hpp"
-#include "sim/uncertainty/step_fit.hpp"
+#include "sim/uncertainty/software/step_fit.hpp"
 
 namespace moesim::uncertainty {
 

@@ -6,7 +6,7 @@
 
 #include "sim/base/statistics.hpp"
 #include "sim/profile/scaled_estimate.hpp"
-#include "sim/uncertainty/fitted_software.hpp"
+#include "sim/uncertainty/bands/fitted_software.hpp"
 
 namespace moesim::tool {
 

@@ -13,7 +13,7 @@ MOST_ROWS = 20000
 SPEED = "tokens_per_s_per_gpu"  # how far measured ones are off is said above the chart, whichever figure it shows
 # Numbers, but what is assumed of a run, or places in a list.
 NO_FIGURES = ("band_level", "memory_gib_by_rank", "memory_limit_gib", "train_tokens", "gpu_hour_price", "rank", "twins")
-# What the bands of moesim train are based on (sim/uncertainty/step_errors.hpp).
+# What the bands of moesim train are based on (sim/uncertainty/published/step_errors.hpp).
 BASES = {"own": "your own steps, of this model", "own-models": "your own steps, of other models",
          "model": "steps of this model with this software on this machine",
          "machine": "steps of other models with this software on this machine",

@@ -8,8 +8,8 @@
 #include "sim/step/kernels/kernel_class.hpp"
 #include "sim/study/sweep/evaluate.hpp"
 #include "sim/study/sweep/step_band.hpp"
-#include "sim/uncertainty/assumed_deviations.hpp"
-#include "sim/uncertainty/fitted_software.hpp"
+#include "sim/uncertainty/bands/fitted_software.hpp"
+#include "sim/uncertainty/steps/assumed_deviations.hpp"
 
 namespace moesim::study {
 namespace {

@@ -6,8 +6,8 @@
 #include "sim/profile/software_document.hpp"
 #include "sim/routing/simulation/routing_cache.hpp"
 #include "sim/scenario/scenario.hpp"
-#include "sim/uncertainty/simulated_band.hpp"
-#include "sim/uncertainty/step_fit.hpp"
+#include "sim/uncertainty/bands/simulated_band.hpp"
+#include "sim/uncertainty/software/step_fit.hpp"
 
 namespace moesim::study {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "sim/base/statistics.hpp"
-#include "sim/uncertainty/simulated_band.hpp"
+#include "sim/uncertainty/bands/simulated_band.hpp"
 
 namespace moesim::study {
 namespace {

@@ -13,7 +13,7 @@
 #include "sim/study/search/search_stopped.hpp"
 #include "sim/study/search/training_space.hpp"
 #include "sim/training/step/training_step.hpp"
-#include "sim/uncertainty/step_software.hpp"
+#include "sim/uncertainty/software/step_software.hpp"
 
 namespace moesim::study {
 

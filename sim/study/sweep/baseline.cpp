@@ -17,7 +17,7 @@
 #include "sim/scenario/option.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/step_band.hpp"
-#include "sim/uncertainty/capacity_ratio.hpp"
+#include "sim/uncertainty/ratios/capacity_ratio.hpp"
 
 namespace moesim::study {
 namespace {

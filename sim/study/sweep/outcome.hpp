@@ -13,8 +13,8 @@
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/scenario/scenario.hpp"
 #include "sim/step/program/part.hpp"
-#include "sim/uncertainty/loss_band.hpp"
-#include "sim/uncertainty/simulated_band.hpp"
+#include "sim/uncertainty/bands/loss_band.hpp"
+#include "sim/uncertainty/bands/simulated_band.hpp"
 
 namespace moesim::study {
 

@@ -12,10 +12,10 @@
 #include "sim/base/statistics.hpp"
 #include "sim/cluster/measured_between.hpp"
 #include "sim/step/kernels/kernel_class.hpp"
-#include "sim/uncertainty/assumed_deviations.hpp"
-#include "sim/uncertainty/fitted_software.hpp"
-#include "sim/uncertainty/residuals.hpp"
-#include "sim/uncertainty/student_t.hpp"
+#include "sim/uncertainty/bands/fitted_software.hpp"
+#include "sim/uncertainty/published/residuals.hpp"
+#include "sim/uncertainty/statistics/student_t.hpp"
+#include "sim/uncertainty/steps/assumed_deviations.hpp"
 
 namespace moesim::study {
 namespace {

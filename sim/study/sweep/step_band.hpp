@@ -4,7 +4,7 @@
 
 #include "sim/scenario/scenario.hpp"
 #include "sim/step/program/part.hpp"
-#include "sim/uncertainty/simulated_band.hpp"
+#include "sim/uncertainty/bands/simulated_band.hpp"
 
 namespace moesim::study {
 

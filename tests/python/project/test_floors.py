@@ -33,6 +33,7 @@ INNER_FLOORS = {
         "simulation",
     ],
     "sim/network": ["topology", "flows", "ports", "schedules", "exchange"],
+    "sim/uncertainty": ["statistics", "steps", "published", "software", "bands", "ratios"],
     "sim/study": ["sweep", "calibration", "validation", "logs", "search", "explain"],
     "sim/study/validation": ["tables", "paper", "layers", "routing", "exchanges", "training"],
     "kernels/measure": ["timing", "points", "suites", "ranks", "devices", "fit", "documents", "sessions",

@@ -1,7 +1,7 @@
 #include <set>
 
 #include "sim/job/job_options.hpp"
-#include "sim/uncertainty/capacity_ratio.hpp"
+#include "sim/uncertainty/ratios/capacity_ratio.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -1,10 +1,10 @@
-#include "sim/uncertainty/assumed_moves.hpp"
+#include "sim/uncertainty/steps/assumed_moves.hpp"
 
 #include <cmath>
 #include <string>
 #include <vector>
 
-#include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/published/step_errors.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/training_job.hpp"
 

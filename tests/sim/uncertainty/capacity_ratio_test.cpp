@@ -1,4 +1,4 @@
-#include "sim/uncertainty/capacity_ratio.hpp"
+#include "sim/uncertainty/ratios/capacity_ratio.hpp"
 
 #include <cmath>
 #include <vector>

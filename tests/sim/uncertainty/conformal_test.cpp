@@ -1,11 +1,11 @@
-#include "sim/uncertainty/conformal.hpp"
+#include "sim/uncertainty/statistics/conformal.hpp"
 
 #include <cmath>
 
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
 #include "sim/base/statistics.hpp"
-#include "sim/uncertainty/coverage.hpp"
+#include "sim/uncertainty/statistics/coverage.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -4,7 +4,7 @@
 
 #include "sim/base/file.hpp"
 #include "sim/base/random.hpp"
-#include "sim/uncertainty/step_fit.hpp"
+#include "sim/uncertainty/software/step_fit.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -1,4 +1,4 @@
-#include "sim/uncertainty/link_ratio.hpp"
+#include "sim/uncertainty/ratios/link_ratio.hpp"
 
 #include <cmath>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "sim/uncertainty/loss_band.hpp"
+#include "sim/uncertainty/bands/loss_band.hpp"
 
 #include <algorithm>
 #include <cmath>

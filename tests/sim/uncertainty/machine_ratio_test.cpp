@@ -7,8 +7,8 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
-#include "sim/uncertainty/step_distance.hpp"
-#include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/published/step_errors.hpp"
+#include "sim/uncertainty/steps/step_distance.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -1,4 +1,4 @@
-#include "sim/uncertainty/simulated_band.hpp"
+#include "sim/uncertainty/bands/simulated_band.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "sim/base/random.hpp"
 #include "sim/base/statistics.hpp"
-#include "sim/uncertainty/fitted_software.hpp"
+#include "sim/uncertainty/bands/fitted_software.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::uncertainty {

@@ -1,10 +1,10 @@
-#include "sim/uncertainty/software_ratio.hpp"
+#include "sim/uncertainty/ratios/software_ratio.hpp"
 
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 
 #include "sim/base/random.hpp"
-#include "sim/uncertainty/step_fit.hpp"
+#include "sim/uncertainty/software/step_fit.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

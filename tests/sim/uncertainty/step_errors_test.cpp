@@ -1,6 +1,6 @@
-#include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/published/step_errors.hpp"
 
-#include "sim/uncertainty/step_distance.hpp"
+#include "sim/uncertainty/steps/step_distance.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
-#include "sim/uncertainty/step_fit.hpp"
+#include "sim/uncertainty/software/step_fit.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/measured_rows.hpp"
 

@@ -1,4 +1,4 @@
-#include "sim/uncertainty/step_traits.hpp"
+#include "sim/uncertainty/steps/step_traits.hpp"
 
 #include <fmt/format.h>
 
@@ -7,10 +7,10 @@
 
 #include "sim/base/file.hpp"
 #include "sim/base/random.hpp"
-#include "sim/uncertainty/step_errors.hpp"
-#include "sim/uncertainty/step_software.hpp"
-#include "sim/uncertainty/terms.hpp"
-#include "sim/uncertainty/unmeasured_law.hpp"
+#include "sim/uncertainty/bands/terms.hpp"
+#include "sim/uncertainty/published/step_errors.hpp"
+#include "sim/uncertainty/published/unmeasured_law.hpp"
+#include "sim/uncertainty/software/step_software.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/training_job.hpp"
 

@@ -7,8 +7,8 @@
 
 #include "sim/cluster/cluster.hpp"
 #include "sim/training/job/training_job.hpp"
-#include "sim/uncertainty/capacity_ratio.hpp"
-#include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/published/step_errors.hpp"
+#include "sim/uncertainty/ratios/capacity_ratio.hpp"
 
 namespace moesim::tool {
 

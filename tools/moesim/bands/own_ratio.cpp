@@ -8,7 +8,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/model/model.hpp"
-#include "sim/uncertainty/step_distance.hpp"
+#include "sim/uncertainty/steps/step_distance.hpp"
 #include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 

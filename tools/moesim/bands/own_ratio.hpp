@@ -7,9 +7,9 @@
 #include "sim/cluster/cluster.hpp"
 #include "sim/training/job/training_job.hpp"
 #include "sim/training/step/training_step.hpp"
-#include "sim/uncertainty/software_ratio.hpp"
-#include "sim/uncertainty/step_errors.hpp"
-#include "sim/uncertainty/step_software.hpp"
+#include "sim/uncertainty/published/step_errors.hpp"
+#include "sim/uncertainty/ratios/software_ratio.hpp"
+#include "sim/uncertainty/software/step_software.hpp"
 
 namespace moesim::tool {
 

@@ -12,7 +12,7 @@
 #include "sim/report/formats.hpp"
 #include "sim/training/step/job_rules.hpp"
 #include "sim/training/step/layer_time.hpp"
-#include "sim/uncertainty/step_software.hpp"
+#include "sim/uncertainty/software/step_software.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/output.hpp"

@@ -7,8 +7,8 @@
 
 #include "sim/base/cell.hpp"
 #include "sim/training/drawn/drawn_loads.hpp"
-#include "sim/uncertainty/step_software.hpp"
-#include "sim/uncertainty/terms.hpp"
+#include "sim/uncertainty/bands/terms.hpp"
+#include "sim/uncertainty/software/step_software.hpp"
 #include "tools/moesim/bands/run_cost.hpp"
 #include "tools/moesim/bands/train_baseline.hpp"
 #include "tools/moesim/command.hpp"

@@ -7,8 +7,8 @@
 
 #include "sim/base/cell.hpp"
 #include "sim/training/step/training_step.hpp"
-#include "sim/uncertainty/step_errors.hpp"
-#include "sim/uncertainty/step_software.hpp"
+#include "sim/uncertainty/published/step_errors.hpp"
+#include "sim/uncertainty/software/step_software.hpp"
 #include "tools/moesim/command.hpp"
 
 namespace moesim::tool {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/base/cell.hpp"
-#include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/published/step_errors.hpp"
 
 namespace moesim::tool {
 

@@ -7,9 +7,9 @@
 #include "sim/cluster/cluster.hpp"
 #include "sim/training/job/training_job.hpp"
 #include "sim/training/step/training_step.hpp"
-#include "sim/uncertainty/assumed_moves.hpp"
-#include "sim/uncertainty/capacity_ratio.hpp"
-#include "sim/uncertainty/software_ratio.hpp"
+#include "sim/uncertainty/ratios/capacity_ratio.hpp"
+#include "sim/uncertainty/ratios/software_ratio.hpp"
+#include "sim/uncertainty/steps/assumed_moves.hpp"
 #include "tools/moesim/bands/unmeasured_pair.hpp"
 
 namespace moesim::tool {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "sim/uncertainty/step_fit.hpp"
+#include "sim/uncertainty/software/step_fit.hpp"
 #include "tools/moesim/calibrate/calibrate_rows.hpp"
 
 namespace moesim::tool {

@@ -12,7 +12,7 @@
 #include "sim/scenario/scenario.hpp"
 #include "sim/training/job/training_job.hpp"
 #include "sim/training/step/training_step.hpp"
-#include "sim/uncertainty/step_fit.hpp"
+#include "sim/uncertainty/software/step_fit.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/predict/predict_source.hpp"
 

@@ -11,7 +11,7 @@
 #include "sim/base/repeated.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
-#include "sim/uncertainty/step_fit.hpp"
+#include "sim/uncertainty/software/step_fit.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/calibrate/calibrate_report.hpp"
 #include "tools/moesim/output.hpp"

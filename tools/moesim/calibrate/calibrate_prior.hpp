@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/uncertainty/software_prior.hpp"
+#include "sim/uncertainty/software/software_prior.hpp"
 #include "tools/moesim/calibrate/calibrate_rows.hpp"
 
 namespace moesim::tool {

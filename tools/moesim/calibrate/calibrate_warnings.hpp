@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "sim/uncertainty/software_prior.hpp"
+#include "sim/uncertainty/software/software_prior.hpp"
 #include "tools/moesim/calibrate/calibrate_rows.hpp"
 
 namespace moesim::tool {

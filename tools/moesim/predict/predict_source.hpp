@@ -11,7 +11,7 @@
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/predict.hpp"
 #include "sim/profile/profile.hpp"
-#include "sim/uncertainty/step_software.hpp"
+#include "sim/uncertainty/software/step_software.hpp"
 #include "tools/moesim/predict/predict_exchange.hpp"
 
 namespace moesim::tool {

@@ -12,7 +12,7 @@
 #include "sim/training/drawn/routing_misfit.hpp"
 #include "sim/training/step/step_bound.hpp"
 #include "sim/training/step/training_step.hpp"
-#include "sim/uncertainty/step_distance.hpp"
+#include "sim/uncertainty/steps/step_distance.hpp"
 #include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/study/search/training_search.hpp"
-#include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/published/step_errors.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 
 namespace moesim::tool {

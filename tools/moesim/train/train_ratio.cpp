@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "sim/cluster/cluster.hpp"
-#include "sim/uncertainty/step_distance.hpp"
+#include "sim/uncertainty/steps/step_distance.hpp"
 #include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "sim/base/statistics.hpp"
-#include "sim/uncertainty/student_t.hpp"
+#include "sim/uncertainty/statistics/student_t.hpp"
 
 namespace moesim::study {
 namespace {

@@ -18,7 +18,7 @@
 #include "sim/study/validation/exchanges/exchange_errors.hpp"
 #include "sim/study/validation/exchanges/two_from_one.hpp"
 #include "sim/study/validation/exchanges/validate_far_dispatches.hpp"
-#include "sim/uncertainty/student_t.hpp"
+#include "sim/uncertainty/statistics/student_t.hpp"
 
 namespace moesim::study {
 namespace {

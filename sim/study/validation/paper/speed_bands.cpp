@@ -8,9 +8,9 @@
 
 #include "sim/cluster/measured_between.hpp"
 #include "sim/study/validation/tables/band_points.hpp"
-#include "sim/uncertainty/error_model.hpp"
-#include "sim/uncertainty/residuals.hpp"
-#include "sim/uncertainty/simulated_band.hpp"
+#include "sim/uncertainty/bands/simulated_band.hpp"
+#include "sim/uncertainty/published/error_model.hpp"
+#include "sim/uncertainty/published/residuals.hpp"
 
 namespace moesim::study {
 namespace {

@@ -8,7 +8,7 @@
 #include "sim/base/statistics.hpp"
 #include "sim/routing/scores/score_source.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
-#include "sim/uncertainty/coverage.hpp"
+#include "sim/uncertainty/statistics/coverage.hpp"
 
 namespace moesim::study {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "sim/study/validation/tables/validation.hpp"
-#include "sim/uncertainty/coverage.hpp"
+#include "sim/uncertainty/statistics/coverage.hpp"
 
 namespace moesim::study {
 

@@ -14,7 +14,7 @@
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/evaluate.hpp"
 #include "sim/study/validation/training/smartmoe_rows.hpp"
-#include "sim/uncertainty/step_fit.hpp"
+#include "sim/uncertainty/software/step_fit.hpp"
 
 namespace moesim::study {
 namespace {

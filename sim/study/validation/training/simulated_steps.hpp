@@ -5,7 +5,7 @@
 
 #include "sim/routing/simulation/routing_cache.hpp"
 #include "sim/scenario/scenario.hpp"
-#include "sim/uncertainty/residuals.hpp"
+#include "sim/uncertainty/published/residuals.hpp"
 
 namespace moesim::study {
 

@@ -9,9 +9,9 @@
 
 #include "sim/base/statistics.hpp"
 #include "sim/study/validation/tables/band_points.hpp"
-#include "sim/uncertainty/coverage.hpp"
-#include "sim/uncertainty/error_model.hpp"
-#include "sim/uncertainty/student_t.hpp"
+#include "sim/uncertainty/published/error_model.hpp"
+#include "sim/uncertainty/statistics/coverage.hpp"
+#include "sim/uncertainty/statistics/student_t.hpp"
 
 namespace moesim::study {
 namespace {

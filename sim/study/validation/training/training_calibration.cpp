@@ -11,8 +11,8 @@
 
 #include "sim/base/random.hpp"
 #include "sim/base/statistics.hpp"
-#include "sim/uncertainty/coverage.hpp"
-#include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/published/step_errors.hpp"
+#include "sim/uncertainty/statistics/coverage.hpp"
 
 namespace moesim::study {
 namespace {

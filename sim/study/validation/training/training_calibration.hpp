@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "sim/study/validation/tables/validation.hpp"
-#include "sim/uncertainty/residuals.hpp"
-#include "sim/uncertainty/step_fit.hpp"
+#include "sim/uncertainty/published/residuals.hpp"
+#include "sim/uncertainty/software/step_fit.hpp"
 
 namespace moesim::study {
 

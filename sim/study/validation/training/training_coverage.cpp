@@ -12,10 +12,10 @@
 
 #include "sim/base/error.hpp"
 #include "sim/study/validation/tables/band_points.hpp"
-#include "sim/uncertainty/coverage.hpp"
-#include "sim/uncertainty/step_distance.hpp"
-#include "sim/uncertainty/step_errors.hpp"
-#include "sim/uncertainty/unmeasured_law.hpp"
+#include "sim/uncertainty/published/step_errors.hpp"
+#include "sim/uncertainty/published/unmeasured_law.hpp"
+#include "sim/uncertainty/statistics/coverage.hpp"
+#include "sim/uncertainty/steps/step_distance.hpp"
 
 namespace moesim::study {
 namespace {

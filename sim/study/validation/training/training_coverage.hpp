@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "sim/study/validation/tables/validation.hpp"
-#include "sim/uncertainty/residuals.hpp"
+#include "sim/uncertainty/published/residuals.hpp"
 
 namespace moesim::study {
 

@@ -18,7 +18,7 @@
 #include "sim/study/validation/training/simulated_steps.hpp"
 #include "sim/study/validation/training/smartmoe_rows.hpp"
 #include "sim/study/validation/training/step_coverage.hpp"
-#include "sim/uncertainty/error_model.hpp"
+#include "sim/uncertainty/published/error_model.hpp"
 
 namespace moesim::study {
 namespace {

@@ -16,10 +16,10 @@
 #include "sim/study/validation/training/training_coverage.hpp"
 #include "sim/study/validation/training/training_rows.hpp"
 #include "sim/training/step/training_step.hpp"
-#include "sim/uncertainty/error_model.hpp"
-#include "sim/uncertainty/step_distance.hpp"
-#include "sim/uncertainty/terms.hpp"
-#include "sim/uncertainty/unmeasured_law.hpp"
+#include "sim/uncertainty/bands/terms.hpp"
+#include "sim/uncertainty/published/error_model.hpp"
+#include "sim/uncertainty/published/unmeasured_law.hpp"
+#include "sim/uncertainty/steps/step_distance.hpp"
 
 namespace moesim::study {
 namespace {

@@ -1,0 +1,187 @@
+#include "sim/uncertainty/bands/terms.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "sim/cluster/measured_between.hpp"
+#include "sim/uncertainty/steps/assumed_deviations.hpp"
+#include "sim/uncertainty/steps/step_distance.hpp"
+
+namespace moesim::uncertainty {
+namespace {
+
+using training::Part;
+
+// Where steps of the same software and machine were published, of this model or others, three of
+// one's own leave as wide a band as those do: validate training.
+std::string remedy_of_steps(const Band& band, const Subject& subject) {
+  const bool has_machine = band.basis == Basis::model || band.basis == Basis::machine;
+  return fmt::format("{} of your own measured steps: moesim calibrate{}",
+                     has_machine ? "six or more" : "three",
+                     subject.software.empty() ? "" : " --software " + subject.software);
+}
+
+// Its GPU, and its NICs where it is steps with others that were measured.
+std::string machine_text(const StepErrors& errors, const Subject& subject) {
+  for (const ResidualGroup& group : errors.residuals().groups) {
+    if (group.subject.software == subject.software && group.subject.machine == subject.machine &&
+        !nics_alike(group.subject, subject)) {
+      return fmt::format("{} with {:g} Gb/s a GPU between nodes", subject.machine,
+                         subject.nic_gbit_per_s);
+    }
+  }
+  return subject.machine;
+}
+
+AssumedMoves of_host(const AssumedMoves& moves) {
+  return {moves.host_slower, moves.host_faster, 0};
+}
+
+// What the host's times make the band wider by, as a deviation: the mean of both ends.
+double host_deviation_of(const AssumedMoves& moves) {
+  constexpr double p95_deviations = 1.645;
+  const MovedEnds ends = moved_ends(of_host(moves), 0.9);
+  return (ends.low + ends.high) / 2 / p95_deviations;
+}
+
+// Whether an end of the band, which `moves` are in, would come nearer by 2 % or more without them.
+bool widen_band(const AssumedMoves& moves, const Band& band) {
+  constexpr double noticed = 0.02;
+  const Interval& logs = band.widest().log_ratios;
+  const MovedEnds ends = moved_ends(moves, band.widest().level);
+  const auto nearer = [](double distance, double end) {
+    return distance - std::sqrt(std::max(0.0, distance * distance - end * end));
+  };
+  const double centre = band.expected.mean;
+  return std::max(nearer(centre - logs.low, ends.low), nearer(logs.high - centre, ends.high)) >
+         noticed;
+}
+
+// The term of the host's times that were not given; deviation 0 where none of them counts.
+Term host_term(const Band& band, const training::HostCosts& host, double share,
+               const std::string& own_steps) {
+  Term term{"", host_deviation_of(band.moves), "", widen_band(of_host(band.moves), band)};
+  const char* flag = "--host-read-us";
+  if (host.assumes_launch) {
+    flag = "--launch-us";
+    term.name = fmt::format("host launches, assumed to a factor of two, are {:.0f} % of the step",
+                            100 * share);
+    term.deviation = std::max(term.deviation, share * host_deviation);
+  } else {
+    term.name = "host reads are assumed to a factor of two";
+  }
+  term.remedy = fmt::format("{} from a trace of the framework; {}{}", flag,
+                            term.narrows ? "or " : "narrower with ", own_steps);
+  return term;
+}
+
+// "a, b or c".
+std::string alternatives(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t at = 0; at < names.size(); ++at) {
+    text += fmt::format("{}{}", at == 0 ? "" : at + 1 == names.size() ? " or " : ", ", names[at]);
+  }
+  return text;
+}
+
+}  // namespace
+
+Subject subject_of(const training::TrainingJob& job, const std::string& software) {
+  constexpr double bytes_per_gbit = 1e9 / 8;
+  return {software, job.profile->device().name, job.model->name,
+          job.states.precision != model::Precision::bf16,
+          job.cluster->nic_per_gpu.bytes_per_second / bytes_per_gbit};
+}
+
+bool crosses_nodes(const training::TrainingJob& job) {
+  return job.layout.sizes.gpus > job.cluster->gpus_per_domain;
+}
+
+std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, const Band& band,
+                           const training::TrainingJob& job, const training::TrainingStep& step) {
+  const Components& parts = errors.residuals().components;
+  const std::string own_steps = remedy_of_steps(band, subject);
+  std::vector<Term> terms;
+  const auto add = [&](std::string name, double deviation, std::string remedy,
+                       bool narrows = true) {
+    if (deviation > 0) terms.push_back({std::move(name), deviation, std::move(remedy), narrows});
+  };
+  double unknown = 0;  // variance of what was never measured
+  if (band.basis == Basis::nothing) {
+    const std::vector<std::string> names = errors.residuals().software();
+    const std::string why = subject.software.empty()
+                                ? "the software is not named"
+                                : fmt::format("no measured step with {}", subject.software);
+    add(why, parts.software,
+        fmt::format("--software {}, where one of them is yours; or {}", alternatives(names),
+                    own_steps));
+    unknown += parts.software * parts.software;
+  }
+  if (band.basis >= Basis::software) {
+    add(fmt::format("no measured step of that software on {}", machine_text(errors, subject)),
+        parts.machine, own_steps);
+    unknown += parts.machine * parts.machine;
+  }
+  if (band.basis >= Basis::machine) {
+    add(fmt::format("no measured step of {} there", subject.model), parts.model, own_steps);
+    unknown += parts.model * parts.model;
+  }
+  add("configurations of one model scatter", band.expected.scatter, own_steps);
+  const double rest = band.expected.latent * band.expected.latent - unknown;
+  add(fmt::format("few measured steps in {}", subject.low_precision ? "FP8" : "bf16"),
+      std::sqrt(std::max(rest, 0.0)), own_steps);
+  for (const UnmeasuredTrait& each : band.unmeasured) {
+    add(fmt::format("no measured step has {}, which decides {:.0f} % of the step", text_of(each),
+                    100 * each.trait.share),
+        errors.deviation_of({each}), "measured steps that have it: moesim calibrate");
+  }
+  // The measured steps hold some of what these decide of the step: where they hold most of it,
+  // another value moves the prediction and hardly narrows the band.
+  const Term host = host_term(band, job.host, part_share(step, {Part::host}), own_steps);
+  add(host.name, host.deviation, host.remedy, host.narrows);
+  if (crosses_nodes(job) && !cluster::measured_between_domains(*job.cluster)) {
+    const double exchanges = part_share(step, training::exchange_parts());
+    add(fmt::format("exchanges, between nodes by one law for all machines, are {:.0f} % of the "
+                    "step",
+                    100 * exchanges),
+        exchanges * crossing_deviation,
+        "nccl-tests of your nodes: moesim import LOG... --cluster NAME",
+        widen_band({0, 0, band.moves.crossing}, band));
+  }
+  std::stable_sort(terms.begin(), terms.end(), [](const Term& one, const Term& other) {
+    return one.deviation > other.deviation;
+  });
+  return terms;
+}
+
+std::vector<Term> own_terms(const StepErrors& errors, const Band& band, const Subject& subject,
+                            const StepSoftware& software) {
+  constexpr int few_steps = 6;  // fewer leave the prior, of two rows, over a quarter of the scatter
+  const int steps = software.scatter(RowKind::step).rows;
+  std::vector<Term> terms = {
+      {steps == 0 ? "none of your rows is a whole step: their scatter is that of published ones"
+       : steps < few_steps
+           ? fmt::format("{} step{} of yours tell{} little of how far single ones scatter", steps,
+                         steps == 1 ? "" : "s", steps == 1 ? "s" : "")
+           : fmt::format("your {} steps scatter around one another", steps),
+       band.expected.scatter, "more rows of the kind that is asked about: moesim calibrate"},
+      {band.basis == Basis::own_models
+           ? fmt::format("none of your steps is one of {}", subject.model)
+           : fmt::format("{} rows leave open what this one spends its time on", software.rows()),
+       band.expected.latent, "rows with other shares of exchanges and host: moesim calibrate"}};
+  for (const UnmeasuredTrait& each : band.unmeasured) {
+    terms.push_back({fmt::format("none of your steps has {}, which decides {:.0f} % of the step",
+                                 text_of(each), 100 * each.trait.share),
+                     errors.deviation_of({each}), "rows that have it: moesim calibrate"});
+  }
+  std::stable_sort(terms.begin(), terms.end(), [](const Term& one, const Term& other) {
+    return one.deviation > other.deviation;
+  });
+  return terms;
+}
+
+}  // namespace moesim::uncertainty

@@ -268,6 +268,12 @@ bool drops_routes(const study::Outcome& outcome) {
                      [](double share) { return share > 0; });
 }
 
+// Below MFU, where routes are dropped; `slower`: if measured.
+std::string kept_mfu_text(double mfu, double slower) {
+  return fmt::format("{:.1f} % of the peak with the kept routes alone, {:.1f} % if measured",
+                     100 * mfu, 100 * mfu / slower);
+}
+
 // The share of a band's variance that its two largest terms have, and what makes it smaller.
 std::string width_lines(const std::vector<uncertainty::Term>& terms) {
   double variance = 0;
@@ -297,38 +303,42 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
   const TimeUnit unit = unit_of(outcome.step_ms);
   const study::Efficiency efficiency = study::efficiency(scenario, outcome);
   std::string text = what_it_is(scenario) + "\n";
-  text += align(
-      {{"step", fmt::format("{} {}", unit.text(outcome.step_ms), unit.name),
-        fmt::format("{} to {} (p05 to p95) beside steps of the same software and machine",
-                    unit.text(outcome.band.same_p05_ms), unit.text(outcome.band.same_p95_ms))},
-       {"if measured", fmt::format("{} {}", unit.text(outcome.band.p50_ms), unit.name),
-        fmt::format("{} to {} (p05 to p95), what a measurement is expected to say",
-                    unit.text(outcome.band.p05_ms), unit.text(outcome.band.p95_ms))},
-       {"speed", grouped(outcome.tokens_per_s_per_gpu),
-        fmt::format("tokens/s per GPU; {} if measured",
-                    grouped(outcome.tokens_per_s_per_gpu / slower))},
-       {"", fmt::format("{:.3g}", efficiency.tokens_per_day),
-        fmt::format("tokens per day on {} GPUs; {} GPU hours per 1e12 tokens, {} if measured{}",
-                    scenario.gpus, grouped(efficiency.gpu_hours_per_1e12_tokens),
-                    grouped(efficiency.gpu_hours_per_1e12_tokens * slower),
-                    scenario.replicas == 1
-                        ? ""
-                        : fmt::format("; by the mean step, {} {}",
-                                      unit.text(study::mean_step_ms(outcome)), unit.name))},
-       {"FLOPs", fmt::format("{:.1f}", efficiency.tflops_per_gpu),
-        fmt::format(
-            "model TFLOP/s per GPU, {:.1f} % of its bf16 peak (MFU), {:.1f} % if measured{}",
-            100 * efficiency.mfu, 100 * efficiency.mfu / slower,
-            drops_routes(outcome) ? "; counted as if no route were dropped" : "")},
-       {"exchange", fmt::format("{} {}", unit.text(outcome.exchange_ms), unit.name),
-        "busy, hidden or not, without waiting for other GPUs"},
-       {"memory", fmt::format("{:.1f} GiB", outcome.memory_gib),
-        outcome.fits_memory
-            ? "per GPU, fits"
-            : fmt::format("per GPU, DOES NOT FIT the {:.0f} GiB of {}",
-                          scenario.profile->device().hbm_bytes.gib(), scenario.profile_name)},
-       {"", "", memory_line(outcome, scenario.mode == scenario::Mode::train)}},
-      {false, true, false});
+  Lines lines = {
+      {"step", fmt::format("{} {}", unit.text(outcome.step_ms), unit.name),
+       fmt::format("{} to {} (p05 to p95) beside steps of the same software and machine",
+                   unit.text(outcome.band.same_p05_ms), unit.text(outcome.band.same_p95_ms))},
+      {"if measured", fmt::format("{} {}", unit.text(outcome.band.p50_ms), unit.name),
+       fmt::format("{} to {} (p05 to p95), what a measurement is expected to say",
+                   unit.text(outcome.band.p05_ms), unit.text(outcome.band.p95_ms))},
+      {"speed", grouped(outcome.tokens_per_s_per_gpu),
+       fmt::format("tokens/s per GPU; {} if measured",
+                   grouped(outcome.tokens_per_s_per_gpu / slower))},
+      {"", fmt::format("{:.3g}", efficiency.tokens_per_day),
+       fmt::format("tokens per day on {} GPUs; {} GPU hours per 1e12 tokens, {} if measured{}",
+                   scenario.gpus, grouped(efficiency.gpu_hours_per_1e12_tokens),
+                   grouped(efficiency.gpu_hours_per_1e12_tokens * slower),
+                   scenario.replicas == 1
+                       ? ""
+                       : fmt::format("; by the mean step, {} {}",
+                                     unit.text(study::mean_step_ms(outcome)), unit.name))},
+      {"FLOPs", fmt::format("{:.1f}", efficiency.tflops_per_gpu),
+       fmt::format("model TFLOP/s per GPU, {:.1f} % of its bf16 peak (MFU), {:.1f} % if measured{}",
+                   100 * efficiency.mfu, 100 * efficiency.mfu / slower,
+                   drops_routes(outcome) ? "; counted as if no route were dropped" : "")},
+      {"exchange", fmt::format("{} {}", unit.text(outcome.exchange_ms), unit.name),
+       "busy, hidden or not, without waiting for other GPUs"},
+      {"memory", fmt::format("{:.1f} GiB", outcome.memory_gib),
+       outcome.fits_memory
+           ? "per GPU, fits"
+           : fmt::format("per GPU, DOES NOT FIT the {:.0f} GiB of {}",
+                         scenario.profile->device().hbm_bytes.gib(), scenario.profile_name)},
+      {"", "", memory_line(outcome, scenario.mode == scenario::Mode::train)}};
+  if (efficiency.mfu_kept.value_or(efficiency.mfu) < efficiency.mfu) {
+    const auto flops = std::find_if(lines.begin(), lines.end(),
+                                    [](const auto& line) { return line.front() == "FLOPs"; });
+    lines.insert(flops + 1, {"", "", kept_mfu_text(*efficiency.mfu_kept, slower)});
+  }
+  text += align(lines, {false, true, false});
   text += "\n" + part_lines(outcome);
   if (scenario.replicas > 1) {
     text += "  of the replica with the median step; of another scenario it can be another one\n";

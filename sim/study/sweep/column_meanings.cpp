@@ -40,6 +40,8 @@ std::string meaning_of_column(const std::string& name) {
       {"provenance", "what the figures are based on: measured, published, derived, assumed"},
       {"tflops_per_gpu", "FLOPs of the model by Megatron's formula over step_ms and GPUs"},
       {"mfu", "tflops_per_gpu over the GPU's dense peak; dropped routes count as computed"},
+      {"mfu_kept",
+       "mfu with the FLOPs of kept routes alone, those of failed left out: before rectification"},
       {"tokens_per_day", "of all GPUs, by the mean step of the replicas"},
       {"gpu_hours_per_1e12_tokens", "by the mean step of the replicas"},
       {"parameters_gib", "of memory_gib: weights"},

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "sim/scenario/scenario.hpp"
 #include "sim/study/sweep/outcome.hpp"
 
@@ -21,6 +23,9 @@ double model_choices(const scenario::Scenario& scenario);
 struct Efficiency {
   double tflops_per_gpu = 0;
   double mfu = 0;  // share of the GPU's dense bf16 peak; above 1 where enough routes are dropped
+  // The same with the FLOPs of those routes alone that were kept, without TokenLoss::failed, so
+  // before rectification; of routers whose slots are always full all count. None of a dense router.
+  std::optional<double> mfu_kept;
   double tokens_per_day = 0;  // of all GPUs
   double gpu_hours_per_1e12_tokens = 0;
 };

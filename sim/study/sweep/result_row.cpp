@@ -64,6 +64,16 @@ void add_efficiency(std::vector<RowColumn>& columns) {
   add("gpu_hours_per_1e12_tokens", "hours", &Efficiency::gpu_hours_per_1e12_tokens);
 }
 
+// Of a dense router blank.
+void add_kept_mfu(std::vector<RowColumn>& columns) {
+  columns.push_back({{"mfu_kept", ColumnType::number, ColumnRole::figure, "share", false,
+                      meaning_of_column("mfu_kept")},
+                     nullptr,
+                     [](const Scenario& scenario, const Outcome& outcome) {
+                       return optional_cell(efficiency(scenario, outcome).mfu_kept);
+                     }});
+}
+
 void add_memory_parts(std::vector<RowColumn>& columns) {
   const auto add = [&](const char* name, double (*part)(const MemoryParts& parts)) {
     columns.push_back({{name, ColumnType::number, ColumnRole::figure, "GiB"},
@@ -278,6 +288,7 @@ std::vector<RowColumn> declare_columns() {
     const ColumnType type = option.is_number() ? ColumnType::number : ColumnType::text;
     columns.push_back({{option.column, type, ColumnRole::option, "", option.in_route}, &option});
   }
+  add_kept_mfu(columns);
   const auto place = [](const RowColumn& column) {
     return std::find(std::begin(first_columns), std::end(first_columns), column.column.name);
   };

@@ -14,6 +14,12 @@
 namespace moesim::training {
 namespace {
 
+// Of a token that `choices` experts process in each MoE layer.
+model::ModelFlops flops_of(const TrainingJob& job, double choices) {
+  return model::model_flops(*job.model, static_cast<double>(job.layout.sequence_length), choices,
+                            parallel::stages_of(*job.model, job.layout).mtp());
+}
+
 class Step {
  public:
   explicit Step(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads = nullptr)
@@ -221,9 +227,7 @@ TrainingStep Step::run() {
   const parallel::ParallelLayout& sizes = job_.layout.sizes;
   step.tokens = static_cast<double>(job_.layout.micro_batch * job_.layout.sequence_length) *
                 shape_.micro_batches * sizes.data();
-  step.flops = model::model_flops(*job_.model, static_cast<double>(job_.layout.sequence_length),
-                                  job_.experts_per_token(),
-                                  parallel::stages_of(*job_.model, job_.layout).mtp());
+  step.flops = flops_of(job_, job_.experts_per_token());
   step.tokens_per_second_per_gpu = step.tokens / step.step_us * 1e6 / sizes.gpus;
   step.tflops_per_gpu = step.tokens_per_second_per_gpu * step.flops.total * 1e-12;
   step.mfu = step.tflops_per_gpu * 1e12 / job_.profile->device().peak_bf16_flops;
@@ -307,6 +311,13 @@ TrainingStep training_step(const TrainingJob& job, std::shared_ptr<const DrawnLo
   }
   if (job.routing->rank_capacity > 0) add_reruns(job, std::move(loads), step);
   return step;
+}
+
+std::optional<double> mfu_kept(const TrainingJob& job, const TrainingStep& step) {
+  if (!step.routing) return std::nullopt;
+  constexpr double least = 1e-9;  // none would stand for the dense model
+  const double kept = std::max(job.experts_per_token() * (1 - step.routing->loss.failed), least);
+  return step.mfu * flops_of(job, kept).total / step.flops.total;
 }
 
 double host_gain_us(const TrainingJob& job, double reach, std::shared_ptr<const DrawnLoads> loads) {

@@ -55,6 +55,10 @@ TrainingStep training_step(const TrainingJob& job,
                            std::shared_ptr<const DrawnLoads> loads = nullptr,
                            bool with_forced_step = true);
 
+// TrainingStep::mfu with the FLOPs of those routes alone that were kept, of all k: without `failed`
+// of TokenLoss, so before rectification. None with forced balance. `step`: of the job.
+std::optional<double> mfu_kept(const TrainingJob& job, const TrainingStep& step);
+
 // host_gain_us of the step of a job: from both sides, `reach` away in the log. A wait that begins
 // within that counts in part. `loads` as in training_step().
 double host_gain_us(const TrainingJob& job, double reach,

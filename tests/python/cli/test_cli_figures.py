@@ -75,6 +75,22 @@ def test_an_mfu_above_one_is_explained(tmp_path):
     assert f"1 of 2 scenarios have an mfu above 1, which is no error: {why}" in grid.stderr
 
 
+def test_mfu_over_kept_routes_leaves_dropped_ones_out():
+    words = ("simulate", *SMALL, "--router")
+    dropping = as_json(*words, "top2", "--capacity-factor", 1)
+    # Of a forward and backward pass: 6 FLOPs for each of the 3 x 4,096 x 11,008 weights of an expert, 2 of them in each MoE layer.
+    layers = len(dropping["detail"]["layer_failed"])
+    experts = layers * 2 * 6 * 3 * 4096 * 11008 * dropping["tokens_per_s_per_gpu"] * 1e-12 / dropping["tflops_per_gpu"]
+    assert dropping["mfu_kept"] / dropping["mfu"] == pytest.approx(1 - dropping["failed"] * experts, rel=1e-6)
+    text = succeed(*words, "top2", "--capacity-factor", 1)
+    assert f"{100 * dropping['mfu_kept']:.1f} % of the peak with the kept routes alone, " in text
+    for router in ("dropless", "expert-choice"):  # which has no empty slots, whatever its tokens' own choices are
+        kept = as_json(*words, router)
+        assert kept["mfu_kept"] == kept["mfu"]
+        assert "kept routes" not in succeed(*words, router)
+    assert as_json(*words, "dense")["mfu_kept"] is None
+
+
 def test_model_flops_are_those_of_train():
     words = ("--model", "qwen3-30b-a3b", "--gpus", "8", "--profile", "h100-sxm", "--sequence-length", "4096",
              "--micro-batch", "1", "--format", "json")

@@ -16,7 +16,8 @@ from chart_data import BadInput, fits
 
 MOST_LINES, MOST_PANELS = 28, 16
 # Figures that count the FLOPs of the model for each token, whatever its router drops.
-OF_MODEL_FLOPS = ("mfu", "tflops_per_gpu")
+OF_MODEL_FLOPS = ("mfu", "tflops_per_gpu")  # of all k routes of a token
+MFUS = ("mfu", "mfu_kept")
 
 
 def positions(table, x):
@@ -153,14 +154,19 @@ def draw_line(axes, table, line, x, y, how, shade):
     return kinds
 
 
-def _mfu_notes(table):
-    """What a subtitle says of an MFU above 100 %, in a line or its band: dropped FLOPs that count, or an error."""
-    above = [row for row in table.rows if fits(row) and (rows.band_of(row, "mfu")[2] or 0) > 1]
-    if not above:
-        return []
-    if all(float(row.get("failed") or 0) > 0 for row in above):
-        return ["MFU is above 100 % only as dropped FLOPs count"]
-    return ["no GPU is measured above 100 %: ends of bands beyond are the prediction's error"]
+def _mfu_notes(table, ys):
+    """What a subtitle says of FLOPs of dropped routes, and of an MFU above 100 % in a line or its band: these, or an error."""
+    counts_dropped = any(y in OF_MODEL_FLOPS for y in ys) and rows.drops_routes(table.rows)
+    above = {y: [row for row in table.rows if fits(row) and (rows.band_of(row, y)[2] or 0) > 1] for y in ys if y in MFUS}
+    notes = ["FLOPs of dropped routes are counted, though no GPU computes them"] if counts_dropped else []
+    if above.get("mfu") and all(rows.drops_routes([row]) for row in above["mfu"]):
+        notes[0] += ": so MFU can be above 100 %"
+        del above["mfu"]
+    if counts_dropped and "mfu" in ys and "mfu_kept" in table.known() and "mfu_kept" not in ys:
+        notes[0] += " (--y mfu_kept leaves them out)"
+    if any(above.values()):
+        notes.append("no GPU is measured above 100 %: ends of bands beyond are the prediction's error")
+    return notes
 
 
 def panel_of(axes, table, lines, x, y):
@@ -263,9 +269,7 @@ def _notes(table, x, ys, told, more):
     """What the subtitle says beside what all rows share."""
     notes = rows.run_notes(table, [x, *ys]) + untold.notes(table, told, any(map(rows.is_time, ys))) + list(more)
     notes += page.unfit_notes(table) + page.warned_notes(table)
-    if any(y in OF_MODEL_FLOPS for y in ys) and any(float(row.get("failed") or 0) > 0 for row in table.rows):
-        notes.append("FLOPs of dropped routes are counted too")
-    return notes + (_mfu_notes(table) if "mfu" in ys else [])
+    return notes + _mfu_notes(table, ys)
 
 
 def draw(table, x, ys, group, facet, size, title, more=()):
@@ -299,7 +303,7 @@ def draw(table, x, ys, group, facet, size, title, more=()):
         for one, *_ in drawn:  # after all lines, as panels share their limits
             style_y(one)
         for one, _, _, _, y in drawn:
-            if y == "mfu" and one.get_ylim()[1] > 100:
+            if y in MFUS and one.get_ylim()[1] > 100:
                 one.axhline(100, color="black", linewidth=0.8, zorder=1)
         what = " and ".join(rows.short_name(table, y) for y in ys)
         return page.end_page(figure, axes, size,

@@ -57,7 +57,7 @@ def _ratio(below, above, y):
     if not first[1] or second[1] is None:
         return None
     both_fit = fits(below) and fits(above)
-    if y == rows.TOKEN_LOSS:  # steps of one seed share their draws: nothing says how sure the ratio is
+    if y in (rows.TOKEN_LOSS, rows.COUNTED_LOSS):  # steps of one seed share their draws: nothing says how sure the ratio is
         value = second[1] / first[1]
         return Ratio(value, value, value, "", both_fit)
     if all(below.get(name, "") == above.get(name, "") for name in MACHINE):

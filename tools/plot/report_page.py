@@ -52,8 +52,8 @@ def data_of(table, x, y, group):
     return {"columns": names, "rows": [[_cell(row[routers.get(name, name)]) for name in names] for row in table.rows],
             "options": differing, "figures": figures, "x": first_x, "y": y, "group": lines,
             "names": {name: rows.axis_name(table, name) for name in names},
-            "own_bands": {name: [f"{name}_p05", f"{name}_p95"] for name in figures
-                          if name not in rows.BANDED and {f"{name}_p05", f"{name}_p95"} <= set(names)},
+            "own_bands": {name: rows.own_band(name) for name in figures
+                          if name not in rows.BANDED and set(rows.own_band(name)) <= set(names)},
             "scale": {name: rows.scale_of(table, name) for name in names}, "bands": bands,
             "band": band_columns(table.rows[0]) if _has_error_bars(table) else None,
             "ends": {name: [f"{name}_low", f"{name}_high"] for name in figures

@@ -19,16 +19,20 @@ COMPARISONS = {
     ">=": lambda a, b: a >= b, "<": lambda a, b: a < b, ">": lambda a, b: a > b}
 # Figures that have an error bar: the power of step time by which they go.
 BANDED = {"step_ms": 1, "gpu_hours_per_1e12_tokens": 1, "tokens_per_s_per_gpu": -1,
-          "tokens_per_day": -1, "tflops_per_gpu": -1, "mfu": -1, TOTAL_SPEED: -1}
+          "tokens_per_day": -1, "tflops_per_gpu": -1, "mfu": -1, "mfu_kept": -1, TOTAL_SPEED: -1}
 # The figure whose band is a column pair of its own, NAME_p05 and NAME_p95, and what these are.
 TOKEN_LOSS, LOSS_BAND = "residual_loss", "p05 to p95 of one step's token loss"
+COUNTED_LOSS = "counted_loss"  # the same, but 0 of the model's own router without a capacity
 NAMES = {
     "step_ms": "step time, ms", "tokens_per_s_per_gpu": "speed, tokens/s per GPU",
     TOTAL_SPEED: "speed of all GPUs, tokens/s", "residual_loss": "token loss, %", "counted_loss": "token loss, %",
-    "mfu": "MFU, %", "tflops_per_gpu": "model TFLOP/s per GPU", "memory_gib": "memory, GiB per GPU",
+    "mfu": "MFU, %", "mfu_kept": "MFU over kept routes, %", "tflops_per_gpu": "model TFLOP/s per GPU", "memory_gib": "memory, GiB per GPU",
     "failed": "routes failed before rectification, %", "gpus": "GPUs",
     "run_days": "length of the run, days", "run_cost": "cost of the run",
     "gpu_hours_per_1e12_tokens": "GPU hours per 1e12 tokens", "padded": "slots that stay empty, %"}
+
+# Where routes of the table are dropped.
+MFU_WITH_DROPPED = "MFU, % (dropped routes counted)"
 
 # Where a table has counted_loss, which leaves out what a model's own router passes over.
 RESIDUAL_BESIDE_COUNTED = "weight of a token's k best experts without their output, %"
@@ -109,7 +113,7 @@ class Table:
 
     def band_words(self, figure="step_ms"):
         """What a legend says that the bands of band_of() of a figure are."""
-        if figure == TOKEN_LOSS:
+        if figure in (TOKEN_LOSS, COUNTED_LOSS):
             return LOSS_BAND
         return speed_bands.legend_text(self.rows if len(self.files) == 1 else [], self.columns)
 
@@ -192,6 +196,11 @@ def is_number(text):
         return False
 
 
+def own_band(name):
+    """The columns of a figure's own band. Rows that have one count all of their residual loss."""
+    return [f"{TOKEN_LOSS if name == COUNTED_LOSS else name}_{share}" for share in ("p05", "p95")]
+
+
 def band_of(row, name):
     """(low, value, high) of a figure, as speed_bands says; without an error bar all three are the same."""
     value = figure_of(row, name)
@@ -201,8 +210,8 @@ def band_of(row, name):
             return value, value, value
         low, high = sorted(value * (end / ratio) ** -BANDED[name] for end in ends)
         return low, value, high
-    if f"{name}_p05" in row and name != "step_ms":
-        ends = [figure_of(row, f"{name}_{share}") for share in ("p05", "p95")]
+    if name != "step_ms" and own_band(name)[0] in row:
+        ends = [figure_of(row, column) for column in own_band(name)]
         return (value, value, value) if None in (value, *ends) else (ends[0], value, ends[1])
     step, low, high = (figure_of(row, column) if column in row else None
                        for column in ("step_ms", *band_columns(row)))
@@ -425,9 +434,15 @@ def run_notes(table, figures):
     return notes
 
 
+def drops_routes(those):
+    return any((figure_of(row, "failed") or 0) > 0 for row in those)
+
+
 def axis_name(table, name):
     if name == "residual_loss" and "counted_loss" in table.known():
         return RESIDUAL_BESIDE_COUNTED
+    if name == "mfu" and drops_routes(table.rows):
+        return MFU_WITH_DROPPED
     if name in NAMES:
         return NAMES[name]
     if name == "capacity_factor":

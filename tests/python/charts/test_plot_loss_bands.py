@@ -95,6 +95,19 @@ def test_the_ratio_of_two_losses_has_no_band(tmp_path):
         compare_chart._ratio(row, row, "residual_loss") for row in table.rows)} == {(1, 1, 1)}
 
 
+def test_rows_of_train_have_it_where_they_count_their_loss(tmp_path):
+    """The model's own router without a capacity counts none, and its band is blank."""
+    path = banded(tmp_path, counted_loss=(0.2, 0.1))
+    figure = sweep_chart.draw(path, None, "")
+    assert is_band(ends_of(figure.axes[1])) and is_band(ends_of(loss_chart.draw(path, "").axes[1]))
+    table = rows.read([path])
+    assert is_band(ends_of(draw(table, x="capacity_factor", y="counted_loss").axes[0]), 1)
+    assert report_page.data_of(table, "", "counted_loss", None)["own_bands"]["counted_loss"] == [
+        "residual_loss_p05", "residual_loss_p95"]
+    own = banded(tmp_path / "own", counted_loss=(0, 0), residual_loss_p05=("", ""), residual_loss_p95=("", ""))
+    assert not sweep_chart.draw(own, None, "").axes[1].collections
+
+
 @pytest.mark.parametrize("columns", [{"residual_loss_p05": "", "residual_loss_p95": ""}, {}])
 def test_rows_without_a_band_are_drawn_as_before(tmp_path, columns):
     """One replica has none, files of older versions have no such columns."""

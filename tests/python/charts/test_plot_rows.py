@@ -180,14 +180,24 @@ def test_a_missing_figure_is_named_by_line(tmp_path, capsys, chart, column):
     assert f"line 3, column {column}: a number is missing" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("mfu", "failed", "said"), [
-    (0.95, 0, "no GPU is measured above 100 %"), (0.95, 0.2, "MFU is above 100 % only as dropped FLOPs count"), (0.5, 0, "")])
-def test_an_mfu_above_the_peak_is_explained(tmp_path, mfu, failed, said):
+DROPPED = "FLOPs of dropped routes are counted, though no GPU computes them"
+
+
+@pytest.mark.parametrize(("mfu", "failed", "said", "axis"), [
+    (0.95, 0, "no GPU is measured above 100 %", "MFU, %"),
+    (0.95, 0.2, f"{DROPPED}: so MFU can be above 100 % (--y mfu_kept leaves them out)", "MFU, % (dropped routes counted)"),
+    (0.5, 0.2, f"{DROPPED} (--y mfu_kept leaves them out)", "MFU, % (dropped routes counted)"), (0.5, 0, "", "MFU, %")])
+def test_an_mfu_with_dropped_routes_and_one_above_the_peak_are_explained(tmp_path, mfu, failed, said, axis):
     lines = [row(gpus=gpus).replace(",0.4,true", f",{mfu},true") for gpus in (8, 16)]
-    figure = draw(rows.read([sweep(tmp_path / "s.csv", lines, failed=failed)]), y="mfu")
-    assert any(set(line.get_ydata()) == {100} for line in figure.axes[0].get_lines()) == bool(said)
+    table = rows.read([sweep(tmp_path / "s.csv", lines, failed=failed, mfu_kept=0.5 * mfu)])
+    figure = draw(table, y="mfu")
+    assert any(set(line.get_ydata()) == {100} for line in figure.axes[0].get_lines()) == (mfu > 0.9)
     under = subtitle(figure)
-    assert said in under and ("above 100 %" in under) == bool(said)
+    assert said in under and ("above 100 %" in under) == (mfu > 0.9) and (DROPPED in under) == (failed > 0)
+    assert figure.axes[0].get_ylabel() == axis
+    kept = draw(table, y="mfu_kept")
+    assert kept.axes[0].get_ylabel() == "MFU over kept routes, %" and "above 100 %" not in subtitle(kept)
+    assert DROPPED not in subtitle(kept) and "leaves them out" not in subtitle(draw(table, y="mfu,mfu_kept"))
 
 
 def test_what_a_run_is_assumed_to_be_and_places_in_a_list_are_no_figures(tmp_path):

@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/published/step_errors.hpp"
 
 namespace moesim::study {
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/numbers.hpp"
 #include "sim/routing/jobs/group_blocks.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
@@ -209,9 +210,36 @@ void DrawnLoads::draw(routing::LayerRouter& router, int layer, int replica,
   set_padded_share(job_.router, routing);
   figures_.capacity =
       asked_.routing->router.capacity(std::llround(asked_.tokens_per_rank()), job_.experts);
+  figures_.block_variance += block_variance(routing);
   LayerRouting losses;
   losses.loss = routing.loss;
   losses_.push_back(std::move(losses));
+}
+
+// The routes that a block drops are exact; its loss is not known apart from the other blocks'.
+double DrawnLoads::block_variance(const LayerRouting& routing) const {
+  const routing::RouterConfig& router = job_.router;
+  const auto blocks = static_cast<std::size_t>(blocks_);
+  if (!router.drops || blocks < 2 || routing.loss.residual_loss <= 0) return 0;
+  const std::size_t sources = static_cast<std::size_t>(job_.gpus) / blocks;
+  const std::size_t rows = sources * static_cast<std::size_t>(job_.experts);
+  const double attempted =
+      static_cast<double>(sources) * static_cast<double>(job_.tokens_per_gpu) * router.choices();
+  double sum = 0;
+  double squares = 0;
+  for (std::size_t block = 0; block < blocks; ++block) {
+    const auto first = routing.kept_rows.begin() + static_cast<std::ptrdiff_t>(block * rows);
+    const auto kept =
+        std::accumulate(first, first + static_cast<std::ptrdiff_t>(rows), std::int64_t{0});
+    const double dropped = 1 - static_cast<double>(kept) / attempted;
+    sum += dropped;
+    squares += dropped * dropped;
+  }
+  if (sum <= 0) return 0;
+  const auto count = static_cast<double>(blocks);
+  const double mean = sum / count;
+  const double variance = std::max(0.0, squares / count - mean * mean) * count / (count - 1);
+  return variance * square(routing.loss.residual_loss / mean);
 }
 
 // Blocks are numbered [micro-batch, set, block of the set].
@@ -295,6 +323,10 @@ std::size_t DrawnLoads::bytes() const {
 
 void DrawnLoads::set_figures() {
   figures_.loss = routing::mean_loss(losses_);
+  for (const LayerRouting& layer : losses_) {
+    figures_.layer_losses.push_back(layer.loss.residual_loss);
+  }
+  figures_.block_variance /= static_cast<double>(losses_.size());
   figures_.fidelity = job_.fidelity;
   std::vector<double> computed;
   computed.reserve(loads_.size());

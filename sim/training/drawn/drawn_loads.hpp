@@ -51,6 +51,13 @@ struct RoutingFigures {
   std::vector<int> taken_steps;
   // How many ranks it has, and of how many, from the first on, routing is taken.
   int recorded_ranks = 0, taken_ranks = 0;
+  // residual_loss of each layer, [layer, step]; drawn per micro-batch of a trace [layer,
+  // micro-batch]. 0 where no losses were asked for.
+  std::vector<double> layer_losses;
+  // The variance of the residual_loss of one block of ranks in one micro-batch about that of its
+  // layer, mean over layers. A block loses in proportion to the routes that it drops. 0: none are
+  // dropped, or a layer has one block.
+  double block_variance = 0;
 };
 
 // Hears how many layers of a step have been drawn, of how many, after each.
@@ -104,6 +111,8 @@ class DrawnLoads {
   // Routes them in a layer, and takes their loads.
   void draw(routing::LayerRouter& router, int layer, int replica, MicroBatches micro_batches);
   void take(const routing::LayerRouting& routing, int layer, MicroBatches micro_batches);
+  // RoutingFigures::block_variance of one layer.
+  double block_variance(const routing::LayerRouting& routing) const;
   std::size_t place_of(int layer, int step, int set, int micro_batch) const;  // in loads_
   void add_rows(int layer, int step, std::span<const double> computed);
   double held_load(std::span<const int> layers, int step) const;

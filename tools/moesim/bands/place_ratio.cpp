@@ -8,8 +8,8 @@
 #include "sim/job/job_options.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/report/formats.hpp"
-#include "sim/uncertainty/link_ratio.hpp"
-#include "sim/uncertainty/step_distance.hpp"
+#include "sim/uncertainty/ratios/link_ratio.hpp"
+#include "sim/uncertainty/steps/step_distance.hpp"
 #include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/traits_apart.hpp"
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "sim/training/step/training_step.hpp"
-#include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/published/step_errors.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 
 namespace moesim::tool {

@@ -7,6 +7,7 @@
 
 #include "sim/base/cell.hpp"
 #include "sim/training/drawn/drawn_loads.hpp"
+#include "sim/uncertainty/bands/loss_band.hpp"
 #include "sim/uncertainty/bands/terms.hpp"
 #include "sim/uncertainty/software/step_software.hpp"
 #include "tools/moesim/bands/run_cost.hpp"
@@ -25,6 +26,8 @@ struct TrainBand {
   uncertainty::AssumedMoves moves;       // of the step, whatever the steps have that it is based on
   std::optional<BaselineRatio> baseline;
   RunCost cost;
+  // Of the token loss of the step: study::training_loss_band().
+  std::optional<uncertainty::LossBand> loss;
 };
 
 // Whether what --software names, or a row's column, is a document of one's own, not published

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "sim/uncertainty/step_traits.hpp"
+#include "sim/uncertainty/steps/step_traits.hpp"
 
 namespace moesim::tool {
 

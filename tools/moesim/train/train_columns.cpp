@@ -48,6 +48,16 @@ const std::vector<TrainColumn>& train_columns() {
       {"rank_capacity_for_one_percent", "", "the --rank-capacity whose chance of that is 1 %"},
       {"rerun_step_ms", "ms",
        "what running a step again adds to it, graphs captured anew included"},
+      {"mfu_kept", "share", nullptr},
+      {"residual_loss_p05", "share",
+       "with residual_loss_p95: holds the residual_loss of one further step of the same routing "
+       "with 90 % chance, by four to nineteen drawn steps, of a trace by its steps; blank of a "
+       "trace drawn per micro-batch or of one step, and of the model's own router without a "
+       "capacity"},
+      {"residual_loss_p95", "share", "see residual_loss_p05"},
+      {"residual_loss_error", "share",
+       "standard error of residual_loss, which is of one step, or the mean of a trace's, for the "
+       "mean over many; blank as residual_loss_p05"},
       // What simulate and sweep add to steps with a layout.
       {"bubble_ms", "ms", "a pipeline rank waits for others, or sends to them"},
       // What recommend adds.

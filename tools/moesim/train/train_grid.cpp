@@ -14,6 +14,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/study/sweep/grid.hpp"
+#include "sim/study/training_loss_band.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/kept_result.hpp"
@@ -51,7 +52,8 @@ TrainPoint predicted(const CommandLine& line, const RowOf& row) {
     note_step_depths(job, true);
     note_software(line, job);
     training::TrainingStep step = step_of_options(line, job);
-    const TrainBand band = requested_band(line, job, step);
+    TrainBand band = requested_band(line, job, step);
+    band.loss = study::training_loss_band(job, step, 1);  // rows are computed in parallel
     point.row = row(line, job, step, band);
     const MemoryRoom room = room_of(job, step);
     point.fits = room != MemoryRoom::none;

@@ -16,6 +16,7 @@
 #include "tools/moesim/part_columns.hpp"
 #include "tools/moesim/routing_cells.hpp"
 #include "tools/moesim/train/host_times.hpp"
+#include "tools/moesim/train/train_losses.hpp"
 #include "tools/moesim/train/train_warnings.hpp"
 
 namespace moesim::tool {
@@ -90,26 +91,12 @@ std::string recorded_text(const TrainingJob& job, const training::RoutingFigures
 }
 
 // What routing lost and what its imbalance costs.
-void add_routing(const TrainingJob& job, const TrainingStep& step, Lines& lines) {
+void add_routing(const TrainingJob& job, const TrainingStep& step,
+                 const std::optional<uncertainty::LossBand>& loss_band, Lines& lines) {
   const training::RoutingFigures& figures = *step.routing;
-  const routing::RouterConfig& router = job.routing->router;
   lines.push_back({"router", router_text(job)});
   if (figures.recorded_steps > 0) lines.push_back({"trace", recorded_text(job, figures)});
-  const double counted = study::counted_loss(job, step);
-  const std::string basis = routing::loss_basis(job.routing->scores, router);
-  std::string loss =
-      fmt::format("{}{}; {} of routes failed", percent(counted),
-                  basis.empty() ? "" : " from " + basis, percent(figures.loss.failed));
-  if (router.has_capacity() || router.pads_exchange()) {
-    loss += fmt::format(", {} of slots {}", percent(figures.loss.padded),
-                        router.pads_exchange() ? "padded" : "empty");
-  }
-  lines.push_back({"token loss", loss});
-  if (counted < figures.loss.residual_loss) {
-    lines.push_back({"not chosen", fmt::format("{} of the weight of a token's {} best experts, {}",
-                                               percent(figures.loss.residual_loss), router.top_k,
-                                               study::not_chosen)});
-  }
+  add_loss_lines(job, step, loss_band, lines);
   lines.push_back(
       {"experts",
        fmt::format("{:.3f} x balance on the busiest rank of a layer, p99 {:.3f}, at most {:.3f}",
@@ -161,7 +148,7 @@ std::string parameters_text(const TrainingJob& job) {
                      depths_text(job));
 }
 
-std::string figures(const TrainingJob& job, const TrainingStep& step, const RunCost& cost) {
+std::string figures(const TrainingJob& job, const TrainingStep& step, const TrainBand& band) {
   const double per_day = step.tokens / step.step_us * 1e6 * seconds_per_day;
   const double most = step.peak_memory().gib();
   const double capacity = job.profile->device().hbm_bytes.gib();
@@ -180,7 +167,7 @@ std::string figures(const TrainingJob& job, const TrainingStep& step, const RunC
                                      model::name_of(job.states.precision)),
                    // Megatron's definition takes k experts of every token.
                    drops_routes(job) ? "; counted as if no route were dropped" : "")},
-      {"cost", cost_text(cost, step)},
+      {"cost", cost_text(band.cost, step)},
       {"bubble",
        fmt::format("{:.1f} % of the pipeline, mean of its ranks, by the priced times of stages",
                    100 * step.bubble_share)},
@@ -193,8 +180,11 @@ std::string figures(const TrainingJob& job, const TrainingStep& step, const RunC
         {"host memory", fmt::format("{:.1f} GiB for each GPU, offloaded: {}", offloaded(step).gib(),
                                     model::name_of(job.offload))});
   }
+  if (const std::string kept = kept_mfu_text(job, step); !kept.empty()) {
+    lines.insert(lines.begin() + 4, {"", kept});
+  }
   if (step.routing) {
-    add_routing(job, step, lines);
+    add_routing(job, step, band.loss, lines);
   } else if (job.model->moe) {
     lines.push_back(
         {"experts", job.capacity_factor > 0
@@ -431,12 +421,14 @@ NamedCells training_row(const TrainingJob& job, const TrainingStep& step, const 
   const std::string warnings = warning_words(
       room_of(job, step), step.parts[static_cast<std::size_t>(training::Part::host)], step.step_us);
   row.add(warnings_column, warnings.empty() ? Cell() : Cell(warnings));
+  for (auto& [name, cell] : loss_cells(job, step, band.loss)) row.add(name, cell);
   return row;
 }
 
 std::vector<std::string> training_columns(const TrainingJob& job, const TrainingStep& step) {
   std::vector<std::string> columns = row_of(job, step).names;
   columns.emplace_back(warnings_column);
+  for (const auto& [name, cell] : loss_cells(job, step, std::nullopt)) columns.push_back(name);
   return columns;
 }
 
@@ -444,9 +436,8 @@ std::string rendered_training(const CommandLine& line, const TrainingJob& job,
                               const TrainingStep& step, const TrainBand& band,
                               report::Format format, const RowOf& row_of) {
   if (format == report::Format::table) {
-    return heading(job, step) + "\n" + figures(job, step, band.cost) + "\n" +
-           band_text(band, step) + "\n" + part_table(job, step) + "\n" + memory_table(step) + "\n" +
-           basis(job);
+    return heading(job, step) + "\n" + figures(job, step, band) + "\n" + band_text(band, step) +
+           "\n" + part_table(job, step) + "\n" + memory_table(step) + "\n" + basis(job);
   }
   const NamedCells row = row_of(line, job, step, band);
   if (format == report::Format::csv) return report::to_csv(row.names, {row.cells});

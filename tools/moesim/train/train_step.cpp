@@ -10,6 +10,7 @@
 #include "sim/job/job_options.hpp"
 #include "sim/study/search/memory_share.hpp"
 #include "sim/study/training_hints.hpp"
+#include "sim/study/training_loss_band.hpp"
 #include "sim/training/step/step_timeline.hpp"
 #include "tools/moesim/kept_result.hpp"
 #include "tools/moesim/measured_step.hpp"
@@ -142,7 +143,12 @@ ExitCode run_train_step(const CommandLine& line, const RowOf& row) {
     note_shown_step(step);
   }
   const double predicted_us = step.step_us;
-  const TrainBand band = requested_band(line, job, step);
+  TrainBand band = requested_band(line, job, step);
+  ProgressLine further("layers of further steps routed");
+  band.loss = study::training_loss_band(
+      job, step, chosen_jobs(line),
+      [&](std::size_t drawn, std::size_t layers) { further.show(drawn, layers); });
+  further.finish();
   if (files.wanted()) note_timeline(band, predicted_us, step.step_us);
   std::string text = rendered_training(line, job, step, band, format, row);
   if (measured) text += measured_text(job, step, band, *measured);

@@ -168,10 +168,23 @@ void add_costs(const std::vector<TrainPoint>& points, TableColumns& columns) {
   add("cost/1e12 tokens", "cost_per_1e12_tokens", 0);
 }
 
+// Whether the token loss has a band with a width.
+bool has_loss_band(const TrainPoint& point) {
+  return point.figure("residual_loss_p95") > point.figure("residual_loss_p05");
+}
+
+std::string loss_band_text(const TrainPoint& point) {
+  if (!has_loss_band(point)) return "";
+  return fmt::format("{:.2f} to {:.2f}", 100 * point.figure("residual_loss_p05"),
+                     100 * point.figure("residual_loss_p95"));
+}
+
 // Adds the losses of drawn routing.
 void add_losses(const std::vector<TrainPoint>& points, TableColumns& columns) {
   if (!any_has(points, "counted_loss")) return;
   columns.push_back(number_column("token loss %", "counted_loss", 100, 2));
+  const bool any_band = std::any_of(points.begin(), points.end(), has_loss_band);
+  if (any_band) columns.push_back({"of one step, p05 to p95", loss_band_text});
   report::SlotShares slots;
   for (const TrainPoint& point : points) {
     slots.add(point.cell("padding"), point.cell("capacity"));
@@ -216,8 +229,12 @@ TableColumns figure_columns(const std::vector<TrainPoint>& points) {
        }},
       number_column("tokens/s/GPU", "tokens_per_s_per_gpu", 1, 0),
       number_column("MFU %", "mfu", 100, 1),
-      number_column("memory GiB", "memory_gib", 1, 1),
   };
+  const bool any_dropped = std::any_of(points.begin(), points.end(), [](const TrainPoint& point) {
+    return point.figure("failed") > 0;
+  });
+  if (any_dropped) columns.push_back(number_column("of kept routes", "mfu_kept", 100, 1));
+  columns.push_back(number_column("memory GiB", "memory_gib", 1, 1));
   add_costs(points, columns);
   add_losses(points, columns);
   add_comparison(points, columns);

@@ -14,12 +14,12 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/study/sweep/grid.hpp"
-#include "sim/study/training_loss_band.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/kept_result.hpp"
 #include "tools/moesim/progress.hpp"
 #include "tools/moesim/train/train_journal.hpp"
+#include "tools/moesim/train/train_losses.hpp"
 #include "tools/moesim/train/train_request.hpp"
 #include "tools/moesim/train/train_table.hpp"
 #include "tools/moesim/train/train_warnings.hpp"
@@ -53,7 +53,7 @@ TrainPoint predicted(const CommandLine& line, const RowOf& row) {
     note_software(line, job);
     training::TrainingStep step = step_of_options(line, job);
     TrainBand band = requested_band(line, job, step);
-    band.loss = study::training_loss_band(job, step, 1);  // rows are computed in parallel
+    band.loss = requested_loss_band(line, job, step, 1);  // rows are computed in parallel
     point.row = row(line, job, step, band);
     const MemoryRoom room = room_of(job, step);
     point.fits = room != MemoryRoom::none;

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/study/search/counted_loss.hpp"
+#include "sim/study/training_loss_band.hpp"
+#include "tools/moesim/train/replicas.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -17,6 +21,16 @@ std::string band_text(const uncertainty::LossBand& band, bool is_recorded) {
 }
 
 }  // namespace
+
+std::optional<uncertainty::LossBand> requested_loss_band(const CommandLine& line,
+                                                         const training::TrainingJob& job,
+                                                         const training::TrainingStep& step,
+                                                         int threads,
+                                                         const training::DrawProgress& progress) {
+  auto band = study::training_loss_band(job, step, threads, progress);
+  if (band) band->error /= std::sqrt(static_cast<double>(requested_replicas(line)));
+  return band;
+}
 
 void add_loss_lines(const training::TrainingJob& job, const training::TrainingStep& step,
                     const std::optional<uncertainty::LossBand>& loss_band,

@@ -8,11 +8,18 @@
 #include "sim/base/cell.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/bands/loss_band.hpp"
+#include "tools/moesim/command.hpp"
 
 namespace moesim::tool {
 
 // What a step with drawn routing loses, and how sure that is. Of all: `loss_band` is
-// study::training_loss_band() of the step, `step` that of `job`.
+// requested_loss_band() of the step, `step` that of `job`.
+
+// study::training_loss_band() of the step of a line; of several --replicas, whose mean loss the
+// step has, the standard error is that of the mean.
+std::optional<uncertainty::LossBand> requested_loss_band(
+    const CommandLine& line, const training::TrainingJob& job, const training::TrainingStep& step,
+    int threads, const training::DrawProgress& progress = {});
 
 // Adds the lines of the text: the token loss with its band, and what the model's own router does
 // not choose. Precondition: job.routing.

@@ -10,7 +10,6 @@
 #include "sim/job/job_options.hpp"
 #include "sim/study/search/memory_share.hpp"
 #include "sim/study/training_hints.hpp"
-#include "sim/study/training_loss_band.hpp"
 #include "sim/training/step/step_timeline.hpp"
 #include "tools/moesim/kept_result.hpp"
 #include "tools/moesim/measured_step.hpp"
@@ -18,6 +17,7 @@
 #include "tools/moesim/progress.hpp"
 #include "tools/moesim/shell_word.hpp"
 #include "tools/moesim/timeline.hpp"
+#include "tools/moesim/train/train_losses.hpp"
 #include "tools/moesim/train/train_measured.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
@@ -145,8 +145,8 @@ ExitCode run_train_step(const CommandLine& line, const RowOf& row) {
   const double predicted_us = step.step_us;
   TrainBand band = requested_band(line, job, step);
   ProgressLine further("layers of further steps routed");
-  band.loss = study::training_loss_band(
-      job, step, chosen_jobs(line),
+  band.loss = requested_loss_band(
+      line, job, step, chosen_jobs(line),
       [&](std::size_t drawn, std::size_t layers) { further.show(drawn, layers); });
   further.finish();
   if (files.wanted()) note_timeline(band, predicted_us, step.step_us);

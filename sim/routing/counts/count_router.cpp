@@ -6,6 +6,7 @@
 
 #include "sim/routing/counts/count_distribution.hpp"
 #include "sim/routing/counts/count_growth.hpp"
+#include "sim/routing/jobs/fidelity.hpp"
 #include "sim/routing/jobs/group_blocks.hpp"
 #include "sim/routing/jobs/shared_scores.hpp"
 
@@ -34,7 +35,8 @@ void set_losses_of_drawn(double tokens, double kept, double slots, TokenLoss& lo
 // Which tokens lose a route, and where rectified ones go, is known of tokens alone.
 bool needs_tokens(const RoutingJob& job) {
   const bool rectifies = job.router.rectification != Rectification::none;
-  return job.router.has_gate() && job.router.drops && (job.with_losses || rectifies);
+  return job.router.has_gate() && job.router.drops && (job.with_losses || rectifies) &&
+         !is_sampled(job);
 }
 
 }  // namespace
@@ -110,7 +112,7 @@ void CountRouter::normals(std::uint32_t plane, std::uint64_t first, float* tile)
 
 CountRouter::Counts& CountRouter::counts_of(const RoutingJob& job) {
   if (!is_sampled(job)) return counts_of(job.router);
-  const std::string key = job.key();
+  const std::string key = sampled_key(job);
   for (Counts& counts : counts_) {
     if (counts.key == key) return counts;
   }
@@ -305,6 +307,7 @@ void CountRouter::set_losses(const RoutingJob& job, LayerRouting& result) {
     attempted = 1 - (kept_primary + filled) / (routes + tokens);
     loss.failed_attempted = attempted;
   }
+  if (is_sampled(job)) return set_losses_of_sample(job, result);
   if (!needs_tokens(job)) return;
   const std::int64_t ranks =
       router.capacity_scope == CapacityScope::source ? 1 : job.expert_parallel;

@@ -11,6 +11,7 @@
 #include "sim/routing/counts/draw_cache.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/rules/layer_sample.hpp"
 
 namespace moesim::routing {
 
@@ -19,10 +20,11 @@ namespace moesim::routing {
 // shares of failed and padded are exact functions of the counts; figures that depend on which
 // routes belong to the same token (partial, lost_mass, unrouted, residual_loss, IR) are estimated
 // from the pilot. Routers without scores need no pilot: everything follows from the counts, which
-// some of them compute exactly (RouterDescriptor::count_exactly). Jobs that keep all routes and
-// whose counts do not follow from the popularity of each expert alone (is_sampled()) are drawn from
-// a sample of tokens that the exact rule routed (sampled_counts.hpp), which also has the tokens
-// that each GPU and node needs. Keeps its working memory; use one per thread.
+// some of them compute exactly (RouterDescriptor::count_exactly). Jobs whose counts do not follow
+// from the popularity of each expert alone (is_sampled()) are drawn from a sample of tokens that
+// the exact rule routed (sampled_counts.hpp), which also has the tokens that each GPU and node
+// needs, and what a capacity loses of them (sample_losses.hpp). Keeps its working memory; use one
+// per thread.
 class CountRouter {
  public:
   // `draws`: keeps what other layouts and routers draw alike, and outlives this; null: nothing is
@@ -66,7 +68,8 @@ class CountRouter {
     std::vector<double> drawn;       // storage of `shares` where the router draws
     std::string key;                 // of the job, where it is sampled
     std::string kept_key;            // in DrawCache::routes; "": not there
-    TokenLoss loss;                  // the same
+    TokenLoss loss;                  // the same, of which nothing is dropped
+    LayerSample sample;              // the same, with a capacity
     TokenCopies copies;              // the same, if copies are counted
     std::vector<std::int32_t> primary, nominees;
     std::vector<std::int32_t> split[2];  // for each CapacityScope, computed on demand
@@ -88,6 +91,9 @@ class CountRouter {
   void count_exactly(Counts& counts) const;
   SampledLayer draw_sample(const RoutingJob& job) const;
   SampledLayer drawn_sample(const RoutingJob& job) const;
+  // A job whose tokens choose as those of `job`: how routes are kept is left out.
+  static RoutingJob chosen_alike(RoutingJob job);
+  static std::string sampled_key(const RoutingJob& job);
   void draw_sampled(const RoutingJob& job, Counts& counts) const;
   static void count_copies(const RoutingJob& job, LayerRouting& result);
   const std::vector<std::int32_t>& split_of(Counts& counts, CapacityScope scope) const;
@@ -105,6 +111,7 @@ class CountRouter {
   void deal_by_rank(const Counts& counts, std::size_t first_gpu, std::int64_t slots,
                     LayerRouting& result);
   void set_losses(const RoutingJob& job, LayerRouting& result);
+  void set_losses_of_sample(const RoutingJob& job, LayerRouting& result);
   void set_ir_rows(const RoutingJob& job, const PilotLoss& pilot, LayerRouting& result);
   std::vector<double> partial_tokens(const RoutingJob& job, const PilotLoss& pilot,
                                      const LayerRouting& result);

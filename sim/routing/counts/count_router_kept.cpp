@@ -65,7 +65,7 @@ const std::vector<std::int32_t>& CountRouter::split_of(Counts& counts, CapacityS
 // Which tokens a sample has depends on how many the job has, behind which they are.
 SampledLayer CountRouter::drawn_sample(const RoutingJob& job) const {
   if (draws_ == nullptr) return draw_sample(job);
-  RoutingJob alike = job;
+  RoutingJob alike = job.router.drops ? chosen_alike(job) : job;
   alike.gpus_per_domain = 0;
   alike.layers = 0;
   alike.count_copies = false;

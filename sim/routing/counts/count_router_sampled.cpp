@@ -3,7 +3,9 @@
 #include <numeric>
 #include <utility>
 
+#include "sim/routing/counts/count_growth.hpp"
 #include "sim/routing/counts/count_router.hpp"
+#include "sim/routing/counts/sample_losses.hpp"
 #include "sim/routing/counts/sampled_counts.hpp"
 #include "sim/routing/groups/bias_training.hpp"
 #include "sim/routing/groups/group_logits.hpp"
@@ -41,6 +43,7 @@ void CountRouter::draw_sampled(const RoutingJob& job, Counts& counts) const {
   const auto experts = static_cast<std::size_t>(job.experts);
   SampledLayer drawn = drawn_sample(job);
   counts.loss = drawn.sample.loss;
+  if (job.router.drops && job.with_losses) counts.sample = drawn.sample;
   ExpertPlaces places{job.experts, job.expert_parallel, 0, job.router.groups};
   if (job.count_copies) {
     places.ranks_of_node = job.gpus_per_domain > 0
@@ -66,6 +69,45 @@ void CountRouter::draw_sampled(const RoutingJob& job, Counts& counts) const {
     }
     law.draw(key, static_cast<std::uint32_t>(gpu), job.tokens_of(static_cast<int>(gpu)), out);
   }
+}
+
+RoutingJob CountRouter::chosen_alike(RoutingJob job) {
+  const RouterConfig usual;
+  RouterConfig& router = job.router;
+  router.capacity_factor = usual.capacity_factor;
+  router.capacity_convention = usual.capacity_convention;
+  router.min_capacity = usual.min_capacity;
+  router.capacity_alignment = usual.capacity_alignment;
+  router.priority = usual.priority;
+  router.dialect = usual.dialect;
+  return job;
+}
+
+std::string CountRouter::sampled_key(const RoutingJob& job) {
+  return job.router.drops ? chosen_alike(job).key() : job.key();
+}
+
+// Rows and the shares of failed and padded are those of the counts. What the capacity loses besides
+// is in proportion to what it loses of the sample, whose error is mainly in how many routes fail.
+void CountRouter::set_losses_of_sample(const RoutingJob& job, LayerRouting& result) {
+  if (!job.with_losses) return;
+  TokenLoss& loss = result.loss;
+  const Counts& counts = counts_of(job);
+  StreamKey chance = key_;
+  chance.rank = chance_plane;
+  const TokenLoss found = losses_of_sample(
+      {job.router, counts.sample, job.experts, job.tokens_per_gpu}, chance, kernels_);
+  const auto scaled = [&](double lost) {
+    return found.failed > 0 ? std::min(1.0, lost * loss.failed / found.failed) : loss.failed;
+  };
+  const int top_k = job.router.top_k;
+  loss.partial = fit_growth(false, found.failed, found.partial, top_k)(loss.failed);
+  loss.unrouted = fit_growth(true, found.failed, found.unrouted, top_k)(loss.failed);
+  loss.lost_mass = scaled(found.lost_mass);
+  loss.not_chosen = counts.loss.not_chosen;
+  const double kept = 1 - loss.not_chosen;  // no more can be dropped
+  loss.residual_loss =
+      loss.not_chosen + std::min(kept, scaled(found.residual_loss - found.not_chosen));
 }
 
 // Where a token has a single expert every kept route is a token.

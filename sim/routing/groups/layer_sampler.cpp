@@ -56,7 +56,7 @@ std::unique_ptr<Chooser> make_chooser(const KindShape& shape) {
 
 LayerSample sample_layer(const KindShape& shape, const GroupLogits& logits, const StreamKey& stream,
                          std::int64_t tokens) {
-  RouterConfig config = shape.config;  // nothing is dropped: nothing to fill in or to rectify
+  RouterConfig config = shape.config;  // the primary choices alone
   config.fill_in = false;
   config.rectification = Rectification::none;
   const KindShape plain{config, shape.experts, shape.ranks, shape.kernels};
@@ -82,7 +82,14 @@ LayerSample sample_layer(const KindShape& shape, const GroupLogits& logits, cons
     const std::uint16_t* expert = table.expert(choice);
     sample.expert.insert(sample.expert.end(), expert, expert + tokens);
   }
-  sample.loss.residual_loss = mean_residual(table, reference_mass);
+  sample.loss.residual_loss = sample.loss.not_chosen = mean_residual(table, reference_mass);
+  if (!config.has_capacity() || reference_mass.empty()) return sample;
+  for (int choice = 0; choice < config.top_k; ++choice) {
+    const float* probability = table.probability(choice);
+    sample.probability.insert(sample.probability.end(), probability, probability + tokens);
+  }
+  sample.best.assign(table.max_probability(), table.max_probability() + tokens);
+  sample.reference_mass.assign(reference_mass.begin(), reference_mass.begin() + tokens);
   return sample;
 }
 

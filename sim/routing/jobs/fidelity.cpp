@@ -86,7 +86,12 @@ std::int64_t most_tokens(Fidelity fidelity) {
 
 bool is_sampled(const RoutingJob& job) {
   const RouterConfig& router = job.router;
-  if (!router.has_gate() || router.drops || router.kind->no_counts != nullptr) return false;
+  if (!router.has_gate() || router.kind->no_counts != nullptr) return false;
+  if (router.drops) {
+    return !router.takes_best() && router.chooses_top_k() && !router.fill_in &&
+           router.rectification == Rectification::none &&
+           router.capacity_scope == CapacityScope::source && !job.is_ragged();
+  }
   return !router.takes_best() || job.count_copies || job.is_ragged() || has_token_types(job.scores);
 }
 
@@ -99,17 +104,18 @@ std::string counts_refusal(const RoutingJob& job) {
     return fmt::format("{} tokens per GPU are too few: counts start at {}", job.tokens_per_gpu,
                        least_tokens);
   }
-  if (job.router.priority == Priority::token_order && job.router.drops) {
+  const bool drops = job.router.drops && !is_sampled(job);
+  if (job.router.priority == Priority::token_order && drops) {
     return "with --priority token-order all choices of a token stand together in the queues, which "
            "counts do not model: they put `partial` off by up to 1.3 points";
   }
-  if (job.router.varies() && job.router.drops) {
-    return "which routes a capacity drops is known of the best experts by a softmax: not with "
-           "--score-function, --second-expert, --router-dtype or --expert-bias";
-  }
-  if (job.router.drops && job.router.has_gate() && !job.router.takes_best()) {
-    return fmt::format("which routes of {} a capacity drops is not worked out",
-                       job.router.asked_name());
+  if (drops && job.router.has_gate() && !job.router.takes_best()) {
+    return fmt::format("which routes of {} a capacity {} is not worked out",
+                       job.router.asked_name(),
+                       job.router.fill_in || job.router.rectification != Rectification::none
+                           ? "drops that are rectified"
+                       : job.is_ragged() ? "drops on GPUs of different tokens"
+                                         : "of the group drops");
   }
   if (job.count_copies && job.router.drops && job.router.choices() > 1) {
     return "with a capacity counts do not say which of a token's routes are kept, and so how many "

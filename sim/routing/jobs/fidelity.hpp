@@ -32,8 +32,10 @@ inline constexpr double affordable_logits = 1e9;
 std::int64_t most_tokens(Fidelity fidelity);
 
 // Whether the counts of a job are drawn from a sample of its tokens (counts/sampled_counts.hpp),
-// not from the popularity of each expert: where no route is dropped and tokens choose by another
-// rule than the k best, are counted per destination, differ in number between GPUs, or have types.
+// not from the popularity of each expert: where tokens choose by another rule than the k best, and
+// a capacity, if there is one, is of each source and is not followed by a rectification; and where
+// no route is dropped and tokens are counted per destination, differ in number between GPUs, or
+// have types.
 bool is_sampled(const RoutingJob& job);
 
 // Why counts cannot replace the tokens of a job; empty if they can.

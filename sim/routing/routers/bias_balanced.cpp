@@ -1,8 +1,11 @@
-// bias-balanced: the k best by score + bias, weighted by score, which is a sigmoid; dropless (Wang
-// et al. 2024). With "+groups" only among the experts of the groups with the highest sum of their
-// two best score + bias: DeepSeek-V3's router (arXiv:2412.19437, sections 2.1.2 and 5.4; its factor
-// on all weights does not affect routing). Parameters: u, the change of an expert's bias per step,
-// and the number of training steps before.
+// bias-balanced: the k best by score + bias, weighted by score, which is a sigmoid (Wang et al.
+// 2024); dropless unless a capacity factor is given. With "+groups" only among the experts of the
+// groups with the highest sum of their two best score + bias: DeepSeek-V3's router
+// (arXiv:2412.19437, sections 2.1.2 and 5.4; its factor on all weights does not affect routing).
+// Capacity drops after the choice, as in Megatron-Core
+// (megatron/core/transformer/moe/moe_utils.py): the bias is trained on all choices, and priorities
+// and weights are of scores without it. Parameters: u, the change of an expert's bias per step, and
+// the number of training steps before.
 #include <fmt/format.h>
 
 #include "sim/routing/routers/bias_chooser.hpp"
@@ -84,7 +87,7 @@ constinit const RouterDescriptor bias_balanced_router{
                .read = read_groups},
     .chooses_top_k = true,
     .scores_by_sigmoid = true,
-    .capacity = CapacityRule::none,
+    .capacity = CapacityRule::by_factor_if_set,
     .read = read,
     .name = name,
     .make = make,

@@ -50,7 +50,7 @@ LayerSample BiasChooser::sample(const GroupLogits& logits, const StreamKey& stre
     for (int left = trained; left > 0; --left) train(logits, sampling.tile);
     sample_frequencies(logits, tokens, sampling);
   }
-  found.loss.residual_loss = sampling.residual / sampling.examined;
+  found.loss.residual_loss = found.loss.not_chosen = sampling.residual / sampling.examined;
   return found;
 }
 
@@ -113,7 +113,27 @@ void BiasChooser::keep_choices(Sampling& sampling) {
     std::copy_n(expert_.data() + choice * tile_tokens, tile_tokens,
                 found.expert.data() + choice * found.tokens + sampling.held);
   }
+  if (shape_.config.has_capacity()) keep_scores(sampling);
   sampling.held += tile_tokens;
+}
+
+// The scores of the tokens last selected, for what a capacity loses of them.
+void BiasChooser::keep_scores(Sampling& sampling) {
+  LayerSample& found = sampling.found;
+  found.probability.resize(found.expert.size());
+  found.best.resize(found.tokens);
+  found.reference_mass.resize(found.tokens);
+  std::vector<std::uint16_t> best_expert(expert_.size());
+  std::vector<float> best(expert_.size());
+  shape_.kernels.largest(score_.data(), 0, shape_.experts, shape_.config.top_k,
+                         {best_expert.data(), best.data(), tile_tokens});
+  std::copy_n(best.data(), tile_tokens, found.best.data() + sampling.held);
+  for (std::size_t at = 0; at < expert_.size(); ++at) {
+    const std::size_t token = sampling.held + at % tile_tokens;
+    found.probability[at / tile_tokens * found.tokens + token] =
+        score_[std::size_t{expert_[at]} * tile_tokens + at % tile_tokens];
+    found.reference_mass[token] += best[at];
+  }
 }
 
 // The tokens last selected have less mass than with the k best by score alone: the sum of what they

@@ -72,6 +72,9 @@ class BiasChooser final : public Chooser {
         // The k best scores without the bias.
         shape_.kernels.largest(score_.data(), 0, shape_.experts, shape_.config.top_k,
                                {expert_.data(), key_.data(), tile_tokens});
+        if (shape_.config.has_capacity()) {
+          std::copy_n(key_.data(), tile_tokens, out.table.best_output(token));
+        }
         float* mass = out.reference_mass.data() + begin + token;
         std::fill_n(mass, tile_tokens, 0.0F);
         for (std::size_t at = 0; at < key_.size(); ++at) mass[at % tile_tokens] += key_[at];
@@ -214,6 +217,7 @@ class BiasChooser final : public Chooser {
   void sample_tiles(const GroupLogits& logits, std::int64_t tiles, bool slope, Sampling& sampling);
   void sample_frequencies(const GroupLogits& logits, std::int64_t tokens, Sampling& sampling);
   void keep_choices(Sampling& sampling);
+  void keep_scores(Sampling& sampling);
   double residual_of_tile();
   void set_parts(Sampling& sampling);
   double routes_of_subset(int part, float shift);

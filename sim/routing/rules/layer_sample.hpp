@@ -16,7 +16,10 @@ struct LayerSample {
   // [expert] P(a token has this expert), summing to k, where it is known better than by its
   // frequency in the sample; empty otherwise.
   std::vector<double> shares;
-  TokenLoss loss;  // of the sampled tokens
+  TokenLoss loss;  // of the sampled tokens, of which none is dropped
+  // With a capacity, for what it loses; else empty. [choice, token]: g of the chosen experts.
+  // [token]: the largest g of all experts, and the sum of the k largest.
+  std::vector<float> probability, best, reference_mass;
 };
 
 }  // namespace moesim::routing

@@ -14,7 +14,10 @@ struct TokenLoss {
   std::optional<double> failed_attempted;  // of all k' S routes: not kept
   double unrouted = 0;                     // tokens with no expert at all, after FR and IR
   double residual_loss = 0;  // mean of max(0, 1 - processed mass / top-k mass): the token loss
-  double padded = 0;         // of the E C slots: empty, after fill-in
+  // The part of residual_loss that the choice of experts makes, which is not that of the k best:
+  // what is lost without a capacity. 0 for the k best.
+  double not_chosen = 0;
+  double padded = 0;                   // of the E C slots: empty, after fill-in
   std::optional<double> duplicate_ir;  // IR rows whose expert had the token already, over S
 };
 

@@ -24,8 +24,9 @@ TokenLoss mean_loss(std::span<const TokenLoss> losses) {
     for (const TokenLoss& loss : losses) sum += (loss.*figure).value_or(0.0) / count;
     mean.*figure = sum;
   };
-  for (const auto figure : {&TokenLoss::failed, &TokenLoss::partial, &TokenLoss::lost_mass,
-                            &TokenLoss::unrouted, &TokenLoss::residual_loss, &TokenLoss::padded}) {
+  for (const auto figure :
+       {&TokenLoss::failed, &TokenLoss::partial, &TokenLoss::lost_mass, &TokenLoss::unrouted,
+        &TokenLoss::residual_loss, &TokenLoss::not_chosen, &TokenLoss::padded}) {
     average(figure);
   }
   for (const auto figure :

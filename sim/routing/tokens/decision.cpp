@@ -27,6 +27,7 @@ LossSums& LossSums::operator+=(const LossSums& other) {
   filled += other.filled;
   slots += other.slots;
   others += other.others;
+  not_chosen += other.not_chosen;
   totals.top_mass += other.totals.top_mass;
   totals.lost_mass += other.totals.lost_mass;
   totals.residual += other.totals.residual;
@@ -50,6 +51,7 @@ TokenLoss LossSums::loss(const RouterConfig& config) const {
   }
   loss.unrouted = share(count(totals.unrouted), count(tokens));
   loss.residual_loss = share(totals.residual, count(tokens));
+  loss.not_chosen = share(not_chosen, count(tokens));
   loss.padded = share(count(slots - primary_kept - filled - others), count(slots));
   if (config.rectification != Rectification::none) {
     loss.duplicate_ir = share(count(totals.duplicate_ir), count(tokens));
@@ -144,6 +146,7 @@ void Decision::decide(const DecisionInput& input) {
     for (int rank = 0; rank < table.ranks(); ++rank) {
       sums_.totals.residual += residual(input, rank);
     }
+    sums_.not_chosen = config.has_capacity() ? not_chosen(input) : sums_.totals.residual;
   }
   count_rows(input);
   if (config.pads_to_busiest()) {
@@ -285,6 +288,19 @@ double Decision::residual(const DecisionInput& input, int rank) const {
       missing[at] = lack > 0.0 ? lack : 0.0;
     }
     for (std::size_t at = 0; at < count; ++at) sum += missing[at];
+  }
+  return sum;
+}
+
+// As residual() of all ranks, if all primary choices were kept.
+double Decision::not_chosen(const DecisionInput& input) const {
+  double sum = 0;
+  for (std::size_t token = 0; token < static_cast<std::size_t>(input.table.tokens()); ++token) {
+    float chosen = 0;
+    for (int choice = 0; choice < input.config.top_k; ++choice) {
+      chosen += input.table.probability(choice)[token];
+    }
+    sum += std::max(0.0, 1.0 - static_cast<double>(chosen) / input.reference_mass[token]);
   }
   return sum;
 }

@@ -20,6 +20,7 @@ struct LossSums {
   std::int64_t nominations = 0, filled = 0;
   std::int64_t slots = 0;
   std::int64_t others = 0;  // slots taken by neither: routes that their token did not choose
+  double not_chosen = 0;    // of TokenLoss, over tokens
   LossTotals totals;
 
   LossSums& operator+=(const LossSums& other);
@@ -92,6 +93,7 @@ class Decision {
   void flag_kept(const DecisionInput& input);
   void find_ir(const DecisionInput& input);
   double residual(const DecisionInput& input, int rank) const;
+  double not_chosen(const DecisionInput& input) const;
   void add_rectified(const KeptTokens& run, std::size_t begin, std::size_t first, std::size_t count,
                      float* processed) const;
   void count_rows(const DecisionInput& input);

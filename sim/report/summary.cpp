@@ -104,10 +104,11 @@ std::string band_text(const uncertainty::LossBand& band) {
 std::string loss_lines(const scenario::Scenario& scenario, const study::Outcome& outcome) {
   const routing::TokenLoss& loss = outcome.loss;
   const routing::RouterConfig& router = scenario.router;
-  const bool is_counted =
-      study::counted_loss(loss.residual_loss, router, *scenario.model) >= loss.residual_loss;
+  const double counted = study::counted_loss(loss, router, *scenario.model);
+  const bool is_counted = router.has_capacity() || counted >= loss.residual_loss;
   const bool has_slots = router.has_capacity() || router.pads_exchange();
   const std::string basis = routing::loss_basis(scenario.scores, router);
+  constexpr double least_shown = 0.5e-4;  // of a percentage with two decimals
   Lines lines;
   for (const study::LossFigure& figure : study::loss_figures()) {
     const Cell cell = figure.cell(loss);
@@ -115,15 +116,19 @@ std::string loss_lines(const scenario::Scenario& scenario, const study::Outcome&
     const bool first = figure.name == std::string_view("residual_loss");
     const bool of_slots = figure.name == std::string_view("padded");
     if (of_slots && !has_slots) continue;
+    // The model's own choice, besides what its capacity drops.
+    const std::string own_choice =
+        first && is_counted && loss.residual_loss - counted >= least_shown
+            ? fmt::format("; {} of it {}", percent(loss.residual_loss - counted), study::not_chosen)
+            : "";
     lines.insert(
         first ? lines.begin() : lines.end(),
         {of_slots && !router.pads_exchange() ? "empty" : figure.name, percent(number_in(cell)),
          first && !is_counted
              ? fmt::format("no token loss: of the weight of a token's {} best experts, {}",
                            router.top_k, study::not_chosen)
-             : figure.meaning + (first && !basis.empty() ? "; from " + basis : "")});
+             : figure.meaning + own_choice + (first && !basis.empty() ? "; from " + basis : "")});
   }
-  constexpr double least_shown = 0.5e-4;  // of a percentage with two decimals
   if (outcome.loss_band && outcome.loss_band->p95 >= least_shown) {
     lines.insert(lines.begin() + 1, {"", "", band_text(*outcome.loss_band)});
   }

@@ -7,18 +7,19 @@
 namespace moesim::study {
 
 // The token loss that a search compares with what is acceptable, and that `train` states:
-// `residual_loss`, but 0 for the model's own router where nothing is dropped. residual_loss is
-// relative to the k best of all experts; a router that biases its choice, or confines it to groups,
-// does not take these, but the model was trained with its choice.
-double counted_loss(double residual_loss, const routing::RouterConfig& router,
+// `residual_loss`, but for the model's own router without `not_chosen`, so that it is 0 where
+// nothing is dropped. residual_loss is relative to the k best of all experts; a router that biases
+// its choice, or confines it to groups, does not take these, but the model was trained with its
+// choice.
+double counted_loss(const routing::TokenLoss& loss, const routing::RouterConfig& router,
                     const model::Model& model);
 
 // Whether a step of a front loses enough less than the one before it: 1 % and 0.01 points of the
 // routing weight. What is less, other draws change.
 bool loses_clearly_less(double loss, double than);
 
-// What the residual loss of a router that drops nothing is, and why it is no token loss: follows
-// "of the weight of a token's k best experts, ".
+// What the residual loss of a router is that drops nothing, or the part of it that is not dropped,
+// and why it is no token loss: follows "of the weight of a token's k best experts, ".
 inline constexpr const char* not_chosen =
     "which the router's groups or bias pass over, as the model was trained";
 

@@ -111,7 +111,9 @@ std::vector<FoundPass> passes_of(const PrefillSearch& search, const std::vector<
       continue;
     }
     const scenario::Scenario& scenario = *points[at].scenario;
-    pass.loss = counted_loss(pass.figure("residual_loss"), scenario.router, *scenario.model);
+    routing::TokenLoss loss;  // a row does not say what of it was not chosen
+    loss.residual_loss = pass.figure("residual_loss");
+    pass.loss = counted_loss(loss, scenario.router, *scenario.model);
     if (pass.figure("tokens_per_s_per_gpu") >= search.min_speed) passes.push_back(std::move(pass));
   }
   return passes;

@@ -89,6 +89,7 @@ class LossMean {
     add(sum.failed_attempted, loss.failed_attempted, weight_);
     sum.unrouted += weight_ * loss.unrouted;
     sum.residual_loss += weight_ * loss.residual_loss;
+    sum.not_chosen += weight_ * loss.not_chosen;
     residual_.push_back(loss.residual_loss);
     sum.padded += weight_ * loss.padded;
     add(sum.duplicate_ir, loss.duplicate_ir, weight_);

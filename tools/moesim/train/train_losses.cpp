@@ -53,8 +53,8 @@ void add_loss_lines(const training::TrainingJob& job, const training::TrainingSt
   }
   if (counted < figures.loss.residual_loss) {
     lines.push_back({"not chosen", fmt::format("{} of the weight of a token's {} best experts, {}",
-                                               percent(figures.loss.residual_loss), router.top_k,
-                                               study::not_chosen)});
+                                               percent(figures.loss.residual_loss - counted),
+                                               router.top_k, study::not_chosen)});
   }
 }
 

@@ -59,8 +59,10 @@ def test_a_typed_dialect_says_how_a_capacity_drops(tmp_path):
 @pytest.mark.parametrize("arguments, columns", [
     ("", {}),
     ("--moe-router-score-function sigmoid", {"score_function": "sigmoid"}),
-    # A bias: topk in the place of a router without capacity.
-    ("--moe-router-score-function sigmoid --moe-router-enable-expert-bias", {"score_function": "sigmoid"}),
+    # The router with a bias has sigmoids.
+    ("--moe-router-score-function sigmoid --moe-router-enable-expert-bias", {}),
+    ("--moe-router-score-function sigmoid --moe-router-enable-expert-bias --moe-router-num-groups 8 "
+     "--moe-router-group-topk 4", {"group_score": "topk"}),
     ("--moe-router-num-groups 8 --moe-router-group-topk 4", {"group_score": "topk-logits"}),
     ("--moe-router-num-groups 8 --moe-router-group-topk 4 --moe-router-pre-softmax", {"group_score": "topk"}),
 ])

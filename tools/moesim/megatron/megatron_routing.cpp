@@ -50,7 +50,9 @@ std::set<int> choices_with_capacity(const MegatronInput& input) {
         try {
           const routing::RouterConfig config =
               routing::parse_router(router.empty() ? "topk" : router, top_k, usual);
-          if (config.overflows()) choices.insert(config.top_k);
+          const bool takes_factor =
+              config.kind->capacity == routing::CapacityRule::by_factor_if_set;
+          if (config.overflows() || takes_factor) choices.insert(config.top_k);
         } catch (const Error&) {  // of this point, said where it is resolved
         }
       }
@@ -98,17 +100,17 @@ void take_scores(MegatronInput& input) {
   const std::string scores = given.text("moe-router-score-function").value_or("softmax");
   const bool is_softmax_after = scores == "softmax" && !given.has("moe-router-pre-softmax");
   const bool has_groups = given.size("moe-router-num-groups").value_or(1) > 1;
+  // The expert bias is added to sigmoids; the choice is the router's, what drops its routes their
+  // scores without the bias.
   const bool has_bias = given.has("moe-router-enable-expert-bias");
   if (input.typed("router") || input.typed("model") || !draws_routing(input)) return;
-  // A router with a bias has no capacity, and topk is drawn in its place.
-  const bool is_replaced = has_bias && has_capacity(input);
-  if (has_groups && !is_replaced) {
+  if (has_groups) {
     // Devices are chosen by their best expert (DeepSeek-V2, device_limited_topk).
     const bool is_by_best = given.has("moe-router-topk-limited-devices");
     input.options["group-score"] = is_by_best                      ? "max"
                                    : is_softmax_after && !has_bias ? "topk-logits"
                                                                    : "topk";
-  } else if (scores == "sigmoid" && has_capacity(input)) {
+  } else if (scores == "sigmoid" && !has_bias && has_capacity(input)) {
     input.options["score-function"] = "sigmoid";
   }
 }

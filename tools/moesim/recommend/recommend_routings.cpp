@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/job/drawn_routing.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/recommend/recommend_flags.hpp"
 
@@ -97,6 +98,26 @@ std::string same_router_note(const std::string& router, const std::string& first
                      first, why);
 }
 
+// Whether some of the routers searched is the model's own.
+bool has_own_router(const TrainingSpace& space, const routing::RouterConfig& own) {
+  return std::any_of(space.routings.begin(), space.routings.end(), [&](const auto& routing) {
+    return !routing || (routing->router.name() == own.name() && routing->router.top_k == own.top_k);
+  });
+}
+
+// That typed routers leave out a model's own, whose groups or bias others do not have. Among plain
+// routers to the k best nothing is left out.
+void note_own_router(const CommandLine& line, const TrainingJob& base, const TrainingSpace& space) {
+  if (!line.has("router") || !base.model->moe) return;
+  const model::MoeBlock& moe = *base.model->moe;
+  const routing::RouterConfig own = routing::parse_router(moe.router, 0, moe.top_k);
+  if (own.takes_best() || has_own_router(space, own)) return;
+  note(fmt::format(
+      "note: --router: none of these is the model's own, {}, which spreads tokens over experts and "
+      "nodes in its own way: to search it, leave --router out or add it",
+      moe.router));
+}
+
 }  // namespace
 
 void note_dialect(const CommandLine& line, const TrainingSpace& space) {
@@ -165,6 +186,7 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
     }
   }
   notes.print(line.of_row);
+  note_own_router(line, base, request.search.space);
 }
 
 }  // namespace moesim::tool

@@ -68,7 +68,7 @@ def test_bias_balanced_scores_by_sigmoid(tmp_path):
     (("--router", "base", "--score-function", "sigmoid"), "has a rule of its own"),
     (("--router", "bias-balanced+groups:4:2", "--top-k", "2", "--group-score", "topk-logits"), "use topk"),
     (("--router", "top1", "--expert-bias", "/nonexistent.npy"), "/nonexistent.npy"),
-    (("--router", "top1", "--score-function", "sigmoid", "--fidelity", "counts"), "--score-function"),
+    (("--router", "top1+ir", "--score-function", "sigmoid", "--fidelity", "counts"), "that are rectified is not worked out"),
 ])
 def test_what_cannot_be_is_refused_with_a_reason(words, said):
     result = moesim("route", *SMALL, *words)

@@ -60,7 +60,6 @@ def test_typed_sizes_divide_the_layers_anew(tmp_path):
     assert layout_of(path, "--pipeline-parallel", 4) == "Et*18|t*10|t*10|t*10L"
     assert layout_of(path, "--pipeline-parallel", 1) == "Et*48L"
     assert layout_of(path, "--pipeline-layout", "Et*20|t*28L") == "Et*20|t*28L"
-    expect_error(moesim("train", "--megatron", path, "--pipeline-parallel", "2,4"), 2, "goes with one --model")
     chunks = write(tmp_path, SCRIPT.replace("--lr 1e-4", "--num-virtual-stages-per-pipeline-rank 4"))
     assert as_json("layout", "--megatron", chunks)["virtual_pipeline"] == 4
     assert layout_of(chunks, "--pipeline-layout", "Et*20|t*28L") == "Et*20|t*28L"

@@ -55,11 +55,28 @@ void refuse_other_layouts(const MegatronArguments& given) {
   }
 }
 
+void take_sequence_parallelism(MegatronInput& input, std::int64_t tensor, bool has_experts) {
+  const MegatronArguments& given = input.given;
+  const bool is_given = given.has("sequence-parallel") || input.typed("sequence-parallel");
+  if (is_given || tensor == 1) return;
+  input.options["sequence-parallel"] = has_experts ? "on" : "off";
+  if (!has_experts) return;
+  if (!input.typed("tensor-parallel")) {
+    throw UsageError(fmt::format(
+        "{}: --sequence-parallel is missing: Megatron-Core trains MoE layers with tensor "
+        "parallelism only with it",
+        given.name()));
+  }
+  note(fmt::format(
+      "note: {}: with --tensor-parallel {} it is priced as with --sequence-parallel, which "
+      "it does not have: Megatron-Core trains MoE layers with tensor parallelism only with it",
+      given.name(), tensor));
+}
+
 void take_layout(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   const bool has_experts = input.model ? input.model->moe.has_value() : given.has("num-experts");
-  const auto tensor = input.whole("tensor-parallel", 1)
-                          .value_or(given.size("tensor-model-parallel-size").value_or(1));
+  const auto tensor = input.whole("tensor-parallel", 1).value_or(1);
   // Megatron's default of an expert's slices is the tensor ranks.
   const auto slices = given.size("expert-tensor-parallel-size").value_or(tensor);
   input.options["expert-tensor-parallel"] = fmt::format("{}", has_experts ? slices : 1);
@@ -71,14 +88,7 @@ void take_layout(MegatronInput& input) {
     take_choice(input, "context-method", "cp-comm-type", "p2p",
                 {{"p2p", "ring"}, {"all_gather", "all-gather"}, {"a2a", "all-to-all"}});
   }
-  if (given.has("sequence-parallel") || tensor == 1) return;
-  if (has_experts) {
-    throw UsageError(fmt::format(
-        "{}: --sequence-parallel is missing: Megatron-Core trains MoE layers with tensor "
-        "parallelism only with it",
-        given.name()));
-  }
-  input.options["sequence-parallel"] = "off";
+  take_sequence_parallelism(input, tensor, has_experts);
 }
 
 // Megatron's default, arguments.py.

@@ -101,17 +101,6 @@ void check_together(const MegatronArguments& given) {
   }
 }
 
-// Refuses what only one run of several could take: they have no layout in common.
-void refuse_several(const MegatronArguments& given, const std::string& uneven) {
-  const std::string why =
-      fmt::format("goes with one --model, --{} and --{}: type one of each, or --{}", ranks_option,
-                  virtual_option, layout_option);
-  if (!uneven.empty()) given.fail(uneven, why);
-  if (given.has(chunk_layers)) given.fail(chunk_layers, why);
-  if (!given.has(depths_argument)) return;
-  note(fmt::format("note: {}: --{}: not priced: it {}", given.name(), depths_argument, why));
-}
-
 void take_virtual_stages(MegatronInput& input, const parallel::UnevenStages& stages) {
   const auto each = input.given.size(chunk_layers);
   if (input.typed(ranks_option) && stages.ranks == 1) input.options.erase(virtual_option);
@@ -170,10 +159,6 @@ void take_stages(MegatronInput& input) {
   const auto ranks = input.whole(ranks_option, 1);
   const auto chunks = input.whole(virtual_option, 1);
   const auto layers = layers_of(input);
-  if ((!ranks && input.typed(ranks_option)) || (!chunks && input.typed(virtual_option)) ||
-      (!input.model && input.typed("model"))) {
-    return refuse_several(given, uneven);
-  }
   // What these cannot be is said where they are read.
   if (!ranks || !chunks || !layers || *layers > most) return;
   if (*ranks < 1 || *chunks < 1 || *ranks > most / *chunks) return;

@@ -32,8 +32,8 @@ std::vector<Flag> flags() {
 }
 
 ExitCode run(const CommandLine& given) {
-  const CommandLine line = with_megatron(train_command(), given);
-  const TrainGrid grid = train_grid(line, flags());
+  TrainGrid grid = train_grid(given, flags());
+  const CommandLine line = take_megatron(grid, given);
   if (!grid.is_one()) return run_train_grid(line, grid, row_of_train);
   if (line.has("resume")) {
     throw UsageError("--resume: continues a run of several steps: give an option several values");

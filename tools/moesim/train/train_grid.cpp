@@ -17,6 +17,7 @@
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/kept_result.hpp"
+#include "tools/moesim/megatron/megatron_options.hpp"
 #include "tools/moesim/progress.hpp"
 #include "tools/moesim/train/train_journal.hpp"
 #include "tools/moesim/train/train_losses.hpp"
@@ -40,9 +41,14 @@ std::vector<std::string> values_of(const Flag& flag, const std::string& text) {
   return sets;
 }
 
-TrainPoint predicted(const CommandLine& line, const RowOf& row) {
+TrainPoint predicted(const TrainGrid& grid, std::size_t at, const RowOf& row) {
+  const CommandLine& line = grid.lines[at];
   TrainPoint point;
   point.done = true;
+  if (!grid.refusals.empty() && !grid.refusals[at].empty()) {
+    point.refusal = grid.refusals[at];
+    return point;
+  }
   try {
     training::TrainingJob job = requested_job(line, true);
     note_cluster(line, job);
@@ -103,7 +109,7 @@ void predict_rest(std::vector<TrainPoint>& points, const TrainGrid& grid, int jo
   state.done = state.resumed;
   parallel_for(points.size(), jobs, [&](std::size_t at) {
     if (points[at].done || watch.flag()) return;
-    TrainPoint point = predicted(grid.lines[at], row);
+    TrainPoint point = predicted(grid, at, row);
     journal.add(at, point);
     points[at] = std::move(point);
     const std::lock_guard lock(counting);
@@ -189,6 +195,29 @@ TrainGrid train_grid(const CommandLine& line, const std::vector<Flag>& flags) {
                                  flag, grid.flags.front().name));
   }
   return grid;
+}
+
+CommandLine take_megatron(TrainGrid& grid, CommandLine line) {
+  const EachNoteOnce once;
+  grid.refusals.assign(grid.lines.size(), "");
+  for (std::size_t at = 0; at < grid.lines.size(); ++at) {
+    CommandLine& each = grid.lines[at];
+    try {
+      each = with_megatron(train_command(), each);
+    } catch (const UnknownDocument&) {
+      throw;
+    } catch (const UnreadableFile&) {
+      throw;
+    } catch (const Error& error) {
+      if (grid.is_one()) throw;
+      grid.refusals[at] = error.what();
+      continue;
+    }
+    for (const std::string& option : each.of_row) {
+      if (line.values.emplace(option, each.get(option)).second) line.of_row.insert(option);
+    }
+  }
+  return line;
 }
 
 ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid, const RowOf& row) {

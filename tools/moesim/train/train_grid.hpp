@@ -15,6 +15,7 @@ struct TrainGrid {
   std::vector<Flag> flags;                       // those with several values, as --help lists them
   std::vector<std::vector<std::string>> values;  // [point, flag]
   std::vector<CommandLine> lines;                // [point], the first flag varies slowest
+  std::vector<std::string> refusals;             // [point], of --megatron: "" where it is taken
 
   bool is_one() const { return flags.empty(); }
 };
@@ -24,6 +25,11 @@ struct TrainGrid {
 // that is for one step (--measured, --timeline).
 TrainGrid train_grid(const CommandLine& line, const std::vector<Flag>& flags);
 constexpr std::size_t max_train_points = 100'000;
+
+// Puts what --megatron gives below the options of each point, as if its values were typed alone: so
+// a row of a list is the step of one value. A point that the script cannot be is refused, one that
+// is the only one with an exception. Returns the line with what all points have of the script.
+CommandLine take_megatron(TrainGrid& grid, CommandLine line);
 
 // Predicts the step of each point and writes a row for each: a table of what differs, or CSV or
 // JSON with all options, for `moesim plot` and --from. A point that cannot be is a row with its

@@ -1,6 +1,7 @@
 #include "sim/job/layout_options.hpp"
 
 #include "sim/job/documents.hpp"
+#include "sim/model/megatron/megatron_model.hpp"
 
 namespace moesim::job {
 namespace {
@@ -60,7 +61,7 @@ void use_virtual_stages_of_layout(Resolution& at) {
 }
 
 void use_usual_sequence(Resolution& at) {
-  at.job.layout.sequence_length = at.job.model->sequence_length;
+  at.job.layout.sequence_length = model::usual_sequence_length(*at.job.model);
 }
 
 void declare_shares(JobOptionTable& table) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "sim/model/megatron/megatron_model.hpp"
 #include "sim/scenario/scenario.hpp"
 
 namespace moesim::scenario {
@@ -59,7 +60,7 @@ std::string name_of_mode(Mode mode) { return name_in(mode_names, mode); }
 
 void use_usual_sequence_length(Resolution& at) {
   Scenario& scenario = at.scenario;
-  scenario.sequence_length = scenario.model->sequence_length;
+  scenario.sequence_length = model::usual_sequence_length(*scenario.model);
   // Fewer tokens than a sequence of the model are one of their own.
   if (has_tokens_of_trace(at)) {
     scenario.sequence_length = std::min(scenario.sequence_length, scenario.recorded()->tokens);

@@ -6,6 +6,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/model/megatron/megatron_arguments.hpp"
 #include "sim/scenario/document_cache.hpp"
 #include "sim/scenario/scenario.hpp"
 
@@ -46,6 +47,10 @@ std::uint64_t profile_contents(const Scenario& scenario) {
 }
 
 std::uint64_t model_contents(const Scenario& scenario) {
+  const std::string& name = scenario.model_name;
+  if (model::MegatronArguments::is_path(name)) {
+    return Digest().add(name).add(read_file(model::MegatronArguments::file_of(name))).value();
+  }
   return contents_of("models", scenario.model_name);
 }
 

@@ -19,6 +19,7 @@
 #include "sim/routing/simulation/routing_cache.hpp"
 #include "sim/scenario/router_options.hpp"
 #include "sim/step/exchanges/network_choice.hpp"
+#include "tools/moesim/notes_off.hpp"
 #include "tools/moesim/progress.hpp"
 
 namespace moesim::tool {
@@ -28,6 +29,7 @@ namespace {
 struct Said {
   std::mutex lock;
   bool once = false;
+  bool off = false;
   std::set<std::string> lines;
 };
 
@@ -38,6 +40,7 @@ Said& said() {
 
 bool is_new(const std::string& line) {
   const std::lock_guard hold(said().lock);
+  if (said().off) return false;
   return !said().once || said().lines.insert(line).second;
 }
 
@@ -52,6 +55,16 @@ EachNoteOnce::~EachNoteOnce() {
   const std::lock_guard hold(said().lock);
   said().once = false;
   said().lines.clear();
+}
+
+NotesOff::NotesOff() {
+  const std::lock_guard hold(said().lock);
+  said().off = true;
+}
+
+NotesOff::~NotesOff() {
+  const std::lock_guard hold(said().lock);
+  said().off = false;
 }
 
 void note(const std::string& text) {

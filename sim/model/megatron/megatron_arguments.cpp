@@ -16,6 +16,7 @@
 #include "sim/model/megatron/megatron_keys.hpp"
 #include "sim/model/megatron/megatron_words.hpp"
 #include "sim/model/megatron/megatron_yaml.hpp"
+#include "sim/model/megatron/script_call.hpp"
 #include "sim/model/shell/shell_words.hpp"
 
 namespace moesim::model {
@@ -24,11 +25,6 @@ namespace {
 std::string ending_of(const std::string& path) {
   const auto dot = path.rfind('.');
   return dot == std::string::npos ? "" : path.substr(dot + 1);
-}
-
-bool is_yaml(const std::string& path) {
-  const std::string ending = ending_of(path);
-  return ending == "yaml" || ending == "yml";
 }
 
 constexpr std::int64_t most_layers = 65535;  // model.schema
@@ -52,45 +48,67 @@ bool is_variable(const std::string& value) {
                                      1) == std::string::npos;
 }
 
+// The first value that has something that is not known; "": all are known.
+std::string unknown_value(const std::vector<std::string>& values) {
+  for (const std::string& value : values) {
+    if (value.find('$') != std::string::npos) return value;
+  }
+  return "";
+}
+
+std::string refusal_of(const std::string& value) {
+  return fmt::format(
+      "'{}': {}: put its value there", value,
+      is_variable(value) ? "the script does not set it" : "what it is in the script is not known");
+}
+
+std::string how_to_give(const std::vector<std::string>& variables, const std::string& path) {
+  if (variables.empty()) return "";
+  return fmt::format(", or in the call: '{}'", call_with(variables, path));
+}
+
 }  // namespace
 
-bool MegatronArguments::is_path(const std::string& path) {
-  const std::string ending = ending_of(path);
-  return is_yaml(path) || ending == "sh" || ending == "bash" || ending == "slurm" ||
-         ending == "sbatch";
+bool MegatronArguments::is_path(const std::string& call) {
+  return is_launch_file(script_call(call).path);
 }
 
-MegatronArguments MegatronArguments::load(const std::string& path) {
-  return parse(read_file(path), path, file_of_script);
+std::string MegatronArguments::file_of(const std::string& call) { return script_call(call).path; }
+
+MegatronArguments MegatronArguments::load(const std::string& call) {
+  const ScriptCall parts = script_call(call);
+  return parse_call(read_file(parts.path), parts, call, file_of_script);
 }
 
-MegatronArguments MegatronArguments::load_with(const std::string& path, const std::string& variable,
+MegatronArguments MegatronArguments::load_with(const std::string& call, const std::string& variable,
                                                const std::string& value) {
-  std::string text = read_file(path);
-  std::size_t at = 0;  // behind the first comments, which may be Slurm's
-  while (at < text.size() && (text[at] == '#' || text[at] == '\n')) {
-    const std::size_t end = text.find('\n', at);
-    at = end == std::string::npos ? text.size() : end + 1;
-  }
-  std::string quoted;
-  for (const char letter : value) quoted += letter == '\'' ? "'\\''" : std::string(1, letter);
-  text.insert(at, fmt::format("export {}='{}'; ", variable, quoted));
-  return parse(text, path, file_of_script);
+  ScriptCall parts = script_call(call);
+  parts.assignments.push_back({variable, value});
+  return parse_call(read_file(parts.path), parts, call, file_of_script);
 }
 
 MegatronArguments MegatronArguments::parse(const std::string& text, const std::string& name,
                                            ShellFiles::Read read) {
+  ScriptCall call;
+  call.path = name;
+  return parse_call(text, call, name, std::move(read));
+}
+
+MegatronArguments MegatronArguments::parse_call(const std::string& text, const ScriptCall& call,
+                                                const std::string& source, ShellFiles::Read read) {
   MegatronArguments made;
-  made.name_ = name;
-  made.files_ = ShellFiles(name, std::move(read));
-  is_yaml(name) ? made.read_yaml(text) : made.read_script(text);
+  made.name_ = call.path;
+  made.source_ = source;
+  made.files_ = ShellFiles(call.path, std::move(read));
+  const bool is_yaml = is_yaml_file(call.path);
+  is_yaml ? made.read_yaml(text, call) : made.read_script(script_as_called(text, call));
   made.take_counterparts();
   if (made.arguments_.empty()) {
     throw UsageError(
-        fmt::format("{}: no argument of Megatron-LM in it, such as {}", name,
-                    is_yaml(name) ? "num_layers: 32"
-                                  : "--num-layers 32; arguments in a script that it runs are not "
-                                    "read: give that script"));
+        fmt::format("{}: no argument of Megatron-LM in it, such as {}", call.path,
+                    is_yaml ? "num_layers: 32"
+                            : "--num-layers 32; arguments in a script that it runs are not "
+                              "read: give that script"));
   }
   return made;
 }
@@ -248,10 +266,22 @@ void MegatronArguments::take_counterparts() {
     put_usual("recompute-method", {"uniform"});
   }
   if (is_deepspeed_) take_deepspeed();
+  // What is not known is refused where it is asked for.
+  const auto as_given = [&](const char* name) {
+    const auto found = arguments_.find(name);
+    const bool is_given = found != arguments_.end() && !found->second.values.empty();
+    return is_given ? found->second.values.front() : std::string();
+  };
   // The older name of groups that are the experts of a rank each.
-  if (const auto limited = text("moe-router-topk-limited-devices")) {
-    put_usual("moe-router-group-topk", {*limited});
-    put_usual("moe-router-num-groups", {text("expert-model-parallel-size").value_or("1")});
+  if (has("moe-router-topk-limited-devices")) {
+    put_usual("moe-router-group-topk", {as_given("moe-router-topk-limited-devices")});
+    const std::string ranks = as_given("expert-model-parallel-size");
+    put_usual("moe-router-num-groups", {ranks.empty() ? "1" : ranks});
+  }
+  if (!has("expert-interval")) return;
+  for (const char* name : {"expert-interval", "num-layers"}) {
+    const std::string value = as_given(name);
+    if (value.find('$') != std::string::npos) return put_usual("moe-layer-freq", {value});
   }
   const auto interval = size("expert-interval");
   const auto layers = interval ? size("num-layers") : std::nullopt;
@@ -264,7 +294,9 @@ void MegatronArguments::take_deepspeed() {
   notes_.push_back(
       "arguments of Megatron-DeepSpeed are taken with its defaults; the step is priced as "
       "Megatron-Core's");
-  const std::vector<std::string> experts = texts("num-experts");
+  const Argument* const given = find("num-experts");
+  const std::vector<std::string> experts =
+      given == nullptr ? std::vector<std::string>() : given->values;
   if (experts.empty() || experts.front() == "1") {
     arguments_.erase("num-experts");
     return;
@@ -287,8 +319,12 @@ void MegatronArguments::put_usual(const char* argument, std::vector<std::string>
   arguments_[argument] = {std::move(values), 1, 0, true, "", true};
 }
 
-void MegatronArguments::read_yaml(const std::string& text) {
+void MegatronArguments::read_yaml(const std::string& text, const ScriptCall& call) {
+  if (!call.words.empty()) {
+    throw UsageError(fmt::format("{}: a YAML takes no arguments: '{}'", name_, call.words.front()));
+  }
   YamlKeys found = yaml_keys(text);
+  put_in_references(found.keys, call);
   for (const YamlKey& each : found.keys) {
     if (each.is_section && each.value.empty()) continue;
     const Place place{each.line, rank_of(each.section), false};
@@ -323,23 +359,53 @@ void MegatronArguments::fail(std::string_view argument, const std::string& why) 
   throw UsageError(fmt::format("{}: --{}: {}", place, argument, why));
 }
 
+void MegatronArguments::spare(std::string_view argument) {
+  const auto found = arguments_.find(argument);
+  if (found != arguments_.end()) found->second.is_spared = true;
+}
+
+bool MegatronArguments::has_unknown() const {
+  return std::any_of(arguments_.begin(), arguments_.end(),
+                     [](const auto& each) { return !unknown_value(each.second.values).empty(); });
+}
+
+bool MegatronArguments::is_left(std::string_view argument, const Argument& found) const {
+  const std::string value = unknown_value(found.values);
+  if (value.empty()) return false;
+  if (found.is_spared) return true;
+  found.is_missed = true;
+  if (!collects_) fail(argument, refusal_of(value) + how_to_give(variables_in(value), name_));
+  return true;
+}
+
+std::string MegatronArguments::refusal_of_unknown() const {
+  std::vector<std::string> values;
+  std::vector<std::string> variables;
+  std::string one;
+  for (const auto& [name, argument] : arguments_) {
+    if (!argument.is_missed) continue;
+    const std::string value = unknown_value(argument.values);
+    one = fmt::format("{}: --{}: {}", files_.address(argument.line), name, refusal_of(value));
+    values.push_back(fmt::format("--{} '{}' ({})", name, value, files_.place(argument.line)));
+    for (std::string& each : variables_in(value)) variables.push_back(std::move(each));
+  }
+  if (values.empty()) return "";
+  if (values.size() == 1) return one + how_to_give(variables, name_);
+  return fmt::format("{}: it does not set {}: put these values there{}", name_,
+                     fmt::join(values, ", "), how_to_give(variables, name_));
+}
+
 std::vector<std::string> MegatronArguments::texts(std::string_view argument) const {
   const Argument* found = find(argument);
-  if (found == nullptr) return {};
-  for (const std::string& value : found->values) {
-    if (value.find('$') == std::string::npos) continue;
-    fail(argument, fmt::format("'{}': {}: put its value there", value,
-                               is_variable(value) ? "the script does not set it"
-                                                  : "what it is in the script is not known"));
-  }
+  if (found == nullptr || is_left(argument, *found)) return {};
   return found->values;
 }
 
 std::optional<std::string> MegatronArguments::text(std::string_view argument) const {
-  if (find(argument) == nullptr) return std::nullopt;
-  const std::vector<std::string> values = texts(argument);
-  if (values.empty()) fail(argument, "has no value");
-  return values.front();
+  const Argument* found = find(argument);
+  if (found == nullptr || is_left(argument, *found)) return std::nullopt;
+  if (found->values.empty()) fail(argument, "has no value");
+  return found->values.front();
 }
 
 std::optional<std::string> MegatronArguments::known_text(std::string_view argument) const {

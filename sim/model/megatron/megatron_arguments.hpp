@@ -15,6 +15,7 @@
 namespace moesim::model {
 
 struct KeyValue;
+struct ScriptCall;
 struct ShellCommand;
 struct ShellWord;
 
@@ -34,17 +35,22 @@ struct ShellWord;
 // "~" and "None" are none (YAML 1.1; "TRUE" and "True" are "true").
 class MegatronArguments {
  public:
-  // Throws UsageError naming the file, and the line of what cannot be read.
-  static MegatronArguments load(const std::string& path);
-  // Of a script, as the command "VARIABLE=VALUE script" runs it.
-  static MegatronArguments load_with(const std::string& path, const std::string& variable,
+  // Of a path, or of the call of a script: "TP=2 EP=8 run.sh large" (script_call). Throws
+  // UsageError naming the file, and the line of what cannot be read.
+  static MegatronArguments load(const std::string& call);
+  // With one variable more.
+  static MegatronArguments load_with(const std::string& call, const std::string& variable,
                                      const std::string& value);
   // `read` gives the files that a script sources.
   static MegatronArguments parse(const std::string& text, const std::string& name,
                                  ShellFiles::Read read = nullptr);
-  static bool is_path(const std::string& path);  // .sh, .bash, .slurm, .sbatch, .yaml, .yml
+  // Whether a text is such a path or call: .sh, .bash, .slurm, .sbatch, .yaml, .yml.
+  static bool is_path(const std::string& call);
+  // The file of a path or call.
+  static std::string file_of(const std::string& call);
 
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return name_; }      // the path
+  const std::string& source() const { return source_; }  // what load() was given
   bool has(std::string_view argument) const;
   // Its first value, where it is given last; nothing if the argument is not there. Throws
   // UsageError naming file, line and argument where it has no value, or none that is a whole number
@@ -56,6 +62,15 @@ class MegatronArguments {
   std::optional<std::int64_t> size(std::string_view argument) const;
   std::optional<std::int64_t> count(std::string_view argument) const;
   [[noreturn]] void fail(std::string_view argument, const std::string& why) const;
+
+  // Another value counts than that of this argument: where it is not known, the functions above
+  // answer as if it were not there (has() but so).
+  void spare(std::string_view argument);
+  // From now on all arguments whose value is not known are answered so, and remembered.
+  void collect_unknown() { collects_ = true; }
+  // What is to be said of those that were asked for; "" where there is none. One error for all.
+  std::string refusal_of_unknown() const;
+  bool has_unknown() const;  // some argument's value is not known
 
   // What else is to be said of the file, without its name.
   std::vector<std::string> notes() const;
@@ -87,6 +102,8 @@ class MegatronArguments {
     bool is_set = true;
     std::string other;           // the value that it was given before, and where
     mutable bool asked = false;  // for it
+    bool is_spared = false;
+    mutable bool is_missed = false;  // it was asked for, and its value is not known
   };
   struct Place {
     int line = 0;
@@ -98,6 +115,8 @@ class MegatronArguments {
   static constexpr int rank_of_precision = 2;
   static int rank_of(const std::string& section);
 
+  static MegatronArguments parse_call(const std::string& text, const ScriptCall& call,
+                                      const std::string& source, ShellFiles::Read read);
   void read_script(const std::string& text);
   void take(const ShellCommand& command);
   void take_overrides();
@@ -109,7 +128,7 @@ class MegatronArguments {
   void put_key(const std::string& key, const std::string& value,
                const std::vector<std::string>& items, const Place& place);
   void note_unknown(const std::vector<ShellWord>& words);
-  void read_yaml(const std::string& text);
+  void read_yaml(const std::string& text, const ScriptCall& call);
   // In megatron_performance.cpp.
   void put_besides_performance_options();
   void put_compute_type(const std::string& type, int line);
@@ -117,15 +136,19 @@ class MegatronArguments {
                               int line);
 
   const Argument* find(std::string_view argument) const;
+  // Whether its value is not known and is not asked for. Throws UsageError where it is needed.
+  bool is_left(std::string_view argument, const Argument& found) const;
   std::optional<std::int64_t> whole(std::string_view argument, std::int64_t least) const;
 
   std::string name_;
+  std::string source_;
   ShellFiles files_;
   std::vector<std::string> notes_;
   std::vector<std::string> left_out_;
   std::map<std::string, Argument, std::less<>> arguments_;
   std::vector<std::pair<Override, int>> overrides_;  // and their lines
   bool names_recipe_ = false;
+  bool collects_ = false;
   bool is_deepspeed_ = false;
 };
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,7 @@ bool is_gated(const MegatronArguments& arguments) {
 
 std::int64_t needed(const MegatronArguments& arguments, const char* name) {
   if (const auto value = arguments.size(name)) return *value;
+  if (arguments.has(name)) return 1;  // not known, which is refused with all that are not
   throw UsageError(
       fmt::format("{}: --{} is missing: add it, or give --model", arguments.name(), name));
 }
@@ -218,6 +220,13 @@ bool tells_model(const MegatronArguments& arguments) {
                      [&](const char* argument) { return arguments.has(argument); });
 }
 
+void spare_model_arguments(MegatronArguments& arguments) {
+  for (const std::string_view argument : of_model) {
+    if (argument != "mtp-num-layers") arguments.spare(argument);  // of the stages too
+  }
+  arguments.spare("moe-router-score-function");
+}
+
 void mark_model_arguments(const MegatronArguments& arguments) {
   for (const char* argument : of_model) arguments.has(argument);
   mark_other_models(arguments);
@@ -246,14 +255,26 @@ Model megatron_model(const MegatronArguments& arguments) {
   if (arguments.has("attention-output-gate")) model["output_gate"] = true;
   if (has_linear_attention(arguments)) model["linear"] = linear_attention(arguments, layers);
   const std::int64_t tokens = vocabulary_of(arguments);
-  const std::int64_t multiple = arguments.size("make-vocab-size-divisible-by").value_or(128) *
-                                arguments.size("tensor-model-parallel-size").value_or(1);
+  // Of ranks that are not known, as where others are typed, the least padding.
+  constexpr const char* ranks = "tensor-model-parallel-size";
+  const std::int64_t multiple =
+      arguments.size("make-vocab-size-divisible-by").value_or(128) *
+      (arguments.known_text(ranks) ? arguments.size(ranks).value_or(1) : 1);
   model["vocabulary"] = (tokens + multiple - 1) / multiple * multiple;
   model["tied_embedding"] = !arguments.has("untie-embeddings-and-output-weights");
-  model["sequence_length"] = needed(arguments, "seq-length");
+  const bool has_length = arguments.known_text("seq-length").has_value();
+  model["sequence_length"] = has_length ? needed(arguments, "seq-length") : 1;
   model["mtp_depths"] = arguments.count("mtp-num-layers").value_or(0);
   add_experts(arguments, model);
-  return Model::read(Document::parse(json_text(model), arguments.name()));
+  Model made = Model::read(Document::parse(json_text(model), arguments.name()));
+  if (!has_length) made.sequence_length = 0;
+  return made;
+}
+
+std::int64_t usual_sequence_length(const Model& model) {
+  if (model.sequence_length > 0) return model.sequence_length;
+  throw UsageError(fmt::format(
+      "{}: --seq-length is missing, or not known: add it, or give --sequence-length", model.name));
 }
 
 }  // namespace moesim::model

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 #include <sstream>
 #include <string_view>
 
+#include "sim/base/text.hpp"
 #include "sim/model/megatron/megatron_keys.hpp"
 #include "sim/model/megatron/megatron_words.hpp"
+#include "sim/model/megatron/script_call.hpp"
 
 namespace moesim::model {
 namespace {
@@ -160,8 +163,57 @@ class Reader {
   std::string skipped_name_;
 };
 
+// What "data.seq_length" or "TP" is; nothing where it is not there.
+std::optional<std::string> referred(const std::string& name, const std::vector<YamlKey>& keys,
+                                    const ScriptCall& call) {
+  for (const auto& [variable, value] : call.assignments) {
+    if (variable == name) return value;
+  }
+  std::string path = name;
+  std::replace(path.begin(), path.end(), '_', '-');
+  const std::vector<std::string_view> parts = split(path, '.');
+  const std::string section(parts.size() > 1 ? parts.front() : "");
+  const std::string parent(parts.size() > 1 ? parts[parts.size() - 2] : "");
+  for (const YamlKey& key : keys) {
+    const bool is_one = key.name == parts.back() && key.section == section &&
+                        key.parent == parent && !key.is_section;
+    if (is_one && !key.value.empty()) return unquoted(key.value);
+  }
+  return std::nullopt;
+}
+
+// The text with the first reference from `at` on that is known put in; false: there is none.
+bool put_in_one(std::string& text, const std::vector<YamlKey>& keys, const ScriptCall& call) {
+  for (auto at = text.find("${"); at != std::string::npos; at = text.find("${", at + 1)) {
+    const auto end = text.find('}', at);
+    if (end == std::string::npos) return false;
+    const auto value = referred(text.substr(at + 2, end - at - 2), keys, call);
+    if (!value) continue;
+    text.replace(at, end + 1 - at, *value);
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 YamlKeys yaml_keys(const std::string& text) { return Reader().read(text); }
+
+void put_in_references(std::vector<YamlKey>& keys, const ScriptCall& call) {
+  constexpr int most = 16;              // references of references, which may be a ring
+  constexpr std::size_t longest = 512;  // a value of an argument
+  const std::vector<YamlKey> written = keys;
+  for (YamlKey& key : keys) {
+    const auto put_in = [&](std::string& text) {
+      const std::string before = text;
+      text = unquoted(text);
+      int count = 0;
+      while (count < most && text.size() < longest && put_in_one(text, written, call)) ++count;
+      if (count == 0) text = before;
+    };
+    put_in(key.value);
+    for (std::string& item : key.items) put_in(item);
+  }
+}
 
 }  // namespace moesim::model

@@ -5,6 +5,8 @@
 
 namespace moesim::model {
 
+struct ScriptCall;
+
 struct YamlKey {
   std::string name;                // with dashes for underscores, none in front
   std::string section;             // the outermost key above it; "" for that itself
@@ -28,5 +30,9 @@ struct YamlKeys {
 // and an enum that are written so are the value of the key above ("_target_: torch.bfloat16",
 // "_name_: auto").
 YamlKeys yaml_keys(const std::string& text);
+
+// Puts in what ${data.seq_length} is in the file (Hydra), by the names of a key and of the keys
+// above it, and what ${TP} is in the call. Others stay as they are written.
+void put_in_references(std::vector<YamlKey>& keys, const ScriptCall& call);
 
 }  // namespace moesim::model

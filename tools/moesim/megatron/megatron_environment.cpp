@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/job/job_options.hpp"
 #include "tools/moesim/megatron/megatron_gpus.hpp"
 #include "tools/moesim/megatron/megatron_idle_arguments.hpp"
+#include "tools/moesim/megatron/megatron_typed.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
@@ -34,19 +34,17 @@ bool tells_options(const std::string& name, std::string_view usual) {
 // Whether an option that stands on the command line goes before the argument.
 bool is_typed(const MegatronInput& input, const std::string& argument) {
   if (input.typed("gpus") && is_of_launcher(argument)) return true;
-  for (const job::JobOption& option : job::job_options()) {
-    if (!input.typed(option.name)) continue;
-    for (const auto& each : option.megatron) {
-      if (argument == each.name) return true;
-    }
-  }
-  return false;
+  bool found = false;
+  each_option_argument([&](const std::string& option, const char* each) {
+    found = found || (input.typed(option) && argument == each);
+  });
+  return found;
 }
 
 // Whether other options would follow from the script if its variable had this value.
 bool changes_options(const MegatronInput& input, const std::string& name, const char* value) {
   try {
-    const auto with = model::MegatronArguments::load_with(input.given.name(), name, value);
+    const auto with = model::MegatronArguments::load_with(input.given.source(), name, value);
     const std::vector<std::string> others = input.given.taken_otherwise(with);
     return std::any_of(others.begin(), others.end(), [&](const std::string& argument) {
       return !is_idle_argument(argument) && !is_typed(input, argument);
@@ -69,9 +67,9 @@ void note_environment(const MegatronInput& input) {
   }
   if (others.empty()) return;
   note(fmt::format(
-      "note: {}: its defaults {} are taken, though your environment has other values: give what "
-      "follows from them as options, or write them into the script",
-      given.name(), fmt::join(others, ", ")));
+      "note: {}: its defaults {} are taken, though your environment has other values: give "
+      "them with the script ('NAME=VALUE {}'), or what follows from them as options",
+      given.name(), fmt::join(others, ", "), given.name(), given.name(), fmt::join(others, ", ")));
 }
 
 }  // namespace moesim::tool

@@ -95,10 +95,11 @@ std::optional<std::int64_t> processes(const MegatronArguments& given) {
   if (const auto each = gpus_in(given, of_torchrun)) return product(nodes_of(given), each);
   if (given.has(of_torchrun)) {
     if (const auto gpus = slurm_gpus(given)) return gpus;
-    const std::string each = given.text(of_torchrun).value();  // throws for a variable
+    const auto each = given.text(of_torchrun);  // throws for a variable
+    if (!each) return std::nullopt;
     given.fail(of_torchrun, fmt::format("'{}': the file does not say how many GPUs a node has: "
                                         "put their number there, or give --gpus",
-                                        each));
+                                        *each));
   }
   if (const auto each = gpus_in(given, "num-gpus")) {
     return product(given.size("num-nodes").value_or(1), each);

@@ -4,18 +4,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
-#include "sim/job/job_options.hpp"
 #include "sim/model/megatron/megatron_arguments.hpp"
 #include "sim/model/megatron/megatron_model.hpp"
 #include "sim/model/megatron/megatron_other_models.hpp"
+#include "tools/moesim/megatron/megatron_typed.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
@@ -30,45 +28,22 @@ void note_model(const MegatronArguments& given) {
   }
 }
 
-// Arguments of an option that does not declare them, as far as a layout has them.
-constexpr std::pair<const char*, const char*> of_layout[] = {
-    {"expert-tensor-parallel", "expert-tensor-parallel-size"},
-    {"virtual-pipeline", "num-layers-per-virtual-pipeline-stage"},
-    {"pipeline-layout", "decoder-first-pipeline-num-layers"},
-    {"pipeline-layout", "decoder-last-pipeline-num-layers"},
-    {"pipeline-layout", "account-for-embedding-in-pipeline-split"},
-    {"pipeline-layout", "account-for-loss-in-pipeline-split"},
-    {"precision", "fp8-format"},
-    {"precision", "fp4-format"},
-    {"recompute", "recompute-granularity"},
-    {"zero", "use-distributed-optimizer"},
-    {"zero", "use-megatron-fsdp"},
-    {"dispatcher", "moe-token-dispatcher-type"},
-    {"cuda-graphs", "cuda-graph-impl"},
-};
-
 std::vector<std::string> layout_arguments(const MegatronArguments& given, const CommandLine& line) {
   std::vector<std::string> found;
-  const auto look = [&](const std::string& option, const char* argument) {
-    if (!line.has(option) && given.has(argument)) found.push_back(fmt::format("--{}", argument));
-  };
-  for (const job::JobOption& option : job::job_options()) {
-    if (option.name == "sequence-length") continue;  // the model's
-    for (const auto& argument : option.megatron) look(option.name, argument.name);
-  }
-  for (const auto& [option, argument] : of_layout) look(option, argument);
+  each_option_argument([&](const std::string& option, const char* argument) {
+    if (option == "sequence-length") return;  // the model's
+    const std::string text = fmt::format("--{}", argument);
+    const bool is_new = std::find(found.begin(), found.end(), text) == found.end();
+    if (is_new && !line.has(option) && given.has(argument)) found.push_back(text);
+  });
   return found;
 }
 
 bool tells_layout(const MegatronArguments& given) {
-  const auto& options = job::job_options();
-  const auto has = [&](const auto& argument) { return given.has(argument.name); };
-  return std::any_of(options.begin(), options.end(),
-                     [&](const job::JobOption& option) {
-                       return std::any_of(option.megatron.begin(), option.megatron.end(), has);
-                     }) ||
-         std::any_of(std::begin(of_layout), std::end(of_layout),
-                     [&](const auto& each) { return given.has(each.second); });
+  bool found = false;
+  each_option_argument(
+      [&](const std::string&, const char* argument) { found = found || given.has(argument); });
+  return found;
 }
 
 }  // namespace
@@ -107,7 +82,7 @@ std::size_t take_model(MegatronInput& input) {
   }
   model::megatron_model(input.given);
   note_model(input.given);
-  input.options["model"] = input.given.name();
+  input.options["model"] = input.given.source();
   return 0;
 }
 

@@ -22,6 +22,8 @@
 #include "tools/moesim/megatron/megatron_model_option.hpp"
 #include "tools/moesim/megatron/megatron_routing.hpp"
 #include "tools/moesim/megatron/megatron_stages.hpp"
+#include "tools/moesim/megatron/megatron_typed.hpp"
+#include "tools/moesim/notes_off.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
@@ -36,7 +38,8 @@ void take_declared(MegatronInput& input) {
   for (const job::JobOption& option : job::job_options()) {
     for (const auto& [argument, value] : option.megatron) {
       if (!input.given.has(argument) || input.typed(option.name)) continue;
-      input.options[option.name] = *value != '\0' ? value : *input.given.text(argument);
+      const auto text = *value != '\0' ? value : input.given.text(argument);
+      if (text) input.options[option.name] = *text;
     }
   }
 }
@@ -298,13 +301,38 @@ void note_rest(const MegatronArguments& given, std::size_t taken, std::size_t of
       given.left_out().empty() ? "" : "; arguments left out: ", fmt::join(given.left_out(), ", ")));
 }
 
+// All that the file has but its model and its software, in the order in which one asks for another.
+constexpr void (*steps_of_taking[])(MegatronInput&) = {
+    take_gpus,    take_declared, take_layout,     take_batch,   take_precision, take_recompute,
+    take_offload, take_states,   take_dispatcher, take_routing, take_graphs};
+
+// One error for all values that are needed and that the script does not set.
+void refuse_unknown(const MegatronInput& input) {
+  if (!input.given.has_unknown()) return;
+  MegatronArguments tried = input.given;
+  tried.collect_unknown();
+  const NotesOff silent;
+  MegatronInput trial{tried, input.line, input.model};
+  const auto try_to = [&](const auto& take) {
+    try {
+      take();
+    } catch (const Error&) {  // said below, or once all values are known
+    }
+  };
+  for (const auto step : steps_of_taking) try_to([&] { step(trial); });
+  try_to([&] { take_model(trial); });
+  const std::string refusal = tried.refusal_of_unknown();
+  if (!refusal.empty()) throw UsageError(refusal);
+}
+
 }  // namespace
 
 Flag megatron_input() {
   return {
       megatron_flag, "FILE", "none",
-      "a launch script or YAML of Megatron-LM or Megatron-Bridge, whose arguments are taken as "
-      "options, below those given here; what is not understood is listed, what a step is priced "
+      "a launch script or YAML of Megatron-LM or Megatron-Bridge, or its call ('TP=2 run.sh big'), "
+      "whose arguments are taken as options, below those given here; what is not understood is "
+      "listed, what a step is priced "
       "without, and values that depend on what the script does not set"};
 }
 
@@ -313,21 +341,13 @@ CommandLine with_megatron(const Command& command, CommandLine line) {
     note_model_alone(line);
     return line;
   }
-  const MegatronArguments given = MegatronArguments::load(line.get(megatron_flag));
+  MegatronArguments given = MegatronArguments::load(line.get(megatron_flag));
   check_is_of_training(given);
+  spare_typed(given, line);
   MegatronInput input{given, line, typed_model(line)};
-  take_gpus(input);
-  take_declared(input);
-  take_layout(input);
-  take_batch(input);
-  take_precision(input);
-  take_recompute(input);
-  take_offload(input);
-  take_states(input);
+  refuse_unknown(input);
+  for (const auto step : steps_of_taking) step(input);
   check_effects(given);
-  take_dispatcher(input);
-  take_routing(input);
-  take_graphs(input);
   take_bridge(input, std::any_of(command.flags.begin(), command.flags.end(),
                                  [](const Flag& flag) { return flag.name == "software"; }));
   const std::size_t of_model = take_model(input);
@@ -349,7 +369,8 @@ CommandLine with_megatron(const Command& command, CommandLine line) {
 std::map<std::string, std::string> megatron_capacity(const CommandLine& line) {
   CommandLine with_capacity = line;
   with_capacity.values["capacity-factor"] = "1";
-  const MegatronArguments given = MegatronArguments::load(line.get(megatron_flag));
+  MegatronArguments given = MegatronArguments::load(line.get(megatron_flag));
+  spare_typed(given, line);
   MegatronInput input{given, with_capacity, nullptr};
   take_routing(input);
   for (const auto& [option, value] : line.values) input.options.erase(option);

@@ -13,6 +13,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
+#include "sim/model/megatron/megatron_arguments.hpp"
 #include "sim/scenario/document_cache.hpp"
 #include "tools/moesim/commit.hpp"
 #include "tools/moesim/output.hpp"
@@ -46,7 +47,8 @@ void add_contents(Digest& digest, const std::string& flag, const std::string& va
                   scenario::DocumentCache& documents) {
   try {
     if (flag == "routing") add_scores(digest, value, documents);
-    if (is_file(value)) digest.add(read_file(value));
+    const std::string file = model::MegatronArguments::file_of(value);
+    if (is_file(file)) digest.add(read_file(file));
   } catch (const Error&) {  // the point itself says why
     digest.add("unreadable");
   }

@@ -13,6 +13,7 @@
 #include "tools/moesim/commit.hpp"
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/interrupt.hpp"
+#include "tools/moesim/megatron/megatron_model_option.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/train/layout_scenario.hpp"
 
@@ -80,6 +81,7 @@ std::string flag_of_file(const CommandLine& line, std::string_view message) {
 ExitCode run_command(const Command& command, CommandLine line) {
   try {
     take_profile_of_cluster(command, line);
+    note_model_alone(command, line);
     return command.run(line);
   } catch (const UnknownDocument& error) {
     rethrow_with_flag(line, error.name(), error);

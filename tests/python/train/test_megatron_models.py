@@ -1,10 +1,11 @@
 """--megatron FILE and --model FILE: the model of a script."""
 
+import csv
 import json
 import pathlib
 
 import pytest
-from command_line import as_json, expect_error, moesim, needs_binary
+from command_line import as_json, expect_error, moesim, needs_binary, succeed
 from megatron_files import KEYS, of_keys, SCRIPT, with_argument, write
 
 pytestmark = needs_binary
@@ -29,6 +30,30 @@ def test_a_model_from_a_script_says_that_the_layout_is_not_taken(tmp_path):
     model = SCRIPT.split("MODEL_ARGS=(")[1].split("--moe-token-dispatcher-type")[0]
     assert "the model alone" not in moesim("train", "--model", write(tmp_path, "x " + model.replace("\n", " ") + "\n"),
                                            "--gpus", 64).stderr
+
+
+@pytest.mark.parametrize("words, more", [
+    (("simulate",), "moesim train --megatron FILE takes these too"),
+    (("sweep", "--router", "top1,top2"), "moesim train --megatron FILE takes these too"),
+    (("route",), "moesim train --megatron FILE takes these too"),
+    (("explain", "--measured", "3.3s"), "a training step of this script: moesim train --megatron FILE --measured 3.3s"),
+    (("recommend", "--max-loss", "x"), "--megatron FILE takes these too"),
+    (("layout",), "--megatron FILE takes these too"),
+])
+def test_every_command_says_that_the_model_alone_is_taken(tmp_path, words, more):
+    path = write(tmp_path, SCRIPT.replace("--num-layers 48", "--num-layers 4"))
+    told = moesim(*words, "--model", path, "--gpus", 8).stderr
+    assert told.count(f"--model {path}: the model alone is taken from it, not --tensor-model-parallel-size") == 1
+    assert more.replace("FILE", str(path)) in told
+    assert "not its GPUs, --tensor-model-parallel-size" in moesim(*words, "--model", path).stderr
+
+
+def test_a_sweep_takes_the_model_of_a_script(tmp_path):
+    path = write(tmp_path, SCRIPT.replace("--num-layers 48", "--num-layers 4"))
+    rows = succeed("sweep", "--model", path, "--router", "top1,top2", "--gpus", 8, "--format", "csv").splitlines()
+    assert [row["router"] for row in csv.DictReader(rows)] == ["top1", "top2"]
+    one = as_json("simulate", "--model", path, "--router", "top2", "--gpus", 8)
+    assert float(list(csv.DictReader(rows))[1]["step_ms"]) == pytest.approx(one["step_ms"])
 
 
 def test_a_typed_model_leaves_out_that_of_the_script(tmp_path):

@@ -124,6 +124,11 @@ bool is_of_launcher(const std::string& argument) {
          std::end(of_launchers);
 }
 
+bool tells_gpus(const MegatronArguments& given) {
+  return std::any_of(std::begin(of_launchers), std::end(of_launchers),
+                     [&](const char* argument) { return given.has(argument); });
+}
+
 void take_gpus(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   for (const char* argument : of_launchers) given.has(argument);  // some stand beside others

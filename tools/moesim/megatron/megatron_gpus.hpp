@@ -15,4 +15,7 @@ void take_gpus(MegatronInput& input);
 // Whether an argument says, with others, how many GPUs a launcher starts.
 bool is_of_launcher(const std::string& argument);
 
+// Whether a launcher's arguments are there, which say how many there are.
+bool tells_gpus(const model::MegatronArguments& given);
+
 }  // namespace moesim::tool

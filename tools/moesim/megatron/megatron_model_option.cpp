@@ -13,8 +13,10 @@
 #include "sim/model/megatron/megatron_arguments.hpp"
 #include "sim/model/megatron/megatron_model.hpp"
 #include "sim/model/megatron/megatron_other_models.hpp"
+#include "tools/moesim/megatron/megatron_gpus.hpp"
 #include "tools/moesim/megatron/megatron_typed.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/shell_word.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -44,6 +46,19 @@ bool tells_layout(const MegatronArguments& given) {
   each_option_argument(
       [&](const std::string&, const char* argument) { found = found || given.has(argument); });
   return found;
+}
+
+// What takes the rest of a script too.
+std::string what_takes_more(const Command& command, const CommandLine& line,
+                            const std::string& name) {
+  const std::string flag = fmt::format("--megatron {}", shell_word(name));
+  const bool has_flag = std::any_of(command.flags.begin(), command.flags.end(),
+                                    [](const Flag& each) { return each.name == "megatron"; });
+  if (has_flag) return flag + " takes these too";
+  if (command.name != "explain") return fmt::format("moesim train {} takes these too", flag);
+  const bool has_time = line.has("measured");
+  return fmt::format("a training step of this script: moesim train {} --measured {}", flag,
+                     has_time ? shell_word(line.get("measured")) : "TIME");
 }
 
 }  // namespace
@@ -86,7 +101,8 @@ std::size_t take_model(MegatronInput& input) {
   return 0;
 }
 
-void note_model_alone(const CommandLine& line) {
+void note_model_alone(const Command& command, const CommandLine& line) {
+  if (line.has("megatron")) return;
   const std::string models = line.get("model");
   for (const std::string_view part : split(models, ',')) {
     const std::string name(part);
@@ -96,6 +112,7 @@ void note_model_alone(const CommandLine& line) {
       const MegatronArguments given = MegatronArguments::load(name);
       note_model(given);
       left = layout_arguments(given, line);
+      if (!line.has("gpus") && tells_gpus(given)) left.insert(left.begin(), "its GPUs");
     } catch (const Error&) {  // of the model, said where it is resolved
       continue;
     }
@@ -104,10 +121,8 @@ void note_model_alone(const CommandLine& line) {
     const std::string more =
         left.size() > shown ? fmt::format(" and {} more", left.size() - shown) : "";
     left.resize(std::min(left.size(), shown));
-    note(
-        fmt::format("note: --model {}: the model alone is taken from it, not {}{}: --megatron {} "
-                    "takes these too",
-                    name, fmt::join(left, ", "), more, name));
+    note(fmt::format("note: --model {}: the model alone is taken from it, not {}{}: {}", name,
+                     fmt::join(left, ", "), more, what_takes_more(command, line, name)));
   }
 }
 

@@ -21,8 +21,8 @@ std::shared_ptr<const model::Model> typed_model(const CommandLine& line);
 // Throws UsageError as model::megatron_model(), and for a file that --model cannot name.
 std::size_t take_model(MegatronInput& input);
 
-// Notes, for a line without --megatron, which arguments of the files that --model names are left
-// out, since the model alone is taken from them.
-void note_model_alone(const CommandLine& line);
+// Notes, for a line without --megatron, which arguments of the scripts that --model names are left
+// out, since the model alone is taken from them, and which command takes these too.
+void note_model_alone(const Command& command, const CommandLine& line);
 
 }  // namespace moesim::tool

@@ -337,10 +337,7 @@ Flag megatron_input() {
 }
 
 CommandLine with_megatron(const Command& command, CommandLine line) {
-  if (!line.has(megatron_flag)) {
-    note_model_alone(line);
-    return line;
-  }
+  if (!line.has(megatron_flag)) return line;
   MegatronArguments given = MegatronArguments::load(line.get(megatron_flag));
   check_is_of_training(given);
   spare_typed(given, line);

@@ -266,6 +266,11 @@ void MegatronArguments::take_counterparts() {
     put_usual("recompute-method", {"uniform"});
   }
   if (is_deepspeed_) take_deepspeed();
+  // Below 0 there is none (megatron/core/transformer/transformer_config.py).
+  const auto capacity = known_text("moe-expert-capacity-factor");
+  if (capacity && parse_number<double>(*capacity).value_or(0) < 0) {
+    arguments_.erase("moe-expert-capacity-factor");
+  }
   // What is not known is refused where it is asked for.
   const auto as_given = [&](const char* name) {
     const auto found = arguments_.find(name);

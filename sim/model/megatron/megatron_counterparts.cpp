@@ -50,7 +50,18 @@ std::vector<KeyValue> nemo_values(const YamlKey& key) {
   if (key.parent == "optim" && key.name == "name" && is_one_of(value, distributed)) {
     return {{"use-distributed-optimizer"}};
   }
+  if (key.parent == "optim" && key.name == "overlap-grad-sync") {
+    return key_values("overlap-grad-reduce", key.value, {});
+  }
+  if (key.parent == "optim" && key.name == "overlap-param-sync") {
+    return key_values("overlap-param-gather", key.value, {});
+  }
+  if (key.parent == "tokenizer" && key.name == "type") {
+    return {{"tokenizer-model", {value}}, {"tokenizer-type", {value}}};
+  }
+  if (key.parent == "tokenizer" && key.name == "library") return {{"tokenizer-library", {value}}};
   if (key.parent != "model") return {};
+  if (key.name == "ub-tp-comm-overlap") return key_values("tp-comm-overlap", key.value, {});
   constexpr std::string_view gated[] = {"swiglu", "fast-swiglu", "reglu", "fast-reglu"};
   constexpr std::string_view gated_gelu[] = {"geglu", "fast-geglu"};
   if (key.name == "activation" && is_one_of(value, gated)) return {{"swiglu"}};

@@ -19,6 +19,7 @@
 #include "sim/model/megatron/layer_pattern.hpp"
 #include "sim/model/megatron/megatron_linear_attention.hpp"
 #include "sim/model/megatron/megatron_other_models.hpp"
+#include "sim/model/megatron/script_call.hpp"
 #include "sim/model/megatron/tokenizers.hpp"
 
 namespace moesim::model {
@@ -35,6 +36,11 @@ bool is_gated(const MegatronArguments& arguments) {
 
 std::int64_t needed(const MegatronArguments& arguments, const char* name) {
   if (const auto value = arguments.size(name)) return *value;
+  if (const auto file = arguments.known_text("yaml-cfg")) {
+    arguments.fail("yaml-cfg", fmt::format("--{} is missing, and {} is not read: give it in the "
+                                           "place of the script, with --gpus",
+                                           name, *file));
+  }
   if (arguments.has(name)) return 1;  // not known, which is refused with all that are not
   throw UsageError(
       fmt::format("{}: --{} is missing: add it, or give --model", arguments.name(), name));
@@ -152,10 +158,11 @@ void add_window(const MegatronArguments& arguments, json& model) {
 std::int64_t vocabulary_of(const MegatronArguments& arguments) {
   if (const auto typed = arguments.size("vocab-size")) return *typed;
   if (const auto known = known_vocabulary(arguments)) return known->tokens;
+  const char* const written = is_yaml_file(arguments.name()) ? "vocab_size: N" : "--vocab-size N";
   throw UsageError(
       fmt::format("{0}: --vocab-size is missing (the tokenizer decides it, which is not read): add "
-                  "--vocab-size N to {0}, or give --model",
-                  arguments.name()));
+                  "{1} to {0}, or give --model",
+                  arguments.name(), written));
 }
 
 constexpr const char* of_model[] = {clamp_argument,

@@ -20,11 +20,13 @@ struct ShortOption {
   const char* name;
 };
 constexpr ShortOption of_slurm[] = {{"-N", "--nodes"}, {"-n", "--ntasks"}, {"-G", "--gpus"}};
+constexpr ShortOption of_deepspeed[] = {{"-H", "--hostfile"}};
 constexpr ShortOption of_mpi[] = {{"-np", "--np"}, {"-n", "--np"}};
 
 std::span<const ShortOption> short_options(const std::string& word) {
   const std::string program = word.substr(word.rfind('/') + 1);
   if (program == "srun" || program == "sbatch" || program == "salloc") return of_slurm;
+  if (program == "deepspeed") return of_deepspeed;
   if (program == "mpirun" || program == "mpiexec") return of_mpi;
   return {};
 }

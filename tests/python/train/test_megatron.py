@@ -88,7 +88,6 @@ def test_a_dense_model_may_do_without_sequence_parallelism(tmp_path):
     (SCRIPT.replace("MBS=2\n", ""), "--micro-batch-size: '$MBS': the script does not set it"),
     (SCRIPT.replace("--bf16", "--cp-comm-type a2a+p2p"), "known are a2a, all_gather, p2p"),
     (SCRIPT.replace("TP=1", "TP=2"), "--sequence-parallel is missing"),
-    (SCRIPT.replace("--bf16", "--fp16"), "fp16"),
     (SCRIPT.replace("--recompute-granularity selective", "--recompute-granularity some"), "known are full, selective"),
     (SCRIPT.replace("#!/bin/bash", "A='open"), "has no end"),
     (SCRIPT.replace("#!/bin/bash", "A=x\n" + 60 * "A=$A$A\n"), "run.sh:23: variables have more than 4 MiB where they are used"),

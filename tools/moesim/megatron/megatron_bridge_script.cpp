@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "sim/base/text.hpp"
+#include "sim/job/job_options.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
@@ -32,9 +34,30 @@ void take_gpu(MegatronInput& input) {
   input.options["profile"] = known->second;
 }
 
+// Slurm's "gpu:a100:8": which GPU the job asks for.
+void note_gpu_of_slurm(const MegatronInput& input) {
+  std::string usual;
+  for (const job::JobOption& option : job::job_options()) {
+    if (option.name == "profile") usual = option.default_text;
+  }
+  for (const char* argument : {"gres", "gpus", "gpus-per-node", "gpus-per-task"}) {
+    const std::string text = input.given.known_text(argument).value_or("");
+    for (const std::string_view part : split(text, ':')) {
+      const auto* const known = std::find_if(std::begin(gpus_of_bridge), std::end(gpus_of_bridge),
+                                             [&](const auto& each) { return each.first == part; });
+      if (known == std::end(gpus_of_bridge) || usual == known->second) continue;
+      return note(
+          fmt::format("note: {}: --{} {} names another GPU than the default {}: give "
+                      "--profile {}",
+                      input.given.name(), argument, text, usual, known->second));
+    }
+  }
+}
+
 }  // namespace
 
 void take_bridge(MegatronInput& input, bool is_priced) {
+  if (is_priced && !input.typed("profile") && !input.typed("cluster")) note_gpu_of_slurm(input);
   if (!input.given.is_of_bridge()) return;
   input.given.has("gpu");
   if (!is_priced) return;

@@ -102,6 +102,12 @@ std::optional<std::int64_t> processes(const MegatronArguments& given) {
                                         *each));
   }
   if (const auto each = gpus_in(given, "num-gpus")) {
+    if (given.has("hostfile") && !given.has("num-nodes")) {
+      given.fail("num-gpus", fmt::format("{} are those of a node, and the nodes are in a file that "
+                                         "is not read (--hostfile): add --num_nodes N, or give "
+                                         "--gpus",
+                                         *each));
+    }
     return product(given.size("num-nodes").value_or(1), each);
   }
   for (const char* argument : {"num-processes", "np"}) {

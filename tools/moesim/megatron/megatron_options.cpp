@@ -76,6 +76,31 @@ void take_sequence_parallelism(MegatronInput& input, std::int64_t tensor, bool h
       given.name(), tensor));
 }
 
+// Megatron-LM takes one for all layers, or one for each; its help writes allgather.
+void take_context_method(MegatronInput& input) {
+  constexpr const char* argument = "cp-comm-type";
+  if (!input.given.has(argument) || input.typed("context-method")) return;
+  const std::vector<std::string> types = input.given.texts(argument);
+  const bool is_one = std::all_of(types.begin(), types.end(),
+                                  [&](const std::string& type) { return type == types.front(); });
+  if (!is_one) {
+    input.given.fail(argument,
+                     fmt::format("'{}': one for each layer is not modelled: give --context-method, "
+                                 "which is that of all",
+                                 fmt::join(types, " ")));
+  }
+  if (!types.empty() && types.front() == "a2a+p2p") {
+    input.given.fail(argument,
+                     "'a2a+p2p': known are a2a, all_gather, p2p; the nearest are --context-method "
+                     "all-to-all and ring, between which its step lies");
+  }
+  take_choice(input, "context-method", argument, "p2p",
+              {{"p2p", "ring"},
+               {"all_gather", "all-gather"},
+               {"allgather", "all-gather"},
+               {"a2a", "all-to-all"}});
+}
+
 void take_layout(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   const bool has_experts = input.model ? input.model->moe.has_value() : given.has("num-experts");
@@ -87,10 +112,7 @@ void take_layout(MegatronInput& input) {
   refuse_other_layouts(given);
   take_stages(input);
   given.has("delay-wgrad-compute");  // what --ep-overlap takes for granted
-  if (given.has("cp-comm-type")) {
-    take_choice(input, "context-method", "cp-comm-type", "p2p",
-                {{"p2p", "ring"}, {"all_gather", "all-gather"}, {"a2a", "all-to-all"}});
-  }
+  take_context_method(input);
   take_sequence_parallelism(input, tensor, has_experts);
 }
 
@@ -117,7 +139,9 @@ void take_batch(MegatronInput& input) {
 void take_format(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   if (input.typed("precision")) return;
-  if (given.has("fp16")) given.fail("fp16", "steps in fp16 are not modelled; bf16 takes as long");
+  if (given.has("fp16")) {
+    note(fmt::format("note: {}: --fp16 is priced as --bf16, which takes as long", given.name()));
+  }
   if (given.has("fp4-format")) {
     input.options["precision"] = "nvfp4";
   } else if (given.has("fp8-format")) {
@@ -206,7 +230,8 @@ void take_offload(MegatronInput& input) {
   }
 }
 
-void note_assumed(const MegatronArguments& given) {
+void note_assumed(const MegatronInput& input) {
+  const MegatronArguments& given = input.given;
   std::vector<std::string> assumed;
   for (const char* argument : {"overlap-grad-reduce", "overlap-param-gather"}) {
     if (!given.has(argument)) assumed.push_back(fmt::format("--{}", argument));
@@ -219,7 +244,8 @@ void note_assumed(const MegatronArguments& given) {
     assumed.emplace_back("--delay-wgrad-compute");
   }
   const bool low = given.has("fp8-format") || given.has("fp4-format");
-  if (!low && !given.has("bf16")) assumed.emplace_back("--bf16");
+  const bool has_format = given.has("bf16") || given.has("fp16") || input.typed("precision");
+  if (!low && !has_format) assumed.emplace_back("--bf16");
   if (assumed.empty()) return;
   note(
       fmt::format("note: {}: priced as with {}, which it does not have: Megatron-LM's step is "
@@ -229,7 +255,7 @@ void note_assumed(const MegatronArguments& given) {
 
 void take_states(MegatronInput& input) {
   const MegatronArguments& given = input.given;
-  note_assumed(given);
+  note_assumed(input);
   input.options["zero"] = given.has("use-distributed-optimizer") ? "1" : "0";
   const bool is_in_another_file = given.has("deepspeed") && !given.has("zero-stage");
   if (is_in_another_file && !input.typed("zero")) {
@@ -241,6 +267,11 @@ void take_states(MegatronInput& input) {
     take_choice(input, "zero", "zero-stage", "0", {{"0", "0"}, {"1", "1"}, {"2", "2"}, {"3", "3"}});
   }
   given.has("data-parallel-sharding-strategy");
+  if (given.has("use-torch-fsdp2") && !input.typed("zero")) {
+    input.options["zero"] = "3";
+    note(fmt::format("note: {}: --use-torch-fsdp2 is priced as Megatron-FSDP's --zero 3",
+                     given.name()));
+  }
   const bool is_sharded = given.has("use-megatron-fsdp") || given.has("use-custom-fsdp");
   if (!is_sharded) return;
   take_choice(
@@ -368,6 +399,7 @@ std::map<std::string, std::string> megatron_capacity(const CommandLine& line) {
   with_capacity.values["capacity-factor"] = "1";
   MegatronArguments given = MegatronArguments::load(line.get(megatron_flag));
   spare_typed(given, line);
+  const NotesOff silent;
   MegatronInput input{given, with_capacity, nullptr};
   take_routing(input);
   for (const auto& [option, value] : line.values) input.options.erase(option);

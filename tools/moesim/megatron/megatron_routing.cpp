@@ -13,6 +13,7 @@
 #include "sim/model/model.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/study/sweep/grid.hpp"
+#include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -129,6 +130,12 @@ void take_drops(MegatronInput& input) {
     given.fail("moe-token-drop-policy", fmt::format("'{}': known are position, probs", policy));
   }
   const auto least = given.count("moe-min-capacity");
+  if (pads && !has_capacity(input)) {
+    note(
+        fmt::format("note: {}: --moe-pad-expert-input-to-capacity has no effect, and Megatron-Core "
+                    "refuses it, without --moe-expert-capacity-factor",
+                    given.name()));
+  }
   // A dialect that is typed says both.
   if (!has_capacity(input) || input.typed("router-dialect")) return;
   if (given.drops_as_deepspeed()) {
@@ -137,16 +144,29 @@ void take_drops(MegatronInput& input) {
     return;
   }
   input.options["padding"] = pads ? "capacity" : "none";
+  if (!pads && !given.has("moe-expert-capacity-factor") && !input.typed("padding")) {
+    note(
+        fmt::format("note: {}: --padding none, as it has no --moe-pad-expert-input-to-capacity: "
+                    "--padding capacity drops and pads",
+                    given.name()));
+  }
   if (input.typed("priority")) return;
   input.options["priority"] = policy == "position" ? "token-order"
                               : is_share_of_all    ? "own-score"
                                                    : priority_by_weight(input);
 }
 
+// Megatron-Core then routes by random logits (moe_utils.py, RandomSTE).
+void take_random_logits(MegatronInput& input) {
+  if (!input.given.has("moe-router-force-load-balancing") || input.typed("routing")) return;
+  if (draws_routing(input)) input.options["routing"] = "balanced";
+}
+
 }  // namespace
 
 void take_routing(MegatronInput& input) {
   take_drops(input);
+  take_random_logits(input);
   take_scores(input);
 }
 

@@ -31,6 +31,7 @@ constexpr std::pair<const char*, const char*> undeclared[] = {
     {"offload", "offload-modules"},
     {"zero", "use-distributed-optimizer"},
     {"zero", "use-megatron-fsdp"},
+    {"zero", "use-torch-fsdp2"},
     {"zero", "data-parallel-sharding-strategy"},
     {"zero", "zero-stage"},
     {"dispatcher", "moe-token-dispatcher-type"},

@@ -281,11 +281,16 @@ void take_states(MegatronInput& input) {
 
 void take_dispatcher(MegatronInput& input) {
   const MegatronArguments& given = input.given;
-  const std::string type = given.text("moe-token-dispatcher-type").value_or("allgather");
-  if (given.has("num-experts") && type == "allgather" && !given.drops_as_deepspeed() &&
-      given.size("expert-model-parallel-size").value_or(1) > 1) {
-    note(fmt::format("note: {}: --moe-token-dispatcher-type allgather is priced as an all-to-all",
-                     given.name()));
+  const std::optional<std::string> asked = given.text("moe-token-dispatcher-type");
+  const std::string type = asked.value_or("allgather");
+  if (asked == "allgather") {
+    input.options["dispatcher"] = type;
+  } else if (given.has("num-experts") && type == "allgather" && !given.drops_as_deepspeed() &&
+             given.size("expert-model-parallel-size").value_or(1) > 1) {
+    note(
+        fmt::format("note: {}: --moe-token-dispatcher-type is not given, whose default is "
+                    "allgather: priced as an all-to-all; --dispatcher allgather prices it as it is",
+                    given.name()));
   }
   const std::string backend = given.text("moe-flex-dispatcher-backend").value_or("deepep");
   if (type == "flex") input.options["dispatcher"] = backend;

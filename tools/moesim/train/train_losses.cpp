@@ -14,10 +14,15 @@ namespace {
 
 std::string percent(double share) { return fmt::format("{:.2f} %", 100 * share); }
 
-// How sure a token loss is: "of one step 6.83 to 6.85 % (p05 to p95), by 4 drawn steps".
-std::string band_text(const uncertainty::LossBand& band, bool is_recorded) {
-  return fmt::format("of one step {:.2f} to {:.2f} % (p05 to p95), by {} {} steps", 100 * band.p05,
-                     100 * band.p95, band.steps, is_recorded ? "recorded" : "drawn");
+// How sure a token loss is: "of one step 6.83 to 6.85 % (p05 to p95), by 4 drawn steps". `with`:
+// before it.
+void add_band_line(const char* with, const std::optional<uncertainty::LossBand>& band,
+                   bool is_recorded, std::vector<std::vector<std::string>>& lines) {
+  constexpr double least_shown = 0.5e-4;  // of a percentage with two decimals
+  if (!band || band->p95 < least_shown) return;
+  lines.push_back({"", fmt::format("{}of one step {:.2f} to {:.2f} % (p05 to p95), by {} {} steps",
+                                   with, 100 * band->p05, 100 * band->p95, band->steps,
+                                   is_recorded ? "recorded" : "drawn")});
 }
 
 }  // namespace
@@ -47,15 +52,13 @@ void add_loss_lines(const training::TrainingJob& job, const training::TrainingSt
                         router.pads_exchange() ? "padded" : "empty");
   }
   lines.push_back({"token loss", loss});
-  constexpr double least_shown = 0.5e-4;  // of a percentage with two decimals
-  if (loss_band && loss_band->p95 >= least_shown) {
-    lines.push_back({"", band_text(*loss_band, figures.recorded_steps > 0)});
-  }
-  if (counted < figures.loss.residual_loss) {
-    lines.push_back({"not chosen", fmt::format("{} of the weight of a token's {} best experts, {}",
-                                               percent(figures.loss.residual_loss - counted),
-                                               router.top_k, study::not_chosen)});
-  }
+  const bool is_recorded = figures.recorded_steps > 0;
+  const bool is_all = counted >= figures.loss.residual_loss;
+  if (is_all) return add_band_line("", loss_band, is_recorded, lines);
+  lines.push_back({"not chosen", fmt::format("{} of the weight of a token's {} best experts, {}",
+                                             percent(figures.loss.residual_loss - counted),
+                                             router.top_k, study::not_chosen)});
+  add_band_line("both together ", loss_band, is_recorded, lines);
 }
 
 std::string kept_mfu_text(const training::TrainingJob& job, const training::TrainingStep& step) {

@@ -168,8 +168,10 @@ void add_costs(const std::vector<TrainPoint>& points, TableColumns& columns) {
   add("cost/1e12 tokens", "cost_per_1e12_tokens", 0);
 }
 
-// Whether the token loss has a band with a width.
+// Whether the token loss has a band with a width. The band of the model's own router holds what the
+// choice alone leaves out, too: it is not that of the loss that counts.
 bool has_loss_band(const TrainPoint& point) {
+  if (point.figure("counted_loss") < point.figure("residual_loss")) return false;
   return point.figure("residual_loss_p95") > point.figure("residual_loss_p05");
 }
 

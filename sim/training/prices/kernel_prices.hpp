@@ -41,6 +41,9 @@ class KernelPrices {
   // Rows gathered into the experts' order, or summed back into the tokens'.
   // `home`: tokens that the outputs are added up for, where these are others.
   double rows_moved_us(double tokens, double rows, double home) const;
+  double rows_moved_us(double tokens, double rows) const {
+    return rows_moved_us(tokens, rows, tokens);
+  }
 
  private:
   double dense_product_us(const Product& product) const;

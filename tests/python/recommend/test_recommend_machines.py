@@ -34,7 +34,9 @@ def test_each_machine_has_the_layout_that_a_search_of_its_own_finds():
     (*BOTH, *BRIDGE, "--precision", "fp8-current,mxfp8"),  # each its own
     ("--profile", "h100-sxm,gb200", *BRIDGE),
     ("--profile", "h200-sxm", "--cluster", "hgx-h200,hgx-b200", "--micro-batch", 1, "--expert-parallel", 8),
-], ids=["bridge", "not named", "precisions", "racks", "clusters"])
+    # The same drawn routing on both, which then differ in the cluster alone.
+    ("--profile", "h200-sxm", "--cluster", "hgx-h200,hgx-b200", "--micro-batch", 1, "--expert-parallel", 8, "--routing", "gaussian:0.1"),
+], ids=["bridge", "not named", "precisions", "racks", "clusters", "drawn routing"])
 def test_the_ratio_is_that_of_train_beside_a_baseline(tmp_path, words):
     """Of the printed commands: one way to compare two machines."""
     first, other = as_rows(*SMALL, *words)

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "sim/training/step/training_step.hpp"
-#include "sim/uncertainty/published/step_errors.hpp"
+#include "tools/moesim/bands/place_comparison.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 
 namespace moesim::tool {
@@ -19,10 +19,11 @@ struct PlacedStep {
 // or in another cluster.
 struct PlaceRatio {
   double speed = 1;         // tokens per second and GPU over those of the other
-  uncertainty::Band band;   // of log(measured / predicted ratio); no levels: not known
-  std::string known_by;     // "28 groups of pairs of machines that ran one release of ..."
+  KnownRatio known;         // no levels: nothing is known
   std::string not_known{};  // why there are no levels: "two profiles of one kind of GPU"
 };
+
+StepElsewhere step_elsewhere(const PlacedStep& placed);
 
 // The ratio of `step` to `other`, as `train --baseline` says it of their files
 // (bands/train_baseline.hpp). Nothing is known of two profiles of one kind of GPU, whose ratio

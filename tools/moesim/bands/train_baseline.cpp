@@ -1,24 +1,23 @@
 #include "tools/moesim/bands/train_baseline.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <set>
+#include <utility>
 #include <vector>
 
 #include "sim/base/error.hpp"
 #include "sim/base/formats/same_document.hpp"
 #include "sim/cluster/cluster.hpp"
-#include "sim/cluster/domain_links.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/uncertainty/ratios/link_ratio.hpp"
 #include "sim/uncertainty/steps/step_distance.hpp"
 #include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
+#include "tools/moesim/bands/place_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/bands/written_step.hpp"
 
@@ -129,74 +128,51 @@ std::string assumed_text(const WrittenStep& baseline, const TrainBand& answer) {
   return is_named ? "" : "; software taken to be the same";
 }
 
-// On GPUs of one kind in two clusters. `software`: published, or "".
-void compare_clusters(const WrittenStep& baseline, const training::TrainingJob& job,
-                      const training::TrainingStep& step, const TrainBand& answer,
-                      const std::string& software, double unmeasured, BaselineRatio& ratio) {
-  const std::string assumed = assumed_text(baseline, answer);
-  const std::vector<double> parts = uncertainty::part_times(step);
+// Throws UsageError naming the file where it does not tell what two such places need.
+StepElsewhere step_of_baseline(const std::string& path, const WrittenStep& baseline,
+                               Places places) {
+  StepElsewhere step{.parts = baseline.parts,
+                     .unmeasured = baseline.unmeasured,
+                     .all_but_machine = baseline.all_but_machine,
+                     .low_precision = baseline.precision != model::name_of(model::Precision::bf16),
+                     .moves = {}};
+  if (places == Places::two_machines) {
+    if (!baseline.moves) {
+      throw UsageError(fmt::format(
+          "--baseline {}: it does not tell how much of its step on another machine waits for host "
+          "and NICs: write it again",
+          path));
+    }
+    step.moves = *baseline.moves;
+    return step;
+  }
   if (!baseline.exchanges || baseline.parts.empty()) {
     throw UsageError(
         fmt::format("--baseline {}: it does not tell the layout and the parts of its step on "
                     "another cluster: write it again",
-                    ratio.path));
+                    path));
   }
-  const double links = uncertainty::link_deviation(
-      {parts, step_exchanges(job)}, {baseline.parts, *baseline.exchanges},
-      cluster::other_domain_links(*job.cluster, cluster::Cluster::load(baseline.cluster)));
-  if (all_but_machine(job, step) == baseline.all_but_machine) {
-    ratio.band.basis = uncertainty::Basis::software;
-    ratio.band.levels = uncertainty::link_ratio_levels(links);
-    ratio.known_by = fmt::format(
-        "the noise of two runs and the errors of exchanges ({:.1f} % of the step's time): {}",
-        100 * links,
-        assumed.empty() ? "GPUs and software are the same" : "GPUs are the same" + assumed);
-    return;
-  }
-  const double distance = uncertainty::step_distance(parts, baseline.parts);
-  ratio.band = shipped_errors().ratio_band(software, true, distance, unmeasured);
-  uncertainty::widen_levels(links, ratio.band.levels);
-  ratio.known_by = fmt::format(
-      "{} groups of pairs of steps on one machine, for steps that differ by {:.0f} % of their "
-      "parts, and the errors of exchanges on two clusters ({:.1f} %){}",
-      ratio.band.held_out, 100 * distance, 100 * links, assumed);
+  step.exchanges = *baseline.exchanges;
+  return step;
 }
 
-// "megatron-bridge": which software was measured on two machines.
-std::string software_of_pairs() {
-  std::set<std::string> names;
-  for (const uncertainty::MachinePairs& group : shipped_errors().residuals().machine_ratios) {
-    names.insert(group.software);
+KnownRatio compare_places(const StepElsewhere& here, const StepElsewhere& there,
+                          const WrittenStep& baseline, const training::TrainingJob& job,
+                          const TrainBand& answer, Places places) {
+  const std::string& named = answer.subject.software;
+  const std::string& software = named.empty() ? baseline.software : named;
+  const std::string assumed = assumed_text(baseline, answer);
+  if (places == Places::two_machines) {
+    KnownRatio known = compare_machines(software, here, there);
+    known.known_by += assumed;
+    return known;
   }
-  return fmt::format("{}", fmt::join(names, " or "));
-}
-
-// On two kinds of GPU.
-void compare_machines(const WrittenStep& baseline, const training::TrainingStep& step,
-                      const TrainBand& answer, const std::string& software, double unmeasured,
-                      BaselineRatio& ratio) {
-  if (!baseline.moves) {
-    throw UsageError(fmt::format(
-        "--baseline {}: it does not tell how much of its step on another machine waits for host "
-        "and NICs: write it again",
-        ratio.path));
-  }
-  const bool was_low = baseline.precision != model::name_of(model::Precision::bf16);
-  const double precision = was_low == answer.subject.low_precision
-                               ? 0
-                               : shipped_errors().residuals().components.precision;
-  const double distance =
-      uncertainty::share_distance(uncertainty::part_times(step), baseline.parts);
-  ratio.band = shipped_errors().machine_ratio_band(
-      software, moves_between(answer.moves, *baseline.moves), distance,
-      std::hypot(unmeasured, precision * std::sqrt(2.0)));
-  const bool is_of_software = ratio.band.basis == uncertainty::Basis::software;
-  ratio.known_by = fmt::format(
-      "{} groups of pairs of machines that ran one release of {}, for steps whose parts have "
-      "shares that differ by {:.0f} %{}{}",
-      ratio.band.held_out, is_of_software ? software : software_of_pairs(), 100 * distance,
-      is_of_software ? "" : ", wider, as another program is assumed to run on both",
-      assumed_text(baseline, answer));
+  const bool is_same = here.all_but_machine == there.all_but_machine;
+  KnownRatio known = compare_clusters(
+      software, here, *job.cluster, there, cluster::Cluster::load(baseline.cluster),
+      assumed.empty() ? "GPUs and software are the same" : "GPUs are the same" + assumed);
+  if (!is_same) known.known_by += assumed;
+  return known;
 }
 
 // Of steps on two clusters or machines.
@@ -221,14 +197,11 @@ BaselineRatio ratio_of_places(const std::string& path, const WrittenStep& baseli
   };
   ratio.here = place(gpus, job.typed.profile, job.typed.cluster);
   ratio.there = place(baseline.gpus, baseline.profile, baseline.cluster);
-  const std::string& named = answer.subject.software;
-  const std::string& software = named.empty() ? baseline.software : named;
-  const double unmeasured = unmeasured_between(unmeasured_of(answer.band), baseline.unmeasured);
-  if (places == Places::two_clusters) {
-    compare_clusters(baseline, job, step, answer, software, unmeasured, ratio);
-  } else {
-    compare_machines(baseline, step, answer, software, unmeasured, ratio);
-  }
+  KnownRatio known =
+      compare_places(step_elsewhere({job, step, answer}), step_of_baseline(path, baseline, places),
+                     baseline, job, answer, places);
+  ratio.band = std::move(known.band);
+  ratio.known_by = std::move(known.known_by);
   return ratio;
 }
 

@@ -41,7 +41,7 @@ std::string times_text(double times) { return fmt::format("{:.2f}", times); }
 // What is known of the ratio of a machine to the first.
 std::string ratio_lines(const MachineBest& machine, const MachineBest& first) {
   const PlaceRatio ratio = place_ratio(machine.placed(), first.placed());
-  const std::vector<BandLevel>& levels = ratio.band.levels;
+  const std::vector<BandLevel>& levels = ratio.known.band.levels;
   const study::BreakEven speeds = study::break_even(1, ratio.speed, levels);
   std::string text =
       fmt::format("{} is {} times as fast per GPU as {}{}", machine.machine,
@@ -55,7 +55,7 @@ std::string ratio_lines(const MachineBest& machine, const MachineBest& first) {
                     chance ? fmt::format("{} at all with {}", ratio.speed > 1 ? "faster" : "slower",
                                          chance_text(*chance))
                            : within_noise,
-                    ratio.known_by);
+                    ratio.known.known_by);
   }
   if (!first.best.band.cost.price) {
     return text +
@@ -87,8 +87,8 @@ const MachineBest& cheapest_of(const Machines& machines) {
 std::string dearer_text(const MachineBest& dear, const MachineBest& cheapest) {
   const PlaceRatio ratio = place_ratio(dear.placed(), cheapest.placed());
   const study::TokenCost cost =
-      study::token_cost(dear.price() / cheapest.price(), ratio.speed, ratio.band.levels);
-  const std::string sure = ratio.band.levels.empty() ? "how sure that is is not known"
+      study::token_cost(dear.price() / cheapest.price(), ratio.speed, ratio.known.band.levels);
+  const std::string sure = ratio.known.band.levels.empty() ? "how sure that is is not known"
                            : cost.chance ? "dearer at all with " + chance_text(*cost.chance)
                                          : std::string("that is ") + within_noise;
   return fmt::format("{} costs {:.1f} % more; {}", dear.machine, 100 * (cost.ratio - 1), sure);
@@ -123,7 +123,8 @@ void add_price_cells(const MachineBest& machine, const Machines& machines, Named
   const MachineBest& first = *machines.front();
   const bool is_first = &machine == &first;
   const PlaceRatio ratio = place_ratio(machine.placed(), first.placed());
-  const std::vector<BandLevel> levels = is_first ? std::vector<BandLevel>() : ratio.band.levels;
+  const std::vector<BandLevel> levels =
+      is_first ? std::vector<BandLevel>() : ratio.known.band.levels;
   const study::BreakEven prices = study::break_even(first.price(), ratio.speed, levels);
   const study::TokenCost cost =
       study::token_cost(machine.price() / first.price(), ratio.speed, levels);

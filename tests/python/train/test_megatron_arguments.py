@@ -25,6 +25,17 @@ def test_random_logits_are_balanced(tmp_path):
     assert "routing" not in as_json("train", "--megatron", with_words(tmp_path, "--moe-router-force-load-balancing", "no.sh"))
 
 
+def test_the_all_gather_dispatcher_is_priced_where_it_is_named(tmp_path):
+    without = SHORT.replace("--moe-token-dispatcher-type flex", "").replace("--moe-enable-deepep", "")
+    named_there = without.replace("--warp-drive 9", "--moe-token-dispatcher-type allgather")
+    named = as_json("train", "--megatron", write(tmp_path, named_there, "a.sh"))
+    assert named["dispatcher"] == "allgather"
+    silent = moesim("train", "--megatron", write(tmp_path, without, "b.sh"), "--format", "json")
+    assert "is not given, whose default is allgather: priced as an all-to-all" in silent.stderr
+    typed = as_json("train", "--megatron", tmp_path / "b.sh", "--dispatcher", "allgather")
+    assert typed["step_ms"] == named["step_ms"]
+
+
 @pytest.mark.parametrize("words, method", [
     ("allgather", "all-gather"), ("all_gather", "all-gather"), ("a2a a2a", "all-to-all"), ("p2p", "ring")])
 def test_one_exchange_of_keys_is_that_of_all_layers(tmp_path, words, method):

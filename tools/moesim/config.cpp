@@ -370,10 +370,12 @@ Flag from_flag() {
           "the options of a row of a CSV that moesim wrote, 1 is the first; typed ones go before"};
 }
 
-std::vector<std::string> options_in_config(const std::string& file) {
-  std::vector<std::string> names;
-  for (const Setting& setting : settings_of(file)) names.push_back(as_flag(setting.key));
-  return names;
+std::map<std::string, std::string> options_in_config(const std::string& file) {
+  std::map<std::string, std::string> options;
+  for (const Setting& setting : settings_of(file)) {
+    options.emplace(as_flag(setting.key), setting.text);
+  }
+  return options;
 }
 
 void take_config(const Command& command, CommandLine& line) {

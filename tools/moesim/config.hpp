@@ -1,7 +1,7 @@
 #pragma once
 
+#include <map>
 #include <string>
-#include <vector>
 
 #include "tools/moesim/command.hpp"
 
@@ -13,7 +13,7 @@ Flag config_flag();
 Flag from_flag();
 
 // The options that a file of --config holds, by their names. Throws as take_config().
-std::vector<std::string> options_in_config(const std::string& file);
+std::map<std::string, std::string> options_in_config(const std::string& file);
 
 // Adds the options that the files of --config and --from hold: what is typed goes before --config,
 // and this before --from. Throws UsageError naming file, line and key: a key that is no flag of the

@@ -12,6 +12,17 @@
 #include "sim/training/step/job_rules.hpp"
 
 namespace moesim::study {
+
+void TypedDispatcher::apply_to(training::TrainingJob& job) const {
+  job.typed.dispatcher = typed;
+  job.dispatcher = document;
+  job.gathers_tokens = gathers_tokens;
+}
+
+TypedDispatcher dispatcher_of(const training::TrainingJob& job) {
+  return {job.typed.dispatcher, job.dispatcher, job.gathers_tokens};
+}
+
 namespace {
 
 using parallel::LayoutRequest;
@@ -184,8 +195,7 @@ class Enumeration {
       for (const int placed : space_.ranks_per_domain) {
         job.ranks_per_domain = placed;
         for (const auto& dispatcher : space_.dispatchers) {
-          job.dispatcher = dispatcher.document;
-          job.typed.dispatcher = dispatcher.typed;
+          dispatcher.apply_to(job);
           add_families(possible, job);
         }
       }
@@ -330,7 +340,7 @@ TrainingSpace usual_training_space(const TrainingJob& base) {
   space.recompute = usual_recompute(model);
   space.zero = {1, 2};
   space.precision = {base.states.precision};
-  space.dispatchers = {{base.typed.dispatcher, base.dispatcher}};
+  space.dispatchers = {dispatcher_of(base)};
   space.routings = {base.routing};
   return space;
 }

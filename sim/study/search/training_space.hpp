@@ -13,11 +13,16 @@
 
 namespace moesim::study {
 
-// A dispatcher as it was typed and its document; without one: all-to-all.
+// A dispatcher as it was typed and what a job has of it: its document, or that tokens are gathered;
+// without either: all-to-all.
 struct TypedDispatcher {
   std::string typed;
   std::shared_ptr<const profile::Dispatcher> document;
+  bool gathers_tokens = false;
+
+  void apply_to(training::TrainingJob& job) const;
 };
+TypedDispatcher dispatcher_of(const training::TrainingJob& job);
 
 // Which training jobs a search looks at: `base` with every combination of these values that
 // parallel::layout_refusal() and training::option_refusal() allow. GPUs, model, sequence length,

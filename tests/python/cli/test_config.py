@@ -155,7 +155,7 @@ def test_what_a_row_sets_beyond_the_command_is_named(tmp_path):
     steps = tmp_path / "steps.csv"
     succeed("train", "--model", "qwen3-30b-a3b", "--gpus", 64, "--expert-parallel", 8, "--pipeline-parallel", 2,
             "--micro-batch", "1,2", "--global-batch", 128, "--out", steps)
-    result = moesim("simulate", "--from", f"{steps}:2", "--replicas", 1)
+    result = moesim("route", "--from", f"{steps}:2", "--replicas", 1)
     assert result.returncode == 0
     note, = [line for line in result.stderr.splitlines() if "--from" in line]
     assert "no option for these of the row" in note and "--pipeline-parallel 2" in note

@@ -1,7 +1,7 @@
 """--megatron FILE: single arguments that change a step, and what is said where one does not fit."""
 
 import pytest
-from command_line import as_json, expect_error, moesim, needs_binary
+from command_line import as_json, as_rows, expect_error, moesim, needs_binary
 from megatron_files import SCRIPT, write, YAML
 
 pytestmark = needs_binary
@@ -34,6 +34,9 @@ def test_the_all_gather_dispatcher_is_priced_where_it_is_named(tmp_path):
     assert "is not given, whose default is allgather: priced as an all-to-all" in silent.stderr
     typed = as_json("train", "--megatron", tmp_path / "b.sh", "--dispatcher", "allgather")
     assert typed["step_ms"] == named["step_ms"]
+    assert "all-to-all" not in moesim("train", "--megatron", tmp_path / "b.sh", "--dispatcher", "allgather").stderr
+    found = as_rows("recommend", "--megatron", tmp_path / "a.sh", "--gpus", 16, "--best", 1)[0]
+    assert found["dispatcher"] == "allgather" and "--dispatcher allgather" in found["command"]
 
 
 @pytest.mark.parametrize("words, method", [

@@ -285,7 +285,8 @@ void take_dispatcher(MegatronInput& input) {
   const std::string type = asked.value_or("allgather");
   if (asked == "allgather") {
     input.options["dispatcher"] = type;
-  } else if (given.has("num-experts") && type == "allgather" && !given.drops_as_deepspeed() &&
+  } else if (!input.typed("dispatcher") && given.has("num-experts") && type == "allgather" &&
+             !given.drops_as_deepspeed() &&
              given.size("expert-model-parallel-size").value_or(1) > 1) {
     note(
         fmt::format("note: {}: --moe-token-dispatcher-type is not given, whose default is "

@@ -227,7 +227,7 @@ std::string RecommendRequest::command_of(const study::FoundStep& found) const {
   add_size("micro-batch", request.micro_batch);
   if (job.ranks_per_domain > 0) add("ranks-per-domain", fmt::format("{}", job.ranks_per_domain));
   if (request.expert_overlap) add("ep-overlap", "on");
-  if (job.dispatcher) add("dispatcher", job.typed.dispatcher);
+  if (job.exchanges_slices()) add("dispatcher", job.typed.dispatcher);
   for (const auto& [flag, value] : routings[found.routing].values) add(flag.c_str(), value);
   if (const std::string again = model::name_of(job.recompute); again != "none") {
     add("recompute", again);

@@ -99,6 +99,14 @@ CommandLine first_values(const CommandLine& line) {
   return first;
 }
 
+study::TypedDispatcher dispatcher_named(const std::string& name) {
+  study::TypedDispatcher named{name, nullptr, name == job::gathering_dispatcher};
+  if (!named.gathers_tokens && name != job::no_dispatcher) {
+    named.document = std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name));
+  }
+  return named;
+}
+
 void take_lists(const CommandLine& line, TrainingSpace& space) {
   for (const auto& [option, value] : line.values) space.typed.insert(option);
   take_sizes(line, "tensor-parallel", space.tensor);
@@ -138,10 +146,7 @@ void take_lists(const CommandLine& line, TrainingSpace& space) {
   if (line.has("dispatcher")) {
     space.dispatchers.clear();
     for (const std::string& name : list_of(line, "dispatcher")) {
-      space.dispatchers.push_back({name, name == job::no_dispatcher
-                                             ? nullptr
-                                             : std::make_shared<const profile::Dispatcher>(
-                                                   profile::Dispatcher::load(name))});
+      space.dispatchers.push_back(dispatcher_named(name));
     }
   }
 }

@@ -1,4 +1,5 @@
 #include "tools/moesim/recommend/recommend_switches.hpp"
+#include "tools/moesim/recommend/recommend_space.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -91,7 +92,7 @@ TrainingSpace space_of(const RecommendRequest& request, const FoundStep& found) 
   space.recompute = {job.recompute};
   space.zero = {job.states.zero};
   space.precision = {job.states.precision};
-  space.dispatchers = {{job.typed.dispatcher, job.dispatcher}};
+  space.dispatchers = {study::dispatcher_of(job)};
   space.routings = {request.search.space.routings[found.routing]};
   return space;
 }
@@ -104,8 +105,7 @@ void apply(const Switch& chosen, const RecommendRequest& request, const Training
     const bool has_chunks = space.pipeline.front() == 1 || space.virtual_pipeline.front() > 1;
     if (!has_chunks && !request.line.has("virtual-pipeline")) space.virtual_pipeline = {2, 4, 8};
   } else if (chosen.flag == "dispatcher") {
-    space.dispatchers = {{chosen.value, std::make_shared<const profile::Dispatcher>(
-                                            profile::Dispatcher::load(chosen.value))}};
+    space.dispatchers = {dispatcher_named(chosen.value)};
   } else if (chosen.flag == capacity) {
     space.routings = {without_capacity(request, job)};
   } else {

@@ -34,8 +34,8 @@ constexpr const char* options_of_scenario[] = {"weights", "ir-compute",       "d
 }  // namespace
 
 scenario::Scenario scenario_of(const CommandLine& line) {
-  static const char* const taken[] = {"model",   "experts",        "router",    "top-k",
-                                      "weights", "router-dialect", "ir-compute"};
+  static const char* const taken[] = {"model", "experts", "router",
+                                      "top-k", "weights", "router-dialect"};
   scenario::OptionValues values;
   for (const char* option : taken) {
     if (line.has(option)) values[option] = line.get(option);
@@ -57,6 +57,9 @@ void add_options(const CommandLine& line, const TrainingJob& job, const NamedCel
   if (job.model->moe) {
     cells["experts"] = static_cast<std::int64_t>(job.model->moe->experts);
     cells["top_k"] = static_cast<std::int64_t>(job.experts_per_token());
+  }
+  if (scenario.router.rectification != routing::Rectification::none) {
+    cells["ir_compute"] = std::string(rectified_with);
   }
   cells["status"] = std::string("ok");
   cells["mode"] = std::string("train");

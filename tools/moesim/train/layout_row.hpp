@@ -7,6 +7,9 @@
 
 namespace moesim::tool {
 
+// --ir-compute of a training step: rectified rows are computed with those that came.
+inline constexpr const char* rectified_with = "grouped";
+
 // The scenario with the model and the routing of a line, else with the defaults; not checked.
 scenario::Scenario scenario_of(const CommandLine& line);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 
 #include "sim/base/contains.hpp"
 #include "sim/base/formats/csv.hpp"
@@ -14,6 +15,7 @@
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/train/layout_row.hpp"
+#include "tools/moesim/train/replicas.hpp"
 #include "tools/moesim/train/train_grid.hpp"
 #include "tools/moesim/train/train_journal.hpp"
 #include "tools/moesim/train/train_request.hpp"
@@ -58,11 +60,10 @@ std::string value_of(const std::vector<std::string>& arguments, const std::strin
   return "";
 }
 
-// Whether "sweep.csv:3" is a row that this file's commands wrote: of a scenario with a layout.
+// Whether "sweep.csv:3" is a row of a training job, of these commands or of `train`.
 bool is_row_of_layout(const std::string& row) {
   const std::string file = row.substr(0, row.rfind(':'));
-  const std::vector<std::string> columns = CsvTable::load(file).columns;
-  return contains(columns, "mode") && contains(columns, "tensor_parallel");
+  return contains(CsvTable::load(file).columns, "tensor_parallel");
 }
 
 // The first option that asks for a layout; "": none does.
@@ -76,8 +77,9 @@ std::string layout_option(const std::vector<std::string>& arguments) {
   // What is wrong with the files, the command itself says.
   try {
     if (const std::string file = value_of(arguments, "config"); !file.empty()) {
-      for (const std::string& name : options_in_config(file)) {
-        if (is_of_layouts(name)) return "--" + name;
+      for (const auto& [name, value] : options_in_config(file)) {
+        const bool gathers = name == "dispatcher" && names_gathering(value);
+        if (is_of_layouts(name) || gathers) return "--" + name;
       }
     }
     const std::string row = value_of(arguments, "from");
@@ -154,16 +156,21 @@ void check_option(const CommandLine& line, const std::string& name) {
     if (job.model->moe && value == fmt::format("{}", job.model->moe->experts)) return;
     refuse(line, name, "which has the model's experts: write a model with as many");
   }
-  if (!line.of_row.contains(name)) {
-    if (name == "fusion" || name == "expert-products") {
-      refuse(line, name, "with the kernels of Megatron-Core: leave one of the two out");
-    }
-    if (name == "overlap") {
-      if (value == "gradient") return;
-      refuse(line, name, "with gradients under the backward pass: leave one of the two out");
-    }
-  }
   const scenario::Option& option = scenario::option_named(name);
+  // Rows of a scenario have the defaults, too.
+  if (line.of_row.contains(name) && value == option.default_text) return;
+  if (name == "fusion" || name == "expert-products") {
+    refuse(line, name, "with the kernels of Megatron-Core: leave one of the two out");
+  }
+  if (name == "overlap") {
+    if (value == "gradient") return;
+    refuse(line, name, "with gradients under the backward pass: leave one of the two out");
+  }
+  if (name == "ir-compute") {
+    if (value == rectified_with) return;
+    refuse(line, name,
+           fmt::format("with rectified rows among the others, as {0}: give {0}", rectified_with));
+  }
   if (value == option.default_text) return;
   const std::string own = report::text_of(option.cell(scenario_of(line)));
   if (value == own) return;
@@ -193,15 +200,17 @@ void take_tokens(CommandLine& line) {
     throw UsageError("--tokens-per-gpu with --micro-batch: with a layout one of them says it all");
   }
   const std::int64_t sequence = plain_job(line).layout.sequence_length;
+  const std::int64_t sharing = std::max<std::int64_t>(1, size_of(line, "tensor-parallel", 1)) *
+                               std::max<std::int64_t>(1, size_of(line, "context-parallel", 1));
   const std::int64_t tokens =
       parse_whole("--tokens-per-gpu", line.get("tokens-per-gpu"), 1, std::int64_t{1} << 40);
-  if (tokens % sequence != 0) {
+  if (tokens * sharing % sequence != 0) {
     throw UsageError(fmt::format(
-        "--tokens-per-gpu {}: with a layout whole sequences of {} tokens: give --micro-batch, or "
+        "--tokens-per-gpu {}: {} GPUs share whole sequences of {} tokens: give --micro-batch, or "
         "another --sequence-length",
-        tokens, sequence));
+        tokens, sharing, sequence));
   }
-  line.values["micro-batch"] = fmt::format("{}", tokens / sequence);
+  line.values["micro-batch"] = fmt::format("{}", tokens * sharing / sequence);
 }
 
 void take_checkpointing(CommandLine& line) {
@@ -210,13 +219,15 @@ void take_checkpointing(CommandLine& line) {
     throw UsageError(
         fmt::format("--checkpointing: unknown value '{}'; choose from none, full", value));
   }
-  if (value == "none") return;
-  if (line.has("recompute") && line.get("recompute") != "full") {
-    throw UsageError(
-        "--checkpointing full with --recompute: the same as --recompute full: leave "
-        "one of them out");
+  const bool is_typed = line.has("checkpointing") && !line.of_row.contains("checkpointing");
+  const std::string recompute = line.get("recompute", value);
+  if (is_typed && (recompute == "full") != (value == "full")) {
+    throw UsageError(fmt::format(
+        "--checkpointing {} with --recompute {}: full is the same of both: leave --checkpointing "
+        "out",
+        value, recompute));
   }
-  line.values["recompute"] = "full";
+  if (value == "full") line.values.emplace("recompute", value);
 }
 
 // As many micro-batches as the pipeline has stages, one without: what fills them once.
@@ -235,6 +246,9 @@ void set_global_batch(CommandLine& line) {
 // has one.
 void set_routing(CommandLine& line) {
   if (!plain_job(line).model->moe || line.get("routing-draws") == "balanced") return;
+  // A row of `train` whose experts are balanced.
+  if (line.of_row.contains("tensor-parallel") && !line.has("routing") && !line.has("router"))
+    return;
   scenario::OptionValues values;
   for (const char* option : {"model", "router", "top-k", "router-dialect", "capacity-convention"}) {
     if (line.has(option)) values[option] = line.get(option);
@@ -269,6 +283,23 @@ void note_other_prices(const CommandLine& line) {
       layout_option_of(line)));
 }
 
+// Speeds at different batches share what a step costs once among different numbers of tokens.
+void note_batches(const CommandLine& line, const TrainGrid& grid) {
+  if (line.has("global-batch")) return;
+  std::set<std::int64_t> batches;
+  for (const CommandLine& point : grid.lines) batches.insert(size_of(point, "global-batch", 0));
+  if (batches.size() < 2) return;
+  note(fmt::format(
+      "note: rows have global batches of {} to {} sequences: --global-batch N gives all the same",
+      *batches.begin(), *batches.rbegin()));
+}
+
+void note_replicas(const CommandLine& line) {
+  if (requested_replicas(line) == 1) return;
+  note(fmt::format("note: the step is the median of {} replicas, losses are their means",
+                   line.get("replicas")));
+}
+
 ExitCode run_simulate(const CommandLine& line) {
   check_command_flags(line);
   const TrainGrid grid = train_grid(line, flags_with_layout(simulate_command()));
@@ -280,6 +311,7 @@ ExitCode run_simulate(const CommandLine& line) {
                     flag, line.get(flag)));
   }
   note_other_prices(line);
+  note_replicas(line);
   return run_train_step(as_job(line), layout_row);
 }
 
@@ -288,6 +320,8 @@ ExitCode run_sweep(const CommandLine& line) {
   TrainGrid grid = train_grid(line, flags_with_layout(sweep_command()));
   for (CommandLine& point : grid.lines) point = as_job(point);
   note_other_prices(line);
+  note_batches(line, grid);
+  note_replicas(line);
   return run_train_grid(line, grid, layout_row);
 }
 

@@ -19,7 +19,8 @@ std::optional<Command> command_with_layout(const Command& command,
 // What their help says of it.
 inline constexpr const char* layout_help =
     "Options of layout, precision and software that 'moesim train --help' lists are\n"
-    "taken too (--tensor-parallel, --pipeline-parallel, --precision, ...): then the\n"
-    "step is priced as train prices it, in the columns of this command.\n";
+    "taken too (--tensor-parallel, --pipeline-parallel, --precision, --dispatcher\n"
+    "allgather, ...): then the step is priced as train prices it, in the columns of\n"
+    "this command.\n";
 
 }  // namespace moesim::tool

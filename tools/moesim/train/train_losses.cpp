@@ -33,7 +33,10 @@ std::optional<uncertainty::LossBand> requested_loss_band(const CommandLine& line
                                                          int threads,
                                                          const training::DrawProgress& progress) {
   auto band = study::training_loss_band(job, step, threads, progress);
-  if (band) band->error /= std::sqrt(static_cast<double>(requested_replicas(line)));
+  // Recorded steps are the same in all replicas.
+  const int replicas =
+      step.routing && step.routing->recorded_steps > 0 ? 1 : requested_replicas(line);
+  if (band) band->error /= std::sqrt(static_cast<double>(replicas));
   return band;
 }
 

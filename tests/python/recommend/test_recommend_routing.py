@@ -285,7 +285,8 @@ def test_notes_say_what_holds_for_all_routers_of_a_search_and_say_it_once():
     result = moesim(*words, "--router", "dropless", *paper)
     assert result.stderr.count("no effect: no router of this run has a capacity") == 2
     result = moesim(*DEEPSEEK, "--capacity-factor", "1,1.25")
-    assert result.returncode == 0 and "note" not in result.stderr
+    notes = [line for line in result.stderr.splitlines() if "multi-token prediction" not in line]  # of the model, whatever its router
+    assert result.returncode == 0 and not notes
     for routers, said in (("dropless,topk", True), ("dropless,bias-balanced+groups:8:4", False)):
         result = moesim(*DEEPSEEK, "--router", routers)
         assert ("none of these is the model's own, bias-balanced+groups:8:4" in result.stderr) == said

@@ -26,7 +26,8 @@ def test_a_capacity_that_never_binds_makes_the_step_of_none(model):
              "--sequence-length", 1024, "--routing", "gaussian:0.1", "--fidelity", "tokens")  # both route the same tokens
     none = as_json(*words)
     wide = as_json(*words, "--capacity-factor", 8, "--padding", "none")
-    assert wide["failed"] == 0 == wide["counted_loss"]
+    assert wide["failed"] == 0
+    assert wide["counted_loss"] == pytest.approx(0, abs=1e-15)  # a difference of two losses, of which one may round
     assert wide["step_ms"] == pytest.approx(none["step_ms"], rel=1e-3)
     assert wide["imbalance"] == pytest.approx(none["imbalance"], rel=1e-3) and none["imbalance"] > 1
 

@@ -46,8 +46,8 @@ Expansion binomial_expansion(double trials, double share) {
 }  // namespace
 
 CountDistribution::CountDistribution(std::span<const double> shares, std::int64_t tokens,
-                                     int per_token)
-    : tokens_(tokens), per_token_(per_token) {
+                                     int per_token, SimdLevel level)
+    : tokens_(tokens), per_token_(per_token), kernels_(&edge_count_kernels(level)) {
   experts_.reserve(shares.size());
   std::vector<double> variance;
   for (const double share : shares) {
@@ -175,10 +175,8 @@ void CountDistribution::draw(float* z, int gpus, std::int32_t* counts) const {
       }
       continue;
     }
-    for (int gpu = 0; gpu < lanes; ++gpu) out[gpu] = marginal.first;
-    for (std::uint32_t edge = marginal.edge_begin; edge < marginal.edge_end; ++edge) {
-      for (int gpu = 0; gpu < lanes; ++gpu) out[gpu] += row[gpu] > edges_[edge] ? 1 : 0;
-    }
+    kernels_->count_edges(row, edges_.data() + marginal.edge_begin,
+                          marginal.edge_end - marginal.edge_begin, marginal.first, out);
   }
   restore_total(z, reinterpret_cast<std::int32_t(*)[lanes]>(drawn.data()));
   for (int gpu = 0; gpu < gpus; ++gpu) {

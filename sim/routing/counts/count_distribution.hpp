@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "sim/base/simd.hpp"
+#include "sim/routing/counts/edge_counts.hpp"
 #include "sim/routing/tokens/tile_kernels.hpp"
 
 namespace moesim::routing {
@@ -16,7 +18,8 @@ namespace moesim::routing {
 class CountDistribution {
  public:
   // `shares[e]` = P(a token has e), summing to `per_token`.
-  CountDistribution(std::span<const double> shares, std::int64_t tokens, int per_token);
+  CountDistribution(std::span<const double> shares, std::int64_t tokens, int per_token,
+                    SimdLevel level = best_simd_level());
 
   // The counts of 16 GPUs from independent standard normals z [expert][16]. On return, z has the
   // normal of which each count is the quantile. `counts[gpu * experts + expert]` for `gpus` <= 16
@@ -41,6 +44,7 @@ class CountDistribution {
   };
   std::int64_t tokens_;
   int per_token_;
+  const EdgeCountKernels* kernels_;
   std::vector<Marginal> experts_;
   std::vector<float> edges_;
   std::vector<std::uint32_t> adjustable_;  // experts that absorb the rounding error of the total

@@ -170,7 +170,7 @@ void CountRouter::draw_counts(Counts& counts, bool primary_given) const {
   std::vector<double> primary(experts, 0.0);
   const auto top_k = static_cast<std::size_t>(counts.top_k);
   for (std::size_t at = 0; at < top_k * experts; ++at) primary[at % experts] += counts.shares[at];
-  const CountDistribution primary_counts(primary, job_.tokens_per_gpu, counts.top_k);
+  const CountDistribution primary_counts(primary, job_.tokens_per_gpu, counts.top_k, level_);
   std::vector<double> nominee(experts, 0.0);
   std::vector<float> like(experts, 0.0F), unlike(experts, 1.0F);
   if (counts.fill_in) {
@@ -187,7 +187,7 @@ void CountRouter::draw_counts(Counts& counts, bool primary_given) const {
   }
   if (!primary_given) counts.primary.resize(gpus * experts);
   const CountDistribution nominee_counts(counts.fill_in ? nominee : primary, job_.tokens_per_gpu,
-                                         counts.fill_in ? 1 : counts.top_k);
+                                         counts.fill_in ? 1 : counts.top_k, level_);
   std::vector<float> z(experts * tile_tokens), other(experts * tile_tokens);
   std::vector<std::int32_t> scrap(experts * tile_tokens);
   for (std::size_t gpu = 0; gpu < gpus; gpu += tile_tokens) {

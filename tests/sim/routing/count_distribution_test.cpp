@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/math/special_functions/erf.hpp>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "sim/routing/tokens/choice_shares.hpp"
@@ -199,4 +200,28 @@ TEST_CASE("counts of experts that are alike are correlated by -1 / (E - 1)", "[r
   // The seven covariances sum to minus the variance, whatever the draws: an exact sum, so the error
   // is that of the variance itself, 1.1 %.
   CHECK(product / draws == Approx(-variance).epsilon(0.045));
+}
+
+TEST_CASE("edges below a number are counted alike at every SIMD level", "[routing]") {
+  // Numbers between, on and beyond the edges -2, -1.75, ..., 2, in each lane of a tile.
+  std::vector<float> edges;
+  for (int at = 0; at <= 16; ++at) edges.push_back(-2.0F + 0.25F * static_cast<float>(at));
+  std::vector<float> z;
+  for (int lane = 0; lane < tile_tokens; ++lane)
+    z.push_back(-2.5F + 0.33F * static_cast<float>(lane));
+  z[3] = -1.75F;  // on an edge, which is not below it
+  z[5] = -std::numeric_limits<float>::infinity();
+  z[7] = std::numeric_limits<float>::infinity();
+  for (const SimdLevel level : available_simd_levels()) {
+    std::vector<std::int32_t> counts(tile_tokens, -1);
+    edge_count_kernels(level).count_edges(z.data(), edges.data(), edges.size(), 40, counts.data());
+    for (std::size_t lane = 0; lane < z.size(); ++lane) {
+      const auto below =
+          std::count_if(edges.begin(), edges.end(), [&](float edge) { return edge < z[lane]; });
+      CHECK(counts[lane] == 40 + below);
+    }
+    CHECK(counts[3] == 41);
+    CHECK(counts[5] == 40);
+    CHECK(counts[7] == 57);
+  }
 }

@@ -1,28 +1,24 @@
 """A capacity asked of a model keeps the model's own router: one that never binds changes no step."""
 
 import json
-from pathlib import Path
 
 import pytest
-
 from command_line import as_json, moesim, needs_binary
+from train_command import MODELS, short_model
 
 pytestmark = needs_binary
 
-PROFILES = Path(__file__).resolve().parents[3] / "profiles"
-QUICK = ("deepseek-v3-4layers", "glm-4.5-air", "deepseek-v2-lite")
-
 
 def shipped_moe_models():
-    for path in sorted((PROFILES / "models").glob("*.json")):
-        model = json.loads(path.read_text(encoding="utf-8"))
-        if "moe" in model and path.stem != "switch-base-8":  # an encoder, which train refuses
-            yield pytest.param(path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
+    for path in sorted(MODELS.glob("*.json")):
+        if "moe" in json.loads(path.read_text(encoding="utf-8")) and path.stem != "switch-base-8":  # an encoder, which train refuses
+            yield path.stem
 
 
 @pytest.mark.parametrize("model", shipped_moe_models())
-def test_a_capacity_that_never_binds_makes_the_step_of_none(model):
-    words = ("train", "--model", model, "--gpus", 8, "--expert-parallel", 4, "--global-batch", 8, "--micro-batch", 1,
+def test_a_capacity_that_never_binds_makes_the_step_of_none(tmp_path, model):
+    """Of four MoE layers: all are routed alike."""
+    words = ("train", "--model", short_model(tmp_path, model, 4), "--gpus", 8, "--expert-parallel", 4, "--global-batch", 8, "--micro-batch", 1,
              "--sequence-length", 1024, "--routing", "gaussian:0.1", "--fidelity", "tokens")  # both route the same tokens
     none = as_json(*words)
     wide = as_json(*words, "--capacity-factor", 8, "--padding", "none")

@@ -171,7 +171,7 @@ def test_what_a_row_sets_beyond_the_command_is_named(tmp_path):
 def test_options_of_a_row_without_effect_are_no_news(tmp_path):
     path = tmp_path / "own.csv"
     # The row has the groups of micro-batches of the interleaved schedule too, and what IR does.
-    succeed("train", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 32, "--pipeline-parallel", 2,
+    succeed("train", "--model", "mixtral-8x7b", "--gpus", 32, "--global-batch", 64, "--pipeline-parallel", 2,
             "--expert-parallel", 8, "--router", "topk+ir", "--capacity-factor", 1, "--ir-duplicates", "exclude",
             "--format", "csv", "--out", path)
     few = ("--tensor-parallel", 1, "--expert-parallel", 8, "--virtual-pipeline", 1, "--context-parallel", 1)

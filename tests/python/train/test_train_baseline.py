@@ -171,7 +171,7 @@ def test_a_row_tells_how_much_each_of_several_unmeasured_traits_adds(form, tmp_p
 @pytest.mark.parametrize("router", [(), ("--router", "topk+fr", "--capacity-factor", 1.25, "--min-capacity", 8)])
 def test_routing_drawn_alike_on_two_clusters_is_the_same_step(form, router, tmp_path):
     base = tmp_path / f"base.{form}"
-    words = (*QWEN, "--gpus", 32, *NAMED, "--profile", "h200-sxm", "--routing", "zipf:0.5", *router)
+    words = ("train", "--model", "mixtral-8x7b", "--expert-parallel", 8, "--gpus", 32, *NAMED, "--profile", "h200-sxm", "--routing", "zipf:0.5", *router)
     there = (*words, "--cluster", "aws-p5en")
     succeed(*words, "--cluster", "hgx-h200", "--format", form, "--out", base)
     row = as_json(*there, "--baseline", base)

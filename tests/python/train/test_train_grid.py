@@ -9,7 +9,8 @@ from command_line import as_json, as_rows, expect_error, moesim, needs_binary, s
 pytestmark = needs_binary
 
 QWEN = ("train", "--model", "qwen3-30b-a3b", "--profile", "h100-sxm", "--gpus", 16, "--global-batch", 32)
-DRAWN = (*QWEN, "--top-k", 8, "--expert-parallel", 8)
+# Routing of few experts is drawn quickly.
+DRAWN = ("train", "--model", "mixtral-8x7b", "--profile", "h100-sxm", "--gpus", 16, "--global-batch", 32, "--expert-parallel", 8)
 
 
 def test_rows_say_what_no_measured_step_has():
@@ -32,9 +33,9 @@ def test_the_ratio_of_rows_is_less_sure_by_what_one_of_them_has_alone(tmp_path):
 def test_each_row_is_that_of_the_step_alone():
     grid = as_rows(*DRAWN, "--router", "topk,topk+ir", "--capacity-factor", "0.75:1.25:0.25")
     assert [(row["router"], row["capacity_factor"]) for row in grid] == [
-        (router, factor) for router in ("top8", "top8+ir") for factor in ("0.75", "1", "1.25")]
+        (router, factor) for router in ("top2", "top2+ir") for factor in ("0.75", "1", "1.25")]
     for row in grid:
-        alone, = as_rows(*DRAWN, "--router", row["router"].replace("8", "k"), "--capacity-factor",
+        alone, = as_rows(*DRAWN, "--router", row["router"].replace("2", "k"), "--capacity-factor",
                          row["capacity_factor"])
         assert {"status": "ok", "reason": "", **alone} == row
     assert float(grid[0]["residual_loss"]) > float(grid[2]["residual_loss"]) > 0
@@ -63,7 +64,7 @@ def test_a_row_reproduces_itself(tmp_path):
 @pytest.mark.parametrize(("router", "fidelity"), [("sinkhorn", "auto"), ("dropless", "counts")])
 def test_a_row_says_how_its_routing_was_drawn_as_the_option_takes_it(tmp_path, router, fidelity):
     path = tmp_path / "step.csv"
-    succeed(*QWEN, "--expert-parallel", 8, "--router", router, "--format", "csv", "--out", path)
+    succeed(*DRAWN, "--router", router, "--format", "csv", "--out", path)
     row, = csv.DictReader(path.open(encoding="utf-8"))
     assert row["fidelity"] == fidelity
     assert [row] == as_rows("train", "--from", f"{path}:1")
@@ -159,16 +160,16 @@ def test_charts_of_training_steps(tmp_path):
             "--out", path)
     succeed("plot", path, "--out", chart)
     text = chart.read_text(encoding="utf-8")
-    for part in ("qwen3-30b-a3b on 16 x h100-sxm", "training step, bf16", "pipeline parallel 2"):
+    for part in ("mixtral-8x7b on 16 x h100-sxm", "training step, bf16", "pipeline parallel 2"):
         assert part in text
     # What follows from the number of pipeline ranks is no label of a line.
     assert "micro batch group" not in text and "pipeline layout" not in text
-    succeed("plot", path, "--x", "pipeline_parallel", "--y", "mfu", "--where", "router=top8", "--group",
+    succeed("plot", path, "--x", "pipeline_parallel", "--y", "mfu", "--where", "router=top2", "--group",
             "capacity_factor", "--out", chart)
     assert "MFU" in chart.read_text(encoding="utf-8")
     succeed("plot", path, "--chart", "breakdown", "--out", chart)
     text = chart.read_text(encoding="utf-8")
-    for part in ("top8, capacity factor 1.5, pipeline parallel 2", "bubble and p2p", "dispatch"):
+    for part in ("top2, capacity factor 1.5, pipeline parallel 2", "bubble and p2p", "dispatch"):
         assert part in text
     # Without drawn routing there is no token loss to draw beside the speed.
     succeed(*QWEN, "--micro-batch", "1,2", "--out", path)
@@ -177,16 +178,16 @@ def test_charts_of_training_steps(tmp_path):
 
 
 def test_rows_that_wait_for_the_host_are_said(tmp_path):
-    words = ("train", "--model", "qwen3-30b-a3b", "--profile", "h200-sxm", "--gpus", 64, "--pipeline-parallel", 2,
-             "--router", "top8", "--capacity-factor", "0.5,1,1.25")
+    words = ("train", "--model", "mixtral-8x7b", "--profile", "h200-sxm", "--gpus", 64, "--expert-parallel", 8,
+             "--pipeline-parallel", 2, "--sequence-length", 256, "--router", "top2", "--capacity-factor", "0.5,1,1.25")
     table = succeed(*words)
     said = ("host limits 3 of 3 steps: what the GPU does faster does not shorten them; try\n"
             "  --cuda-graphs or a larger --micro-batch\n")
     assert said in table
     assert len(re.findall(r"host limits$", table, re.MULTILINE)) == 3
-    times = {row["step_ms"][:5] for row in as_rows(*words)}
-    assert len(times) == 1  # which nothing else explains
-    assert [row["warnings"] for row in as_rows(*words)] == 3 * ["host limits"]
+    rows = as_rows(*words)
+    assert len({row["step_ms"][:5] for row in rows}) == 1  # which nothing else explains
+    assert [row["warnings"] for row in rows] == 3 * ["host limits"]
     alone = as_json(*words[:-2], "--capacity-factor", 1)
     assert alone["warnings"] == "host limits"
     path, chart = tmp_path / "steps.csv", tmp_path / "steps.svg"

@@ -12,9 +12,10 @@ pytestmark = needs_binary
 
 PROFILES = Path(__file__).resolve().parents[3] / "profiles"
 
-# A refused layout, drawn routing, values without effect and columns that only some rows have.
-GRID = ("train", "--model", "qwen3-30b-a3b", "--profile", "h100-sxm", "--gpus", "16", "--global-batch", "64",
-        "--expert-parallel", "8", "--top-k", "8", "--router", "topk,dropless", "--capacity-factor", "1,1.25",
+# A refused layout, drawn routing, values without effect and columns that only some rows have. A drawn row takes a
+# quarter of a second: long enough to interrupt the rows behind it.
+GRID = ("train", "--model", "dbrx", "--profile", "h100-sxm", "--gpus", "16", "--global-batch", "64",
+        "--expert-parallel", "8", "--router", "topk,dropless", "--capacity-factor", "1,1.25",
         "--pipeline-parallel", "1,3,2", "--jobs", "1")
 STEPS = 2 * 2 * 3
 
@@ -87,7 +88,7 @@ def test_saved_rows_are_taken_not_predicted_again(tmp_path, whole):
 
 def test_a_changed_file_is_noticed(tmp_path):
     model = tmp_path / "mine.json"
-    text = (PROFILES / "models" / "qwen3-30b-a3b.json").read_text()
+    text = (PROFILES / "models" / "dbrx.json").read_text()
     model.write_text(text)
     out = tmp_path / "steps.csv"
     words = (*GRID, "--model", model)

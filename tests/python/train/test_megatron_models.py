@@ -32,11 +32,14 @@ def test_a_model_from_a_script_says_that_the_layout_is_not_taken(tmp_path):
                                            "--gpus", 64).stderr
 
 
+ONE = ("--replicas", 1)
+
+
 @pytest.mark.parametrize("words, more", [
-    (("simulate",), "moesim train --megatron FILE takes these too"),
-    (("sweep", "--router", "top1,top2"), "moesim train --megatron FILE takes these too"),
-    (("route",), "moesim train --megatron FILE takes these too"),
-    (("explain", "--measured", "3.3s"), "a training step of this script: moesim train --megatron FILE --measured 3.3s"),
+    (("simulate", *ONE), "moesim train --megatron FILE takes these too"),
+    (("sweep", *ONE, "--router", "top1,top2"), "moesim train --megatron FILE takes these too"),
+    (("route", *ONE), "moesim train --megatron FILE takes these too"),
+    (("explain", *ONE, "--measured", "3.3s"), "a training step of this script: moesim train --megatron FILE --measured 3.3s"),
     (("recommend", "--max-loss", "x"), "--megatron FILE takes these too"),
     (("layout",), "--megatron FILE takes these too"),
 ])
@@ -50,9 +53,9 @@ def test_every_command_says_that_the_model_alone_is_taken(tmp_path, words, more)
 
 def test_a_sweep_takes_the_model_of_a_script(tmp_path):
     path = write(tmp_path, SCRIPT.replace("--num-layers 48", "--num-layers 4"))
-    rows = succeed("sweep", "--model", path, "--router", "top1,top2", "--gpus", 8, "--format", "csv").splitlines()
+    rows = succeed("sweep", "--model", path, "--router", "top1,top2", "--gpus", 8, *ONE, "--format", "csv").splitlines()
     assert [row["router"] for row in csv.DictReader(rows)] == ["top1", "top2"]
-    one = as_json("simulate", "--model", path, "--router", "top2", "--gpus", 8)
+    one = as_json("simulate", "--model", path, "--router", "top2", "--gpus", 8, *ONE)
     assert float(list(csv.DictReader(rows))[1]["step_ms"]) == pytest.approx(one["step_ms"])
 
 

@@ -38,7 +38,9 @@ def test_no_rank_has_more_rows_than_there_are():
 
 
 def test_capacity_costs_loss_and_the_commands_print_it():
-    rows = as_rows(*SMALL[:-2], "--recompute", "none", "--tensor-parallel", 1, "--max-loss", "10%",
+    rows = as_rows("recommend", "--model", "mixtral-8x7b", "--gpus", 32, "--global-batch", 64, "--micro-batch", "1,2",
+                   "--expert-tensor-parallel", 1, "--virtual-pipeline", "1,2", "--recompute", "none/moe_act/full",
+                   "--tensor-parallel", 1, "--max-loss", "10%",
                    "--capacity-factor", "dropless,0.75,1")
     best = [row for row in rows if row["rank"]]
     assert len(best) == 5 and all(float(row["residual_loss"]) <= 0.1 for row in best)
@@ -143,8 +145,8 @@ def test_candidates_that_a_trace_does_not_fit_are_left_out():
                  "or --pipeline-parallel 4 or less")
 
 
-PLACED = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 32, "--routing", "zipf:1", "--tensor-parallel", 1,
-          "--context-parallel", 1, "--pipeline-parallel", 2, "--virtual-pipeline", 12, "--expert-tensor-parallel", 1,
+PLACED = ("recommend", "--model", "olmoe-1b-7b", "--gpus", 32, "--routing", "zipf:1", "--tensor-parallel", 1,
+          "--context-parallel", 1, "--pipeline-parallel", 2, "--virtual-pipeline", 4, "--expert-tensor-parallel", 1,
           "--micro-batch", 1, "--recompute", "none", "--zero", 1)
 
 
@@ -161,14 +163,14 @@ def test_experts_are_placed_on_the_ranks_of_each_candidate(router):
 
 
 def test_candidates_that_a_placement_file_is_not_of_are_left_out(tmp_path):
-    """128 experts on 4 ranks."""
+    """64 experts on 4 ranks."""
     path = tmp_path / "place.csv"
-    path.write_text("expert,rank\n" + "".join(f"{expert},{expert % 4}\n" for expert in range(128)), encoding="utf-8")
+    path.write_text("expert,rank\n" + "".join(f"{expert},{expert % 4}\n" for expert in range(64)), encoding="utf-8")
     words = (*PLACED, "--expert-placement", path)
     rows = as_rows(*words, "--expert-parallel", "2,4,8")
     assert rows and {row["expert_parallel"] for row in rows} == {"4"}
     assert reproduced(rows[0]["command"])["step_ms"] == float(rows[0]["step_ms"])
-    expect_error(moesim(*words, "--expert-parallel", 8), 2, "rank 0 has 32 experts: every rank of --expert-parallel 8 has 16")
+    expect_error(moesim(*words, "--expert-parallel", 8), 2, "rank 0 has 16 experts: every rank of --expert-parallel 8 has 8")
 
 
 def test_unknown_routing_is_refused_with_what_to_give():
@@ -248,8 +250,8 @@ def test_the_front_and_what_drawn_routing_makes_of_the_best_are_told():
         assert f"{step['tokens_per_s_per_gpu']:.0f}" == speed and abs(100 * step["residual_loss"] - float(loss)) < 0.3
 
 
-DEEPSEEK = ("recommend", "--model", "deepseek-v3", "--gpus", 256, "--tensor-parallel", 2, "--pipeline-parallel", 16,
-            "--expert-parallel", 16, "--virtual-pipeline", 1, "--recompute", "full", "--micro-batch", 1, "--zero", 1,
+DEEPSEEK = ("recommend", "--model", "deepseek-v3-4layers", "--gpus", 128, "--tensor-parallel", 2, "--pipeline-parallel", 2,
+            "--expert-parallel", 32, "--virtual-pipeline", 1, "--recompute", "full", "--micro-batch", 1, "--zero", 1,
             "--expert-tensor-parallel", 1)
 
 
@@ -268,25 +270,24 @@ def test_the_models_own_router_without_capacity_loses_nothing():
 
 
 def test_notes_say_what_holds_for_all_routers_of_a_search_and_say_it_once():
-    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", 1,
-             "--recompute", "moe_act", "--tensor-parallel", 1, "--pipeline-parallel", 1, "--expert-parallel", 8,
-             "--expert-tensor-parallel", 1, "--zero", 1)
+    words = ("recommend", "--model", "mixtral-8x7b", "--gpus", 32, "--global-batch", 64, "--micro-batch", 1,
+             "--recompute", "moe_act", "--tensor-parallel", 1, "--pipeline-parallel", 2, "--expert-parallel", 8,
+             "--expert-tensor-parallel", 1, "--virtual-pipeline", 1, "--zero", 1)
     paper = ("--capacity-convention", "paper", "--capacity-scope", "source", "--priority", "token-max")
-    result = moesim(*words, "--router", "top8", "--capacity-factor", 1, *paper)
+    result = moesim(*words, "--router", "top2", "--capacity-factor", 1, *paper)
     assert result.returncode == 0 and "note" not in result.stderr
-    result = moesim(*words, "--router", "top8,dropless", "--capacity-factor", 1, *paper, "--max-loss", "100%")
+    result = moesim(*words, "--router", "top2,dropless", "--capacity-factor", 1, *paper, "--max-loss", "100%")
     assert result.returncode == 0 and "note" not in result.stderr
-    result = moesim(*words, "--router", "top8", "--capacity-factor", 1, "--software", "megatron-bridge")
+    result = moesim(*words, "--router", "top2", "--capacity-factor", 1, "--software", "megatron-bridge")
     assert result.stderr.startswith("note: capacity is padded") and "--router-dialect megatron" in result.stderr
     for more in (("--router-dialect", "megatron"), ("--padding", "capacity")):
-        assert "note" not in moesim(*words, "--router", "top8", "--capacity-factor", 1, "--software", "megatron-bridge",
+        assert "note" not in moesim(*words, "--router", "top2", "--capacity-factor", 1, "--software", "megatron-bridge",
                                     *more).stderr
     assert "note" not in moesim(*words, "--software", "megatron-bridge").stderr
     result = moesim(*words, "--router", "dropless", *paper)
     assert result.stderr.count("no effect: no router of this run has a capacity") == 2
     result = moesim(*DEEPSEEK, "--capacity-factor", "1,1.25")
-    notes = [line for line in result.stderr.splitlines() if "multi-token prediction" not in line]  # of the model, whatever its router
-    assert result.returncode == 0 and not notes
+    assert result.returncode == 0 and not result.stderr
     for routers, said in (("dropless,topk", True), ("dropless,bias-balanced+groups:8:4", False)):
         result = moesim(*DEEPSEEK, "--router", routers)
         assert ("none of these is the model's own, bias-balanced+groups:8:4" in result.stderr) == said
@@ -325,9 +326,9 @@ def test_capacity_factors_may_be_a_range():
 
 
 def test_padding_is_taken():
-    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 32, "--global-batch", 64, "--micro-batch", 1,
-             "--recompute", "moe_act", "--tensor-parallel", 1, "--pipeline-parallel", 1, "--expert-parallel", 8,
-             "--expert-tensor-parallel", 1, "--zero", 1, "--router", "top8", "--max-loss", "100%")
+    words = ("recommend", "--model", "mixtral-8x7b", "--gpus", 32, "--global-batch", 64, "--micro-batch", 1,
+             "--recompute", "moe_act", "--tensor-parallel", 1, "--pipeline-parallel", 2, "--expert-parallel", 8,
+             "--expert-tensor-parallel", 1, "--virtual-pipeline", 1, "--zero", 1, "--router", "top2", "--max-loss", "100%")
     steps = {}
     for padding in ("capacity", "none", "busiest"):
         (best,) = (row for row in as_rows(*words, "--capacity-factor", 1, "--padding", padding) if row["rank"])

@@ -26,6 +26,8 @@ torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py \
 FEW = ("--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--virtual-pipeline", "1,2", "--recompute", "none/moe_act/full",
        "--context-parallel", 1)
 JOB = ("--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64)
+# Routing of few experts is drawn quickly.
+MIXTRAL = ("--model", "mixtral-8x7b", "--gpus", 32, "--global-batch", 64)
 LAYOUT = ("--pipeline-parallel", 2, "--expert-parallel", 8, "--micro-batch", 1, "--recompute", "moe_act")
 
 
@@ -36,10 +38,17 @@ def script(tmp_path):
     return path
 
 
-def steps(tmp_path, *words):
+@pytest.fixture
+def short_script(script):
+    """With few layers, whose routing is drawn quickly."""
+    script.write_text(SCRIPT.replace("--num-layers 48", "--num-layers 8"), encoding="utf-8")
+    return script
+
+
+def steps(tmp_path, *words, job=JOB):
     """A CSV of train with two rows, the second of two sequences per micro-batch."""
     path = tmp_path / "steps.csv"
-    succeed("train", *JOB, *LAYOUT, "--micro-batch", "1,2", *words, "--out", path)
+    succeed("train", *job, *LAYOUT, "--micro-batch", "1,2", *words, "--out", path)
     return path
 
 
@@ -187,14 +196,14 @@ def command_of(row):
 
 
 def test_the_command_of_yours_makes_its_step(tmp_path):
-    path = steps(tmp_path)
-    for more in (("--max-loss", "2%"), ("--router", "bias-balanced+groups:8:4", "--max-loss", "9%"),
-                 ("--router", "bias-balanced+groups:8:4", "--capacity-factor", 1, "--max-loss", "9%")):
-        *_, yours = as_rows("recommend", "--from", f"{path}:1", *FEW, "--micro-batch", "1,2", "--expert-parallel", "8,16",
-                            *more, "--best", 1)
+    path = steps(tmp_path, job=MIXTRAL)
+    for more in (("--max-loss", "2%"), ("--router", "bias-balanced+groups:4:2", "--max-loss", "9%"),
+                 ("--router", "bias-balanced+groups:4:2", "--capacity-factor", 1, "--max-loss", "9%")):
+        *_, yours = as_rows("recommend", "--from", f"{path}:1", *FEW, "--micro-batch", "1,2", "--expert-parallel", "4,8",
+                            "--pipeline-parallel", 2, *more, "--best", 1)
         assert yours["yours"] == "true"
         if "--router" in more:
-            assert yours["router"].endswith("+groups:8:4")
+            assert yours["router"].endswith("+groups:4:2")
         assert as_json(*command_of(yours))["step_ms"] == pytest.approx(float(yours["step_ms"]), rel=1e-6)
 
 
@@ -287,21 +296,21 @@ FIXED = ("--tensor-parallel", 1, "--context-parallel", 1, "--expert-tensor-paral
     (("--capacity-factor", "1.1,1.25", "--max-loss", "5%", "--padding", "capacity"), ("capacity", "own-weight")),
     (("--capacity-factor", "1.1,1.25", "--max-loss", "5%", "--router-dialect", "paper"), ("capacity", "token-max")),
 ])
-def test_capacities_of_a_script_pad_and_drop_as_megatron_does(script, words, drops):
-    found = [row for row in as_rows("recommend", "--megatron", script, *FIXED, *words) if row["capacity_factor"]]
+def test_capacities_of_a_script_pad_and_drop_as_megatron_does(short_script, words, drops):
+    found = [row for row in as_rows("recommend", "--megatron", short_script, *FIXED, *words) if row["capacity_factor"]]
     assert found and {(row["padding"], row["priority"]) for row in found} == {drops}
     row = found[0]
     step = as_json(*shlex.split(row["command"])[1:])
     assert (step["step_ms"], step["residual_loss"]) == (float(row["step_ms"]), float(row["residual_loss"]))
     if drops == ("none", "own-weight"):
         typed = ("--router", row["router"], "--capacity-factor", row["capacity_factor"], "--pipeline-layout", row["pipeline_layout"])
-        again = as_json("train", "--megatron", script, *FIXED, *typed)
+        again = as_json("train", "--megatron", short_script, *FIXED, *typed)
         assert (again["step_ms"], again["residual_loss"]) == (step["step_ms"], step["residual_loss"])
 
 
-def test_capacities_of_a_script_with_sigmoid_scores_choose_by_these(script):
-    script.write_text(SCRIPT.replace("--moe-router-topk 8", "--moe-router-topk 8 --moe-router-score-function sigmoid"))
-    words = ("recommend", "--megatron", script, *FIXED, "--max-loss", "9%", "--sequence-length", 256)
+def test_capacities_of_a_script_with_sigmoid_scores_choose_by_these(short_script):
+    short_script.write_text(short_script.read_text(encoding="utf-8").replace("--moe-router-topk 8", "--moe-router-topk 8 --moe-router-score-function sigmoid"))
+    words = ("recommend", "--megatron", short_script, *FIXED, "--max-loss", "9%", "--sequence-length", 256)
     row, *_ = as_rows(*words, "--capacity-factor", "1,1.25")
     assert row["score_function"] == "sigmoid" and "--score-function sigmoid" in row["command"]
     step = as_json(*command_of(row))
@@ -311,20 +320,20 @@ def test_capacities_of_a_script_with_sigmoid_scores_choose_by_these(script):
     assert lossless["capacity_factor"] == "" and "--score-function" not in lossless["command"]
 
 
-def test_what_a_script_says_of_capacities_is_not_said_of_what_drops_nothing(script):
-    words = ("recommend", "--megatron", script, *FIXED, "--capacity-factor", "dropless,1.25", "--max-loss", "5%")
+def test_what_a_script_says_of_capacities_is_not_said_of_what_drops_nothing(short_script):
+    words = ("recommend", "--megatron", short_script, *FIXED, "--capacity-factor", "dropless,1.25", "--max-loss", "5%")
     result = moesim(*words)
     assert "capacity is padded" not in result.stderr and "has no effect" not in result.stderr
     assert re.search("^CF: library convention, balanced load at CF 1, not padded ", result.stdout, re.M)
     lossless = [row["command"] for row in as_rows(*words) if row["router"] == "dropless" and row["yours"] == "false"]
     assert not any("--padding" in command or "--priority" in command for command in lossless)
     # Without capacities nothing is drawn for their sake.
-    assert "forced balance" in succeed("recommend", "--megatron", script, *FIXED)
-    assert "forced balance" in succeed("recommend", "--megatron", script, *FIXED, "--capacity-factor", "dropless")
+    assert "forced balance" in succeed("recommend", "--megatron", short_script, *FIXED)
+    assert "forced balance" in succeed("recommend", "--megatron", short_script, *FIXED, "--capacity-factor", "dropless")
 
 
 def test_a_padded_capacity_is_noted_where_a_software_is_named():
-    words = ("recommend", *JOB, *FIXED, "--capacity-factor", "1.25", "--max-loss", "5%")
+    words = ("recommend", *MIXTRAL, *FIXED, "--capacity-factor", "1.25", "--max-loss", "5%")
     note = "note: capacity is padded, as papers have it; Megatron-LM without --moe-pad-expert-input-to-capacity"
     assert note in moesim(*words, "--software", "megatron-bridge").stderr and note not in moesim(*words).stderr
     assert note not in moesim(*words, "--router-dialect", "megatron").stderr

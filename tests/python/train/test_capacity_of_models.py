@@ -24,6 +24,7 @@ def test_a_capacity_that_never_binds_makes_the_step_of_none(tmp_path, model):
     wide = as_json(*words, "--capacity-factor", 8, "--padding", "none")
     assert wide["failed"] == 0
     assert wide["counted_loss"] == pytest.approx(0, abs=1e-15)  # a difference of two losses, of which one may round
+    assert wide["residual_loss"] == pytest.approx(none["residual_loss"], rel=1e-9, abs=1e-12)  # what the model's own router passes over
     assert wide["step_ms"] == pytest.approx(none["step_ms"], rel=1e-3)
     assert wide["imbalance"] == pytest.approx(none["imbalance"], rel=1e-3) and none["imbalance"] > 1
 

@@ -62,7 +62,17 @@ TrainingStep counted_step(const TrainingSearch& search, const TrainingJob& job,
   return search.software->applied(predicted, training::crossing_parts(job));
 }
 
-void add_host_gain_of(const TrainingSearch& search, DrawnRoutings& drawn, FoundStep& found) {
+void add_hidden_parts_of(const TrainingSearch& search, DrawnRoutings& drawn, FoundStep& found) {
+  if (found.job.states.zero < 2) return;
+  TrainingStep predicted = found.predicted.value_or(found.step);
+  training::add_hidden_parts(found.job, predicted,
+                             found.job.routing ? drawn.rows(found.job) : nullptr);
+  found.step = counted_step(search, found.job, predicted);
+  if (found.predicted) found.predicted = std::move(predicted);
+}
+
+void add_for_band_of(const TrainingSearch& search, DrawnRoutings& drawn, FoundStep& found) {
+  add_hidden_parts_of(search, drawn, found);
   if (!search.software || !search.software->prices_host || !found.predicted) return;
   uncertainty::add_host_gain(*search.software, found.job, *found.predicted,
                              found.job.routing ? drawn.rows(found.job) : nullptr);
@@ -128,7 +138,7 @@ class Search {
     found_.counts.drawn = drawn_->drawn() - drawn_before_;
     if (any_fits_) found_.smallest.reset();
     for (std::vector<FoundStep>* steps : {&found_.best, &found_.front}) {
-      for (FoundStep& each : *steps) add_host_gain_of(search_, *drawn_, each);
+      for (FoundStep& each : *steps) add_for_band_of(search_, *drawn_, each);
     }
     return std::move(found_);
   }
@@ -491,8 +501,8 @@ void set_step(const TrainingSearch& search, const TrainingStep& predicted, Found
   if (search.software) found.predicted = predicted;
 }
 
-void add_host_gain(const TrainingSearch& search, FoundStep& found) {
-  add_host_gain_of(search, *routings_of(search), found);
+void add_for_band(const TrainingSearch& search, FoundStep& found) {
+  add_for_band_of(search, *routings_of(search), found);
 }
 
 TrainingFound search_training(const TrainingSearch& search) { return Search(search).run(); }

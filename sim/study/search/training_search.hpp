@@ -117,9 +117,10 @@ struct TrainingFound {
 // priced or drawn, SearchStopped where it is stopped before a step was simulated.
 TrainingFound search_training(const TrainingSearch& search);
 
-// Where the search's software prices the host: fills in what the step gains with the host's times,
-// on which its band depends. search_training() has done that.
-void add_host_gain(const TrainingSearch& search, FoundStep& found);
+// Fills in what the band of a step and of its ratio to others depends on besides the step: what it
+// gains with the host's times, where the search's software prices the host, and the step with the
+// exchanges of ZeRO 2 and 3 hidden. search_training() has done that.
+void add_for_band(const TrainingSearch& search, FoundStep& found);
 
 // Fills in the step of a job, as the search counts it.
 void set_step(const TrainingSearch& search, const training::TrainingStep& predicted,

@@ -14,6 +14,7 @@
 #include "sim/model/model.hpp"
 #include "sim/parallel/layout_rules.hpp"
 #include "sim/profile/dispatcher.hpp"
+#include "sim/profile/hidden_share.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/routing/jobs/fidelity.hpp"
 #include "sim/routing/rules/expert_placement.hpp"
@@ -132,6 +133,9 @@ struct TrainingJob {
   model::Offload offload;           // not with whole layers recomputed
   bool overlaps_gradients = true;   // reduce-scatter under the last backward pass
   bool overlaps_parameters = true;  // all-gather under the first forward pass
+  // The share of the computing beside such an exchange that hides it. Software that prefetches on
+  // streams of its own may hide more: add_hidden_parts() prices all.
+  double hidden_share = profile::hidden_share;
   // One kernel computes the FFNs of all local experts, with activation, casts and biases.
   bool fused_experts = false;
   bool fp8_attention = false;       // core attention in FP8 too

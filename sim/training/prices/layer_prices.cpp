@@ -5,7 +5,6 @@
 #include "sim/model/memory/data_parallel.hpp"
 #include "sim/model/memory/training_exchanges.hpp"
 #include "sim/model/training_work.hpp"
-#include "sim/profile/hidden_share.hpp"
 #include "sim/training/prices/host_launches.hpp"
 
 namespace moesim::training {
@@ -330,11 +329,11 @@ void LayerPrices::add_shared_weights(Passes& passes, const model::StageParameter
   const bool gathers_early = job_.overlaps_parameters;
   const bool reduces_early = job_.overlaps_gradients;
   const auto gather_beside = [&](double beside_us) {
-    return std::max(0.0, gather_us - (gathers_early ? profile::hidden_share * beside_us : 0));
+    return std::max(0.0, gather_us - (gathers_early ? job_.hidden_share * beside_us : 0));
   };
   // Gathers come first.
   const auto reduce_beside = [&](double beside_us) {
-    const double hides_us = profile::hidden_share * beside_us;
+    const double hides_us = job_.hidden_share * beside_us;
     const double left_us = gathers_early ? std::max(0.0, hides_us - gather_us) : hides_us;
     return std::max(0.0, reduce_us - (reduces_early ? left_us : 0));
   };

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "sim/profile/hidden_share.hpp"
-
 namespace moesim::training {
 
 HiddenTime::HiddenTime(const Pipelines& pipelines, const PipelineRun& run, int rank, bool cross)
@@ -45,7 +43,7 @@ double HiddenTime::beside_us(std::size_t operation, double taken) const {
     add(backward.weight_gradient, exchanges.hiding_us(backward.weight_gradient, cross_));
   }
   if (all_us <= 0) return 0;
-  const double pace = std::max(0.0, profile::hidden_share * hiding_us / all_us - taken);
+  const double pace = std::max(0.0, pipelines_.hidden_share() * hiding_us / all_us - taken);
   return pace * (spans_[operation].end - spans_[operation].start).us();
 }
 

@@ -8,7 +8,7 @@ namespace moesim::training {
 
 // How much of the exchanges of gradients and weights at the two ends of a step the passes of a
 // pipeline rank hide, chunk by chunk. An exchange goes on at its own pace while the rank waits, and
-// at profile::hidden_share of it while the rank computes.
+// at TrainingJob::hidden_share of it while the rank computes.
 class HiddenTime {
  public:
   // Refers to all but the last. `cross`: whether the exchanges use NICs,

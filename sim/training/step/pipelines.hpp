@@ -86,6 +86,7 @@ class Pipelines {
   Pair pair_of(const PipelineRun& run, const parallel::ChunkPass& forward,
                const parallel::ChunkPass& backward);
   int exchange_sms() const;
+  double hidden_share() const { return job_.hidden_share; }  // of TrainingJob
 
  private:
   using LoadPasses = std::map<std::pair<MoeLoad, model::AttentionKind>, Passes>;  // of MoE layers

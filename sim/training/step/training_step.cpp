@@ -330,6 +330,19 @@ double host_gain_us(const TrainingJob& job, double reach, std::shared_ptr<const 
   return (step_us(reach) - step_us(-reach)) / (2 * reach);
 }
 
+void add_hidden_parts(const TrainingJob& job, TrainingStep& step,
+                      std::shared_ptr<const DrawnLoads> loads) {
+  if (job.states.zero < 2 || step.hidden_parts) return;
+  TrainingJob hidden = job;
+  hidden.hidden_share = 1;
+  step.hidden_parts = training_step(hidden, std::move(loads), false).parts;
+}
+
+double hidden_gain(const TrainingStep& step) {
+  if (!step.hidden_parts) return 0;
+  return std::max(0.0, std::log(step.step_us / sum(*step.hidden_parts)));
+}
+
 PartTimes mean_parts(const TrainingJob& job, const TrainingStep& step) {
   const auto loads = job.routing ? std::make_shared<const DrawnLoads>(job) : nullptr;
   PartTimes mean = Step(job, loads).mean_parts();

@@ -28,6 +28,9 @@ struct TrainingStep {
   std::optional<RoutingFigures> routing;
   double balanced_step_us = 0;
   PartTimes balanced_parts{};
+  // The parts of the step if all computing beside exchanges of gradients and weights hid them,
+  // where add_hidden_parts() was asked for it.
+  std::optional<PartTimes> hidden_parts;
   // With a capacity per rank; the step is the expected one, reruns included.
   std::optional<RankCapacityFigures> rank_capacity;
   int micro_batches = 1;
@@ -63,6 +66,15 @@ std::optional<double> mfu_kept(const TrainingJob& job, const TrainingStep& step)
 // within that counts in part. `loads` as in training_step().
 double host_gain_us(const TrainingJob& job, double reach,
                     std::shared_ptr<const DrawnLoads> loads = nullptr);
+
+// Sets hidden_parts of a step whose replicas share gradients or weights in every micro-batch (ZeRO
+// 2, 3) and that has none yet: it is priced again with hidden_share 1. Exchanges on the same links
+// still hide nothing, nor does computing what was not to be overlapped. No public step tells what
+// software hides of these exchanges. `loads` as in training_step(); `step`: of the job.
+void add_hidden_parts(const TrainingJob& job, TrainingStep& step,
+                      std::shared_ptr<const DrawnLoads> loads = nullptr);
+// How much less the log of the step's time is with hidden_parts; 0 without these.
+double hidden_gain(const TrainingStep& step);
 
 // The parts of the same step as the mean of its pipeline ranks, whose waiting is in p2p; they add
 // up to the step, too. For steps that are compared: the rank that computes longest has the output

@@ -79,6 +79,14 @@ Term host_term(const Band& band, const training::HostCosts& host, double share,
   return term;
 }
 
+// What a trait makes the band wider by, as a deviation: by its parts, and by what computing may
+// hide of them, which moves one of the two ends.
+double trait_deviation(const StepErrors& errors, const UnmeasuredTrait& unmeasured) {
+  constexpr double p95_deviations = 1.645;
+  return std::hypot(errors.deviation_of({unmeasured}),
+                    unmeasured.trait.hidden / 2 / p95_deviations);
+}
+
 // "a, b or c".
 std::string alternatives(const std::vector<std::string>& names) {
   std::string text;
@@ -137,7 +145,7 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
   for (const UnmeasuredTrait& each : band.unmeasured) {
     add(fmt::format("no measured step has {}, which decides {:.0f} % of the step", text_of(each),
                     100 * each.trait.share),
-        errors.deviation_of({each}), "measured steps that have it: moesim calibrate");
+        trait_deviation(errors, each), "measured steps that have it: moesim calibrate");
   }
   // The measured steps hold some of what these decide of the step: where they hold most of it,
   // another value moves the prediction and hardly narrows the band.
@@ -176,7 +184,7 @@ std::vector<Term> own_terms(const StepErrors& errors, const Band& band, const Su
   for (const UnmeasuredTrait& each : band.unmeasured) {
     terms.push_back({fmt::format("none of your steps has {}, which decides {:.0f} % of the step",
                                  text_of(each), 100 * each.trait.share),
-                     errors.deviation_of({each}), "rows that have it: moesim calibrate"});
+                     trait_deviation(errors, each), "rows that have it: moesim calibrate"});
   }
   std::stable_sort(terms.begin(), terms.end(), [](const Term& one, const Term& other) {
     return one.deviation > other.deviation;

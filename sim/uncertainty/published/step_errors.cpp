@@ -241,6 +241,12 @@ double StepErrors::deviation_of(const std::vector<UnmeasuredTrait>& unmeasured) 
 void StepErrors::widen_by(const std::vector<UnmeasuredTrait>& unmeasured, Band& band) const {
   band.unmeasured = unmeasured;
   widen_by(deviation_of(unmeasured), band);
+  add_hidden(band);
+}
+
+void StepErrors::add_hidden(Band& band) {
+  const double gain = hidden_gain(band.unmeasured);
+  for (BandLevel& each : band.levels) each.log_ratios.low -= gain;
 }
 
 void StepErrors::widen_by(double unmeasured, Band& band) const {
@@ -301,8 +307,10 @@ Band StepErrors::band(const Subject& subject, const std::vector<double>& wanted,
                                        residuals_.software().size(), band.levels));
   }
   describe(subject, band);
-  widen_by(unmeasured_traits(residuals_.measured, subject.machine, traits), band);
+  band.unmeasured = unmeasured_traits(residuals_.measured, subject.machine, traits);
+  widen_by(deviation_of(band.unmeasured), band);
   add_moves(subject, moves, band);
+  add_hidden(band);
   return band;
 }
 

@@ -70,7 +70,9 @@ std::vector<BandLevel> symmetric_levels(double degrees, double deviation);
 //
 // A step with traits that no measured one has (unmeasured_traits()) gets a wider band: each end
 // lies farther from what is expected by Student's t times the deviation that UnmeasuredLaw gives to
-// the time of the traits' parts, added in squares.
+// the time of the traits' parts, added in squares. Where such a trait brings exchanges that
+// computing may hide (hidden_gain()) the lower ends are those of the step with them hidden: its
+// time times the same factors.
 //
 // The errors of measured steps hold what is assumed of the host and of exchanges through NICs, as
 // far as those steps hang on it: the mean of the groups that are nearest to the question. What a
@@ -134,6 +136,7 @@ class StepErrors {
   std::vector<ResidualGroup> near(const Subject& subject, Basis basis) const;
   void describe(const Subject& subject, Band& band) const;
   void add_moves(const Subject& subject, const AssumedMoves& moves, Band& band) const;
+  static void add_hidden(Band& band);
   void add_unmeasured(double centre, double deviation, std::vector<BandLevel>& levels) const;
 
   Residuals residuals_;

@@ -93,6 +93,7 @@ training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
   };
   scaled.step_us = scale(scaled.parts);
   if (step.balanced_step_us > 0) scaled.balanced_step_us = scale(scaled.balanced_parts);
+  if (scaled.hidden_parts) scale(*scaled.hidden_parts);
   if (scaled.host_gain_us) *scaled.host_gain_us *= factors.level;
   const double speed = step.step_us / scaled.step_us;
   scaled.tokens_per_second_per_gpu *= speed;

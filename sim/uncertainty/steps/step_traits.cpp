@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <string_view>
 
 #include "sim/uncertainty/steps/step_distance.hpp"
 
@@ -177,6 +178,7 @@ const std::vector<Rule>& rules() {
 
 // Traits of which a step has one of several, "KIND:NAME".
 constexpr const char* precision_kind = "precision";
+constexpr const char* zero_kind = "zero";
 struct Choice {
   const char* kind;
   const char* text;
@@ -197,7 +199,7 @@ const std::vector<Choice>& choices() {
          return job.dispatcher ? job.dispatcher->name : std::string("all-to-all");
        },
        {Part::dispatch, Part::combine}},
-      {"zero",
+      {zero_kind,
        "ZeRO {}",
        [](const TrainingJob& job) {
          const bool shares = sizes(job).data() * sizes(job).context > 1 ||
@@ -326,7 +328,9 @@ std::vector<StepTrait> traits_of(const TrainingJob& job, const TrainingStep& ste
   for (const Choice& choice : choices()) {
     const std::string name = choice.name(job);
     if (name.empty()) continue;
-    traits.push_back({fmt::format("{}:{}", choice.kind, name), 1, part_share(step, choice.parts)});
+    traits.push_back(
+        {fmt::format("{}:{}", choice.kind, name), 1, part_share(step, choice.parts),
+         std::string_view(choice.kind) == zero_kind ? training::hidden_gain(step) : 0});
   }
   return traits;
 }
@@ -391,6 +395,12 @@ std::vector<UnmeasuredTrait> unmeasured_traits(const std::vector<MeasuredTraits>
     }
   }
   return found;
+}
+
+double hidden_gain(const std::vector<UnmeasuredTrait>& unmeasured) {
+  double sum = 0;
+  for (const UnmeasuredTrait& each : unmeasured) sum += each.trait.hidden;
+  return sum;
 }
 
 std::string text_of(const UnmeasuredTrait& unmeasured) {

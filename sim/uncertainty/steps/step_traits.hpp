@@ -18,6 +18,9 @@ struct StepTrait {
   // of the exchanges of experts, and with the bubble of 1F1B, where the trait is a way to hide or
   // to avoid these.
   double share = 0;
+  // How much less the log of the step's time would be if computing hid the exchanges that the trait
+  // brings: training::hidden_gain(), of ZeRO 2 and 3.
+  double hidden = 0;
 };
 std::vector<StepTrait> traits_of(const training::TrainingJob& job,
                                  const training::TrainingStep& step);
@@ -52,6 +55,9 @@ double reach_of(const std::string& trait);
 std::vector<UnmeasuredTrait> unmeasured_traits(const std::vector<MeasuredTraits>& measured,
                                                const std::string& machine,
                                                const std::vector<StepTrait>& traits);
+
+// StepTrait::hidden of all of them.
+double hidden_gain(const std::vector<UnmeasuredTrait>& unmeasured);
 
 // "context parallelism", "sequences of 32768 tokens (at most 8192 measured)", "products in
 // fp8-block on NVIDIA H200 (on others alone)".

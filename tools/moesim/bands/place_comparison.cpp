@@ -36,6 +36,7 @@ KnownRatio compare_machines(const std::string& software, const StepElsewhere& st
       software, moves_between(step.moves, other.moves), distance,
       std::hypot(unmeasured_between(step.unmeasured, other.unmeasured),
                  precision * std::sqrt(2.0)));
+  widen_by_hidden(step.unmeasured, other.unmeasured, known.band);
   const bool is_of_software = known.band.basis == uncertainty::Basis::software;
   known.known_by = fmt::format(
       "{} groups of pairs of machines that ran one release of {}, for steps whose parts have "
@@ -55,6 +56,7 @@ KnownRatio compare_clusters(const std::string& software, const StepElsewhere& st
   if (step.all_but_machine == other.all_but_machine) {
     known.band.basis = uncertainty::Basis::software;
     known.band.levels = uncertainty::link_ratio_levels(links);
+    widen_by_hidden(step.unmeasured, other.unmeasured, known.band);
     known.known_by = fmt::format(
         "the noise of two runs and the errors of exchanges ({:.1f} % of the step's time): {}",
         100 * links, same);
@@ -64,6 +66,7 @@ KnownRatio compare_clusters(const std::string& software, const StepElsewhere& st
   known.band = shipped_errors().ratio_band(software, true, distance,
                                            unmeasured_between(step.unmeasured, other.unmeasured));
   uncertainty::widen_levels(links, known.band.levels);
+  widen_by_hidden(step.unmeasured, other.unmeasured, known.band);
   known.known_by = fmt::format(
       "{} groups of pairs of steps on one machine, for steps that differ by {:.0f} % of their "
       "parts, and the errors of exchanges on two clusters ({:.1f} %)",

@@ -69,6 +69,22 @@ std::string basis_text(const TrainBand& answer) {
   return text;
 }
 
+// The step's time with the exchanges of shared weights hidden; 0 where measured steps tell what is
+// hidden, or nothing is shared.
+double hidden_us(const TrainBand& answer, const TrainingStep& step) {
+  const double gain = uncertainty::hidden_gain(answer.band.unmeasured);
+  return gain > 0 ? step.step_us * std::exp(-gain) : 0;
+}
+
+std::string hidden_text(const TrainBand& answer, const TrainingStep& step) {
+  const double us = hidden_us(answer, step);
+  if (us == 0) return "";
+  return fmt::format(
+      "if all computing hid exchanges of weights and gradients: step {}; nobody measured how much "
+      "does, so lower ends are of that step\n",
+      duration_text(us));
+}
+
 std::string left_out_text(const uncertainty::StepSoftware& software) {
   if (!software.median_error || !software.worst_error) {
     return "one configuration, which tells nothing of how far others scatter";
@@ -253,6 +269,7 @@ TrainingStep requested_step(const CommandLine& line, training::TrainingJob& job,
     loads = std::make_shared<const training::DrawnLoads>(job, true, nullptr, progress);
   }
   TrainingStep step = training::training_step(job, loads);
+  training::add_hidden_parts(job, step, loads);
   if (prices_host) uncertainty::add_host_gain(*own, job, step, loads);
   return step;
 }
@@ -271,6 +288,7 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
   const std::string software = line.get("software", job.profile->calibration());
   TrainBand found;
   const auto own = own_software(line, job);
+  training::add_hidden_parts(job, step);
   if (own) {
     found = own_band(software, *own, job, step);
   } else {
@@ -347,6 +365,7 @@ std::string band_text(const TrainBand& answer, const TrainingStep& step) {
                         answer.band.unmeasured.size() == 1 ? "this" : "these",
                         percent < 0.5 ? "less than 1 %" : fmt::format("{:.0f} %", percent));
   }
+  text += hidden_text(answer, step);
   return answer.baseline ? text + "\n" + baseline_text(*answer.baseline) : text;
 }
 
@@ -370,6 +389,9 @@ std::vector<std::pair<std::string, Cell>> band_cells(const TrainBand& answer,
       {"widest_term", answer.terms.front().name},
       {not_measured_column, uncertainty::texts_of(answer.band.unmeasured, "; ")},
       {unmeasured_column, figure_cell(unmeasured_deviation(answer))}};
+  if (const double us = hidden_us(answer, step); us > 0) {
+    cells.emplace_back(hidden_column, figure_cell(us / 1e3));
+  }
   if (answer.own.empty()) {
     cells.emplace_back(host_slower_column, figure_cell(answer.moves.host_slower));
     cells.emplace_back(host_faster_column, figure_cell(answer.moves.host_faster));

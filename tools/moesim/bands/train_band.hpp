@@ -44,6 +44,10 @@ inline constexpr const char* unmeasured_column = "not_measured_deviation";
 inline constexpr const char* host_slower_column = "host_slower";
 inline constexpr const char* host_faster_column = "host_faster";
 
+// The step's time if computing hid the exchanges that ZeRO 2 and 3 repeat in every micro-batch: a
+// column of such steps, where no measured step tells what is hidden.
+inline constexpr const char* hidden_column = "step_ms_hidden";
+
 // The errors of the published steps that ship.
 const uncertainty::StepErrors& shipped_errors();
 // What the errors of a job's step depend on. Throws UsageError for a software of which no step was

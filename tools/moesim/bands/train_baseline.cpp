@@ -238,7 +238,8 @@ BaselineRatio requested_baseline(const std::string& path, const training::Traini
       baseline.parts.empty()
           ? uncertainty::far_apart
           : uncertainty::step_distance(uncertainty::part_times(step), baseline.parts);
-  const double unmeasured = unmeasured_between(unmeasured_of(answer.band), baseline.unmeasured);
+  const UnmeasuredOfRow of_this = unmeasured_of(answer.band);
+  const double unmeasured = unmeasured_between(of_this, baseline.unmeasured);
   if (own_software != nullptr && baseline.own) {
     uncertainty::OwnStep other = *baseline.own;
     other.model = same_model ? job.model->name : model_in(baseline.model);
@@ -257,10 +258,12 @@ BaselineRatio requested_baseline(const std::string& path, const training::Traini
             : "",
         is_named_once ? assumed_text(baseline, answer) : "");
   }
+  widen_by_hidden(of_this, baseline.unmeasured, ratio.band);
   const std::optional<std::string> alike = all_but_capacity(job);
   if (!alike || alike != baseline.all_but_capacity || baseline.parts.empty()) return ratio;
-  const uncertainty::Band of_capacity =
+  uncertainty::Band of_capacity =
       capacity_pair_band(uncertainty::part_times(step), baseline.parts, step_exchanges(job));
+  widen_by_hidden(of_this, baseline.unmeasured, of_capacity);
   if (own_software != nullptr && is_narrower(ratio.band, of_capacity)) return ratio;
   ratio.band = of_capacity;
   ratio.known_by = capacity_pairs_text() + ", as these do";

@@ -10,6 +10,7 @@
 #include "sim/base/contains.hpp"
 #include "sim/base/numbers.hpp"
 #include "sim/report/formats.hpp"
+#include "sim/uncertainty/ratios/hidden_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
 
@@ -34,6 +35,7 @@ double variance_alone(const UnmeasuredOfRow& one, const UnmeasuredOfRow& other) 
 
 UnmeasuredOfRow unmeasured_of(const uncertainty::Band& band) {
   UnmeasuredOfRow found{texts_of(band), shipped_errors().deviation_of(band.unmeasured), {}};
+  found.hidden = uncertainty::hidden_gain(band.unmeasured);
   for (const uncertainty::UnmeasuredTrait& each : band.unmeasured) {
     found.deviations.push_back(shipped_errors().deviation_of({each}));
   }
@@ -48,11 +50,18 @@ UnmeasuredOfRow unmeasured_of(
   for (const std::string& each : listed(text_in(unmeasured_each_column))) {
     found.deviations.push_back(number(each));
   }
+  const double hidden_ms = number(text_in(hidden_column));
+  if (hidden_ms > 0) found.hidden = std::max(0.0, std::log(number(text_in("step_ms")) / hidden_ms));
   return found;
 }
 
 double unmeasured_between(const UnmeasuredOfRow& one, const UnmeasuredOfRow& other) {
   return std::sqrt(variance_alone(one, other) + variance_alone(other, one));
+}
+
+void widen_by_hidden(const UnmeasuredOfRow& one, const UnmeasuredOfRow& other,
+                     uncertainty::Band& ratio) {
+  uncertainty::widen_by_hidden(one.hidden, other.hidden, ratio);
 }
 
 std::vector<std::pair<std::string, Cell>> unmeasured_cells(const uncertainty::Band& band) {

@@ -17,6 +17,7 @@ struct UnmeasuredOfRow {
   // By each of them; empty where the row does not tell: files of former versions, and rows of
   // `recommend`, do not where there are several.
   std::vector<double> deviations;
+  double hidden = 0;  // uncertainty::hidden_gain()
 };
 
 UnmeasuredOfRow unmeasured_of(const uncertainty::Band& band);
@@ -27,6 +28,11 @@ UnmeasuredOfRow unmeasured_of(const std::function<std::string(const std::string&
 // both have cancels. All of a row's counts where some of its traits are shared and it does not tell
 // the deviation of each.
 double unmeasured_between(const UnmeasuredOfRow& one, const UnmeasuredOfRow& other);
+
+// Of the band of the speed of `one` over that of `other`: widen_by_hidden() by what is not known of
+// their exchanges.
+void widen_by_hidden(const UnmeasuredOfRow& one, const UnmeasuredOfRow& other,
+                     uncertainty::Band& ratio);
 
 // What a row of several such traits has more: the deviation of each (unmeasured_each_column). No
 // cell where there are not several.

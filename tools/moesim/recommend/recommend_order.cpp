@@ -12,6 +12,7 @@
 #include "sim/training/drawn/routing_misfit.hpp"
 #include "sim/training/step/step_bound.hpp"
 #include "sim/training/step/training_step.hpp"
+#include "sim/uncertainty/ratios/hidden_ratio.hpp"
 #include "sim/uncertainty/steps/step_distance.hpp"
 #include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
@@ -70,18 +71,6 @@ std::vector<uncertainty::UnmeasuredTrait> unmeasured_of(const RecommendRequest& 
                                         found.job.profile->device().name, traits);
 }
 
-// The error of the log of two steps' ratio by what one of them alone has and no measured step has:
-// what both have cancels.
-double unmeasured_between(const RecommendRequest& request, const FoundStep& one,
-                          const FoundStep& other) {
-  return shipped_errors().deviation_of(
-      traits_apart(unmeasured_of(request, one), unmeasured_of(request, other)));
-}
-
-}  // namespace
-
-namespace {
-
 // Whether they differ in router and capacity alone, padded to it.
 bool is_capacity_pair(const FoundStep& one, const FoundStep& other) {
   const std::optional<std::string> alike = all_but_capacity(one.job);
@@ -93,8 +82,14 @@ bool is_capacity_pair(const FoundStep& one, const FoundStep& other) {
 StepRatios step_ratios(const RecommendRequest& request, const FoundStep& one,
                        const FoundStep& other) {
   StepRatios ratios;
-  const double unmeasured = unmeasured_between(request, one, other);
-  ratios.has_unmeasured = unmeasured > 0;
+  const auto of_one = unmeasured_of(request, one);
+  const auto of_other = unmeasured_of(request, other);
+  // The error by what one of them alone has: what both have cancels, but for what computing hides
+  // of it in one and not in the other.
+  const double unmeasured = shipped_errors().deviation_of(traits_apart(of_one, of_other));
+  const double hidden = uncertainty::hidden_gain(of_one);
+  const double other_hidden = uncertainty::hidden_gain(of_other);
+  ratios.has_unmeasured = unmeasured > 0 || hidden != other_hidden;
   if (const auto& own = request.search.software) {
     ratios.band = own_ratio_band(*own, one.job.cluster->name, own_step(one.job, one.step),
                                  own_step(other.job, other.step), unmeasured);
@@ -104,10 +99,12 @@ StepRatios step_ratios(const RecommendRequest& request, const FoundStep& one,
         shipped_errors().ratio_band(request.software, true, distance(one, other), unmeasured);
     ratios.known_by = fmt::format("{} groups of pairs", ratios.band.held_out);
   }
+  uncertainty::widen_by_hidden(hidden, other_hidden, ratios.band);
   if (!is_capacity_pair(one, other)) return ratios;
-  const uncertainty::Band of_capacity =
+  uncertainty::Band of_capacity =
       capacity_pair_band(uncertainty::part_times(other.step), uncertainty::part_times(one.step),
                          step_exchanges(other.job));
+  uncertainty::widen_by_hidden(hidden, other_hidden, of_capacity);
   if (request.search.software && is_narrower(ratios.band, of_capacity)) return ratios;
   return {of_capacity, capacity_pairs_text()};
 }
@@ -148,7 +145,7 @@ const PlacedRatios& least_known(const std::vector<PlacedRatios>& ratios) {
 std::string known_text(const PlacedRatios& placed, bool of_own) {
   const auto& [band, known_by, has_unmeasured] = placed.ratios;
   const auto percent = [](const uncertainty::BandLevel& each) {
-    return 100 * (std::exp(each.log_ratios.high) - 1);
+    return 100 * (std::exp(std::max(each.log_ratios.high, -each.log_ratios.low)) - 1);
   };
   return fmt::format(
       "       ({:.0f} % of the ratios of two measured steps that differ as 1 and {} do are within "
@@ -207,7 +204,7 @@ std::optional<uncertainty::Band> widest_band(const RecommendRequest& request,
 }
 
 double noise_of(const uncertainty::Band& ratios) {
-  return std::exp(ratios.levels.back().log_ratios.high) - 1;
+  return std::exp(-ratios.levels.back().log_ratios.low) - 1;
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ struct StepRatios {
 };
 // With a document of one's own software by what its fit leaves open, else by published pairs of
 // steps that differ as much. Of two that differ in router and capacity alone, padded to it, by such
-// pairs, but where one's own steps say more.
+// pairs, but where one's own steps say more. Wider by what computing may hide of exchanges of
+// weights and gradients in one and not in the other (uncertainty::widen_by_hidden()).
 StepRatios step_ratios(const RecommendRequest& request, const study::FoundStep& one,
                        const study::FoundStep& other);
 

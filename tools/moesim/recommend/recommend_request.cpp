@@ -62,7 +62,7 @@ void set_step_of(const StartingPoint& start, const RecommendRequest& request, Yo
     }
     study::FoundStep found{job, {}, 0, 0, {}, {}};
     study::set_step(request.search, training::training_step(job, nullptr, false), found);
-    study::add_host_gain(request.search, found);
+    study::add_for_band(request.search, found);
     yours.step = found;
   } catch (const Error& error) {
     yours.refusal = error.what();

@@ -29,6 +29,10 @@ std::string levels_text(const uncertainty::Band& ratio) {
   return fmt::format("{}", fmt::join(levels, ", "));
 }
 
+UnmeasuredOfRow unmeasured_in(const TrainPoint& point) {
+  return unmeasured_of([&](const std::string& column) { return point.text(column); });
+}
+
 // Rows on one cluster that are padded and differ in router and capacity alone: the widest band of
 // one and the first like it; nothing where no two are such.
 struct CapacityRows {
@@ -49,23 +53,20 @@ CapacityRows capacity_rows(const std::vector<TrainPoint>& points) {
     const auto [first, is_new] = firsts.emplace(*key, &point);
     if (is_new) continue;
     if (!cluster) cluster = cluster::Cluster::load(point.text("cluster"));
-    const uncertainty::Band band =
+    uncertainty::Band band =
         capacity_pair_band(part_times(*first->second), part_times(point),
                            step_exchanges(
                                [&](const std::string& column) {
                                  return static_cast<int>(number_in(point.cell(column)));
                                },
                                *cluster));
+    widen_by_hidden(unmeasured_in(*first->second), unmeasured_in(point), band);
     const bool is_wider =
         !found.band || band.widest().log_ratios.width() > found.band->widest().log_ratios.width();
     if (is_wider) found.band = band;
   }
   found.are_all = found.are_all && firsts.size() == 1;
   return found;
-}
-
-UnmeasuredOfRow unmeasured_in(const TrainPoint& point) {
-  return unmeasured_of([&](const std::string& column) { return point.text(column); });
 }
 
 // The ratio of the first row to the one to which it is known least, by the document of one's own
@@ -89,13 +90,25 @@ std::optional<OwnRatio> own_ratio(const TrainPoint& first, const std::vector<Tra
   OwnRatio found{{}, own_rows_text(software)};
   for (const TrainPoint& point : points) {
     if (!point.row || &point == &first) continue;
-    const uncertainty::Band band =
+    uncertainty::Band band =
         own_ratio_band(software, cluster.name, step_of(first), step_of(point),
                        unmeasured_between(unmeasured_in(first), unmeasured_in(point)));
+    widen_by_hidden(unmeasured_in(first), unmeasured_in(point), band);
     if (found.band.levels.empty() || is_narrower(found.band, band)) found.band = band;
   }
   if (found.band.levels.empty()) return std::nullopt;
   return found;
+}
+
+// Where computing may hide more of one row than of another: ratios are no longer as far off on
+// either side.
+std::string hidden_note(const std::vector<TrainPoint>& points) {
+  const bool any = std::any_of(points.begin(), points.end(), [](const TrainPoint& point) {
+    return point.row && unmeasured_in(point).hidden > 0;
+  });
+  if (!any) return "";
+  return "  wider by what computing may hide of exchanges of weights and gradients (ZeRO 2, 3); of "
+         "the first row's speed over the other's\n";
 }
 
 // By published pairs, of the first row and that which differs most from it.
@@ -103,15 +116,22 @@ std::string published_text(const CommandLine& line, const TrainPoint& first,
                            const std::vector<TrainPoint>& points, bool same_model) {
   double farthest = 0;
   double unmeasured = 0;
+  const UnmeasuredOfRow of_first = unmeasured_in(first);
+  UnmeasuredOfRow most_hidden = of_first;
+  UnmeasuredOfRow least_hidden = of_first;
   for (const TrainPoint& point : points) {
     if (!point.row) continue;
-    unmeasured =
-        std::max(unmeasured, unmeasured_between(unmeasured_in(first), unmeasured_in(point)));
+    const UnmeasuredOfRow of_point = unmeasured_in(point);
+    unmeasured = std::max(unmeasured, unmeasured_between(of_first, of_point));
+    most_hidden.hidden = std::max(most_hidden.hidden, of_point.hidden);
+    least_hidden.hidden = std::min(least_hidden.hidden, of_point.hidden);
     if (!same_model) continue;
     farthest = std::max(farthest, uncertainty::step_distance(part_times(first), part_times(point)));
   }
-  const uncertainty::Band ratio =
+  uncertainty::Band ratio =
       shipped_errors().ratio_band(first.software, same_model, farthest, unmeasured);
+  widen_by_hidden(of_first, most_hidden, ratio);
+  widen_by_hidden(of_first, least_hidden, ratio);
   return fmt::format(
       "{} is off by\n  {} chance,\n  by {} groups of published pairs, which differ in more than "
       "routing{}\n",
@@ -143,8 +163,8 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
   const std::optional<OwnRatio> own = own_ratio(*first, points);
   const bool by_capacity = padded.band && (!own || !is_narrower(own->band, *padded.band));
   if (by_capacity && padded.are_all) {
-    return fmt::format("{}these is off by\n  {} chance,\n  by {}\n", cancels,
-                       levels_text(*padded.band), capacity_pairs_text());
+    return fmt::format("{}these is off by\n  {} chance,\n  by {}\n{}", cancels,
+                       levels_text(*padded.band), capacity_pairs_text(), hidden_note(points));
   }
   std::string text = cancels;
   text += own ? fmt::format("the first and any other is off by at most\n  {} chance,\n  by {}\n",
@@ -156,7 +176,7 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
         "{} chance,\n  by {}\n",
         levels_text(*padded.band), capacity_pairs_text());
   }
-  return text;
+  return text + hidden_note(points);
 }
 
 }  // namespace moesim::tool

@@ -92,11 +92,44 @@ def test_padding_goes_with_a_capacity(tmp_path):
 
 
 def test_fsdp2_shards_all(tmp_path):
-    script = write(tmp_path, SHORT.replace("--use-distributed-optimizer", "--use-torch-fsdp2"))
+    sharded = SHORT.replace("--use-distributed-optimizer", "--use-torch-fsdp2")
+    script = write(tmp_path, sharded.replace("EP=8", "EP=1"))
     assert as_json("train", "--megatron", script)["zero"] == 3
     assert as_json("train", "--megatron", script, "--zero", 1)["zero"] == 1
     told = moesim("train", "--megatron", script).stderr
     assert "--use-torch-fsdp2 is priced as Megatron-FSDP's --zero 3" in told and "fsdp2" not in told.split("not understood")[1]
+
+
+@pytest.mark.parametrize("text, words, with_what", [
+    (lambda text: text, (), "expert parallelism, here 8"),
+    (lambda text: text.replace("EP=8", "EP=1").replace("PP=1", "PP=2"), (), "pipeline parallelism, here 2"),
+    (lambda text: text.replace("EP=8", "EP=1"), ("--pipeline-parallel", 4), "pipeline parallelism, here 4"),
+    (lambda text: text.replace("EP=8", "EP=1").replace("--bf16", "--fp16"), (), "--fp16"),
+    (lambda text: text.replace("EP=8", "EP=1 # ").replace("--bf16", "--bf16 --use-distributed-optimizer"), (),
+     "--use-distributed-optimizer"),
+])
+def test_fsdp2_is_refused_where_megatron_refuses_it(tmp_path, text, words, with_what):
+    script = write(tmp_path, text(SHORT.replace("--use-distributed-optimizer", "--use-torch-fsdp2")))
+    expect_error(moesim("train", "--megatron", script, *words), 2,
+                 f"--use-torch-fsdp2: Megatron-LM refuses it with {with_what}: --zero 3 prices")
+    # What is typed wins: no FSDP2 then.
+    assert as_json("train", "--megatron", script, *words, "--zero", 3)["zero"] == 3
+
+
+def test_weights_gathered_in_bf16_though_fp8_is_asked_for(tmp_path):
+    blocks = "--fp8-format e4m3 --fp8-recipe blockwise"
+    asked, without = (write(tmp_path, SHORT.replace("--bf16", words), name) for words, name in (
+        (f"{blocks} --fp8-param-gather", "asked.sh"), (blocks, "without.sh")))
+    note = "--fp8-param-gather changes nothing with scales per block: weights are priced as gathered in bf16"
+    assert note in moesim("train", "--megatron", asked).stderr
+    assert note not in moesim("train", "--megatron", without).stderr
+    assert as_json("train", "--megatron", asked)["step_ms"] == as_json("train", "--megatron", without)["step_ms"]
+    current = write(tmp_path, SHORT.replace("--bf16", "--fp8-format hybrid --fp8-recipe tensorwise --fp8-param-gather"), "current.sh")
+    assert "--fp8-param-gather changes" not in moesim("train", "--megatron", current).stderr
+    fsdp2 = write(tmp_path, SHORT.replace("--use-distributed-optimizer", "--use-torch-fsdp2").replace("EP=8", "EP=1").replace(
+        "--bf16", "--fp8-format hybrid --fp8-recipe tensorwise --fp8-param-gather"), "fsdp2.sh")
+    assert "changes nothing with --use-torch-fsdp2" in moesim("train", "--megatron", fsdp2).stderr
+    assert as_json("train", "--megatron", fsdp2)["gather_precision"] == "bf16"
 
 
 def test_fp16_is_priced_as_bf16(tmp_path):

@@ -168,11 +168,36 @@ void take_moments(MegatronInput& input) {
                   given.name(), first, second, is_small ? "bf16" : "fp32"));
 }
 
+bool shards_by_fsdp2(const MegatronInput& input) {
+  return input.given.has("use-torch-fsdp2") && !input.typed("zero");
+}
+
+// Where weights are gathered in bf16 though the file asks for FP8.
+void note_bf16_gather(MegatronInput& input) {
+  if (input.typed("gather-precision")) return;
+  const auto format = input.options.find("precision");
+  const std::string precision =
+      format == input.options.end() ? input.line.get("precision") : format->second;
+  std::string why;
+  if (precision == model::name_of(model::Precision::fp8_block)) {
+    why =
+        "changes nothing with scales per block: weights are priced as gathered in bf16 and cast "
+        "on each rank, as in the recipes of Megatron-Bridge";
+  } else if (shards_by_fsdp2(input)) {
+    input.options["gather-precision"] = "bf16";
+    why = "changes nothing with --use-torch-fsdp2, for which Megatron-LM gathers in bf16";
+  } else {
+    return;
+  }
+  note(fmt::format("note: {}: --fp8-param-gather {}", input.given.name(), why));
+}
+
 void take_precision(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   take_format(input);
   const bool gathers_fp8 = given.has("fp8-param-gather");
   const bool gathers_fp4 = given.has("fp4-param-gather");
+  if (gathers_fp8) note_bf16_gather(input);
   const auto format = input.options.find("precision");
   const bool is_low = format != input.options.end() && format->second != "bf16";
   if ((is_low || input.typed("precision")) && !gathers_fp8 && !gathers_fp4) {
@@ -253,6 +278,25 @@ void note_assumed(const MegatronInput& input) {
                   given.name(), fmt::join(assumed, ", ")));
 }
 
+// As Megatron-LM does, arguments.py; by what of its rules a step depends on.
+void refuse_beside_fsdp2(const MegatronInput& input) {
+  std::string with;
+  const auto size = [&](const char* option) { return input.whole(option, 1).value_or(1); };
+  if (const auto stages = size("pipeline-parallel"); stages > 1) {
+    with = fmt::format("pipeline parallelism, here {}", stages);
+  } else if (const auto experts = size("expert-parallel"); experts > 1) {
+    with = fmt::format("expert parallelism, here {}", experts);
+  } else if (input.given.has("use-distributed-optimizer")) {
+    with = "--use-distributed-optimizer";
+  } else if (input.given.has("fp16")) {
+    with = "--fp16";
+  }
+  if (with.empty()) return;
+  input.given.fail("use-torch-fsdp2", fmt::format("Megatron-LM refuses it with {}: --zero 3 prices "
+                                                  "such a step as if it could be",
+                                                  with));
+}
+
 void take_states(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   note_assumed(input);
@@ -267,7 +311,8 @@ void take_states(MegatronInput& input) {
     take_choice(input, "zero", "zero-stage", "0", {{"0", "0"}, {"1", "1"}, {"2", "2"}, {"3", "3"}});
   }
   given.has("data-parallel-sharding-strategy");
-  if (given.has("use-torch-fsdp2") && !input.typed("zero")) {
+  if (shards_by_fsdp2(input)) {
+    refuse_beside_fsdp2(input);
     input.options["zero"] = "3";
     note(fmt::format("note: {}: --use-torch-fsdp2 is priced as Megatron-FSDP's --zero 3",
                      given.name()));

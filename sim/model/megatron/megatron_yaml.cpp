@@ -163,17 +163,20 @@ class Reader {
   std::string skipped_name_;
 };
 
-// What "data.seq_length" or "TP" is; nothing where it is not there.
-std::optional<std::string> referred(const std::string& name, const std::vector<YamlKey>& keys,
-                                    const ScriptCall& call) {
+// What "data.seq_length", ".seq_length" or "TP" is at a key; nothing where it is not there.
+std::optional<std::string> referred(const std::string& name, const YamlKey& at,
+                                    const std::vector<YamlKey>& keys, const ScriptCall& call) {
   for (const auto& [variable, value] : call.assignments) {
     if (variable == name) return value;
   }
   std::string path = name;
   std::replace(path.begin(), path.end(), '_', '-');
   const std::vector<std::string_view> parts = split(path, '.');
-  const std::string section(parts.size() > 1 ? parts.front() : "");
-  const std::string parent(parts.size() > 1 ? parts[parts.size() - 2] : "");
+  const bool is_beside = parts.size() == 2 && parts.front().empty();
+  const std::string section =
+      is_beside ? at.section : std::string(parts.size() > 1 ? parts.front() : "");
+  const std::string parent =
+      is_beside ? at.parent : std::string(parts.size() > 1 ? parts[parts.size() - 2] : "");
   for (const YamlKey& key : keys) {
     const bool is_one = key.name == parts.back() && key.section == section &&
                         key.parent == parent && !key.is_section;
@@ -183,11 +186,12 @@ std::optional<std::string> referred(const std::string& name, const std::vector<Y
 }
 
 // The text with the first reference from `at` on that is known put in; false: there is none.
-bool put_in_one(std::string& text, const std::vector<YamlKey>& keys, const ScriptCall& call) {
+bool put_in_one(std::string& text, const YamlKey& owner, const std::vector<YamlKey>& keys,
+                const ScriptCall& call) {
   for (auto at = text.find("${"); at != std::string::npos; at = text.find("${", at + 1)) {
     const auto end = text.find('}', at);
     if (end == std::string::npos) return false;
-    const auto value = referred(text.substr(at + 2, end - at - 2), keys, call);
+    const auto value = referred(text.substr(at + 2, end - at - 2), owner, keys, call);
     if (!value) continue;
     text.replace(at, end + 1 - at, *value);
     return true;
@@ -208,7 +212,9 @@ void put_in_references(std::vector<YamlKey>& keys, const ScriptCall& call) {
       const std::string before = text;
       text = unquoted(text);
       int count = 0;
-      while (count < most && text.size() < longest && put_in_one(text, written, call)) ++count;
+      while (count < most && text.size() < longest && put_in_one(text, key, written, call)) {
+        ++count;
+      }
       if (count == 0) text = before;
     };
     put_in(key.value);

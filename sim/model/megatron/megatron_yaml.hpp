@@ -32,7 +32,8 @@ struct YamlKeys {
 YamlKeys yaml_keys(const std::string& text);
 
 // Puts in what ${data.seq_length} is in the file (Hydra), by the names of a key and of the keys
-// above it, and what ${TP} is in the call. Others stay as they are written.
+// above it, what ${.seq_length} is, the key beside the one that has it, and what ${TP} is in the
+// call. Others stay as they are written.
 void put_in_references(std::vector<YamlKey>& keys, const ScriptCall& call);
 
 }  // namespace moesim::model

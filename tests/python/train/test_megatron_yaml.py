@@ -102,3 +102,14 @@ def test_keys_of_nemo_1_have_counterparts(tmp_path):
     assert (read["gpus"], read["zero"]) == (32, 1)
     half = write(tmp_path, NEMO.replace("precision: bf16", "precision: 16-mixed"), "run.yaml")
     assert "--fp16 is priced as --bf16" in moesim("train", "--megatron", half).stderr
+
+
+def test_a_reference_to_the_key_beside_it(tmp_path):
+    """As OmegaConf has it: ${.width} is of the section of the key that has it."""
+    text = KEYS.replace("  hidden-size: 2048", "  width: 2048\n  hidden-size: ${.width}")
+    assert "${.width}" in text
+    given, _ = of_keys(tmp_path, KEYS)
+    assert of_keys(tmp_path, "other:\n  width: 4096\n" + text)[0] == given
+    # By its full name from elsewhere.
+    data = KEYS.replace("  seq-length: 4096\n", "") + "data:\n  seq-length: ${model.long}\n"
+    assert of_keys(tmp_path, data.replace("  swiglu", "  long: 4096\n  swiglu").replace("  gated", "  long: 4096\n  gated"))[0] == given

@@ -48,10 +48,10 @@ std::string heading(const TrainingJob& job, const TrainingStep& step) {
                         sizes.expert_data(), job.typed.dispatcher);
   }
   return text + fmt::format(
-                    "\nglobal batch {:.0f} sequences, {:.0f} tokens: {} micro-batches of {} per "
+                    "\nglobal batch {:.0f} sequences, {:.0f} tokens: {} micro-batch{} of {} per "
                     "pipeline; {}\n",
                     step.tokens / static_cast<double>(job.layout.sequence_length), step.tokens,
-                    step.micro_batches, job.layout.micro_batch,
+                    step.micro_batches, step.micro_batches == 1 ? "" : "es", job.layout.micro_batch,
                     model::name_of(job.states.precision));
 }
 
@@ -143,9 +143,10 @@ std::string parameters_text(const TrainingJob& job) {
   const double total =
       static_cast<double>(model.total_parameters(model.moe ? model.moe->experts : 0));
   if (!model.moe) return fmt::format("{:.4g} billion{}", total / 1e9, depths_text(job));
-  return fmt::format("{:.4g} billion, {:.3g} billion of them used by a token{}", total / 1e9,
-                     static_cast<double>(model.active_parameters(job.experts_per_token())) / 1e9,
-                     depths_text(job));
+  return fmt::format(
+      "{:.4g} billion, {:.3g} billion of them used by a token, with the input embedding{}",
+      total / 1e9, static_cast<double>(model.active_parameters(job.experts_per_token())) / 1e9,
+      depths_text(job));
 }
 
 std::string figures(const TrainingJob& job, const TrainingStep& step, const TrainBand& band) {

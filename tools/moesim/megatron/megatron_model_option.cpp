@@ -13,6 +13,7 @@
 #include "sim/model/megatron/megatron_arguments.hpp"
 #include "sim/model/megatron/megatron_model.hpp"
 #include "sim/model/megatron/megatron_other_models.hpp"
+#include "tools/moesim/megatron/hugging_face_job.hpp"
 #include "tools/moesim/megatron/megatron_gpus.hpp"
 #include "tools/moesim/megatron/megatron_typed.hpp"
 #include "tools/moesim/output.hpp"
@@ -63,8 +64,17 @@ std::string what_takes_more(const Command& command, const CommandLine& line,
 
 }  // namespace
 
-void check_is_of_training(const MegatronArguments& given) {
-  if (tells_layout(given) || model::tells_model(given)) return;
+void check_is_of_training(const MegatronArguments& given, const CommandLine& line) {
+  if (model::tells_model(given)) return;
+  const bool has_layout = tells_layout(given);
+  if (has_layout && line.has("model")) return;
+  if (const std::string command = hugging_face_command(given, line); !command.empty()) {
+    throw UsageError(fmt::format(
+        "{}: a job of Hugging Face's Trainer or Accelerate, not of Megatron-LM: its options alone "
+        "make a step, of what is read here: {}",
+        given.name(), command));
+  }
+  if (has_layout) return;
   const std::vector<std::string> rest = given.not_asked();
   constexpr std::size_t shown = 8;
   std::vector<std::string> names;

@@ -11,7 +11,7 @@ namespace moesim::tool {
 
 // Throws UsageError where the arguments have neither a size of a model nor anything of a layout, as
 // those of other software.
-void check_is_of_training(const model::MegatronArguments& given);
+void check_is_of_training(const model::MegatronArguments& given, const CommandLine& line);
 
 // The one model that is typed; null: none is, or several. Throws UsageError as
 // model::Model::load().

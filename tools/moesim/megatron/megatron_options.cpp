@@ -421,7 +421,7 @@ Flag megatron_input() {
 CommandLine with_megatron(const Command& command, CommandLine line) {
   if (!line.has(megatron_flag)) return line;
   MegatronArguments given = MegatronArguments::load(line.get(megatron_flag));
-  check_is_of_training(given);
+  check_is_of_training(given, line);
   spare_typed(given, line);
   MegatronInput input{given, line, typed_model(line)};
   refuse_unknown(input);

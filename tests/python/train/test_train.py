@@ -24,9 +24,14 @@ def test_table_csv_and_json_agree():
     assert max(result["memory_gib_of_rank"]) == pytest.approx(result["memory_gib"])
 
 
+def test_the_heading_counts_micro_batches():
+    batches = {count: succeed(*QWEN, "--gpus", 8, "--micro-batch", 1, "--global-batch", 8 * count) for count in (1, 2)}
+    assert ": 1 micro-batch of 1 per pipeline;" in batches[1] and ": 2 micro-batches of 1 per pipeline;" in batches[2]
+
+
 def test_parameters_are_those_published():
     # Qwen3-30B-A3B's card: 30.5 billion in total, 3.3 billion activated.
-    assert "30.53 billion, 3.35 billion of them used by a token" in succeed(*QWEN, "--gpus", 64)
+    assert "30.53 billion, 3.35 billion of them used by a token, with the input embedding" in succeed(*QWEN, "--gpus", 64)
     assert re.search(r"parameters +6.738 billion\n", succeed("train", "--model", "llama2-7b", "--gpus", 8))
 
 

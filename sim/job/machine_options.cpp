@@ -119,6 +119,7 @@ void declare_kernels(JobOptionTable& table) {
       .help("when tensor-parallel ranks exchange activations:");
   table.choice("cuda-graphs", training::graphs_names, field(&TrainingJob::graphs), "WHICH")
       .by_default("none")
+      .searched()
       .checked(check_graphs)
       .idle([](const TrainingJob& job) -> std::string {
         return job.graphs == training::Graphs::router

@@ -18,6 +18,7 @@ LayoutSizes layout_sizes(const parallel::LayoutRequest& layout, const TrainingJo
           .micro_batch = layout.micro_batch,
           .expert_overlap = layout.expert_overlap,
           .precision = rest.states.precision,
+          .graphs = rest.graphs,
           .dispatcher = rest.typed.dispatcher};
 }
 

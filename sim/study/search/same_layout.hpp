@@ -19,6 +19,7 @@ struct LayoutSizes {
   std::int64_t micro_batch = 0;
   bool expert_overlap = false;
   model::Precision precision{};
+  training::Graphs graphs{};
   std::string_view dispatcher;  // of the job, which has to live on
   friend bool operator==(const LayoutSizes&, const LayoutSizes&) = default;
 };

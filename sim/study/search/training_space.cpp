@@ -194,9 +194,12 @@ class Enumeration {
       job.states.precision = precision;
       for (const int placed : space_.ranks_per_domain) {
         job.ranks_per_domain = placed;
-        for (const auto& dispatcher : space_.dispatchers) {
-          dispatcher.apply_to(job);
-          add_families(possible, job);
+        for (const training::Graphs graphs : space_.graphs) {
+          job.graphs = graphs;
+          for (const auto& dispatcher : space_.dispatchers) {
+            dispatcher.apply_to(job);
+            add_families(possible, job);
+          }
         }
       }
     }
@@ -340,6 +343,7 @@ TrainingSpace usual_training_space(const TrainingJob& base) {
   space.recompute = usual_recompute(model);
   space.zero = {1, 2};
   space.precision = {base.states.precision};
+  space.graphs = {base.graphs};
   space.dispatchers = {dispatcher_of(base)};
   space.routings = {base.routing};
   return space;

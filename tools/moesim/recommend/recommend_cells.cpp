@@ -175,7 +175,8 @@ Extras::Extras(const TrainingSearch& search)
       precision(search.space.precision.size() > 1),
       placement(search.space.ranks_per_domain.size() > 1),
       dispatcher(search.space.dispatchers.size() > 1),
-      overlap(search.space.expert_overlap.size() > 1) {}
+      overlap(search.space.expert_overlap.size() > 1),
+      graphs(search.space.graphs.size() > 1) {}
 
 std::vector<std::string> Extras::names() const {
   std::vector<std::string> names;
@@ -185,6 +186,7 @@ std::vector<std::string> Extras::names() const {
   if (placement) names.emplace_back("per domain");
   if (dispatcher) names.emplace_back("dispatcher");
   if (overlap) names.emplace_back("EP overlap");
+  if (graphs) names.emplace_back("graphs");
   return names;
 }
 
@@ -196,12 +198,13 @@ std::vector<std::string> Extras::cells(const TrainingJob& job) const {
   if (placement) cells.push_back(fmt::format("{}", job.placed_ranks()));
   if (dispatcher) cells.push_back(job.typed.dispatcher);
   if (overlap) cells.emplace_back(job.layout.expert_overlap ? "on" : "off");
+  if (graphs) cells.emplace_back(name_in(training::graphs_names, job.graphs));
   return cells;
 }
 
 std::vector<bool> right_aligned(const std::vector<std::string>& names) {
-  static const std::set<std::string> words = {"recompute",  "router",    "dispatcher",
-                                              "EP overlap", "precision", "gives up"};
+  static const std::set<std::string> words = {"recompute", "router", "dispatcher", "EP overlap",
+                                              "precision", "graphs", "gives up"};
   std::vector<bool> right;
   for (const std::string& name : names) right.push_back(words.count(name) == 0);
   return right;

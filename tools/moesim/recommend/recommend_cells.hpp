@@ -49,6 +49,7 @@ struct Extras {
   bool placement = false;
   bool dispatcher = false;
   bool overlap = false;
+  bool graphs = false;
 
   explicit Extras(const study::TrainingSearch& search);
   std::vector<std::string> names() const;

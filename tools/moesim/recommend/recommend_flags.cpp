@@ -104,8 +104,8 @@ std::vector<Flag> recommend_flags() {
       flag.help += "; of several, h200-sxm,b200-sxm, the best on each, and which is cheaper";
     }
     if (is_searched(flag.name)) {
-      const bool fixed =
-          flag.name == "dispatcher" || flag.name == "ep-overlap" || flag.name == "precision";
+      const bool fixed = flag.name == "dispatcher" || flag.name == "ep-overlap" ||
+                         flag.name == "precision" || flag.name == "cuda-graphs";
       flag.help = (flag.name == "recompute" ? "values to search, separated by /: "
                                             : "values to search, separated by commas: ") +
                   flag.help;

@@ -70,6 +70,7 @@ Extras extras_of(const std::vector<MachineBest>& all) {
     extras.placement |= own.placement;
     extras.dispatcher |= own.dispatcher;
     extras.overlap |= own.overlap;
+    extras.graphs |= own.graphs;
   }
   return extras;
 }

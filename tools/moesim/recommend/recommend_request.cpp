@@ -119,7 +119,10 @@ TrainingJob without_layout(const CommandLine& line, TrainingJob base) {
       requested_whole(line, "global-batch", sequences_per_gpu * base.layout.sizes.gpus);
   check_run(requested_run_cost(line),
             static_cast<double>(base.layout.global_batch * base.layout.sequence_length));
-  base.graphs = value_in(training::graphs_names, line.get("cuda-graphs", "none"), "--cuda-graphs");
+  if (line.has("cuda-graphs")) {
+    base.graphs =
+        value_in(training::graphs_names, list_of(line, "cuda-graphs").front(), "--cuda-graphs");
+  }
   take_expert_load(line, base);
   return base;
 }
@@ -227,6 +230,9 @@ std::string RecommendRequest::command_of(const study::FoundStep& found) const {
   add_size("micro-batch", request.micro_batch);
   if (job.ranks_per_domain > 0) add("ranks-per-domain", fmt::format("{}", job.ranks_per_domain));
   if (request.expert_overlap) add("ep-overlap", "on");
+  if (job.graphs != training::Graphs::none) {
+    add("cuda-graphs", name_in(training::graphs_names, job.graphs));
+  }
   if (job.exchanges_slices()) add("dispatcher", job.typed.dispatcher);
   for (const auto& [flag, value] : routings[found.routing].values) add(flag.c_str(), value);
   if (const std::string again = model::name_of(job.recompute); again != "none") {

@@ -133,6 +133,9 @@ void take_lists(const CommandLine& line, TrainingSpace& space) {
     one.values["precision"] = text;
     return resolved_job(one, true).job.states.precision;
   });
+  take_list(line, "cuda-graphs", space.graphs, [](const std::string& text) {
+    return value_in(training::graphs_names, text, "--cuda-graphs");
+  });
   take_list(line, "zero", space.zero, [](const std::string& text) {
     return static_cast<int>(parse_whole("--zero", text, 0, 3));
   });

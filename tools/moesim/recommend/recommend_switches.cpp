@@ -92,6 +92,7 @@ TrainingSpace space_of(const RecommendRequest& request, const FoundStep& found) 
   space.recompute = {job.recompute};
   space.zero = {job.states.zero};
   space.precision = {job.states.precision};
+  space.graphs = {job.graphs};
   space.dispatchers = {study::dispatcher_of(job)};
   space.routings = {request.search.space.routings[found.routing]};
   return space;
@@ -104,6 +105,8 @@ void apply(const Switch& chosen, const RecommendRequest& request, const Training
     // A pipeline needs chunks for it: a few, where it has none.
     const bool has_chunks = space.pipeline.front() == 1 || space.virtual_pipeline.front() > 1;
     if (!has_chunks && !request.line.has("virtual-pipeline")) space.virtual_pipeline = {2, 4, 8};
+  } else if (chosen.flag == "cuda-graphs") {
+    space.graphs = {value_in(training::graphs_names, chosen.value, "--cuda-graphs")};
   } else if (chosen.flag == "dispatcher") {
     space.dispatchers = {dispatcher_named(chosen.value)};
   } else if (chosen.flag == capacity) {

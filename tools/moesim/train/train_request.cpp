@@ -99,7 +99,7 @@ training::TrainingJob requested_job(const CommandLine& line, bool of_several) {
 
 bool is_layout_choice(const job::JobOption& option) {
   const bool is_named = option.name == "dispatcher" || option.name == "precision" ||
-                        option.section == job::Section::routing;
+                        option.name == "cuda-graphs" || option.section == job::Section::routing;
   return option.in_search == job::InSearch::searched && !is_named;
 }
 

@@ -9,6 +9,7 @@
 
 #include "sim/report/slot_share.hpp"
 #include "sim/routing/routers/router_name.hpp"
+#include "sim/study/sweep/counted_loss.hpp"
 
 namespace moesim::report {
 namespace {
@@ -16,6 +17,14 @@ namespace {
 using study::Column;
 using study::ColumnRole;
 using study::ColumnType;
+
+const Cell& cell_in(const std::vector<Column>& columns, const CellRow& row, const char* name) {
+  static const Cell absent;
+  for (std::size_t column = 0; column < columns.size(); ++column) {
+    if (columns[column].name == name) return row[column];
+  }
+  return absent;
+}
 
 bool any_has(const std::vector<CellRow>& rows, std::size_t column) {
   return std::any_of(rows.begin(), rows.end(),
@@ -57,20 +66,22 @@ bool is_shown(const std::vector<Column>& columns, const std::vector<CellRow>& ro
   return columns[column].role == ColumnRole::option && differs(rows, column);
 }
 
-std::string heading(const Column& column) {
-  if (column.name == "residual_loss") return "token loss %";
+// Whether what a router passes over is no token loss in some row.
+bool has_own_count(const std::vector<Column>& columns, const std::vector<CellRow>& rows) {
+  return std::any_of(rows.begin(), rows.end(), [&](const CellRow& row) {
+    return number_in(cell_in(columns, row, study::counted_loss_column)) <
+           number_in(cell_in(columns, row, "residual_loss"));
+  });
+}
+
+std::string heading(const Column& column, bool has_own_count) {
+  if (column.name == (has_own_count ? study::counted_loss_column : "residual_loss")) {
+    return "token loss %";
+  }
   if (column.role != ColumnRole::loss) return column.name;
   std::string words = column.name;
   std::replace(words.begin(), words.end(), '_', ' ');
   return column.unit == "share" ? words + " %" : words;
-}
-
-const Cell& cell_in(const std::vector<Column>& columns, const CellRow& row, const char* name) {
-  static const Cell absent;
-  for (std::size_t column = 0; column < columns.size(); ++column) {
-    if (columns[column].name == name) return row[column];
-  }
-  return absent;
 }
 
 std::string cell_text(const Column& column, const Cell& cell) {
@@ -90,8 +101,13 @@ std::string band_text(const std::vector<Column>& columns, const CellRow& row) {
 
 // Losses that counts, or choices without probabilities, do not tell by themselves.
 bool is_of_weights(const Column& column) {
-  static constexpr const char* names[] = {"partial",       "lost_mass",   "unrouted",
-                                          "residual_loss", "fill_failed", "failed_attempted"};
+  static constexpr const char* names[] = {"partial",
+                                          "lost_mass",
+                                          "unrouted",
+                                          "residual_loss",
+                                          "fill_failed",
+                                          "failed_attempted",
+                                          study::counted_loss_column};
   return std::find(std::begin(names), std::end(names), column.name) != std::end(names);
 }
 
@@ -118,13 +134,15 @@ std::string route_table(const std::vector<Column>& columns, const std::vector<Ce
     slots.add(padding, capacity);
     with_slots.push_back(SlotShares::has_slots(padding, capacity));
   }
+  const bool is_own = has_own_count(columns, rows);
   const bool is_banded = std::any_of(rows.begin(), rows.end(), [&](const CellRow& row) {
     return !band_text(columns, row).empty();
   });
   for (std::size_t column = 0; column < columns.size(); ++column) {
     const bool of_slots = columns[column].name == "padded";
     if (!is_shown(columns, rows, column) || (of_slots && !slots.any())) continue;
-    lines[0].push_back(of_slots ? slots.heading() : heading(columns[column]));
+    if (columns[column].name == study::counted_loss_column && !is_own) continue;
+    lines[0].push_back(of_slots ? slots.heading() : heading(columns[column], is_own));
     right.push_back(columns[column].type == ColumnType::number);
     for (std::size_t row = 0; row < rows.size(); ++row) {
       const bool blank = of_slots && !with_slots[row];

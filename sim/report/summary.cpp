@@ -13,7 +13,7 @@
 #include "sim/report/machine_lines.hpp"
 #include "sim/report/slot_share.hpp"
 #include "sim/routing/simulation/trace_routing.hpp"
-#include "sim/study/search/counted_loss.hpp"
+#include "sim/study/sweep/counted_loss.hpp"
 #include "sim/study/sweep/efficiency.hpp"
 
 namespace moesim::report {
@@ -105,7 +105,7 @@ std::string loss_lines(const scenario::Scenario& scenario, const study::Outcome&
   const routing::TokenLoss& loss = outcome.loss;
   const routing::RouterConfig& router = scenario.router;
   const double counted = study::counted_loss(loss, router, *scenario.model);
-  const bool is_counted = router.has_capacity() || counted >= loss.residual_loss;
+  const bool is_all = counted >= loss.residual_loss;
   const bool has_slots = router.has_capacity() || router.pads_exchange();
   const std::string basis = routing::loss_basis(scenario.scores, router);
   constexpr double least_shown = 0.5e-4;  // of a percentage with two decimals
@@ -118,19 +118,23 @@ std::string loss_lines(const scenario::Scenario& scenario, const study::Outcome&
     if (of_slots && !has_slots) continue;
     // The model's own choice, besides what its capacity drops.
     const std::string own_choice =
-        first && is_counted && loss.residual_loss - counted >= least_shown
-            ? fmt::format("; {} of it {}", percent(loss.residual_loss - counted), study::not_chosen)
-            : "";
+        (counted > 0 ? fmt::format("counted_loss and {} ", percent(loss.residual_loss - counted))
+                     : "no token loss: ") +
+        fmt::format("of the weight of a token's {} best experts, {}", router.top_k,
+                    study::not_chosen);
     lines.insert(
         first ? lines.begin() : lines.end(),
         {of_slots && !router.pads_exchange() ? "empty" : figure.name, percent(number_in(cell)),
-         first && !is_counted
-             ? fmt::format("no token loss: of the weight of a token's {} best experts, {}",
-                           router.top_k, study::not_chosen)
-             : figure.meaning + own_choice + (first && !basis.empty() ? "; from " + basis : "")});
+         (first && !is_all ? own_choice : figure.meaning) +
+             (first && !basis.empty() ? "; from " + basis : "")});
   }
   if (outcome.loss_band && outcome.loss_band->p95 >= least_shown) {
     lines.insert(lines.begin() + 1, {"", "", band_text(*outcome.loss_band)});
+  }
+  if (counted > 0 && !is_all) {
+    lines.insert(lines.begin(), {study::counted_loss_column, percent(counted),
+                                 "token loss: what capacity drops of a token's top-k probability, "
+                                 "mean over tokens"});
   }
   return align(lines, {false, true, false});
 }
@@ -241,7 +245,7 @@ std::vector<std::string> figure_cells(const study::Row& row, const TimeUnit& uni
       grouped(number("tokens_per_s_per_gpu")),
       grouped(number("tokens_per_s_per_gpu") * number("step_ms") / number("step_ms_p50")),
       share("failed"),
-      share("residual_loss"),
+      share(study::counted_loss_column),
   };
   if (slots) cells.push_back(has_slots(row) ? share("padded") : "");
   cells.push_back(fmt::format("{:.1f}", number("memory_gib")));
@@ -388,6 +392,15 @@ static std::string convention_line(const std::vector<study::Row>& rows) {
                      name == "library" ? "1" : "k");
 }
 
+static std::string not_counted_line(const std::vector<study::Row>& rows) {
+  std::vector<study::StatedLoss> losses;
+  for (const study::Row& row : rows) {
+    losses.push_back({number_in(cell_of(row, "residual_loss")),
+                      number_in(cell_of(row, study::counted_loss_column))});
+  }
+  return study::not_counted_text(losses);
+}
+
 std::string sweep_summary(const std::vector<study::Row>& rows) {
   const std::vector<std::size_t> options = shown_options(rows);
   double longest = 0;
@@ -426,7 +439,7 @@ std::string sweep_summary(const std::vector<study::Row>& rows) {
     }
     lines.push_back(std::move(line));
   }
-  return align(lines, right) + convention_line(rows) +
+  return align(lines, right) + convention_line(rows) + not_counted_line(rows) +
          (compares ? machine_lines(rows, options) : "");
 }
 

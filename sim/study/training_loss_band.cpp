@@ -8,7 +8,7 @@
 
 #include "sim/base/numbers.hpp"
 #include "sim/base/statistics.hpp"
-#include "sim/study/search/counted_loss.hpp"
+#include "sim/study/sweep/counted_loss.hpp"
 #include "sim/training/drawn/further_losses.hpp"
 #include "sim/uncertainty/statistics/student_t.hpp"
 

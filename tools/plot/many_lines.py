@@ -55,7 +55,8 @@ def draw(kind, path, title, fits_only, where, measured):
                        + (" beside measured points" if measured else "") + ": choose some with --where, such as "
                        f"--where '{name}={table.rows[0][name]}'")
     is_wide = len(rows.ordered(table, facet)) > MOST_COLUMNS
-    figures = [figure for figure in ([ALONE[kind]] if is_wide else FIGURES[kind])
-               if figure in table.known() and any(row[figure] for row in table.rows)]
+    wanted = [ALONE[kind]] if is_wide else FIGURES[kind]
+    wanted = [rows.token_loss(table) if figure == rows.TOKEN_LOSS else figure for figure in wanted]
+    figures = [figure for figure in wanted if figure in table.known() and any(row[figure] for row in table.rows)]
     title = title or page.heading(table, f"{TITLES[kind][is_wide]} by capacity factor")
     return axes_chart.draw(table, X, figures or [ALONE[kind]], None, facet, SIZE, title, [REST[kind]] if is_wide else [])

@@ -19,7 +19,7 @@ WITHOUT_LOSS = ("soft", "dense")
 
 
 # What a point of a front must lose less than the one before: a share of its loss, and so many per cent of the routing weight,
-# as moesim recommend has them (loses_clearly_less() of sim/study/search/counted_loss.cpp). Losses that differ by less, by a few
+# as moesim recommend has them (loses_clearly_less() of sim/study/sweep/counted_loss.cpp). Losses that differ by less, by a few
 # routes of a draw, are equal.
 LEAST_GAIN, LEAST_POINTS = 0.99, 1e-2
 

@@ -165,6 +165,8 @@ function draw() {
     const value = row => D.scale[y] * row[at[y]];
     const ends = members.map(row => {
       const own = (D.own_bands[y] || []).map(name => D.scale[y] * row[at[name]]);
+      // The band is that of all of the residual loss.
+      if (y === 'counted_loss' && row[at[y]] !== row[at.residual_loss]) return [0, 0];
       if (own.length && D.own_bands[y].every(name => row[at[name]] !== '')) return [own[1] - value(row), value(row) - own[0]];
       if (!D.band) return [0, 0];
       const step = row[at.step_ms], low = row[at[D.band[0]]], high = row[at[D.band[1]]];

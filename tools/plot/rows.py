@@ -22,7 +22,7 @@ BANDED = {"step_ms": 1, "gpu_hours_per_1e12_tokens": 1, "tokens_per_s_per_gpu": 
           "tokens_per_day": -1, "tflops_per_gpu": -1, "mfu": -1, "mfu_kept": -1, TOTAL_SPEED: -1}
 # The figure whose band is a column pair of its own, NAME_p05 and NAME_p95, and what these are.
 TOKEN_LOSS, LOSS_BAND = "residual_loss", "p05 to p95 of one step's token loss"
-COUNTED_LOSS = "counted_loss"  # the same, but 0 of the model's own router without a capacity
+COUNTED_LOSS = "counted_loss"  # the same, but of the model's own router what its capacity drops
 NAMES = {
     "step_ms": "step time, ms", "tokens_per_s_per_gpu": "speed, tokens/s per GPU",
     TOTAL_SPEED: "speed of all GPUs, tokens/s", "residual_loss": "token loss, %", "counted_loss": "token loss, %",
@@ -210,6 +210,8 @@ def band_of(row, name):
             return value, value, value
         low, high = sorted(value * (end / ratio) ** -BANDED[name] for end in ends)
         return low, value, high
+    if name == COUNTED_LOSS and TOKEN_LOSS in row and figure_of(row, TOKEN_LOSS) != value:
+        return value, value, value  # the band is that of both together
     if name != "step_ms" and own_band(name)[0] in row:
         ends = [figure_of(row, column) for column in own_band(name)]
         return (value, value, value) if None in (value, *ends) else (ends[0], value, ends[1])
@@ -438,8 +440,15 @@ def drops_routes(those):
     return any((figure_of(row, "failed") or 0) > 0 for row in those)
 
 
+def token_loss(table):
+    """The column that has the token loss of all rows."""
+    differ = COUNTED_LOSS in table.known() and any(
+        row.get(COUNTED_LOSS) and figure_of(row, COUNTED_LOSS) != figure_of(row, TOKEN_LOSS) for row in table.rows)
+    return COUNTED_LOSS if differ else TOKEN_LOSS
+
+
 def axis_name(table, name):
-    if name == "residual_loss" and "counted_loss" in table.known():
+    if name == TOKEN_LOSS and token_loss(table) != name:
         return RESIDUAL_BESIDE_COUNTED
     if name == "mfu" and drops_routes(table.rows):
         return MFU_WITH_DROPPED

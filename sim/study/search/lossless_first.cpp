@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/study/search/counted_loss.hpp"
+#include "sim/study/sweep/counted_loss.hpp"
 
 namespace moesim::study {
 namespace {

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/study/search/counted_loss.hpp"
 #include "sim/study/search/search_stopped.hpp"
 #include "sim/study/sweep/baseline.hpp"
+#include "sim/study/sweep/counted_loss.hpp"
 
 namespace moesim::study {
 namespace {
@@ -110,10 +110,7 @@ std::vector<FoundPass> passes_of(const PrefillSearch& search, const std::vector<
       found.least_gib = found.too_large++ == 0 ? gib : std::min(found.least_gib, gib);
       continue;
     }
-    const scenario::Scenario& scenario = *points[at].scenario;
-    routing::TokenLoss loss;  // a row does not say what of it was not chosen
-    loss.residual_loss = pass.figure("residual_loss");
-    pass.loss = counted_loss(loss, scenario.router, *scenario.model);
+    pass.loss = pass.figure(counted_loss_column);
     if (pass.figure("tokens_per_s_per_gpu") >= search.min_speed) passes.push_back(std::move(pass));
   }
   return passes;

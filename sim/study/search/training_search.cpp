@@ -18,9 +18,9 @@
 #include "sim/study/search/balanced_job.hpp"
 #include "sim/study/search/best_first.hpp"
 #include "sim/study/search/candidate_bounds.hpp"
-#include "sim/study/search/counted_loss.hpp"
 #include "sim/study/search/lossless_first.hpp"
 #include "sim/study/search/possible_jobs.hpp"
+#include "sim/study/sweep/counted_loss.hpp"
 #include "sim/training/step/layer_time.hpp"
 
 namespace moesim::study {

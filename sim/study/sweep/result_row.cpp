@@ -9,6 +9,7 @@
 #include "sim/base/error.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/column_meanings.hpp"
+#include "sim/study/sweep/counted_loss.hpp"
 #include "sim/study/sweep/efficiency.hpp"
 
 namespace moesim::study {
@@ -71,6 +72,18 @@ void add_kept_mfu(std::vector<RowColumn>& columns) {
                      nullptr,
                      [](const Scenario& scenario, const Outcome& outcome) {
                        return optional_cell(efficiency(scenario, outcome).mfu_kept);
+                     }});
+}
+
+// Of a dense router blank.
+void add_counted_loss(std::vector<RowColumn>& columns) {
+  columns.push_back({{counted_loss_column, ColumnType::number, ColumnRole::loss, "share", true,
+                      meaning_of_column(counted_loss_column)},
+                     nullptr,
+                     [](const Scenario& scenario, const Outcome& outcome) {
+                       if (!scenario.has_moe()) return Cell();
+                       return figure_cell(
+                           counted_loss(outcome.loss, scenario.router, *scenario.model));
                      }});
 }
 
@@ -289,6 +302,7 @@ std::vector<RowColumn> declare_columns() {
     columns.push_back({{option.column, type, ColumnRole::option, "", option.in_route}, &option});
   }
   add_kept_mfu(columns);
+  add_counted_loss(columns);
   const auto place = [](const RowColumn& column) {
     return std::find(std::begin(first_columns), std::end(first_columns), column.column.name);
   };

@@ -27,7 +27,7 @@ std::vector<Flag> own_flags() {
       {"distinct", "WHAT", "layout",
        "what makes two of the best different:", name_choices(distinct_names)},
       {"max-loss", "X%", "0",
-       "token loss (residual_loss; of the model's own router what a capacity drops) that is "
+       "token loss (counted_loss: of the model's own router what a capacity drops) that is "
        "acceptable, such as 0.5%; above 0, capacity factors are searched too, with and without "
        "rectification"},
       {"min-speed", "N", "0", "tokens/s/GPU that it must reach"},

@@ -357,14 +357,13 @@ std::string table_of(const PrefillSearch& search, const PrefillFound& found) {
 // The columns of a sweep, and what the search says of each.
 std::string rows_of(const PrefillFound& found, report::Format format) {
   std::vector<std::string> names = study::names_of(study::result_columns());
-  names.insert(names.end(),
-               {"counted_loss", "rank", "on_front", "proven", "unproven_gain", "twins", "command"});
+  names.insert(names.end(), {"rank", "on_front", "proven", "unproven_gain", "twins", "command"});
   // Without bounds nothing is known of those that were not simulated.
   const bool is_proven = found.unfinished == 0;
   std::vector<report::CellRow> rows;
   const auto add = [&](const FoundPass& pass, Cell rank, bool on_front) {
     report::CellRow row = pass.row;
-    row.insert(row.end(), {figure_cell(pass.loss), std::move(rank), Cell(on_front), Cell(is_proven),
+    row.insert(row.end(), {std::move(rank), Cell(on_front), Cell(is_proven),
                            is_proven ? figure_cell(0) : Cell(),
                            Cell(std::int64_t(pass.equals.size())), Cell(command_of(pass))});
     rows.push_back(std::move(row));

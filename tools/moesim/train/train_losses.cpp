@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "sim/routing/simulation/trace_routing.hpp"
-#include "sim/study/search/counted_loss.hpp"
+#include "sim/study/sweep/counted_loss.hpp"
 #include "sim/study/training_loss_band.hpp"
 #include "tools/moesim/train/replicas.hpp"
 

@@ -10,7 +10,7 @@
 #include "sim/base/formats/json_text.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/routing/simulation/trace_routing.hpp"
-#include "sim/study/search/counted_loss.hpp"
+#include "sim/study/sweep/counted_loss.hpp"
 #include "sim/training/prices/exchange_prices.hpp"
 #include "tools/moesim/bands/unmeasured_pair.hpp"
 #include "tools/moesim/part_columns.hpp"

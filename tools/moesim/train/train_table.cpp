@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "sim/report/slot_share.hpp"
-#include "sim/study/search/counted_loss.hpp"
 #include "sim/study/search/memory_share.hpp"
+#include "sim/study/sweep/counted_loss.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/part_columns.hpp"
 #include "tools/moesim/train/train_ratio.hpp"
@@ -91,21 +91,13 @@ std::string host_text(const std::vector<TrainPoint>& points) {
       count, steps, host_remedy);
 }
 
-// Under the table, where rows lose nothing by the model's own router, what it passes over.
+// Under the table, what the model's own router passes over.
 std::string not_chosen_text(const std::vector<TrainPoint>& points) {
-  std::vector<double> shares;
+  std::vector<study::StatedLoss> losses;
   for (const TrainPoint& point : points) {
-    const double residual = point.figure("residual_loss");
-    if (point.figure("counted_loss") < residual) shares.push_back(residual);
+    losses.push_back({point.figure("residual_loss"), point.figure("counted_loss")});
   }
-  if (shares.empty()) return "";
-  const auto [least, most] = std::minmax_element(shares.begin(), shares.end());
-  const std::string text = fmt::format("{:.2f}", 100 * *least);
-  const std::string last = fmt::format("{:.2f}", 100 * *most);
-  return fmt::format(
-      "token loss 0.00: no route is dropped; not counted: {}{} % of the weight of a token's k best "
-      "experts,\n  {} (column residual_loss)\n",
-      text, text == last ? "" : " to " + last, study::not_chosen);
+  return study::not_counted_text(losses);
 }
 
 // "80 %": the level of the bands that a column of rows has, mostly the same for all of them.

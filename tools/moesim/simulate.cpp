@@ -62,11 +62,6 @@ ExitCode run(const CommandLine& line) {
     files.write(timeline, fmt::format("moesim {} {}", scenario.model_name, scenario.router.name()),
                 "the median replica");
   }
-  if (!outcome.fits_memory) {
-    note(fmt::format("warning: {:.1f} GiB per GPU do not fit the {:.0f} GiB of {}; {}",
-                     outcome.memory_gib, scenario.profile->device().hbm_bytes.gib(),
-                     scenario.profile_name, memory_hint_text(scenario, outcome)));
-  }
   if (const double mfu = study::efficiency(scenario, outcome).mfu; mfu > 1) {
     note(fmt::format(
         "note: an MFU of {:.1f} % is no error: {}; a GPU computes fewer than {} experts per token",
@@ -75,6 +70,12 @@ ExitCode run(const CommandLine& line) {
   nlohmann::ordered_json losses;
   if (line.has("losses")) losses = auxiliary_detail(scenario, jobs);
   out.write(rendered(scenario, outcome, format, losses));
+  // Behind the text, which ends with what would fit then.
+  if (!outcome.fits_memory) {
+    note(fmt::format("warning: {:.1f} GiB per GPU do not fit the {:.0f} GiB of {}; {}",
+                     outcome.memory_gib, scenario.profile->device().hbm_bytes.gib(),
+                     scenario.profile_name, memory_hint_text(scenario, outcome)));
+  }
   return ExitCode::ok;
 }
 

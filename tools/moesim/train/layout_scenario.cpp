@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <set>
 
 #include "sim/base/contains.hpp"
+#include "sim/base/file.hpp"
 #include "sim/base/formats/csv.hpp"
+#include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/job/documents.hpp"
 #include "sim/job/job_options.hpp"
@@ -213,6 +216,42 @@ void take_tokens(CommandLine& line) {
   line.values["micro-batch"] = fmt::format("{}", tokens * sharing / sequence);
 }
 
+// What a trace says of GPUs and tokens, as in a scenario without a layout: its ranks are those of a
+// pipeline stage, and TP x CP of them share sequences. Nothing that is typed, or that no layout
+// has.
+void take_trace(CommandLine& line) {
+  if (!line.get("routing").starts_with("trace")) return;
+  scenario::OptionValues values;
+  for (const char* option : {"model", "routing"}) {
+    if (line.has(option)) values[option] = line.get(option);
+  }
+  scenario::DocumentCache documents;
+  const scenario::Scenario recorded = scenario::fill_in(values, documents, scenario::Use::routing);
+  const routing::ScoreSource& scores = recorded.scores;
+  if (scores.trace == nullptr || scores.trace->per() == routing::Trace::Per::rank) return;
+  const routing::TraceShape& shape = scores.trace->shape();
+  std::string taken;
+  const auto take = [&](const char* option, std::int64_t value) {
+    line.values[option] = fmt::format("{}", value);
+    taken += fmt::format(" --{} {}", option, value);
+  };
+  if (shape.ranks > 1 && !line.has("gpus")) {
+    take("gpus", shape.ranks * size_of(line, "pipeline-parallel", 1));
+  }
+  const bool has_tokens =
+      line.has("micro-batch") || line.has("sequence-length") || line.has("tokens-per-gpu");
+  if (scores.kind == routing::ScoreSource::Kind::trace && !has_tokens) {
+    const std::int64_t tokens =
+        shape.tokens * size_of(line, "tensor-parallel", 1) * size_of(line, "context-parallel", 1);
+    const std::int64_t usual = plain_job(line).layout.sequence_length;
+    const std::int64_t sequence = tokens % usual == 0 ? usual : tokens;
+    if (sequence > usual) return;  // an error says what would do
+    if (sequence != usual) take("sequence-length", sequence);
+    take("micro-batch", tokens / sequence);
+  }
+  if (!taken.empty()) note(fmt::format("note: from {}:{}", scores.name(), taken));
+}
+
 void take_checkpointing(CommandLine& line) {
   const std::string value = line.get("checkpointing", "none");
   if (value != "none" && value != "full") {
@@ -269,6 +308,7 @@ CommandLine as_job(CommandLine line) {
   }
   take_tokens(line);
   take_checkpointing(line);
+  take_trace(line);
   for (const char* option : defaults_of_scenario) {
     line.values.emplace(option, scenario::option_named(option).default_text);
   }
@@ -287,7 +327,9 @@ void note_other_prices(const CommandLine& line) {
 void note_batches(const CommandLine& line, const TrainGrid& grid) {
   if (line.has("global-batch")) return;
   std::set<std::int64_t> batches;
-  for (const CommandLine& point : grid.lines) batches.insert(size_of(point, "global-batch", 0));
+  for (const CommandLine& point : grid.lines) {
+    if (point.has("global-batch")) batches.insert(size_of(point, "global-batch", 0));
+  }
   if (batches.size() < 2) return;
   note(fmt::format(
       "note: rows have global batches of {} to {} sequences: --global-batch N gives all the same",
@@ -310,19 +352,41 @@ ExitCode run_simulate(const CommandLine& line) {
                     "'moesim sweep' takes both",
                     flag, line.get(flag)));
   }
-  note_other_prices(line);
+  const ExitCode code = run_train_step(as_job(line), layout_row);
+  note_other_prices(line);  // below the result: of no help where an error ends the command
   note_replicas(line);
-  return run_train_step(as_job(line), layout_row);
+  return code;
+}
+
+// The lines of the grid as jobs; those that cannot be have their reason. Throws where none can be.
+void take_jobs(TrainGrid& grid) {
+  grid.refusals.assign(grid.lines.size(), "");
+  const EachNoteOnce once;
+  std::exception_ptr first;
+  for (std::size_t at = 0; at < grid.lines.size(); ++at) {
+    try {
+      grid.lines[at] = as_job(grid.lines[at]);
+    } catch (const UnknownDocument&) {
+      throw;  // of the command line, which knows the flag
+    } catch (const UnreadableFile&) {
+      throw;
+    } catch (const Error& error) {
+      grid.refusals[at] = error.what();
+      if (first == nullptr) first = std::current_exception();
+    }
+  }
+  if (!contains(grid.refusals, std::string())) std::rethrow_exception(first);
 }
 
 ExitCode run_sweep(const CommandLine& line) {
   check_command_flags(line);
   TrainGrid grid = train_grid(line, flags_with_layout(sweep_command()));
-  for (CommandLine& point : grid.lines) point = as_job(point);
-  note_other_prices(line);
+  take_jobs(grid);
   note_batches(line, grid);
+  const ExitCode code = run_train_grid(line, grid, layout_row);
+  note_other_prices(line);
   note_replicas(line);
-  return run_train_grid(line, grid, layout_row);
+  return code;
 }
 
 }  // namespace

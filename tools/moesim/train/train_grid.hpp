@@ -15,7 +15,7 @@ struct TrainGrid {
   std::vector<Flag> flags;                       // those with several values, as --help lists them
   std::vector<std::vector<std::string>> values;  // [point, flag]
   std::vector<CommandLine> lines;                // [point], the first flag varies slowest
-  std::vector<std::string> refusals;             // [point], of --megatron: "" where it is taken
+  std::vector<std::string> refusals;             // [point]: "" where it can be; empty: all can
 
   bool is_one() const { return flags.empty(); }
 };

@@ -18,6 +18,7 @@
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/step_band.hpp"
 #include "sim/uncertainty/ratios/capacity_ratio.hpp"
+#include "sim/uncertainty/ratios/link_ratio.hpp"
 
 namespace moesim::study {
 namespace {
@@ -82,6 +83,7 @@ bool same_cluster(const scenario::Scenario& one, const scenario::Scenario& other
          (one.cluster->name == other.cluster->name &&
           is_one_document("clusters", one.cluster_name, other.cluster_name));
 }
+constexpr double level_of_columns = 0.9;  // p05 to p95
 bool is_machine(std::string_view option) { return option == "profile" || option == "cluster"; }
 
 // Whether both are padded to their capacity and differ in nothing else than published pairs of
@@ -214,12 +216,34 @@ std::vector<std::optional<std::size_t>> baselines(const std::vector<SweepPoint>&
   return found;
 }
 
+namespace {
+
+bool is_one_machine(const scenario::Scenario& one, const scenario::Scenario& other) {
+  return same_profile(one, other) && same_cluster(one, other);
+}
+
+// Of one step whose machine is typed in two ways: by the noise of two runs, as `train --baseline`
+// says.
+SpeedRatio ratio_of_runs(double value) {
+  for (const uncertainty::BandLevel& each : uncertainty::link_ratio_levels(0)) {
+    if (each.level != level_of_columns) continue;
+    return {value, value * std::exp(each.log_ratios.low), value * std::exp(each.log_ratios.high)};
+  }
+  throw Error("no band of the noise of two runs has the level of p05 to p95");
+}
+
+}  // namespace
+
 SpeedRatio speed_ratio(const scenario::Scenario& scenario, const Outcome& outcome,
                        const scenario::Scenario& baseline_scenario, const Outcome& baseline) {
+  const bool one_machine = is_one_machine(scenario, baseline_scenario);
+  if (one_machine && alike_but(scenario, baseline_scenario, is_machine)) {
+    return ratio_of_runs(outcome.tokens_per_s_per_gpu / baseline.tokens_per_s_per_gpu);
+  }
   uncertainty::SoftwareError error =
       software_error(scenario, work_shares(scenario, outcome.parts_ms));
   uncertainty::OtherMachine machine;
-  if (!same_profile(scenario, baseline_scenario) || !same_cluster(scenario, baseline_scenario)) {
+  if (!one_machine) {
     const uncertainty::SoftwareError other =
         software_error(baseline_scenario, work_shares(baseline_scenario, baseline.parts_ms));
     error.scatter = scatter_between(scenario, error, baseline_scenario, other);

@@ -227,8 +227,9 @@ Flag software_flag() {
 
 std::vector<Flag> band_flags() {
   std::vector<Flag> flags = {software_flag(),
-                             {"baseline", "FILE", "none",
-                              "what train --format csv or json wrote of a step with the same "
+                             {"baseline", "FILE[:ROW]", "none",
+                              "what train --format csv or json wrote of a step, or the row of "
+                              "several, 1 is the first, with the same "
                               "software, on this machine or, of the same model, on another: by "
                               "how much this one is faster, and whether that is more than "
                               "noise"}};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -25,11 +26,16 @@ namespace {
 
 constexpr const char* speed_column = "tokens_per_s_per_gpu";
 
-// The columns of one row as text, from CSV or JSON.
+// The columns of one row as text, from FILE or FILE:ROW, a CSV or JSON; the first row is 1.
 class WrittenRow {
  public:
-  explicit WrittenRow(const std::string& path) : path_(path) {
-    if (path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0) {
+  explicit WrittenRow(const std::string& typed) : path_(typed), file_(typed) {
+    const std::size_t colon = typed.rfind(':');
+    if (colon != std::string::npos && colon > 0 && !std::filesystem::exists(typed)) {
+      number_ = parse_number<std::size_t>(std::string_view(typed).substr(colon + 1));
+      if (number_) file_ = typed.substr(0, colon);
+    }
+    if (file_.ends_with(".json")) {
       read_json();
     } else {
       read_csv();
@@ -67,26 +73,30 @@ class WrittenRow {
     throw UsageError(fmt::format("--baseline {}: {}", path_, message));
   }
 
-  void check_count(std::size_t rows) const {
-    if (rows == 1) return;
-    fail(fmt::format("{} rows; expected one, as moesim train --format csv --out FILE writes it",
-                     rows));
+  // The place of the row among so many.
+  std::size_t place_among(std::size_t rows) const {
+    if (rows == 0) fail("no rows; expected what moesim train --format csv --out FILE writes");
+    if (!number_ && rows == 1) return 0;
+    if (number_ && *number_ >= 1 && *number_ <= rows) return *number_ - 1;
+    fail(number_ ? fmt::format("there is no row {}: rows are 1 to {}", *number_, rows)
+                 : fmt::format("{} rows, and one is compared with: --baseline {}:1 takes the first",
+                               rows, file_));
   }
 
   void read_csv() {
-    const CsvTable table = CsvTable::load(path_);
-    check_count(table.rows.size());
+    const CsvTable table = CsvTable::load(file_);
+    const std::vector<std::string>& row = table.rows[place_among(table.rows.size())];
     for (std::size_t column = 0; column < table.columns.size(); ++column) {
-      cells_[table.columns[column]] = table.rows[0][column];
+      cells_[table.columns[column]] = row[column];
     }
   }
 
   // A list becomes text as CSV has it.
   void read_json() {
-    const Document document = Document::load(path_);
+    const Document document = Document::load(file_);
     const nlohmann::json& root = document.root().json();
-    if (root.is_array()) check_count(root.size());
-    const nlohmann::json& row = root.is_array() ? root.front() : root;
+    const std::size_t place = place_among(root.is_array() ? root.size() : 1);
+    const nlohmann::json& row = root.is_array() ? root[place] : root;
     if (!row.is_object()) fail("no row; expected what moesim train --format json wrote");
     const auto text_of = [](const nlohmann::json& value) {
       if (value.is_null()) return std::string();
@@ -105,7 +115,9 @@ class WrittenRow {
     }
   }
 
-  const std::string& path_;
+  const std::string& path_;  // as typed
+  std::string file_;
+  std::optional<std::size_t> number_;
   std::map<std::string, std::string> cells_;
 };
 

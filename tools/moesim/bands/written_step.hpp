@@ -33,9 +33,9 @@ struct WrittenStep {
   std::optional<uncertainty::AssumedMoves> moves;  // nothing: the file does not tell
 };
 
-// The step of a file that `train --format csv` or json wrote. `beside`: the cluster of the step
-// that is compared with it. Throws UsageError naming the file: not one step, or without what every
-// version wrote.
+// The step of a file that `train --format csv` or json wrote, FILE or FILE:ROW. `beside`: the
+// cluster of the step that is compared with it. Throws UsageError naming the file: no such row,
+// several without ROW, or without what every version wrote.
 WrittenStep read_written_step(const std::string& path, const cluster::Cluster& beside);
 
 // What a row says of a step but profile and cluster: equal for steps that differ in these alone.

@@ -77,11 +77,19 @@ def _draw_peaks(axes, lines, positions, xlabel):
     _legend_above(axes, 1)
 
 
-def _draw_losses(axes, lines, positions, xlabel, padding):
-    """`padding`: of the routed scenario; "none": slots that stay empty are not sent."""
+def _passes_over(result):
+    """Whether what the groups or the bias of a model's own router pass over is no token loss of it."""
+    counted = result.get("counted_loss")  # of older files none
+    return counted is not None and counted < result["residual_loss"]
+
+
+def _draw_losses(axes, lines, positions, xlabel, result):
+    """`result`: of the routed scenario; with padding "none" slots that stay empty are not sent."""
     for index, (key, label) in enumerate(LOSSES):
-        if key == "padded" and padding == "none":
+        if key == "padded" and result.get("padding") == "none":
             label = "empty slots"
+        if key == "residual_loss" and _passes_over(result):
+            label = "token loss, and weight passed over"
         if any(line.get(key) is None for line in lines):
             continue
         how = {**look.style_by_index(index + 2), "markersize": 4}
@@ -129,7 +137,7 @@ def draw(path, title):
         mean = " (mean over replicas)" if over_time else ""
         _heat(grid[0][0], figure, _matrix(path, layers), "MoE layer", f"Layer by layer{mean}")
         _draw_peaks(grid[0][1], layers, positions, "MoE layer")
-        _draw_losses(grid[0][2], layers, positions, "MoE layer", result.get("padding"))
+        _draw_losses(grid[0][2], layers, positions, "MoE layer", result)
         if over_time:
             positions = range(len(replicas))
             # After the last step comes the first again; the file does not say how many there are.
@@ -138,5 +146,5 @@ def draw(path, title):
             _heat(grid[1][0], figure, _matrix(path, replicas), name,
                   f"Over time: layer {detail['most_uneven_layer']}, the most uneven")
             _draw_peaks(grid[1][1], replicas, positions, name)
-            _draw_losses(grid[1][2], replicas, positions, name, result.get("padding"))
+            _draw_losses(grid[1][2], replicas, positions, name, result)
     return figure

@@ -1,12 +1,16 @@
 """Token loss is the counted loss where a router passes something over."""
 
+import json
+
 import pytest
 from plot_options import small_options  # noqa: F401 (a fixture)
 from plot_sweeps import row, sweep_file
+from test_routing_chart import routing_result
 from plotter import draw
 from matplotlib.collections import PolyCollection
 
 import report_page
+import routing_chart
 import rows
 import sweep_chart
 
@@ -35,3 +39,12 @@ def test_the_band_of_both_is_not_drawn_around_one(tmp_path):
     assert not [shade for shade in draw(table, x="capacity_factor", y="counted_loss").axes[0].collections
                 if isinstance(shade, PolyCollection)]
     assert "row[at[y]] !== row[at.residual_loss]" in report_page.SCRIPT
+
+
+@pytest.mark.parametrize(("losses", "name"), [({}, "token loss"), ({"residual_loss": 0.06, "counted_loss": 0.06}, "token loss"),
+                                              ({"residual_loss": 0.06, "counted_loss": 0.05}, "token loss, and weight passed over")])
+def test_a_chart_of_a_routing_names_what_its_lines_have(tmp_path, losses, name):
+    path = tmp_path / "route.json"
+    path.write_text(json.dumps({**routing_result(1), **losses}), encoding="utf-8")
+    panel, = [axes for axes in routing_chart.draw(str(path), "").axes if axes.get_ylabel() == "%"]
+    assert name in [text.get_text() for text in panel.get_legend().get_texts()]

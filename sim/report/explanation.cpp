@@ -76,8 +76,8 @@ std::string name_of(const study::PartDifference& row) {
 // To the two digits of a ratio.
 bool is_as_simulated(const study::PartDifference& row) {
   constexpr double rounding = 0.005;
-  return std::abs(row.difference_ms()) <=
-         std::max(negligible_ms, rounding * std::max(row.expected_ms, row.measured_ms));
+  return std::abs(row.measured_ms - row.judged_ms()) <=
+         std::max(negligible_ms, rounding * std::max(row.judged_ms(), row.measured_ms));
 }
 
 std::string names_in(const study::PartDifference& row) {
@@ -159,6 +159,11 @@ std::string part_lines(const study::Explanation& explanation, const study::Measu
     } else if (!row.parts.empty() && row.expected_ms > negligible_ms) {
       note = fmt::format("beyond {:.2f} to {:.2f}", row.low, row.high);
     }
+    if (row.more_calls_ms != 0) {
+      note = fmt::format("{} by {} calls{}", signed_ms(row.more_calls_ms),
+                         row.more_calls_ms > 0 ? "more" : "fewer",
+                         note.empty() ? "" : "; each " + note);
+    }
     lines.push_back({name_of(row), ms(row.expected_ms), ms(row.measured_ms),
                      signed_ms(row.difference_ms()), ratio, note});
   }
@@ -192,6 +197,11 @@ std::string slow_lines(const study::Explanation& explanation, std::size_t gpus) 
 
 std::string suspicion_name(const study::Explanation& explanation, const study::Suspicion& one,
                            std::size_t gpus) {
+  if (one.is_computed_again) {
+    return fmt::format("{} {}computed again",
+                       explanation.computed_again->is_whole ? "forward pass" : "attention",
+                       explanation.computed_again->is_more ? "" : "not ");
+  }
   if (!one.is_slow_gpu) return name_of(one.difference);
   const auto slow = std::find_if(explanation.slow_gpus.begin(), explanation.slow_gpus.end(),
                                  [](const study::SlowTrace& gpu) { return gpu.is_compared; });
@@ -203,7 +213,9 @@ std::string suspicion_lines(const study::Explanation& explanation, std::size_t g
   if (explanation.suspicions.empty()) {
     return text + "\nNo part differs by 1 % of the step or more.\n";
   }
-  text += "\nwhere the difference lies, the largest first\n";
+  text += explanation.computed_again
+              ? "\nwhere the difference lies: how often kernels run, then the largest first\n"
+              : "\nwhere the difference lies, the largest first\n";
   for (const study::Suspicion& one : explanation.suspicions) {
     text +=
         fmt::format("  {}: {} ms, {:.0f} % of all differences{}\n    suspect: {}\n    next: {}\n",
@@ -333,7 +345,8 @@ nlohmann::ordered_json explanation_json(const study::Explanation& explanation,
     parts.push_back({{"parts", keys_of(row)},
                      {"simulated_ms", json_figure(row.expected_ms)},
                      {"measured_ms", json_figure(row.measured_ms)},
-                     {"difference_ms", json_figure(row.difference_ms())}});
+                     {"difference_ms", json_figure(row.difference_ms())},
+                     {"more_calls_ms", json_figure(row.more_calls_ms)}});
     if (row.parts.empty()) continue;  // no curve
     parts.back()["ratio_low"] = json_figure(row.low);
     parts.back()["ratio_high"] = json_figure(row.high);
@@ -345,6 +358,7 @@ nlohmann::ordered_json explanation_json(const study::Explanation& explanation,
                           {"difference_ms", json_figure(one.difference.difference_ms())},
                           {"share", json_figure(one.share)},
                           {"slow_gpu", one.is_slow_gpu},
+                          {"computed_again", one.is_computed_again},
                           {"within_error", one.is_within_error()},
                           {"suspect", one.suspect},
                           {"next", one.next}});
@@ -353,6 +367,11 @@ nlohmann::ordered_json explanation_json(const study::Explanation& explanation,
   for (const study::SlowTrace& one : explanation.slow_gpus) {
     slow.push_back(
         {{"device", one.device}, {"file", one.file}, {"factor", json_figure(one.factor)}});
+  }
+  if (explanation.routing) {
+    result["uneven_routing"] = {{"simulated", json_figure(explanation.routing->expected)},
+                                {"measured", json_figure(explanation.routing->measured)},
+                                {"more_wait_ms", json_figure(explanation.routing->more_wait_ms)}};
   }
   result["any_part_share"] = json_figure(explanation.unplaced_share);
   result["unknown_share"] = json_figure(explanation.unknown_share);

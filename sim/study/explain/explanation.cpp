@@ -4,6 +4,9 @@
 #include <cmath>
 #include <utility>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "sim/cluster/measured_between.hpp"
 #include "sim/study/explain/slow_gpu.hpp"
 #include "sim/study/sweep/step_band.hpp"
@@ -17,8 +20,8 @@ constexpr double p95_deviations = 1.645;
 constexpr double worth_naming = 0.01;  // of the longer of the two steps
 
 struct Words {
-  const char* suspect;
-  const char* next;
+  std::string suspect;
+  std::string next;
 };
 
 Words when_longer(Part part) {
@@ -46,8 +49,11 @@ Words when_longer(Part part) {
               "the list of kernels below; --ir-compute"};
     case Part::exposed_exchange:
       return {
-          "slower links than the cluster's, waiting for a slower or fuller GPU, or no overlap",
-          "nccl-tests of these nodes: moesim import LOG... --cluster NAME; traces of all ranks"};
+          "slower links than the cluster's, waiting for a slower or fuller GPU (uneven routing), "
+          "or "
+          "no overlap",
+          "traces of all ranks; nccl-tests of these nodes: moesim import LOG... --cluster NAME; "
+          "moesim import of the routing, then --routing trace:FOLDER"};
     case Part::gradient:
       return {"slower links between nodes, or a reduction that does not overlap as --overlap says",
               "nccl-tests all-reduce: moesim import LOG... --cluster NAME; --overlap, --zero"};
@@ -92,6 +98,28 @@ Words words_of(const PartDifference& row) {
   return row.difference_ms() > 0 ? when_longer(row.parts.front()) : when_shorter(row.parts.front());
 }
 
+// What traces of all GPUs say of parts that wait for the fullest one, or are it.
+std::optional<Words> words_of_routing(const PartDifference& row, const Explanation& found) {
+  if (!found.routing || row.parts.size() != 1 || row.difference_ms() <= 0) return std::nullopt;
+  const Part part = row.parts.front();
+  const bool is_exchange = part == Part::exposed_exchange;
+  if (!is_exchange && part != Part::expert && part != Part::dispatch_combine) return std::nullopt;
+  if (found.routing->is_clear()) {
+    return Words{
+        fmt::format("uneven routing: in a layer the fullest GPU's experts take {:.2f} times the "
+                    "mean of all GPUs, simulated {:.2f}{}",
+                    found.routing->measured, found.routing->expected,
+                    is_exchange ? "; the others wait for it, and it sends and receives most" : ""),
+        "moesim import of the routing (logits, counts), then --routing trace:FOLDER"};
+  }
+  if (!is_exchange) return std::nullopt;
+  return Words{fmt::format("slower links than the cluster's{}, or no overlap; routing is as even "
+                           "as simulated (fullest GPU over mean {:.2f}, simulated {:.2f})",
+                           found.slow_gpus.empty() ? "" : ", waiting for the slower GPU",
+                           found.routing->measured, found.routing->expected),
+               "nccl-tests of these nodes: moesim import LOG... --cluster NAME; --overlap"};
+}
+
 // What the curve of a part may be off by, in the log.
 double deviation_of(const scenario::Scenario& scenario, Part part) {
   std::array<double, part_count> only{};
@@ -114,7 +142,8 @@ double at(const ExposedTime& time, Place place) {
 // The rows of the table. Parts that kernels of any part could belong to are one row, where these
 // take time; experts are apart where their kernels are known.
 std::vector<PartDifference> rows_of(const scenario::Scenario& scenario, const ExposedTime& expected,
-                                    const ExposedTime& measured) {
+                                    const ExposedTime& measured,
+                                    const std::optional<ComputedAgain>& again) {
   const double unplaced = at(measured, Place::any_product) + at(measured, Place::any_memory);
   const bool merges = unplaced > most_unplaced * measured.total_ms;
   const auto is_mixed = [&](Part part) {
@@ -133,11 +162,13 @@ std::vector<PartDifference> rows_of(const scenario::Scenario& scenario, const Ex
     row.expected_ms = at(expected, place_of(part));
     row.measured_ms = at(measured, place_of(part));
     if (part == Part::other) row.measured_ms += at(measured, Place::pipeline);
+    if (again) row.more_calls_ms = again->more_ms[index];
     const double deviation = deviation_of(scenario, part);
     if (is_mixed(part)) {
       mixed.parts.push_back(part);
       mixed.expected_ms += row.expected_ms;
       mixed.measured_ms += row.measured_ms;
+      mixed.more_calls_ms += row.more_calls_ms;
       weighted += deviation * row.expected_ms;
       continue;
     }
@@ -171,13 +202,75 @@ PartDifference slow_row(const ExposedTime& measured, const ExposedTime& usual) {
   return row;
 }
 
-std::vector<Suspicion> suspicions_of(const std::vector<PartDifference>& rows,
-                                     const std::optional<PartDifference>& slow, double longer_ms) {
+// "attention 96 for 48, exposed exchange 288 for 192".
+std::string calls_text(const ComputedAgain& again) {
+  std::vector<std::string> words;
+  for (const CallCounts& each : again.calls) {
+    const char* name = each.part == Part::attention ? "attention"
+                       : each.part == Part::expert  ? "experts"
+                                                    : "exchanges";
+    words.push_back(fmt::format("{} {} for {}", name, each.measured, each.expected));
+  }
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+Words words_of(const ComputedAgain& again) {
+  const std::string calls = calls_text(again);
+  if (!again.is_more) {
+    return {
+        "recomputation that the options have and the step did not do; forward calls measured "
+        "for simulated: " +
+            calls,
+        "--checkpointing none (train: without --recompute)"};
+  }
+  if (!again.is_whole) {
+    return {
+        "recomputation of attention that the options do not have; forward calls measured for "
+        "simulated: " +
+            calls,
+        "moesim train --recompute core_attn; --checkpointing full computes whole layers again"};
+  }
+  return {
+      "recomputation of activations that the options do not have; forward calls measured for "
+      "simulated: " +
+          calls,
+      again.is_every ? "--checkpointing full (train: --recompute full)"
+                     : "moesim train --recompute full:block:N, for some layers; "
+                       "--checkpointing full is all of them"};
+}
+
+// All that is computed again as one row.
+PartDifference again_row(const ComputedAgain& again, const ExposedTime& expected) {
+  PartDifference row;
+  for (std::size_t index = 0; index < part_count; ++index) {
+    if (again.more_ms[index] == 0) continue;
+    row.parts.push_back(static_cast<Part>(index));
+    row.expected_ms += expected.place_ms[index];
+  }
+  row.measured_ms = row.expected_ms + again.total_ms();
+  return row;
+}
+
+// What is left of a row if forward passes ran as often as simulated.
+PartDifference of_calls(PartDifference row) {
+  row.expected_ms = row.judged_ms();
+  row.more_calls_ms = 0;
+  return row;
+}
+
+std::vector<Suspicion> suspicions_of(const std::vector<PartDifference>& all_rows,
+                                     const std::optional<PartDifference>& slow,
+                                     const ExposedTime& expected, double longer_ms,
+                                     const Explanation& explained) {
+  std::vector<PartDifference> rows;
+  for (const PartDifference& row : all_rows) rows.push_back(of_calls(row));
   double sizes = slow ? slow->difference_ms() : 0;
+  const auto& again = explained.computed_again;
+  if (again) sizes += std::abs(again->total_ms());
   for (const PartDifference& row : rows) sizes += std::abs(row.difference_ms());
   std::vector<Suspicion> found;
   if (slow) {
-    found.push_back({*slow, slow->difference_ms() / sizes, true,
+    found.push_back({*slow, slow->difference_ms() / sizes, true, false,
                      "lower clocks (power, heat), another process on it, or a slower model of GPU",
                      "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE on its node; simulate "
                      "--slow-gpu says what it costs"});
@@ -185,12 +278,17 @@ std::vector<Suspicion> suspicions_of(const std::vector<PartDifference>& rows,
   for (const PartDifference& row : rows) {
     const double size = std::abs(row.difference_ms());
     if (size < worth_naming * longer_ms) continue;
-    const Words words = words_of(row);
-    found.push_back({row, size / sizes, false, words.suspect, words.next});
+    const Words words = words_of_routing(row, explained).value_or(words_of(row));
+    found.push_back({row, size / sizes, false, false, words.suspect, words.next});
   }
   std::stable_sort(found.begin(), found.end(), [](const Suspicion& one, const Suspicion& other) {
     return one.share > other.share;
   });
+  if (again) {
+    const Words words = words_of(*again);
+    found.insert(found.begin(), {again_row(*again, expected), std::abs(again->total_ms()) / sizes,
+                                 false, true, words.suspect, words.next});
+  }
   return found;
 }
 
@@ -257,15 +355,20 @@ Explanation explain(const scenario::Scenario& scenario, const Outcome& outcome,
   if (!measured.trace) return result;
   const ExposedTime exposed = scaled(measured.trace->exposed, measured.trace_scale());
   const ExposedTime expected = exposed_time(timeline);
-  result.parts = rows_of(scenario, expected, exposed);
   const double longer_ms = std::max(result.expected_ms, exposed.total_ms);
+  result.computed_again = computed_again(timeline, *measured.trace);
+  auto& again = result.computed_again;
+  if (again && std::abs(again->total_ms()) < worth_naming * longer_ms) again.reset();
+  result.routing =
+      uneven_routing(timeline, *measured.trace, static_cast<std::size_t>(scenario.expert_parallel));
+  result.parts = rows_of(scenario, expected, exposed, again);
   const std::optional<SlowGpu> slow = find_slow(timeline, measured, result.slow_gpus);
   if (slow) {
     const ExposedTime usual = slow->at_speed_of_others(exposed);
-    result.suspicions =
-        suspicions_of(rows_of(scenario, expected, usual), slow_row(exposed, usual), longer_ms);
+    result.suspicions = suspicions_of(rows_of(scenario, expected, usual, again),
+                                      slow_row(exposed, usual), expected, longer_ms, result);
   } else {
-    result.suspicions = suspicions_of(result.parts, std::nullopt, longer_ms);
+    result.suspicions = suspicions_of(result.parts, std::nullopt, expected, longer_ms, result);
   }
   result.unplaced_share =
       (at(exposed, Place::any_product) + at(exposed, Place::any_memory)) / exposed.total_ms;

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "sim/study/explain/computed_again.hpp"
 #include "sim/study/explain/measured_trace.hpp"
+#include "sim/study/explain/uneven_routing.hpp"
 #include "sim/study/sweep/outcome.hpp"
 
 namespace moesim::study {
@@ -27,23 +29,30 @@ struct PartDifference {
   // p05 and p95 of measured / expected that the curves' errors alone explain; both 1 for idle.
   double low = 1;
   double high = 1;
+  // Of the difference, what forward kernels that run more often than simulated take; negative:
+  // less often. The rest is of longer, or shorter, calls, and is held against the curves' errors.
+  double more_calls_ms = 0;
   double difference_ms() const { return measured_ms - expected_ms; }
+  double judged_ms() const { return expected_ms + more_calls_ms; }
   bool is_inside() const {
-    return measured_ms >= low * expected_ms && measured_ms <= high * expected_ms;
+    return measured_ms >= low * judged_ms() && measured_ms <= high * judged_ms();
   }
 };
 
 // What may be the matter with a part that took longer, or shorter, and what narrows it.
 struct Suspicion {
   // A slow GPU has the parts that it computes, with its factor and without; another part has what
-  // is left if that GPU were as fast as the others.
+  // is left if that GPU were as fast as the others, and forward passes ran as often as simulated.
   PartDifference difference;
   double share = 0;  // of the sum of all differences' sizes
   bool is_slow_gpu = false;
+  bool is_computed_again = false;  // or not, though the options say so
   std::string suspect;
   std::string next;
   // The curve alone may be off by as much.
-  bool is_within_error() const { return !is_slow_gpu && difference.is_inside(); }
+  bool is_within_error() const {
+    return !is_slow_gpu && !is_computed_again && difference.is_inside();
+  }
 };
 
 // A GPU whose kernels take longer than those of the other GPUs that traces were given of, beyond
@@ -68,10 +77,13 @@ struct Explanation {
   uncertainty::SimulatedBand band;
   std::vector<TermReach> terms;
   std::vector<PartDifference> parts;  // of a trace: sum to its step, and to the expected one
-  std::vector<Suspicion> suspicions;  // of 1 % of the step or more, the largest difference first
-  std::vector<SlowTrace> slow_gpus;   // the slowest first
-  double unplaced_share = 0;          // of the measured step: kernels that could be of any part
-  double unknown_share = 0;           // with names that no rule knows; counted to "other"
+  // Of 1 % of the step or more: forward passes computed again, then the largest difference first.
+  std::vector<Suspicion> suspicions;
+  std::vector<SlowTrace> slow_gpus;  // the slowest first
+  std::optional<ComputedAgain> computed_again;
+  std::optional<UnevenRouting> routing;  // of traces of all GPUs that exchange rows
+  double unplaced_share = 0;             // of the measured step: kernels that could be of any part
+  double unknown_share = 0;              // with names that no rule knows; counted to "other"
   double ratio() const { return measured_ms / expected_ms; }
   bool is_inside() const { return measured_ms >= band.p05_ms && measured_ms <= band.p95_ms; }
   bool is_inside_same() const {

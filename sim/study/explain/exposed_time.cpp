@@ -15,6 +15,7 @@ constexpr double together = 0.01;
 // A share of the step: times in exchanges that differ by less differ only as the digits of a trace
 // do.
 constexpr double equal = 1e-5;
+constexpr double large = 0.1;  // of the mean exchange
 using Span = std::pair<double, double>;
 
 double& slot(ExposedTime& time, const Bar& bar) {
@@ -23,6 +24,15 @@ double& slot(ExposedTime& time, const Bar& bar) {
 
 double at(const ExposedTime& time, Place place) {
   return time.place_ms[static_cast<std::size_t>(place)];
+}
+
+void sort_by_start(std::vector<Bar>& bars) {
+  std::stable_sort(bars.begin(), bars.end(),
+                   [](const Bar& one, const Bar& other) { return one.start_us < other.start_us; });
+}
+
+bool is_expert_exchange(const Bar& bar) {
+  return bar.placement.is_exchange && bar.placement.place == Place::exposed_exchange;
 }
 
 // A step without its waits for other stages.
@@ -48,8 +58,7 @@ ExposedTime exposed_time(std::vector<Bar> bars, double begin_us, double end_us) 
     bar.start_us = std::max(bar.start_us, begin_us);
     bar.end_us = std::min(bar.end_us, end_us);
   }
-  std::stable_sort(bars.begin(), bars.end(),
-                   [](const Bar& one, const Bar& other) { return one.start_us < other.start_us; });
+  sort_by_start(bars);
   std::vector<Span> computing;
   double busy = 0;
   double reached = begin_us;
@@ -103,29 +112,56 @@ ExposedTime extended(ExposedTime time, double more_ms) {
   return time;
 }
 
-std::vector<ExposedTime> exposed_times(const engine::Timeline& timeline) {
-  struct Rank {
-    std::vector<Bar> bars;
-    double end_us = 0;
+std::size_t large_exchanges(const std::vector<Bar>& bars) {
+  std::vector<double> lengths;
+  double sum = 0;
+  for (const Bar& bar : bars) {
+    if (!is_expert_exchange(bar)) continue;
+    lengths.push_back(bar.end_us - bar.start_us);
+    sum += lengths.back();
+  }
+  const auto is_large = [&](double us) {
+    return us * static_cast<double>(lengths.size()) >= large * sum;
   };
+  return static_cast<std::size_t>(std::count_if(lengths.begin(), lengths.end(), is_large));
+}
+
+std::vector<double> expert_times(std::vector<Bar> bars) {
+  sort_by_start(bars);
+  std::vector<double> times{0};
+  for (const Bar& bar : bars) {
+    if (is_expert_exchange(bar)) times.push_back(0);
+    if (bar.placement.place == Place::expert) times.back() += bar.end_us - bar.start_us;
+  }
+  return times;
+}
+
+std::vector<SimulatedGpu> simulated_gpus(const engine::Timeline& timeline) {
   const std::vector<std::string>& names = step::part_names();
-  std::map<int, Rank> ranks;
+  std::map<int, SimulatedGpu> ranks;
   for (const engine::TimelineEvent& event : timeline) {
     if (event.is_range) continue;
     const auto found = std::find(names.begin(), names.end(), event.category);
     Placement placement;
     if (found != names.end()) placement.place = static_cast<Place>(found - names.begin());
     placement.is_exchange = event.stream != "compute";
-    Rank& rank = ranks[event.rank];
+    SimulatedGpu& gpu = ranks[event.rank];
     const double end_us = (event.start + event.duration).us();
-    rank.bars.push_back({event.start.us(), end_us, placement});
-    rank.end_us = std::max(rank.end_us, end_us);
+    gpu.bars.push_back({event.start.us(), end_us, placement});
+    gpu.events.push_back(&event);
+    gpu.end_us = std::max(gpu.end_us, end_us);
   }
-  std::vector<ExposedTime> gpus;
-  for (auto& [number, rank] : ranks) {
-    gpus.push_back(exposed_time(std::move(rank.bars), 0, rank.end_us));
-  }
+  std::vector<SimulatedGpu> gpus;
+  for (auto& [number, gpu] : ranks) gpus.push_back(std::move(gpu));
   return gpus;
+}
+
+std::vector<ExposedTime> exposed_times(const engine::Timeline& timeline) {
+  std::vector<ExposedTime> times;
+  for (SimulatedGpu& gpu : simulated_gpus(timeline)) {
+    times.push_back(exposed_time(std::move(gpu.bars), 0, gpu.end_us));
+  }
+  return times;
 }
 
 ExposedTime exposed_time(const engine::Timeline& timeline) {

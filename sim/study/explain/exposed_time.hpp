@@ -29,6 +29,14 @@ struct ExposedTime {
 // Parts of bars outside begin to end do not count.
 ExposedTime exposed_time(std::vector<Bar> bars, double begin_us, double end_us);
 
+// Exchanges of experts that take a tenth of their mean or more: rows, not counts or probabilities.
+std::size_t large_exchanges(const std::vector<Bar>& bars);
+
+// Kernel time of experts, in us, before the first exchange of experts, then from each one to the
+// next. GPUs that exchange with each other have the same exchanges, so that equal positions are one
+// layer's pass on all of them.
+std::vector<double> expert_times(std::vector<Bar> bars);
+
 // The GPU that the others of a step wait for, and how much shorter its step is than the longest.
 struct CriticalGpu {
   std::size_t index = 0;
@@ -44,6 +52,14 @@ CriticalGpu critical_gpu(const std::vector<ExposedTime>& gpus);
 
 // The step of one GPU until that of the slowest ends.
 ExposedTime extended(ExposedTime time, double more_ms);
+
+// The bars of the GPUs of a simulated step, by rank; `events` are their events in the same order.
+struct SimulatedGpu {
+  std::vector<Bar> bars;
+  std::vector<const engine::TimelineEvent*> events;
+  double end_us = 0;
+};
+std::vector<SimulatedGpu> simulated_gpus(const engine::Timeline& timeline);
 
 // The times of all GPUs of a simulated step, in the order of ranks. Bars say their parts.
 std::vector<ExposedTime> exposed_times(const engine::Timeline& timeline);

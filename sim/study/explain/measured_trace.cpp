@@ -239,6 +239,8 @@ TracedStep measured(const std::string& file, const std::string& device,
   for (const Kernel& kernel : median.kernels) {
     bars.push_back({kernel.start_us, kernel.end_us, placement_of(kernel, contents)});
   }
+  result.exchanges = static_cast<std::int64_t>(large_exchanges(bars));
+  result.expert_us = expert_times(bars);
   result.exposed = exposed_time(std::move(bars), median.begin_us, median.end_us);
   result.kernels = sums(median.kernels, contents);
   return result;
@@ -283,7 +285,9 @@ TracedStep read_traced_step(const std::vector<std::string>& files) {
   }
   const CriticalGpu critical = critical_gpu(times);
   std::vector<TracedGpu> all;
-  for (const TracedStep& gpu : gpus) all.push_back({gpu.file, gpu.device, gpu.exposed});
+  for (const TracedStep& gpu : gpus) {
+    all.push_back({gpu.file, gpu.device, gpu.exposed, gpu.expert_us});
+  }
   TracedStep result = std::move(gpus[critical.index]);
   result.exposed = extended(result.exposed, critical.shorter_ms);
   result.gpus = gpus.size();

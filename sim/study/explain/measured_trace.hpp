@@ -22,6 +22,7 @@ struct TracedGpu {
   std::string file;
   std::string device;  // pid of its kernels: a number, or what the trace has
   ExposedTime exposed;
+  std::vector<double> expert_us;  // expert_times() of its step
 };
 
 // A step of one GPU as profiler traces show it.
@@ -34,6 +35,8 @@ struct TracedStep {
   std::vector<double> steps_ms;    // all steps of this GPU, in order
   bool has_marks = true;           // ProfilerStep#; without, all of the trace is one step
   std::vector<KernelSum> kernels;  // of that step, the longest sum first
+  std::int64_t exchanges = 0;      // large_exchanges() of that step
+  std::vector<double> expert_us;   // expert_times() of that step
   std::size_t gpus = 1;            // in all files; this one is critical_gpu()
   std::vector<TracedGpu> all;      // of all files, by device
 };

@@ -160,9 +160,9 @@ std::string part_lines(const study::Explanation& explanation, const study::Measu
       note = fmt::format("beyond {:.2f} to {:.2f}", row.low, row.high);
     }
     if (row.more_calls_ms != 0) {
-      note = fmt::format("{} by {} calls{}", signed_ms(row.more_calls_ms),
-                         row.more_calls_ms > 0 ? "more" : "fewer",
-                         note.empty() ? "" : "; each " + note);
+      const char* more = row.more_calls_ms > 0 ? "more" : "fewer";
+      const char* each = note.empty() ? "" : "; each ";
+      note = fmt::format("{} by {} calls{}{}", signed_ms(row.more_calls_ms), more, each, note);
     }
     lines.push_back({name_of(row), ms(row.expected_ms), ms(row.measured_ms),
                      signed_ms(row.difference_ms()), ratio, note});

@@ -155,4 +155,8 @@ std::optional<ComputedAgain> computed_again(const engine::Timeline& expected,
   return again;
 }
 
+double attention_passes(const TracedStep& measured) {
+  return calls_of(measured.kernels, 0).of_place[index_of(Place::attention)].ratio();
+}
+
 }  // namespace moesim::study

@@ -35,4 +35,8 @@ struct ComputedAgain {
 std::optional<ComputedAgain> computed_again(const engine::Timeline& expected,
                                             const TracedStep& measured);
 
+// Forward over backward calls of attention in a trace: 2 where all of it is computed again. 0: its
+// names do not tell.
+double attention_passes(const TracedStep& measured);
+
 }  // namespace moesim::study

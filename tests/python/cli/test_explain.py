@@ -261,7 +261,7 @@ def test_a_training_step_is_held_against_a_measured_time():
     assert ": 1.000 times, inside the " in text and "part" not in text
     assert "outside of all bands" in succeed(*TRAINED, "--measured", f"{20 * step}ms")
     expect_error(moesim(*TRAINED, "--measured", "812"), 2, "--measured: '812' is no time")
-    expect_error(moesim(*TRAINED, "--measured", "1s", "--format", "csv"), 2, "--measured: is compared in a table")
+    expect_error(moesim(*TRAINED, "--measured", "1s", "--format", "csv"), 2, "--measured: is compared in a table or JSON")
 
 
 def test_a_training_step_is_held_against_a_trace_part_by_part(tmp_path):

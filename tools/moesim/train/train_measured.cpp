@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "sim/report/formats.hpp"
@@ -15,38 +19,61 @@ using training::Part;
 
 // Parts of the expected step, and the kernels of a trace that they are.
 struct Row {
+  std::string key;  // in JSON
   std::string name;
   std::vector<Part> parts;
   std::vector<Place> places;
   bool is_idle = false;
+  double expected_ms = 0;
+  double measured_ms = 0;
+  double difference_ms() const { return measured_ms - expected_ms; }
 };
 
-// `mixed`: kernels that could be of any part are there, or computed again.
-std::vector<Row> rows_of(bool mixed) {
+// `mixed`: kernels that could be of any part are there, or computed again; with `experts_apart`
+// these are none of the experts.
+std::vector<Row> rows_of(bool mixed, bool experts_apart) {
   std::vector<Row> rows;
   if (mixed) {
-    rows.push_back(
-        {"compute",
-         {Part::attention, Part::dense_ffn, Part::experts, Part::router, Part::recompute,
-          Part::head, Part::tensor, Part::context, Part::offload},
-         {Place::attention, Place::dense_ffn, Place::expert, Place::router, Place::dispatch_combine,
-          Place::rectify, Place::other, Place::any_product, Place::any_memory, Place::unknown}});
+    Row compute{
+        "compute",
+        "compute",
+        {Part::attention, Part::dense_ffn, Part::router, Part::recompute, Part::head, Part::tensor,
+         Part::context, Part::offload},
+        {Place::attention, Place::dense_ffn, Place::router, Place::dispatch_combine, Place::rectify,
+         Place::other, Place::any_product, Place::any_memory, Place::unknown}};
+    if (!experts_apart) {
+      compute.parts.push_back(Part::experts);
+      compute.places.push_back(Place::expert);
+    }
+    rows.push_back(std::move(compute));
+    if (experts_apart) rows.push_back({"experts", "experts", {Part::experts}, {Place::expert}});
   } else {
-    rows = {{"attention", {Part::attention}, {Place::attention}},
-            {"dense FFN", {Part::dense_ffn}, {Place::dense_ffn}},
-            {"experts", {Part::experts}, {Place::expert}},
-            {"router and rows",
+    rows = {{"attention", "attention", {Part::attention}, {Place::attention}},
+            {"dense_ffn", "dense FFN", {Part::dense_ffn}, {Place::dense_ffn}},
+            {"experts", "experts", {Part::experts}, {Place::expert}},
+            {"rows",
+             "router and rows",
              {Part::router, Part::recompute},
              {Place::router, Place::dispatch_combine, Place::rectify}},
-            {"head, tensor and context exchange, other",
+            {"other",
+             "head, tensor and context exchange, other",
              {Part::head, Part::tensor, Part::context, Part::offload},
              {Place::other, Place::any_product, Place::any_memory, Place::unknown}}};
   }
-  rows.push_back({"dispatch, combine", {Part::dispatch, Part::combine}, {Place::exposed_exchange}});
-  rows.push_back({"gradients, parameters", {Part::gradients, Part::parameters}, {Place::gradient}});
-  rows.push_back({"optimizer", {Part::optimizer}, {Place::optimizer}});
-  rows.push_back(
-      {"host, bubble and p2p", {Part::host, Part::p2p, Part::reruns}, {Place::pipeline}, true});
+  rows.push_back({"dispatch",
+                  "dispatch, combine",
+                  {Part::dispatch, Part::combine},
+                  {Place::exposed_exchange}});
+  rows.push_back({"gradients",
+                  "gradients, parameters",
+                  {Part::gradients, Part::parameters},
+                  {Place::gradient}});
+  rows.push_back({"optimizer", "optimizer", {Part::optimizer}, {Place::optimizer}});
+  rows.push_back({"host",
+                  "host, bubble and p2p",
+                  {Part::host, Part::p2p, Part::reruns},
+                  {Place::pipeline},
+                  true});
   return rows;
 }
 
@@ -55,6 +82,7 @@ std::vector<Row> rows_of(bool mixed) {
 void join_pipeline(std::vector<Row>& rows) {
   Row& exchange = rows[rows.size() - 4];
   Row& idle = rows.back();
+  exchange.key = "dispatch_host";
   exchange.name = "dispatch, combine, bubble, host";
   exchange.parts.insert(exchange.parts.end(), idle.parts.begin(), idle.parts.end());
   exchange.places.insert(exchange.places.end(), idle.places.begin(), idle.places.end());
@@ -69,32 +97,172 @@ double at(const study::ExposedTime& time, Place place) {
   return time.place_ms[static_cast<std::size_t>(place)];
 }
 
-std::string part_table(const training::TrainingStep& step, const study::Measured& measured) {
+double unplaced_ms(const study::ExposedTime& time) {
+  return at(time, Place::any_product) + at(time, Place::any_memory);
+}
+
+// Rows that take time, expected or measured.
+std::vector<Row> filled_rows(const training::TrainingJob& job, const training::TrainingStep& step,
+                             const study::Measured& measured) {
   const study::ExposedTime& time = measured.trace->exposed;
-  const double unplaced = at(time, Place::any_product) + at(time, Place::any_memory);
   const bool mixed =
-      at(step, Part::recompute) > 0 || unplaced > study::most_unplaced * time.total_ms;
-  std::vector<Row> rows = rows_of(mixed);
+      at(step, Part::recompute) > 0 || unplaced_ms(time) > study::most_unplaced * time.total_ms;
+  const bool experts_apart = at(time, Place::expert) > 0 && !job.recompute.recomputes_experts();
+  std::vector<Row> rows = rows_of(mixed, experts_apart);
   if (at(step, Part::p2p) > 0 && at(time, Place::pipeline) == 0) join_pipeline(rows);
+  for (Row& row : rows) {
+    if (row.is_idle) row.measured_ms = time.idle_ms;
+    for (const Part part : row.parts) row.expected_ms += at(step, part);
+    for (const Place place : row.places) row.measured_ms += at(time, place);
+  }
+  std::erase_if(rows, [](const Row& row) { return row.expected_ms == 0 && row.measured_ms == 0; });
+  return rows;
+}
+
+std::string part_table(const std::vector<Row>& rows, const study::ExposedTime& time) {
   std::vector<std::vector<std::string>> lines = {
       {"part", "expected ms", "measured ms", "difference ms"}};
   for (const Row& row : rows) {
-    double expected = 0;
-    double seen = row.is_idle ? time.idle_ms : 0;
-    for (const Part part : row.parts) expected += at(step, part);
-    for (const Place place : row.places) seen += at(time, place);
-    if (expected == 0 && seen == 0) continue;
-    lines.push_back({row.name, fmt::format("{:.2f}", expected), fmt::format("{:.2f}", seen),
-                     fmt::format("{:+.2f}", seen - expected)});
+    lines.push_back({row.name, fmt::format("{:.2f}", row.expected_ms),
+                     fmt::format("{:.2f}", row.measured_ms),
+                     fmt::format("{:+.2f}", row.difference_ms())});
   }
   std::string text = report::align(lines, {false, true, true, true});
-  if (unplaced > 0 || at(time, Place::unknown) > 0) {
+  if (unplaced_ms(time) > 0 || at(time, Place::unknown) > 0) {
     text += fmt::format(
         "{:.1f} % of the measured step are kernels that could be of any part, {:.1f} % have names "
         "that no rule knows\n",
-        100 * unplaced / time.total_ms, 100 * at(time, Place::unknown) / time.total_ms);
+        100 * unplaced_ms(time) / time.total_ms, 100 * at(time, Place::unknown) / time.total_ms);
   }
   return text;
+}
+
+// What may be the matter with the part that differs most, and what narrows it.
+struct Cause {
+  std::string key;
+  std::string name;
+  double difference_ms = 0;
+  std::string suspect;
+  std::string next;
+};
+
+struct Words {
+  const char* suspect;
+  const char* next;
+};
+
+bool takes_longer(const std::vector<Row>& rows, const char* key) {
+  constexpr double clearly = 1.05;
+  return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
+    return row.key == key && row.measured_ms > clearly * row.expected_ms;
+  });
+}
+
+Words words_of_host(bool longer, bool with_exchange) {
+  if (!longer) return {"a faster host, or graphs", "--cuda-graphs, --launch-us"};
+  return {with_exchange ? "the GPU waits for the host or another stage, or slower links"
+                        : "the GPU waits for the host (launches, reads, data loading) or, in a "
+                          "pipeline, for another stage",
+          "--launch-us and --host-read-us from a trace, --cuda-graphs as in the run; moesim "
+          "calibrate on steps of this software"};
+}
+
+Words words_of_exchange(const std::vector<Row>& rows, bool longer) {
+  if (!longer)
+    return {"links faster than the cluster's, or overlap", "moesim import of nccl-tests"};
+  const bool has_rows =
+      std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.key == "rows"; });
+  // On a slower GPU attention takes longer too.
+  const bool is_uneven = takes_longer(rows, "experts") &&
+                         (!has_rows || takes_longer(rows, "rows")) &&
+                         !takes_longer(rows, "attention");
+  if (is_uneven) {
+    return {has_rows ? "uneven routing: experts and their rows take longer too"
+                     : "uneven routing: experts take longer too",
+            "moesim import of the routing (logits, counts), then --routing trace:FOLDER"};
+  }
+  return {"slower links than the cluster's",
+          "nccl-tests of these nodes: moesim import LOG... --cluster NAME, then --cluster FILE"};
+}
+
+Words words_of_compute(const training::TrainingJob& job, const study::ExposedTime& time,
+                       bool longer) {
+  const bool recomputes = job.recompute.modules != 0 || job.recompute.recomputes_experts();
+  if (!longer && recomputes) {
+    return {"recomputation that the layout has and the step did not do, or faster kernels",
+            "the step without --recompute"};
+  }
+  if (!longer) return {"faster kernels than the profile's", "moesim profile on this GPU"};
+  if (!recomputes && unplaced_ms(time) > study::most_unplaced * time.total_ms) {
+    return {"activations that are computed again, or kernels slower than the profile's",
+            "--recompute as in the run (full, or its modules); moesim profile on this GPU"};
+  }
+  return {"kernels slower than the profile's, or more recomputation than the layout has",
+          "moesim profile on this GPU, then --profile FILE; --recompute as in the run"};
+}
+
+// Forward kernels of attention that run more often than the layout says.
+bool is_computed_again(const training::TrainingJob& job, const study::TracedStep& trace) {
+  constexpr double clearly = 1.02;
+  return job.recompute.full == model::FullRecompute::none &&
+         !job.recompute.has(model::RecomputeModule::core_attn) &&
+         study::attention_passes(trace) > clearly;
+}
+
+Words words_of(const Row& row, const std::vector<Row>& rows, const training::TrainingJob& job,
+               const study::TracedStep& trace) {
+  const study::ExposedTime& time = trace.exposed;
+  const bool longer = row.difference_ms() > 0;
+  const bool is_of_layers = !row.is_idle && row.key != "gradients" && row.key != "optimizer";
+  if (longer && is_of_layers && is_computed_again(job, trace)) {
+    return {
+        "activations that are computed again: forward kernels of attention run more often than "
+        "backward ones",
+        "--recompute as in the run (full, or its modules)"};
+  }
+  if (row.is_idle) return words_of_host(longer, row.key != "host");
+  if (row.key == "dispatch") return words_of_exchange(rows, longer);
+  if (row.key == "gradients") {
+    return {longer ? "slower links between nodes, or less overlap" : "more overlap",
+            "--zero and --optimizer-instances as in the run; nccl-tests of reduce-scatter and "
+            "all-gather: moesim import LOG... --cluster NAME"};
+  }
+  if (row.key == "experts" || row.key == "rows") {
+    if (longer && takes_longer(rows, "dispatch")) return words_of_exchange(rows, true);
+    return {longer ? "more rows on this GPU, or kernels slower than the profile's"
+                   : "fewer rows (drops), or faster kernels",
+            "--routing trace:FOLDER (moesim import); moesim profile on this GPU"};
+  }
+  if (row.key == "optimizer") {
+    return {"another optimizer, or other sharding of its states", "--zero, --precision"};
+  }
+  return words_of_compute(job, time, longer);
+}
+
+// Of the part that differs most, if by 1 % of the step or more.
+std::optional<Cause> cause_of(const std::vector<Row>& rows, const training::TrainingJob& job,
+                              const study::TracedStep& trace) {
+  constexpr double worth_naming = 0.01;
+  const auto largest =
+      std::max_element(rows.begin(), rows.end(), [](const Row& one, const Row& other) {
+        return std::abs(one.difference_ms()) < std::abs(other.difference_ms());
+      });
+  if (largest == rows.end()) return std::nullopt;
+  if (std::abs(largest->difference_ms()) < worth_naming * trace.exposed.total_ms)
+    return std::nullopt;
+  const Words words = words_of(*largest, rows, job, trace);
+  return Cause{largest->key, largest->name, largest->difference_ms(), words.suspect, words.next};
+}
+
+// The narrowest band that a measured time lies inside; none: outside of all.
+const uncertainty::BandLevel* narrowest_level(const TrainBand& band, double ratio) {
+  const double log_ratio = std::log(ratio);
+  const uncertainty::BandLevel* found = nullptr;
+  // The narrowest level is the last.
+  for (const uncertainty::BandLevel& each : band.band.levels) {
+    if (log_ratio >= each.log_ratios.low && log_ratio <= each.log_ratios.high) found = &each;
+  }
+  return found;
 }
 
 }  // namespace
@@ -102,13 +270,10 @@ std::string part_table(const training::TrainingStep& step, const study::Measured
 std::string measured_text(const training::TrainingJob& job, const training::TrainingStep& step,
                           const TrainBand& band, const study::Measured& measured) {
   const double expected_ms = step.step_us / 1e3;
-  const double log_ratio = std::log(measured.ms() / expected_ms);
   std::string verdict = "outside of all bands: look for what the layout does not say";
-  // The narrowest level is the last.
-  for (const uncertainty::BandLevel& each : band.band.levels) {
-    if (log_ratio < each.log_ratios.low || log_ratio > each.log_ratios.high) continue;
-    verdict = fmt::format("inside the {:.0f} % band, {:.2f} to {:.2f}", 100 * each.level,
-                          std::exp(each.log_ratios.low), std::exp(each.log_ratios.high));
+  if (const auto* level = narrowest_level(band, measured.ms() / expected_ms)) {
+    verdict = fmt::format("inside the {:.0f} % band, {:.2f} to {:.2f}", 100 * level->level,
+                          std::exp(level->log_ratios.low), std::exp(level->log_ratios.high));
   }
   std::string text = fmt::format("\nmeasured {:.2f} ms, expected {:.2f} ms: {:.3f} times, {}\n",
                                  measured.ms(), expected_ms, measured.ms() / expected_ms, verdict);
@@ -116,11 +281,46 @@ std::string measured_text(const training::TrainingJob& job, const training::Trai
   const std::size_t gpus = measured.trace->gpus;
   text += fmt::format("{}{}; each moment counts once\n", measured.trace->file,
                       gpus == 1 ? ", of one GPU" : fmt::format(" of {} GPUs, the slowest", gpus));
-  text += part_table(step, measured);
+  const std::vector<Row> rows = filled_rows(job, step, measured);
+  text += part_table(rows, measured.trace->exposed);
+  if (const auto cause = cause_of(rows, job, *measured.trace)) {
+    text += fmt::format("largest: {} {:+.2f} ms\n  suspect: {}\n  next: {}\n", cause->name,
+                        cause->difference_ms, cause->suspect, cause->next);
+  }
   if (!job.model->linear) return text;
   return text +
          "expected of attention: of linear attention counted FLOPs and bytes at assumed rates, no "
          "curve is of its kernels\n";
+}
+
+nlohmann::ordered_json measured_json(const training::TrainingJob& job,
+                                     const training::TrainingStep& step, const TrainBand& band,
+                                     const study::Measured& measured) {
+  const double expected_ms = step.step_us / 1e3;
+  const uncertainty::BandLevel* level = narrowest_level(band, measured.ms() / expected_ms);
+  nlohmann::ordered_json result{{"measured_ms", report::json_figure(measured.ms())},
+                                {"expected_ms", report::json_figure(expected_ms)},
+                                {"multiplier", report::json_figure(measured.ms() / expected_ms)},
+                                {"band_level", nullptr}};
+  if (level != nullptr) result["band_level"] = level->level;
+  if (!measured.trace) return result;
+  const study::ExposedTime& time = measured.trace->exposed;
+  const std::vector<Row> rows = filled_rows(job, step, measured);
+  for (const Row& row : rows) {
+    result["parts"].push_back({{"part", row.key},
+                               {"expected_ms", report::json_figure(row.expected_ms)},
+                               {"measured_ms", report::json_figure(row.measured_ms)},
+                               {"difference_ms", report::json_figure(row.difference_ms())}});
+  }
+  result["any_part_share"] = report::json_figure(unplaced_ms(time) / time.total_ms);
+  result["unknown_share"] = report::json_figure(at(time, Place::unknown) / time.total_ms);
+  if (const auto cause = cause_of(rows, job, *measured.trace)) {
+    result["largest"] = {{"part", cause->key},
+                         {"difference_ms", report::json_figure(cause->difference_ms)},
+                         {"suspect", cause->suspect},
+                         {"next", cause->next}};
+  }
+  return result;
 }
 
 }  // namespace moesim::tool

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "sim/base/formats/json_text.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/study/search/memory_share.hpp"
 #include "sim/study/training_hints.hpp"
@@ -121,8 +123,8 @@ ExitCode run_train_step(const CommandLine& line, const RowOf& row) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const std::optional<study::Measured> measured = requested_measured(line);
-  if (measured && format != report::Format::table) {
-    throw UsageError(fmt::format("--measured: is compared in a table: leave --{} out",
+  if (measured && format == report::Format::csv) {
+    throw UsageError(fmt::format("--measured: is compared in a table or JSON: leave --{} out",
                                  line.has("format") ? "format" : "out"));
   }
   TrainingJob job = requested_job(line);
@@ -151,7 +153,13 @@ ExitCode run_train_step(const CommandLine& line, const RowOf& row) {
   further.finish();
   if (files.wanted()) note_timeline(band, predicted_us, step.step_us);
   std::string text = rendered_training(line, job, step, band, format, row);
-  if (measured) text += measured_text(job, step, band, *measured);
+  if (measured && format == report::Format::json) {
+    auto object = nlohmann::ordered_json::parse(text);
+    object["measured"] = measured_json(job, step, band, *measured);
+    text = json_text(object, 2) + "\n";
+  } else if (measured) {
+    text += measured_text(job, step, band, *measured);
+  }
   write_row_keeping(out, text, format, train_option_columns());
   note_memory(line, job, step);
   return ExitCode::ok;

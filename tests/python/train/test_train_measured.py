@@ -1,0 +1,88 @@
+"""`train --measured`: of the part that differs most, what may be the matter and what to do next; the same as JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import as_json, expect_error, moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+JOB = ("train", "--model", "qwen3-30b-a3b", "--gpus", 64, "--expert-parallel", 16, "--global-batch", 256)
+
+
+PROFILES = Path(__file__).resolve().parents[3] / "profiles"
+
+
+def slow_cluster(folder):
+    """Its NICs reach half of their line rate."""
+    document = json.loads((PROFILES / "clusters" / "hgx-h100.json").read_text())
+    document["name"] = "slow"
+    document["nic"]["efficiency"] |= {"value": 0.5, "low": 0.45, "high": 0.55}
+    (folder / "slow.json").write_text(json.dumps(document))
+    return folder / "slow.json"
+
+
+def measured(folder, *run, told=()):
+    """What train says of a step with the options `run`, where it expects `told`."""
+    trace = folder / "rank0.json"
+    run = [slow_cluster(folder) if word == "SLOW" else word for word in run]
+    succeed(*JOB, *run, "--timeline", trace)
+    return as_json(*JOB, *told, "--measured", trace)["measured"], succeed(*JOB, *told, "--measured", trace)
+
+
+@pytest.mark.parametrize(("run", "told", "part", "words"), [
+    (("--launch-us", 45, "--host-read-us", 60), (), "host", ("--launch-us", "--cuda-graphs", "calibrate")),
+    (("--router", "topk", "--routing", "zipf:0.8"), (), "dispatch", ("uneven routing", "--routing trace:FOLDER")),
+    (("--cluster", "SLOW"), (), "dispatch", ("slower links", "nccl-tests", "moesim import")),
+    (("--recompute", "full"), (), "compute", ("computed again", "--recompute as in the run")),
+    ((), ("--recompute", "full"), "compute", ("recomputation that the layout has", "without --recompute"))])
+def test_the_largest_part_has_a_cause_and_a_next_step(tmp_path, run, told, part, words):
+    result, text = measured(tmp_path, *run, told=told)
+    largest = result["largest"]
+    assert largest["part"] == part
+    assert abs(largest["difference_ms"]) == max(abs(row["difference_ms"]) for row in result["parts"])
+    for word in words:
+        assert word in largest["suspect"] + largest["next"]
+        assert word in text.split("\nlargest: ")[1]
+
+
+def test_an_expected_step_has_no_cause(tmp_path):
+    result, text = measured(tmp_path)
+    assert "largest" not in result and "largest:" not in text and result["band_level"] == 0.5
+
+
+@pytest.mark.parametrize("modules", ["moe_act", "core_attn", "layernorm"])
+def test_experts_stay_apart_where_their_products_are_not_recomputed(tmp_path, modules):
+    """Uneven experts are told from slow GPUs, though other kernels are computed again."""
+    told = ("--recompute", modules, "--router", "topk")
+    result, _ = measured(tmp_path, *told, "--routing", "zipf:0.8", told=told)
+    rows = {row["part"]: row for row in result["parts"]}
+    assert rows["experts"]["measured_ms"] > 1.3 * rows["experts"]["expected_ms"] and "compute" in rows
+    assert "uneven routing" in result["largest"]["suspect"]
+    again, _ = measured(tmp_path, "--recompute", "full", told=("--recompute", "full"))
+    assert "experts" not in {row["part"] for row in again["parts"]}
+
+
+def test_forward_kernels_that_run_twice_are_recomputation_not_routing(tmp_path):
+    """Names as PyTorch has them: grouped products and exchanges take longer too, as with uneven routing."""
+    layers = [("flash_fwd_kernel", 4000), ("ncclDevKernel_SendRecv(x)", 30000), ("cutlass::Kernel<GemmGrouped>", 9000)]
+    back = [("flash_bwd_kernel", 8000)]
+    events, now = [], 0
+    for name, length in (layers * 2 + back) * 48:
+        events.append({"ph": "X", "cat": "kernel", "name": name, "ts": now, "dur": length, "pid": 0, "tid": 7})
+        now += length
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"traceEvents": events}))
+    largest = as_json(*JOB, "--measured", trace)["measured"]["largest"]
+    assert largest["part"] == "dispatch" and "computed again" in largest["suspect"]
+    told = as_json(*JOB, "--recompute", "core_attn", "--measured", trace)["measured"]["largest"]
+    assert "computed again" not in told["suspect"]
+
+
+def test_json_has_the_step_and_what_was_measured_and_csv_is_refused():
+    plain = as_json(*JOB)
+    result = as_json(*JOB, "--measured", f"{1.5 * plain['step_ms']}ms")
+    assert result.pop("measured")["multiplier"] == pytest.approx(1.5, rel=1e-5)
+    assert result == plain
+    assert as_json(*JOB, "--measured", "900s")["measured"]["band_level"] is None
+    expect_error(moesim(*JOB, "--measured", "1s", "--format", "csv"), 2, "--measured: is compared in a table or JSON")

@@ -252,24 +252,34 @@ double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   if (!exchanges_rows()) return 0;
   const double rows_us = load.exchanged == 0   ? 0
                          : job_.dispatcher     ? kernel_us(stage, load.dispatched)
-                         : job_.gathers_tokens ? gather_us(stage)
+                         : job_.gathers_tokens ? gather_us(stage, false)
                                                : all_to_all_us(stage, load);
   return rows_us + rectified_us(load.rectified);
 }
 
+double ExchangePrices::dispatch_gradient_us(MoeStage stage, const MoeLoad& load) const {
+  if (exchanges_rows() && job_.gathers_tokens) {
+    return (load.exchanged == 0 ? 0 : gather_us(stage, true)) + rectified_us(load.rectified);
+  }
+  return dispatch_us(stage == MoeStage::dispatch ? MoeStage::combine : MoeStage::dispatch, load);
+}
+
 // Every token to all ranks of the group, with its probability and mark for each expert, whatever
-// its experts are; the outputs of a rank's experts for all tokens, added up on their way home.
-// Megatron-Core, MoEAllGatherTokenDispatcher of moe/token_dispatcher.py.
-double ExchangePrices::gather_us(MoeStage stage) const {
+// its experts are; the outputs of a rank's experts for all tokens, added up on their way home. The
+// gradients of the outputs go to all ranks alone, those of tokens and probabilities are added up;
+// marks have none. Megatron-Core, MoEAllGatherTokenDispatcher of moe/token_dispatcher.py.
+double ExchangePrices::gather_us(MoeStage stage, bool backward) const {
   constexpr double mark = 1;  // byte
   const double tokens = job_.exchanging_ranks() * job_.tokens_per_rank();
   const double rows = tokens * bf16 * static_cast<double>(job_.model->hidden);
-  const auto group = GroupKind::expert_tensor_expert;
-  if (stage == MoeStage::combine) return exchange_us(Collective::reduce_scatter, group, rows);
   const double cells = tokens * job_.experts();
-  return exchange_us(Collective::all_gather, group, rows) +
-         exchange_us(Collective::all_gather, group, cells * fp32) +
-         exchange_us(Collective::all_gather, group, cells * mark);
+  const auto us = [&](double bytes) {
+    const bool to_experts = (stage == MoeStage::dispatch) != backward;
+    return exchange_us(to_experts ? Collective::all_gather : Collective::reduce_scatter,
+                       GroupKind::expert_tensor_expert, bytes);
+  };
+  if (stage == MoeStage::combine) return us(rows);
+  return us(rows) + us(cells * fp32) + (backward ? 0 : us(cells * mark));
 }
 
 // The all-to-all of NCCL, with the probabilities of the choices. What stays in a domain takes its

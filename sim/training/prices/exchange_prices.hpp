@@ -47,6 +47,9 @@ class ExchangePrices {
   double boundary_us(int from, int to, int hidden_states = 1) const;
   // The rows of an MoE layer, to their experts or back, with those that are rectified in a domain.
   double dispatch_us(profile::MoeStage stage, const MoeLoad& load) const;
+  // The gradients of what a stage carries. But of gathered tokens they are priced as the other
+  // stage, with which they have bytes and direction in common; that one has the probabilities.
+  double dispatch_gradient_us(profile::MoeStage stage, const MoeLoad& load) const;
 
   // What of the cluster's measured exchanges those of a group go by, of all copies of a stage; "":
   // none.
@@ -76,7 +79,7 @@ class ExchangePrices {
   std::vector<int> instance(parallel::GroupKind kind, const std::vector<int>& all) const;
   std::vector<int> members(parallel::GroupKind kind, Replicas replicas) const;
   bool cross_domains(const std::vector<int>& members) const;
-  double gather_us(profile::MoeStage stage) const;
+  double gather_us(profile::MoeStage stage, bool backward) const;
   double all_to_all_us(profile::MoeStage stage, const MoeLoad& load) const;
   bool exchanges_rows() const;
   network::DispatchPlace dispatch_place() const;

@@ -1,6 +1,7 @@
 #include "sim/training/prices/layer_prices.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/model/memory/data_parallel.hpp"
 #include "sim/model/memory/training_exchanges.hpp"
@@ -105,13 +106,11 @@ void LayerPrices::add_exchanges(Passes& passes, bool backward,
 }
 
 void LayerPrices::add_dispatch(Passes& passes, const MoeLoad& load) const {
-  const double there = exchanges_.dispatch_us(MoeStage::dispatch, load);
-  const double back = exchanges_.dispatch_us(MoeStage::combine, load);
-  passes.forward[at(Part::dispatch)] += there;
-  passes.forward[at(Part::combine)] += back;
-  // The gradient of the combined rows travels as the rows did, that of the rows as the outputs.
-  passes.input_gradient[at(Part::combine)] += there;
-  passes.input_gradient[at(Part::dispatch)] += back;
+  for (const auto& [part, stage] : {std::pair(Part::dispatch, MoeStage::dispatch),
+                                    std::pair(Part::combine, MoeStage::combine)}) {
+    passes.forward[at(part)] += exchanges_.dispatch_us(stage, load);
+    passes.input_gradient[at(part)] += exchanges_.dispatch_gradient_us(stage, load);
+  }
 }
 
 // Forward work done again, each module at the price of its own forward pass.

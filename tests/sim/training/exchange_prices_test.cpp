@@ -47,6 +47,12 @@ TEST_CASE("gathered tokens are collectives of all tokens, whatever their experts
     CHECK(prices.dispatch_us(profile::MoeStage::combine, uneven) == Approx(back));
   }
   CHECK(prices.dispatch_us(profile::MoeStage::dispatch, {.exchanged = 0}) == 0);
+  // Gradients of outputs go to all ranks, those of tokens and probabilities home; marks have none.
+  CHECK(prices.dispatch_gradient_us(profile::MoeStage::combine, {}) ==
+        Approx(among(all_gather, tokens * 2048 * 2)));
+  CHECK(prices.dispatch_gradient_us(profile::MoeStage::dispatch, {}) ==
+        Approx(back + among(reduce_scatter, tokens * 128 * 4)));
+  CHECK(prices.dispatch_gradient_us(profile::MoeStage::dispatch, {.exchanged = 0}) == 0);
   // Slices of an expert are among the ranks that gather: no exchange of theirs besides.
   TrainingJob sliced = job;
   sliced.layout.sizes.expert = 4;

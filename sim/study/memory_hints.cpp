@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "sim/step/memory.hpp"
@@ -47,6 +49,16 @@ std::vector<Change> changes_of(const scenario::Scenario& scenario) {
   return changes;
 }
 
+// Whether the second option stands behind the first in the order of changes_of().
+bool follows(const std::string& first, const std::string& second) {
+  static constexpr const char* order[] = {"checkpointing", "zero", "expert-parallel",
+                                          "micro-batch"};
+  const auto place = [&](const std::string& name) {
+    return std::find(std::begin(order), std::end(order), name);
+  };
+  return place(first) < place(second);
+}
+
 }  // namespace
 
 std::vector<MemoryHint> memory_hints(const scenario::Scenario& scenario, const Outcome& outcome) {
@@ -56,14 +68,32 @@ std::vector<MemoryHint> memory_hints(const scenario::Scenario& scenario, const O
     return model::ExchangeRows{share(outcome.rows.mean), share(outcome.rows.most),
                                share(outcome.rows.sent), share(outcome.rows.block)};
   };
-  std::vector<MemoryHint> hints;
-  for (Change& change : changes_of(scenario)) {
+  const auto hint_of = [&](const Change& change, std::string before) {
     const Bytes need = step::memory_footprint(change.scenario, outcome.ir_rows_mean,
                                               rows_of(change.scenario.tokens_per_gpu))
                            .total();
-    if (need.gib() > 0.98 * outcome.memory_gib) continue;
-    hints.push_back({std::move(change.option), std::move(change.value), change.global_batch, need,
-                     need <= scenario.profile->device().hbm_bytes});
+    return MemoryHint{
+        change.option,       change.value, std::move(before),
+        change.global_batch, need,         need <= scenario.profile->device().hbm_bytes};
+  };
+  const std::vector<Change> changes = changes_of(scenario);
+  std::vector<MemoryHint> hints;
+  for (const Change& change : changes) {
+    MemoryHint hint = hint_of(change, "");
+    if (hint.need.gib() <= 0.98 * outcome.memory_gib) hints.push_back(std::move(hint));
+  }
+  const auto fits = [](const MemoryHint& hint) { return hint.fits; };
+  if (std::any_of(hints.begin(), hints.end(), fits)) return hints;
+  std::set<std::pair<std::string, std::string>> found;
+  for (const Change& first : changes) {
+    for (const Change& second : changes_of(first.scenario)) {
+      const std::pair options(first.option, second.option);
+      if (!follows(first.option, second.option) || found.count(options) != 0) continue;
+      MemoryHint hint = hint_of(second, "--" + first.option + " " + first.value);
+      if (!hint.fits) continue;
+      found.insert(options);
+      hints.push_back(std::move(hint));
+    }
   }
   return hints;
 }

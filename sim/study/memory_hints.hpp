@@ -15,6 +15,7 @@ namespace moesim::study {
 struct MemoryHint {
   std::string option;  // without dashes
   std::string value;
+  std::string before = {};  // another one to be given with it: "--checkpointing full"; "": none
   // The present one, where the option alone would change it; to be given too.
   std::optional<std::int64_t> global_batch;
   Bytes need;  // then, per GPU
@@ -23,8 +24,9 @@ struct MemoryHint {
 
 // What would make the step that `outcome` describes need at least 2 % less memory, one option
 // changed at a time: checkpointing, a higher ZeRO stage, more expert parallelism, smaller
-// micro-batches of the same global batch; in that order. The rows that an exchange holds are scaled
-// with the tokens.
+// micro-batches of the same global batch; in that order. Where none of these is enough, pairs of
+// them that are follow, one for each two options. The rows that an exchange holds
+// are scaled with the tokens.
 std::vector<MemoryHint> memory_hints(const scenario::Scenario& scenario, const Outcome& outcome);
 
 }  // namespace moesim::study

@@ -51,9 +51,10 @@ std::string memory_hint_text(const scenario::Scenario& scenario, const study::Ou
   for (const study::MemoryHint& hint : study::memory_hints(scenario, outcome)) {
     const std::string batch =
         hint.global_batch ? fmt::format(" --global-batch {}", *hint.global_batch) : "";
+    const std::string before = hint.before.empty() ? "" : hint.before + " ";
     (hint.fits ? enough : helpful)
-        .push_back(
-            fmt::format("--{} {}{} ({:.0f} GiB)", hint.option, hint.value, batch, hint.need.gib()));
+        .push_back(fmt::format("{}--{} {}{} ({:.0f} GiB)", before, hint.option, hint.value, batch,
+                               hint.need.gib()));
   }
   if (!enough.empty()) return fmt::format("would fit: {}", fmt::join(enough, ", or "));
   if (helpful.empty()) return "no option helps: use more GPUs";

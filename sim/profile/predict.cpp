@@ -15,6 +15,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
+#include "sim/profile/missing_parameter.hpp"
 #include "sim/profile/scaled_estimate.hpp"
 #include "sim/profile/unfused_ffn.hpp"
 
@@ -188,8 +189,7 @@ void check_names(const PredictedOperation& op, const Params& params) {
     const auto found = params.find(name);
     if (found != params.end() && !found->second.empty()) continue;
     if (by_expert && (name == "rows" || name == "experts")) continue;
-    throw UsageError(fmt::format("{}: {} is missing; it needs {}", op.name, name,
-                                 fmt::join(op.parameters, ", ")));
+    throw MissingParameter(op.name, name, op.parameters);
   }
 }
 

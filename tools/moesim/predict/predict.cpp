@@ -18,6 +18,7 @@
 #include "sim/base/units.hpp"
 #include "sim/network/schedules/exchange_schedule.hpp"
 #include "sim/network/schedules/exchange_settings.hpp"
+#include "sim/profile/missing_parameter.hpp"
 #include "sim/profile/nccl_tests/operation.hpp"
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/command.hpp"
@@ -236,6 +237,15 @@ ExitCode run_queries(const CommandLine& line, QuerySource& source) {
   return refused == std::ssize(answers) ? ExitCode::failure : ExitCode::ok;
 }
 
+QueryAnswer answer_of_options(QuerySource& source, const std::string& op,
+                              const QueryParams& params) {
+  try {
+    return source.ask(op, params);
+  } catch (const profile::MissingParameter& error) {
+    throw UsageError(error.of_options());
+  }
+}
+
 ExitCode run(const CommandLine& line) {
   QuerySource source(line.get("profile"));
   if (line.has("in")) return run_queries(line, source);
@@ -254,7 +264,7 @@ ExitCode run(const CommandLine& line) {
   }
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
-  const QueryAnswer answer = source.ask(op.name, params);
+  const QueryAnswer answer = answer_of_options(source, op.name, params);
   if (!line.has("profile") && !line.has("cluster") && format == report::Format::table) {
     note(fmt::format("note: on {}, the default; --profile NAME is another GPU",
                      scenario::option_named("profile").default_text));

@@ -15,6 +15,7 @@
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/network/exchange/dispatch_place.hpp"
 #include "sim/network/exchange/measured_dispatch.hpp"
+#include "sim/profile/missing_parameter.hpp"
 #include "sim/profile/predict.hpp"
 
 namespace moesim::tool {
@@ -63,8 +64,7 @@ void check_names(const std::string& op, const Params& params) {
   }
   for (const std::string& name : required) {
     if (params.count(name) != 0) continue;
-    throw UsageError(fmt::format(
-        "{}: {} is missing; it needs dispatcher, tokens, hidden, k, experts, gpus", op, name));
+    throw profile::MissingParameter(op, name, required);
   }
   if (params.at("dispatcher") == "all-to-all") {
     throw UsageError(

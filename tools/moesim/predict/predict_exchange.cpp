@@ -19,6 +19,7 @@
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/network/exchange/exchange_files.hpp"
 #include "sim/network/ports/port_model.hpp"
+#include "sim/profile/missing_parameter.hpp"
 #include "sim/study/logs/link_fit.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/progress.hpp"
@@ -47,8 +48,7 @@ std::string text_or(const Params& params, const std::string& name, const std::st
 int ranks_of(const std::string& op, const Params& params) {
   const auto found = params.find("gpus");
   if (found == params.end()) {
-    throw UsageError(
-        fmt::format("{}: gpus is missing; it needs gpus and bytes, or a matrix on a cluster", op));
+    throw profile::MissingParameter(op, "gpus", {"gpus", "bytes"}, ", or a matrix on a cluster");
   }
   return static_cast<int>(
       parse_whole(op + ": gpus", found->second, 1, std::numeric_limits<std::int32_t>::max()));
@@ -57,7 +57,7 @@ int ranks_of(const std::string& op, const Params& params) {
 double bytes_of(const std::string& op, const Params& params) {
   const auto found = params.find("bytes");
   if (found == params.end()) {
-    throw UsageError(fmt::format("{}: bytes is missing; it needs gpus and bytes, or a matrix", op));
+    throw profile::MissingParameter(op, "bytes", {"gpus", "bytes"}, ", or a matrix on a cluster");
   }
   return static_cast<double>(parse_bytes(found->second, op + ": bytes").count);
 }

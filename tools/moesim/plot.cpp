@@ -323,7 +323,7 @@ Command plot_command() {
         "page with axes to choose that needs no network (Python package plotly)"},
        {"chart",
         "NAME",
-        "speed; of what route wrote, loss",
+        "speed; of what route wrote, loss; of recommend with several --gpus, scaling",
         "of a sweep:",
         {{"speed",
           "speed and token loss over the capacity factor; more than 12 lines of several options "

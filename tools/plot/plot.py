@@ -99,6 +99,12 @@ def draw_machines(rows, options):
     return machines_chart.draw(rows, options.title)
 
 
+def is_found_scaling(path):
+    """Whether moesim recommend wrote it of several numbers of GPUs."""
+    from chart_data import read_csv
+    return "scaling_pays" in read_csv(path)[0]
+
+
 def require_speeds(path):
     from chart_data import BadInput
     from sweep_series import is_of_routing
@@ -111,6 +117,8 @@ def figure_of(options):
     """What `options.kind` draws of the inputs; for a report the text of the page."""
     import front_chart
     import machines_chart
+    if options.kind == "sweep" and not options.measured and is_found_scaling(options.input):
+        options.kind = "scaling"  # the only one over GPUs that it has the columns for
     if options.kind == "speed":
         require_speeds(options.input)
         options.kind = "sweep"

@@ -97,9 +97,14 @@ def test_a_search_that_pays_to_its_end_says_so(tmp_path, where):
     assert names == ["scaling pays up to 16 GPUs" if where else "scaling pays up to 32 GPUs, the most searched"]
 
 
-def test_a_search_on_several_numbers_of_gpus_is_sent_to_its_chart(tmp_path, capsys):
-    table(tmp_path, *({"gpus": gpus, "scaling_pays": "true"} for gpus in (8, 16)))
-    assert plot.main(["sweep", str(tmp_path / "s.csv"), "--out", str(tmp_path / "x.png")]) == plot.EXIT_USAGE
+def test_a_search_on_several_numbers_of_gpus_is_drawn_as_a_scaling(tmp_path, capsys):
+    found = table(tmp_path, *({"gpus": gpus, "scaling_pays": "true"} for gpus in (8, 16)))
+    path = str(tmp_path / "s.csv")
+    assert plot.main(["sweep", path, "--out", str(tmp_path / "x.svg")]) == 0
+    assert plot.main(["scaling", path, "--out", str(tmp_path / "y.svg")]) == 0
+    assert (tmp_path / "x.svg").read_text(encoding="utf-8") == (tmp_path / "y.svg").read_text(encoding="utf-8")
+    assert scaling_chart.scaling(found, None, page.Size(), "").axes[1].get_ylabel().startswith("speed of one GPU")
+    assert plot.main(["speed", path, "--out", str(tmp_path / "x.png")]) == plot.EXIT_USAGE  # typed: --chart speed
     assert "found on several numbers of GPUs, which has no column failed: draw it with --chart scaling" in capsys.readouterr().err
 
 

@@ -24,10 +24,10 @@ constexpr int fewest_steps = 4;
 constexpr int most_steps = 16;
 constexpr int enough_degrees = 64;
 
-// One draw of the source is common to all layers of a step.
+// One draw of the source is common to all layers of a step. So is that of an unknown popularity,
+// which no training step takes.
 bool joins_layers(const ScoreSource& scores) {
-  return scores.kind == ScoreSource::Kind::burst || scores.kind == ScoreSource::Kind::unknown ||
-         scores.kind == ScoreSource::Kind::scores;
+  return scores.kind == ScoreSource::Kind::burst || scores.kind == ScoreSource::Kind::scores;
 }
 
 // Of a trace drawn per layer: each recorded step has a loss.

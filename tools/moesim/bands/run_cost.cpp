@@ -49,6 +49,8 @@ double RunCost::days(const TrainingStep& step) const {
   return tokens.value_or(1e12) / step.tokens * step.step_us / us_per_day;
 }
 
+double tokens_per_day(const TrainingStep& step) { return step.tokens / step.step_us * us_per_day; }
+
 double RunCost::money(const TrainingStep& step) const { return *price * gpu_hours(step); }
 
 std::vector<Flag> run_cost_flags() {

@@ -23,6 +23,9 @@ struct RunCost {
   double money(const training::TrainingStep& step) const;  // precondition: price
 };
 
+// Of all GPUs, at the speed of the step.
+double tokens_per_day(const training::TrainingStep& step);
+
 // --train-tokens and --gpu-hour-price.
 std::vector<Flag> run_cost_flags();
 // Throws UsageError for a value that is no number above 0, and for one beyond any run.

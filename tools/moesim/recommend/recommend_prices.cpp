@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "sim/base/text.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
@@ -131,23 +130,23 @@ void add_price_cells(const MachineBest& machine, const Machines& machines, Named
   const auto add = [&](const char* name, bool is_known, double figure) {
     row.add(name, is_known ? figure_cell(figure) : Cell());
   };
-  const auto add_ends = [&](const std::string& name, double figure) {
-    const bool known = !levels.empty();
-    const auto end = [&](const BandLevel& level, bool high) {
-      return figure * std::exp(high ? level.log_ratios.high : level.log_ratios.low);
-    };
-    add((name + "_low").c_str(), known, known ? end(levels.front(), false) : 0);
-    add((name + "_high").c_str(), known, known ? end(levels.front(), true) : 0);
-    add((name + "_p25").c_str(), known, known ? end(levels.back(), false) : 0);
-    add((name + "_p75").c_str(), known, known ? end(levels.back(), true) : 0);
+  // Of the widest level and of the narrowest, 50 %.
+  const auto add_ends = [&](const std::string& name, const study::BreakEven& at) {
+    const bool known = !at.ranges.empty();
+    const study::BreakEven::Range widest = known ? at.ranges.front() : study::BreakEven::Range{};
+    const study::BreakEven::Range middle = known ? at.ranges.back() : study::BreakEven::Range{};
+    add((name + "_low").c_str(), known, widest.low);
+    add((name + "_high").c_str(), known, widest.high);
+    add((name + "_p25").c_str(), known, middle.low);
+    add((name + "_p75").c_str(), known, middle.high);
   };
   row.add("compared_with", is_first ? Cell() : Cell(first.machine));
   add("speed_ratio", !is_first, ratio.speed);
-  add_ends("speed_ratio", ratio.speed);
+  add_ends("speed_ratio", study::break_even(1, ratio.speed, levels));
   add("speed_ratio_level", !levels.empty(), levels.empty() ? 0 : levels.front().level);
   if (has_prices(machines)) {
     add("break_even_price", !is_first, prices.price);
-    add_ends("break_even_price", prices.price);
+    add_ends("break_even_price", prices);
   }
   add("token_cost_ratio", !is_first, cost.ratio);
   add("token_cost_chance", cost.chance.has_value(), cost.chance.value_or(0));

@@ -10,6 +10,7 @@
 #include "sim/base/statistics.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/result_row.hpp"
+#include "tools/moesim/bands/run_cost.hpp"
 #include "tools/moesim/train/replicas.hpp"
 #include "tools/moesim/train/train_report.hpp"
 
@@ -23,7 +24,6 @@ using training::TrainingStep;
 using Cells = std::map<std::string, Cell>;
 
 constexpr double level_of_columns = 0.9;  // p05 to p95
-constexpr double seconds_per_day = 86400;
 
 // Options of a scenario that a training job lacks, each with its default here. Not --fusion,
 // --expert-products and --overlap: a job has kernels and an overlap of its own.
@@ -139,7 +139,7 @@ NamedCells layout_row(const CommandLine& line, const TrainingJob& job, const Tra
   add_memory(step, cells);
   add_band(step, band, cells);
   add_losses(step, cells);
-  cells["tokens_per_day"] = figure_cell(step.tokens / step.step_us * 1e6 * seconds_per_day);
+  cells["tokens_per_day"] = figure_cell(tokens_per_day(step));
   cells["provenance"] = "curves of " + job.typed.profile + ", links of " + job.typed.cluster;
   NamedCells row;
   const auto add = [&](const std::string& name) {

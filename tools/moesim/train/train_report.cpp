@@ -12,6 +12,7 @@
 #include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/study/sweep/counted_loss.hpp"
 #include "sim/training/prices/exchange_prices.hpp"
+#include "tools/moesim/bands/run_cost.hpp"
 #include "tools/moesim/bands/unmeasured_pair.hpp"
 #include "tools/moesim/part_columns.hpp"
 #include "tools/moesim/routing_cells.hpp"
@@ -25,8 +26,6 @@ namespace {
 using training::TrainingJob;
 using training::TrainingStep;
 using Lines = std::vector<std::vector<std::string>>;
-
-constexpr double seconds_per_day = 86400;
 
 // Three digits: "83.9 s", "812 ms".
 std::string duration(double us) {
@@ -150,7 +149,7 @@ std::string parameters_text(const TrainingJob& job) {
 }
 
 std::string figures(const TrainingJob& job, const TrainingStep& step, const TrainBand& band) {
-  const double per_day = step.tokens / step.step_us * 1e6 * seconds_per_day;
+  const double per_day = tokens_per_day(step);
   const double most = step.peak_memory().gib();
   const double capacity = job.profile->device().hbm_bytes.gib();
   const MemoryRoom room = room_of(job, step);

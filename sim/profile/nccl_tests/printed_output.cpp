@@ -8,10 +8,10 @@
 #include <optional>
 #include <regex>
 #include <sstream>
-#include <string_view>
 #include <utility>
 
 #include "sim/base/file.hpp"
+#include "sim/base/launcher_prefix.hpp"
 #include "sim/base/text.hpp"
 #include "sim/profile/nccl_tests/doubts.hpp"
 #include "sim/profile/nccl_tests/ranks.hpp"
@@ -23,28 +23,6 @@ namespace {
 // also slow: it runs on lines that have the words it looks for.
 constexpr std::size_t longest_line = 1024;
 
-constexpr const char* decimal_digits = "0123456789";
-
-// The length of a tag such as "[1,0]<stdout>:" or "[1,0]:" before a line; 0: there is none.
-std::size_t tag_length(std::string_view line) {
-  std::size_t at = 1;
-  for (const char end : {',', ']'}) {
-    const std::size_t stop = line.find_first_not_of(decimal_digits, at);
-    if (stop == at || stop == std::string_view::npos || line[stop] != end) return 0;
-    at = stop + 1;
-  }
-  const std::string_view stream = line.substr(at, std::string_view("<stdout>").size());
-  if (stream == "<stdout>" || stream == "<stderr>") at += stream.size();
-  return line.substr(at).starts_with(':') ? at + 1 : 0;
-}
-
-// The length of a label such as "0: ", with the spaces before it.
-std::size_t label_length(std::string_view line) {
-  const std::size_t from = std::min(line.find_first_not_of(" \t\v\f\r"), line.size());
-  const std::size_t end = std::min(line.find_first_not_of(decimal_digits, from), line.size());
-  return end > from && line.substr(end).starts_with(": ") ? end + 2 : 0;
-}
-
 // Reads the printed output line by line.
 class PrintedOutput {
  public:
@@ -54,20 +32,13 @@ class PrintedOutput {
     std::istringstream text(read_file(file_));
     for (std::string line; std::getline(text, line);) {
       ++line_;
-      take(without_prefix(line));
+      take(without_launcher_prefix(line));
     }
     finish();
     return std::move(runs_);
   }
 
  private:
-  // mpirun --tag-output: "[1,0]<stdout>:# ..."; srun --label: "0: # ...".
-  static std::string without_prefix(const std::string& line) {
-    constexpr std::size_t longest = 40;
-    const std::string_view head = std::string_view(line).substr(0, longest);
-    return line.substr(head.starts_with('[') ? tag_length(head) : label_length(head));
-  }
-
   void take(const std::string& line) {
     if (line.size() <= longest_line) {
       take_version(line);
@@ -172,6 +143,13 @@ class PrintedOutput {
       if (!in_table_) return;
       refuse(run_, line_, "a table of times without '# Rank' lines before it");
     }
+    refuse_cut();
+    // Rows of one table have as many columns: with fewer the last figure may be cut, too.
+    if (!run_.rows.empty() && words.size() < columns_) {
+      cut_ = {line_, words.size()};
+      return;
+    }
+    columns_ = words.size();
     NcclTestsRow row;
     row.line = line_;
     row.bytes = number(words[0]);
@@ -186,12 +164,7 @@ class PrintedOutput {
     if (end > next + 2 && words[end - 1].find(':') != std::string::npos) end -= 2;
     const std::size_t figures = end - std::min(next, end);
     const bool whole = figures % half_ <= 1 && figures >= half_ && figures <= 2 * half_ + 1;
-    if (!whole) {
-      refuse(run_, line_,
-             fmt::format("{} columns instead of size, count, type, redop, root, and time, algbw, "
-                         "busbw, #wrong out of place and in place: the output is cut off",
-                         words.size()));
-    }
+    if (!whole) refuse_columns(line_, words.size());
     next += figures % half_;  // root
     row.time_us = number(words[next]);
     const double algorithm = number(words[next + 1]), bus = number(words[next + 2]);
@@ -204,6 +177,18 @@ class PrintedOutput {
              fmt::format("{} wrong values: this run measured nothing that counts", wrong));
     }
     add_row(run_, std::move(row));
+  }
+
+  [[noreturn]] void refuse_columns(std::size_t line, std::size_t columns) const {
+    refuse(run_, line,
+           fmt::format("{} columns instead of size, count, type, redop, root, and time, algbw, "
+                       "busbw, #wrong out of place and in place: the output is cut off",
+                       columns));
+  }
+
+  // A row that is cut off is that of a job that was killed: its last. Another one is none.
+  void refuse_cut() const {
+    if (cut_.line > 0) refuse_columns(cut_.line, cut_.columns);
   }
 
   double number(const std::string& text) const {
@@ -220,6 +205,7 @@ class PrintedOutput {
   }
 
   void finish() {
+    if (ended_) refuse_cut();
     run_.program = std::exchange(program_, "");
     run_.nccl = nccl_;
     run_.gpus = ranks_.count;
@@ -237,10 +223,16 @@ class PrintedOutput {
     half_ = 4;
     checked_ = true;
     in_table_ = false;
+    columns_ = 0;
+    cut_ = {};
   }
 
   void doubt_run(bool ended, const std::string& failure, const std::string& grouping) {
     if (run_.rows.empty()) return;
+    if (cut_.line > 0) {
+      run_.doubts.push_back(fmt::format(
+          "warning: {}: line {}: this row is cut off, and is left out", file_, cut_.line));
+    }
     if (!ended) {
       run_.doubts.push_back(fmt::format(
           "warning: {}: line {}: no 'Avg bus bandwidth' line below this row, the last of its run: "
@@ -266,6 +258,11 @@ class PrintedOutput {
   bool checked_ =
       true;  // the last column counts wrong values; "error" in old versions: a difference
   bool in_table_ = false;
+  std::size_t columns_ = 0;  // of the row before
+  struct {
+    std::size_t line = 0;
+    std::size_t columns = 0;
+  } cut_;  // a row with fewer columns than those before it; line 0: none
   std::vector<NcclTestsRun> runs_;
 };
 

@@ -8,10 +8,13 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
+#include <string_view>
 
 #include "sim/base/error.hpp"
 #include "sim/base/formats/csv.hpp"
+#include "sim/base/text.hpp"
 
 namespace moesim::routing {
 
@@ -63,29 +66,108 @@ std::vector<std::int64_t> numbers_of(
   return {numbers.begin(), numbers.end()};
 }
 
+// The expert that a column is named after: "e12", "expert_12", "expert12".
+std::optional<std::int64_t> expert_of_column(const std::string& name) {
+  for (const std::string_view start : {"expert_", "expert", "e_", "e"}) {
+    if (!name.starts_with(start)) continue;
+    const std::string_view number = std::string_view(name).substr(start.size());
+    if (number.size() <= 5 && is_whole_number(number)) return parse_number<std::int64_t>(number);
+  }
+  return std::nullopt;
+}
+
+// Where a table has its counts.
+struct CountColumns {
+  std::size_t step = CsvTable::npos;
+  std::size_t rank = CsvTable::npos;
+  std::size_t layer = CsvTable::npos;
+  std::size_t expert = CsvTable::npos;  // a row for each expert: this column and `count`
+  std::size_t count = CsvTable::npos;
+  std::vector<std::pair<std::int64_t, std::size_t>> of_expert;  // else a column for each expert
+
+  std::set<std::size_t> used() const {
+    std::set<std::size_t> columns{step, rank, layer, expert, count};
+    for (const auto& [number, column] : of_expert) columns.insert(column);
+    return columns;
+  }
+};
+
+CountColumns columns_of(const CsvTable& table) {
+  CountColumns columns;
+  columns.step = table.find("step");
+  columns.rank = table.find("rank");
+  columns.expert = table.find("expert");
+  columns.count = table.find("count");
+  if (columns.expert == CsvTable::npos && columns.count == CsvTable::npos) {
+    for (std::size_t column = 0; column < table.columns.size(); ++column) {
+      const auto expert = expert_of_column(table.columns[column]);
+      if (expert) columns.of_expert.emplace_back(*expert, column);
+    }
+  }
+  columns.layer = table.column("layer");
+  if (columns.of_expert.empty()) {
+    columns.expert = table.column("expert");
+    columns.count = table.column("count");
+  }
+  return columns;
+}
+
+struct CountCell {
+  std::int64_t expert = 0;
+  std::int64_t count = 0;
+};
+
+std::vector<CountCell> cells_of(const CsvTable& table, std::size_t row, const CountColumns& columns,
+                                int experts) {
+  if (columns.of_expert.empty()) {
+    return {{table.whole(row, columns.expert, experts - 1),
+             table.whole(row, columns.count, Trace::most_tokens)}};
+  }
+  std::vector<CountCell> cells;
+  for (const auto& [expert, column] : columns.of_expert) {
+    if (expert >= experts) {
+      refuse(table.name, fmt::format("column {}: --experts is {}, so that they are 0 to {}",
+                                     table.columns[column], experts, experts - 1));
+    }
+    cells.push_back({expert, table.whole(row, column, Trace::most_tokens)});
+  }
+  return cells;
+}
+
+// Experts that are not in the table at all are likelier too large an --experts than never chosen.
+std::vector<std::string> missing_experts(const CsvTable& table, std::int64_t last, int experts) {
+  if (last + 1 >= experts) return {};
+  return {
+      fmt::format("warning: {} has experts 0 to {}, --experts is {}: the other {} have no tokens "
+                  "at all: is --experts right?",
+                  table.name, last, experts, experts - 1 - last)};
+}
+
 }  // namespace
 
 ImportedTrace import_count_table(const CountTableQuery& query) {
   const CsvTable table = CsvTable::load(query.file);
-  const std::size_t columns[] = {table.find("step"), table.find("rank"), table.column("layer")};
-  const std::size_t expert_at = table.column("expert");
-  const std::size_t count_at = table.column("count");
+  const CountColumns columns = columns_of(table);
   const std::vector<std::size_t> rows = rows_where(table, query);
   std::map<Place, std::map<std::int64_t, std::int64_t>> all;
+  std::map<Place, std::size_t> lines;  // of the first row of each
+  std::int64_t last_expert = 0;
   for (const std::size_t row : rows) {
     Place place{};
+    const std::size_t axes[] = {columns.step, columns.rank, columns.layer};
     for (std::size_t axis = 0; axis < place.size(); ++axis) {
-      if (columns[axis] == CsvTable::npos) continue;
-      place[axis] = table.whole(row, columns[axis], std::numeric_limits<std::int32_t>::max());
+      if (axes[axis] == CsvTable::npos) continue;
+      place[axis] = table.whole(row, axes[axis], std::numeric_limits<std::int32_t>::max());
     }
-    const std::int64_t expert = table.whole(row, expert_at, query.experts - 1);
-    const std::int64_t count = table.whole(row, count_at, Trace::most_tokens);
-    if (all[place].emplace(expert, count).second) continue;
-    const std::string left =
-        choices_left(table, rows, {columns[0], columns[1], columns[2], expert_at, count_at});
-    throw UsageError(fmt::format("{}, line {}: layer {}, expert {} is there twice{}", table.name,
-                                 table.lines[row], place[2], expert,
-                                 left.empty() ? "" : ": choose by --where one of " + left));
+    lines.emplace(place, table.lines[row]);
+    for (const auto& [expert, count] : cells_of(table, row, columns, query.experts)) {
+      last_expert = std::max(last_expert, expert);
+      if (all[place].emplace(expert, count).second) continue;
+      const std::string left = choices_left(table, rows, columns.used());
+      throw UsageError(fmt::format("{}, line {}: layer {}, expert {} is there twice{}", table.name,
+                                   table.lines[row], place[2], expert,
+                                   left.empty() ? "" : ": choose by --where one of " + left));
+    }
   }
   const std::vector<std::int64_t> steps = numbers_of(all, 0), ranks = numbers_of(all, 1),
                                   layers = numbers_of(all, 2);
@@ -113,8 +195,12 @@ ImportedTrace import_count_table(const CountTableQuery& query) {
   }
   std::string what = "a count table";
   for (const auto& [column, value] : query.where) what += fmt::format(", {} = {}", column, value);
-  return {trace_of_counts(query.file, shape, std::move(counts)),
-          columns[0] == CsvTable::npos ? std::vector<std::int64_t>{} : steps, layers, what};
+  const Place first{steps.front(), ranks.front(), layers.front()};
+  const std::string where = fmt::format("line {}: the counts of step {}, rank {}, layer {}",
+                                        lines[first], first[0], first[1], first[2]);
+  return {trace_of_counts(query.file, shape, std::move(counts), where),
+          columns.step == CsvTable::npos ? std::vector<std::int64_t>{} : steps, layers, what,
+          missing_experts(table, last_expert, query.experts)};
 }
 
 }  // namespace moesim::routing

@@ -17,10 +17,11 @@ struct ImportedTrace {
   std::shared_ptr<const Trace> trace;
   std::vector<std::int64_t> steps, layers;  // their numbers; empty: the file has none
   std::string what;                         // what was read, for the trace's note
+  std::vector<std::string> doubts = {};     // warnings
 };
 
-// Rows of a CSV: columns layer, expert, count and optionally step and rank. A missing expert has
-// count 0.
+// Rows of a CSV: columns layer, expert, count and optionally step and rank; or, without expert and
+// count, a column for each expert ("e0", "expert_0", ...). A missing expert has count 0.
 struct CountTableQuery {
   std::string file;
   std::vector<std::pair<std::string, std::string>> where;  // column = value, all of them
@@ -30,9 +31,10 @@ struct CountTableQuery {
 ImportedTrace import_count_table(const CountTableQuery& query);
 
 // The trace of counts [step, rank, layer, expert]; the number of tokens follows from the first ones
-// and shape.top_k. Throws UsageError naming `file`.
-std::shared_ptr<const Trace> trace_of_counts(const std::string& file, TraceShape shape,
-                                             std::vector<std::int64_t> counts);
+// and shape.top_k. Throws UsageError naming `file` and, where it is about those, `first`.
+std::shared_ptr<const Trace> trace_of_counts(
+    const std::string& file, TraceShape shape, std::vector<std::int64_t> counts,
+    const std::string& first = "the counts of the first step, rank and layer");
 
 // One array of a .npy or .npz file. Floating point: logits; whole numbers: counts or, with an axis
 // "choice", the experts of each token, best first.

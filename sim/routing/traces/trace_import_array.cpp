@@ -236,7 +236,8 @@ ImportedTrace counts_of(const ArrayQuery& query, const NpyArray& array) {
 }  // namespace
 
 std::shared_ptr<const Trace> trace_of_counts(const std::string& file, TraceShape shape,
-                                             std::vector<std::int64_t> counts) {
+                                             std::vector<std::int64_t> counts,
+                                             const std::string& first_counts) {
   if (shape.top_k < 1 || shape.top_k > shape.experts) {
     refuse(file, fmt::format("--top-k: {} experts per token of {}", shape.top_k, shape.experts));
   }
@@ -247,9 +248,9 @@ std::shared_ptr<const Trace> trace_of_counts(const std::string& file, TraceShape
   }
   const std::int64_t routes = std::accumulate(first, first + shape.experts, std::int64_t{0});
   if (routes % shape.top_k != 0 || routes == 0) {
-    refuse(file, fmt::format("the first counts add up to {}, which is no number of tokens of "
-                             "--top-k {} each",
-                             routes, shape.top_k));
+    refuse(file, fmt::format("{} add up to {}, which is no number of tokens of --top-k {} each: "
+                             "another --top-k, routes that were dropped, or tokens of padding?",
+                             first_counts, routes, shape.top_k));
   }
   shape.tokens = routes / shape.top_k;
   return Trace::of_counts(file, shape, std::move(counts));

@@ -36,7 +36,7 @@ using profile::NcclTestsRun;
 using profile::place_of;
 
 constexpr double least_of_large_messages = 1 << 16;  // bytes: ib_write_bw's default
-constexpr double least_of_healthy_link = 0.25;
+constexpr double least_of_healthy_link = 0.7;
 constexpr double most_of_small_messages = 4096;
 constexpr std::int64_t least_largest = 1 << 20;  // bytes that a curve must reach to be told on
 
@@ -222,6 +222,7 @@ class Importer {
     }
     const std::string from =
         fmt::format("{} test{}", run.test, run.nic.empty() ? "" : " on " + run.nic);
+    if (run.cut_line > 0) note(run.doubt(name_of_file(file)));
     if (run.gbit_per_s > 0) {
       if (run.largest_bytes < least_of_large_messages) {
         throw UsageError(fmt::format(
@@ -235,8 +236,8 @@ class Importer {
                       fmt::format("{:g} Gbit/s (nic.gbit_per_s)", line));
       if (run.gbit_per_s / line < least_of_healthy_link) {
         note(
-            fmt::format("warning: {}: {}: {:.1f} Gbit/s of the {:g} of cluster '{}' "
-                        "(nic.gbit_per_s): another NIC, or a link in need of repair?",
+            fmt::format("warning: {}: {}: {:.1f} Gbit/s of the {:g} of cluster '{}': is its "
+                        "nic.gbit_per_s that of these NICs? Else a link may be in need of repair",
                         name_of_file(file), from, run.gbit_per_s, line, base_.name));
       }
       links_.nic_rates.push_back({run.gbit_per_s / line, from, name_of_file(file), 0, 0, run.nic});

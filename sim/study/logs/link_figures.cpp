@@ -195,7 +195,9 @@ class LinkWriter {
       if (crosses_domains(base_, measured.nodes)) continue;
       const std::optional<double> share = line_share(measured, base_);
       if (!share) continue;
-      found.push_back(with_runs({*share, described(measured), runs_of(measured)}, measured));
+      const double more = more_at_large_size(measured, base_, profile_);
+      const std::string what = described(measured) + (more > 1 ? by_model(profile_) : "");
+      found.push_back(with_runs({std::min(1.0, *share * more), what, runs_of(measured)}, measured));
     }
     if (found.empty()) found = evidence_.copies;
     if (found.empty()) return;

@@ -28,6 +28,7 @@ using cluster::MeasuredOperation;
 using profile::Estimate;
 
 constexpr double large_bytes = 16 << 20;
+constexpr double full_bytes = 256 << 20;  // shipped domain.efficiency: of 256 and 512 MiB
 constexpr double small_bytes = 64 << 10;
 constexpr double least_spread = 0.05;
 
@@ -233,6 +234,27 @@ std::optional<FittedEfficiency> nic_efficiency_of(
   const auto inverse = model.value_in(inverse_efficiencies);
   if (!inverse) return std::nullopt;
   return FittedEfficiency{1 / *inverse, model.slower_at(*inverse)};
+}
+
+double more_at_large_size(const MeasuredExchange& measured, const Cluster& cluster,
+                          const std::shared_ptr<const profile::Profile>& profile) {
+  const auto collective = collective_of(measured.operation);
+  const double bytes = measured.bytes.back();
+  if (bytes >= full_bytes || !collective || !profile) return 1;
+  const auto without = std::make_shared<Cluster>(cluster);
+  without->exchanges.clear();
+  network::ExchangeQuery query;
+  query.collective = *collective;
+  query.members = network::members_of(measured, cluster);
+  const auto rate_at = [&](double size) {
+    query.bytes = size;
+    return size / network::predict_exchange(query, profile, without).estimate.time_us;
+  };
+  try {
+    return std::max(1.0, rate_at(full_bytes) / rate_at(bytes));
+  } catch (const Error&) {
+    return 1;  // the profile has no curve of it
+  }
 }
 
 std::optional<EfficiencyBounds> nic_efficiency_bounds(

@@ -67,6 +67,13 @@ std::optional<double> nic_start_of(const cluster::MeasuredExchange& measured,
                                    const cluster::Cluster& cluster,
                                    const std::shared_ptr<const profile::Profile>& profile);
 
+// By how much more of its links an exchange inside a domain uses at 256 MiB, for which
+// domain.efficiency stands, than at its largest measured size, by the curve of the profile: a log
+// may end early. 1 of larger ones, and without a curve of that operation.
+double more_at_large_size(const cluster::MeasuredExchange& measured,
+                          const cluster::Cluster& cluster,
+                          const std::shared_ptr<const profile::Profile>& profile);
+
 // The shipped profile of hardware whose GPU has the same model ("H200") in its name; nullptr: none.
 std::shared_ptr<const profile::Profile> profile_of_gpu(const std::string& model);
 

@@ -13,6 +13,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/formats/document.hpp"
+#include "sim/base/launcher_prefix.hpp"
 #include "sim/base/text.hpp"
 
 namespace moesim::study {
@@ -58,10 +59,16 @@ class PerftestOutput {
     std::istringstream text(read_file(file_));
     for (std::string line; std::getline(text, line);) {
       ++line_;
-      if (line.size() <= longest_line) take(line);
+      if (line.size() <= longest_line) take(without_launcher_prefix(line));
     }
     std::erase_if(
         runs_, [](const PerftestRun& run) { return run.gbit_per_s == 0 && run.latency_us == 0; });
+    if (runs_.empty() && !prefix_.empty()) {
+      throw UsageError(fmt::format(
+          "{}: lines have '{}' before what perftest printed: take such prefixes off (sed, cut "
+          "-c{}-); those of mpirun --tag-output and srun --label may stay",
+          file_, printable(prefix_), prefix_.size() + 1));
+    }
     if (runs_.empty()) {
       throw UsageError(
           fmt::format("{}: no row of results below a '#bytes' header: perftest's "
@@ -73,6 +80,11 @@ class PerftestOutput {
 
  private:
   void take(const std::string& line) {
+    // " #bytes     #iterations ...", of which perftest writes one space.
+    const std::size_t heading = line.find("#bytes");
+    if (heading != std::string::npos && line.find_first_not_of(" \t") != heading) {
+      prefix_ = line.substr(0, line[heading - 1] == ' ' ? heading - 1 : heading);
+    }
     static const std::regex title(
         R"(^\s*((RDMA_Write|RDMA_Read|Send)( Bidirectional| Post List| Infinitely)* (BW|Latency)) Test)");
     static const std::regex nic(R"(\bDevice\s*:\s*(\S+))");
@@ -84,6 +96,7 @@ class PerftestOutput {
       runs_.back().nic = match[1];
     } else if (!runs_.empty() && has(line, "#bytes")) {
       header_ = words_of(line.substr(line.find('#')));
+      columns_ = 0;
       to_gbit_ = gbit_per_s_of(line);
       // Both directions are added up.
       if (has(runs_.back().test, "Bidirectional")) to_gbit_ /= 2;
@@ -95,6 +108,15 @@ class PerftestOutput {
   void take_row(const std::vector<std::string>& words) {
     if (words.empty() || words[0].find_first_not_of("0123456789") != std::string::npos) return;
     PerftestRun& run = runs_.back();
+    // The last row of a job that was killed is left out; cut off before others it is refused below.
+    if (run.cut_line > 0) {
+      throw UsageError(fmt::format("{}: line {}: this row is cut off", file_, run.cut_line));
+    }
+    if (words.size() < columns_) {
+      run.cut_line = line_;
+      return;
+    }
+    columns_ = words.size();
     if (const auto average = column_of(header_, "average[")) {
       run.largest_bytes = std::max(run.largest_bytes, number_at(words, 0, file_, line_));
       run.gbit_per_s =
@@ -115,6 +137,8 @@ class PerftestOutput {
   std::vector<PerftestRun> runs_;
   std::vector<std::string> header_;
   double to_gbit_ = 1;
+  std::size_t columns_ = 0;  // of the row before
+  std::string prefix_;       // before the heading of a table: of a launcher that is not known
 };
 
 // Copies of one pair at a time in one direction.
@@ -188,6 +212,13 @@ LogKind kind_of_log(const std::string& file) {
       "{}: this is no output of nccl-tests, perftest (ib_write_bw, ib_send_lat, ...), nvbandwidth "
       "or DeepEP's tests",
       file));
+}
+
+std::string PerftestRun::doubt(const std::string& file) const {
+  return fmt::format(
+      "warning: {}: line {}: this row, the last, is cut off, and is left out; larger sizes may be "
+      "missing",
+      file, cut_line);
 }
 
 std::vector<PerftestRun> read_perftest_log(const std::string& file) {

@@ -18,8 +18,11 @@ struct PerftestRun {
   double latency_us = 0;  // of a latency test: t_typical (else t_avg) of the smallest size, one way
   double largest_bytes = 0;  // of a message of a bandwidth test
   double latency_bytes = 0;  // of the message that took latency_us
+  std::size_t cut_line = 0;  // a last row with fewer columns than those before it; 0: none
+  std::string doubt(const std::string& file) const;  // the warning of such a row
 };
-// Throws UsageError naming file and line: no table, rows cut off, cells that are no numbers.
+// Throws UsageError naming file and line: no table, rows cut off before others, cells that are no
+// numbers.
 std::vector<PerftestRun> read_perftest_log(const std::string& file);
 
 // One test of nvbandwidth that copies from GPU to GPU in one direction, pair by pair.

@@ -115,7 +115,7 @@ def test_output_that_cannot_count_is_refused(tmp_path):
     wrong("# nothing\n", "no output of nccl-tests")
     wrong(output(2, linear).replace("    2048  ", "    2048 x", 1), "line 9")
     whole = output(2, linear)
-    wrong(whole[:whole.index("    none", 2000)], "cut off")
+    wrong(whole[:whole.index("    none", 2000)] + "\n# Out of bounds values : 0 OK\n", "cut off")
     (tmp_path / "run.txt").write_text(output(2, linear))
     (tmp_path / "other.txt").write_text(output(4, linear, device="NVIDIA A100"))
     refused(*words(tmp_path, tmp_path / "run.txt", tmp_path / "other.txt"), parts=["NVIDIA A100"])

@@ -367,6 +367,9 @@ def test_the_bandwidth_is_that_of_nccl_tests(op, factor):
     assert "busbw GB/s" in head and f" {busbw:.2f}  " in row
     gemm = succeed("predict", "--op", "gemm", "--m", 64, "--n", 64, "--k", 64)
     assert "busbw" not in gemm
+    assert found["busbw_gb_per_s"] == pytest.approx(busbw, rel=1e-9)
+    assert float(as_rows(*words)[0]["busbw_gb_per_s"]) == pytest.approx(busbw, rel=1e-9)
+    assert "busbw_gb_per_s" not in as_json("predict", "--op", "gemm", "--m", 64, "--n", 64, "--k", 64)
 
 
 def test_ranks_that_do_not_fill_racks_are_spread_evenly():

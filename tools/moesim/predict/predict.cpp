@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -19,7 +18,6 @@
 #include "sim/network/schedules/exchange_schedule.hpp"
 #include "sim/network/schedules/exchange_settings.hpp"
 #include "sim/profile/missing_parameter.hpp"
-#include "sim/profile/nccl_tests/operation.hpp"
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/config.hpp"
@@ -70,23 +68,8 @@ Json to_json(const QueryAnswer& answer) {
                  {"time_us_p95", answer.estimate.time_us_p95},
                  {"provenance", answer.provenance}});
   if (!answer.rank_finish_us.empty()) object["rank_finish_us"] = answer.rank_finish_us;
+  if (const auto bus = bus_bandwidth(answer)) object[bus_column] = *bus;
   return object;
-}
-
-// The bus bandwidth as nccl-tests prints it, in GB/s, for an exchange of equal blocks whose time is
-// one number.
-std::optional<double> bus_bandwidth(const QueryAnswer& answer) {
-  static const std::set<std::string> operations{"all-to-all", "all-reduce", "all-gather",
-                                                "reduce-scatter"};
-  const auto bytes = answer.params.find("bytes");
-  const auto gpus = answer.params.find("gpus");
-  if (operations.count(answer.op) == 0 || bytes == answer.params.end() ||
-      gpus == answer.params.end() || answer.upper_us > answer.lower_us || !answer.refusal.empty()) {
-    return std::nullopt;
-  }
-  const double size = static_cast<double>(parse_bytes(bytes->second, "bytes").count);
-  return size / (1e3 * answer.estimate.time_us) *
-         profile::bus_factor(answer.op, std::stod(gpus->second));
 }
 
 // The columns note and id of a file in front of its answers. The first of `lines` is the heading.
@@ -106,7 +89,7 @@ void pass_through(const std::vector<QueryAnswer>& answers,
 }
 
 std::vector<std::vector<std::string>> table_of(const std::vector<QueryAnswer>& answers) {
-  const bool has_exchanges = std::any_of(answers.begin(), answers.end(), bus_bandwidth);
+  const bool has_exchanges = has_bus_bandwidth(answers);
   std::vector<std::vector<std::string>> lines{
       {"operation", "parameters", "time us", "p05", "p95", "provenance"}};
   if (has_exchanges) lines.front().insert(lines.front().end() - 1, "busbw GB/s");
@@ -210,6 +193,10 @@ std::string one_as_csv(const QueryAnswer& answer) {
   const std::vector<std::string> added = answer_cells(answer);
   columns.insert(columns.end(), answer_columns().begin(), answer_columns().end());
   cells.insert(cells.end(), added.begin(), added.end());
+  if (has_bus_bandwidth({answer})) {
+    columns.emplace_back(bus_column);
+    cells.push_back(bus_cell(answer));
+  }
   return csv_line(columns) + csv_line(cells);
 }
 

@@ -34,7 +34,7 @@ Queries::Queries(const std::string& path, const std::string& default_op)
     const std::string what = fmt::format("{}: line 1, column {}", path, title);
     std::string name = title;
     std::replace(name.begin(), name.end(), '_', '-');
-    if (contains(answer_columns(), title)) {
+    if (contains(answer_columns(), title) || title == bus_column) {
       throw UsageError(what + ": a column that predict adds is there already: rename or remove it");
     }
     if (!contains(known, name)) {
@@ -81,12 +81,15 @@ std::string Queries::csv(const std::vector<QueryAnswer>& answers) const {
                   [](const QueryAnswer& answer) { return !answer.refusal.empty(); });
   std::vector<std::string> columns = table_.columns;
   columns.insert(columns.end(), answer_columns().begin(), answer_columns().end());
+  const bool has_bus = has_bus_bandwidth(answers);
+  if (has_bus) columns.emplace_back(bus_column);
   if (has_refused) columns.insert(columns.end(), refusal_columns.begin(), refusal_columns.end());
   std::string text = csv_line(columns);
   for (std::size_t row = 0; row < answers.size(); ++row) {
     std::vector<std::string> cells = table_.rows[row];
     const std::vector<std::string> added = answer_cells(answers[row]);
     cells.insert(cells.end(), added.begin(), added.end());
+    if (has_bus) cells.push_back(bus_cell(answers[row]));
     if (has_refused) {
       const std::string& reason = answers[row].refusal;
       cells.insert(cells.end(), {reason.empty() ? "ok" : "refused", reason});

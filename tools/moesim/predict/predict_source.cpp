@@ -6,12 +6,15 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
 #include "sim/cluster/cluster.hpp"
+#include "sim/profile/nccl_tests/operation.hpp"
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/predict/predict_dispatch.hpp"
 #include "tools/moesim/software_times.hpp"
@@ -45,6 +48,29 @@ std::vector<std::string> answer_cells(const QueryAnswer& answer) {
   return {fmt::format("{}", answer.estimate.time_us),
           fmt::format("{}", answer.estimate.time_us_p05),
           fmt::format("{}", answer.estimate.time_us_p95), answer.provenance, finish};
+}
+
+std::optional<double> bus_bandwidth(const QueryAnswer& answer) {
+  static const std::set<std::string> operations{"all-to-all", "all-reduce", "all-gather",
+                                                "reduce-scatter"};
+  const auto bytes = answer.params.find("bytes");
+  const auto gpus = answer.params.find("gpus");
+  if (operations.count(answer.op) == 0 || bytes == answer.params.end() ||
+      gpus == answer.params.end() || answer.upper_us > answer.lower_us || !answer.refusal.empty()) {
+    return std::nullopt;
+  }
+  const double size = static_cast<double>(parse_bytes(bytes->second, "bytes").count);
+  return size / (1e3 * answer.estimate.time_us) *
+         profile::bus_factor(answer.op, std::stod(gpus->second));
+}
+
+bool has_bus_bandwidth(const std::vector<QueryAnswer>& answers) {
+  return std::any_of(answers.begin(), answers.end(), bus_bandwidth);
+}
+
+std::string bus_cell(const QueryAnswer& answer) {
+  const std::optional<double> bus = bus_bandwidth(answer);
+  return bus ? fmt::format("{}", *bus) : "";
 }
 
 bool is_exchange(const std::string& op, const QueryParams& params) {

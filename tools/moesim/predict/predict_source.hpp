@@ -39,6 +39,13 @@ struct QueryAnswer {
 const std::vector<std::string>& answer_columns();
 std::vector<std::string> answer_cells(const QueryAnswer& answer);
 
+// The bus bandwidth as nccl-tests prints it, in GB/s, for an exchange of equal blocks whose time is
+// one number. Its column comes last of those of answers, where one of them has it.
+std::optional<double> bus_bandwidth(const QueryAnswer& answer);
+bool has_bus_bandwidth(const std::vector<QueryAnswer>& answers);
+inline constexpr const char* bus_column = "busbw_gb_per_s";
+std::string bus_cell(const QueryAnswer& answer);  // "": it has none
+
 // Whether an operation, asked with these parameters, exchanges between GPUs.
 bool is_exchange(const std::string& op, const QueryParams& params);
 // What an operation takes: its own parameters, an exchange those of a cluster, and "profile".

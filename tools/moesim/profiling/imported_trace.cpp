@@ -71,6 +71,7 @@ void write_imported_trace(const CommandLine& line, const std::string& folder,
        line.get("licence", "not stated"), origin(line),
        fmt::format("imported from {}: {}", from, imported_trace.what), imported_trace.steps,
        imported_trace.layers});
+  for (const std::string& doubt : imported_trace.doubts) note(doubt);
   note_trace(folder, imported_trace);
   if (trace.kind() == routing::Trace::Kind::logits) {
     const routing::TraceShape& shape = trace.shape();

@@ -1,0 +1,93 @@
+"""The token loss of counts, beside that of the logits that they count."""
+
+import json
+
+import numpy as np
+import pytest
+from command_line import as_json, moesim, needs_binary
+
+pytestmark = needs_binary
+
+LIBRARY = ("--capacity-convention", "library")
+
+
+def save(folder, kind, axes, array, top_k, tokens):
+    """A trace whose last axis is experts."""
+    folder.mkdir()
+    np.save(folder / "array.npy", array)
+    (folder / "trace.json").write_text(json.dumps({
+        "format": "moesim trace 1", "name": "t", "model": "m", "source": "test", "licence": "none", "origin": "synthetic", "kind": kind,
+        "axes": axes, "tokens": tokens, "experts": array.shape[-1], "top_k": top_k, "array": "array.npy"}))
+    return f"trace:{folder}"
+
+
+def counted(logits, top_k):
+    """Choices of each expert, [..., expert], of logits [..., token, expert]."""
+    threshold = np.sort(logits, axis=-1)[..., -top_k, None]
+    return (logits >= threshold).sum(axis=-2)
+
+
+def drawn(tmp_path, experts, top_k, spread, sharpness=1.0):
+    """Traces of normal logits with a popularity of this spread, and of their counts: 4 ranks of 2,048 tokens, 2 layers."""
+    random = np.random.default_rng(3)
+    popularity = random.normal(0, spread, (2, 1, experts))
+    logits = random.normal(0, 1, (4, 2, 2048, experts)) + popularity
+    sharp = save(tmp_path / f"logits{sharpness}", "logits", ["rank", "layer", "token", "expert"], (sharpness * logits).astype(np.float32),
+                 top_k, 2048)
+    if sharpness != 1:
+        return sharp
+    return sharp, save(tmp_path / "counts", "counts", ["rank", "layer", "expert"], counted(logits, top_k), top_k, 2048)
+
+
+def routed(trace, *words):
+    return as_json("route", "--routing", trace, "--router", "topk", "--gpus", 4, *LIBRARY, "--replicas", 1, *words)
+
+
+@pytest.mark.parametrize(("experts", "top_k", "spread", "factor"), [(32, 4, 0.8, 1.25), (128, 8, 0.5, 1), (8, 2, 0.3, 1)])
+def test_counts_of_normal_logits_lose_what_these_lose(tmp_path, experts, top_k, spread, factor):
+    words = ("--top-k", top_k, "--capacity-factor", factor)
+    logits, counts = drawn(tmp_path, experts, top_k, spread)
+    right, estimated = routed(logits, *words), routed(counts, *words)
+    assert estimated["failed"] == pytest.approx(right["failed"], abs=1e-9)
+    for share in ("residual_loss", "lost_mass", "partial"):
+        assert estimated[share] == pytest.approx(right[share], rel=0.02)
+
+
+def test_weights_that_counts_do_not_tell_change_the_loss(tmp_path):
+    """Logits times a factor have the same choices and counts: the page says by how much their loss differs."""
+    words = ("--top-k", 8, "--capacity-factor", 1)
+    loss = {sharpness: routed(drawn(tmp_path, 128, 8, 0.5, sharpness), *words)["residual_loss"] for sharpness in (0.3, 1.001, 3)}
+    assert 1.1 < loss[0.3] / loss[1.001] < 1.25
+    assert 0.5 < loss[3] / loss[1.001] < 0.65
+
+
+def test_one_route_per_token_is_lost_as_often_as_routes_fail(tmp_path):
+    random = np.random.default_rng(5)
+    logits = random.normal(0, 1, (8, 2, 128, 8)) + random.normal(0, 1, (2, 1, 8))
+    axes = ["rank", "layer", "expert"]
+    counts = save(tmp_path / "counts", "counts", axes, counted(logits, 1), 1, 128)
+    table = tmp_path / "counts.csv"
+    table.write_text("layer,expert,count\n" + "".join(
+        f"{layer},{expert},{count}\n" for layer in range(2) for expert, count in enumerate(counted(logits, 1).sum(axis=0)[layer])))
+    for routing in (counts, f"counts:{table}"):
+        words = ("route", "--routing", routing, "--router", "topk", "--top-k", 1, "--gpus", 8, "--tokens-per-gpu", 128, *LIBRARY,
+                 "--replicas", 1)
+        for factor in (1, 1.5, 2):
+            result = as_json(*words, "--capacity-factor", factor)
+            assert result["failed"] > 0
+            for share in ("partial", "unrouted", "residual_loss"):
+                assert result[share] == pytest.approx(result["failed"], abs=1e-12)
+            assert "loss_basis" not in result
+        # Rectified tokens keep a part of their weight, which no count tells.
+        assert as_json(*words, "--router", "topk+ir", "--capacity-factor", 1)["loss_basis"] == "drawn weights"
+
+
+def test_a_table_of_counts_says_that_its_loss_is_estimated(tmp_path):
+    table = tmp_path / "counts.csv"
+    table.write_text("layer,expert,count\n" + "".join(f"0,{expert},{40 - expert}\n" for expert in range(16)))
+    words = ("route", "--routing", f"counts:{table}", "--router", "topk", "--top-k", 2, "--gpus", 4, "--tokens-per-gpu", 256, *LIBRARY,
+             "--replicas", 1)
+    assert as_json(*words, "--capacity-factor", 1)["loss_basis"] == "drawn weights"
+    assert "counts tell neither which routes are of one token nor their weights: token loss is estimated from drawn weights\n" \
+        in moesim(*words, "--capacity-factor", 1).stderr
+    assert "loss_basis" not in as_json(*words, "--router", "dropless")

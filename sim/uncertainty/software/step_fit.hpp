@@ -17,19 +17,24 @@ struct StepFit {
   // Other unknowns that fit nearly as well, where the rows tell the host's times and the rest badly
   // apart: of one of both the host is at its prior's mean, of the other more than 20 % away.
   std::optional<Unknowns> rival;
+  // The same of exchanges and the level, of which one is at its prior's mean; nothing where the
+  // host has a rival.
+  std::optional<Unknowns> exchange_rival;
 
   const Scatter& scatter(RowKind kind) const { return scatters[static_cast<std::size_t>(kind)]; }
 };
 
 // The unknowns with which measured rows are most likely under the prior (least squares of logs, a
 // penalty for leaving the prior, of the level that of a distribution with heavy tails; Gauss-Newton
-// from the prior's mean and from that of the rows; where rows have curves of the host also from
-// hosts that take a quarter to four times as long, as where nothing waits no slope leads on), and
-// the scatter of rows of each kind around them (an inverse chi square prior; its degrees of freedom
-// are those that the unknowns leave of prior and rows). Unknowns that are not
-// `free` stay at the prior's mean, with its variance; of exchanges alone the covariance holds what
-// the free ones then stand in for, so that the product of all factors is as certain as the rows
-// make it. The fixed cost is never below 0. Throws Error for no rows.
+// from several starts: penalised_fit.hpp), and the scatter of rows of each kind around the fit
+// whose level may be anything (an inverse chi square prior; its degrees of freedom are those that
+// the unknowns leave of prior and rows). Unknowns that are not `free` stay at the prior's mean,
+// with its variance; of exchanges alone the covariance holds what the free ones then stand in for,
+// so that the product of all factors is as certain as the rows make it. The fixed cost is never
+// below 0. Throws Error for no rows.
+//
+// One step or layer alone sets the level, whatever the prior says of it: the covariance is the mean
+// square away from there of what the prior makes of the row.
 //
 // Where rows have curves of the host and the prior knows the level at least twice as well as the
 // host, the latter stays at the prior's mean if the best fit there is nearly as likely: less than

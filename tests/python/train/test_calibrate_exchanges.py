@@ -247,4 +247,4 @@ def test_software_that_is_slow_alike_is_not_taken_for_a_slow_host(tmp_path, nois
     # What would tell does.
     more = [*rows, {**asked, "measured_ms": truth}]
     table = succeed("calibrate", written(tmp_path / "more.csv", more), *ALIKE_JOB, "--software", "megatron-bridge")
-    assert "fit alike" not in table
+    assert "waits more for the host" not in table

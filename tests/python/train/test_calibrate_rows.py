@@ -75,7 +75,8 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path, steps):
         expect_error(moesim("calibrate", written(tmp_path / "steps.csv", rows), *words), 2,
                      "steps.csv", *parts)
 
-    refused(steps[:1], "1 measured row:", "at least two")
+    (tmp_path / "steps.csv").write_text("gpus,measured_ms\n")
+    expect_error(moesim("calibrate", tmp_path / "steps.csv", *COMMON), 2, "steps.csv")
     refused([{**row, "gpu_count": 8} for row in steps[:3]], "column gpu_count")
     refused([{**row, "measured_s": 1} for row in steps[:3]], "milliseconds")
     refused([{"gpus": 8}, {"gpus": 8}], "measured_ms")

@@ -23,6 +23,24 @@ namespace {
 // Four digits, those of thousands all.
 std::string milliseconds(double ms) { return ms < 1000 ? fmt::format("{:.4g}", ms) : grouped(ms); }
 
+// "level 1.2, exchange 1.0 (taken) or level 1.0, exchange 1.3 fit alike: ..."; the unknowns in
+// which they differ.
+std::string fit_alike_text(const uncertainty::Unknowns& taken, const uncertainty::Unknowns& rival,
+                           const char* what_tells) {
+  constexpr double same = 0.02;  // of the logs of factors
+  std::vector<std::string> ones;
+  std::vector<std::string> others;
+  for (const auto& unknown : uncertainty::unknown_names) {
+    const auto place = static_cast<std::size_t>(unknown.value);
+    const double one = taken[place], other = rival[place];
+    if (unknown.value == Unknown::fixed_ms || std::abs(one - other) < same) continue;
+    ones.push_back(fmt::format("{} {:.2f}", unknown.name, std::exp(one)));
+    others.push_back(fmt::format("{} {:.2f}", unknown.name, std::exp(other)));
+  }
+  return fmt::format("{} (taken) or {} fit alike: {}\n", fmt::join(ones, ", "),
+                     fmt::join(others, ", "), what_tells);
+}
+
 // The line of a row; where there are several files, with the name of its file.
 std::string line_name(const std::vector<CalibrationRow>& rows, std::size_t row) {
   std::string line = fmt::format("{}", rows[row].line);
@@ -91,28 +109,22 @@ std::string fit_table(const StepFit& fit, const std::vector<Unknown>& free,
 std::string decided_text(const std::vector<CalibrationRow>& rows, double effective,
                          std::size_t parameters) {
   return fmt::format(
-      "{} decide {:.1f} of {} parameter{}, published steps and assumptions the "
+      "{} decide{} {:.1f} of {} parameter{}, published steps and assumptions the "
       "rest\n",
-      counted_rows(rows), effective, parameters, parameters == 1 ? "" : "s");
+      counted_rows(rows), rows.size() == 1 && rows.front().repeats == 1 ? "s" : "", effective, parameters, parameters == 1 ? "" : "s");
 }
 
 std::string rival_text(const StepFit& fit) {
-  if (!fit.rival) return "";
-  constexpr double same = 0.02;  // of the logs of factors
-  std::vector<std::string> taken;
-  std::vector<std::string> rival;
-  for (const auto& unknown : uncertainty::unknown_names) {
-    const auto place = static_cast<std::size_t>(unknown.value);
-    const double one = fit.unknowns[place], other = (*fit.rival)[place];
-    if (unknown.value == Unknown::fixed_ms || std::abs(one - other) < same) continue;
-    taken.push_back(fmt::format("{} {:.2f}", unknown.name, std::exp(one)));
-    rival.push_back(fmt::format("{} {:.2f}", unknown.name, std::exp(other)));
+  if (fit.rival) {
+    return fit_alike_text(fit.unknowns, *fit.rival,
+                          "a step that waits more for the host (more tensor parallelism) or not at "
+                          "all (a larger micro-batch) would tell, or --launch-us from a trace of "
+                          "the framework");
   }
-  return fmt::format(
-      "{} (taken) or {} fit alike: a step that waits more for the host (more tensor parallelism) "
-      "or not at all (a larger micro-batch) would tell, or --launch-us from a trace of the "
-      "framework\n",
-      fmt::join(taken, ", "), fmt::join(rival, ", "));
+  if (!fit.exchange_rival) return "";
+  return fit_alike_text(fit.unknowns, *fit.exchange_rival,
+                        "a step that exchanges far less (less expert and tensor parallelism) would "
+                        "tell, or nccl-tests of these nodes (moesim import)");
 }
 
 std::string errors_text(const std::vector<CalibrationRow>& rows, const StepFit& fit,

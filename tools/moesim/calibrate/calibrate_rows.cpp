@@ -358,11 +358,9 @@ std::vector<CalibrationRow> load_calibration_rows(const std::vector<std::string>
     std::vector<CalibrationRow> more = Rows(path, line, predictor).predicted();
     std::move(more.begin(), more.end(), std::back_inserter(rows));
   }
-  if (rows.size() < 2) {
-    throw UsageError(
-        fmt::format("{}: {} measured row{}: give at least two, so that each can be predicted from "
-                    "the others; three steps of different layouts are better",
-                    fmt::join(paths, ", "), rows.size(), rows.size() == 1 ? "" : "s"));
+  if (rows.empty()) {
+    throw UsageError(fmt::format("{}: no measured row: give one for each step that was measured",
+                                 fmt::join(paths, ", ")));
   }
   check_machines(rows);
   check_units(rows);
@@ -397,6 +395,7 @@ std::string counted_rows(const std::vector<CalibrationRow>& configurations) {
   int rows = 0;
   for (const CalibrationRow& row : configurations) rows += row.repeats;
   const std::size_t count = configurations.size();
+  if (rows == 1) return "1 row of 1 configuration";
   if (static_cast<std::size_t>(rows) == count) return fmt::format("{} rows", rows);
   return fmt::format("{} rows of {} configuration{}", rows, count, count == 1 ? "" : "s");
 }

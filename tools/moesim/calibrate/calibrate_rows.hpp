@@ -33,7 +33,7 @@ struct CalibrationRow {
 // measured_ms added is one of these. Throws UsageError naming file, line and column: an unknown
 // column or operation, a cell that its row does not take, a row that the command refuses, rows of
 // different machines, no or two measured times, one that looks like another unit or is shorter than
-// the GPU's peak allows, the same row with different times, fewer than two rows.
+// the GPU's peak allows, the same row with different times, no row.
 std::vector<CalibrationRow> load_calibration_rows(const std::vector<std::string>& paths,
                                                   const CommandLine& line, RowPredictor& predictor);
 
@@ -42,7 +42,7 @@ std::vector<CalibrationRow> load_calibration_rows(const std::vector<std::string>
 // configurations scatter.
 std::vector<CalibrationRow> configurations_of(const std::vector<CalibrationRow>& rows);
 
-// "3 rows", "20 rows of 1 configuration".
+// "3 rows", "20 rows of 1 configuration", "1 row of 1 configuration".
 std::string counted_rows(const std::vector<CalibrationRow>& configurations);
 
 }  // namespace moesim::tool

@@ -63,8 +63,8 @@ void note_kinds(const std::vector<CalibrationRow>& rows) {
 void warn_of_one_configuration(const std::vector<CalibrationRow>& rows) {
   if (rows.size() > 1) return;
   note(
-      fmt::format("warning: {}: they tell its level, not how far other configurations are from it: "
-                  "bands stay wide and none is left out: add steps of other layouts",
+      fmt::format("warning: {}: that tells its level, not how far other configurations are from "
+                  "it: bands stay wide and none is left out: add steps of other layouts",
                   counted_rows(rows)));
 }
 

@@ -18,10 +18,10 @@
 #include "sim/study/search/balanced_job.hpp"
 #include "sim/study/search/best_first.hpp"
 #include "sim/study/search/candidate_bounds.hpp"
+#include "sim/study/search/counted_step.hpp"
 #include "sim/study/search/lossless_first.hpp"
 #include "sim/study/search/possible_jobs.hpp"
 #include "sim/study/sweep/counted_loss.hpp"
-#include "sim/training/step/layer_time.hpp"
 
 namespace moesim::study {
 namespace {
@@ -53,30 +53,6 @@ std::shared_ptr<DrawnRoutings> routings_of(const TrainingSearch& search) {
 double room_of(const TrainingSearch& search) {
   const Bytes memory = search.space.base.profile->device().hbm_bytes;
   return search.memory_share * static_cast<double>(memory.count);
-}
-
-// As the software of the search runs it.
-TrainingStep counted_step(const TrainingSearch& search, const TrainingJob& job,
-                          const TrainingStep& predicted) {
-  if (!search.software) return predicted;
-  return search.software->applied(predicted, training::crossing_parts(job));
-}
-
-void add_hidden_parts_of(const TrainingSearch& search, DrawnRoutings& drawn, FoundStep& found) {
-  if (found.job.states.zero < 2) return;
-  TrainingStep predicted = found.predicted.value_or(found.step);
-  training::add_hidden_parts(found.job, predicted,
-                             found.job.routing ? drawn.rows(found.job) : nullptr);
-  found.step = counted_step(search, found.job, predicted);
-  if (found.predicted) found.predicted = std::move(predicted);
-}
-
-void add_for_band_of(const TrainingSearch& search, DrawnRoutings& drawn, FoundStep& found) {
-  add_hidden_parts_of(search, drawn, found);
-  if (!search.software || !search.software->prices_host || !found.predicted) return;
-  uncertainty::add_host_gain(*search.software, found.job, *found.predicted,
-                             found.job.routing ? drawn.rows(found.job) : nullptr);
-  found.step = counted_step(search, found.job, *found.predicted);
 }
 
 class Search {
@@ -138,7 +114,7 @@ class Search {
     found_.counts.drawn = drawn_->drawn() - drawn_before_;
     if (any_fits_) found_.smallest.reset();
     for (std::vector<FoundStep>* steps : {&found_.best, &found_.front}) {
-      for (FoundStep& each : *steps) add_for_band_of(search_, *drawn_, each);
+      for (FoundStep& each : *steps) add_for_band(search_, *drawn_, each);
     }
     return std::move(found_);
   }
@@ -502,7 +478,7 @@ void set_step(const TrainingSearch& search, const TrainingStep& predicted, Found
 }
 
 void add_for_band(const TrainingSearch& search, FoundStep& found) {
-  add_for_band_of(search, *routings_of(search), found);
+  add_for_band(search, *routings_of(search), found);
 }
 
 TrainingFound search_training(const TrainingSearch& search) { return Search(search).run(); }

@@ -61,7 +61,7 @@ bool is_on(const MegatronArguments& given, Names names) {
 
 // As `--zero` has it; N: in a file that is not read.
 std::string zero_of(const MegatronArguments& given) {
-  if (const std::string stage = word_of(given, "zero-stage"); !stage.empty()) return stage;
+  if (std::string stage = word_of(given, "zero-stage"); !stage.empty()) return stage;
   std::string strategy = word_of(given, "fsdp-sharding-strategy") + word_of(given, "fsdp");
   const auto says = [&](const char* word) { return strategy.find(word) != std::string::npos; };
   if (says("no_shard") || strategy == "3") return "0";

@@ -57,6 +57,7 @@ ExitCode calibrate_train(const CommandLine& line) {
                                decided_text(rows, fit.effective, free.size()), rival_text(fit),
                                errors_text(rows, fit, left_out, prior), nic_text(software)));
   note_precisions(rows);
+  note_clusters(rows);
   note_kinds(rows);
   warn_of_one_configuration(rows);
   warn_of_odd_rows(rows, left_out);

@@ -111,7 +111,8 @@ std::string decided_text(const std::vector<CalibrationRow>& rows, double effecti
   return fmt::format(
       "{} decide{} {:.1f} of {} parameter{}, published steps and assumptions the "
       "rest\n",
-      counted_rows(rows), rows.size() == 1 && rows.front().repeats == 1 ? "s" : "", effective, parameters, parameters == 1 ? "" : "s");
+      counted_rows(rows), rows.size() == 1 && rows.front().repeats == 1 ? "s" : "", effective,
+      parameters, parameters == 1 ? "" : "s");
 }
 
 std::string rival_text(const StepFit& fit) {

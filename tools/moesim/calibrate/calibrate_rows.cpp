@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -41,6 +42,8 @@ class Rows {
 
   // Predicts all rows; throws as load_calibration_rows().
   std::vector<CalibrationRow> predicted() const;
+  // Where all rows have another value of a typed option of their own: the words that say so.
+  std::optional<std::string> column_of_other(const std::string& flag) const;
 
  private:
   std::string where(std::size_t row) const {
@@ -53,7 +56,6 @@ class Rows {
   std::string time_column(std::size_t row) const;
   std::string differing(std::size_t row) const;
   void check_columns(const std::vector<CalibrationRow>& rows) const;
-  void note_overridden() const;
 
   CsvTable table_;
   const CommandLine& line_;
@@ -234,7 +236,6 @@ std::vector<CalibrationRow> Rows::predicted() const {
   for (std::size_t index = 0; index < table_.rows.size(); ++index) {
     options.push_back(asked(op_of(index), index));
   }
-  note_overridden();
   predictor_.prepare(options);
   std::vector<CalibrationRow> rows;
   for (std::size_t index = 0; index < table_.rows.size(); ++index) {
@@ -247,19 +248,31 @@ std::vector<CalibrationRow> Rows::predicted() const {
   return rows;
 }
 
-// A typed option holds for rows without one of their own: where all have another, it does nothing.
-void Rows::note_overridden() const {
-  for (const auto& [column, flag] : options_) {
-    if (!line_.has(flag)) continue;
-    const std::string& typed = line_.get(flag);
+std::optional<std::string> Rows::column_of_other(const std::string& flag) const {
+  const std::string& typed = line_.get(flag);
+  for (const auto& [column, name] : options_) {
+    if (name != flag) continue;
     const auto has_other = [&, at = column](const std::vector<std::string>& row) {
       return !row[at].empty() && row[at] != typed;
     };
-    if (!std::all_of(table_.rows.begin(), table_.rows.end(), has_other)) continue;
-    note(fmt::format(
-        "note: --{} {} has no effect: each row of {} has its own in the column {}; remove the "
-        "column to take what is typed",
-        flag, typed, table_.name, table_.columns[column]));
+    if (std::all_of(table_.rows.begin(), table_.rows.end(), has_other)) {
+      return fmt::format("each row of {} has its own in the column {}", table_.name,
+                         table_.columns[column]);
+    }
+  }
+  return std::nullopt;
+}
+
+// A typed option holds for rows without one of their own: where all have another, it does nothing.
+void note_overridden(const std::vector<Rows>& files, const CommandLine& line) {
+  for (const auto& [flag, typed] : line.values) {
+    std::vector<std::string> columns;
+    for (const Rows& file : files) {
+      if (const auto column = file.column_of_other(flag)) columns.push_back(*column);
+    }
+    if (columns.empty() || columns.size() < files.size()) continue;
+    note(fmt::format("note: --{} {} has no effect: {}; remove the column to take what is typed",
+                     flag, typed, fmt::join(columns, ", ")));
   }
 }
 
@@ -353,9 +366,12 @@ std::string CalibrationRow::where() const { return fmt::format("{}: line {}", fi
 std::vector<CalibrationRow> load_calibration_rows(const std::vector<std::string>& paths,
                                                   const CommandLine& line,
                                                   RowPredictor& predictor) {
+  std::vector<Rows> files;
+  for (const std::string& path : paths) files.emplace_back(path, line, predictor);
+  note_overridden(files, line);
   std::vector<CalibrationRow> rows;
-  for (const std::string& path : paths) {
-    std::vector<CalibrationRow> more = Rows(path, line, predictor).predicted();
+  for (const Rows& file : files) {
+    std::vector<CalibrationRow> more = file.predicted();
     std::move(more.begin(), more.end(), std::back_inserter(rows));
   }
   if (rows.empty()) {

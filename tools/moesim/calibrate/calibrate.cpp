@@ -173,15 +173,15 @@ Command calibrate_command() {
       false,
       most_files,
       run,
-      "FILE: a CSV with a row for each measured time: measured_ms (or measured_us) and options "
-      "of\n"
-      "train as columns; an option of this command holds for rows that have none of their own.\n"
+      "FILE: a CSV with a row for each measured time: measured_ms (or measured_us, or of a step\n"
+      "tokens_per_s_per_gpu) and options of train as columns; or a log of Megatron-LM, which is\n"
+      "one step. An option of this command holds for rows that have none of their own.\n"
       "With --command simulate they are options of simulate, with its values and defaults; a CSV\n"
       "of sweep with measured_ms added will do.\n"
       "Column op: step (or empty), moe-layer (gate to combined rows) or layer with pass forward "
       "or\n"
       "backward, all-to-all and the other exchanges of predict with gpus, bytes or their\n"
-      "parameters. Three steps of different layouts help; repeats of one count as one row.\n"
+      "parameters. Three steps of different layouts help; one is taken, repeats count as one.\n"
       "The host's launches and reads get a factor: steps are priced with it, so that waiting for "
       "the\n"
       "host begins where it does; it multiplies --launch-us and --host-read-us of train.\n"

@@ -12,9 +12,11 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
 #include "sim/base/formats/csv.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
+#include "tools/moesim/calibrate/calibrate_log.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
@@ -23,6 +25,8 @@ namespace {
 constexpr const char* op_column = "op";
 constexpr const char* ms_column = "measured_ms";
 constexpr const char* us_column = "measured_us";
+// What dashboards show. train writes it too: there it is predicted, beside step_ms.
+constexpr const char* speed_column = "tokens_per_s_per_gpu";
 constexpr const char* software_column = "software";
 // Beyond these a measured time is of another unit or another step: published steps lie within a
 // factor of 9 of their prediction.
@@ -80,20 +84,43 @@ CsvTable measured_table(const std::string& path, const RowPredictor& predictor) 
         "options of {}",
         path, predictor.commands()));
   }
-  return CsvTable::load(path);
+  const std::string text = read_file(path);
+  if (const auto steps = megatron_log(text, path)) {
+    note(steps->summary());
+    return steps->table(ms_column);
+  }
+  return CsvTable::parse(text, path);
+}
+
+// A table without a measured time. Throws UsageError unless it has speeds.
+void check_speeds(const CsvTable& table) {
+  const bool is_predicted = table.find("step_ms") != CsvTable::npos;
+  if (table.find(speed_column) != CsvTable::npos && !is_predicted) return;
+  for (const std::string& name : table.columns) {
+    if (name.rfind("measured", 0) == 0) {
+      throw UsageError(fmt::format(
+          "{}: line 1, column {}: measured times are in milliseconds, in the column measured_ms, "
+          "or in microseconds, in measured_us",
+          table.name, name));
+    }
+    const bool is_speed = name.find("tokens") != std::string::npos ||
+                          name.find("flop") != std::string::npos ||
+                          name.find("throughput") != std::string::npos;
+    if (is_speed && !is_predicted) {
+      throw UsageError(fmt::format(
+          "{}: line 1, column {}: give the time of a step in measured_ms, global batch x sequence "
+          "length x 1000 / tokens per second of all GPUs, or the column {}; of FLOP/s, whose count "
+          "differs from program to program, take the time that the trainer printed beside them",
+          table.name, name, speed_column));
+    }
+  }
+  table.column(ms_column);
 }
 
 Rows::Rows(const std::string& path, const CommandLine& line, RowPredictor& predictor)
     : table_(measured_table(path, predictor)), line_(line), predictor_(predictor) {
   if (table_.find(ms_column) == CsvTable::npos && table_.find(us_column) == CsvTable::npos) {
-    for (const std::string& name : table_.columns) {
-      if (name.rfind("measured", 0) != 0) continue;
-      throw UsageError(fmt::format(
-          "{}: line 1, column {}: measured times are in milliseconds, in the column measured_ms, "
-          "or in microseconds, in measured_us",
-          table_.name, name));
-    }
-    table_.column(ms_column);
+    check_speeds(table_);
   }
   const std::set<std::string> known = option_names();
   std::set<std::string> seen;
@@ -151,6 +178,7 @@ std::string Rows::time_column(std::size_t row) const {
   }
   if (has(us_column)) return us_column;
   if (has(ms_column)) return ms_column;
+  if (table_.find("step_ms") == CsvTable::npos && has(speed_column)) return speed_column;
   throw UsageError(
       fmt::format("{}, column measured_ms: no measured time: give one, there or in microseconds in "
                   "measured_us, or remove the row",
@@ -196,8 +224,18 @@ CalibrationRow Rows::row(std::size_t row, const CommandLine& options) const {
   }
   found.step.predicted = found.prediction.classes;
   found.time_column = time_column(row);
-  const double ms_per_unit = found.time_column == us_column ? 1e-3 : 1;
-  found.step.measured_ms = ms_per_unit * table_.positive(row, found.time_column);
+  const double measured = table_.positive(row, found.time_column);
+  if (found.time_column == speed_column) {
+    if (!found.prediction.step) {
+      throw UsageError(fmt::format("{}, column {}: speeds are of steps of train: give measured_ms",
+                                   where(row), speed_column));
+    }
+    // Both times are of the same tokens.
+    found.step.measured_ms =
+        found.step.predicted.total() * found.prediction.step->tokens_per_second_per_gpu / measured;
+    return found;
+  }
+  found.step.measured_ms = (found.time_column == us_column ? 1e-3 : 1) * measured;
   return found;
 }
 
@@ -302,9 +340,10 @@ void check_units(const std::vector<CalibrationRow>& rows) {
         fmt::format("{}, column {}: {:g} ms, but {:.4g} ms are predicted{}: is it in {}?",
                     row.where(), row.time_column, row.step.measured_ms, row.step.predicted.total(),
                     alone ? ", and other rows are near their prediction" : "",
-                    row.time_column == us_column ? ratio < 1 ? "milliseconds" : "nanoseconds"
-                    : ratio < 1                  ? "seconds"
-                                                 : "microseconds"));
+                    row.time_column == speed_column ? "tokens per second of one GPU"
+                    : row.time_column == us_column  ? ratio < 1 ? "milliseconds" : "nanoseconds"
+                    : ratio < 1                     ? "seconds"
+                                                    : "microseconds"));
   }
 }
 

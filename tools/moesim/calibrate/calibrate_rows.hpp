@@ -25,15 +25,16 @@ struct CalibrationRow {
   std::string where() const;
 };
 
-// The rows of CSVs of measured times. The column op says what a row is of (operations() of the
-// predictor; without it a step), measured_ms or measured_us how long it took, the others are
-// options of the predictor's commands (with - or _); an empty cell is an option that is not given;
-// options of `line` hold for every row that has none of its own. The column software of train is
-// kept as it is. The other columns of the command's own CSV are ignored, so that such a file with
-// measured_ms added is one of these. Throws UsageError naming file, line and column: an unknown
-// column or operation, a cell that its row does not take, a row that the command refuses, rows of
-// different machines, no or two measured times, one that looks like another unit or is shorter than
-// the GPU's peak allows, the same row with different times, no row.
+// The rows of CSVs of measured times, or of logs of Megatron-LM (one each: calibrate_log.hpp). The
+// column op says what a row is of (operations() of the predictor; without it a step), measured_ms
+// or measured_us how long it took, or, of a step of train, tokens_per_s_per_gpu how fast it was,
+// the others are options of the predictor's commands (with - or _); an empty cell is an option that
+// is not given; options of `line` hold for every row that has none of its own. The column software
+// of train is kept as it is. The other columns of the command's own CSV are ignored, so that such a
+// file with measured_ms added is one of these. Throws UsageError naming file, line and column: an
+// unknown column or operation, a cell that its row does not take, a row that the command refuses,
+// rows of different machines, no or two measured times, one that looks like another unit or is
+// shorter than the GPU's peak allows, the same row with different times, no row.
 std::vector<CalibrationRow> load_calibration_rows(const std::vector<std::string>& paths,
                                                   const CommandLine& line, RowPredictor& predictor);
 

@@ -1,5 +1,6 @@
 """Steps with a layout: what cannot be, what a trace says, and where notes stand."""
 
+import re
 import subprocess
 
 import pytest
@@ -78,3 +79,14 @@ def test_what_would_fit_ends_what_simulate_says():
     last = both.splitlines()[-1]
     assert last.startswith("warning: ") and "would fit: --checkpointing full (45 GiB)" in last
     assert "do not fit" not in moesim("simulate", "--replicas", 1, "--checkpointing", "full").stderr
+
+
+def test_two_options_are_proposed_where_none_alone_is_enough():
+    words = ("simulate", "--model", "mixtral-8x7b", "--gpus", 16, "--router", "top2", "--replicas", 1)
+    said = moesim(*words).stderr.splitlines()[-1]
+    pairs = re.findall(r"(--checkpointing full --zero 2) \((\d+) GiB\)", said)
+    assert "would fit: " in said and len(pairs) == 1 and said.count("--checkpointing full --zero") == 1
+    for option in ("--checkpointing full", "--zero 2"):
+        assert as_json(*words, *option.split())["fits_memory"] is False
+    both = as_json(*words, *pairs[0][0].split())
+    assert both["fits_memory"] is True and both["memory_gib"] == pytest.approx(int(pairs[0][1]), abs=0.51)

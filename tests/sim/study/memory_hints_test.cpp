@@ -70,30 +70,6 @@ TEST_CASE("a hint needs what the scenario with its option needs") {
   CHECK(zero->need == step::memory_footprint(scenario, 0, outcome.rows).total());
 }
 
-TEST_CASE("two options are proposed where none alone is enough") {
-  scenario::Scenario scenario = support::scenario_of("mixtral-8x7b", 0);
-  scenario.mode = scenario::Mode::train;
-  scenario.expert_parallel = 8;
-  scenario.gpus = 32;
-  const std::vector<MemoryHint> hints = study::memory_hints(scenario, outcome_of(scenario));
-  std::set<std::string> pairs;
-  for (const MemoryHint& hint : hints) {
-    CHECK(hint.fits == !hint.before.empty());
-    if (hint.before.empty()) continue;
-    const std::string first = hint.before.substr(2, hint.before.find(' ') - 2);
-    CHECK(pairs.insert(first + " and " + hint.option).second);
-    CHECK(hint.need <= scenario.profile->device().hbm_bytes);
-  }
-  CHECK(pairs.count("checkpointing and zero") == 1);
-  const auto both = std::find_if(hints.begin(), hints.end(), [](const MemoryHint& hint) {
-    return hint.before == "--checkpointing full" && hint.option == "zero";
-  });
-  REQUIRE(both != hints.end());
-  scenario.checkpointing = scenario::Checkpointing::full;
-  scenario.zero = both->value == "2" ? 2 : 3;
-  CHECK(both->need == step::memory_footprint(scenario, 0, outcome_of(scenario).rows).total());
-}
-
 TEST_CASE("a smaller micro-batch keeps the global batch of training") {
   scenario::Scenario scenario = trained_scenario();
   const std::int64_t sequences = scenario::global_batch(scenario);

@@ -389,6 +389,7 @@ namespace {
 // Whether a trace is read with another k than was recorded; of choices more may be recorded for
 // fill-in, and counts with another k are refused.
 bool has_other_k(const routing::ScoreSource& scores, const RouterConfig& router) {
+  if (scores.trace == nullptr) return false;
   const routing::Trace& trace = *scores.trace;
   const int recorded = trace.shape().top_k;
   if (!router.scores_experts() || router.top_k == recorded) return false;
@@ -422,7 +423,6 @@ std::string with_open_k(const std::string& router) {
 
 std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
                                            std::span<const RouterConfig> routers) {
-  if (scores.trace == nullptr) return {};
   std::vector<std::string> others;
   std::set<std::string> named;  // with the k left open
   std::set<std::string> bases;

@@ -27,7 +27,7 @@ bool takes_models_k(const OptionValues& typed);
 bool takes_recorded_k(const OptionValues& typed, const routing::ScoreSource& scores);
 
 // Lines for routers with another k than the trace was recorded with, and for a token loss whose
-// weights were not recorded. None without a trace.
+// weights were not recorded.
 std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
                                            std::span<const routing::RouterConfig> routers);
 

@@ -190,7 +190,7 @@ void note_trained_biases(std::span<const scenario::Scenario* const> scenarios) {
   }
 }
 
-// Notes of the routers that read the same trace.
+// Notes of the routers that read the same trace, or table of counts.
 void note_recorded(const scenario::Scenario& scenario,
                    std::span<const scenario::Scenario* const> scenarios) {
   std::vector<routing::RouterConfig> routers;
@@ -226,6 +226,7 @@ void note_scores(const scenario::OptionValues& typed,
              scenario->scores, scenario->moe_layers(), scenario->model_name)) {
       note(text);
     }
+    note_recorded(*scenario, scenarios);
   }
 }
 

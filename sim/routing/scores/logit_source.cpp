@@ -94,7 +94,7 @@ std::vector<double> scenario_offsets(const ScoreSource& source, const LogitShape
 std::vector<double> count_offsets(const ScoreSource& source, const LogitShape& shape,
                                   std::uint32_t layer) {
   check_counted_experts(source, shape.experts);
-  return source.popularity->log_weights(layer, shape.top_k);
+  return source.popularity->offsets(layer, shape.top_k);
 }
 
 }  // namespace
@@ -108,7 +108,8 @@ int recorded_rank(int gpu, int expert_parallel, int slices, int recorded) {
 LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std::uint64_t seed,
                          std::uint32_t replica, std::uint32_t layer)
     : normal_(source.kind == ScoreSource::Kind::gaussian ||
-              source.kind == ScoreSource::Kind::unknown),
+              source.kind == ScoreSource::Kind::unknown ||
+              source.kind == ScoreSource::Kind::counts || source.trace != nullptr),
       key_{seed, Purpose::logits, replica, layer, 0},
       expert_parallel_(shape.expert_parallel),
       slices_(shape.slices) {
@@ -240,7 +241,7 @@ void LogitSource::trace_offsets(int gpus) {
     if (own.empty()) {
       const std::span<const std::int64_t> routes = trace_->counts(step_, rank, layer_);
       const std::vector<double> counts(routes.begin(), routes.end());
-      own = counted_log_weights(counts, trace_->shape().top_k);
+      own = counted_offsets(counts, trace_->shape().top_k);
     }
     rank_offsets_.insert(rank_offsets_.end(), own.begin(), own.end());
   }

@@ -121,8 +121,19 @@ bool has_exact_counts(const RoutingJob& job) {
          job.scores.kind == ScoreSource::Kind::trace && job.router.takes_best();
 }
 
+namespace {
+
+// Whether a token has one route alone: it is lost with it, whatever its weight.
+bool loses_whole_tokens(const RouterConfig& router) {
+  return router.top_k == 1 && !router.fill_in && router.rectification == Rectification::none;
+}
+
+}  // namespace
+
 std::string loss_basis(const ScoreSource& scores, const RouterConfig& router) {
-  if (scores.trace == nullptr || !router.has_capacity() || !router.scores_experts()) return "";
+  if (!router.has_capacity() || !router.scores_experts() || loses_whole_tokens(router)) return "";
+  if (scores.kind == ScoreSource::Kind::counts) return "drawn weights";
+  if (scores.trace == nullptr) return "";
   const Trace& trace = *scores.trace;
   if (trace.kind() == Trace::Kind::counts) return "drawn weights";
   const bool has_weights = trace.kind() == Trace::Kind::logits || trace.has_probabilities();
@@ -144,6 +155,17 @@ void set_filled_losses(const RoutingJob& job, const CountedRoutes& recorded, dou
   loss.fill_failed = 1 - filled / nominations;
   loss.failed_attempted = 1 - (kept + filled) / (routes + nominations);
   loss.padded = slots > 0 ? (slots - kept - filled) / slots : 0;
+}
+
+// Sets what the capacity drops to the recorded share, and the losses of tokens, which are drawn, in
+// proportion: their routes are lost as often as the recorded ones.
+void set_recorded_losses(const RouterConfig& router, double failed, TokenLoss& loss) {
+  const double ratio = loss.failed > 0 ? failed / loss.failed : 1;
+  for (double* share : {&loss.partial, &loss.lost_mass, &loss.unrouted, &loss.residual_loss}) {
+    *share = std::min(1.0, *share * ratio);
+  }
+  loss.failed = failed;
+  if (loses_whole_tokens(router)) loss.partial = loss.unrouted = loss.residual_loss = failed;
 }
 
 }  // namespace
@@ -182,7 +204,8 @@ void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouti
     all.routes += domain.routes;
     all.failed += domain.failed;
   }
-  result.loss.failed = static_cast<double>(all.failed) / static_cast<double>(all.routes);
+  set_recorded_losses(job.router, static_cast<double>(all.failed) / static_cast<double>(all.routes),
+                      result.loss);
   const double room = static_cast<double>(slots) * job.gpus * job.experts;
   if (job.router.pads_to_busiest()) {
     pad_to_busiest(job, result);

@@ -27,17 +27,18 @@ CountedRoutes count_routes(std::span<const std::int64_t> counts, std::int64_t sl
 // expert.
 bool has_exact_counts(const RoutingJob& job);
 
-// The weights that the token loss of a trace is computed with, where none were recorded: "drawn
-// weights" of counts, which do not say either which routes are of one token; "equal weights" of
-// choices without probabilities. "" where they were recorded, nothing is, or no capacity drops
-// routes.
+// The weights that the token loss of recorded routing is computed with, where none were recorded:
+// "drawn weights" of counts, which do not say either which routes are of one token; "equal weights"
+// of choices without probabilities. "" where they were recorded, nothing is, no capacity drops
+// routes, or a token has one route, which is lost whatever its weight.
 std::string loss_basis(const ScoreSource& scores, const RouterConfig& router);
 
 // Replaces the values drawn from the popularity of the recorded counts by the counts themselves:
 // `failed` and `demand`; without fill-in `padded`; and without fill-in, under `source` scope or
 // without a capacity, `kept_rows` and the blocks of a padded exchange. With fill-in the nominees
 // stay as drawn, at most as many as the recorded routes leave slots: `failed_attempted` and
-// `padded` follow. Masses, partial tokens and IR rows stay as drawn.
+// `padded` follow. Masses and partial tokens are as drawn times recorded over drawn `failed`, of
+// one route per token `failed` itself; IR rows stay as drawn.
 void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouting& result);
 
 }  // namespace moesim::routing

@@ -85,7 +85,7 @@ def test_one_route_per_token_is_lost_as_often_as_routes_fail(tmp_path):
 def test_a_table_of_counts_says_that_its_loss_is_estimated(tmp_path):
     table = tmp_path / "counts.csv"
     table.write_text("layer,expert,count\n" + "".join(f"0,{expert},{40 - expert}\n" for expert in range(16)))
-    words = ("route", "--routing", f"counts:{table}", "--router", "topk", "--top-k", 2, "--gpus", 4, "--tokens-per-gpu", 256, *LIBRARY,
+    words = ("route", "--routing", f"counts:{table}", "--router", "topk", "--top-k", 2, "--experts", 16, "--gpus", 4, "--tokens-per-gpu", 256, *LIBRARY,
              "--replicas", 1)
     assert as_json(*words, "--capacity-factor", 1)["loss_basis"] == "drawn weights"
     assert "counts tell neither which routes are of one token nor their weights: token loss is estimated from drawn weights\n" \

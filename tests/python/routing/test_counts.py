@@ -49,7 +49,8 @@ def test_experts_without_a_row_and_layers_without_counts_are_said(command, tmp_p
 def test_a_whole_file_and_rows_of_zero_need_no_words(command, tmp_path):
     source = table(tmp_path, ALL, range(8), lambda expert: 0 if expert > 3 else 10)
     result = ran(command, source)
-    assert result.returncode == 0 and "counts.csv" not in result.stderr, result.stderr
+    about = [line for line in result.stderr.splitlines() if "counts.csv" in line]
+    assert result.returncode == 0 and not [line for line in about if "token loss is estimated" not in line], result.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -123,9 +123,10 @@ bool has_exact_counts(const RoutingJob& job) {
 
 namespace {
 
-// Whether a token has one route alone: it is lost with it, whatever its weight.
+// Whether a token has one route alone, to its best expert: it is lost with it, whatever its weight.
 bool loses_whole_tokens(const RouterConfig& router) {
-  return router.top_k == 1 && !router.fill_in && router.rectification == Rectification::none;
+  return router.top_k == 1 && router.takes_best() && !router.fill_in &&
+         router.rectification == Rectification::none;
 }
 
 }  // namespace

@@ -78,6 +78,8 @@ def test_one_route_per_token_is_lost_as_often_as_routes_fail(tmp_path):
             for share in ("partial", "unrouted", "residual_loss"):
                 assert result[share] == pytest.approx(result["failed"], abs=1e-12)
             assert "loss_basis" not in result
+        # The expert of a group, or behind a bias, need not be the best: what its weight lacks is drawn.
+        assert as_json(*words, "--router", "group-limited:2:1", "--capacity-factor", 1)["loss_basis"] == "drawn weights"
         # Rectified tokens keep a part of their weight, which no count tells.
         assert as_json(*words, "--router", "topk+ir", "--capacity-factor", 1)["loss_basis"] == "drawn weights"
 
@@ -91,3 +93,7 @@ def test_a_table_of_counts_says_that_its_loss_is_estimated(tmp_path):
     assert "counts tell neither which routes are of one token nor their weights: token loss is estimated from drawn weights\n" \
         in moesim(*words, "--capacity-factor", 1).stderr
     assert "loss_basis" not in as_json(*words, "--router", "dropless")
+    train = ("train", "--model", "mixtral-8x7b", "--gpus", 16, "--profile", "h200-sxm", "--capacity-factor", 1, "--router", "top2")
+    table.write_text("layer,expert,count\n" + "".join(f"0,{expert},{40 - expert}\n" for expert in range(8)))
+    assert as_json(*train, "--routing", f"counts:{table}")["loss_basis"] == "drawn weights"
+    assert "loss_basis" not in as_json(*train, "--routing", "gaussian:0.1")

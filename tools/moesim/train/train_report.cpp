@@ -287,9 +287,9 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
     row.add("trace_step", drawn.trace_step > 0 ? whole(drawn.trace_step) : Cell());
     row.add("recorded_steps", whole(figures.recorded_steps));
     row.add("taken_steps", whole(static_cast<std::int64_t>(figures.taken_steps.size())));
-    const std::string basis = routing::loss_basis(drawn.scores, router);
-    if (!basis.empty()) row.add("loss_basis", basis);
   }
+  const std::string basis = routing::loss_basis(drawn.scores, router);
+  if (!basis.empty()) row.add("loss_basis", basis);
   row.add("failed", figure_cell(figures.loss.failed));
   row.add("partial", figure_cell(figures.loss.partial));
   row.add("lost_mass", figure_cell(figures.loss.lost_mass));

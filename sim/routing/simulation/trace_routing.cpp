@@ -159,11 +159,17 @@ void set_filled_losses(const RoutingJob& job, const CountedRoutes& recorded, dou
 }
 
 // Sets what the capacity drops to the recorded share, and the losses of tokens, which are drawn, in
-// proportion: their routes are lost as often as the recorded ones.
+// proportion: their routes are lost as often as the recorded ones. Where none was drawn, each lost
+// route is that of another token, and has a k-th of its weight.
 void set_recorded_losses(const RouterConfig& router, double failed, TokenLoss& loss) {
-  const double ratio = loss.failed > 0 ? failed / loss.failed : 1;
-  for (double* share : {&loss.partial, &loss.lost_mass, &loss.unrouted, &loss.residual_loss}) {
-    *share = std::min(1.0, *share * ratio);
+  if (loss.failed > 0) {
+    const double ratio = failed / loss.failed;
+    for (double* share : {&loss.partial, &loss.lost_mass, &loss.unrouted, &loss.residual_loss}) {
+      *share = std::min(1.0, *share * ratio);
+    }
+  } else {
+    loss.partial = std::min(1.0, router.top_k * failed);
+    loss.lost_mass = loss.residual_loss = failed;
   }
   loss.failed = failed;
   if (loses_whole_tokens(router)) loss.partial = loss.unrouted = loss.residual_loss = failed;

@@ -179,7 +179,8 @@ std::vector<Term> own_terms(const StepErrors& errors, const Band& band, const Su
        band.expected.scatter, "more rows of the kind that is asked about: moesim calibrate"},
       {band.basis == Basis::own_models
            ? fmt::format("none of your steps is one of {}", subject.model)
-           : fmt::format("{} rows leave open what this one spends its time on", software.rows()),
+           : fmt::format("{} row{} open what this one spends its time on", software.rows(),
+                         software.rows() == 1 ? " leaves" : "s leave"),
        band.expected.latent, "rows with other shares of exchanges and host: moesim calibrate"}};
   for (const UnmeasuredTrait& each : band.unmeasured) {
     terms.push_back({fmt::format("none of your steps has {}, which decides {:.0f} % of the step",

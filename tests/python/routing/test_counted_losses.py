@@ -84,6 +84,19 @@ def test_one_route_per_token_is_lost_as_often_as_routes_fail(tmp_path):
         assert as_json(*words, "--router", "topk+ir", "--capacity-factor", 1)["loss_basis"] == "drawn weights"
 
 
+def test_what_no_draw_loses_is_lost_all_the_same(tmp_path):
+    """One route of 1,024 beyond a capacity of 129, which most draws of the same popularity do not reach."""
+    counts = np.full((2, 1, 8), 128)
+    counts[0, 0, :2] = 130, 126
+    trace = save(tmp_path / "counts", "counts", ["rank", "layer", "expert"], counts, 2, 512)
+    words = ("route", "--routing", trace, "--router", "topk", "--top-k", 2, "--gpus", 2, *LIBRARY, "--replicas", 50)
+    result = as_json(*words, "--capacity-factor", 1.007)
+    assert result["failed"] == pytest.approx(1 / 2048, rel=1e-9)
+    # A token loses one of its two routes at most, so that both are known.
+    assert result["partial"] == pytest.approx(2 * result["failed"], rel=1e-6)
+    assert result["residual_loss"] == pytest.approx(result["failed"], rel=0.1)
+
+
 def test_a_table_of_counts_says_that_its_loss_is_estimated(tmp_path):
     table = tmp_path / "counts.csv"
     table.write_text("layer,expert,count\n" + "".join(f"0,{expert},{40 - expert}\n" for expert in range(16)))

@@ -58,6 +58,11 @@ def test_a_log_of_megatron_is_one_step(tmp_path, step):
     assert f"{usual:.1f} ms, the median of 3 iterations after 1 of warm-up, global batch 512" in result.stderr
     # Its step is of the batch that it says.
     assert "note: --global-batch 256 has no effect" in calibrated(tmp_path, log, *JOB, "--global-batch", 256)[1].stderr
+    # The job was killed while it wrote its last line.
+    log.write_text("".join(lines) + lines[1][:-40])
+    level, result = calibrated(tmp_path, log, *JOB)
+    assert level == pytest.approx(1.2, rel=0.01)
+    assert "the median of 3 iterations after 1 of warm-up, global batch 512; line 5, cut short, is left out; " in result.stderr
     log.write_text(lines[0] + LINE.format(2, usual, 1024))
     expect_error(moesim("calibrate", log, *JOB), 2, "run.log: line 2: global batch 1024 after 512")
     log.write_text(lines[0].replace(f"{9 * usual:.1f}", "nan"))

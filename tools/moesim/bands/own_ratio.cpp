@@ -82,8 +82,10 @@ std::string own_rows_text(const uncertainty::StepSoftware& software) {
   for (const auto& kind : uncertainty::row_kind_names) {
     const int rows = software.scatter(kind.value).rows;
     if (rows == 0) continue;
-    words.push_back(fmt::format("{}{} {}{}", rows, words.empty() ? " of your own" : "", kind.name,
-                                rows == 1 ? "" : "s"));
+    const std::string name = fmt::format("{}{}", kind.name, rows == 1 ? "" : "s");
+    words.push_back(!words.empty() ? fmt::format("{} {}", rows, name)
+                    : rows == 1    ? fmt::format("1 {} of your own", name)
+                                   : fmt::format("{} of your own {}", rows, name));
   }
   return fmt::format("{}", fmt::join(words, ", "));
 }

@@ -45,20 +45,29 @@ CsvTable LoggedSteps::table(const std::string& time_column) const {
 std::string LoggedSteps::summary() const {
   return fmt::format(
       "note: {}: a log of Megatron-LM: one step, {:.1f} ms, the median of {} iteration{} after {} "
-      "of "
-      "warm-up{}; its options are those that are typed",
+      "of warm-up{}; {}its options are those that are typed",
       name, median_ms(), ms.size(), ms.size() == 1 ? "" : "s", left_out,
-      global_batch.empty() ? "" : ", global batch " + global_batch);
+      global_batch.empty() ? "" : ", global batch " + global_batch,
+      cut_line == 0 ? "" : fmt::format("line {}, cut short, is left out; ", cut_line));
 }
 
 std::optional<LoggedSteps> megatron_log(std::string_view text, const std::string& name) {
   if (text.find(time_key) == std::string_view::npos) return std::nullopt;
-  LoggedSteps steps{name, 0, {}, 0, ""};
+  LoggedSteps steps;
+  steps.name = name;
   std::vector<std::size_t> lines;
+  bool ends_in_bar = false;  // as lines that are whole do
   std::size_t line_number = 0;
   for (const std::string_view line : split(text, '\n')) {
     ++line_number;
     if (line.find(time_key) == std::string_view::npos) continue;
+    const std::size_t last = line.find_last_not_of(" \t\r");
+    const bool has_end = line[last] == '|';
+    if (!has_end && ends_in_bar) {
+      steps.cut_line = line_number;
+      continue;
+    }
+    ends_in_bar = has_end;
     const std::string_view value = value_after(line, time_key);
     const auto time = parse_number<double>(value);
     if (!time || !(*time > 0)) {
@@ -69,7 +78,7 @@ std::optional<LoggedSteps> megatron_log(std::string_view text, const std::string
     if (!lines.empty() && batch != steps.global_batch) {
       throw UsageError(fmt::format(
           "{}: line {}: global batch {} after {}: keep the lines of one, or give both in a CSV",
-          name, line_number, batch, steps.global_batch));
+          name, line_number, batch.empty() ? "none" : batch, steps.global_batch));
     }
     steps.global_batch = batch;
     steps.ms.push_back(*time);

@@ -18,6 +18,7 @@ struct LoggedSteps {
   std::vector<double> ms;    // after warm-up: without the first tenth, at least one of two
   std::size_t left_out = 0;  // as warm-up
   std::string global_batch;  // "": not said
+  std::size_t cut_line = 0;  // left out: the job was killed while it was written; 0: none
 
   double median_ms() const;
   // One row: the median, in this column, and global_batch.

@@ -14,8 +14,9 @@ import speed_bands
 # (column, how a label names it) of what tells layouts apart; those of ALWAYS stand in every label.
 SIZES = (("tensor_parallel", "TP"), ("context_parallel", "CP"), ("pipeline_parallel", "PP"), ("virtual_pipeline", "VP"),
          ("expert_parallel", "EP"), ("expert_tensor_parallel", "ETP"), ("micro_batch", "batch"))
-OTHERS = (("recompute", "recompute"), ("zero", "ZeRO"), ("precision", ""), ("dispatcher", ""), ("ep_overlap", "overlap"),
-          ("pipeline_schedule", ""), ("ranks_per_domain", "ranks per rack"), ("router", ""), ("capacity_factor", "CF"))
+OTHERS = (("recompute", "recompute"), ("zero", "ZeRO"), ("precision", ""), ("cuda_graphs", "graphs"), ("dispatcher", ""),
+          ("ep_overlap", "overlap"), ("pipeline_schedule", ""), ("ranks_per_domain", "ranks per rack"), ("router", ""),
+          ("capacity_factor", "CF"))
 ALWAYS = ("tensor_parallel", "pipeline_parallel", "expert_parallel")
 YOURS = look.COLOURS[2]
 LETTERS = 46  # of a line of a label

@@ -22,9 +22,9 @@ struct ScoreModel;
 //   dirichlet:A      log-popularity drawn from Dirichlet(A, ..., A) per layer, plus Gumbel noise
 //   counts:FILE      loads in proportion to a CSV of columns layer, expert, count (others ignored,
 //                    an expert without a row has count 0; the last expert has one in some layer):
-//                    weights plus Gumbel noise, of which the k best give these loads. An expert
-//                    with over 1 / k of the counts is chosen by nearly every token. Rules that
-//                    move choices (expert groups, biases, assignment) change the loads
+//                    offsets plus N(0, 1), of which the k best give these loads. An expert with
+//                    over 1 / k of the counts is chosen by nearly every token. Rules that move
+//                    choices (expert groups, biases, assignment) change the loads
 //   unknown:SHARE    gaussian with a SIGMA drawn for each replica and layer from those of recorded
 //                    trainings, SHARE (0 unless given) of the replicas without a balance loss
 //                    (unknown_popularity.hpp)
@@ -54,9 +54,9 @@ struct ScoreModel;
 // trace, each modulo its number in the trace:
 //   trace:FILE          logits and choices: the recorded tokens, from the first on, for at most as
 //                       many per GPU. Counts: the recorded loads, for as many tokens per GPU; what
-//                       needs single tokens is drawn from their popularity, plus Gumbel noise
+//                       needs single tokens is drawn as of counts:FILE
 //   trace-repeat:FILE   any number of tokens per GPU: logits and choices start again from the
-//                       first; of counts the popularity alone is taken, plus Gumbel noise
+//                       first; of counts the popularity alone is taken, as of counts:FILE
 // With Gumbel noise the first choices are exact draws from the popularity (Gumbel-max).
 struct ScoreSource {
   enum class Kind {

@@ -92,6 +92,16 @@ struct CountColumns {
   }
 };
 
+// Columns of experts that begin with 1: expert 0 would be one that is never chosen.
+void check_first_expert(const CsvTable& table,
+                        const std::vector<std::pair<std::int64_t, std::size_t>>& experts) {
+  if (experts.empty()) return;
+  const auto [first, column] = *std::min_element(experts.begin(), experts.end());
+  if (first == 0) return;
+  refuse(table.name, fmt::format("its columns of experts begin with {}: number them from 0",
+                                 table.columns[column]));
+}
+
 CountColumns columns_of(const CsvTable& table) {
   CountColumns columns;
   columns.step = table.find("step");
@@ -103,6 +113,7 @@ CountColumns columns_of(const CsvTable& table) {
       const auto expert = expert_of_column(table.columns[column]);
       if (expert) columns.of_expert.emplace_back(*expert, column);
     }
+    check_first_expert(table, columns.of_expert);
   }
   columns.layer = table.column("layer");
   if (columns.of_expert.empty()) {

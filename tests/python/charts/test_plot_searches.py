@@ -9,6 +9,7 @@ import plotter  # noqa: F401 (puts the modules below on the path)
 
 import axes_chart
 import breakdown_chart
+import candidates_chart
 import page
 import plot
 import rows
@@ -119,3 +120,10 @@ def test_a_title_of_several_profiles_does_not_say_several_gpus(tmp_path):
 def test_what_draws_several_sweeps_is_named(tmp_path):
     table(tmp_path, {})
     expect_error(moesim("plot", tmp_path / "s.csv", tmp_path / "s.csv"), 2, "several sweeps are drawn with --x and --y, or --chart breakdown, scaling, pareto, compare")
+
+
+def test_layouts_that_differ_in_graphs_alone_say_so(tmp_path):
+    sizes = {"tensor_parallel": 1, "pipeline_parallel": 2, "expert_parallel": 8, "yours": "False"}
+    found = [{**sizes, "rank": str(rank), "cuda_graphs": graphs} for rank, graphs in ((1, "parts"), (2, "none"))]
+    labels = [candidates_chart.label(row, found).replace("\n", " ") for row in found]
+    assert labels == ["1: TP 1, PP 2, EP 8, graphs parts", "2: TP 1, PP 2, EP 8, graphs none"]

@@ -95,6 +95,14 @@ def test_a_table_may_have_a_column_for_each_expert(tmp_path, name):
     assert few.returncode == 2 and f"column {name.format(3)}: --experts is 3" in few.stderr
 
 
+def test_columns_of_experts_begin_with_0(tmp_path):
+    """Numbered from 1 they would have an expert 0 that no token ever chooses."""
+    table = tmp_path / "counts.csv"
+    table.write_text("layer,e1,e2,e3,e4\n0,10,10,10,10\n")
+    result = moesim("import", table, "--experts", 5, "--top-k", 2, "--out", tmp_path / "trace")
+    assert result.returncode == 2 and "its columns of experts begin with e1: number them from 0" in result.stderr
+
+
 def test_counts_that_are_no_tokens_are_named_by_their_row(tmp_path):
     table = tmp_path / "counts.csv"
     table.write_text(WIDE.replace("10,0,70", "10,0,71"))

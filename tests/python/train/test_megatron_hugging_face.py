@@ -32,6 +32,10 @@ num_processes: 16
     (FSDP, "run.yaml", "moesim train --model CONFIG.JSON --gpus 16 --zero 3 --precision bf16 --recompute full"),
     (FSDP.replace("FULL_SHARD", "SHARD_GRAD_OP").replace("bf16", "fp8"), "run.yaml",
      "moesim train --model CONFIG.JSON --gpus 16 --zero 2 --precision fp8-delayed --recompute full"),
+    (FSDP.replace("FULL_SHARD", "HYBRID_SHARD"), "run.yaml",
+     "moesim train --model CONFIG.JSON --gpus 16 --zero 3 --optimizer-instances NODES --precision bf16 --recompute full"),
+    (FSDP.replace("FULL_SHARD", "HYBRID_SHARD_ZERO2"), "run.yaml",
+     "moesim train --model CONFIG.JSON --gpus 16 --zero 2 --optimizer-instances NODES --precision bf16 --recompute full"),
     ("distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n  gradient_accumulation_steps: 4\nnum_processes: 8\n",
      "run.yaml", "moesim train --model CONFIG.JSON --gpus 8 --zero 3"),
 ])

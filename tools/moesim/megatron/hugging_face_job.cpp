@@ -59,14 +59,20 @@ bool is_on(const MegatronArguments& given, Names names) {
   });
 }
 
+// Whether nodes have all shards each. Accelerate numbers these strategies 4 and 5.
+bool is_hybrid(const MegatronArguments& given) {
+  const std::string strategy = word_of(given, "fsdp-sharding-strategy") + word_of(given, "fsdp");
+  return strategy.find("hybrid_shard") != std::string::npos || strategy == "4" || strategy == "5";
+}
+
 // As `--zero` has it; N: in a file that is not read.
 std::string zero_of(const MegatronArguments& given) {
   if (std::string stage = word_of(given, "zero-stage"); !stage.empty()) return stage;
   std::string strategy = word_of(given, "fsdp-sharding-strategy") + word_of(given, "fsdp");
   const auto says = [&](const char* word) { return strategy.find(word) != std::string::npos; };
   if (says("no_shard") || strategy == "3") return "0";
-  if (says("shard_grad_op") || strategy == "2") return "2";
-  const bool is_fsdp = word_of(given, "distributed-type") == "fsdp" || given.has("use-fsdp");
+  if (says("shard_grad_op") || says("zero2") || strategy == "2" || strategy == "5") return "2";
+  const bool is_fsdp = word_of(given, "distributed-type") == "fsdp" || is_on(given, {"use-fsdp"});
   if (!strategy.empty() || is_fsdp) return "3";
   const bool in_file = has_any(given, {"deepspeed", "use-deepspeed", "deepspeed-config",
                                        "deepspeed-config-file", "config-file"});
@@ -87,6 +93,7 @@ std::string hugging_face_command(const MegatronArguments& given, const CommandLi
   std::string text = fmt::format("moesim train --model {} --gpus {} --zero {}",
                                  line.has("model") ? shell_word(line.get("model")) : "CONFIG.JSON",
                                  gpus, zero_of(given));
+  if (is_hybrid(given)) text += " --optimizer-instances NODES";
   const std::string mixed = word_of(given, "mixed-precision");
   if (mixed == "fp8") {
     text += " --precision fp8-delayed";

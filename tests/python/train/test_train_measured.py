@@ -46,6 +46,31 @@ def test_the_largest_part_has_a_cause_and_a_next_step(tmp_path, run, told, part,
         assert word in text.split("\nlargest: ")[1]
 
 
+HOST_LIMITED = ("train", "--model", "qwen3-30b-a3b", "--gpus", 16, "--expert-parallel", 8, "--global-batch", 64)
+
+
+@pytest.mark.parametrize(("run", "told", "part", "word"), [
+    (("--routing", "zipf:0.6"), (), "dispatch", "uneven routing"),
+    (("--recompute", "core_attn"), (), "compute", "computed again"),
+    ((), ("--recompute", "core_attn"), "compute", "recomputation that the layout has")])
+def test_where_the_host_limits_idle_time_that_kernels_leave_is_no_cause(tmp_path, run, told, part, word):
+    """Longer kernels take their time out of the host's row: it differs by as much or more, but the step not in its direction."""
+    trace = tmp_path / "rank0.json"
+    succeed(*HOST_LIMITED, *run, "--timeline", trace)
+    result = as_json(*HOST_LIMITED, *told, "--measured", trace)["measured"]
+    rows = {row["part"]: row["difference_ms"] for row in result["parts"]}
+    assert abs(rows.pop("host")) >= 0.999 * max(map(abs, rows.values()))
+    assert result["largest"]["part"] == part == max(rows, key=lambda key: abs(rows[key]))
+    assert word in result["largest"]["suspect"]
+
+
+def test_a_faster_host_is_a_cause_where_the_step_is_shorter(tmp_path):
+    trace = tmp_path / "rank0.json"
+    succeed(*HOST_LIMITED, "--timeline", trace)
+    largest = as_json(*HOST_LIMITED, "--launch-us", 30, "--measured", trace)["measured"]["largest"]
+    assert largest["part"] == "host" and "a faster host" in largest["suspect"]
+
+
 def test_an_expected_step_has_no_cause(tmp_path):
     result, text = measured(tmp_path)
     assert "largest" not in result and "largest:" not in text and result["band_level"] == 0.5

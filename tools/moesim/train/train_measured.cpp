@@ -239,15 +239,28 @@ Words words_of(const Row& row, const std::vector<Row>& rows, const training::Tra
   return words_of_compute(job, time, longer);
 }
 
+constexpr double worth_naming = 0.01;  // of the measured step
+
+// Idle time is what kernels leave of a step: where the host limits, longer kernels only shorten it.
+// It is a cause of its own where the whole step differs in its direction.
+bool is_left_by_kernels(const Row& row, double step_difference_ms, double total_ms) {
+  if (!row.is_idle) return false;
+  const double in_its_direction = std::copysign(1.0, row.difference_ms()) * step_difference_ms;
+  return in_its_direction < worth_naming * total_ms;
+}
+
 // Of the part that differs most, if by 1 % of the step or more.
 std::optional<Cause> cause_of(const std::vector<Row>& rows, const training::TrainingJob& job,
                               const study::TracedStep& trace) {
-  constexpr double worth_naming = 0.01;
-  const auto largest =
-      std::max_element(rows.begin(), rows.end(), [](const Row& one, const Row& other) {
-        return std::abs(one.difference_ms()) < std::abs(other.difference_ms());
-      });
-  if (largest == rows.end()) return std::nullopt;
+  double step_difference_ms = 0;
+  for (const Row& row : rows) step_difference_ms += row.difference_ms();
+  const Row* largest = nullptr;
+  for (const Row& row : rows) {
+    if (is_left_by_kernels(row, step_difference_ms, trace.exposed.total_ms)) continue;
+    if (largest == nullptr || std::abs(row.difference_ms()) > std::abs(largest->difference_ms()))
+      largest = &row;
+  }
+  if (largest == nullptr) return std::nullopt;
   if (std::abs(largest->difference_ms()) < worth_naming * trace.exposed.total_ms)
     return std::nullopt;
   const Words words = words_of(*largest, rows, job, trace);

@@ -100,11 +100,21 @@ Words words_of(const PartDifference& row) {
 
 // What traces of all GPUs say of parts that wait for the fullest one, or are it.
 std::optional<Words> words_of_routing(const PartDifference& row, const Explanation& found) {
-  if (!found.routing || row.parts.size() != 1 || row.difference_ms() <= 0) return std::nullopt;
+  if (!found.routing || row.parts.size() != 1) return std::nullopt;
   const Part part = row.parts.front();
   const bool is_exchange = part == Part::exposed_exchange;
   if (!is_exchange && part != Part::expert && part != Part::dispatch_combine) return std::nullopt;
-  if (found.routing->is_clear()) {
+  if (row.difference_ms() <= 0) {
+    if (!found.routing->is_more_even()) return std::nullopt;
+    return Words{
+        fmt::format("routing more even than drawn: in a layer the fullest GPU's experts take "
+                    "{:.2f} times the mean of all GPUs, simulated {:.2f}{}",
+                    found.routing->measured, found.routing->expected,
+                    is_exchange ? "; the others wait less for it" : ""),
+        "--routing balanced if the run forces balance; else moesim import of the routing (logits, "
+        "counts), then --routing trace:FOLDER"};
+  }
+  if (found.routing->is_more_uneven()) {
     return Words{
         fmt::format("uneven routing: in a layer the fullest GPU's experts take {:.2f} times the "
                     "mean of all GPUs, simulated {:.2f}{}",
@@ -202,13 +212,13 @@ PartDifference slow_row(const ExposedTime& measured, const ExposedTime& usual) {
   return row;
 }
 
-// "attention 96 for 48, exposed exchange 288 for 192".
+// "attention 96 for 48, exchanges of both passes 288 for 192".
 std::string calls_text(const ComputedAgain& again) {
   std::vector<std::string> words;
   for (const CallCounts& each : again.calls) {
     const char* name = each.part == Part::attention ? "attention"
                        : each.part == Part::expert  ? "experts"
-                                                    : "exchanges";
+                                                    : "exchanges of both passes";
     words.push_back(fmt::format("{} {} for {}", name, each.measured, each.expected));
   }
   return fmt::format("{}", fmt::join(words, ", "));

@@ -41,7 +41,8 @@ std::optional<ExpertSums> sums_of(const std::vector<ExposedTime>& gpus,
 
 }  // namespace
 
-bool UnevenRouting::is_clear() const { return measured > clearly_more * expected; }
+bool UnevenRouting::is_more_uneven() const { return measured > clearly_more * expected; }
+bool UnevenRouting::is_more_even() const { return expected > clearly_more * measured; }
 
 std::optional<UnevenRouting> uneven_routing(const engine::Timeline& expected,
                                             const TracedStep& measured, std::size_t group_gpus) {

@@ -12,7 +12,9 @@ struct UnevenRouting {
   double expected = 1;
   double measured = 1;
   double more_wait_ms = 0;  // longest minus mean, summed over the layers: measured minus expected
-  bool is_clear() const;    // by more than the simulated one is likely off
+  // By more than the simulated one is likely off.
+  bool is_more_uneven() const;
+  bool is_more_even() const;
 };
 
 // Of traces of all GPUs, or of as many as exchange rows with each other (`group_gpus`). The time of

@@ -37,6 +37,11 @@ def test_recomputation_that_was_not_told_is_the_only_suspect(tmp_path, job, is_t
     layers = 32 * (2 if "--global-batch" in job else 1)
     calls = f"{layers} for {2 * layers}" if is_told else f"{2 * layers} for {layers}"
     assert f"attention {calls}, experts" in only["suspect"]
+    # Dispatch and combine in both passes of each second layer; `dropless` exchanges counts in the forward pass too.
+    forward, backward = layers // 2 * (3 if "dropless" in job else 2), layers // 2 * 2
+    once, twice = forward + backward, 2 * forward + backward
+    both = f"{once} for {twice}" if is_told else f"{twice} for {once}"
+    assert f"exchanges of both passes {both}" in only["suspect"]
     text = succeed("explain", *files, *job, *told)
     name = "forward pass not computed again" if is_told else "forward pass computed again"
     assert f"how often kernels run, then the largest first\n  {name}: " in text
@@ -74,6 +79,24 @@ def test_uneven_routing_is_named_where_traces_of_all_gpus_show_it(tmp_path):
     told = as_json("explain", *files, *DROPLESS, "--routing", "zipf:1.2")
     assert told["suspicions"] == []
     assert told["uneven_routing"]["measured"] == pytest.approx(told["uneven_routing"]["simulated"], rel=1e-3)
+
+
+def test_routing_more_even_than_drawn_is_named_where_traces_of_all_gpus_show_it(tmp_path):
+    """Forced balance, held against drawn routing: no links are suspect of what the exchange does not wait."""
+    files = timelines(tmp_path, *DROPLESS, "--routing", "balanced")
+    result = as_json("explain", *files, *DROPLESS, "--routing", "zipf:1.2")
+    uneven = result["uneven_routing"]
+    assert uneven["simulated"] > 1.2 * uneven["measured"] and uneven["more_wait_ms"] < 0
+    found = {"+".join(one["parts"]): one for one in result["suspicions"]}
+    for part in ("exposed_exchange", "expert"):
+        assert found[part]["difference_ms"] < 0
+        assert found[part]["suspect"].startswith("routing more even than drawn: ")
+        assert f"{uneven['measured']:.2f} times" in found[part]["suspect"]
+        assert found[part]["next"].startswith("--routing balanced") and "--routing trace:FOLDER" in found[part]["next"]
+        assert "links" not in found[part]["suspect"] and "nccl-tests" not in found[part]["next"]
+    # One trace cannot say it.
+    alone = as_json("explain", files[0], *DROPLESS, "--routing", "zipf:1.2")["suspicions"]
+    assert alone and not any("more even" in one["suspect"] for one in alone)
 
 
 def test_how_uneven_is_the_longest_over_the_mean_of_each_layer(tmp_path):

@@ -71,6 +71,68 @@ def test_a_faster_host_is_a_cause_where_the_step_is_shorter(tmp_path):
     assert largest["part"] == "host" and "a faster host" in largest["suspect"]
 
 
+@pytest.mark.parametrize(("run", "told", "function"), [
+    ("all-to-all", "deepep", "ncclDevKernel_SendRecv"), ("deepep", "all-to-all", "deepep::"), ("hybridep", "all-to-all", "hybridep::"),
+    ("allgather", "all-to-all", "ncclDevKernel_AllGather"), ("all-to-all", "allgather", "ncclDevKernel_SendRecv")])
+def test_another_dispatcher_is_told_by_the_names_of_its_kernels(tmp_path, run, told, function):
+    trace = tmp_path / "rank0.json"
+    succeed(*HOST_LIMITED, "--dispatcher", run, "--timeline", trace)
+    largest = as_json(*HOST_LIMITED, "--dispatcher", told, "--measured", trace)["measured"]["largest"]
+    assert largest["suspect"].startswith("another dispatcher than the layout's: " + function)
+    assert largest["next"] == "--dispatcher as in the run"
+    assert "largest" not in as_json(*HOST_LIMITED, "--dispatcher", run, "--measured", trace)["measured"]
+
+
+def test_names_of_kernels_as_libraries_have_them_and_a_document_of_ones_own(tmp_path):
+    trace = tmp_path / "rank0.json"
+    succeed(*HOST_LIMITED, "--dispatcher", "deepep", "--timeline", trace)
+    text = trace.read_text().replace("deepep::dispatch", "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)")
+    trace.write_text(text.replace("deepep::combine", "deep_ep::intranode::combine<__nv_bfloat16, 8>(int4*)"))
+    suspect = as_json(*HOST_LIMITED, "--measured", trace)["measured"]["largest"]["suspect"]
+    assert any(f"layout's: deep_ep::intranode::{name} carries" in suspect for name in ("dispatch", "combine"))
+    # Which kernels a document of one's own is of, it does not say.
+    own = tmp_path / "own.json"
+    own.write_text((PROFILES / "dispatchers" / "deepep.json").read_text())
+    succeed(*HOST_LIMITED, "--timeline", trace)
+    suspect = as_json(*HOST_LIMITED, "--dispatcher", own, "--measured", trace)["measured"]["largest"]["suspect"]
+    assert "carries the rows" not in suspect and "another dispatcher" in suspect
+
+
+def changed(trace, by):
+    """Kernels of a part take `by` times as long; all others start as much later."""
+    document = json.loads(trace.read_text())
+    kernels = sorted((event for event in document["traceEvents"] if event.get("cat") == "kernel"), key=lambda event: event["ts"])
+    later = 0
+    for event in kernels:
+        event["ts"] += later
+        more = event["dur"] * (by.get(event["args"].get("part"), 1) - 1)
+        event["dur"] += more
+        later += more
+    trace.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(("parts", "words", "others"), [
+    (("dispatch", "combine", "router and rows"), ("another dispatcher", "slower links", "--dispatcher as in the run", "nccl-tests"), ()),
+    (("dispatch", "combine"), ("slower links", "nccl-tests"), ("dispatcher",)),
+    (("dispatch", "combine", "router and rows", "attention"), ("slower links",), ("dispatcher",))])
+def test_gathering_and_sorting_that_differ_too_may_be_another_dispatcher(tmp_path, parts, words, others):
+    trace = tmp_path / "rank0.json"
+    succeed(*HOST_LIMITED, "--timeline", trace)
+    changed(trace, dict.fromkeys(parts, 1.5) | {"attention": 1.2 if "attention" in parts else 1})
+    largest = as_json(*HOST_LIMITED, "--measured", trace)["measured"]["largest"]
+    text = largest["suspect"] + largest["next"]
+    assert largest["part"] == "dispatch"
+    assert all(word in text for word in words) and not any(word in text for word in others)
+
+
+def test_more_even_routing_than_told_is_no_faster_link(tmp_path):
+    trace = tmp_path / "rank0.json"
+    succeed(*HOST_LIMITED, "--timeline", trace)
+    largest = as_json(*HOST_LIMITED, "--routing", "zipf:0.6", "--measured", trace)["measured"]["largest"]
+    assert largest["part"] == "dispatch" and largest["difference_ms"] < 0
+    assert "more even routing" in largest["suspect"] and "links" not in largest["suspect"]
+
+
 def test_an_expected_step_has_no_cause(tmp_path):
     result, text = measured(tmp_path)
     assert "largest" not in result and "largest:" not in text and result["band_level"] == 0.5

@@ -3,13 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "sim/report/formats.hpp"
+#include "sim/scenario/exchange.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -147,15 +152,72 @@ struct Cause {
 };
 
 struct Words {
-  const char* suspect;
-  const char* next;
+  std::string suspect;
+  std::string next;
 };
 
-bool takes_longer(const std::vector<Row>& rows, const char* key) {
+// Longer or shorter by more than 5 %.
+bool differs(const std::vector<Row>& rows, const char* key, bool longer) {
   constexpr double clearly = 1.05;
   return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
-    return row.key == key && row.measured_ms > clearly * row.expected_ms;
+    if (row.key != key) return false;
+    return longer ? row.measured_ms > clearly * row.expected_ms
+                  : row.expected_ms > clearly * row.measured_ms;
   });
+}
+
+bool contains_any(const std::string& name, std::initializer_list<const char*> words) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](const char* word) { return name.find(word) != std::string::npos; });
+}
+
+// What carries rows, by the name of a kernel that exchanges them.
+enum class Carrier { all_to_all, all_gather, kernels_of_dispatcher, unknown };
+
+Carrier carrier_of(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  if (contains_any(name, {"nccl", "rccl"})) {
+    if (contains_any(name, {"sendrecv", "alltoall"})) return Carrier::all_to_all;
+    if (contains_any(name, {"allgather", "reducescatter"})) return Carrier::all_gather;
+    return Carrier::unknown;
+  }
+  return contains_any(name, {"dispatch", "combine"}) ? Carrier::kernels_of_dispatcher
+                                                     : Carrier::unknown;
+}
+
+// What carries rows in the layout. A dispatcher's own document does not say.
+Carrier carrier_of(const training::TrainingJob& job) {
+  if (job.gathers_tokens) return Carrier::all_gather;
+  if (!job.dispatcher) return Carrier::all_to_all;
+  const auto& forms = scenario::dispatcher_forms();
+  const bool has_name = std::any_of(forms.begin(), forms.end(), [&](const auto& form) {
+    return form.name == job.typed.dispatcher;
+  });
+  return has_name ? Carrier::kernels_of_dispatcher : Carrier::unknown;
+}
+
+// "void deep_ep::intranode::dispatch<8, 768>(int4*, ...)": "deep_ep::intranode::dispatch".
+std::string function_of(const std::string& kernel) {
+  const std::string_view returned = "void ";
+  const std::size_t start = kernel.starts_with(returned) ? returned.size() : 0;
+  return kernel.substr(start, kernel.find_first_of("<(", start + 1) - start);
+}
+
+// The function that carries rows longest, where none in the trace is of the layout's dispatcher.
+// With tensor parallelism of experts all-to-all has all-gathers too.
+std::optional<std::string> other_dispatcher(const training::TrainingJob& job,
+                                            const study::TracedStep& trace) {
+  const Carrier told = carrier_of(job);
+  if (told == Carrier::unknown) return std::nullopt;
+  std::optional<std::string> longest;
+  for (const study::KernelSum& kernel : trace.kernels) {  // the longest sum first
+    if (kernel.place != Place::exposed_exchange) continue;
+    const Carrier carrier = carrier_of(kernel.name);
+    if (carrier == told) return std::nullopt;
+    if (carrier != Carrier::unknown && !longest) longest = function_of(kernel.name);
+  }
+  return longest;
 }
 
 Words words_of_host(bool longer, bool with_exchange) {
@@ -167,22 +229,38 @@ Words words_of_host(bool longer, bool with_exchange) {
           "calibrate on steps of this software"};
 }
 
-Words words_of_exchange(const std::vector<Row>& rows, bool longer) {
-  if (!longer)
-    return {"links faster than the cluster's, or overlap", "moesim import of nccl-tests"};
+// Uneven routing, or more even routing than told: rows of experts differ in all that they pass.
+std::optional<Words> words_of_uneven(const std::vector<Row>& rows, bool longer) {
   const bool has_rows =
       std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.key == "rows"; });
   // On a slower GPU attention takes longer too.
-  const bool is_uneven = takes_longer(rows, "experts") &&
-                         (!has_rows || takes_longer(rows, "rows")) &&
-                         !takes_longer(rows, "attention");
-  if (is_uneven) {
-    return {has_rows ? "uneven routing: experts and their rows take longer too"
-                     : "uneven routing: experts take longer too",
-            "moesim import of the routing (logits, counts), then --routing trace:FOLDER"};
+  const bool is_uneven = differs(rows, "experts", longer) &&
+                         (!has_rows || differs(rows, "rows", longer)) &&
+                         !differs(rows, "attention", longer);
+  if (!is_uneven) return std::nullopt;
+  const char* what = has_rows ? "experts and their rows" : "experts";
+  if (!longer) {
+    return Words{fmt::format("more even routing than told, or drops: {} take less time too", what),
+                 "--routing and --capacity-factor as in the run; moesim import of the routing "
+                 "(logits, counts), then --routing trace:FOLDER"};
   }
-  return {"slower links than the cluster's",
-          "nccl-tests of these nodes: moesim import LOG... --cluster NAME, then --cluster FILE"};
+  return Words{fmt::format("uneven routing: {} take longer too", what),
+               "moesim import of the routing (logits, counts), then --routing trace:FOLDER"};
+}
+
+Words words_of_exchange(const std::vector<Row>& rows, bool longer) {
+  if (const auto words = words_of_uneven(rows, longer)) return *words;
+  Words of_links =
+      longer ? Words{"slower links than the cluster's",
+                     "nccl-tests of these nodes: moesim import LOG... --cluster NAME, then "
+                     "--cluster FILE"}
+             : Words{"links faster than the cluster's, or overlap", "moesim import of nccl-tests"};
+  // A dispatcher has its own kernels that gather and sort rows.
+  if (!differs(rows, "rows", longer) || differs(rows, "attention", longer)) return of_links;
+  return {fmt::format("another dispatcher than the layout's (gathering and sorting rows takes {} "
+                      "too), or {}",
+                      longer ? "longer" : "less time", of_links.suspect),
+          "--dispatcher as in the run; " + of_links.next};
 }
 
 Words words_of_compute(const training::TrainingJob& job, const study::ExposedTime& time,
@@ -220,6 +298,13 @@ Words words_of(const Row& row, const std::vector<Row>& rows, const training::Tra
         "backward ones",
         "--recompute as in the run (full, or its modules)"};
   }
+  // A dispatcher launches and waits as its own kernels need: the host's row is of it too.
+  if (row.is_idle || row.key == "dispatch" || row.key == "rows") {
+    if (const auto function = other_dispatcher(job, trace)) {
+      return {fmt::format("another dispatcher than the layout's: {} carries the rows", *function),
+              "--dispatcher as in the run"};
+    }
+  }
   if (row.is_idle) return words_of_host(longer, row.key != "host");
   if (row.key == "dispatch") return words_of_exchange(rows, longer);
   if (row.key == "gradients") {
@@ -228,7 +313,9 @@ Words words_of(const Row& row, const std::vector<Row>& rows, const training::Tra
             "all-gather: moesim import LOG... --cluster NAME"};
   }
   if (row.key == "experts" || row.key == "rows") {
-    if (longer && takes_longer(rows, "dispatch")) return words_of_exchange(rows, true);
+    const bool experts_too = row.key == "experts" || differs(rows, "experts", longer);
+    if (differs(rows, "dispatch", longer) && (longer || !experts_too))
+      return words_of_exchange(rows, longer);
     return {longer ? "more rows on this GPU, or kernels slower than the profile's"
                    : "fewer rows (drops), or faster kernels",
             "--routing trace:FOLDER (moesim import); moesim profile on this GPU"};

@@ -123,7 +123,7 @@ def test_what_draws_several_sweeps_is_named(tmp_path):
 
 
 def test_layouts_that_differ_in_graphs_alone_say_so(tmp_path):
-    sizes = {"tensor_parallel": 1, "pipeline_parallel": 2, "expert_parallel": 8, "yours": "False"}
+    sizes = {"tensor_parallel": "1", "pipeline_parallel": "2", "expert_parallel": "8", "yours": "False"}
     found = [{**sizes, "rank": str(rank), "cuda_graphs": graphs} for rank, graphs in ((1, "parts"), (2, "none"))]
     labels = [candidates_chart.label(row, found).replace("\n", " ") for row in found]
     assert labels == ["1: TP 1, PP 2, EP 8, graphs parts", "2: TP 1, PP 2, EP 8, graphs none"]

@@ -64,7 +64,7 @@ def test_a_typed_model_leaves_out_that_of_the_script(tmp_path):
     result = moesim("train", "--megatron", path, "--model", "qwen3-30b-a3b", "--format", "json")
     whole = as_json("train", "--megatron", write(tmp_path, SCRIPT, "whole.sh"))
     assert json.loads(result.stdout)["step_ms"] == whole["step_ms"]
-    assert "13 of the model left out, which is that of --model" in result.stderr
+    assert "14 of the model left out, which is that of --model" in result.stderr
     assert "1 not understood: --warp-drive" in result.stderr
 
 

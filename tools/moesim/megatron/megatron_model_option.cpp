@@ -65,9 +65,10 @@ std::string what_takes_more(const Command& command, const CommandLine& line,
 }  // namespace
 
 void check_is_of_training(const MegatronArguments& given, const CommandLine& line) {
-  if (model::tells_model(given)) return;
   const bool has_layout = tells_layout(given);
+  // First, so that no argument of the model is asked for before take_model() counts them.
   if (has_layout && line.has("model")) return;
+  if (model::tells_model(given)) return;
   if (const std::string command = hugging_face_command(given, line); !command.empty()) {
     throw UsageError(fmt::format(
         "{}: a job of Hugging Face's Trainer or Accelerate, not of Megatron-LM: its options alone "

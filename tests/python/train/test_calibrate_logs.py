@@ -63,6 +63,9 @@ def test_a_log_of_megatron_is_one_step(tmp_path, step):
     level, result = calibrated(tmp_path, log, *JOB)
     assert level == pytest.approx(1.2, rel=0.01)
     assert "the median of 3 iterations after 1 of warm-up, global batch 512; line 5, cut short, is left out; " in result.stderr
+    log.write_text(lines[2])
+    result = calibrated(tmp_path, log, *JOB)[1]
+    assert f"one step, {usual:.1f} ms, of its only iteration, which has all the warm-up in it, global batch 512; " in result.stderr
     log.write_text(lines[0] + LINE.format(2, usual, 1024))
     expect_error(moesim("calibrate", log, *JOB), 2, "run.log: line 2: global batch 1024 after 512")
     log.write_text(lines[0].replace(f"{9 * usual:.1f}", "nan"))

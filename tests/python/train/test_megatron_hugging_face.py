@@ -23,12 +23,12 @@ num_processes: 16
 
 
 @pytest.mark.parametrize("text, name, command", [
-    (TRAINER, "run.sh", "moesim train --model CONFIG.JSON --gpus 64 --zero N --precision bf16 --recompute full "
+    (TRAINER, "run.sh", "moesim train --model CONFIG.JSON --gpus 64 --zero STAGE --precision bf16 --recompute full "
      "--sequence-length 4096 --micro-batch 2 --global-batch 512"),
     (TRAINER.replace("--deepspeed z3.json", '--fsdp "full_shard auto_wrap"').replace("_checkpointing True", "_checkpointing False"),
      "run.sh", "moesim train --model CONFIG.JSON --gpus 64 --zero 3 --precision bf16 --sequence-length 4096 --micro-batch 2 --global-batch 512"),
     (TRAINER.replace("--deepspeed z3.json", "").replace("--num_processes 64", ""), "run.sh",
-     "moesim train --model CONFIG.JSON --gpus N --zero 0 --precision bf16 --recompute full --sequence-length 4096 --micro-batch 2"),
+     "moesim train --model CONFIG.JSON --gpus GPUS --zero 0 --precision bf16 --recompute full --sequence-length 4096 --micro-batch 2"),
     (FSDP, "run.yaml", "moesim train --model CONFIG.JSON --gpus 16 --zero 3 --precision bf16 --recompute full"),
     (FSDP.replace("FULL_SHARD", "SHARD_GRAD_OP").replace("bf16", "fp8"), "run.yaml",
      "moesim train --model CONFIG.JSON --gpus 16 --zero 2 --precision fp8-delayed --recompute full"),
@@ -45,11 +45,24 @@ def test_a_job_of_hugging_face_is_refused_with_its_command(tmp_path, text, name,
     assert result.stderr.rstrip().endswith("of what is read here: " + command)
 
 
+@pytest.mark.parametrize("text, remarks, precision", [
+    (FSDP.replace("bf16", "fp16"), "fp16 takes as long as bf16; words in capitals are to be put in", "--precision bf16"),
+    (FSDP.replace("bf16", "'no'"), "fp32 is not priced, bf16 in its place; words in capitals are to be put in", None),
+    (FSDP, "words in capitals are to be put in", "--precision bf16"),
+])
+def test_its_command_says_what_to_know_before_it_is_typed(tmp_path, text, remarks, precision):
+    result = moesim("train", "--megatron", write(tmp_path, text, "run.yaml"))
+    assert f"make a step ({remarks}), of what is read here" in result.stderr
+    assert (precision in result.stderr) if precision else ("--precision" not in result.stderr)
+    with_model = moesim("train", "--megatron", write(tmp_path, FSDP, "run.yaml"), "--model", "mixtral-8x7b")
+    assert "make a step, of what is read here: moesim train --model mixtral-8x7b --gpus 16" in with_model.stderr
+
+
 def test_its_command_runs(tmp_path):
     result = moesim("train", "--megatron", write(tmp_path, TRAINER), "--model", "qwen3-30b-a3b", "--gpus", 128)
     command = result.stderr.rstrip().split("of what is read here: moesim ")[1]
     assert command.startswith("train --model qwen3-30b-a3b --gpus 128 ") and command.endswith("--global-batch 1024")
-    assert "ZeRO 3" in succeed(*command.replace("--zero N", "--zero 3").split())
+    assert "ZeRO 3" in succeed(*command.replace("--zero STAGE", "--zero 3").split())
 
 
 def test_a_script_of_megatron_may_name_such_a_model(tmp_path):

@@ -44,9 +44,12 @@ CsvTable LoggedSteps::table(const std::string& time_column) const {
 
 std::string LoggedSteps::summary() const {
   return fmt::format(
-      "note: {}: a log of Megatron-LM: one step, {:.1f} ms, the median of {} iteration{} after {} "
-      "of warm-up{}; {}its options are those that are typed",
-      name, median_ms(), ms.size(), ms.size() == 1 ? "" : "s", left_out,
+      "note: {}: a log of Megatron-LM: one step, {:.1f} ms, {}{}; {}its options are those that are "
+      "typed",
+      name, median_ms(),
+      left_out == 0 ? "of its only iteration, which has all the warm-up in it"
+                    : fmt::format("the median of {} iteration{} after {} of warm-up", ms.size(),
+                                  ms.size() == 1 ? "" : "s", left_out),
       global_batch.empty() ? "" : ", global batch " + global_batch,
       cut_line == 0 ? "" : fmt::format("line {}, cut short, is left out; ", cut_line));
 }

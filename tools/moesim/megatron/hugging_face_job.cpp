@@ -65,7 +65,7 @@ bool is_hybrid(const MegatronArguments& given) {
   return strategy.find("hybrid_shard") != std::string::npos || strategy == "4" || strategy == "5";
 }
 
-// As `--zero` has it; N: in a file that is not read.
+// As `--zero` has it; STAGE: in a file that is not read.
 std::string zero_of(const MegatronArguments& given) {
   if (std::string stage = word_of(given, "zero-stage"); !stage.empty()) return stage;
   std::string strategy = word_of(given, "fsdp-sharding-strategy") + word_of(given, "fsdp");
@@ -76,30 +76,41 @@ std::string zero_of(const MegatronArguments& given) {
   if (!strategy.empty() || is_fsdp) return "3";
   const bool in_file = has_any(given, {"deepspeed", "use-deepspeed", "deepspeed-config",
                                        "deepspeed-config-file", "config-file"});
-  return in_file ? "N" : "0";
+  return in_file ? "STAGE" : "0";
+}
+
+// " --precision ..." of it, "" where nothing says one.
+std::string take_precision(const MegatronArguments& given, std::vector<std::string>& remarks) {
+  const std::string mixed = word_of(given, "mixed-precision");
+  if (mixed == "fp8") return " --precision fp8-delayed";
+  if (mixed == "bf16" || is_on(given, {"bf16"})) return " --precision bf16";
+  if (mixed == "fp16" || is_on(given, {"fp16"})) {
+    remarks.emplace_back("fp16 takes as long as bf16");
+    return " --precision bf16";
+  }
+  if (mixed == "no") remarks.emplace_back("fp32 is not priced, bf16 in its place");
+  return "";
 }
 
 }  // namespace
 
-std::string hugging_face_command(const MegatronArguments& given, const CommandLine& line) {
-  if (!has_any(given, of_its_jobs) || has_any(given, of_megatron)) return "";
+std::optional<HuggingFaceJob> hugging_face_job(const MegatronArguments& given,
+                                               const CommandLine& line) {
+  if (!has_any(given, of_its_jobs) || has_any(given, of_megatron)) return std::nullopt;
   const NotesOff silent;
   MegatronInput input{given, line, nullptr};
   take_gpus(input);
   const auto found = input.options.find("gpus");
   const std::string gpus = line.has("gpus")               ? line.get("gpus")
-                           : found == input.options.end() ? "N"
+                           : found == input.options.end() ? "GPUS"
                                                           : found->second;
-  std::string text = fmt::format("moesim train --model {} --gpus {} --zero {}",
-                                 line.has("model") ? shell_word(line.get("model")) : "CONFIG.JSON",
-                                 gpus, zero_of(given));
+  const std::string model = line.has("model") ? shell_word(line.get("model")) : "CONFIG.JSON";
+  const std::string zero = zero_of(given);
+  HuggingFaceJob job;
+  std::string& text = job.command;
+  text = fmt::format("moesim train --model {} --gpus {} --zero {}", model, gpus, zero);
   if (is_hybrid(given)) text += " --optimizer-instances NODES";
-  const std::string mixed = word_of(given, "mixed-precision");
-  if (mixed == "fp8") {
-    text += " --precision fp8-delayed";
-  } else if (mixed == "bf16" || is_on(given, {"bf16"})) {
-    text += " --precision bf16";
-  }
+  text += take_precision(given, job.remarks);
   if (is_on(given, {"gradient-checkpointing", "fsdp-activation-checkpointing"})) {
     text += " --recompute full";
   }
@@ -115,7 +126,10 @@ std::string hugging_face_command(const MegatronArguments& given, const CommandLi
   if (micro_batch && ranks) {
     text += fmt::format(" --global-batch {}", *micro_batch * steps.value_or(1) * *ranks);
   }
-  return text;
+  if (!line.has("model") || gpus == "GPUS" || zero == "STAGE" || is_hybrid(given)) {
+    job.remarks.emplace_back("words in capitals are to be put in");
+  }
+  return job;
 }
 
 }  // namespace moesim::tool

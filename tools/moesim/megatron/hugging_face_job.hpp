@@ -1,16 +1,25 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "sim/model/megatron/megatron_arguments.hpp"
 #include "tools/moesim/command.hpp"
 
 namespace moesim::tool {
 
-// For a file of a job of Hugging Face's Trainer or Accelerate, which says neither a model's sizes
-// nor a layout by Megatron-LM's arguments: the command that prices its step, with what was read of
-// it: "moesim train --model CONFIG.JSON --gpus 64 --zero 3 ...". CONFIG.JSON, N: to be put in. ""
-// for other files.
-std::string hugging_face_command(const model::MegatronArguments& given, const CommandLine& line);
+// The step of a job of Hugging Face's Trainer or Accelerate, of what its file says.
+struct HuggingFaceJob {
+  // "moesim train --model CONFIG.JSON --gpus 64 --zero 3 ..."
+  std::string command;
+  // What to know before it is typed: "put in CONFIG.JSON, N", "fp16 takes as long as bf16".
+  std::vector<std::string> remarks;
+};
+
+// None of a file that says a model's sizes or a layout by Megatron-LM's arguments, or is of
+// neither.
+std::optional<HuggingFaceJob> hugging_face_job(const model::MegatronArguments& given,
+                                               const CommandLine& line);
 
 }  // namespace moesim::tool

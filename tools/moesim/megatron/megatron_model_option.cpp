@@ -69,11 +69,12 @@ void check_is_of_training(const MegatronArguments& given, const CommandLine& lin
   // First, so that no argument of the model is asked for before take_model() counts them.
   if (has_layout && line.has("model")) return;
   if (model::tells_model(given)) return;
-  if (const std::string command = hugging_face_command(given, line); !command.empty()) {
+  if (const auto job = hugging_face_job(given, line)) {
+    const std::string remarks = fmt::format("{}", fmt::join(job->remarks, "; "));
     throw UsageError(fmt::format(
         "{}: a job of Hugging Face's Trainer or Accelerate, not of Megatron-LM: its options alone "
-        "make a step, of what is read here: {}",
-        given.name(), command));
+        "make a step{}, of what is read here: {}",
+        given.name(), remarks.empty() ? "" : fmt::format(" ({})", remarks), job->command));
   }
   if (has_layout) return;
   const std::vector<std::string> rest = given.not_asked();

@@ -126,6 +126,28 @@ print(repr(float(one["step_ms"][0])))""")
     assert float(printed) == json.loads(row)["step_ms"]
 
 
+def test_predict_has_a_row_for_each_query(python):
+    python("""
+import warnings
+import pandas
+warnings.simplefilter("ignore", moesim.MoesimWarning)
+exchange = dict(op="all-to-all", profile="h100-sxm")
+times = moesim.predict(gpus=[8, 16], bytes=["1MiB", "64MiB"], **exchange)
+assert times["gpus"].tolist() == [8, 8, 16, 16] and times["bytes"].tolist() == ["1MiB", "64MiB"] * 2, times
+one = moesim.predict(gpus=16, bytes="64MiB", **exchange)
+assert len(one) == 1 and one["time_us"][0] == times["time_us"][3] > 0
+assert one["time_us_p05"][0] < one["time_us"][0] < one["time_us_p95"][0]
+rows = [dict(op="gemm", m=4096, n=4096, k=4096), dict(op="all-to-all", gpus=16, bytes=64 * 2**20)]
+for queries in (rows, pandas.DataFrame(rows)):
+    both = moesim.predict(queries, profile=["h200-sxm", "h100-sxm"])
+    assert both["profile"].tolist() == ["h200-sxm", "h100-sxm"] * 2 and both["op"][0] == "gemm", both
+    assert both["time_us"][3] == one["time_us"][0] and both["busbw_gb_per_s"].notna().tolist() == [False, False, True, True]
+narrow, wide = moesim.predict(op="expert-ffn", rows_per_expert=[512, 0, 80], hidden=4096, ffn=[1024, 2048])["time_us"]
+assert 0 < narrow < wide
+refused = moesim.predict(gpus=[1, 8], bytes="1MiB", **exchange)
+assert refused["status"].tolist() == ["refused", "ok"] and "one rank" in refused["reason"][0]""")
+
+
 def test_recommend_has_the_best_first_with_their_commands(python):
     python("""
 import warnings
@@ -197,6 +219,7 @@ def failing(call, code, *parts):
     raise SystemExit("no error")
 failing(lambda: moesim.simulate(capacity_facto=1), 2, "--capacity-facto", "did you mean")
 failing(lambda: moesim.simulate(model="nonsense"), 2, "unknown model 'nonsense'")
+failing(lambda: moesim.predict(op="gemm", m=[8, 16], n=8, kk=8), 2, "column kk", "known are")
 failing(lambda: moesim.sweep(out="x.csv"), 2, "out", "moesim.run")
 assert "all-to-all" in moesim.run("predict", "--profile", "h100-sxm", "--op", "all-to-all", "--gpus", 8,
                                   "--bytes", "64MiB")

@@ -6,6 +6,7 @@
     loss = moesim.route(logits, router="top2", capacity_factor=[1, 1.25])
     steps = moesim.train(model="qwen3-30b-a3b", gpus=64, pipeline_parallel=[1, 2], expert_parallel=8)
     best = moesim.recommend(model="qwen3-30b-a3b", gpus=64, profile="h100-sxm")
+    times = moesim.predict(op="all-to-all", profile="h100-sxm", gpus=[8, 16], bytes=["1MiB", "64MiB"])
 
 Keyword arguments are the options of the command, with _ for - and a list for several values;
 `moesim simulate --help` and `moesim train --help` list them. Times are in ms, shares in 0..1, as in the CSVs. Notes and
@@ -15,7 +16,9 @@ once; nothing is kept between calls.
 
 from __future__ import annotations
 
+import csv
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -31,11 +34,13 @@ if TYPE_CHECKING:
     import numpy
     import pandas
 
-__all__ = ["MoesimError", "MoesimWarning", "binary", "recommend", "route", "routes", "run", "simulate",
-           "sweep", "train", "version"]
+__all__ = ["MoesimError", "MoesimWarning", "binary", "predict", "recommend", "route", "routes", "run",
+           "simulate", "sweep", "train", "version"]
 
 # Options whose one value is a list already, of modules.
 SETS = ("recompute", "offload")
+# Parameters of predict() of which a list is one value.
+LISTS = ("rows_per_expert", "placement")
 
 Value = Union[str, int, float, bool, "os.PathLike[str]"]
 Option = Union[Value, Sequence[Value], None]
@@ -79,6 +84,29 @@ def recommend(**options: Option) -> pandas.DataFrame:
     numbers of GPUs the best of each, with its efficiency; of several profiles the best on each, with its
     speed over the first's (`speed_ratio`), and which is the `cheapest` per token."""
     return _table(_run(["recommend", *_words(options), "--format", "csv"]))
+
+
+def predict(queries: Any = None, **options: Option) -> pandas.DataFrame:
+    """The time of operations and exchanges (time_us with its band, busbw_gb_per_s), a row for each
+    combination of the options; or for each of `queries`, a pandas table or a list of dictionaries
+    of parameters (op, profile, gpus, bytes, ...), with the options as those of all. Of several, rows
+    without an answer have a `status` and a `reason`."""
+    lists = {name: list(value.tolist() if hasattr(value, "tolist") else value)
+             for name, value in options.items() if name not in LISTS and _is_list(value)}
+    if queries is None and not lists:
+        return _table(_run(["predict", *_words(options), "--format", "csv"]))
+    one = {name: value for name, value in options.items() if name not in lists and value is not None}
+    given = [{}] if queries is None else _records(queries)
+    rows = [{**query, **one, **dict(zip(lists, values))}
+            for query in given for values in itertools.product(*lists.values())]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "queries.csv"
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            names = dict.fromkeys(name for row in rows for name in row)
+            writer = csv.DictWriter(file, list(names))
+            writer.writerow({name: name.replace("_", "-") for name in names})
+            writer.writerows({name: _text(value) for name, value in row.items()} for row in rows)
+        return _table(_run(["predict", "--in", str(path), "--format", "csv"]))
 
 
 def route(logits: Any = None, **options: Option) -> pandas.DataFrame:
@@ -132,6 +160,18 @@ def _text(value: Any, separator: str = ",") -> str:
     if isinstance(value, float) and len(str(value).partition(".")[2]) > 9:
         return f"{value:.9g}"  # 0.1 * 3 as 0.3: options take 9 digits behind the point
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def _is_list(value: Any) -> bool:
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return isinstance(value, (list, tuple, set, range))
+
+
+def _records(queries: Any) -> List[Dict[str, Any]]:
+    """Rows by names of parameters; a missing cell (None, NaN) is left empty."""
+    rows = queries.to_dict("records") if hasattr(queries, "to_dict") else list(queries)
+    return [{name: "" if value is None or value != value else value for name, value in row.items()}
+            for row in rows]
 
 
 def _words(options: Mapping[str, Option]) -> List[str]:

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from command_line import as_json, expect_error, moesim, needs_binary, succeed
+from command_line import as_json, expect_error, moesim, needs_binary, succeed, written
 from train_command import LONG, QWEN
 
 pytestmark = needs_binary
@@ -269,3 +269,27 @@ def test_a_table_of_two_machines_says_how_to_ask_for_their_ratio(tmp_path):
     assert "how sure" not in succeed(*words, "--baseline", base)
     assert "how sure" not in succeed(*words, "--software", "megatron-bridge,simumax")
     assert "the ratio of two clusters" in succeed(*words[:-1], "h200-sxm", "--cluster", "hgx-h200,aws-p5en")
+
+
+SIZES = ("gpus", "pipeline_parallel", "tensor_parallel", "context_parallel", "expert_parallel", "ranks_per_domain")
+
+
+def test_a_baseline_whose_layout_is_not_told_or_damaged(tmp_path):
+    succeed(*JOB, "--format", "csv", "--out", tmp_path / "base.csv")
+    with open(tmp_path / "base.csv", encoding="utf-8") as file:
+        row = next(csv.DictReader(file))
+
+    def compared(**cells):
+        cells = {name: text for name, text in {**row, **cells}.items() if text is not None}
+        written(tmp_path / "other.csv", [cells])
+        return moesim(*JOB, "--precision", "fp8-current", "--baseline", tmp_path / "other.csv")
+
+    told = compared()
+    assert told.returncode == 0, told.stderr
+    for name in SIZES:
+        for text in ("", None):
+            assert compared(**{name: text}).returncode == 0, name
+        for text in ("0", "-1", "2.5", "1e300", "x"):
+            expect_error(compared(**{name: text}), 2, "other.csv", f"{name}: '{text}' is no ")
+        # As pandas writes a column of numbers that has an empty cell.
+        assert compared(**{name: f"{row[name]}.0"}).stdout == told.stdout

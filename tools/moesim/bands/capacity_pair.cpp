@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <map>
 
+#include "sim/base/text.hpp"
 #include "sim/cluster/measured_between.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/report/formats.hpp"
@@ -15,9 +18,8 @@
 namespace moesim::tool {
 
 std::string plain_number(const std::string& text) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  return text.empty() || *end != '\0' ? text : report::figure(value);
+  const std::optional<double> value = parse_number<double>(text);
+  return value ? report::figure(*value) : text;
 }
 
 std::optional<std::string> all_but_capacity(
@@ -55,16 +57,37 @@ std::optional<std::string> all_but_capacity(const training::TrainingJob& job) {
   });
 }
 
-uncertainty::StepExchanges step_exchanges(
-    const std::function<int(const std::string& column)>& number_in,
+std::optional<int> layout_size(const std::string& text) {
+  constexpr int most = 1 << 20;
+  // pandas writes 64.0 where a cell of the column is empty.
+  const std::optional<double> size = parse_number<double>(text);
+  if (!size || !(*size >= 1 && *size <= most) || std::floor(*size) != *size) return std::nullopt;
+  return static_cast<int>(*size);
+}
+
+std::optional<uncertainty::StepExchanges> step_exchanges(
+    const std::function<std::optional<int>(const std::string& column)>& size_in,
     const cluster::Cluster& cluster) {
-  const int tensor = number_in("tensor_parallel");
-  return {.tensor = tensor,
-          .context = tensor * number_in("context_parallel"),
-          .experts = number_in("expert_parallel") * number_in("expert_tensor_parallel"),
-          .gradients = number_in("gpus") / number_in("pipeline_parallel"),
-          .ranks_per_domain = number_in("ranks_per_domain"),
-          .are_measured = cluster::measured_between_domains(cluster)};
+  const auto gpus = size_in("gpus");
+  const auto tensor = size_in("tensor_parallel");
+  const auto context = size_in("context_parallel");
+  const auto pipeline = size_in("pipeline_parallel");
+  const auto expert = size_in("expert_parallel");
+  const auto expert_tensor = size_in("expert_tensor_parallel");
+  const auto ranks_per_domain = size_in("ranks_per_domain");
+  if (!gpus || !tensor || !context || !pipeline || !expert || !expert_tensor || !ranks_per_domain) {
+    return std::nullopt;
+  }
+  // No group is larger than the cluster.
+  const auto group = [&](int one, int other) {
+    return static_cast<int>(std::min<std::int64_t>(std::int64_t{one} * other, *gpus));
+  };
+  return uncertainty::StepExchanges{.tensor = *tensor,
+                                    .context = group(*tensor, *context),
+                                    .experts = group(*expert, *expert_tensor),
+                                    .gradients = std::max(1, *gpus / *pipeline),
+                                    .ranks_per_domain = *ranks_per_domain,
+                                    .are_measured = cluster::measured_between_domains(cluster)};
 }
 
 uncertainty::StepExchanges step_exchanges(const training::TrainingJob& job) {

@@ -24,10 +24,14 @@ std::optional<std::string> all_but_capacity(
 // The same of a job.
 std::optional<std::string> all_but_capacity(const training::TrainingJob& job);
 
-// What the exchanges of such steps pass: of a job, or of a row of `train` with these columns.
+// The text of a cell as a size of a layout, 1 to 2^20; nothing for other text.
+std::optional<int> layout_size(const std::string& text);
+
+// What the exchanges of such steps pass: of a job, or of a row of `train`. `size_in`: a size of the
+// layout by its column, nothing where the row does not tell it; then nothing is known of them.
 uncertainty::StepExchanges step_exchanges(const training::TrainingJob& job);
-uncertainty::StepExchanges step_exchanges(
-    const std::function<int(const std::string& column)>& number_in,
+std::optional<uncertainty::StepExchanges> step_exchanges(
+    const std::function<std::optional<int>(const std::string& column)>& size_in,
     const cluster::Cluster& cluster);
 
 // The band of log(measured / predicted ratio) of two such steps of one layout. `one`, `other`:

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cstdlib>
 #include <numeric>
 
 #include "sim/base/error.hpp"
@@ -13,8 +12,6 @@
 #include "tools/moesim/bands/train_band.hpp"
 
 namespace moesim::tool {
-namespace {
-
 uncertainty::OwnStep own_step(const std::string& model, const std::string& precision,
                               const std::vector<double>& parts, double step_ms,
                               const uncertainty::StepExchanges& exchanges,
@@ -30,8 +27,6 @@ uncertainty::OwnStep own_step(const std::string& model, const std::string& preci
   return {model, precision, classes};
 }
 
-}  // namespace
-
 uncertainty::OwnStep own_step(const training::TrainingJob& job,
                               const training::TrainingStep& step) {
   std::optional<double> host_gain_ms;
@@ -39,21 +34,6 @@ uncertainty::OwnStep own_step(const training::TrainingJob& job,
   return own_step(job.model->name, model::name_of(job.states.precision),
                   uncertainty::part_times(step), step.step_us / 1e3, step_exchanges(job),
                   host_gain_ms);
-}
-
-uncertainty::OwnStep own_step(const std::function<std::string(const std::string& column)>& text_in,
-                              const cluster::Cluster& cluster, const std::string& model,
-                              const std::vector<double>& parts) {
-  const auto number_in = [&](const std::string& column) {
-    return std::strtod(text_in(column).c_str(), nullptr);
-  };
-  std::optional<double> host_gain_ms;
-  if (!text_in(host_gain_column).empty()) host_gain_ms = number_in(host_gain_column);
-  return own_step(
-      model, text_in("precision"), parts, number_in("step_ms"),
-      step_exchanges([&](const std::string& column) { return static_cast<int>(number_in(column)); },
-                     cluster),
-      host_gain_ms);
 }
 
 std::string model_in(const std::string& typed) {

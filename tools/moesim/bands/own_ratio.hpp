@@ -1,13 +1,13 @@
 #pragma once
 
-#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "sim/cluster/cluster.hpp"
 #include "sim/training/job/training_job.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/published/step_errors.hpp"
+#include "sim/uncertainty/ratios/capacity_ratio.hpp"
 #include "sim/uncertainty/ratios/software_ratio.hpp"
 #include "sim/uncertainty/software/step_software.hpp"
 
@@ -18,12 +18,13 @@ namespace moesim::tool {
 inline constexpr const char* host_gain_column = "host_gain_ms";
 
 // What the ratio of two steps of one's own software depends on: for a step as that software runs
-// it, and for a row of `train` with one, whose part_times() are `parts`. `model`: the name that its
-// document gives itself.
+// it, and for a row of `train` of which this is known. `model`: the name that its document gives
+// itself. `parts`: part_times(). `host_gain_ms`: of host_gain_column, if its cell is filled.
 uncertainty::OwnStep own_step(const training::TrainingJob& job, const training::TrainingStep& step);
-uncertainty::OwnStep own_step(const std::function<std::string(const std::string& column)>& text_in,
-                              const cluster::Cluster& cluster, const std::string& model,
-                              const std::vector<double>& parts);
+uncertainty::OwnStep own_step(const std::string& model, const std::string& precision,
+                              const std::vector<double>& parts, double step_ms,
+                              const uncertainty::StepExchanges& exchanges,
+                              std::optional<double> host_gain_ms);
 
 // The name that the document of a model gives itself: a row has what was typed, which may be the
 // path of a copy. The text itself where there is no such document here.

@@ -61,6 +61,14 @@ class WrittenRow {
     if (!value || !std::isfinite(*value)) fail(fmt::format("{}: '{}' is no number", column, cell));
     return value;
   }
+  // Nothing where there is no such column or its cell is empty.
+  std::optional<int> size(const std::string& column) const {
+    const std::string cell = text(column);
+    if (cell.empty()) return std::nullopt;
+    const std::optional<int> value = layout_size(cell);
+    if (!value) fail(fmt::format("{}: '{}' is no whole number from 1 to 1048576", column, cell));
+    return value;
+  }
   double positive(const std::string& column) const {
     const std::string cell = needed(column);
     const double value = number(column).value_or(0);
@@ -150,17 +158,26 @@ std::string all_but_machine(const TextIn& text_in) {
   return text;
 }
 
+// Nothing where it is not known here: the file may be of another place.
+std::optional<cluster::Cluster> known_cluster(const std::string& name) {
+  try {
+    return cluster::Cluster::load(name);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<uncertainty::StepExchanges> exchanges_of(const WrittenRow& row,
+                                                       const cluster::Cluster& cluster) {
+  return step_exchanges([&](const std::string& column) { return row.size(column); }, cluster);
+}
+
 // What only comparisons of two clusters or machines take.
 void add_place(const WrittenRow& row, WrittenStep& written) {
-  if (row.text("ranks_per_domain").empty()) return;
-  try {
-    const cluster::Cluster on = cluster::Cluster::load(written.cluster);
-    written.exchanges = step_exchanges(
-        [&](const std::string& column) { return static_cast<int>(row.number(column).value_or(0)); },
-        on);
-  } catch (const Error&) {
-    return;
-  }
+  const std::optional<cluster::Cluster> on = known_cluster(written.cluster);
+  if (!on) return;
+  written.exchanges = exchanges_of(row, *on);
+  if (!written.exchanges) return;
   const std::optional<double> slower = row.number(host_slower_column);
   if (!slower || written.parts.empty()) return;
   uncertainty::AssumedMoves& moves = written.moves.emplace();
@@ -213,7 +230,12 @@ WrittenStep read_written_step(const std::string& path, const cluster::Cluster& b
   written.all_but_machine = all_but_machine(text_in);
   written.all_but_capacity = all_but_capacity(text_in);
   if (!written.parts.empty() && names_own_software(written.software)) {
-    written.own = own_step(text_in, beside, written.model, written.parts);
+    const auto exchanges = exchanges_of(row, beside);
+    const double step_ms = row.positive("step_ms");
+    if (exchanges) {
+      written.own = own_step(written.model, written.precision, written.parts, step_ms, *exchanges,
+                             row.number(host_gain_column));
+    }
   }
   add_place(row, written);
   return written;

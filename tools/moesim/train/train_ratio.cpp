@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "sim/base/text.hpp"
 #include "sim/cluster/cluster.hpp"
 #include "sim/uncertainty/steps/step_distance.hpp"
 #include "tools/moesim/bands/capacity_pair.hpp"
@@ -33,6 +34,12 @@ UnmeasuredOfRow unmeasured_in(const TrainPoint& point) {
   return unmeasured_of([&](const std::string& column) { return point.text(column); });
 }
 
+std::optional<uncertainty::StepExchanges> exchanges_of(const TrainPoint& point,
+                                                       const cluster::Cluster& cluster) {
+  return step_exchanges([&](const std::string& column) { return layout_size(point.text(column)); },
+                        cluster);
+}
+
 // Rows on one cluster that are padded and differ in router and capacity alone: the widest band of
 // one and the first like it; nothing where no two are such.
 struct CapacityRows {
@@ -53,13 +60,10 @@ CapacityRows capacity_rows(const std::vector<TrainPoint>& points) {
     const auto [first, is_new] = firsts.emplace(*key, &point);
     if (is_new) continue;
     if (!cluster) cluster = cluster::Cluster::load(point.text("cluster"));
+    const auto exchanges = exchanges_of(point, *cluster);
+    if (!exchanges) continue;
     uncertainty::Band band =
-        capacity_pair_band(part_times(*first->second), part_times(point),
-                           step_exchanges(
-                               [&](const std::string& column) {
-                                 return static_cast<int>(number_in(point.cell(column)));
-                               },
-                               *cluster));
+        capacity_pair_band(part_times(*first->second), part_times(point), *exchanges);
     widen_by_hidden(unmeasured_in(*first->second), unmeasured_in(point), band);
     const bool is_wider =
         !found.band || band.widest().log_ratios.width() > found.band->widest().log_ratios.width();
@@ -81,17 +85,23 @@ std::optional<OwnRatio> own_ratio(const TrainPoint& first, const std::vector<Tra
   const auto software = uncertainty::StepSoftware::load(path);
   const cluster::Cluster cluster = cluster::Cluster::load(first.text("cluster"));
   std::map<std::string, std::string> models;  // as typed: the name of the document
-  const auto step_of = [&](const TrainPoint& point) {
+  const auto step_of = [&](const TrainPoint& point) -> std::optional<uncertainty::OwnStep> {
     const std::string typed = point.text("model");
     if (models.count(typed) == 0) models[typed] = model_in(typed);
-    return own_step([&](const std::string& column) { return point.text(column); }, cluster,
-                    models[typed], part_times(point));
+    const auto exchanges = exchanges_of(point, cluster);
+    if (!exchanges) return std::nullopt;
+    return own_step(models[typed], point.text("precision"), part_times(point),
+                    number_in(point.cell("step_ms")), *exchanges,
+                    parse_number<double>(point.text(host_gain_column)));
   };
   OwnRatio found{{}, own_rows_text(software)};
+  const auto one = step_of(first);
   for (const TrainPoint& point : points) {
-    if (!point.row || &point == &first) continue;
+    if (!one || !point.row || &point == &first) continue;
+    const auto other = step_of(point);
+    if (!other) continue;
     uncertainty::Band band =
-        own_ratio_band(software, cluster.name, step_of(first), step_of(point),
+        own_ratio_band(software, cluster.name, *one, *other,
                        unmeasured_between(unmeasured_in(first), unmeasured_in(point)));
     widen_by_hidden(unmeasured_in(first), unmeasured_in(point), band);
     if (found.band.levels.empty() || is_narrower(found.band, band)) found.band = band;

@@ -17,7 +17,7 @@
 #include "sim/model/megatron/megatron_words.hpp"
 #include "sim/model/megatron/megatron_yaml.hpp"
 #include "sim/model/megatron/script_call.hpp"
-#include "sim/model/shell/shell_words.hpp"
+#include "sim/shell/words.hpp"
 
 namespace moesim::model {
 namespace {
@@ -30,7 +30,7 @@ std::string ending_of(const std::string& path) {
 constexpr std::int64_t most_layers = 65535;  // model.schema
 
 // The place of the script or module among a command's words; the number of them without one.
-std::size_t script_in(const std::vector<ShellWord>& words) {
+std::size_t script_in(const std::vector<shell::Word>& words) {
   std::size_t module = words.size();
   for (std::size_t at = 0; at < words.size(); ++at) {
     const std::string ending = ending_of(words[at].text);
@@ -77,29 +77,30 @@ std::string MegatronArguments::file_of(const std::string& call) { return script_
 
 MegatronArguments MegatronArguments::load(const std::string& call) {
   const ScriptCall parts = script_call(call);
-  return parse_call(read_file(parts.path), parts, call, file_of_script);
+  return parse_call(read_file(parts.path), parts, call, shell::file_of_script);
 }
 
 MegatronArguments MegatronArguments::load_with(const std::string& call, const std::string& variable,
                                                const std::string& value) {
   ScriptCall parts = script_call(call);
   parts.assignments.push_back({variable, value});
-  return parse_call(read_file(parts.path), parts, call, file_of_script);
+  return parse_call(read_file(parts.path), parts, call, shell::file_of_script);
 }
 
 MegatronArguments MegatronArguments::parse(const std::string& text, const std::string& name,
-                                           ShellFiles::Read read) {
+                                           shell::Files::Read read) {
   ScriptCall call;
   call.path = name;
   return parse_call(text, call, name, std::move(read));
 }
 
 MegatronArguments MegatronArguments::parse_call(const std::string& text, const ScriptCall& call,
-                                                const std::string& source, ShellFiles::Read read) {
+                                                const std::string& source,
+                                                shell::Files::Read read) {
   MegatronArguments made;
   made.name_ = call.path;
   made.source_ = source;
-  made.files_ = ShellFiles(call.path, std::move(read));
+  made.files_ = shell::Files(call.path, std::move(read));
   const bool is_yaml = is_yaml_file(call.path);
   is_yaml ? made.read_yaml(text, call) : made.read_script(script_as_called(text, call));
   made.take_counterparts();
@@ -114,9 +115,9 @@ MegatronArguments MegatronArguments::parse_call(const std::string& text, const S
 }
 
 void MegatronArguments::read_script(const std::string& text) {
-  const std::vector<ShellCommand> commands = shell_commands(text, files_);
+  const std::vector<shell::Command> commands = shell::commands_in(text, files_);
   TrainingCommands training = training_commands(commands, files_);
-  std::vector<ShellWord> unknown;
+  std::vector<shell::Word> unknown;
   for (std::size_t each = 0; each < commands.size(); ++each) {
     if (training.taken[each]) take(without_unknown(commands[each], unknown));
   }
@@ -166,15 +167,15 @@ void MegatronArguments::put_key(const std::string& key, const std::string& value
   for (const KeyValue& each : key_values(key, value, items)) put(each, place);
 }
 
-void MegatronArguments::note_unknown(const std::vector<ShellWord>& words) {
-  for (const ShellWord& word : words) {
+void MegatronArguments::note_unknown(const std::vector<shell::Word>& words) {
+  for (const shell::Word& word : words) {
     notes_.push_back(fmt::format("{} ({}) is not known: arguments in it are not read",
                                  shortened(word.text), files_.place(word.line)));
   }
 }
 
-void MegatronArguments::take(const ShellCommand& command) {
-  const std::vector<ShellWord>& words = command.words;
+void MegatronArguments::take(const shell::Command& command) {
+  const std::vector<shell::Word>& words = command.words;
   const std::size_t script = script_in(words);
   const bool is_performance = script < words.size() && is_performance_script(words[script].text);
   struct Given {
@@ -184,7 +185,7 @@ void MegatronArguments::take(const ShellCommand& command) {
   };
   std::vector<Given> given;
   bool has_name = false;  // values are of the last one
-  bool is_behind = script == words.size() && command.kind == ShellCommand::Kind::list;
+  bool is_behind = script == words.size() && command.kind == shell::Command::Kind::list;
   for (std::size_t at = 0; at < words.size(); ++at) {
     const auto& [word, line] = words[at];
     if (is_argument(word)) {

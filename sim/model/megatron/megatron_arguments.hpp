@@ -10,14 +10,17 @@
 #include <vector>
 
 #include "sim/model/megatron/megatron_bridge.hpp"
-#include "sim/model/shell/shell_files.hpp"
+#include "sim/shell/files.hpp"
+
+namespace moesim::shell {
+struct Command;
+struct Word;
+}  // namespace moesim::shell
 
 namespace moesim::model {
 
 struct KeyValue;
 struct ScriptCall;
-struct ShellCommand;
-struct ShellWord;
 
 // The arguments of a Megatron-LM training job (megatron/training/arguments.py), as a launch script
 // or a YAML file gives them; names as on Megatron's command line, without dashes.
@@ -43,7 +46,7 @@ class MegatronArguments {
                                      const std::string& value);
   // `read` gives the files that a script sources.
   static MegatronArguments parse(const std::string& text, const std::string& name,
-                                 ShellFiles::Read read = nullptr);
+                                 shell::Files::Read read = nullptr);
   // Whether a text is such a path or call: .sh, .bash, .slurm, .sbatch, .yaml, .yml.
   static bool is_path(const std::string& call);
   // The file of a path or call.
@@ -116,9 +119,9 @@ class MegatronArguments {
   static int rank_of(const std::string& section);
 
   static MegatronArguments parse_call(const std::string& text, const ScriptCall& call,
-                                      const std::string& source, ShellFiles::Read read);
+                                      const std::string& source, shell::Files::Read read);
   void read_script(const std::string& text);
-  void take(const ShellCommand& command);
+  void take(const shell::Command& command);
   void take_overrides();
   void take_counterparts();
   void take_deepspeed();
@@ -127,7 +130,7 @@ class MegatronArguments {
   void put(const KeyValue& value, const Place& place);
   void put_key(const std::string& key, const std::string& value,
                const std::vector<std::string>& items, const Place& place);
-  void note_unknown(const std::vector<ShellWord>& words);
+  void note_unknown(const std::vector<shell::Word>& words);
   void read_yaml(const std::string& text, const ScriptCall& call);
   // In megatron_performance.cpp.
   void put_besides_performance_options();
@@ -142,7 +145,7 @@ class MegatronArguments {
 
   std::string name_;
   std::string source_;
-  ShellFiles files_;
+  shell::Files files_;
   std::vector<std::string> notes_;
   std::vector<std::string> left_out_;
   std::map<std::string, Argument, std::less<>> arguments_;

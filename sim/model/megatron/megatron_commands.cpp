@@ -14,10 +14,10 @@
 namespace moesim::model {
 namespace {
 
-using Kind = ShellCommand::Kind;
+using Kind = shell::Command::Kind;
 
 // "TP is 2 (line 3) or 4 (line 5), as `[ $1 = large ]` (line 4) is not known: 4 is taken"
-std::string told(const ShellDoubt& doubt, const ShellFiles& files) {
+std::string told(const shell::Doubt& doubt, const shell::Files& files) {
   std::vector<std::string> values;
   for (const auto& each : doubt.values) {
     values.push_back(fmt::format("{} ({})", shortened(each.text), files.place(each.line)));
@@ -38,10 +38,10 @@ std::string told(const ShellDoubt& doubt, const ShellFiles& files) {
 // Chooses the command that trains among those of a script, and what runs it.
 class Choice {
  public:
-  Choice(const std::vector<ShellCommand>& commands, const ShellFiles& files)
+  Choice(const std::vector<shell::Command>& commands, const shell::Files& files)
       : commands_(commands), files_(files) {
     made_.taken.assign(commands.size(), false);
-    for (const ShellCommand& each : commands) arguments_.push_back(arguments_of(each));
+    for (const shell::Command& each : commands) arguments_.push_back(arguments_of(each));
   }
 
   TrainingCommands made() {
@@ -76,7 +76,7 @@ class Choice {
   // is no other.
   void choose() {
     for (const bool called : {true, false}) {
-      const bool has_one = take_if(called, [](const ShellCommand& command) {
+      const bool has_one = take_if(called, [](const shell::Command& command) {
         return is_named_for_training(command) && !is_output(command);
       });
       if (has_one) return;
@@ -86,14 +86,15 @@ class Choice {
         const std::size_t best = largest(called, of_outputs);
         if (best == commands_.size()) continue;
         const std::string script = script_of(commands_[best]);
-        take_if(called, [&](const ShellCommand& command) { return script_of(command) == script; });
+        take_if(called,
+                [&](const shell::Command& command) { return script_of(command) == script; });
         return;
       }
     }
   }
 
   bool is_candidate(std::size_t each, bool called) const {
-    const ShellCommand& command = commands_[each];
+    const shell::Command& command = commands_[each];
     return command.kind == Kind::command && arguments_[each] > 0 && command.is_called == called;
   }
 
@@ -176,7 +177,7 @@ class Choice {
     return fmt::format("{}", fmt::join(all, ", "));
   }
 
-  static std::vector<ShellWord> words_from_program(const ShellCommand& command) {
+  static std::vector<shell::Word> words_from_program(const shell::Command& command) {
     const auto first = static_cast<std::ptrdiff_t>(command.program());
     return {command.words.begin() + first, command.words.end()};
   }
@@ -184,8 +185,8 @@ class Choice {
   // Whether two commands are the same but for the number of the node that each starts.
   bool is_same(std::size_t one, std::size_t other) const {
     // The words of both without "do", which the first turn of a loop alone may have.
-    const std::vector<ShellWord> left = words_from_program(commands_[one]);
-    const std::vector<ShellWord> right = words_from_program(commands_[other]);
+    const std::vector<shell::Word> left = words_from_program(commands_[one]);
+    const std::vector<shell::Word> right = words_from_program(commands_[other]);
     const auto is_rank = [&](std::size_t at) {
       const auto has_rank = [&](const std::string& word) {
         const std::string name = argument_name(word.substr(0, word.find('=')));
@@ -225,7 +226,7 @@ class Choice {
   void take_launchers() {
     bool has_gpus = false;
     for (std::size_t each = commands_.size(); each-- > 0;) {
-      const ShellCommand& command = commands_[each];
+      const shell::Command& command = commands_[each];
       const std::string program = program_of(command);
       if (command.kind == Kind::batch || program == "sbatch" || program == "salloc") {
         made_.taken[each] = true;
@@ -249,13 +250,13 @@ class Choice {
   // Finds lists that no command uses, by the lines of their arguments.
   void find_unused() {
     Words used;
-    for (const ShellCommand& each : commands_) {
+    for (const shell::Command& each : commands_) {
       if (each.kind == Kind::list) continue;
-      for (const ShellWord& word : each.words) used.insert({word.line, word.text});
+      for (const shell::Word& word : each.words) used.insert({word.line, word.text});
     }
     for (std::size_t each = 0; each < commands_.size(); ++each) {
       if (commands_[each].kind != Kind::list || arguments_[each] == 0) continue;
-      for (const ShellWord& word : commands_[each].words) {
+      for (const shell::Word& word : commands_[each].words) {
         const std::pair<int, std::string> place(word.line, word.text);
         if (!is_argument(word.text) || used.contains(place)) continue;
         if (unused_[commands_[each].variable].insert(place).second) ++unused_count_;
@@ -265,12 +266,12 @@ class Choice {
 
   void note_left_out() {
     for (std::size_t each = 0; each < commands_.size(); ++each) {
-      const ShellCommand& command = commands_[each];
+      const shell::Command& command = commands_[each];
       if (made_.taken[each] || command.kind != Kind::command || arguments_[each] == 0) continue;
       if (is_output(command)) continue;
       const auto count =
           std::count_if(command.words.begin(), command.words.end(),
-                        [](const ShellWord& word) { return is_argument(word.text); });
+                        [](const shell::Word& word) { return is_argument(word.text); });
       made_.left_out.push_back(fmt::format(
           "{} of {} ({}){}", count, script_of(command), files_.place(command.words.front().line),
           command.is_called ? "" : ", in a function that no command calls"));
@@ -282,8 +283,8 @@ class Choice {
     }
   }
 
-  const std::vector<ShellCommand>& commands_;
-  const ShellFiles& files_;
+  const std::vector<shell::Command>& commands_;
+  const shell::Files& files_;
   std::vector<std::size_t> arguments_;   // of Megatron-LM, of each
   std::map<std::string, Words> unused_;  // by variable
   std::size_t unused_count_ = 0;
@@ -293,8 +294,8 @@ class Choice {
 
 }  // namespace
 
-TrainingCommands training_commands(const std::vector<ShellCommand>& commands,
-                                   const ShellFiles& files) {
+TrainingCommands training_commands(const std::vector<shell::Command>& commands,
+                                   const shell::Files& files) {
   return Choice(commands, files).made();
 }
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/model/shell/shell_words.hpp"
+#include "sim/shell/words.hpp"
 
 namespace moesim::model {
 
@@ -25,7 +25,7 @@ struct TrainingCommands {
 // has most such arguments. A function that no command calls is left out unless it has the only one.
 // What runs the command is taken too, as srun is of "srun bash -c", and Slurm's #SBATCH, sbatch and
 // salloc; other launchers where none of these says how many GPUs there are.
-TrainingCommands training_commands(const std::vector<ShellCommand>& commands,
-                                   const ShellFiles& files = ShellFiles());
+TrainingCommands training_commands(const std::vector<shell::Command>& commands,
+                                   const shell::Files& files = shell::Files());
 
 }  // namespace moesim::model

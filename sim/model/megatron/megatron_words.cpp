@@ -97,8 +97,8 @@ bool is_named_for_training(const std::string& script) {
 
 // The place of a command's script, of several that which is named for training; the number of its
 // words without one.
-std::size_t script_at(const ShellCommand& command) {
-  const std::vector<ShellWord>& words = command.words;
+std::size_t script_at(const shell::Command& command) {
+  const std::vector<shell::Word>& words = command.words;
   std::size_t first = words.size();
   bool runs_modules = false;  // "-m NAME" of python and torchrun
   for (std::size_t at = command.program(); at < words.size(); ++at) {
@@ -129,7 +129,7 @@ std::string variable_in(const std::string& word) {
   std::string name = is_braced ? word.substr(2, word.size() - 3)
                                : word.substr(std::min<std::size_t>(1, word.size()));
   if (is_braced && (ends_with(name, "[@]") || ends_with(name, "[*]"))) name.resize(name.size() - 3);
-  return std::all_of(name.begin(), name.end(), is_name) ? name : "";
+  return std::all_of(name.begin(), name.end(), shell::is_name) ? name : "";
 }
 
 // It may be empty, or have arguments: a variable that is not known, the output of a command.
@@ -150,52 +150,52 @@ bool holds_arguments(const std::string& word) {
 
 }  // namespace
 
-std::size_t arguments_of(const ShellCommand& command) {
+std::size_t arguments_of(const shell::Command& command) {
   if (program_of(command) == "for") return 0;
-  return static_cast<std::size_t>(
-      std::count_if(command.words.begin(), command.words.end(),
-                    [](const ShellWord& word) { return holds(of_training, name_in(word.text)); }));
+  return static_cast<std::size_t>(std::count_if(
+      command.words.begin(), command.words.end(),
+      [](const shell::Word& word) { return holds(of_training, name_in(word.text)); }));
 }
 
-std::string program_of(const ShellCommand& command) {
+std::string program_of(const shell::Command& command) {
   const std::size_t at = command.program();
   if (at == command.words.size()) return "";
   const std::string& word = command.words[at].text;
   return word.substr(word.rfind('/') + 1);
 }
 
-std::string script_of(const ShellCommand& command) {
+std::string script_of(const shell::Command& command) {
   const std::size_t at = script_at(command);
   return at < command.words.size() ? command.words[at].text : program_of(command);
 }
 
-bool is_named_for_training(const ShellCommand& command) {
+bool is_named_for_training(const shell::Command& command) {
   const std::size_t at = script_at(command);
   return at < command.words.size() && is_named_for_training(command.words[at].text);
 }
 
-bool trains(const ShellCommand& command) {
+bool trains(const shell::Command& command) {
   return is_named_for_training(command) && !ends_with(script_of(command), "sh");
 }
 
-bool is_output(const ShellCommand& command) {
+bool is_output(const shell::Command& command) {
   const std::string program = program_of(command);
   return program == "echo" || program == "printf";
 }
 
-bool says_gpus(const ShellCommand& command) {
+bool says_gpus(const shell::Command& command) {
   constexpr std::array names = {
       "nproc-per-node", "nnodes",        "nodes", "ntasks",   "gpus-per-node", "ntasks-per-node",
       "gres",           "gpus-per-task", "np",    "num-gpus", "num-nodes",     "num-processes"};
-  return std::any_of(command.words.begin(), command.words.end(), [&](const ShellWord& word) {
+  return std::any_of(command.words.begin(), command.words.end(), [&](const shell::Word& word) {
     if (!is_argument(word.text)) return false;
     const std::string name = argument_name(word.text.substr(0, word.text.find('=')));
     return std::find(names.begin(), names.end(), name) != names.end();
   });
 }
 
-bool hides_arguments(const ShellCommand& command) {
-  const std::vector<ShellWord>& words = command.words;
+bool hides_arguments(const shell::Command& command) {
+  const std::vector<shell::Word>& words = command.words;
   const std::size_t script = script_at(command);
   for (std::size_t at = script < words.size() ? script + 1 : 1; at < words.size(); ++at) {
     const bool is_value =
@@ -222,8 +222,8 @@ bool is_argument(const std::string& word) {
          std::isalpha(static_cast<unsigned char>(word[2])) != 0;
 }
 
-ShellCommand without_unknown(const ShellCommand& command, std::vector<ShellWord>& unknown) {
-  ShellCommand made = command;
+shell::Command without_unknown(const shell::Command& command, std::vector<shell::Word>& unknown) {
+  shell::Command made = command;
   made.words.clear();
   const std::size_t script = script_at(command);
   bool is_complete = true;  // the argument that is read

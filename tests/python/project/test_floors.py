@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[3]
 # Lowest first; rooms on one floor do not include each other, unless CMakeLists.txt links them.
 FLOORS = [
     ["base"],
+    ["shell"],
     ["profile", "cluster", "model"],
     ["routing", "network", "parallel"],
     ["engine", "training"],

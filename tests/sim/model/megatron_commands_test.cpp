@@ -8,13 +8,14 @@
 #include "sim/model/megatron/megatron_words.hpp"
 #include "tests/support/catch.hpp"
 
+using namespace moesim;
 using namespace moesim::model;
 
 namespace {
 
 // The lines of the commands that are taken.
 std::set<int> taken_of(const std::string& script) {
-  const auto commands = shell_commands(script, "run.sh");
+  const auto commands = shell::commands_in(script, "run.sh");
   const TrainingCommands training = training_commands(commands);
   REQUIRE(training.taken.size() == commands.size());
   std::set<int> lines;
@@ -27,7 +28,7 @@ std::set<int> taken_of(const std::string& script) {
 }
 
 std::vector<std::string> left_out_of(const std::string& script) {
-  return training_commands(shell_commands(script, "run.sh")).left_out;
+  return training_commands(shell::commands_in(script, "run.sh")).left_out;
 }
 
 }  // namespace
@@ -68,20 +69,21 @@ TEST_CASE("of several commands that train it is the last") {
   CHECK(taken_of("f() {\n python train.py --bf16\n}\nls --all\n") == std::set<int>{2});
   CHECK(taken_of("f() {\n python train.py --bf16\n}\npython x.py --vocab-size 3\n\"$1\"\n") ==
         std::set<int>{2});
-  CHECK(training_commands(shell_commands("python train.py --bf16\npython train.py --lr 1\n", "x"))
-            .notes ==
-        std::vector<std::string>{"2 commands train (lines 1, 2): that of line 2 is taken"});
+  CHECK(
+      training_commands(shell::commands_in("python train.py --bf16\npython train.py --lr 1\n", "x"))
+          .notes ==
+      std::vector<std::string>{"2 commands train (lines 1, 2): that of line 2 is taken"});
 }
 
 TEST_CASE("a variable behind a complete argument that is not known is no value of it") {
   const auto kept = [](const std::string& script) {
-    std::vector<ShellWord> unknown;
+    std::vector<shell::Word> unknown;
     std::string text;
-    for (const ShellWord& word :
-         without_unknown(shell_commands(script, "x").front(), unknown).words) {
+    for (const shell::Word& word :
+         without_unknown(shell::commands_in(script, "x").front(), unknown).words) {
       text += word.text + " ";
     }
-    for (const ShellWord& word : unknown) text += "- " + word.text + " ";
+    for (const shell::Word& word : unknown) text += "- " + word.text + " ";
     return text;
   };
   CHECK(kept("python train.py --lr 1 $A") == "python train.py --lr 1 - $A ");
@@ -114,7 +116,7 @@ TEST_CASE("what is left out is said") {
 
 TEST_CASE("all is taken where the command that trains is not seen") {
   const auto takes_lists = [](const std::string& script) {
-    const auto training = training_commands(shell_commands(script, "run.sh"));
+    const auto training = training_commands(shell::commands_in(script, "run.sh"));
     CHECK((!training.takes_lists || training.left_out.empty()));
     return training.takes_lists;
   };

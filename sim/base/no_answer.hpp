@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "sim/base/error.hpp"
 
 namespace moesim {
@@ -16,6 +18,12 @@ class NoAnswer : public UsageError {
 class BeyondMemory : public NoAnswer {
  public:
   using NoAnswer::NoAnswer;
+};
+
+// A profile or a cluster has no figures to answer by: another one, or a measurement, has.
+class NotMeasured : public Error {
+ public:
+  explicit NotMeasured(const std::string& message) : Error(message) {}
 };
 
 }  // namespace moesim

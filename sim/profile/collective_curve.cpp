@@ -330,12 +330,12 @@ void CollectiveCurve::refuse(int gpus) const {
   const std::string known = fmt::format("{} among {} GPUs of one node: the profile knows {} GPUs",
                                         name_of(kind_), gpus, fmt::join(gpu_counts(), ", "));
   if (links_.kind == NodeLinks::Kind::pcie && gpus > branches_.back().gpus) {
-    throw Error(fmt::format(
+    throw NotMeasured(fmt::format(
         "{}, over PCIe; how fast more groups of GPUs reach each other depends on the box and was "
         "not measured: run nccl-tests there and import its output (moesim import --help)",
         known));
   }
-  throw Error(
+  throw NotMeasured(
       known +
       "; more cross nodes (--cluster NAME says how they are joined) or lie in a domain that "
       "was never measured (predict --schedule burst takes the links of its cluster document "

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/shipped.hpp"
 
 namespace moesim::profile {
@@ -156,7 +156,7 @@ const DispatchMachine& Dispatcher::on(const std::string& device) const {
         [&](const std::string& part) { return device.find(part) != std::string::npos; });
     if (named || machine.gpus.empty()) return machine;
   }
-  throw Error(
+  throw NotMeasured(
       fmt::format("dispatcher {} has no figures for {}: add it to 'machines' of a copy of "
                   "the document",
                   name, device));

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 
 namespace moesim::profile {
 
@@ -110,16 +110,16 @@ double further_us(const NodeLinks& links, int many, int gpus, double size, doubl
 void check(Collective kind, const NodeLinks& links, const Curves& fewer, int gpus) {
   const char* name = name_of(kind);
   if (fewer.empty() || fewer.back().gpus >= gpus) {
-    throw Error(fmt::format("{} among {} GPUs: no curve of fewer GPUs to go by", name, gpus));
+    throw NotMeasured(fmt::format("{} among {} GPUs: no curve of fewer GPUs to go by", name, gpus));
   }
   if (kind != Collective::all_to_all && fewer.size() < 2) {
-    throw Error(
+    throw NotMeasured(
         fmt::format("{} among {} GPUs: a ring's latency per step takes curves of two GPU "
                     "counts, and there is one, of {} GPUs: measure another count",
                     name, gpus, fewer.front().gpus));
   }
   if (links.kind == NodeLinks::Kind::unknown) {
-    throw Error(
+    throw NotMeasured(
         fmt::format("{} among {} GPUs: how the GPUs are joined is not said: give the "
                     "profile's topology a kind (nvswitch or pcie)",
                     name, gpus));

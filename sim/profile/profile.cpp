@@ -126,7 +126,7 @@ void Profile::Content::lacks(const std::string& what) const {
       message += fmt::format(": {}; {}", entry.reason, entry.hint);
     }
   }
-  throw Error(message + "; fit or measure it, or choose a profile that has it");
+  throw NotMeasured(message + "; fit or measure it, or choose a profile that has it");
 }
 
 // The bandwidth of the last piece carries as far as there is memory to read and write.
@@ -148,7 +148,7 @@ const auto& Profile::Content::typed(const Curves& curves, const std::string& op,
   if (found != curves.end()) return found->second;
   std::vector<std::string> known;
   for (const auto& [type, curve] : curves) known.push_back(type);
-  throw Error(fmt::format(
+  throw NotMeasured(fmt::format(
       "{} in {}: profile {} has {}{}; kernels of other types are different ones and were not "
       "measured: leave dtype out, or choose a profile that has it",
       op, dtype, name, fmt::join(known, ", "), known.size() == 1 ? " alone" : ""));
@@ -278,7 +278,7 @@ Estimate Profile::attention(const AttentionShape& shape, bool backward,
   if (found == curves.end()) {
     std::vector<std::int64_t> known;
     for (const auto& [size, curve] : curves) known.push_back(size);
-    throw Error(
+    throw NotMeasured(
         fmt::format("attention with head-dim {}: profile {} has head sizes {}; the kernels "
                     "of other sizes are different ones: measure it, or choose one of these",
                     shape.head_dim, content_->name, fmt::join(known, ", ")));

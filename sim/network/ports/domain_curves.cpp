@@ -8,7 +8,7 @@
 #include <iterator>
 #include <vector>
 
-#include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/profile/residual.hpp"
 
 namespace moesim::network {
@@ -61,9 +61,7 @@ profile::Estimate DomainCurves::of_curve(const cluster::MeasuredExchange& curve,
   try {
     return estimate_of(curve, bytes,
                        [&](double size) { return of_profile(kind, curve.gpus, size); });
-  } catch (const UsageError&) {
-    throw;
-  } catch (const Error&) {
+  } catch (const NotMeasured&) {
     return estimate_of(curve, bytes);  // the profile does not know so many GPUs
   }
 }
@@ -79,7 +77,7 @@ double DomainCurves::log_ratio(profile::Collective kind, const cluster::Measured
       if (size < curve.bytes.front() || size > curve.bytes.back()) continue;
       logs.push_back(std::log(curve.at(size).time_us / of_profile(kind, curve.gpus, size).time_us));
     }
-  } catch (const Error&) {
+  } catch (const NotMeasured&) {
     return 0;  // the profile does not know so many GPUs
   }
   const auto [least, most] = std::minmax_element(logs.begin(), logs.end());

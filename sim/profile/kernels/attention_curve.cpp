@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/base/error.hpp"
 #include "sim/base/no_answer.hpp"
 
 namespace moesim::profile {
@@ -155,7 +154,7 @@ double AttentionCurve::cut(AttentionShape& shape) const {
   }
   const double most = furthest * most_batch_heads_;
   if (static_cast<double>(shape.heads) > most) {
-    throw Error(
+    throw NotMeasured(
         fmt::format("attention of {} heads: more than {:g} times beyond the most measured, "
                     "{:g}: divide them over GPUs, or measure it",
                     shape.heads, furthest, most_batch_heads_));

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/network/exchange/exchange_query.hpp"
 #include "sim/study/logs/link_evidence.hpp"
 
@@ -41,7 +41,7 @@ std::optional<LawComparison> compared(const MeasuredExchange& measured,
                                       const std::shared_ptr<const Cluster>& base,
                                       const std::shared_ptr<const profile::Profile>& profile) {
   const auto collective = collective_of(measured);
-  if (!collective) return std::nullopt;
+  if (!collective || (base->nodes > 0 && measured.nodes > base->nodes)) return std::nullopt;
   LawComparison found{measured, profile->name(), {}};
   network::ExchangeQuery query;
   query.collective = *collective;
@@ -56,8 +56,8 @@ std::optional<LawComparison> compared(const MeasuredExchange& measured,
       found.points.push_back({measured.bytes[at], measured.time_us[at], law.time_us,
                               law.time_us_p05, law.time_us_p95});
     }
-  } catch (const Error&) {
-    return std::nullopt;  // the profile has no curve of it, or the base fewer nodes
+  } catch (const NotMeasured&) {
+    return std::nullopt;
   }
   return found;
 }

@@ -10,7 +10,7 @@
 #include <set>
 #include <utility>
 
-#include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
@@ -90,7 +90,7 @@ class Inversion {
     if (!known_) return false;
     try {
       slower_at(1);
-    } catch (const Error&) {
+    } catch (const NotMeasured&) {
       return false;
     }
     return true;
@@ -252,7 +252,7 @@ double more_at_large_size(const MeasuredExchange& measured, const Cluster& clust
   };
   try {
     return std::max(1.0, rate_at(full_bytes) / rate_at(bytes));
-  } catch (const Error&) {
+  } catch (const NotMeasured&) {
     return 1;  // the profile has no curve of it
   }
 }

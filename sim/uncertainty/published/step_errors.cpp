@@ -295,7 +295,7 @@ Band StepErrors::band(const Subject& subject, const std::vector<double>& wanted,
     band.held_out = folds_.at(blind).size();
   }
   if (band.levels.empty()) {
-    throw Error(residuals_.name + ": too few groups of measured steps for a band");
+    throw TooFewGroups(residuals_.name + ": too few groups of measured steps for a band");
   }
   if (band.basis == Basis::model && knows_other_models(subject) &&
       narrow(band.levels, levels_blind_to(Blind::model, subject, wanted))) {
@@ -339,7 +339,8 @@ Band StepErrors::ratio_band(const std::string& software, bool same_model, double
   band.held_out = held_out.size();
   band.levels = levels_of(held_out, usual_levels());
   if (band.levels.empty()) {
-    throw Error(residuals_.name + ": too few pairs of measured steps for a band of their ratio");
+    throw TooFewGroups(residuals_.name +
+                       ": too few pairs of measured steps for a band of their ratio");
   }
   const std::vector<std::string> known = residuals_.software();
   if (std::find(known.begin(), known.end(), software) == known.end()) {
@@ -377,8 +378,8 @@ Band StepErrors::machine_ratio_band(const std::string& software, const AssumedMo
   band.held_out = held_out.size();
   band.levels = levels_of(held_out, usual_levels());
   if (band.levels.empty()) {
-    throw Error(residuals_.name +
-                ": too few pairs of machines that one software was measured on for a band");
+    throw TooFewGroups(residuals_.name +
+                       ": too few pairs of machines that one software was measured on for a band");
   }
   if (band.basis == Basis::nothing) {
     const Components& parts = residuals_.components;

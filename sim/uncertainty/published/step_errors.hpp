@@ -115,7 +115,7 @@ class StepErrors {
   // two; where it is more than the mean of the pairs, their errors count as many times as much as
   // distance_reach() grows. `more`: a deviation of the log of the
   // ratio that pairs do not have, such as by what one of the steps has alone (deviation_of()), or
-  // by two precisions. Throws Error where there are too few pairs.
+  // by two precisions. Throws TooFewGroups where there are too few pairs.
   Band machine_ratio_band(const std::string& software, const AssumedMoves& moves, double distance,
                           double more = 0) const;
 

@@ -1,9 +1,18 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
+#include "sim/base/error.hpp"
+
 namespace moesim::uncertainty {
+
+// Fewer held-out groups than a band takes.
+class TooFewGroups : public Error {
+ public:
+  explicit TooFewGroups(const std::string& message) : Error(message) {}
+};
 
 // Whether a band at `level` can be shown by so many held-out groups: it needs one beyond it, so
 // that level <= groups / (groups + 1): 9 groups for 90 %, 4 for 80 %, 1 for 50 %.

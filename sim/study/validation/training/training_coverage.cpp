@@ -10,7 +10,6 @@
 #include <set>
 #include <utility>
 
-#include "sim/base/error.hpp"
 #include "sim/study/validation/tables/band_points.hpp"
 #include "sim/uncertainty/published/step_errors.hpp"
 #include "sim/uncertainty/published/unmeasured_law.hpp"
@@ -107,8 +106,8 @@ Points judged_points(const std::vector<Observation>& observations, const Questio
               {held.log_ratio, each.log_ratios});
         }
       }
-    } catch (const Error&) {
-      continue;  // too few groups are left
+    } catch (const uncertainty::TooFewGroups&) {
+      continue;
     }
   }
   return points;
@@ -179,8 +178,8 @@ void judge_ratios(const std::vector<Observation>& observations, bool same_model,
              errors->ratio_band(a.subject.software, same_model, distance).levels) {
           judged[each.level].push_back({a.log_ratio - b.log_ratio, each.log_ratios});
         }
-      } catch (const Error&) {
-        continue;  // too few groups are left
+      } catch (const uncertainty::TooFewGroups&) {
+        continue;
       }
     }
   }
@@ -231,8 +230,8 @@ void judge_machine_ratios(const std::vector<Observation>& observations, bool eit
           judged[each.level].push_back({a.log_ratio - b.log_ratio, each.log_ratios});
         }
         left_out.insert(fmt::format("{}, {}", first, second));
-      } catch (const Error&) {
-        continue;  // too few groups are left
+      } catch (const uncertainty::TooFewGroups&) {
+        continue;
       }
     }
   }
@@ -277,8 +276,8 @@ void judge_traits(const std::vector<Observation>& observations, Validation& vali
         if (!judge(held, {}, bands.without)) continue;
         judge(held, held.traits, bands.with);
         traits.insert(question.trait);
-      } catch (const Error&) {
-        continue;  // too few groups are left
+      } catch (const uncertainty::TooFewGroups&) {
+        continue;
       }
     }
   }

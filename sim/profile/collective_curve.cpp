@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -88,6 +89,33 @@ CollectiveCurve::CollectiveCurve(const Node& node, const NodeLinks& links)
              (kind_ == Collective::all_to_all || branches_.size() > 1)) {
     add_law(links, links.gpus, Residual("bytes", other_machines()));
   }
+  borders_ = borders_of_errors();
+}
+
+std::vector<double> CollectiveCurve::borders_of_errors() const {
+  std::set<double> borders;
+  const auto add = [&](const Residual& residual) {
+    if (residual.by() != "bytes") return;
+    for (const Residual::Region& region : residual.regions()) {
+      if (std::isfinite(region.below)) borders.insert(region.below);
+    }
+  };
+  for (const Branch& branch : branches_) {
+    add(branch.errors->residual);
+    if (branch.errors->tail) {
+      add(*branch.errors->tail);
+      borders.insert(std::nextafter(branch.errors->measured_bytes.back(),
+                                    std::numeric_limits<double>::infinity()));
+    }
+    if (branch.errors->scatter) {
+      add(branch.errors->scatter->any_version);
+      add(branch.errors->scatter->same_version);
+    }
+    if (!branch.own) continue;
+    add(branch.own->any_version);
+    add(branch.own->same_version);
+  }
+  return {borders.begin(), borders.end()};
 }
 
 // What the law starts from is the curve of the most GPUs: its errors are the law's too.
@@ -279,7 +307,7 @@ void CollectiveCurve::reach_readings(const Branch& branch, double bytes, Estimat
 
 // Raises the low end of a law for more GPUs to that of the most GPUs that were measured: with as
 // many bytes each they send as much as fewer do, in more messages. Not where fewer take longer, as
-// 4 GPUs do that reduce without the switch.
+// 4 GPUs do that reduce without the switch, or whose larger messages take another protocol.
 void CollectiveCurve::raise_low_end(const Branch& branch, double bytes, bool same_version,
                                     Estimate& estimate) const {
   const Branch* most = nullptr;
@@ -293,7 +321,41 @@ void CollectiveCurve::raise_low_end(const Branch& branch, double bytes, bool sam
       std::max(estimate.time_us_p05, std::min(fewer.time_us_p05, estimate.time_us));
 }
 
+// The ends of a law's band rise with size, as times do: errors differ from region to region of
+// sizes, but a latency that is longer than the law's is so at every size.
+void CollectiveCurve::rise_with_size(const Branch& branch, double bytes, bool asked_version,
+                                     Estimate& estimate) const {
+  std::vector<double> sizes;
+  for (const double border : borders_) sizes.push_back(std::nextafter(border, 0.0));
+  // What fewer GPUs take raises the low end here and there: quarters of octaves are near enough,
+  // and times grow by more than ends fall over six octaves.
+  constexpr double per_octave = 4;
+  const double last = std::floor(per_octave * std::log2(bytes));
+  for (double step = last - 6 * per_octave; step <= last; ++step) {
+    const double size = std::exp2(step / per_octave);
+    if (size >= branch.errors->measured_bytes.front()) sizes.push_back(size);
+  }
+  for (const double size : sizes) {
+    if (size > bytes) continue;
+    const Estimate smaller = at_size(branch, size, asked_version);
+    estimate.time_us_p05 = std::max(estimate.time_us_p05, smaller.time_us_p05);
+    estimate.time_us_p95 = std::max(estimate.time_us_p95, smaller.time_us_p95);
+  }
+}
+
 Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes, bool asked_version) const {
+  Estimate estimate = at_size(branch, bytes, asked_version);
+  // A message that is smaller than all measured ones takes no longer than the smallest of them.
+  const double smallest = branch.errors->measured_bytes.front();
+  if (bytes < smallest) {
+    estimate.time_us_p95 =
+        std::min(estimate.time_us_p95, at_size(branch, smallest, asked_version).time_us_p95);
+  }
+  if (branch.own) rise_with_size(branch, bytes, asked_version, estimate);
+  return estimate;
+}
+
+Estimate CollectiveCurve::at_size(const Branch& branch, double bytes, bool asked_version) const {
   const Errors& errors = *branch.errors;
   const bool is_other_version = errors.nccl != nccl_;
   const bool same_version = asked_version && !is_other_version;

@@ -47,8 +47,8 @@ class CollectiveCurve {
   // the curve is interpolated at equal bytes sent and marked derived, its band interpolated
   // too between two counts that were not measured, else the hull of both neighbours'; one that the
   // law answers for is derived too, beyond twice the largest measured count extrapolated, with a
-  // wider bar. Throws Error for fewer than 2 GPUs (a device copy, not communication) and for more
-  // than the curve knows.
+  // wider bar; both ends of its band rise with size. Throws NoAnswer for fewer than 2 GPUs (a
+  // device copy, not communication), NotMeasured for more than the curve knows.
   Estimate estimate(int gpus, double bytes, bool same_version = false) const;
 
  private:
@@ -101,6 +101,11 @@ class CollectiveCurve {
   void raise_low_end(const Branch& branch, double bytes, bool same_version,
                      Estimate& estimate) const;
   Estimate at_branch(const Branch& branch, double bytes, bool asked_version) const;
+  // With the errors of that size alone, which may fall from one region of sizes to the next.
+  Estimate at_size(const Branch& branch, double bytes, bool asked_version) const;
+  void rise_with_size(const Branch& branch, double bytes, bool asked_version,
+                      Estimate& estimate) const;
+  std::vector<double> borders_of_errors() const;
   void near_measured(const Branch& branch, double bytes, Estimate& estimate) const;
   void spread(const Branch& branch, double bytes, bool same_version, Estimate& estimate) const;
   void hold_measured(const Branch& branch, double bytes, Estimate& estimate) const;
@@ -114,6 +119,7 @@ class CollectiveCurve {
   bool is_default_;
   std::shared_ptr<const Errors> errors_;
   std::vector<Branch> branches_;  // ascending GPU counts
+  std::vector<double> borders_;   // sizes at which errors begin that differ from those below
 };
 
 Collective read_collective(const Node& node, const std::string& key);

@@ -284,6 +284,29 @@ TEST_CASE("shipped exchanges grow with size and stay below the links' bandwidth"
   }
 }
 
+TEST_CASE("both ends of the band of more GPUs than were measured rise with size") {
+  // A latency that is longer than predicted is so at every size, whose errors are others'.
+  for (const std::string name : {"h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300"}) {
+    const Profile profile = Profile::load(shipped + name + ".json");
+    for (const auto& kind : collective_names) {
+      for (const int gpus : {8, 16, 32, 36, 72}) {
+        double low = 0;
+        double high = 0;
+        for (double bytes = 1; bytes < 4e10; bytes *= std::sqrt(2)) {
+          if (name.front() != 'g' && gpus > 8) break;
+          INFO(name << " " << kind.name << " gpus " << gpus << " bytes " << bytes);
+          const Estimate estimate = profile.collective(kind.value, gpus, bytes);
+          if (estimate.origin != Origin::derived) break;
+          CHECK(estimate.time_us_p05 >= low);
+          CHECK(estimate.time_us_p95 >= high);
+          low = estimate.time_us_p05 * (1 - 1e-12);
+          high = estimate.time_us_p95 * (1 - 1e-12);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("what was not measured is marked") {
   const Profile h200 = Profile::load(shipped + "h200-sxm.json");
   CHECK(h200.collective(Collective::all_to_all, 4, 64 * mebibyte).origin == Origin::published);

@@ -62,8 +62,8 @@ double variance_between(const std::vector<std::vector<double>>& steps) {
   return squares / (count - 1) / static_cast<double>(layers);
 }
 
-LossBand band_of_layers(std::vector<double> own, FurtherLosses further) {
-  const auto layers = static_cast<double>(own.size());
+// `layers`: how many draws of their own those of a step are.
+LossBand band_of_layers(std::vector<double> own, FurtherLosses further, double layers) {
   std::vector<std::vector<double>> steps = std::move(further.of_layers);
   steps.push_back(std::move(own));
   const auto count = static_cast<double>(steps.size());
@@ -106,11 +106,12 @@ std::optional<LossBand> training_loss_band(const training::TrainingJob& job,
     constexpr int further = static_cast<int>(uncertainty::order_statistics_from) - 1;
     return joint_band(own, training::further_losses(job, further, threads, progress));
   }
-  const auto layers = static_cast<int>(figures.layer_losses.size());
+  const bool is_one_draw = job.routing->router.kind->keeps_ids;
+  const int layers = is_one_draw ? 1 : static_cast<int>(figures.layer_losses.size());
   const int further =
       std::clamp((enough_degrees + layers - 1) / layers, fewest_steps - 1, most_steps - 1);
   return band_of_layers(figures.layer_losses,
-                        training::further_losses(job, further, threads, progress));
+                        training::further_losses(job, further, threads, progress), layers);
 }
 
 }  // namespace moesim::study

@@ -16,7 +16,8 @@ namespace moesim::study {
 // of a layer's loss is V = S^2 - (n - 1) / n v (1 / b - 1 / B), at least v / B, where S^2 is the
 // variance between steps, mean over layers, v that of blocks inside a layer, and b and B are blocks
 // of a further step and of this (training::FurtherLosses). A step's loss is their mean, and its
-// arcsine normal: mean +- t sqrt(V / L + S^2 / (n L)), with Student's t of (n - 1) L degrees. Where
+// arcsine normal: mean +- t sqrt(V / L + S^2 / (n L)), with Student's t of (n - 1) L degrees. Of a
+// router whose tokens keep their ids all layers count as one: L = 1, n = 16. Where
 // one draw is common to all layers (routing burst, unknown, scores) it is loss_band() of 19 steps.
 //
 // None for forced balance, for a trace drawn per micro-batch or of one step, all of which a step

@@ -114,6 +114,7 @@ constinit const RouterDescriptor hash_router{
     .form = "hash[:EXPONENT]",
     .help = "by the token's id; ids are Zipf-distributed [1]",
     .gate = false,
+    .keeps_ids = true,
     .read = read,
     .name = name,
     .make = make,

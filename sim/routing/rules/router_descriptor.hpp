@@ -67,6 +67,7 @@ struct RouterDescriptor {
                                   // than all; dialects of libraries are about these
   bool takes_best = false;        // the k best of all experts and nothing else: routed from a table
                                   // that jobs share, also by recorded choices; `make` is null
+  bool keeps_ids = false;         // a token's id decides in all layers, whose losses move together
   bool chooses_together = false;  // what a token gets depends on the other tokens of its GPU
   bool scores_by_sigmoid = false;  // g is a sigmoid of each logit by itself
   bool can_rectify = false;        // FR and IR are possible: routes may fail, and tokens choose

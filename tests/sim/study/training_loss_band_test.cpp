@@ -92,6 +92,21 @@ TEST_CASE("nine of ten steps of other seeds lie inside the band of a step's loss
   CHECK(seeds.bands.front().error == Approx(deviation(seeds.losses)).epsilon(0.35));
 }
 
+TEST_CASE("where a token's id decides in all layers, they are one draw of a step's loss") {
+  DrawnRouting routing = drawn("hash", "1", "gaussian:0.1");
+  routing.fidelity = routing::Fidelity::tokens;
+  TrainingJob job = job_of_layers(12, routing);
+  const Seeds seeds = seeds_of(job, 24, 6);
+  CAPTURE(seeds.bands.front().error, deviation(seeds.losses));
+  CHECK(coverage(seeds) > 0.8);
+  // Layers hash ids to other experts, so that they do not move all the way together.
+  CHECK(seeds.bands.front().error > 0.7 * deviation(seeds.losses));
+  CHECK(seeds.bands.front().error < 2.5 * deviation(seeds.losses));
+  // Counts are drawn for each layer anew: the band knows how far they would move together.
+  job.routing->fidelity = routing::Fidelity::counts;
+  CHECK(band_of(job)->error == Approx(seeds.bands.front().error).epsilon(0.5));
+}
+
 TEST_CASE("micro-batches of their own narrow the band as far as tokens make it wide", "[slow]") {
   // All experts alike, and a loss that is counted exactly: nothing but tokens varies, of 64 blocks.
   // A further step draws 8 of them, whose mean spreads sqrt(8) times as far.

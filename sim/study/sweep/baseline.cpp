@@ -18,6 +18,7 @@
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/step_band.hpp"
 #include "sim/uncertainty/ratios/capacity_ratio.hpp"
+#include "sim/uncertainty/ratios/hidden_ratio.hpp"
 #include "sim/uncertainty/ratios/link_ratio.hpp"
 
 namespace moesim::study {
@@ -257,8 +258,13 @@ SpeedRatio speed_ratio(const scenario::Scenario& scenario, const Outcome& outcom
   ratio.value = outcome.tokens_per_s_per_gpu / baseline.tokens_per_s_per_gpu;
   // Tokens of a step over those of the other's.
   const double tokens = ratio.value * outcome.step_ms / baseline.step_ms;
-  ratio.p05 = std::min(ratio.value, tokens * std::exp(-steps.p95));
-  ratio.p95 = std::max(ratio.value, tokens * std::exp(-steps.p05));
+  // Of the time of the other step over that of this one.
+  uncertainty::Band band;
+  band.levels = {{level_of_columns, {-steps.p95, -steps.p05}}};
+  uncertainty::widen_by_hidden(outcome.hidden, baseline.hidden, band);
+  const uncertainty::Interval& logs = band.widest().log_ratios;
+  ratio.p05 = std::min(ratio.value, tokens * std::exp(logs.low));
+  ratio.p95 = std::max(ratio.value, tokens * std::exp(logs.high));
   return ratio;
 }
 

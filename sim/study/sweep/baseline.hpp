@@ -46,6 +46,9 @@ Row with_baseline(Row row, const SpeedRatio& ratio);
 // that differ in router and capacity alone, padded to it, have the scatter of such published pairs,
 // others that of pairs that differ in more.
 //
+// Of steps of ZeRO 2 or 3 it reaches as far as the two differ in what computing may hide of their
+// exchanges (hidden_gain(), uncertainty::widen_by_hidden()): one program runs both.
+//
 // On two clusters, or with two profiles:
 // - the software cancels where it is the same: one profile for both, or two without multipliers,
 //   which say nothing of the software; the same program is then assumed to run on both;

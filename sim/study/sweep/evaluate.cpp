@@ -17,6 +17,7 @@
 #include "sim/step/memory.hpp"
 #include "sim/step/step_runner.hpp"
 #include "sim/study/sweep/evaluate.hpp"
+#include "sim/study/sweep/hidden_exchanges.hpp"
 #include "sim/study/sweep/outcome.hpp"
 #include "sim/study/sweep/step_band.hpp"
 
@@ -28,6 +29,7 @@ struct Replica {
   std::array<double, part_count> parts_ms{};
   double exchange_ms = 0;
   double exchange_and_waiting_ms = 0;
+  double hidden = 0;  // hidden_gain()
   step::CurveSpread spread;
 };
 
@@ -272,6 +274,7 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
       rows.take(*routing);
     }
     replicas.push_back(measure(model.program(), execution));
+    replicas.back().hidden = hidden_gain(scenario, model.program(), execution);
     if (settings.curve_errors) {
       replicas.back().spread = step::curve_spread(model, execution, routing.get(), index);
     }
@@ -290,6 +293,8 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
   outcome.band = uncertainty::simulated_band(
       outcome.draws, software_error(scenario, work_shares(scenario, outcome.parts_ms)),
       outcome.averaged);
+  outcome.hidden = replicas[middle].hidden;
+  uncertainty::widen_by_hidden(outcome.hidden, scenario.zero, outcome.band);
   const std::int64_t micro_steps =
       scenario.mode == scenario::Mode::train ? scenario.micro_steps : 1;
   outcome.tokens_per_gpu_mean = scenario.mean_tokens();

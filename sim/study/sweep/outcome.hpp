@@ -37,6 +37,7 @@ struct Outcome {
   double step_ms = 0;
   // Where the measured step lies, and what makes that uncertain; with any number of replicas.
   uncertainty::SimulatedBand band;
+  double hidden = 0;                        // hidden_gain(), on which the band's lower ends depend
   std::optional<SpeedRatio> over_baseline;  // of a sweep with one
   double tokens_per_gpu_mean = 0;           // of a micro-step, over GPUs
   double tokens_per_s_per_gpu = 0;          // mean over GPUs

@@ -120,9 +120,7 @@ std::vector<Term> terms_of_draws(const std::vector<StepDraw>& draws, const Softw
                    std::sqrt(unseen), "--replicas 16"});
   terms.push_back({"noise of a run", run_noise, "longer measurements"});
   std::erase_if(terms, [](const Term& term) { return term.deviation <= 0; });
-  std::stable_sort(terms.begin(), terms.end(), [](const Term& one, const Term& other) {
-    return one.deviation > other.deviation;
-  });
+  sort_terms(terms);
   return terms;
 }
 
@@ -174,6 +172,18 @@ SimulatedBand simulated_band(const std::vector<StepDraw>& draws, const SoftwareE
   band.same_p95_ms = std::exp(quantile_of(same, 0.95));
   band.terms = terms_of_draws(draws, software, unseen);
   return band;
+}
+
+void widen_by_hidden(double gain, int zero, SimulatedBand& band) {
+  if (gain <= 0) return;
+  band.p05_ms *= std::exp(-gain);
+  band.same_p05_ms *= std::exp(-gain);
+  band.terms.push_back(
+      {fmt::format("computing may hide exchanges of ZeRO {}, up to {:.0f} % of the step: no "
+                   "published step has it",
+                   zero, 100 * (1 - std::exp(-gain))),
+       hidden_deviation(gain), "train with measured steps that have it: moesim calibrate"});
+  sort_terms(band.terms);
 }
 
 RatioBand ratio_band(const std::vector<StepDraw>& first, const std::vector<StepDraw>& second,

@@ -81,6 +81,13 @@ struct SimulatedBand {
 SimulatedBand simulated_band(const std::vector<StepDraw>& draws, const SoftwareError& software,
                              const AveragedDraws& averaged = {});
 
+// Where computing may hide more than is simulated of what ZeRO 2 and 3 exchange in every
+// micro-step, so that the log of the step would be less by `gain`: moves the lower ends by all of
+// it, as those of StepErrors::band(), and names it among the terms. Both ends of the gain are
+// possible, so it does not add in squares; the median stays. Nothing for a gain of 0. `zero`: the
+// stage.
+void widen_by_hidden(double gain, int zero, SimulatedBand& band);
+
 // The errors of a class, and the noise of one run, as deviations of logs: products 0.05, memory
 // 0.10, exchanges inside 0.055, across 0.20 or, where the cluster has measurements of its own
 // between domains, 0.055. The sources stand in README.md.

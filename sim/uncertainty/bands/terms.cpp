@@ -80,11 +80,9 @@ Term host_term(const Band& band, const training::HostCosts& host, double share,
 }
 
 // What a trait makes the band wider by, as a deviation: by its parts, and by what computing may
-// hide of them, which moves one of the two ends.
+// hide of them.
 double trait_deviation(const StepErrors& errors, const UnmeasuredTrait& unmeasured) {
-  constexpr double p95_deviations = 1.645;
-  return std::hypot(errors.deviation_of({unmeasured}),
-                    unmeasured.trait.hidden / 2 / p95_deviations);
+  return std::hypot(errors.deviation_of({unmeasured}), hidden_deviation(unmeasured.trait.hidden));
 }
 
 // "a, b or c".
@@ -107,6 +105,17 @@ Subject subject_of(const training::TrainingJob& job, const std::string& software
 
 bool crosses_nodes(const training::TrainingJob& job) {
   return job.layout.sizes.gpus > job.cluster->gpus_per_domain;
+}
+
+double hidden_deviation(double gain) {
+  constexpr double p95_deviations = 1.645;
+  return gain / 2 / p95_deviations;
+}
+
+void sort_terms(std::vector<Term>& terms) {
+  std::stable_sort(terms.begin(), terms.end(), [](const Term& one, const Term& other) {
+    return one.deviation > other.deviation;
+  });
 }
 
 std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, const Band& band,
@@ -160,9 +169,7 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
         "nccl-tests of your nodes: moesim import LOG... --cluster NAME",
         widen_band({0, 0, band.moves.crossing}, band));
   }
-  std::stable_sort(terms.begin(), terms.end(), [](const Term& one, const Term& other) {
-    return one.deviation > other.deviation;
-  });
+  sort_terms(terms);
   return terms;
 }
 
@@ -187,9 +194,7 @@ std::vector<Term> own_terms(const StepErrors& errors, const Band& band, const Su
                                  text_of(each), 100 * each.trait.share),
                      trait_deviation(errors, each), "rows that have it: moesim calibrate"});
   }
-  std::stable_sort(terms.begin(), terms.end(), [](const Term& one, const Term& other) {
-    return one.deviation > other.deviation;
-  });
+  sort_terms(terms);
   return terms;
 }
 

@@ -19,6 +19,11 @@ struct Term {
   // steps, does not know.
   bool narrows = true;
 };
+void sort_terms(std::vector<Term>& terms);  // the largest first, equal ones as they are
+
+// What makes a band wider whose lower ends alone lie farther out by `gain`, a log (hidden_gain()):
+// the mean of both ends, as a deviation.
+double hidden_deviation(double gain);
 
 // The terms of the error of a step, the largest first. Those of the subject are the components that
 // no measurement says anything about, the scatter of configurations, and the rest of what

@@ -1,5 +1,6 @@
 """What computing may hide of the exchanges of ZeRO 2 and 3: nobody measured it, and bands reach that far."""
 
+import csv
 import re
 
 import pytest
@@ -66,3 +67,26 @@ def test_recommend_does_not_order_what_may_be_hidden(tmp_path):
                    "--tensor-parallel", 1, "--context-parallel", 1, "--pipeline-parallel", 1, "--expert-parallel", 8,
                    "--micro-batch", 1, "--recompute", "none", "--best", 1)
     assert re.search(r"is [\d.]+ % slower than 1; that is within the noise", text)
+
+
+def test_a_row_that_does_not_tell_is_taken_alike(tmp_path):
+    """Rows that were written before step_ms_hidden was."""
+    for zero in (1, 3):
+        succeed("train", *QWEN, "--zero", zero, "--format", "csv", "--out", tmp_path / f"{zero}.csv")
+    rows = list(csv.reader((tmp_path / "3.csv").open()))
+    at = rows[0].index("step_ms_hidden")
+    with (tmp_path / "old.csv").open("w") as file:
+        csv.writer(file).writerows([row[:at] + row[at + 1:] for row in rows])
+    assert "step_ms_hidden" not in (tmp_path / "old.csv").read_text()
+    batch = ("--micro-batch", 2)  # another step, of ZeRO 3 too
+    by_old, by_new = (as_json("train", *QWEN, *batch, "--zero", 3, "--baseline", tmp_path / name) for name in ("old.csv", "3.csv"))
+    once = as_json("train", *QWEN, *batch, "--zero", 1, "--baseline", tmp_path / "1.csv")
+    ratio = by_old["speed_over_baseline"]
+    assert by_new["speed_over_baseline"] == ratio
+    # As far off on either side as beside a step of which nothing is hidden, but for their distance.
+    assert by_old["speed_over_baseline_high"] / ratio == pytest.approx(ratio / by_old["speed_over_baseline_low"], rel=1e-6)
+    assert once["speed_over_baseline_high"] / once["speed_over_baseline"] == pytest.approx(by_old["speed_over_baseline_high"] / ratio, rel=0.2)
+    said = "the baseline's row, of a former version, has no step_ms_hidden"
+    assert said in succeed("train", *QWEN, *batch, "--zero", 3, "--baseline", tmp_path / "old.csv")
+    assert said not in succeed("train", *QWEN, *batch, "--zero", 3, "--baseline", tmp_path / "3.csv")
+    assert said not in succeed("train", *QWEN, *batch, "--zero", 3, "--baseline", tmp_path / "1.csv")

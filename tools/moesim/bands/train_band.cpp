@@ -76,6 +76,17 @@ double hidden_us(const TrainBand& answer, const TrainingStep& step) {
   return gain > 0 ? step.step_us * std::exp(-gain) : 0;
 }
 
+// The same, that of the step where nothing can be hidden: a row without it is of a former version.
+double hidden_in_row_us(const TrainBand& answer, const TrainingStep& step) {
+  const double us = hidden_us(answer, step);
+  const auto& unmeasured = answer.band.unmeasured;
+  const bool is_asked =
+      step.hidden_parts && std::any_of(unmeasured.begin(), unmeasured.end(), [](const auto& each) {
+        return each.trait.name.starts_with("zero:");
+      });
+  return us == 0 && is_asked ? step.step_us : us;
+}
+
 std::string hidden_text(const TrainBand& answer, const TrainingStep& step) {
   const double us = hidden_us(answer, step);
   if (us == 0) return "";
@@ -390,7 +401,7 @@ std::vector<std::pair<std::string, Cell>> band_cells(const TrainBand& answer,
       {"widest_term", answer.terms.front().name},
       {not_measured_column, uncertainty::texts_of(answer.band.unmeasured, "; ")},
       {unmeasured_column, figure_cell(unmeasured_deviation(answer))}};
-  if (const double us = hidden_us(answer, step); us > 0) {
+  if (const double us = hidden_in_row_us(answer, step); us > 0) {
     cells.emplace_back(hidden_column, figure_cell(us / 1e3));
   }
   if (answer.own.empty()) {

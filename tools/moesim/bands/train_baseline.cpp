@@ -215,10 +215,11 @@ bool is_same_step(const WrittenStep& baseline, const training::TrainingJob& job,
 
 }  // namespace
 
-BaselineRatio requested_baseline(const std::string& path, const training::TrainingJob& job,
-                                 const training::TrainingStep& step, const TrainBand& answer,
-                                 const uncertainty::StepSoftware* own_software) {
-  const WrittenStep baseline = read_written_step(path, *job.cluster);
+namespace {
+
+BaselineRatio ratio_to(const WrittenStep& baseline, const std::string& path,
+                       const training::TrainingJob& job, const training::TrainingStep& step,
+                       const TrainBand& answer, const uncertainty::StepSoftware* own_software) {
   const Places places = places_of(path, baseline, job);
   check_same(path, baseline, software_cell(answer), places);
   if (places != Places::one_cluster) {
@@ -267,6 +268,17 @@ BaselineRatio requested_baseline(const std::string& path, const training::Traini
   if (own_software != nullptr && is_narrower(ratio.band, of_capacity)) return ratio;
   ratio.band = of_capacity;
   ratio.known_by = capacity_pairs_text() + ", as these do";
+  return ratio;
+}
+
+}  // namespace
+
+BaselineRatio requested_baseline(const std::string& path, const training::TrainingJob& job,
+                                 const training::TrainingStep& step, const TrainBand& answer,
+                                 const uncertainty::StepSoftware* own_software) {
+  const WrittenStep baseline = read_written_step(path, *job.cluster);
+  BaselineRatio ratio = ratio_to(baseline, path, job, step, answer, own_software);
+  ratio.known_by += untold_hidden_text(baseline.unmeasured);
   return ratio;
 }
 

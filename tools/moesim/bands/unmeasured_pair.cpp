@@ -31,6 +31,12 @@ double variance_alone(const UnmeasuredOfRow& one, const UnmeasuredOfRow& other) 
   return variance;
 }
 
+// Whether ZeRO is among the traits that no measured step has.
+bool names_zero(const std::vector<std::string>& texts) {
+  return std::any_of(texts.begin(), texts.end(),
+                     [](const std::string& text) { return text.starts_with("ZeRO "); });
+}
+
 }  // namespace
 
 UnmeasuredOfRow unmeasured_of(const uncertainty::Band& band) {
@@ -51,7 +57,11 @@ UnmeasuredOfRow unmeasured_of(
     found.deviations.push_back(number(each));
   }
   const double hidden_ms = number(text_in(hidden_column));
-  if (hidden_ms > 0) found.hidden = std::max(0.0, std::log(number(text_in("step_ms")) / hidden_ms));
+  if (hidden_ms > 0) {
+    found.hidden = std::max(0.0, std::log(number(text_in("step_ms")) / hidden_ms));
+  } else {
+    found.tells_hidden = number(text_in("zero")) < 2 || !names_zero(found.texts);
+  }
   return found;
 }
 
@@ -61,7 +71,16 @@ double unmeasured_between(const UnmeasuredOfRow& one, const UnmeasuredOfRow& oth
 
 void widen_by_hidden(const UnmeasuredOfRow& one, const UnmeasuredOfRow& other,
                      uncertainty::Band& ratio) {
-  uncertainty::widen_by_hidden(one.hidden, other.hidden, ratio);
+  uncertainty::widen_by_hidden(one.tells_hidden ? one.hidden : other.hidden,
+                               other.tells_hidden ? other.hidden : one.hidden, ratio);
+}
+
+std::string untold_hidden_text(const UnmeasuredOfRow& baseline) {
+  if (baseline.tells_hidden) return "";
+  return fmt::format(
+      "; the baseline's row, of a former version, has no {}: what computing may hide of its "
+      "exchanges is taken to be as much as of this step's: write it again",
+      hidden_column);
 }
 
 std::vector<std::pair<std::string, Cell>> unmeasured_cells(const uncertainty::Band& band) {

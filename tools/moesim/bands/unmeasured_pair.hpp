@@ -18,6 +18,8 @@ struct UnmeasuredOfRow {
   // `recommend`, do not where there are several.
   std::vector<double> deviations;
   double hidden = 0;  // uncertainty::hidden_gain()
+  // Whether the row tells that: rows of former versions do not, of steps of ZeRO 2 and 3.
+  bool tells_hidden = true;
 };
 
 UnmeasuredOfRow unmeasured_of(const uncertainty::Band& band);
@@ -30,9 +32,11 @@ UnmeasuredOfRow unmeasured_of(const std::function<std::string(const std::string&
 double unmeasured_between(const UnmeasuredOfRow& one, const UnmeasuredOfRow& other);
 
 // Of the band of the speed of `one` over that of `other`: widen_by_hidden() by what is not known of
-// their exchanges.
+// their exchanges. Where a row does not tell that, both are taken alike.
 void widen_by_hidden(const UnmeasuredOfRow& one, const UnmeasuredOfRow& other,
                      uncertainty::Band& ratio);
+// What is so taken of a step beside such a baseline; "" where its row tells.
+std::string untold_hidden_text(const UnmeasuredOfRow& baseline);
 
 // What a row of several such traits has more: the deviation of each (unmeasured_each_column). No
 // cell where there are not several.

@@ -1,27 +1,43 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/base/error.hpp"
 
 namespace moesim::profile {
 
-// A request of an operation without one of the parameters that it needs. Its text names parameters
+// A request of an operation whose parameters are not those that it takes. Its text names parameters
 // as columns of a file have them.
-class MissingParameter : public UsageError {
+class WrongParameters : public UsageError {
  public:
-  // `other`: what would do in their place: ", or a matrix".
-  MissingParameter(std::string op, std::string name, std::vector<std::string> needed,
-                   std::string other = "");
   // The same of options: "--op gemm: --m is missing; it needs --m, --n, --k".
-  std::string of_options() const;
+  const std::string& of_options() const { return of_options_; }
+
+ protected:
+  WrongParameters(const std::string& text, std::string of_options)
+      : UsageError(text), of_options_(std::move(of_options)) {}
 
  private:
-  std::string op_;
-  std::string name_;
-  std::vector<std::string> needed_;
-  std::string other_;
+  std::string of_options_;
+};
+
+// Without one of the parameters that it needs.
+class MissingParameter : public WrongParameters {
+ public:
+  // `other`: what would do in their place: ", or a matrix".
+  MissingParameter(const std::string& op, const std::string& name,
+                   const std::vector<std::string>& needed, const std::string& other = "");
+};
+
+// With one that it does not take.
+class UnknownParameter : public WrongParameters {
+ public:
+  // `taken`: all that it takes. `why`: ": combined rows are bf16"; "": a known name, if any is
+  // near, is suggested.
+  UnknownParameter(const std::string& op, const std::string& name,
+                   const std::vector<std::string>& taken, const std::string& why = "");
 };
 
 }  // namespace moesim::profile

@@ -181,8 +181,7 @@ void check_names(const PredictedOperation& op, const Params& params) {
   known.insert(known.end(), op.optional.begin(), op.optional.end());
   for (const auto& [name, value] : params) {
     if (contains(known, name)) continue;
-    throw UsageError(fmt::format("{}: unknown parameter '{}'{}; it takes {}", op.name, name,
-                                 suggestion(name, known), fmt::join(known, ", ")));
+    throw UnknownParameter(op.name, name, known);
   }
   const bool by_expert = params.count("rows-per-expert") != 0;
   for (const std::string& name : op.parameters) {

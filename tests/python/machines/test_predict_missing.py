@@ -17,6 +17,9 @@ pytestmark = needs_binary
     (("all-to-all", "--cluster", "dgx-a100", "--gpus", 16),
      "--op all-to-all: --bytes is missing; it needs --gpus, --bytes, or a matrix on a cluster"),
     (("all-to-all", "--cluster", "dgx-a100"), "--op all-to-all: --gpus is missing; it needs --gpus, --bytes, or a matrix"),
+    (("gemm", "--bytes", 7), "--op gemm: takes no --bytes; it takes --m, --n, --k, --dtype"),
+    (("all-to-all", "--gpus", 8, "--bytes", 7, "--dtype", "fp8"), "--op all-to-all: takes no --dtype; it takes --gpus, --bytes, --nccl"),
+    (("combine", "--dispatcher", "deepep", "--row-format", "fp8"), "--op combine: takes no --row-format: combined rows are bf16; it takes --"),
     (("dispatch", "--dispatcher", "deepep"), "--op dispatch: --tokens is missing; it needs --dispatcher, --tokens, --hidden, "
                                              "--k, --experts, --gpus"),
 ])

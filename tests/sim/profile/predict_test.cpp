@@ -125,7 +125,8 @@ TEST_CASE("queries that make no sense are usage errors that say what to try") {
   refuses("gemm", {{"m", "0"}, {"n", "4"}, {"k", "2"}}, "m '0'");
   refuses("gemm", {{"m", "1.5"}, {"n", "4"}, {"k", "2"}}, "m '1.5'");
   refuses("gemm", {{"m", "99999999999999999999"}, {"n", "4"}, {"k", "2"}}, "m '9999");
-  refuses("gemm", {{"m", "1"}, {"n", "4"}, {"k", "2"}, {"l", "1"}}, "unknown parameter 'l'");
+  refuses("gemm", {{"m", "1"}, {"n", "4"}, {"k", "2"}, {"l", "1"}},
+          "gemm takes no l; it takes m, n, k, dtype");
   refuses("all-to-all", {{"gpus", "8"}, {"bytes", "many"}}, "many");
   refuses("all-to-all", {{"gpus", "1"}, {"bytes", "1MiB"}}, "not communication");
   refuses("all-to-all", {{"gpus", "99999999999"}, {"bytes", "1MiB"}}, "too many");

@@ -228,7 +228,7 @@ QueryAnswer answer_of_options(QuerySource& source, const std::string& op,
                               const QueryParams& params) {
   try {
     return source.ask(op, params);
-  } catch (const profile::MissingParameter& error) {
+  } catch (const profile::WrongParameters& error) {
     throw UsageError(error.of_options());
   }
 }

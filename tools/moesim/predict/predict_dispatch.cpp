@@ -1,7 +1,6 @@
 #include "tools/moesim/predict/predict_dispatch.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -59,8 +58,7 @@ void check_names(const std::string& op, const Params& params) {
                       : name == "row-format" ? ": combined rows are bf16"
                       : name == "matrix"     ? ": experts are drawn evenly"
                                              : "";
-    throw UsageError(fmt::format("{} by a dispatcher takes no {}{}; it takes {}", op, name, why,
-                                 fmt::join(names, ", ")));
+    throw profile::UnknownParameter(op, name, names, why);
   }
   for (const std::string& name : required) {
     if (params.count(name) != 0) continue;

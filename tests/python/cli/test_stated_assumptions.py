@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,22 @@ def test_a_sweep_says_what_cannot_fit_before_it_simulates():
     found = [float(line.split()[-4]) for line in result.stdout.splitlines() if "does not fit" in line]
     assert len(found) == 3 and all(least <= need for need in found)
     assert "cannot fit" not in moesim("sweep", *SMALL, "--router", "top1").stderr
+
+
+def test_what_would_help_is_comparable_with_what_does_not_fit():
+    words = ("sweep", "--model", "mixtral-8x22b", "--gpus", 8, "--expert-parallel", 8, "--profile", "h100-sxm", "--sequence-length", 4096,
+             "--micro-batch", 1, "--replicas", 1, "--router")
+    result = moesim(*words, "dropless", "--format", "csv")
+    said = re.match(r"warning: 1 of 1 scenarios cannot fit: at least ([\d.]+) GiB .*; the smallest of them, with an even load of the experts, "
+                    r"takes ([\d.]+) GiB: .*these help: (.*)", result.stderr.splitlines()[0])
+    least, even = float(said.group(1)), float(said.group(2))
+    (row,) = csv.DictReader(io.StringIO(result.stdout))
+    assert least < even <= float(row["memory_gib"])
+    helps = [float(need) for need in re.findall(r"\((\d+) GiB\)", said.group(3))]
+    # Each is less than the step takes; beside the floor, which has no rows of experts, some are more.
+    assert max(helps) < even and max(helps) > least
+    # Blocks of a capacity are as large whatever the load is.
+    assert "even load" not in moesim(*words, "top2").stderr
 
 
 def test_a_sweep_names_the_convention_of_its_capacity_factors():

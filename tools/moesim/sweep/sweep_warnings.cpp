@@ -93,11 +93,18 @@ void warn_of_too_large(const std::vector<study::SweepPoint>& points) {
       nearest->has_moe() ? nearest->tokens_per_gpu * nearest->router.choices() : 0;
   outcome.rows = {rows, rows, rows, 0};
   outcome.memory_gib = step::memory_footprint(*nearest, 0, outcome.rows).total().gib();
+  // The least holds whatever the routing is, without rows of experts; what would help is told with
+  // an even load.
+  constexpr double same_gib = 0.05;
+  const std::string evenly =
+      outcome.memory_gib - least.gib() < same_gib
+          ? ""
+          : fmt::format(", with an even load of the experts, takes {:.1f} GiB", outcome.memory_gib);
   note(fmt::format(
       "warning: {} of {} scenarios cannot fit: at least {:.1f} GiB per GPU, {:.0f} GiB on {}; the "
-      "smallest of them: {}",
+      "smallest of them{}: {}",
       too_large, known, least.gib(), nearest->profile->device().hbm_bytes.gib(),
-      nearest->profile_name, memory_hint_text(*nearest, outcome)));
+      nearest->profile_name, evenly, memory_hint_text(*nearest, outcome)));
 }
 
 bool is_refused(const study::Row& row) { return row[0] != Cell("ok"); }

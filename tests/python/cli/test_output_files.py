@@ -79,3 +79,14 @@ def test_out_may_be_a_link_to_a_file(tmp_path):
         assert result.returncode == 0, result.stderr
         assert (tmp_path / "rows.csv").is_symlink()
         assert len((tmp_path / "far" / "rows.csv").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("command", [("sweep", "--tensor-parallel", 2), ("train",)])
+@pytest.mark.parametrize(("option", "values"), [
+    ("--profile", ("h100-sxm", "nope")), ("--cluster", ("hgx-h100", "nope")), ("--dispatcher", ("deepep", "./nope.json"))])
+def test_unknown_names_are_noticed_before_the_first_row(command, option, values, tmp_path):
+    words = (*command, "--model", "mixtral-8x7b", "--gpus", 16, "--out", tmp_path / "x.csv", "--jobs", 1)
+    machine = () if option == "--profile" else ("--profile", "h100-sxm")
+    expect_error(moesim(*words, *machine, option, ",".join(values)), 2, f"{option}: ", values[1])
+    assert not list(tmp_path.iterdir())  # no finished rows for which the next command would be refused
+    assert moesim(*words, *machine, option, values[0]).returncode == 0

@@ -220,12 +220,40 @@ CommandLine take_megatron(TrainGrid& grid, CommandLine line) {
   return line;
 }
 
+namespace {
+
+// Throws UnknownDocument or UnreadableFile for a value that names no document, before any row is
+// predicted: rows that were kept would be of another command than the corrected one.
+void check_documents(const TrainGrid& grid) {
+  for (const char* const option : {"model", "profile", "cluster", "dispatcher"}) {
+    std::set<std::string> checked;
+    for (const CommandLine& line : grid.lines) {
+      const std::string value = line.get(option);
+      if (value.empty() || !checked.insert(value).second) continue;
+      CommandLine alone;
+      alone.values[option] = value;
+      try {
+        resolved_job(alone, true);
+      } catch (const UnknownDocument& error) {
+        if (error.name() == value) throw;
+      } catch (const UnreadableFile& error) {
+        if (error.path() == value) throw;
+      } catch (const Error&) {
+        // Its row says so, if it still is one beside the other options.
+      }
+    }
+  }
+}
+
+}  // namespace
+
 ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid, const RowOf& row) {
   const bool to_file = line.has("out");
   const report::Format format =
       chosen_format(line, to_file ? report::Format::csv : report::Format::table);
   const Output out(line.get("out"));
   requested_run_cost(grid.lines.front());  // an error at once, not in every row
+  check_documents(grid);
   const InterruptWatch watch;
   std::vector<TrainPoint> points(grid.lines.size());
   TrainJournal journal(line, grid, points);

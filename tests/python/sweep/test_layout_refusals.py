@@ -73,6 +73,22 @@ def test_what_a_trace_says_is_noted_and_what_is_typed_holds():
     assert again["gpus"] == 8 and again["sequence_length"] == 2048  # any number of tokens: the model's
 
 
+@pytest.mark.parametrize("layout", [("--tensor-parallel", 1), ("--tensor-parallel", 2), ("--pipeline-parallel", 2, "--context-parallel", 2)])
+def test_the_tokens_of_a_trace_may_be_typed(layout):
+    typed = as_json("simulate", *TRACE, *layout, "--tokens-per-gpu", 128)
+    assert typed == as_json("simulate", *TRACE, *layout)
+    assert typed["tokens_per_gpu"] == 128
+    rows = as_rows("sweep", *TRACE, *layout, "--tokens-per-gpu", "128,2048")
+    assert [row["status"] for row in rows] == ["ok", "refused"]
+    assert "128 tokens per rank" in rows[1]["reason"]
+
+
+def test_tokens_that_are_no_whole_sequences_are_refused():
+    for sharing, said in ((1, "a GPU has"), (2, "2 GPUs share")):
+        expect_error(moesim("simulate", *MIXTRAL[:6], "--tensor-parallel", sharing, "--tokens-per-gpu", 1000), 2,
+                     f"--tokens-per-gpu 1000: {said} whole sequences of 4096 tokens: give --micro-batch")
+
+
 def test_what_would_fit_ends_what_simulate_says():
     both = subprocess.run([BINARY, "simulate", "--replicas", "1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=300, check=True).stdout

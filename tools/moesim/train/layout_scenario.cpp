@@ -209,9 +209,9 @@ void take_tokens(CommandLine& line) {
       parse_whole("--tokens-per-gpu", line.get("tokens-per-gpu"), 1, std::int64_t{1} << 40);
   if (tokens * sharing % sequence != 0) {
     throw UsageError(fmt::format(
-        "--tokens-per-gpu {}: {} GPUs share whole sequences of {} tokens: give --micro-batch, or "
-        "another --sequence-length",
-        tokens, sharing, sequence));
+        "--tokens-per-gpu {}: {} whole sequences of {} tokens: give --micro-batch, or another "
+        "--sequence-length",
+        tokens, sharing == 1 ? "a GPU has" : fmt::format("{} GPUs share", sharing), sequence));
   }
   line.values["micro-batch"] = fmt::format("{}", tokens * sharing / sequence);
 }
@@ -238,14 +238,17 @@ void take_trace(CommandLine& line) {
   if (shape.ranks > 1 && !line.has("gpus")) {
     take("gpus", shape.ranks * size_of(line, "pipeline-parallel", 1));
   }
+  // As many tokens as it has, typed, are no other than it says.
   const bool has_tokens =
-      line.has("micro-batch") || line.has("sequence-length") || line.has("tokens-per-gpu");
+      line.has("micro-batch") || line.has("sequence-length") ||
+      (line.has("tokens-per-gpu") && line.get("tokens-per-gpu") != fmt::format("{}", shape.tokens));
   if (scores.kind == routing::ScoreSource::Kind::trace && !has_tokens) {
     const std::int64_t tokens =
         shape.tokens * size_of(line, "tensor-parallel", 1) * size_of(line, "context-parallel", 1);
     const std::int64_t usual = plain_job(line).layout.sequence_length;
     const std::int64_t sequence = tokens % usual == 0 ? usual : tokens;
     if (sequence > usual) return;  // an error says what would do
+    line.values.erase("tokens-per-gpu");
     if (sequence != usual) take("sequence-length", sequence);
     take("micro-batch", tokens / sequence);
   }
@@ -306,9 +309,9 @@ CommandLine as_job(CommandLine line) {
   for (const scenario::Option& option : scenario::scenario_options()) {
     if (line.has(option.name)) check_option(line, option.name);
   }
+  take_trace(line);
   take_tokens(line);
   take_checkpointing(line);
-  take_trace(line);
   for (const char* option : defaults_of_scenario) {
     line.values.emplace(option, scenario::option_named(option).default_text);
   }

@@ -93,12 +93,28 @@ std::string option_meant(const std::string& typed) {
 
 namespace {
 
-[[noreturn]] void fail_unknown(const Command& command, const std::string& typed) {
+// The value of an unknown option "--gpu", behind it or behind its sign; "": none.
+std::string value_of_unknown(const std::vector<std::string>& arguments, const std::string& option) {
+  for (std::size_t at = 0; at < arguments.size(); ++at) {
+    if (arguments[at].starts_with(option + "=")) return arguments[at].substr(option.size() + 1);
+    if (arguments[at] == option && at + 1 < arguments.size()) return arguments[at + 1];
+  }
+  return "";
+}
+
+// How many, where it is a number, a list or a range of them: else which kind.
+bool is_count(const std::string& value) {
+  return !value.empty() && value.find_first_not_of("0123456789,:") == std::string::npos;
+}
+
+[[noreturn]] void fail_unknown(const Command& command, const std::string& typed,
+                               const std::vector<std::string>& arguments) {
   std::vector<std::string> known;
   for (const Flag& flag : flags_of(command)) known.push_back("--" + flag.name);
   const std::string bare = typed.substr(0, typed.find('='));
-  const std::string meant =
-      option_meant(bare.substr(std::min(bare.find_first_not_of('-'), bare.size())));
+  const std::string name = bare.substr(std::min(bare.find_first_not_of('-'), bare.size()));
+  const bool counts_gpus = name == "gpu" && is_count(value_of_unknown(arguments, bare));
+  const std::string meant = counts_gpus ? "gpus" : option_meant(name);
   if (has_flag(command, meant)) {
     throw UsageError(
         fmt::format("unknown option {} (did you mean '--{}'?); 'moesim {} --help' "
@@ -106,12 +122,12 @@ namespace {
                     bare, meant, command.name));
   }
   if (const std::string elsewhere = commands_that_have(meant); !elsewhere.empty()) {
-    const std::string name = bare == "--" + meant ? bare : fmt::format("{} (--{})", bare, meant);
+    const std::string both = bare == "--" + meant ? bare : fmt::format("{} (--{})", bare, meant);
     const bool of_train = command.name == "sweep" && has_flag(train_command(), meant);
     const bool is_explained = command.name == "explain" && has_flag(train_command(), meant);
     const bool of_layout = meant == "mtp" && has_flag(command, "pipeline-layout");
     throw UsageError(fmt::format(
-        "unknown option {}: {} it, {} does not{}{}{}{}", name, elsewhere, command.name,
+        "unknown option {}: {} it, {} does not{}{}{}{}", both, elsewhere, command.name,
         of_train ? "; moesim train takes lists and ranges as well" : "",
         of_layout ? "; there prediction depths are m in --pipeline-layout, such as 'Et*30|t*31mL'"
                   : "",
@@ -146,10 +162,11 @@ po::parsed_options tokenize(const Command& command, const std::vector<std::strin
       .run();
 }
 
-void take(const Command& command, const po::option& option, CommandLine& line) {
+void take(const Command& command, const po::option& option,
+          const std::vector<std::string>& arguments, CommandLine& line) {
   if (option.position_key != -1) {
     const std::string& word = option.value.at(0);
-    if (word.size() > 1 && word[0] == '-') fail_unknown(command, word);
+    if (word.size() > 1 && word[0] == '-') fail_unknown(command, word, arguments);
     line.positionals.push_back(word);
     return;
   }
@@ -276,10 +293,10 @@ CommandLine parse_arguments(const Command& command, const std::vector<std::strin
   CommandLine line;
   try {
     for (const po::option& option : tokenize(command, arguments).options) {
-      take(command, option, line);
+      take(command, option, arguments, line);
     }
   } catch (const po::unknown_option& unknown) {
-    fail_unknown(command, unknown.get_option_name());
+    fail_unknown(command, unknown.get_option_name(), arguments);
   } catch (const po::invalid_command_line_syntax& error) {
     throw UsageError(
         fmt::format("{}; 'moesim {} --help' shows how it is used", error.what(), command.name));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/study/sweep/counted_loss.hpp"
+
 namespace moesim::study {
 
 using training::TrainingJob;
@@ -35,6 +37,39 @@ bool same_sizes(const TrainingJob& one, const TrainingJob& other, bool chunks_te
 
 bool same_layout(const TrainingJob& one, const TrainingJob& other, bool chunks_tell_apart) {
   return router_text(one) == router_text(other) && same_sizes(one, other, chunks_tell_apart);
+}
+
+bool differ_in_graphs(const LayoutSizes& one, const LayoutSizes& other) {
+  LayoutSizes with_graphs = one;
+  with_graphs.graphs = other.graphs;
+  return one.graphs != other.graphs && with_graphs == other;
+}
+
+bool ChosenLayouts::outdo(const LayoutSizes& sizes, double loss) const {
+  const auto outdoes = [&](const Chosen& other) {
+    return sizes == other.sizes && !loses_clearly_less(loss, other.loss);
+  };
+  return std::any_of(chosen_.begin(), chosen_.end(), outdoes) ||
+         std::any_of(as_fast_.begin(), as_fast_.end(), outdoes);
+}
+
+std::optional<std::size_t> ChosenLayouts::add(const LayoutSizes& sizes, double loss,
+                                              double step_us) {
+  for (std::size_t place = 0; place < chosen_.size(); ++place) {
+    const Chosen& other = chosen_[place];
+    if (differ_in_graphs(sizes, other.sizes) && step_us <= (1 + same_time) * other.step_us &&
+        !loses_clearly_less(loss, other.loss)) {
+      as_fast_.push_back({sizes, loss, step_us});
+      return place;
+    }
+  }
+  chosen_.push_back({sizes, loss, step_us});
+  return std::nullopt;
+}
+
+void Twins::add_as_fast(training::Graphs graphs) {
+  const auto place = std::lower_bound(as_fast.begin(), as_fast.end(), graphs);
+  if (place == as_fast.end() || *place != graphs) as_fast.insert(place, graphs);
 }
 
 void Twins::add(const TrainingJob& twin, const TrainingJob& best, double slower) {

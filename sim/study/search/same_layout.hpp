@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/training/job/training_job.hpp"
 
@@ -39,6 +41,32 @@ bool same_sizes(const training::TrainingJob& one, const training::TrainingJob& o
 bool same_layout(const training::TrainingJob& one, const training::TrainingJob& other,
                  bool chunks_tell_apart = false);
 
+// Whether they are so but for their CUDA graphs.
+bool differ_in_graphs(const LayoutSizes& one, const LayoutSizes& other);
+
+// The step times of two jobs that are the same but for rounding, relative.
+inline constexpr double same_time = 1e-9;
+
+// The layouts that a search has chosen, fastest first.
+class ChosenLayouts {
+ public:
+  // Whether one of them, or one that is as fast with other CUDA graphs, has these sizes and loses
+  // as little: it is no slower than what comes behind it.
+  bool outdo(const LayoutSizes& sizes, double loss) const;
+  // Takes the next one; no place where it is one of them. Otherwise it takes the same time as the
+  // one in this place, loses no less, and differs from it in CUDA graphs alone.
+  std::optional<std::size_t> add(const LayoutSizes& sizes, double loss, double step_us);
+
+ private:
+  struct Chosen {
+    LayoutSizes sizes;
+    double loss = 0;
+    double step_us = 0;
+  };
+  std::vector<Chosen> chosen_;
+  std::vector<Chosen> as_fast_;
+};
+
 // Candidates of the same sizes as one of the best of a search that are nearly as fast, and lose no
 // more than may be.
 struct Twins {
@@ -51,6 +79,10 @@ struct Twins {
   bool placement = false;  // ranks per domain
   bool zero = false;
   bool routing = false;  // the router, or its capacity factor
+  // Other CUDA graphs with which the step takes the same time: where it does not wait for the host.
+  // In order; not in the count.
+  std::vector<training::Graphs> as_fast;
+  void add_as_fast(training::Graphs graphs);
 
   // `slower`: the step of `twin` over that of `best`, less 1.
   void add(const training::TrainingJob& twin, const training::TrainingJob& best, double slower);

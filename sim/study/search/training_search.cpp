@@ -21,30 +21,14 @@
 #include "sim/study/search/counted_step.hpp"
 #include "sim/study/search/lossless_first.hpp"
 #include "sim/study/search/possible_jobs.hpp"
+#include "sim/study/search/search_candidate.hpp"
 #include "sim/study/sweep/counted_loss.hpp"
 
 namespace moesim::study {
 namespace {
-constexpr double same_time = 1e-9;
 
 using training::TrainingJob;
 using training::TrainingStep;
-
-// A search may have millions: what those of a family share, FamilyBounds has.
-struct Candidate {
-  double bound_us = 0;
-  std::uint32_t family = 0;
-  std::uint16_t place = 0;  // of its jobs
-  Tightness tightness = Tightness::own;
-  bool is_open = true;  // neither simulated nor known to be of no use
-};
-
-// What is known of a simulated candidate.
-struct Timed {
-  double step_us = 0;
-  double tokens_per_second_per_gpu = 0;
-  Bytes memory;
-};
 
 std::shared_ptr<DrawnRoutings> routings_of(const TrainingSearch& search) {
   return search.drawn ? search.drawn : std::make_shared<DrawnRoutings>();
@@ -107,6 +91,7 @@ class Search {
       take_lossless();
       note_unproven();
     } else {
+      name_as_fast();
       count_twins();
     }
     found_.front = front_of(std::move(found_.front), found_.best);
@@ -325,6 +310,27 @@ class Search {
     return times_.emplace(&candidate, timed).first->second;
   }
 
+  // Other graphs with which the best are as fast, those behind the last of them too.
+  void name_as_fast() {
+    if (search_.space.graphs.size() < 2) return;
+    for (std::size_t place = 0; place < found_.best.size(); ++place) {
+      const double limit = (1 + same_time) * found_.best[place].step.step_us;
+      for (Candidate& candidate : candidates_) {
+        const bool may_be = candidate.bound_us <= limit && loss(candidate) <= search_.max_loss &&
+                            differ_in_graphs(sizes(*best_[place]), sizes(candidate));
+        if (!may_be) continue;
+        while (candidate.bound_us <= limit && tighten(candidate)) {
+        }
+        if (candidate.bound_us > limit) continue;
+        const bool is_new = !times_.contains(&candidate);
+        const Timed& timed = is_new ? simulate(candidate) : times_.at(&candidate);
+        found_.counts.simulated += is_new ? 1 : 0;
+        if (static_cast<double>(timed.memory.count) > room_ || timed.step_us > limit) continue;
+        found_.best[place].twins.add_as_fast(job(candidate).graphs);
+      }
+    }
+  }
+
   // Those of the best with their bounds, which are in the order of candidates_.
   void count_twins() {
     if (search_.twin_margin <= 0) return;
@@ -338,7 +344,7 @@ class Search {
       for (Candidate& candidate : candidates_) {
         const bool may_be = candidate.bound_us <= limit && counted.count(&candidate) == 0 &&
                             loss(candidate) <= search_.max_loss;
-        if (may_be && is_same(*best_[place], candidate)) alike.push_back(&candidate);
+        if (may_be && sizes(*best_[place]) == sizes(candidate)) alike.push_back(&candidate);
       }
       parallel_for(alike.size(), search_.jobs, [&](std::size_t at) {
         while (alike[at]->bound_us <= limit && tighten(*alike[at])) {
@@ -391,20 +397,13 @@ class Search {
     return !is_outdone(candidate);
   }
 
-  // By one of the best, of the same sizes: that is no slower, as candidates come in order, and
-  // loses as little.
   bool is_outdone(const Candidate& candidate) const {
-    return std::any_of(best_.begin(), best_.end(), [&](const Candidate* other) {
-      return !loses_clearly_less(loss(candidate), loss(*other)) && is_same(*other, candidate);
-    });
+    return chosen_.outdo(sizes(candidate), loss(candidate));
   }
 
-  bool is_same(const Candidate& one, const Candidate& other) const {
-    const auto sizes = [&](const Candidate& candidate) {
-      const TrainingFamily& of = family(candidate);
-      return layout_sizes(of.layout(candidate.place), of.common(), search_.chunks_tell_apart);
-    };
-    return sizes(one) == sizes(other);
+  LayoutSizes sizes(const Candidate& candidate) const {
+    const TrainingFamily& of = family(candidate);
+    return layout_sizes(of.layout(candidate.place), of.common(), search_.chunks_tell_apart);
   }
 
   std::optional<double> step_us(Candidate& candidate) {
@@ -437,8 +436,13 @@ class Search {
       }
       const bool is_new = !is_outdone(candidate);
       if (is_new && found.loss <= search_.max_loss && found_.best.size() < search_.best) {
-        found_.best.push_back(found);
-        best_.push_back(&candidate);
+        const auto place = chosen_.add(sizes(candidate), loss(candidate), found.step.step_us);
+        if (place) {
+          found_.best[*place].twins.add_as_fast(found.job.graphs);
+        } else {
+          found_.best.push_back(found);
+          best_.push_back(&candidate);
+        }
       }
     }
     return found_.best.size() < search_.best || loses_clearly_less(least_loss_, front_loss_);
@@ -458,7 +462,8 @@ class Search {
   std::unordered_map<const Candidate*, Timed> times_;              // of those simulated
   Timed fastest_{std::numeric_limits<double>::infinity(), 0, {}};  // that is acceptable
   TrainingFound found_;
-  std::vector<const Candidate*> best_;                           // of found_.best
+  std::vector<const Candidate*> best_;  // of found_.best
+  ChosenLayouts chosen_;
   double front_loss_ = std::numeric_limits<double>::infinity();  // least of the front
   double least_loss_ = std::numeric_limits<double>::infinity();  // of all candidates
   std::atomic<std::size_t> skipped_{0};

@@ -108,13 +108,15 @@ struct TrainingFound {
 // Among equal times the job that loses less comes first, then the one named first in the space. The
 // best differ in what same_sizes() compares: of jobs that are the same by it, the fastest that fits
 // is one of them, and those that are slower and lose at least 1 % less than each such before; the
-// others are its twins. Best first by the bounds of training::step_bound_us(), with a software
-// times its smallest factor on any part: no job is left out that could be among the best, or on the
-// front, by DrawnRoutings::loss(). Whether a job loses too much is decided by its own draws, where
-// these may. Steps without padded blocks, and with intra-GPU rectification, are bounded by what
-// their experts get at least, and simulated with their own draws, which layouts with the same
-// groups of experts share. Throws UsageError where no layout is possible, Error where none can be
-// priced or drawn, SearchStopped where it is stopped before a step was simulated.
+// others are its twins. One that differs from one of the best in CUDA graphs alone and takes the
+// same time is none of them: Twins::as_fast of that one names it. Best first by the bounds of
+// training::step_bound_us(), with a software times its smallest factor on any part: no job is left
+// out that could be among the best, or on the front, by DrawnRoutings::loss(). Whether a job loses
+// too much is decided by its own draws, where these may. Steps without padded blocks, and with
+// intra-GPU rectification, are bounded by what their experts get at least, and simulated with their
+// own draws, which layouts with the same groups of experts share. Throws UsageError where no layout
+// is possible, Error where none can be priced or drawn, SearchStopped where it is stopped before a
+// step was simulated.
 TrainingFound search_training(const TrainingSearch& search);
 
 // Fills in what the band of a step and of its ratio to others depends on besides the step: what it

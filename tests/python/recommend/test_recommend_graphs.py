@@ -48,6 +48,26 @@ def test_the_table_has_a_column_of_graphs():
     assert re.search(r"search them: .*--cuda-graphs none,(router|parts)", hint)
 
 
+def test_graphs_that_change_nothing_are_listed_once():
+    # Two sequences of 4096 tokens on 64 GPUs: computing, not the host, decides the step.
+    large = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 64, "--tensor-parallel", 1, "--context-parallel", 1, "--pipeline-parallel", 2,
+             "--virtual-pipeline", "6,12", "--micro-batch", 2, "--expert-parallel", "4,8", "--expert-tensor-parallel", 1,
+             "--recompute", "none/moe_act", "--zero", 1, "--best", 3)
+    alone = rows_of(*large, "--cuda-graphs", "none")
+    rows = rows_of(*large, "--cuda-graphs", "none,router,parts")
+    # The places are of layouts, and the slower steps of graphs that are as fast take none.
+    assert [(row["rank"], row["expert_parallel"], row["cuda_graphs"], row["step_ms"]) for row in rows] == [
+        (row["rank"], row["expert_parallel"], "none", row["step_ms"]) for row in alone]
+    assert [row["expert_parallel"] for row in rows] == [8, 4]
+    for graphs in ("router", "parts"):
+        assert rows_of(*large, "--cuda-graphs", graphs)[0]["step_ms"] == rows[0]["step_ms"]
+    table = succeed(*large, "--cuda-graphs", "none,router,parts")
+    assert re.search(r"as fast with other --cuda-graphs, not listed .*:\n  1: router, parts\n  2: router, parts\n", table)
+    assert rows_of(*large, "--cuda-graphs", "parts,none")[0]["cuda_graphs"] == "parts"  # named first
+    # Those behind the last of the list are named too.
+    assert re.search(r"not listed .*:\n  1: none\n", succeed(*large[:-1], 1, "--cuda-graphs", "parts,none"))
+
+
 def test_graphs_that_no_step_can_have_are_left_out():
     rows = rows_of(*SMALL, "--cuda-graphs", "none,layers", "--best", 4)
     assert {row["cuda_graphs"] for row in rows} == {"none"}  # dropless: the host reads how many rows came

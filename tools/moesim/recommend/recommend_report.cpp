@@ -182,6 +182,24 @@ std::string twin_lines(const TrainingSearch& search, const std::vector<FoundStep
   return text;
 }
 
+// "1: as fast with --cuda-graphs router or parts".
+std::string graphs_lines(const std::vector<FoundStep>& best) {
+  std::string text;
+  for (std::size_t place = 0; place < best.size(); ++place) {
+    std::vector<const char*> others;
+    for (const training::Graphs graphs : best[place].twins.as_fast) {
+      others.push_back(name_in(training::graphs_names, graphs));
+    }
+    if (others.empty()) continue;
+    text += fmt::format("{}  {}: {}\n",
+                        text.empty() ? "as fast with other --cuda-graphs, not listed (those that "
+                                       "launch less hang less on the host):\n"
+                                     : "",
+                        place + 1, fmt::join(others, ", "));
+  }
+  return text;
+}
+
 // In per cent.
 std::string loss_text(double loss) {
   const bool is_next_to_none = loss > 0 && 100 * loss < 0.0005;
@@ -289,7 +307,8 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
       text += switches_text(request, found.best[usable], fmt::format("{}", usable + 1)) +
               assumptions_text(request, found.best);
     }
-    text += yours_text(request, found.best, "1") + twin_lines(search, found.best) + "\n";
+    text += yours_text(request, found.best, "1") + graphs_lines(found.best) +
+            twin_lines(search, found.best) + "\n";
   }
   text += front_table(search, found.front);
   return text + commands(request, found);

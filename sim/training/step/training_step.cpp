@@ -330,6 +330,24 @@ double host_gain_us(const TrainingJob& job, double reach, std::shared_ptr<const 
   return (step_us(reach) - step_us(-reach)) / (2 * reach);
 }
 
+HostMoves host_moves(const TrainingJob& job, const TrainingStep& step,
+                     std::shared_ptr<const DrawnLoads> loads) {
+  if (!job.host.assumes_launch && !job.host.assumes_read) return {};
+  if (job.routing && !loads) loads = std::make_shared<const DrawnLoads>(job, false);
+  const auto moved = [&](double factor) {
+    TrainingJob other = job;
+    if (job.host.assumes_launch) other.host.launch_us *= factor;
+    if (job.host.assumes_read) other.host.sync_us *= factor;
+    return std::log(training_step(other, loads, false).step_us / step.step_us);
+  };
+  return {std::max(0.0, moved(2)), std::max(0.0, -moved(0.5))};
+}
+
+void add_host_moves(const TrainingJob& job, TrainingStep& step,
+                    std::shared_ptr<const DrawnLoads> loads) {
+  if (!step.host_moves) step.host_moves = host_moves(job, step, std::move(loads));
+}
+
 void add_hidden_parts(const TrainingJob& job, TrainingStep& step,
                       std::shared_ptr<const DrawnLoads> loads) {
   if (job.states.zero < 2 || step.hidden_parts) return;

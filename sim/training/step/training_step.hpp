@@ -13,6 +13,14 @@
 
 namespace moesim::training {
 
+// What the log of a step's time gains where the host's launches and reads take twice as long, and
+// what it loses where they take half; 0 or more. Times that were given (HostCosts::assumes_launch,
+// assumes_read) do not move.
+struct HostMoves {
+  double slower = 0;
+  double faster = 0;
+};
+
 // One optimizer step; of several recorded steps (DrawnLoads::steps()) the mean.
 struct TrainingStep {
   double step_us = 0;
@@ -42,6 +50,7 @@ struct TrainingStep {
   std::vector<model::StageMemory> memory;  // of each pipeline rank
   // What the step gains for each unit of the log of the host's times, where that was asked for.
   std::optional<double> host_gain_us;
+  std::optional<HostMoves> host_moves;  // where add_host_moves() was asked for them
   int shown_step = 0;         // of several recorded steps the one whose time is nearest to the mean
   double shown_step_us = 0;   // its time; 0: the step is no mean
   std::vector<RankEnd> ends;  // of that step, of each pipeline rank
@@ -65,6 +74,13 @@ std::optional<double> mfu_kept(const TrainingJob& job, const TrainingStep& step)
 // host_gain_us of the step of a job: from both sides, `reach` away in the log. A wait that begins
 // within that counts in part. `loads` as in training_step().
 double host_gain_us(const TrainingJob& job, double reach,
+                    std::shared_ptr<const DrawnLoads> loads = nullptr);
+
+// host_moves of the step of a job, which is priced twice more. `loads` as in training_step().
+HostMoves host_moves(const TrainingJob& job, const TrainingStep& step,
+                     std::shared_ptr<const DrawnLoads> loads = nullptr);
+// Sets them, so that nobody who asks for them later draws the loads of the step again.
+void add_host_moves(const TrainingJob& job, TrainingStep& step,
                     std::shared_ptr<const DrawnLoads> loads = nullptr);
 
 // Sets hidden_parts of a step whose replicas share gradients or weights in every micro-batch (ZeRO

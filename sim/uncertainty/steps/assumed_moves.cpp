@@ -29,15 +29,10 @@ double crossing_share(const training::TrainingJob& job, const training::Training
 AssumedMoves moves_of(const training::TrainingJob& job, const training::TrainingStep& step,
                       std::shared_ptr<const training::DrawnLoads> loads) {
   const double crossing = crossing_share(job, step);
-  if (!job.host.assumes_launch && !job.host.assumes_read) return {0, 0, crossing};
-  if (job.routing && !loads) loads = std::make_shared<const training::DrawnLoads>(job, false);
-  const auto moved = [&](double factor) {
-    training::TrainingJob other = job;
-    if (job.host.assumes_launch) other.host.launch_us *= factor;
-    if (job.host.assumes_read) other.host.sync_us *= factor;
-    return std::log(training::training_step(other, loads, false).step_us / step.step_us);
-  };
-  return {std::max(0.0, moved(twice)), std::max(0.0, -moved(1 / twice)), crossing};
+  const training::HostMoves host = step.host_moves
+                                       ? *step.host_moves
+                                       : training::host_moves(job, step, std::move(loads));
+  return {host.slower, host.faster, crossing};
 }
 
 AssumedMoves mean_of(const std::vector<AssumedMoves>& all) {

@@ -24,7 +24,8 @@ struct AssumedMoves {
 // Those of a step, which is priced twice more. A wait begins where launches take longer than the
 // GPU works, so a share of the step does not say what it gains. Launches or reads whose time was
 // given (HostCosts::assumes_launch, assumes_read) do not move. Measurements between domains on the
-// job's cluster stand for the law: no share then. `loads` as in training::training_step().
+// job's cluster stand for the law: no share then. The step's own host_moves are taken where it has
+// them, in place of pricing it. `loads` as in training::training_step().
 AssumedMoves moves_of(const training::TrainingJob& job, const training::TrainingStep& step,
                       std::shared_ptr<const training::DrawnLoads> loads = nullptr);
 

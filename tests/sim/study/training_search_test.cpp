@@ -56,6 +56,11 @@ TEST_CASE("the best five are those of an exhaustive search") {
   CHECK(found.counts.too_large > 50);
   CHECK(found.counts.simulated < found.counts.candidates / 5);
   CHECK(found.front.size() == 1);
+  // Bands ask for them: the loads are not drawn again.
+  for (const FoundStep& each : found.best) {
+    REQUIRE(each.step.host_moves.has_value());
+    CHECK(each.step.host_moves->slower == training::host_moves(each.job, each.step).slower);
+  }
 }
 
 TEST_CASE("the best of one's own software are those of an exhaustive search") {

@@ -86,6 +86,19 @@ TEST_CASE("launches and reads whose time was given do not move, each by itself")
   CHECK(neither.crossing == assumed.crossing);
 }
 
+TEST_CASE("moves that a step has are taken, in place of pricing it again") {
+  training::TrainingJob job = training::qwen_on_h100(16, 1, 8, 64);
+  job.host = {};
+  training::TrainingStep step = training::training_step(job);
+  const AssumedMoves priced = moves_of(job, step);
+  REQUIRE(priced.host_slower > 0);
+  training::add_host_moves(job, step);
+  CHECK(moves_of(job, step) == priced);
+  step.host_moves = training::HostMoves{2, 1};
+  training::add_host_moves(job, step);
+  CHECK(moves_of(job, step) == AssumedMoves{2, 1, priced.crossing});
+}
+
 TEST_CASE("a document that does not say what its steps hang on widens nothing") {
   Residuals residuals = Residuals::load("training");
   for (ResidualGroup& group : residuals.groups) group.moves.reset();

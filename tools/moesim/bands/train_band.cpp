@@ -282,6 +282,7 @@ TrainingStep requested_step(const CommandLine& line, training::TrainingJob& job,
   }
   TrainingStep step = training::training_step(job, loads);
   training::add_hidden_parts(job, step, loads);
+  if (!own) training::add_host_moves(job, step, loads);
   if (prices_host) uncertainty::add_host_gain(*own, job, step, loads);
   return step;
 }

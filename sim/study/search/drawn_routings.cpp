@@ -112,7 +112,7 @@ void DrawnRoutings::draw_losses(const std::vector<const TrainingJob*>& asked, in
   for (auto& [place, together] : found) draws.push_back(&together);
   parallel_for(draws.size(), jobs, [&](std::size_t at) {
     const Together& draw = *draws[at];
-    const std::vector<ExpectedLoss> drawn = training::drawn_losses(draw.jobs, draw.layers);
+    const std::vector<ExpectedLoss> drawn = training::drawn_losses(draw.jobs, draw.layers, &draws_);
     for (std::size_t one = 0; one < drawn.size(); ++one) *draw.losses[one] = {drawn[one], true};
     if (progress) progress(draws.size());
   });

@@ -22,12 +22,13 @@ using routing::LayerRouting;
 
 // The losses of jobs that share their logits.
 std::vector<ExpectedLoss> shared_losses(const std::vector<routing::RoutingJob>& jobs,
-                                        const std::vector<int>& replicas, int most_layers) {
+                                        const std::vector<int>& replicas, int most_layers,
+                                        routing::DrawCache* draws) {
   const int layers = jobs.front().layers;
   const int drawn = std::min(layers, most_layers);
   std::vector<std::vector<LayerRouting>> by_job(jobs.size());
   std::vector<LayerRouting> results(jobs.size());
-  routing::LayerRouter router;
+  routing::LayerRouter router(best_simd_level(), draws);
   for (int at = 0; at < drawn; ++at) {
     const auto layer = static_cast<int>(std::int64_t{at} * layers / drawn);
     std::vector<std::vector<routing::TokenLoss>> of_layer(jobs.size());
@@ -56,7 +57,8 @@ std::vector<ExpectedLoss> shared_losses(const std::vector<routing::RoutingJob>& 
 
 }  // namespace
 
-std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int most_layers) {
+std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int most_layers,
+                                       routing::DrawCache* draws) {
   std::vector<ExpectedLoss> losses(jobs.size());
   // Jobs by (logits, replicas).
   std::map<std::pair<std::string, std::vector<int>>, std::vector<std::size_t>> together;
@@ -64,7 +66,7 @@ std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int mo
   for (std::size_t at = 0; at < jobs.size(); ++at) {
     check_drawn(*jobs[at].routing);
     if (takes_sample(jobs[at])) {
-      losses[at].loss = DrawnLoads(jobs[at]).figures().loss;
+      losses[at].loss = DrawnLoads(jobs[at], true, draws).figures().loss;
       continue;
     }
     routings[at] = block_routing(jobs[at]);
@@ -74,7 +76,7 @@ std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int mo
   for (const auto& [key, members] : together) {
     std::vector<routing::RoutingJob> sharing;
     for (const std::size_t at : members) sharing.push_back(routings[at]);
-    const std::vector<ExpectedLoss> drawn = shared_losses(sharing, key.second, most_layers);
+    const std::vector<ExpectedLoss> drawn = shared_losses(sharing, key.second, most_layers, draws);
     for (std::size_t at = 0; at < members.size(); ++at) losses[members[at]] = drawn[at];
   }
   return losses;

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "sim/routing/counts/draw_cache.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/training/job/training_job.hpp"
 
@@ -15,7 +16,9 @@ struct ExpectedLoss {
 };
 // The loss of each of these jobs, with one routing of each layer, or those of drawn_replicas() for
 // a trace: of `most_layers` layers, evenly spread, where there are more. Jobs with the same logits
-// draw them once. Precondition: job.routing, of each; throws as DrawnLoads.
-std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int most_layers);
+// draw them once. `draws`: what other layouts share, as DrawnLoads has it. Precondition:
+// job.routing, of each; throws as DrawnLoads.
+std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int most_layers,
+                                       routing::DrawCache* draws = nullptr);
 
 }  // namespace moesim::training

@@ -45,6 +45,28 @@ bool holds_of_all(const training::DrawnLoads& one, const training::DrawnLoads& o
 
 }  // namespace
 
+TEST_CASE("losses of several numbers of tokens share their pilots, and are those of each alone") {
+  for (const char* name : {"topk", "topk+fr+ir"}) {
+    std::vector<TrainingJob> jobs;
+    routing::DrawCache draws(std::size_t{64} << 20);
+    std::size_t pilots = 0;
+    for (const std::int64_t length : {4096, 8192}) {
+      TrainingJob& one = jobs.emplace_back(job(name));
+      one.layout.sequence_length = length;
+      const std::vector<TrainingJob> alone = {one};
+      const auto kept = training::drawn_losses(alone, 4, &draws).front();
+      const auto drawn = training::drawn_losses(alone, 4).front();
+      CHECK(kept.loss.residual_loss == drawn.loss.residual_loss);
+      CHECK(kept.loss.lost_mass == drawn.loss.lost_mass);
+      CHECK(kept.error == drawn.error);
+      CHECK(kept.loss.residual_loss > 0);
+      if (pilots == 0) pilots = draws.pilots.bytes();
+      CHECK(pilots > 0);
+      CHECK(draws.pilots.bytes() == pilots);
+    }
+  }
+}
+
 TEST_CASE("rows without losses are those of a step") {
   for (const char* name : {"topk", "topk+fr", "topk+ir", "topk+fr+ir", "dropless"}) {
     const TrainingJob asked = job(name);

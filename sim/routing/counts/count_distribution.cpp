@@ -43,6 +43,34 @@ Expansion binomial_expansion(double trials, double share) {
                         (1 - 6 * share * (1 - share)) / variance);
 }
 
+// `none(trials, share)`: P(count = 0), of a share up to a half.
+template <class None>
+std::int32_t binomial_quantile(std::int32_t trials, double share, double z, const None& none) {
+  if (trials <= 0 || share <= 0) return 0;
+  if (share >= 1) return trials;
+  const double mean = trials * share;
+  const double variance = mean * (1 - share);
+  if (variance >= least_expanded) {
+    const Expansion by = binomial_expansion(trials, share);
+    const double value = ((by.c3 * z + by.c2) * z + by.c1) * z + by.c0;
+    return static_cast<std::int32_t>(std::clamp(std::floor(value + 0.5), 0.0, trials * 1.0));
+  }
+  if (share > 0.5) return trials - binomial_quantile(trials, 1 - share, -z, none);
+  // Searched upwards from 0: the mean is below 18.
+  const double below = 0.5 * std::erfc(-z * M_SQRT1_2);
+  const double odds = share / (1 - share);
+  double weight = none(trials, share);
+  double sum = weight;
+  std::int32_t count = 0;
+  while (sum < below && count < trials) {
+    weight *= odds * (trials - count) / (count + 1);
+    sum += weight;
+    ++count;
+    if (count > mean && weight < 1e-17) break;
+  }
+  return count;
+}
+
 }  // namespace
 
 CountDistribution::CountDistribution(std::span<const double> shares, std::int64_t tokens,
@@ -214,29 +242,23 @@ void CountDistribution::restore_total(const float* z, std::int32_t (*counts)[til
 }
 
 std::int32_t binomial_quantile(std::int32_t trials, double share, double z) {
-  if (trials <= 0 || share <= 0) return 0;
-  if (share >= 1) return trials;
-  const double mean = trials * share;
-  const double variance = mean * (1 - share);
-  if (variance >= least_expanded) {
-    const Expansion by = binomial_expansion(trials, share);
-    const double value = ((by.c3 * z + by.c2) * z + by.c1) * z + by.c0;
-    return static_cast<std::int32_t>(std::clamp(std::floor(value + 0.5), 0.0, trials * 1.0));
-  }
-  if (share > 0.5) return trials - binomial_quantile(trials, 1 - share, -z);
-  // Searched upwards from 0: the mean is below 18.
-  const double below = 0.5 * std::erfc(-z * M_SQRT1_2);
-  const double odds = share / (1 - share);
-  double weight = std::exp(trials * std::log1p(-share));
-  double sum = weight;
-  std::int32_t count = 0;
-  while (sum < below && count < trials) {
-    weight *= odds * (trials - count) / (count + 1);
-    sum += weight;
-    ++count;
-    if (count > mean && weight < 1e-17) break;
-  }
-  return count;
+  return binomial_quantile(trials, share, z, [](std::int32_t of, double lesser) {
+    return std::exp(of * std::log1p(-lesser));
+  });
+}
+
+BinomialQuantiles::BinomialQuantiles(double share)
+    : share_(share), log_miss_(std::log1p(-(share > 0.5 ? 1 - share : share))) {}
+
+std::int32_t BinomialQuantiles::at(std::int32_t trials, double z) {
+  constexpr std::int32_t most_known = 1024;
+  return binomial_quantile(trials, share_, z, [&](std::int32_t of, double /*lesser*/) {
+    if (of >= most_known) return std::exp(of * log_miss_);
+    const auto place = static_cast<std::size_t>(of);
+    if (place >= none_.size()) none_.resize(place + 1, -1.0);
+    if (none_[place] < 0) none_[place] = std::exp(of * log_miss_);
+    return none_[place];
+  });
 }
 
 std::int64_t hypergeometric_quantile(std::int64_t all, std::int64_t marked, std::int64_t drawn,

@@ -52,6 +52,17 @@ class CountDistribution {
 
 // The `z`-quantile, z a standard normal, of Binomial(trials, share).
 std::int32_t binomial_quantile(std::int32_t trials, double share, double z);
+// The same to the bit, of one share: what depends on the number of trials alone is computed once.
+class BinomialQuantiles {
+ public:
+  explicit BinomialQuantiles(double share);
+  std::int32_t at(std::int32_t trials, double z);
+
+ private:
+  double share_;
+  double log_miss_;           // log(1 - the lesser one of share and 1 - share)
+  std::vector<double> none_;  // [trials]: P(count = 0) of that one; below 0: not known yet
+};
 // The same for the number of marked items among `drawn` of `all` items, `marked` of which are
 // marked.
 std::int64_t hypergeometric_quantile(std::int64_t all, std::int64_t marked, std::int64_t drawn,

@@ -234,6 +234,11 @@ void CountRouter::draw_split(const Counts& counts, CapacityScope scope,
   for (std::size_t at = 0; at < top_k * experts; ++at) left[at % experts] += counts.shares[at];
   std::vector<float> z(experts * tile_tokens);
   for (std::size_t choice = 0; choice + 1 < top_k; ++choice) {
+    std::vector<BinomialQuantiles> quantiles;
+    for (std::size_t expert = 0; expert < experts; ++expert) {
+      quantiles.emplace_back(
+          std::min(1.0, share(counts.shares[choice * experts + expert], left[expert])));
+    }
     for (std::size_t block = 0; block < blocks; ++block) {
       const std::size_t lane = block % tile_tokens;
       const auto plane = static_cast<std::uint32_t>(split_plane + choice);
@@ -241,10 +246,8 @@ void CountRouter::draw_split(const Counts& counts, CapacityScope scope,
       std::int32_t* here = split.data() + (block * choices + choice) * experts;
       std::int32_t* last = split.data() + (block * choices + top_k - 1) * experts;
       for (std::size_t expert = 0; expert < experts; ++expert) {
-        const double part =
-            std::min(1.0, share(counts.shares[choice * experts + expert], left[expert]));
-        here[expert] = binomial_quantile(last[expert], part,
-                                         static_cast<double>(z[expert * tile_tokens + lane]));
+        here[expert] =
+            quantiles[expert].at(last[expert], static_cast<double>(z[expert * tile_tokens + lane]));
         last[expert] -= here[expert];
       }
     }

@@ -102,6 +102,17 @@ TEST_CASE("binomial quantiles invert the distribution function", "[routing]") {
   CHECK(hypergeometric_quantile(10, 3, 9, 5) == 3);
 }
 
+TEST_CASE("quantiles of one share are those of single ones, asked for again, too", "[routing]") {
+  for (const double share : {0.0, 1e-4, 0.02, 0.3, 0.5, 0.7, 0.995, 1.0}) {
+    BinomialQuantiles quantiles(share);
+    for (const std::int32_t trials : {-1, 0, 3, 20, 3, 1023, 1024, 5000, 20, 60000}) {
+      for (const double z : {-6.0, -1.3, 0.0, 0.4, 2.5, 9.0}) {
+        CHECK(quantiles.at(trials, z) == binomial_quantile(trials, share, z));
+      }
+    }
+  }
+}
+
 TEST_CASE("few marked among few drawn are counted exactly", "[routing]") {
   std::vector<double> log_factorials{0.0};
   for (int n = 1; n <= 60; ++n) log_factorials.push_back(log_factorials.back() + std::log(n));

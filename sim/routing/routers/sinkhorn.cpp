@@ -5,23 +5,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "sim/routing/groups/chooser.hpp"
 #include "sim/routing/groups/tile_chooser.hpp"
 #include "sim/routing/routers/router_reading.hpp"
 #include "sim/routing/routers/router_table.hpp"
+#include "sim/routing/routers/sinkhorn_costs.hpp"
 #include "sim/routing/tokens/softmax.hpp"
 
 namespace moesim::routing {
 
 namespace {
-
-// Both figures are those of megatron/core/transformer/moe/moe_utils.py.
-constexpr float tolerance = 1e-4F;
-constexpr float least = 1e-8F;
-// The library has no limit; random logits take 5 to 15.
-constexpr int most_rounds = 1000;
 
 bool balances(const RouterConfig& config) { return config.parameters[0].is_zero(); }
 
@@ -31,7 +25,7 @@ class SinkhornChooser final : public Chooser {
       : shape_(shape),
         tile_(shape.experts, shape.kernels),
         experts_(static_cast<std::size_t>(shape.experts)),
-        scale_(experts_) {}
+        costs_(shape.experts, shape.kernels) {}
 
   KeepingRules rules(const RouterContext& /*context*/) const override {
     return {shape_.config, shape_.experts};
@@ -47,14 +41,16 @@ class SinkhornChooser final : public Chooser {
       const std::int64_t tokens = logits.tokens(rank);
       if (balances(shape_.config)) find_scale(logits, rank);
       out.table.append_chosen(tokens, [&](std::int64_t token, const ChoiceOutput& to) {
-        logits.fill_tile(rank, token, tile_.tile());
+        if (balances(shape_.config)) {
+          std::copy_n(logits_of(token), experts_ * tile_tokens, tile_.tile());
+        } else {
+          logits.fill_tile(rank, token, tile_.tile());
+        }
         tile_.find_softmax();
         tile_.best_mass(top_k, mass + token);
         score_.assign(tile_.tile(), tile_.tile() + experts_ * tile_tokens);
         if (balances(shape_.config)) {
-          scaled_ = cost_of(score_.data());
-          for (std::size_t at = 0; at < scaled_.size(); ++at)
-            scaled_[at] *= scale_[at / tile_tokens];
+          set_scaled(costs_.tile(token));
           shape_.kernels.largest(scaled_.data(), 0, shape_.experts, top_k, to);
         } else {
           shape_.kernels.largest(score_.data(), 0, shape_.experts, top_k, to);
@@ -91,6 +87,16 @@ class SinkhornChooser final : public Chooser {
     }
   }
 
+  void set_scaled(const float* cost) {
+    scaled_.resize(experts_ * tile_tokens);
+    for (std::size_t expert = 0; expert < experts_; ++expert) {
+      const std::size_t row = expert * tile_tokens;
+      for (std::size_t place = row; place < row + tile_tokens; ++place) {
+        scaled_[place] = cost[place] * scale_[expert];
+      }
+    }
+  }
+
   // The largest score of each token of a tile.
   void keep_best(float* best) const {
     std::copy_n(score_.data(), tile_tokens, best);
@@ -99,73 +105,28 @@ class SinkhornChooser final : public Chooser {
     }
   }
 
-  // exp(logit) of a tile, [expert][16]. A token's own scale changes neither its order nor, but for
-  // `least`, the scales of experts: its largest logit is moved to within `largest_logit` of 0,
-  // where exp stays in the range of float.
-  std::vector<float> cost_of(const float* logit) const {
-    constexpr float largest_logit = 40;
-    float shift[tile_tokens];
-    std::copy_n(logit, tile_tokens, shift);
-    for (std::size_t at = tile_tokens; at < experts_ * tile_tokens; ++at) {
-      shift[at % tile_tokens] = std::max(shift[at % tile_tokens], logit[at]);
-    }
-    for (float& largest : shift) {
-      largest -= std::clamp(largest, -largest_logit, largest_logit);
-    }
-    std::vector<float> cost(experts_ * tile_tokens);
-    for (std::size_t at = 0; at < cost.size(); ++at) {
-      cost[at] = std::exp(logit[at] - shift[at % tile_tokens]);
-    }
-    return cost;
+  float* logits_of(std::int64_t first_token) {
+    return logits_.data() + static_cast<std::size_t>(first_token) * experts_;
   }
 
-  // scale_[expert], after rounds of
-  //   token scale  = 1 / (S (sum over experts of scale x cost + least))
-  //   expert scale = 1 / (E (sum over tokens of token scale x cost + least))
-  // until expert scales change by at most the tolerance on average.
+  // Sets scale_ for the tokens of a rank, and keeps their logits.
   void find_scale(const GroupLogits& logits, int rank) {
     const std::int64_t tokens = logits.tokens(rank);
-    std::vector<float> cost;  // [token, expert]
-    cost.reserve(static_cast<std::size_t>(tokens) * experts_);
+    costs_.begin(tokens);
+    const std::size_t tiles = static_cast<std::size_t>(tokens) / tile_tokens + 1;
+    logits_.grow(tiles * experts_);
     for (std::int64_t token = 0; token < tokens; token += tile_tokens) {
-      logits.fill_tile(rank, token, tile_.tile());
-      const auto valid =
-          static_cast<std::size_t>(std::min<std::int64_t>(tile_tokens, tokens - token));
-      const std::vector<float> of_tile = cost_of(tile_.tile());
-      for (std::size_t place = 0; place < valid; ++place) {
-        for (std::size_t expert = 0; expert < experts_; ++expert) {
-          cost.push_back(of_tile[expert * tile_tokens + place]);
-        }
-      }
+      logits.fill_tile(rank, token, logits_of(token));
+      costs_.set_tile(token, logits_of(token));
     }
-    std::fill(scale_.begin(), scale_.end(), 1.0F);
-    std::vector<double> sums(experts_);
-    double change = 1;
-    for (int round = 0; round < most_rounds && tokens > 0 && change > tolerance; ++round) {
-      std::fill(sums.begin(), sums.end(), 0.0);
-      for (const float* row = cost.data(); row < cost.data() + cost.size(); row += experts_) {
-        float sum = 0;
-        for (std::size_t expert = 0; expert < experts_; ++expert)
-          sum += scale_[expert] * row[expert];
-        const float of_token = 1 / static_cast<float>(tokens) / (sum + least);
-        for (std::size_t expert = 0; expert < experts_; ++expert) {
-          sums[expert] += static_cast<double>(of_token * row[expert]);
-        }
-      }
-      change = 0;
-      for (std::size_t expert = 0; expert < experts_; ++expert) {
-        const float next =
-            1 / static_cast<float>(experts_) / (static_cast<float>(sums[expert]) + least);
-        change +=
-            static_cast<double>(std::abs(next - scale_[expert])) / static_cast<double>(experts_);
-        scale_[expert] = next;
-      }
-    }
+    costs_.find_scale(scale_);
   }
 
   KindShape shape_;
   TileChooser tile_;
   std::size_t experts_;
+  SinkhornCosts costs_;                // of a rank
+  TileRows logits_;                    // the same: [tile, expert]
   std::vector<float> scale_;           // [expert]
   std::vector<float> score_, scaled_;  // [expert, 16]
   std::vector<float> sigmoid_;         // [token], with k = 1 only

@@ -38,15 +38,6 @@ void check_shape(const AttentionShape& shape) {
 
 }  // namespace
 
-AttentionCurve::Variable AttentionCurve::read_variable(const Node& node, const std::string& name) {
-  constexpr std::array<const char*, variable_count> names = {
-      "log2_sequence", "log2_tile_heads", "log2_group", "log2_kv_heads", "log2_footprint"};
-  for (int variable = 0; variable < variable_count; ++variable) {
-    if (name == names.at(static_cast<std::size_t>(variable))) return Variable(variable);
-  }
-  node.fail("unknown variable '" + name + "'");
-}
-
 // Which tokens' query heads share tiles with their group: of all sequences, or of single tokens.
 bool AttentionCurve::read_packs_always(const Node& node) {
   const std::string packs = node.text("packs_groups");
@@ -81,12 +72,9 @@ AttentionCurve::AttentionCurve(const Node& node)
     node.at("physics").fail("expected as many values as knots, at least two",
                             "cache_log_us_per_token");
   }
-  for (const Node& item : node.items("corrections")) {
-    LogGrid grid(item);
-    const Variable x = read_variable(item, grid.x());
-    const Variable y = read_variable(item, grid.y());
-    terms_.push_back({std::move(grid), x, y});
-  }
+  constexpr std::array<const char*, variable_count> names = {
+      "log2_sequence", "log2_tile_heads", "log2_group", "log2_kv_heads", "log2_footprint"};
+  for (const Node& item : node.items("corrections")) terms_.push_back(read_term(item, names));
 }
 
 AttentionCurve::Tiling AttentionCurve::tiling(const AttentionShape& shape) const {
@@ -141,11 +129,10 @@ std::array<double, AttentionCurve::variable_count> AttentionCurve::variables(
   return result;
 }
 
-// Tile counts are trusted to carry four octaves beyond what was measured, as those of matrix
-// products are. More heads are priced in equal pieces, each its own launch: waves only repeat. A
-// longer sequence is not.
+// More heads are priced in equal pieces, each its own launch: waves only repeat. A longer sequence
+// is not.
 double AttentionCurve::cut(AttentionShape& shape) const {
-  constexpr double furthest = 16;
+  const double furthest = std::exp2(furthest_octaves);
   if (static_cast<double>(shape.sequence) > furthest * longest_) {
     throw SequenceTooLong(fmt::format(
         "attention over {} tokens: more than {:g} times beyond the longest sequence measured, "
@@ -171,7 +158,7 @@ Estimate AttentionCurve::estimate(const AttentionShape& asked, bool backward) co
   const double pieces = cut(shape);
   const std::array<double, variable_count> known = variables(shape);
   double correction = 0;
-  for (const Term& term : terms_) correction += term.grid.at(known.at(term.x), known.at(term.y));
+  for (const CorrectionTerm& term : terms_) correction += term.at(known);
   const double forward_us = pieces * physics_us(shape) * std::exp(correction);
   const double octaves =
       std::max(known[sequence] - std::log2(longest_), 0.0) +

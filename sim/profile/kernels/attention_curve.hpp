@@ -9,7 +9,7 @@
 #include "sim/base/formats/document.hpp"
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/kernels/attention_shape.hpp"
-#include "sim/profile/kernels/log_grid.hpp"
+#include "sim/profile/kernels/curve_document.hpp"
 #include "sim/profile/residual.hpp"
 
 namespace moesim::profile {
@@ -43,18 +43,12 @@ class AttentionCurve {
  private:
   // The variables a correction term may name, in log2.
   enum Variable { sequence, tile_heads, group, kv_heads, footprint, variable_count };
-  struct Term {
-    LogGrid grid;
-    Variable x;
-    Variable y;
-  };
   // How the query rows of a shape are cut into tiles.
   struct Tiling {
     double groups;       // sets of query rows that share tiles
     double query_tiles;  // of one group
     double key_tiles;    // of a whole sequence
   };
-  static Variable read_variable(const Node& node, const std::string& name);
   static bool read_packs_always(const Node& node);
   Tiling tiling(const AttentionShape& shape) const;
   // Leaves the part of the shape that one launch is asked for; how many of them there are.
@@ -77,7 +71,7 @@ class AttentionCurve {
   double single_token_copy_us_;
   std::vector<double> cache_log2_kv_heads_;
   std::vector<double> cache_log_us_per_token_;
-  std::vector<Term> terms_;
+  std::vector<CorrectionTerm> terms_;
   double longest_;
   double most_batch_heads_;
   Origin origin_;

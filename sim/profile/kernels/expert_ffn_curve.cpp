@@ -14,8 +14,6 @@ namespace moesim::profile {
 
 namespace {
 
-// How far beyond the measured sizes the tile model is trusted to carry.
-constexpr double furthest_octaves = 4;
 // The widest vector load of the kernels, in elements.
 constexpr std::int64_t alignment = 16;
 
@@ -35,27 +33,6 @@ void check_sizes(std::int64_t rows, std::int64_t hidden, std::int64_t ffn, std::
 }
 
 }  // namespace
-
-double ExpertFfnCurve::Range::octaves_outside(double value) const {
-  return std::max({std::log2(value / high), std::log2(low / value), 0.0});
-}
-
-ExpertFfnCurve::Variable ExpertFfnCurve::read_variable(const Node& node, const std::string& name) {
-  constexpr std::array<const char*, variable_count> names = {"log2_rows_per_expert", "log2_ffn",
-                                                             "log2_experts", "log2_hidden"};
-  for (int variable = 0; variable < variable_count; ++variable) {
-    if (name == names.at(static_cast<std::size_t>(variable))) return Variable(variable);
-  }
-  node.fail("unknown variable '" + name + "'");
-}
-
-ExpertFfnCurve::Range ExpertFfnCurve::read_range(const Node& node, const std::string& key) {
-  const std::vector<double> bounds = node.numbers(key);
-  if (bounds.size() != 2 || !(bounds[0] > 0) || !(bounds[1] >= bounds[0])) {
-    node.fail("expected [lowest, highest], above 0", key);
-  }
-  return {bounds[0], bounds[1]};
-}
 
 void ExpertFfnCurve::read_kernels(const Node& node) {
   constexpr std::array<const char*, 5> columns = {"rows", "columns", "step_us", "tile_us",
@@ -97,22 +74,19 @@ ExpertFfnCurve::ExpertFfnCurve(const Node& node) : residual_(node.at("residual")
   if (!(weight_bytes_ > 0)) physics.fail("expected a figure above 0", "weight_bytes");
   if (!(input_bytes_ > 0)) physics.fail("expected a figure above 0", "input_bytes");
   read_kernels(node.at("kernels"));
-  for (const Node& item : node.items("corrections")) {
-    LogGrid grid(item);
-    const Variable x = read_variable(item, grid.x());
-    const Variable y = read_variable(item, grid.y());
-    terms_.push_back({std::move(grid), x, y});
-  }
+  constexpr std::array<const char*, variable_count> variables = {"log2_rows_per_expert", "log2_ffn",
+                                                                 "log2_experts", "log2_hidden"};
+  for (const Node& item : node.items("corrections")) terms_.push_back(read_term(item, variables));
   if (node.has("trees")) {
     const Node trees = node.at("trees");
     for (const Node& item : trees.items("inputs")) tree_inputs_.push_back(read_tree_input(item));
     trees_ = CorrectionTrees(trees, tree_inputs_.size());
   }
   const Node valid = node.at("valid");
-  rows_range_ = read_range(valid, "rows_per_expert");
-  hidden_range_ = read_range(valid, "hidden");
-  ffn_range_ = read_range(valid, "ffn");
-  experts_range_ = read_range(valid, "experts");
+  rows_range_ = read_range(valid, "rows_per_expert", 0);
+  hidden_range_ = read_range(valid, "hidden", 0);
+  ffn_range_ = read_range(valid, "ffn", 0);
+  experts_range_ = read_range(valid, "experts", 0);
   origin_ = read_origin(node, "origin");
   balanced_origin_ = node.has("balanced_origin") ? read_origin(node, "balanced_origin") : origin_;
   if (node.has("tuned_sizes")) {
@@ -160,10 +134,7 @@ ExpertFfnCurve::TreeInput ExpertFfnCurve::read_tree_input(const Node& node) cons
                                                  "log2_down_waves",
                                                  "log2_down_part_wave",
                                                  "log2_block_padding"};
-  const std::string name = node.text("x");
-  const auto* const found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) node.fail("unknown input '" + name + "'", "x");
-  TreeInput input{static_cast<Asked>(found - names.begin())};
+  TreeInput input{static_cast<Asked>(read_input(node, names))};
   if (input.asked < Asked::log2_up_waves) return input;
   const double kernel = node.number("kernel");
   for (std::size_t known = 0; known < kernels_.size(); ++known) {
@@ -263,7 +234,7 @@ double ExpertFfnCurve::chosen_log_us(const Load& load, double hidden, double ffn
 }
 
 double ExpertFfnCurve::octaves_outside(const Load& load, double hidden, double ffn) const {
-  const std::array<std::pair<const Range*, double>, 4> asked = {
+  const std::array<std::pair<const CurveRange*, double>, 4> asked = {
       {{&rows_range_, load.rows / load.experts},
        {&hidden_range_, hidden},
        {&ffn_range_, ffn},
@@ -302,7 +273,7 @@ Estimate ExpertFfnCurve::at_load(const Load& load, std::int64_t hidden, std::int
   known[log2_experts] = std::log2(load.experts);
   known[log2_hidden] = std::log2(wide);
   double log_us = chosen_log_us(load, wide, inner);
-  for (const Term& term : terms_) log_us += term.grid.at(known.at(term.x), known.at(term.y));
+  for (const CorrectionTerm& term : terms_) log_us += term.at(known);
   std::vector<double> inputs;
   inputs.reserve(tree_inputs_.size());
   for (const TreeInput& input : tree_inputs_) {

@@ -11,7 +11,7 @@
 #include "sim/base/formats/document.hpp"
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/kernels/correction_trees.hpp"
-#include "sim/profile/kernels/log_grid.hpp"
+#include "sim/profile/kernels/curve_document.hpp"
 #include "sim/profile/residual.hpp"
 
 namespace moesim::profile {
@@ -57,11 +57,6 @@ class ExpertFfnCurve {
     bool balanced = true;
   };
   enum Variable { log2_rows_per_expert, log2_ffn, log2_experts, log2_hidden, variable_count };
-  struct Term {
-    LogGrid grid;
-    Variable x;
-    Variable y;
-  };
   static std::set<std::pair<std::int64_t, std::int64_t>> read_pairs(const Node& node,
                                                                     const std::string& first,
                                                                     const std::string& second);
@@ -90,14 +85,6 @@ class ExpertFfnCurve {
     Asked asked;
     std::size_t kernel = 0;
   };
-  struct Range {
-    double low;
-    double high;
-    double octaves_outside(double value) const;
-  };
-
-  static Variable read_variable(const Node& node, const std::string& name);
-  static Range read_range(const Node& node, const std::string& key);
   void read_kernels(const Node& node);
   TreeInput read_tree_input(const Node& node) const;
   double tree_input(const TreeInput& input, const Load& load, double hidden, double ffn,
@@ -119,13 +106,13 @@ class ExpertFfnCurve {
   double overlap_power_ = 0;
   double choice_power_ = 0;
   std::vector<Kernel> kernels_;
-  std::vector<Term> terms_;
+  std::vector<CorrectionTerm> terms_;
   std::vector<TreeInput> tree_inputs_;
   CorrectionTrees trees_;
-  Range rows_range_{};  // per expert
-  Range hidden_range_{};
-  Range ffn_range_{};
-  Range experts_range_{};
+  CurveRange rows_range_;  // per expert
+  CurveRange hidden_range_;
+  CurveRange ffn_range_;
+  CurveRange experts_range_;
   Origin origin_ = Origin::published;
   Origin balanced_origin_ = Origin::published;
   Residual residual_;

@@ -12,14 +12,6 @@
 
 namespace moesim::profile {
 
-namespace {
-
-// How far beyond the measured sizes tile counts are trusted to carry. More rows are priced in equal
-// pieces, each its own launch: waves only repeat.
-constexpr double furthest_octaves = 4;
-
-}  // namespace
-
 struct GemmCurve::Query {
   double m;
   double n;
@@ -27,12 +19,6 @@ struct GemmCurve::Query {
   double memory_us = 0;
   double memory_powered = 0;  // memory time to the power that overlaps it with compute
 };
-
-double GemmCurve::Range::inside(double value) const { return std::clamp(value, low, high); }
-
-double GemmCurve::Range::octaves_outside(double value) const {
-  return std::max({std::log2(value / high), std::log2(low / value), 0.0});
-}
 
 std::vector<GemmCurve::Kernel> GemmCurve::read_kernels(const Node& node) {
   constexpr std::array<const char*, 8> columns = {
@@ -62,22 +48,6 @@ std::vector<GemmCurve::Kernel> GemmCurve::read_kernels(const Node& node) {
   return kernels;
 }
 
-GemmCurve::Range GemmCurve::read_range(const Node& node, const std::string& key) {
-  const std::vector<double> bounds = node.numbers(key);
-  if (bounds.size() != 2 || !(bounds[0] >= 1) || !(bounds[1] >= bounds[0])) {
-    node.fail("expected [lowest, highest], at least 1", key);
-  }
-  return {bounds[0], bounds[1]};
-}
-
-GemmCurve::Variable GemmCurve::read_variable(const Node& node, const std::string& name) {
-  constexpr std::array<const char*, variable_count> names = {"log2_idle", "log2_waves", "log2_k"};
-  for (int variable = 0; variable < variable_count; ++variable) {
-    if (name == names.at(static_cast<std::size_t>(variable))) return Variable(variable);
-  }
-  node.fail("unknown variable '" + name + "'");
-}
-
 void GemmCurve::read_corrections(const Node& node) {
   m_knots_ = read_knots(node, "m_knots");
   n_knots_ = read_knots(node, "n_knots");
@@ -86,16 +56,16 @@ void GemmCurve::read_corrections(const Node& node) {
   if (grid_.size() != m_knots_.size() * n_knots_.size() * k_knots_.size()) {
     node.fail("expected one value per triple of knots", "values");
   }
+  constexpr std::array<const char*, variable_count> variables = {"log2_idle", "log2_waves",
+                                                                 "log2_k"};
   for (const Node& item : node.items("terms")) {
-    LogGrid grid(item);
-    const Variable x = read_variable(item, grid.x());
-    const Variable y = read_variable(item, grid.y());
+    CorrectionTerm smooth = read_term(item, variables);
     const std::string weight = item.text_or("weight", "");
     if (!weight.empty() && weight != "compute_share") {
       item.fail("unknown weight '" + weight + "'; known: compute_share", "weight");
     }
     terms_.push_back(
-        {item.positive("rows"), item.positive("columns"), x, y, std::move(grid), !weight.empty()});
+        {item.positive("rows"), item.positive("columns"), std::move(smooth), !weight.empty()});
   }
   if (!node.has("trees")) return;
   const Node trees = node.at("trees");
@@ -108,10 +78,7 @@ GemmCurve::TreeInput GemmCurve::read_tree_input(const Node& node) {
       "log2_m",     "log2_n",         "log2_k",           "log2_mn",
       "log2_nk",    "log2_mk",        "log2_mnk",         "log2_us",
       "log2_waves", "log2_part_wave", "log2_row_padding", "log2_column_padding"};
-  const std::string name = node.text("x");
-  const auto* const found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) node.fail("unknown input '" + name + "'", "x");
-  TreeInput input{static_cast<Asked>(found - names.begin())};
+  TreeInput input{static_cast<Asked>(read_input(node, names))};
   const bool waves = input.asked == Asked::log2_waves || input.asked == Asked::log2_part_wave;
   if (waves || input.asked == Asked::log2_row_padding) input.rows = node.positive("rows");
   if (waves || input.asked == Asked::log2_column_padding) input.columns = node.positive("columns");
@@ -150,10 +117,10 @@ GemmCurve::GemmCurve(const Node& node) : residual_(node.at("residual")) {
   }
   kernels_ = read_kernels(node.at("kernels"));
   read_corrections(node.at("corrections"));
-  m_range_ = read_range(node.at("valid"), "m");
-  n_range_ = read_range(node.at("valid"), "n");
-  k_range_ = read_range(node.at("valid"), "k");
-  if (node.at("valid").has("time_us")) least_us_ = read_range(node.at("valid"), "time_us").low;
+  m_range_ = read_range(node.at("valid"), "m", 1);
+  n_range_ = read_range(node.at("valid"), "n", 1);
+  k_range_ = read_range(node.at("valid"), "k", 1);
+  if (node.at("valid").has("time_us")) least_us_ = read_range(node.at("valid"), "time_us", 1).low;
   origin_ = read_origin(node, "origin");
 }
 
@@ -250,7 +217,7 @@ double GemmCurve::correction(const Query& query, double physics_log_us) const {
         std::log2(std::ceil(waves) * sms_ * term.rows * term.columns / (query.m * query.n));
     known[log2_waves] = std::log2(waves);
     known[log2_k] = std::log2(query.k);
-    sum += term.grid.at(known.at(term.x), known.at(term.y)) * (term.of_compute ? compute_share : 1);
+    sum += term.smooth.at(known) * (term.of_compute ? compute_share : 1);
   }
   return sum;
 }
@@ -326,6 +293,7 @@ Estimate GemmCurve::fresh_estimate(std::int64_t m, std::int64_t n, std::int64_t 
         m, n, k, std::exp2(furthest_octaves), n_range_.low, n_range_.high, k_range_.low,
         k_range_.high));
   }
+  // More rows are priced in equal pieces, each its own launch: waves only repeat.
   const double most_rows = m_range_.high * std::exp2(furthest_octaves);
   const double pieces = std::ceil(query.m / most_rows);
   query.m /= pieces;

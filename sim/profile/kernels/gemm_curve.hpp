@@ -8,8 +8,8 @@
 #include "sim/base/formats/document.hpp"
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/kernels/correction_trees.hpp"
+#include "sim/profile/kernels/curve_document.hpp"
 #include "sim/profile/kernels/known_products.hpp"
-#include "sim/profile/kernels/log_grid.hpp"
 #include "sim/profile/residual.hpp"
 
 namespace moesim::profile {
@@ -71,9 +71,7 @@ class GemmCurve {
   struct Term {
     double rows;
     double columns;
-    Variable x;
-    Variable y;
-    LogGrid grid;
+    CorrectionTerm smooth;
     bool of_compute;  // counts as far as the product waits for its tiles
   };
   // What the trees may ask of a product.
@@ -96,17 +94,9 @@ class GemmCurve {
     double rows = 1;
     double columns = 1;
   };
-  struct Range {
-    double low;
-    double high;
-    double octaves_outside(double value) const;
-    double inside(double value) const;
-  };
 
   Estimate fresh_estimate(std::int64_t m, std::int64_t n, std::int64_t k) const;
   static std::vector<Kernel> read_kernels(const Node& node);
-  static Variable read_variable(const Node& node, const std::string& name);
-  static Range read_range(const Node& node, const std::string& key);
   void read_corrections(const Node& node);
   double smooth(
       Query& query) const;  // log microseconds without trees; sets the query's memory times
@@ -147,9 +137,9 @@ class GemmCurve {
   std::vector<Term> terms_;
   std::vector<TreeInput> tree_inputs_;
   CorrectionTrees trees_;
-  Range m_range_{};
-  Range n_range_{};
-  Range k_range_{};
+  CurveRange m_range_;
+  CurveRange n_range_;
+  CurveRange k_range_;
   double least_us_ = 0;  // shorter products were not measured
   Origin origin_ = Origin::published;
   Residual residual_;

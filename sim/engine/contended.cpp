@@ -1,15 +1,15 @@
 #include "sim/engine/contended.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cassert>
 #include <cmath>
 #include <queue>
-#include <stdexcept>
 #include <tuple>
 #include <utility>
+
+#include "sim/base/numbers.hpp"
+#include "sim/engine/program_queues.hpp"
 
 namespace moesim::engine {
 namespace {
@@ -45,16 +45,13 @@ struct Gathering {
 class Run {
  public:
   Run(const Program& program, const Durations& durations, const Slowdowns& slowdowns)
-      : program_(program), durations_(durations), slowdowns_(slowdowns) {
-    const std::size_t cells = program.operations.size() * static_cast<std::size_t>(program.ranks);
-    execution_.ranks = program.ranks;
-    execution_.columns = program.ranks;
-    execution_.start.assign(cells, unset);
-    execution_.finish.assign(cells, unset);
-    execution_.began.assign(cells, unset);
-    heads_.resize(static_cast<std::size_t>(program.ranks));
-    compute_.resize(heads_.size());
-    under_way_.assign(heads_.size(), {none, none, none});
+      : program_(program),
+        durations_(durations),
+        slowdowns_(slowdowns),
+        execution_(unset_execution(program)),
+        queues_(program),
+        compute_(index_of(program.ranks)),
+        under_way_(index_of(program.ranks), {none, none, none}) {
     for (std::size_t op = 0; op < program.operations.size(); ++op) list(static_cast<int>(op));
   }
 
@@ -64,25 +61,23 @@ class Run {
       const Event event = events_.top();
       events_.pop();
       if (event.is_exchange) {
-        if (event.version == exchanges_[at(event.number)].work.version) end_exchange(event);
-      } else if (event.version == compute_[at(event.number)].version) {
+        if (event.version == exchanges_[index_of(event.number)].work.version) end_exchange(event);
+      } else if (event.version == compute_[index_of(event.number)].version) {
         end_compute(event.number, event.time);
       }
     }
-    check_finished();
+    queues_.check_finished();
     return std::move(execution_);
   }
 
  private:
-  static constexpr Picoseconds unset{-1};
   static constexpr int none = -1;
-  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
-  const Operation& operation(int op) const { return program_.operations[at(op)]; }
+  const Operation& operation(int op) const { return program_.operations[index_of(op)]; }
   const Partition& partition_of(int op) const {
-    return program_.partitions[at(operation(op).groups)];
+    return program_.partitions[index_of(operation(op).groups)];
   }
   const std::vector<int>& members_of(const Gathering& exchange) const {
-    return partition_of(exchange.operation).groups[at(exchange.group)];
+    return partition_of(exchange.operation).groups[index_of(exchange.group)];
   }
 
   std::size_t stream_of(const Gathering& exchange) const {
@@ -90,7 +85,6 @@ class Run {
   }
 
   void list(int op) {
-    streams_[static_cast<std::size_t>(operation(op).stream)].push_back(op);
     first_exchange_.push_back(static_cast<int>(exchanges_.size()));
     if (operation(op).groups < 0) return;
     int group = 0;
@@ -107,9 +101,8 @@ class Run {
   // collectives end at once.
   void advance(int rank, Picoseconds now) {
     for (std::size_t stream = 0; stream < stream_count; ++stream) {
-      const std::size_t head = heads_[at(rank)][stream];
-      if (head == streams_[stream].size()) continue;
-      const int op = streams_[stream][head];
+      const int op = queues_.head(rank, stream);
+      if (op == ProgramQueues::none) continue;
       const std::size_t cell = execution_.at(op, rank);
       if (execution_.start[cell] != unset || !is_ready(op, rank)) continue;
       execution_.start[cell] = now;
@@ -153,7 +146,7 @@ class Run {
   }
 
   void start_compute(int op, int rank, Picoseconds now) {
-    Work& work = compute_[at(rank)];
+    Work& work = compute_[index_of(rank)];
     start(work, static_cast<double>(durations_.of(op, rank).count),
           is_exchanging(rank) ? slowdowns_.compute : 1, now);
     announce(work, false, rank);
@@ -161,24 +154,24 @@ class Run {
   }
 
   void end_compute(int rank, Picoseconds now) {
-    compute_[at(rank)].active = false;
+    compute_[index_of(rank)].active = false;
     count_computing(rank, -1, now);
     finish(rank, StreamKind::compute, now);
     advance(rank, now);
   }
 
   bool is_exchanging(int rank) const {
-    const Numbers& numbers = under_way_[at(rank)];
+    const Numbers& numbers = under_way_[index_of(rank)];
     return std::any_of(numbers.begin(), numbers.end(), [](int number) { return number != none; });
   }
 
   void count_computing(int rank, int more, Picoseconds now) {
-    for (const int number : under_way_[at(rank)]) {
+    for (const int number : under_way_[index_of(rank)]) {
       if (number != none) count_computing_in(number, more, now);
     }
   }
   void count_computing_in(int number, int more, Picoseconds now) {
-    Gathering& exchange = exchanges_[at(number)];
+    Gathering& exchange = exchanges_[index_of(number)];
     const bool before = exchange.computing > 0;
     exchange.computing += more;
     const bool after = exchange.computing > 0;
@@ -188,14 +181,14 @@ class Run {
   }
 
   void arrive(int op, int rank, Picoseconds now) {
-    const int number = first_exchange_[at(op)] + partition_of(op).group_of[at(rank)];
-    Gathering& exchange = exchanges_[at(number)];
+    const int number = first_exchange_[index_of(op)] + partition_of(op).group_of[index_of(rank)];
+    Gathering& exchange = exchanges_[index_of(number)];
     if (--exchange.missing > 0) return;
     const std::vector<int>& members = members_of(exchange);
     for (const int member : members) {
       execution_.began[execution_.at(op, member)] = now;
-      under_way_[at(member)][stream_of(exchange)] = number;
-      Work& work = compute_[at(member)];
+      under_way_[index_of(member)][stream_of(exchange)] = number;
+      Work& work = compute_[index_of(member)];
       if (!work.active) continue;
       ++exchange.computing;
       change(work, slowdowns_.compute, now);
@@ -207,11 +200,11 @@ class Run {
   }
 
   void end_exchange(const Event& event) {
-    Gathering& exchange = exchanges_[at(event.number)];
+    Gathering& exchange = exchanges_[index_of(event.number)];
     exchange.work.active = false;
     for (const int member : members_of(exchange)) {
-      under_way_[at(member)][stream_of(exchange)] = none;
-      Work& work = compute_[at(member)];
+      under_way_[index_of(member)][stream_of(exchange)] = none;
+      Work& work = compute_[index_of(member)];
       if (work.active && !is_exchanging(member)) {
         change(work, 1, event.time);
         announce(work, false, member);
@@ -222,28 +215,16 @@ class Run {
   }
 
   void finish(int rank, StreamKind kind, Picoseconds now) {
-    const auto stream = static_cast<std::size_t>(kind);
-    const int op = streams_[stream][heads_[at(rank)][stream]++];
+    const int op = queues_.pop(rank, static_cast<std::size_t>(kind));
     execution_.finish[execution_.at(op, rank)] = now;
-  }
-
-  void check_finished() const {
-    for (std::size_t cell = 0; cell < execution_.finish.size(); ++cell) {
-      if (execution_.finish[cell] != unset) continue;
-      const std::size_t op = cell / at(program_.ranks);
-      throw std::logic_error(fmt::format("rank {} never runs operation {} ({})",
-                                         cell % at(program_.ranks), op,
-                                         program_.operations[op].name));
-    }
   }
 
   const Program& program_;
   const Durations& durations_;
   const Slowdowns slowdowns_;
   Execution execution_;
-  std::array<std::vector<int>, stream_count> streams_;
-  std::vector<std::array<std::size_t, stream_count>> heads_;  // [rank][stream]
-  std::vector<Work> compute_;                                 // [rank]
+  ProgramQueues queues_;
+  std::vector<Work> compute_;  // [rank]
   using Numbers = std::array<int, stream_count>;
   std::vector<Numbers> under_way_;   // [rank][stream]: exchange, or none
   std::vector<int> first_exchange_;  // [operation]

@@ -1,17 +1,15 @@
 #include "sim/engine/engine.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cassert>
 #include <queue>
-#include <stdexcept>
+
+#include "sim/engine/program_queues.hpp"
 
 namespace moesim::engine {
 namespace {
 
-constexpr Picoseconds unset{-1};
 constexpr std::array<const char*, stream_count> stream_names{"compute", "communication",
                                                              "gradients"};
 
@@ -39,16 +37,13 @@ class Run {
  public:
   Run(const Program& program, const Durations& durations, network::Fabric& fabric,
       const Traffic* traffic)
-      : program_(program), durations_(durations), fabric_(fabric), traffic_(traffic) {
-    const std::size_t cells = program.operations.size() * static_cast<std::size_t>(program.ranks);
-    execution_.ranks = program.ranks;
-    execution_.columns = program.ranks;
-    execution_.start.assign(cells, unset);
-    execution_.finish.assign(cells, unset);
-    execution_.began.assign(cells, unset);
-    heads_.resize(static_cast<std::size_t>(program.ranks));
+      : program_(program),
+        durations_(durations),
+        fabric_(fabric),
+        traffic_(traffic),
+        execution_(unset_execution(program)),
+        queues_(program) {
     free_.resize(static_cast<std::size_t>(program.ranks));
-    list_streams();
     list_exchanges();
   }
 
@@ -65,18 +60,11 @@ class Run {
         break;
       }
     }
-    check_finished();
+    queues_.check_finished();
     return std::move(execution_);
   }
 
  private:
-  void list_streams() {
-    for (std::size_t op = 0; op < program_.operations.size(); ++op) {
-      const auto stream = static_cast<std::size_t>(program_.operations[op].stream);
-      streams_[stream].push_back(static_cast<int>(op));
-    }
-  }
-
   void list_exchanges() {
     first_exchange_.resize(program_.operations.size(), -1);
     for (std::size_t op = 0; op < program_.operations.size(); ++op) {
@@ -112,9 +100,8 @@ class Run {
   }
 
   bool step(int rank, std::size_t stream) {
-    std::size_t& head = heads_[static_cast<std::size_t>(rank)][stream];
-    if (head == streams_[stream].size()) return false;
-    const int op = streams_[stream][head];
+    const int op = queues_.head(rank, stream);
+    if (op == ProgramQueues::none) return false;
     const std::size_t cell = execution_.at(op, rank);
     if (execution_.start[cell] != unset) return false;  // a collective in progress
     Picoseconds ready = free_[static_cast<std::size_t>(rank)][stream];
@@ -139,7 +126,7 @@ class Run {
         static_cast<std::size_t>(program_.operations[static_cast<std::size_t>(op)].stream);
     execution_.finish[execution_.at(op, rank)] = time;
     free_[static_cast<std::size_t>(rank)][stream] = time;
-    ++heads_[static_cast<std::size_t>(rank)][stream];
+    queues_.pop(rank, stream);
   }
 
   void arrive(int op, int rank, Picoseconds time) {
@@ -188,29 +175,16 @@ class Run {
     for (const int rank : members) advance(rank);
   }
 
-  void check_finished() const {
-    for (int rank = 0; rank < program_.ranks; ++rank) {
-      for (std::size_t stream = 0; stream < stream_count; ++stream) {
-        const std::size_t head = heads_[static_cast<std::size_t>(rank)][stream];
-        if (head == streams_[stream].size()) continue;
-        const auto op = static_cast<std::size_t>(streams_[stream][head]);
-        throw std::logic_error(fmt::format("rank {} never runs operation {} ({})", rank, op,
-                                           program_.operations[op].name));
-      }
-    }
-  }
-
   const Program& program_;
   const Durations& durations_;
   network::Fabric& fabric_;
   const Traffic* traffic_;
   Execution execution_;
-  std::array<std::vector<int>, stream_count> streams_;        // operations in program order
-  std::vector<std::array<std::size_t, stream_count>> heads_;  // [rank][stream]
-  std::vector<std::array<Picoseconds, stream_count>> free_;   // [rank][stream]
-  std::vector<int> first_exchange_;                           // [operation], -1 for compute
-  std::vector<Gathering> gatherings_;                         // [exchange]
-  std::vector<int> operation_of_;                             // [exchange]
+  ProgramQueues queues_;
+  std::vector<std::array<Picoseconds, stream_count>> free_;  // [rank][stream]
+  std::vector<int> first_exchange_;                          // [operation], -1 for compute
+  std::vector<Gathering> gatherings_;                        // [exchange]
+  std::vector<int> operation_of_;                            // [exchange]
   std::priority_queue<Begin, std::vector<Begin>, Later> begins_;
 };
 

@@ -7,6 +7,13 @@
 
 namespace moesim {
 
+// Bytes of an element.
+inline constexpr double bf16_bytes = 2;
+inline constexpr double fp32_bytes = 4;
+
+inline constexpr double bytes_per_mib = 1024.0 * 1024;
+inline constexpr double bytes_per_gib = 1024.0 * bytes_per_mib;
+
 // Simulated time and durations: whole picoseconds, so that sums do not depend on their order and
 // the same inputs give the same bits. 2^63 ps are 106 days.
 struct Picoseconds {
@@ -33,7 +40,7 @@ struct Bytes {
 
   constexpr Bytes() = default;
   constexpr explicit Bytes(std::int64_t value) : count(value) {}
-  constexpr double gib() const { return static_cast<double>(count) / (1024.0 * 1024.0 * 1024.0); }
+  constexpr double gib() const { return static_cast<double>(count) / bytes_per_gib; }
 
   constexpr auto operator<=>(const Bytes&) const = default;
   constexpr Bytes& operator+=(Bytes other) { return count += other.count, *this; }

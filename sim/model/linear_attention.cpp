@@ -1,12 +1,11 @@
 #include "sim/model/linear_attention.hpp"
 
+#include "sim/base/numbers.hpp"
+#include "sim/base/units.hpp"
+
 namespace moesim::model {
 namespace {
-
-constexpr double bf16 = 2;
 constexpr auto chunk = static_cast<double>(delta_rule_chunk);
-
-double real(std::int64_t count) { return static_cast<double>(count); }
 
 }  // namespace
 
@@ -47,13 +46,13 @@ double bytes_beside_delta_rule(const LinearAttention& linear, bool backward) {
     const double norm = 3 * values;
     elements = convolution + prepared + norm;
   }
-  return bf16 * elements;
+  return bf16_bytes * elements;
 }
 
 double bytes_between_context_ranks(const LinearAttention& linear, bool backward) {
   const double in = real(linear.projected());
   const double out = real(linear.value_width());
-  return bf16 * ((backward ? 8 : 6) * in + 4 * out);
+  return bf16_bytes * ((backward ? 8 : 6) * in + 4 * out);
 }
 
 }  // namespace moesim::model

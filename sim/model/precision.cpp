@@ -1,11 +1,10 @@
 #include "sim/model/precision.hpp"
 
 #include "sim/base/error.hpp"
+#include "sim/base/units.hpp"
 
 namespace moesim::model {
 namespace {
-
-constexpr double bf16_bytes = 2;
 
 // Bits per element, and the elements and bytes of one scale; 0: one scale per tensor, or none.
 struct Format {

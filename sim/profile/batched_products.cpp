@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/base/units.hpp"
 #include "sim/profile/scaled_estimate.hpp"
 
 namespace moesim::profile {
 namespace {
-
-constexpr double element = 2;  // bytes of bf16
 
 // The relative error of the law: no measured FFN is farther off (batched_products.hpp).
 constexpr double law_error = 0.15;
@@ -42,7 +41,7 @@ Estimate batched_product(const Profile& profile, const BatchedProduct& product) 
   const Estimate dense = long_product(profile, product.rows, product.n, product.k);
   const double weights = static_cast<double>(busy_experts(product)) *
                          static_cast<double>(product.n) * static_cast<double>(product.k);
-  const Estimate reading = profile.memory(element * weights);
+  const Estimate reading = profile.memory(bf16_bytes * weights);
   return by_law(reading.time_us > dense.time_us ? reading : dense);
 }
 

@@ -7,13 +7,12 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/no_answer.hpp"
+#include "sim/base/units.hpp"
 #include "sim/profile/batched_products.hpp"
 #include "sim/profile/scaled_estimate.hpp"
 
 namespace moesim::profile {
 namespace {
-
-constexpr double element = 2;  // bytes of bf16
 
 struct Sum {
   double time_us = 0, below_us = 0, above_us = 0;
@@ -28,7 +27,7 @@ struct Sum {
 // The activation reads the gate and up halves and writes their product.
 Estimate activation(const Profile& profile, std::int64_t rows, std::int64_t ffn) {
   return scaled(
-      profile.memory(3 * element * static_cast<double>(rows * ffn), MemoryKernel::activation),
+      profile.memory(3 * bf16_bytes * static_cast<double>(rows * ffn), MemoryKernel::activation),
       profile.software_multiplier("memory"));
 }
 

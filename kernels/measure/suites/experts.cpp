@@ -3,6 +3,7 @@
 #include <array>
 
 #include "kernels/measure/suites/collectives.hpp"
+#include "sim/base/units.hpp"
 
 namespace moesim::kernels::measure {
 

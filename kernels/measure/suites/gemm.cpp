@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "sim/base/units.hpp"
+
 namespace moesim::kernels::measure {
 
 PointSpec gemm_point(std::int64_t m, std::int64_t n, std::int64_t k, const char* layout) {

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "sim/base/units.hpp"
+
 namespace moesim::kernels::measure {
 
 PointSpec fp8_gemm_point(const std::string& dtype, std::int64_t m, std::int64_t n, std::int64_t k) {

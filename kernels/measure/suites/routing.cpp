@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdint>
 
+#include "sim/base/units.hpp"
+
 namespace moesim::kernels::measure {
 namespace {
 

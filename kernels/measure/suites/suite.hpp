@@ -24,7 +24,6 @@ struct Suite {
   std::vector<PointSpec> (*points)(Ranks ranks) = nullptr;
 };
 
-constexpr double bf16_bytes = 2;
 // Device memory of a workload beside its arrays: their copies, rotated past twice the L2.
 constexpr double rotation_bytes = 512e6;
 

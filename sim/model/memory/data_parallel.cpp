@@ -1,12 +1,8 @@
 #include "sim/model/memory/data_parallel.hpp"
 
+#include "sim/base/units.hpp"
+
 namespace moesim::model {
-namespace {
-
-constexpr double fp32 = 4;
-constexpr double bf16 = 2;
-
-}  // namespace
 
 BufferBytes reduced_bytes(const StageParameters& parameters, const StateRules& rules) {
   return {rules.gradient_bytes * parameters.dense, rules.gradient_bytes * parameters.expert};
@@ -14,7 +10,7 @@ BufferBytes reduced_bytes(const StageParameters& parameters, const StateRules& r
 
 BufferBytes gathered_bytes(const StageParameters& parameters, const StateRules& rules) {
   const double product = gathered_weight_bytes(rules.precision, rules.gathers_low());
-  return {product * parameters.gemm + bf16 * (parameters.dense - parameters.gemm),
+  return {product * parameters.gemm + bf16_bytes * (parameters.dense - parameters.gemm),
           product * parameters.expert};
 }
 
@@ -27,8 +23,8 @@ double owned_parameters(const StageParameters& parameters, const ShardSizes& sha
 }
 
 double adam_bytes(const StateRules& rules) {
-  const double states = fp32 + 2 * rules.moment_bytes;
-  return fp32 + 2 * states + bf16;
+  const double states = fp32_bytes + 2 * rules.moment_bytes;
+  return fp32_bytes + 2 * states + bf16_bytes;
 }
 
 double weight_cast_bytes(const StateRules& rules) {
@@ -42,7 +38,7 @@ double weight_cast_bytes(const StateRules& rules) {
 double optimizer_bytes(const StageParameters& parameters, const ShardSizes& shards,
                        const StateRules& rules) {
   constexpr double norm_and_scale = 3;
-  const double cleared = clear_gradient_bytes(parameters, shards, rules) / fp32;
+  const double cleared = clear_gradient_bytes(parameters, shards, rules) / fp32_bytes;
   return (adam_bytes(rules) + norm_and_scale * rules.gradient_bytes) *
              owned_parameters(parameters, shards, rules) +
          cleared * rules.gradient_bytes +
@@ -51,9 +47,9 @@ double optimizer_bytes(const StageParameters& parameters, const ShardSizes& shar
 
 double clear_gradient_bytes(const StageParameters& parameters, const ShardSizes& shards,
                             const StateRules& rules) {
-  if (rules.zero < 2) return fp32 * (parameters.dense + parameters.expert);
+  if (rules.zero < 2) return fp32_bytes * (parameters.dense + parameters.expert);
   // Each copy of a stage adds up gradients of its own.
-  return fp32 * owners(shards, rules) * owned_parameters(parameters, shards, rules);
+  return fp32_bytes * owners(shards, rules) * owned_parameters(parameters, shards, rules);
 }
 
 }  // namespace moesim::model

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "sim/base/numbers.hpp"
+#include "sim/base/units.hpp"
+
 namespace moesim::model {
 namespace {
 
 constexpr double fp8 = 1;
-constexpr double bf16 = 2;
-constexpr double fp32 = 4;
-
-double real(std::int64_t count) { return static_cast<double>(count); }
 
 // One tensor kept for the backward pass: elements per token, what they are read by, and the modules
 // whose recomputation drops it.
@@ -21,7 +20,7 @@ struct Kept {
   unsigned dropped_by = 0;
   unsigned offloaded_by = 0;
   bool split = true;  // over tensor ranks also without sequence parallelism
-  double element = bf16;
+  double element = bf16_bytes;
 };
 
 constexpr unsigned mask(RecomputeModule module) { return static_cast<unsigned>(module); }
@@ -62,7 +61,7 @@ class KeptList {
     if (!kept.gemm_input || rules_.precision == Precision::bf16) {
       return kept.elements * kept.element;
     }
-    return kept.elements * (element_bytes(rules_.precision) + (kept.read_in_bf16 ? bf16 : 0));
+    return kept.elements * (element_bytes(rules_.precision) + (kept.read_in_bf16 ? bf16_bytes : 0));
   }
 
   static constexpr std::size_t most_tensors = 32;  // of a layer; more would fit too
@@ -113,7 +112,7 @@ void keep_attention(const Model& model, const ShardSizes& shards, const Activati
   list.add({.elements = queries_keys_values,
             .dropped_by = saves_fp8 ? 0 : dropped_by,
             .offloaded_by = mask(OffloadModule::core_attn),
-            .element = saves_fp8 ? fp8 : bf16});
+            .element = saves_fp8 ? fp8 : bf16_bytes});
   if (model.output_gate) list.add({.elements = 2 * heads * real(model.value_dim())});
   // Core attention saves its output; behind latent attention the projection saves the same tensor.
   list.add({.elements = heads * real(model.value_dim()),
@@ -121,7 +120,7 @@ void keep_attention(const Model& model, const ShardSizes& shards, const Activati
             .read_in_bf16 = !model.output_gate,
             .offloaded_by = mask(OffloadModule::attn_proj)});
   // Log-sum-exps of flash attention; else scores, their softmax and the mask of their dropout.
-  list.other(rules.flash_attention ? fp32 * heads : 5 * heads * rules.length,
+  list.other(rules.flash_attention ? fp32_bytes * heads : 5 * heads * rules.length,
              mask(RecomputeModule::core_attn));
 }
 
@@ -138,7 +137,7 @@ void keep_linear_attention(const Model& model, KeptList& list) {
   list.add({.elements = 3 * values});  // output of the delta rule, as it is and normed; gate
   list.add({.elements = values, .gemm_input = true, .read_in_bf16 = false});
   // In bf16 what g and b are made of, and b; in fp32 g.
-  list.other((3 * bf16 + fp32) * real(linear.value_heads), 0);
+  list.other((3 * bf16_bytes + fp32_bytes) * real(linear.value_heads), 0);
 }
 
 // The inner tensors of `width` columns of FFN per token: both halves before the activation, its
@@ -231,7 +230,7 @@ double unsplit_parts(const ShardSizes& shards, const ActivationRules& rules) {
 
 double kept_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
                   const ActivationRules& rules, AttentionKind attention) {
-  if (rules.recompute.full != FullRecompute::none) return bf16 * real(model.hidden);
+  if (rules.recompute.full != FullRecompute::none) return bf16_bytes * real(model.hidden);
   return kept_tensors(model, kind, shards, rules, attention)
       .bytes(rules, unsplit_parts(shards, rules), false);
 }
@@ -263,7 +262,7 @@ double recomputed_bytes(const Model& model, LayerKind kind, const ShardSizes& sh
 
 double mtp_kept_bytes(const Model& model, const ActivationRules& rules) {
   const double hidden = real(model.hidden);
-  return bf16 * 2 * hidden + element_bytes(rules.precision) * 2 * hidden;
+  return bf16_bytes * 2 * hidden + element_bytes(rules.precision) * 2 * hidden;
 }
 
 }  // namespace moesim::model

@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/numbers.hpp"
+#include "sim/base/units.hpp"
 
 namespace moesim::model {
 namespace {
-
-constexpr double bf16 = 2;
-constexpr double fp32 = 4;
 
 // Weights of one rank: `split` over tensor ranks, and whole on each of them.
 struct Weights {
@@ -28,8 +27,6 @@ struct Weights {
     whole_rest += times * other.whole_rest;
   }
 };
-
-double real(std::int64_t count) { return static_cast<double>(count); }
 
 Weights attention_weights(const Model& model, const ShardSizes& shards) {
   Weights weights;
@@ -254,7 +251,7 @@ StateBytes state_bytes(const StageParameters& parameters, const ShardSizes& shar
   const double gemm_weight =
       stored_weight_bytes(rules.precision, rules.gathers_low(), rules.transposed_copies);
   const double dense_weights =
-      gemm_weight * parameters.gemm + bf16 * (parameters.dense - parameters.gemm);
+      gemm_weight * parameters.gemm + bf16_bytes * (parameters.dense - parameters.gemm);
   const int dense = sharing_ranks(shards.dense_replicas(), rules);
   const int expert = sharing_ranks(shards.expert_data, rules);
   const auto both = [&](double bytes, bool split) {
@@ -265,7 +262,8 @@ StateBytes state_bytes(const StageParameters& parameters, const ShardSizes& shar
   bytes.weights = shared(1, dense_weights, dense, rules.zero >= 3) +
                   shared(gemm_weight, parameters.expert, expert, rules.zero >= 3);
   bytes.gradients = both(rules.gradient_bytes, rules.zero >= 2);
-  bytes.optimizer = both(fp32 + 2 * rules.moment_bytes, rules.zero >= 1) / owners(shards, rules);
+  bytes.optimizer =
+      both(fp32_bytes + 2 * rules.moment_bytes, rules.zero >= 1) / owners(shards, rules);
   return bytes;
 }
 
@@ -274,7 +272,7 @@ double gathered_layers(const Model& model, const StageContent& content, const Sh
   const double weight =
       stored_weight_bytes(rules.precision, rules.gathers_low(), rules.transposed_copies);
   const auto dense = [&](const StageParameters& held) {
-    return weight * held.gemm + bf16 * (held.dense - held.gemm);
+    return weight * held.gemm + bf16_bytes * (held.dense - held.gemm);
   };
   return largest_neighbours({model, content, shards, rules, experts}, dense, weight);
 }

@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 
 #include "sim/base/error.hpp"
+#include "sim/base/units.hpp"
 
 namespace moesim::model {
 namespace {
-
-constexpr double bf16 = 2;
-constexpr double fp32 = 4;
 
 // The exchanges of a group, or none where it has one rank.
 class List {
@@ -45,7 +43,7 @@ TrainingExchanges tensor_block(const ExchangeQuery& query, const char* part, dou
 }
 
 double hidden_bytes(const ExchangeQuery& query) {
-  return bf16 * query.tokens() * static_cast<double>(query.model->hidden);
+  return bf16_bytes * query.tokens() * static_cast<double>(query.model->hidden);
 }
 
 // Bytes that attention gathers over tensor ranks.
@@ -54,7 +52,8 @@ double attention_input_bytes(const ExchangeQuery& query) {
   if (!model.latent || !query.sequence_parallel) return hidden_bytes(query);
   const LatentAttention& latent = *model.latent;
   const std::int64_t queries = latent.query_rank > 0 ? latent.query_rank : model.hidden;
-  return bf16 * query.tokens() * static_cast<double>(queries + latent.kv_rank + latent.rope_dim);
+  return bf16_bytes * query.tokens() *
+         static_cast<double>(queries + latent.kv_rank + latent.rope_dim);
 }
 
 // Elements per token of queries; of keys and values.
@@ -80,13 +79,13 @@ void add_head_exchanges(List& list, const ExchangeQuery& query) {
   const double tokens = query.tokens() / query.shards.tensor;
   const double out = static_cast<double>(model.heads * model.value_dim());
   list.add("queries, keys and values", ExchangeKind::all_to_all,
-           bf16 * tokens * (query_width(model) + key_value_width(model)));
-  list.add("attention output", ExchangeKind::all_to_all, bf16 * tokens * out);
+           bf16_bytes * tokens * (query_width(model) + key_value_width(model)));
+  list.add("attention output", ExchangeKind::all_to_all, bf16_bytes * tokens * out);
 }
 
 TrainingExchanges linear_attention_exchanges(const ExchangeQuery& query) {
   const LinearAttention& linear = *query.model->linear;
-  const double token_bytes = bf16 * query.tokens() / query.shards.tensor;
+  const double token_bytes = bf16_bytes * query.tokens() / query.shards.tensor;
   List list(ExchangeGroup::context, query.shards.context);
   list.add("linear attention input", ExchangeKind::all_to_all,
            token_bytes * static_cast<double>(linear.projected()));
@@ -133,7 +132,7 @@ TrainingExchanges context_exchanges(const ExchangeQuery& query, bool backward) {
   const int ranks = query.shards.context;
   List list(ExchangeGroup::context, ranks);
   const double all =
-      bf16 * query.tokens() * ranks * key_value_width(*query.model) / query.shards.tensor;
+      bf16_bytes * query.tokens() * ranks * key_value_width(*query.model) / query.shards.tensor;
   switch (query.context) {
     case ContextMethod::ring: {
       if (query.ulysses_ranks == 1) {
@@ -172,11 +171,11 @@ TrainingExchanges expert_exchanges(const ExchangeQuery& query, bool backward) {
   }
   const double rows = query.choices * query.tokens_per_rank();
   const std::int64_t hidden = query.model->hidden;
-  const double wide = bf16 * rows * static_cast<double>(hidden);
+  const double wide = bf16_bytes * rows * static_cast<double>(hidden);
   const double narrow = rows * static_cast<double>(quantized_row_bytes(query.dispatch, hidden));
   List out(ExchangeGroup::expert, shards.expert);
   out.add(backward ? "combine backward" : "dispatch", ExchangeKind::all_to_all, narrow);
-  if (!backward) out.add("dispatch probabilities", ExchangeKind::all_to_all, fp32 * rows);
+  if (!backward) out.add("dispatch probabilities", ExchangeKind::all_to_all, fp32_bytes * rows);
   List slices(ExchangeGroup::expert_tensor, shards.expert_tensor);
   if (!query.reaches_slices) {
     const double of_slices = query.expert_load * wide * shards.expert_tensor;
@@ -186,7 +185,7 @@ TrainingExchanges expert_exchanges(const ExchangeQuery& query, bool backward) {
   List back(ExchangeGroup::expert, shards.expert);
   back.add(backward ? "dispatch backward" : "combine", ExchangeKind::all_to_all, wide);
   if (backward) {
-    back.add("dispatch probabilities backward", ExchangeKind::all_to_all, fp32 * rows);
+    back.add("dispatch probabilities backward", ExchangeKind::all_to_all, fp32_bytes * rows);
   }
   TrainingExchanges list = out.take();
   append(list, slices.take());
@@ -228,7 +227,7 @@ TrainingExchanges head_exchanges(const ExchangeQuery& query, bool backward) {
   }
   if (backward) return list.take();
   for (const char* part : {"largest logit", "predicted logit", "sum of exponentials"}) {
-    list.add(part, ExchangeKind::all_reduce, fp32 * query.tokens());
+    list.add(part, ExchangeKind::all_reduce, fp32_bytes * query.tokens());
   }
   return list.take();
 }

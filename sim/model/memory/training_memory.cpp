@@ -7,20 +7,17 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/base/numbers.hpp"
+#include "sim/base/units.hpp"
 
 namespace moesim::model {
 namespace {
-
-constexpr double bf16 = 2;
-constexpr double fp32 = 4;
-
-double real(std::int64_t count) { return static_cast<double>(count); }
 
 // Layers of one kind that are kept whole, as inputs only, and the groups of the latter.
 double chunk_activations(const Model& model, const StageContent& content, const ShardSizes& shards,
                          const ActivationRules& rules) {
   ActivationRules whole = rules;
-  const double input = bf16 * real(model.hidden);
+  const double input = bf16_bytes * real(model.hidden);
   const auto kept = [&](double dense, double moe) {
     double sum = 0;
     if (dense > 0) sum += dense * kept_bytes(model, LayerKind::dense, shards, whole);
@@ -149,14 +146,14 @@ double context_buffers(const StageMemoryQuery& query, const StageContent& stage)
   const std::int64_t heads = model.latent ? model.heads : spread_kv_heads(model, query.shards);
   const double width = real(heads * (model.query_key_dim() + model.value_dim()));
   const int pieces = query.context == ContextMethod::all_gather ? ranks : 2;
-  return 2 * bf16 * pieces * query.tokens * width / query.shards.tensor;
+  return 2 * bf16_bytes * pieces * query.tokens * width / query.shards.tensor;
 }
 
 // The buffers of dispatch and combine.
 double expert_buffers(const StageMemoryQuery& query, const StageContent& stage) {
   if (moe_layers_with_depths(*query.model, stage) == 0) return 0;
   if (query.gathered_buffers > 0) return query.gathered_buffers;
-  const double there_and_back = query.activations.dispatched_element + bf16;
+  const double there_and_back = query.activations.dispatched_element + bf16_bytes;
   return std::max(query.reserved_buffers,
                   there_and_back * query.activations.choices * query.activations.layer_load *
                       (query.tokens / query.shards.tensor) * real(query.model->hidden));
@@ -197,8 +194,8 @@ Offloaded offloaded_of(const StageMemoryQuery& query) {
 double logit_bytes(const StageMemoryQuery& query) {
   double sum = 0;
   for (const HeldChunk& chunk : query.chunks) {
-    sum += chunk.losses * fp32 * ((chunk.content.head ? 1 : 0) + chunk.content.mtp_losses);
-    if (chunk.content.head) sum += bf16;
+    sum += chunk.losses * fp32_bytes * ((chunk.content.head ? 1 : 0) + chunk.content.mtp_losses);
+    if (chunk.content.head) sum += bf16_bytes;
   }
   return sum;
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "sim/base/units.hpp"
 #include "sim/routing/groups/balanced_assignment.hpp"
 #include "sim/routing/groups/chooser.hpp"
 #include "sim/routing/groups/tile_chooser.hpp"

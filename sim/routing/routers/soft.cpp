@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "sim/base/units.hpp"
 #include "sim/routing/groups/kind_router.hpp"
 #include "sim/routing/routers/router_reading.hpp"
 #include "sim/routing/routers/router_table.hpp"

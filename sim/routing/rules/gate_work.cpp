@@ -1,5 +1,6 @@
 #include "sim/routing/rules/gate_work.hpp"
 
+#include "sim/base/units.hpp"
 #include "sim/routing/rules/router_config.hpp"
 
 namespace moesim::routing {

@@ -39,10 +39,6 @@ struct GateWork {
 };
 using GateWorkList = std::vector<GateWork>;
 
-// Bytes of an element.
-inline constexpr double bf16_bytes = 2;
-inline constexpr double fp32_bytes = 4;
-
 // Small kernels of a library's gate over [S, E] tensors: softmax, z- and balance loss, and for each
 // choice arg-max, one-hot, cumulative sum, masking, ordering, counting. Counted in DeepSpeed's
 // top1gating and top2gating (sharded_moe.py); assumed for others.

@@ -3,12 +3,12 @@
 
 #include "sim/step/kernels/kernel_list.hpp"
 
+#include "sim/base/units.hpp"
+
 namespace moesim::step {
 namespace {
 
 using routing::GateWork;
-
-constexpr double wide = 4;  // bytes of fp32
 
 // torch.cumsum over the tokens of an [S, E] one-hot: one thread per expert reads S rows one after
 // another, and each step waits for the L2 cache (torch's outer-dimension scan, which Tutel's
@@ -44,7 +44,7 @@ void KernelPricer::gate_product(List& list, const GateWork& work) const {
   const auto rows = static_cast<double>(work.rows);
   const auto columns = static_cast<double>(work.columns);
   const auto depth = static_cast<double>(work.depth);
-  profile::Estimate gate = profile_.memory(wide * rows * (depth + columns));
+  profile::Estimate gate = profile_.memory(fp32_bytes * rows * (depth + columns));
   const double flop_us =
       2 * rows * depth * columns / (profile_.device().peak_bf16_flops * fp32_share_of_bf16) * 1e6;
   if (flop_us > gate.time_us) {

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/base/units.hpp"
 #include "sim/profile/latent_share.hpp"
 #include "sim/step/kernels/kernel_list.hpp"
 
 namespace moesim::step {
 namespace {
-
-constexpr double element = 2;  // bytes of bf16
-constexpr double wide = 4;     // bytes of fp32
 
 // Bytes that the einsum backend moves in addition to its GEMMs, counted in DeepSpeed's top1gating,
 // top2gating and MOELayer (sharded_moe.py, 2023). Per element of a dense [S, E, C] tensor:
@@ -74,7 +72,7 @@ Kernels KernelPricer::attention(Pass pass, bool causal) const {
   // heads share.
   const std::int64_t turned = model_.latent ? (model_.heads + 1) * model_.latent->rope_dim
                                             : (model_.heads + model_.kv_heads) * model_.head_dim;
-  const double rotated = element * static_cast<double>(tokens_) * static_cast<double>(turned);
+  const double rotated = bf16_bytes * static_cast<double>(tokens_) * static_cast<double>(turned);
   list.memory_pass("rotary", 2 * rotated, 2 * rotated);
   // Norms of queries and keys, or of the low-rank ones.
   const double normed =
@@ -139,7 +137,7 @@ void KernelPricer::gated_ffn(List& list, Pass pass, std::int64_t rows, std::int6
                              double count, std::int64_t experts) const {
   if (rows == 0) return;
   const std::int64_t matrices_up = model_.gated ? 2 : 1;
-  const double cells = element * static_cast<double>(rows * inner);
+  const double cells = bf16_bytes * static_cast<double>(rows * inner);
   list.gemm("ffn up", {rows, matrices_up * inner, model_.hidden, experts}, count);
   // Forward: reads the gate and up halves, writes their product; backward: reads both and the
   // gradient, writes two gradients.
@@ -306,7 +304,7 @@ Kernels KernelPricer::rectify_moves(Pass pass, std::int64_t rows) const {
   if (rows == 0) return list.take();
   const bool eager = scenario_.dispatch == scenario::Dispatch::einsum;
   const double moved = 2 * row_bytes(rows);
-  const double blend = eager ? eager_blend_bytes * token_bytes() / element : moved;
+  const double blend = eager ? eager_blend_bytes * token_bytes() / bf16_bytes : moved;
   if (!are_fused()) list.memory_pass("rectify gather", moved, moved);
   list.memory_pass("rectify blend", blend, 1.5 * blend);
   return list.take();
@@ -324,7 +322,8 @@ Kernels KernelPricer::head(Pass pass) const {
   list.gemm("head", {tokens_, model_.vocabulary, model_.hidden});
   if (scenario_.mode == scenario::Mode::train) {
     // Logits in fp32 (2 + 4), log-softmax (4 + 4); backward the same in reverse.
-    list.memory_pass("loss", (element + 3 * wide) * logits, (element + 3 * wide) * logits);
+    list.memory_pass("loss", (bf16_bytes + 3 * fp32_bytes) * logits,
+                     (bf16_bytes + 3 * fp32_bytes) * logits);
   }
   return list.take();
 }
@@ -337,7 +336,7 @@ Kernels KernelPricer::optimizer(double parameters) const {
 
 Kernels KernelPricer::accumulate_gradients(double parameters) const {
   List list(profile_, Pass::forward);
-  list.memory("gradient accumulation", 3 * element * parameters);
+  list.memory("gradient accumulation", 3 * bf16_bytes * parameters);
   return list.take();
 }
 

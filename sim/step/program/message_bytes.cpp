@@ -1,10 +1,11 @@
 #include "sim/step/program/message_bytes.hpp"
 
+#include "sim/base/units.hpp"
+
 namespace moesim::step {
 
 double row_bytes(const scenario::Scenario& scenario, std::int64_t rows) {
-  constexpr double element = 2;  // bytes of bf16
-  return element * static_cast<double>(rows * scenario.model->hidden);
+  return bf16_bytes * static_cast<double>(rows * scenario.model->hidden);
 }
 
 double dispatch_bytes(const scenario::Scenario& scenario, std::int64_t capacity) {

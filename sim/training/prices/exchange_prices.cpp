@@ -4,7 +4,8 @@
 #include <set>
 #include <utility>
 
-#include "sim/model/memory/data_parallel.hpp"
+#include "sim/base/units.hpp"
+#include "sim/model/memory/stage_weights.hpp"
 #include "sim/network/exchange/measured_dispatch.hpp"
 #include "sim/network/ports/domain_curves.hpp"
 #include "sim/training/job/rank_gpus.hpp"
@@ -19,9 +20,6 @@ using model::ExchangeKind;
 using parallel::GroupKind;
 using profile::Collective;
 using profile::MoeStage;
-
-constexpr double bf16 = 2;
-constexpr double fp32 = 4;
 // An all-to-all inside an NVLink domain takes so many times as long as nccl-tests': fitted to
 // public steps. Between nodes 1.
 constexpr double all_to_all_slowdown = 1.3;
@@ -242,7 +240,7 @@ double ExchangePrices::boundary_us(int from, int to, int hidden_states) const {
                           : cluster.domain.port.bytes_per_second * cluster.domain.efficiency.value;
   const double latency = crosses ? cluster.nic_latency_us : cluster.domain.latency_us;
   const double bytes =
-      hidden_states * bf16 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
+      hidden_states * bf16_bytes * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
   return latency + bytes / rate * 1e6;
 }
 
@@ -271,7 +269,7 @@ double ExchangePrices::dispatch_gradient_us(MoeStage stage, const MoeLoad& load)
 double ExchangePrices::gather_us(MoeStage stage, bool backward) const {
   constexpr double mark = 1;  // byte
   const double tokens = job_.exchanging_ranks() * job_.tokens_per_rank();
-  const double rows = tokens * bf16 * static_cast<double>(job_.model->hidden);
+  const double rows = tokens * bf16_bytes * static_cast<double>(job_.model->hidden);
   const double cells = tokens * job_.experts();
   const auto us = [&](double bytes) {
     const bool to_experts = (stage == MoeStage::dispatch) != backward;
@@ -279,7 +277,7 @@ double ExchangePrices::gather_us(MoeStage stage, bool backward) const {
                        GroupKind::expert_tensor_expert, bytes);
   };
   if (stage == MoeStage::combine) return us(rows);
-  return us(rows) + us(cells * fp32) + (backward ? 0 : us(cells * mark));
+  return us(rows) + us(cells * fp32_bytes) + (backward ? 0 : us(cells * mark));
 }
 
 // The all-to-all of NCCL, with the probabilities of the choices. What stays in a domain takes its
@@ -287,8 +285,8 @@ double ExchangePrices::gather_us(MoeStage stage, bool backward) const {
 double ExchangePrices::all_to_all_us(MoeStage stage, const MoeLoad& load) const {
   const double routes = job_.balanced_rows();
   const auto hidden = static_cast<double>(job_.model->hidden);
-  const double element = stage == MoeStage::dispatch ? job_.dispatched_element_bytes() : bf16;
-  const double rest = stage == MoeStage::dispatch ? routes * fp32 : 0;
+  const double element = stage == MoeStage::dispatch ? job_.dispatched_element_bytes() : bf16_bytes;
+  const double rest = stage == MoeStage::dispatch ? routes * fp32_bytes : 0;
   double rows_us = (crosses_domains(GroupKind::expert) ? 1 : all_to_all_slowdown) *
                    exchange_us(Collective::all_to_all, GroupKind::expert,
                                load.exchanged * routes * hidden * element);
@@ -330,7 +328,8 @@ double ExchangePrices::kernel_us(MoeStage stage, const DispatchedLoad& load) con
   rows.nic_rows *= load.nic_rows;
   rows.expert_rows *= load.expert_rows;
   const double wide = profile::dispatched_row_bytes(dispatcher, stage, hidden, false);
-  const double narrower = stage == MoeStage::dispatch ? bf16 - job_.dispatched_element_bytes() : 0;
+  const double narrower =
+      stage == MoeStage::dispatch ? bf16_bytes - job_.dispatched_element_bytes() : 0;
   const double row = wide - narrower * hidden;
   const network::DispatchQuery query{
       stage, narrower > 0, row, job_.model->hidden, traffic_.top_k, dispatcher.training_sms};
@@ -345,7 +344,7 @@ double ExchangePrices::rectified_us(double rows) const {
   if (rows == 0) return 0;
   const double routes = rows * job_.balanced_rows();
   return all_to_all_slowdown * among(Collective::all_to_all, expert_neighbours(job_),
-                                     routes * bf16 * static_cast<double>(job_.model->hidden));
+                                     routes * bf16_bytes * static_cast<double>(job_.model->hidden));
 }
 
 }  // namespace moesim::training

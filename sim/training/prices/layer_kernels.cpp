@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/model/training_work.hpp"
+#include "sim/base/units.hpp"
 #include "sim/profile/moe_exchange_law.hpp"
 #include "sim/training/prices/dispatched_rows.hpp"
 #include "sim/training/prices/linear_attention_prices.hpp"
@@ -13,9 +13,6 @@ namespace {
 
 using model::AttentionKind;
 using profile::MemoryKernel;
-
-constexpr double bf16 = 2;
-constexpr double fp32 = 4;
 // Longer sums of a weight gradient are priced in pieces: the curves end before.
 constexpr std::int64_t longest_sum = 262'144;
 // Bytes moved per element of the logits: a fused cross entropy reads them twice and writes their
@@ -53,7 +50,7 @@ bool reads_one_copy(const model::StateRules& states) {
 }
 
 // Whether rows come to experts in the format of the products, which they then are cast to before.
-bool brings_low_rows(const TrainingJob& job) { return job.dispatched_element_bytes() < bf16; }
+bool brings_low_rows(const TrainingJob& job) { return job.dispatched_element_bytes() < bf16_bytes; }
 
 }  // namespace
 
@@ -62,7 +59,7 @@ LayerKernels::LayerKernels(const TrainingJob& job)
 
 Passes LayerKernels::embedding() const {
   const double hidden_bytes =
-      bf16 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
+      bf16_bytes * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
   Passes passes;
   add_memory(passes, Part::head, 2 * hidden_bytes, 3 * hidden_bytes, MemoryKernel::streaming);
   return passes;
@@ -85,7 +82,7 @@ Passes LayerKernels::head() const {
 
 Passes LayerKernels::prediction() const {
   const std::int64_t hidden = job_.model->hidden;
-  const double token_bytes = bf16 * job_.tokens_per_rank() * static_cast<double>(hidden);
+  const double token_bytes = bf16_bytes * job_.tokens_per_rank() * static_cast<double>(hidden);
   Passes passes = embedding();
   // The norms of the model's hidden vectors, of the embedded tokens and of the layer's output.
   for (int norm = 0; norm < 3; ++norm) {
@@ -118,7 +115,7 @@ void LayerKernels::add_product(Passes& passes, Part part, const Product& product
       std::min(n, k), std::max(n, k), (rows + pieces - 1) / pieces, copies, is_wide, true};
   // Added to the gradients so far: read and written. The curve's product writes one in bf16.
   const double weights = static_cast<double>(n * k);
-  const double added = 2 * job_.states.gradient_bytes * copies * weights - bf16 * weights;
+  const double added = 2 * job_.states.gradient_bytes * copies * weights - bf16_bytes * weights;
   passes.weight_gradient[at(part)] += static_cast<double>(pieces) * kernels_.product_us(by_weight) +
                                       memory_us(added, MemoryKernel::streaming);
 }
@@ -161,7 +158,7 @@ void LayerKernels::add_projection(Passes& passes, const model::Projection& proje
 
 Passes LayerKernels::norms() const {
   const double token_bytes =
-      bf16 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
+      bf16_bytes * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
   Passes passes;
   for (int block = 0; block < 2; ++block) {
     add_memory(passes, Part::attention, 2 * token_bytes, 4 * token_bytes,
@@ -174,12 +171,12 @@ double LayerKernels::rotary_bytes() const {
   const model::Model& model = *job_.model;
   const std::int64_t turned = model.latent ? (model.heads + 1) * model.latent->rope_dim
                                            : (model.heads + model.kv_heads) * model.head_dim;
-  return bf16 * job_.tokens() * static_cast<double>(turned) / job_.layout.sizes.tensor;
+  return bf16_bytes * job_.tokens() * static_cast<double>(turned) / job_.layout.sizes.tensor;
 }
 
 Passes LayerKernels::elementwise(AttentionKind attention) const {
   const double token_bytes =
-      bf16 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
+      bf16_bytes * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
   Passes passes;
   for (int block = 0; block < 2; ++block) {
     add_memory(passes, Part::attention, 3 * token_bytes, 3 * token_bytes, MemoryKernel::streaming);
@@ -196,9 +193,9 @@ void LayerKernels::add_softmax_elementwise(Passes& passes) const {
   const double normed =
       model.latent ? job_.tokens_per_rank() *
                          static_cast<double>(model.latent->query_rank + model.latent->kv_rank)
-      : model.query_key_norm ? rotated / bf16
+      : model.query_key_norm ? rotated / bf16_bytes
                              : 0;
-  add_memory(passes, Part::attention, 2 * bf16 * normed, 4 * bf16 * normed,
+  add_memory(passes, Part::attention, 2 * bf16_bytes * normed, 4 * bf16_bytes * normed,
              MemoryKernel::normalization);
   if (!model.output_gate) return;
   const double gated = job_.tokens() * static_cast<double>(model.heads * model.value_dim()) /
@@ -209,14 +206,15 @@ void LayerKernels::add_softmax_elementwise(Passes& passes) const {
 
 Passes LayerKernels::activation(Part part, double rows, std::int64_t inner) const {
   const double matrices_up = job_.model->gated ? 2 : 1;
-  const double cells = bf16 * rows * static_cast<double>(inner);
+  const double cells = bf16_bytes * rows * static_cast<double>(inner);
   const double forward = (matrices_up + 1) * cells;
   const double backward = (2 * matrices_up + 1) * cells;
   Passes passes;
   if (part == Part::experts && !job_.model->gated) {
-    passes.forward[at(part)] += kernels_.elementwise_us(forward + weighing_bytes / bf16 * cells);
+    passes.forward[at(part)] +=
+        kernels_.elementwise_us(forward + weighing_bytes / bf16_bytes * cells);
     passes.input_gradient[at(part)] +=
-        kernels_.elementwise_us(backward + weighing_backward_bytes / bf16 * cells);
+        kernels_.elementwise_us(backward + weighing_backward_bytes / bf16_bytes * cells);
   } else {
     add_memory(passes, part, forward, backward, MemoryKernel::activation);
   }
@@ -315,7 +313,7 @@ Passes LayerKernels::routing(const MoeLoad& load) const {
   Passes passes;
   add_product(passes, Part::router,
               {.m = tokens, .n = model.moe->experts, .k = model.hidden, .is_wide = true});
-  const double scores = fp32 * tokens * model.moe->experts;
+  const double scores = fp32_bytes * tokens * model.moe->experts;
   add_memory(passes, Part::router, 4 * scores, 4 * scores, MemoryKernel::streaming);
   if (brings_low_rows(job_)) {
     const double cast = model::quantize_bytes(job_.states.precision, 1) * tokens *
@@ -329,9 +327,10 @@ Passes LayerKernels::routing(const MoeLoad& load) const {
   const parallel::ParallelLayout& sizes = job_.layout.sizes;
   const bool sorts = !job_.exchanges_slices() && sizes.expert * sizes.expert_tensor > 1 &&
                      job_.held_experts() > sizes.expert;
-  const double sorting = sorts ? 2 * memory_us(2 * bf16 * rows * static_cast<double>(model.hidden),
-                                               MemoryKernel::streaming)
-                               : 0;
+  const double sorting =
+      sorts ? 2 * memory_us(2 * bf16_bytes * rows * static_cast<double>(model.hidden),
+                            MemoryKernel::streaming)
+            : 0;
   passes.forward[at(Part::router)] += moves + sorting;
   passes.input_gradient[at(Part::router)] += moves + sorting;
   return passes;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "sim/base/units.hpp"
+#include "sim/model/memory/data_parallel.hpp"
 #include "sim/training/job/rank_memory.hpp"
 #include "sim/training/step/hidden_time.hpp"
 
@@ -228,11 +230,10 @@ RankEnd StepEnds::of(int rank) {
   const model::StateRules& states = job_.states;
   const model::ShardSizes shards = job_.shards();
   // Gradients of copies are only cleared.
-  constexpr double fp32 = 4;
   const double cleared = model::clear_gradient_bytes(with_copies, shards, states) -
                          model::clear_gradient_bytes(held, shards, states);
   const double bytes =
-      model::optimizer_bytes(held, shards, states) + cleared / fp32 * states.gradient_bytes;
+      model::optimizer_bytes(held, shards, states) + cleared / fp32_bytes * states.gradient_bytes;
   parts[at(Part::optimizer)] += pipelines_.prices().memory_us(bytes, MemoryKernel::streaming);
   parts[at(Part::host)] += job_.host.step_us;
   return end;

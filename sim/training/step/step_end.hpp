@@ -4,7 +4,7 @@
 #include <tuple>
 #include <vector>
 
-#include "sim/model/memory/data_parallel.hpp"
+#include "sim/model/memory/stage_weights.hpp"
 #include "sim/training/step/pipelines.hpp"
 
 namespace moesim::training {

@@ -11,6 +11,8 @@ double median(std::vector<double> values);
 double mean(const std::vector<double>& values);
 // The standard normal quantile of `share` in (0, 1).
 double normal_quantile(double share);
+// normal_quantile(0.95): how many standard deviations p05 and p95 lie from the middle.
+inline constexpr double normal_p95 = 1.645;
 // ln Gamma(x) for x > 0. std::lgamma writes a global, which threads would race for.
 double log_gamma(double x);
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/formats/csv.hpp"
+#include "sim/base/statistics.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/report/summary.hpp"
 
@@ -18,7 +19,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Lines = std::vector<std::vector<std::string>>;
 
-constexpr double plausible_deviations = 1.645;  // p05 and p95
 constexpr double negligible_ms = 1e-3;
 constexpr std::size_t most_kernels = 12;
 constexpr std::size_t longest_name = 56;
@@ -237,7 +237,7 @@ std::string term_lines(const study::Explanation& explanation) {
   std::string text = "\nwhat of the band would explain it alone\n";
   for (const study::TermReach& one : explanation.terms) {
     const double size = std::abs(one.deviations);
-    const std::string answer = size <= plausible_deviations ? "yes"
+    const std::string answer = size <= normal_p95 ? "yes"
                                : size < 100
                                    ? fmt::format("no: {:.1f} of its standard deviations", size)
                                    : "no";
@@ -336,7 +336,7 @@ nlohmann::ordered_json explanation_json(const study::Explanation& explanation,
     terms.push_back({{"name", one.term.name},
                      {"deviation", json_figure(one.term.deviation)},
                      {"deviations_needed", json_figure(one.deviations)},
-                     {"explains_alone", std::abs(one.deviations) <= plausible_deviations},
+                     {"explains_alone", std::abs(one.deviations) <= normal_p95},
                      {"narrower_with", one.term.remedy}});
   }
   if (!measured.trace) return result;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "sim/base/statistics.hpp"
 #include "sim/cluster/measured_between.hpp"
 #include "sim/study/explain/slow_gpu.hpp"
 #include "sim/study/sweep/step_band.hpp"
@@ -16,7 +17,6 @@ namespace {
 
 using uncertainty::WorkClass;
 
-constexpr double p95_deviations = 1.645;
 constexpr double worth_naming = 0.01;  // of the longer of the two steps
 
 struct Words {
@@ -182,12 +182,12 @@ std::vector<PartDifference> rows_of(const scenario::Scenario& scenario, const Ex
       weighted += deviation * row.expected_ms;
       continue;
     }
-    row.low = std::exp(-p95_deviations * deviation);
-    row.high = std::exp(p95_deviations * deviation);
+    row.low = std::exp(-normal_p95 * deviation);
+    row.high = std::exp(normal_p95 * deviation);
     if (row.expected_ms > 0 || row.measured_ms > 0) rows.push_back(std::move(row));
   }
   if (mixed.expected_ms > 0) {
-    mixed.low = std::exp(-p95_deviations * weighted / mixed.expected_ms);
+    mixed.low = std::exp(-normal_p95 * weighted / mixed.expected_ms);
     mixed.high = 1 / mixed.low;
   }
   if (mixed.expected_ms > 0 || mixed.measured_ms > 0) {

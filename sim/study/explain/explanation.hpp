@@ -65,7 +65,7 @@ struct SlowTrace {
 };
 
 // A term of the step's band, and of how many of its standard deviations the whole difference would
-// be if it alone were off. Plausible alone: up to 1.645.
+// be if it alone were off. Plausible alone: up to normal_p95.
 struct TermReach {
   uncertainty::Term term;
   double deviations = 0;

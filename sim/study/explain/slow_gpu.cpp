@@ -10,7 +10,6 @@
 namespace moesim::study {
 namespace {
 
-constexpr double p95_deviations = 1.645;
 constexpr double normal_over_median = 1.4826;  // deviation over median absolute deviation
 constexpr double far_deviations = 3;
 constexpr double most_of_it = 0.8;
@@ -59,7 +58,7 @@ std::optional<SlowGpu> slow_gpu(const std::vector<ExposedTime>& gpus, std::size_
   found.index = index;
   found.factor = own / middle;
   const double log_factor = std::log(found.factor);
-  const double two_runs = p95_deviations * std::sqrt(2.0) * uncertainty::run_noise;
+  const double two_runs = normal_p95 * std::sqrt(2.0) * uncertainty::run_noise;
   if (log_factor <= std::max(two_runs, far_deviations * spread(others, middle))) {
     return std::nullopt;
   }

@@ -42,7 +42,7 @@ AssumedMoves moves_between(const AssumedMoves& one, const AssumedMoves& other);
 
 // How much farther the ends of a band at `level` lie from its centre, in logs, if the host's times
 // and the law of NICs were off by as much as one in twenty is at either side (at 90 %): the host by
-// a factor of two, the law by 1.645 x 20 %. Both add in squares.
+// a factor of two, the law by normal_p95 x 20 %. Both add in squares.
 struct MovedEnds {
   double low = 0;
   double high = 0;

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "sim/base/no_answer.hpp"
+#include "sim/base/units.hpp"
 
 namespace moesim::profile {
 
@@ -20,7 +21,7 @@ constexpr double port_share = 0.70;                 // of the line rate, grouped
 constexpr double us_per_peer = 0.075;               // of each further peer at small sizes
 constexpr double one_channel_bytes = 32.0 * 1024;   // per peer: up to here one channel serves it
 constexpr double all_channels_bytes = 64.0 * 1024;  // per peer: from here all of them do
-constexpr double streaming_bytes = 1024.0 * 1024;   // bandwidths, not latencies, from here on
+constexpr double streaming_bytes = bytes_per_mib;   // bandwidths, not latencies, from here on
 constexpr int largest_chain = 8;  // GPUs of a node: an all-reduce among more takes a tree of nodes
 
 using Curves = std::vector<CountCurve>;

@@ -12,6 +12,7 @@
 #include "sim/base/formats/document.hpp"
 #include "sim/base/no_answer.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/base/units.hpp"
 #include "sim/profile/collective_curve.hpp"
 #include "sim/profile/kernels/attention_curve.hpp"
 #include "sim/profile/kernels/expert_ffn_curve.hpp"
@@ -136,7 +137,7 @@ void Profile::Content::check_fits(const char* op, double bytes) const {
   throw BeyondMemory(fmt::format(
       "{} of {:.4g} GiB, read and written: the GPU of profile {} has {:.4g} GiB of memory: take "
       "fewer tokens",
-      op, bytes / (1 << 30), name, most / (1 << 30)));
+      op, bytes / bytes_per_gib, name, most / bytes_per_gib));
 }
 
 // Kernels of another data type are other kernels: no curve answers for them.

@@ -7,6 +7,7 @@
 
 #include "kernels/measure/fit/residual_figures.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/units.hpp"
 #include "sim/profile/carried_ratio.hpp"
 
 namespace moesim::kernels::measure {
@@ -15,7 +16,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr double smallest = 1024;
-constexpr double largest = 16.0 * (1 << 30);
+constexpr double largest = 16 * bytes_per_gib;
 constexpr int digits = 7;
 
 // One knot outside the measured sizes.

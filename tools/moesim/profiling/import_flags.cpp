@@ -10,6 +10,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
+#include "sim/base/units.hpp"
 
 namespace moesim::tool {
 
@@ -57,13 +58,12 @@ bool all_end_with(const CommandLine& line, std::initializer_list<const char*> en
 }
 
 std::string size_to_try(const std::vector<double>& bytes) {
-  constexpr double mib = 1024 * 1024;
   double chosen = bytes.front();
   for (const double size : bytes) {
-    if (size <= 64 * mib) chosen = std::max(chosen, size);
+    if (size <= 64 * bytes_per_mib) chosen = std::max(chosen, size);
   }
-  return std::fmod(chosen, mib) == 0 ? fmt::format("{:.0f}MiB", chosen / mib)
-                                     : fmt::format("{:.0f}", chosen);
+  return std::fmod(chosen, bytes_per_mib) == 0 ? fmt::format("{:.0f}MiB", chosen / bytes_per_mib)
+                                               : fmt::format("{:.0f}", chosen);
 }
 
 std::string document_name(const CommandLine& line, const std::string& out) {

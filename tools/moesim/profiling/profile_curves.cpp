@@ -10,6 +10,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/formats/json_text.hpp"
+#include "sim/base/units.hpp"
 #include "tools/moesim/software_times.hpp"
 
 namespace moesim::tool {
@@ -159,7 +160,7 @@ Json memory_panel(const Profile& profile) {
         std::pair{"gated activation", profile::MemoryKernel::activation},
         std::pair{"normalisation", profile::MemoryKernel::normalization}}) {
     lines.push_back(series(
-        label, sizes(65536, 4.0 * (1 << 30), 50),
+        label, sizes(65536, 4 * bytes_per_gib, 50),
         in_software(profile, "memory",
                     [&, kind = kernel](double bytes) { return profile.memory(bytes, kind); }),
         [](double bytes) { return 1e-3 * bytes; }));

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "sim/base/statistics.hpp"
+#include "sim/base/units.hpp"
 #include "sim/uncertainty/statistics/student_t.hpp"
 
 namespace moesim::study {
@@ -14,8 +15,8 @@ namespace {
 
 constexpr std::size_t fewest = 10;  // errors that make a band
 constexpr double level = 0.9;
-constexpr std::array<double, 3> region_ends = {64 * 1024.0 + 1, 1024.0 * 1024 + 1,
-                                               16 * 1024.0 * 1024 + 1};
+constexpr std::array<double, 3> region_ends = {64 * 1024.0 + 1, bytes_per_mib + 1,
+                                               16 * bytes_per_mib + 1};
 constexpr std::size_t below_1_mib = 2;  // regions
 
 std::size_t region_of(double bytes) {

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "sim/base/error.hpp"
 #include "sim/base/formats/csv.hpp"
 #include "sim/base/formats/gzip.hpp"
+#include "sim/base/units.hpp"
 
 namespace moesim::study {
 namespace {
@@ -16,7 +16,6 @@ namespace {
 using profile::Collective;
 
 constexpr int node_gpus = 8;
-constexpr double gib = 1024.0 * 1024 * 1024;
 constexpr const char* simai = "SimAI";
 
 struct Known {
@@ -89,7 +88,7 @@ void read_nccl(const std::string& file, CrossingTable& table) {
     row.nodes = static_cast<int>(csv.positive(at, "nodes"));
     row.gpus = static_cast<int>(csv.positive(at, "gpus"));
     const bool peak = starts(csv.text(at, "size_bytes"), "peak");
-    row.bytes = peak ? 8 * gib : csv.positive(at, "size_bytes");
+    row.bytes = peak ? 8 * bytes_per_gib : csv.positive(at, "size_bytes");
     // Two digits of a bandwidth below 1 GB/s say less than the law.
     if (csv.text(at, "unit") == "GB/s" && csv.positive(at, "value") < 1) continue;
     row.time_us = time_of(csv, at, row);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "sim/base/statistics.hpp"
+#include "sim/base/units.hpp"
 #include "sim/profile/gpu_count_law.hpp"
 #include "sim/study/validation/exchanges/exchange_coverage.hpp"
 #include "sim/study/validation/exchanges/exchange_errors.hpp"
@@ -19,7 +20,7 @@ using profile::Collective;
 using profile::NodeLinks;
 using profile::SizeCurve;
 
-constexpr double large = 1024.0 * 1024;
+constexpr double large = bytes_per_mib;
 // Sizes above 1 / each of these of the largest are hidden.
 constexpr double hidden_shares[] = {4, 16, 64};
 

@@ -9,6 +9,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
+#include "sim/base/units.hpp"
 #include "sim/profile/gpu_count_law.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/study/validation/exchanges/exchange_coverage.hpp"
@@ -29,7 +30,7 @@ using profile::NodeLinks;
 constexpr const char* study_name = "exchanges";
 // Below, latencies rule and a disturbance takes multiples: the least of the repeats is held
 // against the prediction. From here on, every row.
-constexpr double large = 1024.0 * 1024;
+constexpr double large = bytes_per_mib;
 
 // Bars on the median error of all-to-all among 8 GPUs from 2 and 4, all NCCL versions that were
 // measured among these and no others together.

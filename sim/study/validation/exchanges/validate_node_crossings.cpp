@@ -10,7 +10,7 @@
 #include <set>
 
 #include "sim/base/statistics.hpp"
-#include "sim/cluster/rank_placement.hpp"
+#include "sim/base/units.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
 #include "sim/network/ports/port_model.hpp"
 #include "sim/study/validation/exchanges/exchange_errors.hpp"
@@ -25,7 +25,7 @@ using profile::Estimate;
 using Rows = std::vector<CrossingRow>;
 
 constexpr const char* study_name = "exchanges";
-constexpr double large = 1024.0 * 1024;
+constexpr double large = bytes_per_mib;
 constexpr double bar_of_machines = 0.15;
 constexpr double bar_of_nodes = 0.10;
 

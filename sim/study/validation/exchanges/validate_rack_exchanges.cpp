@@ -11,6 +11,7 @@
 
 #include "sim/base/formats/csv.hpp"
 #include "sim/base/formats/gzip.hpp"
+#include "sim/base/units.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/study/validation/exchanges/exchange_errors.hpp"
 
@@ -20,9 +21,8 @@ namespace {
 using profile::Collective;
 using profile::Profile;
 
-constexpr double mib = 1024.0 * 1024;
-constexpr double largest_measured = 512 * mib;
-constexpr double faster_from_per_peer = 64 * mib;
+constexpr double largest_measured = 512 * bytes_per_mib;
+constexpr double faster_from_per_peer = 64 * bytes_per_mib;
 constexpr double bar = 0.10;
 
 struct RackRow {

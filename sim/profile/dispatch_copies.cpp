@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "sim/base/numbers.hpp"
+
 namespace moesim::profile {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 double larger(const std::vector<double>& out, const std::vector<double>& in) {
   return std::max(*std::max_element(out.begin(), out.end()),
@@ -18,13 +18,13 @@ double larger(const std::vector<double>& out, const std::vector<double>& in) {
 // What each GPU of a group does, in rows.
 struct GpuWork {
   explicit GpuWork(int gpus)
-      : staged(at(gpus)),
-        forwarded(at(gpus)),
-        received(at(gpus)),
-        link_out(at(gpus)),
-        link_in(at(gpus)),
-        nic_out(at(gpus)),
-        nic_in(at(gpus)) {}
+      : staged(index_of(gpus)),
+        forwarded(index_of(gpus)),
+        received(index_of(gpus)),
+        link_out(index_of(gpus)),
+        link_in(index_of(gpus)),
+        nic_out(index_of(gpus)),
+        nic_in(index_of(gpus)) {}
   std::vector<double> staged, forwarded, received, link_out, link_in, nic_out, nic_in;
 
   void set_ports(DispatchLoad& load) const {
@@ -61,33 +61,33 @@ DispatchLoad load_of_copies(const DispatchGroup& group, MoeStage stage, const Se
   const int nodes = members / node;
   GpuWork work(members);
   for (int source = 0; source < members; ++source) {
-    const Value* to_member = to_gpu[at(source)];
+    const Value* to_member = to_gpu[index_of(source)];
     for (int to = 0; to < nodes; ++to) {
       const int gate = gates ? to * node + source % node : source;
       for (int member = to * node; member < (to + 1) * node; ++member) {
         const auto copies = static_cast<double>(to_member[member]);
-        work.forwarded[at(gate)] += copies;
-        work.received[at(member)] += copies;
+        work.forwarded[index_of(gate)] += copies;
+        work.received[index_of(member)] += copies;
         if (member == gate) continue;
-        work.link_out[at(gate)] += copies;
-        work.link_in[at(member)] += copies;
+        work.link_out[index_of(gate)] += copies;
+        work.link_in[index_of(member)] += copies;
       }
       if (!gates) continue;
-      const auto copies = static_cast<double>(to_domain[at(source)][to]);
-      work.staged[at(source)] += copies;
+      const auto copies = static_cast<double>(to_domain[index_of(source)][to]);
+      work.staged[index_of(source)] += copies;
       if (gate == source) continue;
-      work.nic_out[at(source)] += copies;
-      work.nic_in[at(gate)] += copies;
+      work.nic_out[index_of(source)] += copies;
+      work.nic_in[index_of(gate)] += copies;
     }
   }
   DispatchLoad load;
   for (int member = 0; member < members; ++member) {
-    const double forwarded = work.forwarded[at(member)];
-    const double received = work.received[at(member)];
+    const double forwarded = work.forwarded[index_of(member)];
+    const double received = work.received[index_of(member)];
     double copied = std::max(forwarded, received);
     if (gates) {
-      copied =
-          stage == MoeStage::dispatch ? work.staged[at(member)] + copied : forwarded + received;
+      copied = stage == MoeStage::dispatch ? work.staged[index_of(member)] + copied
+                                           : forwarded + received;
     }
     load.copies = std::max(load.copies, copied);
   }
@@ -101,19 +101,19 @@ DispatchLoad load_of_rows(const DispatchGroup& group, int experts, int slices,
   const int members = group.gpus;
   const int local = experts / (members / slices);
   GpuWork work(members);
-  std::vector<double> of_expert(at(experts));
+  std::vector<double> of_expert(index_of(experts));
   for (int source = 0; source < members; ++source) {
     for (int expert = 0; expert < experts; ++expert) {
-      const auto sent = static_cast<double>(rows[at(source)][expert]);
-      of_expert[at(expert)] += sent;
+      const auto sent = static_cast<double>(rows[index_of(source)][expert]);
+      of_expert[index_of(expert)] += sent;
       for (int slice = 0; slice < slices; ++slice) {
         const int owner = expert / local * slices + slice;
-        work.staged[at(source)] += sent;
-        work.received[at(owner)] += sent;
+        work.staged[index_of(source)] += sent;
+        work.received[index_of(owner)] += sent;
         if (owner == source) continue;
         const bool inside = owner / group.per_domain == source / group.per_domain;
-        (inside ? work.link_out : work.nic_out)[at(source)] += sent;
-        (inside ? work.link_in : work.nic_in)[at(owner)] += sent;
+        (inside ? work.link_out : work.nic_out)[index_of(source)] += sent;
+        (inside ? work.link_in : work.nic_in)[index_of(owner)] += sent;
       }
     }
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/numbers.hpp"
 #include "sim/network/exchange/exchange.hpp"
 #include "sim/network/schedules/message_plan.hpp"
 #include "sim/network/topology/domains.hpp"
@@ -14,8 +15,6 @@ namespace moesim::network {
 namespace {
 
 using profile::Collective;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 int smallest_domain(const Domains& domains) {
   std::size_t smallest = domains.ranks.front().size();
@@ -29,7 +28,7 @@ std::vector<int> ring_order(const Domains& domains, int number) {
   std::vector<int> order;
   for (const auto& members : domains.ranks) {
     for (std::size_t step = 0; step < members.size(); ++step) {
-      order.push_back(members[(at(number) + step) % members.size()]);
+      order.push_back(members[(index_of(number) + step) % members.size()]);
     }
   }
   return order;
@@ -46,13 +45,13 @@ void add_ring(MessagePlan& plan, const std::vector<int>& order, std::int64_t byt
     for (int place = 0; place < ranks; ++place) {
       const int chunk = (place - round % ranks + ranks) % ranks;
       const int after = (place + 1) % ranks;
-      const int rank = order[at(place)];
-      const int message = plan.add(rank, order[at(after)], slice_of(bytes, chunk, ranks),
-                                   start.empty() ? Picoseconds(0) : start[at(rank)]);
-      for (const int earlier : {got[at(place)], got[at(after)]}) {
+      const int rank = order[index_of(place)];
+      const int message = plan.add(rank, order[index_of(after)], slice_of(bytes, chunk, ranks),
+                                   start.empty() ? Picoseconds(0) : start[index_of(rank)]);
+      for (const int earlier : {got[index_of(place)], got[index_of(after)]}) {
         if (earlier >= 0) plan.wait(message, earlier);
       }
-      next[at(after)] = message;
+      next[index_of(after)] = message;
     }
     std::swap(got, next);
   }
@@ -64,15 +63,15 @@ std::vector<int> tree_parents(const Domains& domains, int number) {
   std::vector<int> parent(domains.domain_of.size(), -1);
   const auto head = [&](std::size_t domain) {
     const auto& members = domains.ranks[domain];
-    return members[at(number) % members.size()];
+    return members[index_of(number) % members.size()];
   };
   for (std::size_t domain = 0; domain < domains.ranks.size(); ++domain) {
     const auto& members = domains.ranks[domain];
     for (std::size_t step = 1; step < members.size(); ++step) {
-      parent[at(members[(at(number) + step) % members.size()])] =
-          members[(at(number) + step - 1) % members.size()];
+      parent[index_of(members[(index_of(number) + step) % members.size()])] =
+          members[(index_of(number) + step - 1) % members.size()];
     }
-    if (domain > 0) parent[at(head(domain))] = head((domain - 1) / 2);
+    if (domain > 0) parent[index_of(head(domain))] = head((domain - 1) / 2);
   }
   return parent;
 }
@@ -96,9 +95,9 @@ void add_tree_slice(MessagePlan& plan, const std::vector<int>& parent, std::int6
     const int child = static_cast<int>(rank);
     const int up = plan.add(child, parent[rank], bytes);
     plan.wait(up, reduced[rank]);
-    plan.wait(reduced[at(parent[rank])], up);
+    plan.wait(reduced[index_of(parent[rank])], up);
     const int down = plan.add(parent[rank], child, bytes);
-    plan.wait(down, held[at(parent[rank])]);
+    plan.wait(down, held[index_of(parent[rank])]);
     plan.wait(held[rank], down);
     if (last_up[rank] >= 0) plan.wait(up, last_up[rank]);
     if (last_down[rank] >= 0) plan.wait(down, last_down[rank]);
@@ -144,7 +143,7 @@ Picoseconds take_start(Topology& topology, CollectiveAlgorithm algorithm) {
   const Plane& plane = topology.inner;
   if (plane.port_up.empty()) return Picoseconds(0);
   const auto latency_of = [&](int link) -> Picoseconds& {
-    return topology.links[at(link)].latency;
+    return topology.links[index_of(link)].latency;
   };
   const Picoseconds whole = latency_of(plane.port_up[0]) + latency_of(plane.port_down[0]);
   const Picoseconds hop(algorithm == CollectiveAlgorithm::ring ? 3'400'000 : 4'000'000);
@@ -161,7 +160,7 @@ ExchangeTimes simulate_collective(const Topology& topology, Collective kind, std
                                   std::span<const Picoseconds> start,
                                   CollectiveAlgorithm algorithm) {
   if (bytes < 0) throw UsageError(fmt::format("{}: {} bytes", name_of(kind), bytes));
-  if (!start.empty() && start.size() != at(topology.ranks())) {
+  if (!start.empty() && start.size() != index_of(topology.ranks())) {
     throw UsageError(fmt::format("{}: {} start times for {} ranks: expected the same number",
                                  name_of(kind), start.size(), topology.ranks()));
   }
@@ -181,7 +180,7 @@ ExchangeTimes simulate_collective(const Topology& topology, Collective kind, std
   Topology hops = topology;
   const Picoseconds begins = take_start(hops, algorithm);
   std::vector<Picoseconds> starts(start.begin(), start.end());
-  starts.resize(at(topology.ranks()));
+  starts.resize(index_of(topology.ranks()));
   for (Picoseconds& time : starts) time += begins;
   const MessagePlan plan = algorithm == CollectiveAlgorithm::tree
                                ? plan_trees(hops, bytes, starts)

@@ -6,17 +6,16 @@
 #include <cassert>
 
 #include "sim/base/error.hpp"
+#include "sim/base/numbers.hpp"
 #include "sim/profile/moe_exchange_law.hpp"
 
 namespace moesim::network {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 void check_request(const ExchangeRequest& request) {
   const ExchangeSettings& settings = request.settings;
   const int ranks = request.topology.ranks();
-  if (request.bytes.ranks() != ranks || request.start.size() != at(ranks)) {
+  if (request.bytes.ranks() != ranks || request.start.size() != index_of(ranks)) {
     throw UsageError(fmt::format(
         "an exchange of {} ranks with {} start times on a topology of {}: expected the same number",
         request.bytes.ranks(), request.start.size(), ranks));
@@ -29,7 +28,7 @@ void check_request(const ExchangeRequest& request) {
       throw UsageError(fmt::format("byte matrix, row {}, column {}: {} bytes: expected 0 or more",
                                    source, negative - row, *negative));
     }
-    if (request.start[at(source)] < Picoseconds(0)) {
+    if (request.start[index_of(source)] < Picoseconds(0)) {
       throw UsageError(fmt::format("rank {} starts before time 0", source));
     }
   }
@@ -49,7 +48,7 @@ ExchangeTimes simulate_exchange(const Topology& topology, const ByteMatrix& byte
                                 std::span<const Picoseconds> start,
                                 const ExchangeSchedule& schedule,
                                 const ExchangeSettings& settings) {
-  const std::vector<Picoseconds> zeros(start.empty() ? at(topology.ranks()) : 0);
+  const std::vector<Picoseconds> zeros(start.empty() ? index_of(topology.ranks()) : 0);
   const ExchangeRequest request{topology, bytes, start.empty() ? zeros : start, settings};
   check(topology);
   check_request(request);

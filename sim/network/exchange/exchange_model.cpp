@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/numbers.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
 #include "sim/network/ports/domain_curves.hpp"
 #include "sim/network/ports/port_bounder.hpp"
@@ -18,8 +19,6 @@ namespace {
 
 using profile::Collective;
 using profile::Estimate;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // The links of a topology without latencies, and so much slower that the bytes of a small message
 // are not lost in the rounding to picoseconds.
@@ -233,7 +232,7 @@ ExchangeAnswer ExchangeModel::across(const Links& on, std::span<const int> membe
     for (int other = 0; other < topology.ranks(); ++other) {
       crossing_bytes += outside.at(rank, other) + outside.at(other, rank);
     }
-    answer.rank_finish_us.push_back(times.rank_finish[at(rank)].us() +
+    answer.rank_finish_us.push_back(times.rank_finish[index_of(rank)].us() +
                                     (crossing_bytes > 0 ? law.more_us : 0));
   }
   Estimate& estimate = answer.estimate;

@@ -4,13 +4,13 @@
 #include <cmath>
 #include <iterator>
 
+#include "sim/base/numbers.hpp"
+
 namespace moesim::network {
 namespace {
 
 constexpr int rounds = 6;
 constexpr double worth_another = 0.002;  // by which a round has to narrow the makespan's bound
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 
@@ -21,7 +21,7 @@ void BoundRefiner::list_flows(const ByteMatrix& bytes, std::span<const Picosecon
     whole->clear();
   }
   for (int source = 0; source < bytes.ranks(); ++source) {
-    const double begins = start.empty() ? 0 : static_cast<double>(start[at(source)].count);
+    const double begins = start.empty() ? 0 : static_cast<double>(start[index_of(source)].count);
     for (int destination = 0; destination < bytes.ranks(); ++destination) {
       const std::int64_t amount = bytes.at(source, destination);
       if (source == destination || amount == 0) continue;
@@ -31,7 +31,7 @@ void BoundRefiner::list_flows(const ByteMatrix& bytes, std::span<const Picosecon
       flows_.enters.push_back(begins + latency);
       flows_.first_link.push_back(static_cast<int>(flows_.links.size()));
       std::copy_if(route.begin(), route.end(), std::back_inserter(flows_.links),
-                   [&](int link) { return !links.nonbinding[at(link)]; });
+                   [&](int link) { return !links.nonbinding[index_of(link)]; });
       flows_.source.push_back(source);
       flows_.destination.push_back(destination);
     }
@@ -50,14 +50,14 @@ void BoundRefiner::set_grid(double begin, double end) {
     const double steps = std::ceil((flows_.upper[flow] - begin) / grid_.step);
     const int last = std::clamp(static_cast<int>(steps), 1, grid) - 1;
     for (int link = flows_.first_link[flow]; link < flows_.first_link[flow + 1]; ++link) {
-      grid_.share[at(flows_.links[at(link)]) * grid + at(last)] += 1;
+      grid_.share[index_of(flows_.links[index_of(link)]) * grid + index_of(last)] += 1;
     }
   }
   for (std::size_t link = 0; link < topology_.links.size(); ++link) {
     const double rate = topology_.links[link].bandwidth.bytes_per_second * 1e-12;
     double there = 0;
     for (int step = grid - 1; step >= 0; --step) {
-      double& share = grid_.share[link * grid + at(step)];
+      double& share = grid_.share[link * grid + index_of(step)];
       there += share;
       share = there > 0 ? rate / there : rate;
     }
@@ -67,12 +67,12 @@ void BoundRefiner::set_grid(double begin, double end) {
 void BoundRefiner::least_rates(std::size_t flow) {
   const int* link = flows_.links.data() + flows_.first_link[flow];
   const int* last = flows_.links.data() + flows_.first_link[flow + 1];
-  const double* share = grid_.share.data() + at(*link) * grid;
+  const double* share = grid_.share.data() + index_of(*link) * grid;
   std::copy(share, share + grid, rate_.begin());
   for (++link; link != last; ++link) {
-    share = grid_.share.data() + at(*link) * grid;
+    share = grid_.share.data() + index_of(*link) * grid;
     for (int step = 0; step < grid; ++step)
-      rate_[at(step)] = std::min(rate_[at(step)], share[step]);
+      rate_[index_of(step)] = std::min(rate_[index_of(step)], share[step]);
   }
 }
 
@@ -84,8 +84,8 @@ double BoundRefiner::latest_end(std::size_t flow) const {
   double time = enters;
   for (int step = std::max(0, first); step < grid; ++step) {
     const double end = grid_.begin + grid_.step * (step + 1);
-    const double passes = rate_[at(step)] * (end - time);
-    if (passes >= left) return time + left / rate_[at(step)];
+    const double passes = rate_[index_of(step)] * (end - time);
+    if (passes >= left) return time + left / rate_[index_of(step)];
     left -= passes;
     time = end;
   }
@@ -97,11 +97,11 @@ void BoundRefiner::add_passed(std::size_t flow) {
   double passed = 0;
   for (int step = 0; step < grid; ++step) {
     for (int link = flows_.first_link[flow]; link < flows_.first_link[flow + 1]; ++link) {
-      grid_.passed[at(flows_.links[at(link)]) * grid + at(step)] += passed;
+      grid_.passed[index_of(flows_.links[index_of(link)]) * grid + index_of(step)] += passed;
     }
     const double begin = grid_.begin + grid_.step * step;
     const double there = std::clamp(begin + grid_.step - flows_.enters[flow], 0.0, grid_.step);
-    passed = std::min(flows_.bytes[flow], passed + rate_[at(step)] * there);
+    passed = std::min(flows_.bytes[flow], passed + rate_[index_of(step)] * there);
   }
 }
 
@@ -109,7 +109,7 @@ void BoundRefiner::add_passed(std::size_t flow) {
 double BoundRefiner::longest_duration(std::size_t flow, const BoundedLinks& links) const {
   double latest = 0;
   for (int at_link = flows_.first_link[flow]; at_link < flows_.first_link[flow + 1]; ++at_link) {
-    const auto link = at(flows_.links[at(at_link)]);
+    const auto link = index_of(flows_.links[index_of(at_link)]);
     const double rate = topology_.links[link].bandwidth.bytes_per_second * 1e-12;
     const double first = links.loads[link].first;
     const double* all = grid_.passed.data() + link * grid;
@@ -122,7 +122,7 @@ double BoundRefiner::longest_duration(std::size_t flow, const BoundedLinks& link
       lasts = std::max(begin, needs);
       if (needs <= begin + grid_.step) break;
       const double there = std::clamp(begin + grid_.step - flows_.enters[flow], 0.0, grid_.step);
-      own = std::min(flows_.bytes[flow], own + rate_[at(step)] * there);
+      own = std::min(flows_.bytes[flow], own + rate_[index_of(step)] * there);
     }
     latest = std::max(latest, lasts);
   }
@@ -132,11 +132,11 @@ double BoundRefiner::longest_duration(std::size_t flow, const BoundedLinks& link
 // Where the rounds start: the bounds of the flows' ranks and their slowest fair shares.
 void BoundRefiner::start_from(const PortBound& bound, const BoundedLinks& links) {
   for (std::size_t flow = 0; flow < flows_.upper.size(); ++flow) {
-    const auto source = at(flows_.source[flow]);
-    const auto destination = at(flows_.destination[flow]);
+    const auto source = index_of(flows_.source[flow]);
+    const auto destination = index_of(flows_.destination[flow]);
     double slowest = 0;
     for (int link = flows_.first_link[flow]; link < flows_.first_link[flow + 1]; ++link) {
-      slowest = std::max(slowest, links.loads[at(flows_.links[at(link)])].per_byte);
+      slowest = std::max(slowest, links.loads[index_of(flows_.links[index_of(link)])].per_byte);
     }
     const Picoseconds by_rank = std::min(bound.rank_upper[source], bound.rank_upper[destination]);
     flows_.upper[flow] = 1 + std::min(static_cast<double>(by_rank.count),
@@ -168,7 +168,7 @@ void BoundRefiner::note_ends(const BoundedLinks& links, PortBound& bound) {
     least_rates(flow);
     const Picoseconds lasts(std::llround(std::floor(longest_duration(flow, links))));
     const Picoseconds ends(std::llround(std::ceil(flows_.upper[flow])));
-    for (const auto rank : {at(flows_.source[flow]), at(flows_.destination[flow])}) {
+    for (const auto rank : {index_of(flows_.source[flow]), index_of(flows_.destination[flow])}) {
       upper[rank] = std::max(upper[rank], ends);
       bound.rank_lower[rank] = std::max(bound.rank_lower[rank], lasts);
     }

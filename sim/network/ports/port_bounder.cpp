@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/base/numbers.hpp"
 
 namespace moesim::network {
 namespace {
@@ -22,8 +23,6 @@ constexpr double rounding_share = 1e-9;
 constexpr int fast_bits = 52;  // of amounts that the fast kernels take
 constexpr std::int64_t most_bytes = std::int64_t{1}
                                     << 53;  // doubles hold every whole number up to it
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 double bytes_per_ps(const Link& link) { return link.bandwidth.bytes_per_second / ps_per_second; }
 
@@ -74,8 +73,8 @@ PortBounder::PortBounder(const Topology& topology)
   check(topology);
   loads_.resize(topology.links.size() + 1);
   nonbinding_ = nonbinding_uplinks(topology);
-  rank_lower_.resize(at(topology.ranks()) + padding);
-  rank_upper_.resize(at(topology.ranks()) + padding);
+  rank_lower_.resize(index_of(topology.ranks()) + padding);
+  rank_upper_.resize(index_of(topology.ranks()) + padding);
   plan_plane(topology.inner, inner_);
   plan_plane(topology.outer, outer_);
   plan_runs();
@@ -90,7 +89,7 @@ void PortBounder::plan_plane(const Plane& plane, PlanePorts& ports) {
       if (!is_link(links[rank])) {
         side.link[rank] = no_link_;
       } else {
-        side.rate[rank] = bytes_per_ps(topology_.links[at(links[rank])]);
+        side.rate[rank] = bytes_per_ps(topology_.links[index_of(links[rank])]);
       }
     }
   };
@@ -99,7 +98,7 @@ void PortBounder::plan_plane(const Plane& plane, PlanePorts& ports) {
   for (const Tier& tier : plane.tiers) {
     for (const std::vector<int>* side : {&tier.up, &tier.down}) {
       std::copy_if(side->begin(), side->end(), std::back_inserter(ports.above),
-                   [&](int link) { return is_link(link) && !nonbinding_[at(link)]; });
+                   [&](int link) { return is_link(link) && !nonbinding_[index_of(link)]; });
     }
   }
 }
@@ -111,16 +110,16 @@ void PortBounder::plan_way(int source, int destination, std::vector<int>& above)
   const auto latency = static_cast<double>(topology_.latency(route).count);
   if (plane.latency < 0) plane.latency = latency;
   if (plane.latency != latency) plane.same_latency = false;
-  latencies_[at(source) * latency_stride_ + at(destination)] = latency;
+  latencies_[index_of(source) * latency_stride_ + index_of(destination)] = latency;
   above.clear();
   std::copy_if(route.begin() + 1, route.end() - 1, std::back_inserter(above),
-               [&](int link) { return !nonbinding_[at(link)]; });
+               [&](int link) { return !nonbinding_[index_of(link)]; });
 }
 
 void PortBounder::plan_runs() {
   const int ranks = topology_.ranks();
-  latency_stride_ = at(ranks) + padding;
-  latencies_.assign(at(ranks) * latency_stride_, 0);
+  latency_stride_ = index_of(ranks) + padding;
+  latencies_.assign(index_of(ranks) * latency_stride_, 0);
   std::vector<int> above;
   for (int source = 0; source < ranks; ++source) {
     first_run_.push_back(runs_.size());
@@ -163,11 +162,11 @@ void PortBounder::plan_entries(std::span<const Picoseconds> start) {
     plane->down.clear();
     plane->together = at_once && plane->same_latency;
   }
-  latest_first_.resize(at(topology_.ranks()));
+  latest_first_.resize(index_of(topology_.ranks()));
   std::iota(latest_first_.begin(), latest_first_.end(), 0);
   if (at_once) return;
   std::sort(latest_first_.begin(), latest_first_.end(),
-            [&](int a, int b) { return start[at(a)] > start[at(b)]; });
+            [&](int a, int b) { return start[index_of(a)] > start[index_of(b)]; });
 }
 
 // Notes when messages enter the destinations' ports and what these are busy with from then on.
@@ -177,7 +176,7 @@ PortBounder::Entry PortBounder::add_entries(const std::int64_t* row, int source,
   Ports& down = run.inner ? inner_.down : outer_.down;
   Entry entry{never, 0};
   for (int destination = run.begin; destination < run.end; ++destination) {
-    const std::size_t column = at(destination);
+    const std::size_t column = index_of(destination);
     if (row[column] == 0) continue;
     const double enters = start + latency[column];
     entry = {std::min(entry.first, enters), std::max(entry.last, enters)};
@@ -211,10 +210,10 @@ void PortBounder::add_run(const std::int64_t* row, int source, const Run& run, d
     last = std::max(last, entry.last);
   };
   Ports& up = plane.up;
-  const std::size_t line = at(source);
+  const std::size_t line = index_of(source);
   add(up.bytes[line], up.flows[line], up.largest[line], up.first[line], up.last[line]);
   for (int step = 0; step < run.above; ++step) {
-    const std::size_t link = at(above_[at(run.first_above + step)]);
+    const std::size_t link = index_of(above_[index_of(run.first_above + step)]);
     LinkLoad& load = loads_[link];
     add(load.bytes, load.flows, load.largest, load.first, load.last);
     load.ends = std::max(load.ends, load.first + static_cast<double>(load.bytes) /
@@ -229,8 +228,9 @@ void PortBounder::add_loads(const ByteMatrix& bytes, std::span<const Picoseconds
   std::fill(loads_.begin(), loads_.end(), empty);
   plan_entries(start);
   for (const int source : latest_first_) {
-    const double begins = start.empty() ? 0 : static_cast<double>(start[at(source)].count);
-    for (std::size_t run = first_run_[at(source)]; run < first_run_[at(source) + 1]; ++run) {
+    const double begins = start.empty() ? 0 : static_cast<double>(start[index_of(source)].count);
+    for (std::size_t run = first_run_[index_of(source)]; run < first_run_[index_of(source) + 1];
+         ++run) {
       add_run(bytes.row(source), source, runs_[run], begins);
     }
   }
@@ -248,7 +248,7 @@ void PortBounder::add_ports() {
       for (std::size_t rank = 0; rank < side->link.size(); ++rank) {
         if (side->flows[rank] == 0) continue;
         if (plane->together) side->first[rank] = side->last[rank] = enters;
-        LinkLoad& load = loads_[at(side->link[rank])];
+        LinkLoad& load = loads_[index_of(side->link[rank])];
         load.bytes += side->bytes[rank];
         load.flows += side->flows[rank];
         load.largest = std::max(load.largest, side->largest[rank]);
@@ -298,19 +298,19 @@ void PortBounder::settle_loads() {
 
 double PortBounder::slowest(const std::vector<int>& links) const {
   double share = 0;
-  for (const int link : links) share = std::max(share, loads_[at(link)].per_byte);
+  for (const int link : links) share = std::max(share, loads_[index_of(link)].per_byte);
   return share;
 }
 
 void PortBounder::raise_slowest(const std::vector<int>& links, double share) {
   for (const int link : links) {
-    loads_[at(link)].slowest = std::max(loads_[at(link)].slowest, share);
+    loads_[index_of(link)].slowest = std::max(loads_[index_of(link)].slowest, share);
   }
 }
 
 void PortBounder::settle_ports(Ports& ports) const {
   for (std::size_t rank = 0; rank < ports.link.size(); ++rank) {
-    const LinkLoad& load = loads_[at(ports.link[rank])];
+    const LinkLoad& load = loads_[index_of(ports.link[rank])];
     ports.per_byte[rank] = load.per_byte;
     ports.alone[rank] = load.alone;
     ports.mean[rank] = load.mean;
@@ -325,7 +325,7 @@ Reach PortBounder::bound_run(const std::int64_t* row, int source, const Run& run
   const PlanePorts& plane = run.inner ? inner_ : outer_;
   const Ports& up = plane.up;
   const Ports& down = plane.down;
-  const std::size_t line = at(source);
+  const std::size_t line = index_of(source);
   return (any_amount_ ? kernels_->bound_any_row : kernels_->bound_row)(
       row, run.begin, run.end, limit_, start,
       {up.per_byte[line], up.alone[line], up.mean[line], up.left[line], up.own[line]},
@@ -350,15 +350,15 @@ Reach PortBounder::bound_run_above(const std::int64_t* row, int source, const Ru
     way[place] = link;
   };
   for (int step = 0; step < run.above; ++step) {
-    insert(&loads_[at(above_[at(run.first_above + step)])]);
+    insert(&loads_[index_of(above_[index_of(run.first_above + step)])]);
   }
-  insert(&loads_[at(ports.up.link[at(source)])]);
+  insert(&loads_[index_of(ports.up.link[index_of(source)])]);
   Reach latest;
   for (int destination = run.begin; destination < run.end; ++destination) {
-    const std::size_t column = at(destination);
+    const std::size_t column = index_of(destination);
     if (row[column] == 0) continue;
     const auto amount = static_cast<double>(row[column]);
-    const LinkLoad* last = &loads_[at(ports.down.link[column])];
+    const LinkLoad* last = &loads_[index_of(ports.down.link[column])];
     double rest = amount;
     double upper = start + latency[column];
     double rate = last->left + last->own * amount;
@@ -386,13 +386,14 @@ void PortBounder::bound_flows(const ByteMatrix& bytes, std::span<const Picosecon
   std::fill(rank_lower_.begin(), rank_lower_.end(), 0.0);
   std::fill(rank_upper_.begin(), rank_upper_.end(), 0.0);
   for (int source = 0; source < bytes.ranks(); ++source) {
-    const double begins = start.empty() ? 0 : static_cast<double>(start[at(source)].count);
-    for (std::size_t index = first_run_[at(source)]; index < first_run_[at(source) + 1]; ++index) {
+    const double begins = start.empty() ? 0 : static_cast<double>(start[index_of(source)].count);
+    for (std::size_t index = first_run_[index_of(source)]; index < first_run_[index_of(source) + 1];
+         ++index) {
       const Run& run = runs_[index];
       const Reach latest = run.above == 0 ? bound_run(bytes.row(source), source, run, begins)
                                           : bound_run_above(bytes.row(source), source, run, begins);
-      rank_lower_[at(source)] = std::max(rank_lower_[at(source)], latest.lower);
-      rank_upper_[at(source)] = std::max(rank_upper_[at(source)], latest.upper);
+      rank_lower_[index_of(source)] = std::max(rank_lower_[index_of(source)], latest.lower);
+      rank_upper_[index_of(source)] = std::max(rank_upper_[index_of(source)], latest.upper);
     }
   }
   // A port's last byte is its ranks': where they are one, that one's; else someone's, and each has
@@ -401,7 +402,7 @@ void PortBounder::bound_flows(const ByteMatrix& bytes, std::span<const Picosecon
     for (const Ports* side : {&plane->up, &plane->down}) {
       for (std::size_t rank = 0; rank < side->link.size(); ++rank) {
         if (side->flows[rank] == 0) continue;
-        const LinkLoad& load = loads_[at(side->link[rank])];
+        const LinkLoad& load = loads_[index_of(side->link[rank])];
         const double share =
             static_cast<double>(side->bytes[rank]) / static_cast<double>(load.bytes);
         rank_lower_[rank] =
@@ -414,7 +415,7 @@ void PortBounder::bound_flows(const ByteMatrix& bytes, std::span<const Picosecon
 void PortBounder::bound(const ByteMatrix& bytes, std::span<const Picoseconds> start,
                         PortBound& result) {
   const int ranks = topology_.ranks();
-  if (bytes.ranks() != ranks || (!start.empty() && start.size() != at(ranks))) {
+  if (bytes.ranks() != ranks || (!start.empty() && start.size() != index_of(ranks))) {
     throw UsageError(fmt::format(
         "byte matrix of {} ranks with {} start times on a topology of {}: expected the same number",
         bytes.ranks(), start.size(), ranks));
@@ -434,9 +435,9 @@ void PortBounder::bound(const ByteMatrix& bytes, std::span<const Picoseconds> st
   for (const LinkLoad& load : loads_) {
     if (load.flows > 0) lower = std::max({lower, load.ends, load.first + load.alone});
   }
-  result.rank_lower.resize(at(ranks));
-  result.rank_upper.resize(at(ranks));
-  for (std::size_t rank = 0; rank < at(ranks); ++rank) {
+  result.rank_lower.resize(index_of(ranks));
+  result.rank_upper.resize(index_of(ranks));
+  for (std::size_t rank = 0; rank < index_of(ranks); ++rank) {
     lower = std::max(lower, rank_lower_[rank]);
     upper = std::max(upper, rank_upper_[rank]);
     result.rank_lower[rank] = rounded(rank_lower_[rank]);

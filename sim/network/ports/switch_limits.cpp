@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/numbers.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
 #include "sim/network/topology/domains.hpp"
 
@@ -15,8 +16,6 @@ namespace {
 using cluster::Cluster;
 using cluster::Level;
 using profile::Collective;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 bool is_rail(const Cluster& cluster, std::size_t level) { return cluster.rails && level == 0; }
 
@@ -52,10 +51,10 @@ std::vector<double> blocks_passing(const Topology& topology, const Tier& tier,
   std::vector<double> passing(tier.down.size());
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const int domain = domains.domain_of[rank];
-    const std::size_t elsewhere = ranks - at(below[nodes_below[rank]]) -
-                                  domains.ranks[at(domain)].size() +
-                                  at(shared[{nodes_below[rank], domain}]);
-    passing[at(tier.switch_of[rank])] +=
+    const std::size_t elsewhere = ranks - index_of(below[nodes_below[rank]]) -
+                                  domains.ranks[index_of(domain)].size() +
+                                  index_of(shared[{nodes_below[rank], domain}]);
+    passing[index_of(tier.switch_of[rank])] +=
         static_cast<double>(elsewhere) / static_cast<double>(ranks);
   }
   return passing;
@@ -74,11 +73,11 @@ std::vector<double> rings_passing(Collective kind, const Topology& topology, con
     const auto& from = domains.ranks[domain];
     const auto& to = domains.ranks[(domain + 1) % domains.ranks.size()];
     for (std::size_t ring = 0; ring < rings; ++ring) {
-      const int source = tier.switch_of[at(from[ring])];
-      const int destination = tier.switch_of[at(to[ring])];
+      const int source = tier.switch_of[index_of(from[ring])];
+      const int destination = tier.switch_of[index_of(to[ring])];
       if (source == destination) continue;
-      up[at(source)] += each;
-      down[at(destination)] += each;
+      up[index_of(source)] += each;
+      down[index_of(destination)] += each;
     }
   }
   for (std::size_t number = 0; number < up.size(); ++number) {
@@ -119,9 +118,9 @@ double us_per_byte_above(Collective kind, std::span<const int> members, const Cl
       passing = rings_passing(kind, topology, tier, domains);
     }
     std::vector<int> members_below(passing.size(), 0);
-    for (const int of_switch : tier.switch_of) ++members_below[at(of_switch)];
+    for (const int of_switch : tier.switch_of) ++members_below[index_of(of_switch)];
     for (std::size_t each = 0; each < passing.size(); ++each) {
-      double rate = topology.links[at(tier.up[each])].bandwidth.bytes_per_second;
+      double rate = topology.links[index_of(tier.up[each])].bandwidth.bytes_per_second;
       if (senders.per_domain > 0) {
         rate *= std::min(1.0, members_below[each] / senders_below(cluster, number, senders));
       }
@@ -151,7 +150,7 @@ double message_nic_rate(const Cluster& cluster, std::span<const std::pair<int, i
     const int side_by_side = is_rail(cluster, level) ? cluster.ports_per_node() : 1;
     const auto switch_of = [&](int gpu) {
       const int rail = gpu % cluster.gpus_per_node * side_by_side / cluster.gpus_per_node;
-      return at(cluster.node_of(gpu) / cluster.levels[level].below * side_by_side + rail);
+      return index_of(cluster.node_of(gpu) / cluster.levels[level].below * side_by_side + rail);
     };
     std::vector<int> up, down;  // messages through the uplink of each switch
     const auto count = [](std::vector<int>& ways, std::size_t of_switch) {

@@ -6,10 +6,10 @@
 
 #include "sim/network/schedules/exchange_schedule.hpp"
 
+#include "sim/base/numbers.hpp"
+
 namespace moesim::network {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 std::int64_t deduplicated(std::int64_t bytes, double share) {
   if (bytes == 0) return 0;
@@ -23,10 +23,10 @@ MessagePlan plan(const ExchangeRequest& request) {
   const int slices = request.settings.slices;
   MessagePlan plan;
   for (int source = 0; source < ranks; ++source) {
-    const Picoseconds start = request.start[at(source)];
+    const Picoseconds start = request.start[index_of(source)];
     for (int domain = 0; domain < static_cast<int>(domains.ranks.size()); ++domain) {
-      const std::vector<int>& members = domains.ranks[at(domain)];
-      if (domain == domains.domain_of[at(source)]) {
+      const std::vector<int>& members = domains.ranks[index_of(domain)];
+      if (domain == domains.domain_of[index_of(source)]) {
         for (const int member : members) {
           const std::int64_t bytes = request.bytes.at(source, member);
           if (member != source && bytes > 0) plan.add(source, member, bytes, start);

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/base/numbers.hpp"
 #include "sim/network/flows/flow_times.hpp"
 #include "sim/network/ports/port_bounder.hpp"
 #include "sim/network/topology/lean_topology.hpp"
 
 namespace moesim::network {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // The latest that one bound of one rank, or of the makespan, can be off.
 double worst_slack(const PortBound& bound) {
@@ -34,17 +33,18 @@ ExchangeTimes burst_of_flows(const ExchangeRequest& request) {
       const std::int64_t bytes = request.bytes.at(source, destination);
       if (bytes == 0 || source == destination) continue;
       flows.push_back({source, destination, bytes,
-                       request.start[at(source)] + lean.delay(source, destination)});
+                       request.start[index_of(source)] + lean.delay(source, destination)});
     }
   }
   FlowOptions options;
   options.tolerance = flow_tolerance(ranks);
   const FlowTimes found = run_flows(lean.links(), flows, options);
   ExchangeTimes times;
-  times.rank_finish.resize(at(ranks));
+  times.rank_finish.resize(index_of(ranks));
   for (std::size_t flow = 0; flow < flows.size(); ++flow) {
     for (const int rank : {flows[flow].source, flows[flow].destination}) {
-      times.rank_finish[at(rank)] = std::max(times.rank_finish[at(rank)], found.finish[flow]);
+      times.rank_finish[index_of(rank)] =
+          std::max(times.rank_finish[index_of(rank)], found.finish[flow]);
     }
     times.makespan = std::max(times.makespan, found.finish[flow]);
   }

@@ -4,13 +4,12 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/numbers.hpp"
 #include "sim/network/ports/port_bounder.hpp"
 #include "sim/network/schedules/exchange_schedule.hpp"
 
 namespace moesim::network {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // What a rank sends across waits for all that it sends and gets inside.
 MessagePlan plan(const ExchangeRequest& request) {
@@ -19,7 +18,7 @@ MessagePlan plan(const ExchangeRequest& request) {
   MessagePlan plan;
   std::vector<int> gathered;
   for (int rank = 0; rank < ranks; ++rank) {
-    gathered.push_back(plan.add_join(request.start[at(rank)]));
+    gathered.push_back(plan.add_join(request.start[index_of(rank)]));
   }
   const auto for_each = [ranks](const ByteMatrix& matrix, const auto& use) {
     for (int source = 0; source < ranks; ++source) {
@@ -30,12 +29,12 @@ MessagePlan plan(const ExchangeRequest& request) {
     }
   };
   for_each(levels.inside, [&](int source, int destination, std::int64_t bytes) {
-    const int message = plan.add(source, destination, bytes, request.start[at(source)]);
-    plan.wait(gathered[at(source)], message);
-    plan.wait(gathered[at(destination)], message);
+    const int message = plan.add(source, destination, bytes, request.start[index_of(source)]);
+    plan.wait(gathered[index_of(source)], message);
+    plan.wait(gathered[index_of(destination)], message);
   });
   for_each(levels.across, [&](int source, int destination, std::int64_t bytes) {
-    plan.wait(plan.add(source, destination, bytes), gathered[at(source)]);
+    plan.wait(plan.add(source, destination, bytes), gathered[index_of(source)]);
   });
   return plan;
 }
@@ -76,10 +75,10 @@ ExchangeTimes times(const ExchangeRequest& request) {
 TwoLevels two_levels(const Domains& domains, const ByteMatrix& bytes) {
   TwoLevels levels{ByteMatrix(bytes.ranks()), ByteMatrix(bytes.ranks())};
   for (int source = 0; source < bytes.ranks(); ++source) {
-    const int home = domains.domain_of[at(source)];
+    const int home = domains.domain_of[index_of(source)];
     for (int destination = 0; destination < bytes.ranks(); ++destination) {
       const std::int64_t amount = bytes.at(source, destination);
-      if (domains.domain_of[at(destination)] == home) {
+      if (domains.domain_of[index_of(destination)] == home) {
         levels.inside.at(source, destination) += amount;
         continue;
       }

@@ -4,14 +4,13 @@
 #include <cassert>
 #include <queue>
 
+#include "sim/base/numbers.hpp"
 #include "sim/network/flows/flow.hpp"
 #include "sim/network/flows/flow_solver.hpp"
 #include "sim/network/topology/lean_topology.hpp"
 
 namespace moesim::network {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Steps by the time they may begin; of one time, in the order of their numbers.
 struct Ready {
@@ -29,10 +28,10 @@ struct Followers {
 
   Followers(std::size_t steps, const std::vector<std::pair<int, int>>& waits)
       : first(steps + 1), later(waits.size()) {
-    for (const auto& wait : waits) ++first[at(wait.first) + 1];
+    for (const auto& wait : waits) ++first[index_of(wait.first) + 1];
     for (std::size_t step = 0; step < steps; ++step) first[step + 1] += first[step];
     std::vector<std::size_t> next(first.begin(), first.end() - 1);
-    for (const auto& wait : waits) later[next[at(wait.first)]++] = wait.second;
+    for (const auto& wait : waits) later[next[index_of(wait.first)]++] = wait.second;
   }
 };
 
@@ -53,9 +52,9 @@ ByteMatrix MessagePlan::bytes(int ranks) const {
 
 MessagePlan::Times MessagePlan::run(const Topology& topology, const Progress& progress) const {
   Times times;
-  times.rank_finish.resize(at(topology.ranks()));
+  times.rank_finish.resize(index_of(topology.ranks()));
   std::vector<int> missing(messages_.size());
-  for (const auto& wait : waits_) ++missing[at(wait.second)];
+  for (const auto& wait : waits_) ++missing[index_of(wait.second)];
   const Followers followers(messages_.size(), waits_);
   std::vector<Picoseconds> begin(messages_.size());
   std::priority_queue<Ready> ready;
@@ -67,9 +66,9 @@ MessagePlan::Times MessagePlan::run(const Topology& topology, const Progress& pr
   constexpr std::size_t telling = 4096;
   const auto end_step = [&](int step, Picoseconds time) {
     if (++ended % telling == 0 && progress) progress(ended, messages_.size());
-    for (std::size_t at_wait = followers.first[at(step)]; at_wait < followers.first[at(step) + 1];
-         ++at_wait) {
-      const auto later = at(followers.later[at_wait]);
+    for (std::size_t at_wait = followers.first[index_of(step)];
+         at_wait < followers.first[index_of(step) + 1]; ++at_wait) {
+      const auto later = index_of(followers.later[at_wait]);
       begin[later] = std::max(begin[later], time);
       if (--missing[later] == 0) ready.push({begin[later], static_cast<int>(later)});
     }
@@ -82,23 +81,23 @@ MessagePlan::Times MessagePlan::run(const Topology& topology, const Progress& pr
     if (!ready.empty() && (!next || ready.top().time <= next->time)) {
       const auto [time, step] = ready.top();
       ready.pop();
-      const Message& message = messages_[at(step)];
+      const Message& message = messages_[index_of(step)];
       if (message.joins()) {
         end_step(step, time);
         continue;
       }
       const Picoseconds enters = time + lean.delay(message.source, message.destination);
       const int flow = solver.start({message.source, message.destination, message.bytes, enters});
-      if (step_of.size() <= at(flow)) step_of.resize(at(flow) + 1);
-      step_of[at(flow)] = step;
+      if (step_of.size() <= index_of(flow)) step_of.resize(index_of(flow) + 1);
+      step_of[index_of(flow)] = step;
       continue;
     }
     if (!next) break;
     solver.take();
-    const int step = step_of[at(next->flow)];
-    const Message& message = messages_[at(step)];
+    const int step = step_of[index_of(next->flow)];
+    const Message& message = messages_[index_of(step)];
     for (const int rank : {message.source, message.destination}) {
-      times.rank_finish[at(rank)] = std::max(times.rank_finish[at(rank)], next->time);
+      times.rank_finish[index_of(rank)] = std::max(times.rank_finish[index_of(rank)], next->time);
     }
     times.makespan = std::max(times.makespan, next->time);
     end_step(step, next->time);

@@ -8,12 +8,11 @@
 #include <cmath>
 #include <numeric>
 
+#include "sim/base/numbers.hpp"
 #include "sim/network/schedules/exchange_schedule.hpp"
 
 namespace moesim::network {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Ranks that are scheduled together: as many of a domain as divide every domain. Groups are
 // numbered through the domains.
@@ -34,9 +33,9 @@ struct Groups {
     for (const auto& members : domains.ranks) {
       for (std::size_t local = 0; local < members.size(); ++local) {
         const int rank = members[local];
-        if (local % at(size) == 0) ranks.emplace_back();
-        group_of[at(rank)] = static_cast<int>(ranks.size()) - 1;
-        place_of[at(rank)] = static_cast<int>(ranks.back().size());
+        if (local % index_of(size) == 0) ranks.emplace_back();
+        group_of[index_of(rank)] = static_cast<int>(ranks.size()) - 1;
+        place_of[index_of(rank)] = static_cast<int>(ranks.back().size());
         ranks.back().push_back(rank);
       }
     }
@@ -61,9 +60,10 @@ std::vector<int> group_distances(int count) {
 std::vector<int> peers_of(const Groups& groups, const std::vector<int>& distances, int rank) {
   std::vector<int> peers;
   for (const int distance : distances) {
-    const auto& group = groups.ranks[at((groups.group_of[at(rank)] + distance) % groups.count)];
+    const auto& group =
+        groups.ranks[index_of((groups.group_of[index_of(rank)] + distance) % groups.count)];
     for (int shift = 0; shift < groups.size; ++shift) {
-      peers.push_back(group[at((groups.place_of[at(rank)] + shift) % groups.size)]);
+      peers.push_back(group[index_of((groups.place_of[index_of(rank)] + shift) % groups.size)]);
     }
   }
   return peers;
@@ -115,14 +115,16 @@ MessagePlan plan(const ExchangeRequest& request) {
   std::vector<int> begins;
   for (int rank = 0; rank < ranks; ++rank) {
     for (int batch = 0; batch < batches; ++batch) {
-      begins.push_back(plan.add_join(request.start[at(rank)]));
+      begins.push_back(plan.add_join(request.start[index_of(rank)]));
     }
   }
-  const auto begin_of = [&](int rank, int batch) { return begins[at(rank * batches + batch)]; };
+  const auto begin_of = [&](int rank, int batch) {
+    return begins[index_of(rank * batches + batch)];
+  };
   for (int rank = 0; rank < ranks; ++rank) {
     const std::vector<int> peers = peers_of(groups, distances, rank);
     for (int round = 0; round < ranks; ++round) {
-      const int peer = peers[at(round)];
+      const int peer = peers[index_of(round)];
       const int batch = batch_of(round, groups, one_domain, nccl.batch);
       const int message = plan.add(rank, peer, wire.at(rank, peer));
       for (const int end : {rank, peer}) {

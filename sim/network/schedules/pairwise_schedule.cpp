@@ -2,23 +2,24 @@
 
 #include "sim/network/schedules/exchange_schedule.hpp"
 
+#include "sim/base/numbers.hpp"
+
 namespace moesim::network {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Receives are posted ahead: a rank goes on when what it sends is sent.
 MessagePlan plan(const ExchangeRequest& request) {
   MessagePlan plan;
   const int ranks = request.bytes.ranks();
   std::vector<int> last;  // [rank] its latest step
-  for (int rank = 0; rank < ranks; ++rank) last.push_back(plan.add_join(request.start[at(rank)]));
+  for (int rank = 0; rank < ranks; ++rank)
+    last.push_back(plan.add_join(request.start[index_of(rank)]));
   for (int shift = 1; shift < ranks; ++shift) {
     for (int rank = 0; rank < ranks; ++rank) {
       const int peer = (rank + shift) % ranks;
       const int message = plan.add(rank, peer, request.bytes.at(rank, peer));
-      plan.wait(message, last[at(rank)]);
-      last[at(rank)] = message;
+      plan.wait(message, last[index_of(rank)]);
+      last[index_of(rank)] = message;
     }
   }
   return plan;

@@ -1,12 +1,11 @@
 #include <fmt/format.h>
 
+#include "sim/base/numbers.hpp"
 #include "sim/network/schedules/exchange_schedule.hpp"
 #include "sim/network/schedules/hierarchical_schedule.hpp"
 
 namespace moesim::network {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Each message takes its way in slices, so that a slice goes on while the next one arrives.
 MessagePlan plan(const ExchangeRequest& request) {
@@ -15,13 +14,13 @@ MessagePlan plan(const ExchangeRequest& request) {
   const int slices = request.settings.slices;
   MessagePlan plan;
   for (int source = 0; source < ranks; ++source) {
-    const int home = domains.domain_of[at(source)];
+    const int home = domains.domain_of[index_of(source)];
     for (int destination = 0; destination < ranks; ++destination) {
       const std::int64_t bytes = request.bytes.at(source, destination);
       if (bytes == 0 || source == destination) continue;
-      const bool stays = domains.domain_of[at(destination)] == home;
+      const bool stays = domains.domain_of[index_of(destination)] == home;
       const int gate = stays ? source : domains.on_rail(home, destination);
-      const Picoseconds start = request.start[at(source)];
+      const Picoseconds start = request.start[index_of(source)];
       if (gate == source) {
         plan.add(source, destination, bytes, start);
         continue;

@@ -2,20 +2,17 @@
 
 #include <map>
 
+#include "sim/base/numbers.hpp"
+
 namespace moesim::network {
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 Domains::Domains(const Topology& topology) {
   std::map<int, int> number;
   for (int rank = 0; rank < topology.ranks(); ++rank) {
     const auto [found, added] =
-        number.try_emplace(topology.domain_of[at(rank)], static_cast<int>(number.size()));
+        number.try_emplace(topology.domain_of[index_of(rank)], static_cast<int>(number.size()));
     if (added) ranks.emplace_back();
-    std::vector<int>& members = ranks[at(found->second)];
+    std::vector<int>& members = ranks[index_of(found->second)];
     domain_of.push_back(found->second);
     local_of.push_back(static_cast<int>(members.size()));
     members.push_back(rank);
@@ -23,8 +20,8 @@ Domains::Domains(const Topology& topology) {
 }
 
 int Domains::on_rail(int domain, int other) const {
-  const std::vector<int>& members = ranks[at(domain)];
-  return members[at(local_of[at(other)]) % members.size()];
+  const std::vector<int>& members = ranks[index_of(domain)];
+  return members[index_of(local_of[index_of(other)]) % members.size()];
 }
 
 }  // namespace moesim::network

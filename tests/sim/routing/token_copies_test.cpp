@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "sim/base/numbers.hpp"
 #include "sim/routing/groups/group_router.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
@@ -20,8 +21,6 @@ using namespace moesim::routing;
 namespace {
 
 using Counts = std::vector<std::int32_t>;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Two nodes of two GPUs, two experts each; the experts of each rank's tokens as listed, k = 3.
 TokenCopies copies_of(const RouterConfig& config,
@@ -126,9 +125,10 @@ TEST_CASE("copies are those of the reference's kept routes, group by group") {
           gpus.emplace(one.rank, one.token, one.expert / 2);
           nodes.emplace(one.rank, one.token, one.expert / 8);
         }
-        for (const auto& [rank, token, gpu] : gpus) ++to_gpu[at(group * 8 + rank) * 8 + at(gpu)];
+        for (const auto& [rank, token, gpu] : gpus)
+          ++to_gpu[index_of(group * 8 + rank) * 8 + index_of(gpu)];
         for (const auto& [rank, token, node] : nodes)
-          ++to_node[at(group * 8 + rank) * 2 + at(node)];
+          ++to_node[index_of(group * 8 + rank) * 2 + index_of(node)];
       }
       CHECK(routed.layers[layer].copies.to_gpu == to_gpu);
       CHECK(routed.layers[layer].copies.to_node == to_node);

@@ -7,6 +7,7 @@
 #include "kernels/measure/cuda/workloads/rotated_workload.hpp"
 #include "kernels/measure/cuda/workloads/workloads.hpp"
 #include "kernels/measure/suites/collectives.hpp"
+#include "sim/base/numbers.hpp"
 
 namespace moesim::kernels::measure::cuda {
 namespace {
@@ -34,8 +35,8 @@ class Exchange : public Workload, public Queueable {
     const auto total = static_cast<std::int64_t>(bytes_);
     for (int peer = 0; peer < ranks_; ++peer) {
       const std::int64_t equal = total / ranks_;
-      sent_.push_back(uneven ? uneven_row(ranks_, rank_, total)[at(peer)] : equal);
-      received_.push_back(uneven ? uneven_row(ranks_, peer, total)[at(rank_)] : equal);
+      sent_.push_back(uneven ? uneven_row(ranks_, rank_, total)[index_of(peer)] : equal);
+      received_.push_back(uneven ? uneven_row(ranks_, peer, total)[index_of(rank_)] : equal);
     }
     uneven_ = uneven;
     if (spec.params.at("pattern") == "hierarchical") {
@@ -78,7 +79,6 @@ class Exchange : public Workload, public Queueable {
 
  private:
   static constexpr std::size_t period = 4;  // of verify_sums()'s elements
-  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
   bool reduces() const { return op_ == "all-reduce" || op_ == "reduce-scatter"; }
   cudaStream_t stream() const { return context_.timer->stream(); }
 
@@ -89,7 +89,7 @@ class Exchange : public Workload, public Queueable {
       return nccl_.reduce_scatter(from_.data(), to_.data(), bytes_, on);
     }
     if (tiers_ != nullptr) {
-      const std::size_t chunk = bytes_ / at(ranks_);
+      const std::size_t chunk = bytes_ / index_of(ranks_);
       tiers_->inside->transfer(plan_.inside, chunk, from_.data(), staging_.data(), on);
       tiers_->across->transfer(plan_.across, chunk, staging_.data(), to_.data(), on);
       return;
@@ -113,7 +113,7 @@ class Exchange : public Workload, public Queueable {
     const bool gathers = op_ == "all-gather";
     std::int64_t offset = 0;
     for (int peer = 0; peer < ranks_; ++peer) {
-      const std::int64_t size = sent_[at(peer)];
+      const std::int64_t size = sent_[index_of(peer)];
       if (gathers && peer > 0) break;  // one chunk, the same for all
       launch_pattern(words(from_, offset), static_cast<std::size_t>(size / 4),
                      static_cast<std::uint32_t>(rank_), salt_of(rank_, gathers ? 0 : peer),
@@ -123,7 +123,7 @@ class Exchange : public Workload, public Queueable {
     run_poisoned();
     offset = 0;
     for (int peer = 0; peer < ranks_; ++peer) {
-      const std::int64_t size = received_[at(peer)];
+      const std::int64_t size = received_[index_of(peer)];
       launch_compare_pattern(words(to_, offset), static_cast<std::size_t>(size / 4),
                              static_cast<std::uint32_t>(peer), salt_of(peer, gathers ? 0 : rank_),
                              wrong_.data(), stream());
@@ -140,12 +140,12 @@ class Exchange : public Workload, public Queueable {
     fill_summands(elements);
     run_poisoned();
     MOESIM_CUDA(cudaStreamSynchronize(stream()));
-    const std::size_t own = op_ == "all-reduce" ? elements : elements / at(ranks_);
-    const std::size_t first = op_ == "all-reduce" ? 0 : own * at(rank_);
+    const std::size_t own = op_ == "all-reduce" ? elements : elements / index_of(ranks_);
+    const std::size_t first = op_ == "all-reduce" ? 0 : own * index_of(rank_);
     double wanted[period] = {};
     for (std::size_t element = 0; element < period; ++element) {
       for (int rank = 0; rank < ranks_; ++rank) {
-        wanted[element] += static_cast<double>((element + at(rank)) % period);
+        wanted[element] += static_cast<double>((element + index_of(rank)) % period);
       }
     }
     for (const Slice& slice : checked_slices(own)) {
@@ -168,7 +168,7 @@ class Exchange : public Workload, public Queueable {
     std::vector<std::uint16_t> mine(std::min(elements, block));
     for (std::size_t element = 0; element < mine.size(); ++element) {
       constexpr std::uint16_t bits[period] = {0x0000, 0x3f80, 0x4000, 0x4040};  // 0, 1, 2, 3
-      mine[element] = bits[(element + at(rank_)) % period];
+      mine[element] = bits[(element + index_of(rank_)) % period];
     }
     auto* to = reinterpret_cast<std::uint16_t*>(from_.data());
     MOESIM_CUDA(

@@ -3,6 +3,14 @@
 #include <utility>
 
 namespace moesim::network {
+namespace {
+
+// Whether an even exchange ends first, or at the same time; one that is not there never ends.
+bool comes_first(const std::optional<Completion>& even, const std::optional<FlowEnd>& end) {
+  return !end || (even && even->time <= end->time);
+}
+
+}  // namespace
 
 void FlowFabric::begin(int exchange, Picoseconds now, Picoseconds alone) {
   even_.begin(exchange, now, alone);
@@ -50,7 +58,7 @@ std::optional<Completion> FlowFabric::next() {
   if (!done_.empty()) return done_.front();
   const std::optional<Completion> even = even_.next();
   const std::optional<FlowEnd> end = solver_.next();
-  if (!end || (even && even->time <= end->time)) return even;
+  if (comes_first(even, end)) return even;
   const Message& message = messages_[static_cast<std::size_t>(end->flow - first_flow_)];
   return Completion{end->time, message.exchange, Completion::nobody};
 }
@@ -59,7 +67,7 @@ void FlowFabric::take() {
   if (!done_.empty()) return done_.pop_front();
   const std::optional<Completion> even = even_.next();
   const std::optional<FlowEnd> end = solver_.next();
-  if (!end || (even && even->time <= end->time)) return even_.take();
+  if (comes_first(even, end)) return even_.take();
   solver_.take();
   const Message message = messages_[static_cast<std::size_t>(end->flow - first_flow_)];
   settle(end->time, message.exchange, message.source);

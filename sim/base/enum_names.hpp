@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,15 +36,23 @@ constexpr const char* name_in(const EnumNames<Value, count>& names, Value value)
   return "";
 }
 
+// The value of a name; nothing where the table has no such name.
+template <class Value, std::size_t count>
+constexpr std::optional<Value> find_in(const EnumNames<Value, count>& names,
+                                       std::string_view text) {
+  for (const EnumName<Value>& known : names) {
+    if (text == known.name) return known.value;
+  }
+  return std::nullopt;
+}
+
 // The value of a name; throws as refuse_name() does where the table has no such name.
 template <class Value, std::size_t count>
 Value value_in(const EnumNames<Value, count>& names, std::string_view text,
                const std::string& where) {
+  if (const std::optional<Value> found = find_in(names, text)) return *found;
   std::vector<std::string> all;
-  for (const EnumName<Value>& known : names) {
-    if (text == known.name) return known.value;
-    all.emplace_back(known.name);
-  }
+  for (const EnumName<Value>& known : names) all.emplace_back(known.name);
   refuse_name(where, text, all);
 }
 

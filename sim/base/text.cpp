@@ -30,6 +30,12 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
+std::string_view trimmed(std::string_view text, std::string_view spaces) {
+  const std::size_t first = text.find_first_not_of(spaces);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(spaces) + 1 - first);
+}
+
 std::string printable(std::string_view text) {
   std::string shown;
   shown.reserve(text.size());

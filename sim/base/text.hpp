@@ -17,6 +17,14 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 // The parts of `text` between white space, none of them empty.
 std::vector<std::string> words_of(std::string_view text);
 
+// The text without white space before and behind it; it points into `text`.
+std::string_view trimmed(std::string_view text, std::string_view spaces = " \t\r\n");
+
+// Whether `part` is somewhere in `text`.
+inline bool has_part(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
 // The number that is all of `text`: no spaces, no sign '+', nothing behind it. Nothing where the
 // text is no number or the number does not fit the type. Decimal, in the C locale.
 template <class Number>

@@ -185,11 +185,7 @@ class Arithmetic {
   int depth_ = 0;
 };
 
-std::string trimmed(const std::string& text) {
-  const auto first = text.find_first_not_of(" \t\n");
-  if (first == std::string::npos) return "";
-  return text.substr(first, text.find_last_not_of(" \t\n") + 1 - first);
-}
+constexpr std::string_view spaces = " \t\n";  // of a shell: a carriage return is none
 
 }  // namespace
 
@@ -198,7 +194,7 @@ std::optional<std::int64_t> arithmetic_of(const std::string& text, const Lookup&
 }
 
 std::optional<Change> change_in(const std::string& text) {
-  const std::string all = trimmed(text);
+  const std::string all(trimmed(text, spaces));
   std::size_t begin = 0;
   for (const char* step : {"++", "--"}) {
     if (all.rfind(step, 0) == 0) begin = 2;
@@ -206,7 +202,7 @@ std::optional<Change> change_in(const std::string& text) {
   std::size_t at = begin;
   while (at < all.size() && is_name(all[at])) ++at;
   const std::string name = all.substr(begin, at - begin);
-  const std::string rest = trimmed(all.substr(at));
+  const std::string rest(trimmed(std::string_view(all).substr(at), spaces));
   if (name.empty() || (name.front() >= '0' && name.front() <= '9')) return std::nullopt;
   const std::string step = begin > 0 ? all.substr(0, begin) : rest;
   if ((begin > 0 && rest.empty()) || rest == "++" || rest == "--") {

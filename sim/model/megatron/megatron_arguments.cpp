@@ -22,11 +22,6 @@
 namespace moesim::model {
 namespace {
 
-std::string ending_of(const std::string& path) {
-  const auto dot = path.rfind('.');
-  return dot == std::string::npos ? "" : path.substr(dot + 1);
-}
-
 constexpr std::int64_t most_layers = 65535;  // model.schema
 
 // The place of the script or module among a command's words; the number of them without one.

@@ -7,21 +7,19 @@
 #include <sstream>
 #include <string_view>
 
+#include "sim/base/text.hpp"
+
 namespace moesim::model {
 namespace {
-
-std::string trimmed(const std::string& text) {
-  const auto first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos) return "";
-  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
-}
 
 // The values of "[a, b]", or the text itself.
 std::vector<std::string> values_in(const std::string& text) {
   if (text.size() < 2 || text.front() != '[' || text.back() != ']') return {unquoted(text)};
   std::vector<std::string> values;
   std::istringstream items(text.substr(1, text.size() - 2));
-  for (std::string item; std::getline(items, item, ',');) values.push_back(unquoted(trimmed(item)));
+  for (std::string item; std::getline(items, item, ',');) {
+    values.push_back(unquoted(std::string(trimmed(item))));
+  }
   return values;
 }
 

@@ -16,12 +16,6 @@
 namespace moesim::model {
 namespace {
 
-std::string trimmed(const std::string& text) {
-  const auto first = text.find_first_not_of(" \t\r");
-  if (first == std::string::npos) return "";
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
-
 std::string without_comment(const std::string& line) {
   char quote = 0;
   for (std::size_t at = 0; at < line.size(); ++at) {
@@ -58,7 +52,7 @@ class Reader {
     for (std::string raw; std::getline(lines, raw);) {
       ++line_;
       const std::string written = without_comment(raw);
-      const std::string line = trimmed(written);
+      const std::string line(trimmed(written));
       if (line.empty() || line == "---") continue;
       if (is_in_list_) {
         add_to_list(line);
@@ -103,7 +97,7 @@ class Reader {
     if (colon == std::string::npos) return;
     while (!open_.empty() && open_.back().indent >= indent) open_.pop_back();
     if (skipped_ && indent <= skipped_indent_) note_left_out();
-    const std::string written = unquoted(trimmed(line.substr(0, colon)));
+    const std::string written = unquoted(std::string(trimmed(line.substr(0, colon))));
     if (!open_.empty() && open_.back().key != none) made_.keys[open_.back().key].is_section = true;
     YamlKey key;
     key.name = argument_name(written);

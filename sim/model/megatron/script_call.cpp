@@ -14,11 +14,6 @@
 namespace moesim::model {
 namespace {
 
-std::string ending_of(const std::string& path) {
-  const auto dot = path.rfind('.');
-  return dot == std::string::npos ? "" : path.substr(dot + 1);
-}
-
 bool is_of_name(char letter) {
   return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
 }
@@ -69,6 +64,11 @@ bool is_file(const std::string& path) {
 }
 
 }  // namespace
+
+std::string ending_of(const std::string& path) {
+  const auto dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(dot + 1);
+}
 
 bool is_yaml_file(const std::string& path) {
   const std::string ending = ending_of(path);

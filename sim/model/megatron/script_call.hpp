@@ -16,6 +16,9 @@ struct ScriptCall {
   std::vector<std::string> words;  // the arguments of the script, without quotes
 };
 
+// What stands behind the last dot of a path, "sh" of "a/run.sh"; "" where it has none.
+std::string ending_of(const std::string& path);
+
 // Whether the name of a file is that of a script (.sh, .bash, .slurm, .sbatch) or YAML (.yaml,
 // .yml).
 bool is_launch_file(const std::string& path);

@@ -30,12 +30,6 @@ struct Cell {
   throw UsageError(fmt::format("{}: line {}, column {}: {}", path, cell.line, cell.column, reason));
 }
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
-
 // The cells of each line that is not blank. CsvTable is for tables with a header.
 std::vector<std::vector<Cell>> cells_of(std::string_view content) {
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";  // spreadsheets write one

@@ -6,8 +6,11 @@
 #include <optional>
 #include <utility>
 
+#include "sim/base/enum_names.hpp"
 #include "sim/base/no_answer.hpp"
+#include "sim/base/units.hpp"
 #include "sim/network/exchange/exchange_query.hpp"
+#include "sim/profile/collective.hpp"
 #include "sim/study/logs/link_evidence.hpp"
 
 namespace moesim::study {
@@ -16,19 +19,10 @@ namespace {
 using cluster::Cluster;
 using cluster::MeasuredExchange;
 
-constexpr double mib = 1 << 20;
-
 std::string size_text(double bytes) {
-  if (bytes >= 1024 * mib) return fmt::format("{:.3g} GiB", bytes / mib / 1024);
-  return bytes >= mib ? fmt::format("{:.4g} MiB", bytes / mib) : fmt::format("{:.0f} bytes", bytes);
-}
-
-std::optional<profile::Collective> collective_of(const MeasuredExchange& measured) {
-  const std::string name = name_of(measured.operation);
-  for (const auto& each : profile::collective_names) {
-    if (name == each.name) return each.value;
-  }
-  return std::nullopt;
+  if (bytes >= bytes_per_gib) return fmt::format("{:.3g} GiB", bytes / bytes_per_gib);
+  return bytes >= bytes_per_mib ? fmt::format("{:.4g} MiB", bytes / bytes_per_mib)
+                                : fmt::format("{:.0f} bytes", bytes);
 }
 
 bool is_same(const MeasuredExchange& one, const MeasuredExchange& other) {
@@ -40,7 +34,7 @@ bool is_same(const MeasuredExchange& one, const MeasuredExchange& other) {
 std::optional<LawComparison> compared(const MeasuredExchange& measured,
                                       const std::shared_ptr<const Cluster>& base,
                                       const std::shared_ptr<const profile::Profile>& profile) {
-  const auto collective = collective_of(measured);
+  const auto collective = find_in(profile::collective_names, name_of(measured.operation));
   if (!collective || (base->nodes > 0 && measured.nodes > base->nodes)) return std::nullopt;
   LawComparison found{measured, profile->name(), {}};
   network::ExchangeQuery query;
@@ -71,7 +65,7 @@ std::size_t LawComparison::inside() const {
 
 std::string LawComparison::text() const {
   const auto first = std::find_if(points.begin(), points.end(),
-                                  [](const Point& point) { return point.bytes >= mib; });
+                                  [](const Point& point) { return point.bytes >= bytes_per_mib; });
   const Point& large = points.back();
   const Point& small = first == points.end() ? large : *first;
   std::string text = fmt::format(

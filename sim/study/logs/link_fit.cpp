@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "sim/base/enum_names.hpp"
 #include "sim/base/no_answer.hpp"
 #include "sim/base/formats/document.hpp"
 #include "sim/base/shipped.hpp"
@@ -18,6 +19,7 @@
 #include "sim/network/exchange/exchange_query.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
 #include "sim/network/ports/port_model.hpp"
+#include "sim/profile/collective.hpp"
 
 namespace moesim::study {
 namespace {
@@ -57,13 +59,6 @@ double bytes_at_border(const MeasuredExchange& measured, double inside) {
   return 1;
 }
 
-std::optional<profile::Collective> collective_of(MeasuredOperation operation) {
-  for (const auto& known : profile::collective_names) {
-    if (std::string(known.name) == name_of(operation)) return known.value;
-  }
-  return std::nullopt;
-}
-
 using Change = std::function<void(Cluster&, double)>;
 
 // The model's question for one size of a measured curve.
@@ -80,7 +75,7 @@ class Inversion {
     });
     query_.members = network::members_of(measured, cluster);
     query_.bytes = measured.bytes[size];
-    const auto collective = collective_of(measured.operation);
+    const auto collective = find_in(profile::collective_names, name_of(measured.operation));
     known_ = collective && profile_;
     if (collective) query_.collective = *collective;
   }
@@ -238,7 +233,7 @@ std::optional<FittedEfficiency> nic_efficiency_of(
 
 double more_at_large_size(const MeasuredExchange& measured, const Cluster& cluster,
                           const std::shared_ptr<const profile::Profile>& profile) {
-  const auto collective = collective_of(measured.operation);
+  const auto collective = find_in(profile::collective_names, name_of(measured.operation));
   const double bytes = measured.bytes.back();
   if (bytes >= full_bytes || !collective || !profile) return 1;
   const auto without = std::make_shared<Cluster>(cluster);

@@ -15,6 +15,7 @@
 #include "sim/base/formats/document.hpp"
 #include "sim/base/launcher_prefix.hpp"
 #include "sim/base/text.hpp"
+#include "sim/base/units.hpp"
 
 namespace moesim::study {
 namespace {
@@ -22,8 +23,6 @@ namespace {
 // std::regex recurses by the character. It is also slow: it runs on lines that have the words it
 // looks for.
 constexpr std::size_t longest_line = 1024;
-
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 double number_at(const std::vector<std::string>& words, std::size_t column, const std::string& file,
                  std::size_t line) {
@@ -48,7 +47,7 @@ std::optional<std::size_t> column_of(const std::vector<std::string>& header,
 
 // perftest's MB are of 2^20 bytes (src/perftest_parameters.c: MBS), its Gb of 1e9 bits.
 double gbit_per_s_of(const std::string& header) {
-  return has(header, "Gb/sec]") ? 1 : 8.0 * (1 << 20) / 1e9;
+  return has_part(header, "Gb/sec]") ? 1 : 8 * bytes_per_mib / 1e9;
 }
 
 class PerftestOutput {
@@ -89,17 +88,17 @@ class PerftestOutput {
         R"(^\s*((RDMA_Write|RDMA_Read|Send)( Bidirectional| Post List| Infinitely)* (BW|Latency)) Test)");
     static const std::regex nic(R"(\bDevice\s*:\s*(\S+))");
     std::smatch match;
-    if (has(line, " Test") && std::regex_search(line, match, title)) {
+    if (has_part(line, " Test") && std::regex_search(line, match, title)) {
       runs_.push_back({match[1]});
       header_.clear();
-    } else if (!runs_.empty() && has(line, "Device") && std::regex_search(line, match, nic)) {
+    } else if (!runs_.empty() && has_part(line, "Device") && std::regex_search(line, match, nic)) {
       runs_.back().nic = match[1];
-    } else if (!runs_.empty() && has(line, "#bytes")) {
+    } else if (!runs_.empty() && has_part(line, "#bytes")) {
       header_ = words_of(line.substr(line.find('#')));
       columns_ = 0;
       to_gbit_ = gbit_per_s_of(line);
       // Both directions are added up.
-      if (has(runs_.back().test, "Bidirectional")) to_gbit_ /= 2;
+      if (has_part(runs_.back().test, "Bidirectional")) to_gbit_ /= 2;
     } else if (!header_.empty()) {
       take_row(words_of(line));
     }
@@ -180,15 +179,15 @@ std::vector<CopyMatrix> read_nvbandwidth_text(const std::string& file) {
   for (std::string line; std::getline(text, line);) {
     if (line.size() > longest_line) continue;
     std::smatch match;
-    if (has(line, "Device ") && std::regex_search(line, match, device)) {
+    if (has_part(line, "Device ") && std::regex_search(line, match, device)) {
       name = match[1];
-    } else if (has(line, "Running") && std::regex_search(line, match, running)) {
+    } else if (has_part(line, "Running") && std::regex_search(line, match, running)) {
       reading = is_pairwise_copy(match[1]);
       if (reading) found.push_back({match[1], name, {}});
-    } else if (reading && !has(line, "SUM ")) {
+    } else if (reading && !has_part(line, "SUM ")) {
       const std::vector<std::string> words = words_of(line);
       // A row is the number of a GPU and its cells; the header of the columns has no decimals.
-      const bool decimals = has(line, ".") || has(line, "N/A");
+      const bool decimals = has_part(line, ".") || has_part(line, "N/A");
       if (words.size() < 2 || !decimals || !is_whole_number(words[0])) continue;
       for (std::size_t cell = 1; cell < words.size(); ++cell) take_cell(words[cell], found.back());
     }
@@ -200,14 +199,16 @@ std::vector<CopyMatrix> read_nvbandwidth_text(const std::string& file) {
 
 LogKind kind_of_log(const std::string& file) {
   const std::string text = read_file(file);
-  if (has(text, "\"nvbandwidth\"")) return LogKind::nvbandwidth;
-  if (has(text, "\"nccl_version\"") && has(text, "\"results\"")) return LogKind::nccl_tests;
-  if (has(text, "algbw") || has(text, "# nThread ")) return LogKind::nccl_tests;
-  if (has(text, " BW Test") || has(text, " Latency Test")) return LogKind::perftest;
-  if (has(text, "Running device_to_device_") || has(text, "nvbandwidth Version")) {
+  if (has_part(text, "\"nvbandwidth\"")) return LogKind::nvbandwidth;
+  if (has_part(text, "\"nccl_version\"") && has_part(text, "\"results\""))
+    return LogKind::nccl_tests;
+  if (has_part(text, "algbw") || has_part(text, "# nThread ")) return LogKind::nccl_tests;
+  if (has_part(text, " BW Test") || has_part(text, " Latency Test")) return LogKind::perftest;
+  if (has_part(text, "Running device_to_device_") || has_part(text, "nvbandwidth Version")) {
     return LogKind::nvbandwidth;
   }
-  if (has(text, "[tuning]") || has(text, "Dispatch + combine bandwidth")) return LogKind::deepep;
+  if (has_part(text, "[tuning]") || has_part(text, "Dispatch + combine bandwidth"))
+    return LogKind::deepep;
   throw UsageError(fmt::format(
       "{}: this is no output of nccl-tests, perftest (ib_write_bw, ib_send_lat, ...), nvbandwidth "
       "or DeepEP's tests",
@@ -271,15 +272,15 @@ std::vector<DeepEpBest> read_deepep_log(const std::string& file) {
   std::istringstream text(read_file(file));
   for (std::string line; std::getline(text, line);) {
     if (line.size() > longest_line) continue;
-    low_latency = low_latency || has(line, "Dispatch + combine bandwidth");
-    if (has(line, "[config]")) {
+    low_latency = low_latency || has_part(line, "Dispatch + combine bandwidth");
+    if (has_part(line, "[config]")) {
       config.tokens = static_cast<int>(figure_in(line, tokens));
       config.hidden = static_cast<int>(figure_in(line, hidden));
       config.top_k = static_cast<int>(figure_in(line, top_k));
       config.node_groups = static_cast<int>(figure_in(line, groups));
     }
     std::smatch match;
-    if (!has(line, "[tuning] Best ") || !std::regex_search(line, match, best)) continue;
+    if (!has_part(line, "[tuning] Best ") || !std::regex_search(line, match, best)) continue;
     DeepEpBest entry = config;
     entry.stage = match[1];
     entry.row_format = match[2] == "FP8" ? "fp8" : "bf16";

@@ -19,6 +19,16 @@ TEST_CASE("words are what stands between white space") {
   CHECK(words_of("").empty());
 }
 
+TEST_CASE("white space at both ends is left out, and a part is found anywhere") {
+  CHECK(trimmed(" \t\r\na b\n ") == "a b");
+  CHECK(trimmed(" \r", " ") == "\r");
+  CHECK(trimmed(" \n").empty());
+  CHECK(trimmed("").empty());
+  CHECK(has_part("8 SMs", " SMs"));
+  CHECK(has_part("x", ""));
+  CHECK_FALSE(has_part("SM", "SMs"));
+}
+
 TEST_CASE("a number is all of its text or none") {
   CHECK(parse_number<int>("-7") == -7);
   CHECK(parse_number<double>("1.5e3") == 1500.0);
@@ -71,6 +81,8 @@ constexpr EnumNames<Colour, 2> colours{{{Colour::red, "red"}, {Colour::green, "g
 TEST_CASE("names of an enumeration are read and written by one table") {
   CHECK(std::string(name_in(colours, Colour::green)) == "green");
   CHECK(value_in(colours, "red", "--colour") == Colour::red);
+  CHECK(find_in(colours, "green") == Colour::green);
+  CHECK_FALSE(find_in(colours, "gree").has_value());
   CHECK_THROWS_WITH(
       value_in(colours, "gren", "--colour"),
       "--colour: unknown value 'gren' (did you mean 'green'?); choose from red, green");

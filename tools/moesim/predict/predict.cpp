@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "sim/base/contains.hpp"
 #include "sim/base/formats/csv.hpp"
 #include "sim/base/formats/json_text.hpp"
 #include "sim/base/no_answer.hpp"
@@ -30,10 +31,6 @@ namespace moesim::tool {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 // A number, except where a refused row has one that none can be: that text.
 Json parameter_value(const std::string& name, const std::string& text) {

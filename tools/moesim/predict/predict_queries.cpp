@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "sim/base/contains.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/no_answer.hpp"
 #include "sim/base/shipped.hpp"
@@ -15,10 +16,6 @@ namespace {
 
 const std::vector<std::string> passed_columns{"note", "id"};
 const std::vector<std::string> refusal_columns{"status", "reason"};
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "sim/base/contains.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
@@ -21,10 +22,6 @@
 
 namespace moesim::tool {
 namespace {
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 // One of NCCL's collectives.
 bool is_collective(const profile::PredictedOperation& op) {
@@ -155,14 +152,14 @@ uncertainty::ExchangeSize size_of(const QueryParams& params) {
 
 // "64 to 256 MiB on 16 GPUs".
 std::string sizes_text(const uncertainty::MeasuredExchanges& measured) {
-  constexpr double mib = 1 << 20;
   const auto range = [](double least, double most) {
     return least == most ? fmt::format("{:.3g}", least)
                          : fmt::format("{:.3g} to {:.3g}", least, most);
   };
   std::string text;
   if (measured.least.bytes > 0) {
-    text = range(measured.least.bytes / mib, measured.most.bytes / mib) + " MiB on ";
+    text = range(measured.least.bytes / bytes_per_mib, measured.most.bytes / bytes_per_mib) +
+           " MiB on ";
   }
   return text + range(measured.least.gpus, measured.most.gpus) + " GPUs";
 }

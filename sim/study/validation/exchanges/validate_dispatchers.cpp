@@ -11,10 +11,10 @@
 #include <tuple>
 
 #include "sim/base/statistics.hpp"
+#include "sim/base/text.hpp"
 #include "sim/study/validation/exchanges/dispatch_lines.hpp"
 #include "sim/study/validation/exchanges/dispatch_samples.hpp"
 #include "sim/study/validation/exchanges/dispatcher_fit.hpp"
-#include "sim/study/validation/exchanges/exchange_coverage.hpp"
 #include "sim/study/validation/exchanges/exchange_errors.hpp"
 #include "sim/study/validation/exchanges/two_from_one.hpp"
 #include "sim/study/validation/exchanges/validate_far_dispatches.hpp"
@@ -37,10 +37,6 @@ constexpr double four_nodes_bar = 0.15;  // on the median error
 constexpr MoeStage both[] = {MoeStage::dispatch, MoeStage::combine};
 std::size_t at(MoeStage stage) { return static_cast<std::size_t>(stage); }
 std::size_t at(Transport transport) { return static_cast<std::size_t>(transport); }
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 using Shape = std::tuple<double, double, double, double, int>;
 Shape shape_of(const DispatchSample& sample) {
@@ -269,12 +265,14 @@ void compare_proxied(const Dispatcher& dispatcher, const std::vector<DispatchSam
                      const std::string& library, Across& across) {
   const auto rows = [&](const Rule& rule) {
     return choose(samples, [&](const DispatchSample& sample) {
-      return has(sample.library, library) && sample.rates.transport == Transport::proxy &&
+      return has_part(sample.library, library) && sample.rates.transport == Transport::proxy &&
              sample.group.domains() > 2 && rule(sample);
     });
   };
   for (const char* system : {"H100", "B300"}) {
-    const auto is_held = [&](const DispatchSample& sample) { return has(sample.device, system); };
+    const auto is_held = [&](const DispatchSample& sample) {
+      return has_part(sample.device, system);
+    };
     const Chosen others = rows([&](const DispatchSample& sample) { return !is_held(sample); });
     const Chosen held = rows(is_held);
     if (others.empty() || held.empty()) continue;
@@ -286,7 +284,7 @@ void compare_proxied(const Dispatcher& dispatcher, const std::vector<DispatchSam
   for (const char* system : {"H100", "B300"}) {
     const auto with = [&](int nodes) {
       return rows([&](const DispatchSample& sample) {
-        return has(sample.device, system) && sample.group.domains() == nodes;
+        return has_part(sample.device, system) && sample.group.domains() == nodes;
       });
     };
     const Chosen four = with(4);
@@ -316,8 +314,9 @@ void compare_hybrid(const Dispatcher& dispatcher, const std::vector<DispatchSamp
     for (const MoeStage stage : both) {
       const auto of = [&, name = std::string(device)](int gpus) {
         return choose(samples, [&](const DispatchSample& sample) {
-          return has(sample.library, "HybridEP") && has(sample.library, "kernel") &&
-                 has(sample.device, name) && sample.stage == stage && sample.group.gpus == gpus;
+          return has_part(sample.library, "HybridEP") && has_part(sample.library, "kernel") &&
+                 has_part(sample.device, name) && sample.stage == stage &&
+                 sample.group.gpus == gpus;
         });
       };
       const Chosen known = of(fewer);
@@ -387,7 +386,7 @@ void compare_apart(const Dispatcher& deepep, const Dispatcher& hybrid,
   Line unstated;
   Line others;
   const Chosen api_rows = choose(samples, [](const DispatchSample& sample) {
-    return has(sample.library, "HybridEP") && has(sample.library, "API");
+    return has_part(sample.library, "HybridEP") && has_part(sample.library, "API");
   });
   const ApiTimes api_times(hybrid, api_rows);
   for (const DispatchSample* sample : api_rows) {
@@ -395,9 +394,9 @@ void compare_apart(const Dispatcher& deepep, const Dispatcher& hybrid,
     api.add(*sample, api_times.predict(*sample), sample->library);
   }
   for (const DispatchSample& sample : samples) {
-    if (has(sample.library, "UCCL-EP normal")) {
+    if (has_part(sample.library, "UCCL-EP normal")) {
       others.add(sample, predicted(deepep, sample), sample.library);
-    } else if (has(sample.library, "DeepEP-NVSHMEM normal") && sample.group.domains() == 2) {
+    } else if (has_part(sample.library, "DeepEP-NVSHMEM normal") && sample.group.domains() == 2) {
       unstated.add(sample, predicted(deepep, sample), sample.library);
     }
   }
@@ -417,7 +416,7 @@ void compare_across(const std::string& folder, const Dispatcher& deepep, const D
   };
   const auto of = [](const char* library, const char* system) {
     return [=](const DispatchSample& sample) {
-      return has(sample.library, library) && has(sample.system, system);
+      return has_part(sample.library, library) && has_part(sample.system, system);
     };
   };
   none_fitted(deepep, "DeepEP normal, H800, 1 to 4 nodes", of("V1 normal", "H800"));

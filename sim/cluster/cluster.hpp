@@ -10,6 +10,10 @@
 
 namespace moesim::cluster {
 
+// The most GPUs of a job, so of the ranks of any group: products of sizes stay inside 64 bits, and
+// ranks inside the counters of the random streams (below 2^24).
+inline constexpr int most_gpus = 1 << 20;
+
 // A share of a line rate that an exchange reaches. low and high are its 5 % and 95 % quantiles over
 // settings of the same hardware: the error bar of what passes there.
 struct Efficiency {

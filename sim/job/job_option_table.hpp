@@ -72,6 +72,10 @@ template <class... Members>
 auto field(Members... members) {
   return [=](auto& job) -> auto& { return (job.*....*members); };
 }
+template <class Member>
+auto in_states(Member model::StateRules::*member) {
+  return field(&training::TrainingJob::states, member);
+}
 
 // Collects the options of a job, with one method for each way to write a value. `field` is as
 // field() makes it.

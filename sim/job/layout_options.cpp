@@ -1,5 +1,6 @@
 #include "sim/job/layout_options.hpp"
 
+#include "sim/cluster/cluster.hpp"
 #include "sim/job/documents.hpp"
 #include "sim/model/megatron/megatron_model.hpp"
 
@@ -11,7 +12,6 @@ using parallel::LayoutRequest;
 using parallel::ParallelLayout;
 using training::TrainingJob;
 
-constexpr std::int64_t most_ranks = 1 << 20;
 constexpr std::int64_t most_sequences = 1 << 30;
 
 constexpr EnumNames<bool, 2> switch_names{{{false, "off"}, {true, "on"}}};
@@ -31,11 +31,6 @@ auto in_sizes(Member ParallelLayout::*member) {
 template <class Member>
 auto in_layout(Member LayoutRequest::*member) {
   return field(&TrainingJob::layout, member);
-}
-
-template <class Member>
-auto in_states(Member StateRules::*member) {
-  return field(&TrainingJob::states, member);
 }
 
 void set_schedule(const std::string& text, Resolution& at) {
@@ -73,12 +68,12 @@ void declare_shares(JobOptionTable& table) {
       .help(
           "a shipped model, a document of your own, a Hugging Face config.json, or a script or "
           "YAML of Megatron-LM");
-  table.whole("gpus", 1, most_ranks, in_sizes(&ParallelLayout::gpus))
+  table.whole("gpus", 1, cluster::most_gpus, in_sizes(&ParallelLayout::gpus))
       .by_default("32")
       .in_layout()
       .help("GPUs of the job");
   table.begin(Section::layout);
-  table.whole("tensor-parallel", 1, most_ranks, in_sizes(&ParallelLayout::tensor))
+  table.whole("tensor-parallel", 1, cluster::most_gpus, in_sizes(&ParallelLayout::tensor))
       .by_default("1")
       .in_layout()
       .searched()
@@ -96,7 +91,7 @@ void declare_shares(JobOptionTable& table) {
                    : "--sequence-parallel has no effect: --tensor-parallel 1";
       })
       .help("whether they share the tokens between its products too; models with experts need it");
-  table.whole("context-parallel", 1, most_ranks, in_sizes(&ParallelLayout::context))
+  table.whole("context-parallel", 1, cluster::most_gpus, in_sizes(&ParallelLayout::context))
       .by_default("1")
       .in_layout()
       .searched()
@@ -116,13 +111,14 @@ void declare_shares(JobOptionTable& table) {
 }
 
 void declare_pipeline(JobOptionTable& table) {
-  table.whole("pipeline-parallel", 1, most_ranks, in_sizes(&ParallelLayout::pipeline))
+  table.whole("pipeline-parallel", 1, cluster::most_gpus, in_sizes(&ParallelLayout::pipeline))
       .by_default("1")
       .in_layout()
       .searched()
       .megatron("pipeline-model-parallel-size")
       .help("PP: ranks that a micro-batch passes");
-  table.whole("virtual-pipeline", 1, most_ranks, in_sizes(&ParallelLayout::virtual_pipeline))
+  table
+      .whole("virtual-pipeline", 1, cluster::most_gpus, in_sizes(&ParallelLayout::virtual_pipeline))
       .by_default("1; chunks of --pipeline-layout over PP", use_virtual_stages_of_layout)
       .in_layout()
       .searched()
@@ -146,13 +142,15 @@ void declare_pipeline(JobOptionTable& table) {
 }
 
 void declare_expert_sizes(JobOptionTable& table) {
-  table.whole("expert-parallel", 1, most_ranks, in_sizes(&ParallelLayout::expert))
+  table.whole("expert-parallel", 1, cluster::most_gpus, in_sizes(&ParallelLayout::expert))
       .by_default("the most that divides, in a domain", use_widest_expert_parallel)
       .in_layout()
       .searched()
       .megatron("expert-model-parallel-size")
       .help("EP: ranks that share the experts");
-  table.whole("expert-tensor-parallel", 1, most_ranks, in_sizes(&ParallelLayout::expert_tensor))
+  table
+      .whole("expert-tensor-parallel", 1, cluster::most_gpus,
+             in_sizes(&ParallelLayout::expert_tensor))
       .by_default("1")
       .in_layout()
       .searched()
@@ -174,7 +172,7 @@ void declare_batch(JobOptionTable& table) {
       .in_layout()
       .megatron("seq-length")
       .help("tokens of a sequence");
-  table.whole("micro-batch", 1, most_ranks, in_layout(&LayoutRequest::micro_batch))
+  table.whole("micro-batch", 1, parallel::most_micro_batch, in_layout(&LayoutRequest::micro_batch))
       .by_default("1")
       .in_layout()
       .searched()
@@ -199,7 +197,9 @@ void declare_schedule(JobOptionTable& table) {
       })
       .help("in which order chunks are computed:");
   table.forms(parallel::schedule_names);
-  table.whole("micro-batch-group", 1, most_ranks, in_layout(&LayoutRequest::micro_batch_group))
+  table
+      .whole("micro-batch-group", 1, parallel::most_micro_batch,
+             in_layout(&LayoutRequest::micro_batch_group))
       .by_default("the pipeline ranks", nullptr)
       .in_layout()
       .not_searched()
@@ -233,7 +233,9 @@ void declare_sharing(JobOptionTable& table) {
       .searched()
       .shown_as([](const TrainingJob& job) { return Cell(std::int64_t{job.states.zero}); })
       .help("what data-parallel ranks share:");
-  table.whole("optimizer-instances", 1, most_ranks, in_states(&StateRules::optimizer_instances))
+  table
+      .whole("optimizer-instances", 1, cluster::most_gpus,
+             in_states(&StateRules::optimizer_instances))
       .by_default("1")
       .in_layout()
       .megatron("num-distributed-optimizer-instances")

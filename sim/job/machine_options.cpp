@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "sim/cluster/cluster.hpp"
 #include "sim/job/documents.hpp"
 #include "sim/scenario/exchange.hpp"
 #include "sim/training/step/job_rules.hpp"
@@ -11,8 +12,6 @@ namespace {
 
 using training::HostCosts;
 using training::TrainingJob;
-
-constexpr std::int64_t most_ranks = 1 << 20;
 
 constexpr EnumNames<bool, 2> fused_names{{
     {false, "off", "grouped products; activation and casts in kernels of their own"},
@@ -92,7 +91,7 @@ void declare_documents(JobOptionTable& table) {
 
 void declare_placement(JobOptionTable& table) {
   table.begin(Section::machine);
-  table.whole("ranks-per-domain", 1, most_ranks, field(&TrainingJob::ranks_per_domain))
+  table.whole("ranks-per-domain", 1, cluster::most_gpus, field(&TrainingJob::ranks_per_domain))
       .by_default("all, of several domains a power of two", nullptr)
       .searched()
       .shown_as([](const TrainingJob& job) { return Cell(std::int64_t{job.placed_ranks()}); })

@@ -38,11 +38,6 @@ constexpr EnumNames<bool, 2> dispatch_names{{
     {true, "low", "to experts in the format of the products, home in bf16 (DeepSeek-V3)"},
 }};
 
-template <class Member>
-auto in_states(Member StateRules::*member) {
-  return field(&TrainingJob::states, member);
-}
-
 std::string idle_gather_precision(const TrainingJob& job) {
   StateRules low = job.states;
   low.low_precision_gather = true;
@@ -62,18 +57,23 @@ void check_offload(const TrainingJob& job) {
   if (refusal) throw UsageError(*refusal);
 }
 
+// What takes part in a low precision needs one.
+void check_low_precision(const TrainingJob& job, bool is_asked_for, const char* option,
+                         const char* why, const char* example) {
+  if (!is_asked_for || job.states.precision != model::Precision::bf16) return;
+  throw UsageError(fmt::format("{} with --precision bf16: {}: give --precision, such as {}", option,
+                               why, example));
+}
+
 void check_attention_precision(const TrainingJob& job) {
-  if (!job.fp8_attention || job.states.precision != model::Precision::bf16) return;
-  throw UsageError(
-      "--attention-precision fp8 with --precision bf16: frameworks compute attention in FP8 only "
-      "beside FP8 products: give --precision, such as fp8-current");
+  check_low_precision(job, job.fp8_attention, "--attention-precision fp8",
+                      "frameworks compute attention in FP8 only beside FP8 products",
+                      "fp8-current");
 }
 
 void check_head_precision(const TrainingJob& job) {
-  if (!job.low_precision_head || job.states.precision != model::Precision::bf16) return;
-  throw UsageError(
-      "--head-precision low with --precision bf16: the head takes the format of the other "
-      "products: give --precision, such as fp8-current");
+  check_low_precision(job, job.low_precision_head, "--head-precision low",
+                      "the head takes the format of the other products", "fp8-current");
 }
 
 bool has_module(const model::Model& model, model::RecomputeModule module) {
@@ -168,10 +168,8 @@ std::string idle_offload(const TrainingJob& job) {
 }
 
 void check_dispatch_precision(const TrainingJob& job) {
-  if (!job.low_precision_dispatch || job.states.precision != model::Precision::bf16) return;
-  throw UsageError(
-      "--dispatch-precision low with --precision bf16: rows travel in the format of the "
-      "products: give --precision, such as fp8-block");
+  check_low_precision(job, job.low_precision_dispatch, "--dispatch-precision low",
+                      "rows travel in the format of the products", "fp8-block");
 }
 
 std::string idle_dispatch_precision(const TrainingJob& job) {

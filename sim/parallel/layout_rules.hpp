@@ -13,6 +13,9 @@
 
 namespace moesim::parallel {
 
+// The most sequences of a micro-batch, and micro-batches of a group.
+inline constexpr std::int64_t most_micro_batch = 1 << 20;
+
 // A training job as it is asked for.
 struct LayoutRequest {
   ParallelLayout sizes;

@@ -10,6 +10,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
 #include "sim/base/text.hpp"
+#include "sim/cluster/cluster.hpp"
 
 namespace moesim::scenario {
 namespace {
@@ -106,8 +107,8 @@ GpuFactors parse_gpu_factors(const std::string& text, const std::string& flag) {
   for (const std::string_view part : split(text, '+')) {
     const auto [gpu, factor] =
         halves(std::string(part), flag, "GPU:FACTOR, such as 3:1.5 or 3:1.5+7:2");
-    factors.push_back(
-        {static_cast<int>(parse_whole(flag, gpu, 0, (1 << 20) - 1)), parse_slowdown(factor, flag)});
+    factors.push_back({static_cast<int>(parse_whole(flag, gpu, 0, cluster::most_gpus - 1)),
+                       parse_slowdown(factor, flag)});
     for (std::size_t other = 0; other + 1 < factors.size(); ++other) {
       if (factors[other].gpu != factors.back().gpu) continue;
       throw UsageError(fmt::format("{}: GPU {} is named twice", flag, gpu));

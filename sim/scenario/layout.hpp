@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "sim/cluster/cluster.hpp"
 #include "sim/routing/rules/expert_placement.hpp"
 #include "sim/scenario/idle_rules.hpp"
 #include "sim/scenario/option.hpp"
@@ -33,13 +34,13 @@ std::uint64_t expert_placement_contents(const Scenario& scenario);
 // bits and the counters of the random streams (rank and replica below 2^24) inside theirs.
 template <class Table>
 void declare_layout(Table& table) {
-  table.whole("gpus", "N", 1, 1 << 20, &Layout::gpus)
+  table.whole("gpus", "N", 1, cluster::most_gpus, &Layout::gpus)
       .by_default("32, or the ranks of a trace of several", use_usual_gpus)
       .help("GPUs in all")
       .affects(Affects::routing)
       .after({"routing"})
       .idle(unless_drawn);
-  table.whole("expert-parallel", "P", 1, 1 << 20, &Layout::expert_parallel)
+  table.whole("expert-parallel", "P", 1, cluster::most_gpus, &Layout::expert_parallel)
       .by_default("as many as divide both, in one node", use_usual_expert_parallel)
       .help("GPUs that share one set of experts: a group; divides GPUs and experts")
       .affects(Affects::routing)

@@ -11,8 +11,10 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
+#include "sim/cluster/cluster.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/model/megatron/megatron_arguments.hpp"
+#include "sim/parallel/layout_rules.hpp"
 #include "tools/moesim/megatron/megatron_bridge_script.hpp"
 #include "tools/moesim/megatron/megatron_effects.hpp"
 #include "tools/moesim/megatron/megatron_environment.hpp"
@@ -124,10 +126,10 @@ void take_batch(MegatronInput& input) {
   std::int64_t ranks = 1;
   for (const char* option : {"tensor-parallel", "context-parallel", "pipeline-parallel"}) {
     const auto each = input.whole(option, 1);
-    if (!each || *each < 1 || *each > (1 << 20)) return;
+    if (!each || *each < 1 || *each > cluster::most_gpus) return;
     ranks *= *each;
   }
-  if (!gpus || !micro || *gpus < ranks || *micro < 1 || *micro > (1 << 20)) return;
+  if (!gpus || !micro || *gpus < ranks || *micro < 1 || *micro > parallel::most_micro_batch) return;
   const std::string sequences = fmt::format("{}", *gpus / ranks * *micro);
   input.options["global-batch"] = sequences;
   note(

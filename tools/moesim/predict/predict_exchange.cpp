@@ -16,9 +16,11 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
+#include "sim/cluster/cluster.hpp"
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/network/exchange/exchange_files.hpp"
 #include "sim/network/ports/port_model.hpp"
+#include "sim/profile/collective.hpp"
 #include "sim/profile/missing_parameter.hpp"
 #include "sim/study/logs/link_fit.hpp"
 #include "tools/moesim/output.hpp"
@@ -29,16 +31,6 @@ namespace {
 
 using profile::Collective;
 using Params = std::map<std::string, std::string>;
-
-// GPUs on a cluster without an end, to which placements are held.
-constexpr int most_gpus = 1 << 20;
-
-std::optional<Collective> collective_of(const std::string& op) {
-  for (const auto& known : profile::collective_names) {
-    if (op == known.name) return known.value;
-  }
-  return std::nullopt;
-}
 
 std::string text_or(const Params& params, const std::string& name, const std::string& fallback) {
   const auto found = params.find(name);
@@ -100,17 +92,17 @@ std::vector<int> placed(const cluster::Cluster& cluster, const Params& params, i
   const bool given = params.count("matrix") != 0;
   const std::string text = text_or(params, "placement", given ? "contiguous" : "even");
   const auto beyond = [](int gpu) {
-    return NoAnswer(
-        fmt::format("placement: GPU {} is beyond the {} that a cluster may have", gpu, most_gpus));
+    return NoAnswer(fmt::format("placement: GPU {} is beyond the {} that a cluster may have", gpu,
+                                cluster::most_gpus));
   };
-  if (ranks > most_gpus) throw beyond(ranks - 1);
+  if (ranks > cluster::most_gpus) throw beyond(ranks - 1);
   const auto of_file = [&](const UsageError& error) {
     return fmt::format("{}: {} ranks: {}", params.at("matrix"), ranks, error.what());
   };
   try {
     std::vector<int> members = cluster::parse_placement(text, cluster, ranks, "placement");
     const int last = *std::max_element(members.begin(), members.end());
-    if (last >= most_gpus) throw beyond(last);
+    if (last >= cluster::most_gpus) throw beyond(last);
     return members;
   } catch (const NoAnswer& error) {
     if (!given) throw;
@@ -140,7 +132,7 @@ std::shared_ptr<const cluster::Cluster> ExchangePredictor::cluster(const std::st
 }
 
 bool ExchangePredictor::handles(const std::string& op, const Params& params) {
-  if (!collective_of(op)) return false;
+  if (!find_in(profile::collective_names, op)) return false;
   for (const std::string& name : parameters()) {
     if (params.count(name) != 0) return true;
   }
@@ -170,7 +162,7 @@ network::ExchangePrediction ExchangePredictor::answer(const std::string& op, Par
   const std::shared_ptr<const cluster::Cluster> where = cluster(params["cluster"]);
 
   network::ExchangeQuery query;
-  query.collective = *collective_of(op);
+  query.collective = *find_in(profile::collective_names, op);
   query.schedule = text_or(params, "schedule", "");
   query.network = value_in(network::method_names, text_or(params, "network", "auto"), "network");
   if (const auto share = params.find("distinct-share"); share != params.end()) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "sim/base/text.hpp"
+#include "sim/cluster/cluster.hpp"
 #include "sim/study/search/scaling.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/bands/train_band.hpp"
@@ -314,7 +315,7 @@ std::vector<int> requested_gpus(const CommandLine& line) {
   std::set<int> numbers;
   if (!line.has("gpus")) return {};
   for (const std::string& text : study::expand("--gpus", line.get("gpus"), true)) {
-    numbers.insert(static_cast<int>(parse_whole("--gpus", text, 1, 1 << 20)));
+    numbers.insert(static_cast<int>(parse_whole("--gpus", text, 1, cluster::most_gpus)));
   }
   if (numbers.size() > most_searches) {
     throw UsageError(fmt::format("--gpus: {} numbers, each with a search of its own: at most {}",

@@ -4,8 +4,10 @@
 
 #include "sim/base/enum_names.hpp"
 #include "sim/base/text.hpp"
+#include "sim/cluster/cluster.hpp"
 #include "sim/job/documents.hpp"
 #include "sim/job/job_options.hpp"
+#include "sim/parallel/layout_rules.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/recommend/recommend_flags.hpp"
 #include "tools/moesim/train/train_request.hpp"
@@ -29,7 +31,7 @@ void take_list(const CommandLine& line, const std::string& flag, std::vector<Val
 
 void take_sizes(const CommandLine& line, const std::string& flag, std::vector<int>& sizes) {
   take_list(line, flag, sizes, [&](const std::string& text) {
-    return static_cast<int>(parse_whole("--" + flag, text, 1, 1 << 20));
+    return static_cast<int>(parse_whole("--" + flag, text, 1, cluster::most_gpus));
   });
 }
 
@@ -119,8 +121,9 @@ void take_lists(const CommandLine& line, TrainingSpace& space) {
     return static_cast<int>(
         parse_whole("--ranks-per-domain", text, 1, space.base.cluster->gpus_per_domain));
   });
-  take_list(line, "micro-batch", space.micro_batch,
-            [](const std::string& text) { return parse_whole("--micro-batch", text, 1, 1 << 20); });
+  take_list(line, "micro-batch", space.micro_batch, [](const std::string& text) {
+    return parse_whole("--micro-batch", text, 1, parallel::most_micro_batch);
+  });
   if (line.has("recompute")) {
     space.recompute.clear();
     for (const std::string& text : list_of(line, "recompute")) {

@@ -164,7 +164,7 @@ const DispatchMachine& Dispatcher::on(const std::string& device) const {
 
 double dispatched_row_bytes(const Dispatcher& dispatcher, MoeStage stage, double hidden, bool fp8) {
   if (stage == MoeStage::combine) return 2 * hidden;
-  return (fp8 ? hidden + hidden / 128 * 4 : 2 * hidden) + dispatcher.header_bytes;
+  return (fp8 ? fp8_row_bytes(hidden) : 2 * hidden) + dispatcher.header_bytes;
 }
 
 }  // namespace moesim::profile

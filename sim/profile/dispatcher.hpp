@@ -10,6 +10,9 @@
 namespace moesim::profile {
 
 enum class MoeStage { dispatch, combine };
+constexpr const char* name_of(MoeStage stage) {
+  return stage == MoeStage::dispatch ? "dispatch" : "combine";
+}
 
 // How often a token's row leaves its GPU: once for each node (NVLink domain) that it goes to, and
 // on from there over NVLink; once for each GPU; or once for each of its experts.
@@ -122,8 +125,10 @@ class Dispatcher {
   bool crosses_nodes() const { return nic[0].has_value() || nic[1].has_value(); }
 };
 
-// Bytes of a row of `hidden` values: 8-bit floats with a 4-byte scale for each 128, or 16-bit ones,
-// and on dispatch the header.
+// Bytes of a row of `hidden` values as 8-bit floats with a 4-byte scale for each 128.
+constexpr double fp8_row_bytes(double hidden) { return hidden + hidden / 128 * 4; }
+
+// Bytes of a row of `hidden` values: fp8_row_bytes(), or 16-bit ones, and on dispatch the header.
 double dispatched_row_bytes(const Dispatcher& dispatcher, MoeStage stage, double hidden, bool fp8);
 
 }  // namespace moesim::profile

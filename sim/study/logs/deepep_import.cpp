@@ -19,8 +19,8 @@ constexpr int most_node_groups = 4;  // num_topk_groups of test_internode.py, wh
 // Bytes of a GPU's tokens for `groups` nodes or GPUs, its own included.
 double bytes_of(const DeepEpBest& best, int experts, int groups) {
   const double met = profile::distinct_places({experts, best.top_k, 0}, groups);
-  // 8-bit values have a scale of 4 bytes for each 128.
-  const double row = best.hidden * (best.row_format == "fp8" ? 1 + 4.0 / 128 : 2);
+  const double row =
+      best.row_format == "fp8" ? profile::fp8_row_bytes(best.hidden) : 2 * best.hidden;
   return best.tokens * met * row;
 }
 

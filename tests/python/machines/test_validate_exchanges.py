@@ -262,6 +262,15 @@ def test_a_table_between_nodes_with_a_bad_cell_is_named(tmp_path):
     assert "internode_alltoall.csv, line 5, column value: 'fast' is not a number" in result.stderr
 
 
+def test_a_dispatcher_whose_number_of_sms_cannot_be_read_is_named(tmp_path):
+    dispatcher = ("HybridEP README", "H100", "IB (8/node)", 2, 16, "HybridEP x SMs (kernel only)", "combine", "",
+                  "4096 tok", "algbw", 52, "GB/s", "", "yes", "")
+    write_crossings(tmp_path, [*crossings(slower=1), dispatcher])  # lines 2 to 17, and 18
+    result = moesim("validate", "exchanges", "--data", tmp_path)
+    assert result.returncode == 2
+    assert "internode_alltoall.csv, line 18, column library: 'x' is not a whole number" in result.stderr
+
+
 def test_the_bars_on_the_public_tables_hold():
     code, document = validation_of(folder_of("nccl_intranode.csv.gz"))
     judged = {each["text"]: each["met"] for each in document["verdicts"] if each["met"] is not None}

@@ -17,8 +17,6 @@ constexpr double many_tokens = 512;
 
 }  // namespace
 
-const char* name_of(MoeStage stage) { return stage == MoeStage::dispatch ? "dispatch" : "combine"; }
-
 ChosenSamples choose(const std::vector<DispatchSample>& samples, const SampleRule& rule) {
   ChosenSamples chosen;
   for (const DispatchSample& sample : samples) {

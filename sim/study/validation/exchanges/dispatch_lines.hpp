@@ -17,8 +17,6 @@ using SampleRule = std::function<bool(const DispatchSample&)>;
 
 ChosenSamples choose(const std::vector<DispatchSample>& samples, const SampleRule& rule);
 
-const char* name_of(profile::MoeStage stage);  // "dispatch"
-
 // Errors of one line of the table, and how many points the 90 % band holds.
 struct DispatchLine {
   Comparison comparison;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "sim/base/text.hpp"
+#include "sim/model/precision.hpp"
 #include "sim/study/validation/exchanges/exchange_tables.hpp"
 
 namespace moesim::study {
@@ -20,23 +22,18 @@ constexpr double blackwell_link = 900e3;
 constexpr double nic_400 = 50e3;  // a port of 400 Gb/s per GPU
 constexpr double nic_800 = 100e3;
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 bool is_board_of_four(const std::string& system) { return system.rfind("gb", 0) == 0; }
 
 double link_of(const std::string& device) {
-  if (has(device, "H800")) return h800_link;
-  return has(device, "B200") || has(device, "B300") ? blackwell_link : hopper_link;
+  if (has_part(device, "H800")) return h800_link;
+  return has_part(device, "B200") || has_part(device, "B300") ? blackwell_link : hopper_link;
 }
 
 double row_of(MoeStage stage, double hidden, bool fp8) {
-  return fp8 && stage == MoeStage::dispatch ? hidden + hidden / 128 * 4 : 2 * hidden;
+  return fp8 && stage == MoeStage::dispatch ? profile::fp8_row_bytes(hidden) : 2 * hidden;
 }
 
 constexpr MoeStage both[] = {MoeStage::dispatch, MoeStage::combine};
-const char* name_of(MoeStage stage) { return stage == MoeStage::dispatch ? "dispatch" : "combine"; }
 
 // The columns that both tables of DeepEP have.
 DispatchSample deepep_row(const CsvTable& table, std::size_t row, SentOnce sent, MoeStage stage) {
@@ -77,42 +74,52 @@ constexpr Setting settings[] = {
 };
 
 // The number before " SMs" of a library's name, 0: none there.
-int sms_of(const std::string& library) {
+int sms_of(const CsvTable& table, std::size_t row) {
+  const std::string& library = table.text(row, "library");
   const std::size_t end = library.find(" SMs");
   if (end == std::string::npos) return 0;
-  const std::size_t begin = library.rfind(' ', end - 1);
-  return std::stoi(library.substr(begin + 1, end - begin - 1));
+  const std::size_t begin = library.substr(0, end).rfind(' ') + 1;  // npos: from the first letter
+  const std::string number = library.substr(begin, end - begin);
+  constexpr std::int64_t most_sms = 1 << 16;
+  return static_cast<int>(
+      parse_whole(fmt::format("{}, line {}, column library", table.name, table.lines[row]), number,
+                  1, most_sms));
 }
 
 // The sample of a row whose system and library are known; else nothing.
 std::optional<DispatchSample> across_row(const CsvTable& table, std::size_t row) {
   const std::string source = table.text(row, "source");
-  const auto* setting = std::find_if(std::begin(settings), std::end(settings),
-                                     [&](const Setting& each) { return has(source, each.source); });
+  const auto* setting =
+      std::find_if(std::begin(settings), std::end(settings),
+                   [&](const Setting& each) { return has_part(source, each.source); });
   const std::string library = table.text(row, "library");
-  const bool known = has(library, "DeepEP") || has(library, "HybridEP") || has(library, "UCCL");
+  const bool known =
+      has_part(library, "DeepEP") || has_part(library, "HybridEP") || has_part(library, "UCCL");
   if (setting == std::end(settings) || !known) return std::nullopt;
   const std::string metric = table.text(row, "metric");
   const std::string workload = table.text(row, "workload");
-  if (has(library, "V1 LL") && metric == "bandwidth") return std::nullopt;  // of the latency beside
+  if (has_part(library, "V1 LL") && metric == "bandwidth")
+    return std::nullopt;  // of the latency beside
   DispatchSample sample;
   sample.system = table.text(row, "system");
   sample.library = library;
   const std::string op = table.text(row, "op");
-  sample.stage = has(op, "combine") ? MoeStage::combine : MoeStage::dispatch;
-  const bool rack = has(sample.system, "GB200");
+  sample.stage = has_part(op, "combine") ? MoeStage::combine : MoeStage::dispatch;
+  const bool rack = has_part(sample.system, "GB200");
   sample.device = setting->device[0] != 0 ? setting->device : rack ? "NVIDIA GB200" : "NVIDIA H100";
   const int gpus = static_cast<int>(table_whole(table, row, "gpus"));
   sample.group = {gpus, setting->per_domain > 0 ? setting->per_domain : rack ? 72 : 8};
-  const bool hybrid = has(source, "HybridEP README");
+  const bool hybrid = has_part(source, "HybridEP README");
   const MoeTraffic traffic = {hybrid ? 8 * gpus : 256, 8};
-  const bool each_expert = has(library, "LL") || has(source, "pplx");
-  const double tokens = has(workload, "128 tok") ? 128 : has(workload, "1 tok/") ? 1 : 4096;
+  const bool each_expert = has_part(library, "LL") || has_part(source, "pplx");
+  const double tokens = has_part(workload, "128 tok")  ? 128
+                        : has_part(workload, "1 tok/") ? 1
+                                                       : 4096;
   sample.load = profile::balanced_load(each_expert ? SentOnce::per_expert : SentOnce::per_node,
                                        sample.stage, traffic, sample.group, tokens);
-  const bool fp8 = each_expert || has(source, "V1") || has(op, "FP8");
+  const bool fp8 = each_expert || has_part(source, "V1") || has_part(op, "FP8");
   sample.row_bytes = row_of(sample.stage, 7168, fp8);
-  sample.sms = sms_of(library);
+  sample.sms = sms_of(table, row);
   sample.rates = {link_of(sample.device), setting->nic, setting->transport};
   sample.where = fmt::format("{} GPUs, {} {}", gpus, library, op);
   if (metric == "latency") {
@@ -164,11 +171,11 @@ std::vector<DispatchSample> load_one_sided(const std::string& folder) {
   std::vector<DispatchSample> samples;
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
     const std::string op = table.text(row, "op_name");
-    if (table.text(row, "kernel_source") != "NVLinkOneSided" || has(op, "prepare")) continue;
+    if (table.text(row, "kernel_source") != "NVLinkOneSided" || has_part(op, "prepare")) continue;
     DispatchSample sample;
     sample.system = table.text(row, "system");
     sample.device = table.text(row, "device");
-    sample.stage = has(op, "dispatch") ? MoeStage::dispatch : MoeStage::combine;
+    sample.stage = has_part(op, "dispatch") ? MoeStage::dispatch : MoeStage::combine;
     const int gpus = static_cast<int>(table_whole(table, row, "moe_ep_size"));
     sample.group = {gpus, gpus};
     const auto hidden = static_cast<double>(table_whole(table, row, "hidden_size"));
@@ -178,7 +185,9 @@ std::vector<DispatchSample> load_one_sided(const std::string& folder) {
     sample.load.tokens = tokens;
     sample.load.copies = tokens * met;
     sample.load.link_rows = tokens * met * (gpus - 1) / gpus;
-    sample.row_bytes = sample.stage == MoeStage::dispatch ? hidden * 0.5625 : 2 * hidden;
+    sample.row_bytes = sample.stage == MoeStage::dispatch
+                           ? hidden * model::element_bytes(model::Precision::nvfp4)
+                           : 2 * hidden;
     sample.rates = {blackwell_link, 0};
     sample.time_us = table.positive(row, "latency_us");
     sample.where = fmt::format("{} tokens ({} GPUs)", tokens, gpus);

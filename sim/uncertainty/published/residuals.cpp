@@ -250,6 +250,10 @@ bool same_machine(const Subject& one, const Subject& other) {
   return one.machine == other.machine && nics_alike(one, other);
 }
 
+bool same_software(const Observation& one, const Observation& other) {
+  return one.subject.software == other.subject.software;
+}
+
 bool is_machine_pair(const Observation& one, const Observation& other) {
   return one.subject.software == other.subject.software && !one.release.empty() &&
          one.release == other.release && one.subject.machine != other.subject.machine &&

@@ -44,6 +44,8 @@ struct Observation {
   std::string release{};  // of the software, as its source names it; "": not told
 };
 
+bool same_software(const Observation& one, const Observation& other);
+
 // The shares of the observations of a group whose log ratios a document keeps.
 inline constexpr std::array<double, 5> kept_shares = {0.1, 0.3, 0.5, 0.7, 0.9};
 using Quantiles = std::array<double, kept_shares.size()>;

@@ -228,11 +228,6 @@ const std::vector<Choice>& choices() {
   return all;
 }
 
-double of_all_passes(const training::Passes& layer, Part part) {
-  const auto at = static_cast<std::size_t>(part);
-  return layer.forward[at] + layer.input_gradient[at] + layer.weight_gradient[at];
-}
-
 // The share of a step that `moe_us` and `dense_us` of each such layer take.
 double share_of_layers(const TrainingJob& job, const TrainingStep& step, double moe_us,
                        double dense_us) {
@@ -246,7 +241,8 @@ double unhidden_exchange(const TrainingJob& job, const TrainingStep& step) {
   if (!job.model->moe) return 0;
   const training::Passes layer = training::LayerPrices(job).layer(true);
   return share_of_layers(
-      job, step, of_all_passes(layer, Part::dispatch) + of_all_passes(layer, Part::combine), 0);
+      job, step,
+      layer.all_of(training::at(Part::dispatch)) + layer.all_of(training::at(Part::combine)), 0);
 }
 
 double hidden_tensor(const TrainingJob& job, const TrainingStep& step) {
@@ -255,8 +251,8 @@ double hidden_tensor(const TrainingJob& job, const TrainingStep& step) {
   const training::LayerPrices without(plain);
   const training::LayerPrices with(job);
   const auto hidden = [&](bool is_moe) {
-    return of_all_passes(without.layer(is_moe), Part::tensor) -
-           of_all_passes(with.layer(is_moe), Part::tensor);
+    return without.layer(is_moe).all_of(training::at(Part::tensor)) -
+           with.layer(is_moe).all_of(training::at(Part::tensor));
   };
   return share_of_layers(job, step, job.model->moe ? hidden(true) : 0, hidden(false));
 }

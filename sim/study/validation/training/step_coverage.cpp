@@ -18,6 +18,7 @@ namespace {
 
 using uncertainty::Judged;
 using uncertainty::Observation;
+using uncertainty::same_software;
 
 constexpr auto nominal = nominal_levels;
 
@@ -26,10 +27,6 @@ struct Question {
   bool (*drops)(const Observation& held, const Observation& other);
   bool needs_software;  // the rest must have it
 };
-
-bool same_software(const Observation& one, const Observation& other) {
-  return one.subject.software == other.subject.software;
-}
 
 constexpr std::array questions = {Question{"a machine left out",
                                            [](const Observation& held, const Observation& other) {

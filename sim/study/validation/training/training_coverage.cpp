@@ -23,6 +23,7 @@ using uncertainty::Basis;
 using uncertainty::Coverage;
 using uncertainty::Judged;
 using uncertainty::Observation;
+using uncertainty::same_software;
 using uncertainty::StepErrors;
 
 constexpr std::size_t least_points = 20;
@@ -36,10 +37,6 @@ struct Question {
   Basis most;
   bool (*drops)(const Observation& held, const Observation& other);
 };
-
-bool same_software(const Observation& one, const Observation& other) {
-  return one.subject.software == other.subject.software;
-}
 
 constexpr std::array questions = {
     Question{"a configuration left out", Basis::machine, Basis::model,

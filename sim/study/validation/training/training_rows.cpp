@@ -15,6 +15,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/job/documents.hpp"
+#include "sim/scenario/document_cache.hpp"
 
 namespace moesim::study {
 namespace {
@@ -63,13 +64,11 @@ const Names<model::Precision> precisions = {
     {"FP8-MX", model::Precision::mxfp8},        {"NVFP4", model::Precision::nvfp4},
     {"FP8 BLOCK", model::Precision::fp8_block}, {"FP8", model::Precision::fp8_current}};
 
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
 // The first of them that `text` has in it, or begins with.
 template <class Value>
 const Value* within(const Names<Value>& names, const std::string& text) {
   for (const auto& [name, value] : names) {
-    if (has(text, name)) return &value;
+    if (has_part(text, name)) return &value;
   }
   return nullptr;
 }
@@ -82,7 +81,9 @@ const Value* named(const Names<Value>& names, const std::string& text) {
 }
 
 std::string upper_case(std::string text) {
-  for (char& letter : text) letter = static_cast<char>(std::toupper(letter));
+  for (char& letter : text) {
+    letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  }
   return text;
 }
 
@@ -103,38 +104,6 @@ std::string shipped_model(const std::string& name) {
   }
   return "";
 }
-
-// Documents that rows share.
-class Documents {
- public:
-  std::shared_ptr<const profile::Profile> profile(const std::string& name) {
-    return known(profiles_, name);
-  }
-  std::shared_ptr<const model::Model> model(const std::string& name) {
-    return known(models_, name);
-  }
-  std::shared_ptr<const cluster::Cluster> cluster(const std::string& name) {
-    return known(clusters_, name);
-  }
-  std::shared_ptr<const profile::Dispatcher> dispatcher(const std::string& name) {
-    return known(dispatchers_, name);
-  }
-
- private:
-  template <class Document>
-  using Known = std::map<std::string, std::shared_ptr<const Document>>;
-  template <class Document>
-  static std::shared_ptr<const Document> known(Known<Document>& documents,
-                                               const std::string& name) {
-    const auto [place, fresh] = documents.try_emplace(name);
-    if (fresh) place->second = std::make_shared<const Document>(Document::load(name));
-    return place->second;
-  }
-  Known<profile::Profile> profiles_;
-  Known<cluster::Cluster> clusters_;
-  Known<model::Model> models_;
-  Known<profile::Dispatcher> dispatchers_;
-};
 
 // 1 where the table does not say.
 int size(const CsvTable& table, std::size_t row, const char* column) {
@@ -168,7 +137,8 @@ parallel::LayoutRequest layout_of(const CsvTable& table, std::size_t row, const 
   sizes.virtual_pipeline = size(table, row, "vp");
   sizes.expert = size(table, row, "ep");
   sizes.expert_tensor = size(table, row, "etp");
-  request.expert_overlap = has(options, "ep_a2a_overlap") || has(options, "ep overlap on");
+  request.expert_overlap =
+      has_part(options, "ep_a2a_overlap") || has_part(options, "ep overlap on");
   // Overlapped exchanges need several chunks per rank; how many is not said in two sources.
   if (request.expert_overlap && sizes.pipeline > 1 && table.text(row, "vp").empty()) {
     sizes.virtual_pipeline = 2;
@@ -189,9 +159,9 @@ parallel::LayoutRequest layout_of(const CsvTable& table, std::size_t row, const 
 }
 
 training::Graphs graphs_of(const std::string& options) {
-  if (has(options, "cudagraph=full_iteration")) return training::Graphs::layers;
-  if (has(options, "cudagraph=transformer_engine:moe_router")) return training::Graphs::router;
-  return has(options, "cudagraph=") ? training::Graphs::parts : training::Graphs::none;
+  if (has_part(options, "cudagraph=full_iteration")) return training::Graphs::layers;
+  if (has_part(options, "cudagraph=transformer_engine:moe_router")) return training::Graphs::router;
+  return has_part(options, "cudagraph=") ? training::Graphs::parts : training::Graphs::none;
 }
 
 // UCCL's DeepEP over EFA: as long for a row that leaves its node as its low-latency kernels take
@@ -211,14 +181,15 @@ constexpr std::int64_t fused_width = 256;
 // scripts/performance/configs and src/megatron/bridge/recipes, at the release's tag where it is
 // known). Rows of 25.09 and some of 25.11 name no recipe: they get that of the same model, machine
 // and release.
-void apply_recipe(const TrainingRow& row, Documents& documents, training::TrainingJob& job) {
+void apply_recipe(const TrainingRow& row, scenario::DocumentCache& documents,
+                  training::TrainingJob& job) {
   const bool latent = job.model->latent.has_value();
-  const bool is_hopper = has(row.system, "H100");
-  const bool is_rack = has(row.system, "GB200") || has(row.system, "GB300");
-  const bool is_gpt_oss = has(row.model, "GPT OSS");
+  const bool is_hopper = has_part(row.system, "H100");
+  const bool is_rack = has_part(row.system, "GB200") || has_part(row.system, "GB300");
+  const bool is_gpt_oss = has_part(row.model, "GPT OSS");
   job.states.gradient_bytes = 2;            // grad_reduce_in_fp32 = False
   if (latent) job.states.moment_bytes = 2;  // exp_avg_dtype = bfloat16
-  if (has(row.source, "25.09")) {
+  if (has_part(row.source, "25.09")) {
     if (latent) {
       job.recompute =
           model::parse_recompute(is_hopper ? "mla_up_proj,mlp" : "mla_up_proj", "recipes of 25.09");
@@ -231,7 +202,7 @@ void apply_recipe(const TrainingRow& row, Documents& documents, training::Traini
     // Token drop with padding: cuda_graph_scope = full_iteration.
     if (!latent && !is_hopper) job.graphs = training::Graphs::layers;
   }
-  if (has(row.source, "25.11") && row.options.empty()) {
+  if (has_part(row.source, "25.11") && row.options.empty()) {
     if (latent) job.recompute = model::parse_recompute("mla_up_proj", "recipes of 25.11");
     if (is_rack && !is_gpt_oss) {
       job.dispatcher = documents.dispatcher("hybridep");
@@ -251,7 +222,7 @@ void apply_recipe(const TrainingRow& row, Documents& documents, training::Traini
   job.low_precision_head = job.states.precision == model::Precision::mxfp8 && is_rack &&
                            is_whole_step && (latent || is_gpt_oss);
   job.fp8_attention = job.states.precision == model::Precision::mxfp8 &&
-                      (is_gpt_oss || (latent && has(row.system, "GB300") && is_whole_step));
+                      (is_gpt_oss || (latent && has_part(row.system, "GB300") && is_whole_step));
 }
 
 // "CF1.0, pad to capacity" and "1.0": 1; "dropless", or nothing: 0. Throws UsageError for else.
@@ -264,7 +235,8 @@ double capacity_factor_of(const std::string& text) {
   throw UsageError(fmt::format("capacity '{}': neither a factor nor dropless", text));
 }
 
-void fill_job(const CsvTable& table, std::size_t row, Documents& documents, TrainingRow& found) {
+void fill_job(const CsvTable& table, std::size_t row, scenario::DocumentCache& documents,
+              TrainingRow& found) {
   const Machine* machine = within(machines, found.system);
   const std::string model = shipped_model(found.model);
   if (machine == nullptr || model.empty()) {
@@ -282,10 +254,10 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
   job.states.transposed_copies = job::copies_transposed(job.profile->device());
   job.cluster = documents.cluster(machine->cluster);
   job.model = documents.model(model);
-  const int mtp_depths = has(found.model, "w/o MTP") ? 0 : job.model->mtp_depths;
+  const int mtp_depths = has_part(found.model, "w/o MTP") ? 0 : job.model->mtp_depths;
   for (const auto& [text, name] :
        Names<const char*>{{"hybridep", "hybridep"}, {"deepep", "deepep"}}) {
-    if (has(found.options, text)) job.dispatcher = documents.dispatcher(name);
+    if (has_part(found.options, text)) job.dispatcher = documents.dispatcher(name);
   }
   job.capacity_factor = capacity_factor_of(table.text(row, "capacity_factor_or_dropless"));
   job.graphs = graphs_of(found.options);
@@ -295,7 +267,7 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
                                          fmt::format("{}, recompute", table.name));
   job.layout = layout_of(table, row, *job.model, mtp_depths);
   if (found.family == "Megatron-Bridge") apply_recipe(found, documents, job);
-  if (job.dispatcher && has(found.options, "UCCL-EP over EFA")) {
+  if (job.dispatcher && has_part(found.options, "UCCL-EP over EFA")) {
     job.dispatcher = of_uccl(*job.dispatcher);
   }
   if (const auto refusal = parallel::layout_refusal(*job.model, job.layout))
@@ -306,13 +278,15 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
 
 std::string TrainingRow::software() const {
   std::string name = family;
-  for (char& letter : name) letter = static_cast<char>(std::tolower(letter));
+  for (char& letter : name) {
+    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  }
   return name;
 }
 
 std::vector<TrainingRow> load_training_rows(const std::string& folder) {
   const CsvTable table = CsvTable::load(folder + "/moe_training_steps.csv");
-  Documents documents;
+  scenario::DocumentCache documents;
   std::vector<TrainingRow> rows;
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
     const std::string& id = table.text(row, "config_id");

@@ -69,6 +69,10 @@ struct Passes {
   // forward pass.
   PartTimes exchanged_again{};
 
+  // Of one part, in all three passes.
+  double all_of(std::size_t part) const {
+    return forward[part] + input_gradient[part] + weight_gradient[part];
+  }
   void add(const Passes& other);
   void divide(double by);
   void multiply(double by);

@@ -61,8 +61,7 @@ PartTimes Step::alone_parts(int rank, const PipelineRun& slowest) const {
   PartTimes parts{};
   const auto add = [&](const Passes& passes, double times) {
     for (std::size_t part = 0; part < parts.size(); ++part) {
-      parts[part] += times * (passes.forward[part] + passes.input_gradient[part] +
-                              passes.weight_gradient[part]);
+      parts[part] += times * passes.all_of(part);
     }
   };
   const bool all_alike = slowest.passes.size() == static_cast<std::size_t>(shape_.stages());

@@ -9,7 +9,9 @@
 #include <string_view>
 #include <utility>
 
+#include "sim/base/enum_names.hpp"
 #include "sim/base/formats/json_text.hpp"
+#include "sim/step/program/step_program.hpp"
 
 namespace moesim::report {
 namespace {
@@ -32,13 +34,16 @@ constexpr int host_process = 1 << 24;
 
 // The stream numbers that PyTorch traces show: 7 is the default compute stream, and collectives
 // run on a stream of their own. Those of a training step beside them.
+constexpr EnumNames<int, 6> stream_numbers{{{1, "pipeline"},
+                                            {2, "host"},
+                                            {7, "compute"},
+                                            {21, "p2p"},
+                                            {22, "blocking exchange"},
+                                            {24, "gradients"}}};
+constexpr int other_stream = 20;
+
 int stream_number(const std::string& stream) {
-  if (stream == "compute") return 7;
-  if (stream == "pipeline") return 1;
-  if (stream == "host") return 2;
-  if (stream == "p2p") return 21;
-  if (stream == "blocking exchange") return 22;
-  return stream == "gradients" ? 24 : 20;
+  return find_in(stream_numbers, stream).value_or(other_stream);
 }
 
 std::string quoted(const std::string& text) { return json_text(nlohmann::json(text)); }
@@ -77,10 +82,6 @@ std::string name_of(const engine::TimelineEvent& event) {
   return collective.empty() ? event.name : "ncclDevKernel_" + collective;
 }
 
-// The partitions of a step's GPUs (step::Groups).
-constexpr const char* group_names[] = {"expert_parallel", "expert_data_parallel", "world",
-                                       "domain"};
-
 // What a rank gets for each element that it sends; 0: not known, as of rows that differ.
 double received_share(const std::string& collective, int ranks) {
   if (collective == "all_gather") return ranks;
@@ -109,8 +110,8 @@ void add_collective(const engine::TimelineEvent& event, std::string& text) {
                    quoted(event.group_name));
   }
   if (event.group_size == 0) return;
-  const auto partition = static_cast<std::size_t>(event.partition);
-  const char* const name = partition < std::size(group_names) ? group_names[partition] : "group";
+  std::string name = name_in(step::group_names, static_cast<step::Groups>(event.partition));
+  if (name.empty()) name = "group";
   fmt::format_to(std::back_inserter(text),
                  ", \"Group size\": {}, \"Process Group Name\": \"{}:{}\", \"Process Group "
                  "Description\": \"{}\"",

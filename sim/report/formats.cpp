@@ -6,10 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "sim/base/error.hpp"
 #include "sim/base/formats/csv.hpp"
 #include "sim/base/formats/json_text.hpp"
-#include "sim/base/shipped.hpp"
 
 namespace moesim::report {
 namespace {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "sim/base/enum_names.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/report/machine_lines.hpp"
@@ -23,9 +24,17 @@ using Lines = std::vector<std::vector<std::string>>;
 
 // As columns are named, but for dispatch_combine_ms, the movement of rows on the GPU: "dispatch"
 // and "combine" of `train` are the exchange.
-constexpr std::array<const char*, study::part_count> part_names{
-    "attention", "dense FFN",        "router",   "permute, unpermute", "expert FFN",
-    "rectify",   "exposed exchange", "gradient", "optimizer",          "other"};
+constexpr EnumNames<study::Part, study::part_count> part_labels{
+    {{study::Part::attention, "attention"},
+     {study::Part::dense_ffn, "dense FFN"},
+     {study::Part::router, "router"},
+     {study::Part::dispatch_combine, "permute, unpermute"},
+     {study::Part::expert, "expert FFN"},
+     {study::Part::rectify, "rectify"},
+     {study::Part::exposed_exchange, "exposed exchange"},
+     {study::Part::gradient, "gradient"},
+     {study::Part::optimizer, "optimizer"},
+     {study::Part::other, "other"}}};
 
 std::string percent(double share) { return fmt::format("{:.2f} %", share * 100); }
 
@@ -165,7 +174,8 @@ std::string part_lines(const study::Outcome& outcome) {
   for (std::size_t part = 0; part < study::part_count; ++part) {
     const double time = outcome.parts_ms[part];
     if (time == 0) continue;
-    lines.push_back({part_names[part], unit.text(time), percent(time / outcome.step_ms)});
+    lines.push_back({part_label(static_cast<study::Part>(part)), unit.text(time),
+                     percent(time / outcome.step_ms)});
   }
   return align(lines, {false, true, true});
 }
@@ -305,7 +315,7 @@ std::string width_lines(const std::vector<uncertainty::Term>& terms) {
 
 }  // namespace
 
-const char* part_label(study::Part part) { return part_names[static_cast<std::size_t>(part)]; }
+const char* part_label(study::Part part) { return name_in(part_labels, part); }
 
 std::string simulate_summary(const scenario::Scenario& scenario, const study::Outcome& outcome) {
   const double slower = outcome.band.p50_ms / outcome.step_ms;  // if measured

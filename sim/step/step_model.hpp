@@ -35,12 +35,12 @@ class StepModel {
   // (overlapped_gradients.hpp), when all else that changes `durations` has done so.
   std::vector<engine::LostTime> slow_gradients(engine::Durations& durations, int replica);
 
-  // The result of durations() without padding: each GPU dispatches the rows it keeps, each expert
-  // computes the rows it receives, and the all-to-alls are timed by their matrices
-  // (UnpaddedTraffic), so their durations are 0. `routing` needs kept_rows, of all GPUs or of one
-  // expert-parallel group that represents all groups, copies where the scenario deduplicates, and
-  // ir_rows with rectification. Permutation moves one row per expert even where rows are
-  // deduplicated. Throws UsageError for options that need equal blocks (--dispatch einsum,
+  // For tests and benchmarks, the result of durations() without padding: each GPU dispatches the
+  // rows it keeps, each expert computes the rows it receives, and the all-to-alls are timed by
+  // their matrices (UnpaddedTraffic), so their durations are 0. `routing` needs kept_rows, of all
+  // GPUs or of one expert-parallel group that represents all groups, copies where the scenario
+  // deduplicates, and ir_rows with rectification. Permutation moves one row per expert even where
+  // rows are deduplicated. Throws UsageError for options that need equal blocks (--dispatch einsum,
   // --ir-compute grouped), Error for counts of another shape.
   engine::Durations unpadded_durations(const routing::ReplicaRouting& routing, int replica) {
     return durations_.unpadded(routing, replica);

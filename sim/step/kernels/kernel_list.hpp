@@ -38,10 +38,9 @@ class KernelPricer::List {
   }
   // Forward and backward bytes of a memory-bound kernel.
   void memory_pass(const std::string& label, double forward, double backward,
-                   profile::MemoryKernel kind = profile::MemoryKernel::streaming,
-                   double count = 1) {
+                   profile::MemoryKernel kind = profile::MemoryKernel::streaming) {
     memory(label + (pass_ == Pass::forward ? "" : " backward"),
-           pass_ == Pass::forward ? forward : backward, kind, count);
+           pass_ == Pass::forward ? forward : backward, kind);
   }
   Kernels take() { return std::move(kernels_); }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/enum_names.hpp"
 #include "sim/engine/program.hpp"
 #include "sim/profile/collective.hpp"
 #include "sim/routing/rules/moe_phases.hpp"
@@ -42,6 +43,11 @@ enum class Groups : std::int8_t {
   world,
   domain  // of an expert-parallel group in an NVLink domain
 };
+inline constexpr EnumNames<Groups, 4> group_names{
+    {{Groups::expert_parallel, "expert_parallel"},
+     {Groups::expert_data_parallel, "expert_data_parallel"},
+     {Groups::world, "world"},
+     {Groups::domain, "domain"}}};
 
 // One operation, the same on all GPUs. Its name, part, layer and dependencies are in
 // engine::Operation.

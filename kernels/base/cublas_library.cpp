@@ -20,23 +20,19 @@ CublasLibrary load() {
                                   CUBLAS_VER_MAJOR);
     return library;
   }
-  const auto find = [&](auto& function, const char* symbol) {
-    function = find_function<std::remove_reference_t<decltype(function)>>(file, symbol);
-    if (function == nullptr && library.trouble.empty()) {
-      library.trouble =
-          fmt::format("{} is not cuBLAS {}: it has no {}", name, CUBLAS_VER_MAJOR, symbol);
-    }
-  };
-  find(library.create, MOESIM_SYMBOL(cublasCreate));
-  find(library.destroy, MOESIM_SYMBOL(cublasDestroy));
-  find(library.get_version, MOESIM_SYMBOL(cublasGetVersion));
-  find(library.status_name, MOESIM_SYMBOL(cublasGetStatusName));
-  find(library.status_string, MOESIM_SYMBOL(cublasGetStatusString));
-  find(library.get_stream, MOESIM_SYMBOL(cublasGetStream));
-  find(library.set_stream, MOESIM_SYMBOL(cublasSetStream));
-  find(library.set_workspace, MOESIM_SYMBOL(cublasSetWorkspace));
-  find(library.gemm, MOESIM_SYMBOL(cublasGemmEx));
-  find(library.gemm_strided_batched, MOESIM_SYMBOL(cublasGemmStridedBatchedEx));
+  const NeededFunctions needed(
+      file, library.trouble,
+      fmt::format("{} is not cuBLAS {}: it has no ", name, CUBLAS_VER_MAJOR));
+  needed.find(library.create, MOESIM_SYMBOL(cublasCreate));
+  needed.find(library.destroy, MOESIM_SYMBOL(cublasDestroy));
+  needed.find(library.get_version, MOESIM_SYMBOL(cublasGetVersion));
+  needed.find(library.status_name, MOESIM_SYMBOL(cublasGetStatusName));
+  needed.find(library.status_string, MOESIM_SYMBOL(cublasGetStatusString));
+  needed.find(library.get_stream, MOESIM_SYMBOL(cublasGetStream));
+  needed.find(library.set_stream, MOESIM_SYMBOL(cublasSetStream));
+  needed.find(library.set_workspace, MOESIM_SYMBOL(cublasSetWorkspace));
+  needed.find(library.gemm, MOESIM_SYMBOL(cublasGemmEx));
+  needed.find(library.gemm_strided_batched, MOESIM_SYMBOL(cublasGemmStridedBatchedEx));
 #if CUBLAS_VERSION >= 120500
   library.gemm_grouped_batched = find_function<decltype(library.gemm_grouped_batched)>(
       file, MOESIM_SYMBOL(cublasGemmGroupedBatchedEx));

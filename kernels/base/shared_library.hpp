@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace moesim::kernels {
@@ -31,5 +32,31 @@ template <typename Function>
 Function find_function(const SharedLibrary& library, const char* name) {
   return reinterpret_cast<Function>(find_symbol(library, name));
 }
+
+// Finds the functions that a caller needs, and tells the first that is missing: "NCCL is too old:
+// it has no ncclSend; install a newer libnccl2" of the words before and behind the name.
+class NeededFunctions {
+ public:
+  // Writes to `trouble`, which must outlive it, unless something is there.
+  NeededFunctions(const SharedLibrary& library, std::string& trouble, std::string before,
+                  std::string behind = "")
+      : library_(library),
+        trouble_(trouble),
+        before_(std::move(before)),
+        behind_(std::move(behind)) {}
+
+  // Null where the library has no such function.
+  template <typename Function>
+  void find(Function& function, const char* name) const {
+    function = find_function<Function>(library_, name);
+    if (function == nullptr && trouble_.empty()) trouble_ = before_ + name + behind_;
+  }
+
+ private:
+  const SharedLibrary& library_;
+  std::string& trouble_;
+  std::string before_;
+  std::string behind_;
+};
 
 }  // namespace moesim::kernels

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <type_traits>
-
 #include "kernels/base/shared_library.hpp"
 
 namespace moesim::kernels::measure::cuda {
@@ -20,27 +18,22 @@ CublasLtLibrary load() {
                                   file.trouble, major_version);
     return library;
   }
-  const auto find = [&](auto& function, const char* symbol) {
-    function = find_function<std::remove_reference_t<decltype(function)>>(file, symbol);
-    if (function == nullptr && library.trouble.empty()) {
-      library.trouble = fmt::format("{} is not cuBLASLt: it has no {}", name, symbol);
-    }
-  };
-  find(library.create, "cublasLtCreate");
-  find(library.destroy, "cublasLtDestroy");
-  find(library.get_version, "cublasLtGetVersion");
-  find(library.status_name, "cublasLtGetStatusName");
-  find(library.status_string, "cublasLtGetStatusString");
-  find(library.product_create, "cublasLtMatmulDescCreate");
-  find(library.product_destroy, "cublasLtMatmulDescDestroy");
-  find(library.product_set, "cublasLtMatmulDescSetAttribute");
-  find(library.layout_create, "cublasLtMatrixLayoutCreate");
-  find(library.layout_destroy, "cublasLtMatrixLayoutDestroy");
-  find(library.preference_create, "cublasLtMatmulPreferenceCreate");
-  find(library.preference_destroy, "cublasLtMatmulPreferenceDestroy");
-  find(library.preference_set, "cublasLtMatmulPreferenceSetAttribute");
-  find(library.heuristic, "cublasLtMatmulAlgoGetHeuristic");
-  find(library.multiply, "cublasLtMatmul");
+  const NeededFunctions needed(file, library.trouble, name + " is not cuBLASLt: it has no ");
+  needed.find(library.create, "cublasLtCreate");
+  needed.find(library.destroy, "cublasLtDestroy");
+  needed.find(library.get_version, "cublasLtGetVersion");
+  needed.find(library.status_name, "cublasLtGetStatusName");
+  needed.find(library.status_string, "cublasLtGetStatusString");
+  needed.find(library.product_create, "cublasLtMatmulDescCreate");
+  needed.find(library.product_destroy, "cublasLtMatmulDescDestroy");
+  needed.find(library.product_set, "cublasLtMatmulDescSetAttribute");
+  needed.find(library.layout_create, "cublasLtMatrixLayoutCreate");
+  needed.find(library.layout_destroy, "cublasLtMatrixLayoutDestroy");
+  needed.find(library.preference_create, "cublasLtMatmulPreferenceCreate");
+  needed.find(library.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+  needed.find(library.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  needed.find(library.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  needed.find(library.multiply, "cublasLtMatmul");
   return library;
 }
 

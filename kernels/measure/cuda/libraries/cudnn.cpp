@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "kernels/measure/devices/device.hpp"
-#include "sim/base/error.hpp"
 
 #ifdef MOESIM_HAVE_CUDNN
 #include <cmath>

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "kernels/measure/cuda/device/device_kernels.hpp"
-#include "sim/profile/kernels/attention_curve.hpp"
+#include "sim/profile/kernels/attention_shape.hpp"
 
 namespace moesim::kernels::measure::cuda {
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <type_traits>
 #include <utility>
 
 #include "kernels/base/shared_library.hpp"
@@ -22,24 +21,20 @@ CudnnLibrary load() {
     library.trouble = fmt::format("cuDNN is missing ({}): install libcudnn9", file.trouble);
     return library;
   }
-  const auto find = [&](auto& function, const char* name) {
-    function = find_function<std::remove_reference_t<decltype(function)>>(file, name);
-    if (function == nullptr && library.trouble.empty()) {
-      library.trouble = fmt::format("cuDNN is too old: it has no {}; install libcudnn9", name);
-    }
-  };
-  find(library.get_version, "cudnnGetVersion");
-  find(library.error_string, "cudnnGetErrorString");
-  find(library.last_error, "cudnnGetLastErrorString");
-  find(library.create, "cudnnCreate");
-  find(library.destroy, "cudnnDestroy");
-  find(library.set_stream, "cudnnSetStream");
-  find(library.create_descriptor, "cudnnBackendCreateDescriptor");
-  find(library.destroy_descriptor, "cudnnBackendDestroyDescriptor");
-  find(library.set_attribute, "cudnnBackendSetAttribute");
-  find(library.get_attribute, "cudnnBackendGetAttribute");
-  find(library.finalize, "cudnnBackendFinalize");
-  find(library.execute, "cudnnBackendExecute");
+  const NeededFunctions needed(file, library.trouble, "cuDNN is too old: it has no ",
+                               "; install libcudnn9");
+  needed.find(library.get_version, "cudnnGetVersion");
+  needed.find(library.error_string, "cudnnGetErrorString");
+  needed.find(library.last_error, "cudnnGetLastErrorString");
+  needed.find(library.create, "cudnnCreate");
+  needed.find(library.destroy, "cudnnDestroy");
+  needed.find(library.set_stream, "cudnnSetStream");
+  needed.find(library.create_descriptor, "cudnnBackendCreateDescriptor");
+  needed.find(library.destroy_descriptor, "cudnnBackendDestroyDescriptor");
+  needed.find(library.set_attribute, "cudnnBackendSetAttribute");
+  needed.find(library.get_attribute, "cudnnBackendGetAttribute");
+  needed.find(library.finalize, "cudnnBackendFinalize");
+  needed.find(library.execute, "cudnnBackendExecute");
   if (library.trouble.empty() && library.get_version() < oldest) {
     library.trouble = fmt::format("cuDNN {} is too old: install libcudnn9", library.get_version());
   }

@@ -11,7 +11,6 @@
 #include <array>
 #include <cstdlib>
 #include <mutex>
-#include <type_traits>
 #endif
 
 namespace moesim::kernels::measure::cuda {
@@ -68,22 +67,19 @@ Library load() {
         fmt::format("CUPTI is missing ({}; {} may name the file)", file.trouble, variable);
     return library;
   }
-  const auto find = [&](auto& function, const char* symbol) {
-    function = find_function<std::remove_reference_t<decltype(function)>>(file, symbol);
-    if (function == nullptr) library.trouble = fmt::format("{} has no {}", name, symbol);
-  };
-  find(library.get_version, "cuptiGetVersion");
-  find(library.result_string, "cuptiGetResultString");
-  find(library.register_callbacks, "cuptiActivityRegisterCallbacks");
-  find(library.enable, "cuptiActivityEnable");
-  find(library.disable, "cuptiActivityDisable");
-  find(library.flush_all, "cuptiActivityFlushAll");
-  find(library.next_record, "cuptiActivityGetNextRecord");
-  find(library.dropped_records, "cuptiActivityGetNumDroppedRecords");
-  find(library.push_range, "cuptiActivityPushExternalCorrelationId");
-  find(library.pop_range, "cuptiActivityPopExternalCorrelationId");
-  find(library.subscribe, "cuptiSubscribe");
-  find(library.unsubscribe, "cuptiUnsubscribe");
+  const NeededFunctions needed(file, library.trouble, name + " has no ");
+  needed.find(library.get_version, "cuptiGetVersion");
+  needed.find(library.result_string, "cuptiGetResultString");
+  needed.find(library.register_callbacks, "cuptiActivityRegisterCallbacks");
+  needed.find(library.enable, "cuptiActivityEnable");
+  needed.find(library.disable, "cuptiActivityDisable");
+  needed.find(library.flush_all, "cuptiActivityFlushAll");
+  needed.find(library.next_record, "cuptiActivityGetNextRecord");
+  needed.find(library.dropped_records, "cuptiActivityGetNumDroppedRecords");
+  needed.find(library.push_range, "cuptiActivityPushExternalCorrelationId");
+  needed.find(library.pop_range, "cuptiActivityPopExternalCorrelationId");
+  needed.find(library.subscribe, "cuptiSubscribe");
+  needed.find(library.unsubscribe, "cuptiUnsubscribe");
   if (!library.trouble.empty()) return library;
   // Within a major version records only grow at their end: what is read of them stays where it is.
   library.version = version_of(file);

@@ -48,28 +48,23 @@ Library load() {
     library.trouble = fmt::format("NCCL is missing ({}): install libnccl2", file.trouble);
     return library;
   }
-  const auto find = [&](auto& function, const char* name) {
-    function = find_function<std::remove_reference_t<decltype(function)>>(file, name);
-    if (function == nullptr) {
-      library.trouble =
-          fmt::format("NCCL is too old: it has no {}; install a newer libnccl2", name);
-    }
-  };
-  find(library.get_version, "ncclGetVersion");
-  find(library.get_unique_id, "ncclGetUniqueId");
-  find(library.comm_init_rank, "ncclCommInitRank");
-  find(library.comm_destroy, "ncclCommDestroy");
-  find(library.comm_count, "ncclCommCount");
-  find(library.comm_user_rank, "ncclCommUserRank");
-  find(library.error_string, "ncclGetErrorString");
-  find(library.last_error, "ncclGetLastError");
-  find(library.group_start, "ncclGroupStart");
-  find(library.group_end, "ncclGroupEnd");
-  find(library.send, "ncclSend");
-  find(library.recv, "ncclRecv");
-  find(library.all_reduce, "ncclAllReduce");
-  find(library.all_gather, "ncclAllGather");
-  find(library.reduce_scatter, "ncclReduceScatter");
+  const NeededFunctions needed(file, library.trouble, "NCCL is too old: it has no ",
+                               "; install a newer libnccl2");
+  needed.find(library.get_version, "ncclGetVersion");
+  needed.find(library.get_unique_id, "ncclGetUniqueId");
+  needed.find(library.comm_init_rank, "ncclCommInitRank");
+  needed.find(library.comm_destroy, "ncclCommDestroy");
+  needed.find(library.comm_count, "ncclCommCount");
+  needed.find(library.comm_user_rank, "ncclCommUserRank");
+  needed.find(library.error_string, "ncclGetErrorString");
+  needed.find(library.last_error, "ncclGetLastError");
+  needed.find(library.group_start, "ncclGroupStart");
+  needed.find(library.group_end, "ncclGroupEnd");
+  needed.find(library.send, "ncclSend");
+  needed.find(library.recv, "ncclRecv");
+  needed.find(library.all_reduce, "ncclAllReduce");
+  needed.find(library.all_gather, "ncclAllGather");
+  needed.find(library.reduce_scatter, "ncclReduceScatter");
   library.comm_split = find_function<decltype(library.comm_split)>(file, "ncclCommSplit");
   library.all_to_all = find_function<Library::AllToAll>(file, "ncclAlltoAll");
   return library;

@@ -31,18 +31,15 @@ Nvml load() {
     nvml.trouble = fmt::format("NVML is missing ({})", file.trouble);
     return nvml;
   }
-  const auto find = [&](auto& function, const char* name) {
-    function = find_function<std::remove_reference_t<decltype(function)>>(file, name);
-    if (function == nullptr) nvml.trouble = fmt::format("NVML has no {}", name);
-  };
-  find(nvml.init, "nvmlInit_v2");
-  find(nvml.driver_version, "nvmlSystemGetDriverVersion");
-  find(nvml.device_by_uuid, "nvmlDeviceGetHandleByUUID");
-  find(nvml.power_limit, "nvmlDeviceGetEnforcedPowerLimit");
-  find(nvml.power, "nvmlDeviceGetPowerUsage");
-  find(nvml.throttle_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
-  find(nvml.ecc_mode, "nvmlDeviceGetEccMode");
-  find(nvml.mig_mode, "nvmlDeviceGetMigMode");
+  const NeededFunctions needed(file, nvml.trouble, "NVML has no ");
+  needed.find(nvml.init, "nvmlInit_v2");
+  needed.find(nvml.driver_version, "nvmlSystemGetDriverVersion");
+  needed.find(nvml.device_by_uuid, "nvmlDeviceGetHandleByUUID");
+  needed.find(nvml.power_limit, "nvmlDeviceGetEnforcedPowerLimit");
+  needed.find(nvml.power, "nvmlDeviceGetPowerUsage");
+  needed.find(nvml.throttle_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
+  needed.find(nvml.ecc_mode, "nvmlDeviceGetEccMode");
+  needed.find(nvml.mig_mode, "nvmlDeviceGetMigMode");
   return nvml;
 }
 

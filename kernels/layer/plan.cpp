@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/alignment.hpp"
 #include "sim/base/error.hpp"
 
 namespace moesim::kernels::layer {
@@ -63,8 +64,6 @@ constexpr std::array<const char*, buffer_count> buffer_names = {"x",
                                                                 "gate_weight_gradient",
                                                                 "up_weight_gradient",
                                                                 "down_weight_gradient"};
-
-std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 class Planner {
  public:
@@ -243,7 +242,7 @@ void LayerProblem::check() const {
 std::size_t LayerPlan::memory_bytes() const {
   std::size_t sum = 0;
   for (std::size_t at = 0; at < buffer_count; ++at) {
-    if (place[at] == static_cast<Buffer>(at)) sum += rounded(bytes[at]);
+    if (place[at] == static_cast<Buffer>(at)) sum += aligned(bytes[at]);
   }
   return sum;
 }
@@ -265,7 +264,7 @@ LayerMemory carve(void* memory, const LayerPlan& plan) {
   for (std::size_t at = 0; at < buffer_count; ++at) {
     if (plan.bytes[at] == 0 || plan.place[at] != static_cast<Buffer>(at)) continue;
     carved.at[at] = next;
-    next += rounded(plan.bytes[at]);
+    next += aligned(plan.bytes[at]);
   }
   for (std::size_t at = 0; at < buffer_count; ++at) {
     carved.at[at] = carved[plan.place[at]];

@@ -120,7 +120,7 @@ struct LayerPlan {
   std::size_t bytes_of(Buffer buffer) const { return bytes[static_cast<std::size_t>(buffer)]; }
   // The bytes of the one allocation that carve() divides.
   std::size_t memory_bytes() const;
-  // Bytes of an all-to-all's per-rank buffer: E C h elements.
+  // For tests, bytes of an all-to-all's per-rank buffer: E C h elements.
   std::size_t exchange_bytes() const { return bytes_of(Buffer::rows); }
   // The padded rows' products, whoever computes them.
   double flops(Pass pass) const;

@@ -1,7 +1,5 @@
 #include "kernels/layer/run.hpp"
 
-#include "sim/base/error.hpp"
-
 namespace moesim::kernels::layer {
 
 using experts::FfnTensors;

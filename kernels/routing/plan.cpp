@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/base/alignment.hpp"
 #include "kernels/routing/assign.cuh"
 #include "sim/base/error.hpp"
 
@@ -20,8 +21,6 @@ using ::moesim::routing::Weights;
 // keeps), and what lists of routes may fill of it: so much is to be had on every GPU from sm_80 on.
 constexpr std::size_t most_shared_bytes = std::size_t{160} * 1024;
 constexpr std::size_t usual_shared_bytes = std::size_t{96} * 1024;
-
-std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace
 
@@ -100,7 +99,7 @@ class Carver {
   template <typename Value>
   void take(Value*& pointer, std::int64_t count) {
     if (memory_ != nullptr) pointer = reinterpret_cast<Value*>(memory_ + used_);
-    used_ += rounded(static_cast<std::size_t>(count) * sizeof(Value));
+    used_ += aligned(static_cast<std::size_t>(count) * sizeof(Value));
   }
   std::size_t used() const { return used_; }
 

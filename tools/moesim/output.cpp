@@ -16,9 +16,11 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
+#include "sim/base/units.hpp"
 #include "sim/routing/simulation/routing_cache.hpp"
 #include "sim/scenario/router_options.hpp"
 #include "sim/step/exchanges/network_choice.hpp"
+#include "tools/moesim/host_memory.hpp"
 #include "tools/moesim/notes_off.hpp"
 #include "tools/moesim/progress.hpp"
 
@@ -251,14 +253,12 @@ void note_costly_routing(const scenario::Scenario& scenario) {
   if (!scenario.has_moe()) return;
   const routing::RoutingJob job = scenario.routing_job();
   const auto bytes = static_cast<double>(routing::result_bytes(job));
-  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
-                        static_cast<double>(::sysconf(_SC_PAGE_SIZE));
-  constexpr double gib = 1 << 30;
+  const double memory = host_memory_bytes();
   if (bytes > memory) {
     throw UsageError(fmt::format(
         "the routing of one replica, {} GPUs x {} experts x {} layers, takes {:.0f} GiB, and this "
         "machine has {:.0f}: use fewer --gpus or --experts",
-        job.gpus, job.experts, job.layers, bytes / gib, memory / gib));
+        job.gpus, job.experts, job.layers, bytes / bytes_per_gib, memory / bytes_per_gib));
   }
   // CPU time on one core with AVX-512 (tests/bench/README.md): top-k draws and routes a logit in 2
   // ns, other routers in up to 5; a count takes about 50, and each layer's counts are fitted to a
@@ -279,7 +279,8 @@ void note_costly_routing(const scenario::Scenario& scenario) {
       "note: {:.0f} million {} a replica, {} layers: routing takes about {} of CPU time{}{}; "
       "{}fewer GPUs{} take less",
       units * 1e-6, by_tokens ? "logits" : "counts", job.layers, duration(seconds),
-      in_replicas(scenario), bytes > gib ? fmt::format(" and {:.0f} GiB", bytes / gib) : "",
+      in_replicas(scenario),
+      bytes > bytes_per_gib ? fmt::format(" and {:.0f} GiB", bytes / bytes_per_gib) : "",
       fewer_replicas(scenario),
       counts_are_less ? " or --fidelity counts"
       : by_tokens     ? " or --router dropless"

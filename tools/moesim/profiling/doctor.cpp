@@ -18,10 +18,12 @@
 #include "sim/base/formats/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/simd.hpp"
+#include "sim/base/units.hpp"
 #include "sim/cluster/cluster.hpp"
 #include "sim/model/model.hpp"
 #include "sim/profile/profile.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/host_memory.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/process.hpp"
 
@@ -54,11 +56,9 @@ std::string after_colon(const std::string& line) {
 
 Finding processor() {
   const std::string name = after_colon(first_line_with("/proc/cpuinfo", "model name"));
-  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
-                        static_cast<double>(::sysconf(_SC_PAGE_SIZE)) / (1 << 30);
   return {"CPU", true,
           fmt::format("{}, {} threads, {:.0f} GiB memory", name.empty() ? "unnamed" : name,
-                      std::thread::hardware_concurrency(), memory),
+                      std::thread::hardware_concurrency(), host_memory_bytes() / bytes_per_gib),
           ""};
 }
 
@@ -123,7 +123,7 @@ std::string described(const measure::Device& device) {
   const measure::DeviceState state = device.state();
   std::string text = fmt::format("{}, compute capability {}.{}, {} SMs, {:.0f} GiB", facts.name,
                                  facts.compute_major, facts.compute_minor, facts.sms,
-                                 static_cast<double>(facts.memory_bytes) / (1 << 30));
+                                 static_cast<double>(facts.memory_bytes) / bytes_per_gib);
   if (!state.driver.empty()) text += ", driver " + state.driver;
   if (state.power_limit_w > 0) text += fmt::format(", power limit {:.0f} W", state.power_limit_w);
   return text + on_or_off("ECC", state.ecc) + on_or_off("MIG", state.mig);

@@ -5,12 +5,12 @@ from matplotlib.lines import Line2D
 
 import hidden
 import look
-from chart_data import BadInput, factor_axis, memory_notes, partial_notes
+from chart_data import factor_axis, memory_notes, partial_notes
 from page import UNFIT, legend_in_columns, unfit_entry
 from rows import LOSS_BAND
-from sweep_chart import (MARGIN, SUBTITLE_POINTS, TITLE_POINTS, document_name, draw_loss_bands, setting, subtitle, text_above,
-                         title_above, untold_notes, with_factor, wrapped)
-from sweep_series import is_of_routing, read_sweep
+from sweep_chart import (MARGIN, SUBTITLE_POINTS, TITLE_POINTS, document_name, draw_loss_bands, setting, styled_sweep, subtitle,
+                         text_above, title_above, untold_notes, with_factor, wrapped)
+from sweep_series import is_of_routing
 
 WIDTH, PANELS_HIGH, BELOW_PANELS = 14.5, 3.2, 0.56  # of the page, its panels and the names of their axes, in inches
 # (a figure, the title of its panel, how notes of the legend call it)
@@ -63,14 +63,7 @@ def _where(path, shared):
 
 def draw(path, title, fits_only=False, where=""):
     """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
-    series, shared, refused = read_sweep(path, fits_only, where)
-    if not any(with_factor(entry.points) for entry in series):
-        raise BadInput(f"{path}: no row has a capacity factor to draw losses against: "
-                       "sweep a router with capacity too, top2 say")
-    only_routers = len({entry.router for entry in series}) == len(series)
-    styles = look.router_styles([entry.router for entry in series]) if only_routers else \
-        [look.style_by_index(index) for index in range(len(series))]
-    styles = look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
+    series, shared, refused, styles = styled_sweep(path, fits_only, where, "losses")
     notes = memory_notes(path, series, fits_only) + partial_notes([path]) + untold_notes(path, series, fits_only, where)
     with matplotlib.rc_context(look.RC):
         figure, grid = pyplot.subplots(1, 3, sharex=True, figsize=(WIDTH, 4.9))

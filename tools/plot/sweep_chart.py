@@ -343,7 +343,7 @@ def _covered(series):
     return found
 
 
-def _legends(speed, loss, series, styles, measured, only_routers, kinds, band, loss_kinds):
+def _legends(speed, loss, series, styles, measured, kinds, band, loss_kinds):
     # The legend of many lines has no room for more.
     above = _covered(series) if len(series) <= MOST_WITH_NOTES else {}
     entries = [(Line2D([], [], linewidth=1.6, **how),
@@ -356,7 +356,7 @@ def _legends(speed, loss, series, styles, measured, only_routers, kinds, band, l
                                markerfacecolor="white"), "pale, hollow: does not fit\nin GPU memory"))
     entries += _measured_entries(measured)
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0}
-    legend = speed.legend(*zip(*entries), title="router" if only_routers else "router, options",
+    legend = speed.legend(*zip(*entries), title="router" if _only_routers(series) else "router, options",
                          handlelength=3.4, **place)
     speed.figure.canvas.draw()
     # Many routers reach down beside the lower panel: its legend then follows theirs.
@@ -377,17 +377,27 @@ def _set_height(figure, height, top):
     figure.subplots_adjust(top=1 - top / height, bottom=0.53 / height)
 
 
-def draw(path, measured_path, title, fits_only=False, where=""):
-    """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
+def _only_routers(series):
+    """Whether the lines differ in nothing but the router."""
+    return len({entry.router for entry in series}) == len(series)
+
+
+def styled_sweep(path, fits_only, where, drawn):
+    """What read_sweep() has, and how each of its lines looks; raises BadInput where no row has a capacity factor.
+    `drawn`: what the chart has over it, "speeds"."""
     series, shared, refused = read_sweep(path, fits_only, where)
     if not any(with_factor(entry.points) for entry in series):
-        raise BadInput(f"{path}: no row has a capacity factor to draw speeds against: "
+        raise BadInput(f"{path}: no row has a capacity factor to draw {drawn} against: "
                        "sweep a router with capacity too, top2 say")
-    measured = read_measured(measured_path, shared.get("mode")) if measured_path else []
-    only_routers = len({entry.router for entry in series}) == len(series)
-    styles = look.router_styles([entry.router for entry in series]) if only_routers else \
+    styles = look.router_styles([entry.router for entry in series]) if _only_routers(series) else \
         [look.style_by_index(index) for index in range(len(series))]
-    styles = look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
+    return series, shared, refused, look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
+
+
+def draw(path, measured_path, title, fits_only=False, where=""):
+    """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
+    series, shared, refused, styles = styled_sweep(path, fits_only, where, "speeds")
+    measured = read_measured(measured_path, shared.get("mode")) if measured_path else []
     notes, results = memory_notes(path, series, fits_only) + partial_notes([path]), good_rows(path)
     notes += warning_notes([point.warnings for entry in series for point in entry.points], ("host limits",))
     notes += untold_notes(path, series, fits_only, where)
@@ -408,7 +418,7 @@ def draw(path, measured_path, title, fits_only=False, where=""):
         figure.subplots_adjust(left=max(LEFT, left))
         loss_kinds = _draw_loss(loss, series, styles, factor_axis(shared))
         shown = _draw_measured(speed, series, styles, measured)
-        words = only_routers, kinds, speed_bands.legend_text(results, option_columns.load()), loss_kinds
+        words = kinds, speed_bands.legend_text(results, option_columns.load()), loss_kinds
         _legends(speed, loss, series, styles, shown, *words)
         below_page = MARGIN * WIDTH - loss.get_legend().get_window_extent().y0 / figure.dpi
         if below_page > 0:  # labels of three and more lines

@@ -23,7 +23,7 @@ constexpr const char* name_of(SimdLevel level) { return name_in(simd_level_names
 // MOESIM_SIMD names, found at the first call. Throws UsageError for a value that is no level, or a
 // level that cannot run here.
 SimdLevel best_simd_level();
-// All levels that can run here, the baseline first, whatever MOESIM_SIMD says.
+// For tests: all levels that can run here, the baseline first, whatever MOESIM_SIMD says.
 std::vector<SimdLevel> available_simd_levels();
 
 template <class Kernels>

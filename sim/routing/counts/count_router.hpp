@@ -36,9 +36,9 @@ class CountRouter {
   void route(std::span<const RoutingJob> jobs, int replica, int layer,
              std::span<LayerRouting> results);
 
-  // The same with given counts: `primary[gpu, expert]` primary routes of each GPU to each expert;
-  // each row sums to S k. All jobs have the same k. The job's scores determine what the counts do
-  // not: which experts a token combines, and with which probabilities.
+  // For tests, the same with given counts: `primary[gpu, expert]` primary routes of each GPU to
+  // each expert; each row sums to S k. All jobs have the same k. The job's scores determine what
+  // the counts do not: which experts a token combines, and with which probabilities.
   void route_counts(std::span<const RoutingJob> jobs, int replica, int layer,
                     std::span<const std::int32_t> primary, std::span<LayerRouting> results);
 

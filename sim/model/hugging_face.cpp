@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 
-#include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/model/hugging_face/fields.hpp"
 #include "sim/model/hugging_face/qwen.hpp"

@@ -4,7 +4,6 @@
 
 #include <limits>
 
-#include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/model/hugging_face.hpp"
 #include "sim/model/megatron/megatron_model.hpp"

@@ -6,7 +6,6 @@ for the same. Nothing here is computed by moesim, and no rule of a library is wr
 code runs, with gates whose product returns the logits that are given.
 """
 import importlib.metadata
-import math
 from dataclasses import dataclass, field
 from typing import Callable
 

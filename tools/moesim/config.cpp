@@ -18,7 +18,6 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/cluster/cluster.hpp"
-#include "sim/study/sweep/result_row.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/train/host_times.hpp"
 

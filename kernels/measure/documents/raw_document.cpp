@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/formats/document.hpp"
 

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 
-#include "sim/base/error.hpp"
 #include "sim/base/no_answer.hpp"
 #include "sim/network/ports/switch_limits.hpp"
 

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "sim/base/error.hpp"
 #include "sim/cluster/rank_placement.hpp"
 
 namespace moesim::network {

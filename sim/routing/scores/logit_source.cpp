@@ -9,7 +9,6 @@
 #include <numeric>
 #include <utility>
 
-#include "sim/base/error.hpp"
 #include "sim/routing/scores/race.hpp"
 #include "sim/routing/scores/score_model.hpp"
 #include "sim/routing/scores/unknown_popularity.hpp"

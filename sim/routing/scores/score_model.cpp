@@ -12,7 +12,6 @@
 #include "sim/base/formats/document.hpp"
 #include "sim/base/formats/json_text.hpp"
 #include "sim/base/random.hpp"
-#include "sim/base/statistics.hpp"
 
 namespace moesim::routing {
 

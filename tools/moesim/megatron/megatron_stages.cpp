@@ -13,7 +13,6 @@
 
 #include "sim/base/error.hpp"
 #include "sim/parallel/pipeline_layout.hpp"
-#include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
 namespace {

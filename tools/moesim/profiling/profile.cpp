@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/measure/documents/profile_document.hpp"
 #include "kernels/measure/sessions/session.hpp"
 #include "sim/base/text.hpp"
 #include "sim/profile/profile.hpp"

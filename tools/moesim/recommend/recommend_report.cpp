@@ -9,7 +9,6 @@
 
 #include "sim/base/numbers.hpp"
 #include "sim/base/text.hpp"
-#include "sim/training/step/step_bound.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/output.hpp"

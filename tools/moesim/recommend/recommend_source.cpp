@@ -11,7 +11,6 @@
 #include "tools/moesim/megatron/megatron_options.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/recommend/recommend_limits.hpp"
-#include "tools/moesim/recommend/recommend_request.hpp"
 #include "tools/moesim/shell_word.hpp"
 #include "tools/moesim/train/train_request.hpp"
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/base/error.hpp"
 #include "sim/base/formats/document.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/scenario/options.hpp"

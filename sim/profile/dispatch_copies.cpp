@@ -53,8 +53,8 @@ double CopiesLaw::to_place(double tokens, const double* rows) const {
 }
 
 template <typename Value>
-DispatchLoad load_of_copies(const DispatchGroup& group, MoeStage stage, const SentBy<Value>& to_gpu,
-                            const SentBy<Value>& to_domain) {
+DispatchLoad load_of_copies(const DispatchGroup& group, DispatcherStage stage,
+                            const SentBy<Value>& to_gpu, const SentBy<Value>& to_domain) {
   const int members = group.gpus;
   const bool gates = group.crosses();  // then rows go through the GPU in the source's place
   const int node = gates ? group.per_domain : members;
@@ -86,8 +86,8 @@ DispatchLoad load_of_copies(const DispatchGroup& group, MoeStage stage, const Se
     const double received = work.received[index_of(member)];
     double copied = std::max(forwarded, received);
     if (gates) {
-      copied = stage == MoeStage::dispatch ? work.staged[index_of(member)] + copied
-                                           : forwarded + received;
+      copied = stage == DispatcherStage::dispatch ? work.staged[index_of(member)] + copied
+                                                  : forwarded + received;
     }
     load.copies = std::max(load.copies, copied);
   }
@@ -124,9 +124,9 @@ DispatchLoad load_of_rows(const DispatchGroup& group, int experts, int slices,
   return load;
 }
 
-template DispatchLoad load_of_copies(const DispatchGroup&, MoeStage, const SentBy<std::int32_t>&,
-                                     const SentBy<std::int32_t>&);
-template DispatchLoad load_of_copies(const DispatchGroup&, MoeStage, const SentBy<double>&,
+template DispatchLoad load_of_copies(const DispatchGroup&, DispatcherStage,
+                                     const SentBy<std::int32_t>&, const SentBy<std::int32_t>&);
+template DispatchLoad load_of_copies(const DispatchGroup&, DispatcherStage, const SentBy<double>&,
                                      const SentBy<double>&);
 template DispatchLoad load_of_rows(const DispatchGroup&, int, int, const SentBy<std::int32_t>&);
 template DispatchLoad load_of_rows(const DispatchGroup&, int, int, const SentBy<double>&);

@@ -38,8 +38,8 @@ using SentBy = std::vector<const Value*>;
 // received to the forwarding GPU, and what comes to it into sums. Leaves `tokens` and `expert_rows`
 // 0. Value: int32_t or double.
 template <typename Value>
-DispatchLoad load_of_copies(const DispatchGroup& group, MoeStage stage, const SentBy<Value>& to_gpu,
-                            const SentBy<Value>& to_domain);
+DispatchLoad load_of_copies(const DispatchGroup& group, DispatcherStage stage,
+                            const SentBy<Value>& to_gpu, const SentBy<Value>& to_domain);
 
 // The same where every row is sent: `rows` [expert], `experts` of them, each on `slices` GPUs of a
 // domain. Leaves `tokens` 0.

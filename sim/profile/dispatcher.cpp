@@ -162,8 +162,9 @@ const DispatchMachine& Dispatcher::on(const std::string& device) const {
                   name, device));
 }
 
-double dispatched_row_bytes(const Dispatcher& dispatcher, MoeStage stage, double hidden, bool fp8) {
-  if (stage == MoeStage::combine) return 2 * hidden;
+double dispatched_row_bytes(const Dispatcher& dispatcher, DispatcherStage stage, double hidden,
+                            bool fp8) {
+  if (stage == DispatcherStage::combine) return 2 * hidden;
   return (fp8 ? fp8_row_bytes(hidden) : 2 * hidden) + dispatcher.header_bytes;
 }
 

@@ -9,9 +9,9 @@
 
 namespace moesim::profile {
 
-enum class MoeStage { dispatch, combine };
-constexpr const char* name_of(MoeStage stage) {
-  return stage == MoeStage::dispatch ? "dispatch" : "combine";
+enum class DispatcherStage { dispatch, combine };
+constexpr const char* name_of(DispatcherStage stage) {
+  return stage == DispatcherStage::dispatch ? "dispatch" : "combine";
 }
 
 // How often a token's row leaves its GPU: once for each node (NVLink domain) that it goes to, and
@@ -58,7 +58,7 @@ struct StageCost {
 struct DispatchMachine {
   std::vector<std::string> gpus;  // parts of device names; empty: all others
   std::string origin;
-  StageCost inside[2];                 // [MoeStage]
+  StageCost inside[2];                 // [DispatcherStage]
   std::optional<StageCost> across[2];  // none: it works inside a domain alone
 };
 
@@ -129,6 +129,7 @@ class Dispatcher {
 constexpr double fp8_row_bytes(double hidden) { return hidden + hidden / 128 * 4; }
 
 // Bytes of a row of `hidden` values: fp8_row_bytes(), or 16-bit ones, and on dispatch the header.
-double dispatched_row_bytes(const Dispatcher& dispatcher, MoeStage stage, double hidden, bool fp8);
+double dispatched_row_bytes(const Dispatcher& dispatcher, DispatcherStage stage, double hidden,
+                            bool fp8);
 
 }  // namespace moesim::profile

@@ -37,8 +37,8 @@ double norm6(std::initializer_list<double> parts) {
   return std::cbrt(std::sqrt(sum));
 }
 
-const StageCost& cost_of(const Dispatcher& dispatcher, const std::string& device, MoeStage stage,
-                         const DispatchGroup& group) {
+const StageCost& cost_of(const Dispatcher& dispatcher, const std::string& device,
+                         DispatcherStage stage, const DispatchGroup& group) {
   const DispatchMachine& machine = dispatcher.on(device);
   const auto at = static_cast<std::size_t>(stage);
   if (!group.crosses()) return machine.inside[at];
@@ -183,7 +183,7 @@ double distinct_places(const MoeTraffic& traffic, int places) {
   return sum;
 }
 
-DispatchLoad balanced_load(SentOnce sent, MoeStage stage, const MoeTraffic& traffic,
+DispatchLoad balanced_load(SentOnce sent, DispatcherStage stage, const MoeTraffic& traffic,
                            const DispatchGroup& group, double tokens) {
   const int domains = group.domains();
   const int slices = traffic.slices;
@@ -215,7 +215,7 @@ DispatchLoad balanced_load(SentOnce sent, MoeStage stage, const MoeTraffic& traf
   const double domains_met = domains > 1 ? distinct_places(traffic, domains) : 0;
   load.copies = tokens * ranks_met;
   if (domains > 1) {
-    load.copies += tokens * (stage == MoeStage::dispatch ? domains_met : ranks_met);
+    load.copies += tokens * (stage == DispatcherStage::dispatch ? domains_met : ranks_met);
   }
   load.link_rows = tokens * ranks_met * others;
   load.nic_rows = tokens * domains_met * away;

@@ -59,7 +59,7 @@ struct DispatchLoad {
 //   per expert  copies k, NVLink those to the domain's other ranks, NIC those to other domains
 // r and k count each slice of an expert.
 // Throws Error for experts that are not spread evenly over the GPUs.
-DispatchLoad balanced_load(SentOnce sent, MoeStage stage, const MoeTraffic& traffic,
+DispatchLoad balanced_load(SentOnce sent, DispatcherStage stage, const MoeTraffic& traffic,
                            const DispatchGroup& group, double tokens);
 
 // What carries the rows, line rates per GPU and direction.
@@ -79,7 +79,7 @@ struct DispatchRates {
 // dispatched_row_bytes(); `sms` is ignored where the dispatcher leaves no choice.
 struct DispatchCall {
   std::string device;  // "NVIDIA H100"
-  MoeStage stage = MoeStage::dispatch;
+  DispatcherStage stage = DispatcherStage::dispatch;
   DispatchGroup group;
   DispatchLoad load;
   double row_bytes = 0;

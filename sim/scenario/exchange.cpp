@@ -195,7 +195,7 @@ void check_dispatcher(const Scenario& scenario, Use use) {
     const network::DispatchPlace place =
         network::dispatch_place(device, *scenario.cluster, scenario.expert_parallel);
     profile::dispatch_time(*scenario.dispatcher, {place.device,
-                                                  profile::MoeStage::dispatch,
+                                                  profile::DispatcherStage::dispatch,
                                                   place.group,
                                                   {},
                                                   1,

@@ -278,9 +278,9 @@ std::vector<Picoseconds> StepDurations::by_rows(const StepOperation& operation,
 
 StepDurations::Dispatched StepDurations::dispatched(int op) const {
   if (program_.direction(op) == Direction::to_experts) {
-    return {profile::MoeStage::dispatch, "dispatcher: dispatch"};
+    return {profile::DispatcherStage::dispatch, "dispatcher: dispatch"};
   }
-  return {profile::MoeStage::combine, "dispatcher: combine"};
+  return {profile::DispatcherStage::combine, "dispatcher: combine"};
 }
 
 // For every GPU the time of its group.
@@ -417,7 +417,7 @@ std::vector<double> StepDurations::dispatcher_waits(int op,
   if (!layer.exchanged) return {};
   const int members = scenario_.expert_parallel;
   const int known = static_cast<int>(kept_rows(layer).gpus()) / members;
-  const profile::MoeStage stage = dispatched(op).stage;
+  const profile::DispatcherStage stage = dispatched(op).stage;
   std::vector<double> factors(static_cast<std::size_t>(scenario_.gpus / members), 1);
   for (const scenario::GpuFactor& slow : scenario_.conditions.slow_links) {
     double& factor = factors[static_cast<std::size_t>(slow.gpu / members)];

@@ -79,7 +79,7 @@ class StepDurations {
   std::int64_t rows_of(const StepOperation& operation, const routing::LayerRouting& layer,
                        int gpu) const;
   struct Dispatched {
-    profile::MoeStage stage;
+    profile::DispatcherStage stage;
     const char* label;
   };
   Dispatched dispatched(int operation) const;

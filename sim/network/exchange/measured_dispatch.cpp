@@ -20,16 +20,16 @@ namespace {
 
 using cluster::MeasuredDispatch;
 using profile::Dispatcher;
+using profile::DispatcherStage;
 using profile::DispatchLoad;
 using profile::Estimate;
-using profile::MoeStage;
 
 // Runs of one setting on other days and machines differ by as much.
 constexpr double least_spread = 0.06;
 // Assumed: no log says how far the two formats err apart.
 constexpr double octaves_of_other_format = 1;
 
-std::size_t at(MoeStage stage) { return static_cast<std::size_t>(stage); }
+std::size_t at(DispatcherStage stage) { return static_cast<std::size_t>(stage); }
 
 double octaves_between(double one, double other) { return std::abs(one - other); }
 
@@ -59,8 +59,8 @@ bool same_figures(const Dispatcher& dispatcher, const std::string& one, const st
   return false;
 }
 
-MoeStage stage_of(const MeasuredDispatch& entry) {
-  return entry.stage == "dispatch" ? MoeStage::dispatch : MoeStage::combine;
+DispatcherStage stage_of(const MeasuredDispatch& entry) {
+  return entry.stage == "dispatch" ? DispatcherStage::dispatch : DispatcherStage::combine;
 }
 
 // Whether an entry is of this dispatcher, on a GPU that shares the figures of `device`.
@@ -161,7 +161,7 @@ void MeasuredDispatcher::take_same(const cluster::Cluster& cluster, int nodes) {
 
 void MeasuredDispatcher::take_others(const cluster::Cluster& cluster, int nodes) {
   std::set<std::string> origins;
-  for (const MoeStage stage : {MoeStage::dispatch, MoeStage::combine}) {
+  for (const DispatcherStage stage : {DispatcherStage::dispatch, DispatcherStage::combine}) {
     if (!points_[at(stage)].empty()) continue;
     const MeasuredDispatch* nearest = nullptr;
     const auto octaves = [&](const MeasuredDispatch& entry) {
@@ -197,8 +197,8 @@ int MeasuredDispatcher::sms_of(int stated) const {
 }
 
 MeasuredDispatcher::Point MeasuredDispatcher::point_of(const MeasuredDispatch& measured,
-                                                       MoeStage stage) const {
-  const bool fp8 = stage == MoeStage::dispatch && measured.row_format == "fp8";
+                                                       DispatcherStage stage) const {
+  const bool fp8 = stage == DispatcherStage::dispatch && measured.row_format == "fp8";
   const DispatchLoad load =
       profile::balanced_load(dispatcher_.sent, stage, {measured.experts, measured.top_k, 0},
                              place_.group, static_cast<double>(measured.tokens));
@@ -220,7 +220,7 @@ MeasuredDispatcher::Point MeasuredDispatcher::point_of(const MeasuredDispatch& m
 MeasuredDispatcher::Correction MeasuredDispatcher::correction_at(const DispatchQuery& query,
                                                                  double tokens) const {
   const std::vector<Point>& points = points_[at(query.stage)];
-  const bool fp8 = query.stage == MoeStage::dispatch && query.fp8;
+  const bool fp8 = query.stage == DispatcherStage::dispatch && query.fp8;
   const bool has_format = std::any_of(points.begin(), points.end(),
                                       [&](const Point& point) { return point.fp8 == fp8; });
   // The points of the nearest shape, for each count of tokens and of SMs.

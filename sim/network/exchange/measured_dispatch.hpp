@@ -14,7 +14,7 @@ namespace moesim::network {
 
 // One stage of an exchange by a dispatcher. Its load says how many tokens a GPU has.
 struct DispatchQuery {
-  profile::MoeStage stage = profile::MoeStage::dispatch;
+  profile::DispatcherStage stage = profile::DispatcherStage::dispatch;
   bool fp8 = false;  // dispatched rows; combined ones are bf16
   double row_bytes = 0;
   std::int64_t hidden = 1;
@@ -55,7 +55,7 @@ class MeasuredDispatcher {
 
   const profile::Dispatcher& dispatcher() const { return dispatcher_; }
   // Whether the cluster has measurements of this stage among as many GPUs.
-  bool knows(profile::MoeStage stage) const {
+  bool knows(profile::DispatcherStage stage) const {
     const auto at = static_cast<std::size_t>(stage);
     return !points_[at].empty() && elsewhere_[at] == 0;
   }
@@ -80,12 +80,12 @@ class MeasuredDispatcher {
   // Takes those of the nearest other number of nodes for stages that have none.
   void take_others(const cluster::Cluster& cluster, int nodes);
   int sms_of(int stated) const;
-  Point point_of(const cluster::MeasuredDispatch& measured, profile::MoeStage stage) const;
+  Point point_of(const cluster::MeasuredDispatch& measured, profile::DispatcherStage stage) const;
   Correction correction_at(const DispatchQuery& query, double tokens) const;
 
   profile::Dispatcher dispatcher_;
   DispatchPlace place_;
-  std::vector<Point> points_[2];  // [MoeStage]
+  std::vector<Point> points_[2];  // [DispatcherStage]
   double elsewhere_[2] = {0, 0};  // octaves in nodes from where these were measured; 0: here
   std::string origin_;            // of what was measured; "": nothing
 };

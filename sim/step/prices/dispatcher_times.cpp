@@ -11,8 +11,8 @@
 namespace moesim::step {
 namespace {
 
+using profile::DispatcherStage;
 using profile::DispatchLoad;
-using profile::MoeStage;
 using profile::SentOnce;
 using routing::GpuRows;
 
@@ -71,7 +71,7 @@ routing::TokenCopies DispatcherTimes::copies_of(const routing::LayerRouting& lay
 }
 
 DispatchLoad DispatcherTimes::load(const routing::LayerRouting& layer, int group,
-                                   MoeStage stage) const {
+                                   DispatcherStage stage) const {
   const int members = place_.group.gpus;
   DispatchLoad load;
   if (scenario_.dispatcher->sent == SentOnce::per_expert) {
@@ -95,7 +95,7 @@ DispatchLoad DispatcherTimes::load(const routing::LayerRouting& layer, int group
 }
 
 profile::Estimate DispatcherTimes::time(const routing::LayerRouting& layer, int group,
-                                        MoeStage stage, double slower) const {
+                                        DispatcherStage stage, double slower) const {
   profile::DispatchRates rates = place_.rates;
   rates.link_bytes_per_us /= slower;
   rates.nic_bytes_per_us /= slower;

@@ -22,12 +22,12 @@ class DispatcherTimes {
   // The load of one expert-parallel group (or the one that stands for all). Where routing is
   // counts, copies are those of profile::CopiesLaw, in whole rows.
   profile::DispatchLoad load(const routing::LayerRouting& layer, int group,
-                             profile::MoeStage stage) const;
+                             profile::DispatcherStage stage) const;
 
   // The kernel, on as many SMs as training libraries give it where the step trains, and its notify
   // phases, of bf16 rows; over links and NICs that have 1 / `slower` of their bandwidth.
-  profile::Estimate time(const routing::LayerRouting& layer, int group, profile::MoeStage stage,
-                         double slower = 1) const;
+  profile::Estimate time(const routing::LayerRouting& layer, int group,
+                         profile::DispatcherStage stage, double slower = 1) const;
 
   std::string provenance() const;
 

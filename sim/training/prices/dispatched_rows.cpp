@@ -9,8 +9,8 @@
 namespace moesim::training {
 namespace {
 
+using profile::DispatcherStage;
 using profile::DispatchLoad;
-using profile::MoeStage;
 using profile::SentBy;
 
 // Rows over those of an even load; 1 where that sends none.
@@ -71,8 +71,8 @@ DispatchedRows::DispatchedRows(const TrainingJob& job)
       tokens_(job.tokens_per_rank()),
       to_holders_(traffic_, group_.gpus / traffic_.slices),
       to_domains_(traffic_, group_.domains()),
-      even_{profile::balanced_load(sent_, MoeStage::dispatch, traffic_, group_, tokens_),
-            profile::balanced_load(sent_, MoeStage::combine, traffic_, group_, tokens_)} {}
+      even_{profile::balanced_load(sent_, DispatcherStage::dispatch, traffic_, group_, tokens_),
+            profile::balanced_load(sent_, DispatcherStage::combine, traffic_, group_, tokens_)} {}
 
 DispatchedRows::Loads DispatchedRows::loads_of(const std::vector<std::vector<double>>& sent) const {
   const int gpus = group_.gpus;
@@ -108,8 +108,8 @@ DispatchedRows::Loads DispatchedRows::loads_of_copies(
   }
   const SentBy<double> gpu_rows = by_gpu(to_gpu, group_.gpus),
                        domain_rows = by_gpu(to_domains, group_.gpus);
-  return {profile::load_of_copies(group_, MoeStage::dispatch, gpu_rows, domain_rows),
-          profile::load_of_copies(group_, MoeStage::combine, gpu_rows, domain_rows)};
+  return {profile::load_of_copies(group_, DispatcherStage::dispatch, gpu_rows, domain_rows),
+          profile::load_of_copies(group_, DispatcherStage::combine, gpu_rows, domain_rows)};
 }
 
 DispatchedLoad DispatchedRows::load_of(const std::vector<std::vector<double>>& sent) const {

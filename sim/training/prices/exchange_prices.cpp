@@ -19,7 +19,7 @@ using model::ExchangeGroup;
 using model::ExchangeKind;
 using parallel::GroupKind;
 using profile::Collective;
-using profile::MoeStage;
+using profile::DispatcherStage;
 // An all-to-all inside an NVLink domain takes so many times as long as nccl-tests': fitted to
 // public steps. Between nodes 1.
 constexpr double all_to_all_slowdown = 1.3;
@@ -246,7 +246,7 @@ double ExchangePrices::boundary_us(int from, int to, int hidden_states) const {
 
 bool ExchangePrices::exchanges_rows() const { return job_.exchanging_ranks() > 1; }
 
-double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
+double ExchangePrices::dispatch_us(DispatcherStage stage, const MoeLoad& load) const {
   if (!exchanges_rows()) return 0;
   const double rows_us = load.exchanged == 0   ? 0
                          : job_.dispatcher     ? kernel_us(stage, load.dispatched)
@@ -255,38 +255,41 @@ double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   return rows_us + rectified_us(load.rectified);
 }
 
-double ExchangePrices::dispatch_gradient_us(MoeStage stage, const MoeLoad& load) const {
+double ExchangePrices::dispatch_gradient_us(DispatcherStage stage, const MoeLoad& load) const {
   if (exchanges_rows() && job_.gathers_tokens) {
     return (load.exchanged == 0 ? 0 : gather_us(stage, true)) + rectified_us(load.rectified);
   }
-  return dispatch_us(stage == MoeStage::dispatch ? MoeStage::combine : MoeStage::dispatch, load);
+  return dispatch_us(
+      stage == DispatcherStage::dispatch ? DispatcherStage::combine : DispatcherStage::dispatch,
+      load);
 }
 
 // Every token to all ranks of the group, with its probability and mark for each expert, whatever
 // its experts are; the outputs of a rank's experts for all tokens, added up on their way home. The
 // gradients of the outputs go to all ranks alone, those of tokens and probabilities are added up;
 // marks have none. Megatron-Core, MoEAllGatherTokenDispatcher of moe/token_dispatcher.py.
-double ExchangePrices::gather_us(MoeStage stage, bool backward) const {
+double ExchangePrices::gather_us(DispatcherStage stage, bool backward) const {
   constexpr double mark = 1;  // byte
   const double tokens = job_.exchanging_ranks() * job_.tokens_per_rank();
   const double rows = tokens * bf16_bytes * static_cast<double>(job_.model->hidden);
   const double cells = tokens * job_.experts();
   const auto us = [&](double bytes) {
-    const bool to_experts = (stage == MoeStage::dispatch) != backward;
+    const bool to_experts = (stage == DispatcherStage::dispatch) != backward;
     return exchange_us(to_experts ? Collective::all_gather : Collective::reduce_scatter,
                        GroupKind::expert_tensor_expert, bytes);
   };
-  if (stage == MoeStage::combine) return us(rows);
+  if (stage == DispatcherStage::combine) return us(rows);
   return us(rows) + us(cells * fp32_bytes) + (backward ? 0 : us(cells * mark));
 }
 
 // The all-to-all of NCCL, with the probabilities of the choices. What stays in a domain takes its
 // links' time while the rest takes that of the NICs.
-double ExchangePrices::all_to_all_us(MoeStage stage, const MoeLoad& load) const {
+double ExchangePrices::all_to_all_us(DispatcherStage stage, const MoeLoad& load) const {
   const double routes = job_.balanced_rows();
   const auto hidden = static_cast<double>(job_.model->hidden);
-  const double element = stage == MoeStage::dispatch ? job_.dispatched_element_bytes() : bf16_bytes;
-  const double rest = stage == MoeStage::dispatch ? routes * fp32_bytes : 0;
+  const double element =
+      stage == DispatcherStage::dispatch ? job_.dispatched_element_bytes() : bf16_bytes;
+  const double rest = stage == DispatcherStage::dispatch ? routes * fp32_bytes : 0;
   double rows_us = (crosses_domains(GroupKind::expert) ? 1 : all_to_all_slowdown) *
                    exchange_us(Collective::all_to_all, GroupKind::expert,
                                load.exchanged * routes * hidden * element);
@@ -317,19 +320,19 @@ std::string ExchangePrices::dispatcher_provenance() const {
                                  job_.dispatcher->training_sms});
 }
 
-double ExchangePrices::kernel_us(MoeStage stage, const DispatchedLoad& load) const {
+double ExchangePrices::kernel_us(DispatcherStage stage, const DispatchedLoad& load) const {
   const auto hidden = static_cast<double>(job_.model->hidden);
   const network::DispatchPlace place = dispatch_place();
   const profile::Dispatcher& dispatcher = *job_.dispatcher;
   profile::DispatchLoad rows =
       profile::balanced_load(dispatcher.sent, stage, traffic_, place.group, job_.tokens_per_rank());
-  rows.copies *= stage == MoeStage::dispatch ? load.sent_copies : load.returned_copies;
+  rows.copies *= stage == DispatcherStage::dispatch ? load.sent_copies : load.returned_copies;
   rows.link_rows *= load.link_rows;
   rows.nic_rows *= load.nic_rows;
   rows.expert_rows *= load.expert_rows;
   const double wide = profile::dispatched_row_bytes(dispatcher, stage, hidden, false);
   const double narrower =
-      stage == MoeStage::dispatch ? bf16_bytes - job_.dispatched_element_bytes() : 0;
+      stage == DispatcherStage::dispatch ? bf16_bytes - job_.dispatched_element_bytes() : 0;
   const double row = wide - narrower * hidden;
   const network::DispatchQuery query{
       stage, narrower > 0, row, job_.model->hidden, traffic_.top_k, dispatcher.training_sms};

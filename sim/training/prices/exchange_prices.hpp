@@ -46,10 +46,10 @@ class ExchangePrices {
   // 0 to itself.
   double boundary_us(int from, int to, int hidden_states = 1) const;
   // The rows of an MoE layer, to their experts or back, with those that are rectified in a domain.
-  double dispatch_us(profile::MoeStage stage, const MoeLoad& load) const;
+  double dispatch_us(profile::DispatcherStage stage, const MoeLoad& load) const;
   // The gradients of what a stage carries. But of gathered tokens they are priced as the other
   // stage, with which they have bytes and direction in common; that one has the probabilities.
-  double dispatch_gradient_us(profile::MoeStage stage, const MoeLoad& load) const;
+  double dispatch_gradient_us(profile::DispatcherStage stage, const MoeLoad& load) const;
 
   // What of the cluster's measured exchanges those of a group go by, of all copies of a stage; "":
   // none.
@@ -79,11 +79,11 @@ class ExchangePrices {
   std::vector<int> instance(parallel::GroupKind kind, const std::vector<int>& all) const;
   std::vector<int> members(parallel::GroupKind kind, Replicas replicas) const;
   bool cross_domains(const std::vector<int>& members) const;
-  double gather_us(profile::MoeStage stage, bool backward) const;
-  double all_to_all_us(profile::MoeStage stage, const MoeLoad& load) const;
+  double gather_us(profile::DispatcherStage stage, bool backward) const;
+  double all_to_all_us(profile::DispatcherStage stage, const MoeLoad& load) const;
   bool exchanges_rows() const;
   network::DispatchPlace dispatch_place() const;
-  double kernel_us(profile::MoeStage stage, const DispatchedLoad& load) const;
+  double kernel_us(profile::DispatcherStage stage, const DispatchedLoad& load) const;
   double rectified_us(double rows) const;
   double among(profile::Collective kind, const std::vector<int>& members, double bytes) const;
 

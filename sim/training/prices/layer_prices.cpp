@@ -14,8 +14,8 @@ namespace {
 using model::AttentionKind;
 using parallel::GroupKind;
 using profile::Collective;
+using profile::DispatcherStage;
 using profile::MemoryKernel;
-using profile::MoeStage;
 
 // The share of the peak rate to and from the host's memory that copies reach: assumed. Published by
 // users of nvbandwidth: 0.84 of PCIe 5.0 (H100, to the host), 0.77 of NVLink-C2C (GH200, from the
@@ -106,8 +106,8 @@ void LayerPrices::add_exchanges(Passes& passes, bool backward,
 }
 
 void LayerPrices::add_dispatch(Passes& passes, const MoeLoad& load) const {
-  for (const auto& [part, stage] : {std::pair(Part::dispatch, MoeStage::dispatch),
-                                    std::pair(Part::combine, MoeStage::combine)}) {
+  for (const auto& [part, stage] : {std::pair(Part::dispatch, DispatcherStage::dispatch),
+                                    std::pair(Part::combine, DispatcherStage::combine)}) {
     passes.forward[at(part)] += exchanges_.dispatch_us(stage, load);
     passes.input_gradient[at(part)] += exchanges_.dispatch_gradient_us(stage, load);
   }

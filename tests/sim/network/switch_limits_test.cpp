@@ -116,7 +116,7 @@ TEST_CASE("a dispatcher reaches no more of a NIC than a single stream") {
   const auto time = [&](double efficiency) {
     cluster.nic_efficiency = cluster.nic_efficiency_high = efficiency;
     const DispatchPlace place = dispatch_place("NVIDIA H100", cluster, 32);
-    const profile::MoeStage stage = profile::MoeStage::dispatch;
+    const profile::DispatcherStage stage = profile::DispatcherStage::dispatch;
     const profile::DispatchLoad load =
         profile::balanced_load(deepep.sent, stage, {256, 8, 0, 0}, place.group, 4096);
     return profile::dispatch_time(

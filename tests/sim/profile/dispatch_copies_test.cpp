@@ -45,7 +45,7 @@ TEST_CASE("balanced copies are the balanced load") {
     for (int domain = 0; domain < group.domains(); ++domain) {
       to_domain.push_back(domains.to_place(4096, rows.data()));
     }
-    for (const MoeStage stage : {MoeStage::dispatch, MoeStage::combine}) {
+    for (const DispatcherStage stage : {DispatcherStage::dispatch, DispatcherStage::combine}) {
       const DispatchLoad even = balanced_load(SentOnce::per_node, stage, traffic, group, 4096);
       const DispatchLoad load = load_of_copies(group, stage, all_send(to_gpu, group.gpus),
                                                all_send(to_domain, group.gpus));
@@ -54,7 +54,7 @@ TEST_CASE("balanced copies are the balanced load") {
       CHECK(load.nic_rows == Approx(even.nic_rows));
     }
     const DispatchLoad even =
-        balanced_load(SentOnce::per_expert, MoeStage::dispatch, traffic, group, 4096);
+        balanced_load(SentOnce::per_expert, DispatcherStage::dispatch, traffic, group, 4096);
     const DispatchLoad load = load_of_rows(group, 256, 1, all_send(rows, group.gpus));
     CHECK(load.copies == Approx(even.copies));
     CHECK(load.link_rows == Approx(even.link_rows));
@@ -68,20 +68,20 @@ TEST_CASE("the busiest GPU, port and NIC of two domains of two GPUs") {
   // Every GPU sends 6 copies to GPU 0, 4 to GPU 3, and 7 and 5 to the domains.
   const std::vector<std::int32_t> to_gpu = {6, 0, 0, 4}, to_domain = {7, 5};
   const DispatchLoad there =
-      load_of_copies(group, MoeStage::dispatch, all_send(to_gpu, 4), all_send(to_domain, 4));
+      load_of_copies(group, DispatcherStage::dispatch, all_send(to_gpu, 4), all_send(to_domain, 4));
   // GPU 0 receives 4 x 6 and forwards, for itself and GPU 2, 2 x 6. Each stages 7 + 5.
   CHECK(there.copies == 12 + 24);
   // Into GPU 0 from GPU 1, for itself and for GPU 3; GPU 0's own rows stay.
   CHECK(there.link_rows == 12);
   CHECK(there.nic_rows == 7);  // of GPUs 2 and 3 to domain 0
   const DispatchLoad back =
-      load_of_copies(group, MoeStage::combine, all_send(to_gpu, 4), all_send(to_domain, 4));
+      load_of_copies(group, DispatcherStage::combine, all_send(to_gpu, 4), all_send(to_domain, 4));
   CHECK(back.copies == 12 + 24);
   // GPU 3 alone sends: 6 to GPU 0, by way of GPU 1, and 4 to itself.
   const std::vector<std::int32_t> none = {0, 0, 0, 0};
   const SentBy<std::int32_t> one = {none.data(), none.data(), none.data(), to_gpu.data()};
   const SentBy<std::int32_t> domains = {none.data(), none.data(), none.data(), to_domain.data()};
-  const DispatchLoad lone = load_of_copies(group, MoeStage::dispatch, one, domains);
+  const DispatchLoad lone = load_of_copies(group, DispatcherStage::dispatch, one, domains);
   CHECK(lone.copies == 12 + 4);  // GPU 3 stages 7 + 5 and forwards 4; GPU 1 forwards 6
   CHECK(lone.link_rows == 6);
   CHECK(lone.nic_rows == 7);

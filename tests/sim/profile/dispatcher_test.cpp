@@ -68,12 +68,12 @@ TEST_CASE("a document that contradicts itself is refused by file and key") {
 
 TEST_CASE("rows are 8-bit floats with a scale for each 128 on dispatch, else 16-bit ones") {
   Dispatcher dispatcher = read(minimal());
-  CHECK(dispatched_row_bytes(dispatcher, MoeStage::dispatch, 7168, true) == 7168 + 56 * 4);
-  CHECK(dispatched_row_bytes(dispatcher, MoeStage::dispatch, 7168, false) == 14336);
-  CHECK(dispatched_row_bytes(dispatcher, MoeStage::combine, 7168, true) == 14336);
+  CHECK(dispatched_row_bytes(dispatcher, DispatcherStage::dispatch, 7168, true) == 7168 + 56 * 4);
+  CHECK(dispatched_row_bytes(dispatcher, DispatcherStage::dispatch, 7168, false) == 14336);
+  CHECK(dispatched_row_bytes(dispatcher, DispatcherStage::combine, 7168, true) == 14336);
   dispatcher.header_bytes = 16;
-  CHECK(dispatched_row_bytes(dispatcher, MoeStage::dispatch, 7168, true) == 7408);
-  CHECK(dispatched_row_bytes(dispatcher, MoeStage::combine, 7168, false) == 14336);
+  CHECK(dispatched_row_bytes(dispatcher, DispatcherStage::dispatch, 7168, true) == 7408);
+  CHECK(dispatched_row_bytes(dispatcher, DispatcherStage::combine, 7168, false) == 14336);
 }
 
 TEST_CASE("numbers of SMs that copy as fast as fewer are read, and have to be fewer") {

@@ -41,16 +41,16 @@ TEST_CASE("a row per node is copied for each rank, and staged for each node or c
   const double ranks = distinct_places(traffic, 16);
   const double nodes = distinct_places(traffic, 2);
   const DispatchLoad there =
-      balanced_load(SentOnce::per_node, MoeStage::dispatch, traffic, two_nodes, 100);
+      balanced_load(SentOnce::per_node, DispatcherStage::dispatch, traffic, two_nodes, 100);
   CHECK(there.copies == Approx(100 * (ranks + nodes)));
   CHECK(there.link_rows == Approx(100 * ranks * 7 / 8));
   CHECK(there.nic_rows == Approx(100 * nodes / 2));
   CHECK(there.expert_rows == Approx(100 * 16 * 8 / 256.0));
   const DispatchLoad back =
-      balanced_load(SentOnce::per_node, MoeStage::combine, traffic, two_nodes, 100);
+      balanced_load(SentOnce::per_node, DispatcherStage::combine, traffic, two_nodes, 100);
   CHECK(back.copies == Approx(100 * 2 * ranks));
   const DispatchLoad inside =
-      balanced_load(SentOnce::per_node, MoeStage::combine, traffic, one_node, 100);
+      balanced_load(SentOnce::per_node, DispatcherStage::combine, traffic, one_node, 100);
   CHECK(inside.copies == Approx(100 * distinct_places(traffic, 8)));
   CHECK(inside.nic_rows == 0);
 }
@@ -60,18 +60,21 @@ TEST_CASE("a token that is limited to some nodes meets these alone") {
   // experts, for which it was kept; the other 4 are any of the other 124.
   const MoeTraffic limited = {256, 8, 8, 4};
   const DispatchLoad load =
-      balanced_load(SentOnce::per_node, MoeStage::dispatch, limited, {64, 8}, 100);
+      balanced_load(SentOnce::per_node, DispatcherStage::dispatch, limited, {64, 8}, 100);
   const double nodes = 4;
   const double ranks =
       64 * 0.5 * (1 - 28 / 32.0 * (120 * 119 * 118 * 117) / (124.0 * 123 * 122 * 121));
   CHECK(load.nic_rows == Approx(100 * nodes * 7 / 8));  // one of 8 is its own
   CHECK(load.copies == Approx(100 * (nodes + ranks)));
-  CHECK(load.nic_rows <
-        balanced_load(SentOnce::per_node, MoeStage::dispatch, traffic, {64, 8}, 100).nic_rows);
+  CHECK(
+      load.nic_rows <
+      balanced_load(SentOnce::per_node, DispatcherStage::dispatch, traffic, {64, 8}, 100).nic_rows);
   // As many as there are limit nothing.
-  CHECK(balanced_load(SentOnce::per_node, MoeStage::dispatch, {256, 8, 0, 2, 2}, two_nodes, 100)
+  CHECK(balanced_load(SentOnce::per_node, DispatcherStage::dispatch, {256, 8, 0, 2, 2}, two_nodes,
+                      100)
             .nic_rows ==
-        balanced_load(SentOnce::per_node, MoeStage::dispatch, traffic, two_nodes, 100).nic_rows);
+        balanced_load(SentOnce::per_node, DispatcherStage::dispatch, traffic, two_nodes, 100)
+            .nic_rows);
 }
 
 TEST_CASE("places that a token of a group-limited router meets") {
@@ -112,37 +115,39 @@ TEST_CASE("a row goes to all slices of an expert, which lie in one domain") {
   const double pairs = distinct_places(traffic, 16);
   const double nodes = distinct_places(traffic, 4);
   const DispatchLoad there =
-      balanced_load(SentOnce::per_node, MoeStage::dispatch, sliced, {32, 8}, 100);
+      balanced_load(SentOnce::per_node, DispatcherStage::dispatch, sliced, {32, 8}, 100);
   CHECK(there.copies == Approx(100 * (2 * pairs + nodes)));
   CHECK(there.link_rows == Approx(100 * 2 * pairs * 7 / 8));
   CHECK(there.nic_rows == Approx(100 * nodes * 3 / 4));  // a node once, whatever it holds
   CHECK(there.expert_rows == Approx(100 * 32 * 8 / 256.0));
   const DispatchLoad apart =
-      balanced_load(SentOnce::per_expert, MoeStage::dispatch, sliced, {32, 8}, 100);
+      balanced_load(SentOnce::per_expert, DispatcherStage::dispatch, sliced, {32, 8}, 100);
   CHECK(apart.copies == Approx(100 * 2 * 8));
   sliced.slices = 3;
-  CHECK_THROWS_WITH(balanced_load(SentOnce::per_node, MoeStage::dispatch, sliced, {24, 8}, 100),
-                    ContainsSubstring("all slices of an expert in one domain"));
+  CHECK_THROWS_WITH(
+      balanced_load(SentOnce::per_node, DispatcherStage::dispatch, sliced, {24, 8}, 100),
+      ContainsSubstring("all slices of an expert in one domain"));
 }
 
 TEST_CASE("a row per expert travels by itself, over the NIC to other domains") {
   const DispatchLoad load =
-      balanced_load(SentOnce::per_expert, MoeStage::dispatch, traffic, two_nodes, 100);
+      balanced_load(SentOnce::per_expert, DispatcherStage::dispatch, traffic, two_nodes, 100);
   CHECK(load.copies == 800);
   CHECK(load.link_rows == Approx(800 * 7 / 16.0));
   CHECK(load.nic_rows == 400);
   // Without NVLink all but its own go through the NIC.
   const DispatchLoad nics =
-      balanced_load(SentOnce::per_expert, MoeStage::dispatch, traffic, {16, 1}, 100);
+      balanced_load(SentOnce::per_expert, DispatcherStage::dispatch, traffic, {16, 1}, 100);
   CHECK(nics.link_rows == 0);
   CHECK(nics.nic_rows == Approx(800 * 15 / 16.0));
 }
 
 TEST_CASE("what is not spread evenly has no balanced load") {
-  CHECK_THROWS_WITH(balanced_load(SentOnce::per_node, MoeStage::dispatch, {250, 8, 0}, one_node, 1),
-                    ContainsSubstring("250 experts on 8 GPUs"));
-  CHECK_THROWS_AS(balanced_load(SentOnce::per_node, MoeStage::dispatch, {240, 8, 0}, {12, 8}, 1),
-                  Error);
+  CHECK_THROWS_WITH(
+      balanced_load(SentOnce::per_node, DispatcherStage::dispatch, {250, 8, 0}, one_node, 1),
+      ContainsSubstring("250 experts on 8 GPUs"));
+  CHECK_THROWS_AS(
+      balanced_load(SentOnce::per_node, DispatcherStage::dispatch, {240, 8, 0}, {12, 8}, 1), Error);
 }
 
 TEST_CASE("one part alone takes its own time after the fixed one") {
@@ -180,9 +185,9 @@ TEST_CASE(
   const DispatchRates rates = {450e3, 50e3};
   const auto time = [&](double tokens, int sms, const DispatchGroup& group) {
     const DispatchLoad load =
-        balanced_load(deepep.sent, MoeStage::dispatch, traffic, group, tokens);
-    return dispatch_time(
-        deepep, {"NVIDIA H100 80GB HBM3", MoeStage::dispatch, group, load, 7392, rates, sms});
+        balanced_load(deepep.sent, DispatcherStage::dispatch, traffic, group, tokens);
+    return dispatch_time(deepep, {"NVIDIA H100 80GB HBM3", DispatcherStage::dispatch, group, load,
+                                  7392, rates, sms});
   };
   double before = 0;
   for (const double tokens : {1.0, 64.0, 512.0, 4096.0, 32768.0}) {
@@ -202,27 +207,29 @@ TEST_CASE("a dispatcher refuses what it does not do") {
   const DispatchLoad load = {100, 100, 100, 100, 100};
   const Dispatcher one_sided = Dispatcher::load("trtllm");
   CHECK_THROWS_WITH(
-      dispatch_time(one_sided,
-                    {"NVIDIA GB200", MoeStage::dispatch, two_nodes, load, 1000, {900e3, 50e3}, 1}),
+      dispatch_time(
+          one_sided,
+          {"NVIDIA GB200", DispatcherStage::dispatch, two_nodes, load, 1000, {900e3, 50e3}, 1}),
       ContainsSubstring("inside one NVLink domain"));
   const Dispatcher hybrid = Dispatcher::load("hybridep");
   DispatchRates rates = {450e3, 50e3, Transport::proxy};
+  CHECK_THROWS_WITH(dispatch_time(hybrid, {"NVIDIA H100", DispatcherStage::dispatch, two_nodes,
+                                           load, 1000, rates, 16}),
+                    ContainsSubstring("EFA"));
   CHECK_THROWS_WITH(
-      dispatch_time(hybrid, {"NVIDIA H100", MoeStage::dispatch, two_nodes, load, 1000, rates, 16}),
-      ContainsSubstring("EFA"));
-  CHECK_THROWS_WITH(
-      dispatch_time(hybrid,
-                    {"NVIDIA L40S", MoeStage::dispatch, one_node, load, 1000, {0, 50e3}, 16}),
+      dispatch_time(
+          hybrid, {"NVIDIA L40S", DispatcherStage::dispatch, one_node, load, 1000, {0, 50e3}, 16}),
       ContainsSubstring("NVLink"));
 }
 
 TEST_CASE("a number of SMs that was not measured may copy as slowly as the slowest") {
   Dispatcher deepep = Dispatcher::load("deepep");
   const DispatchLoad load =
-      balanced_load(deepep.sent, MoeStage::dispatch, traffic, two_nodes, 131072);
+      balanced_load(deepep.sent, DispatcherStage::dispatch, traffic, two_nodes, 131072);
   const auto time = [&](int sms) {
     return dispatch_time(
-        deepep, {"NVIDIA H100", MoeStage::dispatch, two_nodes, load, 7392, {450e3, 50e3}, sms});
+        deepep,
+        {"NVIDIA H100", DispatcherStage::dispatch, two_nodes, load, 7392, {450e3, 50e3}, sms});
   };
   // With many tokens and 10 SMs copies are nearly all of the time: 12 / 8.6 of it, with the growth
   // of errors over log2(12 / 10) = 0.263 factors of two, and the factor's 1.12.
@@ -238,11 +245,12 @@ TEST_CASE("a number of SMs that was not measured may copy as slowly as the slowe
 
 TEST_CASE("an unknown way to the NIC widens the band to the slower one") {
   const Dispatcher deepep = Dispatcher::load("deepep");
-  const DispatchLoad load = balanced_load(deepep.sent, MoeStage::dispatch, traffic, {32, 8}, 32768);
+  const DispatchLoad load =
+      balanced_load(deepep.sent, DispatcherStage::dispatch, traffic, {32, 8}, 32768);
   DispatchRates rates = {450e3, 50e3};
   const auto time = [&] {
-    return dispatch_time(deepep,
-                         {"NVIDIA H100", MoeStage::dispatch, {32, 8}, load, 7392, rates, 24});
+    return dispatch_time(
+        deepep, {"NVIDIA H100", DispatcherStage::dispatch, {32, 8}, load, 7392, rates, 24});
   };
   const Estimate known = time();
   rates.transport_known = false;

@@ -11,7 +11,7 @@
 namespace moesim::step {
 namespace {
 
-using profile::MoeStage;
+using profile::DispatcherStage;
 
 // Four H100s in domains of so many, one expert each.
 scenario::Scenario four_gpus(const std::string& dispatcher, int per_domain) {
@@ -48,13 +48,13 @@ TEST_CASE("the busiest of two nodes stages, forwards and receives rows per node"
   const DispatcherTimes times(scenario);
   // GPU 3 stages 90 + 99 rows, forwards what GPUs 1 and 3 send to GPUs 2 and 3 (70 + 150), more
   // than the 132 it receives.
-  const profile::DispatchLoad there = times.load(layer_of(true), 0, MoeStage::dispatch);
+  const profile::DispatchLoad there = times.load(layer_of(true), 0, DispatcherStage::dispatch);
   CHECK(there.copies == 189 + 220);
   CHECK(there.link_rows == 30 + 70);  // of these 220 all but its own
   CHECK(there.nic_rows == 90);
   CHECK(there.tokens == 4096);
   // Back it copies the 132 to those who forward, and sums the 220.
-  const profile::DispatchLoad back = times.load(layer_of(true), 0, MoeStage::combine);
+  const profile::DispatchLoad back = times.load(layer_of(true), 0, DispatcherStage::combine);
   CHECK(back.copies == 132 + 220);
   CHECK(back.nic_rows == 90);
 }
@@ -62,7 +62,7 @@ TEST_CASE("the busiest of two nodes stages, forwards and receives rows per node"
 TEST_CASE("inside a domain a GPU copies what it sends or receives, whichever is more") {
   const scenario::Scenario scenario = four_gpus("trtllm", 4);
   const profile::DispatchLoad load =
-      DispatcherTimes(scenario).load(layer_of(false), 0, MoeStage::dispatch);
+      DispatcherTimes(scenario).load(layer_of(false), 0, DispatcherStage::dispatch);
   CHECK(load.copies == 260);              // all that GPU 3 sends
   CHECK(load.link_rows == 50 + 60 + 70);  // but to itself
   CHECK(load.nic_rows == 0);
@@ -74,7 +74,8 @@ TEST_CASE("from counts, tokens that go to a place are estimated") {
   const scenario::Scenario scenario = four_gpus("deepep", 2);
   routing::LayerRouting layer;
   layer.kept_rows.assign(16, 2048);
-  const profile::DispatchLoad load = DispatcherTimes(scenario).load(layer, 0, MoeStage::dispatch);
+  const profile::DispatchLoad load =
+      DispatcherTimes(scenario).load(layer, 0, DispatcherStage::dispatch);
   const double to_node = 4096 * (1 - 2.0 / 4 * 1 / 3);
   CHECK(load.nic_rows == Approx(to_node).margin(1));
   CHECK(load.copies ==
@@ -85,7 +86,7 @@ TEST_CASE("from counts, tokens that go to a place are estimated") {
 TEST_CASE("rows per expert go to it by themselves, and the fullest expert counts") {
   const scenario::Scenario scenario = four_gpus("low-latency", 2);
   const profile::DispatchLoad load =
-      DispatcherTimes(scenario).load(layer_of(true), 0, MoeStage::dispatch);
+      DispatcherTimes(scenario).load(layer_of(true), 0, DispatcherStage::dispatch);
   CHECK(load.copies == 260);
   CHECK(load.link_rows == 70);      // GPU 3 to GPU 2
   CHECK(load.nic_rows == 50 + 60);  // GPU 3 to GPUs 0 and 1
@@ -103,7 +104,7 @@ TEST_CASE("a step takes the law's time for its exchanges, of the kept rows alone
   for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
     if (model.direction(op) == Direction::none) continue;
     const bool out = model.direction(op) == Direction::to_experts;
-    const MoeStage stage = out ? MoeStage::dispatch : MoeStage::combine;
+    const DispatcherStage stage = out ? DispatcherStage::dispatch : DispatcherStage::combine;
     CHECK(model.program().operations[static_cast<std::size_t>(op)].name ==
           (out ? "low-latency:dispatch" : "low-latency:combine"));
     CHECK(durations.of(op, 0).us() ==
@@ -133,7 +134,7 @@ TEST_CASE("a slow link stretches what a dispatcher has on links, not its kernels
   const double alone_us = end_us();
   const DispatcherTimes times(scenario);
   double expected_us = alone_us;
-  for (const MoeStage stage : {MoeStage::dispatch, MoeStage::combine}) {
+  for (const DispatcherStage stage : {DispatcherStage::dispatch, DispatcherStage::combine}) {
     const double one = times.time(routing.layers[0], 0, stage).time_us;
     expected_us += 3 * (times.time(routing.layers[0], 0, stage, 10).time_us - one);
   }

@@ -6,7 +6,7 @@
 
 using namespace moesim;
 using namespace moesim::study;
-using profile::MoeStage;
+using profile::DispatcherStage;
 using profile::StageCost;
 
 // Times made with known figures give these figures back, whatever the form was filled with.
@@ -23,8 +23,9 @@ TEST_CASE("a fit finds the figures that made its samples") {
       for (const double tokens : {1.0, 64.0, 1024.0, 16384.0}) {
         for (const double hidden : {2048.0, 7168.0}) {
           DispatchSample sample;
-          sample.load = profile::balanced_load(profile::SentOnce::per_node, MoeStage::dispatch,
-                                               {256, top_k, 0}, sample.group, tokens);
+          sample.load =
+              profile::balanced_load(profile::SentOnce::per_node, DispatcherStage::dispatch,
+                                     {256, top_k, 0}, sample.group, tokens);
           sample.row_bytes = hidden * 1.03125;
           sample.sms = sms;
           sample.rates = {450e3, 50e3};

@@ -16,7 +16,7 @@ TEST_CASE("a dispatcher takes rows to all slices of an expert") {
   sliced.layout.sizes.expert = 4;
   sliced.layout.sizes.expert_tensor = 2;
   const auto dispatch = [](const TrainingJob& asked) {
-    return ExchangePrices(asked).dispatch_us(profile::MoeStage::dispatch, {});
+    return ExchangePrices(asked).dispatch_us(profile::DispatcherStage::dispatch, {});
   };
   // The same 8 GPUs. 128 experts, k 8: a token meets 5.339 of 8 ranks; of 4 pairs 3.64, so 7.28.
   CHECK(dispatch(sliced) / dispatch(whole) == Approx(7.28 / 5.339).epsilon(0.1));
@@ -43,21 +43,21 @@ TEST_CASE("gathered tokens are collectives of all tokens, whatever their experts
   const double back = among(reduce_scatter, tokens * 2048 * 2);
   for (const double load : {1.0, 1.5}) {
     const MoeLoad uneven{.computed = load, .exchanged = load};
-    CHECK(prices.dispatch_us(profile::MoeStage::dispatch, uneven) == Approx(there));
-    CHECK(prices.dispatch_us(profile::MoeStage::combine, uneven) == Approx(back));
+    CHECK(prices.dispatch_us(profile::DispatcherStage::dispatch, uneven) == Approx(there));
+    CHECK(prices.dispatch_us(profile::DispatcherStage::combine, uneven) == Approx(back));
   }
-  CHECK(prices.dispatch_us(profile::MoeStage::dispatch, {.exchanged = 0}) == 0);
+  CHECK(prices.dispatch_us(profile::DispatcherStage::dispatch, {.exchanged = 0}) == 0);
   // Gradients of outputs go to all ranks, those of tokens and probabilities home; marks have none.
-  CHECK(prices.dispatch_gradient_us(profile::MoeStage::combine, {}) ==
+  CHECK(prices.dispatch_gradient_us(profile::DispatcherStage::combine, {}) ==
         Approx(among(all_gather, tokens * 2048 * 2)));
-  CHECK(prices.dispatch_gradient_us(profile::MoeStage::dispatch, {}) ==
+  CHECK(prices.dispatch_gradient_us(profile::DispatcherStage::dispatch, {}) ==
         Approx(back + among(reduce_scatter, tokens * 128 * 4)));
-  CHECK(prices.dispatch_gradient_us(profile::MoeStage::dispatch, {.exchanged = 0}) == 0);
+  CHECK(prices.dispatch_gradient_us(profile::DispatcherStage::dispatch, {.exchanged = 0}) == 0);
   // Slices of an expert are among the ranks that gather: no exchange of theirs besides.
   TrainingJob sliced = job;
   sliced.layout.sizes.expert = 4;
   sliced.layout.sizes.expert_tensor = 2;
-  CHECK(ExchangePrices(sliced).dispatch_us(profile::MoeStage::combine, {}) == Approx(back));
+  CHECK(ExchangePrices(sliced).dispatch_us(profile::DispatcherStage::combine, {}) == Approx(back));
   CHECK(part(training_step(sliced), Part::tensor) == 0);
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("rows to other nodes cost a CPU proxy as much as in public training st
   job.dispatcher = std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
   const auto dispatch = [&](const char* name) {
     job.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load(name));
-    return ExchangePrices(job).dispatch_us(profile::MoeStage::dispatch, {});
+    return ExchangePrices(job).dispatch_us(profile::DispatcherStage::dispatch, {});
   };
   const double rows = job.tokens_per_rank() * (1 - 1.0 / 337);
   const profile::DispatchNic& nic = *job.dispatcher->training_nic[1];
@@ -96,7 +96,7 @@ TEST_CASE("a dispatcher crosses as many domains as its group is placed on") {
   const auto dispatch = [&](int ranks) {
     TrainingJob placed = rack;
     placed.ranks_per_domain = ranks;
-    return ExchangePrices(placed).dispatch_us(profile::MoeStage::dispatch, {});
+    return ExchangePrices(placed).dispatch_us(profile::DispatcherStage::dispatch, {});
   };
   const double two = dispatch(32);
   CHECK(two > 1.2 * dispatch(64));
@@ -143,7 +143,8 @@ TEST_CASE("a dispatcher's ranks notify each other before rows go out and before 
   silent->notify_us[1] = 0;
   TrainingJob without = made;
   without.dispatcher = silent;
-  for (const profile::MoeStage stage : {profile::MoeStage::dispatch, profile::MoeStage::combine}) {
+  for (const profile::DispatcherStage stage :
+       {profile::DispatcherStage::dispatch, profile::DispatcherStage::combine}) {
     CHECK(ExchangePrices(made).dispatch_us(stage, {}) -
               ExchangePrices(without).dispatch_us(stage, {}) ==
           Approx(made.dispatcher->notify_us[1]));

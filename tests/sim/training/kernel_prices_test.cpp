@@ -302,7 +302,7 @@ TEST_CASE("a dispatcher takes a token to the groups that its router keeps") {
       std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
   kept.layout.sizes.gpus = kept.layout.sizes.expert = 64;
   const auto exchange_us = [](const TrainingJob& each) {
-    return ExchangePrices(each).dispatch_us(profile::MoeStage::dispatch, {});
+    return ExchangePrices(each).dispatch_us(profile::DispatcherStage::dispatch, {});
   };
   TrainingJob any = kept;
   any.forced_groups = KeptGroups{};

@@ -82,13 +82,14 @@ TEST_CASE("rows in the format of the products make dispatch shorter, not combine
   CHECK(narrow.dispatched_element_bytes() == 1.03125);
   const ExchangePrices of_wide(wide);
   const ExchangePrices of_narrow(narrow);
-  const auto times = [](const ExchangePrices& prices, profile::MoeStage stage) {
+  const auto times = [](const ExchangePrices& prices, profile::DispatcherStage stage) {
     return prices.dispatch_us(stage, {});
   };
-  CHECK(times(of_narrow, profile::MoeStage::combine) == times(of_wide, profile::MoeStage::combine));
+  CHECK(times(of_narrow, profile::DispatcherStage::combine) ==
+        times(of_wide, profile::DispatcherStage::combine));
   // 448 MiB over NICs: nearly in proportion to the bytes.
-  CHECK(times(of_narrow, profile::MoeStage::dispatch) /
-            times(of_wide, profile::MoeStage::dispatch) ==
+  CHECK(times(of_narrow, profile::DispatcherStage::dispatch) /
+            times(of_wide, profile::DispatcherStage::dispatch) ==
         Approx(1.03125 / 2).epsilon(0.1));
   // Forward the rows, backward the gradients that go to the experts: both pairs by a quarter.
   const TrainingStep before = training_step(wide);

@@ -354,7 +354,7 @@ TEST_CASE("what stays in a domain takes its links' time where that is longer") {
   CHECK(near.inside == Approx((18432 + 2 * 2048) / 32768.0 * 8 / 3).epsilon(1e-3));
   const ExchangePrices prices(job);
   const auto us = [&](MoeLoad load) {
-    return prices.dispatch_us(profile::MoeStage::dispatch, load);
+    return prices.dispatch_us(profile::DispatcherStage::dispatch, load);
   };
   MoeLoad without = near;
   without.inside = 0;

@@ -22,7 +22,7 @@ namespace {
 
 using Params = std::map<std::string, std::string>;
 using profile::Dispatcher;
-using profile::MoeStage;
+using profile::DispatcherStage;
 
 const std::vector<std::string> required = {"dispatcher", "tokens",  "hidden",
                                            "k",          "experts", "gpus"};
@@ -142,7 +142,8 @@ std::vector<std::string> dispatch_choices(const std::string& parameter) {
 DispatchAnswer predict_dispatch(const std::string& op, Params& params,
                                 const profile::Profile& profile) {
   check_names(op, params);
-  const MoeStage stage = op == "dispatch" ? MoeStage::dispatch : MoeStage::combine;
+  const DispatcherStage stage =
+      op == "dispatch" ? DispatcherStage::dispatch : DispatcherStage::combine;
   const bool fp8 = one_of(op, params, "row-format", row_formats) == "fp8";
   const std::string transport = one_of(op, params, "transport", transports);
   const Dispatcher dispatcher = Dispatcher::load(params.at("dispatcher"));

@@ -6,9 +6,9 @@
 namespace moesim::study {
 
 using profile::Dispatcher;
+using profile::DispatcherStage;
 using profile::DispatchMachine;
 using profile::Estimate;
-using profile::MoeStage;
 using profile::StageCost;
 
 namespace {

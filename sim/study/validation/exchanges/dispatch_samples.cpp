@@ -12,7 +12,7 @@
 namespace moesim::study {
 namespace {
 
-using profile::MoeStage;
+using profile::DispatcherStage;
 using profile::MoeTraffic;
 using profile::SentOnce;
 
@@ -29,14 +29,15 @@ double link_of(const std::string& device) {
   return has_part(device, "B200") || has_part(device, "B300") ? blackwell_link : hopper_link;
 }
 
-double row_of(MoeStage stage, double hidden, bool fp8) {
-  return fp8 && stage == MoeStage::dispatch ? profile::fp8_row_bytes(hidden) : 2 * hidden;
+double row_of(DispatcherStage stage, double hidden, bool fp8) {
+  return fp8 && stage == DispatcherStage::dispatch ? profile::fp8_row_bytes(hidden) : 2 * hidden;
 }
 
-constexpr MoeStage both[] = {MoeStage::dispatch, MoeStage::combine};
+constexpr DispatcherStage both[] = {DispatcherStage::dispatch, DispatcherStage::combine};
 
 // The columns that both tables of DeepEP have.
-DispatchSample deepep_row(const CsvTable& table, std::size_t row, SentOnce sent, MoeStage stage) {
+DispatchSample deepep_row(const CsvTable& table, std::size_t row, SentOnce sent,
+                          DispatcherStage stage) {
   DispatchSample sample;
   sample.system = table.text(row, "system");
   sample.device = table.text(row, "device");
@@ -104,7 +105,7 @@ std::optional<DispatchSample> across_row(const CsvTable& table, std::size_t row)
   sample.system = table.text(row, "system");
   sample.library = library;
   const std::string op = table.text(row, "op");
-  sample.stage = has_part(op, "combine") ? MoeStage::combine : MoeStage::dispatch;
+  sample.stage = has_part(op, "combine") ? DispatcherStage::combine : DispatcherStage::dispatch;
   const bool rack = has_part(sample.system, "GB200");
   sample.device = setting->device[0] != 0 ? setting->device : rack ? "NVIDIA GB200" : "NVIDIA H100";
   const int gpus = static_cast<int>(table_whole(table, row, "gpus"));
@@ -139,7 +140,7 @@ std::vector<DispatchSample> load_deepep(const std::string& folder) {
   const CsvTable table = load_table(folder, "deepep_normal.csv");
   std::vector<DispatchSample> samples;
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    for (const MoeStage stage : both) {
+    for (const DispatcherStage stage : both) {
       DispatchSample sample = deepep_row(table, row, SentOnce::per_node, stage);
       const std::string name = name_of(stage);
       sample.sms = static_cast<int>(table_whole(table, row, name + "_sms"));
@@ -155,9 +156,9 @@ std::vector<DispatchSample> load_deepep_low_latency(const std::string& folder) {
   const CsvTable table = load_table(folder, "deepep_lowlatency.csv");
   std::vector<DispatchSample> samples;
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    for (const MoeStage stage : both) {
+    for (const DispatcherStage stage : both) {
       DispatchSample sample = deepep_row(table, row, SentOnce::per_expert, stage);
-      if (stage == MoeStage::dispatch) sample.row_bytes += 16;  // the index of its token
+      if (stage == DispatcherStage::dispatch) sample.row_bytes += 16;  // the index of its token
       sample.time_us = table.positive(row, std::string(name_of(stage)) + "_avg_t_us");
       sample.where += ")";
       samples.push_back(sample);
@@ -175,7 +176,7 @@ std::vector<DispatchSample> load_one_sided(const std::string& folder) {
     DispatchSample sample;
     sample.system = table.text(row, "system");
     sample.device = table.text(row, "device");
-    sample.stage = has_part(op, "dispatch") ? MoeStage::dispatch : MoeStage::combine;
+    sample.stage = has_part(op, "dispatch") ? DispatcherStage::dispatch : DispatcherStage::combine;
     const int gpus = static_cast<int>(table_whole(table, row, "moe_ep_size"));
     sample.group = {gpus, gpus};
     const auto hidden = static_cast<double>(table_whole(table, row, "hidden_size"));
@@ -185,7 +186,7 @@ std::vector<DispatchSample> load_one_sided(const std::string& folder) {
     sample.load.tokens = tokens;
     sample.load.copies = tokens * met;
     sample.load.link_rows = tokens * met * (gpus - 1) / gpus;
-    sample.row_bytes = sample.stage == MoeStage::dispatch
+    sample.row_bytes = sample.stage == DispatcherStage::dispatch
                            ? hidden * model::element_bytes(model::Precision::nvfp4)
                            : 2 * hidden;
     sample.rates = {blackwell_link, 0};

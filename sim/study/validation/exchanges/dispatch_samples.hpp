@@ -12,7 +12,7 @@ struct DispatchSample {
   std::string system;  // "h100_sxm", or as internode_alltoall.csv says it
   std::string device;  // of the shipped dispatchers' machines
   std::string library;
-  profile::MoeStage stage = profile::MoeStage::dispatch;
+  profile::DispatcherStage stage = profile::DispatcherStage::dispatch;
   profile::DispatchGroup group;
   profile::DispatchRates rates;
   profile::DispatchLoad load;

@@ -9,7 +9,7 @@ namespace moesim::study {
 // What is not known of kernels across before they were measured there.
 struct AcrossUnknown {
   double latency_us = 0;            // of a write to another node and its notice
-  double chunk_tokens[2] = {0, 0};  // [MoeStage]: tokens that a channel sends as one
+  double chunk_tokens[2] = {0, 0};  // [DispatcherStage]: tokens that a channel sends as one
   double copies = 1;                // the factor that copies between nodes may differ by
   double start = 1;                 // and the one of the smallest exchange
   bool is_one_kernel = false;       // both stages do the same: errors of either may be of both

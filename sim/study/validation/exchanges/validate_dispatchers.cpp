@@ -24,9 +24,9 @@ namespace moesim::study {
 namespace {
 
 using profile::Dispatcher;
+using profile::DispatcherStage;
 using profile::DispatchMachine;
 using profile::Estimate;
-using profile::MoeStage;
 using profile::StageCost;
 using profile::Transport;
 using Chosen = ChosenSamples;
@@ -34,8 +34,8 @@ using Rule = SampleRule;
 using Line = DispatchLine;
 
 constexpr double four_nodes_bar = 0.15;  // on the median error
-constexpr MoeStage both[] = {MoeStage::dispatch, MoeStage::combine};
-std::size_t at(MoeStage stage) { return static_cast<std::size_t>(stage); }
+constexpr DispatcherStage both[] = {DispatcherStage::dispatch, DispatcherStage::combine};
+std::size_t at(DispatcherStage stage) { return static_cast<std::size_t>(stage); }
 std::size_t at(Transport transport) { return static_cast<std::size_t>(transport); }
 
 using Shape = std::tuple<double, double, double, double, int>;
@@ -80,7 +80,7 @@ void leave_systems_out(const Dispatcher& dispatcher, const std::vector<DispatchS
                        bool fits_link, const std::string& subject, Validation& validation) {
   std::set<std::string> systems;
   for (const DispatchSample& sample : samples) systems.insert(sample.system);
-  for (const MoeStage stage : both) {
+  for (const DispatcherStage stage : both) {
     DispatchLines lines;
     for (const std::string& system : systems) {
       const Chosen held = choose(samples, [&](const DispatchSample& sample) {
@@ -112,7 +112,7 @@ void leave_systems_out(const Dispatcher& dispatcher, const std::vector<DispatchS
 profile::Ranged errors_of_both(const Dispatcher& dispatcher, const DispatchMachine& machine,
                                const std::vector<DispatchSample>& samples, bool fits_link) {
   std::vector<double> ratios;
-  for (const MoeStage stage : both) {
+  for (const DispatcherStage stage : both) {
     const Chosen one = choose(samples, [&](const DispatchSample& sample) {
       return sample.stage == stage && !sample.group.crosses() &&
              &dispatcher.on(sample.device) == &machine;
@@ -130,7 +130,7 @@ profile::Ranged errors_of_both(const Dispatcher& dispatcher, const DispatchMachi
 void two_from_one(const Dispatcher& dispatcher, const std::vector<DispatchSample>& samples,
                   bool fits_link, const AcrossUnknown& unknown, const std::string& subject,
                   Validation& validation) {
-  for (const MoeStage stage : both) {
+  for (const DispatcherStage stage : both) {
     DispatchLines lines;
     const Chosen two = choose(samples, [&](const DispatchSample& sample) {
       return sample.stage == stage && sample.group.crosses();
@@ -171,7 +171,7 @@ Dispatcher without_sms(Dispatcher dispatcher, int sms) {
 // Two nodes, each number of SMs with the figures of the others and a band that knows nothing of it.
 void leave_sms_out(const Dispatcher& dispatcher, const std::vector<DispatchSample>& samples,
                    Validation& validation) {
-  for (const MoeStage stage : both) {
+  for (const DispatcherStage stage : both) {
     DispatchLines lines;
     const Chosen two = choose(samples, [&](const DispatchSample& sample) {
       return sample.stage == stage && sample.group.crosses();
@@ -311,7 +311,7 @@ void compare_hybrid(const Dispatcher& dispatcher, const std::vector<DispatchSamp
   for (const auto& [device, fewer, more] :
        {std::tuple{"H100", 16, 32}, std::tuple{"GB200", 8, 16}}) {
     Line line;
-    for (const MoeStage stage : both) {
+    for (const DispatcherStage stage : both) {
       const auto of = [&, name = std::string(device)](int gpus) {
         return choose(samples, [&](const DispatchSample& sample) {
           return has_part(sample.library, "HybridEP") && has_part(sample.library, "kernel") &&
@@ -437,7 +437,7 @@ void compare_one_sided(const std::string& folder, Validation& validation) {
   const std::vector<DispatchSample> samples = load_one_sided(folder);
   int most = 0;
   for (const DispatchSample& sample : samples) most = std::max(most, sample.group.gpus);
-  for (const MoeStage stage : both) {
+  for (const DispatcherStage stage : both) {
     const Chosen fewer = choose(samples, [&](const DispatchSample& sample) {
       return sample.stage == stage && sample.group.gpus < most;
     });

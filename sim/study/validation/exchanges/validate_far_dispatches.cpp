@@ -16,13 +16,13 @@ namespace moesim::study {
 namespace {
 
 using profile::Dispatcher;
+using profile::DispatcherStage;
 using profile::DispatchMachine;
-using profile::MoeStage;
 
 constexpr double level = 0.9;
 constexpr double most_growth = 4;
 constexpr std::size_t fewest = 20;  // rows that figures are fitted to
-constexpr MoeStage both[] = {MoeStage::dispatch, MoeStage::combine};
+constexpr DispatcherStage both[] = {DispatcherStage::dispatch, DispatcherStage::combine};
 
 BandPoint widened(BandPoint point, double half_width) {
   point.band.low = -std::hypot(point.band.low, half_width);
@@ -49,7 +49,7 @@ std::vector<Kind> kinds_of(const Dispatcher& dispatcher,
   std::vector<Kind> kinds;
   for (const DispatchMachine& machine : dispatcher.machines) {
     for (const bool crosses : {false, true}) {
-      for (const MoeStage stage : both) {
+      for (const DispatcherStage stage : both) {
         const ChosenSamples chosen = choose(samples, [&](const DispatchSample& sample) {
           return sample.stage == stage && sample.group.crosses() == crosses &&
                  &dispatcher.on(sample.device) == &machine;

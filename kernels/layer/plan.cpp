@@ -172,7 +172,7 @@ class Planner {
                 listed.part,
                 work.flops,
                 work.bytes + work.weight_bytes,
-                listed.part == Part::exchange,
+                listed.part == LayerPart::exchange,
                 false};
     if (listed.kind == StageKind::experts || listed.kind == StageKind::experts_backward) {
       stage.flops = pass == Pass::forward ? plan_.ffn.forward_flops() : plan_.ffn.backward_flops();

@@ -19,9 +19,9 @@
 namespace moesim::kernels::layer {
 
 enum class Dispatch { index, einsum };  // rows moved, or multiplied by one-hot masks
-using ::moesim::routing::Pass;
-using Part = ::moesim::routing::LayerPart;
+using ::moesim::routing::LayerPart;
 using ::moesim::routing::name_of;
+using ::moesim::routing::Pass;
 const char* name_of(Dispatch dispatch);
 
 enum class Buffer {
@@ -79,7 +79,7 @@ using StageKind = ::moesim::routing::MoeStageKind;
 struct Stage {
   StageKind kind = StageKind::gate;
   const char* name = "";  // of its NVTX range too
-  Part part = Part::router;
+  LayerPart part = LayerPart::router;
   // What it does at least; IR rows, whose number only the device knows, are not counted.
   double flops = 0;
   double bytes = 0;  // to and from memory; of an exchange the per-rank buffer (nccl-tests' size)

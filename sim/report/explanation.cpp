@@ -48,7 +48,7 @@ const char* label_of(study::Place place) {
     case study::Place::unknown:
       return "not recognised";
     default:
-      return part_label(static_cast<study::Part>(place));
+      return part_label(static_cast<step::StepPart>(place));
   }
 }
 
@@ -82,7 +82,7 @@ bool is_as_simulated(const study::PartDifference& row) {
 
 std::string names_in(const study::PartDifference& row) {
   std::vector<std::string> names;
-  for (const study::Part part : row.parts) names.emplace_back(part_label(part));
+  for (const step::StepPart part : row.parts) names.emplace_back(part_label(part));
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
@@ -279,7 +279,7 @@ std::string kernel_lines(const study::TracedStep& trace) {
 
 Json keys_of(const study::PartDifference& row) {
   Json keys = Json::array();
-  for (const study::Part part : row.parts) {
+  for (const step::StepPart part : row.parts) {
     keys.push_back(step::part_names()[static_cast<std::size_t>(part)]);
   }
   if (row.parts.empty()) keys.push_back("idle");

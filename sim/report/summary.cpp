@@ -24,17 +24,17 @@ using Lines = std::vector<std::vector<std::string>>;
 
 // As columns are named, but for dispatch_combine_ms, the movement of rows on the GPU: "dispatch"
 // and "combine" of `train` are the exchange.
-constexpr EnumNames<study::Part, study::part_count> part_labels{
-    {{study::Part::attention, "attention"},
-     {study::Part::dense_ffn, "dense FFN"},
-     {study::Part::router, "router"},
-     {study::Part::dispatch_combine, "permute, unpermute"},
-     {study::Part::expert, "expert FFN"},
-     {study::Part::rectify, "rectify"},
-     {study::Part::exposed_exchange, "exposed exchange"},
-     {study::Part::gradient, "gradient"},
-     {study::Part::optimizer, "optimizer"},
-     {study::Part::other, "other"}}};
+constexpr EnumNames<step::StepPart, step::part_count> part_labels{
+    {{step::StepPart::attention, "attention"},
+     {step::StepPart::dense_ffn, "dense FFN"},
+     {step::StepPart::router, "router"},
+     {step::StepPart::dispatch_combine, "permute, unpermute"},
+     {step::StepPart::expert, "expert FFN"},
+     {step::StepPart::rectify, "rectify"},
+     {step::StepPart::exposed_exchange, "exposed exchange"},
+     {step::StepPart::gradient, "gradient"},
+     {step::StepPart::optimizer, "optimizer"},
+     {step::StepPart::other, "other"}}};
 
 std::string percent(double share) { return fmt::format("{:.2f} %", share * 100); }
 
@@ -171,10 +171,10 @@ std::string imbalance_lines(const nlohmann::ordered_json& detail) {
 std::string part_lines(const study::Outcome& outcome) {
   const TimeUnit unit = unit_of(outcome.step_ms);
   Lines lines{{"where the time goes", unit.name, "share"}};
-  for (std::size_t part = 0; part < study::part_count; ++part) {
+  for (std::size_t part = 0; part < step::part_count; ++part) {
     const double time = outcome.parts_ms[part];
     if (time == 0) continue;
-    lines.push_back({part_label(static_cast<study::Part>(part)), unit.text(time),
+    lines.push_back({part_label(static_cast<step::StepPart>(part)), unit.text(time),
                      percent(time / outcome.step_ms)});
   }
   return align(lines, {false, true, true});
@@ -315,7 +315,7 @@ std::string width_lines(const std::vector<uncertainty::Term>& terms) {
 
 }  // namespace
 
-const char* part_label(study::Part part) { return name_in(part_labels, part); }
+const char* part_label(step::StepPart part) { return name_in(part_labels, part); }
 
 std::string simulate_summary(const scenario::Scenario& scenario, const study::Outcome& outcome) {
   const double slower = outcome.band.p50_ms / outcome.step_ms;  // if measured

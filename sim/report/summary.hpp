@@ -10,7 +10,7 @@
 namespace moesim::report {
 
 // A part for a reader: "dense FFN".
-const char* part_label(study::Part part);
+const char* part_label(step::StepPart part);
 
 // One scenario for a reader: what it is, its speed with error bars, where the time goes, what the
 // router loses, memory.

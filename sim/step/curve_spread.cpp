@@ -10,7 +10,7 @@
 namespace moesim::step {
 namespace {
 
-struct Part {
+struct CurveTotal {
   double median_ms = 0;
   double below_ms = 0;
   double above_ms = 0;
@@ -31,8 +31,8 @@ double log_slope(double change_ms, double median_ms) {
 
 CurveSpread curve_spread(StepModel& model, const engine::Execution& execution,
                          const routing::ReplicaRouting* routing, int replica) {
-  std::vector<Part> parts;  // [curve]
-  double step_ms = 0;       // on median curves
+  std::vector<CurveTotal> parts;  // [curve]
+  double step_ms = 0;             // on median curves
   for (const engine::PathStep& stretch : engine::critical_path(model.program(), execution)) {
     if (stretch.duration == Picoseconds(0)) continue;
     const double ms = stretch.duration.ms();
@@ -51,7 +51,7 @@ CurveSpread curve_spread(StepModel& model, const engine::Execution& execution,
     }
   }
   double variance = 0;
-  for (const Part& part : parts) {
+  for (const CurveTotal& part : parts) {
     if (part.median_ms == 0) continue;
     const double below = log_slope(part.below_ms, part.median_ms);
     const double above = log_slope(part.above_ms, part.median_ms);

@@ -23,6 +23,6 @@ inline TrainingJob qwen_on_h100(int gpus, int pipeline, int expert, std::int64_t
 }
 
 inline std::size_t at(int index) { return static_cast<std::size_t>(index); }
-inline double part(const TrainingStep& step, Part part) { return step.parts[at(part)]; }
+inline double part(const TrainingStep& step, TrainingPart part) { return step.parts[at(part)]; }
 
 }  // namespace moesim::training

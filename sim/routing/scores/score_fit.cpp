@@ -15,10 +15,10 @@ namespace moesim::routing {
 
 namespace {
 
-using Part = double ScoreComponents::*;
-constexpr Part variances[] = {&ScoreComponents::spread, &ScoreComponents::drift,
-                              &ScoreComponents::step, &ScoreComponents::rank,
-                              &ScoreComponents::rank_step};
+using Component = double ScoreComponents::*;
+constexpr Component variances[] = {&ScoreComponents::spread, &ScoreComponents::drift,
+                                   &ScoreComponents::step, &ScoreComponents::rank,
+                                   &ScoreComponents::rank_step};
 
 constexpr double least_variance = 1e-9;  // below this there is only rounding error
 constexpr double least_layer_variation = 1e-4;
@@ -114,7 +114,7 @@ class Candidate {
         variations_(fit.variations()),
         scale_(std::move(scale)),
         wanted_(scale_) {
-    for (Part part : variances) {
+    for (Component part : variances) {
       if (parts_.*part < least_variance) parts_.*part = 0;
     }
     squares_ = fit.lasting_squares(parts_);
@@ -136,7 +136,7 @@ class Candidate {
     std::vector<double> variations, squares;  // [layer], means over tables as well
   };
   void move(const ScoreComponents& generated, const Layers& layers) {
-    for (Part part : variances) {
+    for (Component part : variances) {
       double& figure = parts_.*part;
       if (figure <= 0 || generated.*part <= 0) continue;
       const double wanted = std::max(0.0, seen_.*part);
@@ -276,14 +276,14 @@ void calibrate(Candidate& candidate) {
         layers.variations[layer] += of_layers[layer].value / simulations;
         layers.squares[layer] += squares[layer] / simulations;
       }
-      for (Part part : variances) mean.*part += generated.*part / simulations;
+      for (Component part : variances) mean.*part += generated.*part / simulations;
       mean.autocorrelation += generated.autocorrelation / simulations;
     }
     candidate.move(mean, layers);
   }
 }
 
-double jackknife(const std::vector<ScoreComponents>& without, Part part) {
+double jackknife(const std::vector<ScoreComponents>& without, Component part) {
   const auto count = static_cast<double>(without.size());
   double centre = 0;
   for (const ScoreComponents& parts : without) centre += parts.*part / count;
@@ -349,7 +349,7 @@ ScoreModel fit_score_model(const CountTable& table, const std::string& source) {
     without.push_back(fit.without(static_cast<std::ptrdiff_t>(group)));
   }
   // An error is scaled with its figure.
-  const auto estimate = [&](Part part) {
+  const auto estimate = [&](Component part) {
     const double seen = candidate.seen().*part;
     const double value = candidate.parts().*part;
     return FittedValue{value,

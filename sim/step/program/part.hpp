@@ -8,7 +8,7 @@
 namespace moesim::step {
 
 // The ten parts of a step, in the order of the result columns. Every operation counts to one.
-enum class Part {
+enum class StepPart {
   attention,
   dense_ffn,
   router,

@@ -16,20 +16,20 @@ using routing::CapacityScope;
 using routing::IrCompute;
 using routing::Rectification;
 
-Part part_of(routing::LayerPart part) {
+StepPart part_of(routing::LayerPart part) {
   switch (part) {
     case routing::LayerPart::router:
-      return Part::router;
+      return StepPart::router;
     case routing::LayerPart::dispatch_combine:
-      return Part::dispatch_combine;
+      return StepPart::dispatch_combine;
     case routing::LayerPart::exchange:
-      return Part::exposed_exchange;
+      return StepPart::exposed_exchange;
     case routing::LayerPart::expert:
-      return Part::expert;
+      return StepPart::expert;
     case routing::LayerPart::rectify:
       break;
   }
-  return Part::rectify;
+  return StepPart::rectify;
 }
 
 std::string with_pass(const std::string& name, Pass pass) {
@@ -88,7 +88,7 @@ class StepProgram::Builder {
   }
 
   // Waits for all communication since the last compute operation.
-  void add_compute(const std::string& name, Part part, int layer, StepOperation operation) {
+  void add_compute(const std::string& name, StepPart part, int layer, StepOperation operation) {
     engine::Operation described;
     described.name = name;
     described.category = static_cast<int>(part);
@@ -99,7 +99,7 @@ class StepProgram::Builder {
   }
 
   // Waits for the last compute operation.
-  void add_exchange(const std::string& name, Part part, int layer, StepOperation operation,
+  void add_exchange(const std::string& name, StepPart part, int layer, StepOperation operation,
                     engine::StreamKind stream = engine::StreamKind::communication) {
     engine::Operation described;
     described.name = name;
@@ -158,7 +158,7 @@ class StepProgram::Builder {
       case Action::reduce_all:
         return reduce(entry);
       case Action::accumulate_shards:
-        return add_compute("gradient_accumulation", Part::other, -1,
+        return add_compute("gradient_accumulation", StepPart::other, -1,
                            over_parameters(Work::accumulate_gradients, parameters_.shard()));
       case Action::update:
         return update();
@@ -168,7 +168,7 @@ class StepProgram::Builder {
   void add_outer(const ScheduleEntry& entry) {
     const bool head = entry.action == Action::head;
     if (entry.pass == Pass::forward) gather_embedding();
-    add_compute(with_pass(head ? "head" : "embedding", entry.pass), Part::other, -1,
+    add_compute(with_pass(head ? "head" : "embedding", entry.pass), StepPart::other, -1,
                 compute(head ? Work::head : Work::embedding, entry.pass));
   }
 
@@ -178,7 +178,7 @@ class StepProgram::Builder {
     if (is_moe(layer)) {
       moe_layer(Pass::forward, layer);
     } else {
-      add_compute("dense_ffn", Part::dense_ffn, layer, compute(Work::dense_ffn));
+      add_compute("dense_ffn", StepPart::dense_ffn, layer, compute(Work::dense_ffn));
     }
   }
 
@@ -191,7 +191,7 @@ class StepProgram::Builder {
     if (is_moe(layer)) {
       moe_layer(Pass::backward, layer);
     } else {
-      add_compute("dense_ffn_backward", Part::dense_ffn, layer,
+      add_compute("dense_ffn_backward", StepPart::dense_ffn, layer,
                   compute(Work::dense_ffn, Pass::backward));
     }
     attention(Pass::backward, layer);
@@ -201,7 +201,7 @@ class StepProgram::Builder {
     StepOperation operation = compute(Work::attention, pass);
     operation.causal = scenario_.model->is_causal(layer);
     operation.cross_attends = scenario_.model->cross_attends(layer);
-    add_compute(with_pass("attention", pass), Part::attention, layer, std::move(operation));
+    add_compute(with_pass("attention", pass), StepPart::attention, layer, std::move(operation));
   }
 
   void moe_layer(Pass pass, int layer) {
@@ -242,18 +242,18 @@ class StepProgram::Builder {
         scenario_.router.rectification == Rectification::node && group_size(Groups::domain) > 1;
     StepOperation moved = in_layer(Work::exchange_rectified, MoePhase::rectify, pass, layer);
     moved.groups = Groups::domain;
-    if (travel) add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, moved);
+    if (travel) add_exchange("nccl:all_to_all", StepPart::exposed_exchange, layer, moved);
     add_phase(MoePhase::rectify, pass, layer);
-    if (travel) add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, moved);
+    if (travel) add_exchange("nccl:all_to_all", StepPart::exposed_exchange, layer, moved);
     pending_.insert(pending_.end(), under_way.begin(), under_way.end());
   }
 
   // BASE in training sends every token to a random GPU before it assigns tokens to experts, and
   // back at the end (Lewis et al. 2021, arXiv:2103.16716, section 3.2): S rows over the group.
   void shuffle(MoePhase phase, Pass pass, int layer) {
-    add_compute(with_pass(routing::traits_of(phase).name, pass), Part::dispatch_combine, layer,
+    add_compute(with_pass(routing::traits_of(phase).name, pass), StepPart::dispatch_combine, layer,
                 compute(Work::shuffle_rows));
-    add_exchange("nccl:all_to_all", Part::exposed_exchange, layer,
+    add_exchange("nccl:all_to_all", StepPart::exposed_exchange, layer,
                  collective(Collective::all_to_all, Groups::expert_parallel,
                             row_bytes(scenario_, scenario_.tokens_per_gpu),
                             "all-to-all of shuffled tokens"));
@@ -269,15 +269,16 @@ class StepProgram::Builder {
     rows.groups = Groups::expert_parallel;
     if (scenario_.dispatcher != nullptr) {
       const char* stage = routing::goes_to_experts(phase, pass) ? "dispatch" : "combine";
-      add_exchange(scenario_.dispatcher->name + ":" + stage, Part::exposed_exchange, layer, rows);
+      add_exchange(scenario_.dispatcher->name + ":" + stage, StepPart::exposed_exchange, layer,
+                   rows);
       return;  // probabilities travel with their rows
     }
-    add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, rows);
+    add_exchange("nccl:all_to_all", StepPart::exposed_exchange, layer, rows);
     if (phase != MoePhase::dispatch_exchange) return;
     if (scenario_.router.dialect != routing::Dialect::megatron) return;
     if (scenario_.dedup != scenario::Deduplication::none) return;
     rows.work = Work::exchange_probabilities;
-    add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, rows);
+    add_exchange("nccl:all_to_all", StepPart::exposed_exchange, layer, rows);
   }
 
   // Sizes that ranks exchange first: the rows of every pair where these differ, or the size of
@@ -288,7 +289,7 @@ class StepProgram::Builder {
     const bool ragged = scenario_.is_ragged();
     const auto agree = [&](double bytes, const std::string& label) {
       add_exchange(
-          "nccl:all_reduce", Part::exposed_exchange, layer,
+          "nccl:all_reduce", StepPart::exposed_exchange, layer,
           announcing(collective(Collective::all_reduce, Groups::expert_parallel, bytes, label),
                      layer));
     };
@@ -308,7 +309,7 @@ class StepProgram::Builder {
       if (scenario_.dispatcher->host_reads) read_counts(layer);
       return;
     }
-    add_exchange("nccl:all_gather", Part::exposed_exchange, layer,
+    add_exchange("nccl:all_gather", StepPart::exposed_exchange, layer,
                  announcing(collective(Collective::all_gather, Groups::expert_parallel,
                                        counts_bytes(scenario_), "all-gather of counts"),
                             layer));
@@ -316,7 +317,8 @@ class StepProgram::Builder {
   }
 
   void read_counts(int layer) {
-    add_compute("counts_to_host", Part::router, layer, announcing(compute(Work::host_read), layer));
+    add_compute("counts_to_host", StepPart::router, layer,
+                announcing(compute(Work::host_read), layer));
   }
 
   // A collective over parameters or their gradients, of one layer (-1: of none).
@@ -333,7 +335,7 @@ class StepProgram::Builder {
   void over_group(const ParameterExchange& asked) {
     if (asked.parameters <= 0 || group_size(asked.groups) < 2) return;
     add_exchange(
-        std::string("nccl:") + asked.name, Part::gradient, asked.layer,
+        std::string("nccl:") + asked.name, StepPart::gradient, asked.layer,
         collective(asked.kind, asked.groups, parameter_bytes * asked.parameters, asked.label),
         asked.stream);
   }
@@ -395,7 +397,7 @@ class StepProgram::Builder {
   void settle_gradients(double dense, double expert, int layer, std::int64_t micro_step) {
     const bool whole = scenario_.zero < 2;
     if (whole && micro_step > 0) {
-      add_compute("gradient_accumulation", Part::other, layer,
+      add_compute("gradient_accumulation", StepPart::other, layer,
                   over_parameters(Work::accumulate_gradients, dense + expert));
     }
     if (whole && micro_step + 1 < scenario_.micro_steps) return;
@@ -425,7 +427,7 @@ class StepProgram::Builder {
     const double dense = parameters_.dense();
     const double expert = parameters_.expert();
     const double kept = scenario_.zero > 0 ? parameters_.shard() : dense + expert;
-    add_compute("optimizer", Part::optimizer, -1, over_parameters(Work::optimizer, kept));
+    add_compute("optimizer", StepPart::optimizer, -1, over_parameters(Work::optimizer, kept));
     if (scenario_.zero != 1 && scenario_.zero != 2) return;
     gather_dense(dense, -1);
     gather_experts(expert, -1);

@@ -50,8 +50,8 @@ Simulated simulated_at(const scenario::Scenario& scenario, const Factors& factor
   }
   const Outcome outcome = evaluate(scenario, settings, cache);
   const double exchanges =
-      outcome.parts_ms[static_cast<std::size_t>(step::Part::exposed_exchange)] +
-      outcome.parts_ms[static_cast<std::size_t>(step::Part::gradient)];
+      outcome.parts_ms[static_cast<std::size_t>(step::StepPart::exposed_exchange)] +
+      outcome.parts_ms[static_cast<std::size_t>(step::StepPart::gradient)];
   Simulated found;
   found.classes.exchange = exchanges / (factors.level * factors.exchange);
   found.classes.compute = (outcome.step_ms - exchanges) / factors.level;

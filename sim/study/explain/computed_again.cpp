@@ -133,7 +133,7 @@ std::optional<ComputedAgain> computed_again(const engine::Timeline& expected,
     const double calls =
         static_cast<double>(seen.exchanges) / static_cast<double>(simulated.exchanges);
     exchanges_too = calls > 0 && is_like(calls, (passes + 1) / (ratio + 1));
-    again.calls.push_back({step::Part::exposed_exchange, simulated.exchanges, seen.exchanges});
+    again.calls.push_back({step::StepPart::exposed_exchange, simulated.exchanges, seen.exchanges});
   }
   const double of_experts = factor_of(Place::expert);
   const bool experts_too = of_experts > 0 ? is_like(of_experts, factor) : exchanges_too;
@@ -144,7 +144,7 @@ std::optional<ComputedAgain> computed_again(const engine::Timeline& expected,
     const bool too = is_exchange ? exchanges_too : own > 0 ? is_like(own, factor) : experts_too;
     if (too) again.more_ms[index_of(place)] = forward.place_ms[index_of(place)] * (factor - 1);
     if (own == 0 || (place != Place::attention && place != Place::expert)) continue;
-    again.calls.push_back({static_cast<step::Part>(place),
+    again.calls.push_back({static_cast<step::StepPart>(place),
                            simulated.of_place[index_of(place)].forward,
                            seen.of_place[index_of(place)].forward});
   }

@@ -12,7 +12,7 @@ namespace moesim::study {
 // How often kernels of one part run in a step, simulated and measured. Of exchanges all large ones,
 // of other parts the most frequent kernel whose name is that of a forward pass.
 struct CallCounts {
-  step::Part part = step::Part::attention;
+  step::StepPart part = step::StepPart::attention;
   std::int64_t expected = 0;
   std::int64_t measured = 0;
 };

@@ -24,55 +24,55 @@ struct Words {
   std::string next;
 };
 
-Words when_longer(Part part) {
+Words when_longer(StepPart part) {
   switch (part) {
-    case Part::attention:
+    case StepPart::attention:
       return {
           "another attention kernel than the profile's (not fused, other layout), or GPUs that "
           "clock lower",
           "moesim profile on this GPU, then --profile FILE"};
-    case Part::dense_ffn:
+    case StepPart::dense_ffn:
       return {"products that run below the profile's curve (clocks, shapes, not fused activations)",
               "moesim profile on this GPU, then --profile FILE"};
-    case Part::router:
+    case StepPart::router:
       return {
           "a router of many small kernels, or one in fp32, or that waits for the host",
           "the list of kernels below, with record_function around the router; --router-dialect"};
-    case Part::dispatch_combine:
+    case StepPart::dispatch_combine:
       return {"rows that are gathered by other kernels (masks and einsum, index_select, sort)",
               "--dispatch einsum or index, --dispatcher"};
-    case Part::expert:
+    case StepPart::expert:
       return {"experts one by one instead of grouped, or more rows on the busiest GPU than drawn",
               "moesim import of the routing (logits, counts), then --routing trace:FOLDER"};
-    case Part::rectify:
+    case StepPart::rectify:
       return {"rectified rows in small products, or blended by many kernels",
               "the list of kernels below; --ir-compute"};
-    case Part::exposed_exchange:
+    case StepPart::exposed_exchange:
       return {
           "slower links than the cluster's, waiting for a slower or fuller GPU (uneven routing), "
           "or "
           "no overlap",
           "traces of all ranks; nccl-tests of these nodes: moesim import LOG... --cluster NAME; "
           "moesim import of the routing, then --routing trace:FOLDER"};
-    case Part::gradient:
+    case StepPart::gradient:
       return {"slower links between nodes, or a reduction that does not overlap as --overlap says",
               "nccl-tests all-reduce: moesim import LOG... --cluster NAME; --overlap, --zero"};
-    case Part::optimizer:
+    case StepPart::optimizer:
       return {"an optimizer that is not fused, or states that are not sharded as --zero says",
               "a fused optimizer; --zero as in this run"};
-    case Part::other:
+    case StepPart::other:
       break;
   }
   return {"head, embedding, loss, or kernels that no rule knows", "record_function around them"};
 }
 
-Words when_shorter(Part part) {
+Words when_shorter(StepPart part) {
   switch (part) {
-    case Part::exposed_exchange:
-    case Part::gradient:
+    case StepPart::exposed_exchange:
+    case StepPart::gradient:
       return {"exchanges that overlap computation, links faster than the cluster's, or fewer bytes",
               "--overlap; nccl-tests: moesim import LOG... --cluster NAME"};
-    case Part::expert:
+    case StepPart::expert:
       return {"fewer rows (drops, balance) than drawn, or kernels faster than the profile's",
               "moesim import of the routing, then --routing trace:FOLDER"};
     default:
@@ -101,9 +101,10 @@ Words words_of(const PartDifference& row) {
 // What traces of all GPUs say of parts that wait for the fullest one, or are it.
 std::optional<Words> words_of_routing(const PartDifference& row, const Explanation& found) {
   if (!found.routing || row.parts.size() != 1) return std::nullopt;
-  const Part part = row.parts.front();
-  const bool is_exchange = part == Part::exposed_exchange;
-  if (!is_exchange && part != Part::expert && part != Part::dispatch_combine) return std::nullopt;
+  const StepPart part = row.parts.front();
+  const bool is_exchange = part == StepPart::exposed_exchange;
+  if (!is_exchange && part != StepPart::expert && part != StepPart::dispatch_combine)
+    return std::nullopt;
   if (row.difference_ms() <= 0) {
     if (!found.routing->is_more_even()) return std::nullopt;
     return Words{
@@ -131,7 +132,7 @@ std::optional<Words> words_of_routing(const PartDifference& row, const Explanati
 }
 
 // What the curve of a part may be off by, in the log.
-double deviation_of(const scenario::Scenario& scenario, Part part) {
+double deviation_of(const scenario::Scenario& scenario, StepPart part) {
   std::array<double, part_count> only{};
   only[static_cast<std::size_t>(part)] = 1;
   const uncertainty::WorkShares shares = work_shares(scenario, only);
@@ -156,22 +157,23 @@ std::vector<PartDifference> rows_of(const scenario::Scenario& scenario, const Ex
                                     const std::optional<ComputedAgain>& again) {
   const double unplaced = at(measured, Place::any_product) + at(measured, Place::any_memory);
   const bool merges = unplaced > most_unplaced * measured.total_ms;
-  const auto is_mixed = [&](Part part) {
-    if (!merges) return part == Part::other;
-    if (part == Part::expert) return at(measured, Place::expert) == 0;
-    return part != Part::exposed_exchange && part != Part::gradient && part != Part::optimizer;
+  const auto is_mixed = [&](StepPart part) {
+    if (!merges) return part == StepPart::other;
+    if (part == StepPart::expert) return at(measured, Place::expert) == 0;
+    return part != StepPart::exposed_exchange && part != StepPart::gradient &&
+           part != StepPart::optimizer;
   };
   PartDifference mixed;
   mixed.measured_ms = unplaced + at(measured, Place::unknown);
   double weighted = 0;
   std::vector<PartDifference> rows;
   for (std::size_t index = 0; index < part_count; ++index) {
-    const Part part = static_cast<Part>(index);
+    const StepPart part = static_cast<StepPart>(index);
     PartDifference row;
     row.parts = {part};
     row.expected_ms = at(expected, place_of(part));
     row.measured_ms = at(measured, place_of(part));
-    if (part == Part::other) row.measured_ms += at(measured, Place::pipeline);
+    if (part == StepPart::other) row.measured_ms += at(measured, Place::pipeline);
     if (again) row.more_calls_ms = again->more_ms[index];
     const double deviation = deviation_of(scenario, part);
     if (is_mixed(part)) {
@@ -204,8 +206,8 @@ std::vector<PartDifference> rows_of(const scenario::Scenario& scenario, const Ex
 PartDifference slow_row(const ExposedTime& measured, const ExposedTime& usual) {
   PartDifference row;
   for (std::size_t index = 0; index < part_count; ++index) {
-    const Place place = place_of(static_cast<Part>(index));
-    if (at(measured, place) > at(usual, place)) row.parts.push_back(static_cast<Part>(index));
+    const Place place = place_of(static_cast<StepPart>(index));
+    if (at(measured, place) > at(usual, place)) row.parts.push_back(static_cast<StepPart>(index));
   }
   row.expected_ms = usual.total_ms;
   row.measured_ms = measured.total_ms;
@@ -216,9 +218,9 @@ PartDifference slow_row(const ExposedTime& measured, const ExposedTime& usual) {
 std::string calls_text(const ComputedAgain& again) {
   std::vector<std::string> words;
   for (const CallCounts& each : again.calls) {
-    const char* name = each.part == Part::attention ? "attention"
-                       : each.part == Part::expert  ? "experts"
-                                                    : "exchanges of both passes";
+    const char* name = each.part == StepPart::attention ? "attention"
+                       : each.part == StepPart::expert  ? "experts"
+                                                        : "exchanges of both passes";
     words.push_back(fmt::format("{} {} for {}", name, each.measured, each.expected));
   }
   return fmt::format("{}", fmt::join(words, ", "));
@@ -254,7 +256,7 @@ PartDifference again_row(const ComputedAgain& again, const ExposedTime& expected
   PartDifference row;
   for (std::size_t index = 0; index < part_count; ++index) {
     if (again.more_ms[index] == 0) continue;
-    row.parts.push_back(static_cast<Part>(index));
+    row.parts.push_back(static_cast<StepPart>(index));
     row.expected_ms += expected.place_ms[index];
   }
   row.measured_ms = row.expected_ms + again.total_ms();

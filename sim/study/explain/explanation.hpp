@@ -23,7 +23,7 @@ struct Measured {
 
 // Exposed time of one part, or of several that the trace does not tell apart.
 struct PartDifference {
-  std::vector<Part> parts;  // none: idle
+  std::vector<StepPart> parts;  // none: idle
   double expected_ms = 0;
   double measured_ms = 0;
   // p05 and p95 of measured / expected that the curves' errors alone explain; both 1 for idle.

@@ -13,23 +13,23 @@ namespace moesim::study {
 // does not say which, products or memory-bound kernels of any part; sends and receives between
 // stages of a pipeline, which mostly wait; or nothing that is known.
 enum class Place {
-  attention = static_cast<int>(step::Part::attention),
-  dense_ffn = static_cast<int>(step::Part::dense_ffn),
-  router = static_cast<int>(step::Part::router),
-  dispatch_combine = static_cast<int>(step::Part::dispatch_combine),
-  expert = static_cast<int>(step::Part::expert),
-  rectify = static_cast<int>(step::Part::rectify),
-  exposed_exchange = static_cast<int>(step::Part::exposed_exchange),
-  gradient = static_cast<int>(step::Part::gradient),
-  optimizer = static_cast<int>(step::Part::optimizer),
-  other = static_cast<int>(step::Part::other),
+  attention = static_cast<int>(step::StepPart::attention),
+  dense_ffn = static_cast<int>(step::StepPart::dense_ffn),
+  router = static_cast<int>(step::StepPart::router),
+  dispatch_combine = static_cast<int>(step::StepPart::dispatch_combine),
+  expert = static_cast<int>(step::StepPart::expert),
+  rectify = static_cast<int>(step::StepPart::rectify),
+  exposed_exchange = static_cast<int>(step::StepPart::exposed_exchange),
+  gradient = static_cast<int>(step::StepPart::gradient),
+  optimizer = static_cast<int>(step::StepPart::optimizer),
+  other = static_cast<int>(step::StepPart::other),
   any_product = static_cast<int>(step::part_count),
   any_memory,
   pipeline,
   unknown
 };
 constexpr std::size_t place_count = static_cast<std::size_t>(Place::unknown) + 1;
-constexpr Place place_of(step::Part part) { return static_cast<Place>(part); }
+constexpr Place place_of(step::StepPart part) { return static_cast<Place>(part); }
 
 struct Placement {
   Place place = Place::unknown;

@@ -61,12 +61,12 @@ Replica measure(const engine::Program& program, const engine::Execution& executi
   for (std::size_t part = 0; part < part_count; ++part) replica.parts_ms[part] = parts[part].ms();
   for (const engine::PathStep& stretch : engine::path_of_rank(program, execution, rank)) {
     const int part = program.operations[static_cast<std::size_t>(stretch.operation)].category;
-    if (part == static_cast<int>(Part::exposed_exchange)) {
+    if (part == static_cast<int>(StepPart::exposed_exchange)) {
       replica.exchange_and_waiting_ms += stretch.duration.ms();
     }
   }
   for (std::size_t op = 0; op < program.operations.size(); ++op) {
-    if (program.operations[op].category != static_cast<int>(Part::exposed_exchange)) continue;
+    if (program.operations[op].category != static_cast<int>(StepPart::exposed_exchange)) continue;
     replica.exchange_ms += busy(program, execution, op, rank).ms();
   }
   return replica;

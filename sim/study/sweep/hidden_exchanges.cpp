@@ -59,7 +59,8 @@ class HiddenStep {
   Picoseconds start(int op) const { return execution_.start[execution_.at(op, rank_)]; }
   Picoseconds finish(int op) const { return execution_.finish[execution_.at(op, rank_)]; }
   bool is_gather(int op) const {
-    return gathers_weights_ && operation(op).category == static_cast<int>(step::Part::gradient) &&
+    return gathers_weights_ &&
+           operation(op).category == static_cast<int>(step::StepPart::gradient) &&
            operation(op).name == std::string_view("nccl:all_gather");
   }
   std::size_t links_of(int op) const {

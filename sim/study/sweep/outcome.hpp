@@ -19,8 +19,8 @@
 namespace moesim::study {
 
 // The ten parts of a step sum to it: the critical path of the median replica on its slowest rank.
-using step::Part;
 using step::part_count;
+using step::StepPart;
 
 // How many times as fast as a baseline, with the quantiles of that. p05 <= value <= p95.
 struct SpeedRatio {

@@ -20,7 +20,7 @@
 namespace moesim::study {
 namespace {
 
-using step::Part;
+using step::StepPart;
 using uncertainty::ResidualGroup;
 using uncertainty::SoftwareError;
 using uncertainty::WorkClass;
@@ -213,23 +213,24 @@ uncertainty::WorkShares work_shares(const scenario::Scenario& scenario,
   uncertainty::WorkShares shares{};
   const double total = std::accumulate(parts_ms.begin(), parts_ms.end(), 0.0);
   if (total <= 0) return shares;
-  const auto work_of = [&](Part part) {
+  const auto work_of = [&](StepPart part) {
     switch (part) {
-      case Part::attention:
-      case Part::dense_ffn:
-      case Part::expert:
-      case Part::rectify:
+      case StepPart::attention:
+      case StepPart::dense_ffn:
+      case StepPart::expert:
+      case StepPart::rectify:
         return WorkClass::products;
-      case Part::exposed_exchange:
+      case StepPart::exposed_exchange:
         return scenario.expert_parallel > domain ? WorkClass::across : WorkClass::inside;
-      case Part::gradient:
+      case StepPart::gradient:
         return scenario.gpus > domain ? WorkClass::across : WorkClass::inside;
       default:
         return WorkClass::memory;
     }
   };
   for (std::size_t part = 0; part < step::part_count; ++part) {
-    shares[static_cast<std::size_t>(work_of(static_cast<Part>(part)))] += parts_ms[part] / total;
+    shares[static_cast<std::size_t>(work_of(static_cast<StepPart>(part)))] +=
+        parts_ms[part] / total;
   }
   return shares;
 }

@@ -169,8 +169,8 @@ double ExchangePrices::hiding_us(const PartTimes& pass, bool cross) const {
   const bool pieces = crosses_domains(GroupKind::context);
   double time_us = sum(pass);
   for (const auto& [part, crosses] :
-       {std::pair{Part::dispatch, rows}, std::pair{Part::combine, rows},
-        std::pair{Part::tensor, slices}, std::pair{Part::context, pieces}}) {
+       {std::pair{TrainingPart::dispatch, rows}, std::pair{TrainingPart::combine, rows},
+        std::pair{TrainingPart::tensor, slices}, std::pair{TrainingPart::context, pieces}}) {
     if (crosses == cross) time_us -= pass[at(part)];
   }
   return time_us;

@@ -61,7 +61,8 @@ Passes LayerKernels::embedding() const {
   const double hidden_bytes =
       bf16_bytes * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
   Passes passes;
-  add_memory(passes, Part::head, 2 * hidden_bytes, 3 * hidden_bytes, MemoryKernel::streaming);
+  add_memory(passes, TrainingPart::head, 2 * hidden_bytes, 3 * hidden_bytes,
+             MemoryKernel::streaming);
   return passes;
 }
 
@@ -70,12 +71,12 @@ Passes LayerKernels::head() const {
   const int tensor = job_.layout.sizes.tensor;
   const double logits = job_.tokens() * static_cast<double>(model.vocabulary) / tensor;
   Passes passes;
-  add_product(passes, Part::head,
+  add_product(passes, TrainingPart::head,
               {.m = job_.tokens(),
                .n = model.vocabulary / tensor,
                .k = model.hidden,
                .is_wide = !job_.low_precision_head});
-  add_memory(passes, Part::head, loss_bytes * logits, loss_backward_bytes * logits,
+  add_memory(passes, TrainingPart::head, loss_bytes * logits, loss_backward_bytes * logits,
              MemoryKernel::streaming);
   return passes;
 }
@@ -86,15 +87,16 @@ Passes LayerKernels::prediction() const {
   Passes passes = embedding();
   // The norms of the model's hidden vectors, of the embedded tokens and of the layer's output.
   for (int norm = 0; norm < 3; ++norm) {
-    add_memory(passes, Part::head, 2 * token_bytes, 4 * token_bytes, MemoryKernel::normalization);
+    add_memory(passes, TrainingPart::head, 2 * token_bytes, 4 * token_bytes,
+               MemoryKernel::normalization);
   }
   // The projection has all tokens of the tensor ranks, and its outputs divided among them.
-  add_product(passes, Part::head,
+  add_product(passes, TrainingPart::head,
               {.m = job_.tokens(), .n = hidden / job_.layout.sizes.tensor, .k = 2 * hidden});
   return passes;
 }
 
-void LayerKernels::add_product(Passes& passes, Part part, const Product& product) const {
+void LayerKernels::add_product(Passes& passes, TrainingPart part, const Product& product) const {
   const auto& [m, n, k, copies, is_wide, input_casts, gradient_casts] = product;
   const std::int64_t rows = whole(m);
   // Casts of the input, and of the gradient that comes back, by row and by column.
@@ -120,7 +122,7 @@ void LayerKernels::add_product(Passes& passes, Part part, const Product& product
                                       memory_us(added, MemoryKernel::streaming);
 }
 
-void LayerKernels::add_memory(Passes& passes, Part part, double forward, double backward,
+void LayerKernels::add_memory(Passes& passes, TrainingPart part, double forward, double backward,
                               MemoryKernel kind) const {
   passes.forward[at(part)] += memory_us(forward, kind);
   passes.input_gradient[at(part)] += memory_us(backward, kind);
@@ -129,8 +131,8 @@ void LayerKernels::add_memory(Passes& passes, Part part, double forward, double 
 Passes LayerKernels::core_attention(AttentionKind attention) const {
   if (attention == AttentionKind::linear) return linear_attention_passes(job_, kernels_);
   Passes passes;
-  passes.forward[at(Part::attention)] = kernels_.core_attention_us(false);
-  passes.input_gradient[at(Part::attention)] = kernels_.core_attention_us(true);
+  passes.forward[at(TrainingPart::attention)] = kernels_.core_attention_us(false);
+  passes.input_gradient[at(TrainingPart::attention)] = kernels_.core_attention_us(true);
   return passes;
 }
 
@@ -152,7 +154,7 @@ void LayerKernels::add_projection(Passes& passes, const model::Projection& proje
   const bool by_row = projection.name == "out";
   const std::int64_t n = whole_matrix || by_row ? projection.n : projection.n / tensor;
   const std::int64_t k = by_row ? projection.k / tensor : projection.k;
-  add_product(passes, Part::attention,
+  add_product(passes, TrainingPart::attention,
               {.m = whole_matrix ? job_.tokens_per_rank() : job_.tokens(), .n = n, .k = k});
 }
 
@@ -161,7 +163,7 @@ Passes LayerKernels::norms() const {
       bf16_bytes * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
   Passes passes;
   for (int block = 0; block < 2; ++block) {
-    add_memory(passes, Part::attention, 2 * token_bytes, 4 * token_bytes,
+    add_memory(passes, TrainingPart::attention, 2 * token_bytes, 4 * token_bytes,
                MemoryKernel::normalization);
   }
   return passes;
@@ -179,7 +181,8 @@ Passes LayerKernels::elementwise(AttentionKind attention) const {
       bf16_bytes * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
   Passes passes;
   for (int block = 0; block < 2; ++block) {
-    add_memory(passes, Part::attention, 3 * token_bytes, 3 * token_bytes, MemoryKernel::streaming);
+    add_memory(passes, TrainingPart::attention, 3 * token_bytes, 3 * token_bytes,
+               MemoryKernel::streaming);
   }
   if (attention == AttentionKind::softmax) add_softmax_elementwise(passes);
   return passes;
@@ -188,29 +191,29 @@ Passes LayerKernels::elementwise(AttentionKind attention) const {
 void LayerKernels::add_softmax_elementwise(Passes& passes) const {
   const model::Model& model = *job_.model;
   const double rotated = rotary_bytes();
-  add_memory(passes, Part::attention, 2 * rotated, 2 * rotated, MemoryKernel::streaming);
+  add_memory(passes, TrainingPart::attention, 2 * rotated, 2 * rotated, MemoryKernel::streaming);
   // Norms inside attention: of queries and keys, or of the low-rank ones.
   const double normed =
       model.latent ? job_.tokens_per_rank() *
                          static_cast<double>(model.latent->query_rank + model.latent->kv_rank)
       : model.query_key_norm ? rotated / bf16_bytes
                              : 0;
-  add_memory(passes, Part::attention, 2 * bf16_bytes * normed, 4 * bf16_bytes * normed,
+  add_memory(passes, TrainingPart::attention, 2 * bf16_bytes * normed, 4 * bf16_bytes * normed,
              MemoryKernel::normalization);
   if (!model.output_gate) return;
   const double gated = job_.tokens() * static_cast<double>(model.heads * model.value_dim()) /
                        job_.layout.sizes.tensor;
-  add_memory(passes, Part::attention, gate_bytes * gated, gate_backward_bytes * gated,
+  add_memory(passes, TrainingPart::attention, gate_bytes * gated, gate_backward_bytes * gated,
              MemoryKernel::streaming);
 }
 
-Passes LayerKernels::activation(Part part, double rows, std::int64_t inner) const {
+Passes LayerKernels::activation(TrainingPart part, double rows, std::int64_t inner) const {
   const double matrices_up = job_.model->gated ? 2 : 1;
   const double cells = bf16_bytes * rows * static_cast<double>(inner);
   const double forward = (matrices_up + 1) * cells;
   const double backward = (2 * matrices_up + 1) * cells;
   Passes passes;
-  if (part == Part::experts && !job_.model->gated) {
+  if (part == TrainingPart::experts && !job_.model->gated) {
     passes.forward[at(part)] +=
         kernels_.elementwise_us(forward + weighing_bytes / bf16_bytes * cells);
     passes.input_gradient[at(part)] +=
@@ -218,7 +221,7 @@ Passes LayerKernels::activation(Part part, double rows, std::int64_t inner) cons
   } else {
     add_memory(passes, part, forward, backward, MemoryKernel::activation);
   }
-  if (part == Part::experts && job_.model->moe->clamped) {
+  if (part == TrainingPart::experts && job_.model->moe->clamped) {
     const double entering = matrices_up * rows * static_cast<double>(inner);
     add_memory(passes, part, clamp_bytes * entering, clamp_backward_bytes * entering,
                MemoryKernel::streaming);
@@ -226,12 +229,12 @@ Passes LayerKernels::activation(Part part, double rows, std::int64_t inner) cons
   return passes;
 }
 
-Passes LayerKernels::ffn(Part part, double rows, std::int64_t inner, double copies) const {
+Passes LayerKernels::ffn(TrainingPart part, double rows, std::int64_t inner, double copies) const {
   const model::Model& model = *job_.model;
   // The activation and the casts on both sides of it are in the epilogues of fused products.
-  const bool is_fused = part == Part::experts && job_.fused_experts;
+  const bool is_fused = part == TrainingPart::experts && job_.fused_experts;
   // Rows that come in the format of the products are cast by column alone.
-  const int outer = part == Part::experts && brings_low_rows(job_) ? 1 : 2;
+  const int outer = part == TrainingPart::experts && brings_low_rows(job_) ? 1 : 2;
   const int inner_casts = is_fused ? 0 : 2;
   Passes passes = is_fused ? Passes() : activation(part, rows, inner);
   add_product(passes, part,
@@ -296,11 +299,11 @@ Passes LayerKernels::experts(const MoeLoad& load) const {
   const model::MoeBlock& moe = *job_.model->moe;
   const parallel::ParallelLayout& sizes = job_.layout.sizes;
   const double rows = expert_rows(load);
-  Passes passes = ffn(Part::experts, rows, moe.expert_ffn / sizes.expert_tensor,
+  Passes passes = ffn(TrainingPart::experts, rows, moe.expert_ffn / sizes.expert_tensor,
                       static_cast<double>(moe.experts + job_.redundant_experts) / sizes.expert);
   if (moe.biased && !job_.fused_experts) {
     const double cells = rows * static_cast<double>(job_.model->hidden);
-    add_memory(passes, Part::experts, bias_bytes * cells, bias_backward_bytes * cells,
+    add_memory(passes, TrainingPart::experts, bias_bytes * cells, bias_backward_bytes * cells,
                MemoryKernel::streaming);
   }
   return passes;
@@ -311,14 +314,14 @@ Passes LayerKernels::routing(const MoeLoad& load) const {
   const double tokens = job_.tokens_per_rank();
   const double rows = expert_rows(load);
   Passes passes;
-  add_product(passes, Part::router,
+  add_product(passes, TrainingPart::router,
               {.m = tokens, .n = model.moe->experts, .k = model.hidden, .is_wide = true});
   const double scores = fp32_bytes * tokens * model.moe->experts;
-  add_memory(passes, Part::router, 4 * scores, 4 * scores, MemoryKernel::streaming);
+  add_memory(passes, TrainingPart::router, 4 * scores, 4 * scores, MemoryKernel::streaming);
   if (brings_low_rows(job_)) {
     const double cast = model::quantize_bytes(job_.states.precision, 1) * tokens *
                         static_cast<double>(model.hidden);
-    add_memory(passes, Part::router, cast, cast, MemoryKernel::streaming);
+    add_memory(passes, TrainingPart::router, cast, cast, MemoryKernel::streaming);
   }
   const double from = permuted_tokens(load);
   const double home = job_.gathers_tokens ? job_.exchanging_ranks() * tokens : from;
@@ -331,8 +334,8 @@ Passes LayerKernels::routing(const MoeLoad& load) const {
       sorts ? 2 * memory_us(2 * bf16_bytes * rows * static_cast<double>(model.hidden),
                             MemoryKernel::streaming)
             : 0;
-  passes.forward[at(Part::router)] += moves + sorting;
-  passes.input_gradient[at(Part::router)] += moves + sorting;
+  passes.forward[at(TrainingPart::router)] += moves + sorting;
+  passes.input_gradient[at(TrainingPart::router)] += moves + sorting;
   return passes;
 }
 

@@ -22,9 +22,9 @@ class LayerKernels {
   Passes elementwise(model::AttentionKind attention) const;
   // The bytes of the queries and keys that the rotary embedding turns.
   double rotary_bytes() const;
-  Passes activation(Part part, double rows, std::int64_t inner) const;
+  Passes activation(TrainingPart part, double rows, std::int64_t inner) const;
   // The products and activations of `copies` FFNs that share `rows`.
-  Passes ffn(Part part, double rows, std::int64_t inner, double copies) const;
+  Passes ffn(TrainingPart part, double rows, std::int64_t inner, double copies) const;
   Passes experts(const MoeLoad& load) const;
   // The router, rows to and from the order of the experts.
   Passes routing(const MoeLoad& load) const;
@@ -57,8 +57,8 @@ class LayerKernels {
   };
   void add_softmax_elementwise(Passes& passes) const;
   void add_projection(Passes& passes, const model::Projection& projection) const;
-  void add_product(Passes& passes, Part part, const Product& product) const;
-  void add_memory(Passes& passes, Part part, double forward, double backward,
+  void add_product(Passes& passes, TrainingPart part, const Product& product) const;
+  void add_memory(Passes& passes, TrainingPart part, double forward, double backward,
                   profile::MemoryKernel kind) const;
   // The rows of a rank in the order of experts, and those that they are copied from and added up
   // to.

@@ -32,14 +32,16 @@ double host_copy_rate(const profile::Device& device) {
 
 PartTimes exchanges_of(const PartTimes& forward) {
   PartTimes exchanges{};
-  for (const Part part : {Part::tensor, Part::context, Part::dispatch, Part::combine}) {
+  for (const TrainingPart part : {TrainingPart::tensor, TrainingPart::context,
+                                  TrainingPart::dispatch, TrainingPart::combine}) {
     exchanges[at(part)] = forward[at(part)];
   }
   return exchanges;
 }
 
 double backward_host_us(const Passes& passes) {
-  return passes.input_gradient[at(Part::host)] + passes.weight_gradient[at(Part::host)];
+  return passes.input_gradient[at(TrainingPart::host)] +
+         passes.weight_gradient[at(TrainingPart::host)];
 }
 
 int first_layer(const model::Model& model, bool is_moe) {
@@ -92,22 +94,22 @@ void LayerPrices::add_exchanges(Passes& passes, bool backward,
                                 const Beside& beside) const {
   PartTimes& times = backward ? passes.input_gradient : passes.forward;
   const ExchangePrices::Times found = exchanges_.times(exchanges);
-  times[at(Part::tensor)] += found.expert_tensor_us;
+  times[at(TrainingPart::tensor)] += found.expert_tensor_us;
   // In as many pieces as ranks, each under the product of the piece before; the first one is not.
   const double first_us = job_.overlaps_tensor ? found.tensor_us / job_.layout.sizes.tensor : 0;
   const double hidden_us =
       job_.overlaps_tensor ? std::min(found.tensor_us - first_us, beside.products_us) : 0;
-  times[at(Part::tensor)] += found.tensor_us - hidden_us;
-  times[at(Part::context)] += found.context_us;
+  times[at(TrainingPart::tensor)] += found.tensor_us - hidden_us;
+  times[at(TrainingPart::context)] += found.context_us;
   // A ring passes the next piece under the attention of this one; the last piece passes nothing.
   const double context = job_.layout.sizes.context;
-  times[at(Part::context)] +=
+  times[at(TrainingPart::context)] +=
       std::max(0.0, found.ring_us - beside.attention_us * (context - 1) / context);
 }
 
 void LayerPrices::add_dispatch(Passes& passes, const MoeLoad& load) const {
-  for (const auto& [part, stage] : {std::pair(Part::dispatch, DispatcherStage::dispatch),
-                                    std::pair(Part::combine, DispatcherStage::combine)}) {
+  for (const auto& [part, stage] : {std::pair(TrainingPart::dispatch, DispatcherStage::dispatch),
+                                    std::pair(TrainingPart::combine, DispatcherStage::combine)}) {
     passes.forward[at(part)] += exchanges_.dispatch_us(stage, load);
     passes.input_gradient[at(part)] += exchanges_.dispatch_gradient_us(stage, load);
   }
@@ -117,7 +119,7 @@ void LayerPrices::add_dispatch(Passes& passes, const MoeLoad& load) const {
 void LayerPrices::add_recompute(Passes& passes, const Modules& modules) const {
   using Module = model::RecomputeModule;
   const model::Recompute& recompute = job_.recompute;
-  double& time_us = passes.input_gradient[at(Part::recompute)];
+  double& time_us = passes.input_gradient[at(TrainingPart::recompute)];
   if (recompute.full != model::FullRecompute::none) {
     time_us += sum(passes.forward);
     add(passes.exchanged_again, exchanges_of(passes.forward));
@@ -141,15 +143,16 @@ double LayerPrices::host_us(bool is_moe, AttentionKind attention) const {
 // The GPU waits where the host launches more slowly than it works, and where the host reads how
 // many rows came before it launches the experts.
 void LayerPrices::add_host(Passes& passes, bool is_moe, AttentionKind attention) const {
-  const double before = passes.forward[at(Part::attention)] + passes.forward[at(Part::tensor)] +
-                        passes.forward[at(Part::context)] +
-                        router_before * passes.forward[at(Part::router)];
-  passes.forward[at(Part::host)] =
+  const double before = passes.forward[at(TrainingPart::attention)] +
+                        passes.forward[at(TrainingPart::tensor)] +
+                        passes.forward[at(TrainingPart::context)] +
+                        router_before * passes.forward[at(TrainingPart::router)];
+  passes.forward[at(TrainingPart::host)] =
       forward_wait_us(job_, is_moe, before, sum(passes.forward) - before, attention);
   const BackwardTimes backward = backward_wait_us(
       job_, is_moe, {sum(passes.input_gradient), sum(passes.weight_gradient)}, attention);
-  passes.input_gradient[at(Part::host)] = backward.input_gradient_us;
-  passes.weight_gradient[at(Part::host)] = backward.weight_gradient_us;
+  passes.input_gradient[at(TrainingPart::host)] = backward.input_gradient_us;
+  passes.weight_gradient[at(TrainingPart::host)] = backward.weight_gradient_us;
 }
 
 double LayerPrices::offload_us(bool is_moe, double load) const {
@@ -170,12 +173,12 @@ void LayerPrices::add_offload(Passes& passes, bool is_moe, const MoeLoad& load) 
   const auto exposed = [&](double beside_us) { return std::max(0.0, copy_us - beside_us); };
   const double forward = exposed(sum(passes.forward));
   const double backward = exposed(backward_us);
-  passes.forward_under_host[at(Part::offload)] =
-      exposed(sum(passes.forward) - passes.forward[at(Part::host)]) - forward;
-  passes.backward_under_host[at(Part::offload)] =
+  passes.forward_under_host[at(TrainingPart::offload)] =
+      exposed(sum(passes.forward) - passes.forward[at(TrainingPart::host)]) - forward;
+  passes.backward_under_host[at(TrainingPart::offload)] =
       exposed(backward_us - backward_host_us(passes)) - backward;
-  passes.forward[at(Part::offload)] = forward;
-  passes.input_gradient[at(Part::offload)] = backward;
+  passes.forward[at(TrainingPart::offload)] = forward;
+  passes.input_gradient[at(TrainingPart::offload)] = backward;
 }
 
 PartTimes LayerPrices::exchanged(const model::TrainingExchanges& exchanges,
@@ -274,13 +277,13 @@ void LayerPrices::add_experts(PricedLayer& priced, const model::ExchangeQuery& q
   using Module = model::RecomputeModule;
   const model::MoeBlock& block = *job_.model->moe;
   Passes moe = kernels_.experts(load);
-  const Passes activation = kernels_.activation(Part::experts, kernels_.expert_rows(load),
+  const Passes activation = kernels_.activation(TrainingPart::experts, kernels_.expert_rows(load),
                                                 block.expert_ffn / query.shards.expert_tensor);
   priced.modules[Module::moe_act].time_us = sum(activation.forward);
   PartTimes exchanges = exchanged(model::expert_exchanges(query, false), {});
   if (block.shared_ffn > 0) {
-    const Passes shared =
-        kernels_.ffn(Part::dense_ffn, job_.tokens(), block.shared_ffn / query.shards.tensor, 1);
+    const Passes shared = kernels_.ffn(TrainingPart::dense_ffn, job_.tokens(),
+                                       block.shared_ffn / query.shards.tensor, 1);
     const double products_us = sum(shared.forward);
     const PartTimes of_shared = exchanged(model::ffn_exchanges(query, false), {0, products_us});
     priced.modules[Module::shared_experts] = {products_us + sum(of_shared), of_shared};
@@ -297,8 +300,8 @@ void LayerPrices::add_experts(PricedLayer& priced, const model::ExchangeQuery& q
 }
 
 void LayerPrices::add_dense_ffn(PricedLayer& priced, const model::ExchangeQuery& query) const {
-  const Passes dense =
-      kernels_.ffn(Part::dense_ffn, job_.tokens(), job_.model->ffn / query.shards.tensor, 1);
+  const Passes dense = kernels_.ffn(TrainingPart::dense_ffn, job_.tokens(),
+                                    job_.model->ffn / query.shards.tensor, 1);
   const double products_us = sum(dense.forward);
   const PartTimes exchanges = exchanged(model::ffn_exchanges(query, false), {0, products_us});
   priced.modules[model::RecomputeModule::mlp] = {products_us + sum(exchanges), exchanges};
@@ -341,17 +344,17 @@ void LayerPrices::add_shared_weights(Passes& passes, const model::StageParameter
   const double forward_us = exchanges_.hiding_us(passes.forward, cross);
   const double backward_us = exchanges_.hiding_input_gradient_us(passes, cross) +
                              exchanges_.hiding_us(passes.weight_gradient, cross);
-  const double forward_work_us = forward_us - passes.forward[at(Part::host)];
+  const double forward_work_us = forward_us - passes.forward[at(TrainingPart::host)];
   const double backward_work_us = backward_us - backward_host_us(passes);
-  passes.forward_under_host[at(Part::parameters)] =
+  passes.forward_under_host[at(TrainingPart::parameters)] =
       gather_beside(forward_work_us) - gather_beside(forward_us);
-  passes.backward_under_host[at(Part::parameters)] =
+  passes.backward_under_host[at(TrainingPart::parameters)] =
       gather_beside(backward_work_us) - gather_beside(backward_us);
-  passes.weight_gradient_under_host[at(Part::gradients)] =
+  passes.weight_gradient_under_host[at(TrainingPart::gradients)] =
       reduce_beside(backward_work_us) - reduce_beside(backward_us);
-  passes.forward[at(Part::parameters)] += gather_beside(forward_us);
-  passes.input_gradient[at(Part::parameters)] += gather_beside(backward_us);
-  passes.weight_gradient[at(Part::gradients)] += reduce_beside(backward_us);
+  passes.forward[at(TrainingPart::parameters)] += gather_beside(forward_us);
+  passes.input_gradient[at(TrainingPart::parameters)] += gather_beside(backward_us);
+  passes.weight_gradient[at(TrainingPart::gradients)] += reduce_beside(backward_us);
 }
 
 }  // namespace moesim::training

@@ -46,8 +46,8 @@ Passes linear_attention_passes(const TrainingJob& job, const KernelPrices& kerne
            kernels.memory_us(tokens * beside, MemoryKernel::streaming);
   };
   Passes passes;
-  passes.forward[at(Part::attention)] = all_us(false);
-  passes.input_gradient[at(Part::attention)] = all_us(true);
+  passes.forward[at(TrainingPart::attention)] = all_us(false);
+  passes.input_gradient[at(TrainingPart::attention)] = all_us(true);
   return passes;
 }
 

@@ -7,22 +7,22 @@
 
 namespace moesim::training {
 
-bool is_exchange(Part part) {
+bool is_exchange(TrainingPart part) {
   switch (part) {
-    case Part::tensor:
-    case Part::context:
-    case Part::dispatch:
-    case Part::combine:
-    case Part::parameters:
-    case Part::gradients:
+    case TrainingPart::tensor:
+    case TrainingPart::context:
+    case TrainingPart::dispatch:
+    case TrainingPart::combine:
+    case TrainingPart::parameters:
+    case TrainingPart::gradients:
       return true;
     default:
       return false;
   }
 }
 
-std::vector<Part> exchange_parts() {
-  std::vector<Part> parts;
+std::vector<TrainingPart> exchange_parts() {
+  std::vector<TrainingPart> parts;
   for (const auto& part : part_names) {
     if (is_exchange(part.value)) parts.push_back(part.value);
   }
@@ -65,12 +65,12 @@ void Passes::multiply(double by) {
 
 parallel::LayerPieces pieces_of(const Passes& passes) {
   const auto time = [](double us) { return Picoseconds::from_us(std::max(0.0, us)); };
-  const auto experts = [](const PartTimes& times) { return times[at(Part::experts)]; };
+  const auto experts = [](const PartTimes& times) { return times[at(TrainingPart::experts)]; };
   const auto exchanges = [](const PartTimes& times) {
-    return times[at(Part::dispatch)] + times[at(Part::combine)];
+    return times[at(TrainingPart::dispatch)] + times[at(TrainingPart::combine)];
   };
   const auto rest = [&](const PartTimes& times) {
-    return time(sum(times) - experts(times) - exchanges(times) - times[at(Part::host)]);
+    return time(sum(times) - experts(times) - exchanges(times) - times[at(TrainingPart::host)]);
   };
   parallel::LayerPieces pieces;
   pieces.attention_forward = rest(passes.forward) + time(sum(passes.forward_under_host));
@@ -80,22 +80,23 @@ parallel::LayerPieces pieces_of(const Passes& passes) {
   pieces.experts_forward = time(experts(passes.forward));
   pieces.experts_backward = time(experts(passes.input_gradient));
   pieces.experts_weight_gradient = time(experts(passes.weight_gradient));
-  pieces.dispatch_forward = time(passes.forward[at(Part::dispatch)]);
-  pieces.combine_forward = time(passes.forward[at(Part::combine)]);
-  pieces.combine_backward = time(passes.input_gradient[at(Part::combine)]);
-  pieces.dispatch_backward = time(passes.input_gradient[at(Part::dispatch)]);
+  pieces.dispatch_forward = time(passes.forward[at(TrainingPart::dispatch)]);
+  pieces.combine_forward = time(passes.forward[at(TrainingPart::combine)]);
+  pieces.combine_backward = time(passes.input_gradient[at(TrainingPart::combine)]);
+  pieces.dispatch_backward = time(passes.input_gradient[at(TrainingPart::dispatch)]);
   return pieces;
 }
 
 PartTimes parts_of(const Passes& layer, parallel::LayerPiece piece) {
   using enum parallel::LayerPiece;
-  const auto only = [](Part part, const PartTimes& times) {
+  const auto only = [](TrainingPart part, const PartTimes& times) {
     PartTimes parts{};
     parts[at(part)] = times[at(part)];
     return parts;
   };
   const auto rest = [](PartTimes parts) {
-    for (const Part other : {Part::experts, Part::dispatch, Part::combine, Part::host}) {
+    for (const TrainingPart other : {TrainingPart::experts, TrainingPart::dispatch,
+                                     TrainingPart::combine, TrainingPart::host}) {
       parts[at(other)] = 0;
     }
     return parts;
@@ -115,19 +116,19 @@ PartTimes parts_of(const Passes& layer, parallel::LayerPiece piece) {
       training::add(parts, layer.weight_gradient_under_host);
       return parts;
     case experts_forward:
-      return only(Part::experts, layer.forward);
+      return only(TrainingPart::experts, layer.forward);
     case experts_backward:
-      return only(Part::experts, layer.input_gradient);
+      return only(TrainingPart::experts, layer.input_gradient);
     case experts_weight_gradient:
-      return only(Part::experts, layer.weight_gradient);
+      return only(TrainingPart::experts, layer.weight_gradient);
     case dispatch_forward:
-      return only(Part::dispatch, layer.forward);
+      return only(TrainingPart::dispatch, layer.forward);
     case combine_forward:
-      return only(Part::combine, layer.forward);
+      return only(TrainingPart::combine, layer.forward);
     case dispatch_backward:
-      return only(Part::dispatch, layer.input_gradient);
+      return only(TrainingPart::dispatch, layer.input_gradient);
     case combine_backward:
-      return only(Part::combine, layer.input_gradient);
+      return only(TrainingPart::combine, layer.input_gradient);
   }
   return parts;
 }

@@ -9,8 +9,8 @@
 
 namespace moesim::training {
 
-// What the time of a rank is spent on.
-enum class Part {
+// What the time of a rank is spent on: the parts sum to its step.
+enum class TrainingPart {
   attention,
   dense_ffn,
   experts,
@@ -29,31 +29,31 @@ enum class Part {
   reruns,   // expected, of steps whose rows overflow a capacity per rank
   offload,  // copies to and from the host's memory, beyond what computing hides
 };
-inline constexpr EnumNames<Part, 17> part_names{{
-    {Part::attention, "attention"},
-    {Part::dense_ffn, "dense FFN"},
-    {Part::experts, "experts"},
-    {Part::router, "router and rows"},
-    {Part::head, "embedding, head"},
-    {Part::recompute, "recompute"},
-    {Part::tensor, "tensor exchange"},
-    {Part::context, "context exchange"},
-    {Part::dispatch, "dispatch"},
-    {Part::combine, "combine"},
-    {Part::host, "host"},
-    {Part::p2p, "bubble and p2p"},
-    {Part::gradients, "gradients"},
-    {Part::parameters, "parameters"},
-    {Part::optimizer, "optimizer"},
-    {Part::reruns, "reruns"},
-    {Part::offload, "offload"},
+inline constexpr EnumNames<TrainingPart, 17> part_names{{
+    {TrainingPart::attention, "attention"},
+    {TrainingPart::dense_ffn, "dense FFN"},
+    {TrainingPart::experts, "experts"},
+    {TrainingPart::router, "router and rows"},
+    {TrainingPart::head, "embedding, head"},
+    {TrainingPart::recompute, "recompute"},
+    {TrainingPart::tensor, "tensor exchange"},
+    {TrainingPart::context, "context exchange"},
+    {TrainingPart::dispatch, "dispatch"},
+    {TrainingPart::combine, "combine"},
+    {TrainingPart::host, "host"},
+    {TrainingPart::p2p, "bubble and p2p"},
+    {TrainingPart::gradients, "gradients"},
+    {TrainingPart::parameters, "parameters"},
+    {TrainingPart::optimizer, "optimizer"},
+    {TrainingPart::reruns, "reruns"},
+    {TrainingPart::offload, "offload"},
 }};
 using PartTimes = std::array<double, part_names.size()>;  // microseconds
-constexpr std::size_t at(Part part) { return static_cast<std::size_t>(part); }
+constexpr std::size_t at(TrainingPart part) { return static_cast<std::size_t>(part); }
 
 // Whether ranks send each other bytes, inside a layer or for its weights.
-bool is_exchange(Part part);
-std::vector<Part> exchange_parts();  // in the order above
+bool is_exchange(TrainingPart part);
+std::vector<TrainingPart> exchange_parts();  // in the order above
 
 // The times of one layer, or of the ends of a stage, for one micro-batch on one rank, in
 // microseconds.

@@ -11,8 +11,9 @@ namespace {
 
 using parallel::GroupKind;
 
-constexpr std::array moe_parts = {Part::dense_ffn, Part::experts, Part::router, Part::dispatch,
-                                  Part::combine};
+constexpr std::array moe_parts = {TrainingPart::dense_ffn, TrainingPart::experts,
+                                  TrainingPart::router, TrainingPart::dispatch,
+                                  TrainingPart::combine};
 
 Passes mean_moe_layer(const Pipelines& pipelines) {
   const DrawnLoads* const loads = pipelines.loads();
@@ -44,7 +45,7 @@ PartTimes layer_time(const TrainingJob& job, LayerExtent extent, bool backward) 
   }
   if (extent == LayerExtent::whole) return all;
   PartTimes moe{};
-  for (const Part part : moe_parts) moe[at(part)] = all[at(part)];
+  for (const TrainingPart part : moe_parts) moe[at(part)] = all[at(part)];
   return moe;
 }
 
@@ -56,10 +57,10 @@ std::array<bool, part_names.size()> crossing_parts(const TrainingJob& job) {
     return crosses;
   };
   std::array<bool, part_names.size()> found{};
-  found[at(Part::tensor)] = any({GroupKind::tensor, GroupKind::expert_tensor});
-  found[at(Part::context)] = any({GroupKind::context});
-  found[at(Part::dispatch)] = found[at(Part::combine)] = any({GroupKind::expert});
-  found[at(Part::gradients)] = found[at(Part::parameters)] =
+  found[at(TrainingPart::tensor)] = any({GroupKind::tensor, GroupKind::expert_tensor});
+  found[at(TrainingPart::context)] = any({GroupKind::context});
+  found[at(TrainingPart::dispatch)] = found[at(TrainingPart::combine)] = any({GroupKind::expert});
+  found[at(TrainingPart::gradients)] = found[at(TrainingPart::parameters)] =
       any({GroupKind::data_context, GroupKind::expert_data});
   return found;
 }

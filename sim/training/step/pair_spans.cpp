@@ -10,17 +10,17 @@ namespace {
 
 using parallel::ChunkPass;
 
-using Shares = std::vector<std::pair<Part, double>>;  // one after another
+using Shares = std::vector<std::pair<TrainingPart, double>>;  // one after another
 
 void add_shares(Shares& shares, const PartTimes& times, bool is_forward) {
   Shares added;
-  const auto add = [&](Part part) {
+  const auto add = [&](TrainingPart part) {
     if (times[at(part)] > 0) added.emplace_back(part, times[at(part)]);
   };
   if (is_forward) {
-    for (const Part part : forward_order) add(part);
+    for (const TrainingPart part : forward_order) add(part);
   } else {
-    for (const Part part : backward_order()) add(part);
+    for (const TrainingPart part : backward_order()) add(part);
   }
   shares.insert(shares.end(), added.begin(), added.end());
 }
@@ -62,8 +62,8 @@ std::vector<PairSpan> layer_spans(Pipelines& pipelines, const PipelineRun& run,
     const Passes& passes = *(is_forward ? ahead : back)[piece.layer];
     Shares shares;
     add_shares(shares, parts_of(passes, piece.piece), is_forward);
-    divide({Part::attention, parallel::is_exchange(piece.piece), layer, piece.start, piece.end,
-            name_in(parallel::layer_piece_names, piece.piece)},
+    divide({TrainingPart::attention, parallel::is_exchange(piece.piece), layer, piece.start,
+            piece.end, name_in(parallel::layer_piece_names, piece.piece)},
            shares, spans);
   }
   return spans;
@@ -71,9 +71,9 @@ std::vector<PairSpan> layer_spans(Pipelines& pipelines, const PipelineRun& run,
 
 }  // namespace
 
-std::vector<Part> backward_order() {
-  std::vector<Part> order(std::rbegin(forward_order), std::rend(forward_order));
-  const auto gradients = std::find(order.begin(), order.end(), Part::gradients);
+std::vector<TrainingPart> backward_order() {
+  std::vector<TrainingPart> order(std::rbegin(forward_order), std::rend(forward_order));
+  const auto gradients = std::find(order.begin(), order.end(), TrainingPart::gradients);
   std::rotate(gradients, gradients + 1, order.end());
   return order;
 }
@@ -85,10 +85,10 @@ std::vector<PairSpan> pair_spans(Pipelines& pipelines, const PipelineRun& run,
   Picoseconds end;
   for (const PairSpan& span : spans) end = std::max(end, span.end);
   const auto add_behind = [&](const Shares& shares, Picoseconds until) {
-    divide({Part::host, false, -1, end, until, ""}, shares, spans);
+    divide({TrainingPart::host, false, -1, end, until, ""}, shares, spans);
     end = until;
   };
-  if (pair.launches > end) add_behind({{Part::host, 1}}, pair.launches);
+  if (pair.launches > end) add_behind({{TrainingPart::host, 1}}, pair.launches);
   const Passes ends = pipelines.beside_layers(forward.stage);
   const Passes back_ends = pipelines.beside_layers(backward.stage);
   Shares beside;

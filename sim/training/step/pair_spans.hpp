@@ -8,17 +8,19 @@
 namespace moesim::training {
 
 // Parts of a layer in the order in which a forward pass runs them.
-inline constexpr Part forward_order[] = {
-    Part::parameters, Part::head,     Part::attention, Part::context,   Part::tensor,
-    Part::router,     Part::dispatch, Part::experts,   Part::dense_ffn, Part::combine,
-    Part::recompute,  Part::host,     Part::offload,   Part::gradients};
+inline constexpr TrainingPart forward_order[] = {
+    TrainingPart::parameters, TrainingPart::head,      TrainingPart::attention,
+    TrainingPart::context,    TrainingPart::tensor,    TrainingPart::router,
+    TrainingPart::dispatch,   TrainingPart::experts,   TrainingPart::dense_ffn,
+    TrainingPart::combine,    TrainingPart::recompute, TrainingPart::host,
+    TrainingPart::offload,    TrainingPart::gradients};
 
 // The other way round, but for gradients: what reduces them comes last here too.
-std::vector<Part> backward_order();
+std::vector<TrainingPart> backward_order();
 
 // A stretch of a forward chunk beside a backward chunk that is spent on one part.
 struct PairSpan {
-  Part part = Part::attention;
+  TrainingPart part = TrainingPart::attention;
   bool is_beside = false;  // exchange of experts, which computation runs beside
   int layer = -1;          // of the model; -1: beside the layers
   Picoseconds start;       // from the start of the pair

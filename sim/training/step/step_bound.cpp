@@ -52,7 +52,9 @@ class LeastStages {
   double least(const PartTimes& times) const {
     if (!hides_) return sum(times);
     double hidden = 0;
-    for (const Part part : {Part::dispatch, Part::combine, Part::host}) hidden += times[at(part)];
+    for (const TrainingPart part :
+         {TrainingPart::dispatch, TrainingPart::combine, TrainingPart::host})
+      hidden += times[at(part)];
     return sum(times) - hidden;
   }
   LeastTimes least(const Passes& passes) const {
@@ -68,8 +70,8 @@ class LeastStages {
     LeastTimes times = least(layer);
     // Which layers of a stage are not recomputed is left open; the host waits less in these.
     if (job_.recompute.full == model::FullRecompute::block) {
-      times.backward -= layer.input_gradient[at(Part::recompute)];
-      if (!hides_) times.backward -= layer.input_gradient[at(Part::host)];
+      times.backward -= layer.input_gradient[at(TrainingPart::recompute)];
+      if (!hides_) times.backward -= layer.input_gradient[at(TrainingPart::host)];
     }
     return times;
   }
@@ -242,12 +244,13 @@ Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load, Attention
   Passes passes = prices.moe_layer(load, attention);
   const int slices = prices.exchanges().query().shards.expert_tensor;
   for (PartTimes* times : {&passes.forward, &passes.input_gradient, &passes.weight_gradient}) {
-    for (const Part part :
-         {Part::experts, Part::router, Part::recompute, Part::dispatch, Part::combine}) {
+    for (const TrainingPart part :
+         {TrainingPart::experts, TrainingPart::router, TrainingPart::recompute,
+          TrainingPart::dispatch, TrainingPart::combine}) {
       (*times)[at(part)] *= least_share_of_rows;
     }
     // Slices of experts exchange rows among them.
-    if (slices > 1) (*times)[at(Part::tensor)] *= least_share_of_rows;
+    if (slices > 1) (*times)[at(TrainingPart::tensor)] *= least_share_of_rows;
   }
   return passes;
 }

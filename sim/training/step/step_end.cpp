@@ -30,19 +30,19 @@ Picoseconds last_pass(const parallel::RankRun& rank) {
 
 PartTimes joint_end(const parallel::ScheduleRun& run, const std::vector<RankEnd>& ends) {
   const auto behind_norm = [](const RankEnd& end) {
-    return sum(end.parts) - end.parts[at(Part::gradients)];
+    return sum(end.parts) - end.parts[at(TrainingPart::gradients)];
   };
   const auto longest =
       std::max_element(ends.begin(), ends.end(), [&](const RankEnd& one, const RankEnd& other) {
         return behind_norm(one) < behind_norm(other);
       });
   PartTimes joint = longest->parts;
-  joint[at(Part::gradients)] = 0;
+  joint[at(TrainingPart::gradients)] = 0;
   for (std::size_t rank = 0; rank < ends.size(); ++rank) {
     const double reduced_us =
-        last_pass(run.ranks[rank]).us() + ends[rank].parts[at(Part::gradients)];
-    joint[at(Part::gradients)] =
-        std::max(joint[at(Part::gradients)], reduced_us - run.makespan.us());
+        last_pass(run.ranks[rank]).us() + ends[rank].parts[at(TrainingPart::gradients)];
+    joint[at(TrainingPart::gradients)] =
+        std::max(joint[at(TrainingPart::gradients)], reduced_us - run.makespan.us());
   }
   return joint;
 }
@@ -91,7 +91,7 @@ StepEnds::Queue StepEnds::queue_of(const Wanted& wanted, const Chunks& chunks, R
   queue.chunks_us.resize(chunks.size());
   for (std::size_t chunk = chunks.size(); chunk-- > 0;) {  // as backward passes end
     const model::StageParameters& held = chunks[chunk];
-    const model::BufferBytes bytes = wanted.part == Part::parameters
+    const model::BufferBytes bytes = wanted.part == TrainingPart::parameters
                                          ? model::gathered_bytes(held, states)
                                          : model::reduced_bytes(held, states);
     for (const auto& [group, parameters, whole] :
@@ -138,16 +138,17 @@ std::vector<StepEnds::Queue> StepEnds::reductions(const Chunks& held, const Chun
   std::vector<Queue> queues;
   if (states.zero < 2) {
     const Collective kind = states.zero == 0 ? Collective::all_reduce : Collective::reduce_scatter;
-    queues.push_back(queue_of({Part::gradients, kind, Replicas::instance}, held, end));
+    queues.push_back(queue_of({TrainingPart::gradients, kind, Replicas::instance}, held, end));
   } else if (job_.shards().stage_copies > 1) {
     // Copies of experts too, where replicas share gradients.
     queues.push_back(
-        queue_of({Part::gradients, Collective::reduce_scatter, Replicas::shard_of_copies},
+        queue_of({TrainingPart::gradients, Collective::reduce_scatter, Replicas::shard_of_copies},
                  with_copies, end));
   }
   if (states.optimizer_instances > 1) {
-    queues.push_back(queue_of(
-        {Part::gradients, Collective::all_reduce, Replicas::shard_of_instances}, held, end));
+    queues.push_back(
+        queue_of({TrainingPart::gradients, Collective::all_reduce, Replicas::shard_of_instances},
+                 held, end));
   }
   return queues;
 }
@@ -205,7 +206,7 @@ double StepEnds::gradients_us(int rank, const std::vector<Queue>& queues) const 
 double StepEnds::gathered_us(int rank, const Chunks& held, RankEnd& end) {
   const int zero = job_.states.zero;
   if (zero == 0 || (zero == 3 && job_.shards().stage_copies == 1)) return 0;
-  const Queue queue = queue_of({Part::parameters, Collective::all_gather,
+  const Queue queue = queue_of({TrainingPart::parameters, Collective::all_gather,
                                 zero == 3 ? Replicas::shard_of_copies : Replicas::instance},
                                held, end);
   const double all_us = std::accumulate(queue.chunks_us.begin(), queue.chunks_us.end(), 0.0);
@@ -224,9 +225,10 @@ RankEnd StepEnds::of(int rank) {
   const model::StageParameters held = rank_parameters(job_, contents_, rank, job_.experts());
   const model::StageParameters with_copies =
       rank_parameters(job_, contents_, rank, job_.held_experts());
-  parts[at(Part::gradients)] += gradients_us(rank, reductions(chunks, chunks_with_copies, end));
-  parts[at(Part::gradients)] += copies_us(with_copies, end);
-  parts[at(Part::parameters)] += gathered_us(rank, chunks, end);
+  parts[at(TrainingPart::gradients)] +=
+      gradients_us(rank, reductions(chunks, chunks_with_copies, end));
+  parts[at(TrainingPart::gradients)] += copies_us(with_copies, end);
+  parts[at(TrainingPart::parameters)] += gathered_us(rank, chunks, end);
   const model::StateRules& states = job_.states;
   const model::ShardSizes shards = job_.shards();
   // Gradients of copies are only cleared.
@@ -234,8 +236,9 @@ RankEnd StepEnds::of(int rank) {
                          model::clear_gradient_bytes(held, shards, states);
   const double bytes =
       model::optimizer_bytes(held, shards, states) + cleared / fp32_bytes * states.gradient_bytes;
-  parts[at(Part::optimizer)] += pipelines_.prices().memory_us(bytes, MemoryKernel::streaming);
-  parts[at(Part::host)] += job_.host.step_us;
+  parts[at(TrainingPart::optimizer)] +=
+      pipelines_.prices().memory_us(bytes, MemoryKernel::streaming);
+  parts[at(TrainingPart::host)] += job_.host.step_us;
   return end;
 }
 

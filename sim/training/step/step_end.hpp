@@ -12,7 +12,7 @@ namespace moesim::training {
 // Buckets that a rank of a pipeline exchanges at the end of a step, one after another: those of one
 // of its chunks.
 struct BucketExchange {
-  Part part = Part::gradients;
+  TrainingPart part = TrainingPart::gradients;
   profile::Collective kind = profile::Collective::reduce_scatter;
   parallel::GroupKind group = parallel::GroupKind::data_context;
   Replicas replicas = Replicas::instance;
@@ -46,7 +46,7 @@ class StepEnds {
 
  private:
   struct Wanted {
-    Part part;
+    TrainingPart part;
     profile::Collective kind;
     Replicas replicas;
   };

@@ -34,29 +34,29 @@ std::string gradient_element(const TrainingJob& job) {
   return job.states.gradient_bytes == 4 ? fp32_element : "BFloat16";
 }
 
-Kernel kernel_of(Part part, const TrainingJob& job) {
+Kernel kernel_of(TrainingPart part, const TrainingJob& job) {
   switch (part) {
-    case Part::tensor:
+    case TrainingPart::tensor:
       return {"nccl:all_gather", "tensor_parallel"};
-    case Part::context:
+    case TrainingPart::context:
       return {"nccl:send_recv", "context_parallel"};
-    case Part::dispatch:
-    case Part::combine:
+    case TrainingPart::dispatch:
+    case TrainingPart::combine:
       if (job.gathers_tokens) {
-        return {part == Part::dispatch ? "nccl:all_gather" : "nccl:reduce_scatter",
+        return {part == TrainingPart::dispatch ? "nccl:all_gather" : "nccl:reduce_scatter",
                 "expert_parallel"};
       }
       if (job.dispatcher == nullptr) return {"nccl:all_to_all", "expert_parallel"};
       return {job.dispatcher->name + "::" + name_in(part_names, part), ""};
-    case Part::parameters:
+    case TrainingPart::parameters:
       return {"nccl:all_gather", "data_parallel"};
-    case Part::gradients:
+    case TrainingPart::gradients:
       return {"nccl:reduce_scatter", "data_parallel", gradient_element(job)};
-    case Part::dense_ffn:
+    case TrainingPart::dense_ffn:
       return {"dense_ffn", ""};
-    case Part::experts:
+    case TrainingPart::experts:
       return {"expert_ffn", ""};
-    case Part::offload:
+    case TrainingPart::offload:
       return {"Memcpy DtoH, HtoD", ""};
     default:
       return {name_in(part_names, part), ""};
@@ -80,9 +80,9 @@ const char* collective_text(profile::Collective kind) {
   }
 }
 
-const char* stream_of(Part part) {
-  if (is_exchange(part) || part == Part::offload) return "communication";
-  return part == Part::host ? "host" : "compute";
+const char* stream_of(TrainingPart part) {
+  if (is_exchange(part) || part == TrainingPart::offload) return "communication";
+  return part == TrainingPart::host ? "host" : "compute";
 }
 
 std::string pass_text(const char* what, const ChunkPass& pass) {
@@ -132,7 +132,7 @@ class TimelineWriter {
       Picoseconds ended;
       for (std::size_t index = 0; index < operations.size(); ++index) {
         const parallel::OperationSpan& span = run_.run.ranks[index_of(rank)].spans[index];
-        add_kernel("p2p", {"nccl:recv", "pipeline_parallel"}, Part::p2p, ended, span.start);
+        add_kernel("p2p", {"nccl:recv", "pipeline_parallel"}, TrainingPart::p2p, ended, span.start);
         add_operation(operations[index], span);
         ended = span.end;
       }
@@ -161,8 +161,8 @@ class TimelineWriter {
     timeline_.push_back(std::move(event));
   }
 
-  void add_kernel(const char* stream, Kernel kernel, Part part, Picoseconds start, Picoseconds end,
-                  Belonging of = {}) {
+  void add_kernel(const char* stream, Kernel kernel, TrainingPart part, Picoseconds start,
+                  Picoseconds end, Belonging of = {}) {
     engine::TimelineEvent event;
     event.stream = stream;
     event.name = std::move(kernel.name);
@@ -207,11 +207,11 @@ class TimelineWriter {
   template <class Order>
   double add_parts(const PartTimes& times, const Order& order, int layer, Picoseconds start,
                    Picoseconds end, double from_us) {
-    for (const Part part : order) {
+    for (const TrainingPart part : order) {
       const double us = times[at(part)];
       const Picoseconds begins = std::min(end, start + Picoseconds::from_us(from_us));
       const Picoseconds ends = std::min(end, start + Picoseconds::from_us(from_us + us));
-      if (part == Part::host) {
+      if (part == TrainingPart::host) {
         add_range("host", host_text, begins, ends);
       } else {
         add_kernel(stream_of(part), kernel_of(part, job_), part, begins, ends, {.layer = layer});
@@ -232,7 +232,7 @@ class TimelineWriter {
       }
       return from_us;
     }
-    const std::vector<Part> order = backward_order();
+    const std::vector<TrainingPart> order = backward_order();
     std::reverse(work.begin(), work.end());
     for (const ChunkWork& each : work) {
       if (operation.is_backward()) {
@@ -252,7 +252,7 @@ class TimelineWriter {
       const Picoseconds start = span.start + each.start;
       const Picoseconds end = span.start + each.end;
       const std::string stream = stream_of(each.part);
-      if (each.part == Part::host) {
+      if (each.part == TrainingPart::host) {
         add_range("host", host_text, start, end);
         continue;
       }
@@ -290,7 +290,7 @@ class TimelineWriter {
     const std::vector<int> chunks = pipelines_.shape().stages_of(rank);
     const std::vector<BucketExchange>& exchanges = step_.ends[index_of(rank)].exchanges;
     for (auto each = exchanges.rbegin(); each != exchanges.rend(); ++each) {
-      if (each->part != Part::gradients) continue;
+      if (each->part != TrainingPart::gradients) continue;
       const bool is_across = each->replicas == Replicas::shard_of_instances;
       const char* among = is_across ? "inter_partial_" : "";  // as Megatron-Core
       const Kernel kernel = {collective_text(each->kind),
@@ -303,8 +303,8 @@ class TimelineWriter {
         const std::string detail = fmt::format("bucket {} of {}{}", bucket, each->buckets, whose);
         while (left > Picoseconds(0) && stretch != free.end()) {
           const Picoseconds taken = std::min(left, stretch->end - stretch->start);
-          add_kernel("gradients", kernel, Part::gradients, stretch->end - taken, stretch->end,
-                     {.detail = detail, .chunk = chunk});
+          add_kernel("gradients", kernel, TrainingPart::gradients, stretch->end - taken,
+                     stretch->end, {.detail = detail, .chunk = chunk});
           left = left - taken;
           stretch->end = stretch->end - taken;
           if (stretch->end <= stretch->start) ++stretch;
@@ -316,34 +316,34 @@ class TimelineWriter {
   void add_end(int rank) {
     const Picoseconds last = last_pass(run_.run.ranks[index_of(rank)]);
     const RankEnd& own = step_.ends[index_of(rank)];
-    const Picoseconds reduced = last + Picoseconds::from_us(own.parts[at(Part::gradients)]);
+    const Picoseconds reduced = last + Picoseconds::from_us(own.parts[at(TrainingPart::gradients)]);
     add_buckets(rank, last, reduced);
     const PartTimes joint = joint_end(run_.run, step_.ends);
-    double from_us = run_.run.makespan.us() + joint[at(Part::gradients)];
+    double from_us = run_.run.makespan.us() + joint[at(TrainingPart::gradients)];
     // What reductions take longer than this rank's is drawn as such, as the parts have it.
     const Picoseconds norm = Picoseconds::from_us(from_us);
     const double longer_us =
-        std::max(0.0, joint[at(Part::gradients)] - own.parts[at(Part::gradients)]);
+        std::max(0.0, joint[at(TrainingPart::gradients)] - own.parts[at(TrainingPart::gradients)]);
     const Picoseconds waited = std::max(reduced, norm - Picoseconds::from_us(longer_us));
-    add_kernel("p2p", {"nccl:all_reduce", "pipeline_parallel", fp32_element}, Part::p2p, reduced,
-               waited, {.detail = "gradient norm: waits for the other pipeline ranks"});
-    add_kernel("gradients", kernel_of(Part::gradients, job_), Part::gradients, waited, norm,
-               {.detail = "reductions of the rank that ends last"});
-    const auto next = [&](Part part) {
+    add_kernel("p2p", {"nccl:all_reduce", "pipeline_parallel", fp32_element}, TrainingPart::p2p,
+               reduced, waited, {.detail = "gradient norm: waits for the other pipeline ranks"});
+    add_kernel("gradients", kernel_of(TrainingPart::gradients, job_), TrainingPart::gradients,
+               waited, norm, {.detail = "reductions of the rank that ends last"});
+    const auto next = [&](TrainingPart part) {
       from_us += joint[at(part)];
       return Picoseconds::from_us(from_us);
     };
     // The host's part is not last: a step ends with its last kernel.
     Picoseconds start = Picoseconds::from_us(from_us);
-    Picoseconds end = next(Part::host);
+    Picoseconds end = next(TrainingPart::host);
     add_range("host", "fixed part of the step", start, end);
     start = end;
-    end = next(Part::optimizer);
-    add_kernel("compute", {"gradient norm, optimizer", ""}, Part::optimizer, start, end);
+    end = next(TrainingPart::optimizer);
+    add_kernel("compute", {"gradient norm, optimizer", ""}, TrainingPart::optimizer, start, end);
     start = end;
-    end = next(Part::parameters);
-    add_kernel("gradients", kernel_of(Part::parameters, job_), Part::parameters, start, end,
-               {.detail = "exposed part of the gather"});
+    end = next(TrainingPart::parameters);
+    add_kernel("gradients", kernel_of(TrainingPart::parameters, job_), TrainingPart::parameters,
+               start, end, {.detail = "exposed part of the gather"});
   }
 
   struct Stretch {

@@ -109,13 +109,13 @@ PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) {
   const Picoseconds makespan = slowest.run.makespan;
   // Sums of whole picoseconds and of fractions differ by rounding.
   const double beyond = std::max(0.0, sum(parts) - run.busy.us());
-  for (const Part part : {Part::dispatch, Part::host}) {
+  for (const TrainingPart part : {TrainingPart::dispatch, TrainingPart::host}) {
     if (parts[at(part)] < beyond) continue;
     parts[at(part)] -= beyond;
     break;
   }
   const double waiting = makespan.us() - sum(parts);
-  parts[at(Part::p2p)] = waiting > 1e-9 * makespan.us() ? waiting : 0;
+  parts[at(TrainingPart::p2p)] = waiting > 1e-9 * makespan.us() ? waiting : 0;
   return parts;
 }
 
@@ -132,11 +132,11 @@ PartTimes Step::parts_to_the_end(int rank, const PipelineRun& slowest,
   PartTimes parts = rank_parts(rank, slowest);
   PartTimes end = joint_end(slowest.run, ends);
   // The rank reduces for as long while it would wait for others.
-  const double own_us = ends[index_of(rank)].parts[at(Part::gradients)];
+  const double own_us = ends[index_of(rank)].parts[at(TrainingPart::gradients)];
   const double earlier_us =
-      std::clamp(own_us - end[at(Part::gradients)], 0.0, parts[at(Part::p2p)]);
-  end[at(Part::gradients)] += earlier_us;
-  end[at(Part::p2p)] -= earlier_us;
+      std::clamp(own_us - end[at(TrainingPart::gradients)], 0.0, parts[at(TrainingPart::p2p)]);
+  end[at(TrainingPart::gradients)] += earlier_us;
+  end[at(TrainingPart::p2p)] -= earlier_us;
   add(parts, end);
   return parts;
 }
@@ -275,8 +275,8 @@ void add_reruns(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads,
       }
     }
   }
-  step.parts[at(Part::reruns)] = figures.overflow_chance * figures.rerun_us;
-  step.step_us += step.parts[at(Part::reruns)];
+  step.parts[at(TrainingPart::reruns)] = figures.overflow_chance * figures.rerun_us;
+  step.step_us += step.parts[at(TrainingPart::reruns)];
   const double slower = figures.static_step_us / step.step_us;
   step.tokens_per_second_per_gpu *= slower;
   step.tflops_per_gpu *= slower;
@@ -363,7 +363,7 @@ double hidden_gain(const TrainingStep& step) {
 PartTimes mean_parts(const TrainingJob& job, const TrainingStep& step) {
   const auto loads = job.routing ? std::make_shared<const DrawnLoads>(job) : nullptr;
   PartTimes mean = Step(job, loads).mean_parts();
-  mean[at(Part::reruns)] = step.parts[at(Part::reruns)];
+  mean[at(TrainingPart::reruns)] = step.parts[at(TrainingPart::reruns)];
   return mean;
 }
 

@@ -14,7 +14,7 @@
 namespace moesim::uncertainty {
 namespace {
 
-using training::Part;
+using training::TrainingPart;
 
 // Where steps of the same software and machine were published, of this model or others, three of
 // one's own leave as wide a band as those do: validate training.
@@ -158,7 +158,7 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
   }
   // The measured steps hold some of what these decide of the step: where they hold most of it,
   // another value moves the prediction and hardly narrows the band.
-  const Term host = host_term(band, job.host, part_share(step, {Part::host}), own_steps);
+  const Term host = host_term(band, job.host, part_share(step, {TrainingPart::host}), own_steps);
   add(host.name, host.deviation, host.remedy, host.narrows);
   if (crosses_nodes(job) && !cluster::measured_between_domains(*job.cluster)) {
     const double exchanges = part_share(step, training::exchange_parts());

@@ -15,7 +15,7 @@
 namespace moesim::uncertainty {
 namespace {
 
-using training::Part;
+using training::TrainingPart;
 
 // Options of both commands. Capacities, their rounding and what fills them belong to the router;
 // draws, replicas and seeds to how its routing is drawn.
@@ -44,37 +44,37 @@ constexpr std::string_view choices[] = {"router",
                                         "seed"};
 
 // The class of a part; nothing for the host.
-std::optional<WorkClass> class_of(Part part, const StepExchanges& exchanges) {
+std::optional<WorkClass> class_of(TrainingPart part, const StepExchanges& exchanges) {
   const auto among = [&](int ranks) {
     return ranks > exchanges.ranks_per_domain ? WorkClass::across : WorkClass::inside;
   };
   switch (part) {
-    case Part::attention:
-    case Part::dense_ffn:
-    case Part::experts:
-    case Part::head:
-    case Part::recompute:
+    case TrainingPart::attention:
+    case TrainingPart::dense_ffn:
+    case TrainingPart::experts:
+    case TrainingPart::head:
+    case TrainingPart::recompute:
       return WorkClass::products;
-    case Part::tensor:
+    case TrainingPart::tensor:
       return among(exchanges.tensor);
-    case Part::context:
+    case TrainingPart::context:
       return among(exchanges.context);
-    case Part::dispatch:
-    case Part::combine:
+    case TrainingPart::dispatch:
+    case TrainingPart::combine:
       return among(exchanges.experts);
-    case Part::gradients:
-    case Part::parameters:
+    case TrainingPart::gradients:
+    case TrainingPart::parameters:
       return among(exchanges.gradients);
-    case Part::host:
+    case TrainingPart::host:
       return std::nullopt;
     default:
       return WorkClass::memory;
   }
 }
 
-bool follows_capacity(Part part) {
-  return part == Part::experts || part == Part::router || part == Part::dispatch ||
-         part == Part::combine;
+bool follows_capacity(TrainingPart part) {
+  return part == TrainingPart::experts || part == TrainingPart::router ||
+         part == TrainingPart::dispatch || part == TrainingPart::combine;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace moesim::uncertainty {
 
-using training::Part;
+using training::TrainingPart;
 
 int StepSoftware::rows() const {
   int sum = 0;
@@ -84,8 +84,8 @@ training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
       us *= factors.level;
       if (training::is_exchange(part.value))
         us *= crossing[place] ? factors.crossing : factors.exchange;
-      if (part.value == Part::experts) us *= factors.experts;
-      if (part.value != Part::host) continue;
+      if (part.value == TrainingPart::experts) us *= factors.experts;
+      if (part.value != TrainingPart::host) continue;
       us *= factors.host;
       us += 1e3 * unknowns[at(Unknown::fixed_ms)];
     }

@@ -6,7 +6,7 @@
 namespace moesim::uncertainty {
 namespace {
 
-using training::Part;
+using training::TrainingPart;
 
 constexpr std::array class_parts = {&StepClasses::compute, &StepClasses::exchange,
                                     &StepClasses::host, &StepClasses::experts,
@@ -21,9 +21,9 @@ StepClasses classes_of(const training::PartTimes& parts, const CrossingParts& cr
   for (const auto& part : training::part_names) {
     const auto place = static_cast<std::size_t>(part.value);
     const double ms = parts[place] / 1e3;
-    if (part.value == Part::host) {
+    if (part.value == TrainingPart::host) {
       classes.host += ms;
-    } else if (part.value == Part::experts) {
+    } else if (part.value == TrainingPart::experts) {
       classes.experts += ms;
     } else if (training::is_exchange(part.value)) {
       (crossing[place] ? classes.crossing : classes.exchange) += ms;

@@ -17,9 +17,10 @@ std::vector<double> part_times(const training::TrainingStep& step) {
   return times;
 }
 
-double part_share(const training::TrainingStep& step, const std::vector<training::Part>& parts) {
+double part_share(const training::TrainingStep& step,
+                  const std::vector<training::TrainingPart>& parts) {
   double sum = 0;
-  for (const training::Part part : parts) sum += step.parts[at(part)];
+  for (const training::TrainingPart part : parts) sum += step.parts[at(part)];
   return sum / step.step_us;
 }
 

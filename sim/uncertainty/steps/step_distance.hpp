@@ -10,7 +10,8 @@ namespace moesim::uncertainty {
 std::vector<double> part_times(const training::TrainingStep& step);
 
 // The share of a step that these parts take.
-double part_share(const training::TrainingStep& step, const std::vector<training::Part>& parts);
+double part_share(const training::TrainingStep& step,
+                  const std::vector<training::TrainingPart>& parts);
 
 // How different two steps of one model are: the time of parts that the one has and the other has
 // not, over their mean. 0: the same parts in the same time; 1: either does half of other work, or

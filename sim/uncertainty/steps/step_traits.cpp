@@ -14,8 +14,8 @@ namespace moesim::uncertainty {
 namespace {
 
 using parallel::ScheduleKind;
-using training::Part;
 using training::TrainingJob;
+using training::TrainingPart;
 using training::TrainingStep;
 
 // What counts of a step besides the time of the parts: the bubble of 1F1B, hidden exchanges of
@@ -28,7 +28,7 @@ struct Rule {
   const char* text;                        // {}: the size
   double reach;                            // see reach_of()
   double (*size)(const TrainingJob& job);  // 0: the job does not have it
-  std::vector<Part> parts;
+  std::vector<TrainingPart> parts;
   Beside beside = Beside::nothing;
 };
 
@@ -55,29 +55,29 @@ const std::vector<Rule>& rules() {
        "TP {:g}",
        2,
        [](const TrainingJob& job) { return above_one(sizes(job).tensor); },
-       {Part::tensor}},
+       {TrainingPart::tensor}},
       {"tensor-overlap",
        "overlapped exchanges of tensor ranks",
        1,
        [](const TrainingJob& job) { return flag(job.overlaps_tensor); },
-       {Part::tensor},
+       {TrainingPart::tensor},
        Beside::hidden_tensor},
       {"context-parallel",
        "context parallelism",
        1,
        [](const TrainingJob& job) { return flag(sizes(job).context > 1); },
-       {Part::attention, Part::context}},
+       {TrainingPart::attention, TrainingPart::context}},
       {"pipeline-parallel",
        "PP {:g}",
        2,
        [](const TrainingJob& job) { return above_one(sizes(job).pipeline); },
-       {Part::p2p},
+       {TrainingPart::p2p},
        Beside::bubble},
       {"virtual-pipeline",
        "VP {:g}",
        2,
        [](const TrainingJob& job) { return above_one(sizes(job).virtual_pipeline); },
-       {Part::p2p},
+       {TrainingPart::p2p},
        Beside::bubble},
       {"zero-bubble",
        "zero-bubble schedules",
@@ -85,7 +85,7 @@ const std::vector<Rule>& rules() {
        [](const TrainingJob& job) {
          return flag(runs(job, {ScheduleKind::zb_h1, ScheduleKind::zb_h2}));
        },
-       {Part::p2p},
+       {TrainingPart::p2p},
        Beside::bubble},
       {"dualpipe",
        "DualPipe",
@@ -93,76 +93,78 @@ const std::vector<Rule>& rules() {
        [](const TrainingJob& job) {
          return flag(runs(job, {ScheduleKind::dualpipe, ScheduleKind::dualpipe_v}));
        },
-       {Part::p2p, Part::dispatch, Part::combine},
+       {TrainingPart::p2p, TrainingPart::dispatch, TrainingPart::combine},
        Beside::both},
       {"gpipe",
        "GPipe",
        1,
        [](const TrainingJob& job) { return flag(runs(job, {ScheduleKind::gpipe})); },
-       {Part::p2p},
+       {TrainingPart::p2p},
        Beside::bubble},
       {"expert-parallel",
        "EP {:g}",
        2,
        [](const TrainingJob& job) { return above_one(sizes(job).expert); },
-       {Part::dispatch, Part::combine}},
+       {TrainingPart::dispatch, TrainingPart::combine}},
       {"expert-overlap",
        "overlapped exchanges of experts",
        1,
        [](const TrainingJob& job) { return flag(job.layout.expert_overlap); },
-       {Part::dispatch, Part::combine},
+       {TrainingPart::dispatch, TrainingPart::combine},
        Beside::hidden},
       {"expert-tensor",
        "expert-tensor parallelism",
        1,
        [](const TrainingJob& job) { return flag(sizes(job).expert_tensor > 1); },
-       {Part::experts, Part::tensor, Part::dispatch, Part::combine}},
+       {TrainingPart::experts, TrainingPart::tensor, TrainingPart::dispatch,
+        TrainingPart::combine}},
       {"expert-copies",
        "copies of experts",
        1,
        [](const TrainingJob& job) { return flag(job.redundant_experts > 0); },
-       {Part::experts, Part::dispatch, Part::combine}},
+       {TrainingPart::experts, TrainingPart::dispatch, TrainingPart::combine}},
       {"optimizer-instances",
        "several optimizer instances",
        1,
        [](const TrainingJob& job) { return flag(job.states.optimizer_instances > 1); },
-       {Part::gradients, Part::parameters, Part::optimizer}},
+       {TrainingPart::gradients, TrainingPart::parameters, TrainingPart::optimizer}},
       {"offload",
        "offloaded activations",
        1,
        [](const TrainingJob& job) { return flag(job.offload.modules != 0); },
-       {Part::offload, Part::recompute},
+       {TrainingPart::offload, TrainingPart::recompute},
        Beside::hidden_copies},
       {"fp8-attention",
        "attention in FP8",
        1,
        [](const TrainingJob& job) { return flag(job.fp8_attention); },
-       {Part::attention}},
+       {TrainingPart::attention}},
       {"linear-attention",
        "linear attention",
        1,
        [](const TrainingJob& job) { return flag(job.model->linear.has_value()); },
-       {Part::attention}},
+       {TrainingPart::attention}},
       {"low-precision-dispatch",
        "rows sent in low precision",
        1,
        [](const TrainingJob& job) { return flag(job.low_precision_dispatch); },
-       {Part::dispatch, Part::combine}},
+       {TrainingPart::dispatch, TrainingPart::combine}},
       {"capacity",
        "blocks padded to a capacity",
        1,
        [](const TrainingJob& job) { return flag(job.capacity_factor > 0); },
-       {Part::experts, Part::router, Part::dispatch, Part::combine}},
+       {TrainingPart::experts, TrainingPart::router, TrainingPart::dispatch,
+        TrainingPart::combine}},
       {"rank-capacity",
        "a capacity per rank",
        1,
        [](const TrainingJob& job) { return flag(job.routing && job.routing->rank_capacity > 0); },
-       {Part::experts, Part::reruns}},
+       {TrainingPart::experts, TrainingPart::reruns}},
       {"sequence-length",
        "sequences of {:g} tokens",
        2,
        [](const TrainingJob& job) { return static_cast<double>(job.layout.sequence_length); },
-       {Part::attention}},
+       {TrainingPart::attention}},
       {"gpus", "{:g} GPUs", 1,
        [](const TrainingJob& job) { return static_cast<double>(sizes(job).gpus); },
        training::exchange_parts()},
@@ -170,7 +172,7 @@ const std::vector<Rule>& rules() {
        "experts that are not balanced",
        1,
        [](const TrainingJob& job) { return flag(is_unbalanced(job)); },
-       {Part::experts, Part::dispatch, Part::combine},
+       {TrainingPart::experts, TrainingPart::dispatch, TrainingPart::combine},
        Beside::excess},
   };
   return all;
@@ -183,14 +185,15 @@ struct Choice {
   const char* kind;
   const char* text;
   std::string (*name)(const TrainingJob& job);  // "": none of them
-  std::vector<Part> parts;
+  std::vector<TrainingPart> parts;
 };
 const std::vector<Choice>& choices() {
   static const std::vector<Choice> all = {
       {precision_kind,
        "products in {}",
        [](const TrainingJob& job) { return std::string(model::name_of(job.states.precision)); },
-       {Part::attention, Part::dense_ffn, Part::experts, Part::recompute}},
+       {TrainingPart::attention, TrainingPart::dense_ffn, TrainingPart::experts,
+        TrainingPart::recompute}},
       {"dispatcher",
        "dispatcher {}",
        [](const TrainingJob& job) {
@@ -198,7 +201,7 @@ const std::vector<Choice>& choices() {
          if (job.gathers_tokens) return std::string("allgather");
          return job.dispatcher ? job.dispatcher->name : std::string("all-to-all");
        },
-       {Part::dispatch, Part::combine}},
+       {TrainingPart::dispatch, TrainingPart::combine}},
       {zero_kind,
        "ZeRO {}",
        [](const TrainingJob& job) {
@@ -206,24 +209,24 @@ const std::vector<Choice>& choices() {
                              (job.model->moe && sizes(job).expert_data() > 1);
          return shares ? fmt::format("{}", job.states.zero) : std::string();
        },
-       {Part::gradients, Part::parameters, Part::optimizer}},
+       {TrainingPart::gradients, TrainingPart::parameters, TrainingPart::optimizer}},
       {"moment-bytes",
        "moments of {} bytes",
        [](const TrainingJob& job) { return fmt::format("{}", job.states.moment_bytes); },
-       {Part::optimizer}},
+       {TrainingPart::optimizer}},
       {"recompute",
        "{} recomputed",
        [](const TrainingJob& job) {
          if (job.recompute.full != model::FullRecompute::none) return std::string("whole layers");
          return std::string(job.recompute.modules != 0 ? "modules" : "");
        },
-       {Part::recompute}},
+       {TrainingPart::recompute}},
       {"cuda-graphs",
        "CUDA graphs {}",
        [](const TrainingJob& job) {
          return std::string(name_in(training::graphs_names, job.graphs));
        },
-       {Part::host}},
+       {TrainingPart::host}},
   };
   return all;
 }
@@ -240,9 +243,10 @@ double share_of_layers(const TrainingJob& job, const TrainingStep& step, double 
 double unhidden_exchange(const TrainingJob& job, const TrainingStep& step) {
   if (!job.model->moe) return 0;
   const training::Passes layer = training::LayerPrices(job).layer(true);
-  return share_of_layers(
-      job, step,
-      layer.all_of(training::at(Part::dispatch)) + layer.all_of(training::at(Part::combine)), 0);
+  return share_of_layers(job, step,
+                         layer.all_of(training::at(TrainingPart::dispatch)) +
+                             layer.all_of(training::at(TrainingPart::combine)),
+                         0);
 }
 
 double hidden_tensor(const TrainingJob& job, const TrainingStep& step) {
@@ -251,8 +255,8 @@ double hidden_tensor(const TrainingJob& job, const TrainingStep& step) {
   const training::LayerPrices without(plain);
   const training::LayerPrices with(job);
   const auto hidden = [&](bool is_moe) {
-    return without.layer(is_moe).all_of(training::at(Part::tensor)) -
-           with.layer(is_moe).all_of(training::at(Part::tensor));
+    return without.layer(is_moe).all_of(training::at(TrainingPart::tensor)) -
+           with.layer(is_moe).all_of(training::at(TrainingPart::tensor));
   };
   return share_of_layers(job, step, job.model->moe ? hidden(true) : 0, hidden(false));
 }
@@ -262,7 +266,7 @@ double hidden_copies(const TrainingJob& job, const TrainingStep& step) {
   const auto both_ways = [&](bool is_moe) { return 2 * prices.offload_us(is_moe, step.imbalance); };
   const double all =
       share_of_layers(job, step, job.model->moe ? both_ways(true) : 0, both_ways(false));
-  return std::max(all - part_share(step, {Part::offload}), 0.0);
+  return std::max(all - part_share(step, {TrainingPart::offload}), 0.0);
 }
 
 // The bubble of 1F1B over the time of a rank: what other schedules avoid.
@@ -275,11 +279,11 @@ double share_of(const Rule& rule, const TrainingJob& job, const TrainingStep& st
   double share = part_share(step, rule.parts);
   if (rule.beside == Beside::excess) share *= 1 - 1 / std::max(step.imbalance, 1.0);
   if (rule.beside == Beside::bubble || rule.beside == Beside::both) {
-    const double bubble = part_share(step, {Part::p2p});
+    const double bubble = part_share(step, {TrainingPart::p2p});
     share += std::max(plain_bubble(job, step) - bubble, 0.0);
   }
   if (rule.beside == Beside::hidden || rule.beside == Beside::both) {
-    const double exposed = part_share(step, {Part::dispatch, Part::combine});
+    const double exposed = part_share(step, {TrainingPart::dispatch, TrainingPart::combine});
     share += std::max(unhidden_exchange(job, step) - exposed, 0.0);
   }
   if (rule.beside == Beside::hidden_tensor) share += hidden_tensor(job, step);
@@ -332,16 +336,19 @@ std::vector<StepTrait> traits_of(const TrainingJob& job, const TrainingStep& ste
 }
 
 std::vector<StepTrait> traits_of_layer(const TrainingJob& job) {
-  const auto is_of_layer = [](const std::vector<Part>& parts) {
-    constexpr std::array layer{Part::attention, Part::dense_ffn, Part::experts,  Part::router,
-                               Part::tensor,    Part::context,   Part::dispatch, Part::combine};
-    const auto in_layer = [&](Part part) {
+  const auto is_of_layer = [](const std::vector<TrainingPart>& parts) {
+    constexpr std::array layer{TrainingPart::attention, TrainingPart::dense_ffn,
+                               TrainingPart::experts,   TrainingPart::router,
+                               TrainingPart::tensor,    TrainingPart::context,
+                               TrainingPart::dispatch,  TrainingPart::combine};
+    const auto in_layer = [&](TrainingPart part) {
       return std::find(layer.begin(), layer.end(), part) != layer.end();
     };
     // What is recomputed is a layer's forward pass again, and says nothing by itself.
     return std::any_of(parts.begin(), parts.end(), in_layer) &&
-           std::all_of(parts.begin(), parts.end(),
-                       [&](Part part) { return in_layer(part) || part == Part::recompute; });
+           std::all_of(parts.begin(), parts.end(), [&](TrainingPart part) {
+             return in_layer(part) || part == TrainingPart::recompute;
+           });
   };
   std::vector<StepTrait> traits;
   for (const Rule& rule : rules()) {

@@ -106,7 +106,7 @@ TEST_CASE("a software profile multiplies the curves of its hardware") {
   const Outcome plain = evaluate(scenario::resolve(values, documents), cache);
   const Outcome slower = evaluate(scenario::resolve(on_software, documents), cache);
   CHECK(slower.step_ms > plain.step_ms);
-  const auto attention = static_cast<std::size_t>(Part::attention);
+  const auto attention = static_cast<std::size_t>(StepPart::attention);
   const profile::Profile software = profile::Profile::load("a100-sxm-80gb-deepspeed");
   CHECK(slower.parts_ms[attention] ==
         Approx(plain.parts_ms[attention] * software.software_multiplier("gemm")).epsilon(1e-6));

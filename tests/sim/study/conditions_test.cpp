@@ -71,8 +71,8 @@ TEST_CASE("what disturbs a step makes it slower, and what is neutral changes not
 }
 
 TEST_CASE("where all wait for a slow GPU its work counts, and no exchange") {
-  const auto exposed = static_cast<std::size_t>(Part::exposed_exchange);
-  const auto expert = static_cast<std::size_t>(Part::expert);
+  const auto exposed = static_cast<std::size_t>(StepPart::exposed_exchange);
+  const auto expert = static_cast<std::size_t>(StepPart::expert);
   for (const char* network : {"fast", "flows"}) {
     const Outcome calm = outcome_of({{"network", network}});
     const Outcome slow = outcome_of({{"network", network}, {"slow-gpu", "3:1.5"}});

@@ -117,8 +117,8 @@ TEST_CASE("software that was never calibrated makes a band wide, and its multipl
 TEST_CASE("exchanges count to the NICs where their group leaves a domain") {
   scenario::DocumentCache documents;
   std::array<double, part_count> parts{};
-  parts[static_cast<std::size_t>(Part::exposed_exchange)] = 1;
-  parts[static_cast<std::size_t>(Part::gradient)] = 3;
+  parts[static_cast<std::size_t>(StepPart::exposed_exchange)] = 1;
+  parts[static_cast<std::size_t>(StepPart::gradient)] = 3;
   const auto shares = [&](const char* group) {
     return work_shares(
         scenario::resolve(small({{"gpus", "16"}, {"expert-parallel", group}, {"experts", "16"}}),

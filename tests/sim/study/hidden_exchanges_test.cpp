@@ -17,7 +17,7 @@ namespace moesim::study {
 namespace {
 
 using engine::StreamKind;
-using step::Part;
+using step::StepPart;
 
 scenario::Scenario of_zero(const char* zero, const scenario::OptionValues& more = {}) {
   scenario::OptionValues values = {
@@ -50,10 +50,10 @@ class Steps {
     return program.add(std::move(operation));
   }
   int gather(double us, int groups, std::vector<int> after) {
-    return add("nccl:all_gather", Part::gradient, us, groups, std::move(after));
+    return add("nccl:all_gather", StepPart::gradient, us, groups, std::move(after));
   }
   int compute(double us, std::vector<int> after) {
-    return add("attention", Part::attention, us, -1, std::move(after));
+    return add("attention", StepPart::attention, us, -1, std::move(after));
   }
 
   engine::Program program;
@@ -94,10 +94,10 @@ TEST_CASE("exchanges of tokens hide what takes other links") {
   Steps steps;
   const int first = steps.gather(10, across, {});
   const int one = steps.compute(20, {first});
-  const int tokens = steps.add("nccl:all_to_all", Part::exposed_exchange, 7, inside, {one});
+  const int tokens = steps.add("nccl:all_to_all", StepPart::exposed_exchange, 7, inside, {one});
   const int through_nics = steps.gather(25, across, {tokens});
   const int two = steps.compute(1, {through_nics});
-  const int more = steps.add("nccl:all_to_all", Part::exposed_exchange, 7, inside, {two});
+  const int more = steps.add("nccl:all_to_all", StepPart::exposed_exchange, 7, inside, {two});
   const int nvlink = steps.gather(25, inside, {more});
   steps.compute(1, {nvlink});
   const engine::Execution execution = engine::run_alone(steps.program, steps.durations);
@@ -109,13 +109,13 @@ TEST_CASE("exchanges of tokens hide what takes other links") {
 TEST_CASE("gradients beside the backward pass get on in all of its time, not in a quarter") {
   Steps steps;
   const auto reduce = [&](int after) {
-    return steps.add("nccl:reduce_scatter", Part::gradient, 30, across, {after},
+    return steps.add("nccl:reduce_scatter", StepPart::gradient, 30, across, {after},
                      StreamKind::gradients);
   };
   const int one = steps.compute(10, {});
   reduce(one);
   const int two = steps.compute(40, {one});
-  const int tokens = steps.add("nccl:all_to_all", Part::exposed_exchange, 8, across, {two});
+  const int tokens = steps.add("nccl:all_to_all", StepPart::exposed_exchange, 8, across, {two});
   const int three = steps.compute(20, {tokens});
   const int last = reduce(three);
   steps.compute(5, {last});
@@ -137,7 +137,7 @@ TEST_CASE("bands and ratios of ZeRO 3 reach the step with its gathers hidden") {
   const Outcome sharded = evaluate(three, cache);
   REQUIRE(sharded.hidden > 0.1);
   // No less than what is no gather: the parts are of the same replica.
-  const double gradient = sharded.parts_ms[static_cast<std::size_t>(Part::gradient)];
+  const double gradient = sharded.parts_ms[static_cast<std::size_t>(StepPart::gradient)];
   CHECK(std::exp(-sharded.hidden) * sharded.step_ms > sharded.step_ms - gradient);
   // The median, which does not move, is as far from the end as without the gain, and this besides.
   const uncertainty::SimulatedBand& band = sharded.band;

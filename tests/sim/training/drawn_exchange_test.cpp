@@ -8,8 +8,8 @@ namespace {
 
 // Microseconds of dispatch and combine.
 double exchange_us(const TrainingStep& step) {
-  return step.parts[static_cast<std::size_t>(Part::dispatch)] +
-         step.parts[static_cast<std::size_t>(Part::combine)];
+  return step.parts[static_cast<std::size_t>(TrainingPart::dispatch)] +
+         step.parts[static_cast<std::size_t>(TrainingPart::combine)];
 }
 
 TrainingJob with_dispatcher(TrainingJob job, const char* name) {

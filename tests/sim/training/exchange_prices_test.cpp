@@ -21,10 +21,10 @@ TEST_CASE("a dispatcher takes rows to all slices of an expert") {
   // The same 8 GPUs. 128 experts, k 8: a token meets 5.339 of 8 ranks; of 4 pairs 3.64, so 7.28.
   CHECK(dispatch(sliced) / dispatch(whole) == Approx(7.28 / 5.339).epsilon(0.1));
   // No gathering of rows and no reduction besides, as an all-to-all of one slice needs.
-  CHECK(part(training_step(sliced), Part::tensor) == 0);
+  CHECK(part(training_step(sliced), TrainingPart::tensor) == 0);
   TrainingJob nccl = sliced;
   nccl.dispatcher = nullptr;
-  CHECK(part(training_step(nccl), Part::tensor) > 0);
+  CHECK(part(training_step(nccl), TrainingPart::tensor) > 0);
 }
 
 // Megatron-Core's all-gather dispatcher: 8 ranks of 4096 tokens of 2048 values in bf16, with 128
@@ -58,7 +58,7 @@ TEST_CASE("gathered tokens are collectives of all tokens, whatever their experts
   sliced.layout.sizes.expert = 4;
   sliced.layout.sizes.expert_tensor = 2;
   CHECK(ExchangePrices(sliced).dispatch_us(profile::DispatcherStage::combine, {}) == Approx(back));
-  CHECK(part(training_step(sliced), Part::tensor) == 0);
+  CHECK(part(training_step(sliced), TrainingPart::tensor) == 0);
 }
 
 TEST_CASE("gathered tokens and their outputs wait in buffers of all ranks") {

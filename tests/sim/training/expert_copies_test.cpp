@@ -47,7 +47,7 @@ TrainingJob skewed(int redundant) {
   return made;
 }
 
-double part_us(const TrainingStep& step, Part part) {
+double part_us(const TrainingStep& step, TrainingPart part) {
   return step.parts[static_cast<std::size_t>(part)];
 }
 
@@ -68,9 +68,9 @@ TEST_CASE("copies of hot experts level the busiest rank, and take memory") {
   // Gradients go to the copied expert, which alone has states, is stepped and shared.
   CHECK(many.memory.front().optimizer == none.memory.front().optimizer);
   // Their gradients are cleared as all are: 4 bytes of each, where states take 25 per parameter.
-  CHECK(part_us(many, Part::optimizer) > 1.02 * part_us(none, Part::optimizer));
-  CHECK(part_us(many, Part::optimizer) < 1.05 * part_us(none, Part::optimizer));
-  CHECK(part_us(many, Part::gradients) > part_us(none, Part::gradients));
+  CHECK(part_us(many, TrainingPart::optimizer) > 1.02 * part_us(none, TrainingPart::optimizer));
+  CHECK(part_us(many, TrainingPart::optimizer) < 1.05 * part_us(none, TrainingPart::optimizer));
+  CHECK(part_us(many, TrainingPart::gradients) > part_us(none, TrainingPart::gradients));
   CHECK(few.routing->loss.failed == 0);
 }
 
@@ -81,7 +81,7 @@ TEST_CASE("a rank that shares weights exchanges its share of the copies") {
     const TrainingStep step = training_step(job);
     double last_us = 0;  // buckets of gradients come first
     for (const BucketExchange& each : step.ends.front().exchanges) {
-      if (each.part == Part::gradients) last_us = each.each_us;
+      if (each.part == TrainingPart::gradients) last_us = each.each_us;
     }
     return last_us;
   };
@@ -97,7 +97,7 @@ TEST_CASE("where replicas share gradients those of copies are reduced in every m
     TrainingJob job = skewed(redundant);
     job.states.zero = 2;
     job.overlaps_gradients = false;
-    return part_us(training_step(job), Part::gradients);
+    return part_us(training_step(job), TrainingPart::gradients);
   };
   // 128 copies: twice the experts.
   CHECK(exposed_us(128) > 1.7 * exposed_us(0));

@@ -19,7 +19,7 @@ TrainingJob shared_weights(int zero, std::int64_t micro_batch) {
 // What is left of gathering a layer's weights in its forward pass.
 double gather_us(TrainingJob made, double hidden_share) {
   made.hidden_share = hidden_share;
-  return LayerPrices(made).layer(true).forward[at(Part::parameters)];
+  return LayerPrices(made).layer(true).forward[at(TrainingPart::parameters)];
 }
 
 }  // namespace

@@ -194,7 +194,7 @@ TEST_CASE("experts apart wait for their weights, one kernel hides the reads") {
 
 namespace {
 
-double part_us(const TrainingJob& made, Part part, bool backward) {
+double part_us(const TrainingJob& made, TrainingPart part, bool backward) {
   return layer_time(made, LayerExtent::moe, backward)[static_cast<std::size_t>(part)];
 }
 
@@ -213,14 +213,14 @@ TEST_CASE("experts without a gate multiply by the routes' weights in operations 
                              prices.product_us({std::llround(rows), 4096, 14336});
   // GELU reads and writes bf16, the product is written in fp32 and cast: 4 + 6 + 6 bytes at the
   // curve; backward 6 and 34.
-  CHECK(part_us(plain, Part::experts, false) ==
+  CHECK(part_us(plain, TrainingPart::experts, false) ==
         Approx(products_us + plain.profile->memory(16 * cells).time_us));
   const double by_weight_us =
       2 * prices.product_us({4096, 14336, std::llround(rows), 1, false, true});
   // Gradients in fp32 are read and written, of which the product's bf16 is part.
   const double added_us =
       2 * prices.memory_us(6.0 * 4096 * 14336, profile::MemoryKernel::streaming);
-  CHECK(part_us(plain, Part::experts, true) ==
+  CHECK(part_us(plain, TrainingPart::experts, true) ==
         Approx(products_us + by_weight_us + added_us + plain.profile->memory(40 * cells).time_us));
 }
 
@@ -235,13 +235,16 @@ TEST_CASE("clamps before the activation read and write what they clamp") {
   const double rows = 4 * clamped.tokens_per_rank() * forced_load(clamped).computed;
   const double entering = 2 * 2880 * rows;
   const auto longer = [&](bool backward) {
-    return part_us(clamped, Part::experts, backward) - part_us(free, Part::experts, backward);
+    return part_us(clamped, TrainingPart::experts, backward) -
+           part_us(free, TrainingPart::experts, backward);
   };
   CHECK(longer(false) == Approx(prices.memory_us(8 * entering, profile::MemoryKernel::streaming)));
   CHECK(longer(true) == Approx(prices.memory_us(10 * entering, profile::MemoryKernel::streaming)));
   clamped.recompute = free.recompute = model::parse_recompute("moe_act", "");
   const auto again_us = [](const TrainingJob& made) {
-    return LayerPrices(made).layer(true).input_gradient[static_cast<std::size_t>(Part::recompute)];
+    return LayerPrices(made)
+        .layer(true)
+        .input_gradient[static_cast<std::size_t>(TrainingPart::recompute)];
   };
   CHECK(again_us(clamped) - again_us(free) == Approx(longer(false)));
   clamped.fused_experts = free.fused_experts = true;
@@ -253,7 +256,8 @@ TEST_CASE("rows are sorted by expert behind an all-to-all where a rank has sever
   TrainingJob one = job("h100-sxm", "hgx-h100", "mixtral-8x7b");
   TrainingJob two = one;
   two.layout.sizes.expert = 4;
-  const double sorted_us = part_us(two, Part::router, false) - part_us(one, Part::router, false);
+  const double sorted_us =
+      part_us(two, TrainingPart::router, false) - part_us(one, TrainingPart::router, false);
   const double rows_bytes = 2.0 * 2 * 4096 * 4096;  // k rows of a token, bf16
   const KernelPrices prices(one);
   CHECK(sorted_us > 1.9 * prices.memory_us(2 * rows_bytes, profile::MemoryKernel::streaming));
@@ -261,7 +265,9 @@ TEST_CASE("rows are sorted by expert behind an all-to-all where a rank has sever
       std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
   // No sorting: a token's 2 rows are made from 13 / 7 copies where ranks have two of 8 experts.
   const auto router_us = [](const TrainingJob& made) {
-    return LayerPrices(made).moe_layer({1, 1}).forward[static_cast<std::size_t>(Part::router)];
+    return LayerPrices(made)
+        .moe_layer({1, 1})
+        .forward[static_cast<std::size_t>(TrainingPart::router)];
   };
   const double made_us = router_us(two) - router_us(one);
   CHECK(made_us == Approx(prices.rows_moved_us(13.0 / 7 * 4096, 2 * 4096) -

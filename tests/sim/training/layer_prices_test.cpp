@@ -44,7 +44,7 @@ TEST_CASE("offloading costs what computing does not hide") {
   TrainingJob offloading = plain;
   offloading.offload.add(model::OffloadModule::attn_norm);
   const TrainingStep hidden = training_step(offloading);
-  CHECK(part(hidden, Part::offload) == 0);
+  CHECK(part(hidden, TrainingPart::offload) == 0);
   CHECK(hidden.step_us == Approx(before.step_us));
   CHECK(hidden.peak_memory() < before.peak_memory());
   // All of them: what each copy takes beyond the layer's own pass, at 0.8 of PCIe 5.0.
@@ -61,12 +61,13 @@ TEST_CASE("offloading costs what computing does not hide") {
   const double waits_us =
       std::max(0.0, copy_us - sum(layer.forward)) + std::max(0.0, copy_us - backward_us);
   CHECK(waits_us > 0);
-  CHECK(part(all, Part::offload) == Approx(8 * 48 * waits_us));
+  CHECK(part(all, TrainingPart::offload) == Approx(8 * 48 * waits_us));
   TrainingJob measured = offloading;
   measured.profile = copying_at(0.8 * 64e9);
-  CHECK(part(training_step(measured), Part::offload) == Approx(part(all, Part::offload)));
+  CHECK(part(training_step(measured), TrainingPart::offload) ==
+        Approx(part(all, TrainingPart::offload)));
   measured.profile = copying_at(0.4 * 64e9);
-  CHECK(part(training_step(measured), Part::offload) > part(all, Part::offload));
+  CHECK(part(training_step(measured), TrainingPart::offload) > part(all, TrainingPart::offload));
   offloading.recompute.full = model::FullRecompute::uniform;
   CHECK_THROWS_WITH(training_step(offloading), ContainsSubstring("--recompute full"));
   offloading.recompute = {};
@@ -94,11 +95,13 @@ TEST_CASE("rows in the format of the products make dispatch shorter, not combine
   // Forward the rows, backward the gradients that go to the experts: both pairs by a quarter.
   const TrainingStep before = training_step(wide);
   const TrainingStep after = training_step(narrow);
-  const double ratio = (part(after, Part::dispatch) + part(after, Part::combine)) /
-                       (part(before, Part::dispatch) + part(before, Part::combine));
+  const double ratio = (part(after, TrainingPart::dispatch) + part(after, TrainingPart::combine)) /
+                       (part(before, TrainingPart::dispatch) + part(before, TrainingPart::combine));
   CHECK(ratio == Approx(0.75).epsilon(0.05));
-  CHECK(part(after, Part::experts) < part(before, Part::experts));  // cast by column alone
-  CHECK(part(after, Part::router) > part(before, Part::router));    // cast before the dispatch
+  CHECK(part(after, TrainingPart::experts) <
+        part(before, TrainingPart::experts));  // cast by column alone
+  CHECK(part(after, TrainingPart::router) >
+        part(before, TrainingPart::router));  // cast before the dispatch
 }
 
 TEST_CASE("exchanges of tensor ranks hide under their products but for the first piece") {
@@ -106,8 +109,8 @@ TEST_CASE("exchanges of tensor ranks hide under their products but for the first
   apart.layout.sizes.tensor = 2;
   TrainingJob beside = apart;
   beside.overlaps_tensor = true;
-  const double exposed = part(training_step(apart), Part::tensor);
-  const double left = part(training_step(beside), Part::tensor);
+  const double exposed = part(training_step(apart), TrainingPart::tensor);
+  const double left = part(training_step(beside), TrainingPart::tensor);
   CHECK(exposed > 0);
   CHECK(left >= exposed / 2);
   CHECK(left < exposed);
@@ -130,11 +133,11 @@ TEST_CASE("tensor ranks divide a prediction depth's projection and exchange its 
     // The embedding read again; norms of the embedded tokens, of the model's hidden vectors and of
     // the layer's output; outputs divided among ranks.
     const std::int64_t outputs = 7168 / tensor;
-    CHECK(depth.forward[at(Part::head)] ==
+    CHECK(depth.forward[at(TrainingPart::head)] ==
           Approx(kernels.memory_us(2 * own, MemoryKernel::streaming) +
                  3 * kernels.memory_us(2 * own, MemoryKernel::normalization) +
                  kernels.product_us({4096, outputs, 14336})));
-    CHECK(depth.input_gradient[at(Part::head)] ==
+    CHECK(depth.input_gradient[at(TrainingPart::head)] ==
           Approx(kernels.memory_us(3 * own, MemoryKernel::streaming) +
                  3 * kernels.memory_us(4 * own, MemoryKernel::normalization) +
                  kernels.product_us({4096, 14336, outputs})));
@@ -145,9 +148,9 @@ TEST_CASE("tensor ranks divide a prediction depth's projection and exchange its 
     const double gathered = among(Collective::all_gather, all);
     const double inputs = among(Collective::all_gather, 2 * all);
     CHECK((gathered > 0) == (tensor > 1));
-    CHECK(depth.forward[at(Part::tensor)] ==
+    CHECK(depth.forward[at(TrainingPart::tensor)] ==
           Approx(among(Collective::reduce_scatter, all) + inputs + gathered));
-    CHECK(depth.input_gradient[at(Part::tensor)] ==
+    CHECK(depth.input_gradient[at(TrainingPart::tensor)] ==
           Approx(2 * gathered + inputs + among(Collective::reduce_scatter, 2 * all)));
   }
 }
@@ -162,17 +165,17 @@ TEST_CASE("FP8 shortens long products, not the head") {
   const TrainingStep wide = training_step(low);
   low.states.precision = model::Precision::mxfp8;
   const TrainingStep narrow = training_step(low);
-  CHECK(part(narrow, Part::experts) < part(wide, Part::experts));
-  CHECK(part(narrow, Part::experts) > part(wide, Part::experts) / 2);
-  CHECK(part(narrow, Part::head) == part(wide, Part::head));
+  CHECK(part(narrow, TrainingPart::experts) < part(wide, TrainingPart::experts));
+  CHECK(part(narrow, TrainingPart::experts) > part(wide, TrainingPart::experts) / 2);
+  CHECK(part(narrow, TrainingPart::head) == part(wide, TrainingPart::head));
   // The weights of products are cast once, those of a prediction depth's projection too.
-  CHECK(part(narrow, Part::optimizer) > part(wide, Part::optimizer));
+  CHECK(part(narrow, TrainingPart::optimizer) > part(wide, TrainingPart::optimizer));
   auto deep = std::make_shared<model::Model>(*low.model);
   deep->mtp_depths = 1;
   low.model = deep;
   const auto projection_us = [&](model::Precision precision) {
     low.states.precision = precision;
-    return LayerPrices(low).prediction().forward[at(Part::head)];
+    return LayerPrices(low).prediction().forward[at(TrainingPart::head)];
   };
   CHECK(projection_us(model::Precision::mxfp8) < projection_us(model::Precision::bf16));
   low.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
@@ -188,7 +191,7 @@ TEST_CASE("one scale per tensor needs no cast by column but on Hopper") {
   const auto experts_us = [&](model::Precision precision, bool transposed) {
     low.states.precision = precision;
     low.states.transposed_copies = transposed;
-    return LayerPrices(low).moe_layer({1, 1}).forward[at(Part::experts)];
+    return LayerPrices(low).moe_layer({1, 1}).forward[at(TrainingPart::experts)];
   };
   // bf16 read, once more for a scale of this tensor, and a byte written for each direction; of the
   // inputs of both products.
@@ -216,9 +219,9 @@ TEST_CASE("one kernel for experts has no activation and fewer casts of its own")
   const auto saved = [&](model::Precision precision) {
     fused.states.precision = precision;
     fused.fused_experts = false;
-    const double apart = part(training_step(fused), Part::experts);
+    const double apart = part(training_step(fused), TrainingPart::experts);
     fused.fused_experts = true;
-    return apart - part(training_step(fused), Part::experts);
+    return apart - part(training_step(fused), TrainingPart::experts);
   };
   // bf16: the activation, 2 x (3 + 5) bytes per inner cell, at least at the peak bandwidth.
   const double rows = 4096.0 * 4 * 8 * 48 * 2;  // k rows per token, layers, micro-batches
@@ -229,12 +232,12 @@ TEST_CASE("one kernel for experts has no activation and fewer casts of its own")
 
 TEST_CASE("norms of queries and keys take time") {
   TrainingJob normed = qwen_on_h100(8, 1, 8, 64);
-  const double with = part(training_step(normed), Part::attention);
+  const double with = part(training_step(normed), TrainingPart::attention);
   model::Model plain = *normed.model;
   CHECK(plain.query_key_norm);
   plain.query_key_norm = false;
   normed.model = std::make_shared<const model::Model>(plain);
-  const double without = part(training_step(normed), Part::attention);
+  const double without = part(training_step(normed), TrainingPart::attention);
   CHECK(with > without);
   CHECK(with < 1.2 * without);
 }
@@ -245,31 +248,31 @@ TEST_CASE("a ring is hidden by core attention alone, once per direction") {
   ring.layout.sequence_length = 32768;
   TrainingJob gathered = ring;
   gathered.layout.context_method = model::ContextMethod::all_gather;
-  const double hidden = part(training_step(ring), Part::context);
-  const double exposed = part(training_step(gathered), Part::context);
+  const double hidden = part(training_step(ring), TrainingPart::context);
+  const double exposed = part(training_step(gathered), TrainingPart::context);
   CHECK(exposed > 0);
   CHECK(hidden < exposed);
-  CHECK(hidden >= exposed - part(training_step(ring), Part::attention));
+  CHECK(hidden >= exposed - part(training_step(ring), TrainingPart::attention));
 }
 
 TEST_CASE("recomputing a module takes its own forward time, whatever the split") {
   TrainingJob activations = qwen_on_h100(16, 1, 8, 64);
   activations.layout.sizes.tensor = 2;
   activations.recompute = model::parse_recompute("moe_act", "test");
-  const double whole = part(training_step(activations), Part::recompute);
+  const double whole = part(training_step(activations), TrainingPart::recompute);
   activations.layout.sizes.expert_tensor = 2;
   activations.layout.sizes.expert = 4;
   // Twice the rows of half the width.
-  CHECK(part(training_step(activations), Part::recompute) == Approx(whole).epsilon(0.05));
+  CHECK(part(training_step(activations), TrainingPart::recompute) == Approx(whole).epsilon(0.05));
 }
 
 TEST_CASE("slices of experts gather and reduce as many rows as their rank computes") {
   TrainingJob sliced = qwen_on_h100(16, 1, 4, 64);
-  const double none = LayerPrices(sliced).moe_layer({1, 1}).forward[at(Part::tensor)];
+  const double none = LayerPrices(sliced).moe_layer({1, 1}).forward[at(TrainingPart::tensor)];
   sliced.layout.sizes.expert_tensor = 2;
   const LayerPrices prices(sliced);
   const auto slices_us = [&](double load) {
-    return prices.moe_layer({load, 1}).forward[at(Part::tensor)] - none;
+    return prices.moe_layer({load, 1}).forward[at(TrainingPart::tensor)] - none;
   };
   CHECK(none == 0);
   CHECK(slices_us(1) > 0);
@@ -281,7 +284,7 @@ TEST_CASE("behind an all-to-all a rank permutes the rows of its own tokens") {
   TrainingJob made =
       qwen_on_h100(256, 1, 128, 512);  // one expert a rank: no rows to sort by expert
   const auto router_us = [&](double load) {
-    return LayerPrices(made).moe_layer({load, load}).forward[at(Part::router)];
+    return LayerPrices(made).moe_layer({load, load}).forward[at(TrainingPart::router)];
   };
   const double own_us = router_us(1);
   CHECK(router_us(3) == own_us);
@@ -302,7 +305,7 @@ TEST_CASE("behind a dispatcher a rank makes rows from the copies that came") {
   const TrainingJob nccl = qwen_on_h100(256, 1, 128, 512);
   const auto rest_us = [](const TrainingJob& made, double copies, double rows) {
     const double tokens = made.tokens_per_rank();
-    return LayerPrices(made).moe_layer({1, 1}).forward[at(Part::router)] -
+    return LayerPrices(made).moe_layer({1, 1}).forward[at(TrainingPart::router)] -
            KernelPrices(made).rows_moved_us(copies * tokens, rows * tokens);
   };
   TrainingJob made = qwen_on_h100(8, 1, 8, 8);
@@ -322,9 +325,9 @@ TEST_CASE("behind a dispatcher a rank makes rows from the copies that came") {
 
 TEST_CASE("rows of slices are sorted by expert where these come from several ranks") {
   TrainingJob made = qwen_on_h100(16, 1, 1, 64);  // all experts on each rank
-  const double alone_us = LayerPrices(made).moe_layer({1, 1}).forward[at(Part::router)];
+  const double alone_us = LayerPrices(made).moe_layer({1, 1}).forward[at(TrainingPart::router)];
   made.layout.sizes.expert_tensor = 2;
-  CHECK(LayerPrices(made).moe_layer({1, 1}).forward[at(Part::router)] > 1.2 * alone_us);
+  CHECK(LayerPrices(made).moe_layer({1, 1}).forward[at(TrainingPart::router)] > 1.2 * alone_us);
 }
 
 TEST_CASE("what is recomputed exchanges again") {
@@ -334,7 +337,7 @@ TEST_CASE("what is recomputed exchanges again") {
   shared.layout.sizes.tensor = 8;
   const auto again = [](TrainingJob asked, const char* modules) {
     asked.recompute = model::parse_recompute(modules, "test");
-    return part(training_step(asked), Part::recompute);
+    return part(training_step(asked), TrainingPart::recompute);
   };
   TrainingJob without = shared;
   model::Model less = *shared.model;

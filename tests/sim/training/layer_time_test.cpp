@@ -37,8 +37,9 @@ TEST_CASE("a drawn layer takes what one of the layers of its step takes on avera
     const TrainingStep step = training_step(made);
     const PartTimes forward = layer_time(made, LayerExtent::whole, false);
     const PartTimes backward = layer_time(made, LayerExtent::whole, true);
-    for (const Part part :
-         {Part::attention, Part::experts, Part::router, Part::dispatch, Part::combine}) {
+    for (const TrainingPart part :
+         {TrainingPart::attention, TrainingPart::experts, TrainingPart::router,
+          TrainingPart::dispatch, TrainingPart::combine}) {
       CAPTURE(name_in(part_names, part));
       const double layer_us = step.parts[at(part)] / (48 * 2);
       // Passes of the step are rounded to picoseconds.

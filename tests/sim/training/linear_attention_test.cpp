@@ -31,7 +31,7 @@ TrainingJob next_on_h100(std::int64_t length, int full_every) {
 double attention_us(const TrainingJob& job) {
   const LayerPrices prices(job);
   const Passes& layer = prices.layer(true);
-  const std::size_t at = training::at(Part::attention);
+  const std::size_t at = training::at(TrainingPart::attention);
   return layer.forward[at] + layer.input_gradient[at] + layer.weight_gradient[at];
 }
 
@@ -117,7 +117,7 @@ TEST_CASE("context ranks divide the heads of linear attention and exchange them"
   const LayerPrices prices(pieces);
   const auto context_us = [&](model::AttentionKind attention, bool backward) {
     const Passes& layer = prices.layer(true, attention);
-    return (backward ? layer.input_gradient : layer.forward)[training::at(Part::context)];
+    return (backward ? layer.input_gradient : layer.forward)[training::at(TrainingPart::context)];
   };
   const auto exchange_us = [&](double width) {
     return prices.exchanges().exchange_us(profile::Collective::all_to_all,
@@ -143,7 +143,7 @@ TEST_CASE("a gate on the output of attention is priced and its projection too") 
   const KernelPrices kernels(gated);
   const auto product = [&](std::int64_t n) { return kernels.product_us({4096, n, 2048}); };
   const double gate_us = kernels.memory_us(6.0 * 4096 * 4096, profile::MemoryKernel::streaming);
-  const std::size_t at = training::at(Part::attention);
+  const std::size_t at = training::at(TrainingPart::attention);
   CHECK(LayerPrices(gated).layer(true).forward[at] - LayerPrices(plain).layer(true).forward[at] ==
         Approx(product(9216) - product(5120) + gate_us));
 }
@@ -222,7 +222,7 @@ TEST_CASE("core attention recomputed is that of layers which have it") {
   TrainingJob job = next_on_h100(8192, 4);
   job.recompute.add(model::RecomputeModule::core_attn);
   const LayerPrices prices(job);
-  const std::size_t at = training::at(Part::recompute);
+  const std::size_t at = training::at(TrainingPart::recompute);
   CHECK(prices.layer(true, model::AttentionKind::linear).input_gradient[at] == 0);
   CHECK(prices.layer(true, model::AttentionKind::softmax).input_gradient[at] ==
         Approx(KernelPrices(job).core_attention_us(false)));

@@ -19,7 +19,7 @@ TEST_CASE("blocks as long as the longest are computed, exchanged and read by the
     CHECK(padded.routing->mean_load > kept.routing->mean_expert_load);
     CHECK(padded.routing->loss.padded == Approx(1 - 1 / padded.routing->mean_load).epsilon(0.01));
     CHECK(padded.routing->loss.failed == 0);
-    const auto experts = static_cast<std::size_t>(Part::experts);
+    const auto experts = static_cast<std::size_t>(TrainingPart::experts);
     CHECK(padded.parts[experts] > 1.02 * kept.parts[experts]);
     CHECK(padded.step_us > kept.step_us);
   }

@@ -23,11 +23,11 @@ TEST_CASE("the head of a prediction depth is computed with the loss") {
   const PipelineRun run = pipelines.slowest();
   const LayerPrices& prices = pipelines.prices();
   const auto head_us = [&](int stage) {
-    return pipelines.passes(run, {0, stage}).forward[at(Part::head)];
+    return pipelines.passes(run, {0, stage}).forward[at(TrainingPart::head)];
   };
   CHECK(head_us(1) == 0);
-  CHECK(head_us(2) == Approx(prices.prediction().forward[at(Part::head)]));
-  CHECK(head_us(3) == Approx(2 * prices.head().forward[at(Part::head)]));
+  CHECK(head_us(2) == Approx(prices.prediction().forward[at(TrainingPart::head)]));
+  CHECK(head_us(3) == Approx(2 * prices.head().forward[at(TrainingPart::head)]));
   // Both hidden vectors of a token travel to it.
   const double once = prices.exchanges().boundary_us(2, 3, 1);
   const double twice = prices.exchanges().boundary_us(2, 3, 2);
@@ -122,11 +122,11 @@ TEST_CASE("prediction depths beside the loss compute their heads there") {
     made.layout.stages = parallel::parse_pipeline_layout(layout);
     Pipelines pipelines(made);
     const PipelineRun run = pipelines.slowest();
-    return pipelines.passes(run, {0, 3}).forward[at(Part::head)];
+    return pipelines.passes(run, {0, 3}).forward[at(TrainingPart::head)];
   };
   const LayerPrices prices(made);
-  const double head = prices.head().forward[at(Part::head)];
-  const double prediction = prices.prediction().forward[at(Part::head)];
+  const double head = prices.head().forward[at(TrainingPart::head)];
+  const double prediction = prices.prediction().forward[at(TrainingPart::head)];
   CHECK(head_us("Et*16|t*16|t*8|t*8mmL") == Approx(3 * head + 2 * prediction));
   CHECK(head_us("Et*16|t*16|t*16m|mL") == Approx(3 * head + prediction));
   CHECK(head_us("Et*16|t*16|t*16mm|L") == Approx(3 * head));
@@ -153,12 +153,12 @@ TEST_CASE("shared weights of the ends are gathered once for all losses, with the
   const Passes& layer = prices.layer(true);  // 15 and the depth's
   const double gathered = of(profile::Collective::all_gather, 2 * head) +
                           of(profile::Collective::all_gather, 2 * depth);
-  CHECK(passes.forward[at(Part::parameters)] ==
-        Approx(16 * layer.forward[at(Part::parameters)] + gathered));
-  CHECK(passes.input_gradient[at(Part::parameters)] ==
-        Approx(16 * layer.input_gradient[at(Part::parameters)] + gathered));
-  CHECK(passes.weight_gradient[at(Part::gradients)] ==
-        Approx(16 * layer.weight_gradient[at(Part::gradients)] +
+  CHECK(passes.forward[at(TrainingPart::parameters)] ==
+        Approx(16 * layer.forward[at(TrainingPart::parameters)] + gathered));
+  CHECK(passes.input_gradient[at(TrainingPart::parameters)] ==
+        Approx(16 * layer.input_gradient[at(TrainingPart::parameters)] + gathered));
+  CHECK(passes.weight_gradient[at(TrainingPart::gradients)] ==
+        Approx(16 * layer.weight_gradient[at(TrainingPart::gradients)] +
                of(profile::Collective::reduce_scatter, 4 * head) +
                of(profile::Collective::reduce_scatter, 4 * depth)));
 }

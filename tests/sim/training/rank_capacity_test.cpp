@@ -50,7 +50,7 @@ TEST_CASE("a capacity per rank saves host reads and pays for reruns") {
   CHECK(wide.rank_capacity->rows == 65536);  // 2 x 8 x 4096, a multiple of 256
   CHECK(wide.rank_capacity->overflow_chance < 1e-9);
   CHECK(wide.step_us < dropless.step_us);
-  CHECK(wide.parts[static_cast<std::size_t>(Part::host)] == 0);
+  CHECK(wide.parts[static_cast<std::size_t>(TrainingPart::host)] == 0);
   CHECK(wide.rank_capacity->rerun_us == dropless.step_us);
   CHECK(wide.routing->loss.residual_loss == 0);
   routing.rank_capacity = 1.001;

@@ -20,8 +20,9 @@ TEST_CASE("gradients that are shared are reduced in every micro-batch") {
   shared.states.zero = 2;
   const TrainingStep each = training_step(shared);
   // Messages are layers instead of buckets of 40 M.
-  CHECK(part(each, Part::gradients) / part(once, Part::gradients) == Approx(8).epsilon(0.2));
-  CHECK(part(each, Part::parameters) == Approx(part(once, Part::parameters)));
+  CHECK(part(each, TrainingPart::gradients) / part(once, TrainingPart::gradients) ==
+        Approx(8).epsilon(0.2));
+  CHECK(part(each, TrainingPart::parameters) == Approx(part(once, TrainingPart::parameters)));
   CHECK(each.ends[0].exchanges.size() < once.ends[0].exchanges.size());
 }
 
@@ -76,23 +77,24 @@ TEST_CASE("DualPipe's two copies of a stage reduce gradients and gather weights 
   };
   const TrainingStep step = training_step(made);
   const RankEnd& end = step.ends[0];
-  CHECK(end.parts[at(Part::gradients)] == Approx(both(Collective::reduce_scatter, 4)));
-  CHECK(end.parts[at(Part::parameters)] == Approx(both(Collective::all_gather, 2)));
+  CHECK(end.parts[at(TrainingPart::gradients)] == Approx(both(Collective::reduce_scatter, 4)));
+  CHECK(end.parts[at(TrainingPart::parameters)] == Approx(both(Collective::all_gather, 2)));
   // 14.5 GB over one NIC of 50 GB/s: half of it goes out.
-  CHECK(end.parts[at(Part::gradients)] > 4 * experts_held / 2 / 50e3);
-  CHECK(step.ends[1].parts[at(Part::gradients)] > 0.9 * 4 * experts_held / 2 / 50e3);
-  CHECK(training_step(two_copies(0)).ends[0].parts[at(Part::gradients)] ==
+  CHECK(end.parts[at(TrainingPart::gradients)] > 4 * experts_held / 2 / 50e3);
+  CHECK(step.ends[1].parts[at(TrainingPart::gradients)] > 0.9 * 4 * experts_held / 2 / 50e3);
+  CHECK(training_step(two_copies(0)).ends[0].parts[at(TrainingPart::gradients)] ==
         Approx(both(Collective::all_reduce, 4)));
   // One copy, folded: nothing but the dense weights of four ranks.
   TrainingJob folded = two_copies(1);
   folded.layout.schedule = parallel::ScheduleKind::dualpipe_v;
-  CHECK(training_step(folded).ends[0].parts[at(Part::gradients)] < 10e3);
+  CHECK(training_step(folded).ends[0].parts[at(TrainingPart::gradients)] < 10e3);
   // A quarter of the last backward pass hides some of it.
   TrainingJob hiding = two_copies(1);
   hiding.overlaps_gradients = true;
   const TrainingStep hidden = training_step(hiding);
-  CHECK(hidden.ends[0].parts[at(Part::gradients)] < end.parts[at(Part::gradients)]);
-  CHECK(hidden.ends[0].parts[at(Part::gradients)] > 0.5 * end.parts[at(Part::gradients)]);
+  CHECK(hidden.ends[0].parts[at(TrainingPart::gradients)] < end.parts[at(TrainingPart::gradients)]);
+  CHECK(hidden.ends[0].parts[at(TrainingPart::gradients)] >
+        0.5 * end.parts[at(TrainingPart::gradients)]);
   // With so few micro-batches that costs more than the smaller bubble saves.
   folded.overlaps_gradients = true;
   CHECK(hidden.step_us > training_step(folded).step_us);
@@ -106,16 +108,19 @@ TEST_CASE("shards that a copy of a stage reduced itself go to the other once per
            experts_us(made, kind, same_shard, element);
   };
   const TrainingStep step = training_step(made);
-  CHECK(step.ends[0].parts[at(Part::gradients)] == Approx(between(Collective::reduce_scatter, 4)));
+  CHECK(step.ends[0].parts[at(TrainingPart::gradients)] ==
+        Approx(between(Collective::reduce_scatter, 4)));
   // Each of a rank's two stages sees 8 of 16 micro-batches, and reduces in each.
   const double inside = dense_us(made, Collective::reduce_scatter, {0, 1, 2, 3}, 4);
-  CHECK(part(step, Part::gradients) > 8 * inside);
-  CHECK(step.ends[0].parts[at(Part::parameters)] ==
-        Approx(training_step(two_copies(1)).ends[0].parts[at(Part::parameters)]));
+  CHECK(part(step, TrainingPart::gradients) > 8 * inside);
+  CHECK(step.ends[0].parts[at(TrainingPart::parameters)] ==
+        Approx(training_step(two_copies(1)).ends[0].parts[at(TrainingPart::parameters)]));
   // ZeRO 3: passes gather and reduce inside a copy.
   const TrainingStep all = training_step(two_copies(3));
-  CHECK(all.ends[0].parts[at(Part::gradients)] == Approx(between(Collective::reduce_scatter, 4)));
-  CHECK(all.ends[0].parts[at(Part::parameters)] == Approx(between(Collective::all_gather, 2)));
+  CHECK(all.ends[0].parts[at(TrainingPart::gradients)] ==
+        Approx(between(Collective::reduce_scatter, 4)));
+  CHECK(all.ends[0].parts[at(TrainingPart::parameters)] ==
+        Approx(between(Collective::all_gather, 2)));
 }
 
 TEST_CASE("an optimizer instance has ranks of both copies of a stage") {
@@ -123,7 +128,7 @@ TEST_CASE("an optimizer instance has ranks of both copies of a stage") {
   TrainingJob made = two_copies(1);
   made.states.optimizer_instances = 2;
   // Two ranks of each copy share; of a quarter of the gradients, ranks 0 and 2 have the same one.
-  CHECK(training_step(made).ends[0].parts[at(Part::gradients)] ==
+  CHECK(training_step(made).ends[0].parts[at(TrainingPart::gradients)] ==
         Approx(dense_us(made, Collective::reduce_scatter, {0, 1, 12, 13}, 4) +
                experts_us(made, Collective::reduce_scatter, same_shard, 4) +
                dense_us(made, Collective::all_reduce, {0, 2}, 1)));
@@ -136,18 +141,21 @@ TEST_CASE("shared weights are gathered twice and reduced in every micro-batch") 
   shared.states.zero = 3;
   const TrainingStep each = training_step(shared);
   // Four micro-batches; messages are layers instead of buckets of 40 M.
-  CHECK(part(each, Part::parameters) / part(once, Part::parameters) == Approx(2 * 4).epsilon(0.2));
-  CHECK(part(each, Part::gradients) / part(once, Part::gradients) == Approx(4).epsilon(0.2));
+  CHECK(part(each, TrainingPart::parameters) / part(once, TrainingPart::parameters) ==
+        Approx(2 * 4).epsilon(0.2));
+  CHECK(part(each, TrainingPart::gradients) / part(once, TrainingPart::gradients) ==
+        Approx(4).epsilon(0.2));
   CHECK(each.peak_memory() < once.peak_memory());
   CHECK(std::accumulate(each.parts.begin(), each.parts.end(), 0.0) == Approx(each.step_us));
   // A quarter of the computation beside them hides them, where they overlap.
   shared.overlaps_gradients = shared.overlaps_parameters = true;
   const TrainingStep hidden = training_step(shared);
   CHECK(hidden.step_us < each.step_us);
-  CHECK(hidden.step_us > each.step_us - 0.26 * part(each, Part::experts) -
-                             0.26 * part(each, Part::attention) - 0.26 * part(each, Part::head) -
-                             0.26 * part(each, Part::router) - 0.26 * part(each, Part::dispatch) -
-                             0.26 * part(each, Part::combine) - 1);
+  CHECK(hidden.step_us >
+        each.step_us - 0.26 * part(each, TrainingPart::experts) -
+            0.26 * part(each, TrainingPart::attention) - 0.26 * part(each, TrainingPart::head) -
+            0.26 * part(each, TrainingPart::router) - 0.26 * part(each, TrainingPart::dispatch) -
+            0.26 * part(each, TrainingPart::combine) - 1);
 }
 
 TEST_CASE("instances gather inside a node and reduce across once per step") {
@@ -157,7 +165,7 @@ TEST_CASE("instances gather inside a node and reduce across once per step") {
   const TrainingStep all = training_step(inside);
   inside.states.optimizer_instances = 4;  // 8 ranks share: one node
   const TrainingStep hybrid = training_step(inside);
-  CHECK(part(hybrid, Part::parameters) < part(all, Part::parameters));
+  CHECK(part(hybrid, TrainingPart::parameters) < part(all, TrainingPart::parameters));
   CHECK(hybrid.step_us < all.step_us);
   CHECK(hybrid.peak_memory() > all.peak_memory());
 }
@@ -179,24 +187,24 @@ TEST_CASE("a step ends when the last rank's reductions and the longest optimizer
   run.ranks[0].spans = {{Picoseconds(0), Picoseconds::from_us(100)}};
   run.ranks[1].spans = {{Picoseconds(0), Picoseconds::from_us(70)}};
   std::vector<RankEnd> ends(2);
-  const auto of = [](RankEnd& end, Part part) -> double& {
+  const auto of = [](RankEnd& end, TrainingPart part) -> double& {
     return end.parts[static_cast<std::size_t>(part)];
   };
-  of(ends[0], Part::gradients) = 5;
-  of(ends[0], Part::optimizer) = 20;
-  of(ends[1], Part::gradients) = 50;
-  of(ends[1], Part::optimizer) = 8;
-  const auto gradients = static_cast<std::size_t>(Part::gradients);
+  of(ends[0], TrainingPart::gradients) = 5;
+  of(ends[0], TrainingPart::optimizer) = 20;
+  of(ends[1], TrainingPart::gradients) = 50;
+  of(ends[1], TrainingPart::optimizer) = 8;
+  const auto gradients = static_cast<std::size_t>(TrainingPart::gradients);
   CHECK(joint_end(run, ends)[gradients] == Approx(20));  // 70 + 50 - 100
   CHECK(sum(joint_end(run, ends)) == Approx(40));        // both optimizers run at once
-  of(ends[1], Part::gradients) = 10;
+  of(ends[1], TrainingPart::gradients) = 10;
   CHECK(joint_end(run, ends)[gradients] == Approx(5));
 }
 
 TEST_CASE("exchanges of tokens on the same links hide no gradients") {
   // Experts over both nodes: NICs carry tokens and gradients.
   TrainingJob job = qwen_on_h100(32, 1, 16, 64);
-  const auto exposed = [&] { return part(training_step(job), Part::gradients); };
+  const auto exposed = [&] { return part(training_step(job), TrainingPart::gradients); };
   const double shared = exposed();
   // A dispatcher that takes less time hides no less, but for how rows are copied.
   job.dispatcher = std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
@@ -209,15 +217,16 @@ TEST_CASE("exchanges that recomputation repeats hide no gradients") {
   TrainingJob job = qwen_on_h100(32, 1, 16, 64);
   const auto hidden_us = [&] {
     job.overlaps_gradients = true;
-    const double exposed = part(training_step(job), Part::gradients);
+    const double exposed = part(training_step(job), TrainingPart::gradients);
     job.overlaps_gradients = false;
-    return part(training_step(job), Part::gradients) - exposed;
+    return part(training_step(job), TrainingPart::gradients) - exposed;
   };
   for (const char* modules : {"none", "full", "moe", "moe_act"}) {
     job.recompute = model::parse_recompute(modules, "test");
     const LayerPrices prices(job);
     const Passes& layer = prices.layer(true);
-    const double rows_us = layer.forward[at(Part::dispatch)] + layer.forward[at(Part::combine)];
+    const double rows_us =
+        layer.forward[at(TrainingPart::dispatch)] + layer.forward[at(TrainingPart::combine)];
     const bool repeats = modules != std::string("none") && modules != std::string("moe_act");
     // Rows go back as they came, and once more forth and back.
     const double hiding_us =
@@ -233,7 +242,7 @@ TEST_CASE("exchanges that recomputation repeats hide no gradients") {
 }
 
 TEST_CASE("exchanges are repeated with the module that they are of") {
-  const auto repeated = [](const TrainingJob& asked, const char* modules, Part part) {
+  const auto repeated = [](const TrainingJob& asked, const char* modules, TrainingPart part) {
     TrainingJob job = asked;
     job.recompute = model::parse_recompute(modules, "test");
     return LayerPrices(job).layer(true).exchanged_again[at(part)];
@@ -243,29 +252,31 @@ TEST_CASE("exchanges are repeated with the module that they are of") {
   sliced.layout.sizes.tensor = 2;
   sliced.layout.sizes.expert_tensor = 2;
   const Passes layer = LayerPrices(sliced).layer(true);
-  const double shared_us = repeated(sliced, "shared_experts", Part::tensor);
+  const double shared_us = repeated(sliced, "shared_experts", TrainingPart::tensor);
   CHECK(shared_us > 0);
-  CHECK(repeated(sliced, "shared_experts", Part::dispatch) == 0);
+  CHECK(repeated(sliced, "shared_experts", TrainingPart::dispatch) == 0);
   // The shared experts and slices of the others, not what attention exchanges.
-  CHECK(repeated(sliced, "moe", Part::tensor) > shared_us);
-  CHECK(repeated(sliced, "moe", Part::tensor) < layer.forward[at(Part::tensor)]);
-  CHECK(repeated(sliced, "moe,shared_experts", Part::tensor) ==
-        repeated(sliced, "moe", Part::tensor));
-  CHECK(repeated(sliced, "moe", Part::combine) == layer.forward[at(Part::combine)]);
-  CHECK(repeated(sliced, "full", Part::tensor) == layer.forward[at(Part::tensor)]);
+  CHECK(repeated(sliced, "moe", TrainingPart::tensor) > shared_us);
+  CHECK(repeated(sliced, "moe", TrainingPart::tensor) < layer.forward[at(TrainingPart::tensor)]);
+  CHECK(repeated(sliced, "moe,shared_experts", TrainingPart::tensor) ==
+        repeated(sliced, "moe", TrainingPart::tensor));
+  CHECK(repeated(sliced, "moe", TrainingPart::combine) == layer.forward[at(TrainingPart::combine)]);
+  CHECK(repeated(sliced, "full", TrainingPart::tensor) == layer.forward[at(TrainingPart::tensor)]);
   TrainingJob pieces = qwen_on_h100(16, 1, 8, 16);
   pieces.layout.sizes.context = 8;
   pieces.layout.context_method = model::ContextMethod::all_gather;
-  CHECK(repeated(pieces, "core_attn", Part::context) ==
-        LayerPrices(pieces).layer(true).forward[at(Part::context)]);
-  CHECK(repeated(pieces, "moe", Part::context) == 0);
+  CHECK(repeated(pieces, "core_attn", TrainingPart::context) ==
+        LayerPrices(pieces).layer(true).forward[at(TrainingPart::context)]);
+  CHECK(repeated(pieces, "moe", TrainingPart::context) == 0);
 }
 
 TEST_CASE("gradients of later chunks are reduced while earlier ones compute") {
   // Two chunks of a rank: only the first one's gradients have nothing but its last pass to hide
   // them.
   TrainingJob job = qwen_on_h100(64, 4, 8, 64);
-  const auto exposed = [&] { return training_step(job).ends[0].parts[at(Part::gradients)]; };
+  const auto exposed = [&] {
+    return training_step(job).ends[0].parts[at(TrainingPart::gradients)];
+  };
   const double one = exposed();
   job.layout.sizes.virtual_pipeline = 2;
   const double two = exposed();

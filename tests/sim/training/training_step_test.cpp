@@ -36,11 +36,12 @@ TEST_CASE("mean parts are those of all pipeline ranks, and add up to the step") 
   // As many micro-batches on one rank: each part of the layers and both ends, four times as much.
   const TrainingStep alone = training_step(qwen_on_h100(8, 1, 8, 64));
   REQUIRE(alone.micro_batches == step.micro_batches);
-  for (const Part each : {Part::attention, Part::experts, Part::head}) {
+  for (const TrainingPart each :
+       {TrainingPart::attention, TrainingPart::experts, TrainingPart::head}) {
     CHECK(4 * mean[static_cast<std::size_t>(each)] == Approx(part(alone, each)));
   }
   // The head is on the last rank alone, here the one that computes longest.
-  CHECK(mean[static_cast<std::size_t>(Part::head)] < 0.5 * part(step, Part::head));
+  CHECK(mean[static_cast<std::size_t>(TrainingPart::head)] < 0.5 * part(step, TrainingPart::head));
   const PartTimes of_one = mean_parts(qwen_on_h100(8, 1, 8, 64), alone);
   for (std::size_t each = 0; each < of_one.size(); ++each) {
     CHECK(of_one[each] == Approx(alone.parts[each]).margin(1e-6));
@@ -54,7 +55,8 @@ TEST_CASE("without pipeline a step is its micro-batches and its end") {
   CHECK(many.micro_batches == 16);
   CHECK(few.bubble_share == 0);
   const auto end = [](const TrainingStep& step) {
-    return part(step, Part::gradients) + part(step, Part::parameters) + part(step, Part::optimizer);
+    return part(step, TrainingPart::gradients) + part(step, TrainingPart::parameters) +
+           part(step, TrainingPart::optimizer);
   };
   CHECK(end(few) > 0);
   CHECK(end(many) == Approx(end(few)));
@@ -84,8 +86,8 @@ TEST_CASE("recomputed work takes time and frees memory") {
   TrainingJob again = qwen_on_h100(8, 1, 8, 64);
   again.recompute = model::parse_recompute("full", "test");
   const TrainingStep recomputed = training_step(again);
-  CHECK(part(kept, Part::recompute) == 0);
-  CHECK(part(recomputed, Part::recompute) > 0);
+  CHECK(part(kept, TrainingPart::recompute) == 0);
+  CHECK(part(recomputed, TrainingPart::recompute) > 0);
   CHECK(recomputed.step_us > kept.step_us);
   CHECK(recomputed.peak_memory() < kept.peak_memory());
 }
@@ -95,11 +97,11 @@ TEST_CASE("a slow host makes small micro-batches wait, graphs do not") {
   const double fast_us = training_step(slow).step_us;
   slow.host.launch_us = 100;
   const TrainingStep waiting = training_step(slow);
-  CHECK(part(waiting, Part::host) > 0);
+  CHECK(part(waiting, TrainingPart::host) > 0);
   CHECK(waiting.step_us > 1.5 * fast_us);
   slow.graphs = Graphs::layers;
   slow.capacity_factor = 1;
-  CHECK(part(training_step(slow), Part::host) == 0);
+  CHECK(part(training_step(slow), TrainingPart::host) == 0);
 }
 
 TEST_CASE("a factor on the host is one on each launch and read, and its gain their slope") {
@@ -131,7 +133,7 @@ TEST_CASE("overlapped exchanges of experts shorten a step across nodes") {
   apart.layout.expert_overlap = true;
   const TrainingStep hidden = training_step(apart);
   CHECK(hidden.step_us < exposed.step_us);
-  CHECK(part(hidden, Part::dispatch) < part(exposed, Part::dispatch));
+  CHECK(part(hidden, TrainingPart::dispatch) < part(exposed, TrainingPart::dispatch));
 }
 
 TEST_CASE("an exchange that NCCL hides takes 32 of 132 SMs from what hides it") {
@@ -139,7 +141,8 @@ TEST_CASE("an exchange that NCCL hides takes 32 of 132 SMs from what hides it") 
   const TrainingStep exposed = training_step(apart);
   apart.layout.expert_overlap = true;
   const TrainingStep hidden = training_step(apart);
-  const double exchange_us = part(exposed, Part::dispatch) + part(exposed, Part::combine);
+  const double exchange_us =
+      part(exposed, TrainingPart::dispatch) + part(exposed, TrainingPart::combine);
   // All exchanges of eight micro-batches are hidden but those of the first forward and the last
   // backward pass.
   CHECK(exposed.step_us - hidden.step_us == Approx(7.0 / 8 * 100 / 132 * exchange_us));
@@ -152,22 +155,22 @@ TEST_CASE("tensor parallelism adds exchanges inside the node and divides the res
   TrainingJob divided = qwen_on_h100(16, 1, 8, 64);
   divided.layout.sizes.tensor = 2;
   const TrainingStep step = training_step(divided);
-  CHECK(part(step, Part::tensor) > 0);
+  CHECK(part(step, TrainingPart::tensor) > 0);
   CHECK(step.micro_batches == 8);
   const TrainingStep whole = training_step(qwen_on_h100(16, 1, 8, 64));
-  CHECK(part(whole, Part::tensor) == 0);
+  CHECK(part(whole, TrainingPart::tensor) == 0);
   // A micro-batch's attention on two GPUs: between half the time and all of it.
-  const double ratio = part(step, Part::attention) / step.micro_batches /
-                       (part(whole, Part::attention) / whole.micro_batches);
+  const double ratio = part(step, TrainingPart::attention) / step.micro_batches /
+                       (part(whole, TrainingPart::attention) / whole.micro_batches);
   CHECK(ratio > 0.5);
   CHECK(ratio < 0.75);
 }
 
 TEST_CASE("padded experts compute their capacity, others their balance") {
   TrainingJob padded = qwen_on_h100(8, 1, 8, 64);
-  const double dropless = part(training_step(padded), Part::experts);
+  const double dropless = part(training_step(padded), TrainingPart::experts);
   padded.capacity_factor = 2;
-  CHECK(part(training_step(padded), Part::experts) > 1.5 * dropless);
+  CHECK(part(training_step(padded), TrainingPart::experts) > 1.5 * dropless);
 }
 
 TEST_CASE("what cannot be is refused with its reason") {
@@ -191,7 +194,7 @@ TEST_CASE("DualPipe hides exchanges and has its weights twice, the optimizer's s
   dual.layout.schedule = parallel::ScheduleKind::dualpipe;
   const TrainingStep plain = training_step(once);
   const TrainingStep both = training_step(dual);
-  CHECK(part(both, Part::dispatch) < part(plain, Part::dispatch));
+  CHECK(part(both, TrainingPart::dispatch) < part(plain, TrainingPart::dispatch));
   const auto sum_of = [](const TrainingStep& step, Bytes model::StageMemory::*what) {
     double sum = 0;
     for (const model::StageMemory& rank : step.memory) {
@@ -205,6 +208,6 @@ TEST_CASE("DualPipe hides exchanges and has its weights twice, the optimizer's s
   CHECK(sum_of(both, &StageMemory::optimizer) ==
         Approx(sum_of(plain, &StageMemory::optimizer)).epsilon(1e-9));
   // Gradients are cleared twice: 4 bytes each, whatever is shared.
-  CHECK(part(both, Part::optimizer) > part(plain, Part::optimizer));
-  CHECK(part(both, Part::optimizer) < 1.2 * part(plain, Part::optimizer));
+  CHECK(part(both, TrainingPart::optimizer) > part(plain, TrainingPart::optimizer));
+  CHECK(part(both, TrainingPart::optimizer) < 1.2 * part(plain, TrainingPart::optimizer));
 }

@@ -276,8 +276,8 @@ TEST_CASE("a document that prices the host says so, and does not scale the wait 
   CHECK(read.host_factor() == Approx(std::exp(read.unknowns[at(Unknown::host)])));
 
   training::TrainingStep step;  // priced with that factor
-  step.parts[static_cast<std::size_t>(training::Part::attention)] = 4e5;
-  step.parts[static_cast<std::size_t>(training::Part::host)] = 1e5;
+  step.parts[static_cast<std::size_t>(training::TrainingPart::attention)] = 4e5;
+  step.parts[static_cast<std::size_t>(training::TrainingPart::host)] = 1e5;
   step.step_us = 5e5;
   step.host_gain_us = 3e5;
   const double level = std::exp(read.unknowns[at(Unknown::level)]);

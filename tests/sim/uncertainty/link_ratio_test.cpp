@@ -9,17 +9,17 @@
 namespace moesim::uncertainty {
 namespace {
 
-using training::Part;
+using training::TrainingPart;
 
 // 64 ranks in domains of 8, experts on 16.
 StepExchanges exchanges(bool are_measured) { return {1, 1, 16, 64, 8, are_measured}; }
 
 std::vector<double> step_of(double attention, double dispatch, double tensor, double host) {
   std::vector<double> parts(training::part_names.size(), 0.0);
-  parts[static_cast<std::size_t>(Part::attention)] = attention;
-  parts[static_cast<std::size_t>(Part::dispatch)] = dispatch;
-  parts[static_cast<std::size_t>(Part::tensor)] = tensor;
-  parts[static_cast<std::size_t>(Part::host)] = host;
+  parts[static_cast<std::size_t>(TrainingPart::attention)] = attention;
+  parts[static_cast<std::size_t>(TrainingPart::dispatch)] = dispatch;
+  parts[static_cast<std::size_t>(TrainingPart::tensor)] = tensor;
+  parts[static_cast<std::size_t>(TrainingPart::host)] = host;
   return parts;
 }
 

@@ -23,14 +23,14 @@ TEST_CASE("a software document reads back, and scales the parts of a step to its
   CHECK(read.text() == written.text());
 
   training::TrainingStep step;
-  step.parts[static_cast<std::size_t>(training::Part::experts)] = 4e5;
-  step.parts[static_cast<std::size_t>(training::Part::dispatch)] = 2e5;
-  step.parts[static_cast<std::size_t>(training::Part::host)] = 1e5;
+  step.parts[static_cast<std::size_t>(training::TrainingPart::experts)] = 4e5;
+  step.parts[static_cast<std::size_t>(training::TrainingPart::dispatch)] = 2e5;
+  step.parts[static_cast<std::size_t>(training::TrainingPart::host)] = 1e5;
   step.step_us = 7e5;
   step.tokens_per_second_per_gpu = 1000;
   // With forced balance the experts take half as long: as a step of its own that has these parts.
   training::TrainingStep forced = step;
-  forced.parts[static_cast<std::size_t>(training::Part::experts)] = 2e5;
+  forced.parts[static_cast<std::size_t>(training::TrainingPart::experts)] = 2e5;
   forced.step_us = 5e5;
   step.balanced_parts = forced.parts;
   step.balanced_step_us = forced.step_us;

@@ -75,7 +75,8 @@ TEST_CASE("linear attention is named, for no measured step has it") {
   const training::TrainingStep step = training::training_step(job);
   const StepTrait* const trait = trait_of(traits_of(job, step), "linear-attention");
   REQUIRE(trait != nullptr);
-  CHECK(trait->share == Approx(step.parts[training::at(training::Part::attention)] / step.step_us));
+  CHECK(trait->share ==
+        Approx(step.parts[training::at(training::TrainingPart::attention)] / step.step_us));
 }
 
 TEST_CASE("what no measured step has is named") {
@@ -132,8 +133,9 @@ TEST_CASE("the share of DualPipe holds what it hides") {
   const auto found = std::find_if(traits.begin(), traits.end(),
                                   [](const StepTrait& trait) { return trait.name == "dualpipe"; });
   REQUIRE(found != traits.end());
-  const double exposed = part(step, training::Part::p2p) + part(step, training::Part::dispatch) +
-                         part(step, training::Part::combine);
+  const double exposed = part(step, training::TrainingPart::p2p) +
+                         part(step, training::TrainingPart::dispatch) +
+                         part(step, training::TrainingPart::combine);
   CHECK(found->share > 1.5 * exposed / step.step_us);
   CHECK(found->share < 0.9);
 }
@@ -141,12 +143,12 @@ TEST_CASE("the share of DualPipe holds what it hides") {
 TEST_CASE("the share of a switch holds what it hides") {
   auto job = training::qwen_on_h100(64, 1, 8, 512);
   job.layout.sizes.tensor = 2;
-  const double exposed = part(training::training_step(job), training::Part::tensor);
+  const double exposed = part(training::training_step(job), training::TrainingPart::tensor);
   job.overlaps_tensor = true;
   const training::TrainingStep step = training::training_step(job);
   const std::vector<StepTrait> traits = traits_of(job, step);
   const StepTrait* overlap = trait_of(traits, "tensor-overlap");
-  REQUIRE(part(step, training::Part::tensor) < 0.9 * exposed);
+  REQUIRE(part(step, training::TrainingPart::tensor) < 0.9 * exposed);
   CHECK(overlap->share == Approx(exposed / step.step_us).epsilon(0.05));
 
   auto copied = training::qwen_on_h100(64, 1, 8, 512);

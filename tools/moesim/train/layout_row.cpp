@@ -17,8 +17,8 @@
 namespace moesim::tool {
 namespace {
 
-using training::Part;
 using training::TrainingJob;
+using training::TrainingPart;
 using training::TrainingStep;
 
 using Cells = std::map<std::string, Cell>;
@@ -72,23 +72,26 @@ void add_options(const CommandLine& line, const TrainingJob& job, const NamedCel
 void add_parts(const TrainingStep& step, Cells& cells) {
   struct Column {
     const char* name;
-    std::vector<Part> parts;
+    std::vector<TrainingPart> parts;
   };
   static const std::vector<Column> columns = {
-      {"attention_ms", {Part::attention}},
-      {"dense_ffn_ms", {Part::dense_ffn}},
-      {"router_ms", {Part::router}},
-      {"expert_ms", {Part::experts}},
-      {"exposed_exchange_ms", {Part::tensor, Part::context, Part::dispatch, Part::combine}},
-      {"gradient_ms", {Part::gradients, Part::parameters}},
-      {"optimizer_ms", {Part::optimizer}},
-      {"other_ms", {Part::head, Part::recompute, Part::offload, Part::reruns}},
-      {"bubble_ms", {Part::p2p}},
-      {"host_ms", {Part::host}},
+      {"attention_ms", {TrainingPart::attention}},
+      {"dense_ffn_ms", {TrainingPart::dense_ffn}},
+      {"router_ms", {TrainingPart::router}},
+      {"expert_ms", {TrainingPart::experts}},
+      {"exposed_exchange_ms",
+       {TrainingPart::tensor, TrainingPart::context, TrainingPart::dispatch,
+        TrainingPart::combine}},
+      {"gradient_ms", {TrainingPart::gradients, TrainingPart::parameters}},
+      {"optimizer_ms", {TrainingPart::optimizer}},
+      {"other_ms",
+       {TrainingPart::head, TrainingPart::recompute, TrainingPart::offload, TrainingPart::reruns}},
+      {"bubble_ms", {TrainingPart::p2p}},
+      {"host_ms", {TrainingPart::host}},
   };
   for (const Column& column : columns) {
     double us = 0;
-    for (const Part part : column.parts) us += step.parts[training::at(part)];
+    for (const TrainingPart part : column.parts) us += step.parts[training::at(part)];
     cells[column.name] = figure_cell(us / 1e3);
   }
 }

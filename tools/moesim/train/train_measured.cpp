@@ -20,13 +20,13 @@ namespace moesim::tool {
 namespace {
 
 using study::Place;
-using training::Part;
+using training::TrainingPart;
 
 // Parts of the expected step, and the kernels of a trace that they are.
 struct Row {
   std::string key;  // in JSON
   std::string name;
-  std::vector<Part> parts;
+  std::vector<TrainingPart> parts;
   std::vector<Place> places;
   bool is_idle = false;
   double expected_ms = 0;
@@ -42,41 +42,44 @@ std::vector<Row> rows_of(bool mixed, bool experts_apart) {
     Row compute{
         "compute",
         "compute",
-        {Part::attention, Part::dense_ffn, Part::router, Part::recompute, Part::head, Part::tensor,
-         Part::context, Part::offload},
+        {TrainingPart::attention, TrainingPart::dense_ffn, TrainingPart::router,
+         TrainingPart::recompute, TrainingPart::head, TrainingPart::tensor, TrainingPart::context,
+         TrainingPart::offload},
         {Place::attention, Place::dense_ffn, Place::router, Place::dispatch_combine, Place::rectify,
          Place::other, Place::any_product, Place::any_memory, Place::unknown}};
     if (!experts_apart) {
-      compute.parts.push_back(Part::experts);
+      compute.parts.push_back(TrainingPart::experts);
       compute.places.push_back(Place::expert);
     }
     rows.push_back(std::move(compute));
-    if (experts_apart) rows.push_back({"experts", "experts", {Part::experts}, {Place::expert}});
+    if (experts_apart)
+      rows.push_back({"experts", "experts", {TrainingPart::experts}, {Place::expert}});
   } else {
-    rows = {{"attention", "attention", {Part::attention}, {Place::attention}},
-            {"dense_ffn", "dense FFN", {Part::dense_ffn}, {Place::dense_ffn}},
-            {"experts", "experts", {Part::experts}, {Place::expert}},
-            {"rows",
-             "router and rows",
-             {Part::router, Part::recompute},
-             {Place::router, Place::dispatch_combine, Place::rectify}},
-            {"other",
-             "head, tensor and context exchange, other",
-             {Part::head, Part::tensor, Part::context, Part::offload},
-             {Place::other, Place::any_product, Place::any_memory, Place::unknown}}};
+    rows = {
+        {"attention", "attention", {TrainingPart::attention}, {Place::attention}},
+        {"dense_ffn", "dense FFN", {TrainingPart::dense_ffn}, {Place::dense_ffn}},
+        {"experts", "experts", {TrainingPart::experts}, {Place::expert}},
+        {"rows",
+         "router and rows",
+         {TrainingPart::router, TrainingPart::recompute},
+         {Place::router, Place::dispatch_combine, Place::rectify}},
+        {"other",
+         "head, tensor and context exchange, other",
+         {TrainingPart::head, TrainingPart::tensor, TrainingPart::context, TrainingPart::offload},
+         {Place::other, Place::any_product, Place::any_memory, Place::unknown}}};
   }
   rows.push_back({"dispatch",
                   "dispatch, combine",
-                  {Part::dispatch, Part::combine},
+                  {TrainingPart::dispatch, TrainingPart::combine},
                   {Place::exposed_exchange}});
   rows.push_back({"gradients",
                   "gradients, parameters",
-                  {Part::gradients, Part::parameters},
+                  {TrainingPart::gradients, TrainingPart::parameters},
                   {Place::gradient}});
-  rows.push_back({"optimizer", "optimizer", {Part::optimizer}, {Place::optimizer}});
+  rows.push_back({"optimizer", "optimizer", {TrainingPart::optimizer}, {Place::optimizer}});
   rows.push_back({"host",
                   "host, bubble and p2p",
-                  {Part::host, Part::p2p, Part::reruns},
+                  {TrainingPart::host, TrainingPart::p2p, TrainingPart::reruns},
                   {Place::pipeline},
                   true});
   return rows;
@@ -95,7 +98,7 @@ void join_pipeline(std::vector<Row>& rows) {
   rows.pop_back();
 }
 
-double at(const training::TrainingStep& step, Part part) {
+double at(const training::TrainingStep& step, TrainingPart part) {
   return step.parts[static_cast<std::size_t>(part)] / 1e3;
 }
 double at(const study::ExposedTime& time, Place place) {
@@ -110,14 +113,14 @@ double unplaced_ms(const study::ExposedTime& time) {
 std::vector<Row> filled_rows(const training::TrainingJob& job, const training::TrainingStep& step,
                              const study::Measured& measured) {
   const study::ExposedTime& time = measured.trace->exposed;
-  const bool mixed =
-      at(step, Part::recompute) > 0 || unplaced_ms(time) > study::most_unplaced * time.total_ms;
+  const bool mixed = at(step, TrainingPart::recompute) > 0 ||
+                     unplaced_ms(time) > study::most_unplaced * time.total_ms;
   const bool experts_apart = at(time, Place::expert) > 0 && !job.recompute.recomputes_experts();
   std::vector<Row> rows = rows_of(mixed, experts_apart);
-  if (at(step, Part::p2p) > 0 && at(time, Place::pipeline) == 0) join_pipeline(rows);
+  if (at(step, TrainingPart::p2p) > 0 && at(time, Place::pipeline) == 0) join_pipeline(rows);
   for (Row& row : rows) {
     if (row.is_idle) row.measured_ms = time.idle_ms;
-    for (const Part part : row.parts) row.expected_ms += at(step, part);
+    for (const TrainingPart part : row.parts) row.expected_ms += at(step, part);
     for (const Place place : row.places) row.measured_ms += at(time, place);
   }
   std::erase_if(rows, [](const Row& row) { return row.expected_ms == 0 && row.measured_ms == 0; });

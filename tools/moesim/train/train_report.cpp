@@ -212,7 +212,8 @@ std::string part_table(const TrainingJob& job, const TrainingStep& step) {
   std::string text =
       report::align(lines, {false, true, true, true}) +
       fmt::format("  of pipeline rank {}, which computes longest\n", step.busiest_rank);
-  if (host_limits(step.parts[static_cast<std::size_t>(training::Part::host)], step.step_us)) {
+  if (host_limits(step.parts[static_cast<std::size_t>(training::TrainingPart::host)],
+                  step.step_us)) {
     text += fmt::format(
         "  the host limits: what the GPU does faster does not shorten the step; try\n  {}\n",
         host_remedy);
@@ -397,8 +398,8 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   row.add("memory_gib_by_rank", memory_by_rank(step));
   row.add("fits_memory", step.peak_memory() <= job.profile->device().hbm_bytes);
   for (const auto& part : training::part_names) {
-    if (part.value == training::Part::reruns && !step.rank_capacity) continue;
-    if (part.value == training::Part::offload && job.offload.modules == 0) continue;
+    if (part.value == training::TrainingPart::reruns && !step.rank_capacity) continue;
+    if (part.value == training::TrainingPart::offload && job.offload.modules == 0) continue;
     row.add(part_column(part.name),
             figure_cell(step.parts[static_cast<std::size_t>(part.value)] / 1e3));
   }
@@ -419,7 +420,8 @@ NamedCells training_row(const TrainingJob& job, const TrainingStep& step, const 
   for (auto& [name, cell] : band_cells(band, step)) row.add(name, cell);
   for (auto& [name, cell] : unmeasured_cells(band.band)) row.add(name, cell);
   const std::string warnings = warning_words(
-      room_of(job, step), step.parts[static_cast<std::size_t>(training::Part::host)], step.step_us);
+      room_of(job, step), step.parts[static_cast<std::size_t>(training::TrainingPart::host)],
+      step.step_us);
   row.add(warnings_column, warnings.empty() ? Cell() : Cell(warnings));
   for (auto& [name, cell] : loss_cells(job, step, band.loss)) row.add(name, cell);
   return row;
@@ -448,9 +450,10 @@ std::string rendered_training(const CommandLine& line, const TrainingJob& job,
   return json_text(object, 2) + "\n";
 }
 
-std::string part_label(const TrainingJob& job, const training::Part part) {
+std::string part_label(const TrainingJob& job, const training::TrainingPart part) {
   const bool shares = job.model->moe && job.model->moe->shared_ffn > 0;
-  if (part != training::Part::dense_ffn || !shares) return name_in(training::part_names, part);
+  if (part != training::TrainingPart::dense_ffn || !shares)
+    return name_in(training::part_names, part);
   return job.model->dense_layers() > 0 ? "dense FFN, shared experts" : "shared experts";
 }
 

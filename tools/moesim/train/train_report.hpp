@@ -30,7 +30,7 @@ NamedCells training_row(const training::TrainingJob& job, const training::Traini
 std::vector<std::string> training_columns(const training::TrainingJob& job,
                                           const training::TrainingStep& step);
 // Its name; the dense FFN of dense layers and the shared experts of MoE layers are one part.
-std::string part_label(const training::TrainingJob& job, training::Part part);
+std::string part_label(const training::TrainingJob& job, training::TrainingPart part);
 // "84 recorded steps", "16 of 84 recorded steps, evenly spread", of one alone "step 3 of 84".
 // `taken`: numbered from 1 on.
 std::string taken_steps_text(const std::vector<int>& taken, int recorded);

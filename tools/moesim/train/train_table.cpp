@@ -61,7 +61,7 @@ std::vector<report::CellRow> cells_of(const std::vector<TrainPoint>& points, con
 
 bool waits_for_host(const TrainPoint& point) {
   static const std::string column =
-      part_column(name_in(training::part_names, training::Part::host));
+      part_column(name_in(training::part_names, training::TrainingPart::host));
   return host_limits(point.figure(column), point.figure("step_ms"));
 }
 

@@ -18,7 +18,7 @@
 namespace moesim::study {
 namespace {
 
-using training::Part;
+using training::TrainingPart;
 
 void take_options(const Node& options, scenario::OptionValues& values) {
   for (const std::string& name : options.keys()) values[name] = options.text(name);
@@ -60,7 +60,7 @@ std::vector<PartTime> parts_of(const training::TrainingJob& job, bool backward) 
   std::vector<PartTime> parts;
   for (const auto& part : training::part_names) {
     const double time_us = times[static_cast<std::size_t>(part.value)];
-    const char* name = part.value == Part::dense_ffn ? "shared experts" : part.name;
+    const char* name = part.value == TrainingPart::dense_ffn ? "shared experts" : part.name;
     if (time_us > 0) parts.push_back({name, time_us});
   }
   if (const double time_us = padding_us(job); time_us > 0) {

@@ -114,7 +114,7 @@ void add_einsum_finding(const PublishedStudy& study, const StudyResult& result,
       {study_name,
        fmt::format("einsum dispatch and combine take {:.0f} of {:.0f} ms of a top-2 step at CF 2; "
                    "with index dispatch the same step would take {:.0f} ms ({:.2f}x faster)",
-                   row.outcome.parts_ms[static_cast<std::size_t>(Part::dispatch_combine)],
+                   row.outcome.parts_ms[static_cast<std::size_t>(StepPart::dispatch_combine)],
                    row.outcome.step_ms, without.step_ms, row.outcome.step_ms / without.step_ms),
        std::nullopt});
 }

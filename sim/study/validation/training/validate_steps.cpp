@@ -152,13 +152,15 @@ Validation validate_steps(const std::string& folder, scenario::DocumentCache& do
     const scenario::Scenario scenario = scenario::resolve(mapped.options, documents);
     const Outcome outcome = evaluate(scenario, cache);
     const double error = outcome.step_ms / measured - 1;
-    const auto part = [&](Part name) { return outcome.parts_ms[static_cast<std::size_t>(name)]; };
+    const auto part = [&](StepPart name) {
+      return outcome.parts_ms[static_cast<std::size_t>(name)];
+    };
     validation.rows.push_back(
         {study_name, subject, "check", "ms", measured, outcome.step_ms, error, std::nullopt,
          fmt::format("exposed exchange {:.0f}, experts {:.0f}, dispatch and combine {:.0f}, "
                      "gradients {:.0f} ms",
-                     part(Part::exposed_exchange), part(Part::expert), part(Part::dispatch_combine),
-                     part(Part::gradient))});
+                     part(StepPart::exposed_exchange), part(StepPart::expert),
+                     part(StepPart::dispatch_combine), part(StepPart::gradient))});
     summary.add(table.text(row, "system"), measured, outcome.step_ms);
     observations.push_back(observation_of(table, row, scenario, measured, outcome.step_ms));
   }

@@ -37,33 +37,33 @@ std::string signed_ms(double value) {
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 // "products" and "memory-bound": kernels that could be of any part.
-const char* label_of(study::Place place) {
-  switch (place) {
-    case study::Place::any_product:
+const char* label_of(study::KernelKind kind) {
+  switch (kind) {
+    case study::KernelKind::any_product:
       return "any part: product";
-    case study::Place::any_memory:
+    case study::KernelKind::any_memory:
       return "any part: memory-bound";
-    case study::Place::pipeline:
+    case study::KernelKind::pipeline:
       return "between pipeline stages";
-    case study::Place::unknown:
+    case study::KernelKind::unknown:
       return "not recognised";
     default:
-      return part_label(static_cast<step::StepPart>(place));
+      return part_label(static_cast<step::StepPart>(kind));
   }
 }
 
-std::string key_of(study::Place place) {
-  switch (place) {
-    case study::Place::any_product:
+std::string key_of(study::KernelKind kind) {
+  switch (kind) {
+    case study::KernelKind::any_product:
       return "any_product";
-    case study::Place::any_memory:
+    case study::KernelKind::any_memory:
       return "any_memory";
-    case study::Place::pipeline:
+    case study::KernelKind::pipeline:
       return "pipeline";
-    case study::Place::unknown:
+    case study::KernelKind::unknown:
       return "unknown";
     default:
-      return step::part_names()[static_cast<std::size_t>(place)];
+      return step::part_names()[static_cast<std::size_t>(kind)];
   }
 }
 
@@ -173,7 +173,7 @@ std::string part_lines(const study::Explanation& explanation, const study::Measu
                      align(lines, {false, true, true, true, true, false});
   if (mixed != nullptr) {
     text += fmt::format("* {}:\n  {} of the measured step has names that do not say of which\n",
-                        names_in(*mixed), percent(explanation.unplaced_share));
+                        names_in(*mixed), percent(explanation.any_part_share));
   }
   text += "Each moment counts once: to the kernel that computes, else to the exchange that runs.\n";
   return text + fmt::format("not recognised, counted to \"other\": {} of the measured step\n",
@@ -268,7 +268,7 @@ std::string kernel_lines(const study::TracedStep& trace) {
     std::string name = kernel.name;
     if (name.size() > longest_name) name = name.substr(0, longest_name - 3) + "...";
     lines.push_back(
-        {name, ms(kernel.sum_ms), fmt::format("{}", kernel.calls), label_of(kernel.place)});
+        {name, ms(kernel.sum_ms), fmt::format("{}", kernel.calls), label_of(kernel.kind)});
   }
   std::string text = "\n" + align(lines, {false, true, true, false});
   if (trace.kernels.size() > most_kernels) {
@@ -292,7 +292,7 @@ Json trace_json(const study::TracedStep& trace) {
   Json kernels = Json::array();
   for (const study::KernelSum& kernel : trace.kernels) {
     kernels.push_back({{"name", kernel.name},
-                       {"counted_to", key_of(kernel.place)},
+                       {"counted_to", key_of(kernel.kind)},
                        {"calls", kernel.calls},
                        {"sum_ms", json_figure(kernel.sum_ms)}});
   }
@@ -373,25 +373,25 @@ nlohmann::ordered_json explanation_json(const study::Explanation& explanation,
                                 {"measured", json_figure(explanation.routing->measured)},
                                 {"more_wait_ms", json_figure(explanation.routing->more_wait_ms)}};
   }
-  result["any_part_share"] = json_figure(explanation.unplaced_share);
+  result["any_part_share"] = json_figure(explanation.any_part_share);
   result["unknown_share"] = json_figure(explanation.unknown_share);
   result["trace"] = trace_json(*measured.trace);
   return result;
 }
 
 std::string measured_parts_csv(const study::TracedStep& step) {
-  std::array<std::int64_t, study::place_count> calls{};
-  std::array<double, study::place_count> kernel_ms{};
+  std::array<std::int64_t, study::kernel_kind_count> calls{};
+  std::array<double, study::kernel_kind_count> kernel_ms{};
   for (const study::KernelSum& kernel : step.kernels) {
-    calls[static_cast<std::size_t>(kernel.place)] += kernel.calls;
-    kernel_ms[static_cast<std::size_t>(kernel.place)] += kernel.sum_ms;
+    calls[static_cast<std::size_t>(kernel.kind)] += kernel.calls;
+    kernel_ms[static_cast<std::size_t>(kernel.kind)] += kernel.sum_ms;
   }
   std::string text = csv_line({"part", "calls", "kernel_ms", "exposed_ms"});
-  for (std::size_t place = 0; place < study::place_count; ++place) {
-    if (calls[place] == 0) continue;
-    text += csv_line({key_of(static_cast<study::Place>(place)), fmt::format("{}", calls[place]),
-                      fmt::format("{:.6g}", kernel_ms[place]),
-                      fmt::format("{:.6g}", step.exposed.place_ms[place])});
+  for (std::size_t kind = 0; kind < study::kernel_kind_count; ++kind) {
+    if (calls[kind] == 0) continue;
+    text += csv_line({key_of(static_cast<study::KernelKind>(kind)), fmt::format("{}", calls[kind]),
+                      fmt::format("{:.6g}", kernel_ms[kind]),
+                      fmt::format("{:.6g}", step.exposed.kind_ms[kind])});
   }
   text += csv_line({"idle", "0", "0", fmt::format("{:.6g}", step.exposed.idle_ms)});
   return text;
@@ -399,9 +399,9 @@ std::string measured_parts_csv(const study::TracedStep& step) {
 
 std::string largest_parts_text(const study::TracedStep& step) {
   std::vector<std::pair<double, std::string>> parts = {{step.exposed.idle_ms, "idle"}};
-  for (std::size_t place = 0; place < study::place_count; ++place) {
-    const double ms = step.exposed.place_ms[place];
-    if (ms > 0) parts.emplace_back(ms, key_of(static_cast<study::Place>(place)));
+  for (std::size_t kind = 0; kind < study::kernel_kind_count; ++kind) {
+    const double ms = step.exposed.kind_ms[kind];
+    if (ms > 0) parts.emplace_back(ms, key_of(static_cast<study::KernelKind>(kind)));
   }
   std::stable_sort(parts.begin(), parts.end(),
                    [](const auto& one, const auto& other) { return one.first > other.first; });

@@ -15,11 +15,12 @@ namespace moesim::study {
 namespace {
 
 constexpr double worth_naming = 0.02;  // of the forward passes: one layer of 50
-constexpr std::array<Place, 7> of_layers{Place::attention,        Place::dense_ffn, Place::router,
-                                         Place::dispatch_combine, Place::expert,    Place::rectify,
-                                         Place::exposed_exchange};
+constexpr std::array<KernelKind, 7> of_layers{
+    KernelKind::attention,        KernelKind::dense_ffn, KernelKind::router,
+    KernelKind::dispatch_combine, KernelKind::expert,    KernelKind::rectify,
+    KernelKind::exposed_exchange};
 
-std::size_t index_of(Place place) { return static_cast<std::size_t>(place); }
+std::size_t index_of(KernelKind kind) { return static_cast<std::size_t>(kind); }
 
 enum class Pass { forward, backward, unknown };
 
@@ -49,7 +50,7 @@ struct PassCalls {
 };
 
 struct Calls {
-  std::array<PassCalls, place_count> of_place{};
+  std::array<PassCalls, kernel_kind_count> of_kind{};
   std::int64_t exchanges = 0;
 };
 
@@ -59,18 +60,18 @@ Calls calls_of(const std::vector<KernelSum>& kernels, std::int64_t exchanges) {
   Calls calls;
   calls.exchanges = exchanges;
   for (const KernelSum& kernel : kernels) {
-    PassCalls& place = calls.of_place[index_of(kernel.place)];
+    PassCalls& kind = calls.of_kind[index_of(kernel.kind)];
     const Pass pass = pass_of(kernel.name, names);
-    if (pass == Pass::forward) place.forward = std::max(place.forward, kernel.calls);
-    if (pass == Pass::backward) place.backward = std::max(place.backward, kernel.calls);
+    if (pass == Pass::forward) kind.forward = std::max(kind.forward, kernel.calls);
+    if (pass == Pass::backward) kind.backward = std::max(kind.backward, kernel.calls);
   }
   return calls;
 }
 
 std::vector<KernelSum> kernels_of(const SimulatedGpu& gpu) {
-  std::map<std::pair<std::string, Place>, std::int64_t> calls;
+  std::map<std::pair<std::string, KernelKind>, std::int64_t> calls;
   for (std::size_t bar = 0; bar < gpu.bars.size(); ++bar) {
-    ++calls[{gpu.events[bar]->name, gpu.bars[bar].placement.place}];
+    ++calls[{gpu.events[bar]->name, gpu.bars[bar].kernel_class.kind}];
   }
   std::vector<KernelSum> kernels;
   for (const auto& [key, count] : calls) kernels.push_back({key.first, key.second, count, 0});
@@ -91,9 +92,9 @@ ExposedTime forward_time(const SimulatedGpu& gpu) {
   for (const std::size_t at : order) {
     Bar bar = gpu.bars[at];
     const Pass own =
-        bar.placement.is_exchange ? Pass::unknown : pass_of(gpu.events[at]->name, names);
+        bar.kernel_class.is_exchange ? Pass::unknown : pass_of(gpu.events[at]->name, names);
     if (own != Pass::unknown) pass = own;
-    if (pass != Pass::forward) bar.placement.place = Place::unknown;
+    if (pass != Pass::forward) bar.kernel_class.kind = KernelKind::unknown;
     bars.push_back(bar);
   }
   return exposed_time(std::move(bars), 0, gpu.end_us);
@@ -116,16 +117,16 @@ std::optional<ComputedAgain> computed_again(const engine::Timeline& expected,
   const Calls simulated =
       calls_of(kernels_of(gpu), static_cast<std::int64_t>(large_exchanges(gpu.bars)));
   const Calls seen = calls_of(measured.kernels, measured.exchanges);
-  const auto factor_of = [&](Place place) {
-    const double before = simulated.of_place[index_of(place)].ratio();
-    const double now = seen.of_place[index_of(place)].ratio();
+  const auto factor_of = [&](KernelKind kind) {
+    const double before = simulated.of_kind[index_of(kind)].ratio();
+    const double now = seen.of_kind[index_of(kind)].ratio();
     return before > 0 && now > 0 ? now / before : 0;
   };
-  const double factor = factor_of(Place::attention);
+  const double factor = factor_of(KernelKind::attention);
   if (factor == 0 || std::abs(factor - 1) < worth_naming) return std::nullopt;
   ComputedAgain again;
   again.is_more = factor > 1;
-  const double ratio = simulated.of_place[index_of(Place::attention)].ratio();
+  const double ratio = simulated.of_kind[index_of(KernelKind::attention)].ratio();
   const double passes = ratio * factor;  // forward over backward
   again.is_every = std::abs(passes - std::round(passes)) < worth_naming;
   bool exchanges_too = true;
@@ -135,18 +136,18 @@ std::optional<ComputedAgain> computed_again(const engine::Timeline& expected,
     exchanges_too = calls > 0 && is_like(calls, (passes + 1) / (ratio + 1));
     again.calls.push_back({step::StepPart::exposed_exchange, simulated.exchanges, seen.exchanges});
   }
-  const double of_experts = factor_of(Place::expert);
+  const double of_experts = factor_of(KernelKind::expert);
   const bool experts_too = of_experts > 0 ? is_like(of_experts, factor) : exchanges_too;
   const ExposedTime forward = forward_time(gpu);
-  for (const Place place : of_layers) {
-    const double own = factor_of(place);
-    const bool is_exchange = place == Place::exposed_exchange;
+  for (const KernelKind kind : of_layers) {
+    const double own = factor_of(kind);
+    const bool is_exchange = kind == KernelKind::exposed_exchange;
     const bool too = is_exchange ? exchanges_too : own > 0 ? is_like(own, factor) : experts_too;
-    if (too) again.more_ms[index_of(place)] = forward.place_ms[index_of(place)] * (factor - 1);
-    if (own == 0 || (place != Place::attention && place != Place::expert)) continue;
-    again.calls.push_back({static_cast<step::StepPart>(place),
-                           simulated.of_place[index_of(place)].forward,
-                           seen.of_place[index_of(place)].forward});
+    if (too) again.more_ms[index_of(kind)] = forward.kind_ms[index_of(kind)] * (factor - 1);
+    if (own == 0 || (kind != KernelKind::attention && kind != KernelKind::expert)) continue;
+    again.calls.push_back({static_cast<step::StepPart>(kind),
+                           simulated.of_kind[index_of(kind)].forward,
+                           seen.of_kind[index_of(kind)].forward});
   }
   std::stable_sort(
       again.calls.begin(), again.calls.end(),
@@ -156,7 +157,7 @@ std::optional<ComputedAgain> computed_again(const engine::Timeline& expected,
 }
 
 double attention_passes(const TracedStep& measured) {
-  return calls_of(measured.kernels, 0).of_place[index_of(Place::attention)].ratio();
+  return calls_of(measured.kernels, 0).of_kind[index_of(KernelKind::attention)].ratio();
 }
 
 }  // namespace moesim::study

@@ -23,8 +23,8 @@ struct ComputedAgain {
   bool is_more = true;
   bool is_whole = true;  // all that a layer does; else some parts, as attention alone
   bool is_every = true;  // in every layer
-  std::array<double, place_count> more_ms{};  // exposed time, by simulated times of the calls
-  std::vector<CallCounts> calls;              // of parts whose calls can be told, as evidence
+  std::array<double, kernel_kind_count> more_ms{};  // exposed time, by simulated times of the calls
+  std::vector<CallCounts> calls;                    // of parts whose calls can be told, as evidence
   double total_ms() const;
 };
 

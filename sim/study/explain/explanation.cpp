@@ -146,8 +146,8 @@ double deviation_of(const scenario::Scenario& scenario, StepPart part) {
                    uncertainty::run_noise * uncertainty::run_noise);
 }
 
-double at(const ExposedTime& time, Place place) {
-  return time.place_ms[static_cast<std::size_t>(place)];
+double at(const ExposedTime& time, KernelKind kind) {
+  return time.kind_ms[static_cast<std::size_t>(kind)];
 }
 
 // The rows of the table. Parts that kernels of any part could belong to are one row, where these
@@ -155,25 +155,26 @@ double at(const ExposedTime& time, Place place) {
 std::vector<PartDifference> rows_of(const scenario::Scenario& scenario, const ExposedTime& expected,
                                     const ExposedTime& measured,
                                     const std::optional<ComputedAgain>& again) {
-  const double unplaced = at(measured, Place::any_product) + at(measured, Place::any_memory);
-  const bool merges = unplaced > most_unplaced * measured.total_ms;
+  const double any_part =
+      at(measured, KernelKind::any_product) + at(measured, KernelKind::any_memory);
+  const bool merges = any_part > most_of_any_part * measured.total_ms;
   const auto is_mixed = [&](StepPart part) {
     if (!merges) return part == StepPart::other;
-    if (part == StepPart::expert) return at(measured, Place::expert) == 0;
+    if (part == StepPart::expert) return at(measured, KernelKind::expert) == 0;
     return part != StepPart::exposed_exchange && part != StepPart::gradient &&
            part != StepPart::optimizer;
   };
   PartDifference mixed;
-  mixed.measured_ms = unplaced + at(measured, Place::unknown);
+  mixed.measured_ms = any_part + at(measured, KernelKind::unknown);
   double weighted = 0;
   std::vector<PartDifference> rows;
   for (std::size_t index = 0; index < part_count; ++index) {
     const StepPart part = static_cast<StepPart>(index);
     PartDifference row;
     row.parts = {part};
-    row.expected_ms = at(expected, place_of(part));
-    row.measured_ms = at(measured, place_of(part));
-    if (part == StepPart::other) row.measured_ms += at(measured, Place::pipeline);
+    row.expected_ms = at(expected, kind_of(part));
+    row.measured_ms = at(measured, kind_of(part));
+    if (part == StepPart::other) row.measured_ms += at(measured, KernelKind::pipeline);
     if (again) row.more_calls_ms = again->more_ms[index];
     const double deviation = deviation_of(scenario, part);
     if (is_mixed(part)) {
@@ -206,8 +207,8 @@ std::vector<PartDifference> rows_of(const scenario::Scenario& scenario, const Ex
 PartDifference slow_row(const ExposedTime& measured, const ExposedTime& usual) {
   PartDifference row;
   for (std::size_t index = 0; index < part_count; ++index) {
-    const Place place = place_of(static_cast<StepPart>(index));
-    if (at(measured, place) > at(usual, place)) row.parts.push_back(static_cast<StepPart>(index));
+    const KernelKind kind = kind_of(static_cast<StepPart>(index));
+    if (at(measured, kind) > at(usual, kind)) row.parts.push_back(static_cast<StepPart>(index));
   }
   row.expected_ms = usual.total_ms;
   row.measured_ms = measured.total_ms;
@@ -257,7 +258,7 @@ PartDifference again_row(const ComputedAgain& again, const ExposedTime& expected
   for (std::size_t index = 0; index < part_count; ++index) {
     if (again.more_ms[index] == 0) continue;
     row.parts.push_back(static_cast<StepPart>(index));
-    row.expected_ms += expected.place_ms[index];
+    row.expected_ms += expected.kind_ms[index];
   }
   row.measured_ms = row.expected_ms + again.total_ms();
   return row;
@@ -337,7 +338,7 @@ std::optional<SlowGpu> find_slow(const engine::Timeline& timeline, const Measure
   for (SlowGpu gpu : slow) {
     gpu.factor /= expected;
     if (gpu.factor <= 1 + worth_naming) continue;
-    for (double& factor : gpu.of_place) factor = factor > 1 ? factor / expected : 1;
+    for (double& factor : gpu.of_kind) factor = factor > 1 ? factor / expected : 1;
     const TracedGpu& trace = measured.trace->all[gpu.index];
     const bool is_compared =
         trace.file == measured.trace->file && trace.device == measured.trace->device;
@@ -348,7 +349,7 @@ std::optional<SlowGpu> find_slow(const engine::Timeline& timeline, const Measure
 }
 
 ExposedTime scaled(ExposedTime time, double by) {
-  for (double& place : time.place_ms) place *= by;
+  for (double& kind : time.kind_ms) kind *= by;
   time.exchange_ms *= by;
   time.idle_ms *= by;
   time.total_ms *= by;
@@ -382,9 +383,10 @@ Explanation explain(const scenario::Scenario& scenario, const Outcome& outcome,
   } else {
     result.suspicions = suspicions_of(result.parts, std::nullopt, expected, longer_ms, result);
   }
-  result.unplaced_share =
-      (at(exposed, Place::any_product) + at(exposed, Place::any_memory)) / exposed.total_ms;
-  result.unknown_share = at(exposed, Place::unknown) / exposed.total_ms;
+  result.any_part_share =
+      (at(exposed, KernelKind::any_product) + at(exposed, KernelKind::any_memory)) /
+      exposed.total_ms;
+  result.unknown_share = at(exposed, KernelKind::unknown) / exposed.total_ms;
   return result;
 }
 

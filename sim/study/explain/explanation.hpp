@@ -82,7 +82,7 @@ struct Explanation {
   std::vector<SlowTrace> slow_gpus;  // the slowest first
   std::optional<ComputedAgain> computed_again;
   std::optional<UnevenRouting> routing;  // of traces of all GPUs that exchange rows
-  double unplaced_share = 0;             // of the measured step: kernels that could be of any part
+  double any_part_share = 0;             // of the measured step: kernels that could be of any part
   double unknown_share = 0;              // with names that no rule knows; counted to "other"
   double ratio() const { return measured_ms / expected_ms; }
   bool is_inside() const { return measured_ms >= band.p05_ms && measured_ms <= band.p95_ms; }
@@ -92,7 +92,7 @@ struct Explanation {
 };
 
 // The share of a step from which on kernels that could be of any part make those parts one row.
-inline constexpr double most_unplaced = 0.01;
+inline constexpr double most_of_any_part = 0.01;
 
 // `outcome` and `timeline` of evaluate(); the timeline is used only with a trace.
 Explanation explain(const scenario::Scenario& scenario, const Outcome& outcome,

@@ -19,11 +19,11 @@ constexpr double large = 0.1;  // of the mean exchange
 using Span = std::pair<double, double>;
 
 double& slot(ExposedTime& time, const Bar& bar) {
-  return time.place_ms[static_cast<std::size_t>(bar.placement.place)];
+  return time.kind_ms[static_cast<std::size_t>(bar.kernel_class.kind)];
 }
 
-double at(const ExposedTime& time, Place place) {
-  return time.place_ms[static_cast<std::size_t>(place)];
+double at(const ExposedTime& time, KernelKind kind) {
+  return time.kind_ms[static_cast<std::size_t>(kind)];
 }
 
 void sort_by_start(std::vector<Bar>& bars) {
@@ -32,11 +32,11 @@ void sort_by_start(std::vector<Bar>& bars) {
 }
 
 bool is_expert_exchange(const Bar& bar) {
-  return bar.placement.is_exchange && bar.placement.place == Place::exposed_exchange;
+  return bar.kernel_class.is_exchange && bar.kernel_class.kind == KernelKind::exposed_exchange;
 }
 
 // A step without its waits for other stages.
-double own_ms(const ExposedTime& time) { return time.total_ms - at(time, Place::pipeline); }
+double own_ms(const ExposedTime& time) { return time.total_ms - at(time, KernelKind::pipeline); }
 
 // The length of begin to end that no span covers. Spans are apart and ascend.
 double uncovered(const std::vector<Span>& spans, double begin, double end) {
@@ -64,7 +64,7 @@ ExposedTime exposed_time(std::vector<Bar> bars, double begin_us, double end_us) 
   double reached = begin_us;
   for (const Bar& bar : bars) {
     const double start = std::max(reached, bar.start_us);
-    if (bar.placement.is_exchange || bar.end_us <= start) continue;
+    if (bar.kernel_class.is_exchange || bar.end_us <= start) continue;
     slot(result, bar) += (bar.end_us - start) / us_per_ms;
     busy += bar.end_us - start;
     if (!computing.empty() && computing.back().second == start) {
@@ -77,7 +77,7 @@ ExposedTime exposed_time(std::vector<Bar> bars, double begin_us, double end_us) 
   reached = begin_us;
   for (const Bar& bar : bars) {
     const double start = std::max(reached, bar.start_us);
-    if (!bar.placement.is_exchange || bar.end_us <= start) continue;
+    if (!bar.kernel_class.is_exchange || bar.end_us <= start) continue;
     const double exposed = uncovered(computing, start, bar.end_us);
     slot(result, bar) += exposed / us_per_ms;
     result.exchange_ms += exposed / us_per_ms;
@@ -93,7 +93,7 @@ CriticalGpu critical_gpu(const std::vector<ExposedTime>& gpus) {
   bool is_pipeline = false;
   for (const ExposedTime& gpu : gpus) {
     longest = std::max(longest, own_ms(gpu));
-    is_pipeline = is_pipeline || at(gpu, Place::pipeline) > 0;
+    is_pipeline = is_pipeline || at(gpu, KernelKind::pipeline) > 0;
   }
   const double least = longest * (1 - (is_pipeline ? 0 : together));
   std::optional<std::size_t> found;
@@ -131,7 +131,7 @@ std::vector<double> expert_times(std::vector<Bar> bars) {
   std::vector<double> times{0};
   for (const Bar& bar : bars) {
     if (is_expert_exchange(bar)) times.push_back(0);
-    if (bar.placement.place == Place::expert) times.back() += bar.end_us - bar.start_us;
+    if (bar.kernel_class.kind == KernelKind::expert) times.back() += bar.end_us - bar.start_us;
   }
   return times;
 }
@@ -142,12 +142,12 @@ std::vector<SimulatedGpu> simulated_gpus(const engine::Timeline& timeline) {
   for (const engine::TimelineEvent& event : timeline) {
     if (event.is_range) continue;
     const auto found = std::find(names.begin(), names.end(), event.category);
-    Placement placement;
-    if (found != names.end()) placement.place = static_cast<Place>(found - names.begin());
-    placement.is_exchange = event.stream != "compute";
+    KernelClass kernel_class;
+    if (found != names.end()) kernel_class.kind = static_cast<KernelKind>(found - names.begin());
+    kernel_class.is_exchange = event.stream != "compute";
     SimulatedGpu& gpu = ranks[event.rank];
     const double end_us = (event.start + event.duration).us();
-    gpu.bars.push_back({event.start.us(), end_us, placement});
+    gpu.bars.push_back({event.start.us(), end_us, kernel_class});
     gpu.events.push_back(&event);
     gpu.end_us = std::max(gpu.end_us, end_us);
   }

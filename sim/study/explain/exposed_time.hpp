@@ -13,14 +13,14 @@ namespace moesim::study {
 struct Bar {
   double start_us = 0;
   double end_us = 0;
-  Placement placement;
+  KernelClass kernel_class;
 };
 
 // The time of one GPU from `begin` to `end`, each moment counted once: to the kernel that computes
 // (the first to start, where several do), else to the exchange that runs, else to nothing (idle).
 // So exchanges count where they are exposed, and all sums to end - begin. In milliseconds.
 struct ExposedTime {
-  std::array<double, place_count> place_ms{};
+  std::array<double, kernel_kind_count> kind_ms{};
   double exchange_ms = 0;  // of these, exchanges, which wait for other GPUs too
   double idle_ms = 0;
   double total_ms = 0;

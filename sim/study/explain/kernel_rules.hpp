@@ -12,7 +12,7 @@ namespace moesim::study {
 // What a kernel of a measured trace counts to: one of the ten parts of a step, or, where its name
 // does not say which, products or memory-bound kernels of any part; sends and receives between
 // stages of a pipeline, which mostly wait; or nothing that is known.
-enum class Place {
+enum class KernelKind {
   attention = static_cast<int>(step::StepPart::attention),
   dense_ffn = static_cast<int>(step::StepPart::dense_ffn),
   router = static_cast<int>(step::StepPart::router),
@@ -28,11 +28,11 @@ enum class Place {
   pipeline,
   unknown
 };
-constexpr std::size_t place_count = static_cast<std::size_t>(Place::unknown) + 1;
-constexpr Place place_of(step::StepPart part) { return static_cast<Place>(part); }
+constexpr std::size_t kernel_kind_count = static_cast<std::size_t>(KernelKind::unknown) + 1;
+constexpr KernelKind kind_of(step::StepPart part) { return static_cast<KernelKind>(part); }
 
-struct Placement {
-  Place place = Place::unknown;
+struct KernelClass {
+  KernelKind kind = KernelKind::unknown;
   bool is_exchange = false;  // communication: hidden where something computes
 };
 
@@ -43,11 +43,12 @@ struct KernelName {
   std::string group;       // "Process Group Description"
 };
 
-// Places a kernel by the table of names in kernel_rules.cpp: the first that fits, exchanges first.
-Placement place_kernel(const KernelName& kernel);
+// Classifies a kernel by the table of names in kernel_rules.cpp: the first that fits, exchanges
+// first.
+KernelClass classify_kernel(const KernelName& kernel);
 
-// Places a kernel by the name of a range that encloses it, or its launch: a record_function, an
-// nn.Module. Place::unknown: the name says nothing.
-Place place_range(std::string_view name);
+// Classifies a kernel by the name of a range that encloses it, or its launch: a record_function, an
+// nn.Module. KernelKind::unknown: the name says nothing.
+KernelKind classify_range(std::string_view name);
 
 }  // namespace moesim::study

@@ -29,7 +29,7 @@ using Lane = std::pair<std::string, std::string>;  // pid, tid
 struct Range {
   double start_us = 0;
   double end_us = 0;
-  Place place = Place::unknown;
+  KernelKind kind = KernelKind::unknown;
 };
 
 struct Kernel {
@@ -104,16 +104,17 @@ void take(const Json& event, Contents& contents) {
     if (category != "gpu_user_annotation") contents.marks[name] = {*start, end};
   } else if (category == "user_annotation" || category == "gpu_user_annotation" ||
              (category == "python_function" && name.starts_with("nn.Module: "))) {
-    const Place place = place_range(name);
-    if (place != Place::unknown) contents.ranges[lane].push_back({*start, end, place});
+    const KernelKind kind = classify_range(name);
+    if (kind != KernelKind::unknown) contents.ranges[lane].push_back({*start, end, kind});
   }
 }
 
 // The innermost range of a lane around a moment. Ranges of one lane are nested, so that the latest
 // start is the innermost.
-Place range_at(const std::map<Lane, std::vector<Range>>& ranges, const Lane& lane, double time) {
+KernelKind range_at(const std::map<Lane, std::vector<Range>>& ranges, const Lane& lane,
+                    double time) {
   const auto found = ranges.find(lane);
-  if (found == ranges.end()) return Place::unknown;
+  if (found == ranges.end()) return KernelKind::unknown;
   const std::vector<Range>& all = found->second;
   auto at = std::upper_bound(all.begin(), all.end(), time, [](double moment, const Range& range) {
     return moment < range.start_us;
@@ -121,21 +122,21 @@ Place range_at(const std::map<Lane, std::vector<Range>>& ranges, const Lane& lan
   constexpr int most_back = 4096;  // siblings before it
   for (int steps = 0; at != all.begin() && steps < most_back; ++steps) {
     --at;
-    if (time < at->end_us) return at->place;
+    if (time < at->end_us) return at->kind;
   }
-  return Place::unknown;
+  return KernelKind::unknown;
 }
 
-Placement placement_of(const Kernel& kernel, const Contents& contents) {
-  Placement placement = place_kernel(kernel.name);
-  if (placement.is_exchange) return placement;
-  Place place = range_at(contents.ranges, kernel.lane, kernel.start_us);
+KernelClass class_of(const Kernel& kernel, const Contents& contents) {
+  KernelClass kernel_class = classify_kernel(kernel.name);
+  if (kernel_class.is_exchange) return kernel_class;
+  KernelKind kind = range_at(contents.ranges, kernel.lane, kernel.start_us);
   const auto launch = contents.launches.find(kernel.correlation);
-  if (place == Place::unknown && launch != contents.launches.end()) {
-    place = range_at(contents.ranges, launch->second.lane, launch->second.start_us);
+  if (kind == KernelKind::unknown && launch != contents.launches.end()) {
+    kind = range_at(contents.ranges, launch->second.lane, launch->second.start_us);
   }
-  if (place != Place::unknown) placement.place = place;
-  return placement;
+  if (kind != KernelKind::unknown) kernel_class.kind = kind;
+  return kernel_class;
 }
 
 Contents read(const std::string& file) {
@@ -170,12 +171,12 @@ std::ptrdiff_t step_of(const Kernel& kernel, const Contents& contents,
 }
 
 std::vector<KernelSum> sums(const std::vector<Kernel>& kernels, const Contents& contents) {
-  std::map<std::pair<std::string, Place>, KernelSum> found;
+  std::map<std::pair<std::string, KernelKind>, KernelSum> found;
   for (const Kernel& kernel : kernels) {
-    const Place place = placement_of(kernel, contents).place;
-    KernelSum& sum = found[{kernel.name.name, place}];
+    const KernelKind kind = class_of(kernel, contents).kind;
+    KernelSum& sum = found[{kernel.name.name, kind}];
     sum.name = kernel.name.name;
-    sum.place = place;
+    sum.kind = kind;
     ++sum.calls;
     sum.sum_ms += (kernel.end_us - kernel.start_us) / 1e3;
   }
@@ -237,7 +238,7 @@ TracedStep measured(const std::string& file, const std::string& device,
   const Step& median = steps[order[(order.size() - 1) / 2]];
   std::vector<Bar> bars;
   for (const Kernel& kernel : median.kernels) {
-    bars.push_back({kernel.start_us, kernel.end_us, placement_of(kernel, contents)});
+    bars.push_back({kernel.start_us, kernel.end_us, class_of(kernel, contents)});
   }
   result.exchanges = static_cast<std::int64_t>(large_exchanges(bars));
   result.expert_us = expert_times(bars);

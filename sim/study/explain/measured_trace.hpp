@@ -12,7 +12,7 @@ namespace moesim::study {
 // Kernels of one name: how often it ran in the step, and its time in sum, hidden or not.
 struct KernelSum {
   std::string name;
-  Place place = Place::unknown;
+  KernelKind kind = KernelKind::unknown;
   std::int64_t calls = 0;
   double sum_ms = 0;
 };

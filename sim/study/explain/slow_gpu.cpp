@@ -14,19 +14,20 @@ constexpr double normal_over_median = 1.4826;  // deviation over median absolute
 constexpr double far_deviations = 3;
 constexpr double most_of_it = 0.8;
 constexpr double worth_naming = 0.01;  // of the step
-constexpr std::array<Place, 5> alike{Place::attention, Place::dense_ffn, Place::router,
-                                     Place::optimizer, Place::other};
-constexpr std::array<Place, 6> by_routing{Place::dispatch_combine, Place::expert,
-                                          Place::rectify,          Place::any_product,
-                                          Place::any_memory,       Place::unknown};
+constexpr std::array<KernelKind, 5> alike{KernelKind::attention, KernelKind::dense_ffn,
+                                          KernelKind::router, KernelKind::optimizer,
+                                          KernelKind::other};
+constexpr std::array<KernelKind, 6> by_routing{
+    KernelKind::dispatch_combine, KernelKind::expert,     KernelKind::rectify,
+    KernelKind::any_product,      KernelKind::any_memory, KernelKind::unknown};
 
-double at(const ExposedTime& time, Place place) {
-  return time.place_ms[static_cast<std::size_t>(place)];
+double at(const ExposedTime& time, KernelKind kind) {
+  return time.kind_ms[static_cast<std::size_t>(kind)];
 }
 
 double alike_ms(const ExposedTime& time) {
   double sum = 0;
-  for (const Place place : alike) sum += at(time, place);
+  for (const KernelKind kind : alike) sum += at(time, kind);
   return sum;
 }
 
@@ -62,18 +63,18 @@ std::optional<SlowGpu> slow_gpu(const std::vector<ExposedTime>& gpus, std::size_
   if (log_factor <= std::max(two_runs, far_deviations * spread(others, middle))) {
     return std::nullopt;
   }
-  found.of_place.fill(1);
-  for (const Place place : by_routing) {
-    found.of_place[static_cast<std::size_t>(place)] = found.factor;
+  found.of_kind.fill(1);
+  for (const KernelKind kind : by_routing) {
+    found.of_kind[static_cast<std::size_t>(kind)] = found.factor;
   }
   double slower_ms = 0;
-  for (const Place place : alike) {
+  for (const KernelKind kind : alike) {
     const double usual =
-        median(of_others(gpus, index, [&](const ExposedTime& time) { return at(time, place); }));
-    if (usual <= 0 || at(gpu, place) <= usual) continue;
-    const double factor = at(gpu, place) / usual;
-    found.of_place[static_cast<std::size_t>(place)] = factor;
-    if (std::log(factor) >= log_factor / 2) slower_ms += at(gpu, place);
+        median(of_others(gpus, index, [&](const ExposedTime& time) { return at(time, kind); }));
+    if (usual <= 0 || at(gpu, kind) <= usual) continue;
+    const double factor = at(gpu, kind) / usual;
+    found.of_kind[static_cast<std::size_t>(kind)] = factor;
+    if (std::log(factor) >= log_factor / 2) slower_ms += at(gpu, kind);
   }
   if (slower_ms < most_of_it * own) return std::nullopt;
   const ExposedTime usual = found.at_speed_of_others(gpu);
@@ -85,16 +86,18 @@ std::optional<SlowGpu> slow_gpu(const std::vector<ExposedTime>& gpus, std::size_
 
 ExposedTime SlowGpu::at_speed_of_others(const ExposedTime& time) const {
   ExposedTime result = time;
-  for (std::size_t place = 0; place < place_count; ++place) {
-    result.place_ms[place] /= of_place[place];
-    result.total_ms -= time.place_ms[place] - result.place_ms[place];
+  for (std::size_t kind = 0; kind < kernel_kind_count; ++kind) {
+    result.kind_ms[kind] /= of_kind[kind];
+    result.total_ms -= time.kind_ms[kind] - result.kind_ms[kind];
   }
   return result;
 }
 
 std::vector<SlowGpu> slow_gpus(const std::vector<ExposedTime>& gpus) {
   if (gpus.size() < 2) return {};
-  const auto waits_for_stages = [](const ExposedTime& gpu) { return at(gpu, Place::pipeline) > 0; };
+  const auto waits_for_stages = [](const ExposedTime& gpu) {
+    return at(gpu, KernelKind::pipeline) > 0;
+  };
   if (std::any_of(gpus.begin(), gpus.end(), waits_for_stages)) return {};
   std::vector<SlowGpu> found;
   for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) {

@@ -19,7 +19,7 @@ using parallel::PipelineOperation;
 
 constexpr const char* host_text = "waiting for the host";
 
-// What runs a part, by a name that study::place_kernel() knows: NCCL's kernel among a group of
+// What runs a part, by a name that study::classify_kernel() knows: NCCL's kernel among a group of
 // ranks, that of a dispatcher, or one that computes.
 struct Kernel {
   std::string name;
@@ -63,7 +63,7 @@ Kernel kernel_of(TrainingPart part, const TrainingJob& job) {
   }
 }
 
-// As PyTorch says a collective's group of ranks, in words of study::place_kernel().
+// As PyTorch says a collective's group of ranks, in words of study::classify_kernel().
 const char* group_text(parallel::GroupKind kind) {
   return kind == parallel::GroupKind::expert_data ? "expert_data_parallel"
                                                   : "data_parallel_with_cp";

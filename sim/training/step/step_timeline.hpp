@@ -16,7 +16,7 @@ namespace moesim::training {
 //                  and behind them, then the part of the parameters' gather that the next forward
 //                  pass does not hide
 //   host           ranges: waiting for launches and reads, the fixed part of a step
-// Kernels have names and groups by which study::place_kernel() knows their part.
+// Kernels have names and groups by which study::classify_kernel() knows their part.
 // The last event ends at the step's end (without reruns); of the mean of several recorded steps the
 // one nearest to it is shown (TrainingStep::shown_step). Throws UsageError for more than
 // most_timeline_events. `step` is training_step(job).

@@ -3,8 +3,8 @@
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
+using study::KernelKind;
 using study::KernelSum;
-using study::Place;
 
 namespace {
 
@@ -48,18 +48,18 @@ engine::Timeline simulated(int forward_passes) {
 study::TracedStep traced(int attention_passes, int exchanges) {
   study::TracedStep step;
   step.kernels = {
-      {"void flash_fwd_kernel<128>", Place::attention, layers * attention_passes, 1},
-      {"void flash_bwd_dot_do_o_kernel<128>", Place::attention, layers, 1},
-      {"void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<128>", Place::attention, layers, 1},
-      {"void flash_bwd_convert_dq_kernel<128>", Place::attention, layers, 1},
-      {"void cutlass::Kernel<GemmGrouped>", Place::expert, 6 * layers, 1},
-      {"ncclDevKernel_SendRecv", Place::exposed_exchange, exchanges, 1}};
+      {"void flash_fwd_kernel<128>", KernelKind::attention, layers * attention_passes, 1},
+      {"void flash_bwd_dot_do_o_kernel<128>", KernelKind::attention, layers, 1},
+      {"void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<128>", KernelKind::attention, layers, 1},
+      {"void flash_bwd_convert_dq_kernel<128>", KernelKind::attention, layers, 1},
+      {"void cutlass::Kernel<GemmGrouped>", KernelKind::expert, 6 * layers, 1},
+      {"ncclDevKernel_SendRecv", KernelKind::exposed_exchange, exchanges, 1}};
   step.exchanges = exchanges;
   return step;
 }
 
-double more(const study::ComputedAgain& again, Place place) {
-  return again.more_ms[static_cast<std::size_t>(place)];
+double more(const study::ComputedAgain& again, KernelKind kind) {
+  return again.more_ms[static_cast<std::size_t>(kind)];
 }
 
 }  // namespace
@@ -71,10 +71,10 @@ TEST_CASE("forward over backward calls say that forward passes are computed agai
   CHECK(again->is_whole);
   CHECK(again->is_every);
   // All that the simulated forward pass takes, once more.
-  CHECK(more(*again, Place::attention) == Approx(layers * 3e-3));
-  CHECK(more(*again, Place::exposed_exchange) == Approx(layers * 4e-3));
-  CHECK(more(*again, Place::expert) == Approx(layers * 1e-3));
-  CHECK(more(*again, Place::dispatch_combine) == Approx(layers * 0.5e-3));
+  CHECK(more(*again, KernelKind::attention) == Approx(layers * 3e-3));
+  CHECK(more(*again, KernelKind::exposed_exchange) == Approx(layers * 4e-3));
+  CHECK(more(*again, KernelKind::expert) == Approx(layers * 1e-3));
+  CHECK(more(*again, KernelKind::dispatch_combine) == Approx(layers * 0.5e-3));
   CHECK(again->total_ms() == Approx(layers * 8.5e-3));
   REQUIRE(again->calls.size() == 2);
   CHECK(again->calls[0].measured == 2 * layers);
@@ -96,7 +96,7 @@ TEST_CASE("attention alone is computed again where exchanges are not") {
   REQUIRE(again);
   CHECK_FALSE(again->is_whole);
   CHECK(again->total_ms() == Approx(layers * 3e-3));
-  CHECK(more(*again, Place::attention) == Approx(layers * 3e-3));
+  CHECK(more(*again, KernelKind::attention) == Approx(layers * 3e-3));
 }
 
 TEST_CASE("as many forward as backward calls are no recomputation, however many there are") {
@@ -107,13 +107,13 @@ TEST_CASE("as many forward as backward calls are no recomputation, however many 
   CHECK_FALSE(study::computed_again(simulated(1), twice));
   study::TracedStep unnamed = traced(2, 6 * layers);
   std::erase_if(unnamed.kernels,
-                [](const KernelSum& kernel) { return kernel.place == Place::attention; });
+                [](const KernelSum& kernel) { return kernel.kind == KernelKind::attention; });
   CHECK_FALSE(study::computed_again(simulated(1), unnamed));
 }
 
 TEST_CASE("large exchanges and the time of experts between exchanges") {
-  const study::Placement expert{Place::expert, false};
-  const study::Placement exchange{Place::exposed_exchange, true};
+  const study::KernelClass expert{KernelKind::expert, false};
+  const study::KernelClass exchange{KernelKind::exposed_exchange, true};
   const std::vector<study::Bar> bars = {{0, 10, exchange},  {40, 45, expert},     {30, 40, expert},
                                         {50, 60, exchange}, {60, 60.5, exchange}, {70, 72, expert}};
   CHECK(study::large_exchanges(bars) == 2);

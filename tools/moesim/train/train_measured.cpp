@@ -19,7 +19,7 @@
 namespace moesim::tool {
 namespace {
 
-using study::Place;
+using study::KernelKind;
 using training::TrainingPart;
 
 // Parts of the expected step, and the kernels of a trace that they are.
@@ -27,7 +27,7 @@ struct Row {
   std::string key;  // in JSON
   std::string name;
   std::vector<TrainingPart> parts;
-  std::vector<Place> places;
+  std::vector<KernelKind> kinds;
   bool is_idle = false;
   double expected_ms = 0;
   double measured_ms = 0;
@@ -39,48 +39,49 @@ struct Row {
 std::vector<Row> rows_of(bool mixed, bool experts_apart) {
   std::vector<Row> rows;
   if (mixed) {
-    Row compute{
-        "compute",
-        "compute",
-        {TrainingPart::attention, TrainingPart::dense_ffn, TrainingPart::router,
-         TrainingPart::recompute, TrainingPart::head, TrainingPart::tensor, TrainingPart::context,
-         TrainingPart::offload},
-        {Place::attention, Place::dense_ffn, Place::router, Place::dispatch_combine, Place::rectify,
-         Place::other, Place::any_product, Place::any_memory, Place::unknown}};
+    Row compute{"compute",
+                "compute",
+                {TrainingPart::attention, TrainingPart::dense_ffn, TrainingPart::router,
+                 TrainingPart::recompute, TrainingPart::head, TrainingPart::tensor,
+                 TrainingPart::context, TrainingPart::offload},
+                {KernelKind::attention, KernelKind::dense_ffn, KernelKind::router,
+                 KernelKind::dispatch_combine, KernelKind::rectify, KernelKind::other,
+                 KernelKind::any_product, KernelKind::any_memory, KernelKind::unknown}};
     if (!experts_apart) {
       compute.parts.push_back(TrainingPart::experts);
-      compute.places.push_back(Place::expert);
+      compute.kinds.push_back(KernelKind::expert);
     }
     rows.push_back(std::move(compute));
     if (experts_apart)
-      rows.push_back({"experts", "experts", {TrainingPart::experts}, {Place::expert}});
+      rows.push_back({"experts", "experts", {TrainingPart::experts}, {KernelKind::expert}});
   } else {
     rows = {
-        {"attention", "attention", {TrainingPart::attention}, {Place::attention}},
-        {"dense_ffn", "dense FFN", {TrainingPart::dense_ffn}, {Place::dense_ffn}},
-        {"experts", "experts", {TrainingPart::experts}, {Place::expert}},
+        {"attention", "attention", {TrainingPart::attention}, {KernelKind::attention}},
+        {"dense_ffn", "dense FFN", {TrainingPart::dense_ffn}, {KernelKind::dense_ffn}},
+        {"experts", "experts", {TrainingPart::experts}, {KernelKind::expert}},
         {"rows",
          "router and rows",
          {TrainingPart::router, TrainingPart::recompute},
-         {Place::router, Place::dispatch_combine, Place::rectify}},
+         {KernelKind::router, KernelKind::dispatch_combine, KernelKind::rectify}},
         {"other",
          "head, tensor and context exchange, other",
          {TrainingPart::head, TrainingPart::tensor, TrainingPart::context, TrainingPart::offload},
-         {Place::other, Place::any_product, Place::any_memory, Place::unknown}}};
+         {KernelKind::other, KernelKind::any_product, KernelKind::any_memory,
+          KernelKind::unknown}}};
   }
   rows.push_back({"dispatch",
                   "dispatch, combine",
                   {TrainingPart::dispatch, TrainingPart::combine},
-                  {Place::exposed_exchange}});
+                  {KernelKind::exposed_exchange}});
   rows.push_back({"gradients",
                   "gradients, parameters",
                   {TrainingPart::gradients, TrainingPart::parameters},
-                  {Place::gradient}});
-  rows.push_back({"optimizer", "optimizer", {TrainingPart::optimizer}, {Place::optimizer}});
+                  {KernelKind::gradient}});
+  rows.push_back({"optimizer", "optimizer", {TrainingPart::optimizer}, {KernelKind::optimizer}});
   rows.push_back({"host",
                   "host, bubble and p2p",
                   {TrainingPart::host, TrainingPart::p2p, TrainingPart::reruns},
-                  {Place::pipeline},
+                  {KernelKind::pipeline},
                   true});
   return rows;
 }
@@ -93,7 +94,7 @@ void join_pipeline(std::vector<Row>& rows) {
   exchange.key = "dispatch_host";
   exchange.name = "dispatch, combine, bubble, host";
   exchange.parts.insert(exchange.parts.end(), idle.parts.begin(), idle.parts.end());
-  exchange.places.insert(exchange.places.end(), idle.places.begin(), idle.places.end());
+  exchange.kinds.insert(exchange.kinds.end(), idle.kinds.begin(), idle.kinds.end());
   exchange.is_idle = true;
   rows.pop_back();
 }
@@ -101,12 +102,12 @@ void join_pipeline(std::vector<Row>& rows) {
 double at(const training::TrainingStep& step, TrainingPart part) {
   return step.parts[static_cast<std::size_t>(part)] / 1e3;
 }
-double at(const study::ExposedTime& time, Place place) {
-  return time.place_ms[static_cast<std::size_t>(place)];
+double at(const study::ExposedTime& time, KernelKind kind) {
+  return time.kind_ms[static_cast<std::size_t>(kind)];
 }
 
-double unplaced_ms(const study::ExposedTime& time) {
-  return at(time, Place::any_product) + at(time, Place::any_memory);
+double any_part_ms(const study::ExposedTime& time) {
+  return at(time, KernelKind::any_product) + at(time, KernelKind::any_memory);
 }
 
 // Rows that take time, expected or measured.
@@ -114,14 +115,15 @@ std::vector<Row> filled_rows(const training::TrainingJob& job, const training::T
                              const study::Measured& measured) {
   const study::ExposedTime& time = measured.trace->exposed;
   const bool mixed = at(step, TrainingPart::recompute) > 0 ||
-                     unplaced_ms(time) > study::most_unplaced * time.total_ms;
-  const bool experts_apart = at(time, Place::expert) > 0 && !job.recompute.recomputes_experts();
+                     any_part_ms(time) > study::most_of_any_part * time.total_ms;
+  const bool experts_apart =
+      at(time, KernelKind::expert) > 0 && !job.recompute.recomputes_experts();
   std::vector<Row> rows = rows_of(mixed, experts_apart);
-  if (at(step, TrainingPart::p2p) > 0 && at(time, Place::pipeline) == 0) join_pipeline(rows);
+  if (at(step, TrainingPart::p2p) > 0 && at(time, KernelKind::pipeline) == 0) join_pipeline(rows);
   for (Row& row : rows) {
     if (row.is_idle) row.measured_ms = time.idle_ms;
     for (const TrainingPart part : row.parts) row.expected_ms += at(step, part);
-    for (const Place place : row.places) row.measured_ms += at(time, place);
+    for (const KernelKind kind : row.kinds) row.measured_ms += at(time, kind);
   }
   std::erase_if(rows, [](const Row& row) { return row.expected_ms == 0 && row.measured_ms == 0; });
   return rows;
@@ -136,11 +138,12 @@ std::string part_table(const std::vector<Row>& rows, const study::ExposedTime& t
                      fmt::format("{:+.2f}", row.difference_ms())});
   }
   std::string text = report::align(lines, {false, true, true, true});
-  if (unplaced_ms(time) > 0 || at(time, Place::unknown) > 0) {
+  if (any_part_ms(time) > 0 || at(time, KernelKind::unknown) > 0) {
     text += fmt::format(
         "{:.1f} % of the measured step are kernels that could be of any part, {:.1f} % have names "
         "that no rule knows\n",
-        100 * unplaced_ms(time) / time.total_ms, 100 * at(time, Place::unknown) / time.total_ms);
+        100 * any_part_ms(time) / time.total_ms,
+        100 * at(time, KernelKind::unknown) / time.total_ms);
   }
   return text;
 }
@@ -215,7 +218,7 @@ std::optional<std::string> other_dispatcher(const training::TrainingJob& job,
   if (told == Carrier::unknown) return std::nullopt;
   std::optional<std::string> longest;
   for (const study::KernelSum& kernel : trace.kernels) {  // the longest sum first
-    if (kernel.place != Place::exposed_exchange) continue;
+    if (kernel.kind != KernelKind::exposed_exchange) continue;
     const Carrier carrier = carrier_of(kernel.name);
     if (carrier == told) return std::nullopt;
     if (carrier != Carrier::unknown && !longest) longest = function_of(kernel.name);
@@ -274,7 +277,7 @@ Words words_of_compute(const training::TrainingJob& job, const study::ExposedTim
             "the step without --recompute"};
   }
   if (!longer) return {"faster kernels than the profile's", "moesim profile on this GPU"};
-  if (!recomputes && unplaced_ms(time) > study::most_unplaced * time.total_ms) {
+  if (!recomputes && any_part_ms(time) > study::most_of_any_part * time.total_ms) {
     return {"activations that are computed again, or kernels slower than the profile's",
             "--recompute as in the run (full, or its modules); moesim profile on this GPU"};
   }
@@ -415,8 +418,8 @@ nlohmann::ordered_json measured_json(const training::TrainingJob& job,
                                {"measured_ms", report::json_figure(row.measured_ms)},
                                {"difference_ms", report::json_figure(row.difference_ms())}});
   }
-  result["any_part_share"] = report::json_figure(unplaced_ms(time) / time.total_ms);
-  result["unknown_share"] = report::json_figure(at(time, Place::unknown) / time.total_ms);
+  result["any_part_share"] = report::json_figure(any_part_ms(time) / time.total_ms);
+  result["unknown_share"] = report::json_figure(at(time, KernelKind::unknown) / time.total_ms);
   if (const auto cause = cause_of(rows, job, *measured.trace)) {
     result["largest"] = {{"part", cause->key},
                          {"difference_ms", report::json_figure(cause->difference_ms)},

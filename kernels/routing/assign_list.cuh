@@ -65,27 +65,27 @@ struct Slots {
 
 // Keys and, among equal ones, earlier tokens first, as one number each. No two are equal: an expert
 // has a token at most once. A thread has those of the cut from `first` on, `first`'s in a register.
-struct Ranks {
+struct OrderKeys {
   const AssignMemory& memory;
   std::uint32_t last_token;
   int token_bits;
   std::uint32_t first;
   std::uint32_t end;
-  std::uint64_t first_rank;
+  std::uint64_t first_key;
 
-  MOESIM_DEVICE std::uint64_t rank(std::uint32_t key, std::uint32_t route) const {
+  MOESIM_DEVICE std::uint64_t order_key(std::uint32_t key, std::uint32_t route) const {
     return static_cast<std::uint64_t>(key) << token_bits |
            (last_token - static_cast<std::uint32_t>(token_of(route)));
   }
   MOESIM_DEVICE std::uint64_t at(std::uint32_t place) const {
-    return place == first ? first_rank : rank(memory.keys[place], memory.routes[place]);
+    return place == first ? first_key : order_key(memory.keys[place], memory.routes[place]);
   }
   template <typename Use>
   MOESIM_DEVICE void visit(Use&& use) const {
-    if (first < end) use(first_rank);
+    if (first < end) use(first_key);
     MOESIM_UNROLL(1)
     for (std::uint32_t place = first + list_step(); place < end; place += list_step()) {
-      use(rank(memory.keys[place], memory.routes[place]));
+      use(order_key(memory.keys[place], memory.routes[place]));
     }
   }
 };
@@ -97,13 +97,14 @@ struct Range {
   std::uint32_t wanted = 0;
   std::uint32_t inside = 0;
 
-  MOESIM_DEVICE bool has(std::uint64_t rank) const { return (rank - low) >> bits == 0; }
+  MOESIM_DEVICE bool has(std::uint64_t order_key) const { return (order_key - low) >> bits == 0; }
 };
 
-// All ranks of the cut, and nothing narrower that their keys allow. Each thread brings the largest
-// and the smallest key of its routes.
-MOESIM_DEVICE Range whole_range(const AssignMemory& memory, const ListCut& cut, const Ranks& ranks,
-                                std::uint32_t most, std::uint32_t least) {
+// All order keys of the cut, and nothing narrower that their keys allow. Each thread brings the
+// largest and the smallest key of its routes.
+MOESIM_DEVICE Range whole_range(const AssignMemory& memory, const ListCut& cut,
+                                const OrderKeys& order_keys, std::uint32_t most,
+                                std::uint32_t least) {
   std::uint32_t* largest = memory.warps + 2 * warp_lanes;
   std::uint32_t* smallest = largest + warp_lanes;
   most = warp_max(most);
@@ -116,8 +117,8 @@ MOESIM_DEVICE Range whole_range(const AssignMemory& memory, const ListCut& cut, 
   const bool there = lane_index() < assign_warps();
   most = warp_max(there ? largest[lane_index()] : 0);
   least = warp_min(there ? smallest[lane_index()] : 0xffffffffU);
-  return {static_cast<std::uint64_t>(least) << ranks.token_bits,
-          32 - leading_zeros(most - least) + ranks.token_bits, cut.quota, cut.end - cut.begin};
+  return {static_cast<std::uint64_t>(least) << order_keys.token_bits,
+          32 - leading_zeros(most - least) + order_keys.token_bits, cut.quota, cut.end - cut.begin};
 }
 
 // The bin, from the highest down, in which the `wanted`-th lies: each thread has a few, and the
@@ -156,10 +157,10 @@ MOESIM_DEVICE void clear_words(const AssignMemory& memory) {
 }
 
 // Settles the next digit_bits bits; the histogram is clear.
-MOESIM_DEVICE void narrow(const AssignMemory& memory, const Ranks& ranks, Range& range) {
+MOESIM_DEVICE void narrow(const AssignMemory& memory, const OrderKeys& order_keys, Range& range) {
   const int shift = range.bits > digit_bits ? range.bits - digit_bits : 0;
-  ranks.visit([&](std::uint64_t rank) {
-    if (range.has(rank)) atomic_add(&memory.histogram[(rank - range.low) >> shift], 1U);
+  order_keys.visit([&](std::uint64_t order_key) {
+    if (range.has(order_key)) atomic_add(&memory.histogram[(order_key - range.low) >> shift], 1U);
   });
   sync_block();
   find_list_bin(memory, range.wanted);
@@ -171,13 +172,13 @@ MOESIM_DEVICE void narrow(const AssignMemory& memory, const Ranks& ranks, Range&
 }
 
 // The `wanted`-th of the few that are inside, by comparing each with all.
-MOESIM_DEVICE std::uint64_t last_finalist(const AssignMemory& memory, const Ranks& ranks,
+MOESIM_DEVICE std::uint64_t last_finalist(const AssignMemory& memory, const OrderKeys& order_keys,
                                           const Range& range) {
-  ranks.visit([&](std::uint64_t rank) {
-    if (!range.has(rank)) return;
+  order_keys.visit([&](std::uint64_t order_key) {
+    if (!range.has(order_key)) return;
     const std::uint32_t place = atomic_add(&memory.shared[cursor], 1U);
-    memory.finalists[place] = static_cast<std::uint32_t>(rank);
-    memory.finalists[finalists_most + place] = static_cast<std::uint32_t>(rank >> 32);
+    memory.finalists[place] = static_cast<std::uint32_t>(order_key);
+    memory.finalists[finalists_most + place] = static_cast<std::uint32_t>(order_key >> 32);
   });
   sync_block();
   if (static_cast<std::uint32_t>(thread_index()) < range.inside) {
@@ -200,28 +201,29 @@ MOESIM_DEVICE std::uint64_t last_finalist(const AssignMemory& memory, const Rank
   return static_cast<std::uint64_t>(memory.shared[cut_high]) << 32 | memory.shared[cut_low];
 }
 
-// The smallest rank that is kept.
-MOESIM_DEVICE std::uint64_t find_last_kept(const AssignMemory& memory, const Ranks& ranks,
+// The smallest order key that is kept.
+MOESIM_DEVICE std::uint64_t find_last_kept(const AssignMemory& memory, const OrderKeys& order_keys,
                                            Range range) {
   while (true) {
-    narrow(memory, ranks, range);
+    narrow(memory, order_keys, range);
     if (range.inside == range.wanted) return range.low;  // all of the bin
     if (range.inside <= finalists_most || range.bits == 0) break;
     clear_histogram(memory);
     sync_block();
   }
-  return last_finalist(memory, ranks, range);
+  return last_finalist(memory, order_keys, range);
 }
 
 // Numbers what is kept of the cut in the list's order, from slot cut.begin on.
-MOESIM_DEVICE void place_cut(const AssignMemory& memory, const ListCut& cut, const Ranks& ranks,
-                             std::uint64_t last_kept, const Slots& slots) {
+MOESIM_DEVICE void place_cut(const AssignMemory& memory, const ListCut& cut,
+                             const OrderKeys& order_keys, std::uint64_t last_kept,
+                             const Slots& slots) {
   std::uint32_t next = cut.begin;
   std::uint32_t* scratch = memory.warps;
   MOESIM_UNROLL(1)
   for (std::uint32_t first = cut.begin; first < cut.end; first += list_step()) {
     const std::uint32_t at = first + static_cast<std::uint32_t>(thread_index());
-    const bool keep = at < cut.end && ranks.at(at) >= last_kept;
+    const bool keep = at < cut.end && order_keys.at(at) >= last_kept;
     const std::uint32_t votes = ballot(keep);
     const ScanResult scan =
         scan_warps(static_cast<std::uint32_t>(popcount(votes)), assign_warps(), scratch);
@@ -240,12 +242,12 @@ MOESIM_DEVICE void settle_cut(const AssignArguments& in, const AssignMemory& mem
                               const ListCut& cut, std::uint32_t key, const Slots& slots) {
   const std::uint32_t first = cut.begin + static_cast<std::uint32_t>(thread_index());
   const auto last_token = static_cast<std::uint32_t>(in.tokens - 1);
-  Ranks ranks{memory, last_token, 32 - leading_zeros(last_token), first, cut.end, 0};
+  OrderKeys order_keys{memory, last_token, 32 - leading_zeros(last_token), first, cut.end, 0};
   std::uint32_t most = 0;
   std::uint32_t least = 0xffffffffU;
   if (first < cut.end) {
     most = least = key;
-    ranks.first_rank = ranks.rank(key, memory.routes[first]);
+    order_keys.first_key = order_keys.order_key(key, memory.routes[first]);
   }
   MOESIM_UNROLL(1)
   for (std::uint32_t at = first + list_step(); at < cut.end; at += list_step()) {
@@ -255,8 +257,8 @@ MOESIM_DEVICE void settle_cut(const AssignArguments& in, const AssignMemory& mem
     most = other > most ? other : most;
     least = other < least ? other : least;
   }
-  const Range range = whole_range(memory, cut, ranks, most, least);
-  place_cut(memory, cut, ranks, find_last_kept(memory, ranks, range), slots);
+  const Range range = whole_range(memory, cut, order_keys, most, least);
+  place_cut(memory, cut, order_keys, find_last_kept(memory, order_keys, range), slots);
 }
 
 // Assigns the slots of `expert` from its list. `begin` of each choice and of the one behind the

@@ -31,7 +31,7 @@ std::size_t name_length(std::string_view text) {
 }
 
 // Words as a shell divides them, without their quotes.
-std::vector<std::string> words_of(const std::string& text) {
+std::vector<std::string> shell_words_of(const std::string& text) {
   std::vector<std::string> words;
   std::string word;
   bool is_open = false;
@@ -86,7 +86,7 @@ ScriptCall script_call(const std::string& text) {
   call.path = text;
   if (text.find(' ') == std::string::npos || is_file(text)) return call;
   std::vector<ScriptCall::Assignment> assignments;
-  const std::vector<std::string> words = words_of(text);
+  const std::vector<std::string> words = shell_words_of(text);
   for (std::size_t at = 0; at < words.size(); ++at) {
     const std::string& word = words[at];
     const std::size_t name = name_length(word);

@@ -1,9 +1,23 @@
 #include "kernels/layer/run.hpp"
 
+#include <fmt/format.h>
+
+#include <stdexcept>
+
 namespace moesim::kernels::layer {
 
 using experts::FfnTensors;
 using experts::Tensor;
+
+namespace {
+
+// LayerRun::run() has handed a stage to the function of another group.
+[[noreturn]] void throw_not_of_group(StageKind kind, const char* group) {
+  throw std::logic_error(
+      fmt::format("stage {} of a layer is none of {}", static_cast<int>(kind), group));
+}
+
+}  // namespace
 
 LayerRun::LayerRun(LayerPlan plan, const LayerMemory& memory)
     : plan_(std::move(plan)),
@@ -152,36 +166,59 @@ void LayerRun::run_router(StageKind kind, LayerBackend& backend) {
     case StageKind::narrow:
       return backend.narrow(gradient, memory_[Buffer::narrow_logit_gradient], tokens * experts);
     case StageKind::gate_by_weight:
-      return backend.gemm({experts, hidden, tokens, true, false, false, true}, narrow,
-                          memory_[Buffer::x], memory_[Buffer::gate_weight_gradient]);
-    default:
-      return backend.gemm({tokens, hidden, experts, false, false, true}, narrow,
+      return backend.gemm(
+          {.m = experts, .n = hidden, .k = tokens, .left_transposed = true, .wide = true}, narrow,
+          memory_[Buffer::x], memory_[Buffer::gate_weight_gradient]);
+    case StageKind::gate_by_input:
+      return backend.gemm({.m = tokens, .n = hidden, .k = experts, .accumulates = true}, narrow,
                           memory_[Buffer::gate_weight], memory_[Buffer::x_gradient]);
+    default:
+      break;
   }
+  throw_not_of_group(kind, "the router's");
 }
 
 void LayerRun::run_index(StageKind kind, LayerBackend& backend) {
   const bool residual = plan_.problem.residual;
   switch (kind) {
     case StageKind::permute:
-      return backend.permute({map(), row_vectors_, memory_[Buffer::x], memory_[Buffer::rows],
-                              memory_[Buffer::ir_rows]});
+      return backend.permute({.map = map(),
+                              .row_vectors = row_vectors_,
+                              .tokens = memory_[Buffer::x],
+                              .rows = memory_[Buffer::rows],
+                              .ir_rows = memory_[Buffer::ir_rows]});
     case StageKind::combine:
-      return backend.combine({map(), row_vectors_, router_.weight, router_.ir_weight,
-                              memory_[Buffer::returned], memory_[Buffer::ir_out],
-                              residual ? memory_[Buffer::x] : nullptr, memory_[Buffer::out]});
+      return backend.combine({.map = map(),
+                              .row_vectors = row_vectors_,
+                              .weight = router_.weight,
+                              .ir_weight = router_.ir_weight,
+                              .rows = memory_[Buffer::returned],
+                              .ir_rows = memory_[Buffer::ir_out],
+                              .residual = residual ? memory_[Buffer::x] : nullptr,
+                              .out = memory_[Buffer::out]});
     case StageKind::combine_backward:
-      return backend.combine_backward(
-          {map(), row_vectors_, router_.weight, router_.ir_weight, memory_[Buffer::returned],
-           memory_[Buffer::ir_out], memory_[Buffer::out_gradient],
-           memory_[Buffer::returned_gradient], memory_[Buffer::ir_out_gradient],
-           as<float>(Buffer::upstream), as<float>(Buffer::ir_upstream)});
+      return backend.combine_backward({.map = map(),
+                                       .row_vectors = row_vectors_,
+                                       .weight = router_.weight,
+                                       .ir_weight = router_.ir_weight,
+                                       .rows = memory_[Buffer::returned],
+                                       .ir_rows = memory_[Buffer::ir_out],
+                                       .gradient = memory_[Buffer::out_gradient],
+                                       .row_gradient = memory_[Buffer::returned_gradient],
+                                       .ir_row_gradient = memory_[Buffer::ir_out_gradient],
+                                       .upstream = as<float>(Buffer::upstream),
+                                       .ir_upstream = as<float>(Buffer::ir_upstream)});
+    case StageKind::permute_backward:
+      return backend.combine({.map = map(),
+                              .row_vectors = row_vectors_,
+                              .rows = memory_[Buffer::rows_gradient],
+                              .ir_rows = memory_[Buffer::ir_rows_gradient],
+                              .residual = residual ? memory_[Buffer::out_gradient] : nullptr,
+                              .out = memory_[Buffer::x_gradient]});
     default:
-      return backend.combine({map(), row_vectors_, nullptr, nullptr, memory_[Buffer::rows_gradient],
-                              memory_[Buffer::ir_rows_gradient],
-                              residual ? memory_[Buffer::out_gradient] : nullptr,
-                              memory_[Buffer::x_gradient]});
+      break;
   }
+  throw_not_of_group(kind, "the copies of rows by index");
 }
 
 // Where IR rows follow, the products leave their sum in `mixed` and `mixed_gradient`.
@@ -195,42 +232,48 @@ void LayerRun::run_einsum(StageKind kind, LayerBackend& backend) {
     if (problem.residual) {
       backend.copy(memory_[result], memory_[residual], plan_.bytes_of(residual));
     }
-    backend.gemm({tokens, hidden, slots, false, false, problem.residual}, mask, memory_[rows],
-                 memory_[result]);
+    backend.gemm({.m = tokens, .n = hidden, .k = slots, .accumulates = problem.residual}, mask,
+                 memory_[rows], memory_[result]);
   };
   switch (kind) {
     case StageKind::dispatch_mask:
       return backend.one_hot({map(), nullptr, memory_[Buffer::dispatch_mask]});
     case StageKind::dispatch_product:
-      return backend.gemm({slots, hidden, tokens, true}, dispatch, memory_[Buffer::x],
-                          memory_[Buffer::rows]);
+      return backend.gemm({.m = slots, .n = hidden, .k = tokens, .left_transposed = true}, dispatch,
+                          memory_[Buffer::x], memory_[Buffer::rows]);
     case StageKind::combine_mask:
       return backend.one_hot({map(), router_.weight, memory_[Buffer::combine_mask]});
     case StageKind::combine_product:
       return product(combine, Buffer::returned, problem.rectified() ? Buffer::mixed : Buffer::out,
                      Buffer::x);
     case StageKind::mask_by_weight:
-      return backend.gemm({tokens, slots, hidden, false, true}, memory_[Buffer::out_gradient],
-                          memory_[Buffer::returned], memory_[Buffer::mask_gradient]);
+      return backend.gemm({.m = tokens, .n = slots, .k = hidden, .right_transposed = true},
+                          memory_[Buffer::out_gradient], memory_[Buffer::returned],
+                          memory_[Buffer::mask_gradient]);
     case StageKind::mask_by_input:
-      return backend.gemm({slots, hidden, tokens, true}, combine, memory_[Buffer::out_gradient],
-                          memory_[Buffer::returned_gradient]);
+      return backend.gemm({.m = slots, .n = hidden, .k = tokens, .left_transposed = true}, combine,
+                          memory_[Buffer::out_gradient], memory_[Buffer::returned_gradient]);
     case StageKind::read_mask:
       return backend.read_one_hot(
           {map(), memory_[Buffer::mask_gradient], as<float>(Buffer::upstream)});
-    default:
+    case StageKind::dispatch_by_input:
       return product(dispatch, Buffer::rows_gradient,
                      problem.rectified() ? Buffer::mixed_gradient : Buffer::x_gradient,
                      Buffer::out_gradient);
+    default:
+      break;
   }
+  throw_not_of_group(kind, "the products with masks");
 }
 
 void LayerRun::run_ir(StageKind kind, LayerBackend& backend) {
   const LayerProblem& problem = plan_.problem;
   switch (kind) {
     case StageKind::gather_ir:
-      return backend.permute(
-          {ir_map(), row_vectors_, memory_[Buffer::x], nullptr, memory_[Buffer::ir_rows]});
+      return backend.permute({.map = ir_map(),
+                              .row_vectors = row_vectors_,
+                              .tokens = memory_[Buffer::x],
+                              .ir_rows = memory_[Buffer::ir_rows]});
     case StageKind::ir_counts: {
       const auto begin = backend.read_counts(router_.ir_begin, problem.local_experts() + 1);
       std::vector<std::int64_t> rows;
@@ -245,19 +288,30 @@ void LayerRun::run_ir(StageKind kind, LayerBackend& backend) {
       // Adds to the weights' gradients that the padded rows have written.
       return experts::run_backward(ir_ffn_.value(), ir_tensors(), backend);
     case StageKind::blend:
-      return backend.combine({ir_map(), row_vectors_, nullptr, router_.ir_weight, nullptr,
-                              memory_[Buffer::ir_out], memory_[Buffer::mixed],
-                              memory_[Buffer::out]});
+      return backend.combine({.map = ir_map(),
+                              .row_vectors = row_vectors_,
+                              .ir_weight = router_.ir_weight,
+                              .ir_rows = memory_[Buffer::ir_out],
+                              .residual = memory_[Buffer::mixed],
+                              .out = memory_[Buffer::out]});
     case StageKind::blend_backward:
-      return backend.combine_backward({ir_map(), row_vectors_, nullptr, router_.ir_weight, nullptr,
-                                       memory_[Buffer::ir_out], memory_[Buffer::out_gradient],
-                                       nullptr, memory_[Buffer::ir_out_gradient], nullptr,
-                                       as<float>(Buffer::ir_upstream)});
+      return backend.combine_backward({.map = ir_map(),
+                                       .row_vectors = row_vectors_,
+                                       .ir_weight = router_.ir_weight,
+                                       .ir_rows = memory_[Buffer::ir_out],
+                                       .gradient = memory_[Buffer::out_gradient],
+                                       .ir_row_gradient = memory_[Buffer::ir_out_gradient],
+                                       .ir_upstream = as<float>(Buffer::ir_upstream)});
+    case StageKind::blend_gradient:
+      return backend.combine({.map = ir_map(),
+                              .row_vectors = row_vectors_,
+                              .ir_rows = memory_[Buffer::ir_rows_gradient],
+                              .residual = memory_[Buffer::mixed_gradient],
+                              .out = memory_[Buffer::x_gradient]});
     default:
-      return backend.combine({ir_map(), row_vectors_, nullptr, nullptr, nullptr,
-                              memory_[Buffer::ir_rows_gradient], memory_[Buffer::mixed_gradient],
-                              memory_[Buffer::x_gradient]});
+      break;
   }
+  throw_not_of_group(kind, "the rectified rows'");
 }
 
 }  // namespace moesim::kernels::layer

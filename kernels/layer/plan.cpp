@@ -156,13 +156,22 @@ class Planner {
 
   static double number(std::size_t count) { return static_cast<double>(count); }
 
-  // A third of them weights and as much again activations, read or written once each.
+  // What the products of the experts and their activation (kernels/experts/ffn.cpp) read and write,
+  // each operand once: weights, rows [slots, hidden] and what lies between the two layers of
+  // weights: [slots, 2 ffn] before the activation and [slots, ffn] behind it.
   double ffn_bytes(Pass pass) const {
-    const double weights = 2 * 3 * number(local_) * number(hidden_) * number(ffn_);
+    const double weights = number(narrow_bytes * 3 * local_ * hidden_ * ffn_);
     const double rows = number(narrow_bytes * slots_ * hidden_);
-    const double cells = 2 * number(slots_) * number(ffn_);
-    return pass == Pass::forward ? weights + 2 * rows + 6 * cells
-                                 : 2 * weights + 4 * rows + 12 * cells;
+    const double activated = number(narrow_bytes * slots_ * ffn_);
+    const double before = 2 * activated;
+    if (pass == Pass::forward) {
+      // up: rows, weights -> before; activation: before -> activated; down: activated -> rows.
+      return weights + 2 * rows + 2 * before + 2 * activated;
+    }
+    // down by input: rows, weights -> activated; by weight: rows, activated -> weights;
+    // activation: before, activated -> before; up by input: before, weights -> rows;
+    // by weight: before, rows -> weights.
+    return 2 * weights + 4 * rows + 4 * before + 3 * activated;
   }
 
   Stage stage_of(const MoeStage& listed, Pass pass) const {

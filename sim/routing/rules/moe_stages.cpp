@@ -124,6 +124,21 @@ std::vector<MoeStage> moe_stages(Pass pass, const MoeLayerShape& shape, RowMoves
   return stages;
 }
 
+namespace {
+
+// Bytes of one entry of the arrays of routes, [choice, token], and of tokens
+// (kernels/routing/arguments.hpp).
+constexpr double expert_id = 2;
+constexpr double probability = 4;
+constexpr double slot = 4;
+constexpr double weight = 4;
+constexpr double upstream = 4;       // gradient of the weight
+constexpr double mask_gradient = 2;  // an element of a one-hot mask's, in bf16
+constexpr double ir_row = 4;         // of a token
+constexpr double row_token = 4;      // of an IR row
+
+}  // namespace
+
 MoeStageWork work_of(MoeStageKind stage, const MoeLayerSizes& sizes) {
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
   const std::int64_t slots = sizes.experts * sizes.capacity;
@@ -139,13 +154,19 @@ MoeStageWork work_of(MoeStageKind stage, const MoeLayerSizes& sizes) {
   const double gate_product = 2 * count(sizes.tokens) * count(sizes.experts) * count(sizes.hidden);
   switch (stage) {
     case Kind::gate:
-      return {gate_product, token_bytes + logit_bytes + 10 * routes, 2 * gate_cells};
+      return {gate_product, token_bytes + logit_bytes + (expert_id + probability + slot) * routes,
+              2 * gate_cells};
     case Kind::assign:
-      return {0, 10 * routes};
-    case Kind::weigh:
-      return {0, 14 * routes + (sizes.rectified ? 16 * count(sizes.tokens) : 0)};
+      return {0, (expert_id + probability + slot) * routes};
+    case Kind::weigh: {
+      // With IR each token's best local expert with its probability, and which row it becomes.
+      const double local_expert = expert_id + probability;
+      const double rectified = expert_id + weight + probability;
+      return {0, (expert_id + probability + slot + weight) * routes +
+                     (sizes.rectified ? (local_expert + rectified) * count(sizes.tokens) : 0)};
+    }
     case Kind::collect:
-      return {0, 10 * count(sizes.tokens)};
+      return {0, (expert_id + ir_row + row_token) * count(sizes.tokens)};
     case Kind::permute:
       return {0, moved};
     case Kind::dispatch_mask:
@@ -158,6 +179,7 @@ MoeStageWork work_of(MoeStageKind stage, const MoeLayerSizes& sizes) {
       return {0, moved + residual};
     case Kind::combine_product:
     case Kind::dispatch_by_input:
+      // The input is copied to the result, to which the product adds: read, written, read.
       return {product, mask_bytes + moved + 3 * residual};
     case Kind::combine_backward:
       return {0, moved + row_bytes};
@@ -165,7 +187,7 @@ MoeStageWork work_of(MoeStageKind stage, const MoeLayerSizes& sizes) {
     case Kind::mask_by_input:
       return {product, mask_bytes + moved};
     case Kind::read_mask:
-      return {0, 12 * routes};
+      return {0, (expert_id + slot + mask_gradient + upstream) * routes};
     case Kind::blend:
     case Kind::blend_gradient:
       return {0, 2 * token_bytes};
@@ -175,10 +197,10 @@ MoeStageWork work_of(MoeStageKind stage, const MoeLayerSizes& sizes) {
     case Kind::send_gradient:
       return {0, row_bytes};
     case Kind::router_backward:
-      return {0, 2 * logit_bytes + 14 * routes};
-    case Kind::narrow:
-      return {0, 1.5 * logit_bytes};
-    // Their other operand, E columns wide, is in bf16.
+      return {0, 2 * logit_bytes + (expert_id + slot + weight + upstream) * routes};
+    case Kind::narrow:  // read in fp32, written in bf16
+      return {0, logit_bytes + logit_bytes / 2};
+    // Their other operand, E columns wide, is in bf16; the weights' gradient is in fp32.
     case Kind::gate_by_weight:
       return {gate_product, token_bytes + logit_bytes / 2, 4 * gate_cells};
     case Kind::gate_by_input:

@@ -259,6 +259,32 @@ TEST_CASE("the plan counts the products that are carried out") {
   }
 }
 
+TEST_CASE("the bytes of the experts are those of the operands of their products and activation") {
+  const LayerPlan plan = plan_layer(make("top2", Dispatch::index, 4));
+  const auto bytes = [&](experts::Tensor tensor) {
+    return static_cast<double>(plan.ffn.bytes(tensor));
+  };
+  const auto of_products = [&](const std::vector<experts::ExpertGemm>& calls) {
+    double sum = 0;
+    for (const experts::ExpertGemm& call : calls) {
+      sum += bytes(call.left) + bytes(call.right) + bytes(call.result);
+    }
+    return sum;
+  };
+  const auto of_stage = [&](Pass pass, StageKind kind) {
+    for (const Stage& stage : plan.stages(pass)) {
+      if (stage.kind == kind) return stage.bytes;
+    }
+    return 0.0;
+  };
+  using enum experts::Tensor;
+  CHECK(of_stage(Pass::forward, StageKind::experts) ==
+        of_products(plan.ffn.forward) + bytes(hidden) + bytes(activated));
+  CHECK(of_stage(Pass::backward, StageKind::experts_backward) ==
+        of_products(plan.ffn.backward) + bytes(hidden) + bytes(activated_gradient) +
+            bytes(hidden_gradient));
+}
+
 TEST_CASE("every kernel that the simulator prices in a layer has a stage") {
   // The simulator's kernel to the stage that does its work here.
   const std::map<std::string, StageKind> counterpart = {

@@ -4,11 +4,10 @@
 #include <algorithm>
 #include <exception>
 #include <new>
-#include <string_view>
 
-#include "sim/base/file.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/flag_errors.hpp"
 #include "sim/base/shipped.hpp"
-#include "sim/base/text.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/commit.hpp"
 #include "tools/moesim/config.hpp"
@@ -47,51 +46,14 @@ bool asks_for_help(const std::vector<std::string>& arguments) {
   });
 }
 
-// The flag whose value, or a part of a list of values, the predicate accepts; "" of several flags,
-// or of none.
-template <class Accepts>
-std::string flag_with(const CommandLine& line, Accepts accepts) {
-  std::vector<std::string> found;
-  for (const auto& [flag, value] : line.values) {
-    const std::vector<std::string_view> parts = split(value, ',');
-    const bool in_list = std::any_of(parts.begin(), parts.end(), accepts);
-    if (in_list || accepts(std::string_view(value))) found.push_back(flag);
-  }
-  return found.size() == 1 ? found.front() : "";
-}
-
-// `error` again, with the flag that asked for the document or file `name` before its message.
-[[noreturn]] void rethrow_with_flag(const CommandLine& line, const std::string& name,
-                                    const UsageError& error) {
-  const std::string flag = flag_with(line, [&](std::string_view value) { return value == name; });
-  if (flag.empty()) throw error;
-  throw UsageError(fmt::format("--{}: {}", flag, error.what()));
-}
-
-// The flag of the file that an error is about, which its message starts with: "cluster.json: line
-// 3: ...", "'cluster.csv' is a file, ...".
-std::string flag_of_file(const CommandLine& line, std::string_view message) {
-  return flag_with(line, [message](std::string_view value) {
-    if (value.empty()) return false;
-    return message.starts_with(fmt::format("{}: ", value)) ||
-           message.starts_with(fmt::format("'{}' is a file", value));
-  });
-}
-
 ExitCode run_command(const Command& command, CommandLine line) {
-  try {
+  ExitCode code = ExitCode::failure;
+  with_flag_of_errors(line.values, [&] {
     take_profile_of_cluster(command, line);
     note_model_alone(command, line);
-    return command.run(line);
-  } catch (const UnknownDocument& error) {
-    rethrow_with_flag(line, error.name(), error);
-  } catch (const UnreadableFile& error) {
-    rethrow_with_flag(line, error.path(), error);
-  } catch (const Error& error) {
-    const std::string flag = flag_of_file(line, error.what());
-    if (flag.empty()) throw;
-    throw Error(fmt::format("--{}: {}", flag, error.what()), error.code());
-  }
+    code = command.run(line);
+  });
+  return code;
 }
 
 ExitCode run_program(const std::vector<std::string>& arguments) {

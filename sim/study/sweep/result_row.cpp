@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "sim/base/error.hpp"
+#include "sim/base/flag_errors.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/column_meanings.hpp"
 #include "sim/study/sweep/counted_loss.hpp"
@@ -414,8 +415,7 @@ Row refused_row(const Scenario* scenario, const scenario::OptionValues& typed,
     } else if (column.option != nullptr) {
       if (scenario != nullptr) cell = column.option->cell(*scenario);
       // What does not apply has a cell where the reason names it: --from has to find it.
-      const bool is_told =
-          scenario == nullptr || line.find("--" + column.option->name) != std::string::npos;
+      const bool is_told = scenario == nullptr || names_flag(line, column.option->name);
       const auto value = typed.find(column.option->name);
       if (cell == Cell() && is_told && value != typed.end()) {
         cell = column.option->cell_of(value->second);

@@ -124,6 +124,21 @@ TEST_CASE("a refused scenario keeps its options and has no figures") {
   CHECK(cell(typed, "experts").empty());
 }
 
+TEST_CASE("a refused row tells an option that does not apply where the reason names it itself") {
+  const auto told = [](const scenario::Scenario& scenario, const scenario::OptionValues& typed,
+                       const std::string& option, const std::string& reason) {
+    return cell(study::refused_row(&scenario, typed, reason), option);
+  };
+  const scenario::Scenario dense = resolved({{"router", "dense"}});
+  const scenario::OptionValues dispatch = {{"dispatch", "einsum"}};
+  CHECK(told(dense, dispatch, "dispatch", "--dispatch einsum has no experts") == "einsum");
+  CHECK(told(dense, dispatch, "dispatch", "--dispatcher deepep has no experts").empty());
+  const scenario::Scenario prefill = resolved({{"mode", "prefill"}});
+  const scenario::OptionValues overlap = {{"overlap", "gradient"}};
+  CHECK(told(prefill, overlap, "overlap", "no step for --overlap") == "gradient");
+  CHECK(told(prefill, overlap, "overlap", "--overlap-slowdown 2:1 is not for it").empty());
+}
+
 TEST_CASE("CSV and JSON hold the same cells") {
   const study::Row row = row_of(resolved({{"router", "top1"}}));
   const std::vector<std::string> columns = study::names_of(study::result_columns());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cctype>
 #include <cmath>
 #include <initializer_list>
@@ -89,14 +90,21 @@ std::vector<Row> rows_of(bool mixed, bool experts_apart) {
 // Receives that wait for another stage run as send-receive kernels: bubble and exchange are one
 // where the trace does not say the group of a collective.
 void join_pipeline(std::vector<Row>& rows) {
-  Row& exchange = rows[rows.size() - 4];
-  Row& idle = rows.back();
+  const auto row_of = [&](const char* key) {
+    const auto found =
+        std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.key == key; });
+    assert(found != rows.end());
+    return found;
+  };
+  Row& exchange = *row_of("dispatch");
+  const auto host = row_of("host");
+  const Row& idle = *host;
   exchange.key = "dispatch_host";
   exchange.name = "dispatch, combine, bubble, host";
   exchange.parts.insert(exchange.parts.end(), idle.parts.begin(), idle.parts.end());
   exchange.kinds.insert(exchange.kinds.end(), idle.kinds.begin(), idle.kinds.end());
   exchange.is_idle = true;
-  rows.pop_back();
+  rows.erase(host);
 }
 
 double at(const training::TrainingStep& step, TrainingPart part) {

@@ -30,8 +30,11 @@ double most_of_ll(int domains) { return domains == 2 ? 39e3 : 20.4e3; }
 CrossingPlan grouped(const CrossingLoad& load, const CrossingCosts& costs) {
   const double filled = load.nic_bytes / (load.nic_bytes + half_filled_bytes);
   const double start = first_peer_us + peer_us * load.peers + fill_us * filled;
-  return {"grouped send and receive", Beside::after, costs.latency_us + start, load.nic_bytes,
-          grouped_share};
+  return {.name = "grouped send and receive",
+          .beside = Beside::after,
+          .start_us = costs.latency_us + start,
+          .nic_bytes = load.nic_bytes,
+          .share = grouped_share};
 }
 
 // The same links without software: both parts at once, each message one latency.
@@ -43,8 +46,10 @@ CrossingPlan bare(const CrossingLoad& load, const CrossingCosts& costs) {
   // Reduced inside the domains first, then among these.
   const double among_domains = (1 - 1.0 / load.domains) / (1 - 1.0 / load.ranks);
   const bool reduces = load.kind == Collective::all_reduce;
-  return {"ideal links", Beside::together, rounds * costs.latency_us,
-          reduces ? load.nic_bytes * among_domains : load.nic_bytes};
+  return {.name = "ideal links",
+          .beside = Beside::together,
+          .start_us = rounds * costs.latency_us,
+          .nic_bytes = reduces ? load.nic_bytes * among_domains : load.nic_bytes};
 }
 
 }  // namespace
@@ -67,13 +72,19 @@ std::vector<CrossingPlan> crossing_plans(const CrossingLoad& load, const Crossin
     plans.push_back(grouped(load, costs));
   } else {
     const double more_steps = std::max(steps - (load.per_domain - 1), 0.0);
-    plans.push_back({"ring, LL", Beside::stream,
-                     turns * (more_steps * ll_step_us + borders * costs.latency_us), load.nic_bytes,
-                     ll_share, ll_us, inside_bytes});
-    plans.push_back({"ring, Simple", Beside::steps,
-                     base_us + turns * (steps * ring_step_us + borders * node_step_us),
-                     load.nic_bytes, 1, 0, inside_bytes,
-                     base_us + turns * (load.per_domain - 1) * ring_step_us});
+    plans.push_back({.name = "ring, LL",
+                     .beside = Beside::stream,
+                     .start_us = turns * (more_steps * ll_step_us + borders * costs.latency_us),
+                     .nic_bytes = load.nic_bytes,
+                     .share = ll_share,
+                     .least_us = ll_us,
+                     .inside_bytes = inside_bytes});
+    plans.push_back({.name = "ring, Simple",
+                     .beside = Beside::steps,
+                     .start_us = base_us + turns * (steps * ring_step_us + borders * node_step_us),
+                     .nic_bytes = load.nic_bytes,
+                     .inside_bytes = inside_bytes,
+                     .inside_steps_us = base_us + turns * (load.per_domain - 1) * ring_step_us});
   }
   if (reduces) {
     // A chain of GPUs passes the whole buffer up and down, where the ring that was measured leaves
@@ -81,16 +92,29 @@ std::vector<CrossingPlan> crossing_plans(const CrossingLoad& load, const Crossin
     const double chain_bytes =
         costs.switch_reduces || load.per_domain < 2 ? 1 : 1 / (1 - 1.0 / load.per_domain);
     const double levels = 2 * std::ceil(std::log2(load.domains));
-    plans.push_back({"tree, LL", Beside::stream, levels * costs.latency_us, load.tree_nic_bytes,
-                     ll_share * tree_share, ll_us, chain_bytes});
+    plans.push_back({.name = "tree, LL",
+                     .beside = Beside::stream,
+                     .start_us = levels * costs.latency_us,
+                     .nic_bytes = load.tree_nic_bytes,
+                     .share = ll_share * tree_share,
+                     .least_us = ll_us,
+                     .inside_bytes = chain_bytes});
     const double nodes_us = levels * node_step_us;
     if (costs.switch_reduces) {
-      plans.push_back(
-          {"tree over NVLS, Simple", Beside::stream, nodes_us, load.tree_nic_bytes, tree_share});
+      plans.push_back({.name = "tree over NVLS, Simple",
+                       .beside = Beside::stream,
+                       .start_us = nodes_us,
+                       .nic_bytes = load.tree_nic_bytes,
+                       .share = tree_share});
     } else {
       const double chain_us = base_us + 2 * (load.per_domain - 1) * tree_step_us;
-      plans.push_back({"tree, Simple", Beside::steps, chain_us + nodes_us, load.tree_nic_bytes,
-                       tree_share, 0, chain_bytes, chain_us});
+      plans.push_back({.name = "tree, Simple",
+                       .beside = Beside::steps,
+                       .start_us = chain_us + nodes_us,
+                       .nic_bytes = load.tree_nic_bytes,
+                       .share = tree_share,
+                       .inside_bytes = chain_bytes,
+                       .inside_steps_us = chain_us});
     }
   }
   const bool grouped_only = load.kind == Collective::all_to_all;

@@ -167,7 +167,120 @@ double share_of_choice(double times) {
   return std::clamp((never - times) / (never - likely), 0.0, 1.0);
 }
 
+// The efficiency of NICs, the factor on their start, and the quantiles of both.
+struct NicFigures {
+  double value = 1;
+  double least = 1;
+  double most = 1;
+  cluster::NicStart start;
+};
+
+NicFigures figures_of(const cluster::Cluster& cluster) {
+  return {cluster.nic_efficiency, cluster.nic_efficiency_low, cluster.nic_efficiency_high,
+          cluster.nic_start};
+}
+
+// With the error bars at least of links that nobody measured.
+NicFigures as_unmeasured(NicFigures nics) {
+  const cluster::NicStart assumed;
+  nics.least = std::min(nics.least, nics.value * assumed_least);
+  nics.most = std::max(nics.most, nics.value * assumed_most);
+  nics.start.low = std::min(nics.start.low, nics.start.value * assumed.low);
+  nics.start.high = std::max(nics.start.high, nics.start.value * assumed.high);
+  return nics;
+}
+
+// What an algorithm other than the fastest adds to the upper end of a band.
+struct OtherAlgorithms {
+  double slower_nics_us = 0;  // where the NICs are slow, the fastest one's time included
+  double longer_us = 0;       // where they are as expected
+  const char* name = "";      // the one that takes `longer_us`
+};
+
 }  // namespace
+
+// The law of node_crossing.hpp for one exchange.
+struct PortModel::Law {
+  CrossingLoad load;
+  Inside part;
+  CrossingCosts costs;  // with the expected start
+  double nic_rate = 0;  // bytes per microsecond, of a GPU's share of the NICs
+
+  double stream_us(const CrossingPlan& plan, double efficiency) const {
+    return std::max(plan.nic_bytes / (nic_rate * efficiency * plan.share), plan.least_us);
+  }
+
+  // As the fastest plan carries it out, with this time inside, efficiency and factor on the start;
+  // of its estimate the time alone.
+  Crossed fastest(double inside_us, double efficiency, double start) const {
+    Crossed best;
+    for (const CrossingPlan& plan :
+         crossing_plans(load, {costs.latency_us, start, costs.switch_reduces})) {
+      const double nic_us = stream_us(plan, efficiency);
+      const double time_us = part.time_with(plan, inside_us, nic_us);
+      if (best.estimate.time_us > 0 && time_us >= best.estimate.time_us) continue;
+      best.estimate.time_us = time_us;
+      best.algorithm = plan.name;
+      best.inside_us = inside_us;
+      best.start_us = plan.start_us;
+      best.stream_us = nic_us;
+      best.nic_share = plan.share;
+    }
+    return best;
+  }
+
+  // Other algorithms than `chosen`, also those without a switch that reduces. `slower_nics_us`:
+  // what the fastest takes longer with slow NICs.
+  OtherAlgorithms others(const Crossed& chosen, const NicFigures& nics,
+                         double slower_nics_us) const {
+    OtherAlgorithms found{slower_nics_us};
+    if (load.kind != Collective::all_reduce) return found;
+    const double time_us = chosen.estimate.time_us;
+    for (const bool reduces : {costs.switch_reduces, false}) {
+      for (const CrossingPlan& plan :
+           crossing_plans(load, {costs.latency_us, costs.start, reduces})) {
+        if (plan.name == std::string_view(chosen.algorithm)) continue;
+        const auto time_at = [&](double efficiency) {
+          return part.time_with(plan, part.time.time_us, stream_us(plan, efficiency));
+        };
+        const double other_us = time_at(nics.value);
+        const double share = share_of_choice(other_us / time_us);
+        found.slower_nics_us =
+            std::max(found.slower_nics_us, share * (time_at(nics.least) - other_us));
+        if (share * (other_us - time_us) <= found.longer_us) continue;
+        found.longer_us = share * (other_us - time_us);
+        found.name = plan.name;
+      }
+    }
+    return found;
+  }
+
+  // Sets the quantiles of `crossed`, which fastest() has made, and what its upper end reaches to.
+  void set_band(const NicFigures& nics, Crossed& crossed) const {
+    const double time_us = crossed.estimate.time_us;
+    const cluster::NicStart& start = nics.start;
+    const auto beside = [&](double inside_us, double efficiency, double scale) {
+      return fastest(inside_us, efficiency, scale).estimate.time_us - time_us;
+    };
+    const double of_law_us = start.value == 0 ? 0 : law_error * time_us;
+    const OtherAlgorithms other =
+        others(crossed, nics, beside(part.time.time_us, nics.least, start.value));
+    crossed.next = other.name;
+    crossed.estimate.time_us_p95 =
+        time_us +
+        root_of_squares({beside(part.time.time_us_p95, nics.value, start.value),
+                         other.slower_nics_us, beside(part.time.time_us, nics.value, start.high),
+                         of_law_us, other.longer_us});
+    crossed.estimate.time_us_p05 =
+        time_us - root_of_squares({beside(part.time.time_us_p05, nics.value, start.value),
+                                   beside(part.time.time_us, nics.most, start.value),
+                                   beside(part.time.time_us, nics.value, start.low), of_law_us});
+    // Whatever the software, the bytes pass the NICs.
+    const double least_us = crossed.stream_us * crossed.nic_share * nics.value / nics.most;
+    crossed.estimate.time_us_p05 =
+        std::max(crossed.estimate.time_us_p05, std::min(least_us, time_us));
+  }
+};
 
 PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> members, double bytes,
                                      std::optional<int> peers, Senders senders, Links links) const {
@@ -179,90 +292,26 @@ PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> membe
         cluster_->name, article(kind), name_of(kind), span.gpus));
   }
   const NicLoads loads = busiest_nic(kind, members, *cluster_, senders);
-  const CrossingLoad load{kind,
-                          span.gpus,
-                          span.domains,
-                          span.largest_share,
-                          peers.value_or(span.gpus - span.smallest_share),
-                          loads.bytes * bytes,
-                          loads.tree_bytes * bytes,
-                          bytes};
-  const Inside part = inside(kind, span, bytes);
-  const double full_rate = cluster_->nic_per_gpu.bytes_per_second / 1e6;  // bytes per us
-  const bool switch_reduces = profile_->links().switch_reduces;
-  const auto stream_of = [&](const CrossingPlan& plan, double efficiency) {
-    return std::max(plan.nic_bytes / (full_rate * efficiency * plan.share), plan.least_us);
-  };
-  const auto fastest = [&](double inside_us, double efficiency, double start) {
-    Crossed best;
-    for (const CrossingPlan& plan :
-         crossing_plans(load, {cluster_->nic_latency_us, start, switch_reduces})) {
-      const double stream_us = stream_of(plan, efficiency);
-      const double time_us = part.time_with(plan, inside_us, stream_us);
-      if (best.estimate.time_us > 0 && time_us >= best.estimate.time_us) continue;
-      best.estimate.time_us = time_us;
-      best.algorithm = plan.name;
-      best.inside_us = inside_us;
-      best.start_us = plan.start_us;
-      best.stream_us = stream_us;
-      best.nic_share = plan.share;
-    }
-    return best;
-  };
-  const double value = cluster_->nic_efficiency;
-  double least = cluster_->nic_efficiency_low;
-  double most = cluster_->nic_efficiency_high;
-  cluster::NicStart start = cluster_->nic_start;
-  if (links == Links::unmeasured) {
-    const cluster::NicStart assumed;
-    least = std::min(least, value * assumed_least);
-    most = std::max(most, value * assumed_most);
-    start.low = std::min(start.low, start.value * assumed.low);
-    start.high = std::max(start.high, start.value * assumed.high);
-  }
-  Crossed crossed = fastest(part.time.time_us, value, start.value);
-  const double time_us = crossed.estimate.time_us;
-  const auto beside = [&](double inside_us, double efficiency, double scale) {
-    return fastest(inside_us, efficiency, scale).estimate.time_us - time_us;
-  };
-  const double of_law_us = start.value == 0 ? 0 : law_error * time_us;
-  double slower_nics_us = beside(part.time.time_us, least, start.value);
-  double other_algorithm_us = 0;
-  // Other algorithms, also those without a switch that reduces.
-  const auto reach_to = [&](const CrossingPlan& plan) {
-    const auto time_at = [&](double efficiency) {
-      return part.time_with(plan, part.time.time_us, stream_of(plan, efficiency));
-    };
-    const double other_us = time_at(value);
-    const double share = share_of_choice(other_us / time_us);
-    slower_nics_us = std::max(slower_nics_us, share * (time_at(least) - other_us));
-    if (share * (other_us - time_us) <= other_algorithm_us) return;
-    other_algorithm_us = share * (other_us - time_us);
-    crossed.next = plan.name;
-  };
-  if (kind == Collective::all_reduce) {
-    for (const bool reduces : {switch_reduces, false}) {
-      const CrossingCosts costs{cluster_->nic_latency_us, start.value, reduces};
-      for (const CrossingPlan& plan : crossing_plans(load, costs)) {
-        if (plan.name != std::string_view(crossed.algorithm)) reach_to(plan);
-      }
-    }
-  }
-  crossed.estimate.time_us_p95 =
-      time_us + root_of_squares({beside(part.time.time_us_p95, value, start.value), slower_nics_us,
-                                 beside(part.time.time_us, value, start.high), of_law_us,
-                                 other_algorithm_us});
-  crossed.estimate.time_us_p05 =
-      time_us - root_of_squares({beside(part.time.time_us_p05, value, start.value),
-                                 beside(part.time.time_us, most, start.value),
-                                 beside(part.time.time_us, value, start.low), of_law_us});
-  // Whatever the software, the bytes pass the NICs.
-  const double least_us = crossed.stream_us * crossed.nic_share * value / most;
-  crossed.estimate.time_us_p05 =
-      std::max(crossed.estimate.time_us_p05, std::min(least_us, time_us));
+  NicFigures nics = figures_of(*cluster_);
+  if (links == Links::unmeasured) nics = as_unmeasured(nics);
+  const Law law{.load = {.kind = kind,
+                         .ranks = span.gpus,
+                         .domains = span.domains,
+                         .per_domain = span.largest_share,
+                         .peers = peers.value_or(span.gpus - span.smallest_share),
+                         .nic_bytes = loads.bytes * bytes,
+                         .tree_nic_bytes = loads.tree_bytes * bytes,
+                         .buffer_bytes = bytes},
+                .part = inside(kind, span, bytes),
+                .costs = {.latency_us = cluster_->nic_latency_us,
+                          .start = nics.start.value,
+                          .switch_reduces = profile_->links().switch_reduces},
+                .nic_rate = cluster_->nic_per_gpu.bytes_per_second / 1e6};
+  Crossed crossed = law.fastest(law.part.time.time_us, nics.value, nics.start.value);
+  law.set_band(nics, crossed);
   crossed.estimate.origin = profile::Origin::assumed;
   // Nobody measured this exchange, whatever was measured of its part inside.
-  crossed.estimate.support = std::max(part.time.support, profile::Support::interpolated);
+  crossed.estimate.support = std::max(law.part.time.support, profile::Support::interpolated);
   return crossed;
 }
 

@@ -34,9 +34,8 @@ inline constexpr double law_error = 0.08;
 //                   bound for other domains, n being the members of its own
 //   all-gather, reduce-scatter
 //                   rings: (P - 1) / P of the buffer over the NICs of the domain with the fewest
-//   all-reduce      rings: twice that; trees: 2 (N - 1) / N of the buffer over the NICs of a
-//   domain,
-//                   of which there are N
+//   all-reduce      rings: twice that; trees: tree_turns(N) of the buffer over the NICs of one of
+//                   N domains
 // The NICs of a domain are those behind its members, or the members' shares of them where other
 // senders are behind (Senders). So no answer is below what the bytes that must enter or leave any
 // domain need on its NICs. Inside, the fullest domain decides. Behind PCIe the bytes of an
@@ -85,6 +84,7 @@ class PortModel {
 
  private:
   struct Inside;
+  struct Law;
   // Whose error bars the figures of the NICs have: as the cluster knows them, or at least those of
   // links that nobody measured.
   enum class Links { of_cluster, unmeasured };

@@ -39,6 +39,17 @@ bool all_equal(const std::vector<Picoseconds>& times) {
                      [&](Picoseconds time) { return time == times.front(); });
 }
 
+// Times of an operation on each rank, or one of all. Equal ones are stored once, which saves memory
+// and lets ranks fold.
+void store(std::vector<Picoseconds> times, int op, engine::Durations& durations) {
+  const auto at = static_cast<std::size_t>(op);
+  if (!times.empty() && all_equal(times)) {
+    durations.uniform[at] = times.front();
+  } else {
+    durations.per_rank[at] = std::move(times);
+  }
+}
+
 void check_copies(const scenario::Scenario& scenario, const routing::ReplicaRouting& routing) {
   const auto members = static_cast<std::size_t>(scenario.expert_parallel);
   const auto nodes = static_cast<std::size_t>(routing::group_nodes(scenario.routing_job()));
@@ -150,8 +161,8 @@ bool StepDurations::goes_by_blocks(int op, const routing::ReplicaRouting* routin
   return !layer_of(operation, *routing).group_blocks.empty();
 }
 
-void StepDurations::by_gpu_class(int op, const routing::ReplicaRouting* routing, int replica,
-                                 engine::Durations& durations) {
+std::vector<Picoseconds> StepDurations::by_gpu_class(int op, const routing::ReplicaRouting* routing,
+                                                     int replica) {
   const TokenClasses& classes = prices_.token_classes();
   const StepOperation& operation = program_.operation(op);
   const bool by_tokens = goes_by_tokens(operation) || operation.work == Work::phase;
@@ -164,15 +175,14 @@ void StepDurations::by_gpu_class(int op, const routing::ReplicaRouting* routing,
       times.push_back(time_on(op, routing, {tokens, group}, replica));
     }
   }
-  const auto at = static_cast<std::size_t>(op);
-  if (all_equal(times)) {
-    durations.uniform[at] = times.front();
-    return;
-  }
+  if (all_equal(times)) return {times.front()};
+  std::vector<Picoseconds> of_gpus;
+  of_gpus.reserve(static_cast<std::size_t>(scenario_.gpus));
   for (int gpu = 0; gpu < scenario_.gpus; ++gpu) {
     const auto group = static_cast<std::size_t>(by_blocks ? group_of(gpu) : 0);
-    durations.per_rank[at].push_back(times[group * count + (by_tokens ? classes.of(gpu) : 0)]);
+    of_gpus.push_back(times[group * count + (by_tokens ? classes.of(gpu) : 0)]);
   }
+  return of_gpus;
 }
 
 std::vector<Picoseconds> StepDurations::by_rectified_rows(const StepOperation& operation,
@@ -208,7 +218,7 @@ engine::Durations StepDurations::padded(const routing::ReplicaRouting* routing, 
       durations.per_rank[at] = by_rectified_rows(operation, layer_of(operation, *routing), replica);
     } else if (goes_by_blocks(op, routing) ||
                (!one_class && (goes_by_tokens(operation) || operation.work == Work::phase))) {
-      by_gpu_class(op, routing, replica, durations);
+      store(by_gpu_class(op, routing, replica), op, durations);
     } else {
       durations.uniform[at] = time_on(op, routing, {}, replica);
     }
@@ -301,52 +311,36 @@ std::vector<Picoseconds> StepDurations::by_dispatcher(int op, const routing::Lay
   return routing::for_all_gpus(std::move(times), scenario_.gpus);
 }
 
+std::vector<Picoseconds> StepDurations::unpadded_times(int op,
+                                                       const routing::ReplicaRouting& routing,
+                                                       int replica,
+                                                       std::vector<RowCounts>& counts) {
+  const StepOperation& operation = program_.operation(op);
+  if (exchanges_rows(operation)) {
+    if (!dispatcher_) return {};
+    return by_dispatcher(op, layer_of(operation, routing), replica);
+  }
+  if (!prices_.token_classes().all_alike() && goes_by_tokens(operation)) {
+    return by_gpu_class(op, &routing, replica);
+  }
+  if (is_fixed(operation) || operation.work != Work::phase) {
+    return {time_on(op, &routing, {}, replica)};
+  }
+  const routing::LayerRouting& layer = layer_of(operation, routing);
+  if (is_rectify(operation)) return by_rectified_rows(operation, layer, replica);
+  if (sorts_rows(operation) && !layer.exchanged) return {Picoseconds(0)};
+  RowCounts& of_layer = counts[static_cast<std::size_t>(operation.moe_layer)];
+  if (of_layer.sent.empty()) of_layer = count_rows(layer);
+  return by_rows(operation, of_layer, replica);
+}
+
 engine::Durations StepDurations::unpadded(const routing::ReplicaRouting& routing, int replica) {
   check_unpadded(scenario_, routing);
   engine::Durations durations = empty();
   durations.skipped = skipped(routing);
-  const bool one_class = prices_.token_classes().all_alike();
   std::vector<RowCounts> counts(routing.layers.size());
   for (int op = 0; op < static_cast<int>(program_.operations().size()); ++op) {
-    const StepOperation& operation = program_.operation(op);
-    const auto at = static_cast<std::size_t>(op);
-    if (exchanges_rows(operation)) {
-      if (!dispatcher_) continue;  // timed by its matrix
-      std::vector<Picoseconds> times = by_dispatcher(op, layer_of(operation, routing), replica);
-      if (all_equal(times)) {
-        durations.uniform[at] = times.front();
-      } else {
-        durations.per_rank[at] = std::move(times);
-      }
-      continue;
-    }
-    if (!one_class && goes_by_tokens(operation)) {
-      by_gpu_class(op, &routing, replica, durations);
-      continue;
-    }
-    if (is_fixed(operation) || operation.work != Work::phase) {
-      durations.uniform[at] = time_on(op, &routing, {}, replica);
-      continue;
-    }
-    const routing::LayerRouting& layer = layer_of(operation, routing);
-    std::vector<Picoseconds> times;
-    if (is_rectify(operation)) {
-      times = by_rectified_rows(operation, layer, replica);
-    } else {
-      if (sorts_rows(operation) && !layer.exchanged) {
-        durations.uniform[at] = Picoseconds(0);
-        continue;
-      }
-      RowCounts& of_layer = counts[static_cast<std::size_t>(operation.moe_layer)];
-      if (of_layer.sent.empty()) of_layer = count_rows(layer);
-      times = by_rows(operation, of_layer, replica);
-    }
-    // Equal on all ranks: stored once, which saves memory and lets ranks fold.
-    if (!times.empty() && all_equal(times)) {
-      durations.uniform[at] = times.front();
-    } else {
-      durations.per_rank[at] = std::move(times);
-    }
+    store(unpadded_times(op, routing, replica, counts), op, durations);
   }
   return durations;
 }

@@ -65,8 +65,9 @@ class StepDurations {
                       int replica);
   PricedWork* work_on(int operation, const routing::ReplicaRouting* routing, const GpuClass& gpus);
   bool goes_by_blocks(int operation, const routing::ReplicaRouting* routing) const;
-  void by_gpu_class(int operation, const routing::ReplicaRouting* routing, int replica,
-                    engine::Durations& durations);
+  // One time for all GPUs, or one for each.
+  std::vector<Picoseconds> by_gpu_class(int operation, const routing::ReplicaRouting* routing,
+                                        int replica);
   std::vector<Picoseconds> by_rectified_rows(const StepOperation& operation,
                                              const routing::LayerRouting& layer, int replica);
   std::vector<Picoseconds> by_rows(const StepOperation& operation, const RowCounts& counts,
@@ -76,6 +77,10 @@ class StepDurations {
     return {layer.kept_rows, scenario_.experts};
   }
   RowCounts count_rows(const routing::LayerRouting& layer) const;
+  // One time for all GPUs, one for each, or none where the operation's matrix times it. `counts` of
+  // each MoE layer are filled as they are needed.
+  std::vector<Picoseconds> unpadded_times(int operation, const routing::ReplicaRouting& routing,
+                                          int replica, std::vector<RowCounts>& counts);
   std::int64_t rows_of(const StepOperation& operation, const routing::LayerRouting& layer,
                        int gpu) const;
   struct Dispatched {

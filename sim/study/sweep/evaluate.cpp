@@ -236,6 +236,100 @@ void add_bytes(const step::StepModel& model, const routing::ReplicaRouting* rout
   }
 }
 
+// What a step's time is based on: its curves, the exchanges that the cluster has measured, what its
+// token loss is drawn from, and the network where its answer is no plain curve.
+std::string provenance_of(const scenario::Scenario& scenario, const step::StepModel& model,
+                          const step::NetworkChoice& network) {
+  std::string text = model.provenance() + measured_exchanges(scenario);
+  const std::string basis =
+      scenario.has_moe() ? routing::loss_basis(scenario.scores, scenario.router) : "";
+  if (!basis.empty()) text += "; token loss from " + basis;
+  if (network.used == scenario::Network::flows || !network.certified) {
+    text += fmt::format("; network {}: {}", name_in(scenario::network_names, network.used),
+                        network.reason);
+  }
+  return text;
+}
+
+// Simulates the replicas of a scenario.
+class ReplicaRunner {
+ public:
+  ReplicaRunner(step::StepModel& model, const EvaluateSettings& settings,
+                routing::RoutingCache& cache)
+      : model_(model), settings_(settings), cache_(cache), runner_(model) {}
+
+  struct Run {
+    std::shared_ptr<const routing::ReplicaRouting> routing;  // null: without MoE layers
+    engine::Execution execution;
+  };
+  Run run(int index) {
+    const scenario::Scenario& scenario = model_.scenario();
+    std::shared_ptr<const routing::ReplicaRouting> routing;
+    if (scenario.has_moe()) routing = cache_.get(scenario.routing_job(), index);
+    const int errors = settings_.curve_errors ? index : step::StepModel::no_errors;
+    engine::Execution execution = runner_.run(routing.get(), index, errors);
+    return {std::move(routing), std::move(execution)};
+  }
+
+  // All of them, measured; the figures of their routing and their times go to `outcome`.
+  std::vector<Replica> measure_all(Outcome& outcome) {
+    const scenario::Scenario& scenario = model_.scenario();
+    LossMean losses(outcome, scenario.replicas);
+    step::RowPeak rows(scenario);
+    std::vector<Replica> replicas;
+    for (int index = 0; index < scenario.replicas; ++index) {
+      const auto [routing, execution] = run(index);
+      if (routing) {
+        losses.take(*routing);
+        outcome.capacity =
+            std::max(outcome.capacity, routing::slots_per_expert(scenario.routing_job(), *routing));
+        rows.take(*routing);
+      }
+      replicas.push_back(measure(model_.program(), execution));
+      replicas.back().hidden = hidden_gain(scenario, model_.program(), execution);
+      if (settings_.curve_errors) {
+        replicas.back().spread = step::curve_spread(model_, execution, routing.get(), index);
+      }
+      outcome.replica_step_ms.push_back(replicas.back().step.ms());
+    }
+    if (scenario.has_moe()) losses.finish(scenario.scores);
+    outcome.rows = rows.rows();
+    outcome.busiest_rows = rows.busiest_of_layer();
+    outcome.empty_rows_sent = rows.empty_share();
+    return replicas;
+  }
+
+  const step::NetworkChoice& choice() const { return runner_.choice(); }
+
+ private:
+  step::StepModel& model_;
+  const EvaluateSettings& settings_;
+  routing::RoutingCache& cache_;
+  step::StepRunner runner_;
+};
+
+// The step of `shown`, its parts and speed, and the band that all replicas make.
+void fill_step(const scenario::Scenario& scenario, const std::vector<Replica>& replicas,
+               const Replica& shown, Outcome& outcome) {
+  outcome.step_ms = shown.step.ms();
+  outcome.parts_ms = shown.parts_ms;
+  outcome.exchange_ms = shown.exchange_ms;
+  outcome.exchange_and_waiting_ms = shown.exchange_and_waiting_ms;
+  for (const Replica& replica : replicas) {
+    outcome.draws.push_back({replica.step.ms(), work_shares(scenario, replica.parts_ms)});
+  }
+  outcome.band = uncertainty::simulated_band(
+      outcome.draws, software_error(scenario, work_shares(scenario, outcome.parts_ms)),
+      outcome.averaged);
+  outcome.hidden = shown.hidden;
+  uncertainty::widen_by_hidden(outcome.hidden, scenario.zero, outcome.band);
+  const std::int64_t micro_steps =
+      scenario.mode == scenario::Mode::train ? scenario.micro_steps : 1;
+  outcome.tokens_per_gpu_mean = scenario.mean_tokens();
+  outcome.tokens_per_s_per_gpu =
+      outcome.tokens_per_gpu_mean * static_cast<double>(micro_steps) / (outcome.step_ms * 1e-3);
+}
+
 }  // namespace
 
 std::optional<uncertainty::LossBand> band_of_losses(const routing::ScoreSource& scores,
@@ -253,70 +347,18 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
                  routing::RoutingCache& cache) {
   Outcome outcome;
   step::StepModel model(scenario, settings.calibration);
-  LossMean losses(outcome, scenario.replicas);
-  step::RowPeak rows(scenario);
-  const bool routed = scenario.has_moe();
-  std::vector<Replica> replicas;
-  step::StepRunner runner(model);
-  const auto simulate = [&](int index) {
-    std::shared_ptr<const routing::ReplicaRouting> routing;
-    if (routed) routing = cache.get(scenario.routing_job(), index);
-    const int errors = settings.curve_errors ? index : step::StepModel::no_errors;
-    engine::Execution execution = runner.run(routing.get(), index, errors);
-    return std::pair(std::move(routing), std::move(execution));
-  };
-  for (int index = 0; index < scenario.replicas; ++index) {
-    const auto [routing, execution] = simulate(index);
-    if (routing) {
-      losses.take(*routing);
-      outcome.capacity =
-          std::max(outcome.capacity, routing::slots_per_expert(scenario.routing_job(), *routing));
-      rows.take(*routing);
-    }
-    replicas.push_back(measure(model.program(), execution));
-    replicas.back().hidden = hidden_gain(scenario, model.program(), execution);
-    if (settings.curve_errors) {
-      replicas.back().spread = step::curve_spread(model, execution, routing.get(), index);
-    }
-    outcome.replica_step_ms.push_back(replicas.back().step.ms());
-  }
-  if (routed) losses.finish(scenario.scores);
+  ReplicaRunner runner(model, settings, cache);
+  const std::vector<Replica> replicas = runner.measure_all(outcome);
   const std::size_t middle = median_replica(replicas);
-  outcome.step_ms = replicas[middle].step.ms();
-  outcome.parts_ms = replicas[middle].parts_ms;
-  outcome.exchange_ms = replicas[middle].exchange_ms;
-  outcome.exchange_and_waiting_ms = replicas[middle].exchange_and_waiting_ms;
-  for (const Replica& replica : replicas) {
-    outcome.draws.push_back({replica.step.ms(), work_shares(scenario, replica.parts_ms)});
-  }
   if (settings.curve_errors) outcome.averaged = averaged_draws(scenario, replicas);
-  outcome.band = uncertainty::simulated_band(
-      outcome.draws, software_error(scenario, work_shares(scenario, outcome.parts_ms)),
-      outcome.averaged);
-  outcome.hidden = replicas[middle].hidden;
-  uncertainty::widen_by_hidden(outcome.hidden, scenario.zero, outcome.band);
-  const std::int64_t micro_steps =
-      scenario.mode == scenario::Mode::train ? scenario.micro_steps : 1;
-  outcome.tokens_per_gpu_mean = scenario.mean_tokens();
-  outcome.tokens_per_s_per_gpu =
-      outcome.tokens_per_gpu_mean * static_cast<double>(micro_steps) / (outcome.step_ms * 1e-3);
-  outcome.rows = rows.rows();
-  outcome.busiest_rows = rows.busiest_of_layer();
-  outcome.empty_rows_sent = rows.empty_share();
+  fill_step(scenario, replicas, replicas[middle], outcome);
   fill_memory(scenario, outcome);
-  outcome.provenance = model.provenance();
-  outcome.provenance += measured_exchanges(scenario);
-  const std::string basis =
-      scenario.has_moe() ? routing::loss_basis(scenario.scores, scenario.router) : "";
-  if (!basis.empty()) outcome.provenance += "; token loss from " + basis;
   const step::NetworkChoice& network = runner.choice();
+  outcome.provenance = provenance_of(scenario, model, network);
   outcome.network_used = name_in(scenario::network_names, network.used);
   outcome.network_why = network.reason;
-  if (network.used == scenario::Network::flows || !network.certified) {
-    outcome.provenance += fmt::format("; network {}: {}", outcome.network_used, network.reason);
-  }
   if (settings.timeline != nullptr) {
-    const auto [routing, execution] = simulate(static_cast<int>(middle));
+    const auto [routing, execution] = runner.run(static_cast<int>(middle));
     *settings.timeline = engine::timeline(model.program(), execution, step::part_names());
     add_bytes(model, routing.get(), *settings.timeline);
   }

@@ -94,6 +94,35 @@ std::string alternatives(const std::vector<std::string>& names) {
   return text;
 }
 
+// "1 row", "3 rows".
+std::string counted(int count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+// How far configurations of one's own software scatter, by `steps` measured ones.
+Term own_scatter_term(const Band& band, int steps) {
+  constexpr int few_steps = 6;  // fewer leave the prior, of two rows, over a quarter of the scatter
+  std::string name = fmt::format("your {} steps scatter around one another", steps);
+  if (steps == 0) {
+    name = "none of your rows is a whole step: their scatter is that of published ones";
+  } else if (steps < few_steps) {
+    name = fmt::format("{} of yours {} little of how far single ones scatter",
+                       counted(steps, "step"), steps == 1 ? "tells" : "tell");
+  }
+  return {std::move(name), band.expected.scatter,
+          "more rows of the kind that is asked about: moesim calibrate"};
+}
+
+// What one's own rows leave open of the step that is asked about.
+Term own_latent_term(const Band& band, const Subject& subject, int rows) {
+  std::string name = band.basis == Basis::own_models
+                         ? fmt::format("none of your steps is one of {}", subject.model)
+                         : fmt::format("{} {} open what this one spends its time on",
+                                       counted(rows, "row"), rows == 1 ? "leaves" : "leave");
+  return {std::move(name), band.expected.latent,
+          "rows with other shares of exchanges and host: moesim calibrate"};
+}
+
 }  // namespace
 
 Subject subject_of(const training::TrainingJob& job, const std::string& software) {
@@ -175,20 +204,8 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
 
 std::vector<Term> own_terms(const StepErrors& errors, const Band& band, const Subject& subject,
                             const StepSoftware& software) {
-  constexpr int few_steps = 6;  // fewer leave the prior, of two rows, over a quarter of the scatter
-  const int steps = software.scatter(RowKind::step).rows;
-  std::vector<Term> terms = {
-      {steps == 0 ? "none of your rows is a whole step: their scatter is that of published ones"
-       : steps < few_steps
-           ? fmt::format("{} step{} of yours tell{} little of how far single ones scatter", steps,
-                         steps == 1 ? "" : "s", steps == 1 ? "s" : "")
-           : fmt::format("your {} steps scatter around one another", steps),
-       band.expected.scatter, "more rows of the kind that is asked about: moesim calibrate"},
-      {band.basis == Basis::own_models
-           ? fmt::format("none of your steps is one of {}", subject.model)
-           : fmt::format("{} row{} open what this one spends its time on", software.rows(),
-                         software.rows() == 1 ? " leaves" : "s leave"),
-       band.expected.latent, "rows with other shares of exchanges and host: moesim calibrate"}};
+  std::vector<Term> terms = {own_scatter_term(band, software.scatter(RowKind::step).rows),
+                             own_latent_term(band, subject, software.rows())};
   for (const UnmeasuredTrait& each : band.unmeasured) {
     terms.push_back({fmt::format("none of your steps has {}, which decides {:.0f} % of the step",
                                  text_of(each), 100 * each.trait.share),

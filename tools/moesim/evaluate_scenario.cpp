@@ -12,6 +12,7 @@
 #include "sim/study/sweep/evaluate.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/prefetch.hpp"
+#include "tools/moesim/scenario_notes.hpp"
 
 namespace moesim::tool {
 
@@ -28,6 +29,7 @@ void note_scenario(const CommandLine& line, const scenario::Scenario& scenario) 
                     "sequence, model FLOPs count the window; moesim train prices it",
                     scenario.model_name));
   }
+  check_routing_fits(scenario);
   note_costly_routing(scenario);
   note_costly_flows(scenario);
 }

@@ -14,6 +14,7 @@
 #include "tools/moesim/layout/layout_result.hpp"
 #include "tools/moesim/megatron/megatron_options.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/scenario_notes.hpp"
 #include "tools/moesim/timeline.hpp"
 #include "tools/moesim/train/train_request.hpp"
 

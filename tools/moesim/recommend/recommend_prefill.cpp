@@ -18,6 +18,7 @@
 #include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_scaling.hpp"
 #include "tools/moesim/recommend/recommend_stop.hpp"
+#include "tools/moesim/scenario_notes.hpp"
 
 namespace moesim::tool {
 namespace {

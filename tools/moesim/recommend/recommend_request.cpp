@@ -18,6 +18,7 @@
 #include "tools/moesim/recommend/recommend_limits.hpp"
 #include "tools/moesim/recommend/recommend_routings.hpp"
 #include "tools/moesim/recommend/recommend_space.hpp"
+#include "tools/moesim/scenario_notes.hpp"
 #include "tools/moesim/shell_word.hpp"
 #include "tools/moesim/train/train_request.hpp"
 

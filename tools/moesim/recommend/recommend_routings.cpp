@@ -10,6 +10,7 @@
 #include "sim/routing/routers/router_name.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/recommend/recommend_flags.hpp"
+#include "tools/moesim/scenario_notes.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -19,6 +19,7 @@
 #include "tools/moesim/prefetch.hpp"
 #include "tools/moesim/route/fit_scores.hpp"
 #include "tools/moesim/route/route_losses.hpp"
+#include "tools/moesim/scenario_notes.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -130,6 +131,7 @@ ExitCode run(const CommandLine& line) {
   note_scores(line.scenario(), {&only, 1});
   note_small_capacity(line.scenario(), {&only, 1});
   note_trained_routers({&only, 1});
+  check_routing_fits(scenario);
   note_costly_routing(scenario);
   const Output out(line.get("out"));
   routing::RoutingJob job = scenario.routing_job();

@@ -19,6 +19,7 @@
 #include "tools/moesim/doubtful_logits.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/route/logits_detail.hpp"
+#include "tools/moesim/scenario_notes.hpp"
 
 namespace moesim::tool {
 namespace {

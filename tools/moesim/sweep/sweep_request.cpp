@@ -10,6 +10,7 @@
 #include "sim/study/sweep/grid.hpp"
 #include "sim/study/sweep/journal.hpp"
 #include "tools/moesim/commit.hpp"
+#include "tools/moesim/scenario_notes.hpp"
 #include "tools/moesim/sweep/sweep_warnings.hpp"
 
 namespace moesim::tool {

@@ -19,6 +19,7 @@
 #include "tools/moesim/kept_result.hpp"
 #include "tools/moesim/megatron/megatron_options.hpp"
 #include "tools/moesim/progress.hpp"
+#include "tools/moesim/scenario_notes.hpp"
 #include "tools/moesim/train/train_journal.hpp"
 #include "tools/moesim/train/train_losses.hpp"
 #include "tools/moesim/train/train_request.hpp"

@@ -10,6 +10,7 @@
 #include "sim/profile/kernels/attention_curve.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/scenario_notes.hpp"
 #include "tools/moesim/train/replicas.hpp"
 
 namespace moesim::tool {

@@ -17,6 +17,7 @@
 #include "tools/moesim/measured_step.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/progress.hpp"
+#include "tools/moesim/scenario_notes.hpp"
 #include "tools/moesim/shell_word.hpp"
 #include "tools/moesim/timeline.hpp"
 #include "tools/moesim/train/train_losses.hpp"

@@ -1,6 +1,7 @@
 #include "sim/training/step/training_step.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -109,6 +110,7 @@ PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) {
   const Picoseconds makespan = slowest.run.makespan;
   // Sums of whole picoseconds and of fractions differ by rounding.
   const double beyond = std::max(0.0, sum(parts) - run.busy.us());
+  assert(beyond <= 1e-6 * makespan.us());
   for (const TrainingPart part : {TrainingPart::dispatch, TrainingPart::host}) {
     if (parts[at(part)] < beyond) continue;
     parts[at(part)] -= beyond;

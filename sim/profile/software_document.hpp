@@ -14,7 +14,7 @@ struct SoftwareFit {
   std::string machine;                // of the profile's device
   std::vector<std::string> models;    // that were measured
   std::vector<std::string> clusters;  // on which; empty: not said
-  int rows = 0;                       // configurations
+  int rows = 0;                       // that were measured, one per configuration
   // The variances of the logs of the two factors: on all of a step, and on exchanges beyond that
   // (0: not fitted).
   double level_variance = 0;

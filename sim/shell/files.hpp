@@ -47,9 +47,9 @@ class Files {
   struct File {
     std::string name;  // by which it is told of
     std::string path;
-    int first = 1;  // line
-    int lines = 0;
-    int named_at = 0;  // the line
+    int first = 1;     // its first line, of all that are read one after another
+    int lines = 0;     // how many it has
+    int named_at = 0;  // the line that names it
   };
 
   const File& file_of(int line) const;
@@ -57,7 +57,7 @@ class Files {
 
   Read read_;
   std::vector<File> files_;
-  std::vector<std::string> not_read_;  // notes
+  std::vector<std::string> not_read_;  // a note of each file
   std::map<std::string, std::string> fallbacks_;
 };
 

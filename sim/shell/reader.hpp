@@ -48,7 +48,7 @@ struct Script {
   std::vector<std::string> function_names = {};  // in their order
   std::size_t kept = 0;                          // variables, for what follows a pipe
   std::size_t turns = 0;                         // of its loops so far
-  std::size_t read_again = 0;                    // bytes
+  std::size_t read_again = 0;                    // bytes of loops, in later turns
   // The status of the last "$(...)" in the command that is read: that of a command with assignments
   // alone.
   std::optional<Truth> output_status = std::nullopt;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/units.hpp"
 #include "sim/routing/simulation/routing_cache.hpp"
 #include "sim/scenario/router_options.hpp"
 #include "sim/step/exchanges/network_choice.hpp"

@@ -41,7 +41,7 @@ class MegatronArguments {
   // Of a path, or of the call of a script: "TP=2 EP=8 run.sh large" (script_call). Throws
   // UsageError naming the file, and the line of what cannot be read.
   static MegatronArguments load(const std::string& call);
-  // With one variable more.
+  // The same where the variable `variable` is set to `value`, too.
   static MegatronArguments load_with(const std::string& call, const std::string& variable,
                                      const std::string& value);
   // `read` gives the files that a script sources.
@@ -125,7 +125,7 @@ class MegatronArguments {
   void take_overrides();
   void take_counterparts();
   void take_deepspeed();
-  // Unless it is there.
+  // Puts an argument that scripts usually have, unless this one has it.
   void put_usual(const char* argument, std::vector<std::string> values);
   void put(const KeyValue& value, const Place& place);
   void put_key(const std::string& key, const std::string& value,

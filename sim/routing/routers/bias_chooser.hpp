@@ -206,8 +206,8 @@ class BiasChooser final : public Chooser {
     std::int64_t tile = 0;  // the next one
     LayerSample found;      // expert: with room for all tokens
     std::size_t held = 0;   // tokens of it
-    double residual = 0;    // sum over the tokens that it was found of
-    double examined = 0;    // these
+    double residual = 0;    // sum over the tokens that were examined
+    double examined = 0;    // so many tokens
     // [part]: routes of a higher bias less those of a lower one, and the experts of all tokens that
     // the bias was shifted for.
     std::vector<double> moved, shifted;
@@ -354,7 +354,7 @@ class BiasChooser final : public Chooser {
 
   KindShape shape_;
   TileChooser tile_;
-  int per_group_;  // experts
+  int per_group_;  // experts of each group
   KeptGroups kept_;
   double speed_;                            // change of a bias per step
   int steps_;                               // of training

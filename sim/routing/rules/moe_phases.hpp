@@ -56,7 +56,7 @@ struct MoeLayerShape {
   bool shuffles = false;
   bool shared_expert = false;
   bool rectified = false;
-  IrCompute ir_compute = IrCompute::separate;  // when
+  IrCompute ir_compute = IrCompute::separate;  // when IR rows are computed
   bool sorts = false;  // several experts on each of several GPUs, rows by source
 };
 std::vector<MoePhase> moe_phases(Pass pass, const MoeLayerShape& shape);

@@ -57,10 +57,10 @@ struct StepOperation {
   MoePhase phase = MoePhase::route;
   int moe_layer = -1;            // index among MoE layers, -1: none
   bool announces = false;        // sends the sizes for an exchange; skipped without it
-  bool causal = true;            // attention
-  bool cross_attends = false;    // attention
+  bool causal = true;            // of attention
+  bool cross_attends = false;    // of attention
   double parameters = 0;         // accumulate_gradients, optimizer
-  Groups groups = Groups::none;  // communication
+  Groups groups = Groups::none;  // of a collective
   profile::Collective collective = profile::Collective::all_to_all;
   double bytes = 0;   // collective: per-rank buffer, as in nccl-tests
   std::string label;  // collective

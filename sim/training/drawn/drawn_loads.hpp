@@ -43,7 +43,7 @@ struct RoutingFigures {
   double p99_load = 1;
   double largest_load = 1;
   double mean_expert_load = 0;
-  bool sampled = false;  // SampledRows
+  bool sampled = false;  // rows are drawn around those of a sample: SampledRows
   routing::Fidelity fidelity = routing::Fidelity::counts;
   double draws = 0;  // routings of one layer by one block
   // How many steps a trace has, and those taken, numbered from 1 on, each once.

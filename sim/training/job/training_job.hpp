@@ -80,9 +80,8 @@ struct DrawnRouting {
   // rank_capacity.hpp.
   double rank_capacity = 0;
   std::uint64_t seed = 1;
-  int replica = 0;  // another popularity of experts and other tokens for each; not of a trace
-  int trace_step =
-      0;  // of a trace the one recorded step to take, from 1 on; 0: all (taken_steps())
+  int replica = 0;     // another popularity of experts and other tokens for each; not of a trace
+  int trace_step = 0;  // of a trace the recorded step to take, from 1 on; 0: all (taken_steps())
 };
 
 // The documents of a job as they were typed, a name or a path: columns and commands must reproduce
@@ -119,11 +118,13 @@ struct TrainingJob {
   parallel::LayoutRequest layout;
   int choices = 0;                          // experts per token; 0: those of the model
   std::optional<KeptGroups> forced_groups;  // without routing; nothing: those of the model's router
-  // Without `routing` alone: rows per expert over balance, padded (0: dropless); rows of the
-  // fullest rank over balance (0: that of random logits); where dropless rows go.
+  // Without `routing` alone: rows per expert over balance, padded; 0: dropless.
   double capacity_factor = 0;
+  // Without `routing` alone: rows of the fullest rank over balance; 0: that of random logits.
   double expert_load = 0;
-  bool has_row_buffer = false;  // of fixed size, so that the host reads no counts
+  // Without `routing` alone: dropless rows go to a buffer of fixed size, so that the host reads no
+  // counts.
+  bool has_row_buffer = false;
   bool forced_fill_in = false;  // the router fills padding in (FR), for which kernels are launched
   std::optional<DrawnRouting> routing;
   // Also the precision of the GEMMs. Weights are gathered in it, as by the recipes of NVIDIA's
@@ -165,8 +166,7 @@ struct TrainingJob {
   // Whether the host has to read how many rows came before it launches the experts.
   bool reads_row_counts() const;
   const char* product_type() const { return training::product_type(states.precision); }
-  // What a layer keeps, with `load` rows on the fullest rank over balance.
-  // `load`: rows of the fullest rank over balance, in all layers.
+  // What a layer keeps. `load`: rows of the fullest rank over balance, in all layers.
   model::ActivationRules activation_rules(double load) const;
   double dispatched_element_bytes() const;
   double tokens() const;           // T of a tensor-parallel group, one micro-batch

@@ -20,8 +20,12 @@ using model::ExchangeKind;
 using parallel::GroupKind;
 using profile::Collective;
 using profile::DispatcherStage;
-// An all-to-all inside an NVLink domain takes so many times as long as nccl-tests': fitted to
-// public steps. Between nodes 1.
+
+// An all-to-all inside an NVLink domain takes so many times as long as nccl-tests'. Fitted together
+// with the other corrections of README.md ("What is priced, and how") to the public training steps
+// that `moesim validate training` compares, with one factor per machine and software. How sure it
+// is alone was not found: the bands have its error among the residuals of whole steps. Between
+// nodes 1.
 constexpr double all_to_all_slowdown = 1.3;
 
 std::size_t at(GroupKind kind) { return static_cast<std::size_t>(kind); }

@@ -78,7 +78,7 @@ double weight_gradient_launches(const TrainingJob& job, bool is_moe, AttentionKi
 
 }  // namespace
 
-double HostLaunches::backward() const { return backward_launches * forward + again; }
+double HostLaunches::backward() const { return backward_launches * forward + recomputed; }
 
 HostLaunches host_launches(const TrainingJob& job, bool is_moe, AttentionKind attention) {
   HostLaunches launches;
@@ -92,9 +92,9 @@ HostLaunches host_launches(const TrainingJob& job, bool is_moe, AttentionKind at
   launches.forward = launches.before + ffn;
   const model::Recompute& recompute = job.recompute;
   if (recompute.full != model::FullRecompute::none) {
-    launches.again = launches.forward;
+    launches.recomputed = launches.forward;
   } else if (recompute.has(is_moe ? model::RecomputeModule::moe : model::RecomputeModule::mlp)) {
-    launches.again = router + ffn;
+    launches.recomputed = router + ffn;
   }
   launches.weight_gradient = weight_gradient_launches(job, is_moe, attention);
   return launches;
@@ -135,7 +135,7 @@ BackwardTimes backward_wait_us(const TrainingJob& job, bool is_moe, const Backwa
     waits.input_gradient_us = joint_us - waits.weight_gradient_us;
   }
   // Rows are read again before the experts are computed again.
-  if (reads_rows(job, is_moe) && count.again > 0) {
+  if (reads_rows(job, is_moe) && count.recomputed > 0) {
     waits.input_gradient_us += job.host.priced_sync_us();
   }
   return waits;

@@ -9,7 +9,7 @@ namespace moesim::training {
 struct HostLaunches {
   double before = 0;   // of forward: before the host reads how many rows come
   double forward = 0;  // all of them
-  double again = 0;    // recomputed
+  double recomputed = 0;
   // Of the backward pass, those of weight gradients: one for each product that LayerKernels prices,
   // its sum added to the gradients so far.
   double weight_gradient = 0;

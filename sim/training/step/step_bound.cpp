@@ -18,7 +18,8 @@ using parallel::ScheduleKind;
 
 // Sums of whole picoseconds and of fractions differ by rounding.
 constexpr double rounding = 1 - 1e-8;
-// More rows take at least this share of the price of fewer.
+// More rows take at least this share of the price of fewer: prices of fitted curves may fall a
+// little where rows grow. Assumed; step_bound_test.cpp holds bounds against the steps themselves.
 constexpr double least_share_of_rows = 0.95;
 
 bool takes_turns(const parallel::ScheduleShape& shape) {
@@ -60,7 +61,7 @@ class LeastStages {
   LeastTimes least(const Passes& passes) const {
     return {least(passes.forward), least(passes.input_gradient) + least(passes.weight_gradient)};
   }
-  // The next one.
+  // Of the MoE layers with prices of their own the next one, else the one that stands for all.
   const Passes& moe_layer(AttentionKind attention) {
     if (moe_.empty()) return prices_.layer(true, attention);
     return moe_[moe_.size() == 1 ? 0 : next_++];

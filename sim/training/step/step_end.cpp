@@ -103,7 +103,8 @@ StepEnds::Queue StepEnds::queue_of(const Wanted& wanted, const Chunks& chunks, R
       each.place = static_cast<int>(chunk);
       queue.chunks_us[chunk] += each.buckets * each.each_us;
       queue.last_us = std::max(queue.last_us, each.each_us);
-      queue.cross = queue.cross || exchanges_.replicas_cross_domains(group, wanted.replicas);
+      queue.crosses_domains =
+          queue.crosses_domains || exchanges_.replicas_cross_domains(group, wanted.replicas);
       end.exchanges.push_back(each);
     }
   }
@@ -154,11 +155,11 @@ std::vector<StepEnds::Queue> StepEnds::reductions(const Chunks& held, const Chun
 }
 
 // The share of the rank's last backward passes under which ZeRO 2 and 3 exchange on these links.
-double StepEnds::taken_by_passes(int rank, bool cross) const {
+double StepEnds::taken_by_passes(int rank, bool crosses_domains) const {
   const model::StateRules& states = job_.states;
   const auto replicas = Replicas::instance_of_copy;
   if (states.zero < 2 ||
-      exchanges_.replicas_cross_domains(GroupKind::data_context, replicas) != cross) {
+      exchanges_.replicas_cross_domains(GroupKind::data_context, replicas) != crosses_domains) {
     return 0;
   }
   const model::StageParameters held = rank_parameters(job_, contents_, rank, job_.held_experts());
@@ -181,11 +182,11 @@ double StepEnds::taken_by_passes(int rank, bool cross) const {
 // What passes do not hide. Those on NICs and those in a domain do not wait for each other.
 double StepEnds::gradients_us(int rank, const std::vector<Queue>& queues) const {
   double exposed_us = 0;
-  for (const bool cross : {false, true}) {
+  for (const bool crosses_domains : {false, true}) {
     std::vector<double> chunks_us(pipelines_.shape().stages_of(rank).size(), 0.0);
     double last_us = 0;
     for (const Queue& queue : queues) {
-      if (queue.cross != cross) continue;
+      if (queue.crosses_domains != crosses_domains) continue;
       last_us += queue.last_us;
       for (std::size_t chunk = 0; chunk < chunks_us.size(); ++chunk) {
         chunks_us[chunk] += queue.chunks_us[chunk];
@@ -195,8 +196,9 @@ double StepEnds::gradients_us(int rank, const std::vector<Queue>& queues) const 
     if (all_us <= 0) continue;
     exposed_us +=
         job_.overlaps_gradients
-            ? std::max(last_us, HiddenTime(pipelines_, slowest_, rank, cross)
-                                    .left_of_gradients_us(chunks_us, taken_by_passes(rank, cross)))
+            ? std::max(last_us,
+                       HiddenTime(pipelines_, slowest_, rank, crosses_domains)
+                           .left_of_gradients_us(chunks_us, taken_by_passes(rank, crosses_domains)))
             : all_us;
   }
   return exposed_us;
@@ -211,9 +213,8 @@ double StepEnds::gathered_us(int rank, const Chunks& held, RankEnd& end) {
                                held, end);
   const double all_us = std::accumulate(queue.chunks_us.begin(), queue.chunks_us.end(), 0.0);
   if (!job_.overlaps_parameters || all_us <= 0) return all_us;
-  return std::max(
-      queue.last_us,
-      HiddenTime(pipelines_, slowest_, rank, queue.cross).left_of_weights_us(queue.chunks_us));
+  return std::max(queue.last_us, HiddenTime(pipelines_, slowest_, rank, queue.crosses_domains)
+                                     .left_of_weights_us(queue.chunks_us));
 }
 
 RankEnd StepEnds::of(int rank) {

@@ -55,14 +55,14 @@ class StepEnds {
   struct Queue {
     std::vector<double> chunks_us;  // alone, of each chunk
     double last_us = 0;             // the longest bucket, which nothing hides
-    bool cross = false;             // domains
+    bool crosses_domains = false;
   };
   BucketExchange buckets_of(const Wanted& wanted, parallel::GroupKind group, double parameters,
                             double bytes);
   Queue queue_of(const Wanted& wanted, const Chunks& chunks, RankEnd& end);
   std::vector<Queue> reductions(const Chunks& held, const Chunks& with_copies, RankEnd& end);
   double gradients_us(int rank, const std::vector<Queue>& queues) const;
-  double taken_by_passes(int rank, bool cross) const;
+  double taken_by_passes(int rank, bool crosses_domains) const;
   double gathered_us(int rank, const Chunks& held, RankEnd& end);
   double copies_us(const model::StageParameters& held, RankEnd& end) const;
 

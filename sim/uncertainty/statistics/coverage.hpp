@@ -16,8 +16,8 @@ struct Judged {
 // How well bands of one level did.
 struct Coverage {
   std::size_t points = 0;
-  double inside = 0;          // share
-  double width = 0;           // mean, of logs
+  double inside = 0;          // share of the points, 0 to 1
+  double width = 0;           // mean over the points, of logs
   double interval_score = 0;  // mean; less is better
 };
 

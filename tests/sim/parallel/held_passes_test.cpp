@@ -62,8 +62,9 @@ TEST_CASE("the peak is counted by weight") {
   CHECK(last(3) == of_last(4, 4));
 }
 
-// The chunks of TRAINING.md's schedule are counted whole, 12 10 8 6; layer by layer a rank holds
-// what it holds without pairs, 11 9 7 5, and the layer at work.
+// Interleaved 1F1B of 4 ranks with 2 chunks each, a forward beside a backward pass: counted whole
+// the ranks hold 12 10 8 6 chunks (schedule_test.cpp); layer by layer a rank holds what it holds
+// without pairs, 11 9 7 5, and the layer at work.
 TEST_CASE("a pair holds one layer more than its ranks without pairs") {
   const Schedule schedule = make_schedule(overlapped(shape_of(ScheduleKind::interleaved, 4, 8, 2)));
   for (const int layers : {1, 4, 8}) {

@@ -381,7 +381,7 @@ TEST_CASE("weight gradients that are an operation of their own wait for their ow
   CHECK(waits(ScheduleKind::dualpipe, {1e9, 0}) == Waits(0, 0));
   // What is computed again is launched, and its rows are read, before the input's gradients.
   launched.recompute = model::parse_recompute("moe", "test");
-  const double again = host_launches(launched, true).again;
+  const double again = host_launches(launched, true).recomputed;
   CHECK(waits(ScheduleKind::zb_h1, {100, 30}) ==
         Waits(10 * (by_input + again) - 100 + 20, 10 * count.weight_gradient - 30));
   launched.fused_experts = true;
@@ -403,10 +403,10 @@ TEST_CASE("the host launches two kernels for each local expert, at most four for
   // The layer's part of the pass is issued again: with its router, without attention.
   launched.recompute = model::parse_recompute("moe", "test");
   HostLaunches count = host_launches(launched, true);
-  CHECK(count.again == count.forward - 40);
+  CHECK(count.recomputed == count.forward - 40);
   launched.graphs = Graphs::parts;
   count = host_launches(launched, true);
-  CHECK(count.again == count.forward - 1);
+  CHECK(count.recomputed == count.forward - 1);
 }
 
 TEST_CASE("rectification is launched: a choice more for each, and the rows of IR") {

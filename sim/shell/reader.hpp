@@ -82,7 +82,7 @@ class Reader {
   char next() const { return at_ + 1 < script_.size() ? script_.letters[at_ + 1] : '\0'; }
   int line() const { return script_.line_at(at_); }
 
-  // In shell_reader.cpp: commands and their words.
+  // In reader.cpp: commands and their words.
 
   // The variables, to set some: they are this reader's own from then on.
   Variables& variables();
@@ -111,7 +111,7 @@ class Reader {
   void add_field(const Field& field);
   void add_word(const Text& word);
 
-  // In shell_run.cpp: what commands do.
+  // In run.cpp: what commands do.
 
   // What a command does to variables, and the functions that it calls.
   Truth run(const std::string& program, const std::vector<Word>& given);
@@ -121,7 +121,7 @@ class Reader {
   // of this reader without `given`.
   Truth read_in_place(const std::vector<Text>& bodies, const Value* given, bool is_function);
 
-  // In shell_documents.cpp: #SBATCH, here-documents and texts.
+  // In documents.cpp: #SBATCH, here-documents and texts.
 
   // Slurm's "-N 16" as "--nodes 16", "-N16" as "--nodes=16", "-n" as "--ntasks", "-G" as "--gpus";
   // "-np" and "-n" of mpirun as "--np".
@@ -153,7 +153,7 @@ class Reader {
   // Runs the text of "eval": what it sets stays.
   void evaluate(const Text& text);
 
-  // In shell_control.cpp: which commands run.
+  // In control.cpp: which commands run.
 
   Truth runs() const { return over_ ? Truth::no : frames_.back().runs_now(); }
   bool runs_not() const { return runs() == Truth::no; }
@@ -175,7 +175,7 @@ class Reader {
   // What is read from `begin` on, without reserved words, in short.
   Cause written_from(std::size_t begin) const;
 
-  // In shell_sources.cpp: files that the script sources.
+  // In sources.cpp: files that the script sources.
 
   Truth source(const std::vector<Word>& given);
   void change_folder(const std::vector<Word>& given);
@@ -184,7 +184,7 @@ class Reader {
   // resolved_path() of a word.
   std::optional<std::string> path_of(const std::string& text, int line);
 
-  // In shell_loops.cpp: loops, which are read again for each turn that is known.
+  // In loops.cpp: loops, which are read again for each turn that is known.
 
   // "for NAME in WORDS": whether it has a word.
   Truth begin_loop(const std::vector<Word>& given);
@@ -205,7 +205,7 @@ class Reader {
   // Behind "break" and "continue" the commands of a loop do not run.
   void leave_turn(const std::vector<Word>& given);
 
-  // In shell_output.cpp: what commands write.
+  // In output.cpp: what commands write.
 
   // What "$(...)" puts out; where that is not known, the text as it is written, from `begin` on.
   Expansion output_of(const Text& command, std::size_t begin);
@@ -214,7 +214,7 @@ class Reader {
   // Adds what a command in "$(...)" that runs puts out.
   void put_out(const std::string& program, const std::vector<Word>& given);
 
-  // In shell_tests.cpp: "[ ... ]", "[[ ... ]]", "((...))".
+  // In tests.cpp: "[ ... ]", "[[ ... ]]", "((...))".
 
   bool begins_command() const;
   ConditionRules rules(bool is_double);
@@ -230,7 +230,7 @@ class Reader {
   // The value of "A * B", also with "$N" and "${N}" in it.
   std::optional<std::int64_t> number(const Text& expression);
 
-  // In shell_assignments.cpp: what sets variables and functions.
+  // In assignments.cpp: what sets variables and functions.
 
   // "NAME=VALUE", "NAME+=VALUE", "NAME[KEY]=VALUE", "NAME=(WORDS)" in front of a command or behind
   // "export" and the like.
@@ -277,7 +277,7 @@ class Reader {
   // "NAME() {", "function NAME {" and the lines up to its "}".
   bool take_function();
 
-  // In shell_expansion.cpp: words, with quotes taken off and variables put in.
+  // In expansion.cpp: words, with quotes taken off and variables put in.
 
   // One word as it is written. `divides`: expansions without quotes are divided at their spaces.
   std::vector<Field> take_fields(bool divides);

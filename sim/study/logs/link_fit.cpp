@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "sim/base/enum_names.hpp"
-#include "sim/base/no_answer.hpp"
 #include "sim/base/formats/document.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/cluster/measured_between.hpp"

@@ -29,9 +29,8 @@ double crossing_share(const training::TrainingJob& job, const training::Training
 AssumedMoves moves_of(const training::TrainingJob& job, const training::TrainingStep& step,
                       std::shared_ptr<const training::DrawnLoads> loads) {
   const double crossing = crossing_share(job, step);
-  const training::HostMoves host = step.host_moves
-                                       ? *step.host_moves
-                                       : training::host_moves(job, step, std::move(loads));
+  const training::HostMoves host =
+      step.host_moves ? *step.host_moves : training::host_moves(job, step, std::move(loads));
   return {host.slower, host.faster, crossing};
 }
 

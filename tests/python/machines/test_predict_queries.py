@@ -48,6 +48,21 @@ def test_each_row_takes_its_own_profile(tmp_path):
         for name in ("h100-sxm", "h200-sxm")]
 
 
+def test_ends_of_ranks_are_said_where_they_differ(tmp_path):
+    """All ends of 16,384 ranks would be a longer field than Python's csv reads."""
+    (tmp_path / "m.csv").write_text("0,1000000,2000000\n0,0,0\n0,0,0\n")
+    (far, near, uneven, copy) = rows_of(
+        tmp_path, "op,profile,gpus,bytes,cluster,matrix\nall-to-all,h100-sxm,16384,1MiB,,\n"
+                  "all-to-all,h100-sxm,8,1MiB,,\n"
+                  f"all-to-all,,,,ideal-switch,{tmp_path / 'm.csv'}\n"
+                  "memory,h100-sxm,,1MiB,,\n")
+    assert far["rank_finish_us"] == near["rank_finish_us"] == copy["rank_finish_us"] == ""
+    # Rank 0 sends 50e9 B/s, half of it to each while both receive: 1e6 bytes take 40 us, all 3e6 60, and 1 us on the way.
+    ends = [float(end) for end in uneven["rank_finish_us"].split(";")]
+    assert ends[1:] == pytest.approx([41, 61]) and max(ends) == float(uneven["time_us"]) == pytest.approx(61)
+    assert "rank_finish_us" not in ask("--op", "all-gather", "--profile", "h100-sxm", "--gpus", 64, "--bytes", "1MiB")
+
+
 def test_cluster_nccl_and_schedule_of_a_row_are_obeyed(tmp_path):
     rows = rows_of(tmp_path, "op,gpus,bytes,profile,nccl,cluster,schedule\n"
                              "all-to-all,8,1MiB,h100-sxm,2.23,,\n"

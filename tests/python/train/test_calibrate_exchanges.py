@@ -31,7 +31,7 @@ def test_exchanges_in_a_file_of_their_own_set_the_rate_of_nics(tmp_path, steps, 
         assert after["time_us"] / before["time_us"] == pytest.approx(factor, rel=0.06)
         assert after["time_us_p05"] < factor * before["time_us"] < after["time_us_p95"]
         assert "mine.json" in after["provenance"]
-        assert max(after["rank_finish_us"]) == pytest.approx(after["time_us"])
+        assert "rank_finish_us" not in after  # all ranks end at time_us, scaled or not
     # The profile of hardware alone answers what it answered.
     row = as_json("train", "--profile", out, "--model", "deepseek-v3-4layers")
     same = as_json("train", "--profile", "b200-sxm", "--software", out, "--model", "deepseek-v3-4layers")

@@ -420,14 +420,18 @@ std::vector<Flag> flags() {
 }  // namespace
 
 Command predict_command() {
-  Command command = {"predict",
-                     "the time of one operation or exchange; CSV of queries in, CSV out",
-                     "--op NAME [parameters] | --in FILE",
-                     "moesim predict --profile h100-sxm --op all-to-all --gpus 8 --bytes 64MiB",
-                     flags(),
-                     false,
-                     0,
-                     run};
+  Command command = {
+      "predict",
+      "the time of one operation or exchange; CSV of queries in, CSV out",
+      "--op NAME [parameters] | --in FILE",
+      "moesim predict --profile h100-sxm --op all-to-all --gpus 8 --bytes 64MiB",
+      flags(),
+      false,
+      0,
+      run,
+      "Of an exchange whose ranks end at different times, CSV and JSON have when each\n"
+      "does, in us (rank_finish_us); where all end together, at time_us, it is empty in\n"
+      "a CSV and left out of JSON.\n"};
   command.takes_profile_of_cluster = false;
   return command;
 }

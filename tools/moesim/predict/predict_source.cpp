@@ -251,6 +251,20 @@ std::string multipliers_of(const std::string& op, const QueryParams& params,
 
 }  // namespace
 
+namespace {
+
+// Where all ranks end together, as in exchanges of a profile's curve, their time says it all: of
+// thousands of ranks their ends would be a field that readers of CSV refuse.
+void leave_out_equal_ends(QueryAnswer& answer) {
+  std::vector<double>& ends = answer.rank_finish_us;
+  const double time_us = answer.estimate.time_us;
+  if (std::all_of(ends.begin(), ends.end(), [&](double end) { return end == time_us; })) {
+    ends.clear();
+  }
+}
+
+}  // namespace
+
 QueryAnswer QuerySource::ask(const std::string& op, QueryParams params) {
   const auto named = params.find("profile");
   std::string profile = named == params.end() ? "" : named->second;
@@ -288,12 +302,8 @@ QueryAnswer QuerySource::ask(const std::string& op, QueryParams params) {
     answer.provenance = profile::describe(answer.estimate) +
                         what_it_holds(op, answer.params, *source.profile) +
                         multipliers_of(op, answer.params, *source.profile);
-    // Exchanges inside a node are symmetric: every rank sends and receives its last byte at once.
-    if (is_collective(profile::find_operation(op))) {
-      const auto ranks = static_cast<std::size_t>(std::stoll(answer.params.at("gpus")));
-      answer.rank_finish_us.assign(ranks, answer.estimate.time_us);
-    }
   }
+  leave_out_equal_ends(answer);
   if (is_exchange(op, answer.params)) answer.size = size_of(answer.params);
   if (source.software && is_exchange(op, answer.params)) {
     scale(*source.software, source.profile->calibration(), answer);

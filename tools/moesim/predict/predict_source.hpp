@@ -24,7 +24,8 @@ struct QueryAnswer {
   QueryParams params;  // with what followed from the others
   profile::Estimate estimate;
   std::string provenance;
-  std::vector<double> rank_finish_us;  // of an exchange; empty: one GPU's own operation
+  // Of an exchange whose ranks end at different times: when each does. Empty: all take time_us.
+  std::vector<double> rank_finish_us;
   double lower_us = 0;   // of an exchange by the port bound: the time is certain to lie between;
   double upper_us = 0;   // else 0
   bool crosses = false;  // of an exchange: its ranks lie in several domains

@@ -90,7 +90,8 @@ def predict(queries: Any = None, **options: Option) -> pandas.DataFrame:
     """The time of operations and exchanges (time_us with its band, busbw_gb_per_s), a row for each
     combination of the options; or for each of `queries`, a pandas table or a list of dictionaries
     of parameters (op, profile, gpus, bytes, ...), with the options as those of all. Of several, rows
-    without an answer have a `status` and a `reason`."""
+    without an answer have a `status` and a `reason`. `rank_finish_us` is missing where all ranks of
+    an exchange end together, at time_us; else it has their ends, separated by semicolons."""
     lists = {name: list(value.tolist() if hasattr(value, "tolist") else value)
              for name, value in options.items() if name not in LISTS and _is_list(value)}
     if queries is None and not lists:

@@ -486,6 +486,16 @@ void add_for_band(const TrainingSearch& search, FoundStep& found) {
   add_for_band(search, *routings_of(search), found);
 }
 
+void add_forced_step(const TrainingSearch& search, FoundStep& found) {
+  if (!found.job.routing) return;
+  TrainingStep predicted = found.predicted.value_or(found.step);
+  const TrainingJob forced = training::forced_balance_job(found.job);
+  training::add_forced_step(found.job, predicted,
+                            forced.routing ? routings_of(search)->rows(forced) : nullptr);
+  found.step = counted_step(search, found.job, predicted);
+  if (found.predicted) found.predicted = std::move(predicted);
+}
+
 TrainingFound search_training(const TrainingSearch& search) { return Search(search).run(); }
 
 }  // namespace moesim::study

@@ -124,6 +124,11 @@ TrainingFound search_training(const TrainingSearch& search);
 // exchanges of ZeRO 2 and 3 hidden. search_training() has done that.
 void add_for_band(const TrainingSearch& search, FoundStep& found);
 
+// Fills in the step with forced balance beside one with drawn routing, which a search does not
+// price: balanced_step_us of the step, and of the predicted one. Others stay as they are. Throws as
+// DrawnLoads.
+void add_forced_step(const TrainingSearch& search, FoundStep& found);
+
 // Fills in the step of a job, as the search counts it.
 void set_step(const TrainingSearch& search, const training::TrainingStep& predicted,
               FoundStep& found);

@@ -235,21 +235,6 @@ TrainingStep Step::run() {
   return step;
 }
 
-// Random logits. Drawn where a router has slots, keeps groups or leaves out exchanges: how long the
-// longest block of a group is, what capacity keeps and what is rectified has no simpler law.
-TrainingJob balanced(const TrainingJob& job) {
-  const routing::RouterConfig& router = job.routing->router;
-  const bool alike = ignores_draws(job);
-  const bool has_slots = router.has_capacity() || router.pads_exchange();
-  const bool has_groups = router.kept_groups < router.groups;
-  if (!alike && (has_slots || has_groups || router.kind->skips_exchange)) {
-    return with_random_logits(job);
-  }
-  TrainingJob forced = with_forced_balance(job);
-  if (alike) forced.capacity_factor = capacity_load(job);
-  return forced;
-}
-
 // Steps that overflow more seldom than that do not count in the memory.
 constexpr double rarest_overflow = 1e-6;
 
@@ -305,13 +290,31 @@ TrainingStep training_step(const TrainingJob& job, std::shared_ptr<const DrawnLo
   if (!job.routing) return Step(job).run();
   if (!loads) loads = std::make_shared<const DrawnLoads>(job);
   TrainingStep step = Step(job, loads).run();
-  if (with_forced_step) {
-    const TrainingStep forced = Step(balanced(job)).run();
-    step.balanced_step_us = forced.step_us;
-    step.balanced_parts = forced.parts;
-  }
+  if (with_forced_step) add_forced_step(job, step);
   if (job.routing->rank_capacity > 0) add_reruns(job, std::move(loads), step);
   return step;
+}
+
+// Random logits. Drawn where a router has slots, keeps groups or leaves out exchanges: how long the
+// longest block of a group is, what capacity keeps and what is rectified has no simpler law.
+TrainingJob forced_balance_job(const TrainingJob& job) {
+  const routing::RouterConfig& router = job.routing->router;
+  const bool alike = ignores_draws(job);
+  const bool has_slots = router.has_capacity() || router.pads_exchange();
+  const bool has_groups = router.kept_groups < router.groups;
+  if (!alike && (has_slots || has_groups || router.kind->skips_exchange)) {
+    return with_random_logits(job);
+  }
+  TrainingJob forced = with_forced_balance(job);
+  if (alike) forced.capacity_factor = capacity_load(job);
+  return forced;
+}
+
+void add_forced_step(const TrainingJob& job, TrainingStep& step,
+                     std::shared_ptr<const DrawnLoads> loads) {
+  const TrainingStep forced = Step(forced_balance_job(job), std::move(loads)).run();
+  step.balanced_step_us = forced.step_us;
+  step.balanced_parts = forced.parts;
 }
 
 std::optional<double> mfu_kept(const TrainingJob& job, const TrainingStep& step) {

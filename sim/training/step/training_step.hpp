@@ -67,6 +67,14 @@ TrainingStep training_step(const TrainingJob& job,
                            std::shared_ptr<const DrawnLoads> loads = nullptr,
                            bool with_forced_step = true);
 
+// The job of the step with forced balance beside that of a job with drawn routing. Precondition:
+// job.routing.
+TrainingJob forced_balance_job(const TrainingJob& job);
+// Sets that step's time and parts in a step that was asked for without it. `loads`: those of
+// forced_balance_job(), as in training_step(). `step`: of the job. Precondition: job.routing.
+void add_forced_step(const TrainingJob& job, TrainingStep& step,
+                     std::shared_ptr<const DrawnLoads> loads = nullptr);
+
 // TrainingStep::mfu with the FLOPs of those routes alone that were kept, of all k: without `failed`
 // of TokenLoss, so before rectification. None with forced balance. `step`: of the job.
 std::optional<double> mfu_kept(const TrainingJob& job, const TrainingStep& step);

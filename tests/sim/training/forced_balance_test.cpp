@@ -39,6 +39,21 @@ TEST_CASE("balanced blocks cost what forced balance costs, to the bit") {
   }
 }
 
+TEST_CASE("a step that was asked for without forced balance is given it later") {
+  for (const char* factor : {"1", static_cast<const char*>(nullptr)}) {
+    TrainingJob job = job_of("qwen3-30b-a3b", 64, 2, 8, 8);
+    job.routing = drawn(factor == nullptr ? "dropless" : "topk", factor, "gaussian:0.2",
+                        RoutingDraws::per_layer);
+    const TrainingStep whole = training_step(job);
+    TrainingStep step = training_step(job, nullptr, false);
+    CHECK(step.balanced_step_us == 0);
+    add_forced_step(job, step);
+    CHECK(step.step_us == whole.step_us);
+    CHECK(step.balanced_step_us == whole.balanced_step_us);
+    CHECK(step.balanced_parts == whole.balanced_parts);
+  }
+}
+
 TEST_CASE("forced balance launches the kernels of a router that fills padding in") {
   TrainingJob job = job_of("qwen3-30b-a3b", 64, 2, 8, 8);
   job.host.launch_us = 60;  // the host limits every layer

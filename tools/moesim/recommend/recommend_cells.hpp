@@ -59,7 +59,8 @@ struct Extras {
 // Columns of figures; those of words start at the left.
 std::vector<bool> right_aligned(const std::vector<std::string>& names);
 
-// A row of a result: what `moesim train --from` and `moesim plot` take, and the command.
+// A row of a result: what `moesim train --from` and `moesim plot` take, and the command. Its
+// balanced_step_ms is empty where the step lacks study::add_forced_step().
 NamedCells row_of(const RecommendRequest& request, const study::FoundStep& found);
 
 }  // namespace moesim::tool

@@ -197,7 +197,9 @@ std::string switches_lines(const MachineSearches& searches) {
 }
 
 NamedCells row_of(const MachineBest& each, const Machines& beside) {
-  NamedCells row = row_of(each.best.request, each.best.best);
+  study::FoundStep best = each.best.best;
+  study::add_forced_step(each.best.request.search, best);
+  NamedCells row = row_of(each.best.request, best);
   row.add("reason", Cell());
   row.add("rank", Cell(std::int64_t{1}));
   add_best_cells(each.best, row);

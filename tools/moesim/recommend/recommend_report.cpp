@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sim/base/numbers.hpp"
+#include "sim/base/parallel.hpp"
 #include "sim/base/text.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
@@ -240,43 +241,59 @@ std::string commands(const RecommendRequest& request, const TrainingFound& found
   return text;
 }
 
-// The rows of the best, then of what is on the front alone.
+// A step that has a row.
+struct Listed {
+  FoundStep found;
+  int rank = 0;  // among the best, from 1; 0: it is none of them
+  bool on_front = false;
+  bool is_yours = false;
+};
+
+// The best, then what is on the front alone, then yours; each with its step under forced balance.
+std::vector<Listed> listed_steps(const RecommendRequest& request, const TrainingFound& found) {
+  std::vector<Listed> listed;
+  const auto is_in = [&](const std::vector<FoundStep>& steps, const FoundStep& step) {
+    return std::any_of(steps.begin(), steps.end(), [&](const FoundStep& other) {
+      return study::same_layout(step.job, other.job, request.search.chunks_tell_apart);
+    });
+  };
+  for (const FoundStep& step : found.best) {
+    const int rank = static_cast<int>(listed.size()) + 1;
+    listed.push_back({step, rank, is_in(found.front, step)});
+  }
+  for (const FoundStep& step : found.front) {
+    if (!is_in(found.best, step)) listed.push_back({step, 0, true});
+  }
+  if (request.yours && request.yours->step)
+    listed.push_back({*request.yours->step, 0, false, true});
+  parallel_for(listed.size(), request.search.jobs,
+               [&](std::size_t at) { study::add_forced_step(request.search, listed[at].found); });
+  return listed;
+}
+
 std::vector<NamedCells> rows_of(const RecommendRequest& request, const TrainingFound& found) {
   std::vector<NamedCells> rows;
   const DrawnBest drawn(request, found.best);
-  const auto add = [&](const FoundStep& step, int rank, bool on_front, bool is_yours = false) {
+  for (const Listed& each : listed_steps(request, found)) {
+    const FoundStep& step = each.found;
+    const int rank = each.rank;
     NamedCells row = row_of(request, step);
     training::TrainingStep predicted = step.predicted.value_or(step.step);
     const TrainBand band = requested_band(request.line, step.job, predicted);
     for (auto& [name, cell] : band_cells(band, predicted)) row.add(name, std::move(cell));
-    if (is_yours) row.set("command", request.yours->command);
+    if (each.is_yours) row.set("command", request.yours->command);
     row.add("rank", rank > 0 ? Cell(std::int64_t{rank}) : Cell());
-    row.add("on_front", on_front);
-    row.add("proven", rank > 0   ? Cell(unproven_gain(found, index_of(rank - 1)) == 0)
-                      : is_yours ? Cell()
-                                 : Cell(!found.unproven.has_value()));
+    row.add("on_front", each.on_front);
+    row.add("proven", rank > 0        ? Cell(unproven_gain(found, index_of(rank - 1)) == 0)
+                      : each.is_yours ? Cell()
+                                      : Cell(!found.unproven.has_value()));
     row.add("unproven_gain",
             rank > 0 ? figure_cell(unproven_gain(found, index_of(rank - 1))) : Cell());
     row.add("twins", rank > 0 ? Cell(static_cast<std::int64_t>(step.twins.count)) : Cell());
-    if (request.yours) row.add("yours", is_yours);
+    if (request.yours) row.add("yours", each.is_yours);
     drawn.add_cells(rank > 0 ? static_cast<std::size_t>(rank - 1) : found.best.size(), row);
     rows.push_back(std::move(row));
-  };
-  const auto same = [&](const FoundStep& one, const FoundStep& other) {
-    return study::same_layout(one.job, other.job, request.search.chunks_tell_apart);
-  };
-  for (std::size_t place = 0; place < found.best.size(); ++place) {
-    const FoundStep& step = found.best[place];
-    add(step, static_cast<int>(place + 1),
-        std::any_of(found.front.begin(), found.front.end(),
-                    [&](const FoundStep& other) { return same(step, other); }));
   }
-  for (const FoundStep& step : found.front) {
-    const bool listed = std::any_of(found.best.begin(), found.best.end(),
-                                    [&](const FoundStep& other) { return same(step, other); });
-    if (!listed) add(step, 0, true);
-  }
-  if (request.yours && request.yours->step) add(*request.yours->step, 0, false, true);
   return rows;
 }
 

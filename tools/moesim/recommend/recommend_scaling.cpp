@@ -258,7 +258,8 @@ std::string refused_text(const Searches& searches) {
 }
 
 NamedCells row_of(const Searched& each) {
-  const study::FoundStep& best = each.best;
+  study::FoundStep best = each.best;
+  study::add_forced_step(each.request.search, best);
   NamedCells row = row_of(each.request, best);
   row.add("reason", Cell());
   row.add("rank", Cell(std::int64_t{1}));

@@ -301,7 +301,8 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("load_p99", figure_cell(figures.p99_load));
   row.add("load_max", figure_cell(figures.largest_load));
   row.add("expert_load_mean", figures.sampled ? Cell() : figure_cell(figures.mean_expert_load));
-  row.add("balanced_step_ms", figure_cell(step.balanced_step_us / 1e3));
+  row.add("balanced_step_ms",
+          step.balanced_step_us > 0 ? figure_cell(step.balanced_step_us / 1e3) : Cell());
   for (auto& [name, cell] : rare_routing_cells(drawn)) row.add(name, std::move(cell));
   if (!step.rank_capacity) return;
   const training::RankCapacityFigures& rank = *step.rank_capacity;

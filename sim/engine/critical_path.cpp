@@ -65,6 +65,20 @@ void add(const Execution& execution, PathStep step, std::vector<PathStep>& path)
   path.push_back(step);
 }
 
+// Calls visit(op, from, rank) for each operation of the critical path, latest first: `from` is the
+// rank whose end of it the path comes from, `rank` the one that it waited for.
+template <typename Visit>
+void walk(const Program& program, const Execution& execution, Visit visit) {
+  if (program.operations.empty()) return;
+  int rank = execution.slowest_rank();
+  for (int op = last_of(program, execution, rank);; op = cause_of(program, execution, op, rank)) {
+    const int from = rank;
+    rank = waited_for(program, execution, op, from);
+    visit(op, from, rank);
+    if (execution.start[execution.at(op, rank)] == Picoseconds(0)) return;
+  }
+}
+
 }  // namespace
 
 std::vector<PathStep> path_of_rank(const Program& program, const Execution& execution, int rank) {
@@ -79,15 +93,25 @@ std::vector<PathStep> path_of_rank(const Program& program, const Execution& exec
 
 std::vector<PathStep> critical_path(const Program& program, const Execution& execution) {
   std::vector<PathStep> path;
-  if (program.operations.empty()) return path;
-  int rank = execution.slowest_rank();
-  for (int op = last_of(program, execution, rank);; op = cause_of(program, execution, op, rank)) {
-    const Picoseconds finish = execution.finish[execution.at(op, rank)];
-    rank = waited_for(program, execution, op, rank);
-    const Picoseconds start = execution.start[execution.at(op, rank)];
-    add(execution, {op, rank, finish - start}, path);
-    if (start == Picoseconds(0)) return path;
-  }
+  walk(program, execution, [&](int op, int from, int rank) {
+    const Picoseconds finish = execution.finish[execution.at(op, from)];
+    add(execution, {op, rank, finish - execution.start[execution.at(op, rank)]}, path);
+  });
+  return path;
+}
+
+std::vector<int> ranks_of_path(const Program& program, const Execution& execution) {
+  std::vector<int> ranks(program.operations.size());
+  auto open = ranks.end();  // those before it have no rank yet
+  int last = 0;
+  walk(program, execution, [&](int op, int from, int rank) {
+    const auto own = ranks.begin() + op;
+    std::fill(own, open, from);
+    open = own;
+    last = rank;
+  });
+  std::fill(ranks.begin(), open, last);
+  return ranks;
 }
 
 }  // namespace moesim::engine

@@ -19,7 +19,12 @@ struct PathStep {
 // to the end. Execution::lost counts as of the operations that took it.
 std::vector<PathStep> critical_path(const Program& program, const Execution& execution);
 
-// The same of one rank alone, from its last finish back: a collective counts from its own arrival,
+// [operation]: the rank that the critical path is on where it passes the operation, in the order of
+// the program: of one on the path the rank whose end of it counts, of one beside the path, which
+// others hide, the rank of the path there.
+std::vector<int> ranks_of_path(const Program& program, const Execution& execution);
+
+// The path of one rank alone, from its last finish back: a collective counts from its own arrival,
 // the wait for other members included. The durations sum to end_of(rank).
 std::vector<PathStep> path_of_rank(const Program& program, const Execution& execution, int rank);
 

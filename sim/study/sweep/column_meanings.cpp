@@ -30,11 +30,15 @@ std::string meaning_of_column(const std::string& name) {
        "they move in exposed_exchange_ms"},
       {"expert_ms", "FFNs of experts, shared ones too, and the wait for the busiest GPU"},
       {"rectify_ms", "IR and FR"},
-      {"exposed_exchange_ms", "all-to-alls of dispatch and combine that nothing hides"},
+      {"exposed_exchange_ms",
+       "all-to-alls of dispatch and combine that nothing hides: of exchange_ms what is on the "
+       "critical path"},
       {"gradient_ms", "exchanges of gradients and parameters that nothing hides"},
       {"optimizer_ms", "update of the weights"},
       {"other_ms", "embedding, output head, gradients added up"},
-      {"exchange_ms", "exchanges of the GPU that ends last, hidden ones too: no part of step_ms"},
+      {"exchange_ms",
+       "all-to-alls of dispatch and combine of the GPUs that the critical path is on, hidden ones "
+       "too, without waits: no part of step_ms"},
       {"memory_gib", "peak of the fullest GPU"},
       {"fits_memory", "whether memory_gib is no more than the GPU has"},
       {"provenance", "what the figures are based on: measured, published, derived, assumed"},

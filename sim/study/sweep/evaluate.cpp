@@ -49,14 +49,30 @@ Picoseconds busy(const engine::Program& program, const engine::Execution& execut
   return finish - (last <= finish ? last : execution.began[execution.at(index, rank)]);
 }
 
+// All exchanges of dispatch and combine of the GPUs that the critical path is on. `exposed`: what
+// each operation has on that path. None is shorter than that: one that slows computation down may
+// expose more of itself on several GPUs than it takes on one.
+Picoseconds exchange_time(const engine::Program& program, const engine::Execution& execution,
+                          const std::vector<Picoseconds>& exposed) {
+  const std::vector<int> ranks = engine::ranks_of_path(program, execution);
+  Picoseconds sum;
+  for (std::size_t op = 0; op < program.operations.size(); ++op) {
+    if (program.operations[op].category != static_cast<int>(StepPart::exposed_exchange)) continue;
+    sum += std::max(exposed[op], busy(program, execution, op, ranks[op]));
+  }
+  return sum;
+}
+
 Replica measure(const engine::Program& program, const engine::Execution& execution) {
   Replica replica;
   const int rank = execution.slowest_rank();
   replica.step = execution.end_of(rank);
   std::array<Picoseconds, part_count> parts{};
+  std::vector<Picoseconds> exposed(program.operations.size());
   for (const engine::PathStep& stretch : engine::critical_path(program, execution)) {
-    const int part = program.operations[static_cast<std::size_t>(stretch.operation)].category;
-    parts[static_cast<std::size_t>(part)] += stretch.duration;
+    const auto op = static_cast<std::size_t>(stretch.operation);
+    parts[static_cast<std::size_t>(program.operations[op].category)] += stretch.duration;
+    exposed[op] += stretch.duration;
   }
   for (std::size_t part = 0; part < part_count; ++part) replica.parts_ms[part] = parts[part].ms();
   for (const engine::PathStep& stretch : engine::path_of_rank(program, execution, rank)) {
@@ -65,10 +81,7 @@ Replica measure(const engine::Program& program, const engine::Execution& executi
       replica.exchange_and_waiting_ms += stretch.duration.ms();
     }
   }
-  for (std::size_t op = 0; op < program.operations.size(); ++op) {
-    if (program.operations[op].category != static_cast<int>(StepPart::exposed_exchange)) continue;
-    replica.exchange_ms += busy(program, execution, op, rank).ms();
-  }
+  replica.exchange_ms = exchange_time(program, execution, exposed).ms();
   return replica;
 }
 

@@ -46,10 +46,10 @@ struct Outcome {
   // How sure its residual_loss is: none where fewer than two replicas are different steps.
   std::optional<uncertainty::LossBand> loss_band;
   std::array<double, part_count> parts_ms{};
-  // The times of the rank that ends last: busy with exchanges, hidden or not; and what of them is
-  // not hidden, the wait for other ranks included. Parts are of the critical path, which may lie on
-  // others.
+  // Exchanges of dispatch and combine of the ranks that the critical path is on, hidden or not,
+  // without waits: parts_ms has of them what nothing hides.
   double exchange_ms = 0;
+  // Of the rank that ends last: its exchanges that nothing hides, waits for others included.
   double exchange_and_waiting_ms = 0;
   double memory_gib = 0;  // per GPU
   bool fits_memory = true;

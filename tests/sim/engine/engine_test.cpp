@@ -154,6 +154,25 @@ TEST_CASE("the critical path is of the rank that others wait for, from exchange 
   CHECK(sum == execution.end_of(execution.slowest_rank()));
 }
 
+TEST_CASE("an exchange beside the critical path is looked at on the rank of the path there") {
+  // Rank 1 is 20 later at the first exchange, rank 0 computes longer behind it: the path goes from
+  // rank 1 to rank 0, on which the second exchange is hidden.
+  Program program;
+  program.ranks = 2;
+  program.partitions = {blocks(2, 2)};
+  const int first = program.add(compute("first"));
+  const int exchange = program.add(collective("exchange", 0, {first}));
+  program.add(compute("longer", {exchange}));
+  program.add(collective("hidden", 0, {exchange}));
+  program.add(compute("last"));
+  Durations durations = uniform({0, 8, 0, 4, 7});
+  durations.per_rank[0] = {Picoseconds(10), Picoseconds(30)};
+  durations.per_rank[2] = {Picoseconds(50), Picoseconds(5)};
+  const Execution execution = run_alone(program, durations);
+  CHECK(execution.end_of(0) == Picoseconds(95));
+  CHECK(ranks_of_path(program, execution) == std::vector<int>{1, 0, 0, 0, 0});
+}
+
 TEST_CASE("exchanges come to the fabric in the order of time") {
   // Rank 1 is ready for its exchange long before rank 0, whose number is lower.
   struct Recorder final : network::Fabric {

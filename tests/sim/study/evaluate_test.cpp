@@ -63,6 +63,57 @@ TEST_CASE("the ten parts sum to the step") {
   }
 }
 
+TEST_CASE("nothing exposes more exchange than there is") {
+  struct Case {
+    scenario::OptionValues options;
+    bool hides = false;  // exchanges run beside computation, or give way to those of gradients
+  };
+  std::vector<Case> cases;
+  for (const char* routing :
+       {"gaussian:0.1", "hot-expert:8", "hot-rank:8", "zipf:1", "ragged-source:4"}) {
+    for (const char* router : {"dropless", "top2", "top2+fr+ir"}) {
+      cases.push_back({{{"routing", routing}, {"router", router}, {"top-k", "2"}}});
+    }
+  }
+  const scenario::OptionValues hot = {{"router", "dropless"}, {"routing", "hot-rank:8"}};
+  const auto add = [&](const scenario::OptionValues& more, bool hides) {
+    cases.push_back({hot, hides});
+    for (const auto& [name, text] : more) cases.back().options[name] = text;
+  };
+  add({{"expert-parallel", "4"}}, false);
+  add({{"slow-gpu", "3:2"}}, false);
+  add({{"jitter", "0.1"}}, false);
+  add({{"network", "flows"}, {"expert-parallel", "4"}}, false);
+  add({{"mode", "train"}, {"overlap", "none"}}, false);
+  add({{"mode", "train"}, {"overlap", "gradient"}, {"expert-parallel", "4"}}, true);
+  add({{"router", "scomoe:0.2:0.3"}, {"capacity-factor", "1"}}, true);
+  add({{"mode", "train"},
+       {"router", "top2"},
+       {"network", "fast"},
+       {"overlap", "gradient"},
+       {"overlap-slowdown", "1.5:2"}},
+      true);
+  for (const Case& each : cases) {
+    scenario::OptionValues values = small(each.options);
+    if (values["router"] == "dropless") values.erase("capacity-factor");
+    if (values["router"] != "dropless") values.erase("top-k");
+    values["replicas"] = "2";
+    std::string name;
+    for (const auto& [option, text] : each.options) name.append(" " + option).append(" " + text);
+    CAPTURE(name);
+    const Outcome outcome = outcome_of(values);
+    const double exposed = outcome.parts_ms[static_cast<std::size_t>(StepPart::exposed_exchange)];
+    CHECK(exposed > 0);
+    CHECK(exposed < outcome.step_ms);
+    if (each.hides) {
+      CHECK(exposed <= outcome.exchange_ms);
+    } else {
+      // What no computation runs beside is all on the critical path: whole picoseconds.
+      CHECK(outcome.exchange_ms == Approx(exposed).epsilon(1e-12));
+    }
+  }
+}
+
 TEST_CASE("gating dropout skips its share of the exchanges, all GPUs at once") {
   // 32 layers of which half are MoE, 5 replicas: 80 coins. Four equal all-to-alls a layer.
   const Outcome none = outcome_of(small({{"router", "gating-dropout:0"}, {"mode", "train"}}));

@@ -141,6 +141,24 @@ def test_what_the_step_is_priced_by_is_said():
     assert "moesim train" not in without.stderr
 
 
+def test_a_capacity_meant_per_routed_token_is_noted():
+    """In the words of a step without a layout."""
+    olmoe = ("--model", "olmoe-1b-7b", "--gpus", 16, "--profile", "h100-sxm", "--router", "topk", "--micro-batch", 1)
+
+    def notes(*words):
+        result = moesim(*words)
+        assert result.returncode == 0
+        return [line for line in result.stderr.splitlines() if "a balanced load of" in line]
+    (note,) = notes("simulate", *olmoe, "--capacity-factor", 1, "--tensor-parallel", 1)
+    assert "a balanced load of top8 needs 8; at least 87.5 % of the routes fail" in note
+    assert [note] == notes("simulate", *olmoe, "--capacity-factor", 1, "--replicas", 1)
+    assert [note] == notes("sweep", *olmoe, "--capacity-factor", "1,2", "--tensor-parallel", "1,2")
+    for more in ((), ("--capacity-factor", 8), ("--capacity-factor", 1, "--capacity-convention", "library"),
+                 ("--capacity-factor", 1, "--router", "dropless")):
+        assert notes("simulate", *olmoe, *more, "--tensor-parallel", 1) == []
+    assert notes("sweep", *olmoe, "--capacity-factor", "4,8", "--tensor-parallel", 1) == []
+
+
 REFUSED = [
     (["--mode", "prefill"], "--mode prefill with --pipeline-parallel"),
     (["--dispatch", "einsum"], "has no --dispatch: it is index"),
@@ -181,4 +199,6 @@ def test_a_dispatcher_that_only_training_jobs_have_asks_for_one():
 
 def test_help_says_that_layouts_are_taken():
     for command in ("simulate", "sweep"):
-        assert "'moesim train --help' lists" in succeed(command, "--help")
+        text = " ".join(succeed(command, "--help").split())
+        assert "'moesim train --help' lists" in text
+        assert "Defaults stay those of this command: --capacity-convention paper (train: library)" in text

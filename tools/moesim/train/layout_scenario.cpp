@@ -17,6 +17,7 @@
 #include "sim/report/formats.hpp"
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/scenario_notes.hpp"
 #include "tools/moesim/train/layout_row.hpp"
 #include "tools/moesim/train/replicas.hpp"
 #include "tools/moesim/train/train_grid.hpp"
@@ -326,6 +327,32 @@ void note_other_prices(const CommandLine& line) {
       layout_option_of(line)));
 }
 
+// Of a line without what as_job() fills in. Lines that no scenario can be have their own errors.
+void note_capacity(const CommandLine& line, const std::vector<CommandLine>& points) {
+  static const char* const taken[] = {"model",           "experts",        "router",
+                                      "top-k",           "router-dialect", "capacity-convention",
+                                      "capacity-factor", "micro-batch",    "sequence-length"};
+  if (!line.has("capacity-factor")) return;
+  scenario::DocumentCache documents;
+  std::vector<scenario::Scenario> scenarios;
+  for (const CommandLine& point : points) {
+    scenario::OptionValues values;
+    for (const char* option : taken) {
+      if (point.has(option)) values[option] = point.get(option);
+    }
+    try {
+      scenarios.push_back(scenario::fill_in(values, documents, scenario::Use::routing));
+    } catch (const Error&) {
+      continue;
+    }
+  }
+  std::vector<const scenario::Scenario*> known;
+  for (const scenario::Scenario& each : scenarios) {
+    if (each.has_moe()) known.push_back(&each);
+  }
+  note_small_capacity(line.scenario(), known);
+}
+
 // Speeds at different batches share what a step costs once among different numbers of tokens.
 void note_batches(const CommandLine& line, const TrainGrid& grid) {
   if (line.has("global-batch")) return;
@@ -356,6 +383,7 @@ ExitCode run_simulate(const CommandLine& line) {
                     flag, line.get(flag)));
   }
   const ExitCode code = run_train_step(as_job(line), layout_row);
+  note_capacity(line, grid.lines);
   note_other_prices(line);  // below the result: of no help where an error ends the command
   note_replicas(line);
   return code;
@@ -384,9 +412,11 @@ void take_jobs(TrainGrid& grid) {
 ExitCode run_sweep(const CommandLine& line) {
   check_command_flags(line);
   TrainGrid grid = train_grid(line, flags_with_layout(sweep_command()));
+  const std::vector<CommandLine> points = grid.lines;
   take_jobs(grid);
   note_batches(line, grid);
   const ExitCode code = run_train_grid(line, grid, layout_row);
+  note_capacity(line, points);
   note_other_prices(line);
   note_replicas(line);
   return code;

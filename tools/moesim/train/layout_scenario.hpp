@@ -21,6 +21,8 @@ inline constexpr const char* layout_help =
     "Options of layout, precision and software that 'moesim train --help' lists are\n"
     "taken too (--tensor-parallel, --pipeline-parallel, --precision, --dispatcher\n"
     "allgather, ...): then the step is priced as train prices it, in the columns of\n"
-    "this command.\n";
+    "this command. Defaults stay those of this command: --capacity-convention paper\n"
+    "(train: library), its --profile, --micro-batch and --routing; a global batch is\n"
+    "one micro-batch, with a pipeline as many as it has ranks.\n";
 
 }  // namespace moesim::tool

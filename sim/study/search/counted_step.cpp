@@ -1,7 +1,9 @@
 #include "sim/study/search/counted_step.hpp"
 
+#include <memory>
 #include <utility>
 
+#include "sim/study/sweep/counted_loss.hpp"
 #include "sim/training/step/layer_time.hpp"
 
 namespace moesim::study {
@@ -25,6 +27,30 @@ void add_for_band(const TrainingSearch& search, DrawnRoutings& drawn, FoundStep&
   training::add_hidden_parts(found.job, predicted, loads);
   if (has_moves) training::add_host_moves(found.job, predicted, loads);
   if (has_host) uncertainty::add_host_gain(*search.software, found.job, predicted, loads);
+  found.step = counted_step(search, found.job, predicted);
+  if (found.predicted) found.predicted = std::move(predicted);
+}
+
+std::shared_ptr<DrawnRoutings> routings_of(const TrainingSearch& search) {
+  return search.drawn ? search.drawn : std::make_shared<DrawnRoutings>();
+}
+
+void set_step(const TrainingSearch& search, const TrainingStep& predicted, FoundStep& found) {
+  found.step = counted_step(search, found.job, predicted);
+  found.loss = counted_loss(found.job, found.step);
+  if (search.software) found.predicted = predicted;
+}
+
+void add_for_band(const TrainingSearch& search, FoundStep& found) {
+  add_for_band(search, *routings_of(search), found);
+}
+
+void add_forced_step(const TrainingSearch& search, FoundStep& found) {
+  if (!found.job.routing) return;
+  TrainingStep predicted = found.predicted.value_or(found.step);
+  const TrainingJob forced = training::forced_balance_job(found.job);
+  training::add_forced_step(found.job, predicted,
+                            forced.routing ? routings_of(search)->rows(forced) : nullptr);
   found.step = counted_step(search, found.job, predicted);
   if (found.predicted) found.predicted = std::move(predicted);
 }

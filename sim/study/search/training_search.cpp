@@ -22,17 +22,12 @@
 #include "sim/study/search/lossless_first.hpp"
 #include "sim/study/search/possible_jobs.hpp"
 #include "sim/study/search/search_candidate.hpp"
-#include "sim/study/sweep/counted_loss.hpp"
 
 namespace moesim::study {
 namespace {
 
 using training::TrainingJob;
 using training::TrainingStep;
-
-std::shared_ptr<DrawnRoutings> routings_of(const TrainingSearch& search) {
-  return search.drawn ? search.drawn : std::make_shared<DrawnRoutings>();
-}
 
 double room_of(const TrainingSearch& search) {
   const Bytes memory = search.space.base.profile->device().hbm_bytes;
@@ -475,26 +470,6 @@ class Search {
 };
 
 }  // namespace
-
-void set_step(const TrainingSearch& search, const TrainingStep& predicted, FoundStep& found) {
-  found.step = counted_step(search, found.job, predicted);
-  found.loss = counted_loss(found.job, found.step);
-  if (search.software) found.predicted = predicted;
-}
-
-void add_for_band(const TrainingSearch& search, FoundStep& found) {
-  add_for_band(search, *routings_of(search), found);
-}
-
-void add_forced_step(const TrainingSearch& search, FoundStep& found) {
-  if (!found.job.routing) return;
-  TrainingStep predicted = found.predicted.value_or(found.step);
-  const TrainingJob forced = training::forced_balance_job(found.job);
-  training::add_forced_step(found.job, predicted,
-                            forced.routing ? routings_of(search)->rows(forced) : nullptr);
-  found.step = counted_step(search, found.job, predicted);
-  if (found.predicted) found.predicted = std::move(predicted);
-}
 
 TrainingFound search_training(const TrainingSearch& search) { return Search(search).run(); }
 

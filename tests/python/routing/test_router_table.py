@@ -5,8 +5,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 ROUTERS = ROOT / "sim/routing/routers"
-# Not kinds: the table, how names are read, and the rule of bias_balanced.
-SHARED = {"router_name", "router_reading", "router_table", "bias_chooser"}
+# Not kinds: the table, how names are read, and the rules of bias_balanced and sinkhorn.
+SHARED = {"router_name", "router_reading", "router_table", "bias_chooser", "sinkhorn_costs", "sinkhorn_kernels"}
 SUFFIXES = {".cpp", ".hpp", ".cu", ".cuh", ".inc"}
 DEFINED = re.compile(r"^constinit const RouterDescriptor (\w+)", re.MULTILINE)
 

@@ -22,6 +22,7 @@
 #include "sim/study/search/lossless_first.hpp"
 #include "sim/study/search/possible_jobs.hpp"
 #include "sim/study/search/search_candidate.hpp"
+#include "sim/study/sweep/counted_loss.hpp"
 
 namespace moesim::study {
 namespace {

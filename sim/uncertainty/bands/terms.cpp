@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "sim/base/statistics.hpp"
 #include "sim/cluster/measured_between.hpp"
 #include "sim/uncertainty/steps/assumed_deviations.hpp"
 #include "sim/uncertainty/steps/step_distance.hpp"
@@ -43,9 +44,8 @@ AssumedMoves of_host(const AssumedMoves& moves) {
 
 // What the host's times make the band wider by, as a deviation: the mean of both ends.
 double host_deviation_of(const AssumedMoves& moves) {
-  constexpr double p95_deviations = 1.645;
   const MovedEnds ends = moved_ends(of_host(moves), 0.9);
-  return (ends.low + ends.high) / 2 / p95_deviations;
+  return (ends.low + ends.high) / 2 / normal_p95;
 }
 
 // Whether an end of the band, which `moves` are in, would come nearer by 2 % or more without them.
@@ -136,10 +136,7 @@ bool crosses_nodes(const training::TrainingJob& job) {
   return job.layout.sizes.gpus > job.cluster->gpus_per_domain;
 }
 
-double hidden_deviation(double gain) {
-  constexpr double p95_deviations = 1.645;
-  return gain / 2 / p95_deviations;
-}
+double hidden_deviation(double gain) { return gain / 2 / normal_p95; }
 
 void sort_terms(std::vector<Term>& terms) {
   std::stable_sort(terms.begin(), terms.end(), [](const Term& one, const Term& other) {

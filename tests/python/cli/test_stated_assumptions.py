@@ -34,7 +34,7 @@ def test_what_would_help_is_comparable_with_what_does_not_fit():
              "--micro-batch", 1, "--replicas", 1, "--router")
     result = moesim(*words, "dropless", "--format", "csv")
     said = re.match(r"warning: 1 of 1 scenarios cannot fit: at least ([\d.]+) GiB .*; the smallest of them, with an even load of the experts, "
-                    r"takes ([\d.]+) GiB: .*these help: (.*)", result.stderr.splitlines()[0])
+                    r"takes ([\d.]+) GiB; .*these help: (.*)", result.stderr.splitlines()[0])
     least, even = float(said.group(1)), float(said.group(2))
     (row,) = csv.DictReader(io.StringIO(result.stdout))
     assert least < even <= float(row["memory_gib"])

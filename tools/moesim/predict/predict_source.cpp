@@ -249,10 +249,6 @@ std::string multipliers_of(const std::string& op, const QueryParams& params,
   return text;
 }
 
-}  // namespace
-
-namespace {
-
 // Where all ranks end together, as in exchanges of a profile's curve, their time says it all: of
 // thousands of ranks their ends would be a field that readers of CSV refuse.
 void leave_out_equal_ends(QueryAnswer& answer) {

@@ -98,11 +98,12 @@ void warn_of_too_large(const std::vector<study::SweepPoint>& points) {
   constexpr double same_gib = 0.05;
   const std::string evenly =
       outcome.memory_gib - least.gib() < same_gib
-          ? ""
-          : fmt::format(", with an even load of the experts, takes {:.1f} GiB", outcome.memory_gib);
+          ? ":"
+          : fmt::format(", with an even load of the experts, takes {:.1f} GiB;",
+                        outcome.memory_gib);
   note(fmt::format(
       "warning: {} of {} scenarios cannot fit: at least {:.1f} GiB per GPU, {:.0f} GiB on {}; the "
-      "smallest of them{}: {}",
+      "smallest of them{} {}",
       too_large, known, least.gib(), nearest->profile->device().hbm_bytes.gib(),
       nearest->profile_name, evenly, memory_hint_text(*nearest, outcome)));
 }

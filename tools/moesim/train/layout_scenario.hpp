@@ -23,6 +23,7 @@ inline constexpr const char* layout_help =
     "allgather, ...): then the step is priced as train prices it, in the columns of\n"
     "this command. Defaults stay those of this command: --capacity-convention paper\n"
     "(train: library), its --profile, --micro-batch and --routing; a global batch is\n"
-    "one micro-batch, with a pipeline as many as it has ranks.\n";
+    "one micro-batch of each data-parallel rank, with a pipeline as many as it has\n"
+    "stages.\n";
 
 }  // namespace moesim::tool

@@ -124,9 +124,9 @@ def test_what_makes_no_sense_is_refused_with_the_reason():
     assert "take what they find" in refusal(dispatcher="low-latency", gpus=8, sms=20)
     assert "the GPU has 132" in refusal(dispatcher="deepep", gpus=8, sms=133)
     assert "over PCIe" in refusal(dispatcher="deepep", gpus=8, cluster="pcie-l40s")
-    assert "takes no schedule: its kernels have an order of their own" in refusal(
+    assert "takes no --schedule: its kernels have an order of their own" in refusal(
         dispatcher="deepep", gpus=8, schedule="nccl")
-    assert "takes no bytes" in refusal(dispatcher="deepep", gpus=8, bytes=8)
+    assert "takes no --bytes" in refusal(dispatcher="deepep", gpus=8, bytes=8)
     assert "combined rows are bf16" in refusal("combine", dispatcher="deepep", gpus=8, row_format="fp8")
     assert "ask --op all-to-all" in refusal(dispatcher="all-to-all", gpus=8)
     assert "a row for each expert, wherever it lies" in refusal(dispatcher="low-latency", gpus=64, node_limit=4)

@@ -197,7 +197,7 @@ TEST_CASE("exchanges come to the fabric in the order of time") {
   }
   Durations durations = uniform({0, 4, 0, 4, 0, 4, 0, 4});
   for (int round = 0; round < 4; ++round) {
-    durations.per_rank[static_cast<std::size_t>(2 * round)] = {Picoseconds(100), Picoseconds(31)};
+    durations.per_rank[2 * static_cast<std::size_t>(round)] = {Picoseconds(100), Picoseconds(31)};
   }
   run(program, durations, fabric);
   CHECK(fabric.begun.size() == 16);

@@ -11,7 +11,7 @@
 namespace moesim::study {
 namespace {
 
-scenario::OptionValues small(scenario::OptionValues more) {
+scenario::OptionValues small(const scenario::OptionValues& more) {
   scenario::OptionValues values = {
       {"gpus", "16"},    {"sequence-length", "512"}, {"micro-batch", "2"}, {"mode", "prefill"},
       {"replicas", "5"}, {"capacity-factor", "1"},   {"router", "top2+ir"}};

@@ -120,15 +120,21 @@ OptionValues scenario_values(const OptionValues& typed, const TrainingJob& job) 
   return values;
 }
 
-// The scenario of the values; errors name the options and values of a training step.
-scenario::Scenario resolved(const OptionValues& values, scenario::DocumentCache& documents) {
+// What `ask` answers of a scenario; errors name the options and values of a training step.
+template <class Ask>
+auto said_of_training(const Ask& ask) {
   try {
-    return scenario::resolve(values, documents, scenario::Use::routing);
+    return ask();
   } catch (const routing::RoutingRefusal& refusal) {
     throw UsageError(refusal.in_training());
   } catch (const routing::NoScoreSource& refusal) {
     throw refusal.of(routing::score_source_forms(is_drawn));
   }
+}
+
+scenario::Scenario resolved(const OptionValues& values, scenario::DocumentCache& documents) {
+  return said_of_training(
+      [&] { return scenario::resolve(values, documents, scenario::Use::routing); });
 }
 
 // The first typed option that asks for routing, --routing-draws last; null: none is typed.
@@ -301,6 +307,20 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
   drawn.trace_step = trace_step(typed);
   training::check_trace_step(drawn);
   return drawn;
+}
+
+void check_routing_text(const std::string& option, const std::string& text) {
+  const OptionValues alone{{option, text}};
+  if (option == rank_option) {
+    rank_capacity(alone);
+  } else if (option == step_option) {
+    trace_step(alone);
+  } else if (option == draws_option) {
+    if (text != balanced) draws_of(alone);
+  } else {
+    scenario::DocumentCache documents;
+    said_of_training([&] { scenario::check_value(option, text, documents); });
+  }
 }
 
 void declare_routing(JobOptionTable& table) {

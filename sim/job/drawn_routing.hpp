@@ -12,6 +12,8 @@ namespace moesim::job {
 // The options of a job's routing: those of a scenario that mean the same here, and what of a step
 // is drawn.
 void declare_routing(JobOptionTable& table);
+// Throws UsageError if the text of an option of routing makes no sense whatever the others are.
+void check_routing_text(const std::string& option, const std::string& text);
 // Loads of experts: one given instead of drawn routing, and copies of hot experts.
 void declare_loads(JobOptionTable& table);
 

@@ -77,6 +77,9 @@ struct JobOption {
 
   std::string flag() const { return "--" + name; }
   std::string column() const;  // "tensor_parallel"
+  // Throws UsageError if the text makes no sense whatever the other options are. Documents are not
+  // looked at: find_document() is.
+  void check_text(const std::string& text) const;
   // Whether the row of the job has a column of it.
   bool in_rows_of(const training::TrainingJob& job) const;
 };

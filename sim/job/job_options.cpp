@@ -85,6 +85,15 @@ std::string JobOption::column() const {
   return column;
 }
 
+void JobOption::check_text(const std::string& text) const {
+  if (is_document) return;
+  if (set == nullptr) return check_routing_text(name, text);
+  TrainingJob job;
+  const scenario::OptionValues no_other;
+  Resolution alone{no_other, job};
+  set(text, alone);
+}
+
 bool JobOption::in_rows_of(const TrainingJob& job) const {
   return value && (!rare || value(job) != value(TrainingJob{}));
 }
@@ -94,11 +103,16 @@ const std::vector<JobOption>& job_options() {
   return options;
 }
 
-const JobOption& job_option_named(const std::string& name) {
+const JobOption* find_job_option(const std::string& name) {
   const std::vector<JobOption>& options = job_options();
   const auto found = std::find_if(options.begin(), options.end(),
                                   [&](const JobOption& option) { return option.name == name; });
-  if (found == options.end()) throw Error(fmt::format("a training job has no option {}", name));
+  return found == options.end() ? nullptr : &*found;
+}
+
+const JobOption& job_option_named(const std::string& name) {
+  const JobOption* const found = find_job_option(name);
+  if (found == nullptr) throw Error(fmt::format("a training job has no option {}", name));
   return *found;
 }
 

@@ -11,6 +11,7 @@ namespace moesim::job {
 
 // Every option of a training job, declared once, in the order of help texts and grids.
 const std::vector<JobOption>& job_options();
+const JobOption* find_job_option(const std::string& name);  // null: there is none
 // Throws Error if there is none.
 const JobOption& job_option_named(const std::string& name);
 

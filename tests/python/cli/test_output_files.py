@@ -81,6 +81,19 @@ def test_out_may_be_a_link_to_a_file(tmp_path):
         assert len((tmp_path / "far" / "rows.csv").read_text().splitlines()) == 2
 
 
+@pytest.mark.parametrize(("option", "good", "bad", "said"), [
+    ("--zero", "1", "7", "choose from 0, 1, 2, 3"), ("--precision", "bf16", "fp9", "choose from bf16, fp8-delayed"),
+    ("--tensor-parallel", "2", "x", "is not a whole number"), ("--software", "aws", "nope", "with published steps"),
+    ("--routing", "balanced", "gaussan:1", "is no source of scores"), ("--routing", "balanced", "trace:nope", "cannot read"),
+    ("--capacity-factor", "1.25", "-1", "is negative"), ("--rank-capacity", "1.5", "0.5", "is no number from 1"),
+    ("--trace-step", "1", "x", "is not a whole number"), ("--routing-draws", "per-layer", "nope", "choose from"),
+    ("--pipeline-layout", "Et*32L", "Q", "not a symbol")])
+def test_values_that_make_no_sense_are_noticed_before_the_first_row(option, good, bad, said, tmp_path):
+    words = ("train", "--model", "mixtral-8x7b", "--profile", "h100-sxm", "--gpus", 16, "--out", tmp_path / "x.csv", "--jobs", 1)
+    expect_error(moesim(*words, option, f"{good},{bad}"), 2, f"{option}", bad, said)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("command", [("sweep", "--tensor-parallel", 2), ("train",)])
 @pytest.mark.parametrize(("option", "values"), [
     ("--profile", ("h100-sxm", "nope")), ("--cluster", ("hgx-h100", "nope")), ("--dispatcher", ("deepep", "./nope.json"))])

@@ -214,6 +214,27 @@ TEST_CASE("options without effect are found in a layout that cannot be") {
   CHECK(resolve_job(values).notes.size() == 1);
 }
 
+TEST_CASE("an option takes its values by themselves, and none that makes no sense") {
+  const OptionValues of_routing{{"router", "topk+ir"},
+                                {"top-k", "4"},
+                                {"capacity-factor", "1.25"},
+                                {"min-capacity", "4"},
+                                {"capacity-alignment", "64"},
+                                {"routing", "gaussian:0.5"},
+                                {"seed", "7"},
+                                {"expert-placement", "round-robin"},
+                                {"rank-capacity", "1.5"},
+                                {"trace-step", "3"}};
+  for (const JobOption& option : job_options()) {
+    if (option.is_document || option.name == "expert-bias") continue;  // the name of a file
+    INFO(option.name);
+    const auto found = of_routing.find(option.name);
+    CHECK_NOTHROW(
+        option.check_text(found != of_routing.end() ? found->second : other_value(option)));
+    CHECK_THROWS_WITH(option.check_text("?!"), ContainsSubstring("--" + option.name));
+  }
+}
+
 TEST_CASE("a layout needs no GPU and has the memory rules of the whole job") {
   const OptionValues values = with(with(usual, "precision", "fp8-current"), "expert-load", "1.2");
   const TrainingJob layout = resolve_layout(values, 8);

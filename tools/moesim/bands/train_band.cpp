@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "sim/base/contains.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
@@ -191,6 +192,15 @@ std::string not_measured_line(const std::vector<NotMeasured>& steps, bool of_own
                      of_own ? none_of_own : none_published, parts.size() == 1 ? "this" : "these");
 }
 
+void check_published(const std::string& software) {
+  const std::vector<std::string> known = shipped_errors().residuals().software();
+  if (contains(known, software)) return;
+  throw UsageError(
+      fmt::format("--software: unknown '{}'{}; with published steps: {}; or a document that "
+                  "moesim calibrate wrote (a path, or a name ending in .json)",
+                  software, suggestion(software, known), fmt::join(known, ", ")));
+}
+
 }  // namespace
 
 // A path, as find_document() tells paths from names.
@@ -212,14 +222,16 @@ const uncertainty::StepErrors& shipped_errors() {
   return errors;
 }
 
-uncertainty::Subject subject_of(const training::TrainingJob& job, const std::string& software) {
-  const std::vector<std::string> known = shipped_errors().residuals().software();
-  if (!software.empty() && std::find(known.begin(), known.end(), software) == known.end()) {
-    throw UsageError(
-        fmt::format("--software: unknown '{}'{}; with published steps: {}; or a document that "
-                    "moesim calibrate wrote (a path, or a name ending in .json)",
-                    software, suggestion(software, known), fmt::join(known, ", ")));
+void check_software(const std::string& name) {
+  if (names_own_software(name)) {
+    uncertainty::StepSoftware::load(name);
+  } else {
+    check_published(name);
   }
+}
+
+uncertainty::Subject subject_of(const training::TrainingJob& job, const std::string& software) {
+  if (!software.empty()) check_published(software);
   uncertainty::Subject subject = uncertainty::subject_of(job, software);
   if (!uncertainty::crosses_nodes(job)) subject.nic_gbit_per_s = 0;
   return subject;

@@ -54,7 +54,12 @@ const uncertainty::StepErrors& shipped_errors();
 // published; "" is one that is not known.
 uncertainty::Subject subject_of(const training::TrainingJob& job, const std::string& software);
 
+// Throws UsageError for a software of which no step was published, and what StepSoftware::load()
+// throws for a document of one's own.
+void check_software(const std::string& name);
+
 // --software, and all flags of `train` that bands need.
+inline constexpr const char* software_option = "software";
 Flag software_flag();
 std::vector<std::string> software_words();  // whose measured steps are known, for completion
 std::vector<Flag> band_flags();

@@ -15,6 +15,7 @@
 #include "sim/job/documents.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/report/formats.hpp"
+#include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/scenario_notes.hpp"
@@ -33,11 +34,7 @@ constexpr const char* translated[] = {"checkpointing", "mode", "tokens-per-gpu",
 // Options of a scenario whose defaults hold, where a job has others.
 constexpr const char* defaults_of_scenario[] = {"profile", "micro-batch"};
 
-bool is_job_option(const std::string& name) {
-  const auto& options = job::job_options();
-  return std::any_of(options.begin(), options.end(),
-                     [&](const job::JobOption& option) { return option.name == name; });
-}
+bool is_job_option(const std::string& name) { return job::find_job_option(name) != nullptr; }
 
 bool is_scenario_option(const std::string& name) {
   const auto& options = scenario::scenario_options();
@@ -47,7 +44,7 @@ bool is_scenario_option(const std::string& name) {
 
 // Whether a job has the option and a scenario does not.
 bool is_of_layouts(const std::string& name) {
-  return (is_job_option(name) || name == "software") && !is_scenario_option(name);
+  return (is_job_option(name) || name == software_option) && !is_scenario_option(name);
 }
 
 // A dispatcher that only a job has.

@@ -13,6 +13,7 @@
 #include "sim/base/parallel.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
+#include "sim/job/job_options.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/interrupt.hpp"
@@ -223,8 +224,7 @@ CommandLine take_megatron(TrainGrid& grid, CommandLine line) {
 
 namespace {
 
-// Throws UnknownDocument or UnreadableFile for a value that names no document, before any row is
-// predicted: rows that were kept would be of another command than the corrected one.
+// Throws UnknownDocument or UnreadableFile for a value that names no document.
 void check_documents(const TrainGrid& grid) {
   for (const char* const option : {"model", "profile", "cluster", "dispatcher"}) {
     std::set<std::string> checked;
@@ -246,6 +246,22 @@ void check_documents(const TrainGrid& grid) {
   }
 }
 
+// Throws UsageError for a value that makes no sense whatever the others are, before any row is
+// predicted: rows that were kept would be of another command than the corrected one.
+void check_values(const TrainGrid& grid) {
+  check_documents(grid);
+  for (std::size_t at = 0; at < grid.flags.size(); ++at) {
+    const std::string& option = grid.flags[at].name;
+    std::set<std::string> checked;
+    for (const std::vector<std::string>& values : grid.values) {
+      if (!checked.insert(values[at]).second) continue;
+      if (option == software_option) check_software(values[at]);
+      const job::JobOption* const of_job = job::find_job_option(option);
+      if (of_job != nullptr) of_job->check_text(values[at]);
+    }
+  }
+}
+
 }  // namespace
 
 ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid, const RowOf& row) {
@@ -254,7 +270,7 @@ ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid, const Ro
       chosen_format(line, to_file ? report::Format::csv : report::Format::table);
   const Output out(line.get("out"));
   requested_run_cost(grid.lines.front());  // an error at once, not in every row
-  check_documents(grid);
+  check_values(grid);
   const InterruptWatch watch;
   std::vector<TrainPoint> points(grid.lines.size());
   TrainJournal journal(line, grid, points);

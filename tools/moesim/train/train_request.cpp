@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "sim/base/no_answer.hpp"
 #include "sim/base/text.hpp"
@@ -106,7 +107,9 @@ bool is_layout_choice(const job::JobOption& option) {
 
 std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int64_t fallback) {
   if (!line.has(flag)) return fallback;
-  return parse_whole(fmt::format("--{}", flag), line.get(flag), 1, 1 << 20);
+  const job::JobOption& option = job::job_option_named(flag);
+  option.check_text(line.get(flag));  // the least and the most that it may be
+  return parse_whole(option.flag(), line.get(flag), 1, std::numeric_limits<std::int64_t>::max());
 }
 
 void note_cluster(const CommandLine& line, const training::TrainingJob& job) {

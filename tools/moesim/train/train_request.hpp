@@ -25,7 +25,7 @@ training::TrainingJob requested_job(const CommandLine& line, bool of_several = f
 // the like; not precision, dispatcher and routing, which are the user's.
 bool is_layout_choice(const job::JobOption& option);
 
-// A whole number from 1 on. Throws UsageError naming the flag.
+// A whole number, within the bounds of the job's option. Throws UsageError naming the flag.
 std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int64_t fallback);
 
 // requested_step(), whose errors name the options of a training job that they follow from. Throws

@@ -126,8 +126,8 @@ Estimate predict_expert_ffn(const Profile& profile, const PredictedOperation& op
   const std::string kernel = choice(op, params, "kernel", expert_kernels);
   if (kernel != "fused") {
     if (dtype != default_data_type) {
-      throw UsageError(fmt::format("{}: {} kernels are priced in {} alone: leave dtype out",
-                                   op.name, kernel, default_data_type));
+      throw NoAnswer(fmt::format("{}: {} kernels are priced in {} alone: leave dtype out", op.name,
+                                 kernel, default_data_type));
     }
     const auto price = kernel == "separate" ? separate_expert_ffn : batched_expert_ffn;
     return price(profile, expert_load(op, params), hidden, ffn);

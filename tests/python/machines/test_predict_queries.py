@@ -129,7 +129,12 @@ def test_a_row_that_cannot_be_answered_leaves_the_others(tmp_path):
     ("op,dispatcher,tokens,hidden,k,experts,gpus", "dispatch,deepep,4096,7168,8,6,8", "there are 6"),
     ("op,dispatcher,tokens,hidden,k,experts,gpus", "dispatch,deepep,4096,7168,8,256,1", "at least two"),
     ("op,dispatcher,tokens,hidden,k,experts,gpus", "dispatch,deepep,4096,7168,8,256,12",
-     "multiple of 8")])
+     "multiple of 8"),
+    # Names that are known, and exclude each other.
+    ("op,kernel,dtype,rows,hidden,ffn,experts", "expert-ffn,separate,fp8,64,4096,14336,8", "priced in bf16 alone"),
+    ("op,dispatcher,sms,tokens,hidden,k,experts,gpus", "dispatch,low-latency,20,128,7168,8,256,8", "take what they find"),
+    ("op,dispatcher,tokens,hidden,k,experts,gpus", "dispatch,all-to-all,128,7168,8,256,8", "ask --op all-to-all"),
+    ("op,gpus,bytes,cluster,nccl", "all-to-all,16,64MiB,hgx-h100,2.20", "leave it out on a cluster")])
 def test_values_without_an_answer_refuse_their_row_alone(header, row, part, tmp_path):
     path = tmp_path / "queries.csv"
     good = {"op": "memory", "bytes": "64MiB"}

@@ -65,7 +65,7 @@ void check_names(const std::string& op, const Params& params) {
     throw profile::MissingParameter(op, name, required);
   }
   if (params.at("dispatcher") == "all-to-all") {
-    throw UsageError(
+    throw NoAnswer(
         fmt::format("{}: dispatcher all-to-all is NCCL's: ask --op all-to-all, with "
                     "gpus and bytes",
                     op));
@@ -87,8 +87,8 @@ int sms_of(const std::string& op, Params& params, const Dispatcher& dispatcher,
            const profile::Profile& profile) {
   if (dispatcher.usual_sms == 0) {
     if (params.count("sms") == 0) return 0;
-    throw UsageError(fmt::format("{}: sms: the kernels of {} take what they find: leave it out", op,
-                                 dispatcher.name));
+    throw NoAnswer(fmt::format("{}: sms: the kernels of {} take what they find: leave it out", op,
+                               dispatcher.name));
   }
   if (params.count("sms") == 0) params["sms"] = std::to_string(dispatcher.usual_sms);
   const std::int64_t sms = whole(op, params, "sms");

@@ -59,7 +59,10 @@ void check_together(const std::string& op, const Params& params) {
   const auto refuse = [&](const std::string& name, const std::string& reason) {
     if (params.count(name) != 0) throw UsageError(fmt::format("{}: {}: {}", op, name, reason));
   };
-  refuse("nccl", "the versions are of curves inside a node: leave it out on a cluster");
+  if (params.count("nccl") != 0) {
+    throw NoAnswer(fmt::format(
+        "{}: nccl: the versions are of curves inside a node: leave it out on a cluster", op));
+  }
   if (params.count("matrix") != 0) {
     if (op != "all-to-all") refuse("matrix", "a byte matrix describes an all-to-all");
     refuse("bytes", "the matrix says what is sent: leave bytes out");
@@ -157,7 +160,7 @@ network::ExchangePrediction ExchangePredictor::answer(const std::string& op, Par
   const bool chosen = params.count("cluster") != 0;
   if (!chosen) params["cluster"] = profile_->device().usual_cluster;
   if (params["cluster"].empty()) {
-    throw UsageError(fmt::format("{}: the profile names no usual cluster: give cluster", op));
+    throw NoAnswer(fmt::format("{}: the profile names no usual cluster: give cluster", op));
   }
   const std::shared_ptr<const cluster::Cluster> where = cluster(params["cluster"]);
 

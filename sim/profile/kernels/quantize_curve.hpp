@@ -9,8 +9,9 @@
 
 namespace moesim::profile {
 
-// The time of casting activations A[m, k] to fewer bits: a memory-bound kernel whose share of the
-// bandwidth depends on the length of a row, as a surface of log time over log m and log k.
+// What it costs more to cast activations A[m, k] to fewer bits with scales that have to be found
+// than with known ones: the difference of two published casts, as a surface of log time over log m
+// and log k. Both read and write A, so it is less than a pass over A takes.
 class QuantizeCurve {
  public:
   // Reads a curve of model "size-surface"; errors name file and key.

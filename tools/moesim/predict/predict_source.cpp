@@ -217,7 +217,8 @@ std::string what_it_holds(const std::string& op, const QueryParams& params,
     const bool casts =
         contains(profile.data_types("gemm"), dtype) &&
         profile.gemm_cast_us(std::stoll(text("m")), std::stoll(text("k")), dtype) > 0;
-    return casts ? "; a call that first casts A from bf16" : "";
+    return casts ? "; a serving engine's call and choice of kernel, which first casts A from bf16"
+                 : "";
   }
   const bool fused = op == "expert-ffn" && (text("kernel").empty() || text("kernel") == "fused");
   return fused ? "; a serving engine's fused kernel (kernel separate or batched: a training "

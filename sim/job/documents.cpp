@@ -64,6 +64,7 @@ void use_usual_cluster(Resolution& at) {
 
 void set_dispatcher(const std::string& name, Resolution& at) {
   at.job.typed.dispatcher = name;
+  at.job.dispatcher = nullptr;
   at.job.gathers_tokens = name == gathering_dispatcher;
   if (name == no_dispatcher || at.job.gathers_tokens) return;
   at.job.dispatcher = std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name));

@@ -68,15 +68,15 @@ std::vector<FoundStep> best_of_both(const TrainingSearch& search, std::vector<Fo
   std::vector<FoundStep> chosen;
   for (FoundStep& step : best) {
     if (chosen.size() == search.best) break;
-    const auto sizes = [&](const training::TrainingJob& job) {
-      return layout_sizes(job.layout, job, search.chunks_tell_apart);
+    const auto key = [&](const training::TrainingJob& job) {
+      return layout_key(job.layout, job, search.chunks_tell_apart);
     };
     const bool is_outdone = std::any_of(chosen.begin(), chosen.end(), [&](const FoundStep& faster) {
       const bool as_fast = std::find(faster.twins.as_fast.begin(), faster.twins.as_fast.end(),
                                      step.job.graphs) != faster.twins.as_fast.end();
       return !loses_clearly_less(step.loss, faster.loss) &&
              (same_sizes(step.job, faster.job, search.chunks_tell_apart) ||
-              (as_fast && differ_in_graphs(sizes(step.job), sizes(faster.job))));
+              (as_fast && differ_in_graphs(key(step.job), key(faster.job))));
     });
     if (!is_outdone) chosen.push_back(std::move(step));
   }

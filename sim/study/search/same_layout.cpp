@@ -2,26 +2,50 @@
 
 #include <algorithm>
 
+#include "sim/study/search/searched_choices.hpp"
 #include "sim/study/sweep/counted_loss.hpp"
 
 namespace moesim::study {
 
 using training::TrainingJob;
 
-LayoutSizes layout_sizes(const parallel::LayoutRequest& layout, const TrainingJob& rest,
-                         bool chunks_tell_apart) {
-  const parallel::ParallelLayout& sizes = layout.sizes;
-  return {.tensor = sizes.tensor,
-          .context = sizes.context,
-          .pipeline = sizes.pipeline,
-          .virtual_pipeline = chunks_tell_apart ? sizes.virtual_pipeline : 0,
-          .expert = sizes.expert,
-          .expert_tensor = sizes.expert_tensor,
-          .micro_batch = layout.micro_batch,
-          .expert_overlap = layout.expert_overlap,
-          .precision = rest.states.precision,
-          .graphs = rest.graphs,
-          .dispatcher = rest.typed.dispatcher};
+namespace {
+
+// The choices that tell layouts apart, layouts' own first: those differ most often.
+std::vector<const SearchedChoice*> choices_of_keys(bool chunks_tell_apart) {
+  std::vector<const SearchedChoice*> chosen;
+  for (const auto& choice : searched_choices()) {
+    const TellsApart apart = choice->traits().tells_apart;
+    const bool counts =
+        apart == TellsApart::always || (apart == TellsApart::with_chunks && chunks_tell_apart);
+    if (counts) chosen.push_back(choice.get());
+  }
+  std::stable_partition(chosen.begin(), chosen.end(), [](const SearchedChoice* choice) {
+    return choice->traits().chosen_for == ChosenFor::layout;
+  });
+  return chosen;
+}
+
+// Whether two keys are the same but for one choice; null: without such a one.
+bool same_but_for(const SearchedChoice* left_out, const LayoutKey& one, const LayoutKey& other) {
+  static const std::vector<const SearchedChoice*> layouts = choices_of_keys(false);
+  static const std::vector<const SearchedChoice*> chunks = choices_of_keys(true);
+  for (const SearchedChoice* choice : one.chunks_tell_apart ? chunks : layouts) {
+    if (choice == left_out) continue;
+    if (!choice->is_same(*one.layout, *one.rest, *other.layout, *other.rest)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool operator==(const LayoutKey& one, const LayoutKey& other) {
+  return same_but_for(nullptr, one, other);
+}
+
+LayoutKey layout_key(const parallel::LayoutRequest& layout, const TrainingJob& rest,
+                     bool chunks_tell_apart) {
+  return {&layout, &rest, chunks_tell_apart};
 }
 
 std::string router_text(const TrainingJob& job) {
@@ -31,39 +55,37 @@ std::string router_text(const TrainingJob& job) {
 }
 
 bool same_sizes(const TrainingJob& one, const TrainingJob& other, bool chunks_tell_apart) {
-  return layout_sizes(one.layout, one, chunks_tell_apart) ==
-         layout_sizes(other.layout, other, chunks_tell_apart);
+  return layout_key(one.layout, one, chunks_tell_apart) ==
+         layout_key(other.layout, other, chunks_tell_apart);
 }
 
 bool same_layout(const TrainingJob& one, const TrainingJob& other, bool chunks_tell_apart) {
   return router_text(one) == router_text(other) && same_sizes(one, other, chunks_tell_apart);
 }
 
-bool differ_in_graphs(const LayoutSizes& one, const LayoutSizes& other) {
-  LayoutSizes with_graphs = one;
-  with_graphs.graphs = other.graphs;
-  return one.graphs != other.graphs && with_graphs == other;
+bool differ_in_graphs(const LayoutKey& one, const LayoutKey& other) {
+  static const SearchedChoice& graphs = searched_choice_named("cuda-graphs");
+  return !graphs.is_same(*one.rest, *other.rest) && same_but_for(&graphs, one, other);
 }
 
-bool ChosenLayouts::outdo(const LayoutSizes& sizes, double loss) const {
+bool ChosenLayouts::outdo(const LayoutKey& key, double loss) const {
   const auto outdoes = [&](const Chosen& other) {
-    return sizes == other.sizes && !loses_clearly_less(loss, other.loss);
+    return key == other.key && !loses_clearly_less(loss, other.loss);
   };
   return std::any_of(chosen_.begin(), chosen_.end(), outdoes) ||
          std::any_of(as_fast_.begin(), as_fast_.end(), outdoes);
 }
 
-std::optional<std::size_t> ChosenLayouts::add(const LayoutSizes& sizes, double loss,
-                                              double step_us) {
+std::optional<std::size_t> ChosenLayouts::add(const LayoutKey& key, double loss, double step_us) {
   for (std::size_t place = 0; place < chosen_.size(); ++place) {
     const Chosen& other = chosen_[place];
-    if (differ_in_graphs(sizes, other.sizes) && step_us <= (1 + same_time) * other.step_us &&
+    if (differ_in_graphs(key, other.key) && step_us <= (1 + same_time) * other.step_us &&
         !loses_clearly_less(loss, other.loss)) {
-      as_fast_.push_back({sizes, loss, step_us});
+      as_fast_.push_back({key, loss, step_us});
       return place;
     }
   }
-  chosen_.push_back({sizes, loss, step_us});
+  chosen_.push_back({key, loss, step_us});
   return std::nullopt;
 }
 
@@ -76,12 +98,14 @@ void Twins::add(const TrainingJob& twin, const TrainingJob& best, double slower)
   ++count;
   slowest = std::max(slowest, slower);
   const bool chunks = twin.layout.sizes.virtual_pipeline != best.layout.sizes.virtual_pipeline;
-  virtual_stages |= chunks;
   split |= !chunks && parallel::stages_of(*twin.model, twin.layout).text() !=
                           parallel::stages_of(*best.model, best.layout).text();
-  recompute |= model::name_of(twin.recompute) != model::name_of(best.recompute);
-  placement |= twin.ranks_per_domain != best.ranks_per_domain;
-  zero |= twin.states.zero != best.states.zero;
+  choices.resize(searched_choices().size());
+  for (std::size_t at = 0; at < choices.size(); ++at) {
+    const SearchedChoice& choice = *searched_choices()[at];
+    const bool counts = choice.traits().tells_apart != TellsApart::always;
+    if (counts && !choice.is_same(twin, best)) choices[at] = true;
+  }
   routing |= router_text(twin) != router_text(best);
 }
 

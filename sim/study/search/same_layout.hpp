@@ -4,31 +4,26 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "sim/training/job/training_job.hpp"
 
 namespace moesim::study {
 
-// What tells layouts apart as search_training() counts them. Jobs that differ in the split of
-// layers over chunks, placement, recomputation, ZeRO stage or routing alone have the same sizes, as
-// have those that differ in virtual stages, unless `chunks_tell_apart`.
-struct LayoutSizes {
-  int tensor = 0, context = 0, pipeline = 0;
-  int virtual_pipeline = 0;  // 0: does not count
-  int expert = 0, expert_tensor = 0;
-  std::int64_t micro_batch = 0;
-  bool expert_overlap = false;
-  model::Precision precision{};
-  training::Graphs graphs{};
-  std::string_view dispatcher;  // of the job, which has to live on
-  friend bool operator==(const LayoutSizes&, const LayoutSizes&) = default;
+// What tells layouts apart as search_training() counts them: the values of searched_choices() that
+// do so. Jobs that differ in the split of layers over chunks, placement, recomputation, ZeRO stage
+// or routing alone have the same key, as have those that differ in virtual stages, unless
+// `chunks_tell_apart`.
+struct LayoutKey {
+  const parallel::LayoutRequest* layout;
+  const training::TrainingJob* rest;  // a job with this layout, or with another
+  bool chunks_tell_apart;
+  friend bool operator==(const LayoutKey& one, const LayoutKey& other);
 };
 
-// `rest`: a job with this layout, or with another.
-LayoutSizes layout_sizes(const parallel::LayoutRequest& layout, const training::TrainingJob& rest,
-                         bool chunks_tell_apart);
+// Of the layout of a job. Both have to live on.
+LayoutKey layout_key(const parallel::LayoutRequest& layout, const training::TrainingJob& rest,
+                     bool chunks_tell_apart);
 
 // The router and its capacity factor; "" without routing.
 std::string router_text(const training::TrainingJob& job);
@@ -42,7 +37,7 @@ bool same_layout(const training::TrainingJob& one, const training::TrainingJob& 
                  bool chunks_tell_apart = false);
 
 // Whether they are so but for their CUDA graphs.
-bool differ_in_graphs(const LayoutSizes& one, const LayoutSizes& other);
+bool differ_in_graphs(const LayoutKey& one, const LayoutKey& other);
 
 // The step times of two jobs that are the same but for rounding, relative.
 inline constexpr double same_time = 1e-9;
@@ -50,16 +45,16 @@ inline constexpr double same_time = 1e-9;
 // The layouts that a search has chosen, fastest first.
 class ChosenLayouts {
  public:
-  // Whether one of them, or one that is as fast with other CUDA graphs, has these sizes and loses
+  // Whether one of them, or one that is as fast with other CUDA graphs, has this key and loses
   // as little: it is no slower than what comes behind it.
-  bool outdo(const LayoutSizes& sizes, double loss) const;
+  bool outdo(const LayoutKey& key, double loss) const;
   // Takes the next one; no place where it is one of them. Otherwise it takes the same time as the
   // one in this place, loses no less, and differs from it in CUDA graphs alone.
-  std::optional<std::size_t> add(const LayoutSizes& sizes, double loss, double step_us);
+  std::optional<std::size_t> add(const LayoutKey& key, double loss, double step_us);
 
  private:
   struct Chosen {
-    LayoutSizes sizes;
+    LayoutKey key;
     double loss = 0;
     double step_us = 0;
   };
@@ -67,17 +62,15 @@ class ChosenLayouts {
   std::vector<Chosen> as_fast_;
 };
 
-// Candidates of the same sizes as one of the best of a search that are nearly as fast, and lose no
+// Candidates of the same key as one of the best of a search that are nearly as fast, and lose no
 // more than may be.
 struct Twins {
   std::size_t count = 0;
   double slowest = 0;  // its step over that of the best, less 1
-  // What they differ in from the best.
-  bool virtual_stages = false;
-  bool split = false;  // of the layers over chunks, with as many of these
-  bool recompute = false;
-  bool placement = false;  // ranks per domain
-  bool zero = false;
+  // What they differ in from the best: those of searched_choices(), in their order, as far as they
+  // do not tell layouts apart; empty: in none of them.
+  std::vector<bool> choices;
+  bool split = false;    // of the layers over chunks, with as many of these
   bool routing = false;  // the router, or its capacity factor
   // Other CUDA graphs with which the step takes the same time: where it does not wait for the host.
   // In order; not in the count.

@@ -313,7 +313,7 @@ class Search {
       const double limit = (1 + same_time) * found_.best[place].step.step_us;
       for (Candidate& candidate : candidates_) {
         const bool may_be = candidate.bound_us <= limit && loss(candidate) <= search_.max_loss &&
-                            differ_in_graphs(sizes(*best_[place]), sizes(candidate));
+                            differ_in_graphs(key(*best_[place]), key(candidate));
         if (!may_be) continue;
         while (candidate.bound_us <= limit && tighten(candidate)) {
         }
@@ -340,7 +340,7 @@ class Search {
       for (Candidate& candidate : candidates_) {
         const bool may_be = candidate.bound_us <= limit && counted.count(&candidate) == 0 &&
                             loss(candidate) <= search_.max_loss;
-        if (may_be && sizes(*best_[place]) == sizes(candidate)) alike.push_back(&candidate);
+        if (may_be && key(*best_[place]) == key(candidate)) alike.push_back(&candidate);
       }
       parallel_for(alike.size(), search_.jobs, [&](std::size_t at) {
         while (alike[at]->bound_us <= limit && tighten(*alike[at])) {
@@ -394,12 +394,12 @@ class Search {
   }
 
   bool is_outdone(const Candidate& candidate) const {
-    return chosen_.outdo(sizes(candidate), loss(candidate));
+    return chosen_.outdo(key(candidate), loss(candidate));
   }
 
-  LayoutSizes sizes(const Candidate& candidate) const {
+  LayoutKey key(const Candidate& candidate) const {
     const TrainingFamily& of = family(candidate);
-    return layout_sizes(of.layout(candidate.place), of.common(), search_.chunks_tell_apart);
+    return layout_key(of.layout(candidate.place), of.common(), search_.chunks_tell_apart);
   }
 
   std::optional<double> step_us(Candidate& candidate) {
@@ -432,7 +432,7 @@ class Search {
       }
       const bool is_new = !is_outdone(candidate);
       if (is_new && found.loss <= search_.max_loss && found_.best.size() < search_.best) {
-        const auto place = chosen_.add(sizes(candidate), loss(candidate), found.step.step_us);
+        const auto place = chosen_.add(key(candidate), loss(candidate), found.step.step_us);
         if (place) {
           found_.best[*place].twins.add_as_fast(found.job.graphs);
         } else {

@@ -9,6 +9,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/scenario/expert_placements.hpp"
+#include "sim/study/search/searched_choices.hpp"
 #include "sim/training/step/job_rules.hpp"
 
 namespace moesim::study {
@@ -27,23 +28,6 @@ namespace {
 
 using parallel::LayoutRequest;
 using training::TrainingJob;
-
-constexpr int most_pipeline_ranks = 32;
-constexpr std::int64_t least_piece = 4096;  // tokens of a context rank
-
-std::vector<int> powers_of_two(int most) {
-  std::vector<int> found;
-  for (int value = 1; value <= most; value *= 2) found.push_back(value);
-  return found;
-}
-
-std::vector<int> divisors(int whole, int most) {
-  std::vector<int> found;
-  for (int value = 1; value <= std::min(whole, most); ++value) {
-    if (whole % value == 0) found.push_back(value);
-  }
-  return found;
-}
 
 template <class Value>
 Value least(const std::vector<Value>& values) {
@@ -188,20 +172,25 @@ class Enumeration {
 
   using Layouts = std::vector<LayoutRequest>;
 
+  // Of each combination of what families have in common.
   void add_families(const std::shared_ptr<const Layouts>& possible) {
     TrainingJob job = space_.base;
-    for (const model::Precision precision : space_.precision) {
-      job.states.precision = precision;
-      for (const int placed : space_.ranks_per_domain) {
-        job.ranks_per_domain = placed;
-        for (const training::Graphs graphs : space_.graphs) {
-          job.graphs = graphs;
-          for (const auto& dispatcher : space_.dispatchers) {
-            dispatcher.apply_to(job);
-            add_families(possible, job);
-          }
-        }
-      }
+    choose_common(searched_choices().begin(), possible, job);
+  }
+
+  void choose_common(SearchedChoices::const_iterator choice,
+                     const std::shared_ptr<const Layouts>& possible, TrainingJob& job) {
+    const auto of_families = [](const auto& each) {
+      return each->traits().chosen_for == ChosenFor::family;
+    };
+    choice = std::find_if(choice, searched_choices().end(), of_families);
+    if (choice == searched_choices().end()) {
+      add_families(possible, job);
+      return;
+    }
+    for (std::size_t at = 0; at < (*choice)->count(space_); ++at) {
+      (*choice)->put(space_, at, job);
+      choose_common(choice + 1, possible, job);
     }
   }
 
@@ -322,30 +311,11 @@ std::vector<int> usual_placements(const TrainingJob& base) {
 }
 
 TrainingSpace usual_training_space(const TrainingJob& base) {
-  const model::Model& model = *base.model;
-  const int gpus = base.layout.sizes.gpus;
-  const int domain = std::min(gpus, base.cluster->gpus_per_domain);
-  const std::vector<int> inside = powers_of_two(std::min(8, domain));
   TrainingSpace space;
   space.base = base;
-  space.tensor = inside;
-  space.context = powers_of_two(
-      static_cast<int>(std::clamp<std::int64_t>(base.layout.sequence_length / least_piece, 1, 64)));
-  space.pipeline = divisors(gpus, std::min(most_pipeline_ranks, model.layers));
-  space.virtual_pipeline = {1, 2, 3, 4, 6, 8, 12, 16};
   space.fewer_in_last = {0, 1, 2, 3};
-  space.expert = model.moe ? divisors(model.moe->experts, gpus) : std::vector<int>{1};
-  space.expert_tensor = model.moe ? inside : std::vector<int>{1};
-  space.ranks_per_domain =
-      base.ranks_per_domain > 0 ? std::vector<int>{base.ranks_per_domain} : usual_placements(base);
-  space.micro_batch = {1, 2, 4, 8};
-  space.expert_overlap = {base.layout.expert_overlap};
-  space.recompute = usual_recompute(model);
-  space.zero = {1, 2};
-  space.precision = {base.states.precision};
-  space.graphs = {base.graphs};
-  space.dispatchers = {dispatcher_of(base)};
   space.routings = {base.routing};
+  for (const auto& choice : searched_choices()) choice->take_usual(space);
   return space;
 }
 
@@ -358,15 +328,11 @@ TrainingSpace on_gpus(const TrainingSpace& space, int gpus) {
   }
   const TrainingSpace usual = usual_training_space(space.base);
   const TrainingSpace widened = usual_training_space(other.base);
-  const auto widen = [&](const char* option, auto list) {
-    if (!space.typed.contains(option) && space.*list == usual.*list) other.*list = widened.*list;
-  };
-  widen("tensor-parallel", &TrainingSpace::tensor);
-  widen("context-parallel", &TrainingSpace::context);
-  widen("pipeline-parallel", &TrainingSpace::pipeline);
-  widen("expert-parallel", &TrainingSpace::expert);
-  widen("expert-tensor-parallel", &TrainingSpace::expert_tensor);
-  widen("ranks-per-domain", &TrainingSpace::ranks_per_domain);
+  for (const auto& choice : searched_choices()) {
+    const bool is_usual =
+        !space.typed.contains(choice->option()) && choice->has_values_of(space, usual);
+    if (is_usual) choice->take_values(widened, other);
+  }
   return other;
 }
 

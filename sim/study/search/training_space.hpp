@@ -65,8 +65,8 @@ std::vector<int> usual_placements(const training::TrainingJob& base);
 // Powers of two and divisors as people use them: up to 8 tensor and expert-tensor ranks, inside an
 // NVLink domain; pieces of a sequence of at least 4,096 tokens for context ranks; up to 32 pipeline
 // ranks and 16 chunks of each; up to 8 sequences per micro-batch. Recomputation: nothing, cheap
-// modules, whole layers. ZeRO 1 and 2. Dispatcher, precision, graphs, routing and overlap of
-// experts as in `base`, and the placement if that says one: else usual_placements().
+// modules, whole layers. ZeRO 1 and 2. Routing and what else is searched (searched_choices.hpp) as
+// in `base`, and the placement if that says one: else usual_placements().
 TrainingSpace usual_training_space(const training::TrainingJob& base);
 
 // A space on another number of GPUs, as if it had been asked for there: usual lists that nobody

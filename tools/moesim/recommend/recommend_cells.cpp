@@ -6,6 +6,8 @@
 #include <set>
 
 #include "sim/base/text.hpp"
+#include "sim/job/job_options.hpp"
+#include "sim/study/search/searched_choices.hpp"
 #include "sim/training/drawn/block_routing.hpp"
 #include "tools/moesim/train/train_report.hpp"
 
@@ -43,6 +45,18 @@ std::set<std::string> routers_of(const study::TrainingSpace& space) {
   std::set<std::string> names;
   for (const auto& routing : space.routings) names.insert(router_text(routing));
   return names;
+}
+
+// Those of the searched choices that have a column, as the columns stand.
+std::vector<const study::SearchedChoice*> in_order(const std::vector<bool>& has_column) {
+  std::vector<const study::SearchedChoice*> choices;
+  for (const bool leads : {true, false}) {
+    for (std::size_t at = 0; at < has_column.size(); ++at) {
+      const study::SearchedChoice* choice = study::searched_choices()[at].get();
+      if (has_column[at] && choice->traits().leads == leads) choices.push_back(choice);
+    }
+  }
+  return choices;
 }
 
 }  // namespace
@@ -149,19 +163,19 @@ std::string undrawn_line(const study::SearchCounts& counts) {
                      counts.an_undrawn);
 }
 
-const std::vector<std::string> layout_names = {"TP",  "CP",    "PP",        "VP",  "EP",
-                                               "ETP", "batch", "recompute", "ZeRO"};
+std::vector<std::string> layout_names() {
+  std::vector<std::string> names;
+  for (const auto& choice : study::searched_choices()) {
+    if (choice->traits().in_every_table) names.emplace_back(choice->traits().heading);
+  }
+  return names;
+}
 
 std::vector<std::string> layout_cells(const TrainingJob& job) {
-  const parallel::ParallelLayout& sizes = job.layout.sizes;
   std::vector<std::string> cells;
-  for (const int size : {sizes.tensor, sizes.context, sizes.pipeline, sizes.virtual_pipeline,
-                         sizes.expert, sizes.expert_tensor}) {
-    cells.push_back(fmt::format("{}", size));
+  for (const auto& choice : study::searched_choices()) {
+    if (choice->traits().in_every_table) cells.push_back(choice->text(job));
   }
-  cells.push_back(fmt::format("{}", job.layout.micro_batch));
-  cells.push_back(model::name_of(job.recompute));
-  cells.push_back(fmt::format("{}", job.states.zero));
   return cells;
 }
 
@@ -170,41 +184,50 @@ void append(std::vector<std::string>& cells, const std::vector<std::string>& mor
 }
 
 Extras::Extras(const TrainingSearch& search)
-    : router(routers_of(search.space).size() > 1),
-      capacity(search.space.routings.size() > 1),
-      precision(search.space.precision.size() > 1),
-      placement(search.space.ranks_per_domain.size() > 1),
-      dispatcher(search.space.dispatchers.size() > 1),
-      overlap(search.space.expert_overlap.size() > 1),
-      graphs(search.space.graphs.size() > 1) {}
+    : router_(routers_of(search.space).size() > 1), capacity_(search.space.routings.size() > 1) {
+  for (const auto& choice : study::searched_choices()) {
+    choices_.push_back(!choice->traits().in_every_table && choice->count(search.space) > 1);
+  }
+}
+
+void Extras::add(const TrainingSearch& search, const TrainingJob& found,
+                 const TrainingJob& found_by_this) {
+  const Extras other(search);
+  router_ = router_ || other.router_;
+  capacity_ = capacity_ || other.capacity_;
+  for (std::size_t at = 0; at < choices_.size(); ++at) {
+    const study::SearchedChoice& choice = *study::searched_choices()[at];
+    const bool differs = !choice.traits().in_every_table && !choice.is_same(found, found_by_this);
+    if (other.choices_[at] || differs) choices_[at] = true;
+  }
+}
 
 std::vector<std::string> Extras::names() const {
   std::vector<std::string> names;
-  if (router) names.emplace_back("router");
-  if (capacity) names.emplace_back("CF");
-  if (precision) names.emplace_back("precision");
-  if (placement) names.emplace_back("per domain");
-  if (dispatcher) names.emplace_back("dispatcher");
-  if (overlap) names.emplace_back("EP overlap");
-  if (graphs) names.emplace_back("graphs");
+  if (router_) names.emplace_back("router");
+  if (capacity_) names.emplace_back("CF");
+  for (const study::SearchedChoice* choice : in_order(choices_)) {
+    names.emplace_back(choice->traits().heading);
+  }
   return names;
 }
 
 std::vector<std::string> Extras::cells(const TrainingJob& job) const {
   std::vector<std::string> cells;
-  if (router) cells.push_back(router_text(job.routing));
-  if (capacity) cells.push_back(capacity_text(job));
-  if (precision) cells.emplace_back(model::name_of(job.states.precision));
-  if (placement) cells.push_back(fmt::format("{}", job.placed_ranks()));
-  if (dispatcher) cells.push_back(job.typed.dispatcher);
-  if (overlap) cells.emplace_back(job.layout.expert_overlap ? "on" : "off");
-  if (graphs) cells.emplace_back(name_in(training::graphs_names, job.graphs));
+  if (router_) cells.push_back(router_text(job.routing));
+  if (capacity_) cells.push_back(capacity_text(job));
+  for (const study::SearchedChoice* choice : in_order(choices_)) {
+    cells.push_back(choice->text(job));
+  }
   return cells;
 }
 
 std::vector<bool> right_aligned(const std::vector<std::string>& names) {
-  static const std::set<std::string> words = {"recompute", "router", "dispatcher", "EP overlap",
-                                              "precision", "graphs", "gives up"};
+  std::set<std::string> words = {"router", "gives up"};
+  for (const auto& choice : study::searched_choices()) {
+    const bool is_number = job::job_option_named(choice->option()).is_number;
+    if (!is_number) words.insert(choice->traits().heading);
+  }
   std::vector<bool> right;
   for (const std::string& name : names) right.push_back(words.count(name) == 0);
   return right;

@@ -37,23 +37,24 @@ std::string routing_line(const study::TrainingSearch& search);
 std::string undrawn_line(const study::SearchCounts& counts);
 
 // Columns of a table of steps: sizes of the layout, and what is searched beside layouts.
-extern const std::vector<std::string> layout_names;
+std::vector<std::string> layout_names();
 std::vector<std::string> layout_cells(const training::TrainingJob& job);
 void append(std::vector<std::string>& cells, const std::vector<std::string>& more);
 
 // What is searched beside layouts, where the steps differ in it.
-struct Extras {
-  bool router = false;
-  bool capacity = false;
-  bool precision = false;
-  bool placement = false;
-  bool dispatcher = false;
-  bool overlap = false;
-  bool graphs = false;
-
+class Extras {
+ public:
   explicit Extras(const study::TrainingSearch& search);
+  // Adds what another search has, and what the steps found by both differ in.
+  void add(const study::TrainingSearch& search, const training::TrainingJob& found,
+           const training::TrainingJob& found_by_this);
   std::vector<std::string> names() const;
   std::vector<std::string> cells(const training::TrainingJob& job) const;
+
+ private:
+  bool router_ = false;
+  bool capacity_ = false;
+  std::vector<bool> choices_;  // of study::searched_choices()
 };
 
 // Columns of figures; those of words start at the left.

@@ -1,11 +1,14 @@
 #include "tools/moesim/recommend/recommend_flags.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
 #include "sim/base/text.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/scenario/options.hpp"
+#include "sim/study/search/searched_choices.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/config.hpp"
@@ -86,8 +89,10 @@ std::vector<std::string> list_of(const CommandLine& line, const std::string& fla
     for (const std::string& value : study::expand("--" + flag, list, true)) add(value);
     return values;
   }
-  // Modules of recomputation are separated by commas themselves.
-  for (const std::string_view value : split(list, flag == "recompute" ? '/' : ',')) add(value);
+  const study::SearchedChoice* choice = study::searched_choice(flag);
+  for (const std::string_view value : split(list, choice ? choice->traits().separator : ',')) {
+    add(value);
+  }
   return values;
 }
 
@@ -104,15 +109,13 @@ std::vector<Flag> recommend_flags() {
       flag.help += "; of several, h200-sxm,b200-sxm, the best on each, and which is cheaper";
     }
     if (is_searched(flag.name)) {
-      const bool fixed = flag.name == "dispatcher" || flag.name == "ep-overlap" ||
-                         flag.name == "precision" || flag.name == "cuda-graphs";
-      flag.help = (flag.name == "recompute" ? "values to search, separated by /: "
-                                            : "values to search, separated by commas: ") +
-                  flag.help;
+      const study::SearchedChoice* choice = study::searched_choice(flag.name);
+      const char separator = choice ? choice->traits().separator : ',';
+      flag.help = fmt::format("values to search, separated by {}: {}",
+                              separator == ',' ? "commas" : std::string(1, separator), flag.help);
+      if (choice && choice->has_usual_values()) flag.default_text = "what is usual";
       if (flag.name == "capacity-factor") {
         flag.default_text = "dropless; also 0.5 to 1.5 with --max-loss";
-      } else if (flag.name != "router" && !fixed) {
-        flag.default_text = "what is usual";
       }
     }
     flags.push_back(flag);

@@ -58,19 +58,12 @@ std::string heading(const MachineSearches& searches) {
       undrawn_line(counts), routing_line(search));
 }
 
-// What any of the searches has beside layouts.
+// What any of the searches has beside layouts, or the machines differ in.
 Extras extras_of(const std::vector<MachineBest>& all) {
-  Extras extras(all.front().best.request.search);
+  const BestFound& first = all.front().best;
+  Extras extras(first.request.search);
   for (const MachineBest& each : all) {
-    const Extras own(each.best.request.search);
-    extras.router |= own.router;
-    extras.capacity |= own.capacity;
-    extras.precision |= own.precision || each.best.best.job.states.precision !=
-                                             all.front().best.best.job.states.precision;
-    extras.placement |= own.placement;
-    extras.dispatcher |= own.dispatcher;
-    extras.overlap |= own.overlap;
-    extras.graphs |= own.graphs;
+    extras.add(each.best.request.search, each.best.best.job, first.best.job);
   }
   return extras;
 }
@@ -103,7 +96,7 @@ std::string table_of(const MachineSearches& searches) {
   std::vector<std::vector<std::string>> lines(1);
   if (with_gpus) lines.front().emplace_back("GPUs");
   append(lines.front(), {"machine", "cluster"});
-  append(lines.front(), layout_names);
+  append(lines.front(), layout_names());
   append(lines.front(), extras.names());
   append(lines.front(),
          {"tokens/s/GPU", "step", level ? fmt::format("{:.0f} % band", 100 * *level) : "band"});

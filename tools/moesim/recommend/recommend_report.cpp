@@ -10,6 +10,7 @@
 #include "sim/base/numbers.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/base/text.hpp"
+#include "sim/study/search/searched_choices.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/output.hpp"
@@ -98,7 +99,7 @@ std::string best_table(const RecommendRequest& request, const std::vector<FoundS
   training::TrainingStep first = best.front().predicted.value_or(best.front().step);
   const double level = requested_band(request.line, best.front().job, first).band.widest().level;
   Lines lines = {{"#"}};
-  append(lines.front(), layout_names);
+  append(lines.front(), layout_names());
   append(lines.front(), extras.names());
   append(lines.front(), {"tokens/s/GPU", "likely"});
   if (!drawn.empty()) lines.front().emplace_back("drawn");
@@ -166,11 +167,15 @@ std::string twin_lines(const TrainingSearch& search, const std::vector<FoundStep
     if (twins.count == 0) continue;
     std::vector<const char*> differences;
     if (twins.routing) differences.push_back("router or CF");
-    if (twins.virtual_stages) differences.push_back("VP");
-    if (twins.split) differences.push_back("layers per chunk");
-    if (twins.placement) differences.push_back("ranks per domain");
-    if (twins.recompute) differences.push_back("recompute");
-    if (twins.zero) differences.push_back("ZeRO");
+    for (std::size_t at = 0; at < twins.choices.size(); ++at) {
+      const study::ChoiceTraits& choice = study::searched_choices()[at]->traits();
+      if (twins.choices[at]) {
+        differences.push_back(*choice.of_twins != '\0' ? choice.of_twins : choice.heading);
+      }
+      if (twins.split && choice.tells_apart == study::TellsApart::with_chunks) {
+        differences.push_back("layers per chunk");
+      }
+    }
     text += fmt::format("{}  {}: {} more like it, within {:.1f} % of its speed, that {} in {}\n",
                         text.empty() ? "near twins, not listed:\n" : "", place + 1, twins.count,
                         100 * twins.slowest, twins.count == 1 ? "differs" : "differ",
@@ -211,7 +216,7 @@ std::string front_table(const TrainingSearch& search, const std::vector<FoundSte
   const Extras extras(search);
   Lines lines = {{"#", "loss %", "tokens/s/GPU"}};
   append(lines.front(), extras.names());
-  append(lines.front(), layout_names);
+  append(lines.front(), layout_names());
   for (std::size_t place = 0; place < front.size(); ++place) {
     const FoundStep& found = front[place];
     std::vector<std::string> cells = {front_name(place), loss_text(found.loss),

@@ -11,6 +11,7 @@
 #include "sim/job/drawn_routing.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/scenario/expert_placements.hpp"
+#include "sim/study/search/searched_choices.hpp"
 #include "sim/training/step/job_rules.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/output.hpp"
@@ -120,9 +121,9 @@ TrainingJob without_layout(const CommandLine& line, TrainingJob base) {
       requested_whole(line, "global-batch", sequences_per_gpu * base.layout.sizes.gpus);
   check_run(requested_run_cost(line),
             static_cast<double>(base.layout.global_batch * base.layout.sequence_length));
-  if (line.has("cuda-graphs")) {
-    base.graphs =
-        value_in(training::graphs_names, list_of(line, "cuda-graphs").front(), "--cuda-graphs");
+  for (const auto& choice : study::searched_choices()) {
+    const bool is_left = choice->traits().checked_by_search && line.has(choice->option());
+    if (is_left) choice->set(list_of(line, choice->option()).front(), base);
   }
   take_expert_load(line, base);
   return base;
@@ -193,13 +194,16 @@ TrainingJob RecommendRequest::drawn(const TrainingJob& job) const {
 std::string RecommendRequest::command_of(const study::FoundStep& found) const {
   const TrainingJob& job = found.job;
   const parallel::LayoutRequest& request = job.layout;
-  const parallel::ParallelLayout& sizes = request.sizes;
   std::vector<std::string> words{"moesim train"};
   const auto add = [&](const char* flag, const std::string& value) {
     words.push_back(fmt::format("--{} {}", flag, shell_word(value)));
   };
-  const auto add_size = [&](const char* flag, std::int64_t size) {
-    if (size != 1) add(flag, fmt::format("{}", size));
+  const auto add_choice = [&](const study::SearchedChoice& choice) {
+    if (choice.option() == "virtual-pipeline" && request.stages) {
+      add("pipeline-layout", request.stages->text());
+    } else if (!choice.is_default(job)) {
+      add(choice.traits().option, choice.text(job));
+    }
   };
   const bool has_capacity = job.routing && job.routing->router.has_capacity();
   for (const Flag& flag : train_flags()) {
@@ -214,32 +218,17 @@ std::string RecommendRequest::command_of(const study::FoundStep& found) const {
   for (const Flag& flag : run_cost_flags()) {
     if (line.has(flag.name)) add(flag.name.c_str(), line.get(flag.name));
   }
-  if (job.states.precision != model::Precision::bf16) {
-    add("precision", model::name_of(job.states.precision));
-  }
+  const study::SearchedChoice& precision = study::searched_choice_named("precision");
+  add_choice(precision);
   add("global-batch", fmt::format("{}", request.global_batch));
-  add_size("tensor-parallel", sizes.tensor);
-  add_size("context-parallel", sizes.context);
-  add_size("pipeline-parallel", sizes.pipeline);
-  if (request.stages) {
-    add("pipeline-layout", request.stages->text());
-  } else {
-    add_size("virtual-pipeline", sizes.virtual_pipeline);
+  for (const auto& choice : study::searched_choices()) {
+    const bool is_last = choice->traits().chosen_for == study::ChosenFor::job;
+    if (!is_last && choice.get() != &precision) add_choice(*choice);
   }
-  add("expert-parallel", fmt::format("{}", sizes.expert));
-  add_size("expert-tensor-parallel", sizes.expert_tensor);
-  add_size("micro-batch", request.micro_batch);
-  if (job.ranks_per_domain > 0) add("ranks-per-domain", fmt::format("{}", job.ranks_per_domain));
-  if (request.expert_overlap) add("ep-overlap", "on");
-  if (job.graphs != training::Graphs::none) {
-    add("cuda-graphs", name_in(training::graphs_names, job.graphs));
-  }
-  if (job.exchanges_slices()) add("dispatcher", job.typed.dispatcher);
   for (const auto& [flag, value] : routings[found.routing].values) add(flag.c_str(), value);
-  if (const std::string again = model::name_of(job.recompute); again != "none") {
-    add("recompute", again);
+  for (const auto& choice : study::searched_choices()) {
+    if (choice->traits().chosen_for == study::ChosenFor::job) add_choice(*choice);
   }
-  if (job.states.zero != 1) add("zero", fmt::format("{}", job.states.zero));
   return fmt::format("{}", fmt::join(words, " "));
 }
 

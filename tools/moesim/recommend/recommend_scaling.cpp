@@ -139,7 +139,7 @@ std::string table_of(const std::vector<Searched>& searched) {
   const bool with_loss = std::any_of(searched.begin(), searched.end(),
                                      [](const Searched& each) { return each.best.loss > 0; });
   std::vector<std::vector<std::string>> lines = {{"GPUs"}};
-  append(lines.front(), layout_names);
+  append(lines.front(), layout_names());
   append(lines.front(), extras.names());
   append(lines.front(), {"tokens/s", "tokens/s/GPU", "efficiency %", "added GPU %"});
   append(lines.front(), cost_names(searched.front()));

@@ -8,9 +8,6 @@ namespace moesim::tool {
 // The line as `train` takes it, with the first value of each list; without the sizes of a layout.
 CommandLine first_values(const CommandLine& line);
 
-// A value of --dispatcher. Throws UsageError for an unknown name.
-study::TypedDispatcher dispatcher_named(const std::string& name);
-
 // Puts the lists that were typed in the place of the usual values. Throws UsageError naming the
 // flag.
 void take_lists(const CommandLine& line, study::TrainingSpace& space);

@@ -1,5 +1,4 @@
 #include "tools/moesim/recommend/recommend_switches.hpp"
-#include "tools/moesim/recommend/recommend_space.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +11,7 @@
 #include "sim/base/parallel.hpp"
 #include "sim/job/drawn_routing.hpp"
 #include "sim/job/job_options.hpp"
+#include "sim/study/search/searched_choices.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 
 namespace moesim::tool {
@@ -77,45 +77,30 @@ std::vector<Switch> switches_of(const RecommendRequest& request, const TrainingJ
 // What was searched, of the sizes and states of the job alone.
 TrainingSpace space_of(const RecommendRequest& request, const FoundStep& found) {
   const TrainingJob& job = found.job;
-  const parallel::ParallelLayout& sizes = job.layout.sizes;
   TrainingSpace space = request.search.space;
   space.typed.insert({"expert-parallel", "expert-tensor-parallel"});
-  space.tensor = {sizes.tensor};
-  space.context = {sizes.context};
-  space.pipeline = {sizes.pipeline};
-  space.virtual_pipeline = {sizes.virtual_pipeline};
-  space.expert = {sizes.expert};
-  space.expert_tensor = {sizes.expert_tensor};
-  space.ranks_per_domain = {job.ranks_per_domain};
-  space.micro_batch = {job.layout.micro_batch};
-  space.expert_overlap = {job.layout.expert_overlap};
-  space.recompute = {job.recompute};
-  space.zero = {job.states.zero};
-  space.precision = {job.states.precision};
-  space.graphs = {job.graphs};
-  space.dispatchers = {study::dispatcher_of(job)};
+  for (const auto& choice : study::searched_choices()) choice->keep(job, space);
   space.routings = {request.search.space.routings[found.routing]};
   return space;
 }
 
 void apply(const Switch& chosen, const RecommendRequest& request, const TrainingJob& job,
            TrainingSpace& space) {
-  if (chosen.flag == "ep-overlap") {
-    space.expert_overlap = {true};
-    // A pipeline needs chunks for it: a few, where it has none.
-    const bool has_chunks = space.pipeline.front() == 1 || space.virtual_pipeline.front() > 1;
-    if (!has_chunks && !request.line.has("virtual-pipeline")) space.virtual_pipeline = {2, 4, 8};
-  } else if (chosen.flag == "cuda-graphs") {
-    space.graphs = {value_in(training::graphs_names, chosen.value, "--cuda-graphs")};
-  } else if (chosen.flag == "dispatcher") {
-    space.dispatchers = {dispatcher_named(chosen.value)};
-  } else if (chosen.flag == capacity) {
+  if (chosen.flag == capacity) {
     space.routings = {without_capacity(request, job)};
+  } else if (const study::SearchedChoice* choice = study::searched_choice(chosen.flag)) {
+    TrainingJob with = job;
+    choice->set(chosen.value, with);
+    choice->keep(with, space);
   } else {
     job::Resolution at{request.line.values, space.base};
     job::job_option_named(chosen.flag).set(chosen.value, at);
-    if (chosen.flag == schedule) space.virtual_pipeline = {1};
   }
+  if (chosen.flag == schedule) space.virtual_pipeline = {1};
+  // Overlap in a pipeline needs chunks: a few, where it has none.
+  const bool lacks_chunks = chosen.flag == "ep-overlap" && space.pipeline.front() > 1 &&
+                            space.virtual_pipeline.front() == 1;
+  if (lacks_chunks && !request.line.has("virtual-pipeline")) space.virtual_pipeline = {2, 4, 8};
 }
 
 // As many chunks with the same layers.

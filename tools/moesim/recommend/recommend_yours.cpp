@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "sim/study/search/searched_choices.hpp"
 #include "sim/training/step/layer_time.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
@@ -20,9 +21,11 @@ using training::TrainingJob;
 
 // The same layout, recomputation, states and routing.
 bool is_same_job(const TrainingJob& one, const TrainingJob& other) {
-  return study::same_layout(one, other, true) && one.placed_ranks() == other.placed_ranks() &&
-         model::name_of(one.recompute) == model::name_of(other.recompute) &&
-         one.states.zero == other.states.zero &&
+  const auto& choices = study::searched_choices();
+  return study::same_layout(one, other, true) &&
+         std::all_of(
+             choices.begin(), choices.end(),
+             [&](const auto& choice) { return choice->text(one) == choice->text(other); }) &&
          parallel::stages_of(*one.model, one.layout).text() ==
              parallel::stages_of(*other.model, other.layout).text();
 }

@@ -9,6 +9,7 @@
 #include "sim/base/text.hpp"
 #include "sim/parallel/layout_rules.hpp"
 #include "sim/profile/kernels/attention_curve.hpp"
+#include "sim/study/search/searched_choices.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/scenario_notes.hpp"
@@ -100,9 +101,8 @@ training::TrainingJob requested_job(const CommandLine& line, bool of_several) {
 }
 
 bool is_layout_choice(const job::JobOption& option) {
-  const bool is_named = option.name == "dispatcher" || option.name == "precision" ||
-                        option.name == "cuda-graphs" || option.section == job::Section::routing;
-  return option.in_search == job::InSearch::searched && !is_named;
+  const study::SearchedChoice* choice = study::searched_choice(option.name);
+  return choice != nullptr && choice->is_left_to_search();
 }
 
 std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int64_t fallback) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "sim/base/no_answer.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/cluster/measured_between.hpp"
@@ -122,8 +123,10 @@ void simulate(const RecommendRequest& request, const std::vector<FoundStep>& bes
       const auto loads = found.job.routing ? draws.loads(found.job) : nullptr;
       study::set_step(request.search, training::training_step(found.job, loads, false), found);
       moved.steps[at] = std::move(found);
-    } catch (const Error&) {
-      // Its groups cannot be drawn: it is not compared.
+    } catch (const moesim::NotMeasured&) {
+      // The machine has no price for it then: it is not compared,
+    } catch (const UsageError&) {
+      // or its groups cannot be drawn.
     }
   });
 }

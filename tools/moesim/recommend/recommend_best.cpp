@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <utility>
 
 #include "sim/base/file.hpp"
@@ -91,6 +92,23 @@ std::optional<BestFound> BestSearches::next(const SearchSource& source, const st
 std::string unproven_text(const BestFound& best, const std::string& name) {
   if (!best.found.unproven) return "";
   return fmt::format("{}: {}", name, unproven_lines(best.found));
+}
+
+std::string batch_text(const study::TrainingSearch& search, bool grows,
+                       const std::string& precisions) {
+  const parallel::LayoutRequest& base = search.space.base.layout;
+  return fmt::format(
+      "{} sequences of {} tokens per {}step, {}\n{}",
+      grows ? base.global_batch / base.sizes.gpus : base.global_batch, base.sequence_length,
+      grows ? "GPU and " : "", precisions,
+      grows ? "the global batch grows with the GPUs (--global-batch N keeps it)\n" : "");
+}
+
+std::string band_text(const BestFound& best) {
+  const uncertainty::Interval widest = best.band.band.widest().log_ratios;
+  const double step_us = best.best.step.step_us;
+  return fmt::format("{} to {}", step_text(std::exp(widest.low) * step_us),
+                     step_text(std::exp(widest.high) * step_us));
 }
 
 void add_best_cells(const BestFound& best, NamedCells& row) {

@@ -63,6 +63,14 @@ class BestSearches {
 // was not.
 std::string unproven_text(const BestFound& best, const std::string& name);
 
+// What the steps of several searches have in common: "16 sequences of 4096 tokens per GPU and step,
+// bf16", and a line on a global batch that grows with the GPUs. `precisions`: those searched.
+std::string batch_text(const study::TrainingSearch& search, bool grows,
+                       const std::string& precisions);
+
+// "812 ms to 1003 ms": the widest level of the band of its step.
+std::string band_text(const BestFound& best);
+
 // What every row of such a search has: that of its best, whether it is proven, the drawn routing
 // and the band.
 void add_best_cells(const BestFound& best, NamedCells& row);

@@ -113,7 +113,7 @@ std::string least_memory_text(const study::TrainingFound& found) {
 
 // "trace:run (16 of 84 recorded steps, evenly spread)"
 std::string source_text(const TrainingSearch& search, const training::DrawnRouting& routing) {
-  const std::string name = routing.scores.name();
+  std::string name = routing.scores.name();
   const bool is_recorded = routing.scores.trace != nullptr;
   if (!is_recorded || routing.draws == training::RoutingDraws::per_micro_batch) return name;
   training::TrainingJob job = search.space.base;
@@ -154,13 +154,6 @@ std::string routing_line(const TrainingSearch& search) {
       "routing drawn, {}; searched: {} (others: --router, --capacity-factor); loss at most {:g} "
       "%\n{}",
       fmt::join(sources, ", "), fmt::join(searched, ", "), 100 * search.max_loss, convention);
-}
-
-// The candidates that no routing is drawn for, and why.
-std::string undrawn_line(const study::SearchCounts& counts) {
-  if (counts.undrawn == 0) return "";
-  return fmt::format("{} candidates left out, such as: {}\n", count_text(counts.undrawn),
-                     counts.an_undrawn);
 }
 
 std::vector<std::string> layout_names() {

@@ -31,10 +31,9 @@ std::string precisions_text(const study::TrainingSearch& search);
 // "the least takes 107.2 GiB". Precondition: nothing fits.
 std::string least_memory_text(const study::TrainingFound& found);
 
-// Lines of the heading: which routers and capacity factors were searched, with which routing; how
-// many candidates no routing is drawn for. "" where there is nothing to say.
+// A line of the heading: which routers and capacity factors were searched, with which routing; ""
+// of a model without experts.
 std::string routing_line(const study::TrainingSearch& search);
-std::string undrawn_line(const study::SearchCounts& counts);
 
 // Columns of a table of steps: sizes of the layout, and what is searched beside layouts.
 std::vector<std::string> layout_names();

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/parallel.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 
@@ -32,8 +33,10 @@ DrawnBest::DrawnBest(const RecommendRequest& request, const std::vector<FoundSte
       const auto loads = draws.loads(found.job);
       study::set_step(search, training::training_step(found.job, loads, false), found);
       drawn_[at] = std::move(found);
-    } catch (const Error&) {
-      // Its groups cannot be drawn: it stays empty.
+    } catch (const moesim::NotMeasured&) {
+      // The machine has no price for what is drawn: it stays empty,
+    } catch (const UsageError&) {
+      // or its groups cannot be drawn.
     }
   });
 }

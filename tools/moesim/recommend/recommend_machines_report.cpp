@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <utility>
 
@@ -41,21 +40,14 @@ std::string precisions_of(const MachineSearches& searches) {
 std::string heading(const MachineSearches& searches) {
   const RecommendRequest& request = searches.found.front().best.request;
   const study::TrainingSearch& search = request.search;
-  const training::TrainingJob& base = search.space.base;
   const bool grows = searches.numbers > 1 && !request.line.has("global-batch");
-  const std::int64_t sequences =
-      grows ? base.layout.global_batch / base.layout.sizes.gpus : base.layout.global_batch;
   const study::SearchCounts& counts = searches.counts;
   return fmt::format(
-      "{} on {} of {} machines: {} sequences of {} tokens per {}step, {}\n"
-      "{}{} candidates; {} cannot fit in {:.0f} % of a GPU's memory, {} were simulated, {}\n"
-      "{}{}\n",
-      base.typed.model, gpus_text(searches), searches.machines, sequences,
-      base.layout.sequence_length, grows ? "GPU and " : "", precisions_of(searches),
-      grows ? "the global batch grows with the GPUs (--global-batch N keeps it)\n" : "",
-      count_text(counts.candidates), count_text(counts.too_large), 100 * search.memory_share,
-      count_text(counts.simulated), proof_text(counts, searches.is_stopped, !searches.is_stopped),
-      undrawn_line(counts), routing_line(search));
+      "{} on {} of {} machines: {}{} candidates; {} cannot fit in {:.0f} % of a GPU's memory, {}\n",
+      search.space.base.typed.model, gpus_text(searches), searches.machines,
+      batch_text(search, grows, precisions_of(searches)), count_text(counts.candidates),
+      count_text(counts.too_large), 100 * search.memory_share,
+      simulated_text(search, counts, searches.is_stopped, !searches.is_stopped));
 }
 
 // What any of the searches has beside layouts, or the machines differ in.
@@ -77,12 +69,10 @@ std::optional<double> band_level(const std::vector<MachineBest>& all) {
   return is_one ? std::optional(level) : std::nullopt;
 }
 
-std::string band_text(const BestFound& best, bool with_level) {
-  const uncertainty::BandLevel& widest = best.band.band.widest();
-  const double step_us = best.best.step.step_us;
-  return fmt::format("{} to {}{}", step_text(std::exp(widest.log_ratios.low) * step_us),
-                     step_text(std::exp(widest.log_ratios.high) * step_us),
-                     with_level ? fmt::format(" ({:.0f} %)", 100 * widest.level) : "");
+// The band; where levels differ, which one it is of.
+std::string band_cell(const BestFound& best, bool with_level) {
+  const double level = best.band.band.widest().level;
+  return band_text(best) + (with_level ? fmt::format(" ({:.0f} %)", 100 * level) : "");
 }
 
 std::string table_of(const MachineSearches& searches) {
@@ -112,7 +102,7 @@ std::string table_of(const MachineSearches& searches) {
     append(cells, layout_cells(best.job));
     append(cells, extras.cells(best.job));
     append(cells, {fmt::format("{:.0f}", best.step.tokens_per_second_per_gpu),
-                   step_text(best.step.step_us), band_text(each.best, !level)});
+                   step_text(best.step.step_us), band_cell(each.best, !level)});
     if (with_loss) cells.push_back(fmt::format("{:.2f}", 100 * best.loss));
     cells.push_back(fmt::format("{:.1f}", best.step.peak_memory().gib()));
     append(cells, cost_texts(each.best));

@@ -15,8 +15,6 @@ std::string first_places(std::size_t count) {
   return count == 1 ? "1" : fmt::format("1 to {}", count);
 }
 
-}  // namespace
-
 std::string proof_text(const study::SearchCounts& counts, bool is_stopped, bool is_proven) {
   if (is_stopped) {
     return fmt::format("then the search was stopped{} (see below)",
@@ -27,6 +25,22 @@ std::string proof_text(const study::SearchCounts& counts, bool is_stopped, bool 
   return fmt::format(
       "{} faster than their bound, so that others may be better",
       violations == 1 ? "one of them is" : fmt::format("{} of them are", violations));
+}
+
+// The candidates that no routing is drawn for, and why.
+std::string undrawn_line(const study::SearchCounts& counts) {
+  if (counts.undrawn == 0) return "";
+  return fmt::format("{} candidates left out, such as: {}\n", count_text(counts.undrawn),
+                     counts.an_undrawn);
+}
+
+}  // namespace
+
+std::string simulated_text(const study::TrainingSearch& search, const study::SearchCounts& counts,
+                           bool is_stopped, bool is_proven) {
+  return fmt::format("{} were simulated, {}\n{}{}", count_text(counts.simulated),
+                     proof_text(counts, is_stopped, is_proven), undrawn_line(counts),
+                     routing_line(search));
 }
 
 bool is_unproven(const study::TrainingFound& found) {

@@ -7,8 +7,11 @@
 
 namespace moesim::tool {
 
-// What is known of the candidates that were not simulated: "none of the others can be better".
-std::string proof_text(const study::SearchCounts& counts, bool is_stopped, bool is_proven);
+// The end of a heading: how many candidates were simulated and what is known of the others ("24
+// were simulated, none of the others can be better"), those that no routing is drawn for, and which
+// routings were searched.
+std::string simulated_text(const study::TrainingSearch& search, const study::SearchCounts& counts,
+                           bool is_stopped, bool is_proven);
 
 // Whether a search was stopped before its best were known to be the fastest of all.
 bool is_unproven(const study::TrainingFound& found);

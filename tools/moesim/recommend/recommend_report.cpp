@@ -38,13 +38,12 @@ std::string heading(const TrainingSearch& search, const TrainingFound& found) {
   const study::SearchCounts& counts = found.counts;
   return fmt::format(
       "{} on {} x {} ({}): {} sequences of {} tokens per step, {}\n"
-      "{} candidates; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} were simulated, {}\n{}{}",
+      "{} candidates; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {}",
       base.typed.model, base.layout.sizes.gpus, base.gpu_name(), base.typed.cluster,
       base.layout.global_batch, base.layout.sequence_length, precisions_text(search),
       count_text(counts.candidates), count_text(counts.too_large), room_gib(search),
-      100 * search.memory_share, count_text(counts.simulated),
-      proof_text(counts, found.unproven.has_value(), !is_unproven(found)), undrawn_line(counts),
-      routing_line(search));
+      100 * search.memory_share,
+      simulated_text(search, counts, found.unproven.has_value(), !is_unproven(found)));
 }
 
 std::string given_up(const FoundStep& step, const FoundStep& best) {

@@ -99,36 +99,27 @@ std::string heading(const CommandLine& line, const Searches& searches,
                     const std::vector<int>& gpus) {
   const study::TrainingSearch& search = searches.searched.front().request.search;
   const training::TrainingJob& base = search.space.base;
-  const bool grows = !line.has("global-batch");
-  const std::int64_t sequences =
-      grows ? base.layout.global_batch / base.layout.sizes.gpus : base.layout.global_batch;
   const study::SearchCounts& counts = searches.counts;
   return fmt::format(
-      "{} on {} to {} x {} ({}): {} sequences of {} tokens per {}step, {}\n"
-      "{}{} candidates on {} numbers of GPUs; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} "
-      "were simulated, {}\n{}{}\n",
-      base.typed.model, gpus.front(), gpus.back(), base.gpu_name(), base.typed.cluster, sequences,
-      base.layout.sequence_length, grows ? "GPU and " : "", precisions_text(search),
-      grows ? "the global batch grows with the GPUs (--global-batch N keeps it)\n" : "",
+      "{} on {} to {} x {} ({}): {}{} candidates on {} numbers of GPUs; {} cannot fit in {:.1f} "
+      "GiB ({:.0f} % of a GPU), {}\n",
+      base.typed.model, gpus.front(), gpus.back(), base.gpu_name(), base.typed.cluster,
+      batch_text(search, !line.has("global-batch"), precisions_text(search)),
       count_text(counts.candidates), gpus.size(), count_text(counts.too_large), room_gib(search),
-      100 * search.memory_share, count_text(counts.simulated),
-      proof_text(counts, searches.is_stopped, !searches.is_stopped), undrawn_line(counts),
-      routing_line(search));
+      100 * search.memory_share,
+      simulated_text(search, counts, searches.is_stopped, !searches.is_stopped));
 }
 
 std::string percent(double share) { return fmt::format("{:.0f}", 100 * share); }
 
 std::vector<std::string> figures_of(const Searched& each, bool with_loss) {
   const training::TrainingStep& step = each.best.step;
-  const uncertainty::Interval widest = each.band.band.widest().log_ratios;
   std::vector<std::string> cells = {fmt::format("{:.0f}", point_of(each.best).tokens_per_s),
                                     fmt::format("{:.0f}", step.tokens_per_second_per_gpu),
                                     percent(each.scaling.efficiency),
                                     each.scaling.gain ? percent(*each.scaling.gain) : ""};
   append(cells, cost_texts(each));
-  append(cells, {step_text(step.step_us),
-                 fmt::format("{} to {}", step_text(std::exp(widest.low) * step.step_us),
-                             step_text(std::exp(widest.high) * step.step_us))});
+  append(cells, {step_text(step.step_us), band_text(each)});
   if (with_loss) cells.push_back(fmt::format("{:.2f}", 100 * each.best.loss));
   cells.push_back(fmt::format("{:.1f}", step.peak_memory().gib()));
   return cells;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "sim/base/no_answer.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/job/drawn_routing.hpp"
 #include "sim/job/job_options.hpp"
@@ -128,8 +129,10 @@ std::optional<double> shortest_us(const study::TrainingSearch& search, const Tra
         study::set_step(search, training::training_step(job, loads, false), found);
         const bool is_one = found.step.peak_memory().gib() <= room && found.loss <= search.max_loss;
         if (is_one && (!shortest || found.step.step_us < *shortest)) shortest = found.step.step_us;
-      } catch (const Error&) {
-        // The machine has no price for it, or its groups cannot be drawn.
+      } catch (const moesim::NotMeasured&) {
+        // The machine has no price for it,
+      } catch (const UsageError&) {
+        // or its groups cannot be drawn.
       }
     }
   }

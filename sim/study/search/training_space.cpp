@@ -238,6 +238,7 @@ class Enumeration {
         continue;
       }
       for (const int zero : space_.zero) {
+        if (zero >= 2 && job.layout.sizes.pipeline > 1 && !space_.zero_under_pipeline) continue;
         job.states.zero = zero;
         if (const auto refusal = training::option_refusal(job)) {
           refuse(Rule::option, *refusal);

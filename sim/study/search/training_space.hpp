@@ -47,6 +47,8 @@ struct TrainingSpace {
   std::vector<bool> expert_overlap;
   std::vector<model::Recompute> recompute;
   std::vector<int> zero;
+  // ZeRO 2 and 3 with several pipeline ranks, too: few frameworks run that.
+  bool zero_under_pipeline = false;
   std::vector<model::Precision> precision;
   std::vector<training::Graphs> graphs;
   std::vector<TypedDispatcher> dispatchers;
@@ -65,8 +67,8 @@ std::vector<int> usual_placements(const training::TrainingJob& base);
 // Powers of two and divisors as people use them: up to 8 tensor and expert-tensor ranks, inside an
 // NVLink domain; pieces of a sequence of at least 4,096 tokens for context ranks; up to 32 pipeline
 // ranks and 16 chunks of each; up to 8 sequences per micro-batch. Recomputation: nothing, cheap
-// modules, whole layers. ZeRO 1 and 2. Routing and what else is searched (searched_choices.hpp) as
-// in `base`, and the placement if that says one: else usual_placements().
+// modules, whole layers. ZeRO 1, and 2 without a pipeline. Routing and what else is searched
+// (searched_choices.hpp) as in `base`, and the placement if that says one: else usual_placements().
 TrainingSpace usual_training_space(const training::TrainingJob& base);
 
 // A space on another number of GPUs, as if it had been asked for there: usual lists that nobody

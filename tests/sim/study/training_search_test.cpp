@@ -416,6 +416,24 @@ TEST_CASE("layouts that share weights are searched beside those that do not, in 
   }
 }
 
+TEST_CASE("ZeRO 2 is searched under a pipeline where that is asked for") {
+  TrainingSpace space = search().space;
+  REQUIRE(space.zero == std::vector{1, 2});
+  const auto stages = [&](bool under_pipeline) {
+    std::set<int> found;
+    for (const TrainingFamily& family : candidates_of(space).families) {
+      for (const TrainingJob& job : family.jobs()) {
+        if ((job.layout.sizes.pipeline > 1) == under_pipeline) found.insert(job.states.zero);
+      }
+    }
+    return found;
+  };
+  CHECK(stages(false) == std::set{1, 2});
+  CHECK(stages(true) == std::set{1});
+  space.zero_under_pipeline = true;
+  CHECK(stages(true) == std::set{1, 2});
+}
+
 TEST_CASE("a candidate that is simulated for its speed is not simulated again as a twin") {
   TrainingSearch asked = search();
   asked.space.tensor = asked.space.expert_tensor = asked.space.virtual_pipeline = {1};
@@ -424,6 +442,7 @@ TEST_CASE("a candidate that is simulated for its speed is not simulated again as
   asked.space.expert = {8};
   asked.space.micro_batch = {1};
   asked.space.recompute.resize(1);
+  asked.space.zero_under_pipeline = true;
   const TrainingFound found = search_training(asked);
   CHECK(found.counts.candidates == 2);  // ZeRO 1 and 2: the slower is a twin of the faster
   REQUIRE(found.best.size() == 1);

@@ -71,6 +71,7 @@ CommandLine first_values(const CommandLine& line) {
 
 void take_lists(const CommandLine& line, TrainingSpace& space) {
   for (const auto& [option, value] : line.values) space.typed.insert(option);
+  space.zero_under_pipeline = line.has("zero");
   for (const auto& choice : study::searched_choices()) {
     if (!line.has(choice->option())) continue;
     choice->clear(space);
@@ -86,6 +87,7 @@ void add_layout(const CommandLine& line, const TrainingJob& job, TrainingSpace& 
   for (const auto& choice : study::searched_choices()) {
     if (choice->is_left_to_search() && !line.has(choice->option())) choice->add(job, space);
   }
+  if (job.states.zero >= 2 && job.layout.sizes.pipeline > 1) space.zero_under_pipeline = true;
 }
 
 void note_idle_options(const CommandLine& line, const TrainingSpace& space) {

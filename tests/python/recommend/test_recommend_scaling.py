@@ -1,6 +1,7 @@
 """moesim recommend on several numbers of GPUs."""
 
 import csv
+import re
 
 import pytest
 from command_line import as_json, as_rows, expect_error, moesim, needs_binary, succeed
@@ -82,3 +83,14 @@ def test_a_list_of_one_number_of_gpus_is_that_number():
 ])
 def test_what_several_numbers_of_gpus_cannot_be_is_named(words, code, text):
     expect_error(moesim(*SCALING, *words), code, text)
+
+
+def test_a_column_has_what_is_searched_on_any_number():
+    """One rack of 72 GPUs has one placement; on 144 GPUs several are searched, and the command may name one."""
+    words = ("recommend", "--model", "qwen3-30b-a3b", "--profile", "gb200", "--tensor-parallel", 1, "--context-parallel", 1,
+             "--pipeline-parallel", 1, "--expert-parallel", 8, "--micro-batch", 1, "--recompute", "none", "--zero", 1)
+    table = succeed(*words, "--gpus", "72,144")
+    heading, first, second = [line.split() for line in table.splitlines() if re.match(r" *(GPUs|72|144)  ", line)][:3]
+    assert heading[:12] == ["GPUs", "TP", "CP", "PP", "VP", "EP", "ETP", "batch", "recompute", "ZeRO", "per", "domain"]
+    assert first[10] == "72" and second[10] in ("48", "64", "72")
+    assert "per domain" not in succeed(*words, "--gpus", "36,72")

@@ -126,7 +126,10 @@ std::vector<std::string> figures_of(const Searched& each, bool with_loss) {
 }
 
 std::string table_of(const std::vector<Searched>& searched) {
-  const Extras extras(searched.front().request.search);
+  Extras extras(searched.front().request.search);
+  for (const Searched& each : searched) {
+    extras.add(each.request.search, each.best.job, searched.front().best.job);
+  }
   const bool with_loss = std::any_of(searched.begin(), searched.end(),
                                      [](const Searched& each) { return each.best.loss > 0; });
   std::vector<std::vector<std::string>> lines = {{"GPUs"}};

@@ -1,5 +1,7 @@
 #include "sim/routing/counts/count_router.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -128,7 +130,7 @@ CountRouter::Counts& CountRouter::counts_of(const RouterConfig& router) {
     if (counts.key.empty() && count_alike(counts.router, router)) return counts;
   }
   Counts& counts = add_counts(router);
-  if (router.kind->count_exactly != nullptr) {
+  if (router.kind->make_counter != nullptr) {
     count_exactly(counts);
   } else {
     take_counts(counts);
@@ -144,20 +146,26 @@ CountRouter::Counts& CountRouter::add_counts(const RouterConfig& router) {
   if (router.has_gate()) {
     counts.shares = shares_of(router.choices()).data();
   } else {
-    counts.drawn = router.kind->expert_shares(router, job_.experts, key_.layer);
+    // Exact counts are of one choice: nothing asks for their shares.
+    counts.drawn = router.kind->expert_shares != nullptr
+                       ? router.kind->expert_shares(router, job_.experts, key_.layer)
+                       : std::vector<double>(no_offsets_.size(), 0.0);
     counts.shares = counts.drawn.data();
   }
   return counts;
 }
 
 // The exact counts of the tokens, where the router can compute them without tokens.
-void CountRouter::count_exactly(Counts& counts) const {
+void CountRouter::count_exactly(Counts& counts) {
   const auto experts = static_cast<std::size_t>(job_.experts);
+  std::unique_ptr<ExactCounter>& counter =
+      counters_[fmt::format("{} {}", counts.router.name(), job_.experts)];
+  if (counter == nullptr) counter = counts.router.kind->make_counter(counts.router, job_.experts);
   counts.primary.resize(static_cast<std::size_t>(job_.gpus) * experts);
   StreamKey key = key_;
   for (int gpu = 0; gpu < job_.gpus; ++gpu) {
     key.rank = static_cast<std::uint32_t>(gpu);
-    counts.router.kind->count_exactly(
+    counter->count(
         key, job_.tokens_per_gpu,
         std::span(counts.primary).subspan(static_cast<std::size_t>(gpu) * experts, experts));
   }

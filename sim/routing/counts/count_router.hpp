@@ -20,7 +20,7 @@ namespace moesim::routing {
 // shares of failed and padded are exact functions of the counts; figures that depend on which
 // routes belong to the same token (partial, lost_mass, unrouted, residual_loss, IR) are estimated
 // from the pilot. Routers without scores need no pilot: everything follows from the counts, which
-// some of them compute exactly (RouterDescriptor::count_exactly). Jobs whose counts do not follow
+// some of them compute exactly (RouterDescriptor::make_counter). Jobs whose counts do not follow
 // from the popularity of each expert alone (is_sampled()) are drawn from a sample of tokens that
 // the exact rule routed (sampled_counts.hpp), which also has the tokens that each GPU and node
 // needs, and what a capacity loses of them (sample_losses.hpp). Keeps its working memory; use one
@@ -88,7 +88,7 @@ class CountRouter {
   Counts& counts_of(const RouterConfig& router);
   void draw_counts(Counts& counts, bool primary_given) const;
   void take_counts(Counts& counts) const;
-  void count_exactly(Counts& counts) const;
+  void count_exactly(Counts& counts);
   SampledLayer draw_sample(const RoutingJob& job) const;
   SampledLayer drawn_sample(const RoutingJob& job) const;
   // A job whose tokens choose as those of `job`: how routes are kept is left out.
@@ -138,6 +138,7 @@ class CountRouter {
   std::vector<float> no_offsets_;
   std::map<int, std::vector<double>> shares_;  // by k': [choice, expert]
   std::vector<Counts> counts_;
+  std::map<std::string, std::unique_ptr<ExactCounter>> counters_;  // by router and experts
   std::vector<Queueing> queues_;
   Kept kept_;
 };

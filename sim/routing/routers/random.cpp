@@ -80,16 +80,23 @@ std::vector<double> expert_shares(const RouterConfig& /*config*/, int experts,
 }
 
 // Every expert has an equal part of a GPU's tokens; the first ones also get the remainder.
-void count_dealt(const StreamKey& gpu, std::int64_t tokens, std::span<std::int32_t> counts) {
-  StreamKey key = gpu;
-  key.purpose = Purpose::random_expert;
-  Stream stream(key);
-  const std::size_t experts = counts.size();
-  const std::size_t first = first_dealt(stream, experts);
-  const auto size = static_cast<std::int64_t>(experts);
-  std::fill(counts.begin(), counts.end(), static_cast<std::int32_t>(tokens / size));
-  const auto remainder = static_cast<std::size_t>(tokens % size);
-  for (std::size_t at = 0; at < remainder; ++at) ++counts[(first + at) % experts];
+class DealtCounter final : public ExactCounter {
+ public:
+  void count(const StreamKey& gpu, std::int64_t tokens, std::span<std::int32_t> counts) override {
+    StreamKey key = gpu;
+    key.purpose = Purpose::random_expert;
+    Stream stream(key);
+    const std::size_t experts = counts.size();
+    const std::size_t first = first_dealt(stream, experts);
+    const auto size = static_cast<std::int64_t>(experts);
+    std::fill(counts.begin(), counts.end(), static_cast<std::int32_t>(tokens / size));
+    const auto remainder = static_cast<std::size_t>(tokens % size);
+    for (std::size_t at = 0; at < remainder; ++at) ++counts[(first + at) % experts];
+  }
+};
+
+std::unique_ptr<ExactCounter> make_counter(const RouterConfig& /*config*/, int /*experts*/) {
+  return std::make_unique<DealtCounter>();
 }
 
 }  // namespace
@@ -112,8 +119,7 @@ constinit const RouterDescriptor random_balanced_router{.head = "random",
                                                         .read = read,
                                                         .name = balanced_name,
                                                         .make = make_balanced,
-                                                        .expert_shares = expert_shares,
-                                                        .count_exactly = count_dealt,
+                                                        .make_counter = make_counter,
                                                         .price = scoreless_gate};
 
 }  // namespace moesim::routing

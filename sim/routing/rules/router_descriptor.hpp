@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/base/random.hpp"
+#include "sim/routing/rules/exact_counter.hpp"
 #include "sim/routing/rules/gate_work.hpp"
 
 namespace moesim::routing {
@@ -107,13 +108,12 @@ struct RouterDescriptor {
   // The same where the sample needs more than the rule: groups/layer_sampler.hpp.
   LayerSample (*sample)(const KindShape& shape, const GroupLogits& logits, const StreamKey& stream,
                         std::int64_t tokens) = nullptr;
-  // Without a gate: [expert], P(a token has this expert), in a layer.
+  // Without a gate, and without make_counter: [expert], P(a token has this expert), in a layer.
   std::vector<double> (*expert_shares)(const RouterConfig& config, int experts,
                                        std::uint32_t layer) = nullptr;
-  // Without a gate, if the counts of a GPU follow from its random stream alone: writes the counts
-  // of its `tokens` to counts[expert]. Null: counts are drawn by the shares.
-  void (*count_exactly)(const StreamKey& gpu, std::int64_t tokens,
-                        std::span<std::int32_t> counts) = nullptr;
+  // Without a gate, if the counts of a GPU follow from its random stream alone: what counts its
+  // tokens. Null: counts are drawn by the shares.
+  std::unique_ptr<ExactCounter> (*make_counter)(const RouterConfig& config, int experts) = nullptr;
 
   // The price of the gate, and its assumptions ("": none beyond those of every gate).
   GateWorkList (*price)(const RouterConfig& config, const GateShape& shape) = nullptr;

@@ -166,7 +166,7 @@ bool DrawnLoads::only_sums_matter() const {
   if (router.has_capacity() && router.capacity_scope == routing::CapacityScope::source) {
     return false;
   }
-  if (router.kind->count_exactly != nullptr || !router.chooses_top_k()) return false;
+  if (router.kind->make_counter != nullptr || !router.chooses_top_k()) return false;
   if (router.groups > 1 && router.has_capacity()) return false;
   return drawn.scores.kind != ScoreSource::Kind::hot_rank &&
          drawn.scores.kind != ScoreSource::Kind::spread_heat && drawn.scores.trace == nullptr;

@@ -62,9 +62,26 @@ double variance_between(const std::vector<std::vector<double>>& steps) {
   return squares / (count - 1) / static_cast<double>(layers);
 }
 
-// `layers`: how many draws of their own those of a step are.
-LossBand band_of_layers(std::vector<double> own, FurtherLosses further, double layers) {
+// mean +- t `deviation` of the arcsine of the root of a loss; `error`: the deviation of one step.
+LossBand arcsine_band(double middle, double deviation, double degrees, std::size_t steps,
+                      double error) {
+  LossBand band;
+  band.steps = steps;
+  band.error = error;
+  band.p05 = band.p95 = middle;
+  if (middle <= 0 || middle >= 1) return band;
+  const double angle = std::asin(std::sqrt(middle));
+  const double reach = uncertainty::student_t_reach(degrees, level) * deviation /
+                       (2 * std::sqrt(middle * (1 - middle)));
+  band.p05 = square(std::sin(std::max(0.0, angle - reach)));
+  band.p95 = square(std::sin(std::min(std::numbers::pi / 2, angle + reach)));
+  return band;
+}
+
+// Layers are draws of their own.
+LossBand band_of_layers(std::vector<double> own, FurtherLosses further) {
   std::vector<std::vector<double>> steps = std::move(further.of_layers);
+  const auto layers = static_cast<double>(own.size());
   steps.push_back(std::move(own));
   const auto count = static_cast<double>(steps.size());
   double middle = 0;
@@ -74,18 +91,31 @@ LossBand band_of_layers(std::vector<double> own, FurtherLosses further, double l
   const double variance =
       std::max(found - (count - 1) / count * further.block_variance * fewer_blocks,
                further.block_variance / further.blocks_of_step);
-  LossBand band;
-  band.steps = steps.size();
-  band.error = std::sqrt(variance / layers);
-  band.p05 = band.p95 = middle;
-  if (middle <= 0 || middle >= 1) return band;
-  const double deviation = std::sqrt(variance / layers + found / (count * layers));
-  const double angle = std::asin(std::sqrt(middle));
-  const double reach = uncertainty::student_t_reach((count - 1) * layers, level) * deviation /
-                       (2 * std::sqrt(middle * (1 - middle)));
-  band.p05 = square(std::sin(std::max(0.0, angle - reach)));
-  band.p95 = square(std::sin(std::min(std::numbers::pi / 2, angle + reach)));
-  return band;
+  return arcsine_band(middle, std::sqrt(variance / layers + found / (count * layers)),
+                      (count - 1) * layers, steps.size(), std::sqrt(variance / layers));
+}
+
+// All layers are one draw of the tokens' ids, which differ from block to block and from step to
+// step: nothing else does. So the variance of one block's mean over layers says all, found between
+// the blocks of a step and between the means of further steps.
+LossBand band_of_ids(const std::vector<double>& own, const FurtherLosses& further) {
+  std::vector<std::vector<double>> means;
+  for (const std::vector<double>& layers : further.of_layers) means.push_back({mean(layers)});
+  const auto count = static_cast<double>(means.size());
+  const double between = count - 1;
+  const double inside = count * (further.blocks_drawn - 1);
+  const double degrees = between + inside;
+  const double of_block =
+      (between * variance_between(means) * further.blocks_drawn + inside * further.block_variance) /
+      degrees;
+  const double blocks = count * further.blocks_drawn + further.blocks_of_step;
+  double middle = mean(own) * further.blocks_of_step / blocks;
+  for (const std::vector<double>& each : means) {
+    middle += each.front() * further.blocks_drawn / blocks;
+  }
+  const double variance = of_block / further.blocks_of_step;
+  return arcsine_band(middle, std::sqrt(variance + of_block / blocks), degrees, means.size() + 1,
+                      std::sqrt(variance));
 }
 
 }  // namespace
@@ -106,12 +136,13 @@ std::optional<LossBand> training_loss_band(const training::TrainingJob& job,
     constexpr int further = static_cast<int>(uncertainty::order_statistics_from) - 1;
     return joint_band(own, training::further_losses(job, further, threads, progress));
   }
-  const bool is_one_draw = job.routing->router.kind->keeps_ids;
-  const int layers = is_one_draw ? 1 : static_cast<int>(figures.layer_losses.size());
+  if (job.routing->router.kind->keeps_ids) {
+    return band_of_ids(figures.layer_losses, training::further_losses(job, most_steps - 1, threads, progress));
+  }
+  const auto layers = static_cast<int>(figures.layer_losses.size());
   const int further =
       std::clamp((enough_degrees + layers - 1) / layers, fewest_steps - 1, most_steps - 1);
-  return band_of_layers(figures.layer_losses,
-                        training::further_losses(job, further, threads, progress), layers);
+  return band_of_layers(figures.layer_losses, training::further_losses(job, further, threads, progress));
 }
 
 }  // namespace moesim::study

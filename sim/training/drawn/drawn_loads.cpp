@@ -10,6 +10,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/numbers.hpp"
+#include "sim/base/statistics.hpp"
 #include "sim/routing/jobs/group_blocks.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
@@ -40,6 +41,14 @@ void give_slots_of_all(routing::RoutingJob& job, int sources) {
   router.capacity_factor = Decimal::parse("0.000001", "capacity factor");
   router.dialect = routing::Dialect::paper;
   router.capacity_scope = routing::CapacityScope::source;
+}
+
+// The variance of one value, from at least two.
+double variance_of_one(const std::vector<double>& values) {
+  const double middle = mean(values);
+  double squares = 0;
+  for (const double value : values) squares += square(value - middle);
+  return squares / (static_cast<double>(values.size()) - 1);
 }
 
 // Blocks of a group are as long as its longest: of their slots, not of C.
@@ -210,36 +219,40 @@ void DrawnLoads::draw(routing::LayerRouter& router, int layer, int replica,
   set_padded_share(job_.router, routing);
   figures_.capacity =
       asked_.routing->router.capacity(std::llround(asked_.tokens_per_rank()), job_.experts);
-  figures_.block_variance += block_variance(routing);
+  const std::vector<double> of_blocks = block_losses(routing);
+  if (!of_blocks.empty() && job_.router.kind->keeps_ids) {
+    of_blocks_.resize(of_blocks.size());
+    for (std::size_t block = 0; block < of_blocks.size(); ++block) {
+      of_blocks_[block] += of_blocks[block];
+    }
+  } else if (!of_blocks.empty()) {
+    figures_.block_variance += variance_of_one(of_blocks);
+  }
   LayerRouting losses;
   losses.loss = routing.loss;
   losses_.push_back(std::move(losses));
 }
 
 // The routes that a block drops are exact; its loss is not known apart from the other blocks'.
-double DrawnLoads::block_variance(const LayerRouting& routing) const {
+std::vector<double> DrawnLoads::block_losses(const LayerRouting& routing) const {
   const routing::RouterConfig& router = job_.router;
   const auto blocks = static_cast<std::size_t>(blocks_);
-  if (!router.drops || blocks < 2 || routing.loss.residual_loss <= 0) return 0;
+  if (!router.drops || blocks < 2 || routing.loss.residual_loss <= 0) return {};
   const std::size_t sources = static_cast<std::size_t>(job_.gpus) / blocks;
   const std::size_t rows = sources * static_cast<std::size_t>(job_.experts);
   const double attempted =
       static_cast<double>(sources) * static_cast<double>(job_.tokens_per_gpu) * router.choices();
-  double sum = 0;
-  double squares = 0;
+  std::vector<double> dropped;
   for (std::size_t block = 0; block < blocks; ++block) {
     const auto first = routing.kept_rows.begin() + static_cast<std::ptrdiff_t>(block * rows);
     const auto kept =
         std::accumulate(first, first + static_cast<std::ptrdiff_t>(rows), std::int64_t{0});
-    const double dropped = 1 - static_cast<double>(kept) / attempted;
-    sum += dropped;
-    squares += dropped * dropped;
+    dropped.push_back(1 - static_cast<double>(kept) / attempted);
   }
-  if (sum <= 0) return 0;
-  const auto count = static_cast<double>(blocks);
-  const double mean = sum / count;
-  const double variance = std::max(0.0, squares / count - mean * mean) * count / (count - 1);
-  return variance * square(routing.loss.residual_loss / mean);
+  const double middle = mean(dropped);
+  if (middle <= 0) return {};
+  for (double& each : dropped) each *= routing.loss.residual_loss / middle;
+  return dropped;
 }
 
 // Blocks are numbered [micro-batch, set, block of the set].
@@ -326,7 +339,10 @@ void DrawnLoads::set_figures() {
   for (const LayerRouting& layer : losses_) {
     figures_.layer_losses.push_back(layer.loss.residual_loss);
   }
-  figures_.block_variance /= static_cast<double>(losses_.size());
+  const auto layers = static_cast<double>(losses_.size());
+  figures_.block_variance /= layers;
+  for (double& each : of_blocks_) each /= layers;
+  if (!of_blocks_.empty()) figures_.block_variance = variance_of_one(of_blocks_);
   figures_.fidelity = job_.fidelity;
   std::vector<double> computed;
   computed.reserve(loads_.size());

@@ -55,7 +55,8 @@ struct RoutingFigures {
   // micro-batch]. 0 where no losses were asked for.
   std::vector<double> layer_losses;
   // The variance of the residual_loss of one block of ranks in one micro-batch about that of its
-  // layer, mean over layers. A block loses in proportion to the routes that it drops. 0: none are
+  // layer, mean over layers; of a router whose tokens keep their ids (RouterDescriptor) that of the
+  // block's mean over layers. A block loses in proportion to the routes that it drops. 0: none are
   // dropped, or a layer has one block.
   double block_variance = 0;
 };
@@ -111,8 +112,8 @@ class DrawnLoads {
   // Routes them in a layer, and takes their loads.
   void draw(routing::LayerRouter& router, int layer, int replica, MicroBatches micro_batches);
   void take(const routing::LayerRouting& routing, int layer, MicroBatches micro_batches);
-  // RoutingFigures::block_variance of one layer.
-  double block_variance(const routing::LayerRouting& routing) const;
+  // [block]: residual_loss of one layer; empty where RoutingFigures::block_variance is 0.
+  std::vector<double> block_losses(const routing::LayerRouting& routing) const;
   std::size_t place_of(int layer, int step, int set, int micro_batch) const;  // in loads_
   void add_rows(int layer, int step, std::span<const double> computed);
   double held_load(std::span<const int> layers, int step) const;
@@ -130,6 +131,7 @@ class DrawnLoads {
   std::vector<routing::LayerRouting> losses_;
   double expert_loads_ = 0;
   RoutingFigures figures_;
+  std::vector<double> of_blocks_;  // [block]: residual_loss, sum over layers, where ids are kept
 };
 
 }  // namespace moesim::training

@@ -92,19 +92,31 @@ TEST_CASE("nine of ten steps of other seeds lie inside the band of a step's loss
   CHECK(seeds.bands.front().error == Approx(deviation(seeds.losses)).epsilon(0.35));
 }
 
-TEST_CASE("where a token's id decides in all layers, they are one draw of a step's loss") {
-  DrawnRouting routing = drawn("hash", "1", "gaussian:0.1");
-  routing.fidelity = routing::Fidelity::tokens;
-  TrainingJob job = job_of_layers(12, routing);
-  const Seeds seeds = seeds_of(job, 24, 6);
-  CAPTURE(seeds.bands.front().error, deviation(seeds.losses));
+// The error of a step's loss is known to 18 % from 15 further steps, the deviation of 60 losses
+// to 9.
+TEST_CASE("where a token's id decides in all layers, steps differ by what their means do",
+          "[slow]") {
+  const auto [draws, micro_batches] =
+      GENERATE(table<RoutingDraws, int>({{RoutingDraws::per_layer, 8}, {per_micro_batch, 32}}));
+  CAPTURE(micro_batches);
+  const TrainingJob job =
+      job_of_layers(4, drawn("hash", "1", "gaussian:0.1", draws), micro_batches);
+  const Seeds seeds = seeds_of(job, 100, 16);
+  std::vector<double> errors;
+  for (const LossBand& band : seeds.bands) errors.push_back(band.error);
+  CAPTURE(coverage(seeds), mean(errors), deviation(seeds.losses));
   CHECK(coverage(seeds) > 0.8);
-  // Layers hash ids to other experts, so that they do not move all the way together.
-  CHECK(seeds.bands.front().error > 0.7 * deviation(seeds.losses));
-  CHECK(seeds.bands.front().error < 2.5 * deviation(seeds.losses));
-  // Counts are drawn for each layer anew: the band knows how far they would move together.
-  job.routing->fidelity = routing::Fidelity::counts;
-  CHECK(band_of(job)->error == Approx(seeds.bands.front().error).epsilon(0.5));
+  CHECK(coverage(seeds) < 0.97);
+  CHECK(mean(errors) == Approx(deviation(seeds.losses)).epsilon(0.25));
+}
+
+TEST_CASE("hashed tokens and their counts have one band") {
+  DrawnRouting routing = drawn("hash", "1", "gaussian:0.1");
+  const LossBand counts = *band_of(job_of_layers(3, routing));
+  routing.fidelity = routing::Fidelity::tokens;
+  const LossBand tokens = *band_of(job_of_layers(3, routing));
+  CHECK(counts.p05 == Approx(tokens.p05).epsilon(1e-9));
+  CHECK(counts.p95 == Approx(tokens.p95).epsilon(1e-9));
 }
 
 TEST_CASE("micro-batches of their own narrow the band as far as tokens make it wide", "[slow]") {

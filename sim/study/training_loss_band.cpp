@@ -122,7 +122,8 @@ LossBand band_of_ids(const std::vector<double>& own, const FurtherLosses& furthe
 
 std::optional<LossBand> training_loss_band(const training::TrainingJob& job,
                                            const training::TrainingStep& step, int threads,
-                                           const training::DrawProgress& progress) {
+                                           const training::DrawProgress& progress,
+                                           training::SharedDraws* shared) {
   if (!step.routing) return std::nullopt;
   const training::RoutingFigures& figures = *step.routing;
   const double own = figures.loss.residual_loss;
@@ -132,17 +133,21 @@ std::optional<LossBand> training_loss_band(const training::TrainingJob& job,
     const bool per_layer = job.routing->draws == training::RoutingDraws::per_layer;
     return per_layer ? recorded_band(figures) : std::nullopt;
   }
+  const auto further_steps = [&](int steps) -> FurtherLosses {
+    return shared == nullptr ? training::further_losses(job, steps, threads, progress)
+                             : *shared->further(job, steps, threads, progress);
+  };
   if (joins_layers(job.routing->scores)) {
     constexpr int further = static_cast<int>(uncertainty::order_statistics_from) - 1;
-    return joint_band(own, training::further_losses(job, further, threads, progress));
+    return joint_band(own, further_steps(further));
   }
   if (job.routing->router.kind->keeps_ids) {
-    return band_of_ids(figures.layer_losses, training::further_losses(job, most_steps - 1, threads, progress));
+    return band_of_ids(figures.layer_losses, further_steps(most_steps - 1));
   }
   const auto layers = static_cast<int>(figures.layer_losses.size());
   const int further =
       std::clamp((enough_degrees + layers - 1) / layers, fewest_steps - 1, most_steps - 1);
-  return band_of_layers(figures.layer_losses, training::further_losses(job, further, threads, progress));
+  return band_of_layers(figures.layer_losses, further_steps(further));
 }
 
 }  // namespace moesim::study

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "sim/training/drawn/shared_draws.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/bands/loss_band.hpp"
 
@@ -29,10 +30,12 @@ namespace moesim::study {
 // takes, and for the model's own router without a capacity, whose counted_loss is 0. A router that
 // drops nothing and has no loss is sure of it: nothing is drawn.
 //
-// `step`: training_step() of `job`. `threads`: that draw. Throws as training::DrawnLoads.
+// `step`: training_step() of `job`. `threads`: that draw. `shared`: what other steps draw alike;
+// null: nothing. Throws as training::DrawnLoads.
 std::optional<uncertainty::LossBand> training_loss_band(const training::TrainingJob& job,
                                                         const training::TrainingStep& step,
                                                         int threads,
-                                                        const training::DrawProgress& progress = {});
+                                                        const training::DrawProgress& progress = {},
+                                                        training::SharedDraws* shared = nullptr);
 
 }  // namespace moesim::study

@@ -28,8 +28,14 @@ int drawn_micro_batches(const TrainingJob& job, int blocks_of_micro_batch, int s
 
 }  // namespace
 
+std::size_t FurtherLosses::bytes() const {
+  std::size_t sum = sizeof *this;
+  for (const std::vector<double>& layers : of_layers) sum += layers.capacity() * sizeof(double);
+  return sum;
+}
+
 FurtherLosses further_losses(const TrainingJob& job, int steps, int threads,
-                             const DrawProgress& progress) {
+                             const DrawProgress& progress, routing::DrawCache* draws) {
   FurtherLosses found;
   TrainingJob further = job;
   if (job.routing->draws == RoutingDraws::per_micro_batch) {
@@ -53,7 +59,7 @@ FurtherLosses further_losses(const TrainingJob& job, int steps, int threads,
       const std::lock_guard lock(counting);
       progress(++drawn, layers * figures.size());
     };
-    figures[step] = DrawnLoads(one, true, nullptr, count).figures();
+    figures[step] = DrawnLoads(one, true, draws, count).figures();
   });
   for (RoutingFigures& each : figures) {
     found.block_variance += each.block_variance / steps;

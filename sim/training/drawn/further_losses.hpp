@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "sim/training/drawn/drawn_loads.hpp"
@@ -16,14 +17,18 @@ struct FurtherLosses {
   double blocks_of_step = 1;
   double blocks_drawn = 1;
   double block_variance = 0;  // as RoutingFigures has it, mean over these steps
+
+  std::size_t bytes() const;  // of memory
 };
 
 // Draws `steps` of them, on up to `threads` threads. Where each micro-batch has a routing of its
 // own, those of a further step are so few that all of them together draw about a quarter of what
 // the step of the job does, but at least four blocks each: the mean is the same, and
 // `block_variance` says how much wider it spreads. Precondition: a job that check_job() accepts,
-// job.routing without a trace. Throws as DrawnLoads. `progress` may be empty.
+// job.routing without a trace. Throws as DrawnLoads. `progress` may be empty. `draws`: what other
+// steps share, as DrawnLoads has it.
 FurtherLosses further_losses(const TrainingJob& job, int steps, int threads,
-                             const DrawProgress& progress = {});
+                             const DrawProgress& progress = {},
+                             routing::DrawCache* draws = nullptr);
 
 }  // namespace moesim::training

@@ -7,6 +7,7 @@
 
 #include "sim/base/statistics.hpp"
 #include "sim/training/drawn/further_losses.hpp"
+#include "sim/training/drawn/shared_draws.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/drawn_job.hpp"
 
@@ -117,6 +118,36 @@ TEST_CASE("hashed tokens and their counts have one band") {
   const LossBand tokens = *band_of(job_of_layers(3, routing));
   CHECK(counts.p05 == Approx(tokens.p05).epsilon(1e-9));
   CHECK(counts.p95 == Approx(tokens.p95).epsilon(1e-9));
+}
+
+TEST_CASE("steps that share draws have the same loads and bands as alone") {
+  SharedDraws shared;
+  const char* const routers[] = {"topk", "topk+fr+ir", "bias-balanced", "hash"};
+  for (const char* const router : routers) {
+    for (const char* const factor : {"1", "1.25"}) {
+      CAPTURE(router, factor);
+      const TrainingJob job = job_of_layers(2, drawn(router, factor, "gaussian:0.1"));
+      const auto loads = shared.loads(job, {});
+      const DrawnLoads alone(job);
+      CHECK(loads->figures().loss.residual_loss == alone.figures().loss.residual_loss);
+      CHECK(loads->figures().mean_load == alone.figures().mean_load);
+      CHECK(shared.loads(job, {}) == loads);
+      TrainingStep step;
+      step.routing = alone.figures();
+      const LossBand one = *study::training_loss_band(job, step, 1);
+      const LossBand other = *study::training_loss_band(job, step, 1, {}, &shared);
+      CHECK(one.p05 == other.p05);
+      CHECK(one.p95 == other.p95);
+    }
+  }
+  // What else a job draws has loads of its own.
+  TrainingJob job = job_of_layers(2, drawn("topk", "1", "gaussian:0.1"));
+  const auto loads = shared.loads(job, {});
+  job.routing->seed = 2;
+  CHECK(shared.loads(job, {}) != loads);
+  job.routing->seed = 1;
+  job.typed.model = "another";
+  CHECK(shared.loads(job, {}) != loads);
 }
 
 TEST_CASE("micro-batches of their own narrow the band as far as tokens make it wide", "[slow]") {

@@ -282,7 +282,7 @@ std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
 }
 
 TrainingStep requested_step(const CommandLine& line, training::TrainingJob& job,
-                            const training::DrawProgress& progress) {
+                            const training::DrawProgress& progress, training::SharedDraws* shared) {
   const auto own = own_software(line, job);
   const bool prices_host = own && own->prices_host;
   if (prices_host) job.host.factor = own->host_factor();
@@ -290,7 +290,9 @@ TrainingStep requested_step(const CommandLine& line, training::TrainingJob& job,
   training::check_job(job);
   std::shared_ptr<const training::DrawnLoads> loads;
   if (job.routing) {
-    loads = std::make_shared<const training::DrawnLoads>(job, true, nullptr, progress);
+    loads = shared == nullptr
+                ? std::make_shared<const training::DrawnLoads>(job, true, nullptr, progress)
+                : shared->loads(job, progress);
   }
   TrainingStep step = training::training_step(job, loads);
   training::add_hidden_parts(job, step, loads);

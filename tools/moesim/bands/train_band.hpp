@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/base/cell.hpp"
-#include "sim/training/drawn/drawn_loads.hpp"
+#include "sim/training/drawn/shared_draws.hpp"
 #include "sim/uncertainty/bands/loss_band.hpp"
 #include "sim/uncertainty/bands/terms.hpp"
 #include "sim/uncertainty/software/step_software.hpp"
@@ -70,10 +70,12 @@ std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
                                                       const training::TrainingJob& job);
 
 // The step of a job, before own software scales it: with the host's times as its document says, to
-// which `job` is set too. `progress`: of drawing routing, may be empty. Throws as own_software()
-// and training::training_step().
+// which `job` is set too. `progress`: of drawing routing, may be empty. `shared`: what other
+// steps of the command draw alike; null: nothing. Throws as own_software() and
+// training::training_step().
 training::TrainingStep requested_step(const CommandLine& line, training::TrainingJob& job,
-                                      const training::DrawProgress& progress);
+                                      const training::DrawProgress& progress,
+                                      training::SharedDraws* shared = nullptr);
 
 // Says where --software was fitted to what another profile predicts than that of the step, and
 // where the published steps on its GPU had other NICs than its cluster.

@@ -43,7 +43,8 @@ std::vector<std::string> values_of(const Flag& flag, const std::string& text) {
   return sets;
 }
 
-TrainPoint predicted(const TrainGrid& grid, std::size_t at, const RowOf& row) {
+TrainPoint predicted(const TrainGrid& grid, std::size_t at, const RowOf& row,
+                     training::SharedDraws& shared) {
   const CommandLine& line = grid.lines[at];
   TrainPoint point;
   point.done = true;
@@ -59,9 +60,10 @@ TrainPoint predicted(const TrainGrid& grid, std::size_t at, const RowOf& row) {
     note_left_out(*job.model, job.typed.model);
     note_step_depths(job, true);
     note_software(line, job);
-    training::TrainingStep step = step_of_options(line, job);
+    training::TrainingStep step = step_of_options(line, job, {}, &shared);
     TrainBand band = requested_band(line, job, step);
-    band.loss = requested_loss_band(line, job, step, 1);  // rows are computed in parallel
+    // Rows are computed in parallel: one thread each.
+    band.loss = requested_loss_band(line, job, step, 1, {}, &shared);
     point.row = row(line, job, step, band);
     const MemoryRoom room = room_of(job, step);
     point.fits = room != MemoryRoom::none;
@@ -102,6 +104,7 @@ void warn(const std::vector<TrainPoint>& points) {
 void predict_rest(std::vector<TrainPoint>& points, const TrainGrid& grid, int jobs,
                   const InterruptWatch& watch, TrainJournal& journal, const RowOf& row) {
   const EachNoteOnce once;
+  training::SharedDraws shared;
   ProgressLine progress("steps");
   std::mutex counting;
   const auto start = std::chrono::steady_clock::now();
@@ -111,7 +114,7 @@ void predict_rest(std::vector<TrainPoint>& points, const TrainGrid& grid, int jo
   state.done = state.resumed;
   parallel_for(points.size(), jobs, [&](std::size_t at) {
     if (points[at].done || watch.flag()) return;
-    TrainPoint point = predicted(grid, at, row);
+    TrainPoint point = predicted(grid, at, row, shared);
     journal.add(at, point);
     points[at] = std::move(point);
     const std::lock_guard lock(counting);

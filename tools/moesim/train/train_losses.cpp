@@ -27,12 +27,10 @@ void add_band_line(const char* with, const std::optional<uncertainty::LossBand>&
 
 }  // namespace
 
-std::optional<uncertainty::LossBand> requested_loss_band(const CommandLine& line,
-                                                         const training::TrainingJob& job,
-                                                         const training::TrainingStep& step,
-                                                         int threads,
-                                                         const training::DrawProgress& progress) {
-  auto band = study::training_loss_band(job, step, threads, progress);
+std::optional<uncertainty::LossBand> requested_loss_band(
+    const CommandLine& line, const training::TrainingJob& job, const training::TrainingStep& step,
+    int threads, const training::DrawProgress& progress, training::SharedDraws* shared) {
+  auto band = study::training_loss_band(job, step, threads, progress, shared);
   // Recorded steps are the same in all replicas.
   const int replicas =
       step.routing && step.routing->recorded_steps > 0 ? 1 : requested_replicas(line);

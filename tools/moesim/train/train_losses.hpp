@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/cell.hpp"
+#include "sim/training/drawn/shared_draws.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/bands/loss_band.hpp"
 #include "tools/moesim/command.hpp"
@@ -16,10 +17,11 @@ namespace moesim::tool {
 // requested_loss_band() of the step, `step` that of `job`.
 
 // study::training_loss_band() of the step of a line; of several --replicas, whose mean loss the
-// step has, the standard error is that of the mean.
+// step has, the standard error is that of the mean. `shared`: as there.
 std::optional<uncertainty::LossBand> requested_loss_band(
     const CommandLine& line, const training::TrainingJob& job, const training::TrainingStep& step,
-    int threads, const training::DrawProgress& progress = {});
+    int threads, const training::DrawProgress& progress = {},
+    training::SharedDraws* shared = nullptr);
 
 // Adds the lines of the text: the token loss with its band, and what the model's own router does
 // not choose. Precondition: job.routing.

@@ -41,10 +41,11 @@ std::string options_of_rows(const training::TrainingJob& job) {
 }  // namespace
 
 training::TrainingStep step_of_options(const CommandLine& line, training::TrainingJob& job,
-                                       const training::DrawProgress& progress) {
+                                       const training::DrawProgress& progress,
+                                       training::SharedDraws* shared) {
   try {
     return median_of_replicas(job, requested_replicas(line), [&](training::TrainingJob& drawn) {
-      return requested_step(line, drawn, progress);
+      return requested_step(line, drawn, progress, shared);
     });
   } catch (const BeyondMemory& error) {
     throw UsageError(fmt::format("{}: {}", error.what(), options_of_rows(job)));

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "sim/job/job_options.hpp"
-#include "sim/training/drawn/drawn_loads.hpp"
+#include "sim/training/drawn/shared_draws.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "tools/moesim/command.hpp"
 
@@ -29,9 +29,10 @@ bool is_layout_choice(const job::JobOption& option);
 std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int64_t fallback);
 
 // requested_step(), whose errors name the options of a training job that they follow from. Throws
-// UsageError for more tokens, or slots of experts, than a GPU holds.
+// UsageError for more tokens, or slots of experts, than a GPU holds. `shared`: as there.
 training::TrainingStep step_of_options(const CommandLine& line, training::TrainingJob& job,
-                                       const training::DrawProgress& progress = {});
+                                       const training::DrawProgress& progress = {},
+                                       training::SharedDraws* shared = nullptr);
 
 // Says where --cluster is of other NVLink domains than the GPU's usual one.
 void note_cluster(const CommandLine& line, const training::TrainingJob& job);

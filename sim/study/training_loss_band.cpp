@@ -9,6 +9,8 @@
 #include "sim/base/numbers.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/study/sweep/counted_loss.hpp"
+#include "sim/study/sweep/unknown_weights.hpp"
+#include "sim/training/drawn/block_routing.hpp"
 #include "sim/training/drawn/further_losses.hpp"
 #include "sim/uncertainty/statistics/student_t.hpp"
 
@@ -118,12 +120,11 @@ LossBand band_of_ids(const std::vector<double>& own, const FurtherLosses& furthe
                       std::sqrt(variance));
 }
 
-}  // namespace
-
-std::optional<LossBand> training_loss_band(const training::TrainingJob& job,
-                                           const training::TrainingStep& step, int threads,
-                                           const training::DrawProgress& progress,
-                                           training::SharedDraws* shared) {
+// Of what is drawn; weights as they are taken.
+std::optional<LossBand> drawn_band(const training::TrainingJob& job,
+                                   const training::TrainingStep& step, int threads,
+                                   const training::DrawProgress& progress,
+                                   training::SharedDraws* shared) {
   if (!step.routing) return std::nullopt;
   const training::RoutingFigures& figures = *step.routing;
   const double own = figures.loss.residual_loss;
@@ -148,6 +149,19 @@ std::optional<LossBand> training_loss_band(const training::TrainingJob& job,
   const int further =
       std::clamp((enough_degrees + layers - 1) / layers, fewest_steps - 1, most_steps - 1);
   return band_of_layers(figures.layer_losses, further_steps(further));
+}
+
+}  // namespace
+
+std::optional<LossBand> training_loss_band(const training::TrainingJob& job,
+                                           const training::TrainingStep& step, int threads,
+                                           const training::DrawProgress& progress,
+                                           training::SharedDraws* shared) {
+  std::optional<LossBand> band = drawn_band(job, step, threads, progress, shared);
+  if (!band) return band;
+  return with_unknown_weights(band, training::block_routing(job),
+                              training::drawn_replicas(job).front(),
+                              step.routing->loss.residual_loss);
 }
 
 }  // namespace moesim::study

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "sim/base/statistics.hpp"
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/engine/critical_path.hpp"
 #include "sim/engine/engine.hpp"
@@ -20,6 +21,7 @@
 #include "sim/study/sweep/hidden_exchanges.hpp"
 #include "sim/study/sweep/outcome.hpp"
 #include "sim/study/sweep/step_band.hpp"
+#include "sim/study/sweep/unknown_weights.hpp"
 
 namespace moesim::study {
 namespace {
@@ -116,8 +118,8 @@ class LossMean {
   }
 
   // Sets the band of the replicas that were taken.
-  void finish(const routing::ScoreSource& scores) {
-    outcome_.loss_band = band_of_losses(scores, residual_);
+  void finish(const routing::RoutingJob& job) {
+    outcome_.loss_band = band_of_losses(job, residual_);
   }
 
  private:
@@ -305,7 +307,7 @@ class ReplicaRunner {
       }
       outcome.replica_step_ms.push_back(replicas.back().step.ms());
     }
-    if (scenario.has_moe()) losses.finish(scenario.scores);
+    if (scenario.has_moe()) losses.finish(scenario.routing_job());
     outcome.rows = rows.rows();
     outcome.busiest_rows = rows.busiest_of_layer();
     outcome.empty_rows_sent = rows.empty_share();
@@ -345,10 +347,12 @@ void fill_step(const scenario::Scenario& scenario, const std::vector<Replica>& r
 
 }  // namespace
 
-std::optional<uncertainty::LossBand> band_of_losses(const routing::ScoreSource& scores,
+std::optional<uncertainty::LossBand> band_of_losses(const routing::RoutingJob& job,
                                                     const std::vector<double>& losses) {
-  const int distinct = scores.distinct_replicas(static_cast<int>(losses.size()));
-  return uncertainty::loss_band({losses.data(), static_cast<std::size_t>(distinct)});
+  const int distinct = job.scores.distinct_replicas(static_cast<int>(losses.size()));
+  const std::vector<double> steps(losses.begin(), losses.begin() + distinct);
+  if (steps.empty()) return std::nullopt;
+  return with_unknown_weights(uncertainty::loss_band(steps), job, 0, mean(steps));
 }
 
 Outcome evaluate(const scenario::Scenario& scenario, routing::RoutingCache& cache,

@@ -70,8 +70,9 @@ struct Outcome {
   std::vector<std::pair<std::string, double>> memory_parts_gib;
 };
 
-// The band of a mean over replicas, from the residual_loss of each.
-std::optional<uncertainty::LossBand> band_of_losses(const routing::ScoreSource& scores,
+// The band of a mean over replicas, from the residual_loss of each; where weights are drawn for
+// counts, with_unknown_weights().
+std::optional<uncertainty::LossBand> band_of_losses(const routing::RoutingJob& job,
                                                     const std::vector<double>& losses);
 
 // Simulates the scenario. The same scenario gives the same bits, whatever is in the cache. If

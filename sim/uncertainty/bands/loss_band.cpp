@@ -70,4 +70,10 @@ std::optional<LossBand> loss_band(std::span<const double> losses) {
   return band;
 }
 
+LossBand widened(LossBand band, double loss, double below, double above) {
+  band.p05 = std::max(0.0, loss - std::hypot(std::max(0.0, loss - band.p05), below));
+  band.p95 = std::min(1.0, loss + std::hypot(std::max(0.0, band.p95 - loss), above));
+  return band;
+}
+
 }  // namespace moesim::uncertainty

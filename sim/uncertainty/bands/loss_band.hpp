@@ -26,4 +26,8 @@ inline constexpr std::size_t order_statistics_from = 19;
 // with Student's t of n - 1 degrees, the interval for one further draw.
 std::optional<LossBand> loss_band(std::span<const double> losses);
 
+// `band` of a loss that may also lie `below` and `above` its own middle, with 90 % chance between
+// these, for a reason of its own: the root of squares on either side of `loss`, inside 0 to 1.
+LossBand widened(LossBand band, double loss, double below, double above);
+
 }  // namespace moesim::uncertainty

@@ -85,4 +85,15 @@ TEST_CASE("a band holds nine of ten further steps", "[property]") {
   CHECK(coverage(39, skewed) >= 0.9 - 0.009);
 }
 
+TEST_CASE("a reason of its own widens a band by the root of squares") {
+  const LossBand band{4, 0.01, 0.17, 0.24};
+  const LossBand wider = widened(band, 0.2, 0.04, 0.03);
+  CHECK(wider.p05 == Approx(0.2 - 0.05));
+  CHECK(wider.p95 == Approx(0.2 + 0.05));
+  CHECK(wider.error == band.error);
+  CHECK(wider.steps == 4);
+  CHECK(widened(band, 0.2, 0.9, 0.9).p05 == 0);
+  CHECK(widened(band, 0.2, 0.9, 0.9).p95 == 1);
+}
+
 }  // namespace moesim::uncertainty

@@ -28,7 +28,7 @@ using routing::ReplicaRouting;
 using Replicas = std::vector<std::shared_ptr<const ReplicaRouting>>;
 
 // Means over replicas, and how sure the token loss is.
-void fill_losses(const routing::ScoreSource& scores, const Replicas& replicas,
+void fill_losses(const routing::RoutingJob& job, const Replicas& replicas,
                  study::Outcome& outcome) {
   std::vector<routing::TokenLoss> losses;
   std::vector<double> residual;
@@ -37,7 +37,7 @@ void fill_losses(const routing::ScoreSource& scores, const Replicas& replicas,
     residual.push_back(replica->loss.residual_loss);
   }
   outcome.loss = routing::mean_loss(losses);
-  outcome.loss_band = study::band_of_losses(scores, residual);
+  outcome.loss_band = study::band_of_losses(job, residual);
 }
 
 Replicas route_all(const routing::RoutingJob& job, int replica_count, int jobs) {
@@ -66,7 +66,7 @@ report::CellRow row_of(const scenario::Scenario& scenario, int jobs, bool with_l
   const Replicas replicas = route_all(job, scenario.replicas, jobs);
   study::Outcome outcome;
   outcome.capacity = most_slots(job, replicas);
-  fill_losses(job.scores, replicas, outcome);
+  fill_losses(job, replicas, outcome);
   report::CellRow row = study::route_row(scenario, outcome);
   if (with_losses) add_losses(mean_of(losses_of_layers(job, scenario.replicas, jobs)), row);
   return row;
@@ -142,7 +142,7 @@ ExitCode run(const CommandLine& line) {
 
   study::Outcome outcome;
   outcome.capacity = most_slots(job, replicas);
-  fill_losses(job.scores, replicas, outcome);
+  fill_losses(job, replicas, outcome);
   const std::string basis = routing::loss_basis(scenario.scores, scenario.router);
   if (format == report::Format::csv) {
     std::vector<study::Column> columns = loss_columns(line.has("losses"));

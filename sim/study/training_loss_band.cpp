@@ -35,10 +35,10 @@ bool joins_layers(const ScoreSource& scores) {
 // Of a trace drawn per layer: each recorded step has a loss.
 std::optional<LossBand> recorded_band(const training::RoutingFigures& figures) {
   const std::size_t steps = figures.taken_steps.size();
-  const double layers = static_cast<double>(figures.layer_losses.size() / steps);
+  const std::size_t layers = figures.layer_losses.size() / steps;
   std::vector<double> losses(steps, 0.0);
   for (std::size_t at = 0; at < figures.layer_losses.size(); ++at) {
-    losses[at % steps] += figures.layer_losses[at] / layers;
+    losses[at % steps] += figures.layer_losses[at] / static_cast<double>(layers);
   }
   return uncertainty::loss_band(losses);
 }

@@ -69,15 +69,25 @@ double ring_us(Collective kind, const NodeLinks& links, const Curves& fewer, int
   return std::min(further_peers_us(fewer, gpus, size), as_sent);
 }
 
+// The time of `size` bytes of all-to-all over the link between two groups of GPUs: a group's bytes
+// for the others, each direction. 0 where none is crossed.
+double crossing_us(const NodeLinks& links, int gpus, double size) {
+  if (links.group <= 0 || gpus <= links.group) return 0;
+  return static_cast<double>(links.group) * (gpus - links.group) / gpus * size /
+         links.group_bytes_per_us;
+}
+
 // All-to-all before the bandwidths of ports and channels take over. A peer's message keeps to one
-// channel up to a size, and is spread over all of them from twice that on.
+// channel up to a size, and is spread over all of them from twice that on. Over PCIe the link
+// between groups takes its time from the first byte on.
 double start_us(const NodeLinks& links, const Curves& fewer, int gpus, double size) {
   const CountCurve& many = fewer.back();
   const double ratio = sent_share(Collective::all_to_all, gpus, false) /
                        sent_share(Collective::all_to_all, many.gpus, false);
   const double spread = many.curve.time_us(size * ratio);
   if (links.kind == NodeLinks::Kind::pcie) {
-    return fewer.size() == 1 ? spread : further_peers_us(fewer, gpus, size);
+    const double as_fewer = fewer.size() == 1 ? spread : further_peers_us(fewer, gpus, size);
+    return std::max(as_fewer, many.curve.time_us(0) + crossing_us(links, gpus, size));
   }
   const double single =
       many.curve.time_us(size * many.gpus / gpus) + us_per_peer * (gpus - many.gpus);
@@ -95,12 +105,7 @@ double further_us(const NodeLinks& links, int many, int gpus, double size, doubl
   const double before = sent_share(Collective::all_to_all, many, false);
   const double after = sent_share(Collective::all_to_all, gpus, false);
   if (links.kind == NodeLinks::Kind::pcie) {
-    double crossing = 0;
-    if (links.group > 0 && gpus > links.group) {  // a group's bytes for the others, each direction
-      crossing = static_cast<double>(links.group) * (gpus - links.group) / gpus * size /
-                 links.group_bytes_per_us;
-    }
-    return std::max(took * after / before, crossing);
+    return std::max(took * after / before, crossing_us(links, gpus, size));
   }
   const double port = size / (port_share * links.port_bytes_per_us);
   const double channels =

@@ -68,13 +68,22 @@ def ring(op, links, curves, gpus, sizes):
     return np.minimum(further_peers(curves, gpus, sizes), as_sent)
 
 
+def crossing_us(links, gpus, size):
+    """Time of `size` bytes of all-to-all over the link between two groups of GPUs: a group's bytes for
+    the others, each direction. 0 where none is crossed."""
+    group = links.get("group", gpus)
+    return group * (gpus - group) / gpus * size / links["group_bytes_per_us"] if gpus > group else 0 * size
+
+
 def start_all_to_all(links, curves, gpus, sizes):
-    """The time at sizes at which the bandwidth of ports and channels does not decide yet."""
+    """The time at sizes at which the bandwidth of ports and channels does not decide yet. Over PCIe the
+    link between groups takes its time from the first byte on."""
     many, curve = curves[-1]
     ratio = sent_share("all-to-all", gpus) / sent_share("all-to-all", many)
     spread = piecewise.evaluate(*curve, sizes * ratio)
     if links["kind"] == "pcie":
-        return spread if len(curves) == 1 else further_peers(curves, gpus, sizes)
+        as_fewer = spread if len(curves) == 1 else further_peers(curves, gpus, sizes)
+        return np.maximum(as_fewer, curve[1][0] + crossing_us(links, gpus, sizes))
     single = piecewise.evaluate(*curve, sizes * many / gpus) + US_PER_PEER * (gpus - many)
     octave = np.log2(sizes / gpus / ONE_CHANNEL_BYTES)
     share = np.clip(octave / np.log2(ALL_CHANNELS_BYTES / ONE_CHANNEL_BYTES), 0, 1)
@@ -85,10 +94,7 @@ def further_us(links, many, gpus, size, took):
     """Time of `size` more bytes among `gpus`, where they took `took` among `many`."""
     before, after = sent_share("all-to-all", many), sent_share("all-to-all", gpus)
     if links["kind"] == "pcie":
-        group, crossing = links.get("group", gpus), 0.0
-        if gpus > group:  # a group's bytes for the others, each direction
-            crossing = group * (gpus - group) / gpus * size / links["group_bytes_per_us"]
-        return max(took * after / before, crossing)
+        return max(took * after / before, crossing_us(links, gpus, size))
     port = size / (PORT_SHARE * links["port_bytes_per_us"])
     channels = max(took**EXPONENT - (before * port)**EXPONENT, 0.0)
     return max((channels + (after * port)**EXPONENT)**(1 / EXPONENT), took)

@@ -134,6 +134,21 @@ TEST_CASE("over PCIe the link between groups of GPUs is a bottleneck of its own"
   CHECK(rise() == Approx(256 * mebibyte * 2 / 3e4));
 }
 
+TEST_CASE("over PCIe that link takes its time from the first byte on") {
+  NodeLinks links;
+  links.kind = NodeLinks::Kind::pcie;
+  links.group = 2;
+  links.group_bytes_per_us = 6e3;
+  const CountCurve two = curve_of(2, [](double size) { return 10 + size / 2 / 2e4; });
+  const SizeCurve four = among_more_gpus(Collective::all_to_all, links, {two}, 4);
+  // Two GPUs send half of the size each to the other group, after the latency of the smallest size.
+  CHECK(four.time_us(512 * kibibyte) ==
+        Approx(10 + 256 / 2e4 + 512 * kibibyte / 6e3).epsilon(1e-3));
+  CHECK(four.time_us(2 * mebibyte) == Approx(10 + 2 * mebibyte / 6e3).epsilon(1e-3));
+  // 4 KiB: 0.68 us over the link, less than what more bytes sent take.
+  CHECK(four.time_us(512) == Approx(10 + 512 * 0.75 / 2e4).epsilon(1e-2));
+}
+
 TEST_CASE("a law without what it rests on says what is missing") {
   const CountCurve two = curve_of(2, [](double size) { return 10 + size / 1e5; });
   const NodeLinks links = behind_switch(3e5);

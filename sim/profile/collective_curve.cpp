@@ -90,6 +90,9 @@ CollectiveCurve::CollectiveCurve(const Node& node, const NodeLinks& links)
     add_law(links, links.gpus, Residual("bytes", other_machines()));
   }
   borders_ = borders_of_errors();
+  for (Branch& branch : branches_) {
+    if (!branch.own) branch.ends = rising_ends(branch);
+  }
 }
 
 std::vector<double> CollectiveCurve::borders_of_errors() const {
@@ -134,6 +137,7 @@ void CollectiveCurve::add_law(const NodeLinks& links, int up_to, const Residual&
                          OwnResidual{residual, residual, false},
                          std::max(doublings, 0.0),
                          {},
+                         {},
                          {}});
   }
 }
@@ -150,6 +154,7 @@ CollectiveCurve::Branch CollectiveCurve::read_branch(const Node& node) const {
                 {},
                 0,
                 read_measured_times(node),
+                {},
                 {}};
   if (const auto own = node.find("residual")) {
     const auto same = node.find("residual_same_version");
@@ -208,184 +213,6 @@ std::vector<int> CollectiveCurve::gpu_counts() const {
   std::vector<int> counts;
   for (const Branch& branch : branches_) counts.push_back(branch.gpus);
   return counts;
-}
-
-double CollectiveCurve::Errors::octaves_to_measured(double bytes) const {
-  double nearest = std::numeric_limits<double>::infinity();
-  for (const double size : measured_bytes) {
-    nearest = std::min(nearest, std::abs(std::log2(bytes / size)));
-  }
-  return nearest;
-}
-
-bool CollectiveCurve::Errors::is_outside(double bytes) const {
-  return bytes < measured_bytes.front() || beyond_measured(bytes);
-}
-
-bool CollectiveCurve::is_far(const Branch& branch) const {
-  if (!branch.own) return false;
-  int most = 0;
-  for (const Branch& each : branches_) most = each.own ? most : std::max(most, each.gpus);
-  return branch.gpus > 2 * most;
-}
-
-const Residual& CollectiveCurve::residual_of(const Branch& branch, double bytes,
-                                             bool same_version) const {
-  if (branch.own) return same_version ? branch.own->same_version : branch.own->any_version;
-  const Errors& errors = *branch.errors;
-  return errors.tail && errors.beyond_measured(bytes) ? *errors.tail : errors.residual;
-}
-
-// Held-out sizes were one octave from the next: at a measured size the bar is that of the fit, and
-// it grows from there with the distance.
-void CollectiveCurve::near_measured(const Branch& branch, double bytes, Estimate& estimate) const {
-  const Errors& errors = *branch.errors;
-  if (branch.own || !errors.at_measured) return;
-  if (errors.tail && errors.beyond_measured(bytes)) return;
-  Estimate near;
-  errors.at_measured->apply(estimate.time_us, bytes, 1, near);
-  const double share = std::min(errors.octaves_to_measured(bytes), 1.0);
-  estimate.time_us_p05 = near.time_us_p05 + (estimate.time_us_p05 - near.time_us_p05) * share;
-  estimate.time_us_p95 = near.time_us_p95 + (estimate.time_us_p95 - near.time_us_p95) * share;
-}
-
-// What lies between the run that was published and the asker's: another specimen, another version,
-// and with that other places where protocols change. A curve measured on one's own node has no
-// scatter.
-void CollectiveCurve::spread(const Branch& branch, double bytes, bool same_version,
-                             Estimate& estimate) const {
-  const std::optional<Scatter>& scatter = branch.errors->scatter;
-  if (!scatter) return;
-  if (!branch.own || !branch.own->has_scatter) {
-    (same_version ? scatter->same_version : scatter->any_version).join(bytes, estimate);
-  }
-  if (same_version) return;
-  const double over = branch.curve.over_chord(bytes);
-  estimate.time_us_p05 /= std::max(over, 1.0);
-  estimate.time_us_p95 /= std::min(over, 1.0);
-}
-
-// Where times fell with size, the curve is their average: the band holds what was measured, between
-// two sizes a straight line.
-void CollectiveCurve::hold_measured(const Branch& branch, double bytes, Estimate& estimate) const {
-  const auto above = branch.measured_us.lower_bound(bytes);
-  if (above == branch.measured_us.end()) return;
-  double measured = above->second;
-  if (above->first > bytes) {
-    if (above == branch.measured_us.begin()) return;
-    const auto below = std::prev(above);
-    const double share = (bytes - below->first) / (above->first - below->first);
-    measured = below->second + (above->second - below->second) * share;
-  }
-  estimate.time_us_p05 = std::min(estimate.time_us_p05, measured);
-  estimate.time_us_p95 = std::max(estimate.time_us_p95, measured);
-  const bool is_apart = std::abs(estimate.time_us / measured - 1) >= apart_from_curve;
-  if (is_apart && estimate.support == Support::measured_point) {
-    estimate.support = Support::interpolated;
-  }
-}
-
-// Outside the measured sizes the band holds both readings of the ratio there; between two knots in
-// proportion to the logarithm of size.
-void CollectiveCurve::reach_readings(const Branch& branch, double bytes, Estimate& estimate) const {
-  if (branch.beyond.empty()) return;
-  auto above = branch.beyond.lower_bound(bytes);
-  if (above == branch.beyond.end()) --above;
-  const auto below = above == branch.beyond.begin() ? above : std::prev(above);
-  const double apart = std::log(above->first / below->first);
-  const double share =
-      apart == 0 ? 0 : std::clamp(std::log(bytes / below->first) / apart, 0.0, 1.0);
-  const auto wider = [&](double end_us, double Readings::*part) {
-    const double reading = std::lerp(below->second.*part, above->second.*part, share);
-    return std::exp(std::hypot(std::log(end_us / estimate.time_us), reading));
-  };
-  const double least = wider(estimate.time_us_p05, &Readings::below);
-  const double most = wider(estimate.time_us_p95, &Readings::above);
-  estimate.time_us_p05 = estimate.time_us / least;
-  estimate.time_us_p95 = estimate.time_us * most;
-}
-
-// Raises the low end of a law for more GPUs to that of the most GPUs that were measured: with as
-// many bytes each they send as much as fewer do, in more messages. Not where fewer take longer, as
-// 4 GPUs do that reduce without the switch, or whose larger messages take another protocol.
-void CollectiveCurve::raise_low_end(const Branch& branch, double bytes, bool same_version,
-                                    Estimate& estimate) const {
-  const Branch* most = nullptr;
-  for (const Branch& each : branches_) {
-    if (!each.own && (most == nullptr || each.gpus > most->gpus)) most = &each;
-  }
-  if (most == nullptr || most->gpus >= branch.gpus) return;
-  const Estimate fewer = at_branch(*most, bytes, same_version);
-  if (fewer.time_us > estimate.time_us) return;
-  estimate.time_us_p05 =
-      std::max(estimate.time_us_p05, std::min(fewer.time_us_p05, estimate.time_us));
-}
-
-// The ends of a law's band rise with size, as times do: errors differ from region to region of
-// sizes, but a latency that is longer than the law's is so at every size.
-void CollectiveCurve::rise_with_size(const Branch& branch, double bytes, bool asked_version,
-                                     Estimate& estimate) const {
-  std::vector<double> sizes;
-  for (const double border : borders_) sizes.push_back(std::nextafter(border, 0.0));
-  // What fewer GPUs take raises the low end here and there: quarters of octaves are near enough,
-  // and times grow by more than ends fall over six octaves.
-  constexpr double per_octave = 4;
-  const double last = std::floor(per_octave * std::log2(bytes));
-  for (double step = last - 6 * per_octave; step <= last; ++step) {
-    const double size = std::exp2(step / per_octave);
-    if (size >= branch.errors->measured_bytes.front()) sizes.push_back(size);
-  }
-  for (const double size : sizes) {
-    if (size > bytes) continue;
-    const Estimate smaller = at_size(branch, size, asked_version);
-    estimate.time_us_p05 = std::max(estimate.time_us_p05, smaller.time_us_p05);
-    estimate.time_us_p95 = std::max(estimate.time_us_p95, smaller.time_us_p95);
-  }
-}
-
-Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes, bool asked_version) const {
-  Estimate estimate = at_size(branch, bytes, asked_version);
-  // A message that is smaller than all measured ones takes no longer than the smallest of them.
-  const double smallest = branch.errors->measured_bytes.front();
-  if (bytes < smallest) {
-    estimate.time_us_p95 =
-        std::min(estimate.time_us_p95, at_size(branch, smallest, asked_version).time_us_p95);
-  }
-  if (branch.own) rise_with_size(branch, bytes, asked_version, estimate);
-  return estimate;
-}
-
-Estimate CollectiveCurve::at_size(const Branch& branch, double bytes, bool asked_version) const {
-  const Errors& errors = *branch.errors;
-  const bool is_other_version = errors.nccl != nccl_;
-  const bool same_version = asked_version && !is_other_version;
-  const double away = errors.octaves_to_measured(bytes);
-  const bool outside = errors.is_outside(bytes);
-  double further = outside ? away : 0;  // octaves beyond what the errors were taken from
-  if (errors.tail && errors.beyond_measured(bytes)) {
-    further = std::max(std::log2(bytes / branch.curve.largest()), 0.0);
-  }
-  Estimate estimate;
-  residual_of(branch, bytes, same_version)
-      .apply(branch.curve.time_us(bytes), bytes, widening(further + branch.doublings), estimate);
-  near_measured(branch, bytes, estimate);
-  spread(branch, bytes, same_version, estimate);
-  if (branch.origin == Origin::measured) {
-    const double share = another_day * widening(further);
-    estimate.time_us_p05 =
-        std::min(estimate.time_us_p05, estimate.time_us * std::max(1 - share, 0.1));
-    estimate.time_us_p95 = std::max(estimate.time_us_p95, estimate.time_us * (1 + share));
-  }
-  if (outside) reach_readings(branch, bytes, estimate);
-  if (branch.own) raise_low_end(branch, bytes, asked_version, estimate);
-  // Nothing was measured among so many GPUs with the version that was asked for.
-  estimate.origin =
-      asked_version && is_other_version ? std::max(branch.origin, Origin::derived) : branch.origin;
-  estimate.support = Support::interpolated;
-  if (away == 0 && estimate.origin != Origin::derived) estimate.support = Support::measured_point;
-  if (outside || is_far(branch)) estimate.support = Support::extrapolated;
-  hold_measured(branch, bytes, estimate);
-  return estimate;
 }
 
 void CollectiveCurve::refuse(int gpus) const {

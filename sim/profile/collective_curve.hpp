@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -46,9 +47,10 @@ class CollectiveCurve {
   // version, so that the bar leaves out what lies between versions. A GPU count between those of
   // the curve is interpolated at equal bytes sent and marked derived, its band interpolated
   // too between two counts that were not measured, else the hull of both neighbours'; one that the
-  // law answers for is derived too, beyond twice the largest measured count extrapolated, with a
-  // wider bar; both ends of its band rise with size. Throws NoAnswer for fewer than 2 GPUs (a
-  // device copy, not communication), NotMeasured for more than the curve knows.
+  // law answers for is derived too, beyond twice the largest measured count
+  // extrapolated, with a wider bar. Times and both ends of every band rise with size. Throws
+  // NoAnswer for fewer than 2 GPUs (a device copy, not communication), NotMeasured for more than
+  // the curve knows.
   Estimate estimate(int gpus, double bytes, bool same_version = false) const;
 
  private:
@@ -81,6 +83,12 @@ class CollectiveCurve {
     double below = 0;
     double above = 0;
   };
+  // The ends of a band at one size: by whether the curve's own version was asked for.
+  struct Ends {
+    double bytes = 0;
+    std::array<double, 2> low_us{};
+    std::array<double, 2> high_us{};
+  };
   struct Branch {
     int gpus;
     Origin origin;
@@ -90,6 +98,7 @@ class CollectiveCurve {
     double doublings = 0;                  // of the GPU count beyond the law's checks
     std::map<double, double> measured_us;  // by size; empty: as the curve has them
     std::map<double, Readings> beyond;     // by size, outside the measured ones
+    std::vector<Ends> ends;                // of a measured count, from its smallest to largest size
   };
   static Errors read_errors(const Node& node, const std::string& nccl,
                             std::vector<double> measured_bytes);
@@ -105,6 +114,11 @@ class CollectiveCurve {
   Estimate at_size(const Branch& branch, double bytes, bool asked_version) const;
   void rise_with_size(const Branch& branch, double bytes, bool asked_version,
                       Estimate& estimate) const;
+  static void keep_between(const Ends& below, const Ends& above, bool asked_version,
+                           Estimate& estimate);
+  void rise_beyond_measured(const Branch& branch, double bytes, bool asked_version,
+                            Estimate& estimate) const;
+  std::vector<Ends> rising_ends(const Branch& branch) const;
   std::vector<double> borders_of_errors() const;
   void near_measured(const Branch& branch, double bytes, Estimate& estimate) const;
   void spread(const Branch& branch, double bytes, bool same_version, Estimate& estimate) const;

@@ -284,27 +284,75 @@ TEST_CASE("shipped exchanges grow with size and stay below the links' bandwidth"
   }
 }
 
-TEST_CASE("both ends of the band of more GPUs than were measured rise with size") {
-  // A latency that is longer than predicted is so at every size, whose errors are others'.
-  for (const std::string name : {"h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300"}) {
+TEST_CASE("times and both ends of every band rise with size") {
+  // Of measured counts, of those between them and of those by the law: a message takes no less than
+  // a smaller one, whatever the errors of its region of sizes are.
+  for (const std::string name : {"a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200-sxm", "b300-sxm",
+                                 "gb200", "gb300", "l40s", "rtx-pro-6000"}) {
     const Profile profile = Profile::load(shipped + name + ".json");
     for (const auto& kind : collective_names) {
-      for (const int gpus : {8, 16, 32, 36, 72}) {
-        double low = 0;
-        double high = 0;
-        for (double bytes = 1; bytes < 4e10; bytes *= std::sqrt(2)) {
-          if (name.front() != 'g' && gpus > 8) break;
+      for (const int gpus : {2, 3, 4, 6, 8, 12, 32, 72}) {
+        if ((name == "l40s" && gpus > 4) || (name.front() != 'g' && gpus > 8)) continue;
+        Estimate before;
+        for (double bytes = 1; bytes < 4e10; bytes *= 1.15) {
           INFO(name << " " << kind.name << " gpus " << gpus << " bytes " << bytes);
           const Estimate estimate = profile.collective(kind.value, gpus, bytes);
-          if (estimate.origin != Origin::derived) break;
-          CHECK(estimate.time_us_p05 >= low);
-          CHECK(estimate.time_us_p95 >= high);
-          low = estimate.time_us_p05 * (1 - 1e-12);
-          high = estimate.time_us_p95 * (1 - 1e-12);
+          constexpr double rounding = 1e-12;
+          CHECK(estimate.time_us >= before.time_us * (1 - rounding));
+          CHECK(estimate.time_us_p05 >= before.time_us_p05 * (1 - rounding));
+          CHECK(estimate.time_us_p95 >= before.time_us_p95 * (1 - rounding));
+          CHECK(estimate.time_us_p05 <= estimate.time_us);
+          CHECK(estimate.time_us_p95 >= estimate.time_us);
+          before = estimate;
         }
       }
     }
   }
+}
+
+TEST_CASE("an end that would fall at a border of sizes stays, on its wider side") {
+  const auto regions = [](const std::string& small, const std::string& large) {
+    return R"({"by": "bytes", "median_abs": 0, "p90_abs": 0, "regions": [
+      {"region": "a", "from": 0, "below": 1001, "median_abs": 0, "p90_abs": 0, "q05": -)" +
+           small + R"(, "q95": )" + small + R"(},
+      {"region": "b", "from": 1001, "below": null, "median_abs": 0, "p90_abs": 0, "q05": -)" +
+           large + R"(, "q95": )" + large + "}]}";
+  };
+  const auto curve = [&](const std::string& small, const std::string& large) {
+    return CollectiveCurve(Document::parse(R"({"op": "all-to-all", "params": {"nccl": "2.0"},
+      "branches": [{"gpus": 2, "origin": "published", "bytes": [500, 1000, 2000, 4000],
+                    "time_us": [99, 100, 101, 102]}],
+      "measured_bytes": [500, 1000, 2000, 4000], "residual": )" +
+                                               regions(small, large) + "}",
+                                           "x.json")
+                               .root());
+  };
+  // 50 % to 1000 bytes, 10 % above: 2000 bytes may take the 150 us of 1000.
+  const CollectiveCurve narrowing = curve("0.5", "0.1");
+  CHECK(narrowing.estimate(2, 1000).time_us_p95 == Approx(150));
+  CHECK(narrowing.estimate(2, 1500).time_us_p95 == Approx(150));
+  CHECK(narrowing.estimate(2, 4000).time_us_p95 == Approx(150));
+  CHECK(narrowing.estimate(2, 8000).time_us_p95 == Approx(150));
+  CHECK(narrowing.estimate(2, 4000).time_us_p05 == Approx(0.9 * 102));
+  // 10 %, then 50 %: smaller messages may take as little as 2000 bytes do, 50.5 us.
+  const CollectiveCurve widening = curve("0.1", "0.5");
+  for (const double bytes : {500.0, 1000.0, 1500.0, 2000.0}) {
+    CHECK(widening.estimate(2, bytes).time_us_p05 == Approx(0.5 * 101));
+  }
+  CHECK(widening.estimate(2, 1000).time_us_p95 == Approx(110));
+}
+
+TEST_CASE("between measured sizes a band lies between those beside it") {
+  const CollectiveCurve curve(Document::parse(R"({"op": "all-to-all", "params": {"nccl": "2.0"},
+      "branches": [{"gpus": 2, "origin": "published", "bytes": [500, 4000],
+                    "time_us": [100, 101]}], "measured_bytes": [500, 4000], )" +
+                                                  residual("residual", "0.5") + "," +
+                                                  residual("residual_at_measured", "0.1") + "}",
+                                              "x.json")
+                                  .root());
+  // More than an octave from both sizes, where the fit is off by 50 %, a time lies between theirs.
+  CHECK(curve.estimate(2, 1414).time_us_p95 == Approx(1.1 * 101).epsilon(0.006));
+  CHECK(curve.estimate(2, 1414).time_us_p05 == Approx(0.9 * 100).epsilon(0.006));
 }
 
 TEST_CASE("what was not measured is marked") {

@@ -17,10 +17,6 @@ namespace moesim::profile {
 
 namespace {
 
-// The errors in the law's checks on A100 and H100, 8 GPUs from 2 and 4, all operations and sizes
-// together (profiles/EXCHANGES.md): for a curve that carries no check of its own.
-Residual::Region other_machines() { return {"all", 0, 0.05, 0.15, -0.10, 0.20}; }
-
 Residual by_bytes(const Node& node) {
   Residual residual(node);
   if (residual.by() != "bytes") node.fail("expected \"bytes\"", "by");
@@ -87,7 +83,7 @@ CollectiveCurve::CollectiveCurve(const Node& node, const NodeLinks& links)
     add_law(links, static_cast<int>(up_to), residual);
   } else if (links.join(measured + 1) &&
              (kind_ == Collective::all_to_all || branches_.size() > 1)) {
-    add_law(links, links.gpus, Residual("bytes", other_machines()));
+    add_law(links, links.gpus, errors_of_law(kind_, links.kind));
   }
   borders_ = borders_of_errors();
   for (Branch& branch : branches_) {

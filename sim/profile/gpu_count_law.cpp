@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
+#include <limits>
+#include <utility>
 
 #include "sim/base/no_answer.hpp"
 #include "sim/base/units.hpp"
@@ -23,6 +26,18 @@ constexpr double one_channel_bytes = 32.0 * 1024;   // per peer: up to here one 
 constexpr double all_channels_bytes = 64.0 * 1024;  // per peer: from here all of them do
 constexpr double streaming_bytes = bytes_per_mib;   // bandwidths, not latencies, from here on
 constexpr int largest_chain = 8;  // GPUs of a node: an all-reduce among more takes a tree of nodes
+
+// How far the law's bands reach, in logs, below each of these sizes (exchange_coverage.hpp has the
+// rule): of the machines behind NVLink switches, and over PCIe of all machines.
+constexpr std::array<double, 4> error_regions = {64 * 1024.0 + 1, bytes_per_mib + 1,
+                                                 16 * bytes_per_mib + 1,
+                                                 std::numeric_limits<double>::infinity()};
+constexpr std::array<double, 4> grouped_nvlink = {0.29, 0.14, 0.14, 0.10};
+constexpr std::array<double, 4> grouped_pcie = {0.76, 1.07, 0.39, 0.23};
+constexpr std::array<double, 4> gathering_nvlink = {0.19, 0.16, 0.33, 0.10};
+constexpr std::array<double, 4> gathering_pcie = {0.22, 0.46, 0.29, 0.05};
+constexpr std::array<double, 4> reducing_nvlink = {0.41, 0.71, 0.29, 0.13};
+constexpr std::array<double, 4> reducing_pcie = {0.37, 0.64, 0.31, 0.13};
 
 using Curves = std::vector<CountCurve>;
 
@@ -133,6 +148,22 @@ void check(Collective kind, const NodeLinks& links, const Curves& fewer, int gpu
 }
 
 }  // namespace
+
+Residual errors_of_law(Collective kind, NodeLinks::Kind links) {
+  const bool pcie = links == NodeLinks::Kind::pcie;
+  const auto& reaches = [&]() -> const std::array<double, 4>& {
+    if (kind == Collective::all_to_all) return pcie ? grouped_pcie : grouped_nvlink;
+    if (kind == Collective::all_reduce) return pcie ? reducing_pcie : reducing_nvlink;
+    return pcie ? gathering_pcie : gathering_nvlink;
+  }();
+  std::vector<Residual::Region> regions;
+  for (std::size_t at = 0; at < reaches.size(); ++at) {
+    const double high = std::expm1(reaches.at(at));
+    regions.push_back(
+        {"", error_regions.at(at), high / 2, high, std::expm1(-reaches.at(at)), high});
+  }
+  return Residual("bytes", std::move(regions));
+}
 
 double sent_share(Collective kind, int gpus, bool switch_reduces) {
   const double share = static_cast<double>(gpus - 1) / gpus;

@@ -4,6 +4,7 @@
 
 #include "sim/profile/collective.hpp"
 #include "sim/profile/node_links.hpp"
+#include "sim/profile/residual.hpp"
 #include "sim/profile/size_curve.hpp"
 
 namespace moesim::profile {
@@ -24,5 +25,10 @@ double sent_share(Collective kind, int gpus, bool switch_reduces);
 // the curves or what is known of the links do not suffice, saying what is missing.
 SizeCurve among_more_gpus(Collective kind, const NodeLinks& links,
                           const std::vector<CountCurve>& fewer, int gpus);
+
+// The errors of that law among twice as many GPUs as were measured, by bytes: what runs of public
+// machines err by whose curves were cut to the smaller counts (`moesim validate exchanges`, "more
+// GPUs, as predict answers"). For a curve that carries no check of its own.
+Residual errors_of_law(Collective kind, NodeLinks::Kind links);
 
 }  // namespace moesim::profile

@@ -40,12 +40,12 @@ Residual::Residual(const Node& node)
   if (regions_.empty()) node.fail("expected at least one region", "regions");
 }
 
-Residual::Residual(std::string by, const Region& everywhere)
-    : by_(std::move(by)),
-      median_abs_(everywhere.median_abs),
-      p90_abs_(everywhere.p90_abs),
-      regions_{everywhere} {
-  regions_.front().below = std::numeric_limits<double>::infinity();
+Residual::Residual(std::string by, std::vector<Region> regions)
+    : by_(std::move(by)), regions_(std::move(regions)) {
+  for (const Region& region : regions_) {
+    median_abs_ = std::max(median_abs_, region.median_abs);
+    p90_abs_ = std::max(p90_abs_, region.p90_abs);
+  }
 }
 
 const Residual::Region& Residual::region_at(double where) const {

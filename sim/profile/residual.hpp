@@ -26,8 +26,9 @@ class Residual {
     double q05 = 0;
     double q95 = 0;
   };
-  // The same errors everywhere: those of a law that documents do not carry. `by` as above.
-  Residual(std::string by, const Region& everywhere);
+  // The errors of a law that documents do not carry: at least one region, ascending, the last up to
+  // infinity. `by` as above.
+  Residual(std::string by, std::vector<Region> regions);
 
   // Sets time_us and its quantiles: `where` is the value of the variable that the regions divide,
   // `widen` >= 1 multiplies the width of the error bar (1 inside what was measured).

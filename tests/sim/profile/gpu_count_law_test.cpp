@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -147,6 +148,23 @@ TEST_CASE("over PCIe that link takes its time from the first byte on") {
   CHECK(four.time_us(2 * mebibyte) == Approx(10 + 2 * mebibyte / 6e3).epsilon(1e-3));
   // 4 KiB: 0.68 us over the link, less than what more bytes sent take.
   CHECK(four.time_us(512) == Approx(10 + 512 * 0.75 / 2e4).epsilon(1e-2));
+}
+
+TEST_CASE("the law's errors have regions by size, wider where less is known") {
+  for (const auto& kind : collective_names) {
+    const Residual nvlink = errors_of_law(kind.value, NodeLinks::Kind::nvlink_switch);
+    REQUIRE(nvlink.regions().size() == 4);
+    CHECK(nvlink.regions().back().below == std::numeric_limits<double>::infinity());
+    // As far down as up, in logs.
+    for (const Residual::Region& region : nvlink.regions()) {
+      CHECK((1 + region.q05) * (1 + region.q95) == Approx(1));
+    }
+    CHECK(nvlink.regions().front().q95 > nvlink.regions().back().q95);
+  }
+  // Peers served one after another, behind root complexes: two machines that differ.
+  CHECK(
+      errors_of_law(Collective::all_to_all, NodeLinks::Kind::pcie).regions().front().q95 >
+      errors_of_law(Collective::all_to_all, NodeLinks::Kind::nvlink_switch).regions().front().q95);
 }
 
 TEST_CASE("a law without what it rests on says what is missing") {

@@ -248,16 +248,32 @@ Estimate CollectiveCurve::estimate(int gpus, double bytes, bool same_version) co
   const double sent = bytes * (gpus - 1) / gpus;
   const Estimate few = at_branch(low, sent * low.gpus / (low.gpus - 1), same_version);
   const Estimate many = at_branch(*high, sent * high->gpus / (high->gpus - 1), same_version);
-  const double share = static_cast<double>(gpus - low.gpus) / (high->gpus - low.gpus);
-  const auto mix = [share](double a, double b) { return a + (b - a) * share; };
+  // Latencies grow with the number of steps or peers; what bytes take, with the share that leaves a
+  // GPU. Over PCIe peers take it one after another, behind other root complexes for longer.
+  const double by_count = static_cast<double>(gpus - low.gpus) / (high->gpus - low.gpus);
+  const bool one_after_another =
+      kind_ == Collective::all_to_all && links_.kind == NodeLinks::Kind::pcie;
+  const double by_share = one_after_another ? by_count : by_count * high->gpus / gpus;
+  const auto of_smallest = [&](const Branch& branch) {
+    return at_branch(branch, branch.errors->measured_bytes.front(), same_version);
+  };
+  const Estimate few_start = of_smallest(low);
+  const Estimate many_start = of_smallest(*high);
+  const auto mix = [&](double Estimate::*part) {
+    const double few_start_us = std::min(few_start.*part, few.*part);
+    const double many_start_us = std::min(many_start.*part, many.*part);
+    return std::lerp(few_start_us, many_start_us, by_count) +
+           std::lerp(few.*part - few_start_us, many.*part - many_start_us, by_share);
+  };
   Estimate estimate;
-  estimate.time_us = mix(few.time_us, many.time_us);
-  if (low.own && high->own) {
-    // Errors of a weighted mean add by their weights, at most. The distance between the neighbours
-    // is none: with it the band would be wider than among more GPUs.
-    estimate.time_us_p05 = mix(few.time_us_p05, many.time_us_p05);
-    estimate.time_us_p95 = mix(few.time_us_p95, many.time_us_p95);
+  estimate.time_us = mix(&Estimate::time_us);
+  if (high->own) {
+    // Errors of a weighted mean add by their weights, at most: beside a count the band is its own,
+    // and grows on the way from a measured one to one by the law.
+    estimate.time_us_p05 = mix(&Estimate::time_us_p05);
+    estimate.time_us_p95 = mix(&Estimate::time_us_p95);
   } else {
+    // No law says how far off a count between two measured ones is: it lies between both.
     estimate.time_us_p05 = std::min(few.time_us_p05, many.time_us_p05);
     estimate.time_us_p95 = std::max(few.time_us_p95, many.time_us_p95);
   }

@@ -45,12 +45,12 @@ class CollectiveCurve {
 
   // `bytes` > 0 is nccl-tests' size column. `same_version`: who asks runs the curve's own NCCL
   // version, so that the bar leaves out what lies between versions. A GPU count between those of
-  // the curve is interpolated at equal bytes sent and marked derived, its band interpolated
-  // too between two counts that were not measured, else the hull of both neighbours'; one that the
-  // law answers for is derived too, beyond twice the largest measured count
-  // extrapolated, with a wider bar. Times and both ends of every band rise with size. Throws
-  // NoAnswer for fewer than 2 GPUs (a device copy, not communication), NotMeasured for more than
-  // the curve knows.
+  // the curve is marked derived and interpolated at equal bytes sent: latencies by the count, what
+  // bytes take by the share (n - 1) / n that leaves a GPU. So is its band below a count that was
+  // not measured; between two measured ones it is the hull of both. A count that the law answers
+  // for is derived too, beyond twice the largest measured one extrapolated, with a wider bar. Times
+  // and both ends of every band rise with size. Throws NoAnswer for fewer than 2 GPUs (a device
+  // copy, not communication), NotMeasured for more than the curve knows.
   Estimate estimate(int gpus, double bytes, bool same_version = false) const;
 
  private:

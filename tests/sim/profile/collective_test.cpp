@@ -39,10 +39,11 @@ CollectiveCurve simple(const std::string& more = "", const NodeLinks& links = {}
 }  // namespace
 
 TEST_CASE("a GPU count between two is interpolated at equal bytes sent") {
-  // Three GPUs and 300 bytes: each sends 200. Two GPUs send 200 of 400: 10 + 300 = 310 us. Four
-  // send 200 of 266.67: 20 + 166.67 = 186.67 us. Three lie half way: 248.33 us.
+  // Three GPUs and 300 bytes: each sends 200. Two GPUs send 200 of 400: 10 + 300 us. Four send 200
+  // of 266.67: 20 + 166.67 us. Latencies lie half way, 15 us; the rest two thirds of it, as 2/3
+  // lies between 1/2 and 3/4 of a GPU's bytes that leave it.
   const Estimate estimate = simple().estimate(3, 300);
-  CHECK(estimate.time_us == Approx(0.5 * (310 + 20 + 800.0 / 3 - 100)));
+  CHECK(estimate.time_us == Approx(15 + 300.0 / 3 + (800.0 / 3 - 100) * 2 / 3));
   CHECK(estimate.origin == Origin::derived);
 }
 
@@ -167,7 +168,9 @@ TEST_CASE("between two derived GPU counts the band lies between theirs") {
   // us.
   const double few = 70 + 20 * (100.0 * 11 / 12 * 8 / 7 - 100) / 100;
   const Estimate twelve = curve.estimate(12, 100, true);
-  CHECK(twelve.time_us == Approx(0.5 * (few + 150)));
+  // What the bytes take by the share that is sent: 11/12 is two thirds of the way from 7/8 to
+  // 15/16.
+  CHECK(twelve.time_us == Approx(0.5 * (70 + 150) + (few - 70) / 3));
   // Outside the measured sizes bars widen with the distance: by less than 2 % here.
   CHECK(twelve.time_us_p05 == Approx(0.5 * (0.9 * few + 0.8 * 150)).epsilon(0.02));
   CHECK(twelve.time_us_p95 == Approx(0.5 * (1.1 * few + 1.2 * 150)).epsilon(0.02));
@@ -355,6 +358,64 @@ TEST_CASE("between measured sizes a band lies between those beside it") {
   // More than an octave from both sizes, where the fit is off by 50 %, a time lies between theirs.
   CHECK(curve.estimate(2, 1414).time_us_p95 == Approx(1.1 * 101).epsilon(0.006));
   CHECK(curve.estimate(2, 1414).time_us_p05 == Approx(0.9 * 100).epsilon(0.006));
+}
+
+TEST_CASE("sizes below a log of large ones do not widen its law's band") {
+  NodeLinks links;
+  links.kind = NodeLinks::Kind::nvlink_switch;
+  links.port_bytes_per_us = 4.5e5;
+  links.gpus = 8;
+  const CollectiveCurve curve(Document::parse(R"({"op": "all-to-all", "params": {"nccl": "2.0"},
+      "branches": [{"gpus": 4, "origin": "measured", "bytes": [1073741824, 2147483648],
+                    "time_us": [2500, 5000]}], "measured_bytes": [1073741824, 2147483648], )" +
+                                                  residual("residual", "0.02") + "}",
+                                              "x.json")
+                                  .root(),
+                              links);
+  // At 64 KiB, 14 octaves below, it would take 8 times the error of such sizes: up to 3.7 times as
+  // long as 1 GiB.
+  const Estimate estimate = curve.estimate(8, 1024 * mebibyte, true);
+  CHECK(estimate.time_us_p95 ==
+        Approx(estimate.time_us *
+               (1 + errors_of_law(Collective::all_to_all, links.kind).regions().back().q95)));
+}
+
+TEST_CASE("latencies between GPU counts go by the count, bytes by the share that leaves a GPU") {
+  // n GPUs: 10 us and 2 us a GPU; size (n - 1) / n at 1e3 B/us, so that as many bytes sent take as
+  // long among any number.
+  const auto branch = [](int gpus, const std::string& more) {
+    std::string bytes, times;
+    for (double size = 1024; size <= 1024 * mebibyte; size *= 4) {
+      bytes += (bytes.empty() ? "" : ", ") + std::to_string(size);
+      const double us = 10 + 2 * gpus + (size - 1024) * (gpus - 1) / gpus / 1e3;
+      times += (times.empty() ? "" : ", ") + std::to_string(us);
+    }
+    return R"({"gpus": )" + std::to_string(gpus) + R"(, "origin": "published", "bytes": [)" +
+           bytes + R"(], "time_us": [)" + times + "]" + more + "}";
+  };
+  const auto curve = [&](const std::string& eight) {
+    return CollectiveCurve(Document::parse(R"({"op": "all-gather", "params": {"nccl": "2.0"},
+      "branches": [)" + branch(4, "") + "," + branch(8, eight) +
+                                               R"(], "measured_bytes": [1024, 1073741824], )" +
+                                               residual("residual", "0.1") + "}",
+                                           "x.json")
+                               .root());
+  };
+  const CollectiveCurve measured = curve("");
+  CHECK(measured.estimate(6, 512).time_us == Approx(10 + 2 * 6));
+  // Half of the latency above 4 GPUs'; the bytes of both take as long, whatever their weights.
+  CHECK(measured.estimate(6, 256 * mebibyte).time_us ==
+        Approx(10 + 2 * 6 + 256 * mebibyte * 5 / 6 / 1e3).epsilon(1e-4));
+  // Between measured counts the band is the hull of both.
+  const double sent = 512 * 5.0 / 6;
+  CHECK(measured.estimate(6, 512).time_us_p05 == measured.estimate(4, sent * 4 / 3).time_us_p05);
+  CHECK(measured.estimate(6, 512).time_us_p95 == measured.estimate(8, sent * 8 / 7).time_us_p95);
+  // Below a count by the law it grows from the one to the other: 10 and 40 %, by the count.
+  const CollectiveCurve by_law = curve("," + residual("residual", "0.4"));
+  const Estimate six = by_law.estimate(6, 1024);
+  CHECK(six.time_us == Approx(22).epsilon(0.01));
+  CHECK(six.time_us_p95 == Approx(0.5 * (1.1 * 18 + 1.4 * 26)).epsilon(0.02));
+  CHECK(by_law.estimate(5, 1024).time_us_p95 < six.time_us_p95);
 }
 
 TEST_CASE("what was not measured is marked") {

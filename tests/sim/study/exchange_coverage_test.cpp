@@ -66,6 +66,26 @@ TEST_CASE("a band reaches as far as nine tenths of other runs' errors, wider for
         Approx(2.919986 / 1.644854 * std::log(1.1)));
 }
 
+TEST_CASE("how far bands reach is told by region of sizes, without one run or with all") {
+  std::vector<HeldOutRow> every = rows(21, 0, 0.01, "a");
+  for (HeldOutRow row : rows(21, 0, 0.02, "b")) {
+    row.bytes = 1 << 21;
+    every.push_back(row);
+  }
+  const double quantile = std::log(1.18) + 0.4 * (std::log(1.19) - std::log(1.18));
+  const auto without = reach_by_size(every, "b");
+  REQUIRE(without.size() == 2);  // "a" has sizes up to 64 KiB alone, which speak up to 1 MiB
+  CHECK(without.front().below == 64 * 1024 + 1);
+  CHECK(without.back().below == 1024 * 1024 + 1);
+  CHECK(without.front().reach == Approx(6.313752 / 1.644854 * quantile));
+  CHECK(without.back().reach == Approx(without.front().reach));
+  const auto all = reach_by_size(every, "");
+  REQUIRE(all.size() == 4);
+  CHECK(std::isinf(all.back().below));
+  CHECK(all.back().reach > all.front().reach);
+  CHECK(reach_by_size({}, "").empty());
+}
+
 TEST_CASE("bands of runs with errors of their own hold nine tenths of another run") {
   // Each run is off by a shift, its rows by a little more; six runs make the band of the seventh.
   constexpr int runs = 6;

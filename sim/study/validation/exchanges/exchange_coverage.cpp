@@ -62,6 +62,17 @@ std::optional<double> reach(const std::vector<HeldOutRow>& every, const std::str
 
 }  // namespace
 
+std::vector<SizeReach> reach_by_size(const std::vector<HeldOutRow>& every,
+                                     const std::string& left_out) {
+  std::vector<SizeReach> found;
+  for (std::size_t region = 0; region <= region_ends.size(); ++region) {
+    const auto distance = reach(every, left_out, region, region);
+    if (!distance) continue;
+    found.push_back({region < region_ends.size() ? region_ends.at(region) : INFINITY, *distance});
+  }
+  return found;
+}
+
 double weighted_quantile(std::vector<std::pair<double, double>> values, double share) {
   std::sort(values.begin(), values.end());
   double total = 0;

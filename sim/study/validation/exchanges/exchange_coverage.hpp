@@ -28,6 +28,17 @@ struct HeldOutRow {
 std::vector<BandPoint> banded(const std::vector<HeldOutRow>& table,
                               const std::vector<HeldOutRow>& every);
 
+// How far such a band reaches up and down, in logs, at sizes below `below`.
+struct SizeReach {
+  double below = 0;  // the last one: infinity
+  double reach = 0;
+};
+
+// The same bands by region of sizes, of rows from and to other runs than `left_out`; regions
+// ascend, and those that no rows say anything of are absent.
+std::vector<SizeReach> reach_by_size(const std::vector<HeldOutRow>& every,
+                                     const std::string& left_out);
+
 // The value that `share` of the weight lies below, half of a value's own counted; linear between,
 // the outermost values beyond. `values`: (value, weight), not empty.
 double weighted_quantile(std::vector<std::pair<double, double>> values, double share);

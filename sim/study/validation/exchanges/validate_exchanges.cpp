@@ -17,6 +17,7 @@
 #include "sim/study/validation/exchanges/exchange_tables.hpp"
 #include "sim/study/validation/exchanges/validate_exchange_runs.hpp"
 #include "sim/study/validation/exchanges/validate_moe_exchanges.hpp"
+#include "sim/study/validation/exchanges/validate_more_gpus.hpp"
 #include "sim/study/validation/exchanges/validate_node_crossings.hpp"
 #include "sim/study/validation/exchanges/validate_rack_exchanges.hpp"
 
@@ -257,6 +258,7 @@ void compare_collectives(const std::string& folder, Validation& validation) {
   }
   judge_law(pools, links, validation);
   compare_exchange_runs(rows, links, validation);
+  compare_more_gpus(rows, links, validation);
   compare_rack_exchanges(folder, validation);
   for (const Bar& bar : bars) {
     judge(pools[{Collective::all_to_all, bar.system}][bar_counts], bar, validation);

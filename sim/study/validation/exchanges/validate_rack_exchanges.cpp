@@ -1,11 +1,13 @@
 #include "sim/study/validation/exchanges/validate_rack_exchanges.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -13,7 +15,9 @@
 #include "sim/base/formats/gzip.hpp"
 #include "sim/base/units.hpp"
 #include "sim/profile/profile.hpp"
+#include "sim/study/validation/exchanges/cut_curve.hpp"
 #include "sim/study/validation/exchanges/exchange_errors.hpp"
+#include "sim/study/validation/tables/band_points.hpp"
 
 namespace moesim::study {
 namespace {
@@ -112,6 +116,48 @@ void leave_out(const Profile& gb200, const std::vector<RackRow>& rows, const cha
        error <= bar});
 }
 
+// The runs cut to their smaller GPU counts and asked for the larger ones, as `predict` answers from
+// a profile that has measured no more.
+void ask_for_more_gpus(const profile::NodeLinks& links, const std::vector<RackRow>& rows,
+                       Validation& validation) {
+  std::map<int, Counts> runs;
+  for (const RackRow& row : rows) runs[row.run][row.gpus].emplace_back(row.bytes, row.time_us);
+  std::map<std::string, Comparison> comparisons;
+  std::vector<BandPoint> points;
+  for (const auto& [run, counts] : runs) {
+    std::vector<int> kept;
+    for (const auto& [most, samples] : counts) {
+      kept.push_back(most);
+      if (most == counts.rbegin()->first) break;
+      const int up_to = counts.rbegin()->first;
+      const auto curve = curve_cut_to(Collective::all_to_all, links, counts, kept, up_to, {});
+      const auto known = curve_through(samples, 0);
+      if (!curve || !known) continue;
+      for (const RackRow& row : rows) {
+        if (row.run != run || row.gpus <= most) continue;
+        const profile::Estimate estimate = curve->estimate(row.gpus, row.bytes, true);
+        Comparison& errors =
+            comparisons[fmt::format("{} GPUs from {}", row.gpus, fmt::join(kept, " and "))];
+        const std::string where = fmt::format("{} in run {}", size_text(row.bytes), run + 1);
+        errors.law.add(row.time_us, estimate.time_us, where);
+        const double ratio = (1 - 1.0 / row.gpus) / (1 - 1.0 / most);
+        errors.equal_bytes.add(row.time_us, known->time_us(row.bytes * ratio), where);
+        errors.nearest_row.add(row.time_us, known->time_us(row.bytes), where);
+        points.push_back({fmt::format("run {}", run + 1),
+                          std::log(row.time_us / estimate.time_us),
+                          {std::log(estimate.time_us_p05 / estimate.time_us),
+                           std::log(estimate.time_us_p95 / estimate.time_us)}});
+      }
+    }
+  }
+  for (const auto& [what, errors] : comparisons) {
+    validation.rows.push_back(report_row(
+        errors, fmt::format("GB300 in one rack: all-to-all, {}, as predict answers", what)));
+  }
+  report_bands("exchanges", "GB300 in one rack: all-to-all among more GPUs, as predict answers",
+               points, true, validation);
+}
+
 }  // namespace
 
 void compare_rack_exchanges(const std::string& folder, Validation& validation) {
@@ -125,6 +171,7 @@ void compare_rack_exchanges(const std::string& folder, Validation& validation) {
   leave_out(
       gb200, rows, "GPU count", [](const RackRow& row) { return row.gpus; }, validation);
   const Profile gb300 = Profile::load("gb300");
+  ask_for_more_gpus(gb300.links(), rows, validation);
   const auto inside = std::count_if(rows.begin(), rows.end(), [&](const RackRow& row) {
     const auto estimate = gb300.collective(Collective::all_to_all, row.gpus, row.bytes);
     return row.time_us >= estimate.time_us_p05 && row.time_us <= estimate.time_us_p95;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -55,16 +56,21 @@ std::vector<int> members_on(int nodes, int gpus, const cluster::Cluster& cluster
 
 Estimate predict(const CrossingMachine& machine, cluster::Cluster cluster, const CrossingRow& row) {
   const std::vector<int> members = members_on(row.nodes, row.gpus, cluster);
-  const network::PortModel ports(machine.profile,
-                                 std::make_shared<cluster::Cluster>(std::move(cluster)));
-  const auto crossed = ports.across(row.kind, members, row.bytes);
-  Estimate estimate = crossed.estimate;
+  const auto across = [&](const cluster::Cluster& links) {
+    const network::PortModel ports(machine.profile, std::make_shared<cluster::Cluster>(links));
+    return ports.across(row.kind, members, row.bytes);
+  };
+  Estimate estimate = across(cluster).estimate;
   if (machine.inside_known) return estimate;
+  const double corrected_us = estimate.time_us;
+  cluster.exchanges.clear();
+  const auto crossed = across(cluster);
   // Its part inside is taken for no longer than its smallest, which the start of rings holds.
   const bool grouped = row.kind == Collective::all_to_all;
   const double inside_us =
       grouped ? machine.profile->collective(row.kind, row.gpus / row.nodes, 1).time_us : 0;
-  const double time_us = inside_us + crossed.start_us + crossed.stream_us;
+  const double time_us =
+      (inside_us + crossed.start_us + crossed.stream_us) * corrected_us / crossed.estimate.time_us;
   estimate.time_us_p05 *= time_us / estimate.time_us;
   estimate.time_us_p95 *= time_us / estimate.time_us;
   estimate.time_us = time_us;
@@ -205,12 +211,18 @@ void leave_out_machines(const CrossingTable& table, Validation& validation) {
   report_bands(study_name, "all-to-all between nodes, machines left out", points, true, validation);
 }
 
-// The curves of a machine on all numbers of nodes but one, as a cluster document has them.
-std::vector<cluster::MeasuredExchange> curves_without(const Rows& rows, int nodes) {
+cluster::MeasuredOperation operation_of(Collective kind) {
+  return kind == Collective::all_gather ? cluster::MeasuredOperation::all_gather
+                                        : cluster::MeasuredOperation::all_to_all;
+}
+
+// The curves of a machine on the numbers of nodes that are kept, as a cluster document has them.
+std::vector<cluster::MeasuredExchange> curves_of(const Rows& rows,
+                                                 const std::function<bool(int nodes)>& is_kept) {
   std::map<int, std::map<double, double>> by_nodes;
   std::map<int, int> gpus;
   for (const CrossingRow& row : rows) {
-    if (row.nodes == nodes) continue;
+    if (!is_kept(row.nodes)) continue;
     by_nodes[row.nodes][row.bytes] = row.time_us;
     gpus[row.nodes] = row.gpus;
   }
@@ -218,6 +230,7 @@ std::vector<cluster::MeasuredExchange> curves_without(const Rows& rows, int node
   for (const auto& [count, times] : by_nodes) {
     if (times.size() < 2) continue;
     cluster::MeasuredExchange curve;
+    curve.operation = operation_of(rows.front().kind);
     curve.nodes = count;
     curve.gpus = gpus[count];
     for (const auto& [bytes, time_us] : times) {
@@ -227,6 +240,21 @@ std::vector<cluster::MeasuredExchange> curves_without(const Rows& rows, int node
     curves.push_back(std::move(curve));
   }
   return curves;
+}
+
+// What the nearest number of nodes says: the same row, and at equal bytes sent between nodes.
+void add_nearest(const CrossingRow& row, const std::vector<cluster::MeasuredExchange>& curves,
+                 Comparison& errors) {
+  const auto nearest =
+      std::min_element(curves.begin(), curves.end(), [&](const auto& a, const auto& b) {
+        const auto away = [&](const auto& curve) {
+          return std::abs(std::log(static_cast<double>(curve.nodes) / row.nodes));
+        };
+        return away(a) < away(b);
+      });
+  errors.nearest_row.add(row.time_us, nearest->at(row.bytes).time_us, "");
+  const double more = (1 - 1.0 / row.nodes) / (1 - 1.0 / nearest->nodes);
+  errors.equal_bytes.add(row.time_us, nearest->at(row.bytes * more).time_us, "");
 }
 
 void leave_out_node_counts(const CrossingTable& table, Validation& validation) {
@@ -246,21 +274,12 @@ void leave_out_node_counts(const CrossingTable& table, Validation& validation) {
     Sizes sizes;
     for (const CrossingRow& row : own) {
       cluster::Cluster cluster = machine.cluster;
-      cluster.exchanges = curves_without(own, row.nodes);
+      cluster.exchanges = curves_of(own, [&](int nodes) { return nodes != row.nodes; });
       if (cluster.exchanges.empty()) continue;
       Region& region = sizes.of(row.bytes);
       region.add(row, predict(machine, cluster, row),
                  fmt::format("{}, {} nodes", machine.system, row.nodes));
-      const auto nearest = std::min_element(
-          cluster.exchanges.begin(), cluster.exchanges.end(), [&](const auto& a, const auto& b) {
-            const auto away = [&](const auto& curve) {
-              return std::abs(std::log(static_cast<double>(curve.nodes) / row.nodes));
-            };
-            return away(a) < away(b);
-          });
-      region.errors.nearest_row.add(row.time_us, nearest->at(row.bytes).time_us, "");
-      const double more = (1 - 1.0 / row.nodes) / (1 - 1.0 / nearest->nodes);
-      region.errors.equal_bytes.add(row.time_us, nearest->at(row.bytes * more).time_us, "");
+      add_nearest(row, cluster.exchanges, region.errors);
     }
     const std::string what = fmt::format("{}: all-to-all on {} nodes, each left out",
                                          machine.system, fmt::join(counts, ", "));
@@ -273,6 +292,64 @@ void leave_out_node_counts(const CrossingTable& table, Validation& validation) {
         validation);
   report_bands(study_name, "all-to-all between nodes, numbers of nodes left out", points, true,
                validation);
+}
+
+// The rows of one operation on a machine.
+using MachineRows = std::map<std::size_t, Rows>;
+
+MachineRows by_machine(const CrossingTable& table, Collective kind) {
+  MachineRows machines;
+  for (const CrossingRow& row : rows_of(table, kind)) machines[row.machine].push_back(row);
+  return machines;
+}
+
+// The law for a machine as the others show it; of rings nothing was fitted.
+CrossingMachine unseen(const CrossingTable& table, Collective kind, std::size_t number) {
+  CrossingMachine machine = table.machines[number];
+  if (kind != Collective::all_to_all) {
+    machine.inside_known = false;
+    return machine;
+  }
+  Rows others;
+  for (const CrossingRow& row : rows_of(table, kind)) {
+    if (row.machine != number) others.push_back(row);
+  }
+  if (!others.empty()) machine.cluster = scaled(machine.cluster, fitted(table, others));
+  return machine;
+}
+
+// Each machine cut to its smaller numbers of nodes and asked for its larger ones: as `predict`
+// answers with a cluster that has curves of the former.
+void ask_for_more_nodes(const CrossingTable& table, Collective kind, Validation& validation) {
+  std::vector<BandPoint> points;
+  for (const auto& [number, own] : by_machine(table, kind)) {
+    std::set<int> counts;
+    for (const CrossingRow& row : own) counts.insert(row.nodes);
+    const CrossingMachine machine = unseen(table, kind, number);
+    for (const int most : counts) {
+      CrossingMachine cut = machine;
+      cut.cluster.exchanges = curves_of(own, [&](int nodes) { return nodes <= most; });
+      if (cut.cluster.exchanges.empty()) continue;
+      std::map<int, Sizes> asked;
+      for (const CrossingRow& row : own) {
+        if (row.nodes <= most) continue;
+        Region& region = asked[row.nodes].of(row.bytes);
+        region.add(row, predict(cut, cut.cluster, row), machine.system);
+        add_nearest(row, cut.cluster.exchanges, region.errors);
+      }
+      for (const auto& [nodes, sizes] : asked) {
+        report(sizes,
+               fmt::format("{}: {} on {} nodes from up to {}, as predict answers", machine.system,
+                           name_of(kind), nodes, most),
+               validation);
+        sizes.add_points_to(points);
+      }
+    }
+  }
+  report_bands(
+      study_name,
+      fmt::format("{} on more nodes than were measured, as predict answers", name_of(kind)), points,
+      true, validation);
 }
 
 // Nothing of the rings' law was fitted, to these rows or to others.
@@ -315,6 +392,8 @@ void compare_node_crossings(const std::string& folder, Validation& validation) {
   leave_out_machines(table, validation);
   leave_out_node_counts(table, validation);
   compare_rings(table, validation);
+  ask_for_more_nodes(table, Collective::all_to_all, validation);
+  ask_for_more_nodes(table, Collective::all_gather, validation);
 }
 
 }  // namespace moesim::study

@@ -27,8 +27,8 @@ SizeCurve among_more_gpus(Collective kind, const NodeLinks& links,
                           const std::vector<CountCurve>& fewer, int gpus);
 
 // The errors of that law among twice as many GPUs as were measured, by bytes: what runs of public
-// machines err by whose curves were cut to the smaller counts (`moesim validate exchanges`, "more
-// GPUs, as predict answers"). For a curve that carries no check of its own.
+// machines err by whose curves were cut to the smaller counts (`moesim validate exchanges`, "by
+// predict"). For a curve that carries no check of its own.
 Residual errors_of_law(Collective kind, NodeLinks::Kind links);
 
 }  // namespace moesim::profile

@@ -226,13 +226,10 @@ struct Question {
     return std::tie(pcie, other_version, times) <
            std::tie(other.pcie, other.other_version, other.times);
   }
-  std::string what() const {
-    if (times == 0) return "GPU counts between measured ones";
-    return fmt::format("{} times the GPUs", times);
-  }
-  std::string text() const {
-    return fmt::format(", as predict answers{}{}", pcie ? " over PCIe" : "",
-                       other_version ? " for another NCCL" : "");
+  // "all-to-all by predict, over PCIe".
+  std::string text(Collective kind) const {
+    return fmt::format("{} by predict{}{}", name_of(kind), pcie ? ", over PCIe" : "",
+                       other_version ? ", another NCCL" : "");
   }
 };
 
@@ -246,15 +243,16 @@ void report(Collective kind, const Question& question, const std::map<Step, Size
          {std::pair(&sizes.above, "above 1 MiB"), std::pair(&sizes.below, "up to 1 MiB")}) {
       if (region->points.empty()) continue;
       ValidationRow row = report_row(
-          region->errors,
-          fmt::format("{}: {}{}, {}", name_of(kind), step.text(), question.text(), name));
+          region->errors, fmt::format("{}: {}, {}", question.text(kind), step.text(), name));
       row.note += "; " + coverage_text(region->points);
       validation.rows.push_back(row);
       points.insert(points.end(), region->points.begin(), region->points.end());
     }
   }
-  report_bands(study_name, fmt::format("{}: {}{}", name_of(kind), question.what(), question.text()),
-               points, true, validation);
+  if (question.times == 0) return;
+  report_bands(study_name,
+               fmt::format("{}: {} times the GPUs", question.text(kind), question.times), points,
+               true, validation);
 }
 
 // A run cut to each of its smaller counts: of its own larger ones, and with the scatter between

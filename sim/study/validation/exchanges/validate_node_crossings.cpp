@@ -339,17 +339,16 @@ void ask_for_more_nodes(const CrossingTable& table, Collective kind, Validation&
       }
       for (const auto& [nodes, sizes] : asked) {
         report(sizes,
-               fmt::format("{}: {} on {} nodes from up to {}, as predict answers", machine.system,
+               fmt::format("{}: {} by predict, {} nodes from up to {}", machine.system,
                            name_of(kind), nodes, most),
                validation);
         sizes.add_points_to(points);
       }
     }
   }
-  report_bands(
-      study_name,
-      fmt::format("{} on more nodes than were measured, as predict answers", name_of(kind)), points,
-      true, validation);
+  report_bands(study_name,
+               fmt::format("{} by predict: more nodes than were measured", name_of(kind)), points,
+               true, validation);
 }
 
 // Nothing of the rings' law was fitted, to these rows or to others.

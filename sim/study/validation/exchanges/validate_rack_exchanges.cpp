@@ -151,11 +151,10 @@ void ask_for_more_gpus(const profile::NodeLinks& links, const std::vector<RackRo
     }
   }
   for (const auto& [what, errors] : comparisons) {
-    validation.rows.push_back(report_row(
-        errors, fmt::format("GB300 in one rack: all-to-all, {}, as predict answers", what)));
+    validation.rows.push_back(
+        report_row(errors, fmt::format("GB300 in one rack: all-to-all by predict, {}", what)));
   }
-  report_bands("exchanges", "GB300 in one rack: all-to-all among more GPUs, as predict answers",
-               points, true, validation);
+  report_bands("exchanges", "GB300 in one rack: all-to-all by predict", points, true, validation);
 }
 
 }  // namespace

@@ -147,10 +147,10 @@ void CollectiveCurve::rise_with_size(const Branch& branch, double bytes, bool as
   }
   // What fewer GPUs take raises the low end here and there: quarters of octaves are near enough,
   // and times grow by more than ends fall over six octaves.
-  constexpr double per_octave = 4;
+  constexpr int per_octave = 4;
   const double last = std::floor(per_octave * std::log2(bytes));
-  for (double step = last - 6 * per_octave; step <= last + 1; ++step) {
-    sizes.insert(std::exp2(step / per_octave));
+  for (int back = -1; back <= 6 * per_octave; ++back) {
+    sizes.insert(std::exp2((last - back) / per_octave));
   }
   sizes.erase(sizes.begin(), sizes.lower_bound(smallest));
   Ends below;

@@ -16,7 +16,6 @@ namespace {
 
 using nlohmann::ordered_json;
 using profile::CollectiveCurve;
-using profile::SizeCurve;
 
 ordered_json residual(const std::vector<SizeReach>& reaches) {
   ordered_json regions = ordered_json::array();

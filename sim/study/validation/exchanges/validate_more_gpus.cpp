@@ -269,15 +269,15 @@ void ask(Collective kind, const std::string& system, const Versions& versions,
     if (!curve) continue;
     const int times = step.gpus / step.kept.back();
     const Baselines baselines(kind, counts, step);
-    add({system, system + "/" + version}, *curve, baselines, step, counts.at(step.gpus),
-        tables[{pcie, false, times}][step]);
+    add({system, fmt::format("{}/{}", system, version)}, *curve, baselines, step,
+        counts.at(step.gpus), tables[{pcie, false, times}][step]);
     if (!step.is_doubling() || any.scatter.empty()) continue;
     const auto published = curve_of(kind, links.at(system), counts, step, any);
     for (const auto& [other, other_counts] : versions) {
       const auto target = other_counts.find(step.gpus);
       if (other == version || target == other_counts.end()) continue;
-      add({system, system + "/" + other, false}, *published, baselines, step, target->second,
-          tables[{pcie, true, times}][step]);
+      add({system, fmt::format("{}/{}", system, other), false}, *published, baselines, step,
+          target->second, tables[{pcie, true, times}][step]);
     }
   }
 }

@@ -46,8 +46,14 @@ def collective_us(document, op, gpus, size):
     sent = size * (gpus - 1) / gpus
     at_few = piecewise.evaluate(*knots(few), sent * few["gpus"] / (few["gpus"] - 1))
     at_many = piecewise.evaluate(*knots(many), sent * many["gpus"] / (many["gpus"] - 1))
-    share = (gpus - few["gpus"]) / (many["gpus"] - few["gpus"])
-    return float(at_few + (at_many - at_few) * share)
+    # Latencies by the count, what bytes take by the share that leaves a GPU; over PCIe peers take their
+    # bytes one after another.
+    by_count = (gpus - few["gpus"]) / (many["gpus"] - few["gpus"])
+    one_after_another = op == "all-to-all" and links(document).get("kind") == "pcie"
+    by_share = by_count if one_after_another else by_count * many["gpus"] / gpus
+    few_start, many_start = (each["time_us"][0] for each in (few, many))
+    return float(few_start + by_count * (many_start - few_start) +
+                 (1 - by_share) * (at_few - few_start) + by_share * (at_many - many_start))
 
 
 def memory_us(document, size, kernel="streaming"):

@@ -51,16 +51,6 @@ TrainingJob loss_job(const TrainingJob& asked) {
   return job;
 }
 
-// All that is drawn but for drawn_shape(); padding does not change which routes are kept, but
-// loads.
-std::string drawn_key(const TrainingJob& job) {
-  const DrawnRouting& drawn = *job.routing;
-  return fmt::format("{}{} {} {} {} {} {}", training::block_routing(job).key(),
-                     static_cast<int>(drawn.router.padding), drawn.replica, drawn.trace_step,
-                     static_cast<int>(drawn.draws), static_cast<int>(drawn.fidelity),
-                     job.redundant_experts);
-}
-
 bool is_counted(const TrainingJob& job) {
   return training::block_routing(job).fidelity == routing::Fidelity::counts;
 }
@@ -86,7 +76,7 @@ DrawnRoutings::Place DrawnRoutings::place_of(const TrainingJob& job) {
 
 // Jobs of other layouts have the same loss where what is drawn in their place is the same.
 DrawnRoutings::LossKey DrawnRoutings::loss_key(const TrainingJob& job) {
-  return {place_of(job), drawn_key(loss_job(job))};
+  return {place_of(job), training::drawn_key(loss_job(job))};
 }
 
 void DrawnRoutings::draw_losses(const std::vector<const TrainingJob*>& asked, int jobs,
@@ -131,7 +121,7 @@ bool DrawnRoutings::knows_loss(const TrainingJob& job) const {
 }
 
 DrawnRoutings::Loads DrawnRoutings::of(Kept& kept, const TrainingJob& job, bool with_losses) {
-  return kept.get({drawn_key(job), training::drawn_shape(job)}, [&] {
+  return kept.get({training::drawn_key(job), training::drawn_shape(job)}, [&] {
     ++drawn_;
     return std::make_shared<const training::DrawnLoads>(job, with_losses, &draws_);
   });

@@ -62,6 +62,14 @@ void set_padded_share(const routing::RouterConfig& router, LayerRouting& layer) 
 
 }  // namespace
 
+std::string drawn_key(const TrainingJob& job) {
+  const DrawnRouting& drawn = *job.routing;
+  return fmt::format("{}{} {} {} {} {} {}", block_routing(job).key(),
+                     static_cast<int>(drawn.router.padding), drawn.replica, drawn.trace_step,
+                     static_cast<int>(drawn.draws), static_cast<int>(drawn.fidelity),
+                     job.redundant_experts);
+}
+
 DrawnShape drawn_shape(const TrainingJob& job) {
   const parallel::ParallelLayout& layout = job.layout.sizes;
   const StageDivision division = stage_division(layout);

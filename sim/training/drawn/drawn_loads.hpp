@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "sim/routing/jobs/layer_routing.hpp"
@@ -31,6 +32,9 @@ struct DrawnShape {
 };
 // Precondition: job.routing.
 DrawnShape drawn_shape(const TrainingJob& job);
+// All else that is drawn, of jobs with the same model, machine and dispatcher. Padding does not
+// change which routes are kept, but loads. Precondition: job.routing.
+std::string drawn_key(const TrainingJob& job);
 
 // What the drawn routing of a step comes to.
 struct RoutingFigures {

@@ -14,7 +14,7 @@ if(GIT)
   endif()
 endif()
 file(CONFIGURE OUTPUT ${OUT} @ONLY CONTENT [[
-#include "tools/moesim/commit.hpp"
+#include "tools/moesim/base/commit.hpp"
 
 namespace moesim::tool {
 const char* source_commit() { return "@commit@"; }

@@ -4,11 +4,11 @@
 #include "sim/base/formats/json_text.hpp"
 #include "sim/report/explanation.hpp"
 #include "sim/study/explain/explanation.hpp"
-#include "tools/moesim/command.hpp"
-#include "tools/moesim/config.hpp"
-#include "tools/moesim/evaluate_scenario.hpp"
-#include "tools/moesim/measured_step.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/command_line/config.hpp"
+#include "tools/moesim/scenario/evaluate_scenario.hpp"
+#include "tools/moesim/train/measured_step.hpp"
 
 namespace moesim::tool {
 namespace {

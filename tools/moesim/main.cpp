@@ -8,12 +8,12 @@
 #include "sim/base/error.hpp"
 #include "sim/base/flag_errors.hpp"
 #include "sim/base/shipped.hpp"
-#include "tools/moesim/command.hpp"
-#include "tools/moesim/commit.hpp"
-#include "tools/moesim/config.hpp"
-#include "tools/moesim/interrupt.hpp"
+#include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/commit.hpp"
+#include "tools/moesim/base/interrupt.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/command_line/config.hpp"
 #include "tools/moesim/megatron/megatron_model_option.hpp"
-#include "tools/moesim/output.hpp"
 #include "tools/moesim/train/layout_scenario.hpp"
 
 namespace moesim::tool {

@@ -7,9 +7,9 @@
 #include "sim/cluster/cluster.hpp"
 #include "sim/report/options_document.hpp"
 #include "sim/study/sweep/result_row.hpp"
-#include "tools/moesim/command.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/part_columns.hpp"
+#include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/rows/part_columns.hpp"
 #include "tools/moesim/train/train_columns.hpp"
 #include "tools/moesim/train/train_request.hpp"
 

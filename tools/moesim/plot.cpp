@@ -11,12 +11,12 @@
 #include "sim/base/formats/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/profile/profile.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/base/process.hpp"
+#include "tools/moesim/base/temporary_file.hpp"
 #include "tools/moesim/options.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/process.hpp"
 #include "tools/moesim/profiling/profile_curves.hpp"
-#include "tools/moesim/temporary_file.hpp"
 
 namespace moesim::tool {
 namespace {

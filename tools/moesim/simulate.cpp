@@ -7,12 +7,12 @@
 #include "sim/report/summary.hpp"
 #include "sim/study/sweep/efficiency.hpp"
 #include "sim/study/sweep/outcome.hpp"
-#include "tools/moesim/auxiliary_losses.hpp"
-#include "tools/moesim/command.hpp"
-#include "tools/moesim/config.hpp"
-#include "tools/moesim/evaluate_scenario.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/timeline.hpp"
+#include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/base/timeline.hpp"
+#include "tools/moesim/command_line/config.hpp"
+#include "tools/moesim/scenario/auxiliary_losses.hpp"
+#include "tools/moesim/scenario/evaluate_scenario.hpp"
 #include "tools/moesim/train/layout_scenario.hpp"
 
 namespace moesim::tool {

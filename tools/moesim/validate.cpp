@@ -18,9 +18,9 @@
 #include "sim/study/validation/tables/validation.hpp"
 #include "sim/study/validation/training/validate_steps.hpp"
 #include "sim/study/validation/training/validate_training.hpp"
-#include "tools/moesim/command.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/prefetch.hpp"
+#include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/scenario/prefetch.hpp"
 
 namespace moesim::tool {
 namespace {

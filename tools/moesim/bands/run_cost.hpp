@@ -8,7 +8,7 @@
 
 #include "sim/base/cell.hpp"
 #include "sim/training/step/training_step.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

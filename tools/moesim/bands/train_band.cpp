@@ -15,8 +15,8 @@
 #include "sim/training/step/layer_time.hpp"
 #include "sim/uncertainty/software/step_software.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
-#include "tools/moesim/named_cells.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/rows/named_cells.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -12,7 +12,7 @@
 #include "sim/uncertainty/software/step_software.hpp"
 #include "tools/moesim/bands/run_cost.hpp"
 #include "tools/moesim/bands/train_baseline.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

@@ -9,7 +9,7 @@
 #include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/published/step_errors.hpp"
 #include "sim/uncertainty/software/step_software.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

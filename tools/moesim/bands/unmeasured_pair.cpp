@@ -12,7 +12,7 @@
 #include "sim/report/formats.hpp"
 #include "sim/uncertainty/ratios/hidden_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/named_cells.hpp"
+#include "tools/moesim/rows/named_cells.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -17,9 +17,9 @@
 #include "tools/moesim/bands/capacity_pair.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/named_cells.hpp"
-#include "tools/moesim/part_columns.hpp"
-#include "tools/moesim/routing_cells.hpp"
+#include "tools/moesim/rows/named_cells.hpp"
+#include "tools/moesim/rows/part_columns.hpp"
+#include "tools/moesim/rows/routing_cells.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -8,12 +8,12 @@
 #include "sim/base/text.hpp"
 #include "sim/study/calibration/scenario_fit.hpp"
 #include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/base/output.hpp"
 #include "tools/moesim/calibrate/calibrate_document.hpp"
 #include "tools/moesim/calibrate/calibrate_hosts.hpp"
 #include "tools/moesim/calibrate/calibrate_prior.hpp"
 #include "tools/moesim/calibrate/calibrate_report.hpp"
 #include "tools/moesim/calibrate/calibrate_warnings.hpp"
-#include "tools/moesim/output.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {

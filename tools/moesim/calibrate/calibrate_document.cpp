@@ -9,8 +9,8 @@
 #include <set>
 
 #include "sim/base/statistics.hpp"
+#include "tools/moesim/base/output.hpp"
 #include "tools/moesim/calibrate/calibrate_report.hpp"
-#include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
 

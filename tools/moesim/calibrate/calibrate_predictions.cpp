@@ -17,8 +17,8 @@
 #include "sim/training/step/layer_time.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/named_cells.hpp"
-#include "tools/moesim/prefetch.hpp"
+#include "tools/moesim/rows/named_cells.hpp"
+#include "tools/moesim/scenario/prefetch.hpp"
 #include "tools/moesim/train/train_report.hpp"
 #include "tools/moesim/train/train_request.hpp"
 

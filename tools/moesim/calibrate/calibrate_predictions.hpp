@@ -13,7 +13,7 @@
 #include "sim/training/job/training_job.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/software/step_fit.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 #include "tools/moesim/predict/predict_source.hpp"
 
 namespace moesim::tool {

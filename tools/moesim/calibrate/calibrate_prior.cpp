@@ -13,8 +13,8 @@
 #include "sim/base/text.hpp"
 #include "sim/uncertainty/software/step_fit.hpp"
 #include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/base/output.hpp"
 #include "tools/moesim/calibrate/calibrate_report.hpp"
-#include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
 

@@ -16,8 +16,8 @@
 #include "sim/base/formats/csv.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
+#include "tools/moesim/base/output.hpp"
 #include "tools/moesim/calibrate/calibrate_log.hpp"
-#include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -10,12 +10,12 @@
 #include "sim/job/documents.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/profile/profile.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/base/timeline.hpp"
 #include "tools/moesim/layout/layout_result.hpp"
 #include "tools/moesim/megatron/megatron_options.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/scenario_notes.hpp"
-#include "tools/moesim/timeline.hpp"
+#include "tools/moesim/scenario/scenario_notes.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {

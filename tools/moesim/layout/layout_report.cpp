@@ -8,7 +8,7 @@
 #include "sim/base/formats/json_text.hpp"
 #include "sim/job/job_options.hpp"
 #include "tools/moesim/layout/layout_result.hpp"
-#include "tools/moesim/named_cells.hpp"
+#include "tools/moesim/rows/named_cells.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -9,10 +9,10 @@
 #include <optional>
 
 #include "sim/base/text.hpp"
+#include "tools/moesim/base/notes_off.hpp"
+#include "tools/moesim/base/shell_word.hpp"
 #include "tools/moesim/megatron/megatron_gpus.hpp"
 #include "tools/moesim/megatron/megatron_input.hpp"
-#include "tools/moesim/notes_off.hpp"
-#include "tools/moesim/shell_word.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/model/megatron/megatron_arguments.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

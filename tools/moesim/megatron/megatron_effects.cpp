@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
 
 namespace moesim::tool {
 namespace {

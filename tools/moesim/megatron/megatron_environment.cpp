@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "tools/moesim/base/output.hpp"
 #include "tools/moesim/megatron/megatron_gpus.hpp"
 #include "tools/moesim/megatron/megatron_idle_arguments.hpp"
 #include "tools/moesim/megatron/megatron_typed.hpp"
-#include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "sim/base/text.hpp"
 #include "sim/job/job_options.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "sim/model/megatron/megatron_arguments.hpp"
 #include "sim/model/model.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

@@ -13,11 +13,11 @@
 #include "sim/model/megatron/megatron_arguments.hpp"
 #include "sim/model/megatron/megatron_model.hpp"
 #include "sim/model/megatron/megatron_other_models.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/base/shell_word.hpp"
 #include "tools/moesim/megatron/hugging_face_job.hpp"
 #include "tools/moesim/megatron/megatron_gpus.hpp"
 #include "tools/moesim/megatron/megatron_typed.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/shell_word.hpp"
 
 namespace moesim::tool {
 namespace {

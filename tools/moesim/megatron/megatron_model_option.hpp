@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "sim/model/model.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 #include "tools/moesim/megatron/megatron_input.hpp"
 
 namespace moesim::tool {

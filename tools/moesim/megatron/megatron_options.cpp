@@ -15,6 +15,8 @@
 #include "sim/job/job_options.hpp"
 #include "sim/model/megatron/megatron_arguments.hpp"
 #include "sim/parallel/layout_rules.hpp"
+#include "tools/moesim/base/notes_off.hpp"
+#include "tools/moesim/base/output.hpp"
 #include "tools/moesim/megatron/megatron_bridge_script.hpp"
 #include "tools/moesim/megatron/megatron_effects.hpp"
 #include "tools/moesim/megatron/megatron_environment.hpp"
@@ -25,8 +27,6 @@
 #include "tools/moesim/megatron/megatron_routing.hpp"
 #include "tools/moesim/megatron/megatron_stages.hpp"
 #include "tools/moesim/megatron/megatron_typed.hpp"
-#include "tools/moesim/notes_off.hpp"
-#include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
 namespace {

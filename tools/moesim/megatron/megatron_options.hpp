@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

@@ -13,7 +13,7 @@
 #include "sim/model/model.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/study/sweep/grid.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "sim/model/megatron/megatron_arguments.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

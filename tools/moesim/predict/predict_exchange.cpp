@@ -23,8 +23,8 @@
 #include "sim/profile/collective.hpp"
 #include "sim/profile/missing_parameter.hpp"
 #include "sim/study/logs/link_fit.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/progress.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/base/progress.hpp"
 
 namespace moesim::tool {
 namespace {

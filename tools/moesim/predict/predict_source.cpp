@@ -18,7 +18,7 @@
 #include "sim/profile/nccl_tests/operation.hpp"
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/predict/predict_dispatch.hpp"
-#include "tools/moesim/software_times.hpp"
+#include "tools/moesim/predict/software_times.hpp"
 
 namespace moesim::tool {
 namespace {

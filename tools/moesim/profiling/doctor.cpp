@@ -22,10 +22,10 @@
 #include "sim/cluster/cluster.hpp"
 #include "sim/model/model.hpp"
 #include "sim/profile/profile.hpp"
-#include "tools/moesim/command.hpp"
-#include "tools/moesim/host_memory.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/process.hpp"
+#include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/host_memory.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/base/process.hpp"
 
 namespace moesim::tool {
 namespace {

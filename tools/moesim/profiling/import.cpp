@@ -2,7 +2,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/cluster/measured_exchange.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 #include "tools/moesim/profiling/import_flags.hpp"
 #include "tools/moesim/profiling/import_links.hpp"
 #include "tools/moesim/profiling/import_nccl_tests.hpp"

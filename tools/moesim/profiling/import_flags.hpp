@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

@@ -15,7 +15,7 @@
 #include "sim/study/logs/cluster_import.hpp"
 #include "sim/study/logs/law_comparison.hpp"
 #include "sim/study/logs/link_fit.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
 #include "tools/moesim/profiling/import_flags.hpp"
 
 namespace moesim::tool {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

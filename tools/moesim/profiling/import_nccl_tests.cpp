@@ -19,7 +19,7 @@
 #include "sim/profile/collective_curve.hpp"
 #include "sim/profile/size_curve.hpp"
 #include "sim/study/logs/repeated_runs.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
 #include "tools/moesim/profiling/import_flags.hpp"
 
 namespace moesim::tool {

@@ -16,7 +16,7 @@
 #include "sim/report/explanation.hpp"
 #include "sim/routing/traces/trace_import.hpp"
 #include "sim/study/explain/measured_trace.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
 #include "tools/moesim/profiling/import_flags.hpp"
 #include "tools/moesim/profiling/imported_trace.hpp"
 

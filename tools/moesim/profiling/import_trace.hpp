@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

@@ -7,8 +7,8 @@
 
 #include "sim/base/enum_names.hpp"
 #include "sim/routing/traces/trace.hpp"
-#include "tools/moesim/doubtful_logits.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/route/doubtful_logits.hpp"
 
 namespace moesim::tool {
 namespace {

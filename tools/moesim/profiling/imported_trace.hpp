@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "sim/routing/traces/trace_import.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

@@ -8,11 +8,11 @@
 #include "sim/base/text.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/report/formats.hpp"
-#include "tools/moesim/command.hpp"
-#include "tools/moesim/commit.hpp"
-#include "tools/moesim/interrupt.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/progress.hpp"
+#include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/commit.hpp"
+#include "tools/moesim/base/interrupt.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/base/progress.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -11,7 +11,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/formats/json_text.hpp"
 #include "sim/base/units.hpp"
-#include "tools/moesim/software_times.hpp"
+#include "tools/moesim/predict/software_times.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -8,12 +8,12 @@
 
 #include "sim/study/search/training_search.hpp"
 #include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/named_cells.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/progress.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/base/progress.hpp"
 #include "tools/moesim/recommend/recommend_drawn.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 #include "tools/moesim/recommend/recommend_stop.hpp"
+#include "tools/moesim/rows/named_cells.hpp"
 
 namespace moesim::tool {
 

@@ -6,10 +6,10 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/base/process.hpp"
+#include "tools/moesim/base/temporary_file.hpp"
 #include "tools/moesim/options.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/process.hpp"
-#include "tools/moesim/temporary_file.hpp"
 
 namespace moesim::tool {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "sim/study/search/training_search.hpp"
-#include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
+#include "tools/moesim/rows/named_cells.hpp"
 
 namespace moesim::tool {
 

@@ -11,9 +11,9 @@
 #include "sim/study/search/searched_choices.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/config.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/command_line/config.hpp"
 #include "tools/moesim/megatron/megatron_options.hpp"
-#include "tools/moesim/output.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "sim/base/enum_names.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 
 #include "sim/study/search/memory_share.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

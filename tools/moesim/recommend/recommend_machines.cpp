@@ -12,7 +12,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/study/sweep/grid.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
 #include "tools/moesim/recommend/recommend_best.hpp"
 #include "tools/moesim/recommend/recommend_chart.hpp"
 #include "tools/moesim/recommend/recommend_flags.hpp"

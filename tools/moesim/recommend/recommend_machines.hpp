@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

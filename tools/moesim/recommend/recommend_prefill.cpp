@@ -10,15 +10,15 @@
 #include "sim/report/formats.hpp"
 #include "sim/study/search/prefill_search.hpp"
 #include "sim/study/sweep/grid.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/progress.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/base/progress.hpp"
 #include "tools/moesim/recommend/recommend_flags.hpp"
 #include "tools/moesim/recommend/recommend_limits.hpp"
 #include "tools/moesim/recommend/recommend_prefill_report.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_scaling.hpp"
 #include "tools/moesim/recommend/recommend_stop.hpp"
-#include "tools/moesim/scenario_notes.hpp"
+#include "tools/moesim/scenario/scenario_notes.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "sim/scenario/exchange.hpp"
 #include "sim/scenario/software.hpp"
+#include "tools/moesim/base/shell_word.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
-#include "tools/moesim/shell_word.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "sim/study/search/machine_prices.hpp"
 #include "tools/moesim/bands/place_ratio.hpp"
-#include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/recommend/recommend_best.hpp"
+#include "tools/moesim/rows/named_cells.hpp"
 
 namespace moesim::tool {
 

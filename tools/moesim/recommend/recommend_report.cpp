@@ -12,8 +12,7 @@
 #include "sim/base/text.hpp"
 #include "sim/study/search/searched_choices.hpp"
 #include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/named_cells.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
 #include "tools/moesim/recommend/recommend_assumptions.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 #include "tools/moesim/recommend/recommend_drawn.hpp"
@@ -22,6 +21,7 @@
 #include "tools/moesim/recommend/recommend_request.hpp"
 #include "tools/moesim/recommend/recommend_switches.hpp"
 #include "tools/moesim/recommend/recommend_yours.hpp"
+#include "tools/moesim/rows/named_cells.hpp"
 #include "tools/moesim/train/train_report.hpp"
 
 namespace moesim::tool {

@@ -5,7 +5,7 @@
 
 #include "sim/report/formats.hpp"
 #include "sim/study/search/training_search.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 
 namespace moesim::tool {

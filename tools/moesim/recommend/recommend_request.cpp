@@ -14,13 +14,13 @@
 #include "sim/study/search/searched_choices.hpp"
 #include "sim/training/step/job_rules.hpp"
 #include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/base/shell_word.hpp"
 #include "tools/moesim/recommend/recommend_flags.hpp"
 #include "tools/moesim/recommend/recommend_limits.hpp"
 #include "tools/moesim/recommend/recommend_routings.hpp"
 #include "tools/moesim/recommend/recommend_space.hpp"
-#include "tools/moesim/scenario_notes.hpp"
-#include "tools/moesim/shell_word.hpp"
+#include "tools/moesim/scenario/scenario_notes.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/study/search/training_search.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 #include "tools/moesim/recommend/recommend_source.hpp"
 
 namespace moesim::tool {

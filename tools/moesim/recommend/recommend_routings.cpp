@@ -8,9 +8,9 @@
 
 #include "sim/job/drawn_routing.hpp"
 #include "sim/routing/routers/router_name.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
 #include "tools/moesim/recommend/recommend_flags.hpp"
-#include "tools/moesim/scenario_notes.hpp"
+#include "tools/moesim/scenario/scenario_notes.hpp"
 
 namespace moesim::tool {
 namespace {

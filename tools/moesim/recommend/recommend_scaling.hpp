@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 #include "tools/moesim/recommend/recommend_source.hpp"
 
 namespace moesim::tool {

@@ -7,11 +7,11 @@
 
 #include "sim/job/job_options.hpp"
 #include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/config.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/base/shell_word.hpp"
+#include "tools/moesim/command_line/config.hpp"
 #include "tools/moesim/megatron/megatron_options.hpp"
-#include "tools/moesim/output.hpp"
 #include "tools/moesim/recommend/recommend_limits.hpp"
-#include "tools/moesim/shell_word.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {

@@ -2,7 +2,7 @@
 
 #include "sim/job/job_options.hpp"
 #include "sim/study/search/searched_choices.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
 #include "tools/moesim/recommend/recommend_flags.hpp"
 #include "tools/moesim/train/train_request.hpp"
 

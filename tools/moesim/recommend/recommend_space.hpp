@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sim/study/search/training_space.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "sim/base/text.hpp"
-#include "tools/moesim/progress.hpp"
+#include "tools/moesim/base/progress.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"
 
 namespace moesim::tool {

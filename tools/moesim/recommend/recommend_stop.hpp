@@ -5,8 +5,8 @@
 #include <string>
 
 #include "sim/study/search/training_search.hpp"
-#include "tools/moesim/command.hpp"
-#include "tools/moesim/interrupt.hpp"
+#include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/interrupt.hpp"
 
 namespace moesim::tool {
 

@@ -6,7 +6,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/routing/scores/score_fit.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
 
 namespace moesim::tool {
 namespace {

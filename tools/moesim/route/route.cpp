@@ -12,14 +12,14 @@
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/study/sweep/grid.hpp"
-#include "tools/moesim/auxiliary_losses.hpp"
-#include "tools/moesim/command.hpp"
-#include "tools/moesim/config.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/prefetch.hpp"
+#include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/command_line/config.hpp"
 #include "tools/moesim/route/fit_scores.hpp"
 #include "tools/moesim/route/route_losses.hpp"
-#include "tools/moesim/scenario_notes.hpp"
+#include "tools/moesim/scenario/auxiliary_losses.hpp"
+#include "tools/moesim/scenario/prefetch.hpp"
+#include "tools/moesim/scenario/scenario_notes.hpp"
 
 namespace moesim::tool {
 namespace {

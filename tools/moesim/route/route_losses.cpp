@@ -16,10 +16,10 @@
 #include "sim/routing/groups/logits_file.hpp"
 #include "sim/scenario/router_options.hpp"
 #include "sim/study/sweep/grid.hpp"
-#include "tools/moesim/doubtful_logits.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/route/doubtful_logits.hpp"
 #include "tools/moesim/route/logits_detail.hpp"
-#include "tools/moesim/scenario_notes.hpp"
+#include "tools/moesim/scenario/scenario_notes.hpp"
 
 namespace moesim::tool {
 namespace {

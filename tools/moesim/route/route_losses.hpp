@@ -6,7 +6,7 @@
 #include "sim/report/formats.hpp"
 #include "sim/routing/tokens/losses.hpp"
 #include "sim/study/sweep/result_row.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "sim/base/error.hpp"
-#include "tools/moesim/command.hpp"
-#include "tools/moesim/kept_result.hpp"
+#include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/kept_result.hpp"
 #include "tools/moesim/sweep/sweep_parts.hpp"
 
 namespace moesim::tool {

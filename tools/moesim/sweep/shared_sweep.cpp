@@ -15,8 +15,8 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
-#include "tools/moesim/kept_result.hpp"
-#include "tools/moesim/progress.hpp"
+#include "tools/moesim/base/kept_result.hpp"
+#include "tools/moesim/base/progress.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "sim/study/sweep/sweep.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 #include "tools/moesim/sweep/sweep_parts.hpp"
 
 namespace moesim::tool {

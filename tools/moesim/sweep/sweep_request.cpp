@@ -9,8 +9,8 @@
 #include "sim/study/sweep/baseline.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "sim/study/sweep/journal.hpp"
-#include "tools/moesim/commit.hpp"
-#include "tools/moesim/scenario_notes.hpp"
+#include "tools/moesim/base/commit.hpp"
+#include "tools/moesim/scenario/scenario_notes.hpp"
 #include "tools/moesim/sweep/sweep_warnings.hpp"
 
 namespace moesim::tool {

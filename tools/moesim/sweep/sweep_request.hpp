@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "sim/study/sweep/sweep.hpp"
-#include "tools/moesim/command.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/output.hpp"
 
 namespace moesim::tool {
 

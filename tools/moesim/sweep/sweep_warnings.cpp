@@ -10,8 +10,8 @@
 
 #include "sim/report/formats.hpp"
 #include "sim/step/memory.hpp"
-#include "tools/moesim/evaluate_scenario.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/scenario/evaluate_scenario.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "sim/training/step/training_step.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

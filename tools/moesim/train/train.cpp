@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
-#include "tools/moesim/command.hpp"
-#include "tools/moesim/config.hpp"
+#include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/base/timeline.hpp"
+#include "tools/moesim/command_line/config.hpp"
 #include "tools/moesim/megatron/megatron_options.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/timeline.hpp"
 #include "tools/moesim/train/train_grid.hpp"
 #include "tools/moesim/train/train_journal.hpp"
 #include "tools/moesim/train/train_request.hpp"

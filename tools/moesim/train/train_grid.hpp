@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 #include "tools/moesim/train/train_report.hpp"
 
 namespace moesim::tool {

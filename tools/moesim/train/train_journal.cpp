@@ -15,8 +15,8 @@
 #include "sim/base/text.hpp"
 #include "sim/model/megatron/megatron_arguments.hpp"
 #include "sim/scenario/document_cache.hpp"
-#include "tools/moesim/commit.hpp"
-#include "tools/moesim/output.hpp"
+#include "tools/moesim/base/commit.hpp"
+#include "tools/moesim/base/output.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -9,7 +9,7 @@
 #include "sim/training/drawn/shared_draws.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "sim/uncertainty/bands/loss_band.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

@@ -1,7 +1,7 @@
 #include "tools/moesim/train/train_point.hpp"
 
 #include "sim/report/formats.hpp"
-#include "tools/moesim/part_columns.hpp"
+#include "tools/moesim/rows/part_columns.hpp"
 
 namespace moesim::tool {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/moesim/named_cells.hpp"
+#include "tools/moesim/rows/named_cells.hpp"
 
 namespace moesim::tool {
 

@@ -14,9 +14,9 @@
 #include "sim/training/prices/exchange_prices.hpp"
 #include "tools/moesim/bands/run_cost.hpp"
 #include "tools/moesim/bands/unmeasured_pair.hpp"
-#include "tools/moesim/part_columns.hpp"
-#include "tools/moesim/routing_cells.hpp"
-#include "tools/moesim/train/host_times.hpp"
+#include "tools/moesim/rows/host_times.hpp"
+#include "tools/moesim/rows/part_columns.hpp"
+#include "tools/moesim/rows/routing_cells.hpp"
 #include "tools/moesim/train/train_losses.hpp"
 #include "tools/moesim/train/train_warnings.hpp"
 

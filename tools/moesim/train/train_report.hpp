@@ -7,7 +7,7 @@
 #include "sim/report/formats.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/named_cells.hpp"
+#include "tools/moesim/rows/named_cells.hpp"
 
 namespace moesim::tool {
 

@@ -11,8 +11,8 @@
 #include "sim/profile/kernels/attention_curve.hpp"
 #include "sim/study/search/searched_choices.hpp"
 #include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/output.hpp"
-#include "tools/moesim/scenario_notes.hpp"
+#include "tools/moesim/base/output.hpp"
+#include "tools/moesim/scenario/scenario_notes.hpp"
 #include "tools/moesim/train/replicas.hpp"
 
 namespace moesim::tool {

@@ -6,7 +6,7 @@
 #include "sim/job/job_options.hpp"
 #include "sim/training/drawn/shared_draws.hpp"
 #include "sim/training/step/training_step.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/base/command.hpp"
 #include "tools/moesim/train/train_report.hpp"
 
 namespace moesim::tool {

@@ -11,7 +11,7 @@
 #include "sim/study/search/memory_share.hpp"
 #include "sim/study/sweep/counted_loss.hpp"
 #include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/part_columns.hpp"
+#include "tools/moesim/rows/part_columns.hpp"
 #include "tools/moesim/train/train_ratio.hpp"
 #include "tools/moesim/train/train_warnings.hpp"
 

@@ -1,0 +1,27 @@
+#include "tools/moesim/base/temporary_file.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+
+namespace moesim::tool {
+
+TemporaryFile::TemporaryFile(const std::string& content) {
+  std::error_code ignored;
+  std::string name =
+      (std::filesystem::temp_directory_path(ignored) / "moesim-plot-XXXXXX").string();
+  const int descriptor = ::mkstemp(name.data());
+  if (descriptor < 0) throw Error(fmt::format("{}: cannot make a temporary file", name));
+  ::close(descriptor);
+  path_ = name;
+  write_file_atomically(path_, content);
+}
+
+TemporaryFile::~TemporaryFile() { ::unlink(path_.c_str()); }
+
+}  // namespace moesim::tool

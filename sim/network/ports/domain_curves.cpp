@@ -17,8 +17,20 @@ namespace {
 // What the band widens by, to either side, for each factor of two between line rates.
 constexpr double scaled_error = 1.5;
 // Rates of the same links differ by as much: 450 GB/s in a datasheet are 478 of 18 links'
-// signalling.
-constexpr double same_links = 1.15;
+// signalling. From `other_links` on a rate counts in full.
+constexpr double same_links = 1.07;
+constexpr double other_links = 1.25;
+
+// How many times as slow the links count as, whose line rate is lower by a factor of `slower`.
+double counted(double slower) {
+  const double away = std::abs(std::log(slower));
+  const double same = std::log(same_links);
+  const double other = std::log(other_links);
+  if (away >= other) return slower;
+  const double part = other * std::max(0.0, away - same) / (other - same);
+  return std::exp(std::copysign(part, std::log(slower)));
+}
+
 // The rate of the links among the GPUs of a node.
 Bandwidth line_rate(const profile::Device& device) {
   const bool has_nvlink = device.nvlink_bandwidth.bytes_per_second > 0;
@@ -41,8 +53,7 @@ DomainCurves::DomainCurves(const profile::Profile& profile, const cluster::Clust
   const double measured = line_rate(profile.device()).bytes_per_second;
   const double asked = cluster.domain.port.bytes_per_second;
   if (measured <= 0 || asked <= 0 || cluster.gpus_per_domain < 2) return;
-  const double slower = measured / asked;
-  if (std::max(slower, 1 / slower) > same_links) slower_ = slower;
+  slower_ = counted(measured / asked);
 }
 
 profile::Estimate DomainCurves::collective(profile::Collective kind, int gpus, double bytes) const {
@@ -177,11 +188,23 @@ std::string DomainCurves::basis_of(const cluster::MeasuredExchange& curve, profi
 }
 
 std::string DomainCurves::basis() const {
-  if (slower_ == 1) return "";
   constexpr double giga = 1e9;
-  return fmt::format("{} at {:.4g} GB/s, measured at {:.4g}: its time for {:.3g} times the bytes",
-                     cluster_.domain.kind, cluster_.domain.port.bytes_per_second / giga,
-                     line_rate(profile_.device()).bytes_per_second / giga, slower_);
+  constexpr double rounding = 1e-6;
+  const double measured = line_rate(profile_.device()).bytes_per_second / giga;
+  const double asked = cluster_.domain.port.bytes_per_second / giga;
+  const std::string& kind = cluster_.domain.kind;
+  if (slower_ == 1) {
+    const bool differs = measured > 0 && asked > 0 && cluster_.gpus_per_domain >= 2 &&
+                         std::abs(measured / asked - 1) > rounding;
+    return differs ? fmt::format("{} at {:.4g} GB/s counted as the profile's {:.4g}", kind, asked,
+                                 measured)
+                   : "";
+  }
+  const double counts = measured / slower_;
+  const bool in_part = std::abs(counts / asked - 1) > rounding;
+  return fmt::format("{} at {:.4g} GB/s, measured at {:.4g}{}: its time for {:.3g} times the bytes",
+                     kind, asked, measured,
+                     in_part ? fmt::format(", counted as {:.4g}", counts) : "", slower_);
 }
 
 std::string measured_among(const profile::Profile& profile, const cluster::Cluster& cluster,

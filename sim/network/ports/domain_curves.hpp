@@ -12,13 +12,14 @@
 namespace moesim::network {
 
 // The profile's curves of exchanges inside a domain, on the links of a cluster. Where the document
-// says another line rate than the profile's GPU has (NVLink at 225 GB/s for an H100's 450; not for
-// a difference of up to 15 %, which other ways to count the same links make), a size takes what the
-// curve says of as many bytes as its links carry in that time (here twice the size): latency stays,
-// what is bound by bandwidth scales. Between the public machines of 8 GPUs with line rates of 300,
-// 450 and 900 GB/s that is off by 6 to 36 % from 16 MiB on and by up to 77 % below (the curves as
-// they are: 38 to 233 %), and the band is wider by a factor of 1.5 to either side for each factor
-// of two.
+// says another line rate than the profile's GPU has (NVLink at 225 GB/s for an H100's 450), a size
+// takes what the curve says of as many bytes as its links carry in that time (here twice the size):
+// latency stays, what is bound by bandwidth scales. Other ways to count the same links make rates
+// differ by up to 7 %, which count as none; from 25 % on a difference counts in full, in between
+// its log by the share of the way there, so that no step comes in between. Between the public
+// machines of 8 GPUs with line rates of 300, 450 and 900 GB/s that is off by 6 to 36 % from 16 MiB
+// on and by up to 77 % below (the curves as they are: 38 to 233 %), and the band is wider by a
+// factor of 1.5 to either side for each factor of two.
 //
 // Where the cluster has a curve of its own among as many GPUs of one domain, that answers, and
 // beyond its sizes the profile's curve by the ratio at the edge (estimate_of()). Among
@@ -56,7 +57,9 @@ class DomainCurves {
   // the origin of its own curve, "scaled as measured among 4, 8 GPUs of cluster NAME", or "" where
   // it is the profile's.
   std::string measured(profile::Collective kind, int gpus, std::optional<double> bytes) const;
-  // "NVLink at 225 GB/s, measured at 450: its time for 2 times the bytes"; "" where they agree.
+  // "NVLink at 225 GB/s, measured at 450: its time for 2 times the bytes"; of a difference that
+  // counts in part "NVLink at 400 GB/s, measured at 450, counted as 419: ...", as none "NVLink at
+  // 430 GB/s counted as the profile's 450"; "" where they agree.
   std::string basis() const;
 
  private:
@@ -71,7 +74,8 @@ class DomainCurves {
 
   const profile::Profile& profile_;
   const cluster::Cluster& cluster_;
-  double slower_ = 1;  // line rate of the profile's GPU, NVLink or PCIe, over the cluster's
+  // Line rate of the profile's GPU, NVLink or PCIe, over what the cluster's counts as.
+  double slower_ = 1;
 };
 
 // What of the cluster's curves the times of `kind` among `members` go by, inside a domain or

@@ -1,5 +1,7 @@
 #include "sim/network/ports/domain_curves.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -31,7 +33,7 @@ double time_us(const cluster::Cluster& cluster, double bytes) {
 TEST_CASE("on the links that were measured the curve answers as it is") {
   const profile::Profile measured = h100();
   const profile::Estimate curve = measured.collective(Collective::all_to_all, 8, 64 * mib);
-  for (const double rate : {450.0, 478.0, 400.0}) {  // of the same links, counted otherwise
+  for (const double rate : {450.0, 478.0, 425.0}) {  // of the same links, counted otherwise
     CAPTURE(rate);
     const cluster::Cluster cluster = hgx_at(rate);
     const DomainCurves curves(measured, cluster);
@@ -40,8 +42,40 @@ TEST_CASE("on the links that were measured the curve answers as it is") {
     CHECK(estimate.time_us_p95 == curve.time_us_p95);
     CHECK(estimate.origin == curve.origin);
     CHECK(estimate.support == profile::Support::measured_point);
-    CHECK(curves.basis().empty());
+    CHECK(curves.basis() ==
+          (rate == 450 ? "" : fmt::format("NVLink at {} GB/s counted as the profile's 450", rate)));
   }
+}
+
+TEST_CASE("faster links make no exchange later, and a percent of their rate moves none by two") {
+  const profile::Profile measured = h100();
+  const auto estimate_at = [&](Collective kind, double rate) {
+    return DomainCurves(measured, hgx_at(rate)).collective(kind, 8, 64 * mib);
+  };
+  for (const Collective kind : {Collective::all_to_all, Collective::all_reduce,
+                                Collective::all_gather, Collective::reduce_scatter}) {
+    profile::Estimate before = estimate_at(kind, 200);
+    for (double rate = 202; rate < 1000; rate *= 1.01) {
+      CAPTURE(name_of(kind), rate);
+      const profile::Estimate now = estimate_at(kind, rate);
+      CHECK(now.time_us <= before.time_us);
+      CHECK(now.time_us > 0.98 * before.time_us);
+      CHECK(now.time_us_p95 > 0.97 * before.time_us_p95);
+      before = now;
+    }
+  }
+}
+
+TEST_CASE("a rate that differs a little counts in part, and the basis says as what") {
+  const profile::Profile measured = h100();
+  // Half of the way from 1.07 to 1.25, in logs, is half of 1.25.
+  const cluster::Cluster between = hgx_at(450 / std::sqrt(1.07 * 1.25));
+  const DomainCurves curves(measured, between);
+  CHECK(curves.collective(Collective::all_to_all, 8, 64 * mib).time_us ==
+        Approx(measured.collective(Collective::all_to_all, 8, std::sqrt(1.25) * 64 * mib).time_us));
+  CHECK(curves.basis() ==
+        "NVLink at 389.1 GB/s, measured at 450, counted as 402.5: its time for 1.12 times the "
+        "bytes");
 }
 
 TEST_CASE("links of another rate take the curve's time for as much more bytes") {

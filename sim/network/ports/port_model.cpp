@@ -4,15 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <limits>
 #include <map>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
+#include "sim/network/ports/crossing_band.hpp"
 #include "sim/network/ports/domain_curves.hpp"
 #include "sim/network/ports/node_crossing.hpp"
 #include "sim/profile/residual.hpp"
@@ -47,11 +46,6 @@ PortModel::PortModel(std::shared_ptr<const profile::Profile> profile,
 namespace {
 
 const char* article(Collective kind) { return kind == Collective::reduce_scatter ? "a" : "an"; }
-
-// The quantiles of the NICs' efficiency where nobody measured it, over its value: those of the
-// shipped clusters, which assume 0.95 and 0.7 to 1.
-constexpr double assumed_least = 0.7 / 0.95;
-constexpr double assumed_most = 1 / 0.95;
 
 // What an exchange among one GPU per domain has instead of a part inside: its kernel's start.
 constexpr double kernel_us = 8.4;
@@ -108,38 +102,7 @@ NicLoads busiest_nic(Collective kind, std::span<const int> members, const cluste
   return worst;
 }
 
-double root_of_squares(std::initializer_list<double> parts) {
-  double sum = 0;
-  for (const double part : parts) sum += part * part;
-  return std::sqrt(sum);
-}
-
 }  // namespace
-
-// The part inside the fullest domain: of its buffer, and of the smallest one.
-struct PortModel::Inside {
-  Estimate time;
-  double smallest_us = 0;
-  bool pcie = false;  // it shares each GPU's way to its NIC, and both move at the same time
-
-  // As node_crossing.hpp has it, where this part takes `inside_us`.
-  double time_with(const CrossingPlan& plan, double inside_us, double stream_us) const {
-    const double first_us = std::min(smallest_us, inside_us);
-    const double steps_us = plan.beside == Beside::steps ? plan.inside_steps_us : first_us;
-    const double longer_us = std::max(stream_us, (inside_us - steps_us) * plan.inside_bytes);
-    switch (plan.beside) {
-      case Beside::after:
-        return plan.start_us + (pcie ? first_us + longer_us : inside_us + stream_us);
-      case Beside::stream:
-        return plan.start_us + first_us + longer_us;
-      case Beside::steps:
-        return plan.start_us + longer_us;
-      case Beside::together:
-        break;
-    }
-    return std::max(inside_us, plan.start_us + stream_us);
-  }
-};
 
 PortModel::Inside PortModel::inside(Collective kind, const Span& span, double bytes) const {
   if (span.largest_share == 1) {
@@ -156,131 +119,6 @@ PortModel::Inside PortModel::inside(Collective kind, const Span& span, double by
   inside.pcie = profile_->links().kind == profile::NodeLinks::Kind::pcie;
   return inside;
 }
-
-namespace {
-
-// How far a band reaches to an algorithm that takes so many times as long: NCCL chooses by a model
-// of its own, which is off by a third now and then, hardly by two (assumed).
-double share_of_choice(double times) {
-  constexpr double likely = 1.3;
-  constexpr double never = 1.8;
-  return std::clamp((never - times) / (never - likely), 0.0, 1.0);
-}
-
-// The efficiency of NICs, the factor on their start, and the quantiles of both.
-struct NicFigures {
-  double value = 1;
-  double least = 1;
-  double most = 1;
-  cluster::NicStart start;
-};
-
-NicFigures figures_of(const cluster::Cluster& cluster) {
-  return {cluster.nic_efficiency, cluster.nic_efficiency_low, cluster.nic_efficiency_high,
-          cluster.nic_start};
-}
-
-// With the error bars at least of links that nobody measured.
-NicFigures as_unmeasured(NicFigures nics) {
-  const cluster::NicStart assumed;
-  nics.least = std::min(nics.least, nics.value * assumed_least);
-  nics.most = std::max(nics.most, nics.value * assumed_most);
-  nics.start.low = std::min(nics.start.low, nics.start.value * assumed.low);
-  nics.start.high = std::max(nics.start.high, nics.start.value * assumed.high);
-  return nics;
-}
-
-// What an algorithm other than the fastest adds to the upper end of a band.
-struct OtherAlgorithms {
-  double slower_nics_us = 0;  // where the NICs are slow, the fastest one's time included
-  double longer_us = 0;       // where they are as expected
-  const char* name = "";      // the one that takes `longer_us`
-};
-
-}  // namespace
-
-// The law of node_crossing.hpp for one exchange.
-struct PortModel::Law {
-  CrossingLoad load;
-  Inside part;
-  CrossingCosts costs;  // with the expected start
-  double nic_rate = 0;  // bytes per microsecond, of a GPU's share of the NICs
-
-  double stream_us(const CrossingPlan& plan, double efficiency) const {
-    return std::max(plan.nic_bytes / (nic_rate * efficiency * plan.share), plan.least_us);
-  }
-
-  // As the fastest plan carries it out, with this time inside, efficiency and factor on the start;
-  // of its estimate the time alone.
-  Crossed fastest(double inside_us, double efficiency, double start) const {
-    Crossed best;
-    for (const CrossingPlan& plan :
-         crossing_plans(load, {costs.latency_us, start, costs.switch_reduces})) {
-      const double nic_us = stream_us(plan, efficiency);
-      const double time_us = part.time_with(plan, inside_us, nic_us);
-      if (best.estimate.time_us > 0 && time_us >= best.estimate.time_us) continue;
-      best.estimate.time_us = time_us;
-      best.algorithm = plan.name;
-      best.inside_us = inside_us;
-      best.start_us = plan.start_us;
-      best.stream_us = nic_us;
-      best.nic_share = plan.share;
-    }
-    return best;
-  }
-
-  // Other algorithms than `chosen`, also those without a switch that reduces. `slower_nics_us`:
-  // what the fastest takes longer with slow NICs.
-  OtherAlgorithms others(const Crossed& chosen, const NicFigures& nics,
-                         double slower_nics_us) const {
-    OtherAlgorithms found{slower_nics_us};
-    if (load.kind != Collective::all_reduce) return found;
-    const double time_us = chosen.estimate.time_us;
-    for (const bool reduces : {costs.switch_reduces, false}) {
-      for (const CrossingPlan& plan :
-           crossing_plans(load, {costs.latency_us, costs.start, reduces})) {
-        if (plan.name == std::string_view(chosen.algorithm)) continue;
-        const auto time_at = [&](double efficiency) {
-          return part.time_with(plan, part.time.time_us, stream_us(plan, efficiency));
-        };
-        const double other_us = time_at(nics.value);
-        const double share = share_of_choice(other_us / time_us);
-        found.slower_nics_us =
-            std::max(found.slower_nics_us, share * (time_at(nics.least) - other_us));
-        if (share * (other_us - time_us) <= found.longer_us) continue;
-        found.longer_us = share * (other_us - time_us);
-        found.name = plan.name;
-      }
-    }
-    return found;
-  }
-
-  // Sets the quantiles of `crossed`, which fastest() has made, and what its upper end reaches to.
-  void set_band(const NicFigures& nics, Crossed& crossed) const {
-    const double time_us = crossed.estimate.time_us;
-    const cluster::NicStart& start = nics.start;
-    const auto beside = [&](double inside_us, double efficiency, double scale) {
-      return fastest(inside_us, efficiency, scale).estimate.time_us - time_us;
-    };
-    const double of_law_us = start.value == 0 ? 0 : law_error * time_us;
-    const OtherAlgorithms other =
-        others(crossed, nics, beside(part.time.time_us, nics.least, start.value));
-    crossed.next = other.name;
-    crossed.estimate.time_us_p95 =
-        time_us +
-        root_of_squares({beside(part.time.time_us_p95, nics.value, start.value),
-                         other.slower_nics_us, beside(part.time.time_us, nics.value, start.high),
-                         of_law_us, other.longer_us});
-    crossed.estimate.time_us_p05 =
-        time_us - root_of_squares({beside(part.time.time_us_p05, nics.value, start.value),
-                                   beside(part.time.time_us, nics.most, start.value),
-                                   beside(part.time.time_us, nics.value, start.low), of_law_us});
-    // Whatever the software, the bytes pass the NICs.
-    const double least_us = crossed.stream_us * crossed.nic_share * nics.value / nics.most;
-    crossed.estimate.time_us_p05 =
-        std::max(crossed.estimate.time_us_p05, std::min(least_us, time_us));
-  }
-};
 
 PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> members, double bytes,
                                      std::optional<int> peers, Senders senders, Links links) const {
@@ -307,8 +145,7 @@ PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> membe
                           .start = nics.start.value,
                           .switch_reduces = profile_->links().switch_reduces},
                 .nic_rate = cluster_->nic_per_gpu.bytes_per_second / 1e6};
-  Crossed crossed = law.fastest(law.part.time.time_us, nics.value, nics.start.value);
-  law.set_band(nics, crossed);
+  Crossed crossed = law.with_band(nics);
   crossed.estimate.origin = profile::Origin::assumed;
   // Nobody measured this exchange, whatever was measured of its part inside.
   crossed.estimate.support = std::max(law.part.time.support, profile::Support::interpolated);

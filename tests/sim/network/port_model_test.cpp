@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
@@ -195,6 +196,42 @@ TEST_CASE("the upper end of an all-reduce does not reach to what no tuner choose
       CHECK(crossed.algorithm == std::string("tree over NVLS, Simple"));
       CHECK(crossed.next == std::string("tree, Simple"));
       CHECK(estimate.time_us_p95 < 1.6 * estimate.time_us);
+    }
+  }
+}
+
+// Which algorithm the upper end reaches to changes with both; the end may not fall for that.
+TEST_CASE("slower NICs and more GPUs end no all-reduce earlier", "[property]") {
+  constexpr double grid = 1e-2;  // between the rates and numbers of nodes that the model looks at
+  for (const auto& [name, on] :
+       {std::pair{"a100-sxm-80gb", "dgx-a100"}, std::pair{"h100-sxm", "hgx-h100"},
+        std::pair{"b200-sxm", "hgx-b200"}}) {
+    const auto profile = std::make_shared<const profile::Profile>(profile::Profile::load(name));
+    const auto price = [&, on = on](int ranks, double times_rate, double bytes) {
+      auto cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load(on));
+      cluster->nic.bytes_per_second *= times_rate;
+      cluster->nic_per_gpu.bytes_per_second *= times_rate;
+      return PortModel(profile, cluster).price(Collective::all_reduce, gpus(ranks), bytes);
+    };
+    for (const double mib : {1, 16, 64, 256, 1024, 4096}) {
+      const double bytes = mib * 1024 * 1024;
+      for (const int ranks : {16, 24, 64, 256}) {
+        profile::Estimate slower = price(ranks, 0.25, bytes);
+        for (double rate = 0.27; rate < 5; rate *= 1.07) {
+          CAPTURE(name, mib, ranks, rate);
+          const profile::Estimate faster = price(ranks, rate, bytes);
+          CHECK(faster.time_us <= slower.time_us);
+          CHECK(faster.time_us_p95 <= slower.time_us_p95 * (1 + grid));
+          slower = faster;
+        }
+      }
+      profile::Estimate fewer = price(16, 1, bytes);
+      for (int ranks = 24; ranks <= 2048; ranks += std::max(8, ranks / 48 * 8)) {
+        CAPTURE(name, mib, ranks);
+        const profile::Estimate more = price(ranks, 1, bytes);
+        CHECK(more.time_us_p95 >= fewer.time_us_p95 * (1 - grid));
+        fewer = more;
+      }
     }
   }
 }

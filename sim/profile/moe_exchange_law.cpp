@@ -69,6 +69,19 @@ DispatchNic nic_of(const Dispatcher& dispatcher, const DispatchRates& rates) {
   return nic;
 }
 
+// Those of the call's NIC, which reaches no more than a single stream does.
+DispatchNic nic_of(const Dispatcher& dispatcher, const DispatchCall& call) {
+  const DispatchRates& rates = call.rates;
+  DispatchNic nic;
+  if (!call.group.crosses()) return nic;
+  if (!(rates.nic_bytes_per_us > 0)) throw Error("no NICs connect the domains");
+  nic = nic_of(dispatcher, rates);
+  nic.efficiency.value = std::min(nic.efficiency.value, rates.nic_share);
+  nic.efficiency.low = std::min(nic.efficiency.low, rates.nic_share);
+  nic.efficiency.high = std::min(nic.efficiency.high, rates.nic_share_high);
+  return nic;
+}
+
 // The chance that `drawn` of `all` experts are none of `there`.
 double missed(std::int64_t all, std::int64_t there, std::int64_t drawn) {
   double chance = 1;
@@ -165,6 +178,30 @@ void widen(double half_width, Estimate& estimate) {
   estimate.time_us_p95 = estimate.time_us * std::exp(reach(estimate.time_us_p95));
 }
 
+// Shares of a stage's time by what they grow with.
+struct StageShares {
+  double fixed = 0;  // until its buffers are in flow
+  double rows = 0;   // with tokens
+  double bytes = 0;  // with tokens and values of a row
+};
+
+StageShares shares_of(const Dispatcher& dispatcher, const DispatchCall& call) {
+  const StageCost& cost = cost_of(dispatcher, call.device, call.stage, call.group);
+  const DispatchNic nic = nic_of(dispatcher, call);
+  StageTransfer transfer{call.row_bytes, cost.link_efficiency.value * call.rates.link_bytes_per_us,
+                         nic.efficiency.value * call.rates.nic_bytes_per_us, nic.message_us.value,
+                         dispatcher.usual_sms > 0 ? call.sms : 1};
+  const double all_us = stage_us(cost, call.group, call.load, transfer);
+  transfer.row_bytes = 0;
+  const double without_bytes_us = stage_us(cost, call.group, call.load, transfer);
+  StageCost moves_nothing = cost;
+  moves_nothing.token_ns = moves_nothing.copy_ns = moves_nothing.expert_row_ns = 0;
+  transfer.message_us = 0;
+  const double fixed_us = stage_us(moves_nothing, call.group, call.load, transfer);
+  return {fixed_us / all_us, (without_bytes_us - fixed_us) / all_us,
+          (all_us - without_bytes_us) / all_us};
+}
+
 std::string range_text(const MeasuredRange& range) {
   return range.least == range.most ? fmt::format("{:.0f}", range.most)
                                    : fmt::format("{:.0f} to {:.0f}", range.least, range.most);
@@ -250,14 +287,7 @@ Estimate dispatch_time(const Dispatcher& dispatcher, const DispatchCall& call) {
                     "not",
                     dispatcher.name, call.device));
   }
-  DispatchNic nic;
-  if (group.crosses()) {
-    if (!(rates.nic_bytes_per_us > 0)) throw Error("no NICs connect the domains");
-    nic = nic_of(dispatcher, rates);
-    nic.efficiency.value = std::min(nic.efficiency.value, rates.nic_share);
-    nic.efficiency.low = std::min(nic.efficiency.low, rates.nic_share);
-    nic.efficiency.high = std::min(nic.efficiency.high, rates.nic_share_high);
-  }
+  const DispatchNic nic = nic_of(dispatcher, call);
   const Ranged& link = cost.link_efficiency;
   const double from_measured = octaves_of_sms(dispatcher, group, call.sms);
   const auto time_of = [&](const StageCost& of, double link_share, double nic_share,
@@ -287,6 +317,7 @@ Estimate dispatch_time(const Dispatcher& dispatcher, const DispatchCall& call) {
                     time(link.value, nic.efficiency.low, nic.message_us.high)));
   estimate.origin = Origin::derived;
   estimate.support = Support::interpolated;
+  no_faster_than_wire(call, estimate);
   if (from_measured <= 0) return estimate;
   widen(ErrorGrowth::sms * std::sqrt(from_measured), estimate);
   const double slow =
@@ -294,27 +325,44 @@ Estimate dispatch_time(const Dispatcher& dispatcher, const DispatchCall& call) {
   estimate.time_us_p95 =
       estimate.time_us * std::exp(std::hypot(std::log(estimate.time_us_p95 / estimate.time_us),
                                              std::log(slow / middle)));
+  no_faster_than_wire(call, estimate);
   return estimate;
 }
 
-void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchGroup& group,
-                           const DispatchShape& shape, Estimate& estimate) {
-  const MeasuredDispatches& measured = measured_of(dispatcher, group);
-  const double of_tokens = octaves_beyond(measured.tokens, shape.tokens);
-  const double of_hidden = octaves_beyond(measured.hidden, shape.hidden);
-  const double of_gpus = octaves_beyond(measured.gpus, group.gpus);
+void no_faster_than_wire(const DispatchCall& call, Estimate& estimate) {
+  const auto passing_us = [&](double rows, double bytes_per_us) {
+    return rows > 0 ? rows * call.row_bytes / bytes_per_us : 0;
+  };
+  const double wire_us = std::max(
+      passing_us(call.load.link_rows, call.rates.link_bytes_per_us),
+      passing_us(call.load.nic_rows, call.rates.nic_bytes_per_us * call.rates.nic_share_high));
+  estimate.time_us_p05 = std::max(estimate.time_us_p05, std::min(wire_us, estimate.time_us));
+}
+
+void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchCall& call, double hidden,
+                           Estimate& estimate) {
+  const MeasuredDispatches& measured = measured_of(dispatcher, call.group);
+  const double of_tokens = octaves_beyond(measured.tokens, call.load.tokens);
+  const double of_hidden = octaves_beyond(measured.hidden, hidden);
+  const double of_gpus = octaves_beyond(measured.gpus, call.group.gpus);
   const bool of_sms =
-      octaves_of_sms(dispatcher, group, shape.sms) > 0 && is_beyond(measured.sms, shape.sms);
-  if (of_tokens > 0 || of_hidden > 0 || of_gpus > 0 || of_sms) {
-    estimate.support = Support::extrapolated;
-  }
-  const double wider = widening(of_tokens);
-  const double time_us = estimate.time_us;
-  estimate.time_us_p05 = time_us * std::pow(estimate.time_us_p05 / time_us, wider);
-  estimate.time_us_p95 = time_us * std::pow(estimate.time_us_p95 / time_us, wider);
-  widen(std::hypot(ErrorGrowth::hidden * std::sqrt(of_hidden),
-                   ErrorGrowth::gpus * std::sqrt(of_gpus)),
-        estimate);
+      octaves_of_sms(dispatcher, call.group, call.sms) > 0 && is_beyond(measured.sms, call.sms);
+  if (of_tokens <= 0 && of_hidden <= 0 && of_gpus <= 0 && !of_sms) return;
+  estimate.support = Support::extrapolated;
+  const double by_hidden = ErrorGrowth::hidden * std::sqrt(of_hidden);
+  const double by_gpus = ErrorGrowth::gpus * std::sqrt(of_gpus);
+  const StageShares shares = shares_of(dispatcher, call);
+  const auto end = [&](double end_us, double sign) {
+    const double as_measured = std::log(end_us / estimate.time_us);
+    const double wider = widening(of_tokens) * as_measured;
+    return estimate.time_us *
+           (shares.fixed * std::exp(sign * std::hypot(as_measured, by_gpus)) +
+            shares.rows * std::exp(sign * std::hypot(wider, by_gpus)) +
+            shares.bytes * std::exp(sign * std::hypot(wider, by_hidden, by_gpus)));
+  };
+  estimate.time_us_p05 = end(estimate.time_us_p05, -1);
+  estimate.time_us_p95 = end(estimate.time_us_p95, 1);
+  no_faster_than_wire(call, estimate);
 }
 
 std::string extrapolation(const Dispatcher& dispatcher, const DispatchGroup& group,

@@ -96,9 +96,14 @@ struct DispatchCall {
 // Quantiles: what NVLink's and the NIC's own quantiles make of the time and the stage's factor err
 // independently of each other, so that the squares of their logs add up. Of a number of SMs that
 // was not measured two more: errors grow with the distance from the nearest measured one, and it
-// may copy as slowly as the slowest of `slow_sms` does. Throws NoAnswer for what the dispatcher
-// does not do: other nodes, a transport.
+// may copy as slowly as the slowest of `slow_sms` does. The lower end as no_faster_than_wire() has
+// it. Throws NoAnswer for what the dispatcher does not do: other nodes, a transport.
 Estimate dispatch_time(const Dispatcher& dispatcher, const DispatchCall& call);
+
+// Whatever the software, the bytes pass NVLink and the NICs: raises the lower end to what they take
+// at NVLink's line rate and at the most that a NIC reaches (DispatchRates::nic_share_high), but not
+// above the time.
+void no_faster_than_wire(const DispatchCall& call, Estimate& estimate);
 
 // What is asked, beside what the dispatcher was measured at.
 struct DispatchShape {
@@ -119,9 +124,13 @@ struct ErrorGrowth {
 
 // Outside of what the dispatcher was measured at: support `extrapolated` (also of SMs), and the
 // band of dispatch_time() wider: of tokens as residual.hpp's widening() has it, to either side in
-// proportion, of values of a row and of GPUs by ErrorGrowth.
-void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchGroup& group,
-                           const DispatchShape& shape, Estimate& estimate);
+// proportion, of values of a row and of GPUs by ErrorGrowth. Each widens the part of the time that
+// grows with it alone: of tokens all but the start and the flow of the buffers, of values of a row
+// what the law has with bytes beyond what it has without, of GPUs all. The ends of the parts add
+// up, so that an end falls with no number of tokens or values that the time grows with. The lower
+// end as no_faster_than_wire() has it. `hidden`: values of a row.
+void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchCall& call, double hidden,
+                           Estimate& estimate);
 // What that was, behind other words: "; extrapolated from 1 to 2048 tokens of a GPU, 8 GPUs", and
 // "; 10 SMs were not measured (4, 8, 12 were)". Empty inside, or where the document does not say.
 std::string extrapolation(const Dispatcher& dispatcher, const DispatchGroup& group,

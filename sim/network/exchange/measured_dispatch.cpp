@@ -257,9 +257,9 @@ MeasuredDispatcher::Correction MeasuredDispatcher::correction_at(const DispatchQ
 
 Estimate MeasuredDispatcher::time(const DispatchQuery& query, const DispatchLoad& load,
                                   const profile::DispatchRates& rates) const {
-  const Estimate law = profile::dispatch_time(
-      dispatcher_,
-      {place_.device, query.stage, place_.group, load, query.row_bytes, rates, query.sms});
+  const profile::DispatchCall call{place_.device,   query.stage, place_.group, load,
+                                   query.row_bytes, rates,       query.sms};
+  const Estimate law = profile::dispatch_time(dispatcher_, call);
   if (points_[at(query.stage)].empty()) return law;
   Correction correction = correction_at(query, load.tokens);
   if (const double octaves = elsewhere_[at(query.stage)]; octaves > 0) correction.halve(octaves);
@@ -273,6 +273,7 @@ Estimate MeasuredDispatcher::time(const DispatchQuery& query, const DispatchLoad
   };
   measured.time_us_p05 = measured.time_us / end(correction.below, law.time_us_p05);
   measured.time_us_p95 = measured.time_us * end(correction.above, law.time_us_p95);
+  profile::no_faster_than_wire(call, measured);
   return measured;
 }
 

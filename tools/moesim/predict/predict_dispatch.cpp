@@ -174,7 +174,9 @@ DispatchAnswer predict_dispatch(const std::string& op, Params& params,
     for (profile::MeasuredDispatches& known : compared.measured) known = {known.tokens, {}, {}, {}};
   }
   const profile::DispatchShape shape{tokens, static_cast<double>(hidden), sms};
-  profile::widen_beyond_measured(compared, place.group, shape, answer.estimate);
+  profile::widen_beyond_measured(compared,
+                                 {place.device, stage, place.group, load, row, place.rates, sms},
+                                 shape.hidden, answer.estimate);
   answer.provenance += profile::extrapolation(compared, place.group, shape);
   return answer;
 }

@@ -58,7 +58,7 @@ class PortModel {
   // (NVLS may be off): its upper end has the difference to another algorithm among these errors,
   // and of the NICs' efficiency what that one or the fastest takes longer, whichever is more. It
   // does not reach to one that takes 1.8 times as long, and in part to one that takes more than 1.3
-  // times.
+  // times; but no end is earlier than with faster NICs or among fewer domains.
   profile::Estimate price(profile::Collective kind, std::span<const int> members, double bytes,
                           Senders senders = Senders::members) const;
 

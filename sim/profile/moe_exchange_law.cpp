@@ -178,28 +178,43 @@ void widen(double half_width, Estimate& estimate) {
   estimate.time_us_p95 = estimate.time_us * std::exp(reach(estimate.time_us_p95));
 }
 
-// Shares of a stage's time by what they grow with.
-struct StageShares {
-  double fixed = 0;  // until its buffers are in flow
-  double rows = 0;   // with tokens
-  double bytes = 0;  // with tokens and values of a row
-};
-
-StageShares shares_of(const Dispatcher& dispatcher, const DispatchCall& call) {
+// The share of a stage's time that grows with tokens: all but its start and the flow of its
+// buffers.
+double growing_share(const Dispatcher& dispatcher, const DispatchCall& call) {
   const StageCost& cost = cost_of(dispatcher, call.device, call.stage, call.group);
   const DispatchNic nic = nic_of(dispatcher, call);
-  StageTransfer transfer{call.row_bytes, cost.link_efficiency.value * call.rates.link_bytes_per_us,
-                         nic.efficiency.value * call.rates.nic_bytes_per_us, nic.message_us.value,
-                         dispatcher.usual_sms > 0 ? call.sms : 1};
-  const double all_us = stage_us(cost, call.group, call.load, transfer);
-  transfer.row_bytes = 0;
-  const double without_bytes_us = stage_us(cost, call.group, call.load, transfer);
-  StageCost moves_nothing = cost;
-  moves_nothing.token_ns = moves_nothing.copy_ns = moves_nothing.expert_row_ns = 0;
-  transfer.message_us = 0;
-  const double fixed_us = stage_us(moves_nothing, call.group, call.load, transfer);
-  return {fixed_us / all_us, (without_bytes_us - fixed_us) / all_us,
-          (all_us - without_bytes_us) / all_us};
+  const StageTransfer transfer{call.row_bytes,
+                               cost.link_efficiency.value * call.rates.link_bytes_per_us,
+                               nic.efficiency.value * call.rates.nic_bytes_per_us,
+                               nic.message_us.value, dispatcher.usual_sms > 0 ? call.sms : 1};
+  DispatchLoad nothing;
+  nothing.tokens = call.load.tokens;
+  StageCost without_tokens = cost;
+  without_tokens.token_ns = 0;
+  return 1 - stage_us(without_tokens, call.group, nothing, transfer) /
+                 stage_us(cost, call.group, call.load, transfer);
+}
+
+// The same exchange of rows of another number of values.
+DispatchCall with_hidden(const Dispatcher& dispatcher, DispatchCall call, double hidden,
+                         double other) {
+  const double header =
+      call.stage == DispatcherStage::dispatch ? static_cast<double>(dispatcher.header_bytes) : 0;
+  call.row_bytes = header + (call.row_bytes - header) * other / hidden;
+  return call;
+}
+
+// Values of a row from the nearest measured number to before `hidden`, eight for each factor of
+// two; nothing where it was measured.
+std::vector<double> rows_between(const std::optional<MeasuredRange>& measured, double hidden) {
+  constexpr int per_octave = 8;
+  std::vector<double> rows;
+  const double octaves = octaves_beyond(measured, hidden);
+  for (int step = 0; step < octaves * per_octave; ++step) {
+    const double factor = std::exp2(static_cast<double>(step) / per_octave);
+    rows.push_back(hidden < measured->least ? measured->least / factor : measured->most * factor);
+  }
+  return rows;
 }
 
 std::string range_text(const MeasuredRange& range) {
@@ -339,30 +354,58 @@ void no_faster_than_wire(const DispatchCall& call, Estimate& estimate) {
   estimate.time_us_p05 = std::max(estimate.time_us_p05, std::min(wire_us, estimate.time_us));
 }
 
+namespace {
+
+// By the distance from what was measured, a row as far away as `hidden` is.
+Estimate widened(const Dispatcher& dispatcher, const DispatchCall& call, double hidden,
+                 Estimate estimate) {
+  const MeasuredDispatches& measured = measured_of(dispatcher, call.group);
+  const double wider = widening(octaves_beyond(measured.tokens, call.load.tokens));
+  const double growing = growing_share(dispatcher, call);
+  const auto end = [&](double end_us) {
+    const double ratio = end_us / estimate.time_us;
+    return estimate.time_us * ((1 - growing) * ratio + growing * std::pow(ratio, wider));
+  };
+  estimate.time_us_p05 = end(estimate.time_us_p05);
+  estimate.time_us_p95 = end(estimate.time_us_p95);
+  const double of_hidden = octaves_beyond(measured.hidden, hidden);
+  const double of_gpus = octaves_beyond(measured.gpus, call.group.gpus);
+  widen(std::hypot(ErrorGrowth::hidden * std::sqrt(of_hidden),
+                   ErrorGrowth::gpus * std::sqrt(of_gpus)),
+        estimate);
+  no_faster_than_wire(call, estimate);
+  return estimate;
+}
+
+}  // namespace
+
 void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchCall& call, double hidden,
                            Estimate& estimate) {
   const MeasuredDispatches& measured = measured_of(dispatcher, call.group);
-  const double of_tokens = octaves_beyond(measured.tokens, call.load.tokens);
-  const double of_hidden = octaves_beyond(measured.hidden, hidden);
-  const double of_gpus = octaves_beyond(measured.gpus, call.group.gpus);
   const bool of_sms =
       octaves_of_sms(dispatcher, call.group, call.sms) > 0 && is_beyond(measured.sms, call.sms);
-  if (of_tokens <= 0 && of_hidden <= 0 && of_gpus <= 0 && !of_sms) return;
-  estimate.support = Support::extrapolated;
-  const double by_hidden = ErrorGrowth::hidden * std::sqrt(of_hidden);
-  const double by_gpus = ErrorGrowth::gpus * std::sqrt(of_gpus);
-  const StageShares shares = shares_of(dispatcher, call);
-  const auto end = [&](double end_us, double sign) {
-    const double as_measured = std::log(end_us / estimate.time_us);
-    const double wider = widening(of_tokens) * as_measured;
-    return estimate.time_us *
-           (shares.fixed * std::exp(sign * std::hypot(as_measured, by_gpus)) +
-            shares.rows * std::exp(sign * std::hypot(wider, by_gpus)) +
-            shares.bytes * std::exp(sign * std::hypot(wider, by_hidden, by_gpus)));
-  };
-  estimate.time_us_p05 = end(estimate.time_us_p05, -1);
-  estimate.time_us_p95 = end(estimate.time_us_p95, 1);
-  no_faster_than_wire(call, estimate);
+  if (octaves_beyond(measured.tokens, call.load.tokens) > 0 ||
+      octaves_beyond(measured.hidden, hidden) > 0 ||
+      octaves_beyond(measured.gpus, call.group.gpus) > 0 || of_sms) {
+    estimate.support = Support::extrapolated;
+  }
+  const Estimate as_measured = estimate;
+  const Estimate law = dispatch_time(dispatcher, call);
+  estimate = widened(dispatcher, call, hidden, as_measured);
+  for (const double row : rows_between(measured.hidden, hidden)) {
+    const DispatchCall nearer_call = with_hidden(dispatcher, call, hidden, row);
+    const Estimate nearer_law = dispatch_time(dispatcher, nearer_call);
+    Estimate nearer = as_measured;
+    nearer.time_us *= nearer_law.time_us / law.time_us;
+    nearer.time_us_p05 *= nearer_law.time_us_p05 / law.time_us_p05;
+    nearer.time_us_p95 *= nearer_law.time_us_p95 / law.time_us_p95;
+    nearer = widened(dispatcher, nearer_call, row, nearer);
+    if (row > hidden) {
+      estimate.time_us_p95 = std::min(estimate.time_us_p95, nearer.time_us_p95);
+    } else {
+      estimate.time_us_p05 = std::max(estimate.time_us_p05, nearer.time_us_p05);
+    }
+  }
 }
 
 std::string extrapolation(const Dispatcher& dispatcher, const DispatchGroup& group,

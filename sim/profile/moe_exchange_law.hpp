@@ -124,11 +124,11 @@ struct ErrorGrowth {
 
 // Outside of what the dispatcher was measured at: support `extrapolated` (also of SMs), and the
 // band of dispatch_time() wider: of tokens as residual.hpp's widening() has it, to either side in
-// proportion, of values of a row and of GPUs by ErrorGrowth. Each widens the part of the time that
-// grows with it alone: of tokens all but the start and the flow of the buffers, of values of a row
-// what the law has with bytes beyond what it has without, of GPUs all. The ends of the parts add
-// up, so that an end falls with no number of tokens or values that the time grows with. The lower
-// end as no_faster_than_wire() has it. `hidden`: values of a row.
+// proportion, of values of a row and of GPUs by ErrorGrowth. Tokens widen the part of the time that
+// grows with them alone, so not the start, and the ends of both parts add up. Rows shorter than any
+// measured end no later than longer ones, and longer ones no earlier than shorter ones. So an end
+// falls with no number of tokens or values. The lower end as no_faster_than_wire() has it.
+// `hidden`: values of a row.
 void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchCall& call, double hidden,
                            Estimate& estimate);
 // What that was, behind other words: "; extrapolated from 1 to 2048 tokens of a GPU, 8 GPUs", and

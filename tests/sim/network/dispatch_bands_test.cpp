@@ -94,7 +94,7 @@ TEST_CASE("no lower end of a dispatcher lies below its bytes at line rate", "[pr
 }
 
 TEST_CASE("more tokens or values of a row end no dispatcher's exchange earlier", "[property]") {
-  constexpr double rounding = 1e-9;
+  constexpr double rounding = 1e-3;  // of the rows that the law looks at
   for_each_place([](const Asker& asker) {
     const auto check_rise = [](const Estimate& less, const Estimate& more) {
       CHECK(more.time_us >= less.time_us * (1 - rounding));
@@ -118,14 +118,20 @@ TEST_CASE("more tokens or values of a row end no dispatcher's exchange earlier",
   });
 }
 
-TEST_CASE("what does not grow with tokens or values has no wider band far from what was measured") {
+TEST_CASE("the start of an exchange has no wider band with fewer tokens than were measured") {
   // HybridEP was measured with 4,096 tokens of 7,168 values; one token takes its start alone.
   const Asker asker("hybridep", Profile::load("h100-sxm"), DispatcherStage::dispatch, 8);
-  const Estimate one = asker.at(1, 64).estimate;
+  const Estimate one = asker.at(1, 7168).estimate;
   const Dispatcher hybrid = Dispatcher::load("hybridep");
   const StageCost& cost = hybrid.on("NVIDIA H100").inside[0];
-  CHECK(one.time_us == Approx(cost.fixed_us).epsilon(0.01));
-  CHECK(one.time_us_p05 == Approx(cost.factor.low * cost.fixed_us).epsilon(0.02));
-  CHECK(one.time_us_p95 == Approx(cost.factor.high * cost.fixed_us).epsilon(0.02));
+  const double of_token_us = one.time_us - cost.fixed_us;
+  CHECK(of_token_us < 0.02 * cost.fixed_us);
+  const double wide = 1 + std::log2(4096) / 2;
+  CHECK(one.time_us_p05 ==
+        Approx(cost.factor.low * cost.fixed_us + std::pow(cost.factor.low, wide) * of_token_us)
+            .epsilon(0.005));
+  CHECK(one.time_us_p95 ==
+        Approx(cost.factor.high * cost.fixed_us + std::pow(cost.factor.high, wide) * of_token_us)
+            .epsilon(0.005));
   CHECK(one.support == Support::extrapolated);
 }

@@ -5,6 +5,7 @@
 
 #include "sim/profile/gpu_count_law.hpp"
 #include "sim/profile/profile.hpp"
+#include "tests/sim/profile/written_residual.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -14,14 +15,6 @@ namespace {
 
 const std::string shipped = std::string(MOESIM_SOURCE_DIR) + "/profiles/hardware/";
 constexpr double mebibyte = 1024.0 * 1024.0;
-
-std::string residual(const std::string& name, const std::string& bar) {
-  return "\"" + name +
-         R"(": {"by": "bytes", "median_abs": 0, "p90_abs": 0, "method": "test", "regions": [
-      {"region": "all", "from": 0, "below": null, "n": 1, "median_abs": 0, "p90_abs": 0,
-       "q05": -)" +
-         bar + R"(, "q95": )" + bar + "}]}";
-}
 
 }  // namespace
 
@@ -87,8 +80,9 @@ TEST_CASE("between measured sizes a band lies between those beside it") {
   const CollectiveCurve curve(Document::parse(R"({"op": "all-to-all", "params": {"nccl": "2.0"},
       "branches": [{"gpus": 2, "origin": "published", "bytes": [500, 4000],
                     "time_us": [100, 101]}], "measured_bytes": [500, 4000], )" +
-                                                  residual("residual", "0.5") + "," +
-                                                  residual("residual_at_measured", "0.1") + "}",
+                                                  written_residual("residual", "0.5") + "," +
+                                                  written_residual("residual_at_measured", "0.1") +
+                                                  "}",
                                               "x.json")
                                   .root());
   // More than an octave from both sizes, where the fit is off by 50 %, a time lies between theirs.
@@ -104,7 +98,7 @@ TEST_CASE("sizes below a log of large ones do not widen its law's band") {
   const CollectiveCurve curve(Document::parse(R"({"op": "all-to-all", "params": {"nccl": "2.0"},
       "branches": [{"gpus": 4, "origin": "measured", "bytes": [1073741824, 2147483648],
                     "time_us": [2500, 5000]}], "measured_bytes": [1073741824, 2147483648], )" +
-                                                  residual("residual", "0.02") + "}",
+                                                  written_residual("residual", "0.02") + "}",
                                               "x.json")
                                   .root(),
                               links);
@@ -133,7 +127,7 @@ TEST_CASE("latencies between GPU counts go by the count, bytes by the share that
     return CollectiveCurve(Document::parse(R"({"op": "all-gather", "params": {"nccl": "2.0"},
       "branches": [)" + branch(4, "") + "," + branch(8, eight) +
                                                R"(], "measured_bytes": [1024, 1073741824], )" +
-                                               residual("residual", "0.1") + "}",
+                                               written_residual("residual", "0.1") + "}",
                                            "x.json")
                                .root());
   };
@@ -147,7 +141,7 @@ TEST_CASE("latencies between GPU counts go by the count, bytes by the share that
   CHECK(measured.estimate(6, 512).time_us_p05 == measured.estimate(4, sent * 4 / 3).time_us_p05);
   CHECK(measured.estimate(6, 512).time_us_p95 == measured.estimate(8, sent * 8 / 7).time_us_p95);
   // Below a count by the law it grows from the one to the other: 10 and 40 %, by the count.
-  const CollectiveCurve by_law = curve("," + residual("residual", "0.4"));
+  const CollectiveCurve by_law = curve("," + written_residual("residual", "0.4"));
   const Estimate six = by_law.estimate(6, 1024);
   CHECK(six.time_us == Approx(22).epsilon(0.01));
   CHECK(six.time_us_p95 == Approx(0.5 * (1.1 * 18 + 1.4 * 26)).epsilon(0.02));

@@ -6,6 +6,7 @@
 #include "sim/profile/collective_curve.hpp"
 #include "sim/profile/gpu_count_law.hpp"
 #include "sim/profile/profile.hpp"
+#include "tests/sim/profile/written_residual.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -16,14 +17,6 @@ namespace {
 const std::string shipped = std::string(MOESIM_SOURCE_DIR) + "/profiles/hardware/";
 constexpr double mebibyte = 1024.0 * 1024.0;
 
-std::string residual(const std::string& name, const std::string& bar) {
-  return "\"" + name +
-         R"(": {"by": "bytes", "median_abs": 0, "p90_abs": 0, "method": "test", "regions": [
-      {"region": "all", "from": 0, "below": null, "n": 1, "median_abs": 0, "p90_abs": 0,
-       "q05": -)" +
-         bar + R"(, "q95": )" + bar + "}]}";
-}
-
 // Two GPUs: 10 us and 1 byte per us beyond 100 bytes; four: 20 us and as steep. +-10 %.
 CollectiveCurve simple(const std::string& more = "", const NodeLinks& links = {}) {
   const std::string text = R"({
@@ -32,7 +25,7 @@ CollectiveCurve simple(const std::string& more = "", const NodeLinks& links = {}
       {"gpus": 2, "origin": "published", "bytes": [100, 200], "time_us": [10, 110]},
       {"gpus": 4, "origin": "published", "bytes": [100, 200], "time_us": [20, 120]}],
     "measured_bytes": [100, 200], )" +
-                           residual("residual", "0.1") + more + "}";
+                           written_residual("residual", "0.1") + more + "}";
   return CollectiveCurve(Document::parse(text, "x.json").root(), links);
 }
 
@@ -62,7 +55,7 @@ TEST_CASE("an exchange says whether its size was measured") {
 
 TEST_CASE("the error bar grows with the distance to the next measured size") {
   // Fitted sizes are +-2 %, a size one octave from any is +-10 %.
-  const CollectiveCurve curve = simple(", " + residual("residual_at_measured", "0.02"));
+  const CollectiveCurve curve = simple(", " + written_residual("residual_at_measured", "0.02"));
   const auto bar = [&curve](double bytes) {
     const Estimate estimate = curve.estimate(2, bytes);
     return estimate.time_us_p95 / estimate.time_us - 1;
@@ -97,8 +90,8 @@ TEST_CASE("a tail has knots and errors of its own") {
     "op": "all-to-all", "params": {"nccl": "2.0"}, "default": true, "measured_bytes": [100, 200],
     "branches": [{"gpus": 2, "origin": "published", "bytes": [100, 200, 400],
                   "time_us": [10, 110, 210]}], )" +
-                           residual("residual", "0.1") + R"(, "tail": {"note": "test", )" +
-                           residual("residual", "0.3") + "}}";
+                           written_residual("residual", "0.1") + R"(, "tail": {"note": "test", )" +
+                           written_residual("residual", "0.3") + "}}";
   const CollectiveCurve curve(Document::parse(text, "x.json").root());
   const Estimate inside = curve.estimate(2, 200);
   CHECK(inside.time_us_p95 == Approx(1.1 * 110));
@@ -111,8 +104,8 @@ TEST_CASE("a tail has knots and errors of its own") {
 }
 
 TEST_CASE("scatter between runs adds in squares, and a switch covers both sides") {
-  const std::string scatter = R"(, "scatter": {)" + residual("any_version", "0.2") + "," +
-                              residual("same_version", "0.1") + "}";
+  const std::string scatter = R"(, "scatter": {)" + written_residual("any_version", "0.2") + "," +
+                              written_residual("same_version", "0.1") + "}";
   const CollectiveCurve curve = simple(scatter);
   // At 150 bytes 60 us, the errors of the curve 10 % and of another specimen 10 %.
   const Estimate same = curve.estimate(2, 150, true);
@@ -135,14 +128,14 @@ TEST_CASE("a GPU count derived from a sibling has its own errors, by version") {
     return R"({"gpus": )" + std::to_string(gpus) +
            R"(, "origin": "derived", "bytes": [100, 200], "time_us": [30, 130])" + more + "}";
   };
-  const std::string own =
-      ", " + residual("residual", "0.4") + ", " + residual("residual_same_version", "0.3");
+  const std::string own = ", " + written_residual("residual", "0.4") + ", " +
+                          written_residual("residual_same_version", "0.3");
   const std::string text =
       R"({"op": "all-to-all", "params": {"nccl": "2.0"}, "measured_bytes": [100, 200],
           "branches": [)" +
       branch(4, "") + "," + branch(8, own) + "," + branch(16, own) + "], " +
-      residual("residual", "0.1") + R"(, "scatter": {)" + residual("any_version", "0.2") + "," +
-      residual("same_version", "0.1") + "}}";
+      written_residual("residual", "0.1") + R"(, "scatter": {)" +
+      written_residual("any_version", "0.2") + "," + written_residual("same_version", "0.1") + "}}";
   const CollectiveCurve curve(Document::parse(text, "x.json").root());
   CHECK(curve.estimate(8, 200, true).time_us_p95 == Approx(1.3 * 130));
   // 80 us lie below the line from 30 at 75 bytes to 230 at 300: the bar starts there.
@@ -155,13 +148,13 @@ TEST_CASE("between two derived GPU counts the band lies between theirs") {
   const auto branch = [](const std::string& gpus, const std::string& times,
                          const std::string& bar) {
     return R"({"gpus": )" + gpus + R"(, "origin": "derived", "bytes": [100, 200], "time_us": )" +
-           times + ", " + residual("residual", bar) + "}";
+           times + ", " + written_residual("residual", bar) + "}";
   };
   const std::string text =
       R"({"op": "all-gather", "params": {"nccl": "2.0"}, "measured_bytes": [100, 200],
           "branches": [)" +
       branch("8", "[70, 90]", "0.1") + "," + branch("16", "[150, 190]", "0.2") + "], " +
-      residual("residual", "0.1") + "}";
+      written_residual("residual", "0.1") + "}";
   const CollectiveCurve curve(Document::parse(text, "x.json").root());
   // 12 GPUs at 100 bytes send as much as 8 at 104.76 bytes and 16 at 97.78, half way between: 70.95
   // +- 7.095 us and, below the first knot, 150 +- 30 us. The neighbours' hull would be 64 to 180
@@ -228,7 +221,7 @@ TEST_CASE("a law answers for more GPUs, marked derived, with its own error bar")
   links.port_bytes_per_us = 1e5;
   const auto law = [](const std::string& up_to) {
     return R"(, "law": {"up_to": )" + up_to + R"(, "note": "test", )" +
-           residual("residual", "0.2") + "}";
+           written_residual("residual", "0.2") + "}";
   };
   const CollectiveCurve curve = simple(law("16"), links);
   CHECK(curve.gpu_counts() == std::vector<int>{2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
@@ -341,10 +334,11 @@ TEST_CASE("another NCCL version is another curve") {
 // Two GPUs kept from a curve of another version, with 10 %, scatter, a tail and sizes of its own;
 // four measured, without. What holds for one does not hold for the other.
 TEST_CASE("a branch kept from another curve has the errors, sizes and version of that one") {
-  const std::string from = R"("from_curve": {"nccl": "1.9", )" + residual("residual", "0.1") + "," +
-                           residual("residual_at_measured", "0.02") + R"(, "scatter": {)" +
-                           residual("any_version", "0.2") + "," + residual("same_version", "0.01") +
-                           R"(}, "tail": {"note": "test", )" + residual("residual", "0.3") + "}}";
+  const std::string from =
+      R"("from_curve": {"nccl": "1.9", )" + written_residual("residual", "0.1") + "," +
+      written_residual("residual_at_measured", "0.02") + R"(, "scatter": {)" +
+      written_residual("any_version", "0.2") + "," + written_residual("same_version", "0.01") +
+      R"(}, "tail": {"note": "test", )" + written_residual("residual", "0.3") + "}}";
   const std::string text =
       R"({"op": "all-to-all", "params": {"nccl": "2.0"}, "measured_bytes": [100, 200, 400],
           "branches": [
@@ -353,7 +347,8 @@ TEST_CASE("a branch kept from another curve has the errors, sizes and version of
       from + R"(},
             {"gpus": 4, "origin": "measured", "bytes": [100, 400], "time_us": [20, 320],
              "measured_bytes": [100, 400]}], )" +
-      residual("residual", "0.08") + "," + residual("residual_at_measured", "0") + "}";
+      written_residual("residual", "0.08") + "," + written_residual("residual_at_measured", "0") +
+      "}";
   const CollectiveCurve curve(Document::parse(text, "x.json").root());
   const auto up = [&](int gpus, double bytes, bool same) {
     const Estimate estimate = curve.estimate(gpus, bytes, same);
@@ -384,7 +379,7 @@ TEST_CASE("outside the measured sizes a band reaches to both readings of what wa
                     "time_us": [10, 20, 40, 80], "measured_bytes": [100, 200], "beyond": )" +
                              beyond + R"(}],
       "measured_bytes": [100, 200], )" +
-                             residual("residual", "0.1") + "}";
+                             written_residual("residual", "0.1") + "}";
     return CollectiveCurve(Document::parse(text, "x.json").root());
   };
   const CollectiveCurve curve =

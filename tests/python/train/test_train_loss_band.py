@@ -22,7 +22,7 @@ def test_all_formats_have_the_same_band():
     assert abs(drawn["residual_loss"] - (low + high) / 2) < 4 * error
     # Of one further step: the mean of four is known to half the error of one. Student's t of 3 x 32 degrees: 1.661.
     assert high - low == pytest.approx(2 * 1.661 * np.sqrt(5 / 4) * error, rel=0.01)
-    assert f"             of one step {100 * low:.2f} to {100 * high:.2f} % (p05 to p95), by 4 drawn steps\n" in succeed(*CAPACITY)
+    assert f"             of another step {100 * low:.2f} to {100 * high:.2f} % (p05 to p95), by 4 drawn steps\n" in succeed(*CAPACITY)
 
 
 def test_columns_are_behind_all_others():
@@ -45,7 +45,7 @@ def test_rows_of_a_grid_are_those_of_one_step():
 def test_a_router_that_drops_nothing_is_sure_of_it():
     dropless = as_json(*ROUTED, "--router", "dropless")
     assert [dropless[name] for name in BAND] == [0, 0, 0]
-    assert "of one step" not in succeed(*ROUTED, "--router", "dropless")
+    assert " (p05 to p95), by" not in succeed(*ROUTED, "--router", "dropless")
 
 
 def test_forced_balance_has_none():

@@ -14,15 +14,16 @@ namespace {
 
 std::string percent(double share) { return fmt::format("{:.2f} %", 100 * share); }
 
-// How sure a token loss is: "of one step 6.83 to 6.85 % (p05 to p95), by 4 drawn steps". `with`:
-// before it.
+// How sure a token loss is: "of another step 6.83 to 6.85 % (p05 to p95), by 4 drawn steps", which
+// may leave out this step's. `with`: before it.
 void add_band_line(const char* with, const std::optional<uncertainty::LossBand>& band,
                    bool is_recorded, std::vector<std::vector<std::string>>& lines) {
   constexpr double least_shown = 0.5e-4;  // of a percentage with two decimals
   if (!band || band->p95 < least_shown) return;
-  lines.push_back({"", fmt::format("{}of one step {:.2f} to {:.2f} % (p05 to p95), by {} {} steps",
-                                   with, 100 * band->p05, 100 * band->p95, band->steps,
-                                   is_recorded ? "recorded" : "drawn")});
+  lines.push_back(
+      {"", fmt::format("{}of {} step {:.2f} to {:.2f} % (p05 to p95), by {} {} steps", with,
+                       is_recorded ? "one" : "another", 100 * band->p05, 100 * band->p95,
+                       band->steps, is_recorded ? "recorded" : "drawn")});
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 
 namespace moesim::study {
 
-using training::DrawnRouting;
 using training::ExpectedLoss;
 using training::TrainingJob;
 

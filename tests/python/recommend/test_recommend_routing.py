@@ -72,7 +72,7 @@ def test_of_one_layout_what_is_no_faster_and_loses_more_is_a_twin():
 
 def test_the_five_differ_and_their_twins_are_counted(tmp_path):
     every = tmp_path / "all.csv"
-    words = (*SMALL, "--virtual-pipeline", "1,2,4,8")
+    words = (*SMALL, "--virtual-pipeline", "1,2,4,8", "--zero", "1,2")
     rows = as_rows(*words, "--all", every)
     assert len({layout_of(row) for row in rows}) == 5
     with open(every, newline="", encoding="utf-8") as file:
@@ -296,7 +296,8 @@ def test_notes_say_what_holds_for_all_routers_of_a_search_and_say_it_once():
 def test_an_order_that_drawn_routing_changes_is_said():
     """What does not fit then is marked, and the cost is that of the fastest that does."""
     words = ("recommend", "--model", "qwen3-235b-a22b", "--gpus", 144, "--profile", "gb200", "--global-batch", 4608,
-             "--dispatcher", "hybridep", "--precision", "mxfp8", "--software", "megatron-bridge", "--memory-share", 0.883)
+             "--dispatcher", "hybridep", "--precision", "mxfp8", "--software", "megatron-bridge", "--memory-share", 0.883,
+             "--zero", "1,2")
     best = [row for row in as_rows(*words) if row["rank"]]
     too_large = [row["rank"] for row in best if row["drawn_fits_memory"] == "false"]
     fitting = [row for row in best if row["drawn_fits_memory"] == "true"]

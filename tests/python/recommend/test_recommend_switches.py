@@ -127,7 +127,8 @@ def test_the_front_goes_by_the_losses_that_are_told(tmp_path):
     more or less put a slower step on no front."""
     words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", "1,2",
              "--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--context-parallel", 1, "--expert-parallel", "4,8",
-             "--pipeline-parallel", "1,2,4", "--virtual-pipeline", "1,12", "--recompute", "none/full", "--capacity-factor", "1,2")
+             "--pipeline-parallel", "1,2,4", "--virtual-pipeline", "1,12", "--recompute", "none/full", "--capacity-factor", "1,2",
+             "--zero", "1,2")
     table = succeed(*words)
     losses = re.findall(r"^[a-z]  *(<?0?\.?\d\S*) ", table, re.M)
     assert losses[-1] == "<0.001" and "0.000" not in losses, table

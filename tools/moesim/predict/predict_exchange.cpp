@@ -29,7 +29,6 @@
 namespace moesim::tool {
 namespace {
 
-using profile::Collective;
 using Params = std::map<std::string, std::string>;
 
 std::string text_or(const Params& params, const std::string& name, const std::string& fallback) {

@@ -1,10 +1,14 @@
 """Runs the built moesim for the tests of this folder. tools/test names it in MOESIM_BIN."""
 
 import csv
+import fcntl
 import io
 import json
 import os
+import struct
 import subprocess
+import termios
+import threading
 from pathlib import Path
 
 import pytest
@@ -41,24 +45,38 @@ def as_rows(*words, **how):
     return list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv", **how))))
 
 
-def open_terminal():
-    try:
-        return os.openpty()
-    except OSError as error:
-        pytest.skip(f"no pseudo-terminal is available here: {error}")
+class Terminal:
+    """A pseudo-terminal on which a command writes to `end`, read from the start on.
 
+    The tests keep `end` open and mark the end of the text themselves: once a command's exit closes the last one, Linux
+    may drop what was not read yet.
+    """
+    MARK = b"\0"
 
-def read_terminal(master):
-    """All that was written to it, once nobody holds the other end: a read gives a part at a time."""
-    parts = []
-    while True:
+    def __init__(self, columns=80):
         try:
-            part = os.read(master, 1 << 16)
-        except OSError:  # how Linux says that the other end is closed
-            part = b""
-        if not part:
-            return b"".join(parts).decode()
-        parts.append(part)
+            self.master, self.end = os.openpty()
+        except OSError as error:
+            pytest.skip(f"no pseudo-terminal is available here: {error}")
+        fcntl.ioctl(self.end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self._shown = b""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        while not self._shown.endswith(self.MARK):
+            self._shown += os.read(self.master, 1 << 16)
+
+    def so_far(self):
+        return self._shown.decode(errors="replace")
+
+    def text(self):
+        """All that was written to it, for a command that has ended; closes it."""
+        os.write(self.end, self.MARK)
+        self._reader.join()
+        os.close(self.end)
+        os.close(self.master)
+        return self._shown.removesuffix(self.MARK).decode()
 
 
 def expect_error(result, code, *parts):

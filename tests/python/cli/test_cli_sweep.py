@@ -1,14 +1,13 @@
 """The contract of moesim sweep: grid order, resumption, progress."""
 
 import json
-import os
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from command_line import BINARY, SMALL, as_json, moesim, needs_binary, open_terminal, read_terminal, succeed
+from command_line import BINARY, SMALL, Terminal, as_json, moesim, needs_binary, succeed
 from options_document import GRID, column_names, rows_of
 
 pytestmark = needs_binary
@@ -188,12 +187,10 @@ def test_progress_off_a_terminal_is_a_line_a_minute(tmp_path):
 
 @pytest.mark.slow
 def test_progress_on_a_terminal_is_one_line_redrawn(tmp_path):
-    master, slave = open_terminal()
-    process = subprocess.Popen([BINARY, *LONG, "--out", str(tmp_path / "rows.csv")],
-                               stdout=subprocess.PIPE, stderr=slave)
-    os.close(slave)
-    assert process.communicate(timeout=120)[0] == b""
-    text = read_terminal(master)
-    os.close(master)
+    terminal = Terminal()
+    result = subprocess.run([BINARY, *LONG, "--out", str(tmp_path / "rows.csv")], stdout=subprocess.PIPE, stderr=terminal.end,
+                            timeout=120, check=True)
+    assert result.stdout == b""
+    text = terminal.text()
     assert "\r" in text and "of 12 scenarios" in text and " elapsed" in text
     assert text.replace("\r\n", "\n").count("\n") == 1  # the final message alone

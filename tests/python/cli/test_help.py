@@ -1,14 +1,11 @@
 """Help texts: as wide as the terminal, and never too wide to read."""
 
-import fcntl
 import os
 import re
-import struct
 import subprocess
-import termios
 
 import pytest
-from command_line import BINARY, as_json, moesim, needs_binary, open_terminal, read_terminal, succeed
+from command_line import BINARY, Terminal, as_json, moesim, needs_binary, succeed
 from test_cli_contract import COMMANDS
 
 pytestmark = needs_binary
@@ -16,16 +13,10 @@ pytestmark = needs_binary
 
 def on_a_terminal(columns, *words):
     """What a run prints on a terminal of that width."""
-    master, slave = open_terminal()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    process = subprocess.Popen([BINARY, *words], stdout=slave, stderr=subprocess.DEVNULL,
-                               env=environment)
-    os.close(slave)
-    text = read_terminal(master)
-    os.close(master)
-    assert process.wait() == 0
-    return text.replace("\r\n", "\n")
+    terminal = Terminal(columns)
+    subprocess.run([BINARY, *words], stdout=terminal.end, stderr=subprocess.DEVNULL, env=environment, check=True)
+    return terminal.text().replace("\r\n", "\n")
 
 
 @pytest.mark.parametrize("words", [["--help"], *([command, "--help"] for command in

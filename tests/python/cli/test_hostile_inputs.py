@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import BINARY, expect_error, moesim, needs_binary, open_terminal, read_terminal
+from command_line import BINARY, Terminal, expect_error, moesim, needs_binary
 
 pytestmark = needs_binary
 PROFILES = Path(__file__).resolve().parents[3] / "profiles"
@@ -159,11 +159,9 @@ def test_control_characters_of_documents_do_not_reach_the_terminal(tmp_path):
 def test_a_query_with_control_characters_on_a_terminal(tmp_path):
     queries = tmp_path / "queries.csv"
     queries.write_text("op,m,n,k,note\ngemm,16,16,16,\x1b[2J\n")
-    master, slave = open_terminal()
-    result = moesim("predict", "--in", queries, "--format", "csv", stdout=slave)
-    os.close(slave)
-    shown = read_terminal(master)
-    os.close(master)
+    terminal = Terminal()
+    result = moesim("predict", "--in", queries, "--format", "csv", stdout=terminal.end)
+    shown = terminal.text()
     assert "\x1b" not in shown
     assert result.returncode == 2 or "\\x1b[2J" in shown
 

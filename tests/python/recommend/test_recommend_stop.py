@@ -1,14 +1,13 @@
 """A search that Ctrl-C or --time-limit ends before its best are proven."""
 
 import csv
-import os
 import re
 import signal
 import subprocess
 import time
 
 import pytest
-from command_line import BINARY, as_rows, expect_error, moesim, needs_binary, open_terminal, read_terminal, succeed
+from command_line import BINARY, Terminal, as_rows, expect_error, moesim, needs_binary, succeed
 from recommend_command import SMALL
 
 pytestmark = needs_binary
@@ -21,18 +20,14 @@ LONG = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", "64", "--global-batch
 
 def interrupted_where(text, *words):
     """The exit code, and what was told, of a search that is interrupted once its progress line has the text."""
-    master, terminal = open_terminal()
-    process = subprocess.Popen([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=terminal, text=True)
-    os.close(terminal)
-    told = ""
-    while text not in told:
-        assert process.poll() is None, told
-        told += os.read(master, 4096).decode()
+    terminal = Terminal()
+    process = subprocess.Popen([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=terminal.end, text=True)
+    while text not in terminal.so_far():
+        assert process.poll() is None, terminal.so_far()
+        time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
-    told += read_terminal(master)
-    os.close(master)
-    return process.returncode, out, told
+    return process.returncode, out, terminal.text()
 
 
 @pytest.mark.slow

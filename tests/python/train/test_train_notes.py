@@ -1,13 +1,12 @@
 """What moesim train says of its band and of what it was not measured at, and options that change nothing."""
 
 import json
-import os
 import pathlib
 import re
 import subprocess
 
 import pytest
-from command_line import BINARY, as_json, as_rows, moesim, needs_binary, open_terminal, read_terminal, succeed
+from command_line import BINARY, Terminal, as_json, as_rows, moesim, needs_binary, succeed
 from train_command import LONG, QWEN
 
 pytestmark = needs_binary
@@ -225,12 +224,10 @@ def test_slots_that_nothing_fills_are_said():
 def test_drawing_routing_shows_progress_on_a_terminal_alone(tmp_path):
     words = ("train", "--model", "deepseek-v2-lite", "--gpus", 8, "--expert-parallel", 8, "--router", "bias-balanced",
              "--routing", "gaussian:1")
-    master, slave = open_terminal()
-    process = subprocess.Popen([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=slave, text=True)
-    os.close(slave)
-    text = process.communicate(timeout=120)[0]
-    shown = read_terminal(master)
-    os.close(master)
+    terminal = Terminal()
+    text = subprocess.run([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=terminal.end, text=True, timeout=120,
+                          check=True).stdout
+    shown = terminal.text()
     assert "of 26 layers routed, " in shown and "\n" not in shown.replace("\r\n", "").rstrip("\n")
     quiet = moesim(*words)
     assert quiet.stdout == text and "routed" not in quiet.stderr

@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -88,7 +90,7 @@ struct Destination {
 };
 
 // A device, a pipe or a terminal has no content to protect, and a rename would replace it.
-bool is_special_file(const std::string& path) {
+bool is_special(const std::string& path) {
   if (is_descriptor(path)) return true;
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
@@ -104,13 +106,18 @@ int write_all(int descriptor, std::string_view content) {
   return 0;
 }
 
-// A name beside `path` that nobody can foresee.
+std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+// A name beside `path` that nobody can foresee, and that is no longer than a name may be.
 std::string random_name(const std::string& path) {
   unsigned long long bits = 0;
   if (::getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) {
     bits = static_cast<unsigned long long>(::getpid());
   }
-  return fmt::format("{}.{:016x}.tmp", path, bits);
+  const std::string own = fmt::format(".{:016x}.tmp", bits);
+  const std::size_t kept = std::min(name_of(path).size(), std::size_t{NAME_MAX} - own.size());
+  return fmt::format("{}{}{}", path.substr(0, path.size() - name_of(path).size()),
+                     name_of(path).substr(0, kept), own);
 }
 
 // A new file that will become `path`. It has no name until it is complete, so that a kill leaves
@@ -161,6 +168,10 @@ class TemporaryFile {
 
  private:
   Descriptor open(Kind kind) {
+    if (name_of(path_).size() > NAME_MAX) {  // the file without a name would not say so
+      errno = ENAMETOOLONG;
+      return Descriptor(-1);
+    }
     if (kind == Kind::unnamed_if_possible && ::access("/proc/self/fd", X_OK) == 0) {
       const int unnamed = ::open(folder_of(path_).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
       if (unnamed >= 0 || errno == EACCES || errno == ENOENT) return Descriptor(unnamed);
@@ -257,9 +268,11 @@ std::string read_regular_file(const std::string& path) {
   return read_open(path, in);
 }
 
+bool is_special_file(const std::string& path) { return is_special(Destination(path).path); }
+
 void write_file_atomically(const std::string& path, std::string_view content) {
   const Destination destination(path);
-  if (is_special_file(destination.path)) return write_special(destination, content);
+  if (is_special(destination.path)) return write_special(destination, content);
   refuse_folder(destination);
   TemporaryFile out(destination);
   int code = write_through(out, destination.path, content);
@@ -277,7 +290,7 @@ void write_file_atomically(const std::string& path, std::string_view content) {
 void check_writable(const std::string& path) {
   const Destination destination(path);
   refuse_folder(destination);
-  if (!is_special_file(destination.path)) const TemporaryFile probe(destination);
+  if (!is_special(destination.path)) const TemporaryFile probe(destination);
 }
 
 }  // namespace moesim

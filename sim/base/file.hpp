@@ -42,6 +42,9 @@ std::string read_regular_file(const std::string& path);
 // except on file systems without O_TMPFILE (NFS).
 void write_file_atomically(const std::string& path, std::string_view content);
 
+// Whether that writes to what is there, which is no regular file: a device, a pipe, a descriptor.
+bool is_special_file(const std::string& path);
+
 // Throws Error at once if `path` could not be written, so that long work does not end in a
 // refusal. Leaves nothing behind.
 void check_writable(const std::string& path);

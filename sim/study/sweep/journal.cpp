@@ -23,7 +23,7 @@
 namespace moesim::study {
 namespace {
 
-constexpr const char* heading = "moesim sweep journal 4 ";
+constexpr const char* heading = "moesim sweep journal 5 ";
 // Even where a row ends each millisecond, few wait for a disk.
 constexpr std::chrono::seconds sync_interval{1};
 
@@ -94,25 +94,26 @@ std::optional<Cell> cell_of(const nlohmann::json& value) {
   }
 }
 
-std::string checksum(const std::string& cells) {
-  return fmt::format("{:016x}", Digest().add(cells).value());
+std::string checksum(std::size_t index, const std::string& cells) {
+  return fmt::format("{:016x}", Digest().add(fmt::format("{} ", index)).add(cells).value());
 }
 
-// [index, number of cells, checksum of the cells' text, cells]
+// [index, number of cells, checksum of the index and the cells' text, cells]
 std::string row_line(std::size_t index, const Row& row) {
   nlohmann::json cells = nlohmann::json::array();
   for (const Cell& cell : row) cells.push_back(json_of(cell));
   const std::string text = json_text(cells);
-  return fmt::format("[{},{},\"{}\",{}]\n", index, row.size(), checksum(text), text);
+  return fmt::format("[{},{},\"{}\",{}]\n", index, row.size(), checksum(index, text), text);
 }
 
 // The row of a line as row_line() writes it; nothing where any of it was altered or cut off.
 std::optional<std::pair<std::size_t, Row>> row_of(const std::string& line) {
   const nlohmann::json entry = parse_json_or_null(line);
-  const bool whole = entry.is_array() && entry.size() == 4 && entry[0].is_number_unsigned() &&
-                     entry[1].is_number_unsigned() && entry[2].is_string() && entry[3].is_array() &&
-                     entry[3].size() == entry[1].get<std::size_t>() &&
-                     entry[2].get<std::string>() == checksum(json_text(entry[3]));
+  const bool whole =
+      entry.is_array() && entry.size() == 4 && entry[0].is_number_unsigned() &&
+      entry[1].is_number_unsigned() && entry[2].is_string() && entry[3].is_array() &&
+      entry[3].size() == entry[1].get<std::size_t>() &&
+      entry[2].get<std::string>() == checksum(entry[0].get<std::size_t>(), json_text(entry[3]));
   if (!whole) return std::nullopt;
   Row row;
   for (const nlohmann::json& value : entry[3]) {
@@ -126,7 +127,7 @@ std::optional<std::pair<std::size_t, Row>> row_of(const std::string& line) {
 }  // namespace
 
 std::string journal_path(const std::string& out) {
-  return out.empty() || out.starts_with("/dev/") ? "" : out + ".partial";
+  return out.empty() || is_special_file(out) ? "" : out + ".partial";
 }
 
 Journal::Journal(const std::string& path, const std::string& fingerprint, bool resume)

@@ -15,7 +15,9 @@
 
 #include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
 #include "sim/base/parallel.hpp"
+#include "sim/base/shipped.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/baseline.hpp"
 #include "sim/study/sweep/journal.hpp"
@@ -302,6 +304,9 @@ std::string fingerprint(const std::vector<SweepPoint>& points, const std::string
   Digest digest;
   digest.add(build);
   for (const Column& column : result_columns()) digest.add(column.name);
+  for (const std::string& name : shipped_names("residuals")) {  // which bands are made of
+    digest.add(name).add(read_file(find_document("residuals", name)));
+  }
   std::set<std::pair<std::string, Cell>> added;  // every file once
   for (const SweepPoint& point : points) {
     for (const scenario::Option& option : scenario::scenario_options()) {

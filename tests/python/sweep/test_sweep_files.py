@@ -3,9 +3,12 @@
 import csv
 import fcntl
 import json
+import os
+import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,7 @@ SMALL = ("--gpus", "8", "--micro-batch", "1", "--replicas", "2", "--mode", "pref
          "--sequence-length", "512")
 
 pytestmark = needs_binary
+PROFILES = Path(__file__).resolve().parents[3] / "profiles"
 
 
 def sweep(out, router, *more):
@@ -194,9 +198,9 @@ def journal_of(tmp_path, router="top1,top2,top2+ir"):
     return out, journal
 
 
-def long_sweep(out, *more):
+def long_sweep(out, *more, env=None):
     return moesim("sweep", *SMALL, "--replicas", "16", "--sequence-length", "4096", "--router", "top1,top2,top2+ir",
-                  "--out", out, *more)
+                  "--out", out, *more, env=env)
 
 
 def test_finished_scenarios_are_not_thrown_away_unasked(tmp_path):
@@ -245,6 +249,7 @@ def test_a_sweep_that_ended_before_its_first_row_leaves_nothing_in_the_way(tmp_p
     lambda line: "[0,[1]]",
     lambda line: "[0,1,\"0\",[[]]]",
     lambda line: line[:-20],
+    lambda line: line.replace("[0,", "[1,", 1),
 ])
 def test_an_altered_row_is_computed_again(tmp_path, change):
     out, journal = journal_of(tmp_path)
@@ -254,6 +259,33 @@ def test_an_altered_row_is_computed_again(tmp_path, change):
     whole = tmp_path / "whole.csv"
     assert long_sweep(whole).returncode == 0
     assert out.read_text() == whole.read_text()
+
+
+def test_bands_of_other_measurements_are_of_another_sweep(tmp_path):
+    out, journal = journal_of(tmp_path)
+    shutil.copytree(PROFILES, tmp_path / "profiles")
+    residuals = tmp_path / "profiles" / "residuals" / "steps.json"
+    document = json.loads(residuals.read_text())
+    document["source"] = "others"
+    residuals.write_text(json.dumps(document))
+    result = long_sweep(out, "--resume", env={"MOESIM_PROFILES": str(tmp_path / "profiles")})
+    expect_error(result, 2, "rows of a run with other options, documents or program version")
+    assert journal.exists()
+
+
+def test_messages_for_a_closed_stderr_are_in_no_file(tmp_path):
+    """The first file that is opened would get the number of what is closed."""
+    out, journal = tmp_path / "rows.csv", tmp_path / "rows.csv.partial"
+    words = [BINARY, "sweep", *SMALL, "--seed", "1:4000:1", "--jobs", "1", "--out", str(out)]
+    process = subprocess.Popen(["sh", "-c", 'exec "$@" 2>&-', "-", *words])
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (journal.exists() and journal.read_text().count("\n") > 3):
+        time.sleep(0.02)
+    opened = {number: os.readlink(f"/proc/{process.pid}/fd/{number}") for number in (2, 3, 4, 5)
+              if os.path.lexists(f"/proc/{process.pid}/fd/{number}")}
+    process.kill()
+    process.wait()
+    assert opened[2] == "/dev/null" and str(journal) in opened.values()
 
 
 def test_routers_of_another_k_are_named():

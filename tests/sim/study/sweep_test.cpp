@@ -288,6 +288,8 @@ TEST_CASE("a journal lies beside the results, if these have a place") {
   CHECK(study::journal_path("out/sweep.csv") == "out/sweep.csv.partial");
   CHECK(study::journal_path("").empty());             // stdout
   CHECK(study::journal_path("/dev/stdout").empty());  // a device
+  CHECK(study::journal_path("/dev/null").empty());
+  CHECK(study::journal_path("/dev/shm/moesim.csv") == "/dev/shm/moesim.csv.partial");  // a file
 }
 
 TEST_CASE("the fingerprint knows options, order and build") {

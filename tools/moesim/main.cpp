@@ -12,6 +12,7 @@
 #include "tools/moesim/base/commit.hpp"
 #include "tools/moesim/base/interrupt.hpp"
 #include "tools/moesim/base/output.hpp"
+#include "tools/moesim/base/standard_files.hpp"
 #include "tools/moesim/command_line/config.hpp"
 #include "tools/moesim/megatron/megatron_model_option.hpp"
 #include "tools/moesim/train/layout_scenario.hpp"
@@ -98,6 +99,7 @@ int main(int count, char** arguments) {
   ExitCode code = ExitCode::failure;
   try {
     moesim::tool::keep_freed_memory();
+    moesim::tool::open_standard_files();
     moesim::tool::install_signal_handlers();
     code = moesim::tool::run_program({arguments + std::min(count, 1), arguments + count});
   } catch (const moesim::Error& error) {

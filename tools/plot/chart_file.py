@@ -17,10 +17,17 @@ def save(figure, path):
                 ".svg": {"Date": None}}[suffix]
     try:
         figure.savefig(temporary, format=suffix[1:], dpi=160, metadata=metadata)
-        os.replace(temporary, path)
+        replace(temporary, path)
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def replace(temporary, path):
+    """Who may read what was there may read what takes its place, and nobody else."""
+    if os.path.exists(path):
+        os.chmod(temporary, os.stat(path).st_mode & 0o777)
+    os.replace(temporary, path)
 
 
 def save_text(text, path):
@@ -28,7 +35,7 @@ def save_text(text, path):
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)
-        os.replace(temporary, path)
+        replace(temporary, path)
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)

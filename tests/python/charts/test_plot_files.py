@@ -1,12 +1,18 @@
 """Files that charts are drawn of and written to."""
 
+import os
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
+from command_line import BINARY, SMALL, moesim, needs_binary
 from plot_options import small_options  # noqa: F401 (a fixture)
 from plot_sweeps import HEADER, row
 import plotter  # noqa: F401 (puts the modules below on the path)
 
+import chart_file
 import plot
 import sweep_chart
 
@@ -87,3 +93,39 @@ def test_of_a_link_the_chart_that_it_leads_to_is_written(two_routers, tmp_path):
     (tmp_path / "b.svg").symlink_to("far/4a7d1ed4")
     assert plot.main(["sweep", str(two_routers), "--out", str(tmp_path / "b.svg")]) == 0
     assert "<svg" in (tmp_path / "far" / "4a7d1ed4").read_text(encoding="utf-8")
+
+
+@needs_binary
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_plotter_too_and_leaves_nothing(tmp_path, number):
+    """Of a batch system or a parent, which sends it to the command alone."""
+    rows = tmp_path / "rows.csv"
+    assert moesim("sweep", *SMALL, "--out", rows).returncode == 0
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 0\necho $$ > plotter.pid\nexec sleep 60\n')
+    python.chmod(0o755)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen([BINARY, "plot", str(rows), "--out", "chart.png"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "MOESIM_PYTHON": str(python), "TMPDIR": str(temporary)})
+    plotter = tmp_path / "plotter.pid"
+    while not (plotter.exists() and plotter.read_text().endswith("\n")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    assert list(temporary.iterdir())
+    process.send_signal(number)
+    assert "interrupted: no result is kept" in process.communicate(timeout=30)[1] and process.returncode == 130
+    assert not list(temporary.iterdir())
+    status = Path(f"/proc/{plotter.read_text().strip()}/status")
+    deadline = time.monotonic() + 30
+    while status.exists() and "State:\tZ" not in status.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_chart_that_is_replaced_keeps_its_permissions(tmp_path):
+    chart = tmp_path / "chart.svg"
+    chart.write_text("before")
+    chart.chmod(0o640)
+    chart_file.save("<svg/>", str(chart))
+    assert chart.read_text() == "<svg/>" and chart.stat().st_mode & 0o777 == 0o640

@@ -25,6 +25,15 @@ std::atomic<const char*> reached{nullptr};
 std::mutex of_texts;       // of those who write
 bool is_terminal = false;  // stderr, where a progress line stands
 
+std::atomic<pid_t> child{0};
+static_assert(std::atomic<pid_t>::is_always_lock_free);
+// Files that live as long as the command: a handler reads no slot whose path is being written.
+struct Removed {
+  std::atomic<bool> is_set{false};
+  std::array<char, 4096> path{};
+};
+std::array<Removed, 4> removed;
+
 void say(const char* text) { static_cast<void>(::write(STDERR_FILENO, text, std::strlen(text))); }
 
 void say_interrupted() {
@@ -42,6 +51,10 @@ void on_signal(int) {
   const bool is_watched = watched.load();
   if (is_watched && !interrupted.exchange(true)) return;
   if (!is_watched) say_interrupted();
+  if (const pid_t started = child.load(); started > 0) ::kill(started, SIGTERM);
+  for (const Removed& file : removed) {
+    if (file.is_set.load()) ::unlink(file.path.data());
+  }
   ::_exit(static_cast<int>(ExitCode::interrupted));
 }
 
@@ -60,6 +73,7 @@ void install_signal_handlers() {
   ::sigaction(SIGHUP, nullptr, &before);
   if (before.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over `ulimit -f`
 }
 
 void set_reached(std::string_view text) {
@@ -70,6 +84,25 @@ void set_reached(std::string_view text) {
   std::copy_n(text.begin(), size, next.begin());
   next[size] = '\0';
   reached = size == 0 ? nullptr : next.data();
+}
+
+EndedChild::EndedChild(pid_t started) { child = started; }
+
+EndedChild::~EndedChild() { child = 0; }
+
+RemovedFile::RemovedFile(const std::string& path) {
+  for (std::size_t at = 0; at < removed.size(); ++at) {
+    Removed& file = removed[at];
+    if (file.is_set.load() || path.size() >= file.path.size()) continue;
+    std::copy_n(path.c_str(), path.size() + 1, file.path.begin());
+    file.is_set = true;
+    place_ = static_cast<int>(at);
+    return;
+  }
+}
+
+RemovedFile::~RemovedFile() {
+  if (place_ >= 0) removed[static_cast<std::size_t>(place_)].is_set = false;
 }
 
 void end_by_closed_pipe() {

@@ -1,14 +1,17 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
+#include <string>
 #include <string_view>
 
 namespace moesim::tool {
 
 // Ctrl-C and SIGTERM set a flag instead of ending the process while a watch lives, so that partial
 // results can be saved; a second signal ends it at once with exit code 130. Without a watch, both
-// signals end the process with 130 and a line that no result is kept. A write to a closed pipe is
-// an error, not a signal.
+// signals end the process with 130 and a line that no result is kept. A write to a closed pipe or
+// past the size that a file may have is an error, not a signal.
 void install_signal_handlers();
 
 // How far the command is, for that line: "120 simulated". Empty: nothing to say.
@@ -16,6 +19,27 @@ void set_reached(std::string_view text);
 
 // Ends the process as a closed pipe does where nothing handles it: by SIGPIPE, without a word.
 void end_by_closed_pipe();
+
+// While one lives, a signal that ends this process at once ends that child too.
+class EndedChild {
+ public:
+  explicit EndedChild(pid_t started);
+  ~EndedChild();
+  EndedChild(const EndedChild&) = delete;  // the signal handler knows one child only
+  EndedChild& operator=(const EndedChild&) = delete;
+};
+
+// While one lives, such a signal removes that file. Of four at most; not thread-safe.
+class RemovedFile {
+ public:
+  explicit RemovedFile(const std::string& path);
+  ~RemovedFile();
+  RemovedFile(const RemovedFile&) = delete;  // of a slot
+  RemovedFile& operator=(const RemovedFile&) = delete;
+
+ private:
+  int place_ = -1;
+};
 
 class InterruptWatch {
  public:

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "tools/moesim/base/interrupt.hpp"
+
 namespace moesim::tool {
 
 int run_process(const std::vector<std::string>& words, bool quiet) {
@@ -26,6 +28,7 @@ int run_process(const std::vector<std::string>& words, bool quiet) {
   const int code = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (code != 0) return 127;
+  const EndedChild ended(child);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
     if (errno != EINTR) return 127;

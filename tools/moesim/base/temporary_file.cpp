@@ -19,6 +19,7 @@ TemporaryFile::TemporaryFile(const std::string& content) {
   if (descriptor < 0) throw Error(fmt::format("{}: cannot make a temporary file", name));
   ::close(descriptor);
   path_ = name;
+  removed_.emplace(path_);
   write_file_atomically(path_, content);
 }
 

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <optional>
 #include <string>
+
+#include "tools/moesim/base/interrupt.hpp"
 
 namespace moesim::tool {
 
-// A file with this content that goes when it goes out of scope, for programs that read files alone.
-// Throws Error where it cannot be made.
+// A file with this content that goes when it goes out of scope or a signal ends the process, for
+// programs that read files alone. Throws Error where it cannot be made.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& content);
@@ -16,6 +19,7 @@ class TemporaryFile {
 
  private:
   std::string path_;
+  std::optional<RemovedFile> removed_;  // by a signal
 };
 
 }  // namespace moesim::tool

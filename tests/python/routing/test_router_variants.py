@@ -4,7 +4,7 @@ import json
 import numpy
 import pytest
 
-from command_line import as_json, moesim, succeed
+from command_line import as_json, as_rows, moesim, succeed
 
 SMALL = ("--model", "switch-base-8", "--gpus", "8", "--expert-parallel", "8", "--experts", "16", "--replicas", "2",
          "--tokens-per-gpu", "2048")
@@ -160,3 +160,16 @@ def test_the_cost_of_long_routing_is_said_before_it_starts():
     result = moesim("route", "--model", "switch-base-8", "--gpus", "1048576", "--experts", "16384", "--expert-parallel",
                     "16384", "--router", "top1")
     assert result.returncode == 2 and "GiB, and this machine has" in result.stderr
+
+
+def test_routers_whose_second_expert_has_another_rule_are_told_apart():
+    """DeepSpeed's top-2 samples it; with fill-in, a token chooses three, and takes the best."""
+    words = ("route", "--gpus", 8, "--experts", 8, "--tokens-per-gpu", 256, "--capacity-factor", 1, "--router", "top2,top2+fr,top2+ir",
+             "--router-dialect", "deepspeed")
+    said = ("note: --router-dialect deepspeed: the second expert is sampled by top2, top2+ir, and the best by top2+fr: their losses "
+            "differ by that too; --second-expert best compares them by one rule")
+    assert said in moesim(*words).stderr
+    one_rule = as_rows(*words, "--second-expert", "best")
+    assert "second expert" not in moesim(*words, "--second-expert", "best").stderr
+    assert len({row["failed"] for row in one_rule}) == 1  # before rectification: the same tokens
+    assert "second expert" not in moesim(*words[:-4], "--router", "top2,top2+ir", *words[-2:]).stderr

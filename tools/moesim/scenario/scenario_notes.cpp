@@ -90,6 +90,22 @@ void note_trained_routers(std::span<const scenario::Scenario* const> scenarios) 
   }
 }
 
+void note_second_experts(std::span<const scenario::Scenario* const> scenarios) {
+  std::set<std::string> sampling;
+  std::set<std::string> choosing;
+  for (const scenario::Scenario* scenario : scenarios) {
+    const routing::RouterConfig& router = scenario->router;
+    if (router.dialect != routing::Dialect::deepspeed || router.top_k != 2) continue;
+    const bool samples = router.second_expert == routing::SecondExpert::sampled;
+    (samples ? sampling : choosing).insert(router.asked_name());
+  }
+  if (sampling.empty() || choosing.empty()) return;
+  note(fmt::format(
+      "note: --router-dialect deepspeed: the second expert is sampled by {}, and the best by {}: "
+      "their losses differ by that too; --second-expert best compares them by one rule",
+      fmt::join(sampling, ", "), fmt::join(choosing, ", ")));
+}
+
 namespace {
 
 // `read`: a router chooses by its scores; else it says only how many experts and tokens there are.

@@ -27,6 +27,11 @@ void note_small_capacity(const scenario::OptionValues& typed,
 // One such line for each router whose rule in a forward pass is another than in training.
 void note_trained_routers(std::span<const scenario::Scenario* const> scenarios);
 
+// Such a line where routers of two experts choose the second by other rules, which changes their
+// losses more than most options that are compared: top2 as DeepSpeed has it samples it, but not
+// with fill-in, which chooses three.
+void note_second_experts(std::span<const scenario::Scenario* const> scenarios);
+
 // Such lines for each recording and model, where a trace says what is not typed (experts, GPUs,
 // tokens) or has fewer steps than the run replicas, and where a trace or counts have fewer layers
 // or experts than the model; and for each router whose biases are trained on a --routing that was

@@ -51,6 +51,7 @@ SweepRequest sweep_request(const CommandLine& line) {
   note_idle_options(line.asked_scenario(), scenarios, scenario::Asker::step);
   note_small_capacity(line.scenario(), scenarios);
   note_trained_routers(scenarios);
+  note_second_experts(scenarios);
   {
     const EachNoteOnce once;
     for (const scenario::Scenario* one : scenarios) note_left_out(*one->model, one->model_name);

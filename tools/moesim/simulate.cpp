@@ -8,6 +8,7 @@
 #include "sim/study/sweep/efficiency.hpp"
 #include "sim/study/sweep/outcome.hpp"
 #include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/kept_result.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/base/timeline.hpp"
 #include "tools/moesim/command_line/config.hpp"
@@ -69,7 +70,8 @@ ExitCode run(const CommandLine& line) {
   }
   nlohmann::ordered_json losses;
   if (line.has("losses")) losses = auxiliary_detail(scenario, jobs);
-  out.write(rendered(scenario, outcome, format, losses));
+  write_row_keeping(out, rendered(scenario, outcome, format, losses), format,
+                    sweep_option_columns());
   // Behind the text, which ends with what would fit then.
   if (!outcome.fits_memory) {
     note(fmt::format("warning: {:.1f} GiB per GPU do not fit the {:.0f} GiB of {}; {}",

@@ -103,3 +103,74 @@ def test_unknown_names_are_noticed_before_the_first_row(command, option, values,
     expect_error(moesim(*words, *machine, option, ",".join(values)), 2, f"{option}: ", values[1])
     assert not list(tmp_path.iterdir())  # no finished rows for which the next command would be refused
     assert moesim(*words, *machine, option, values[0]).returncode == 0
+
+
+LOGITS = ("--axes", "rank,token,expert", "--top-k", "1")
+
+
+@pytest.mark.parametrize("command, replaced, said", [
+    (["calibrate", "rows.csv", "--profile", "h100-sxm", "--out", "rows.csv"], "rows.csv", "what the command reads"),
+    (["calibrate", "./rows.csv", "--profile", "h100-sxm", "--out", "link.csv"], "rows.csv", "what the command reads"),
+    (["simulate", "--config", "own.yaml", "--out", "own.yaml"], "own.yaml", "what --config reads"),
+    (["simulate", "--routing", "trace:trace", "--out", "trace/counts.npy"], "trace/counts.npy", "what --routing reads"),
+    (["route", "--logits", "trace/logits.npy", "--out", "trace/logits.npy"], "trace/logits.npy", "what --logits reads"),
+    (["route", "--fit-scores", "trace", "--out", "trace/trace.json"], "trace/trace.json", "what --fit-scores reads"),
+    (["import", "trace/logits.npy", *LOGITS, "--out", "trace"], "trace/logits.npy", "what the command reads"),
+    (["train", "--software", "own.json", "--out", "own.json"], "own.json", "what --software reads"),
+])
+def test_no_input_is_replaced(tmp_path, command, replaced, said):
+    (tmp_path / "trace").mkdir()
+    (tmp_path / "link.csv").symlink_to("rows.csv")
+    for name in ("rows.csv", "own.yaml", "own.json", "trace/trace.json", "trace/logits.npy", "trace/counts.npy"):
+        (tmp_path / name).write_text("measured\n")
+    expect_error(moesim(*command, cwd=tmp_path), 2, f"--out {command[-1]}: would replace {said}: name another file")
+    assert (tmp_path / replaced).read_text() == "measured\n"
+
+
+def test_tables_and_documents_may_be_written_in_place(tmp_path):
+    queries = tmp_path / "queries.csv"
+    queries.write_text("op,m,n,k\ngemm,16,16,16\n")
+    assert moesim("predict", "--in", queries, "--out", queries).returncode == 0
+    assert queries.read_text().startswith("op,m,n,k,") and "\ngemm,16,16,16," in queries.read_text()
+    # A folder may have the name of a router.
+    (tmp_path / "top2").mkdir()
+    for _ in range(2):
+        assert moesim("simulate", *SMALL, "--router", "top2", "--out", "top2/row.csv", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("command, other", [
+    (["simulate", *SMALL, "--out", "one.json", "--timeline", "./one.json"], "out"),
+    (["recommend", "--model", "qwen3-30b-a3b", "--gpus", "8", "--all", "rows.csv", "--out", "./rows.csv"], "all")])
+def test_two_outputs_are_two_files(tmp_path, command, other):
+    expect_error(moesim(*command, cwd=tmp_path), 2, f"--{other} writes the same file: name another")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", [
+    ["simulate", *SMALL], ["route", *SMALL], ["predict", "--op", "gemm", "--m", "16", "--n", "16", "--k", "16"],
+    ["layout", "--gpus", "8"]])
+def test_rows_of_another_command_are_kept(tmp_path, command):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("days,hours\n8,1\n16,2\n")
+    result = moesim(*command, "--out", rows)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "rows.csv.old").read_text() == "days,hours\n8,1\n16,2\n"
+    assert f"note: {rows} had a column 'days' that is not in this result: kept as {rows}.old" in result.stderr
+    assert moesim(*command, "--out", rows).returncode == 0  # its own row is computed again
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_file_over_the_limit_of_the_shell_is_an_error(tmp_path):
+    command = f"ulimit -f 8; exec {BINARY} simulate {' '.join(SMALL)} --timeline steps.json"
+    result = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    expect_error(result, 1, "steps.json", "File too large")
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_are_as_long_as_the_file_system_allows(tmp_path):
+    name = "n" * 251 + ".csv"
+    for _ in range(2):  # replaced the second time
+        result = moesim("simulate", *SMALL, "--out", name, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    expect_error(moesim("simulate", *SMALL, "--out", "n" + name, cwd=tmp_path), 1, "File name too long")

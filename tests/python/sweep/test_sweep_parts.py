@@ -75,7 +75,7 @@ def test_what_is_no_shard_is_refused(tmp_path):
     refused(*GRID, "--shard", "1/2", "--format", "json", parts=["--shard", "CSV"])
     refused("merge", parts=["no file"])
     (tmp_path / "part.csv").write_text("x")
-    refused("merge", tmp_path / "part.csv", "--out", tmp_path / "part.csv", parts=["part.csv", "files to merge"])
+    refused("merge", tmp_path / "part.csv", "--out", tmp_path / "part.csv", parts=["part.csv", "would replace what the command reads"])
     assert (tmp_path / "part.csv").read_text() == "x"
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     refused("merge", tmp_path / "x.csv", parts=["x.csv", "no part of a sweep"])

@@ -8,6 +8,7 @@
 #include <set>
 #include <system_error>
 
+#include "sim/base/contains.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/formats/csv.hpp"
@@ -75,16 +76,37 @@ std::string others_in(const std::string& path, const std::string& text,
                      : fmt::format("{} rows that are not in this result", others);
 }
 
-// Whether a file has several rows, as CSV or as JSON.
-bool has_rows(const std::string& path) {
-  const std::string text = read_file(path);
+// What a text has as CSV or as an array of JSON objects; nothing in another text.
+struct TextRows {
+  std::size_t rows = 0;
+  Cells columns;
+};
+
+TextRows rows_in(const std::string& text) {
   const nlohmann::json document = nlohmann::json::parse(text, nullptr, false);
-  if (!document.is_discarded()) return document.is_array() && document.size() > 1;
-  try {
-    return CsvTable::parse(text, path).rows.size() > 1;
-  } catch (const Error&) {
-    return false;
+  TextRows found;
+  if (document.is_array()) {
+    found.rows = document.size();
+    for (const nlohmann::json& row : document) {
+      if (!row.is_object()) continue;
+      for (const auto& [name, value] : row.items()) found.columns.push_back(name);
+    }
   }
+  if (!document.is_discarded()) return found;
+  try {
+    const CsvTable table = CsvTable::parse(text, "");
+    return {table.rows.size(), table.columns};
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+bool has_rows(const std::string& path) { return rows_in(read_file(path)).rows > 1; }
+
+void keep(const std::string& path, const std::string& others) {
+  const std::string kept = kept_name(path);
+  write_file_atomically(kept, read_file(path));
+  note(fmt::format("note: {} had {}: kept as {}", path, others, kept));
 }
 
 }  // namespace
@@ -117,10 +139,21 @@ void write_keeping(const Output& out, const std::string& text, report::Format fo
       others = "no rows of this command";
     }
   }
-  if (!others.empty()) {
-    const std::string kept = kept_name(path);
-    write_file_atomically(kept, read_file(path));
-    note(fmt::format("note: {} had {}: kept as {}", path, others, kept));
+  if (!others.empty()) keep(path, others);
+  out.write(text);
+}
+
+void write_keeping_others(const Output& out, const std::string& text) {
+  const std::string& path = out.path();
+  std::error_code failure;
+  if (!path.empty() && fs::is_regular_file(path, failure)) {
+    const TextRows old = rows_in(read_file(path));
+    const Cells fresh = rows_in(text).columns;
+    const auto lost = std::find_if(old.columns.begin(), old.columns.end(),
+                                   [&](const std::string& name) { return !contains(fresh, name); });
+    if (old.rows > 1 && lost != old.columns.end()) {
+      keep(path, fmt::format("a column '{}' that is not in this result", *lost));
+    }
   }
   out.write(text);
 }

@@ -18,6 +18,10 @@ void write_keeping(const Output& out, const std::string& text, report::Format fo
 void write_row_keeping(const Output& out, const std::string& text, report::Format format,
                        const std::vector<std::string>& options);
 
+// A result that is quickly computed again: keeps a file of several rows with a column that `text`
+// has not, rows of another command.
+void write_keeping_others(const Output& out, const std::string& text);
+
 // Columns of the options of `sweep`.
 std::vector<std::string> sweep_option_columns();
 // Those of `train`.

@@ -13,6 +13,7 @@
 #include "tools/moesim/base/command.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/command_line/config.hpp"
+#include "tools/moesim/command_line/replaced_files.hpp"
 
 namespace moesim::tool {
 
@@ -310,6 +311,7 @@ CommandLine parse_arguments(const Command& command, const std::vector<std::strin
                     "{} --help' lists them",
                     line.positionals.back(), command.name));
   }
+  check_replaced_files(command, line);
   if (!command.takes_sources_apart) take_config(command, line);
   for (const auto& [name, value] : line.values) {
     const std::vector<Flag> flags = flags_of(command);

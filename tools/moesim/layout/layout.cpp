@@ -11,6 +11,7 @@
 #include "sim/job/job_options.hpp"
 #include "sim/profile/profile.hpp"
 #include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/kept_result.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/base/timeline.hpp"
 #include "tools/moesim/layout/layout_result.hpp"
@@ -73,7 +74,7 @@ ExitCode run(const CommandLine& given) {
     note(fmt::format("timeline of the pipeline of GPU 0: {} (open it in ui.perfetto.dev)",
                      timeline));
   }
-  out.write(rendered(result, format, line.has("groups")));
+  write_keeping_others(out, rendered(result, format, line.has("groups")));
   return ExitCode::ok;
 }
 

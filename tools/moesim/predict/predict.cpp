@@ -21,6 +21,7 @@
 #include "sim/profile/missing_parameter.hpp"
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/kept_result.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/command_line/config.hpp"
 #include "tools/moesim/predict/predict_dispatch.hpp"
@@ -210,7 +211,8 @@ ExitCode run_queries(const CommandLine& line, QuerySource& source) {
   const Queries queries(line.get("in"), line.get("op"));
   const Output out(line.get("out"));
   const std::vector<QueryAnswer> answers = queries.answers(source);
-  out.write(format == report::Format::csv ? queries.csv(answers) : rendered(answers, format));
+  write_keeping_others(
+      out, format == report::Format::csv ? queries.csv(answers) : rendered(answers, format));
   const auto is_refused = [](const QueryAnswer& answer) { return !answer.refusal.empty(); };
   const auto first = std::find_if(answers.begin(), answers.end(), is_refused);
   if (first == answers.end()) return ExitCode::ok;
@@ -253,9 +255,9 @@ ExitCode run(const CommandLine& line) {
     note(fmt::format("note: on {}, the default; --profile NAME is another GPU",
                      scenario::option_named("profile").default_text));
   }
-  out.write(format == report::Format::json  ? json_text(to_json(answer), 2) + "\n"
-            : format == report::Format::csv ? one_as_csv(answer)
-                                            : rendered({answer}, format));
+  write_keeping_others(out, format == report::Format::json  ? json_text(to_json(answer), 2) + "\n"
+                            : format == report::Format::csv ? one_as_csv(answer)
+                                                            : rendered({answer}, format));
   return ExitCode::ok;
 }
 

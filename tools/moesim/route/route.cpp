@@ -13,6 +13,7 @@
 #include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/kept_result.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/command_line/config.hpp"
 #include "tools/moesim/route/fit_scores.hpp"
@@ -96,6 +97,7 @@ ExitCode route_several(const CommandLine& line, const std::vector<scenario::Opti
   note_scores(line.scenario(), all);
   note_small_capacity(line.scenario(), all);
   note_trained_routers(all);
+  note_second_experts(all);
   const Output out(line.get("out"));
   std::vector<study::Column> columns = loss_columns(line.has("losses"));
   std::vector<report::CellRow> rows;
@@ -106,7 +108,7 @@ ExitCode route_several(const CommandLine& line, const std::vector<scenario::Opti
   }
   add_basis(bases, columns, rows);
   leave_repeats_out(rows);
-  out.write(render_rows(columns, rows, format));
+  write_keeping_others(out, render_rows(columns, rows, format));
   return ExitCode::ok;
 }
 
@@ -150,21 +152,22 @@ ExitCode run(const CommandLine& line) {
     if (line.has("losses"))
       add_losses(mean_of(losses_of_layers(job, scenario.replicas, jobs)), rows.front());
     add_basis({basis}, columns, rows);
-    out.write(render_rows(columns, rows, format));
+    write_keeping_others(out, render_rows(columns, rows, format));
     return ExitCode::ok;
   }
   const auto row_bytes = static_cast<double>(scenario.model->hidden) * 2;  // bf16
   nlohmann::ordered_json detail = report::routing_detail(job, replicas, row_bytes);
   if (line.has("losses")) detail["auxiliary_losses"] = auxiliary_detail(scenario, jobs);
   if (format == report::Format::table) {
-    out.write(report::route_summary(scenario, outcome, replicas[0]->layers.size(), detail) +
-              (line.has("losses") ? auxiliary_lines(detail["auxiliary_losses"]) : ""));
+    write_keeping_others(
+        out, report::route_summary(scenario, outcome, replicas[0]->layers.size(), detail) +
+                 (line.has("losses") ? auxiliary_lines(detail["auxiliary_losses"]) : ""));
   } else {
     nlohmann::ordered_json object = report::to_json(study::names_of(study::route_columns()),
                                                     study::route_row(scenario, outcome));
     if (!basis.empty()) object[report::loss_basis_column] = basis;
     object["detail"] = detail;
-    out.write(json_text(object, 2) + "\n");
+    write_keeping_others(out, json_text(object, 2) + "\n");
   }
   return ExitCode::ok;
 }

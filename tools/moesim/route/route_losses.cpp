@@ -16,6 +16,7 @@
 #include "sim/routing/groups/logits_file.hpp"
 #include "sim/scenario/router_options.hpp"
 #include "sim/study/sweep/grid.hpp"
+#include "tools/moesim/base/kept_result.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/route/doubtful_logits.hpp"
 #include "tools/moesim/route/logits_detail.hpp"
@@ -224,6 +225,7 @@ ExitCode route_file(const CommandLine& line) {
   note_default_k(line, *all.front());
   note_small_capacity(line.scenario(), all);
   note_trained_routers(all);
+  note_second_experts(all);
   warn_of_logits(file.name, file.logits, file.tokens, file.experts);
   if (with_routes) {
     const scenario::Scenario& scenario = scenarios.front();
@@ -249,10 +251,11 @@ ExitCode route_file(const CommandLine& line) {
   }
   leave_repeats_out(rows);
   if (rows.size() == 1 && format == report::Format::json) {
-    out.write(one_result(scenarios.front(), file, *first, rows.front(), line.has("model")));
+    write_keeping_others(
+        out, one_result(scenarios.front(), file, *first, rows.front(), line.has("model")));
     return ExitCode::ok;
   }
-  out.write(render_rows(loss_columns(true), rows, format));
+  write_keeping_others(out, render_rows(loss_columns(true), rows, format));
   return ExitCode::ok;
 }
 

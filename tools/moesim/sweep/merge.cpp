@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "sim/base/error.hpp"
 #include "tools/moesim/base/command.hpp"
@@ -15,12 +14,6 @@ namespace {
 ExitCode run(const CommandLine& line) {
   if (line.positionals.empty()) {
     throw UsageError("merge: no file given: the CSVs of 'moesim sweep --shard'");
-  }
-  for (const std::string& file : line.positionals) {
-    std::error_code none;  // files that are not there are refused below
-    if (!line.has("out") || !std::filesystem::equivalent(file, line.get("out"), none)) continue;
-    throw UsageError(
-        fmt::format("--out {}: is one of the files to merge: choose another", line.get("out")));
   }
   const Output out(line.get("out"));
   const MergedParts merged = merge_parts(line.positionals);

@@ -17,7 +17,7 @@
 #include "sim/routing/scores/unknown_popularity.hpp"
 #include "sim/study/search/drawn_routings.hpp"
 #include "sim/training/step/layer_time.hpp"
-#include "tools/moesim/recommend/recommend_cells.hpp"
+#include "tools/moesim/recommend/recommend_room.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -8,9 +8,11 @@
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/study/search/search_stopped.hpp"
-#include "tools/moesim/recommend/recommend_cells.hpp"
+#include "tools/moesim/recommend/recommend_progress.hpp"
 #include "tools/moesim/recommend/recommend_proof.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"
+#include "tools/moesim/recommend/recommend_room.hpp"
+#include "tools/moesim/recommend/recommend_texts.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {

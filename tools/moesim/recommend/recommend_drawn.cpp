@@ -8,7 +8,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/no_answer.hpp"
 #include "sim/base/parallel.hpp"
-#include "tools/moesim/recommend/recommend_cells.hpp"
+#include "tools/moesim/recommend/recommend_room.hpp"
 
 namespace moesim::tool {
 namespace {

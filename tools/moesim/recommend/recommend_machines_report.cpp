@@ -10,6 +10,7 @@
 #include "tools/moesim/recommend/recommend_cells.hpp"
 #include "tools/moesim/recommend/recommend_proof.hpp"
 #include "tools/moesim/recommend/recommend_switches.hpp"
+#include "tools/moesim/recommend/recommend_texts.hpp"
 #include "tools/moesim/recommend/recommend_yours.hpp"
 
 namespace moesim::tool {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/report/formats.hpp"
-#include "tools/moesim/recommend/recommend_machines.hpp"
+#include "tools/moesim/recommend/recommend_machine.hpp"
 #include "tools/moesim/recommend/recommend_prices.hpp"
 
 namespace moesim::tool {

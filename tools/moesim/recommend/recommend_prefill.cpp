@@ -13,10 +13,10 @@
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/base/progress.hpp"
 #include "tools/moesim/recommend/recommend_flags.hpp"
+#include "tools/moesim/recommend/recommend_gpus.hpp"
 #include "tools/moesim/recommend/recommend_limits.hpp"
 #include "tools/moesim/recommend/recommend_prefill_report.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"
-#include "tools/moesim/recommend/recommend_scaling.hpp"
 #include "tools/moesim/recommend/recommend_stop.hpp"
 #include "tools/moesim/scenario/scenario_notes.hpp"
 

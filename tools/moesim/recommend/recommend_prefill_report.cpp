@@ -10,7 +10,7 @@
 #include "sim/scenario/exchange.hpp"
 #include "sim/scenario/software.hpp"
 #include "tools/moesim/base/shell_word.hpp"
-#include "tools/moesim/recommend/recommend_cells.hpp"
+#include "tools/moesim/recommend/recommend_texts.hpp"
 
 namespace moesim::tool {
 namespace {

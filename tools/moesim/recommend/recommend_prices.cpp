@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "sim/base/text.hpp"
-#include "tools/moesim/recommend/recommend_cells.hpp"
+#include "tools/moesim/recommend/recommend_texts.hpp"
 
 namespace moesim::tool {
 namespace {

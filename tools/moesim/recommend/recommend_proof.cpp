@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "tools/moesim/recommend/recommend_cells.hpp"
+#include "tools/moesim/recommend/recommend_texts.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -18,8 +18,11 @@
 #include "tools/moesim/recommend/recommend_drawn.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_proof.hpp"
+#include "tools/moesim/recommend/recommend_remedies.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
+#include "tools/moesim/recommend/recommend_room.hpp"
 #include "tools/moesim/recommend/recommend_switches.hpp"
+#include "tools/moesim/recommend/recommend_texts.hpp"
 #include "tools/moesim/recommend/recommend_yours.hpp"
 #include "tools/moesim/rows/named_cells.hpp"
 #include "tools/moesim/train/train_report.hpp"
@@ -332,25 +335,6 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
   }
   text += front_table(search, found.front);
   return text + commands(request, found);
-}
-
-std::string search_text(const study::SearchProgress& done) {
-  const std::string candidates =
-      count_text(done.candidates) +
-      (done.is_of_lossless ? " candidates that drop nothing" : " candidates");
-  if (done.is_ending) {
-    return fmt::format("{}, {} simulated, stopped: {}", candidates, count_text(done.simulated),
-                       done.tokens_per_second_per_gpu > 0 ? "drawing the best so far"
-                                                          : "looking for an acceptable one");
-  }
-  if (done.simulated == 0) {
-    return fmt::format("{}: bounding them, {:.0f} %", candidates, 100 * done.bounded);
-  }
-  std::string text = fmt::format("{}, {} simulated", candidates, count_text(done.simulated));
-  if (done.tokens_per_second_per_gpu == 0) return text;
-  text += fmt::format(", best so far {:.0f} tokens/s/GPU, ", done.tokens_per_second_per_gpu);
-  if (done.found > 0) return text + fmt::format("{} proven", done.found);
-  return text + fmt::format("{} may be faster", count_text(done.may_be_faster));
 }
 
 std::string rendered_candidates(const RecommendRequest& request,

@@ -15,9 +15,6 @@ namespace moesim::tool {
 std::string rendered_search(const RecommendRequest& request, const study::TrainingFound& found,
                             report::Format format);
 
-// "86,016 candidates, 120 simulated, best so far 10501 tokens/s/GPU, 412 may be faster"
-std::string search_text(const study::SearchProgress& done);
-
 // A row of every step, in the order given; those that do not fit are marked.
 std::string rendered_candidates(const RecommendRequest& request,
                                 const std::vector<study::FoundStep>& steps);

@@ -8,13 +8,9 @@
 #include <exception>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
-#include "sim/base/text.hpp"
-#include "sim/cluster/cluster.hpp"
 #include "sim/study/search/scaling.hpp"
-#include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/recommend/recommend_best.hpp"
@@ -23,8 +19,10 @@
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_proof.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
+#include "tools/moesim/recommend/recommend_room.hpp"
 #include "tools/moesim/recommend/recommend_stop.hpp"
 #include "tools/moesim/recommend/recommend_switches.hpp"
+#include "tools/moesim/recommend/recommend_texts.hpp"
 #include "tools/moesim/recommend/recommend_yours.hpp"
 
 namespace moesim::tool {
@@ -33,8 +31,6 @@ namespace {
 using study::FoundStep;
 using study::ScalingFigures;
 using study::ScalingPoint;
-
-constexpr std::size_t most_searches = 64;
 
 // The search on one number of GPUs.
 struct Searched : BestFound {
@@ -305,19 +301,6 @@ std::string text_of(const CommandLine& line, const Searches& searches,
 }
 
 }  // namespace
-
-std::vector<int> requested_gpus(const CommandLine& line) {
-  std::set<int> numbers;
-  if (!line.has("gpus")) return {};
-  for (const std::string& text : study::expand("--gpus", line.get("gpus"), true)) {
-    numbers.insert(static_cast<int>(parse_whole("--gpus", text, 1, cluster::most_gpus)));
-  }
-  if (numbers.size() > most_searches) {
-    throw UsageError(fmt::format("--gpus: {} numbers, each with a search of its own: at most {}",
-                                 numbers.size(), most_searches));
-  }
-  return {numbers.begin(), numbers.end()};
-}
 
 ExitCode recommend_scaling(const SearchSource& source, const std::vector<int>& gpus) {
   const CommandLine& line = source.line;

@@ -7,10 +7,6 @@
 
 namespace moesim::tool {
 
-// The numbers of --gpus, which may be a list with ranges, in order, each once. Throws UsageError
-// naming the flag. None where it is not there.
-std::vector<int> requested_gpus(const CommandLine& line);
-
 // The search on each of several numbers of GPUs: the best layout of each, what it costs, and up to
 // which number scaling pays (study::scaling_of()). A number without a layout is a row with its
 // reason. Throws UsageError naming flags of one search, and the reason of the largest number where

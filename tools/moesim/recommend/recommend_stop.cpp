@@ -7,7 +7,7 @@
 
 #include "sim/base/text.hpp"
 #include "tools/moesim/base/progress.hpp"
-#include "tools/moesim/recommend/recommend_report.hpp"
+#include "tools/moesim/recommend/recommend_progress.hpp"
 
 namespace moesim::tool {
 namespace {

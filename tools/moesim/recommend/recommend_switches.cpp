@@ -13,7 +13,7 @@
 #include "sim/job/drawn_routing.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/study/search/searched_choices.hpp"
-#include "tools/moesim/recommend/recommend_cells.hpp"
+#include "tools/moesim/recommend/recommend_room.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -9,8 +9,9 @@
 
 #include "sim/study/search/searched_choices.hpp"
 #include "sim/training/step/layer_time.hpp"
-#include "tools/moesim/recommend/recommend_cells.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
+#include "tools/moesim/recommend/recommend_room.hpp"
+#include "tools/moesim/recommend/recommend_texts.hpp"
 #include "tools/moesim/train/train_report.hpp"
 
 namespace moesim::tool {

@@ -1,9 +1,0 @@
-#include "tools/moesim/recommend/recommend_room.hpp"
-
-namespace moesim::tool {
-
-double room_gib(const study::TrainingSearch& search) {
-  return search.memory_share * search.space.base.profile->device().hbm_bytes.gib();
-}
-
-}  // namespace moesim::tool

@@ -39,6 +39,9 @@ INNER_FLOORS = {
     "sim/study/validation": ["tables", "paper", "layers", "routing", "exchanges", "training"],
     "kernels/measure": ["timing", "points", "suites", "ranks", "devices", "fit", "documents", "sessions",
                         "benchmarks", "cuda"],
+    "tools/moesim": ["base", "rows", "command_line", "scenario", "megatron", "bands", "train", "layout",
+                     "sweep", "predict", "calibrate", "route", "profiling", "recommend"],
+    "tools/moesim/recommend": ["request", "tables", "search", "best", "report", "several", "prefill"],
 }
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 KERNELS_MAY_USE = {"base", "profile", "routing"}
@@ -113,17 +116,19 @@ def inner_violation(path, target):
 
 
 def violations(root):
-    """Every include under root/sim and root/kernels that breaks a floor, as readable lines."""
+    """Every include in the rooms that breaks a floor, as readable lines."""
     linked = linked_rooms((root / "CMakeLists.txt").read_text())
     found = []
-    for path in sorted(root.glob("sim/**/*")) + sorted(root.glob("kernels/**/*")):
+    trees = ("sim", "kernels", "tools/moesim")
+    for path in [path for tree in trees for path in sorted((root / tree).glob("**/*"))]:
         if path.suffix not in SOURCE_SUFFIXES:
             continue
         parts = path.relative_to(root).parts
         for bracket, target in INCLUDE.findall(path.read_text()):
+            wrong = None
             if parts[0] == "sim":
                 wrong = sim_violation(parts[1], target, bracket, linked)
-            else:
+            elif parts[0] == "kernels":
                 wrong = kernels_violation(path, target)
             wrong = wrong or inner_violation("/".join(parts), target)
             if wrong:
@@ -192,6 +197,16 @@ def small_house(tmp_path):
             "sim/study/validation/paper/b.hpp",
             '#include "sim/study/validation/training/a.hpp"',
             "sim/study/validation/training/a.hpp is above",
+        ),
+        (
+            "tools/moesim/base/b.cpp",
+            '#include "tools/moesim/train/a.hpp"',
+            "tools/moesim/train/a.hpp is above",
+        ),
+        (
+            "tools/moesim/recommend/request/b.hpp",
+            '#include "tools/moesim/recommend/report/a.hpp"',
+            "tools/moesim/recommend/report/a.hpp is above",
         ),
         ("kernels/b.cuh", '#include "sim/step/a.hpp"', "kernels use sim/base"),
         ("kernels/b.cu", "#include <fmt/format.h>", "no fmt, Boost or JSON"),

@@ -9,7 +9,7 @@
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/base/process.hpp"
 #include "tools/moesim/base/temporary_file.hpp"
-#include "tools/moesim/options.hpp"
+#include "tools/moesim/train/all_options.hpp"
 
 namespace moesim::tool {
 

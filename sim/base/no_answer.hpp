@@ -26,4 +26,16 @@ class NotMeasured : public Error {
   explicit NotMeasured(const std::string& message) : Error(message) {}
 };
 
+// A document or file has something else than it should, whatever is asked. The message names it.
+class BrokenDocument : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+
+// Why one of several questions that were made of a request, such as a candidate of a search, has no
+// answer and is left out. To be called in a handler: of a UsageError, a combination that cannot be,
+// or NotMeasured. Every other error is of all of them, or a defect, and is thrown again: also that
+// of a document that is broken, cannot be read or is not there.
+std::string why_unanswered();
+
 }  // namespace moesim

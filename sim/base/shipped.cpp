@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 
 namespace moesim {
 
@@ -125,7 +126,7 @@ std::optional<std::string> in_checkpoint(const std::string& kind, const std::str
   if (kind != "models" || folder.empty() || !fs::is_directory(folder, ignored)) return std::nullopt;
   const fs::path config = fs::path(folder) / "config.json";
   if (fs::exists(config, ignored)) return config.string();
-  throw UsageError(fmt::format(
+  throw BrokenDocument(fmt::format(
       "'{}' is a folder without a config.json: give that of a Hugging Face checkpoint, or the path "
       "of a document",
       folder));
@@ -158,7 +159,8 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
                                "mine.json)"
         : kind == "models" ? "give one, or a config.json of Hugging Face, whose name ends in .json"
                            : "give one whose name ends in .json";
-    throw UsageError(fmt::format("'{}' is a file, but no JSON document: {}", name_or_path, remedy));
+    throw BrokenDocument(
+        fmt::format("'{}' is a file, but no JSON document: {}", name_or_path, remedy));
   }
   if (is_path) {
     if (const auto config = in_checkpoint(kind, name_or_path)) return *config;

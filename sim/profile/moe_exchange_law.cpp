@@ -74,7 +74,7 @@ DispatchNic nic_of(const Dispatcher& dispatcher, const DispatchCall& call) {
   const DispatchRates& rates = call.rates;
   DispatchNic nic;
   if (!call.group.crosses()) return nic;
-  if (!(rates.nic_bytes_per_us > 0)) throw Error("no NICs connect the domains");
+  if (!(rates.nic_bytes_per_us > 0)) throw NotMeasured("no NICs connect the domains");
   nic = nic_of(dispatcher, rates);
   nic.efficiency.value = std::min(nic.efficiency.value, rates.nic_share);
   nic.efficiency.low = std::min(nic.efficiency.low, rates.nic_share);
@@ -243,7 +243,7 @@ DispatchLoad balanced_load(SentOnce sent, DispatcherStage stage, const MoeTraffi
   if (group.gpus < 2 || group.per_domain < 1 || holders < 1 || group.gpus % slices != 0 ||
       group.per_domain % slices != 0 || traffic.experts % holders != 0 ||
       (domains > 1 && group.gpus % group.per_domain != 0)) {
-    throw Error(
+    throw NoAnswer(
         fmt::format("{} experts on {} GPUs in domains of {}{}: expected at least 2 GPUs, whole "
                     "domains, as many experts on every GPU, and all slices of an expert in one "
                     "domain",
@@ -297,7 +297,7 @@ Estimate dispatch_time(const Dispatcher& dispatcher, const DispatchCall& call) {
   const DispatchRates& rates = call.rates;
   const StageCost& cost = cost_of(dispatcher, call.device, call.stage, group);
   if (!(rates.link_bytes_per_us > 0)) {
-    throw Error(
+    throw NotMeasured(
         fmt::format("dispatcher {} needs NVLink between the GPUs of a domain, which {} has "
                     "not",
                     dispatcher.name, call.device));

@@ -58,7 +58,7 @@ struct DispatchLoad {
 //   per gpu     copies r, NVLink r (n - 1) / n
 //   per expert  copies k, NVLink those to the domain's other ranks, NIC those to other domains
 // r and k count each slice of an expert.
-// Throws Error for experts that are not spread evenly over the GPUs.
+// Throws NoAnswer for experts that are not spread evenly over the GPUs.
 DispatchLoad balanced_load(SentOnce sent, DispatcherStage stage, const MoeTraffic& traffic,
                            const DispatchGroup& group, double tokens);
 

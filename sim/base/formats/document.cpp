@@ -18,6 +18,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/formats/json_text.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 
@@ -234,11 +235,11 @@ struct Document::Schema {
 
 void Document::check(const Content& content, Schema& schema) {
   if (const std::string fault = find_fault(content.value); !fault.empty()) {
-    throw UsageError(fmt::format("{}: {}", content.name, fault));
+    throw BrokenDocument(fmt::format("{}: {}", content.name, fault));
   }
   if (!content.repeated.empty()) {
-    throw UsageError(fmt::format("{}: {}: this key is there twice: leave one out", content.name,
-                                 content.repeated));
+    throw BrokenDocument(fmt::format("{}: {}: this key is there twice: leave one out", content.name,
+                                     content.repeated));
   }
   valijson::ValidationResults results;
   const auto is_valid = [&](const Json& value) {
@@ -270,8 +271,8 @@ void Document::check(const Content& content, Schema& schema) {
   const std::string reason =
       in_plain_words(deepest.description, schema_at(schema.content->value, content.value, keys),
                      value_at(content.value, keys));
-  throw UsageError(fmt::format("{}: {}: {} (schema {})", content.name, path.empty() ? "/" : path,
-                               reason, schema.content->name));
+  throw BrokenDocument(fmt::format("{}: {}: {} (schema {})", content.name,
+                                   path.empty() ? "/" : path, reason, schema.content->name));
 }
 
 Document Document::load(const std::string& path) { return parse(read_file(path), path); }
@@ -310,7 +311,7 @@ const std::string& Node::file() const { return content_->name; }
 
 void Node::fail(const std::string& message, const std::string& key) const {
   const std::string path = key.empty() ? path_ : path_ + "/" + key;
-  throw UsageError(fmt::format("{}: {}: {}", file(), path.empty() ? "/" : path, message));
+  throw BrokenDocument(fmt::format("{}: {}: {}", file(), path.empty() ? "/" : path, message));
 }
 
 std::optional<Node> Node::find(const std::string& key) const {

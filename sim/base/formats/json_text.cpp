@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 
 namespace moesim {
 
@@ -29,7 +30,7 @@ std::string line_and_column(std::string_view text, std::size_t byte) {
 
 [[noreturn]] void refuse(const std::string& name, std::string_view text, std::size_t byte,
                          const std::string& reason) {
-  throw UsageError(fmt::format("{}: {}: {}", name, line_and_column(text, byte), reason));
+  throw BrokenDocument(fmt::format("{}: {}: {}", name, line_and_column(text, byte), reason));
 }
 
 // Calls visit(byte, depth) for each character outside of strings until it returns true; where that
@@ -147,7 +148,7 @@ Json parse(const std::string& text, const std::string& name,
     const std::string_view what = error.what();
     const std::size_t first = what.find('\'');
     const std::size_t last = what.rfind('\'');
-    if (first == last) throw UsageError(fmt::format("{}: not usable JSON: {}", name, what));
+    if (first == last) throw BrokenDocument(fmt::format("{}: not usable JSON: {}", name, what));
     const std::string_view number = what.substr(first + 1, last - first - 1);
     const auto place = find_outside_strings(text, [&](std::size_t at, std::size_t) {
       return std::string_view(text).substr(at).starts_with(number);

@@ -14,6 +14,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/text.hpp"
 
 // The format is NumPy's NEP 1: magic, version, length of the header, a Python dictionary literal
@@ -26,7 +27,7 @@ constexpr std::string_view magic = "\x93NUMPY";
 constexpr std::size_t alignment = 64;
 
 [[noreturn]] void refuse(const std::string& name, const std::string& reason) {
-  throw UsageError(fmt::format("{}: {}", name, reason));
+  throw BrokenDocument(fmt::format("{}: {}", name, reason));
 }
 
 std::uint32_t little_endian(std::string_view bytes) {

@@ -8,6 +8,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/shipped.hpp"
 #ifdef MOESIM_ZLIB
 #include <zlib.h>
@@ -26,7 +27,7 @@ constexpr std::uint32_t elsewhere = 0xffffffff;  // the figure stands in a zip64
 constexpr int stored = 0, deflated = 8;
 
 [[noreturn]] void refuse(const std::string& name, const std::string& reason) {
-  throw UsageError(fmt::format("{}: {}", name, reason));
+  throw BrokenDocument(fmt::format("{}: {}", name, reason));
 }
 
 // A record that begins with `mark` at `at`; refused where the archive does not hold it.

@@ -14,7 +14,7 @@
 #include <optional>
 #include <utility>
 
-#include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 
 namespace moesim::network {
 namespace {
@@ -34,7 +34,7 @@ const ClockKernels& kernels() {
 }
 
 void refuse(const char* plane, const char* reason) {
-  throw Error(fmt::format(
+  throw NoAnswer(fmt::format(
       "the fast network needs ports that do not block each other, but {} {}: use --network flows",
       plane, reason));
 }

@@ -30,8 +30,8 @@ namespace moesim::network {
 class PortClock final : public ExchangeClock {
  public:
   // `topology` holds all ranks that members are numbers of. Throws Error as check(topology) does,
-  // and for shapes that ports alone do not describe: ports shared by ranks, tiers of switches that
-  // carry less than the ports below them.
+  // NoAnswer for shapes that ports alone do not describe: ports shared by ranks, tiers of switches
+  // that carry less than the ports below them.
   explicit PortClock(const Topology& topology);
 
   void finish(std::span<const int> members, const ByteMatrix& bytes,

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
 #include "sim/network/ports/crossing_band.hpp"
 #include "sim/network/ports/domain_curves.hpp"
@@ -124,7 +125,7 @@ PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> membe
                                      std::optional<int> peers, Senders senders, Links links) const {
   const Span span = span_of(members, *cluster_);
   if (!(cluster_->nic_per_gpu.bytes_per_second > 0)) {
-    throw Error(fmt::format(
+    throw NotMeasured(fmt::format(
         "cluster '{}' has no NIC bandwidth, but {} {} among {} GPUs leaves its domain: give the "
         "cluster document a nic, or choose fewer GPUs",
         cluster_->name, article(kind), name_of(kind), span.gpus));

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/error.hpp"
 #include "sim/base/formats/document.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/kernels/attention_shape.hpp"
 #include "sim/profile/kernels/curve_document.hpp"
@@ -15,9 +15,9 @@
 namespace moesim::profile {
 
 // A sequence too far beyond the longest one that was measured.
-class SequenceTooLong : public Error {
+class SequenceTooLong : public NotMeasured {
  public:
-  using Error::Error;
+  using NotMeasured::NotMeasured;
 };
 
 // The time of fused causal attention (FlashAttention tiles) for one head size. Physics: query

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 
 namespace moesim::profile {
 
@@ -25,7 +26,7 @@ void check_sizes(std::int64_t rows, std::int64_t hidden, std::int64_t ffn, std::
         rows, hidden, ffn, experts));
   }
   if (hidden % alignment != 0 || ffn % alignment != 0) {
-    throw Error(fmt::format(
+    throw NotMeasured(fmt::format(
         "expert-ffn: hidden {}, ffn {}: the curve holds for multiples of {}; other sizes run up to "
         "twice as long; pad the sizes, or measure them",
         hidden, ffn, alignment));
@@ -243,7 +244,7 @@ double ExpertFfnCurve::octaves_outside(const Load& load, double hidden, double f
   for (const auto& [range, value] : asked) {
     const double outside = range->octaves_outside(value);
     if (outside > furthest_octaves) {
-      throw Error(fmt::format(
+      throw NotMeasured(fmt::format(
           "expert-ffn: {:g} rows over {:g} experts, hidden {:g}, ffn {:g}: more than {:g} times "
           "outside the measured rows per expert {:g}..{:g}, hidden {:g}..{:g}, ffn {:g}..{:g}, "
           "experts {:g}..{:g}; use GEMMs, or measure it",

@@ -29,8 +29,8 @@ class ExpertFfnCurve {
   explicit ExpertFfnCurve(const Node& node);
 
   // `rows` in total, spread evenly over `experts`. Throws UsageError for negative rows and sizes
-  // below 1, Error for an ffn or hidden size that is no multiple of 16 (such kernels run up to
-  // twice as long; none is fitted) or far beyond what was measured.
+  // below 1, NotMeasured for an ffn or hidden size that is no multiple of 16 (such kernels run up
+  // to twice as long; none is fitted) or far beyond what was measured.
   Estimate estimate(std::int64_t rows, std::int64_t hidden, std::int64_t ffn,
                     std::int64_t experts) const;
   // The same with each expert's own number of rows.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 
 namespace moesim::profile {
 
@@ -287,7 +288,7 @@ Estimate GemmCurve::fresh_estimate(std::int64_t m, std::int64_t n, std::int64_t 
   const double furthest =
       std::max(std::log2(query.n / n_range_.high), std::log2(query.k / k_range_.high));
   if (furthest > furthest_octaves) {
-    throw Error(fmt::format(
+    throw NotMeasured(fmt::format(
         "gemm {} x {} x {}: more than {:g} times beyond the measured n {:g}..{:g}, k {:g}..{:g}; "
         "cut it into smaller products, or measure it",
         m, n, k, std::exp2(furthest_octaves), n_range_.low, n_range_.high, k_range_.low,

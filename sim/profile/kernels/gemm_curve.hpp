@@ -34,7 +34,7 @@ class GemmCurve {
   // Reads a curve of model "tile-kernels"; errors name file and key.
   explicit GemmCurve(const Node& node);
 
-  // Throws UsageError for sizes below 1, Error for n or k beyond 16 times what was measured.
+  // Throws UsageError for sizes below 1, NotMeasured for n or k beyond 16 times what was measured.
   // Between there and the measured sizes tile counts carry: efficiency stays what it was, in whole
   // waves, and the estimate is marked extrapolated, as are products shorter than the shortest that
   // was measured, if the document says so. For m beyond that it stays too.

@@ -10,6 +10,7 @@
 #include "sim/base/formats/document.hpp"
 #include "sim/base/formats/json_text.hpp"
 #include "sim/base/formats/npy.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/routing/traces/trace.hpp"
 
 namespace moesim::routing {
@@ -102,8 +103,9 @@ class TraceReader {
     const std::string name = file(root.text("array"));
     array_ = NpyArray::load_regular(name);
     if (array_.shape.size() != axes_.size()) {
-      throw UsageError(fmt::format("{}: shape {} instead of [{}], the axes of {}", name,
-                                   array_.shape_text(), fmt::join(axes_, ", "), document_.name()));
+      throw BrokenDocument(fmt::format("{}: shape {} instead of [{}], the axes of {}", name,
+                                       array_.shape_text(), fmt::join(axes_, ", "),
+                                       document_.name()));
     }
     for (std::size_t at = 0; at < axes_.size(); ++at) take_axis(root, at, shape);
     for (const char* list : {"steps", "layers"}) {
@@ -122,8 +124,8 @@ class TraceReader {
     if (its_own) {
       constexpr std::int64_t most = 1 << 24;
       if (length < 1 || length > most) {
-        throw UsageError(fmt::format("{}: shape {}: axis {} has to be from 1 to {}", array_.name,
-                                     array_.shape_text(), axis, most));
+        throw BrokenDocument(fmt::format("{}: shape {}: axis {} has to be from 1 to {}",
+                                         array_.name, array_.shape_text(), axis, most));
       }
       (axis == "step"   ? shape.steps
        : axis == "rank" ? shape.ranks
@@ -133,15 +135,16 @@ class TraceReader {
     const char* key = axis == "token" ? "tokens" : axis == "choice" ? "top_k" : "experts";
     const std::int64_t stated = root.integer(key);
     if (length == stated) return;
-    throw UsageError(fmt::format("{}: shape {}: axis {} is {}, but {} says {} {}", array_.name,
-                                 array_.shape_text(), axis, length, document_.name(), key, stated));
+    throw BrokenDocument(fmt::format("{}: shape {}: axis {} is {}, but {} says {} {}", array_.name,
+                                     array_.shape_text(), axis, length, document_.name(), key,
+                                     stated));
   }
 
   std::vector<float> probabilities(const std::string& name) const {
     const NpyArray array = NpyArray::load_regular(name);
     if (array.shape != array_.shape) {
-      throw UsageError(fmt::format("{}: shape {} instead of {}, that of the choices", name,
-                                   array.shape_text(), array_.shape_text()));
+      throw BrokenDocument(fmt::format("{}: shape {} instead of {}, that of the choices", name,
+                                       array.shape_text(), array_.shape_text()));
     }
     return array.float16_or_32();
   }
@@ -153,9 +156,10 @@ class TraceReader {
     std::vector<std::uint16_t> experts(numbers.size());
     for (std::size_t index = 0; index < numbers.size(); ++index) {
       if (numbers[index] < 0 || numbers[index] >= trace.shape_.experts) {
-        throw UsageError(fmt::format("{}: {}, token {}, choice {}: no expert {}: they are 0 to {}",
-                                     array.name, trace.place(index, each), index % each / held,
-                                     index % held, numbers[index], trace.shape_.experts - 1));
+        throw BrokenDocument(
+            fmt::format("{}: {}, token {}, choice {}: no expert {}: they are 0 to {}", array.name,
+                        trace.place(index, each), index % each / held, index % held, numbers[index],
+                        trace.shape_.experts - 1));
       }
       experts[index] = static_cast<std::uint16_t>(numbers[index]);
     }

@@ -171,9 +171,9 @@ void note_other_nics(const training::TrainingJob& job, const std::string& softwa
 }
 
 // A line on what was not measured, for the steps held against published ones, or against one's own.
-std::string not_measured_line(const std::vector<NotMeasured>& steps, bool of_own) {
+std::string not_measured_line(const std::vector<UnmeasuredStep>& steps, bool of_own) {
   std::vector<std::pair<std::string, std::vector<std::string>>> places;  // by what was not
-  for (const NotMeasured& step : steps) {
+  for (const UnmeasuredStep& step : steps) {
     if (step.of_own != of_own) continue;
     for (const std::string& text : step.texts) {
       const auto known = std::find_if(places.begin(), places.end(),
@@ -341,7 +341,7 @@ std::vector<std::string> texts_of(const Band& band) {
   return texts;
 }
 
-std::string not_measured_lines(const std::vector<NotMeasured>& steps) {
+std::string not_measured_lines(const std::vector<UnmeasuredStep>& steps) {
   return not_measured_line(steps, false) + not_measured_line(steps, true);
 }
 

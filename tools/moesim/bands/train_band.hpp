@@ -88,7 +88,7 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
                          training::TrainingStep& step);
 
 // What of one of several steps no step has that its band is based on.
-struct NotMeasured {
+struct UnmeasuredStep {
   std::string place;  // "2"; "512 GPUs"
   std::vector<std::string> texts;
   bool of_own = false;  // none of the steps of a document of one's own software has it
@@ -96,7 +96,7 @@ struct NotMeasured {
 std::vector<std::string> texts_of(const uncertainty::Band& band);
 // "not measured: ZeRO 2, context parallelism (1, 3): ...", a line for published and for own steps;
 // "" where all is.
-std::string not_measured_lines(const std::vector<NotMeasured>& steps);
+std::string not_measured_lines(const std::vector<UnmeasuredStep>& steps);
 
 // What makes the band wide most of all, and what would narrow it.
 std::string widest_text(const TrainBand& band, const char* between);

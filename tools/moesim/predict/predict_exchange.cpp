@@ -219,7 +219,7 @@ void ExchangePredictor::note_nccl(const network::ExchangeQuery& query, double ti
         "calibrated as predictions of equal blocks are (--schedule nccl --profile {}): {:.4g} us",
         time_us, used->name(), nccl_us));
     noted_nccl_ = true;
-  } catch (const moesim::NotMeasured&) {
+  } catch (const NotMeasured&) {
     return;  // the profile has no curve inside a domain
   }
 }
@@ -238,7 +238,7 @@ std::shared_ptr<const profile::Profile> ExchangePredictor::profile_for(
   const int inside = network::span_of(query.members, where).largest_share;
   try {
     if (inside > 1) found->collective(query.collective, inside, 1);
-  } catch (const moesim::NotMeasured&) {
+  } catch (const NotMeasured&) {
     return nullptr;  // never measured among so many
   }
   return found;

@@ -257,7 +257,7 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
 
 // What was not measured of the rows that were predicted, by their numbers.
 std::string unmeasured_text(const std::vector<TrainPoint>& rows) {
-  std::vector<NotMeasured> steps;
+  std::vector<UnmeasuredStep> steps;
   for (std::size_t at = 0; at < rows.size(); ++at) {
     if (!rows[at].row) continue;
     const Cell cell = rows[at].row->cell(not_measured_column);

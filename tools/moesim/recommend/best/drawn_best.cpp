@@ -33,7 +33,7 @@ DrawnBest::DrawnBest(const RecommendRequest& request, const std::vector<FoundSte
       const auto loads = draws.loads(found.job);
       study::set_step(search, training::training_step(found.job, loads, false), found);
       drawn_[at] = std::move(found);
-    } catch (const moesim::NotMeasured&) {
+    } catch (const NotMeasured&) {
       // The machine has no price for what is drawn: it stays empty,
     } catch (const UsageError&) {
       // or its groups cannot be drawn.

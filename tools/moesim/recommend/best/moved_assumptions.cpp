@@ -123,7 +123,7 @@ void simulate(const RecommendRequest& request, const std::vector<FoundStep>& bes
       const auto loads = found.job.routing ? draws.loads(found.job) : nullptr;
       study::set_step(request.search, training::training_step(found.job, loads, false), found);
       moved.steps[at] = std::move(found);
-    } catch (const moesim::NotMeasured&) {
+    } catch (const NotMeasured&) {
       // The machine has no price for it then: it is not compared,
     } catch (const UsageError&) {
       // or its groups cannot be drawn.

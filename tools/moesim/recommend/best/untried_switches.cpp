@@ -129,7 +129,7 @@ std::optional<double> shortest_us(const study::TrainingSearch& search, const Tra
         study::set_step(search, training::training_step(job, loads, false), found);
         const bool is_one = found.step.peak_memory().gib() <= room && found.loss <= search.max_loss;
         if (is_one && (!shortest || found.step.step_us < *shortest)) shortest = found.step.step_us;
-      } catch (const moesim::NotMeasured&) {
+      } catch (const NotMeasured&) {
         // The machine has no price for it,
       } catch (const UsageError&) {
         // or its groups cannot be drawn.

@@ -84,7 +84,7 @@ std::string legend_of(bool has_drawn, bool gives_up) {
 }
 
 std::string unmeasured_lines(const RecommendRequest& request, const std::vector<FoundStep>& best) {
-  std::vector<NotMeasured> steps;
+  std::vector<UnmeasuredStep> steps;
   const auto add = [&](const FoundStep& found, std::string place) {
     training::TrainingStep step = found.predicted.value_or(found.step);
     const TrainBand band = requested_band(request.line, found.job, step);

@@ -118,7 +118,7 @@ std::string table_of(const MachineSearches& searches) {
 }
 
 std::string not_measured_text(const MachineSearches& searches) {
-  std::vector<NotMeasured> steps;
+  std::vector<UnmeasuredStep> steps;
   for (const MachineBest& each : searches.found) {
     steps.push_back(
         {searches.place_of(each), texts_of(each.best.band.band), !each.best.band.own.empty()});

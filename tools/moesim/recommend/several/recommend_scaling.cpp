@@ -144,7 +144,7 @@ std::string table_of(const std::vector<Searched>& searched) {
     append(cells, figures_of(each, with_loss));
     lines.push_back(cells);
   }
-  std::vector<NotMeasured> steps;
+  std::vector<UnmeasuredStep> steps;
   for (const Searched& each : searched) {
     steps.push_back({fmt::format("{} GPUs", gpus_of(each.best)), texts_of(each.band.band),
                      !each.band.own.empty()});

@@ -54,11 +54,6 @@ bool is_counted(const TrainingJob& job) {
   return training::block_routing(job).fidelity == routing::Fidelity::counts;
 }
 
-// A capacity's losses take a sample of tokens, its rows the counts alone.
-bool has_fast_rows(const TrainingJob& job) {
-  return job.routing->router.drops && !rectifies(job) && is_counted(job);
-}
-
 // Padded blocks are as long whatever they keep, and groups that share slots without rectification
 // are drawn as one (DrawnLoads).
 bool has_fast_least(const TrainingJob& job) {
@@ -101,7 +96,8 @@ void DrawnRoutings::draw_losses(const std::vector<const TrainingJob*>& asked, in
   for (auto& [place, together] : found) draws.push_back(&together);
   parallel_for(draws.size(), jobs, [&](std::size_t at) {
     const Together& draw = *draws[at];
-    const std::vector<ExpectedLoss> drawn = training::drawn_losses(draw.jobs, draw.layers, &draws_);
+    const std::vector<ExpectedLoss> drawn =
+        training::drawn_losses(draw.jobs, draw.layers, &shared_.draws());
     for (std::size_t one = 0; one < drawn.size(); ++one) *draw.losses[one] = {drawn[one], true};
     if (progress) progress(draws.size());
   });
@@ -117,20 +113,6 @@ bool DrawnRoutings::knows_loss(const TrainingJob& job) const {
   if (!drops(job)) return true;
   const auto found = losses_.find(loss_key(job));
   return found != losses_.end() && found->second.is_drawn;
-}
-
-DrawnRoutings::Loads DrawnRoutings::of(Kept& kept, const TrainingJob& job, bool with_losses) {
-  return kept.get({training::drawn_key(job), training::drawn_shape(job)}, [&] {
-    ++drawn_;
-    return std::make_shared<const training::DrawnLoads>(job, with_losses, &draws_);
-  });
-}
-
-DrawnRoutings::Loads DrawnRoutings::loads(const TrainingJob& job) { return of(loads_, job, true); }
-
-DrawnRoutings::Loads DrawnRoutings::rows(const TrainingJob& job) {
-  if (!has_fast_rows(job)) return loads(job);
-  return of(rows_, job, false);
 }
 
 DrawnRoutings::Least DrawnRoutings::least(const TrainingJob& job) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <compare>
 #include <functional>
 #include <map>
@@ -9,20 +8,19 @@
 #include <utility>
 #include <vector>
 
-#include "sim/base/bounded_cache.hpp"
-#include "sim/training/drawn/drawn_loads.hpp"
 #include "sim/training/drawn/drawn_losses.hpp"
+#include "sim/training/drawn/shared_draws.hpp"
 
 namespace moesim::study {
 
-// The routings of a search, drawn when they are first asked for and kept: layouts with the same
-// groups of experts and tokens per rank share them. Loads of more than `most_bytes` are not kept:
-// those asked for longest ago are drawn again, and are the same. May be called by several threads.
+// The routings of a search, drawn when they are first asked for and kept (training::SharedDraws):
+// layouts with the same groups of experts and tokens per rank share them. Beside these what a
+// search bounds by: the losses of a routing wherever it is, and the least loads. May be called by
+// several threads.
 class DrawnRoutings {
  public:
-  static constexpr std::size_t usual_bytes = std::size_t{384} << 20;
-  explicit DrawnRoutings(std::size_t most_bytes = usual_bytes)
-      : draws_(most_bytes / 3 * 2), loads_(most_bytes / 6), rows_(most_bytes / 6) {}
+  static constexpr std::size_t usual_bytes = training::SharedDraws::usual_bytes;
+  explicit DrawnRoutings(std::size_t most_bytes = usual_bytes) : shared_(most_bytes) {}
 
   // Draws what loss() returns, on up to `jobs` threads. Jobs that differ in their router alone are
   // drawn together. `progress` hears the number of draws after each, from its thread; may be empty.
@@ -37,22 +35,22 @@ class DrawnRoutings {
   // Whether that is drawn, or needs no draw: draw_losses() ends early where `progress` throws.
   bool knows_loss(const training::TrainingJob& job) const;
 
-  using Loads = std::shared_ptr<const training::DrawnLoads>;
+  using Loads = training::SharedDraws::Loads;
   // All three as DrawnLoads throws.
-  Loads loads(const training::TrainingJob& job);
-  // The same, but for the losses of their figures, where these take longer than the rest.
-  Loads rows(const training::TrainingJob& job);
+  Loads loads(const training::TrainingJob& job) { return shared_.loads(job); }
+  Loads rows(const training::TrainingJob& job) { return shared_.rows(job); }
   // What rows() are at least in each layer, where that is faster to draw: of a router that
   // rectifies what a capacity drops, the rows that it keeps, which are those of the same router
-  // without rectification, from the same counts; the rectified ones come on top. Else rows().
+  // without rectification, from the same counts; the rectified ones come on top: routers that
+  // differ in rectification alone have one. Else rows().
   struct Least {
     Loads loads;
     bool are_own = true;
   };
   Least least(const training::TrainingJob& job);
   // Loads, those of least() too, and those that were drawn again.
-  std::size_t drawn() const { return drawn_; }
-  std::size_t bytes() const { return loads_.bytes() + rows_.bytes(); }  // of the loads kept
+  std::size_t drawn() const { return shared_.drawn(); }
+  std::size_t bytes() const { return shared_.bytes(); }  // of the loads kept
 
  private:
   // Tokens per rank, ranks.
@@ -70,13 +68,7 @@ class DrawnRoutings {
     bool is_drawn = false;
   };
   std::map<LossKey, DrawnLoss> losses_;
-  using Kept = BoundedCache<std::pair<std::string, training::DrawnShape>, training::DrawnLoads>;
-  Loads of(Kept& kept, const training::TrainingJob& job, bool with_losses);
-
-  routing::DrawCache draws_;
-  // By what is drawn: routers that differ in rectification alone have one least().
-  Kept loads_, rows_;
-  std::atomic<std::size_t> drawn_{0};
+  training::SharedDraws shared_;
   training::ExpectedLoss nothing_;
 };
 

@@ -365,9 +365,10 @@ double hidden_gain(const TrainingStep& step) {
   return std::max(0.0, std::log(step.step_us / sum(*step.hidden_parts)));
 }
 
-PartTimes mean_parts(const TrainingJob& job, const TrainingStep& step) {
-  const auto loads = job.routing ? std::make_shared<const DrawnLoads>(job) : nullptr;
-  PartTimes mean = Step(job, loads).mean_parts();
+PartTimes mean_parts(const TrainingJob& job, const TrainingStep& step,
+                     std::shared_ptr<const DrawnLoads> loads) {
+  if (job.routing && !loads) loads = std::make_shared<const DrawnLoads>(job);
+  PartTimes mean = Step(job, std::move(loads)).mean_parts();
   mean[at(TrainingPart::reruns)] = step.parts[at(TrainingPart::reruns)];
   return mean;
 }

@@ -102,7 +102,8 @@ double hidden_gain(const TrainingStep& step);
 
 // The parts of the same step as the mean of its pipeline ranks, whose waiting is in p2p; they add
 // up to the step, too. For steps that are compared: the rank that computes longest has the output
-// head in one layout and not in another. `step`: of the job.
-PartTimes mean_parts(const TrainingJob& job, const TrainingStep& step);
+// head in one layout and not in another. `step`: of the job; `loads` as in training_step().
+PartTimes mean_parts(const TrainingJob& job, const TrainingStep& step,
+                     std::shared_ptr<const DrawnLoads> loads = nullptr);
 
 }  // namespace moesim::training

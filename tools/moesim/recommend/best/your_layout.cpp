@@ -34,7 +34,8 @@ bool is_same_job(const TrainingJob& one, const TrainingJob& other) {
 // As the software of the search runs the step.
 training::PartTimes mean_parts(const study::TrainingSearch& search, const FoundStep& found) {
   training::TrainingStep step = found.predicted ? *found.predicted : found.step;
-  step.parts = training::mean_parts(found.job, step);
+  const auto loads = found.job.routing ? search.drawn->loads(found.job) : nullptr;
+  step.parts = training::mean_parts(found.job, step, loads);
   return search.software ? search.software->applied(step, training::crossing_parts(found.job)).parts
                          : step.parts;
 }

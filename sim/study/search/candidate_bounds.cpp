@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/study/search/balanced_job.hpp"
 #include "sim/study/search/memory_bounds.hpp"
@@ -134,8 +135,8 @@ void CandidateBounds::add_times(const TrainingFamily& family, const routing::Tok
       least = training::least_moe_layers(prices, first.least_load(loss), *first.job.model);
     }
     set_times(family, prices, least, found.bounds);
-  } catch (const Error& error) {
-    found.refusal = error.what();
+  } catch (const Error&) {
+    found.refusal = why_unanswered();
   }
 }
 

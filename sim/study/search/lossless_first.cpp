@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/study/sweep/counted_loss.hpp"
 
 namespace moesim::study {
@@ -45,10 +46,9 @@ std::optional<TrainingFound> search_lossless(const TrainingSearch& search,
       for (FoundStep& step : *steps) step.routing = numbers[step.routing];
     }
     return found;
-  } catch (const SearchStopped&) {
-    throw;
   } catch (const Error&) {
-    return std::nullopt;  // none is possible, or can be priced
+    why_unanswered();
+    return std::nullopt;  // none is possible, or can be priced: the whole search counts them
   }
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/study/search/search_stopped.hpp"
 #include "sim/study/sweep/baseline.hpp"
 #include "sim/study/sweep/counted_loss.hpp"
@@ -22,11 +24,31 @@ bool fits(const FoundPass& pass, const SweepPoint& point, double share) {
   return pass.figure("memory_gib") <= share * point.scenario->profile->device().hbm_bytes.gib();
 }
 
+// An error that is no answer to a scenario. Not an Error itself: sweep() would make a row of it.
+struct Defect {
+  std::exception_ptr error;
+};
+
+bool is_defect(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error&) {
+    try {
+      why_unanswered();
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
+  }
+}
+
 // Keeps what the passes are compared by.
 class KeptOutcomes {
  public:
+  explicit KeptOutcomes(const PrefillSearch& search) : search_(search) {}
+
   Outcome evaluated(const scenario::Scenario& scenario, routing::RoutingCache& cache) {
-    Outcome outcome = evaluate(scenario, cache);
+    Outcome outcome = answered(scenario, cache);
     const std::lock_guard lock(mutex_);
     outcomes_[&scenario] = outcome;
     return outcome;
@@ -38,6 +60,17 @@ class KeptOutcomes {
   }
 
  private:
+  Outcome answered(const scenario::Scenario& scenario, routing::RoutingCache& cache) const {
+    try {
+      return search_.evaluate(scenario, cache);
+    } catch (const Error&) {
+      const std::exception_ptr error = std::current_exception();
+      if (is_defect(error)) throw Defect{error};
+      throw;
+    }
+  }
+
+  const PrefillSearch& search_;
   std::mutex mutex_;
   std::map<const scenario::Scenario*, Outcome> outcomes_;
 };
@@ -152,8 +185,11 @@ std::string FoundPass::text(const std::string& column) const {
 PrefillFound search_prefill(const PrefillSearch& search) {
   scenario::DocumentCache documents;
   std::vector<SweepPoint> points = plan(search.scenarios, documents);
+  for (const SweepPoint& point : points) {
+    if (point.refused_by && is_defect(point.refused_by)) std::rethrow_exception(point.refused_by);
+  }
   mark_repeats(points);
-  KeptOutcomes kept;
+  KeptOutcomes kept(search);
   const StopWatch watch(search.stop);
   SweepSettings settings;
   settings.jobs = search.jobs;
@@ -162,9 +198,15 @@ PrefillFound search_prefill(const PrefillSearch& search) {
   settings.evaluate = [&](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
     return kept.evaluated(scenario, cache);
   };
+  const auto swept = [&] {
+    try {
+      return sweep(points, settings);
+    } catch (const Defect& defect) {
+      std::rethrow_exception(defect.error);
+    }
+  };
   PrefillFound found;
-  const std::vector<FoundPass> passes =
-      ranked(passes_of(search, points, sweep(points, settings), found));
+  const std::vector<FoundPass> passes = ranked(passes_of(search, points, swept(), found));
   if (found.simulated == 0 && found.unfinished > 0) throw SearchStopped(found.unfinished);
   if (found.simulated == 0) throw Error(found.a_refusal);
   double least = std::numeric_limits<double>::infinity();

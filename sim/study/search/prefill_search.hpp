@@ -22,7 +22,8 @@ struct PrefillSearch {
   // Asked now and then, by another thread; true ends the search with the scenarios that are
   // simulated. May be empty.
   std::function<bool()> stop;
-  std::function<void(const SweepProgress&)> progress;  // as SweepSettings has it
+  std::function<void(const SweepProgress&)> progress;                     // as SweepSettings has it
+  decltype(SweepSettings::evaluate) evaluate = SweepSettings().evaluate;  // as it has it
 };
 
 struct FoundPass {
@@ -42,7 +43,7 @@ struct PrefillFound {
   std::vector<FoundPass> best;
   std::vector<FoundPass> front;  // fastest first; each loses 1 % and 0.01 points less
   std::size_t simulated = 0;
-  std::size_t refused = 0;  // that cannot be
+  std::size_t refused = 0;  // that cannot be, or that nothing measured answers: why_unanswered()
   std::string a_refusal;
   // Neither, each once that repeats no other, as the search was stopped: one of them may be
   // faster.
@@ -52,7 +53,8 @@ struct PrefillFound {
 };
 
 // Throws UsageError for a value that makes no sense by itself, Error where every scenario is
-// refused, SearchStopped where it is stopped before the first one is simulated.
+// refused, SearchStopped where it is stopped before the first one is simulated; an error of one
+// scenario that is no answer to it (why_unanswered()) as it is.
 PrefillFound search_prefill(const PrefillSearch& search);
 
 }  // namespace moesim::study

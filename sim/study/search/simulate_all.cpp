@@ -1,16 +1,18 @@
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/study/search/possible_jobs.hpp"
 #include "sim/study/search/training_search.hpp"
 
 namespace moesim::study {
 
-std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
+AllSteps simulate_all(const TrainingSearch& search) {
   const TrainingCandidates possible = possible_jobs(search.space);
   std::vector<FoundStep> all;
   for (const TrainingFamily& family : possible.families) {
@@ -21,6 +23,7 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
   const std::shared_ptr<DrawnRoutings> drawn =
       search.drawn ? search.drawn : std::make_shared<DrawnRoutings>();
   std::vector<char> priced(all.size(), 0);
+  std::vector<std::string> reasons(all.size());
   std::mutex mutex;
   SearchProgress progress{all.size()};
   parallel_for(all.size(), search.jobs, [&](std::size_t at) {
@@ -33,17 +36,21 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
           all[at]);
       priced[at] = 1;
     } catch (const Error&) {
-      // Neither a candidate of search_training(): curves or routing are missing.
+      reasons[at] = why_unanswered();  // no candidate of search_training() either
     }
     const std::lock_guard lock(mutex);
     ++progress.simulated;
     if (search.progress) search.progress(progress);
   });
-  std::vector<FoundStep> possible_steps;
+  AllSteps found;
   for (std::size_t at = 0; at < all.size(); ++at) {
-    if (priced[at] != 0) possible_steps.push_back(std::move(all[at]));
+    if (priced[at] != 0) {
+      found.steps.push_back(std::move(all[at]));
+    } else if (found.left_out++ == 0) {
+      found.a_reason = reasons[at];
+    }
   }
-  return possible_steps;
+  return found;
 }
 
 }  // namespace moesim::study

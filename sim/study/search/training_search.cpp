@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/study/search/any_acceptable.hpp"
 #include "sim/study/search/balanced_job.hpp"
@@ -246,7 +247,7 @@ class Search {
       bounds.bounds = {};
     }
     if (unbounded_ > 0 && (candidates_.empty() || has_lossless())) throw SearchStopped();
-    if (counts.unpriced == counts.candidates) throw Error(counts.an_unpriced);
+    if (counts.unpriced == counts.candidates) throw NotMeasured(counts.an_unpriced);
     if (counts.undrawn > 0 &&
         counts.undrawn + counts.unpriced + counts.too_large == counts.candidates) {
       throw UsageError(counts.an_undrawn);

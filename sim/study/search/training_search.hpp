@@ -115,8 +115,8 @@ struct TrainingFound {
 // too much is decided by its own draws, where these may. Steps without padded blocks, and with
 // intra-GPU rectification, are bounded by what their experts get at least, and simulated with their
 // own draws, which layouts with the same groups of experts share. Throws UsageError where no layout
-// is possible, Error where none can be priced or drawn, SearchStopped where it is stopped before a
-// step was simulated.
+// is possible or can be drawn, NotMeasured where none can be priced, SearchStopped where it is
+// stopped before a step was simulated.
 TrainingFound search_training(const TrainingSearch& search);
 
 // Fills in what the band of a step and of its ratio to others depends on besides the step: what it
@@ -133,8 +133,13 @@ void add_forced_step(const TrainingSearch& search, FoundStep& found);
 void set_step(const TrainingSearch& search, const training::TrainingStep& predicted,
               FoundStep& found);
 
-// Every job of the space that can be priced, simulated, in the order of candidates_of(). Throws
-// SearchStopped where it is stopped.
-std::vector<FoundStep> simulate_all(const TrainingSearch& search);
+// Every job of a space.
+struct AllSteps {
+  std::vector<FoundStep> steps;  // in the order of candidates_of()
+  std::size_t left_out = 0;  // jobs that cannot be priced, or have no routing (why_unanswered())
+  std::string a_reason;      // why not, of the first of these
+};
+// Simulates them. Throws SearchStopped where it is stopped.
+AllSteps simulate_all(const TrainingSearch& search);
 
 }  // namespace moesim::study

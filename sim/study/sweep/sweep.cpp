@@ -252,6 +252,7 @@ void fill(SweepPoint& point, scenario::DocumentCache& documents) {
     scenario::check(*point.scenario);
   } catch (const Error& error) {
     point.refusal = error.what();
+    point.refused_by = std::current_exception();
   }
 }
 

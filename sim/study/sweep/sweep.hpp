@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <map>
 #include <optional>
@@ -17,8 +18,9 @@ namespace moesim::study {
 struct SweepPoint {
   scenario::OptionValues values;
   std::optional<scenario::Scenario> scenario;
-  std::string refusal;                 // "": none
-  std::optional<std::size_t> repeats;  // the earlier point whose row this one's would be
+  std::string refusal;                      // "": none
+  std::optional<std::size_t> repeats;       // the earlier point whose row this one's would be
+  std::exception_ptr refused_by = nullptr;  // what the refusal is the text of
 };
 
 // Fills in every point of a grid. Throws UsageError only for a value that makes no sense by

@@ -2,13 +2,17 @@
 
 import csv
 import io
+import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 from command_line import as_rows, expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
+
+PROFILES = Path(__file__).resolve().parents[3] / "profiles"
 
 
 def hint_of(result):
@@ -124,3 +128,34 @@ def test_all_candidates_are_csv(tmp_path):
     (("--router", "topk,dropless"), "--router"), (("--routing-draws", "per-layer"), "--routing-draws")])
 def test_the_typed_option_of_routing_is_named_where_a_model_has_none(words, flag):
     expect_error(moesim("recommend", "--model", "llama2-7b", "--gpus", 8, *words), 2, f"{flag}: model llama2-7b has no MoE layers")
+
+
+def test_candidates_without_measured_links_are_left_out_and_said(tmp_path):
+    """A profile without a curve for all-to-all: experts on one GPU each have a price, groups of them have none."""
+    profile = tmp_path / "no_all_to_all.json"
+    whole = json.loads((PROFILES / "hardware" / "h100-sxm.json").read_text(encoding="utf-8"))
+    whole["curves"] = [curve for curve in whole["curves"] if curve["op"] != "all-to-all"]
+    profile.write_text(json.dumps(whole), encoding="utf-8")
+    words = ("--model", "olmoe-1b-7b", "--gpus", 16, "--profile", profile, "--tensor-parallel", 1, "--micro-batch", 1)
+    every = tmp_path / "all.csv"
+    both = moesim("recommend", *words, "--expert-parallel", "1,8", "--all", every)
+    assert both.returncode == 0, both.stderr
+    reason = r"candidates left out, such as: profile h100-sxm has no curve for all-to-all;"
+    (left_out,) = re.findall(rf"^([\d,]+) {reason}", both.stdout, re.M)
+    assert re.search(rf"^note: --all: {left_out} {reason}", both.stderr, re.M), both.stderr
+    (of_both,) = re.findall(r"^([\d,]+) candidates;", both.stdout, re.M)
+    alone = succeed("recommend", *words, "--expert-parallel", 1)
+    assert "left out" not in alone
+    (of_one,) = re.findall(r"^([\d,]+) candidates;", alone, re.M)
+    assert int(left_out) == int(of_both) - int(of_one)
+    with open(every, newline="", encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == int(of_one)
+    expect_error(moesim("recommend", *words, "--expert-parallel", 8), 1, "profile h100-sxm has no curve for all-to-all")
+
+
+def test_a_broken_document_of_one_of_several_machines_ends_the_command(tmp_path):
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"format": "moesim profile 1",', encoding="utf-8")
+    words = ("--model", "qwen3-30b-a3b", "--gpus", 16, "--profile", f"h100-sxm,{broken}")
+    expect_error(moesim("recommend", *words), 2, f"{broken}: line 1, column ")
+    expect_error(moesim("recommend", *words, "--precision", "bf16,fp8-current"), 2, f"{broken}: line 1, column ")

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "sim/base/no_answer.hpp"
 #include "sim/study/search/search_stopped.hpp"
 #include "tests/support/catch.hpp"
 
@@ -68,4 +69,40 @@ TEST_CASE("a prefill search that is stopped at once counts scenarios that repeat
     unfinished = stopped.unfinished();
   }
   CHECK(unfinished == 5);
+}
+
+namespace {
+
+// Scenarios of the second of two seeds have no result but this error.
+template <class Thrown>
+PrefillSearch search_with(const Thrown& thrown) {
+  PrefillSearch search = search_of_seeds(2);
+  search.evaluate = [thrown](const moesim::scenario::Scenario& scenario,
+                             moesim::routing::RoutingCache& cache) {
+    if (scenario.seed == 1) throw thrown;
+    return evaluate(scenario, cache);
+  };
+  return search;
+}
+
+}  // namespace
+
+TEST_CASE("a scenario without an answer is left out of a prefill search, with the reason") {
+  const auto check = [](const PrefillSearch& search, const std::string& reason) {
+    const PrefillFound found = search_prefill(search);
+    CHECK(found.simulated == 1);
+    CHECK(found.refused == 1);
+    CHECK(found.a_refusal == reason);
+    CHECK(found.best.size() == 1);
+  };
+  check(search_with(moesim::NotMeasured("no curve for gemm")), "no curve for gemm");
+  check(search_with(moesim::UsageError("too many ranks")), "too many ranks");
+}
+
+TEST_CASE("an error that is no answer to a scenario ends a prefill search") {
+  using Catch::Matchers::Message;
+  CHECK_THROWS_MATCHES(search_prefill(search_with(moesim::Error("the disk is full"))),
+                       moesim::Error, Message("the disk is full"));
+  CHECK_THROWS_MATCHES(search_prefill(search_with(moesim::BrokenDocument("a.json: /nic: 3"))),
+                       moesim::BrokenDocument, Message("a.json: /nic: 3"));
 }

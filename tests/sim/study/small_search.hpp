@@ -54,7 +54,7 @@ inline bool fits(const FoundStep& step, const TrainingSearch& asked) {
 
 // Those that fit, by speed.
 inline std::vector<FoundStep> ranked(const TrainingSearch& asked) {
-  std::vector<FoundStep> all = simulate_all(asked);
+  std::vector<FoundStep> all = simulate_all(asked).steps;
   std::erase_if(all, [&](const FoundStep& step) { return !fits(step, asked); });
   std::stable_sort(all.begin(), all.end(), [](const FoundStep& one, const FoundStep& other) {
     return one.step.step_us < other.step.step_us;

@@ -486,3 +486,12 @@ TEST_CASE("no possible layout is refused with a rule") {
   asked.space.expert = {7};
   CHECK_THROWS_AS(search_training(asked), UsageError);
 }
+
+TEST_CASE("an error that is no answer ends a search, also the one that drops nothing") {
+  TrainingSearch asked = search_of_four_layers();
+  asked.space.routings = {of_router("dropless"), of_router("topk")};
+  asked.progress = [](const SearchProgress& done) {
+    if (done.is_of_lossless) throw Error("the disk is full");
+  };
+  CHECK_THROWS_MATCHES(search_training(asked), Error, Catch::Matchers::Message("the disk is full"));
+}

@@ -57,7 +57,12 @@ void note_zero(const study::TrainingFound& found) {
 // Every candidate, in the file of --all. False: stopped, and the file is as it was.
 bool write_all(const RecommendRequest& request, const std::string& path) {
   try {
-    write_file_atomically(path, rendered_candidates(request, study::simulate_all(request.search)));
+    const study::AllSteps all = study::simulate_all(request.search);
+    write_file_atomically(path, rendered_candidates(request, all.steps));
+    if (all.left_out > 0) {
+      note(fmt::format("note: --all: {} candidates left out, such as: {}", all.left_out,
+                       all.a_reason));
+    }
   } catch (const study::SearchStopped&) {
     return false;
   }

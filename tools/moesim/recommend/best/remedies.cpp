@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "sim/base/no_answer.hpp"
 #include "sim/training/drawn/routing_misfit.hpp"
 #include "sim/training/step/step_bound.hpp"
 #include "sim/training/step/training_step.hpp"
@@ -37,11 +38,18 @@ Remedies what_would_fit(const TrainingSearch& search, const TrainingJob& smalles
   const double room =
       search.memory_share * static_cast<double>(smallest.profile->device().hbm_bytes.count);
   const auto fits = [&](const TrainingJob& job) {
-    return !parallel::layout_refusal(*job.model, job.layout) &&
-           training::routing_misfit(job).empty() &&
-           static_cast<double>(training::memory_bound(job).count) <= room &&
-           static_cast<double>(training::training_step(job, nullptr, false).peak_memory().count) <=
-               room;
+    const bool may_fit = !parallel::layout_refusal(*job.model, job.layout) &&
+                         training::routing_misfit(job).empty() &&
+                         static_cast<double>(training::memory_bound(job).count) <= room;
+    if (!may_fit) return false;
+    try {
+      const auto loads = job.routing ? search.drawn->rows(job) : nullptr;
+      const training::TrainingStep step = training::training_step(job, loads, false);
+      return static_cast<double>(step.peak_memory().count) <= room;
+    } catch (const Error&) {
+      why_unanswered();  // no remedy then
+      return false;
+    }
   };
   constexpr std::size_t most_tried =
       64;  // of a number of GPUs: a bound is lower than what is taken

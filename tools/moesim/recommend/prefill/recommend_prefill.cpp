@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "sim/base/no_answer.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/study/search/prefill_search.hpp"
@@ -56,7 +57,7 @@ scenario::OptionValues without_capacity(scenario::OptionValues values,
     values.erase("top-k");
     if (router_of().top_k != own.top_k) values["top-k"] = fmt::format("{}", own.top_k);
   } catch (const Error&) {
-    // The search counts what cannot be, and says why.
+    why_unanswered();  // the search counts what cannot be, and says why
   }
   return values;
 }
@@ -110,6 +111,7 @@ void note_scenarios(const CommandLine& line, const std::vector<scenario::OptionV
     try {
       filled.push_back(scenario::fill_in(values, documents, scenario::Use::step));
     } catch (const Error&) {
+      why_unanswered();
     }
   }
   std::vector<const scenario::Scenario*> scenarios;

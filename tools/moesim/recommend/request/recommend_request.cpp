@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "sim/base/no_answer.hpp"
 #include "sim/base/text.hpp"
 #include "sim/job/drawn_routing.hpp"
 #include "sim/job/job_options.hpp"
@@ -63,11 +64,12 @@ void set_step_of(const StartingPoint& start, const RecommendRequest& request, Yo
       if (job.routing) yours.command += " --routing-draws per-layer";
     }
     study::FoundStep found{job, {}, 0, 0, {}, {}};
-    study::set_step(request.search, training::training_step(job, nullptr, false), found);
+    const auto loads = job.routing ? request.search.drawn->loads(job) : nullptr;
+    study::set_step(request.search, training::training_step(job, loads, false), found);
     study::add_for_band(request.search, found);
     yours.step = found;
-  } catch (const Error& error) {
-    yours.refusal = error.what();
+  } catch (const Error&) {
+    yours.refusal = why_unanswered();
   }
 }
 
@@ -161,6 +163,7 @@ RecommendRequest requested_search(const SearchSource& source) {
   RecommendRequest request;
   request.line = line;
   TrainingSearch& search = request.search;
+  search.drawn = std::make_shared<study::DrawnRoutings>();
   if (auto own = own_software(line, base)) {
     base.host.factor = own->host_factor();
     search.software = std::make_shared<const uncertainty::StepSoftware>(std::move(*own));
@@ -177,7 +180,6 @@ RecommendRequest requested_search(const SearchSource& source) {
   if (source.start) take_yours(*source.start, request);
   note_dialect(line, search.space);
   search.jobs = chosen_jobs(line);
-  search.drawn = std::make_shared<study::DrawnRoutings>();
   return request;
 }
 

@@ -27,20 +27,20 @@ std::string proof_text(const study::SearchCounts& counts, bool is_stopped, bool 
       violations == 1 ? "one of them is" : fmt::format("{} of them are", violations));
 }
 
-// The candidates that no routing is drawn for, and why.
-std::string undrawn_line(const study::SearchCounts& counts) {
-  if (counts.undrawn == 0) return "";
-  return fmt::format("{} candidates left out, such as: {}\n", count_text(counts.undrawn),
-                     counts.an_undrawn);
+// Candidates that have no answer, and why.
+std::string left_out_line(std::size_t count, const std::string& a_reason) {
+  if (count == 0) return "";
+  return fmt::format("{} candidates left out, such as: {}\n", count_text(count), a_reason);
 }
 
 }  // namespace
 
 std::string simulated_text(const study::TrainingSearch& search, const study::SearchCounts& counts,
                            bool is_stopped, bool is_proven) {
-  return fmt::format("{} were simulated, {}\n{}{}", count_text(counts.simulated),
-                     proof_text(counts, is_stopped, is_proven), undrawn_line(counts),
-                     routing_line(search));
+  return fmt::format("{} were simulated, {}\n{}{}{}", count_text(counts.simulated),
+                     proof_text(counts, is_stopped, is_proven),
+                     left_out_line(counts.unpriced, counts.an_unpriced),
+                     left_out_line(counts.undrawn, counts.an_undrawn), routing_line(search));
 }
 
 bool is_unproven(const study::TrainingFound& found) {

@@ -8,8 +8,8 @@
 namespace moesim::tool {
 
 // The end of a heading: how many candidates were simulated and what is known of the others ("24
-// were simulated, none of the others can be better"), those that no routing is drawn for, and which
-// routings were searched.
+// were simulated, none of the others can be better"), those that nothing measured prices or no
+// routing is drawn for, with a reason, and which routings were searched.
 std::string simulated_text(const study::TrainingSearch& search, const study::SearchCounts& counts,
                            bool is_stopped, bool is_proven);
 

@@ -5,8 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "sim/base/file.hpp"
-#include "sim/base/shipped.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/study/search/search_stopped.hpp"
 #include "tools/moesim/recommend/report/search_report.hpp"
 #include "tools/moesim/recommend/request/search_room.hpp"
@@ -34,6 +33,8 @@ void add(const study::SearchCounts& counts, study::SearchCounts& all) {
   all.too_large += counts.too_large;
   all.simulated += counts.simulated;
   all.violations += counts.violations;
+  all.unpriced += counts.unpriced;
+  if (all.an_unpriced.empty()) all.an_unpriced = counts.an_unpriced;
   all.undrawn += counts.undrawn;
   if (all.an_undrawn.empty()) all.an_undrawn = counts.an_undrawn;
 }
@@ -77,16 +78,12 @@ std::optional<BestFound> BestSearches::next(const SearchSource& source, const st
   stop_.begin_one_of(left_--);
   try {
     return search(source, name);
-  } catch (const UnknownDocument&) {
-    throw;  // of the command line, which knows the flag
-  } catch (const UnreadableFile&) {
-    throw;
   } catch (const study::SearchStopped&) {
     is_stopped_ = true;
     reason_ = fmt::format("{} {}", stop_.text(), stopped_where);
-  } catch (const Error& error) {
+  } catch (const Error&) {
+    reason_ = why_unanswered();
     error_ = std::current_exception();
-    reason_ = error.what();
   }
   return std::nullopt;
 }

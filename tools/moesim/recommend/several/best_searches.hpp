@@ -35,7 +35,7 @@ class BestSearches {
   BestSearches(SearchStop& stop, std::size_t searches);
 
   // `name`: of the search, before its progress. Nothing where it has no best: reason() says why.
-  // Throws for documents that do not exist or cannot be read; all other errors are reasons.
+  // Errors that are no answer are thrown (why_unanswered()): such as those of documents.
   std::optional<BestFound> next(const SearchSource& source, const std::string& name);
   void finish() { progress_.finish(); }
   // Of the last search, that has no best.

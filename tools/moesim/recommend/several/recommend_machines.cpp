@@ -8,8 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "sim/base/file.hpp"
-#include "sim/base/shipped.hpp"
+#include "sim/base/no_answer.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/recommend/report/search_charts.hpp"
 #include "tools/moesim/recommend/request/recommend_flags.hpp"
@@ -47,8 +46,8 @@ void take_own_precisions(const std::string& machine, CommandLine& line) {
     try {
       resolved_job(one, true);
       own.push_back(text);
-    } catch (const UsageError& error) {
-      others.push_back(fmt::format("note: not searched on {}: {}", machine, error.what()));
+    } catch (const Error&) {
+      others.push_back(fmt::format("note: not searched on {}: {}", machine, why_unanswered()));
     }
   }
   if (own.empty()) return;
@@ -66,13 +65,9 @@ std::vector<Start> starts_of(const std::vector<Machine>& machines) {
       SearchSource source = requested_source(machine.typed);
       take_own_precisions(machine.name, source.line);
       starts.back().source = std::move(source);
-    } catch (const UnknownDocument&) {
-      throw;
-    } catch (const UnreadableFile&) {
-      throw;
-    } catch (const Error& error) {
+    } catch (const Error&) {
+      starts.back().refusal = why_unanswered();
       last = std::current_exception();
-      starts.back().refusal = error.what();
     }
   }
   const bool any = std::any_of(starts.begin(), starts.end(),

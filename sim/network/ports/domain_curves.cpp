@@ -14,8 +14,9 @@
 namespace moesim::network {
 namespace {
 
-// What the band widens by, to either side, for each factor of two between line rates.
-constexpr double scaled_error = 1.5;
+// The band holds links that count as half as slow, in logs, and as much more: where bytes alone
+// take the time, a factor of 1.5 to either side for each factor of two between line rates.
+constexpr double rate_error = 0.585;
 // Rates of the same links differ by as much: 450 GB/s in a datasheet are 478 of 18 links'
 // signalling. From `other_links` on a rate counts in full.
 constexpr double same_links = 1.07;
@@ -144,9 +145,10 @@ void DomainCurves::carry_over(const profile::CarriedRatio& carried, profile::Est
 profile::Estimate DomainCurves::of_profile(profile::Collective kind, int gpus, double bytes) const {
   profile::Estimate estimate = profile_.collective(kind, gpus, slower_ * bytes);
   if (slower_ == 1) return estimate;
-  const double wider = std::pow(scaled_error, std::abs(std::log2(slower_)));
-  estimate.time_us_p05 /= wider;
-  estimate.time_us_p95 *= wider;
+  const auto [fewest, most] =
+      std::minmax({std::pow(slower_, 1 - rate_error), std::pow(slower_, 1 + rate_error)});
+  estimate.time_us_p05 = profile_.collective(kind, gpus, fewest * bytes).time_us_p05;
+  estimate.time_us_p95 = profile_.collective(kind, gpus, most * bytes).time_us_p95;
   estimate.origin = std::max(estimate.origin, profile::Origin::derived);
   if (estimate.support == profile::Support::measured_point) {
     estimate.support = profile::Support::interpolated;

@@ -18,8 +18,10 @@ namespace moesim::network {
 // differ by up to 7 %, which count as none; from 25 % on a difference counts in full, in between
 // its log by the share of the way there, so that no step comes in between. Between the public
 // machines of 8 GPUs with line rates of 300, 450 and 900 GB/s that is off by 6 to 36 % from 16 MiB
-// on and by up to 77 % below (the curves as they are: 38 to 233 %), and the band is wider by a
-// factor of 1.5 to either side for each factor of two.
+// on and by up to 77 % below (the curves as they are: 38 to 233 %), and the band
+// holds links that count as slower^(1 - 0.585) to slower^(1 + 0.585) times as slow: where bytes
+// take the time, a factor of 1.5 to either side for each factor of two, and nothing where it is
+// start alone. So both ends come later with slower links.
 //
 // Where the cluster has a curve of its own among as many GPUs of one domain, that answers, and
 // beyond its sizes the profile's curve by the ratio at the edge (estimate_of()). Among

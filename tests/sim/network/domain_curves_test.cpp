@@ -85,18 +85,58 @@ TEST_CASE("links of another rate take the curve's time for as much more bytes") 
   const DomainCurves curves(measured, half);
   const profile::Estimate estimate = curves.collective(Collective::all_to_all, 8, 64 * mib);
   CHECK(estimate.time_us == twice.time_us);
-  CHECK(estimate.time_us_p05 == Approx(twice.time_us_p05 / 1.5));
-  CHECK(estimate.time_us_p95 == Approx(twice.time_us_p95 * 1.5));
+  // A factor of 1.5 to either side, of links that count as 2 times as slow.
+  const auto as_slow = [&](double bytes) {
+    return measured.collective(Collective::all_to_all, 8, bytes);
+  };
+  CHECK(estimate.time_us_p05 == Approx(as_slow(2 / 1.5 * 64 * mib).time_us_p05).epsilon(1e-3));
+  CHECK(estimate.time_us_p95 == Approx(as_slow(2 * 1.5 * 64 * mib).time_us_p95).epsilon(1e-3));
   CHECK(estimate.origin == profile::Origin::derived);
   CHECK(estimate.support == profile::Support::interpolated);
   CHECK(curves.basis() == "NVLink at 225 GB/s, measured at 450: its time for 2 times the bytes");
   CHECK(time_us(hgx_at(1800), 64 * mib) == time_us(hgx_at(450), 16 * mib));
   CHECK(DomainCurves(measured, hgx_at(112.5))
             .collective(Collective::all_to_all, 8, mib)
-            .time_us_p95 ==
-        Approx(measured.collective(Collective::all_to_all, 8, 4 * mib).time_us_p95 * 1.5 * 1.5));
+            .time_us_p95 == Approx(as_slow(4 * 1.5 * 1.5 * mib).time_us_p95).epsilon(1e-3));
   // Latency is not of the links.
   CHECK(time_us(half, 1) == Approx(time_us(hgx_at(450), 1)).epsilon(0.01));
+}
+
+// The rate of links says nothing of the start of a kernel. (Fewer bytes than the smallest measured
+// message has, as faster links count them, widen a band a little.)
+TEST_CASE("links of another rate widen no band of messages that are all start") {
+  const profile::Profile measured = h100();
+  for (const Collective kind : {Collective::all_to_all, Collective::all_reduce,
+                                Collective::all_gather, Collective::reduce_scatter}) {
+    const profile::Estimate known = measured.collective(kind, 8, 512);
+    for (const double rate : {112.5, 225.0, 900.0, 1800.0}) {
+      CAPTURE(name_of(kind), rate);
+      const cluster::Cluster other = hgx_at(rate);
+      const profile::Estimate estimate = DomainCurves(measured, other).collective(kind, 8, 512);
+      CHECK(estimate.time_us_p05 / estimate.time_us >= 0.9 * known.time_us_p05 / known.time_us);
+      CHECK(estimate.time_us_p95 / estimate.time_us <= 1.1 * known.time_us_p95 / known.time_us);
+    }
+  }
+}
+
+TEST_CASE("both ends come later with slower links inside a domain", "[property]") {
+  const profile::Profile measured = h100();
+  for (const Collective kind : {Collective::all_to_all, Collective::all_reduce,
+                                Collective::all_gather, Collective::reduce_scatter}) {
+    for (double bytes = 1024; bytes <= 16384 * mib; bytes *= 2) {
+      profile::Estimate faster;
+      for (double rate = 1800; rate > 100; rate /= 1.05) {
+        CAPTURE(name_of(kind), bytes, rate);
+        const cluster::Cluster cluster = hgx_at(rate);
+        const profile::Estimate slower = DomainCurves(measured, cluster).collective(kind, 8, bytes);
+        CHECK(slower.time_us_p05 >= faster.time_us_p05);
+        CHECK(slower.time_us_p95 >= faster.time_us_p95);
+        CHECK(slower.time_us_p05 <= slower.time_us);
+        CHECK(slower.time_us_p95 >= slower.time_us);
+        faster = slower;
+      }
+    }
+  }
 }
 
 TEST_CASE("behind PCIe the line rate is that of PCIe") {

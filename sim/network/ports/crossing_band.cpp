@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <string_view>
 
 namespace moesim::network {
@@ -22,17 +23,17 @@ double root_of_squares(std::initializer_list<double> parts) {
   return std::sqrt(sum);
 }
 
-// How far a band reaches to an algorithm that takes so many times as long: NCCL chooses by a model
-// of its own, which is off by a third now and then, hardly by two (assumed).
-double share_of_choice(double times) {
-  constexpr double likely = 1.3;
-  constexpr double never = 1.8;
-  return std::clamp((never - times) / (never - likely), 0.0, 1.0);
-}
+// What an algorithm other than the fastest takes longer at most, as a share of its time: NCCL
+// chooses by a model of its own, which is off by a third now and then (assumed), and so chooses
+// none that takes longer than this.
+constexpr double most_regret = 0.3;
 
 double of_law_us(const NicFigures& nics, double time_us) {
   return nics.start.value == 0 ? 0 : law_error * time_us;
 }
+
+// What the bytes on a NIC take longer where it reaches its low end, as a share.
+double slower_share(const NicFigures& nics) { return nics.value / nics.least - 1; }
 
 }  // namespace
 
@@ -72,132 +73,93 @@ double PortModel::Law::stream_us(const CrossingPlan& plan, double efficiency) co
   return std::max(plan.nic_bytes / (nic_rate * efficiency * plan.share), plan.least_us);
 }
 
-PortModel::Crossed PortModel::Law::fastest(double inside_us, double efficiency,
-                                           double start) const {
+double PortModel::Law::time_us(const CrossingPlan& plan, double inside_us,
+                               double efficiency) const {
+  return part.time_with(plan, inside_us, stream_us(plan, efficiency));
+}
+
+std::vector<CrossingPlan> PortModel::Law::plans(double start, bool switch_reduces) const {
+  return crossing_plans(load, {costs.latency_us, costs.start == 0 ? 0 : start, switch_reduces});
+}
+
+PortModel::Crossed PortModel::Law::fastest(const std::vector<CrossingPlan>& of,
+                                           double efficiency) const {
   Crossed best;
-  for (const CrossingPlan& plan :
-       crossing_plans(load, {costs.latency_us, start, costs.switch_reduces})) {
-    const double nic_us = stream_us(plan, efficiency);
-    const double time_us = part.time_with(plan, inside_us, nic_us);
+  for (const CrossingPlan& plan : of) {
+    const double time_us = this->time_us(plan, part.time.time_us, efficiency);
     if (best.estimate.time_us > 0 && time_us >= best.estimate.time_us) continue;
     best.estimate.time_us = time_us;
     best.algorithm = plan.name;
-    best.inside_us = inside_us;
+    best.inside_us = part.time.time_us;
     best.start_us = plan.start_us;
-    best.stream_us = nic_us;
+    best.stream_us = stream_us(plan, efficiency);
     best.nic_share = plan.share;
   }
   return best;
 }
 
-double PortModel::Law::later_us(const Crossed& crossed, double inside_us, double efficiency,
-                                double start) const {
-  return fastest(inside_us, efficiency, start).estimate.time_us - crossed.estimate.time_us;
-}
-
-// What algorithms other than the fastest add to the upper end of a band.
-struct PortModel::Law::Others {
-  double slower_nics_us = 0;  // where the NICs are slow, the fastest one's time included
-  double longer_us = 0;       // where they are as expected
-  const char* name = "";      // the one that takes `longer_us`
-};
-
-// Other algorithms than `chosen`, also those without a switch that reduces. `slower_nics_us`: what
-// the fastest takes longer with slow NICs.
-PortModel::Law::Others PortModel::Law::others(const Crossed& chosen, const NicFigures& nics,
-                                              double slower_nics_us) const {
-  Others found{slower_nics_us};
+// Of all plans, also those without a switch that reduces; of the fastest the NICs alone.
+PortModel::Law::Others PortModel::Law::others(const Crossed& chosen, const NicFigures& nics) const {
+  Others found;
   if (load.kind != Collective::all_reduce) return found;
-  const double time_us = chosen.estimate.time_us;
+  const double fastest_us = chosen.estimate.time_us;
+  const double most_us = (1 + most_regret) * fastest_us;
+  double named_us = 0;
   for (const bool reduces : {costs.switch_reduces, false}) {
-    for (const CrossingPlan& plan :
-         crossing_plans(load, {costs.latency_us, costs.start, reduces})) {
+    for (const CrossingPlan& plan : plans(nics.start.value, reduces)) {
+      const double plan_us = time_us(plan, part.time.time_us, nics.value);
+      if (plan.least_us == 0) {  // LL has a limit of its own, and is not taken for many bytes
+        const double slower_us = time_us(plan, part.time.time_us, nics.least) - plan_us;
+        found.slower_nics_us =
+            std::max(found.slower_nics_us, std::min(slower_us, slower_share(nics) * most_us));
+      }
+      found.longer_us = std::max(found.longer_us, std::min(plan_us, most_us) - fastest_us);
       if (plan.name == std::string_view(chosen.algorithm)) continue;
-      const auto time_at = [&](double efficiency) {
-        return part.time_with(plan, part.time.time_us, stream_us(plan, efficiency));
-      };
-      const double other_us = time_at(nics.value);
-      const double share = share_of_choice(other_us / time_us);
-      found.slower_nics_us =
-          std::max(found.slower_nics_us, share * (time_at(nics.least) - other_us));
-      if (share * (other_us - time_us) <= found.longer_us) continue;
-      found.longer_us = share * (other_us - time_us);
+      const bool is_nearer = std::abs(plan_us - most_us) < std::abs(named_us - most_us);
+      if (*found.name != 0 && !is_nearer) continue;
+      named_us = plan_us;
       found.name = plan.name;
     }
   }
   return found;
 }
 
-PortModel::Crossed PortModel::Law::with_upper_end(const NicFigures& nics) const {
-  Crossed crossed = fastest(part.time.time_us, nics.value, nics.start.value);
-  const double time_us = crossed.estimate.time_us;
-  const cluster::NicStart& start = nics.start;
-  const Others other =
-      others(crossed, nics, later_us(crossed, part.time.time_us, nics.least, start.value));
-  crossed.next = other.name;
-  crossed.estimate.time_us_p95 =
-      time_us + root_of_squares({later_us(crossed, part.time.time_us_p95, nics.value, start.value),
-                                 other.slower_nics_us,
-                                 later_us(crossed, part.time.time_us, nics.value, start.high),
-                                 of_law_us(nics, time_us), other.longer_us});
-  return crossed;
-}
-
-std::vector<PortModel::Law> PortModel::Law::easier() const {
-  constexpr int per_octave = 32;  // fine enough for the peak between two of them: 0.2 %
-  constexpr int octaves = 2;
-  std::vector<Law> laws;
-  for (int step = 1; step <= octaves * per_octave; ++step) {
-    laws.push_back(*this);
-    laws.back().nic_rate *= std::exp2(static_cast<double>(step) / per_octave);
-  }
-  const double apart = std::exp2(1.0 / 8);
-  int before = load.domains;
-  for (double fewer = load.domains / apart; before > 2; fewer /= apart) {
-    const int domains = std::max(2, static_cast<int>(std::lround(fewer)));
-    if (domains == before) continue;
-    laws.push_back(*this);
-    laws.back().load = among(domains);
-    before = domains;
-  }
-  return laws;
-}
-
-CrossingLoad PortModel::Law::among(int domains) const {
-  CrossingLoad fewer = load;
-  const auto passed = [](double ranks) { return (ranks - 1) / ranks; };
-  fewer.ranks = std::max(domains, load.ranks / load.domains * domains);
-  fewer.domains = domains;
-  fewer.nic_bytes *= passed(fewer.ranks) / passed(load.ranks);
-  fewer.tree_nic_bytes *= tree_turns(domains) / tree_turns(load.domains);
-  return fewer;
-}
-
-bool PortModel::Law::has_choice() const {
-  return load.kind == Collective::all_reduce && costs.start != 0;
-}
-
+// NCCL takes the plan that turns out fastest, so both ends are those of the plans' ends that come
+// first. The ends of each rise with bytes, slower links and more domains, as what it takes longer
+// or shorter grows with them, and so do the first of them.
 PortModel::Crossed PortModel::Law::with_band(const NicFigures& nics) const {
-  Crossed crossed = with_upper_end(nics);
-  const double time_us = crossed.estimate.time_us;
-  if (has_choice()) {
-    for (const Law& law : easier()) {
-      const Crossed other = law.with_upper_end(nics);
-      if (other.estimate.time_us_p95 <= crossed.estimate.time_us_p95) continue;
-      crossed.estimate.time_us_p95 = other.estimate.time_us_p95;
-      if (*crossed.next == 0) crossed.next = other.next;
-    }
+  const std::vector<CrossingPlan> expected = plans(nics.start.value, costs.switch_reduces);
+  const std::vector<CrossingPlan> early = plans(nics.start.low, costs.switch_reduces);
+  const std::vector<CrossingPlan> late = plans(nics.start.high, costs.switch_reduces);
+  Crossed crossed = fastest(expected, nics.value);
+  const Others other = others(crossed, nics);
+  crossed.next = other.name;
+  double first_us = std::numeric_limits<double>::infinity();
+  double last_us = std::numeric_limits<double>::infinity();
+  for (std::size_t number = 0; number < expected.size(); ++number) {
+    const CrossingPlan& plan = expected[number];
+    const double inside_us = part.time.time_us;
+    const double plan_us = time_us(plan, inside_us, nics.value);
+    const double of_law = of_law_us(nics, plan_us);
+    last_us = std::min(
+        last_us,
+        plan_us +
+            root_of_squares(
+                {time_us(plan, part.time.time_us_p95, nics.value) - plan_us,
+                 std::max(time_us(plan, inside_us, nics.least) - plan_us, other.slower_nics_us),
+                 time_us(late[number], inside_us, nics.value) - plan_us, of_law, other.longer_us}));
+    // Whatever the software, the bytes pass the NICs.
+    const double on_nics_us = stream_us(plan, nics.value) * plan.share * nics.value / nics.most;
+    first_us = std::min(
+        first_us,
+        std::max(plan_us - root_of_squares(
+                               {time_us(plan, part.time.time_us_p05, nics.value) - plan_us,
+                                time_us(plan, inside_us, nics.most) - plan_us,
+                                time_us(early[number], inside_us, nics.value) - plan_us, of_law}),
+                 std::min(on_nics_us, plan_us)));
   }
-  const cluster::NicStart& start = nics.start;
-  crossed.estimate.time_us_p05 =
-      time_us - root_of_squares({later_us(crossed, part.time.time_us_p05, nics.value, start.value),
-                                 later_us(crossed, part.time.time_us, nics.most, start.value),
-                                 later_us(crossed, part.time.time_us, nics.value, start.low),
-                                 of_law_us(nics, time_us)});
-  // Whatever the software, the bytes pass the NICs.
-  const double least_us = crossed.stream_us * crossed.nic_share * nics.value / nics.most;
-  crossed.estimate.time_us_p05 =
-      std::max(crossed.estimate.time_us_p05, std::min(least_us, time_us));
+  crossed.estimate.time_us_p05 = first_us;
+  crossed.estimate.time_us_p95 = last_us;
   return crossed;
 }
 

@@ -36,31 +36,27 @@ struct PortModel::Law {
   CrossingCosts costs;  // with the expected start
   double nic_rate = 0;  // bytes per microsecond, of a GPU's share of the NICs
 
-  // As the fastest plan carries it out, with both quantiles. The upper end of an all-reduce reaches
-  // to another algorithm only as long as NCCL may choose it, so that it would fall where slower
-  // NICs or more domains make that one ever slower, though the fastest is none the faster: it is
-  // never earlier than that of the same exchange with NICs up to four times as fast, or among fewer
-  // domains.
+  // As the fastest plan carries it out, with both quantiles. Nobody says which algorithm an
+  // all-reduce takes: its upper end reaches to one other than the fastest, and to what slow NICs
+  // add to that, as far as it takes no longer than NCCL's choice may cost. Both ends rise with
+  // bytes, slower NICs, slower links inside and more domains.
   Crossed with_band(const NicFigures& nics) const;
 
  private:
   double stream_us(const CrossingPlan& plan, double efficiency) const;
-  // With this time inside, efficiency and factor on the start; of its estimate the time alone.
-  Crossed fastest(double inside_us, double efficiency, double start) const;
-  // What `crossed` takes longer with these.
-  double later_us(const Crossed& crossed, double inside_us, double efficiency, double start) const;
+  double time_us(const CrossingPlan& plan, double inside_us, double efficiency) const;
+  // All plans with this factor on the start, always in the same order.
+  std::vector<CrossingPlan> plans(double start, bool switch_reduces) const;
+  // Of its estimate the time alone.
+  Crossed fastest(const std::vector<CrossingPlan>& of, double efficiency) const;
 
-  struct Others;
-  Others others(const Crossed& chosen, const NicFigures& nics, double slower_nics_us) const;
-  // As expected, with its upper end alone and what that reaches to.
-  Crossed with_upper_end(const NicFigures& nics) const;
-
-  // The same with faster NICs, and among fewer domains.
-  std::vector<Law> easier() const;
-  CrossingLoad among(int domains) const;
-
-  // Whether an algorithm other than the fastest may run.
-  bool has_choice() const;
+  // What algorithms other than the fastest add to the upper end of a band.
+  struct Others {
+    double slower_nics_us = 0;  // where the NICs are slow, what one of them takes longer
+    double longer_us = 0;   // where they are as expected, what one takes longer than the fastest
+    const char* name = "";  // the one that takes about as long
+  };
+  Others others(const Crossed& chosen, const NicFigures& nics) const;
 };
 
 }  // namespace moesim::network

@@ -56,9 +56,9 @@ class PortModel {
   // the start, of the part inside and of the law, each at its own quantile, in quadrature. Nobody
   // published an all-reduce between nodes, and which algorithm runs depends on version and settings
   // (NVLS may be off): its upper end has the difference to another algorithm among these errors,
-  // and of the NICs' efficiency what that one or the fastest takes longer, whichever is more. It
-  // does not reach to one that takes 1.8 times as long, and in part to one that takes more than 1.3
-  // times; but no end is earlier than with faster NICs or among fewer domains.
+  // and of the NICs' efficiency what that one or the fastest takes longer, whichever is more. Of an
+  // algorithm that takes more than 1.3 times as long it reaches so far alone. Both ends of rings
+  // and trees rise with bytes, slower NICs, slower links inside and more domains.
   profile::Estimate price(profile::Collective kind, std::span<const int> members, double bytes,
                           Senders senders = Senders::members) const;
 

@@ -56,8 +56,15 @@ void CollectiveCurve::spread(const Branch& branch, double bytes, bool same_versi
                              Estimate& estimate) const {
   const std::optional<Scatter>& scatter = branch.errors->scatter;
   if (!scatter) return;
+  const Residual& runs = same_version ? scatter->same_version : scatter->any_version;
   if (!branch.own || !branch.own->has_scatter) {
-    (same_version ? scatter->same_version : scatter->any_version).join(bytes, estimate);
+    runs.join(bytes, estimate);
+  } else {
+    // What a sibling lends is known no better than what was measured.
+    Estimate measured;
+    runs.apply(estimate.time_us, bytes, 1, measured);
+    estimate.time_us_p05 = std::min(estimate.time_us_p05, measured.time_us_p05);
+    estimate.time_us_p95 = std::max(estimate.time_us_p95, measured.time_us_p95);
   }
   if (same_version) return;
   const double over = branch.curve.over_chord(bytes);

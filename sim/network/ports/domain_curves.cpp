@@ -17,6 +17,11 @@ namespace {
 // The band holds links that count as half as slow, in logs, and as much more: where bytes alone
 // take the time, a factor of 1.5 to either side for each factor of two between line rates.
 constexpr double rate_error = 0.585;
+// What is left of the profile's band, in logs, where the cluster has measured another number of
+// GPUs: these share the machine, its links and its NCCL. Ratios of neighbouring sizes that lie so
+// far apart (assumed) share nothing.
+constexpr double unshared = 0.5;
+constexpr double sizes_apart = 0.15;
 // Rates of the same links differ by as much: 450 GB/s in a datasheet are 478 of 18 links'
 // signalling. From `other_links` on a rate counts in full.
 constexpr double same_links = 1.07;
@@ -64,7 +69,8 @@ profile::Estimate DomainCurves::collective(profile::Collective kind, int gpus, d
   }
   const InsideCurves curves = measured_inside(cluster_, kind);
   profile::Estimate estimate = of_profile(kind, gpus, bytes);
-  if (!curves.empty()) carry_over(carried(kind, gpus, bytes, curves), estimate);
+  if (curves.empty()) return estimate;
+  if (const auto ratio = carried(kind, gpus, bytes, curves)) carry_over(*ratio, estimate);
   return estimate;
 }
 
@@ -80,8 +86,9 @@ profile::Estimate DomainCurves::of_curve(const cluster::MeasuredExchange& curve,
 
 // The log of measured over predicted time at a size of the curve: what the measured sizes from a
 // quarter to four times of it share.
-double DomainCurves::log_ratio(profile::Collective kind, const cluster::MeasuredExchange& curve,
-                               double buffer) const {
+std::optional<DomainCurves::SizeRatios> DomainCurves::ratios(profile::Collective kind,
+                                                             const cluster::MeasuredExchange& curve,
+                                                             double buffer) const {
   std::vector<double> logs;
   try {
     for (const double factor : {0.25, 0.5, 1.0, 2.0, 4.0}) {
@@ -90,52 +97,63 @@ double DomainCurves::log_ratio(profile::Collective kind, const cluster::Measured
       logs.push_back(std::log(curve.at(size).time_us / of_profile(kind, curve.gpus, size).time_us));
     }
   } catch (const NotMeasured&) {
-    return 0;  // the profile does not know so many GPUs
+    return std::nullopt;  // the profile does not know so many GPUs
   }
   const auto [least, most] = std::minmax_element(logs.begin(), logs.end());
-  return *least > 0 ? *least : std::min(*most, 0.0);
+  return SizeRatios{*least > 0 ? *least : std::min(*most, 0.0), *most - *least};
 }
 
-profile::CarriedRatio DomainCurves::carried_from(const cluster::MeasuredExchange& curve,
-                                                 profile::Collective kind, int gpus,
-                                                 double bytes) const {
+std::optional<DomainCurves::Carried> DomainCurves::carried_from(
+    const cluster::MeasuredExchange& curve, profile::Collective kind, int gpus,
+    double bytes) const {
   const double others = (gpus - 1.0) / gpus;
   const double buffer = bytes * others / ((curve.gpus - 1.0) / curve.gpus);  // that sends as much
   const double edge = std::clamp(buffer, curve.bytes.front(), curve.bytes.back());
-  const double log = log_ratio(kind, curve, edge);
+  const auto found = ratios(kind, curve, edge);
+  if (!found) return std::nullopt;
   const double beyond = buffer / edge;
-  if (log == 0 || beyond == 1) return profile::carry_beyond(log, 1, 1);
-  return profile::carry_beyond(
-      log, beyond,
-      of_profile(kind, gpus, bytes / beyond).time_us / of_profile(kind, gpus, bytes).time_us);
+  if (beyond == 1) return Carried{profile::carry_beyond(found->shared, 1, 1), found->spread};
+  const double longer =
+      of_profile(kind, gpus, bytes / beyond).time_us / of_profile(kind, gpus, bytes).time_us;
+  return Carried{profile::carry_beyond(found->shared, beyond, longer), found->spread};
 }
 
-profile::CarriedRatio DomainCurves::carried(profile::Collective kind, int gpus, double bytes,
-                                            const InsideCurves& curves) const {
+std::optional<DomainCurves::Carried> DomainCurves::carried(profile::Collective kind, int gpus,
+                                                           double bytes,
+                                                           const InsideCurves& curves) const {
   const InsideCurves near = neighbours(curves, gpus);
   const auto& [least, below] = *near.begin();
-  const profile::CarriedRatio fewer = carried_from(*below, kind, gpus, bytes);
-  if (near.size() == 1) return fewer;
   const auto& [most, above] = *near.rbegin();
-  const profile::CarriedRatio more = carried_from(*above, kind, gpus, bytes);
+  const auto fewer = carried_from(*below, kind, gpus, bytes);
+  if (near.size() == 1) return fewer;
+  const auto more = carried_from(*above, kind, gpus, bytes);
+  if (!fewer || !more) return fewer ? fewer : more;
   const double share =
       std::log(static_cast<double>(gpus) / least) / std::log(static_cast<double>(most) / least);
-  return {std::lerp(fewer.log, more.log, share), std::lerp(fewer.low, more.low, share),
-          std::lerp(fewer.high, more.high, share), std::max(fewer.octaves, more.octaves)};
+  const profile::CarriedRatio& few = fewer->ratio;
+  const profile::CarriedRatio& many = more->ratio;
+  return Carried{{std::lerp(few.log, many.log, share), std::lerp(few.low, many.low, share),
+                  std::lerp(few.high, many.high, share), std::max(few.octaves, many.octaves)},
+                 std::max(fewer->spread, more->spread)};
 }
 
-void DomainCurves::carry_over(const profile::CarriedRatio& carried, profile::Estimate& estimate) {
-  if (carried.log == 0) return;
-  const double wide = profile::widening(carried.octaves);
-  const auto wider = [&](double end_us, double reading) {
+void DomainCurves::carry_over(const Carried& found, profile::Estimate& estimate) {
+  const profile::CarriedRatio& carried = found.ratio;
+  // Beyond the measured sizes nothing says that the error is shared.
+  const double part = std::lerp(
+      unshared, 1.0, std::min(std::max(carried.octaves, found.spread / sizes_apart), 1.0));
+  const double wide = carried.log == 0 ? 1 : profile::widening(carried.octaves);
+  const double time_us = estimate.time_us * std::exp(carried.log);
+  const auto moved = [&](double end_us, double reading) {
+    const double known = std::log(end_us / estimate.time_us);
     const double unsure = std::max(std::abs(carried.log) / 2, std::abs(reading - carried.log));
-    return std::exp(std::hypot(wide * std::log(end_us / estimate.time_us), unsure));
+    if (unsure == 0 && part == 1) return end_us;
+    return time_us * std::exp(std::copysign(std::hypot(wide * part * known, unsure), known));
   };
-  const double low = wider(estimate.time_us_p05, carried.low);
-  const double high = wider(estimate.time_us_p95, carried.high);
-  estimate.time_us *= std::exp(carried.log);
-  estimate.time_us_p05 = estimate.time_us / low;
-  estimate.time_us_p95 = estimate.time_us * high;
+  estimate.time_us_p05 = moved(estimate.time_us_p05, carried.low);
+  estimate.time_us_p95 = moved(estimate.time_us_p95, carried.high);
+  estimate.time_us = time_us;
+  if (carried.log == 0) return;
   estimate.origin = std::max(estimate.origin, profile::Origin::derived);
   estimate.support =
       std::max(estimate.support, carried.octaves > 0 ? profile::Support::extrapolated
@@ -170,12 +188,14 @@ std::string DomainCurves::measured(profile::Collective kind, int gpus,
   const InsideCurves curves = measured_inside(cluster_, kind);
   if (curves.empty()) return "";
   std::vector<int> counts;
-  bool scales = bytes && carried(kind, gpus, *bytes, curves).log != 0;
+  const auto found = bytes ? carried(kind, gpus, *bytes, curves) : std::nullopt;
+  bool scales = found && found->ratio.log != 0;
   for (const auto& [count, curve] : neighbours(curves, gpus)) {
     counts.push_back(count);
     scales = scales || (!bytes && std::any_of(curve->bytes.begin(), curve->bytes.end(),
                                               [&, curve = curve](double size) {
-                                                return log_ratio(kind, *curve, size) != 0;
+                                                const auto at = ratios(kind, *curve, size);
+                                                return at && at->shared != 0;
                                               }));
   }
   if (!scales) return "";

@@ -325,6 +325,30 @@ TEST_CASE("what is carried over is derived, and its band wider") {
         before.time_us);
 }
 
+TEST_CASE("a log of another number of GPUs narrows a band, as far as its sizes agree") {
+  const profile::Profile curve = h100();
+  cluster::Cluster cluster = cluster::Cluster::load("hgx-h100");
+  const auto usual = curve.collective(Collective::all_to_all, 4, mib);
+  const auto width = [](const profile::Estimate& estimate) {
+    return std::log(estimate.time_us_p95 / estimate.time_us_p05);
+  };
+  const auto among_4 = [&](const cluster::MeasuredExchange& log) {
+    cluster.exchanges = {log};
+    return DomainCurves(curve, cluster).collective(Collective::all_to_all, 4, mib);
+  };
+  CHECK(width(among_4(on_one_node(8, 1))) == Approx(width(usual) / 2).epsilon(0.1));
+  const auto slower = among_4(on_one_node(8, 1.2));
+  CHECK(width(slower) > width(usual) / 2);
+  CHECK(width(slower) < 0.8 * width(usual));
+  // Beyond the sizes of the log the error of latencies is as large as without it.
+  cluster::MeasuredExchange large = on_one_node(8, 1);
+  const auto from = std::find_if(large.bytes.begin(), large.bytes.end(),
+                                 [](double bytes) { return bytes >= 16 * mib; });
+  large.time_us.erase(large.time_us.begin(), large.time_us.begin() + (from - large.bytes.begin()));
+  large.bytes.erase(large.bytes.begin(), from);
+  CHECK(width(among_4(large)) >= width(usual) * (1 - 1e-9));
+}
+
 TEST_CASE("curves inside a domain say what of them an answer goes by") {
   const profile::Profile curve = h100();
   cluster::Cluster cluster = cluster::Cluster::load("hgx-h100");

@@ -72,6 +72,30 @@ TEST_CASE("other levels are those of a normal distribution with the ends of each
   CHECK(at_level({-0.1, 0.2}, 0.9).high == Approx(0.2));
 }
 
+TEST_CASE("how often right bands hold 85 to 95 % of so many points") {
+  CHECK(chance_of_bar(1) == 0);
+  // 9 of 10: 10 x 0.9^9 x 0.1.
+  CHECK(chance_of_bar(10) == Approx(0.387420489));
+  // 17, 18 or 19 of 20.
+  CHECK(chance_of_bar(20) == Approx(0.190120 + 0.285180 + 0.270170).epsilon(1e-5));
+  CHECK(chance_of_bar(2000) > 0.999);
+}
+
+TEST_CASE("tables of bands are counted beside how many right bands would have in the bar") {
+  Validation validation;
+  add_levels("in the bar", points(10, 2, 18), validation);
+  add_levels("too wide", points(10, 2, 20), validation);
+  add_levels("too narrow", points(10, 2, 12), validation);
+  add_levels("too few points", points(9, 2, 9), validation);
+  report_share_of_tables("a study", validation);
+  REQUIRE(validation.verdicts.size() == 1);
+  CHECK(
+      validation.verdicts[0].text ==
+      "1 of 3 tables of 20 points or more have 85 to 95 % inside the 90 % band, 1 less; of right "
+      "bands 2 would, if points erred each by itself, and 1 if all points of a group erred as one");
+  CHECK_FALSE(validation.verdicts[0].met.has_value());
+}
+
 TEST_CASE("normal errors lie inside as often as every level says") {
   std::vector<BandPoint> held;
   constexpr int count = 2000;

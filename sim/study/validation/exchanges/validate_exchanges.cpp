@@ -15,6 +15,7 @@
 #include "sim/study/validation/exchanges/exchange_coverage.hpp"
 #include "sim/study/validation/exchanges/exchange_errors.hpp"
 #include "sim/study/validation/exchanges/exchange_tables.hpp"
+#include "sim/study/validation/exchanges/validate_domain_curves.hpp"
 #include "sim/study/validation/exchanges/validate_exchange_runs.hpp"
 #include "sim/study/validation/exchanges/validate_moe_exchanges.hpp"
 #include "sim/study/validation/exchanges/validate_more_gpus.hpp"
@@ -259,6 +260,7 @@ void compare_collectives(const std::string& folder, Validation& validation) {
   judge_law(pools, links, validation);
   compare_exchange_runs(rows, links, validation);
   compare_more_gpus(rows, links, validation);
+  compare_domain_curves(rows, validation);
   compare_rack_exchanges(folder, validation);
   for (const Bar& bar : bars) {
     judge(pools[{Collective::all_to_all, bar.system}][bar_counts], bar, validation);
@@ -277,6 +279,7 @@ Validation validate_exchanges(const std::string& folder) {
   compare_collectives(folder, validation);
   compare_node_crossings(folder, validation);
   compare_moe_exchanges(folder, validation);
+  report_share_of_tables(study_name, validation);
   if (validation.rows.empty()) {
     throw Error(fmt::format("{}: no exchange that was measured among several GPU counts", folder));
   }

@@ -153,4 +153,35 @@ void report_bands(const std::string& study, const std::string& question,
       {study, fmt::format("{}, inside by group: {}", question, each), std::nullopt});
 }
 
+double chance_of_bar(std::size_t count) {
+  const auto all = static_cast<double>(count);
+  const boost::math::binomial inside(all, band_level);
+  const double least = std::ceil(least_inside * all - rounding);
+  const double most = std::floor(most_inside * all + rounding);
+  if (most < least) return 0;
+  return boost::math::cdf(inside, most) - (least > 0 ? boost::math::cdf(inside, least - 1) : 0);
+}
+
+void report_share_of_tables(const std::string& study, Validation& validation) {
+  std::size_t tables = 0, met = 0, below = 0;
+  double by_points = 0, by_groups = 0;
+  for (const CalibrationPoint& table : validation.calibration) {
+    if (table.nominal != band_level || table.points < judged_points) continue;
+    ++tables;
+    met += table.observed >= least_inside - rounding && table.observed <= most_inside + rounding;
+    below += table.observed < least_inside - rounding;
+    by_points += chance_of_bar(table.points);
+    by_groups += chance_of_bar(table.groups.value_or(table.points));
+  }
+  if (tables == 0) return;
+  validation.verdicts.push_back(
+      {study,
+       fmt::format(
+           "{} of {} tables of 20 points or more have 85 to 95 % inside the 90 % band, {} "
+           "less; of right bands {:.0f} would, if points erred each by itself, and {:.0f} if "
+           "all points of a group erred as one",
+           met, tables, below, by_points, by_groups),
+       std::nullopt});
+}
+
 }  // namespace moesim::study

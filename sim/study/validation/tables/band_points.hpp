@@ -59,4 +59,13 @@ ShareVerdict verdict_of_share(double inside, std::size_t groups);
 void report_bands(const std::string& study, const std::string& question,
                   const std::vector<BandPoint>& points, bool judged, Validation& validation);
 
+// How often bands of 90 % that are right hold 85 to 95 % of so many points or groups, each inside
+// or not by itself.
+double chance_of_bar(std::size_t count);
+
+// Adds how many tables of at least 20 points have 85 to 95 % of them inside their 90 % band, and as
+// many as right bands would have on average, if the points of a table erred each by itself and if
+// all of a group erred as one. Nothing is judged.
+void report_share_of_tables(const std::string& study, Validation& validation);
+
 }  // namespace moesim::study

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <set>
@@ -26,8 +25,6 @@ using profile::Profile;
 
 constexpr const char* study_name = "exchanges";
 constexpr double large = bytes_per_mib;
-constexpr const char* another_rate = "NVLink of another rate";
-constexpr const char* another_run = "another run of the same NCCL";
 
 // A machine of the tables, and the profile that its GPUs have.
 struct Machine {
@@ -113,7 +110,7 @@ class Asker {
     later_us_ = median(times) - known_.collective(kind_, gpus, smallest).time_us;
   }
 
-  void ask(const std::string& group, int gpus, const Sizes& sizes,
+  void ask(const std::string& run, int gpus, const Sizes& sizes,
            const std::function<bool(double bytes)>& is_asked, Table& table) const {
     const DomainCurves curves(known_, cluster_);
     const DomainCurves plain(known_, plain_);
@@ -125,12 +122,12 @@ class Asker {
       }
       const double alone_us = plain.collective(kind_, gpus, bytes).time_us;
       Region& region = bytes > large ? table.above : table.below;
-      const std::string where = fmt::format("{} ({})", size_text(bytes), group);
+      const std::string where = fmt::format("{} ({})", size_text(bytes), run);
       for (const double time : times) {
         region.errors.law.add(time, estimate.time_us, where);
         region.errors.scatter.push_back(std::abs(time / median(times) - 1));
         region.alone.add(time, alone_us, where);
-        region.points.push_back({group,
+        region.points.push_back({run.substr(0, run.find('/')),  // the machine
                                  std::log(time / estimate.time_us),
                                  {std::log(estimate.time_us_p05 / estimate.time_us),
                                   std::log(estimate.time_us_p95 / estimate.time_us)}});
@@ -149,7 +146,7 @@ class Asker {
 bool all_sizes(double) { return true; }
 
 // Every fourth size, and what lies between.
-void ask_between(Collective kind, const std::string& group, const Run& run, Asker& asker,
+void ask_between(Collective kind, const std::string& name, const Run& run, Asker& asker,
                  Tables& tables) {
   for (const auto& [gpus, sizes] : run.counts) {
     if (gpus > 4 || sizes.size() < 5) continue;
@@ -160,13 +157,13 @@ void ask_between(Collective kind, const std::string& group, const Run& run, Aske
     }
     asker.keep(curve_of(kind, gpus, sizes, [&](double bytes) { return kept.count(bytes) != 0; }));
     asker.ask(
-        group, gpus, sizes,
+        name, gpus, sizes,
         [&](double bytes) { return kept.count(bytes) == 0 && bytes < *kept.rbegin(); },
-        tables["sizes between every fourth"]);
+        tables["sizes between"]);
   }
 }
 
-void ask_outside(Collective kind, const std::string& group, const Run& run, Asker& asker,
+void ask_outside(Collective kind, const std::string& name, const Run& run, Asker& asker,
                  Tables& tables) {
   for (const auto& [gpus, sizes] : run.counts) {
     if (gpus > 4) continue;
@@ -174,12 +171,10 @@ void ask_outside(Collective kind, const std::string& group, const Run& run, Aske
     const auto is_small = [](double bytes) { return bytes <= 2 * bytes_per_mib; };
     asker.keep(curve_of(kind, gpus, sizes, is_large));
     asker.ask(
-        group, gpus, sizes, [&](double bytes) { return !is_large(bytes); },
-        tables["sizes below 8 MiB from larger ones"]);
+        name, gpus, sizes, [&](double bytes) { return !is_large(bytes); }, tables["sizes below"]);
     asker.keep(curve_of(kind, gpus, sizes, is_small));
     asker.ask(
-        group, gpus, sizes, [&](double bytes) { return !is_small(bytes); },
-        tables["sizes above 2 MiB from smaller ones"]);
+        name, gpus, sizes, [&](double bytes) { return !is_small(bytes); }, tables["sizes above"]);
   }
 }
 
@@ -193,7 +188,7 @@ void ask_others(Collective kind, const std::string& system, const Runs& runs,
     for (const auto& [others, asked] : run.counts) {
       if (others == gpus || others > 4) continue;
       asker.ask(fmt::format("{}/{}", system, version), others, asked, all_sizes,
-                tables["other numbers of GPUs"]);
+                tables["other GPU counts"]);
     }
     for (const auto& [other, other_run] : runs) {
       const auto asked = other_run.counts.find(gpus);
@@ -202,26 +197,14 @@ void ask_others(Collective kind, const std::string& system, const Runs& runs,
         continue;
       }
       asker.ask(fmt::format("{}/{}", system, other), gpus, asked->second, all_sizes,
-                tables[another_run]);
+                tables["another run"]);
     }
   }
 }
 
-// What was asked is of the run that the cluster's curve, or the start of the kernels, is of: it
-// does not differ from that as another day does, which the bands hold too, so that more than 95 %
-// inside is no fault of these.
-bool is_judged(const std::string& question, const std::vector<BandPoint>& points) {
-  if (question == another_run) return true;
-  constexpr double least = 0.85;
-  const auto inside = std::count_if(points.begin(), points.end(), [](const BandPoint& point) {
-    return point.band.contains(point.error);
-  });
-  return static_cast<double>(inside) < least * static_cast<double>(points.size());
-}
-
 void report(Collective kind, const std::string& question, const Table& table,
             Validation& validation) {
-  const std::string subject = fmt::format("{} on a cluster's links: {}", name_of(kind), question);
+  const std::string subject = fmt::format("{} on a cluster: {}", name_of(kind), question);
   std::vector<BandPoint> points;
   for (const auto& [region, name] :
        {std::pair(&table.above, "above 1 MiB"), std::pair(&table.below, "up to 1 MiB")}) {
@@ -232,12 +215,14 @@ void report(Collective kind, const std::string& question, const Table& table,
     validation.rows.push_back(row);
     points.insert(points.end(), region->points.begin(), region->points.end());
   }
-  report_bands(study_name, subject, points, is_judged(question, points), validation);
+  report_bands(study_name, subject, points, true, validation);
 }
 
 }  // namespace
 
-void compare_domain_curves(const std::vector<CollectiveRow>& rows, Validation& validation) {
+void compare_domain_curves(const std::vector<CollectiveRow>& rows,
+                           const std::map<std::string, profile::NodeLinks>& links,
+                           Validation& validation) {
   std::map<std::string, Profile> profiles;
   for (const Machine& machine : machines) {
     profiles.emplace(machine.system, Profile::load(machine.profile));
@@ -251,23 +236,23 @@ void compare_domain_curves(const std::vector<CollectiveRow>& rows, Validation& v
     Tables tables;
     for (const Machine& machine : machines) {
       const auto own = systems.find(machine.system);
-      if (own == systems.end()) continue;
+      if (own == systems.end() || links.count(machine.system) == 0) continue;
       for (const Machine& other : machines) {
         if (&other == &machine) continue;
         const bool same_links = line_rate(other.system) == line_rate(machine.system);
         for (const auto& [version, run] : own->second) {
-          const std::string group = fmt::format("{}/{}", machine.system, version);
+          const std::string name = fmt::format("{}/{}", machine.system, version);
           Asker asker(kind, profiles.at(other.system), line_rate(machine.system));
           if (!same_links) {
             for (const auto& [gpus, sizes] : run.counts) {
               if (other.counts.count(gpus) == 0) continue;
               asker.take_start_of(gpus, sizes);
-              asker.ask(group, gpus, sizes, all_sizes, tables[another_rate]);
+              asker.ask(name, gpus, sizes, all_sizes, tables["other NVLink"]);
             }
             continue;
           }
-          ask_between(kind, group, run, asker, tables);
-          ask_outside(kind, group, run, asker, tables);
+          ask_between(kind, name, run, asker, tables);
+          ask_outside(kind, name, run, asker, tables);
           ask_others(kind, machine.system, own->second, version, asker, tables);
         }
       }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/profile/node_links.hpp"
 #include "sim/study/validation/exchanges/exchange_tables.hpp"
 #include "sim/study/validation/tables/validation.hpp"
 
@@ -15,6 +16,8 @@ namespace moesim::study {
 // the same links (H100 and H200, B200 and GB200), which has not seen it; for another rate beside
 // those of GPUs with other links. What is asked: the sizes between the kept ones and outside of
 // them, other numbers of GPUs, the machine's other runs that record the same NCCL version.
-void compare_domain_curves(const std::vector<CollectiveRow>& rows, Validation& validation);
+void compare_domain_curves(const std::vector<CollectiveRow>& rows,
+                           const std::map<std::string, profile::NodeLinks>& links,
+                           Validation& validation);
 
 }  // namespace moesim::study

@@ -260,7 +260,7 @@ void compare_collectives(const std::string& folder, Validation& validation) {
   judge_law(pools, links, validation);
   compare_exchange_runs(rows, links, validation);
   compare_more_gpus(rows, links, validation);
-  compare_domain_curves(rows, validation);
+  compare_domain_curves(rows, links, validation);
   compare_rack_exchanges(folder, validation);
   for (const Bar& bar : bars) {
     judge(pools[{Collective::all_to_all, bar.system}][bar_counts], bar, validation);

@@ -9,10 +9,13 @@
 #include <string>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/text.hpp"
 
 namespace moesim {
 namespace {
+
+__extension__ using Wide = __int128;
 
 constexpr int max_digits = 9;
 constexpr std::size_t max_list = 100'000;
@@ -103,7 +106,6 @@ Decimal Decimal::parse(std::string_view text, const std::string& what) {
 
 std::int64_t Decimal::ceil_of_product(std::int64_t numerator, std::int64_t denominator) const {
   assert(numerator >= 0 && denominator > 0);
-  __extension__ using Wide = __int128;
   const Wide over = static_cast<Wide>(denominator) * power_of_ten(scale_);
   const Wide product = static_cast<Wide>(digits_) * numerator;
   return static_cast<std::int64_t>((product + over - 1) / over);
@@ -111,7 +113,6 @@ std::int64_t Decimal::ceil_of_product(std::int64_t numerator, std::int64_t denom
 
 std::int64_t Decimal::floor_of_product(std::int64_t whole) const {
   assert(whole >= 0);
-  __extension__ using Wide = __int128;
   return static_cast<std::int64_t>(static_cast<Wide>(digits_) * whole / power_of_ten(scale_));
 }
 
@@ -126,7 +127,6 @@ std::string Decimal::text() const {
 }
 
 std::strong_ordering Decimal::operator<=>(const Decimal& other) const {
-  __extension__ using Wide = __int128;
   const Wide mine = static_cast<Wide>(digits_) * power_of_ten(other.scale_);
   const Wide theirs = static_cast<Wide>(other.digits_) * power_of_ten(scale_);
   return mine < theirs   ? std::strong_ordering::less
@@ -134,15 +134,25 @@ std::strong_ordering Decimal::operator<=>(const Decimal& other) const {
                          : std::strong_ordering::equal;
 }
 
+namespace {
+
+std::int64_t narrow(Wide digits) {
+  const auto narrowed = static_cast<std::int64_t>(digits);
+  if (narrowed != digits) throw NoAnswer("a sum or product of numbers has more than 18 digits");
+  return narrowed;
+}
+
+}  // namespace
+
 Decimal operator+(const Decimal& a, const Decimal& b) {
   const int scale = a.scale_ > b.scale_ ? a.scale_ : b.scale_;
-  return Decimal(
-      a.digits_ * power_of_ten(scale - a.scale_) + b.digits_ * power_of_ten(scale - b.scale_),
-      scale);
+  const Wide sum = static_cast<Wide>(a.digits_) * power_of_ten(scale - a.scale_) +
+                   static_cast<Wide>(b.digits_) * power_of_ten(scale - b.scale_);
+  return Decimal(narrow(sum), scale);
 }
 
 Decimal operator*(const Decimal& a, std::int64_t factor) {
-  return Decimal(a.digits_ * factor, a.scale_);
+  return Decimal(narrow(static_cast<Wide>(a.digits_) * factor), a.scale_);
 }
 
 std::vector<Decimal> parse_decimal_list(std::string_view text, const std::string& what) {

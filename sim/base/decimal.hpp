@@ -30,6 +30,7 @@ class Decimal {
   // Value order: 2.20 == 2.2.
   std::strong_ordering operator<=>(const Decimal& other) const;
   bool operator==(const Decimal& other) const { return (*this <=> other) == 0; }
+  // Exact; both throw NoAnswer for a result of more digits than a Decimal has.
   friend Decimal operator+(const Decimal& a, const Decimal& b);
   friend Decimal operator*(const Decimal& a, std::int64_t factor);
 

@@ -1,5 +1,7 @@
 #include "sim/base/parallel.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -10,7 +12,14 @@
 
 namespace moesim {
 
-int core_count() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
+int core_count() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  // Nothing where the machine has more cores than the set.
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+    return std::max(1, CPU_COUNT(&allowed));
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
 
 void parallel_for(std::size_t count, int threads, const std::function<void(std::size_t)>& work) {
   std::atomic<std::size_t> next{0};

@@ -5,8 +5,8 @@
 #include <array>
 #include <cassert>
 #include <cctype>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -16,6 +16,13 @@ namespace moesim {
 
 Picoseconds Picoseconds::from_us(double microseconds) {
   assert(std::isfinite(microseconds) && microseconds >= 0);
+  constexpr double most_us = 9.2e12;  // 63 bits of picoseconds
+  if (microseconds > most_us) {
+    throw Error(fmt::format(
+        "a simulated time of {:.0f} days: simulated time reaches 106 days: is a rate or a size "
+        "right?",
+        microseconds / 86400e6));
+  }
   return Picoseconds(std::llround(microseconds * 1e6));
 }
 
@@ -33,17 +40,16 @@ Bytes parse_bytes(std::string_view text, const std::string& what) {
       {"TB", 1e12},
       {"TiB", 1099511627776.0},
   }};
-  const std::string copy(text);
-  char* end = nullptr;
-  const double number = std::strtod(copy.c_str(), &end);
-  const std::string_view suffix = text.substr(static_cast<std::size_t>(end - copy.c_str()));
-  // strtod also takes spaces, signs, "inf" and hexadecimal; a size starts with a digit and has no
-  // x.
-  const bool plain = !text.empty() &&
-                     (std::isdigit(static_cast<unsigned char>(text[0])) != 0 || text[0] == '.') &&
-                     text.find_first_of("xX") == std::string_view::npos;
+  double number = 0;
+  const char* const begin = text.data();
+  // Not strtod(), which takes another decimal point in other locales.
+  const auto [end, error] = std::from_chars(begin, begin + text.size(), number);
+  const std::string_view suffix = text.substr(static_cast<std::size_t>(end - begin));
+  // It also takes a minus, "inf" and "nan".
+  const bool plain =
+      !text.empty() && (std::isdigit(static_cast<unsigned char>(text[0])) != 0 || text[0] == '.');
   for (const auto& [name, factor] : suffixes) {
-    if (!plain || end == copy.c_str() || suffix != name) continue;
+    if (!plain || end == begin || suffix != name) continue;
     const double bytes = number * factor;
     if (bytes == 0 || bytes > 9e18) {
       throw NoAnswer(fmt::format("{}: {} is too {}", what, text,

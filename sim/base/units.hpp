@@ -22,6 +22,7 @@ struct Picoseconds {
   constexpr Picoseconds() = default;
   constexpr explicit Picoseconds(std::int64_t value) : count(value) {}
   // Rounds to the nearest picosecond; negative and non-finite durations are a programmer error.
+  // Throws Error for a time beyond 106 days, which 63 bits do not hold.
   static Picoseconds from_us(double microseconds);
   constexpr double us() const { return static_cast<double>(count) * 1e-6; }
   constexpr double ms() const { return static_cast<double>(count) * 1e-9; }

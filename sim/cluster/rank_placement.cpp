@@ -71,7 +71,7 @@ std::vector<int> even_placement(const Cluster& cluster, int ranks) {
     gpus.push_back(rank / each * cluster.gpus_per_domain + rank % each);
   }
   const int most = cluster.max_gpus();
-  return most > 0 && gpus.back() >= most ? contiguous_placement(ranks) : gpus;
+  return most > 0 && !gpus.empty() && gpus.back() >= most ? contiguous_placement(ranks) : gpus;
 }
 
 std::shared_ptr<const Cluster> on_parts_of_domains(std::shared_ptr<const Cluster> cluster,

@@ -1,7 +1,11 @@
 #include "sim/job/job_options.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
 #include "sim/job/drawn_routing.hpp"
 #include "sim/job/layout_options.hpp"
 #include "sim/job/machine_options.hpp"
@@ -112,7 +116,12 @@ const JobOption* find_job_option(const std::string& name) {
 
 const JobOption& job_option_named(const std::string& name) {
   const JobOption* const found = find_job_option(name);
-  if (found == nullptr) throw Error(fmt::format("a training job has no option {}", name));
+  if (found == nullptr) {
+    std::vector<std::string> names;
+    for (const JobOption& option : job_options()) names.push_back(option.name);
+    throw UsageError(
+        fmt::format("a training job has no option {}{}", name, suggestion(name, names)));
+  }
   return *found;
 }
 

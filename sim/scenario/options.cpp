@@ -7,6 +7,7 @@
 #include <set>
 
 #include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/scenario/option_table.hpp"
@@ -112,7 +113,12 @@ const Option& option_named(const std::string& name) {
   const std::vector<Option>& options = scenario_options();
   const auto found = std::find_if(options.begin(), options.end(),
                                   [&](const Option& option) { return option.name == name; });
-  if (found == options.end()) throw Error(fmt::format("there is no scenario option {}", name));
+  if (found == options.end()) {
+    std::vector<std::string> names;
+    for (const Option& option : options) names.push_back(option.name);
+    throw UsageError(
+        fmt::format("there is no scenario option {}{}", name, suggestion(name, names)));
+  }
   return *found;
 }
 
@@ -140,6 +146,9 @@ Scenario fill_in(const OptionValues& values, DocumentCache& documents, Use use) 
 }
 
 void check(const Scenario& scenario, Use use) {
+  if (scenario.replicas < 1) {
+    throw UsageError(fmt::format("--replicas {}: at least 1", scenario.replicas));
+  }
   for (const Option& option : scenario_options()) {
     if (option.check != nullptr) option.check(scenario, use);
   }

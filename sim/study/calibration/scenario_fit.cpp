@@ -123,7 +123,7 @@ profile::SoftwareDocument software_document(const std::string& name, const std::
   std::set<std::string> models;
   std::set<std::string> clusters;
   for (const MeasuredScenario& row : rows) {
-    models.insert(row.scenario.model_name);
+    models.insert(row.scenario.model->name);
     clusters.insert(row.scenario.cluster->name);
   }
   software.fit->models = {models.begin(), models.end()};

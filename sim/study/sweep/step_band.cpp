@@ -184,14 +184,14 @@ SoftwareError software_error(const scenario::Scenario& scenario,
   const auto& software = scenario.profile->software();
   if (software && software->fit) {
     SoftwareError error =
-        fitted(*software->fit, scenario.model_name, scenario.cluster->name, shares);
+        fitted(*software->fit, scenario.model->name, scenario.cluster->name, shares);
     error.has_measured_exchanges = cluster::measured_between_domains(*scenario.cluster);
     return error;
   }
   const bool is_known = is_calibrated(*scenario.profile);
   uncertainty::Subject subject;
   subject.machine = scenario.profile->device().name;
-  subject.model = scenario.model_name;
+  subject.model = scenario.model->name;  // however it was typed
   if (is_known) subject.software = uncertainty::profile_software(scenario.profile->name());
   SoftwareError error = is_known ? calibrated(subject) : never_calibrated(subject);
   error.has_measured_exchanges = cluster::measured_between_domains(*scenario.cluster);

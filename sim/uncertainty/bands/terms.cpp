@@ -129,7 +129,7 @@ Subject subject_of(const training::TrainingJob& job, const std::string& software
   constexpr double bytes_per_gbit = 1e9 / 8;
   return {software, job.profile->device().name, job.model->name,
           job.states.precision != model::Precision::bf16,
-          job.cluster->nic_per_gpu.bytes_per_second / bytes_per_gbit};
+          crosses_nodes(job) ? job.cluster->nic_per_gpu.bytes_per_second / bytes_per_gbit : 0};
 }
 
 bool crosses_nodes(const training::TrainingJob& job) {

@@ -89,3 +89,10 @@ TEST_CASE("a range that cannot be is refused") {
     CHECK_THROWS_AS(listed(text), UsageError);
   }
 }
+
+TEST_CASE("a sum or product of too many digits is refused") {
+  CHECK((decimal("999999999") + decimal("0.5")).text() == "999999999.5");
+  CHECK((decimal("1.25") * 4).text() == "5");
+  CHECK_THROWS_WITH(decimal("999999999.999999999") * 100, ContainsSubstring("more than 18 digits"));
+  CHECK_THROWS_AS(Decimal(10'000'000'000'000) + decimal("0.000000001"), Error);
+}

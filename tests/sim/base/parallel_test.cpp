@@ -1,5 +1,7 @@
 #include "sim/base/parallel.hpp"
 
+#include <sched.h>
+
 #include <atomic>
 #include <stdexcept>
 #include <vector>
@@ -7,6 +9,18 @@
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
+
+TEST_CASE("cores are those that the process may use") {
+  cpu_set_t all;
+  REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
+  CHECK(core_count() == CPU_COUNT(&all));
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  CHECK(core_count() == 1);
+  REQUIRE(sched_setaffinity(0, sizeof all, &all) == 0);
+}
 
 TEST_CASE("every index is worked on once, by any number of threads") {
   for (const int threads : {-1, 1, 2, 7}) {

@@ -1,5 +1,7 @@
 #include "sim/base/units.hpp"
 
+#include <clocale>
+
 #include "sim/base/error.hpp"
 #include "tests/support/catch.hpp"
 
@@ -14,6 +16,7 @@ TEST_CASE("times are whole picoseconds") {
   // A day of simulated time keeps its last picosecond.
   const Picoseconds day = Picoseconds::from_us(86400e6);
   CHECK((day + Picoseconds(1)) - day == Picoseconds(1));
+  CHECK_THROWS_WITH(Picoseconds::from_us(200 * 86400e6), ContainsSubstring("of 200 days"));
 }
 
 TEST_CASE("sizes are parsed with decimal and binary suffixes") {
@@ -34,4 +37,12 @@ TEST_CASE("what is not a size is refused by the name of its flag") {
   }
   CHECK_THROWS_WITH(parse_bytes("lots", "--bytes"),
                     ContainsSubstring("--bytes: 'lots' is not a size"));
+}
+
+TEST_CASE("a size has a decimal point in every locale") {
+  const char* const set = std::setlocale(LC_NUMERIC, "de_DE.UTF-8");
+  if (set == nullptr) MOESIM_SKIP("no locale with another decimal point is installed");
+  const Bytes size = parse_bytes("1.5GiB", "--bytes");
+  std::setlocale(LC_NUMERIC, "C");
+  CHECK(size == Bytes(1'610'612'736));
 }

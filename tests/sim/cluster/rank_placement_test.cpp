@@ -92,6 +92,14 @@ TEST_CASE("a placement is a word or a list") {
                     ContainsSubstring("2 GPUs are given for 3 ranks"));
 }
 
+TEST_CASE("a job of no ranks has no place, whatever the placement") {
+  Cluster cluster = Cluster::load("dgx-a100");
+  cluster.nodes = 2;
+  for (const char* const text : {"even", "contiguous", "round-robin"}) {
+    CHECK_THROWS_AS(parse_placement(text, cluster, 0, "--placement"), UsageError);
+  }
+}
+
 TEST_CASE("ranks without a place are named") {
   Cluster cluster = Cluster::load("dgx-a100");
   cluster.file = "mine.json";

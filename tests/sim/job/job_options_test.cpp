@@ -245,3 +245,9 @@ TEST_CASE("a layout needs no GPU and has the memory rules of the whole job") {
   CHECK(layout.expert_load == whole.expert_load);
   CHECK(resolve_layout(usual, 16).layout.sizes.expert == 16);
 }
+
+TEST_CASE("options that no job has are refused with the nearest that one has") {
+  CHECK_THROWS_AS(job_option_named("tensor_parallel"), UsageError);
+  CHECK_THROWS_WITH(job_option_named("tensor_parallel"),
+                    ContainsSubstring("(did you mean 'tensor-parallel'?)"));
+}

@@ -244,3 +244,14 @@ TEST_CASE("documents are read once") {
   CHECK(documents().profile("a100-sxm-80gb") == documents().profile("a100-sxm-80gb"));
   CHECK(documents().model("mixtral-8x7b") == documents().model("mixtral-8x7b"));
 }
+
+TEST_CASE("options that do not exist are refused with the nearest that does") {
+  CHECK(has(refusal({{"gpu", "3"}}), "there is no scenario option gpu (did you mean 'gpus'?)"));
+  CHECK(has(refusal({{"expert_parallel", "3"}}), "(did you mean 'expert-parallel'?)"));
+}
+
+TEST_CASE("a scenario of no replicas is refused") {
+  scenario::Scenario none = resolved({});
+  none.replicas = 0;
+  CHECK_THROWS_AS(scenario::check(none), UsageError);
+}

@@ -283,3 +283,10 @@ TEST_CASE("a document of residuals keeps what was measured") {
   CHECK(read.unmeasured.traits == 12);
   std::remove(path.c_str());
 }
+
+TEST_CASE("a job inside a node is no subject with a NIC rate") {
+  training::TrainingJob job = training::qwen_on_h100(8, 1, 8, 32);
+  CHECK(uncertainty::subject_of(job, "").nic_gbit_per_s == 0);
+  job = training::qwen_on_h100(16, 1, 8, 32);
+  CHECK(uncertainty::subject_of(job, "").nic_gbit_per_s > 0);
+}

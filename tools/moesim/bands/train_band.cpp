@@ -232,9 +232,7 @@ void check_software(const std::string& name) {
 
 uncertainty::Subject subject_of(const training::TrainingJob& job, const std::string& software) {
   if (!software.empty()) check_published(software);
-  uncertainty::Subject subject = uncertainty::subject_of(job, software);
-  if (!uncertainty::crosses_nodes(job)) subject.nic_gbit_per_s = 0;
-  return subject;
+  return uncertainty::subject_of(job, software);
 }
 
 std::vector<std::string> software_words() { return shipped_errors().residuals().software(); }

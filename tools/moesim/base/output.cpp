@@ -9,11 +9,11 @@
 #include <cstring>
 #include <mutex>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/parallel.hpp"
 #include "sim/base/text.hpp"
 #include "tools/moesim/base/notes_off.hpp"
 
@@ -142,7 +142,7 @@ int chosen_jobs(const CommandLine& line) {
   if (line.has("jobs")) {
     return static_cast<int>(parse_whole("--jobs", line.get("jobs"), 1, 4096));
   }
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return core_count();
 }
 
 }  // namespace moesim::tool

@@ -15,7 +15,7 @@ scenario::OptionValues read_options(const Node& node) {
   return values;
 }
 
-Bar read_bar(const Node& node) { return {node.positive("mean"), node.positive("worst")}; }
+ErrorLimit read_bar(const Node& node) { return {node.positive("mean"), node.positive("worst")}; }
 
 RowRole read_role(const Node& row) {
   return value_in(row_role_names, row.text("role"),

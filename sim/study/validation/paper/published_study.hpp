@@ -40,7 +40,7 @@ struct StudyMultiplier {
 };
 
 // Mean and worst absolute relative error in 0..1, at most.
-struct Bar {
+struct ErrorLimit {
   double mean = 1;
   double worst = 1;
 };
@@ -54,9 +54,9 @@ struct PublishedStudy {
   scenario::OptionValues options;  // of all rows
   std::vector<StudyMultiplier> unknowns;
   std::vector<PublishedRow> rows;
-  Bar in_sample;
-  Bar leave_one_out;
-  Bar unfitted;  // of the `check` rows
+  ErrorLimit in_sample;
+  ErrorLimit leave_one_out;
+  ErrorLimit unfitted;  // of the `check` rows
 
   // Shipped name or path. Throws UsageError naming file and key.
   static PublishedStudy load(const std::string& name_or_path);

@@ -23,7 +23,7 @@ std::string subject_of(const scenario::Scenario& scenario) {
   return text + ", " + name_in(scenario::mode_names, scenario.mode);
 }
 
-std::string summary(const std::string& what, const ErrorSummary& errors, const Bar& bar) {
+std::string summary(const std::string& what, const ErrorSummary& errors, const ErrorLimit& bar) {
   return fmt::format("{} ({} rows): mean {:.2f} %, worst {:.2f} % (bar {:.1f} / {:.1f} %)", what,
                      errors.rows, errors.mean * 100, errors.worst * 100, bar.mean * 100,
                      bar.worst * 100);
@@ -142,7 +142,8 @@ Validation validate_speeds(scenario::DocumentCache& documents, routing::RoutingC
                      result.multipliers[index], study.unknowns[index].why),
          std::nullopt});
   }
-  const auto judge = [&](const std::string& what, const ErrorSummary& errors, const Bar& bar) {
+  const auto judge = [&](const std::string& what, const ErrorSummary& errors,
+                         const ErrorLimit& bar) {
     validation.verdicts.push_back({study.name, summary(what, errors, bar),
                                    errors.mean <= bar.mean && errors.worst <= bar.worst});
   };

@@ -31,8 +31,9 @@ std::vector<Flag> own_flags() {
        "what makes two of the best different:", name_choices(distinct_names)},
       {"max-loss", "X%", "0",
        "token loss (counted_loss: of the model's own router what a capacity drops) that is "
-       "acceptable, such as 0.5%; above 0, capacity factors are searched too, with and without "
-       "rectification"},
+       "acceptable, such as 0.5%; above 0, routing is drawn, and capacity factors are searched "
+       "too, "
+       "with and without rectification"},
       {"min-speed", "N", "0", "tokens/s/GPU that it must reach"},
       {"memory-share", "X", "0.9", "of a GPU's memory that a step may take; libraries need some"},
       {"mtp", "N", "0", "depths of multi-token prediction to train, behind the last layer"},

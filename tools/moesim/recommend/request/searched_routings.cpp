@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -20,6 +21,8 @@ using training::TrainingJob;
 
 constexpr const char* dropless = "dropless";
 constexpr const char* usual_factors[] = {"0.5", "0.75", "1", "1.05", "1.1", "1.25", "1.5"};
+// With these, routing is drawn whatever --max-loss says.
+constexpr const char* drawing_flags[] = {"router", "capacity-factor", "routing", "routing-draws"};
 constexpr const char* rectifications[] = {"+fr", "+ir", "+fr+ir"};
 
 // Notes on the routings of a search: each once, and an option is without effect only if it has
@@ -147,6 +150,12 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
   std::vector<std::optional<training::DrawnRouting>>& routings = request.search.space.routings;
   routings.clear();
   SearchNotes notes;
+  const auto is_typed = [&](const char* flag) { return line.has(flag); };
+  if (all_drawn && std::none_of(std::begin(drawing_flags), std::end(drawing_flags), is_typed)) {
+    notes.add(
+        "note: --max-loss: routing is drawn for all; without it, balance is forced, and speeds are "
+        "higher by what uneven experts cost");
+  }
   for (const std::string& router : routers) {
     bool is_there = false;
     for (const std::string& factor : factors) {

@@ -125,11 +125,15 @@ Term own_latent_term(const Band& band, const Subject& subject, int rows) {
 
 }  // namespace
 
-Subject subject_of(const training::TrainingJob& job, const std::string& software) {
+double nic_gbit_per_s(const cluster::Cluster& cluster) {
   constexpr double bytes_per_gbit = 1e9 / 8;
+  return cluster.nic_per_gpu.bytes_per_second / bytes_per_gbit;
+}
+
+Subject subject_of(const training::TrainingJob& job, const std::string& software) {
   return {software, job.profile->device().name, job.model->name,
           job.states.precision != model::Precision::bf16,
-          crosses_nodes(job) ? job.cluster->nic_per_gpu.bytes_per_second / bytes_per_gbit : 0};
+          crosses_nodes(job) ? nic_gbit_per_s(*job.cluster) : 0};
 }
 
 bool crosses_nodes(const training::TrainingJob& job) {

@@ -36,7 +36,8 @@ double hidden_deviation(double gain);
 std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, const Band& band,
                            const training::TrainingJob& job, const training::TrainingStep& step);
 
-// What the errors of a job's step depend on.
+double nic_gbit_per_s(const cluster::Cluster& cluster);  // of a GPU
+// What the errors of a job's step depend on; without NICs where it uses none.
 Subject subject_of(const training::TrainingJob& job, const std::string& software);
 // Whether its messages take NICs.
 bool crosses_nodes(const training::TrainingJob& job);

@@ -18,8 +18,9 @@ struct Subject {
   std::string machine;         // of the profile's device: "NVIDIA GB300"
   std::string model;           // "deepseek-v3"
   bool low_precision = false;  // products in FP8 or narrower
-  // The rate of the NICs per GPU, as the cluster of the prediction has them; 0: not told, or none
-  // is used.
+  // The rate of the NICs per GPU, as the cluster of the prediction has them. Of measured steps also
+  // where these use none: they are steps of a machine with such NICs, and no others. 0: not told,
+  // or of a step that is asked about, none is used.
   double nic_gbit_per_s = 0;
 
   bool operator==(const Subject&) const = default;

@@ -228,6 +228,7 @@ std::vector<uncertainty::Observation> observations_of(const std::vector<Predicte
     const training::TrainingJob& job = each.row->job;
     uncertainty::Observation found;
     found.subject = uncertainty::subject_of(job, each.row->software());
+    found.subject.nic_gbit_per_s = uncertainty::nic_gbit_per_s(*job.cluster);
     // All that describes it but the release, which is the last cell.
     for (std::size_t cell = 0; cell + 1 < each.row->cells.size(); ++cell) {
       found.configuration += each.row->cells[cell] + "|";

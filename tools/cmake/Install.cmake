@@ -34,9 +34,10 @@ if(MOESIM_COMMAND)
     install(FILES ${made}/moesim.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
   endif()
 endif()
-foreach(folder profiles traces)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${documents}
-    COMPONENT program PATTERN __pycache__ EXCLUDE)
+# Of both: the library reads them, too.
+foreach(component program library)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/profiles ${PROJECT_SOURCE_DIR}/traces
+    DESTINATION ${documents} COMPONENT ${component} PATTERN __pycache__ EXCLUDE)
 endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/tools/plot DESTINATION ${documents}
   COMPONENT program FILES_MATCHING PATTERN *.py)

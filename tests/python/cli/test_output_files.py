@@ -148,7 +148,7 @@ def test_two_outputs_are_two_files(tmp_path, command, other):
 
 @pytest.mark.parametrize("command", [
     ["simulate", *SMALL], ["route", *SMALL], ["predict", "--op", "gemm", "--m", "16", "--n", "16", "--k", "16"],
-    ["layout", "--gpus", "8"]])
+    ["layout", "--gpus", "8"], ["recommend", "--model", "qwen3-30b-a3b", "--gpus", "8"]])
 def test_rows_of_another_command_are_kept(tmp_path, command):
     rows = tmp_path / "rows.csv"
     rows.write_text("days,hours\n8,1\n16,2\n")

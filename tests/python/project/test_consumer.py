@@ -96,6 +96,12 @@ def test_find_package(prefix, tmp_path):
         expected_ms(), abs=1e-6)
 
 
+def test_the_library_alone_is_found(tmp_path):
+    call("cmake", "--install", BUILD, "--prefix", tmp_path / "prefix", "--component", "library")
+    assert not (tmp_path / "prefix" / "bin").exists()
+    configure(tmp_path / "build", f"-DCMAKE_PREFIX_PATH={tmp_path / 'prefix'}")
+
+
 @pytest.fixture(name="beside")
 def folder_beside_the_build():
     """As deep as the build under test: a compiler cache then knows its sources the next time."""

@@ -7,6 +7,7 @@
 #include "sim/base/file.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/kept_result.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/base/progress.hpp"
 #include "tools/moesim/recommend/best/step_order.hpp"
@@ -58,7 +59,7 @@ void note_zero(const study::TrainingFound& found) {
 bool write_all(const RecommendRequest& request, const std::string& path) {
   try {
     const study::AllSteps all = study::simulate_all(request.search);
-    write_file_atomically(path, rendered_candidates(request, all.steps));
+    write_keeping_others(Output(path), rendered_candidates(request, all.steps));
     if (all.left_out > 0) {
       note(fmt::format("note: --all: {} candidates left out, such as: {}", all.left_out,
                        all.a_reason));
@@ -114,7 +115,7 @@ ExitCode search_layouts(const SearchSource& source) {
                 found.unproven ? stop.code(false) : ExitCode::failure);
   }
   note_zero(found);
-  out.write(rendered_search(request, found, format));
+  write_keeping_others(out, rendered_search(request, found, format));
   note_written(found.best.size(), found.front.size(), out);
   if (!chart.empty()) {
     draw_front(rendered_search(request, found, report::Format::csv), order_noise(request, found),

@@ -11,6 +11,7 @@
 #include "sim/report/formats.hpp"
 #include "sim/study/search/prefill_search.hpp"
 #include "sim/study/sweep/grid.hpp"
+#include "tools/moesim/base/kept_result.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/base/progress.hpp"
 #include "tools/moesim/recommend/prefill/prefill_report.hpp"
@@ -191,7 +192,7 @@ ExitCode recommend_prefill(const CommandLine& line) {
   if (is_stopped) {
     note(fmt::format("moesim: {}: the best so far, others may be faster", stop.text()));
   }
-  out.write(rendered_passes(search, found, format));
+  write_keeping_others(out, rendered_passes(search, found, format));
   note_written(found.best.size(), found.front.size(), out);
   return is_stopped ? stop.code(false) : ExitCode::ok;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sim/base/no_answer.hpp"
+#include "tools/moesim/base/kept_result.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/recommend/report/search_charts.hpp"
 #include "tools/moesim/recommend/request/recommend_flags.hpp"
@@ -164,8 +165,8 @@ ExitCode recommend_machines(const CommandLine& line, const std::vector<Machine>&
   if (searches.is_stopped) {
     note(fmt::format("moesim: {}: not all of the layouts are proven", stop.text()));
   }
-  out.write(format == report::Format::table ? machines_text(searches)
-                                            : machines_rows(searches, format));
+  write_keeping_others(out, format == report::Format::table ? machines_text(searches)
+                                                            : machines_rows(searches, format));
   if (line.has("out")) {
     note(fmt::format("{} layouts on {} machines: {}", searches.found.size(), machines.size(),
                      out.path()));

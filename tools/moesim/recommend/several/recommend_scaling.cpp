@@ -12,6 +12,7 @@
 
 #include "sim/study/search/scaling.hpp"
 #include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/base/kept_result.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/recommend/best/step_order.hpp"
 #include "tools/moesim/recommend/best/untried_switches.hpp"
@@ -319,8 +320,8 @@ ExitCode recommend_scaling(const SearchSource& source, const std::vector<int>& g
   if (searches.is_stopped) {
     note(fmt::format("moesim: {}: not all of the layouts are proven", stop.text()));
   }
-  out.write(format == report::Format::table ? text_of(line, searches, gpus)
-                                            : rows_text(searches, format));
+  write_keeping_others(out, format == report::Format::table ? text_of(line, searches, gpus)
+                                                            : rows_text(searches, format));
   if (line.has("out")) {
     note(fmt::format("layouts on {} numbers of GPUs: {}", searches.searched.size(), out.path()));
   }

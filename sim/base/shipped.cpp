@@ -185,6 +185,7 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
   }
   const std::string what = kind == "hardware"  ? "profile"
                            : kind == "studies" ? "study"
+                           : kind == "schema"  ? kind
                                                : kind.substr(0, kind.size() - 1);
   if (names.empty()) {
     throw UnknownDocument(

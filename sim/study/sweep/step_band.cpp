@@ -29,8 +29,7 @@ constexpr const char* shipped_residuals = "steps";
 constexpr double unknown_calibration = 0.15;  // a software document without a group: assumed
 
 const uncertainty::Residuals& residuals() {
-  static const auto shipped = uncertainty::Residuals::load(shipped_residuals);
-  return shipped;
+  return uncertainty::Residuals::shipped(shipped_residuals);
 }
 
 bool is_calibrated(const profile::Profile& profile) {

@@ -48,7 +48,7 @@ uncertainty::SoftwareError without(const std::vector<JudgedRow>& rows, std::size
   for (std::size_t at = 0; at < rows.size(); ++at) {
     if (at != held) others.push_back(rows[at].observation);
   }
-  static const auto shipped = uncertainty::Residuals::load(components_of);
+  const uncertainty::Residuals& shipped = uncertainty::Residuals::shipped(components_of);
   const uncertainty::Expected expected =
       uncertainty::ErrorModel(uncertainty::summarised(others).groups, shipped.components)
           .at(rows[held].observation.subject);

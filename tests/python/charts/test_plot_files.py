@@ -107,7 +107,8 @@ def test_a_signal_ends_the_plotter_too_and_leaves_nothing(tmp_path, number):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     process = subprocess.Popen([BINARY, "plot", str(rows), "--out", "chart.png"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "MOESIM_PYTHON": str(python), "TMPDIR": str(temporary)})
+                               env={**os.environ, "MOESIM_PYTHON": str(python), "TMPDIR": str(temporary)},
+                               preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # nohup's is ignored
     plotter = tmp_path / "plotter.pid"
     while not (plotter.exists() and plotter.read_text().endswith("\n")):
         assert process.poll() is None

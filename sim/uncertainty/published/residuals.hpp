@@ -14,9 +14,11 @@ namespace moesim::uncertainty {
 
 // What a step is a step of, as far as its error depends on it.
 struct Subject {
-  std::string software;        // "megatron-bridge"; "": not known
-  std::string machine;         // of the profile's device: "NVIDIA GB300"
-  std::string model;           // "deepseek-v3"
+  std::string software;  // "megatron-bridge"; "": not known
+  std::string machine;   // of the profile's device: "NVIDIA GB300"
+  // "deepseek-v3": Model::name, wherever its document lies. A changed copy that keeps the name
+  // counts as that model.
+  std::string model;
   bool low_precision = false;  // products in FP8 or narrower
   // The rate of the NICs per GPU, as the cluster of the prediction has them. Of measured steps also
   // where these use none: they are steps of a machine with such NICs, and no others. 0: not told,

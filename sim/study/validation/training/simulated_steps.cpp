@@ -61,7 +61,7 @@ SimulatedStep step_of(const StudyRow& row, const std::string& software, double s
       fmt::format("{} at CF {}, {}", scenario.router.name(), scenario.router.capacity_factor.text(),
                   name_in(scenario::mode_names, scenario.mode));
   Observation& seen = step.observation;
-  seen.subject = {software, scenario.profile->device().name, scenario.model_name, false};
+  seen.subject = {software, scenario.profile->device().name, scenario.model->name, false};
   seen.configuration = step.subject;
   if (scenario.router.pads_exchange()) seen.layout = name_in(scenario::mode_names, scenario.mode);
   seen.log_ratio = std::log(step.measured_ms / step.predicted_ms);

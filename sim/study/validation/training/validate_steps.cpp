@@ -84,7 +84,7 @@ uncertainty::Observation observation_of(const CsvTable& table, std::size_t row,
   uncertainty::Observation seen;
   seen.subject.software = fmt::format("smartmoe-ae {}", table.text(row, "system"));
   seen.subject.machine = scenario.profile->device().name;
-  seen.subject.model = scenario.model_name;
+  seen.subject.model = scenario.model->name;
   seen.configuration = table.text(row, "capacity_factor");
   if (scenario.router.padding == routing::Padding::capacity) seen.layout = "padded";
   seen.log_ratio = std::log(measured_ms / predicted_ms);

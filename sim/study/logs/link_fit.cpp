@@ -5,13 +5,12 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <set>
 #include <utility>
 
 #include "sim/base/enum_names.hpp"
 #include "sim/base/formats/document.hpp"
+#include "sim/base/kept_files.hpp"
 #include "sim/base/no_answer.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
@@ -153,35 +152,33 @@ struct ShippedGpu {
   std::string usual_cluster;  // "" if it names none
 };
 
-// The first device of each shipped profile of hardware. Read once: they are megabytes.
-const std::vector<ShippedGpu>& shipped_gpus() {
-  static const std::vector<ShippedGpu> gpus = [] {
-    std::vector<ShippedGpu> read;
-    for (const std::string& name : shipped_names("hardware")) {
-      const Document document = Document::load(find_document("hardware", name));
-      if (document.root().text_or("format", "") != "moesim-profile") continue;
-      const Node device = document.root().items("devices").front();
-      read.push_back({name, device.text("name"), device.text_or("usual_cluster", "")});
-    }
-    return read;
-  }();
-  return gpus;
+std::vector<ShippedGpu> read_gpus() {
+  std::vector<ShippedGpu> read;
+  for (const std::string& name : shipped_names("hardware")) {
+    const Document document = Document::load(find_document("hardware", name));
+    if (document.root().text_or("format", "") != "moesim-profile") continue;
+    const Node device = document.root().items("devices").front();
+    read.push_back({name, device.text("name"), device.text_or("usual_cluster", "")});
+  }
+  return read;
 }
 
-// The first shipped profile whose GPU fits, read once; null if there is none.
+// The first device of each shipped profile of hardware. Read once of a folder: they are megabytes.
+const std::vector<ShippedGpu>& shipped_gpus() {
+  static KeptFiles<std::vector<ShippedGpu>> kept;
+  return kept.get(shipped_folder() + "/hardware", read_gpus);
+}
+
+// The first shipped profile whose GPU fits, read once of a file; null if there is none.
 std::shared_ptr<const profile::Profile> shipped_profile(
     const std::function<bool(const ShippedGpu&)>& fits) {
+  static KeptFiles<std::shared_ptr<const profile::Profile>> kept;
   const auto& gpus = shipped_gpus();
   const auto found = std::find_if(gpus.begin(), gpus.end(), fits);
   if (found == gpus.end()) return nullptr;
-  static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<const profile::Profile>> profiles;
-  const std::scoped_lock lock(mutex);
-  auto& profile = profiles[found->profile];
-  if (!profile) {
-    profile = std::make_shared<const profile::Profile>(profile::Profile::load(found->profile));
-  }
-  return profile;
+  const std::string file = find_document("hardware", found->profile);
+  return kept.get(
+      file, [&] { return std::make_shared<const profile::Profile>(profile::Profile::load(file)); });
 }
 
 }  // namespace

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
@@ -312,16 +310,6 @@ Residuals summarised(const std::vector<Observation>& observations) {
 std::string profile_software(const std::string& profile) { return profile_prefix + profile; }
 
 bool is_profile(const std::string& software) { return software.rfind(profile_prefix, 0) == 0; }
-
-const Residuals& Residuals::shipped(const std::string& name) {
-  static std::mutex mutex;
-  static std::map<std::string, std::unique_ptr<const Residuals>> read;
-  const std::string file = find_document("residuals", name);
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<const Residuals>& found = read[file];
-  if (!found) found = std::make_unique<const Residuals>(load(file));
-  return *found;
-}
 
 Residuals Residuals::load(const std::string& name_or_path) {
   const Document document = Document::load(find_document("residuals", name_or_path));

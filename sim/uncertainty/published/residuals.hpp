@@ -132,9 +132,6 @@ struct Residuals {
 
   // A shipped name or a file. Throws UsageError as find_document() and Document do.
   static Residuals load(const std::string& name_or_path);
-  // Those of a shipped name, each file read once by all threads and kept as long as the process.
-  // Where $MOESIM_PROFILES changes, those of the folder that it names now.
-  static const Residuals& shipped(const std::string& name);
   std::string text() const;  // of the document, JSON
   std::vector<std::string> software() const;
 };

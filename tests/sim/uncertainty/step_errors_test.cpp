@@ -1,16 +1,12 @@
 #include "sim/uncertainty/published/step_errors.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/random.hpp"
-#include "sim/base/shipped.hpp"
 #include "sim/uncertainty/steps/step_distance.hpp"
 #include "tests/support/catch.hpp"
 
@@ -57,30 +53,6 @@ Subject subject(const char* software, const char* machine, const char* model) {
 }
 
 }  // namespace
-
-TEST_CASE("shipped residuals are those of the folder that is named now, read once") {
-  const Residuals& first = Residuals::shipped("steps");
-  CHECK(&Residuals::shipped("steps") == &first);
-  const auto folder = std::filesystem::temp_directory_path() / fmt::format("moesim-{}", getpid());
-  std::filesystem::create_directories(folder / "residuals");
-  const std::filesystem::path schema(find_document("schema", "residuals.schema"));
-  std::filesystem::copy(schema.parent_path(), folder / "schema");
-  Residuals others = first;
-  others.source = "others";
-  write_file_atomically(folder / "residuals" / "steps.json", others.text());
-  const char* const before = std::getenv("MOESIM_PROFILES");
-  const std::string kept = before != nullptr ? before : "";
-  ::setenv("MOESIM_PROFILES", folder.c_str(), 1);
-  const std::string source = Residuals::shipped("steps").source;
-  if (before != nullptr) {
-    ::setenv("MOESIM_PROFILES", kept.c_str(), 1);
-  } else {
-    ::unsetenv("MOESIM_PROFILES");
-  }
-  std::filesystem::remove_all(folder);
-  CHECK(source == "others");
-  CHECK(&Residuals::shipped("steps") == &first);
-}
 
 TEST_CASE("what is known of a subject is the basis of its band") {
   const StepErrors errors = errors_of(drawn(1, 0.3, 0.1, 0.1, 0.05));

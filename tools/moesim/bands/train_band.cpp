@@ -13,6 +13,7 @@
 #include "sim/report/formats.hpp"
 #include "sim/training/step/job_rules.hpp"
 #include "sim/training/step/layer_time.hpp"
+#include "sim/uncertainty/published/shipped_errors.hpp"
 #include "sim/uncertainty/software/step_software.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/base/output.hpp"
@@ -25,7 +26,7 @@ using training::TrainingStep;
 using uncertainty::Band;
 using uncertainty::Basis;
 
-constexpr const char* shipped_residuals = "training";
+constexpr const char* published_steps = "training";
 constexpr const char* none_published = "no published step";
 constexpr const char* none_of_own = "none of your calibrated steps";
 
@@ -218,8 +219,7 @@ double unmeasured_deviation(const TrainBand& answer) {
 }
 
 const uncertainty::StepErrors& shipped_errors() {
-  static const uncertainty::StepErrors errors(uncertainty::Residuals::load(shipped_residuals));
-  return errors;
+  return uncertainty::shipped_errors(published_steps);
 }
 
 void check_software(const std::string& name) {

@@ -10,7 +10,7 @@
 #include "sim/study/validation/tables/band_points.hpp"
 #include "sim/uncertainty/bands/simulated_band.hpp"
 #include "sim/uncertainty/published/error_model.hpp"
-#include "sim/uncertainty/published/residuals.hpp"
+#include "sim/uncertainty/published/shipped_errors.hpp"
 
 namespace moesim::study {
 namespace {
@@ -34,7 +34,7 @@ std::vector<JudgedRow> judged_rows(const StudyResult& result) {
     JudgedRow judged{&row, {}};
     judged.observation.subject.software = uncertainty::profile_software("of this study");
     judged.observation.subject.machine = row.scenario.profile->device().name;
-    judged.observation.subject.model = row.scenario.model_name;
+    judged.observation.subject.model = row.scenario.model->name;
     judged.observation.configuration = fmt::format("row {}", rows.size() + 1);
     judged.observation.log_ratio = std::log1p(*error);  // speeds are over steps
     rows.push_back(judged);
@@ -48,7 +48,7 @@ uncertainty::SoftwareError without(const std::vector<JudgedRow>& rows, std::size
   for (std::size_t at = 0; at < rows.size(); ++at) {
     if (at != held) others.push_back(rows[at].observation);
   }
-  const uncertainty::Residuals& shipped = uncertainty::Residuals::shipped(components_of);
+  const uncertainty::Residuals& shipped = uncertainty::shipped_residuals(components_of);
   const uncertainty::Expected expected =
       uncertainty::ErrorModel(uncertainty::summarised(others).groups, shipped.components)
           .at(rows[held].observation.subject);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "sim/scenario/document_cache.hpp"
 
 namespace moesim::job {
 namespace {
@@ -22,6 +23,15 @@ bool has_products(const profile::Profile& profile, model::Precision precision) {
          (precision != model::Precision::mxfp8 || has("nvfp4"));
 }
 
+// What a cache knows of a document, of one that is read for this alone where there is none.
+template <class Document>
+std::shared_ptr<const Document> found(
+    std::shared_ptr<const Document> (scenario::DocumentCache::*of)(const std::string&),
+    const std::string& name, const Resolution& at) {
+  scenario::DocumentCache own;
+  return ((at.documents != nullptr ? *at.documents : own).*of)(name);
+}
+
 }  // namespace
 
 bool copies_transposed(const profile::Device& device) {
@@ -30,14 +40,13 @@ bool copies_transposed(const profile::Device& device) {
 }
 
 void set_model(const std::string& name, Resolution& at) {
-  at.job.model = std::make_shared<const model::Model>(model::Model::load(name));
+  at.job.model = found(&scenario::DocumentCache::model, name, at);
   at.job.typed.model = name;
 }
 
 void set_profile(const std::string& name, Resolution& at) {
   TrainingJob& job = at.job;
-  job.profile = std::make_shared<const profile::Profile>(
-      profile::Profile::load(name, profile::Profile::Calibrated::taken));
+  job.profile = found(&scenario::DocumentCache::calibrated_profile, name, at);
   job.typed.profile = name;
   if (const auto& software = job.profile->software()) {
     throw UsageError(fmt::format(
@@ -49,7 +58,7 @@ void set_profile(const std::string& name, Resolution& at) {
 }
 
 void set_cluster(const std::string& name, Resolution& at) {
-  at.job.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load(name));
+  at.job.cluster = found(&scenario::DocumentCache::cluster, name, at);
   at.job.typed.cluster = name;
 }
 
@@ -67,7 +76,7 @@ void set_dispatcher(const std::string& name, Resolution& at) {
   at.job.dispatcher = nullptr;
   at.job.gathers_tokens = name == gathering_dispatcher;
   if (name == no_dispatcher || at.job.gathers_tokens) return;
-  at.job.dispatcher = std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name));
+  at.job.dispatcher = found(&scenario::DocumentCache::dispatcher, name, at);
 }
 
 void check_cluster(const TrainingJob& job) {

@@ -9,7 +9,7 @@ inline constexpr const char* no_dispatcher = "all-to-all";
 // TrainingJob::gathers_tokens.
 inline constexpr const char* gathering_dispatcher = "allgather";
 
-// Each reads the document and sets what follows from it.
+// Each reads the document, or takes that of Resolution::documents, and sets what follows from it.
 void set_model(const std::string& name, Resolution& at);
 void set_profile(const std::string& name, Resolution& at);
 void set_cluster(const std::string& name, Resolution& at);

@@ -252,7 +252,7 @@ std::vector<scenario::IdleOption> idle_routing(const OptionValues& values,
 }  // namespace
 
 std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const TrainingJob& job,
-                                          RoutingNotes& notes) {
+                                          scenario::DocumentCache& documents, RoutingNotes& notes) {
   const char* const asked_by = routing_asked_by(typed);
   if (asked_by == nullptr) return std::nullopt;
   if (const auto draws = typed.find(draws_option);
@@ -268,7 +268,6 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
         fmt::format("--{}: model {} has no MoE layers: leave the options of routing out", asked_by,
                     job.typed.model));
   }
-  scenario::DocumentCache documents;
   const scenario::Scenario scenario =
       resolved_routing(scenario_values(typed, job), typed, documents, notes);
   notes.idle = idle_routing(routing_values(typed), scenario);
@@ -307,6 +306,12 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
   drawn.trace_step = trace_step(typed);
   training::check_trace_step(drawn);
   return drawn;
+}
+
+std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const TrainingJob& job,
+                                          RoutingNotes& notes) {
+  scenario::DocumentCache documents;
+  return drawn_routing(typed, job, documents, notes);
 }
 
 void check_routing_text(const std::string& option, const std::string& text) {

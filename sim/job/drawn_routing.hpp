@@ -26,9 +26,15 @@ struct RoutingNotes {
 };
 
 // What the options ask for; nothing where none of them is given. `job` has its profile, cluster,
-// model and layout. Throws UsageError naming the flag.
+// model and layout. `documents`: read before, may have those of other jobs. Throws UsageError
+// naming the flag.
 std::optional<training::DrawnRouting> drawn_routing(const scenario::OptionValues& typed,
                                                     const training::TrainingJob& job,
+                                                    scenario::DocumentCache& documents,
                                                     RoutingNotes& notes);
+
+std::optional<training::DrawnRouting> drawn_routing(const scenario::OptionValues& typed,
+                                                    const training::TrainingJob& job,
+                                                    RoutingNotes& notes);  // which reads all
 
 }  // namespace moesim::job

@@ -16,6 +16,7 @@ namespace moesim::job {
 struct Resolution {
   const scenario::OptionValues& typed;
   training::TrainingJob& job;
+  scenario::DocumentCache* documents = nullptr;  // that are known; null: each is read
 
   bool has(const std::string& option) const { return typed.contains(option); }
 };

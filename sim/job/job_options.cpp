@@ -10,6 +10,7 @@
 #include "sim/job/layout_options.hpp"
 #include "sim/job/machine_options.hpp"
 #include "sim/job/precision_options.hpp"
+#include "sim/scenario/document_cache.hpp"
 #include "sim/training/step/job_rules.hpp"
 
 namespace moesim::job {
@@ -142,16 +143,26 @@ std::vector<std::string> idle_notes(const scenario::OptionValues& asked,
 
 ResolvedJob resolve_job(const scenario::OptionValues& typed) { return resolve_job(typed, typed); }
 
+ResolvedJob resolve_job(const scenario::OptionValues& typed, scenario::DocumentCache& documents) {
+  return resolve_job(typed, typed, documents);
+}
+
 ResolvedJob resolve_job(const scenario::OptionValues& typed, const scenario::OptionValues& asked) {
+  scenario::DocumentCache documents;
+  return resolve_job(typed, asked, documents);
+}
+
+ResolvedJob resolve_job(const scenario::OptionValues& typed, const scenario::OptionValues& asked,
+                        scenario::DocumentCache& documents) {
   for (const auto& [name, text] : typed) job_option_named(name);
   ResolvedJob resolved;
   TrainingJob& job = resolved.job;
-  Resolution at{typed, job};
+  Resolution at{typed, job, &documents};
   resolve_all(at, options_with([](const JobOption&) { return true; }));
   // The machine first: from it follows what routing is asked about.
   check(job, options_with([](const JobOption& option) { return option.is_document; }));
   try {
-    job.routing = drawn_routing(typed, job, resolved.routing_notes);
+    job.routing = drawn_routing(typed, job, documents, resolved.routing_notes);
   } catch (const UsageError&) {
     check_sizes(job);
     throw;

@@ -29,6 +29,13 @@ struct ResolvedJob {
 // for parallel::check_layout() to say. Of options without effect those are noted that are in
 // `asked`: not those of a row, or of one of several jobs at once. Throws Error for a name that is
 // no option of a job.
+// `documents` keeps the profiles, models, clusters, dispatchers and scores for the next job, which
+// shares them (megabytes, and what curves know of sizes that were asked for): one for many jobs,
+// also in threads. Without it each call reads them.
+ResolvedJob resolve_job(const scenario::OptionValues& typed, const scenario::OptionValues& asked,
+                        scenario::DocumentCache& documents);
+ResolvedJob resolve_job(const scenario::OptionValues& typed,
+                        scenario::DocumentCache& documents);  // all of it
 ResolvedJob resolve_job(const scenario::OptionValues& typed, const scenario::OptionValues& asked);
 ResolvedJob resolve_job(const scenario::OptionValues& typed);  // all of it
 

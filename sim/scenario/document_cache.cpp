@@ -20,6 +20,13 @@ std::shared_ptr<const profile::Profile> DocumentCache::profile(const std::string
   });
 }
 
+std::shared_ptr<const profile::Profile> DocumentCache::calibrated_profile(const std::string& name) {
+  return remembered(mutex_, calibrated_profiles_, name, [&] {
+    return std::make_shared<const profile::Profile>(
+        profile::Profile::load(name, profile::Profile::Calibrated::taken));
+  });
+}
+
 std::shared_ptr<const model::Model> DocumentCache::model(const std::string& name) {
   return remembered(mutex_, models_, name,
                     [&] { return std::make_shared<const model::Model>(model::Model::load(name)); });

@@ -251,3 +251,29 @@ TEST_CASE("options that no job has are refused with the nearest that one has") {
   CHECK_THROWS_WITH(job_option_named("tensor_parallel"),
                     ContainsSubstring("(did you mean 'tensor-parallel'?)"));
 }
+
+TEST_CASE("jobs of one cache share their documents and are those without") {
+  const OptionValues routed = with(with(usual, "router", "dropless"), "dispatcher", "deepep");
+  scenario::DocumentCache documents;
+  const TrainingJob first = resolve_job(routed, documents).job;
+  const TrainingJob second = resolve_job(with(routed, "zero", "1"), routed, documents).job;
+  CHECK(first.profile == second.profile);
+  CHECK(first.model == second.model);
+  CHECK(first.cluster == second.cluster);
+  CHECK(first.dispatcher == second.dispatcher);
+  // What routing is drawn with has no documents of its own.
+  CHECK(documents.model(routed.at("model")) == first.model);
+  const TrainingJob alone = resolve_job(routed).job;
+  CHECK(alone.profile != first.profile);
+  for (const JobOption& option : job_options()) {
+    if (option.value) CHECK(option.value(alone) == option.value(first));
+  }
+  CHECK(alone.routing->router.name() == first.routing->router.name());
+}
+
+TEST_CASE("a cache knows what the commands of steps refuse as a profile") {
+  scenario::DocumentCache documents;
+  CHECK_THROWS_AS(resolve_job(with(usual, "profile", "a100-sxm-80gb-deepspeed"), documents),
+                  UsageError);
+  CHECK(documents.profile("a100-sxm-80gb-deepspeed")->software());
+}

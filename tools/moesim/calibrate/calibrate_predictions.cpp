@@ -143,7 +143,7 @@ RowPrediction TrainRows::predict(const std::string& op, const CommandLine& asked
   RowPrediction found;
   found.profile = asked.get("profile", default_profile());
   found.machine = machine_of(found.profile);  // refuses one that is calibrated already
-  found.job = requested_job(asked);
+  found.job = requested_job(asked, false, &documents_);
   const uncertainty::CrossingParts crossing = training::crossing_parts(*found.job);
   if (kind == RowKind::step) {
     training::check_decoder(*found.job);

@@ -85,6 +85,7 @@ class TrainRows : public RowPredictor {
 
   std::map<std::string, QuerySource> sources_;  // by profile
   std::map<std::string, std::string> machines_;
+  scenario::DocumentCache documents_;
 };
 
 // Rows of `simulate`: steps and forward passes, its scenario options as columns.

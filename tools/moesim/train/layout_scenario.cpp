@@ -135,13 +135,14 @@ std::string layout_option_of(const CommandLine& line) {
                   value.empty() ? "" : " ", value, layout_option_of(line), why));
 }
 
-// The job that the line has but for its layout and routing.
+// The model and the sequence length that the line has: no more is read, as each row asks.
 training::TrainingJob plain_job(const CommandLine& line) {
-  CommandLine plain;
+  scenario::OptionValues values;
   for (const char* option : {"model", "sequence-length"}) {
-    if (line.has(option)) plain.values[option] = line.get(option);
+    if (line.has(option)) values[option] = line.get(option);
   }
-  return resolved_job(plain, true).job;
+  constexpr int ranks_per_domain = 8;  // of no effect on these
+  return job::resolve_layout(values, ranks_per_domain);
 }
 
 // Throws unless a job has the option, or it has the value that all jobs have.

@@ -14,6 +14,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/job/job_options.hpp"
+#include "sim/scenario/document_cache.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/base/interrupt.hpp"
@@ -44,7 +45,7 @@ std::vector<std::string> values_of(const Flag& flag, const std::string& text) {
 }
 
 TrainPoint predicted(const TrainGrid& grid, std::size_t at, const RowOf& row,
-                     training::SharedDraws& shared) {
+                     training::SharedDraws& shared, scenario::DocumentCache& documents) {
   const CommandLine& line = grid.lines[at];
   TrainPoint point;
   point.done = true;
@@ -53,7 +54,7 @@ TrainPoint predicted(const TrainGrid& grid, std::size_t at, const RowOf& row,
     return point;
   }
   try {
-    training::TrainingJob job = requested_job(line, true);
+    training::TrainingJob job = requested_job(line, true, &documents);
     note_cluster(line, job);
     note_graph_buffers(job);
     note_zero_under_pipeline(job);
@@ -105,6 +106,7 @@ void predict_rest(std::vector<TrainPoint>& points, const TrainGrid& grid, int jo
                   const InterruptWatch& watch, TrainJournal& journal, const RowOf& row) {
   const EachNoteOnce once;
   training::SharedDraws shared;
+  scenario::DocumentCache documents;
   ProgressLine progress("steps");
   std::mutex counting;
   const auto start = std::chrono::steady_clock::now();
@@ -114,7 +116,7 @@ void predict_rest(std::vector<TrainPoint>& points, const TrainGrid& grid, int jo
   state.done = state.resumed;
   parallel_for(points.size(), jobs, [&](std::size_t at) {
     if (points[at].done || watch.flag()) return;
-    TrainPoint point = predicted(grid, at, row, shared);
+    TrainPoint point = predicted(grid, at, row, shared, documents);
     journal.add(at, point);
     points[at] = std::move(point);
     const std::lock_guard lock(counting);

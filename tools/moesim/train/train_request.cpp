@@ -9,6 +9,7 @@
 #include "sim/base/text.hpp"
 #include "sim/parallel/layout_rules.hpp"
 #include "sim/profile/kernels/attention_curve.hpp"
+#include "sim/scenario/document_cache.hpp"
 #include "sim/study/search/searched_choices.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/base/output.hpp"
@@ -79,19 +80,23 @@ std::vector<Flag> layout_flags() {
   return flags;
 }
 
-job::ResolvedJob resolved_job(const CommandLine& line, bool of_several) {
+job::ResolvedJob resolved_job(const CommandLine& line, bool of_several,
+                              scenario::DocumentCache* documents) {
+  scenario::DocumentCache own;
+  scenario::DocumentCache& known = documents != nullptr ? *documents : own;
   scenario::OptionValues typed;
   for (const job::JobOption& option : job::job_options()) {
     if (line.has(option.name)) typed[option.name] = line.get(option.name);
   }
-  if (of_several) return job::resolve_job(typed, {});
+  if (of_several) return job::resolve_job(typed, {}, known);
   scenario::OptionValues asked = typed;
   for (const std::string& name : line.of_row) asked.erase(name);
-  return job::resolve_job(typed, asked);
+  return job::resolve_job(typed, asked, known);
 }
 
-training::TrainingJob requested_job(const CommandLine& line, bool of_several) {
-  job::ResolvedJob resolved = resolved_job(line, of_several);
+training::TrainingJob requested_job(const CommandLine& line, bool of_several,
+                                    scenario::DocumentCache* documents) {
+  job::ResolvedJob resolved = resolved_job(line, of_several, documents);
   const job::RoutingNotes& of_routing = resolved.routing_notes;
   for (const std::string& text : of_routing.replaced) note(text);
   for (const std::string& text : of_routing.scores) note(text);

@@ -16,10 +16,13 @@ std::vector<Flag> train_flags();
 std::vector<Flag> hardware_flags();
 std::vector<Flag> layout_flags();
 
-// The job that they ask for, as job::resolve_job().
-job::ResolvedJob resolved_job(const CommandLine& line, bool of_several = false);
+// The job that they ask for, as job::resolve_job(). `documents`: those of other jobs of the
+// command; null: none.
+job::ResolvedJob resolved_job(const CommandLine& line, bool of_several = false,
+                              scenario::DocumentCache* documents = nullptr);
 // The same; what is to be noted of options goes to stderr.
-training::TrainingJob requested_job(const CommandLine& line, bool of_several = false);
+training::TrainingJob requested_job(const CommandLine& line, bool of_several = false,
+                                    scenario::DocumentCache* documents = nullptr);
 
 // Whether `recommend` chooses the value unless one is given: sizes of the layout, recomputation and
 // the like; not precision, dispatcher and routing, which are the user's.

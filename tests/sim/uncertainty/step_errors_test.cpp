@@ -1,5 +1,7 @@
 #include "sim/uncertainty/published/step_errors.hpp"
 
+#include "sim/uncertainty/steps/step_distance.hpp"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -7,7 +9,6 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/random.hpp"
-#include "sim/uncertainty/steps/step_distance.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -44,6 +44,10 @@ Bytes parse_bytes(std::string_view text, const std::string& what) {
   const char* const begin = text.data();
   // Not strtod(), which takes another decimal point in other locales.
   const auto [end, error] = std::from_chars(begin, begin + text.size(), number);
+  if (error == std::errc::result_out_of_range && text.find("e-") == std::string_view::npos &&
+      text.find("E-") == std::string_view::npos) {
+    number = HUGE_VAL;
+  }
   const std::string_view suffix = text.substr(static_cast<std::size_t>(end - begin));
   // It also takes a minus, "inf" and "nan".
   const bool plain =

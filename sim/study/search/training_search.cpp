@@ -247,7 +247,10 @@ class Search {
       bounds.bounds = {};
     }
     if (unbounded_ > 0 && (candidates_.empty() || has_lossless())) throw SearchStopped();
-    if (counts.unpriced == counts.candidates) throw NotMeasured(counts.an_unpriced);
+    // More memory, or another optimizer, would not price those that fit.
+    if (counts.unpriced > 0 && counts.unpriced + counts.too_large == counts.candidates) {
+      throw NotMeasured(counts.an_unpriced);
+    }
     if (counts.undrawn > 0 &&
         counts.undrawn + counts.unpriced + counts.too_large == counts.candidates) {
       throw UsageError(counts.an_undrawn);

@@ -1,5 +1,6 @@
 """Where --out cannot be written, a command fails, and nothing is half-written."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from command_line import BINARY, expect_error, moesim, needs_binary, SMALL
 
 pytestmark = needs_binary
+PROFILES = Path(__file__).resolve().parents[3] / "profiles"
 
 
 @pytest.mark.parametrize("command", [
@@ -132,6 +134,9 @@ def test_tables_and_documents_may_be_written_in_place(tmp_path):
     queries.write_text("op,m,n,k\ngemm,16,16,16\n")
     assert moesim("predict", "--in", queries, "--out", queries).returncode == 0
     assert queries.read_text().startswith("op,m,n,k,") and "\ngemm,16,16,16," in queries.read_text()
+    # A number, a router or a title is no file, whatever lies in the folder.
+    (tmp_path / "8").write_text("")
+    assert moesim("simulate", *SMALL, "--out", "8", cwd=tmp_path).returncode == 0
     # A folder may have the name of a router.
     (tmp_path / "top2").mkdir()
     for _ in range(2):
@@ -174,3 +179,20 @@ def test_names_are_as_long_as_the_file_system_allows(tmp_path):
         assert result.returncode == 0, result.stderr
     assert [path.name for path in tmp_path.iterdir()] == [name]
     expect_error(moesim("simulate", *SMALL, "--out", "n" + name, cwd=tmp_path), 1, "File name too long")
+
+
+def test_documents_of_a_file_of_options_are_not_replaced(tmp_path):
+    shutil.copy(PROFILES / "hardware" / "h100-sxm.json", tmp_path / "mine.json")
+    before = (tmp_path / "mine.json").read_bytes()
+    (tmp_path / "own.yaml").write_text("profile: mine.json\n")
+    result = moesim("simulate", *SMALL, "--config", "own.yaml", "--out", "mine.json", cwd=tmp_path)
+    expect_error(result, 2, "--out mine.json: would replace what --profile reads")
+    assert (tmp_path / "mine.json").read_bytes() == before
+
+
+def test_one_copy_of_a_table_is_kept(tmp_path):
+    rows = tmp_path / "rows.csv"
+    for _ in range(3):
+        rows.write_text("days,hours\n8,1\n16,2\n")
+        assert moesim("layout", "--gpus", 8, "--out", rows).returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "rows.csv.old"]

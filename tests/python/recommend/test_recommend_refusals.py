@@ -159,3 +159,8 @@ def test_a_broken_document_of_one_of_several_machines_ends_the_command(tmp_path)
     words = ("--model", "qwen3-30b-a3b", "--gpus", 16, "--profile", f"h100-sxm,{broken}")
     expect_error(moesim("recommend", *words), 2, f"{broken}: line 1, column ")
     expect_error(moesim("recommend", *words, "--precision", "bf16,fp8-current"), 2, f"{broken}: line 1, column ")
+
+
+def test_a_profile_that_prices_nothing_is_the_reason_not_the_memory():
+    """Some candidates are too large as well; none would be priced with more memory."""
+    expect_error(moesim("recommend", "--model", "olmoe-1b-7b", "--profile", "l40s", "--gpus", 16), 1, "profile l40s has no curve for gemm")

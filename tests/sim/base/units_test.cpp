@@ -39,6 +39,11 @@ TEST_CASE("what is not a size is refused by the name of its flag") {
                     ContainsSubstring("--bytes: 'lots' is not a size"));
 }
 
+TEST_CASE("a size beyond any number is too large or too small, as it is") {
+  CHECK_THROWS_WITH(parse_bytes("1e400", "--bytes"), ContainsSubstring("too large"));
+  CHECK_THROWS_WITH(parse_bytes("1e-400", "--bytes"), ContainsSubstring("too small"));
+}
+
 TEST_CASE("a size has a decimal point in every locale") {
   const char* const set = std::setlocale(LC_NUMERIC, "de_DE.UTF-8");
   if (set == nullptr) MOESIM_SKIP("no locale with another decimal point is installed");

@@ -22,14 +22,9 @@ namespace fs = std::filesystem;
 
 using Cells = std::vector<std::string>;
 
-// "rows.csv.old", or with a number where that is taken.
-std::string kept_name(const std::string& path) {
-  std::string name = path + ".old";
-  std::error_code failure;
-  for (int number = 2; fs::exists(name, failure); ++number) {
-    name = fmt::format("{}.old{}", path, number);
-  }
-  return name;
+// "rows.csv.old", "rows.csv.old2", ...
+std::string kept_name(const std::string& path, int number) {
+  return number == 1 ? path + ".old" : fmt::format("{}.old{}", path, number);
 }
 
 bool has_result(const CsvTable& table, const Cells& row) {
@@ -103,10 +98,20 @@ TextRows rows_in(const std::string& text) {
 
 bool has_rows(const std::string& path) { return rows_in(read_file(path)).rows > 1; }
 
+// A copy beside it, unless there is one already.
 void keep(const std::string& path, const std::string& others) {
-  const std::string kept = kept_name(path);
-  write_file_atomically(kept, read_file(path));
-  note(fmt::format("note: {} had {}: kept as {}", path, others, kept));
+  const std::string text = read_file(path);
+  std::error_code failure;
+  int number = 1;
+  while (fs::exists(kept_name(path, number), failure)) {
+    if (fs::is_regular_file(kept_name(path, number), failure) &&
+        read_file(kept_name(path, number)) == text) {
+      return;
+    }
+    ++number;
+  }
+  write_file_atomically(kept_name(path, number), text);
+  note(fmt::format("note: {} had {}: kept as {}", path, others, kept_name(path, number)));
 }
 
 }  // namespace

@@ -312,7 +312,10 @@ CommandLine parse_arguments(const Command& command, const std::vector<std::strin
                     line.positionals.back(), command.name));
   }
   check_replaced_files(command, line);
-  if (!command.takes_sources_apart) take_config(command, line);
+  if (!command.takes_sources_apart) {
+    take_config(command, line);
+    check_replaced_files(command, line);  // documents of a file or row, too
+  }
   for (const auto& [name, value] : line.values) {
     const std::vector<Flag> flags = flags_of(command);
     const auto flag = std::find_if(flags.begin(), flags.end(),

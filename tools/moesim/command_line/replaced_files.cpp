@@ -17,17 +17,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 6> written{"out", "timeline", "chart",
-                                                  "all", "law-out",  "residuals"};
-// Tables whose rows stay: as columns of what is written (in), or as FILE.old.
-constexpr std::array<std::string_view, 3> tables{"baseline", "in", "from"};
-// Documents, which these commands write anew with more in them.
-constexpr std::array<std::string_view, 4> documents{"profile", "cluster", "model", "software"};
-constexpr std::array<std::string_view, 2> writers_of_documents{"import", "calibrate"};
+// Options that name a file to write; --chart of plot is a kind of chart.
+bool is_written(const Command& command, const std::string& flag) {
+  constexpr std::array<std::string_view, 5> written{"out", "timeline", "all", "law-out",
+                                                    "residuals"};
+  return contains(written, flag) || (flag == "chart" && command.name == "recommend");
+}
 
-bool stays(const Command& command, const std::string& flag) {
-  return contains(tables, flag) ||
-         (contains(documents, flag) && contains(writers_of_documents, command.name));
+// Options that name files to read. The rows of --baseline, --from and --in stay: as columns of what
+// is written, or as FILE.old.
+constexpr std::array<std::string_view, 10> measured{
+    "config",      "megatron",   "routing", "expert-bias", "expert-placement",
+    "expert-load", "fit-scores", "logits",  "start",       "measured"};
+// Documents, which these commands write anew with more in them.
+constexpr std::array<std::string_view, 5> documents{"base", "profile", "cluster", "model",
+                                                    "software"};
+constexpr std::array<std::string_view, 3> writers_of_documents{"import", "calibrate", "profile"};
+
+bool is_read(const Command& command, const std::string& flag) {
+  return contains(measured, flag) ||
+         (contains(documents, flag) && !contains(writers_of_documents, command.name));
 }
 
 bool is_regular(const fs::path& path) {
@@ -94,7 +103,7 @@ void check_read(const std::string& flag, const fs::path& out, const std::string&
 void check_replaced_files(const Command& command, const CommandLine& line) {
   std::vector<std::pair<std::string, fs::path>> outputs;
   for (const auto& [flag, value] : line.values) {
-    if (!contains(written, flag) || value.empty()) continue;
+    if (!is_written(command, flag) || value.empty()) continue;
     const auto twin =
         std::find_if(outputs.begin(), outputs.end(), [&, &file = value](const auto& o) {
           std::error_code none;
@@ -112,9 +121,10 @@ void check_replaced_files(const Command& command, const CommandLine& line) {
     std::error_code none;
     if (!is_regular(out) && !fs::is_directory(out, none)) continue;
     for (const auto& [reader, value] : line.values) {
-      if (contains(written, reader) || stays(command, reader)) continue;
+      if (!is_read(command, reader)) continue;
       check_read(flag, out, value, "--" + reader);
     }
+    if (command.usage.find("FILE") == std::string::npos) continue;  // its words are no files
     for (const std::string& file : line.positionals) check_read(flag, out, file, "the command");
   }
 }

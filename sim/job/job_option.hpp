@@ -69,6 +69,9 @@ struct JobOption {
   // Its column is behind the others, in rows where the value is not the default: so options that
   // come later leave other rows as they are.
   bool rare = false;
+  // Whether it says how the software is built, which tables of measured steps seldom print: kept of
+  // such steps (built_options()).
+  bool built_in = false;
   // Whether it goes together with the other options, once all are resolved, of a document before
   // routing; may be null. Throws UsageError that names the flags to change.
   void (*check)(const training::TrainingJob&) = nullptr;

@@ -30,6 +30,7 @@ class Entry {
   // What a text is, besides whole() and number().
   Entry of_numbers() const { return set(&JobOption::is_number, true); }
   Entry rare() const { return set(&JobOption::rare, true); }
+  Entry built_in() const { return set(&JobOption::built_in, true); }
   Entry searched() const { return set(&JobOption::in_search, InSearch::searched); }
   Entry not_searched() const { return set(&JobOption::in_search, InSearch::refused); }
   Entry megatron(const char* argument, const char* value = "") const {

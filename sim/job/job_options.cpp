@@ -126,6 +126,14 @@ const JobOption& job_option_named(const std::string& name) {
   return *found;
 }
 
+std::map<std::string, std::string> built_options(const training::TrainingJob& job) {
+  std::map<std::string, std::string> built = {{"cluster", job.cluster->name}};
+  for (const JobOption& option : job_options()) {
+    if (option.built_in) built[option.name] = std::get<std::string>(option.value(job));
+  }
+  return built;
+}
+
 std::vector<std::string> idle_notes(const scenario::OptionValues& asked,
                                     std::span<const TrainingJob> jobs) {
   std::vector<std::string> notes;

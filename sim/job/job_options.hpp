@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,10 @@ const std::vector<JobOption>& job_options();
 const JobOption* find_job_option(const std::string& name);  // null: there is none
 // Throws Error if there is none.
 const JobOption& job_option_named(const std::string& name);
+
+// How the software of a job is built, by option: those of `built_in`, as they would be typed, and
+// "cluster", its document's name. {"cuda-graphs", "layers"}, {"gradients", "bf16"}, ...
+std::map<std::string, std::string> built_options(const training::TrainingJob& job);
 
 // On the options of `asked` that are not at their default and change nothing in any of the jobs, a
 // line each: "note: --tensor-overlap has no effect: ...", with the reason in the first job.

@@ -102,6 +102,7 @@ void declare_kernels(JobOptionTable& table) {
   table.begin(Section::machine);
   table.choice("fused-experts", fused_names, field(&TrainingJob::fused_experts), "off|on")
       .by_default("off")
+      .built_in()
       .idle([](const TrainingJob& job) { return idle_without_experts(job, "--fused-experts"); })
       .help("kernels of experts:");
   table
@@ -118,6 +119,7 @@ void declare_kernels(JobOptionTable& table) {
       .help("when tensor-parallel ranks exchange activations:");
   table.choice("cuda-graphs", training::graphs_names, field(&TrainingJob::graphs), "WHICH")
       .by_default("none")
+      .built_in()
       .searched()
       .checked(check_graphs)
       .idle([](const TrainingJob& job) -> std::string {

@@ -217,6 +217,7 @@ void declare_precision(JobOptionTable& table) {
   table.forms(model::offload_names);
   table.choice("optimizer-moments", moment_names, in_states(&StateRules::moment_bytes))
       .by_default("fp32")
+      .built_in()
       .in_layout()
       .help("Adam's two moments:");
 }
@@ -225,6 +226,7 @@ void declare_other_precisions(JobOptionTable& table) {
   table.begin(Section::precision);
   table.choice("gradients", gradient_names, in_states(&StateRules::gradient_bytes))
       .by_default("fp32")
+      .built_in()
       .in_layout()
       .help("precision of gradients:");
   table.choice("gather-precision", gather_names, in_states(&StateRules::low_precision_gather))
@@ -236,11 +238,13 @@ void declare_other_precisions(JobOptionTable& table) {
       .help("in which data-parallel ranks gather weights after the optimizer:");
   table.choice("attention-precision", attention_names, field(&TrainingJob::fp8_attention))
       .by_default("bf16")
+      .built_in()
       .megatron("fp8-dot-product-attention", "fp8")
       .checked(check_attention_precision)
       .help("precision of core attention:");
   table.choice("head-precision", head_names, field(&TrainingJob::low_precision_head))
       .by_default("bf16")
+      .built_in()
       .megatron("fp8-output-proj", "low")
       .checked(check_head_precision)
       .help("precision of the output head:");

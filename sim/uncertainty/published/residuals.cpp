@@ -64,6 +64,13 @@ ResidualGroup read_group(const Node& node) {
   group.log_ratios = read_quantiles(node, "log_ratios");
   if (node.has("left_out")) group.left_out = read_quantiles(node, "left_out");
   group.moves = read_moves(node);
+  if (node.has("builds")) {
+    for (const Node& build : node.items("builds")) {
+      BuiltOptions options;
+      for (const std::string& name : build.keys()) options[name] = build.text(name);
+      group.builds.insert(std::move(options));
+    }
+  }
   return group;
 }
 
@@ -139,6 +146,7 @@ nlohmann::ordered_json json_of(const ResidualGroup& group) {
   item["log_ratios"] = rounded_all(group.log_ratios);
   if (group.left_out) item["left_out"] = rounded_all(*group.left_out);
   if (group.moves) item["moves"] = json_of(*group.moves);
+  if (!group.builds.empty()) item["builds"] = group.builds;
   return item;
 }
 
@@ -292,6 +300,7 @@ Residuals summarised(const std::vector<Observation>& observations) {
       if (member->moves) moves.push_back(*member->moves);
       values.push_back(member->log_ratio);
       configurations.insert(member->configuration);
+      if (!member->build.empty()) group.builds.insert(member->build);
     }
     group.configurations = static_cast<int>(configurations.size());
     group.least = *std::min_element(values.begin(), values.end());

@@ -3,10 +3,12 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "sim/base/formats/document.hpp"
+#include "sim/uncertainty/published/built_options.hpp"
 #include "sim/uncertainty/steps/assumed_moves.hpp"
 #include "sim/uncertainty/steps/step_traits.hpp"
 
@@ -45,6 +47,7 @@ struct Observation {
   std::vector<StepTrait> traits{};
   std::optional<AssumedMoves> moves{};
   std::string release{};  // of the software, as its source names it; "": not told
+  BuiltOptions build{};   // empty: not told
 };
 
 bool same_software(const Observation& one, const Observation& other);
@@ -69,6 +72,7 @@ struct ResidualGroup {
   // least two.
   std::optional<Quantiles> left_out;
   std::optional<AssumedMoves> moves;  // the mean of its rows; nothing: not told
+  std::set<BuiltOptions> builds;      // different ones of its rows; empty: not told
 
   double median() const { return log_ratios[kept_shares.size() / 2]; }
   // The standard deviation of a normal distribution with these quantiles, from the outermost two.

@@ -27,6 +27,33 @@ def test_nics_that_the_measured_steps_did_not_have_are_said():
         assert "3 models with megatron-bridge on NVIDIA B300 took" in known.stdout
 
 
+def test_options_that_the_measured_steps_had_are_named_where_nobody_chose():
+    """A band is of steps with the options of their software: defaults may be others."""
+    words = ("train", "--model", "deepseek-v3", "--profile", "gb300", "--gpus", 256, "--expert-parallel", 64,
+             "--precision", "mxfp8", "--software", "megatron-bridge", "--dispatcher", "hybridep", "--rank-capacity", 2)
+    theirs = "(megatron-bridge on NVIDIA GB300, deepseek-v3) had "
+    graphs = ("--cuda-graphs", "layers")
+    recipe = ("--attention-precision", "fp8", "--fused-experts", "on", "--gradients", "bf16", "--head-precision", "low",
+              "--optimizer-moments", "bf16")
+    assert theirs + " ".join(recipe) + ", this one has the defaults" in moesim(*words, *graphs).stderr
+    # What was typed is the user's choice, a default too.
+    assert theirs + " ".join(recipe[2:]) in moesim(*words, *graphs, *recipe[:1], "bf16").stderr
+    assert theirs not in moesim(*words, *graphs, *recipe).stderr
+    # Other steps of it were built otherwise: the nearest are meant.
+    assert theirs + "--gradients bf16 --optimizer-moments bf16," in moesim(*words, "--cuda-graphs", "parts").stderr
+    assert "had " not in moesim(*words[:-5], "--rank-capacity", 2).stderr  # no software is named
+
+
+def test_a_model_without_measured_steps_is_held_against_others_of_its_software():
+    words = ("--model", "mixtral-8x7b", "--gpus", 64, "--software")
+    assert "(megatron-bridge on NVIDIA H100 80GB HBM3) had --gradients bf16," in moesim("train", *words, "megatron-bridge").stderr
+    for command in ("train", "recommend"):
+        assert "(aws on NVIDIA H100 80GB HBM3) had --cluster aws-p5," in moesim(command, *words, "aws").stderr
+    # Which graphs, a search decides.
+    gpt_oss = ("--model", "gpt-oss-120b", "--profile", "gb200", "--gpus", 64, "--software", "megatron-bridge")
+    assert "had --gradients bf16," in moesim("recommend", *gpt_oss).stderr
+
+
 def test_graphs_of_layers_without_a_capacity_say_what_memory_leaves_out():
     words = (*QWEN, "--gpus", 64, "--dispatcher", "deepep", "--cuda-graphs", "layers")
     assert "up to 8 times balance" in moesim(*words).stderr

@@ -6,13 +6,16 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "sim/base/contains.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
+#include "sim/job/job_options.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/training/step/job_rules.hpp"
 #include "sim/training/step/layer_time.hpp"
+#include "sim/uncertainty/published/built_options.hpp"
 #include "sim/uncertainty/published/shipped_errors.hpp"
 #include "sim/uncertainty/software/step_software.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
@@ -153,22 +156,48 @@ void note_other_profile(const CommandLine& line, const training::TrainingJob& jo
 }
 
 // Says where the published steps on the GPU of a job, of `software` if that is known, had other
-// NICs than its cluster has.
-void note_other_nics(const training::TrainingJob& job, const std::string& software) {
+// NICs than its cluster has. Whether it did.
+bool note_other_nics(const training::TrainingJob& job, const std::string& software) {
   const uncertainty::Subject asked = subject_of(job, software);
   double measured = 0;
   for (const uncertainty::ResidualGroup& group : shipped_errors().residuals().groups) {
     if (group.subject.machine != asked.machine) continue;
     if (!software.empty() && group.subject.software != software) continue;
-    if (nics_alike(group.subject, asked)) return;
+    if (nics_alike(group.subject, asked)) return false;
     measured = group.subject.nic_gbit_per_s;
   }
-  if (measured == 0) return;
+  if (measured == 0) return false;
   note(fmt::format(
       "note: published steps on {} are in line with {:g} Gb/s a GPU between nodes; {} has {:g}, so "
       "that the band is that of other machines: give --cluster the NICs that yours has "
       "(sim/training/ACCURACY.md)",
       asked.machine, measured, job.cluster->name, asked.nic_gbit_per_s));
+  return true;
+}
+
+// Says which options the measured steps of the software had that this step has not because nobody
+// typed them. `left_out`: options that are not to be named.
+void note_other_build(const CommandLine& line, const training::TrainingJob& job,
+                      const std::string& software, const std::set<std::string>& left_out) {
+  uncertainty::BuiltOptions options = job::built_options(job);
+  std::set<std::string> typed;
+  for (const std::string& name : left_out) options.erase(name);
+  for (const auto& [name, value] : options) {
+    if (line.has(name)) typed.insert(name);
+  }
+  const uncertainty::Subject asked = subject_of(job, software);
+  const auto nearest =
+      uncertainty::nearest_build(shipped_errors().residuals(), asked, options, typed);
+  if (!nearest || nearest->differing.empty()) return;
+  std::vector<std::string> theirs;
+  for (const auto& [name, value] : nearest->differing) {
+    theirs.push_back(fmt::format("--{} {}", name, value));
+  }
+  note(fmt::format(
+      "note: the measured steps that the band is based on ({} on {}{}) had {}, this one has the "
+      "defaults: give the options that your software has",
+      asked.software, asked.machine, nearest->of_model ? ", " + asked.model : "",
+      fmt::join(theirs, " ")));
 }
 
 // A line on what was not measured, for the steps held against published ones, or against one's own.
@@ -299,12 +328,18 @@ TrainingStep requested_step(const CommandLine& line, training::TrainingJob& job,
   return step;
 }
 
-void note_software(const CommandLine& line, const training::TrainingJob& job) {
+void note_software(const CommandLine& line, const training::TrainingJob& job, Asked what) {
   const std::string software = line.get("software", job.profile->calibration());
   if (names_own_software(software)) {
     note_other_profile(line, job);
   } else {
-    note_other_nics(job, software);
+    std::set<std::string> left_out;
+    if (note_other_nics(job, software)) left_out.insert("cluster");
+    for (const job::JobOption& option : job::job_options()) {
+      const bool is_searched = option.in_search == job::InSearch::searched;
+      if (what == Asked::search && is_searched) left_out.insert(option.name);
+    }
+    note_other_build(line, job, software, left_out);
   }
 }
 

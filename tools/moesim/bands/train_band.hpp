@@ -77,9 +77,13 @@ training::TrainingStep requested_step(const CommandLine& line, training::Trainin
                                       const training::DrawProgress& progress,
                                       training::SharedDraws* shared = nullptr);
 
-// Says where --software was fitted to what another profile predicts than that of the step, and
-// where the published steps on its GPU had other NICs than its cluster.
-void note_software(const CommandLine& line, const training::TrainingJob& job);
+// Whether a job is predicted as it is, or stands for jobs among which a search chooses.
+enum class Asked { step, search };
+// Says where --software was fitted to what another profile predicts than that of the step, where
+// the published steps on its GPU had other NICs than its cluster, and how those of its software are
+// built that were built most like it.
+void note_software(const CommandLine& line, const training::TrainingJob& job,
+                   Asked what = Asked::step);
 
 // The band for --software, or for software that is not named. A document of one's own software
 // changes `step` to what that software makes of it. Throws UsageError for a software of which no

@@ -84,7 +84,7 @@ ExitCode search_layouts(const SearchSource& source) {
   SearchStop stop(line);
   RecommendRequest request = requested_search(source);
   note_cluster(line, request.search.space.base);
-  note_software(line, request.search.space.base);
+  note_software(line, request.search.space.base, Asked::search);
   ProgressLine progress("candidates");
   study::SearchProgress reached;
   request.search.progress = [&](const study::SearchProgress& done) {

@@ -11,6 +11,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/base/statistics.hpp"
+#include "sim/job/job_options.hpp"
 #include "sim/study/validation/training/deepseek_profile.hpp"
 #include "sim/study/validation/training/training_calibration.hpp"
 #include "sim/study/validation/training/training_coverage.hpp"
@@ -238,6 +239,7 @@ std::vector<uncertainty::Observation> observations_of(const std::vector<Predicte
     found.traits = uncertainty::traits_of(job, each.step);
     found.moves = uncertainty::moves_of(job, each.step);
     found.release = each.row->source;
+    found.build = job::built_options(job);
     observations.push_back(found);
   }
   return observations;

@@ -47,7 +47,7 @@ BestSearches::BestSearches(SearchStop& stop, std::size_t searches)
 std::optional<BestFound> BestSearches::search(const SearchSource& source, const std::string& name) {
   RecommendRequest request = requested_search(source);
   note_cluster(source.line, request.search.space.base);
-  note_software(source.line, request.search.space.base);
+  note_software(source.line, request.search.space.base, Asked::search);
   request.search.best = 1;
   request.search.twin_margin = 0;
   request.search.progress = [&](const study::SearchProgress& done) {

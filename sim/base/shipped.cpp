@@ -264,9 +264,11 @@ std::string nearest(const std::string& typed, const std::vector<std::string>& kn
     }
   }
   if (!best.empty()) return best;
-  // "h100" is a part of "hgx-h100".
+  // "h100" is a part of "hgx-h100", "--graphs" of "--cuda-graphs".
+  const std::string part = word.substr(std::min(word.find_first_not_of('-'), word.size()));
   const auto has_part = [&](const std::string& candidate) {
-    return ("-" + lower(candidate) + "-").find("-" + word + "-") != std::string::npos;
+    return !part.empty() &&
+           ("-" + lower(candidate) + "-").find("-" + part + "-") != std::string::npos;
   };
   const auto found = std::find_if(known.begin(), known.end(), has_part);
   return found == known.end() ? "" : *found;

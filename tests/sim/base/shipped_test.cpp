@@ -66,6 +66,8 @@ TEST_CASE("the nearest word is offered only when it is near") {
   CHECK(nearest("GB200_NVL72", {"gb200-nvl72", "gb300-nvl72"}) == "gb200-nvl72");
   CHECK(nearest("p5", {"aws-p5en", "aws-p5", "hgx-h100"}) == "aws-p5");
   CHECK(nearest("h10", {"hgx-h100"}).empty());
+  CHECK(nearest("--graphs", {"--gpus", "--cuda-graphs"}) == "--cuda-graphs");
+  CHECK(nearest("--", flags).empty());
   CHECK(suggestion("--sede", flags) == " (did you mean '--seed'?)");
   CHECK(suggestion("wholly-different-word", flags).empty());
   // One letter left out, or two swapped: the latter.

@@ -268,6 +268,8 @@ std::string read_regular_file(const std::string& path) {
   return read_open(path, in);
 }
 
+std::string written_path(const std::string& path) { return Destination(path).path; }
+
 bool is_special_file(const std::string& path) { return is_special(Destination(path).path); }
 
 void write_file_atomically(const std::string& path, std::string_view content) {

@@ -42,7 +42,12 @@ std::string read_regular_file(const std::string& path);
 // except on file systems without O_TMPFILE (NFS).
 void write_file_atomically(const std::string& path, std::string_view content);
 
-// Whether that writes to what is there, which is no regular file: a device, a pipe, a descriptor.
+// The path of the file that this makes or replaces: of a link, where it leads to. Throws Error for
+// a link that cannot be followed.
+std::string written_path(const std::string& path);
+
+// Whether write_file_atomically() writes to what is there, which is no regular file: a device, a
+// pipe, a descriptor.
 bool is_special_file(const std::string& path);
 
 // Throws Error at once if `path` could not be written, so that long work does not end in a

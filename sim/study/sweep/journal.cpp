@@ -127,7 +127,7 @@ std::optional<std::pair<std::size_t, Row>> row_of(const std::string& line) {
 }  // namespace
 
 std::string journal_path(const std::string& out) {
-  return out.empty() || is_special_file(out) ? "" : out + ".partial";
+  return out.empty() || is_special_file(out) ? "" : written_path(out) + ".partial";
 }
 
 Journal::Journal(const std::string& path, const std::string& fingerprint, bool resume)

@@ -9,8 +9,10 @@
 
 namespace moesim::study {
 
-// Where the journal of a sweep lies whose results go to the file `out`: beside it. "" for results
-// that go to stdout (out is "") or to a device, which have no place for one.
+// Where the journal of a sweep lies whose results go to the file `out`: beside it, and of a link
+// beside the file that it leads to, so that no two sweeps write one file. "" for results that go to
+// stdout (out is "") or to a device, which have no place for one. Throws Error for a link that
+// cannot be followed.
 std::string journal_path(const std::string& out);
 
 // The finished rows of a sweep under way, kept in a file so that a kill loses none of them: a line

@@ -221,6 +221,20 @@ def test_a_second_sweep_does_not_touch_the_journal_of_the_first(tmp_path):
     assert journal.read_bytes() == before
 
 
+def test_a_link_and_its_file_have_one_journal(tmp_path):
+    """Two sweeps would write one file, each with a lock of its own."""
+    link = tmp_path / "elsewhere" / "link.csv"
+    link.parent.mkdir()
+    link.symlink_to("../rows.csv")
+    out, journal = journal_of(tmp_path)
+    with journal.open("r+b") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        expect_error(long_sweep(link, "--resume"), 2, "another run is writing it")
+    assert long_sweep(link, "--resume").returncode == 0
+    assert link.is_symlink() and not journal.exists()
+    assert out.read_text().count("\n") == 4 and list(link.parent.iterdir()) == [link]
+
+
 def test_a_sweep_that_ended_before_its_first_row_leaves_nothing_in_the_way(tmp_path):
     out = tmp_path / "rows.csv"
     journal = out.with_name("rows.csv.partial")

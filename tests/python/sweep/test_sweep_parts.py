@@ -138,9 +138,13 @@ def test_a_run_whose_processes_were_all_killed_is_continued(tmp_path, whole):
     text, code = finish(launch(out, 2, job="2"))[0]
     assert code == 2 and "--resume continues" in text
     assert {file: file.stat().st_mtime_ns for file in parts} == parts
-    results = finish(launch(out, 3, "--resume", job="3"))
+    link = tmp_path / "elsewhere" / "link.csv"  # that leads to the same file
+    link.parent.mkdir()
+    link.symlink_to(out)
+    results = finish(launch(link, 3, "--resume", job="3"))
     assert [code for _, code in results] == [0] * 3, results
-    assert out.read_bytes() == whole
+    assert out.read_bytes() == whole and link.is_symlink() and list(link.parent.iterdir()) == [link]
+    assert not (tmp_path / "sweep.csv.parts").exists()
     again = finish(launch(out, 2, "--resume", job="4"))
     assert [code for _, code in again] == [0, 0] and out.read_bytes() == whole
     assert "already complete" in again[0][0]

@@ -162,6 +162,18 @@ TEST_CASE("of a link, the file that it leads to is written") {
   CHECK(std::distance(fs::directory_iterator(folder / "far"), fs::directory_iterator()) == 1);
 }
 
+TEST_CASE("a link and the file that it leads to are written at one path") {
+  const Folder folder;
+  fs::create_directory(folder / "far");
+  fs::create_symlink("far/a.csv", folder / "link");
+  CHECK(written_path(folder / "link") == folder / "far/a.csv");  // there or not
+  write_file_atomically(folder / "link", "rows");
+  CHECK(written_path(folder / "link") == folder / "far/a.csv");
+  CHECK(written_path(folder / "far/a.csv") == folder / "far/a.csv");
+  fs::create_symlink("circle", folder / "circle");
+  CHECK_THROWS_AS(written_path(folder / "circle"), Error);
+}
+
 TEST_CASE("of a link to nothing, the file that it names is made") {
   const Folder folder;
   fs::create_directory(folder / "far");

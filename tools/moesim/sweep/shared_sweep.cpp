@@ -77,7 +77,7 @@ class Member {
   Member(const SharedSweep& sweep, const Launched& process)
       : sweep_(sweep),
         process_(process),
-        folder_(sweep.out + ".parts"),
+        folder_(parts_folder(sweep.out)),
         chunks_(chunks_of(sweep.points)),
         finished_(chunks_.size(), false) {}
 
@@ -206,7 +206,7 @@ class Member {
     write_keeping(Output(sweep_.out), merged.csv, report::Format::csv, sweep_option_columns());
     fs::remove(folder_ / "job", ignored);
     // At once, so that nobody makes a file in it meanwhile.
-    const fs::path done = sweep_.out + ".parts-done";
+    const fs::path done = folder_.string() + "-done";
     fs::rename(folder_, done, ignored);
     fs::remove_all(done, ignored);
     if (merged.refused > 0) {
@@ -228,6 +228,8 @@ class Member {
 };
 
 }  // namespace
+
+std::string parts_folder(const std::string& out) { return written_path(out) + ".parts"; }
 
 std::optional<Launched> launched() {
   struct Launcher {

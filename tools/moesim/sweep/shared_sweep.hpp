@@ -28,8 +28,12 @@ struct SharedSweep {
   study::SweepSettings settings;  // jobs and stop
 };
 
+// The folder where processes that share a sweep keep its parts: beside the file `out`, and of a
+// link beside the file that it leads to. Throws Error for a link that cannot be followed.
+std::string parts_folder(const std::string& out);
+
 // One process of several that evaluate a sweep together: each takes the next chunk that nobody has,
-// by a lock on a file in the folder `out`.parts, and writes its rows there; when all are there one
+// by a lock on a file in parts_folder(), and writes its rows there; when all are there one
 // of them puts `out` together. The lock of a process that dies is free again, so that another one
 // takes its chunk; a later run with `resume` goes on where all ended. Throws UsageError if the
 // folder has parts of another sweep, or of an earlier run without `resume`.

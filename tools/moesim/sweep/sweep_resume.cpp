@@ -8,6 +8,7 @@
 #include "sim/base/error.hpp"
 #include "sim/report/finished_rows.hpp"
 #include "sim/study/sweep/baseline.hpp"
+#include "tools/moesim/sweep/shared_sweep.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -77,7 +78,7 @@ bool take_finished_rows(SweepRequest& request, bool of_several) {
   study::SweepSettings& settings = request.settings;
   const std::string& path = request.out.path();
   if (!settings.resume || exists(settings.journal)) return false;
-  const bool has_parts = of_several && exists(path + ".parts");
+  const bool has_parts = of_several && exists(parts_folder(path));
   if (!exists(path) || has_parts) {
     if (!of_several) note_fresh_start(request.out);
     return false;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "sim/base/digest.hpp"
@@ -92,6 +93,17 @@ std::optional<Cell> cell_of(const nlohmann::json& value) {
   } catch (const UsageError&) {
     return std::nullopt;
   }
+}
+
+// What an editor did to a journal that it saved, where that shows at the beginning; "": nothing.
+std::string edited(const std::string& content) {
+  constexpr std::string_view byte_order_marks[] = {"\xEF\xBB\xBF", "\xFF\xFE", "\xFE\xFF"};
+  for (const std::string_view mark : byte_order_marks) {
+    if (content.starts_with(mark)) return "begins with a byte order mark (BOM)";
+  }
+  const bool has_returns =
+      content.starts_with(heading) && content.substr(0, content.find('\n')).ends_with('\r');
+  return has_returns ? "has lines that end with CR LF" : "";
 }
 
 std::string checksum(std::size_t index, const std::string& cells) {
@@ -195,6 +207,12 @@ void Journal::open_and_lock() {
 }
 
 std::size_t Journal::take_over(const std::string& content, const std::string& first_line) {
+  if (const std::string change = edited(content); !change.empty()) {
+    throw UsageError(
+        fmt::format("--resume: {} {}, which another program than moesim wrote: save it as UTF-8 "
+                    "without a BOM and with LF, or delete the file to start anew",
+                    path_, change));
+  }
   if (!content.starts_with(first_line)) {
     throw UsageError(
         fmt::format("--resume: {} holds rows of a run with other options, documents or program "

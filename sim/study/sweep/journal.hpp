@@ -22,8 +22,8 @@ std::string journal_path(const std::string& out);
 class Journal {
  public:
   // Starts a new file, or, with `resume`, takes over its rows. Throws UsageError if they belong
-  // to another sweep, if another process is writing them, or, without `resume`, if there are any;
-  // Error if the file cannot be written.
+  // to another sweep, if an editor saved them with a byte order mark or CR LF, if another process
+  // is writing them, or, without `resume`, if there are any; Error if the file cannot be written.
   Journal(const std::string& path, const std::string& fingerprint, bool resume);
   ~Journal();
   Journal(const Journal&) = delete;  // a second owner would close the file twice

@@ -235,6 +235,20 @@ def test_a_link_and_its_file_have_one_journal(tmp_path):
     assert out.read_text().count("\n") == 4 and list(link.parent.iterdir()) == [link]
 
 
+@pytest.mark.parametrize(("saved", "reason"), [
+    (lambda text: b"\xef\xbb\xbf" + text, "begins with a byte order mark (BOM)"),
+    (lambda text: text.replace(b"\n", b"\r\n"), "has lines that end with CR LF"),
+    (lambda text: text.decode().encode("utf-16"), "begins with a byte order mark (BOM)"),
+])
+def test_a_journal_that_an_editor_saved_is_refused_for_that(tmp_path, saved, reason):
+    out, journal = journal_of(tmp_path)
+    before = journal.read_bytes()
+    journal.write_bytes(saved(before))
+    expect_error(long_sweep(out, "--resume"), 2, "rows.csv.partial", reason, "without a BOM and with LF")
+    journal.write_bytes(before)
+    assert long_sweep(out, "--resume").returncode == 0
+
+
 def test_a_sweep_that_ended_before_its_first_row_leaves_nothing_in_the_way(tmp_path):
     out = tmp_path / "rows.csv"
     journal = out.with_name("rows.csv.partial")

@@ -113,10 +113,14 @@ void Trace::seal() {
                                             shape_.tokens,
                                             shape_.experts,
                                             shape_.top_k};
-  Digest digest;
-  digest.add(std::span<const std::int64_t>(meaning)).add(std::span(std::as_const(logits_)));
-  digest.add(std::span(std::as_const(choices_))).add(std::span(std::as_const(probabilities_)));
-  digest_ = digest.add(std::span(std::as_const(counts_))).value();
+  Digest arrays;
+  arrays.add(std::span(std::as_const(logits_))).add(std::span(std::as_const(choices_)));
+  arrays.add(std::span(std::as_const(probabilities_))).add(std::span(std::as_const(counts_)));
+  array_digest_ = arrays.value();
+  digest_ = Digest()
+                .add(std::span<const std::int64_t>(meaning))
+                .add(std::span<const std::uint64_t>(&array_digest_, 1))
+                .value();
 }
 
 std::shared_ptr<Trace> Trace::made(const std::string& name, Kind kind, const TraceShape& shape,

@@ -34,7 +34,7 @@ class Trace {
   // Throws UsageError naming file, key and place: a document or array that is damaged or does not
   // match the other, NaN or +inf logits, an expert out of range or chosen twice by one token,
   // probabilities outside 0..1 or rising with the choice, counts that do not add up to tokens times
-  // top_k or exceed the tokens.
+  // top_k or exceed the tokens, arrays that are not those the document was written with.
   static std::shared_ptr<const Trace> load(const std::string& path);
   // The same from memory: counts [step, rank, layer, expert]; `name` replaces the file name.
   static std::shared_ptr<const Trace> of_counts(const std::string& name, const TraceShape& shape,
@@ -54,6 +54,8 @@ class Trace {
   const std::string& file() const { return file_; }
   // A hash of the contents: traces with equal digests route equally.
   std::uint64_t digest() const { return digest_; }
+  // A hash of its arrays alone, whatever the document says of their axes.
+  std::uint64_t array_digest() const { return array_digest_; }
   bool has_probabilities() const { return !probabilities_.empty(); }
 
   // The values of one step, rank and layer, each below its length in shape(); empty for a trace of
@@ -85,7 +87,7 @@ class Trace {
   Kind kind_ = Kind::counts;
   Per per_ = Per::expert;
   TraceShape shape_;
-  std::uint64_t digest_ = 0;
+  std::uint64_t digest_ = 0, array_digest_ = 0;
   std::vector<float> logits_, probabilities_;
   std::vector<std::uint16_t> choices_;
   std::vector<std::int64_t> counts_;
@@ -99,7 +101,9 @@ struct TraceNotes {
 
 // Writes `trace` as FOLDER/counts.npy, logits.npy (float32) or choices.npy, with probabilities.npy
 // where there are any, and FOLDER/trace.json, the document last: a folder without a document is not
-// a trace. Creates the folder. Throws Error if it cannot be written.
+// a trace. Creates the folder. A trace that was there is replaced so that a kill at any time leaves
+// the old one or the new one whole: where a document names the arrays, they are first written as
+// logits.new.npy. Throws Error if it cannot be written.
 void write_trace(const std::string& folder, const Trace& trace, const TraceNotes& notes);
 
 }  // namespace moesim::routing

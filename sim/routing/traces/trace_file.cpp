@@ -17,6 +17,12 @@ namespace moesim::routing {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+std::string digest_text(const Trace& trace) { return fmt::format("{:016x}", trace.array_digest()); }
+
+}  // namespace
+
 // Converts a document and its arrays to a trace.
 class TraceReader {
  public:
@@ -45,6 +51,7 @@ class TraceReader {
       trace->counts_ = array.integers();
     }
     trace->seal();
+    check_digest(root, *trace);
     return trace;
   }
 
@@ -57,6 +64,17 @@ class TraceReader {
   }
 
   std::string file(const std::string& name) const { return (folder_ / name).string(); }
+
+  // Older documents, and those of others, have none.
+  void check_digest(const Node& root, const Trace& trace) const {
+    if (!root.has("digest") || root.text("digest") == digest_text(trace)) return;
+    root.fail(
+        fmt::format("{} is not what this document was written with: import the trace again, "
+                    "or take this key out if you changed the array yourself",
+                    trace.has_probabilities() ? trace.array_file_ + " or " + trace.probability_file_
+                                              : trace.array_file_),
+        "digest");
+  }
 
   void read_kind(const Node& root, Trace& trace) {
     const std::string kind = root.text("kind");
@@ -201,12 +219,20 @@ const char* name_of(Trace::Kind kind) {
                                         : "counts";
 }
 
-void write_arrays(const fs::path& folder, const Trace& trace) {
+// The arrays of a trace are FOLDER/logits.npy and the like, with this behind their stem.
+constexpr const char* plain = "";
+constexpr const char* beside = ".new";
+
+std::string array_name(const char* stem, const char* suffix) {
+  return fmt::format("{}{}.npy", stem, suffix);
+}
+
+void write_arrays(const fs::path& folder, const Trace& trace, const char* suffix) {
   const TraceShape& shape = trace.shape();
   std::vector<std::int64_t> sizes{shape.steps, shape.ranks, shape.layers};
   if (trace.kind() != Trace::Kind::counts) sizes.push_back(shape.tokens);
   sizes.push_back(trace.kind() == Trace::Kind::choices ? shape.top_k : shape.experts);
-  const std::string path = (folder / fmt::format("{}.npy", name_of(trace.kind()))).string();
+  const std::string path = (folder / array_name(name_of(trace.kind()), suffix)).string();
   if (trace.kind() == Trace::Kind::logits) {
     write_npy_float32(path, sizes, all_values<float>(shape, [&](int step, int rank, int layer) {
                         return trace.logits(step, rank, layer);
@@ -222,21 +248,17 @@ void write_arrays(const fs::path& folder, const Trace& trace) {
                       return trace.choices(step, rank, layer);
                     }));
     if (!trace.has_probabilities()) return;
-    write_npy_float32((folder / "probabilities.npy").string(), sizes,
+    write_npy_float32((folder / array_name("probabilities", suffix)).string(), sizes,
                       all_values<float>(shape, [&](int step, int rank, int layer) {
                         return trace.probabilities(step, rank, layer);
                       }));
   }
 }
 
-}  // namespace
-
-void write_trace(const std::string& folder, const Trace& trace, const TraceNotes& notes) {
+nlohmann::ordered_json document_of(const Trace& trace, const TraceNotes& notes,
+                                   const char* suffix) {
   const TraceShape& shape = trace.shape();
-  std::error_code failure;
-  fs::create_directories(folder, failure);
-  if (failure) throw Error(fmt::format("{}: cannot be made: {}", folder, failure.message()));
-  const std::string kind = name_of(trace.kind());
+  const char* const kind = name_of(trace.kind());
   nlohmann::ordered_json document{{"format", "moesim trace 1"}, {"name", notes.name},
                                   {"model", notes.model},       {"source", notes.source},
                                   {"licence", notes.licence},   {"origin", notes.origin}};
@@ -248,15 +270,51 @@ void write_trace(const std::string& folder, const Trace& trace, const TraceNotes
   document["tokens"] = shape.tokens;
   document["experts"] = shape.experts;
   document["top_k"] = shape.top_k;
-  document["array"] = kind + ".npy";
-  if (trace.has_probabilities()) document["probabilities"] = "probabilities.npy";
+  document["array"] = array_name(kind, suffix);
+  if (trace.has_probabilities()) document["probabilities"] = array_name("probabilities", suffix);
+  document["digest"] = digest_text(trace);
   if (trace.kind() == Trace::Kind::counts) {
     document["per"] = trace.per() == Trace::Per::expert ? "expert" : "rank";
   }
   if (!notes.steps.empty()) document["steps"] = notes.steps;
   if (!notes.layers.empty()) document["layers"] = notes.layers;
-  write_arrays(folder, trace);
-  write_file_atomically((fs::path(folder) / "trace.json").string(), json_text(document, 2) + "\n");
+  return document;
+}
+
+// Whether the document in a folder, if any, names one of the arrays that a trace would be written
+// to.
+bool is_named(const fs::path& folder, const Trace& trace) {
+  const std::string path = (folder / "trace.json").string();
+  std::error_code none;
+  if (!fs::is_regular_file(path, none)) return false;
+  const nlohmann::json document = parse_json_or_null(read_file(path));
+  if (!document.is_object()) return false;
+  const auto names = [&](const char* key, const char* stem) {
+    return document.contains(key) && document[key] == array_name(stem, plain);
+  };
+  return names("array", name_of(trace.kind())) ||
+         (trace.has_probabilities() && names("probabilities", "probabilities"));
+}
+
+// The document comes last: until then the folder has the trace that it had.
+void write_as(const fs::path& folder, const Trace& trace, const TraceNotes& notes,
+              const char* suffix) {
+  write_arrays(folder, trace, suffix);
+  write_file_atomically((folder / "trace.json").string(),
+                        json_text(document_of(trace, notes, suffix), 2) + "\n");
+}
+
+}  // namespace
+
+void write_trace(const std::string& folder, const Trace& trace, const TraceNotes& notes) {
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (failure) throw Error(fmt::format("{}: cannot be made: {}", folder, failure.message()));
+  if (is_named(folder, trace)) write_as(folder, trace, notes, beside);
+  write_as(folder, trace, notes, plain);
+  for (const char* const stem : {"logits", "choices", "counts", "probabilities"}) {
+    fs::remove(fs::path(folder) / array_name(stem, beside), failure);
+  }
 }
 
 }  // namespace moesim::routing

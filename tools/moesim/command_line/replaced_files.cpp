@@ -81,8 +81,10 @@ bool is_of_trace(const fs::path& out, const std::string& folder) {
 
 // Whether `import` into a folder would write a file of that name over this one.
 bool is_imported_over(const fs::path& folder, const fs::path& file) {
-  constexpr std::array<std::string_view, 5> names{"trace.json", "logits.npy", "choices.npy",
-                                                  "counts.npy", "probabilities.npy"};
+  constexpr std::array<std::string_view, 9> names{
+      "trace.json",      "logits.npy",        "choices.npy",
+      "counts.npy",      "probabilities.npy", "logits.new.npy",
+      "choices.new.npy", "counts.new.npy",    "probabilities.new.npy"};
   return contains(names, file.filename().string()) &&
          are_same(folder, file.has_parent_path() ? file.parent_path() : ".");
 }

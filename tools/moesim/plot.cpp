@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "sim/base/file.hpp"
 #include "sim/base/formats/document.hpp"
@@ -12,6 +13,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/profile/profile.hpp"
 #include "tools/moesim/base/command.hpp"
+#include "tools/moesim/base/drawn_chart.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/base/process.hpp"
 #include "tools/moesim/base/temporary_file.hpp"
@@ -42,7 +44,7 @@ ExitCode run_plotter(const std::vector<std::string>& arguments, const std::strin
   }
   std::vector<std::string> words{python, plotter()};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  const int code = run_process(words, false);
+  const int code = draw_chart(std::move(words), out);
   if (code == 0) {
     note(fmt::format("chart: {}", out));
     return ExitCode::ok;
@@ -79,7 +81,7 @@ ExitCode run_sweep_plotter(const CommandLine& line, std::vector<std::string> arg
                            const std::string& out) {
   const TemporaryFile options(all_options().dump());
   if (line.has("fits-only")) arguments.emplace_back("--fits-only");
-  arguments.insert(arguments.end(), {"--options", options.path(), "--out", out});
+  arguments.insert(arguments.end(), {"--options", options.path()});
   return run_plotter(arguments, out);
 }
 
@@ -291,16 +293,16 @@ ExitCode run(const CommandLine& line) {
   refuse(line, "fits-only", "only scenarios of a sweep (a .csv file) need memory");
   if (const std::string chart = chart_of_measured(input); !chart.empty()) {
     const std::string out = chart_path(line, input);
-    return run_plotter({chart, input, "--out", out, "--title", line.get("title")}, out);
+    return run_plotter({chart, input, "--title", line.get("title")}, out);
   }
   if (is_routing(input)) {
     const std::string out = chart_path(line, input);
-    return run_plotter({"routing", input, "--out", out, "--title", line.get("title")}, out);
+    return run_plotter({"routing", input, "--title", line.get("title")}, out);
   }
   const profile::Profile profile = profile::Profile::load(input);
   const std::string out = chart_path(line, input);
   const TemporaryFile curves(curves_json(profile, line.get("title")));
-  return run_plotter({"curves", curves.path(), "--out", out}, out);
+  return run_plotter({"curves", curves.path()}, out);
 }
 
 // Files, and profiles by name.

@@ -11,11 +11,11 @@
 
 namespace moesim::tool {
 
-TemporaryFile::TemporaryFile(const std::string& content) {
+TemporaryFile::TemporaryFile(const std::string& content, const std::string& ending) {
   std::error_code ignored;
   std::string name =
-      (std::filesystem::temp_directory_path(ignored) / "moesim-plot-XXXXXX").string();
-  const int descriptor = ::mkstemp(name.data());
+      (std::filesystem::temp_directory_path(ignored) / "moesim-plot-XXXXXX").string() + ending;
+  const int descriptor = ::mkstemps(name.data(), static_cast<int>(ending.size()));
   if (descriptor < 0) throw Error(fmt::format("{}: cannot make a temporary file", name));
   ::close(descriptor);
   path_ = name;

@@ -11,7 +11,8 @@ namespace moesim::tool {
 // programs that read files alone. Throws Error where it cannot be made.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& content);
+  // `ending`: of its name, such as ".png".
+  explicit TemporaryFile(const std::string& content, const std::string& ending = "");
   ~TemporaryFile();
   TemporaryFile(const TemporaryFile&) = delete;  // a second owner would remove the file early
   TemporaryFile& operator=(const TemporaryFile&) = delete;

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
+#include "tools/moesim/base/drawn_chart.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/base/process.hpp"
 #include "tools/moesim/base/temporary_file.hpp"
@@ -38,8 +40,7 @@ void draw(const std::string& csv, const char* script_name, const std::vector<std
   words.insert(words.end(), before.begin(), before.end());
   words.push_back(rows.path());
   words.insert(words.end(), behind.begin(), behind.end());
-  words.insert(words.end(), {"--out", path});
-  const int code = run_process(words, false);
+  const int code = draw_chart(std::move(words), path);
   if (code != 0) throw Error(fmt::format("--chart {}: the plotter failed", path));
   note(fmt::format("chart: {}", path));
 }

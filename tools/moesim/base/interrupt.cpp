@@ -86,6 +86,15 @@ void set_reached(std::string_view text) {
   reached = size == 0 ? nullptr : next.data();
 }
 
+HeldSignals::HeldSignals() {
+  sigset_t held;
+  ::sigemptyset(&held);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&held, number);
+  ::pthread_sigmask(SIG_BLOCK, &held, &before_);
+}
+
+HeldSignals::~HeldSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
 EndedChild::EndedChild(pid_t started) { child = started; }
 
 EndedChild::~EndedChild() { child = 0; }

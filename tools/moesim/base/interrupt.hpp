@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <csignal>
 #include <string>
 #include <string_view>
 
@@ -20,7 +21,22 @@ void set_reached(std::string_view text);
 // Ends the process as a closed pipe does where nothing handles it: by SIGPIPE, without a word.
 void end_by_closed_pipe();
 
-// While one lives, a signal that ends this process at once ends that child too.
+// While one lives, those signals wait, of this thread: what it does with a child is done whole.
+class HeldSignals {
+ public:
+  HeldSignals();
+  ~HeldSignals();
+  HeldSignals(const HeldSignals&) = delete;  // lets them through once
+  HeldSignals& operator=(const HeldSignals&) = delete;
+  // Which signals waited before, for the child.
+  const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t before_{};
+};
+
+// While one lives, a signal that ends this process at once ends that child too. It has to go before
+// the child is waited for: then the number may be another process's.
 class EndedChild {
  public:
   explicit EndedChild(pid_t started);

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
+#include <optional>
 
 #include "tools/moesim/base/interrupt.hpp"
 
@@ -25,10 +27,26 @@ int run_process(const std::vector<std::string>& words, bool quiet) {
     posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
   }
   pid_t child = 0;
-  const int code = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (code != 0) return 127;
-  const EndedChild ended(child);
+  std::optional<EndedChild> ended;
+  {
+    const HeldSignals held;
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setsigmask(&attributes, &held.before());
+    const int code =
+        posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(), environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    if (code != 0) return 127;
+    ended.emplace(child);
+  }
+  // The number stays the child's until waitpid(), when no signal ends it any more.
+  siginfo_t end{};
+  while (::waitid(P_PID, static_cast<id_t>(child), &end, WEXITED | WNOWAIT) < 0) {
+    if (errno != EINTR) return 127;
+  }
+  ended.reset();
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
     if (errno != EINTR) return 127;

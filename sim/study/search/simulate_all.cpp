@@ -22,12 +22,13 @@ AllSteps simulate_all(const TrainingSearch& search) {
   }
   const std::shared_ptr<DrawnRoutings> drawn =
       search.drawn ? search.drawn : std::make_shared<DrawnRoutings>();
+  std::vector<char> done(all.size(), 0);
   std::vector<char> priced(all.size(), 0);
   std::vector<std::string> reasons(all.size());
   std::mutex mutex;
   SearchProgress progress{all.size()};
   parallel_for(all.size(), search.jobs, [&](std::size_t at) {
-    if (search.stop && search.stop()) throw SearchStopped();
+    if (search.stop && search.stop()) return;
     try {
       const bool draws = all[at].job.routing.has_value();
       set_step(
@@ -39,12 +40,16 @@ AllSteps simulate_all(const TrainingSearch& search) {
       reasons[at] = why_unanswered();  // no candidate of search_training() either
     }
     const std::lock_guard lock(mutex);
+    done[at] = 1;
     ++progress.simulated;
     if (search.progress) search.progress(progress);
   });
+  if (progress.simulated == 0 && !all.empty()) throw SearchStopped(all.size());
   AllSteps found;
   for (std::size_t at = 0; at < all.size(); ++at) {
-    if (priced[at] != 0) {
+    if (done[at] == 0) {
+      ++found.unfinished;
+    } else if (priced[at] != 0) {
       found.steps.push_back(std::move(all[at]));
     } else if (found.left_out++ == 0) {
       found.a_reason = reasons[at];

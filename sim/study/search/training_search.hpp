@@ -136,10 +136,11 @@ void set_step(const TrainingSearch& search, const training::TrainingStep& predic
 // Every job of a space.
 struct AllSteps {
   std::vector<FoundStep> steps;  // in the order of candidates_of()
-  std::size_t left_out = 0;  // jobs that cannot be priced, or have no routing (why_unanswered())
-  std::string a_reason;      // why not, of the first of these
+  std::size_t left_out = 0;    // jobs that cannot be priced, or have no routing (why_unanswered())
+  std::string a_reason;        // why not, of the first of these
+  std::size_t unfinished = 0;  // not simulated, where it was stopped
 };
-// Simulates them. Throws SearchStopped where it is stopped.
+// Simulates them, up to a stop. Throws SearchStopped where that is before the first one is done.
 AllSteps simulate_all(const TrainingSearch& search);
 
 }  // namespace moesim::study

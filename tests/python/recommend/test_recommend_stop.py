@@ -95,12 +95,19 @@ def test_all_candidates_have_no_limit(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_interrupted_search_leaves_the_file_of_all_as_it_was(tmp_path):
-    path = tmp_path / "all.csv"
-    path.write_text("before")
-    process = subprocess.Popen([BINARY, *LONG, "--all", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=60)
-    assert process.returncode == 130 and out == "" and path.read_text() == "before"
-    assert f"moesim: interrupted: {path} is as it was" in errors
+def test_an_interrupt_keeps_the_candidates_of_all_that_were_simulated(tmp_path):
+    path, whole = tmp_path / "all.csv", tmp_path / "whole.csv"
+    before = "a,b\n1,2\n"
+    path.write_text(before)
+    words = (*LONG, "--pipeline-parallel", "1,2", "--expert-parallel", "8,16", "--virtual-pipeline", 1, "--micro-batch", 1, "--zero", 1,
+             "--cuda-graphs", "none")
+    code, out, told = interrupted_where(" simulated", *words, "--all", path)
+    assert code == 130 and out == ""
+    done, count = re.search(rf"moesim: interrupted: (\d+) of (\d+) candidates: {path}", told).groups()
+    # What was there is not of this run.
+    assert f"kept as {path}.old" in told and (tmp_path / "all.csv.old").read_text() == before
+    succeed(*words, "--all", whole)
+    head, *rows = path.read_text().splitlines()
+    every = whole.read_text().splitlines()
+    assert 0 < int(done) == len(rows) < int(count) == len(every) - 1
+    assert head == every[0] and set(rows) <= set(every)

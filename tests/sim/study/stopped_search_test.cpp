@@ -227,6 +227,24 @@ TEST_CASE("a search that is stopped at once has nothing") {
   CHECK_THROWS_AS(simulate_all(all), SearchStopped);
 }
 
+TEST_CASE("candidates that were simulated before a stop are kept") {
+  TrainingSearch asked = search();
+  const AllSteps whole = simulate_all(asked);
+  REQUIRE(whole.unfinished == 0);
+  const std::size_t count = whole.steps.size() + whole.left_out;
+  constexpr std::size_t before = 3;
+  std::size_t questions = 0;
+  asked.jobs = 1;
+  asked.stop = [&] { return questions++ >= before; };
+  const AllSteps some = simulate_all(asked);
+  CHECK(some.steps.size() + some.left_out == before);
+  CHECK(some.unfinished == count - before);
+  REQUIRE(!some.steps.empty());
+  for (std::size_t at = 0; at < some.steps.size(); ++at) {
+    CHECK(some.steps[at].step.step_us == whole.steps[at].step.step_us);
+  }
+}
+
 TEST_CASE("spread places are dense at first, and reach towards the end") {
   CHECK(spread_places(0).empty());
   CHECK(spread_places(3) == std::vector<std::size_t>{0, 1, 2});

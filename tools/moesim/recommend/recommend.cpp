@@ -24,6 +24,7 @@
 #include "tools/moesim/recommend/search/search_stop.hpp"
 #include "tools/moesim/recommend/several/recommend_machines.hpp"
 #include "tools/moesim/recommend/several/recommend_scaling.hpp"
+#include "tools/moesim/recommend/tables/search_texts.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {
@@ -55,19 +56,31 @@ void note_zero(const study::TrainingFound& found) {
   note_zero_under_pipeline(first->job, "; --zero 1 searches layouts without");
 }
 
-// Every candidate, in the file of --all. False: stopped, and the file is as it was.
-bool write_all(const RecommendRequest& request, const std::string& path) {
+// Every candidate, in the file of --all, or those simulated before a stop. "": all; else what the
+// stop left there.
+std::string write_all(const RecommendRequest& request, const std::string& path) {
+  study::AllSteps all;
   try {
-    const study::AllSteps all = study::simulate_all(request.search);
-    write_keeping_others(Output(path), rendered_candidates(request, all.steps));
-    if (all.left_out > 0) {
-      note(fmt::format("note: --all: {} candidates left out, such as: {}", all.left_out,
-                       all.a_reason));
-    }
+    all = study::simulate_all(request.search);
   } catch (const study::SearchStopped&) {
-    return false;
+    return fmt::format("{} is as it was", path);
   }
-  return true;
+  if (all.left_out > 0) {
+    note(fmt::format("note: --all: {} candidates left out, such as: {}", all.left_out,
+                     all.a_reason));
+  }
+  const std::string rows = rendered_candidates(request, all.steps);
+  if (all.unfinished == 0) {
+    write_keeping_others(Output(path), rows);
+    return "";
+  }
+  const std::size_t done = all.steps.size() + all.left_out;
+  const std::string reached =
+      fmt::format("{} of {} candidates", count_text(done), count_text(done + all.unfinished));
+  if (all.steps.empty()) return fmt::format("{}, none priced: {} is as it was", reached, path);
+  // Fewer rows may be in the way of those of a whole run.
+  write_keeping(Output(path), rows, report::Format::csv, train_option_columns());
+  return fmt::format("{}: {}", reached, path);
 }
 
 ExitCode search_layouts(const SearchSource& source) {
@@ -93,9 +106,11 @@ ExitCode search_layouts(const SearchSource& source) {
   };
   request.search.stop = [&] { return stop.is_due(); };
   request.search.give_up = [&] { return stop.is_over(); };
-  if (!all.empty() && !write_all(request, all)) {
-    progress.finish(fmt::format("moesim: {}: {} is as it was", stop.text(), all));
-    return stop.code(false);
+  if (!all.empty()) {
+    if (const std::string left = write_all(request, all); !left.empty()) {
+      progress.finish(fmt::format("moesim: {}: {}", stop.text(), left));
+      return stop.code(false);
+    }
   }
   study::TrainingFound found;
   try {

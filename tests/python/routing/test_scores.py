@@ -4,6 +4,7 @@ generate loses as many tokens as the counts themselves."""
 import csv
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,19 @@ def test_counts_come_back_from_a_fit(tmp_path):
         # of 128 tokens an expert adds some at 32.
         exceeding = np.maximum(shares - 1 / 8, 0).sum()
         assert row["failed"] == pytest.approx(exceeding, abs=0.02)
+
+
+def test_a_fit_prints_the_digits_that_it_knows(tmp_path):
+    result = moesim("route", "--fit-scores", ROOT / "traces" / "tiny-moe-top2", "--out", tmp_path / "scores.json")
+    assert result.returncode == 0
+    said = re.findall(r"([\d.]+) \+- ([\d.]+)", result.stderr)
+    assert len(said) > 3
+    for value, error in said:
+        assert len(error.replace(".", "").lstrip("0")) == 2, error  # two digits of the error
+        assert len(value.partition(".")[2]) == len(error.partition(".")[2])
+    drift = json.loads((tmp_path / "scores.json").read_text())["variance"]["drift"]
+    deviation = drift["value"] ** 0.5
+    assert f"drift over steps {deviation:.2f} +- {drift['error'] / (2 * deviation):.2f};" in result.stderr
 
 
 def pair_lift(choices):

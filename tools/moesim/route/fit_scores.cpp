@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "sim/base/error.hpp"
@@ -11,13 +12,22 @@
 namespace moesim::tool {
 namespace {
 
+// "0.57 +- 0.16": two digits of the error, and no more of the value than it leaves sure.
+std::string with_error(double value, double error) {
+  constexpr int most = 6;
+  constexpr int usual = 3;
+  const int decimals =
+      error > 0 ? std::clamp(1 - static_cast<int>(std::floor(std::log10(error))), 0, most) : usual;
+  return fmt::format("{:.{}f} +- {:.{}f}", value, decimals, error, decimals);
+}
+
 // Deviations are easier to read than variances: 0.3 is a popularity some 30 % off.
 std::string deviation(const std::string& what,
                       const std::optional<routing::FittedValue>& variance) {
   if (!variance) return fmt::format("{} not to be told", what);
   const double value = std::sqrt(variance->value);
-  if (value == 0) return fmt::format("{} 0 (below {:.3f})", what, std::sqrt(variance->error));
-  return fmt::format("{} {:.3f} +- {:.3f}", what, value, variance->error / (2 * value));
+  if (value == 0) return fmt::format("{} 0 (below {:.2g})", what, std::sqrt(variance->error));
+  return fmt::format("{} {}", what, with_error(value, variance->error / (2 * value)));
 }
 
 routing::ScoreModel fitted(const std::string& trace) {
@@ -57,8 +67,8 @@ ExitCode fit_scores(const CommandLine& line) {
                    deviation("fresh on each rank and step", model.rank_step),
                    deviation("between types of tokens", model.token_type)));
   if (model.autocorrelation && model.drift->value > 0) {
-    note(fmt::format("drift left after a step: {:.2f} +- {:.2f}", model.autocorrelation->value,
-                     model.autocorrelation->error));
+    note(fmt::format("drift left after a step: {}",
+                     with_error(model.autocorrelation->value, model.autocorrelation->error)));
   }
   note(fmt::format("try: moesim route --routing scores:{} --experts {} --router topk --top-k {}",
                    out.path(), model.experts, model.top_k));

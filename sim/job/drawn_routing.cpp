@@ -280,6 +280,8 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
   const std::string empty =
       scenario::note_of_empty_slots(scenario.router, scenario.tokens_per_gpu, scenario.experts);
   if (!empty.empty()) notes.slots.push_back(empty);
+  const std::string alike = scenario::note_of_equal_weights(scenario.router);
+  if (!alike.empty()) notes.priority.push_back(alike);
   if (scenario.router.scores_experts()) {
     notes.scores =
         scenario::notes_of_scores(scenario.scores, job.model->moe_layers(), job.typed.model);

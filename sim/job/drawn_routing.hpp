@@ -22,6 +22,7 @@ struct RoutingNotes {
   std::vector<std::string> replaced;  // another router in the place of the model's
   std::vector<std::string> scores;    // what recorded scores have less of than the job
   std::vector<std::string> slots;     // that no routing fills
+  std::vector<std::string> priority;  // that tells no tokens apart
   std::vector<scenario::IdleOption> idle;
 };
 

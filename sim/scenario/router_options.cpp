@@ -461,6 +461,16 @@ std::string note_of_empty_slots(const RouterConfig& router, std::int64_t tokens,
       100.0 * static_cast<double>(slots - tokens) / static_cast<double>(slots));
 }
 
+std::string note_of_equal_weights(const RouterConfig& router) {
+  const bool alike = router.priority == routing::Priority::own_weight && router.top_k == 1;
+  if (!alike || !router.overflows()) return "";
+  return fmt::format(
+      "note: --priority own-weight: a token of {} has one expert, whose weight over their sum is "
+      "1: "
+      "full experts keep tokens in order, as by position; own-score takes those that score it best",
+      router.asked_name());
+}
+
 std::string note_of_trained_biases(const routing::ScoreSource& scores, const RouterConfig& router) {
   if (!router.trains_biases() || scores.has_even_popularity()) return "";
   return fmt::format(

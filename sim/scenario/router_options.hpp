@@ -37,6 +37,10 @@ std::vector<std::string> notes_of_recorded(const routing::ScoreSource& scores,
 std::string note_of_empty_slots(const routing::RouterConfig& router, std::int64_t tokens,
                                 std::int64_t experts);
 
+// Where --priority own-weight tells no tokens apart, as the only expert of a token has all of its
+// weight: a line that says so; else "".
+std::string note_of_equal_weights(const routing::RouterConfig& router);
+
 // Where loads are even because the router's biases are trained on an uneven popularity that was
 // asked for: a line that says so, and how to have frozen ones; else "".
 std::string note_of_trained_biases(const routing::ScoreSource& scores,

@@ -173,3 +173,21 @@ def test_routers_whose_second_expert_has_another_rule_are_told_apart():
     assert "second expert" not in moesim(*words, "--second-expert", "best").stderr
     assert len({row["failed"] for row in one_rule}) == 1  # before rectification: the same tokens
     assert "second expert" not in moesim(*words[:-4], "--router", "top2,top2+ir", *words[-2:]).stderr
+
+
+def test_weights_of_one_expert_tell_no_tokens_apart():
+    """A token's only weight is 1 of 1: that order is the order of tokens."""
+    words = ("--gpus", 8, "--tokens-per-gpu", 256, "--capacity-factor", 1, "--priority")
+    note = ("note: --priority own-weight: a token of top1 has one expert, whose weight over their sum is 1: full experts keep tokens "
+            "in order, as by position; own-score takes those that score it best\n")
+    weight, position, score = (as_rows("route", "--router", "top1", *words, priority)[0]["lost_mass"]
+                               for priority in ("own-weight", "position", "own-score"))
+    assert weight == position != score
+    step = ("--mode", "prefill", "--replicas", 2, "--sequence-length", 256)
+    for command in (("route",), ("simulate", *step), ("sweep", *step)):
+        assert moesim(*command, "--router", "top1,top2" if command[0] != "simulate" else "top1", *words, "own-weight").stderr.count(note) == 1
+        assert "note: --priority" not in moesim(*command, "--router", "top2", *words, "own-weight").stderr
+        assert "note: --priority" not in moesim(*command, "--router", "top1", *words, "own-score").stderr
+    train = ("train", "--model", "mixtral-8x7b", "--gpus", 8, "--expert-parallel", 8, "--capacity-factor", 1, "--priority", "own-weight", "--router")
+    assert moesim(*train, "top1").stderr.count(note) == 1 and "note: --priority" not in moesim(*train, "top2").stderr
+    assert moesim(*train, "top1,top2").stderr.count(note) == 1

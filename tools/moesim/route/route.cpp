@@ -97,6 +97,7 @@ ExitCode route_several(const CommandLine& line, const std::vector<scenario::Opti
   note_scores(line.scenario(), all);
   note_small_capacity(line.scenario(), all);
   note_trained_routers(all);
+  note_equal_weights(all);
   note_second_experts(all);
   const Output out(line.get("out"));
   std::vector<study::Column> columns = loss_columns(line.has("losses"));
@@ -133,6 +134,7 @@ ExitCode run(const CommandLine& line) {
   note_scores(line.scenario(), {&only, 1});
   note_small_capacity(line.scenario(), {&only, 1});
   note_trained_routers({&only, 1});
+  note_equal_weights({&only, 1});
   check_routing_fits(scenario);
   note_costly_routing(scenario);
   const Output out(line.get("out"));

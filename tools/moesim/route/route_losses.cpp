@@ -225,6 +225,7 @@ ExitCode route_file(const CommandLine& line) {
   note_default_k(line, *all.front());
   note_small_capacity(line.scenario(), all);
   note_trained_routers(all);
+  note_equal_weights(all);
   note_second_experts(all);
   warn_of_logits(file.name, file.logits, file.tokens, file.experts);
   if (with_routes) {

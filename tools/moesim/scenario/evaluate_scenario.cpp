@@ -22,6 +22,7 @@ void note_scenario(const CommandLine& line, const scenario::Scenario& scenario) 
   note_scores(line.scenario(), {&only, 1});
   note_small_capacity(line.scenario(), {&only, 1});
   note_trained_routers({&only, 1});
+  note_equal_weights({&only, 1});
   note_left_out(*scenario.model, scenario.model_name);
   if (scenario.model->window) {
     note(

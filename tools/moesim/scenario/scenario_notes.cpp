@@ -90,6 +90,14 @@ void note_trained_routers(std::span<const scenario::Scenario* const> scenarios) 
   }
 }
 
+void note_equal_weights(std::span<const scenario::Scenario* const> scenarios) {
+  std::set<std::string> said;
+  for (const scenario::Scenario* scenario : scenarios) {
+    const std::string text = scenario::note_of_equal_weights(scenario->router);
+    if (!text.empty() && said.insert(text).second) note(text);
+  }
+}
+
 void note_second_experts(std::span<const scenario::Scenario* const> scenarios) {
   std::set<std::string> sampling;
   std::set<std::string> choosing;

@@ -27,6 +27,9 @@ void note_small_capacity(const scenario::OptionValues& typed,
 // One such line for each router whose rule in a forward pass is another than in training.
 void note_trained_routers(std::span<const scenario::Scenario* const> scenarios);
 
+// One such line for each router of one expert whose --priority compares weights that are all 1.
+void note_equal_weights(std::span<const scenario::Scenario* const> scenarios);
+
 // Such a line where routers of two experts choose the second by other rules, which changes their
 // losses more than most options that are compared: top2 as DeepSpeed has it samples it, but not
 // with fill-in, which chooses three.

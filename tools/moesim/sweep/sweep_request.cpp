@@ -51,6 +51,7 @@ SweepRequest sweep_request(const CommandLine& line) {
   note_idle_options(line.asked_scenario(), scenarios, scenario::Asker::step);
   note_small_capacity(line.scenario(), scenarios);
   note_trained_routers(scenarios);
+  note_equal_weights(scenarios);
   note_second_experts(scenarios);
   {
     const EachNoteOnce once;

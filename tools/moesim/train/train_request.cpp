@@ -101,6 +101,7 @@ training::TrainingJob requested_job(const CommandLine& line, bool of_several,
   for (const std::string& text : of_routing.replaced) note(text);
   for (const std::string& text : of_routing.scores) note(text);
   for (const std::string& text : of_routing.slots) note(text);
+  for (const std::string& text : of_routing.priority) note(text);
   for (const scenario::IdleOption& idle : of_routing.idle) note_idle_option(idle);
   for (const std::string& text : resolved.notes) note(text);
   return std::move(resolved.job);

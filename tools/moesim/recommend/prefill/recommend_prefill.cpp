@@ -118,6 +118,7 @@ void note_scenarios(const CommandLine& line, const std::vector<scenario::OptionV
   std::vector<const scenario::Scenario*> scenarios;
   for (const scenario::Scenario& each : filled) scenarios.push_back(&each);
   note_trained_routers(scenarios);
+  note_equal_weights(scenarios);
   scenario::OptionValues asked = line.asked_scenario();
   for (const char* searched : {"mode", "capacity-factor"}) asked.erase(searched);
   if (!scenarios.empty()) note_idle_options(asked, scenarios, scenario::Asker::step);

@@ -78,7 +78,7 @@ def _draw_peaks(axes, lines, positions, xlabel):
 
 
 def _passes_over(result):
-    """Whether what the groups or the bias of a model's own router pass over is no token loss of it."""
+    """Whether what the groups or the bias of a model's own router, or sampling, pass over is no token loss of it."""
     counted = result.get("counted_loss")  # of older files none
     return counted is not None and counted < result["residual_loss"]
 

@@ -34,7 +34,7 @@ NAMES = {
 # Where routes of the table are dropped.
 MFU_WITH_DROPPED = "MFU, % (dropped routes counted)"
 
-# Where a table has counted_loss, which leaves out what a model's own router passes over.
+# Where a table has counted_loss, which leaves out what a model's own router, or sampling, passes over.
 RESIDUAL_BESIDE_COUNTED = "weight of a token's k best experts without their output, %"
 
 # Ends of columns that have the name of a figure before them.

@@ -47,8 +47,9 @@ std::string meaning_of_column(const std::string& name) {
       {"mfu_kept",
        "mfu with the FLOPs of kept routes alone, those of failed left out: before rectification"},
       {"counted_loss",
-       "residual_loss, of the model's own router without what its groups or bias pass over: what "
-       "capacity drops; --max-loss limits it"},
+       "residual_loss, of the model's own router without what its groups or bias pass over, of a "
+       "sampled second expert without what sampling does: what capacity drops; --max-loss limits "
+       "it"},
       {"tokens_per_day", "of all GPUs, by the mean step of the replicas"},
       {"gpu_hours_per_1e12_tokens", "by the mean step of the replicas"},
       {"parameters_gib", "of memory_gib: weights"},

@@ -13,7 +13,8 @@ double counted_loss(const routing::TokenLoss& loss, const routing::RouterConfig&
   if (!model.moe) return loss.residual_loss;
   const routing::RouterConfig own = routing::parse_router(model.moe->router, 0, model.moe->top_k);
   const bool is_own = router.name() == own.name() && router.top_k == own.top_k;
-  if (!is_own) return loss.residual_loss;
+  const bool samples = router.second_expert == routing::SecondExpert::sampled;
+  if (!is_own && !samples) return loss.residual_loss;
   const double dropped = loss.residual_loss - loss.not_chosen;
   constexpr double least = 1e-12;  // less is what both means were rounded by
   return router.has_capacity() && dropped > least ? dropped : 0;

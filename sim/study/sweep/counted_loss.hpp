@@ -13,10 +13,11 @@ namespace moesim::study {
 inline constexpr const char* counted_loss_column = "counted_loss";
 
 // The token loss that tables state, and that a search compares with what is acceptable:
-// `residual_loss`, but for the model's own router without `not_chosen`, so that it is 0 where
-// nothing is dropped. residual_loss is relative to the k best of all experts; a router that biases
-// its choice, or confines it to groups, does not take these, but the model was trained with its
-// choice.
+// `residual_loss`, but for the model's own router, and for one that samples the second expert,
+// without `not_chosen`, so that it is 0 where nothing is dropped. residual_loss is relative to the
+// k best of all experts; a router that biases its choice, confines it to groups or samples does not
+// take these, but the model was trained with its choice. Sampling is DeepSpeed's own choice, in
+// training and evaluation (`top2gating`), which counts as dropped what a capacity drops alone.
 double counted_loss(const routing::TokenLoss& loss, const routing::RouterConfig& router,
                     const model::Model& model);
 
@@ -27,7 +28,7 @@ bool loses_clearly_less(double loss, double than);
 // What the residual loss of a router is that drops nothing, or the part of it that is not dropped,
 // and why it is no token loss: follows "of the weight of a token's k best experts, ".
 inline constexpr const char* not_chosen =
-    "which the router's groups or bias pass over, as the model was trained";
+    "which the router's groups, bias or sampling pass over, as the model was trained";
 
 // The columns residual_loss and counted_loss of a row, shares.
 struct StatedLoss {

@@ -144,7 +144,7 @@ def test_what_a_models_own_router_passes_over_is_no_token_loss():
     """Of groups and biases that a model was trained with; another router's loss is one."""
     words = ("route", "--model", "deepseek-v3", "--gpus", 8, "--replicas", 1, "--tokens-per-gpu", 256)
     own = next(line for line in succeed(*words).splitlines() if line.startswith("residual_loss"))
-    assert "no token loss: of the weight of a token's 8 best experts, which the router's groups or bias pass over" in own
+    assert "no token loss: of the weight of a token's 8 best experts, which the router's groups, bias or sampling pass over" in own
     other = next(line for line in succeed(*words, "--router", "topk", "--top-k", 8, "--capacity-factor", 1).splitlines()
                  if line.startswith("residual_loss"))
     assert "  token loss: share of a token's top-k probability" in other

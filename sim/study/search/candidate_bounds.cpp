@@ -12,6 +12,7 @@
 #include "sim/base/parallel.hpp"
 #include "sim/study/search/balanced_job.hpp"
 #include "sim/study/search/memory_bounds.hpp"
+#include "sim/study/sweep/counted_loss.hpp"
 #include "sim/training/drawn/routing_misfit.hpp"
 #include "sim/training/step/layer_time.hpp"
 #include "sim/training/step/step_bound.hpp"
@@ -64,8 +65,8 @@ void CandidateBounds::set_loss(const TrainingFamily& family, FamilyBounds& found
     return;
   }
   const training::ExpectedLoss& loss = drawn_.loss(first);
-  found.loss = loss.loss.residual_loss;
-  found.least_loss = loss.loss.residual_loss - certainty * loss.error;
+  if (first.routing) found.loss = counted_loss(loss.loss, first.routing->router, *first.model);
+  found.least_loss = found.loss - certainty * loss.error;
   if (!found.priced) add_times(family, loss.loss, found);
 }
 

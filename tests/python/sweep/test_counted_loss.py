@@ -95,3 +95,13 @@ def test_sampling_the_second_expert_is_no_loss(model):
     assert best["counted_loss"] == best["residual_loss"]
     text = succeed("simulate", *small, "--sequence-length", 1024, "--mode", "prefill", "--replicas", 2, "--capacity-factor", 8)
     assert "no token loss: of the weight of a token's 2 best experts, which the router's groups, bias or sampling pass over" in text
+
+
+def test_a_search_of_steps_limits_the_counted_loss():
+    """Of the model's own router, whose groups pass over more than the limit, no candidate was acceptable but the first."""
+    words = ("recommend", *FLAGS[:4], "--gpus", 64, "--global-batch", 256, "--tensor-parallel", 1, "--pipeline-parallel", 1,
+             "--expert-parallel", "8,16", "--expert-tensor-parallel", 1, "--micro-batch", 1, "--recompute", "full", "--capacity-factor", 8)
+    rows = as_rows(*words, "--max-loss", "0.1%")
+    assert rows == as_rows(*words, "--max-loss", "5%")
+    assert [row["rank"] for row in rows] == ["1", "2"]
+    assert all(float(row["counted_loss"]) == 0 and float(row["residual_loss"]) > 0.005 for row in rows)

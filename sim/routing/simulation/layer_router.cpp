@@ -151,6 +151,9 @@ void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer
                         std::span<LayerRouting> results) {
   const RoutingJob& first = jobs.front();
   if (first.fidelity == Fidelity::counts) return by_counts_.route(jobs, replica, layer, results);
+  if (std::all_of(jobs.begin(), jobs.end(), keeps_all_choices)) {
+    return by_choices_.route(jobs, replica, layer, results);
+  }
   RouterContext context{{0, first.gpus_per_domain},
                         first.seed,
                         static_cast<std::uint32_t>(replica),

@@ -19,6 +19,7 @@
 #include "sim/routing/jobs/fidelity.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/simulation/kept_choices.hpp"
 #include "sim/routing/simulation/layer_router.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "sim/routing/simulation/routing_cache.hpp"
@@ -59,7 +60,7 @@ double weight_of(const RoutingJob& job) {
          (by_tokens ? static_cast<double>(job.tokens_per_gpu) : 1.0);
 }
 
-// Jobs that share their logits, in the order in which they will be requested, the passes they are
+// Jobs that are routed together, in the order in which they will be requested, the passes they are
 // routed in, and what these took. A unit is a layer of a replica under one job.
 struct Announced {
   std::vector<RoutingJob> jobs;
@@ -167,13 +168,19 @@ struct RoutingCache::State {
   std::list<std::string> uses;  // most recent first
   std::unordered_map<std::string, Entry> entries;
   std::unordered_map<std::string, std::shared_ptr<Batch>> in_flight;
-  std::unordered_map<std::string, Announced> announced;  // by logits_key
+  std::unordered_map<std::string, Announced> announced;       // by shared_keys()
+  std::unordered_map<std::string, std::string> group_of_job;  // by key
   int replicas = 1;
   PassLimit limit;
   double seconds_spent = 0;
   std::function<void()> on_layer;
 
   // All need the mutex to be held.
+  Announced* group_of(const RoutingJob& job) {
+    const auto found = group_of_job.find(job.key());
+    return found == group_of_job.end() ? nullptr : &announced.at(found->second);
+  }
+
   Result find(const std::string& key) {
     const auto found = entries.find(key);
     if (found == entries.end()) return nullptr;
@@ -185,10 +192,9 @@ struct RoutingCache::State {
     auto batch = std::make_shared<Batch>();
     batch->replica = replica;
     batch->jobs.push_back(job);
-    const auto group = announced.find(job.logits_key());
-    if (group != announced.end()) {
-      batch->group = &group->second;
-      add_followers(group->second, *batch);
+    if (Announced* const group = group_of(job)) {
+      batch->group = group;
+      add_followers(*group, *batch);
     }
     for (const RoutingJob& member : batch->jobs) {
       batch->keys.push_back(entry_key(member, replica));
@@ -205,9 +211,7 @@ struct RoutingCache::State {
   // The jobs of the pass of the first one: of a replica that was not begun all, otherwise those
   // behind it.
   void add_followers(Announced& group, Batch& batch) {
-    const auto place = group.place.find(batch.jobs.front().key());
-    if (place == group.place.end()) return;
-    const std::size_t first = place->second;
+    const std::size_t first = group.place.at(batch.jobs.front().key());
     while (first >= group.routed_in_passes()) plan_pass(group);
     const auto end = std::upper_bound(group.pass_ends.begin(), group.pass_ends.end(), first);
     const auto pass = static_cast<std::size_t>(end - group.pass_ends.begin());
@@ -248,10 +252,10 @@ struct RoutingCache::State {
   Announced* to_measure(const RoutingJob& job) {
     constexpr double least_layers = 64;
     if (limit.seconds <= 0 || layers_of(job) < least_layers) return nullptr;
-    const auto group = announced.find(job.logits_key());
-    if (group == announced.end() || group->second.cost) return nullptr;
-    const bool can_split = group->second.jobs.size() > 1 && room_for(job) > 1;
-    return can_split ? &group->second : nullptr;
+    Announced* const group = group_of(job);
+    if (group == nullptr || group->cost) return nullptr;
+    const bool can_split = group->jobs.size() > 1 && room_for(job) > 1;
+    return can_split ? group : nullptr;
   }
 
   // Routes a layer under the job, then under all that there is room for. The lock is not held
@@ -358,14 +362,21 @@ void RoutingCache::announce(std::span<const RoutingJob> jobs, int replicas,
   const std::lock_guard<std::mutex> lock(state_->mutex);
   state_->replicas = std::max(1, replicas);
   state_->limit = limit;
+  std::vector<RoutingJob> possible;
   for (const RoutingJob& job : jobs) {
     try {
       check(job);
+      possible.push_back(job);
     } catch (const UsageError&) {
-      continue;  // get() throws the reason, if the job is requested
+      // get() throws the reason, if the job is requested.
     }
-    Announced& group = state_->announced[job.logits_key()];
-    if (!group.place.emplace(job.key(), group.jobs.size()).second) continue;
+  }
+  const std::vector<std::string> keys = shared_keys(possible);
+  for (std::size_t at = 0; at < possible.size(); ++at) {
+    const RoutingJob& job = possible[at];
+    if (!state_->group_of_job.emplace(job.key(), keys[at]).second) continue;
+    Announced& group = state_->announced[keys[at]];
+    group.place.emplace(job.key(), group.jobs.size());
     group.jobs.push_back(job);
     group.units += state_->layers_of(job);
   }

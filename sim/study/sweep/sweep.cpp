@@ -18,6 +18,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/routing/simulation/kept_choices.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/baseline.hpp"
 #include "sim/study/sweep/journal.hpp"
@@ -46,19 +47,21 @@ bool routes(const SweepPoint& point) {
   return point.refusal.empty() && point.scenario && point.scenario->has_moe();
 }
 
-// Scenarios of equal key route the same logits, so the cache serves them best one after another.
-std::string logits_key(const SweepPoint& point) {
-  return routes(point) ? point.scenario->routing_job().logits_key() : "";
-}
-
-// Grid order, except that scenarios of equal key follow the first of them.
+// Grid order, except that scenarios that are routed together, which the cache serves best one after
+// another, follow the first of them.
 std::vector<std::size_t> evaluation_order(const std::vector<SweepPoint>& points) {
+  std::vector<routing::RoutingJob> jobs;
+  for (const SweepPoint& point : points) {
+    if (routes(point)) jobs.push_back(point.scenario->routing_job());
+  }
+  const std::vector<std::string> keys = routing::shared_keys(jobs);
+  auto key = keys.begin();
   std::map<std::string, std::size_t> first_of_key;
   std::vector<std::size_t> group;
   std::vector<std::size_t> order;
   for (std::size_t index = 0; index < points.size(); ++index) {
-    const std::string key = logits_key(points[index]);
-    group.push_back(key.empty() ? index : first_of_key.emplace(key, index).first->second);
+    const bool alone = !routes(points[index]);
+    group.push_back(alone ? index : first_of_key.emplace(*key++, index).first->second);
     order.push_back(index);
   }
   std::stable_sort(order.begin(), order.end(),

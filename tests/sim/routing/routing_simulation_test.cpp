@@ -12,6 +12,7 @@
 #include "sim/routing/groups/group_router.hpp"
 #include "sim/routing/scores/logit_source.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
+#include "tests/sim/routing/same_routing.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -33,30 +34,6 @@ RoutingJob make(const std::string& router, const std::string& factor,
   job.layers = 3;
   job.seed = 42;
   return job;
-}
-
-void check_same(const TokenLoss& one, const TokenLoss& other) {
-  CHECK(one.failed == other.failed);
-  CHECK(one.partial == other.partial);
-  CHECK(one.lost_mass == other.lost_mass);
-  CHECK(one.fill_failed == other.fill_failed);
-  CHECK(one.failed_attempted == other.failed_attempted);
-  CHECK(one.unrouted == other.unrouted);
-  CHECK(one.residual_loss == other.residual_loss);
-  CHECK(one.padded == other.padded);
-  CHECK(one.duplicate_ir == other.duplicate_ir);
-}
-
-void check_same(const ReplicaRouting& one, const ReplicaRouting& other) {
-  check_same(one.loss, other.loss);
-  REQUIRE(one.layers.size() == other.layers.size());
-  for (std::size_t layer = 0; layer < one.layers.size(); ++layer) {
-    CHECK(one.layers[layer].kept_rows == other.layers[layer].kept_rows);
-    CHECK(one.layers[layer].ir_rows == other.layers[layer].ir_rows);
-    CHECK(one.layers[layer].demand == other.layers[layer].demand);
-    CHECK(one.layers[layer].exchanged_capacity == other.layers[layer].exchanged_capacity);
-    check_same(one.layers[layer].loss, other.layers[layer].loss);
-  }
 }
 
 std::vector<RoutingJob> mixed_jobs() {

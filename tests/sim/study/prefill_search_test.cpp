@@ -99,6 +99,72 @@ TEST_CASE("a scenario without an answer is left out of a prefill search, with th
   check(search_with(moesim::UsageError("too many ranks")), "too many ranks");
 }
 
+namespace {
+
+// Expert parallelism and micro-batches of a model of 32 layers.
+PrefillSearch search_of_sizes(const std::string& router, const std::string& routing,
+                              const std::string& gpus = "8") {
+  PrefillSearch search;
+  for (const char* expert_parallel : {"1", "2", "4", "8"}) {
+    for (const char* micro_batch : {"1", "2", "3"}) {
+      search.scenarios.push_back({{"mode", "prefill"},
+                                  {"model", "mixtral-8x7b"},
+                                  {"profile", "h100-sxm"},
+                                  {"gpus", gpus},
+                                  {"expert-parallel", expert_parallel},
+                                  {"micro-batch", micro_batch},
+                                  {"sequence-length", "192"},
+                                  {"router", router},
+                                  {"routing", routing},
+                                  {"replicas", "2"}});
+    }
+  }
+  return search;
+}
+
+}  // namespace
+
+TEST_CASE("a prefill search draws the tokens of all groups and micro-batches once") {
+  const auto routed_layers = [](const std::string& router) {
+    PrefillSearch search = search_of_sizes(router, "gaussian:0.5");
+    int layers = 0;
+    search.evaluate = [&](const moesim::scenario::Scenario& scenario,
+                          moesim::routing::RoutingCache& cache) {
+      cache.on_layer([&] { ++layers; });
+      return evaluate(scenario, cache);
+    };
+    CHECK(search_prefill(search).simulated == search.scenarios.size());
+    return layers;
+  };
+  constexpr int of_one = 2 * 32;  // replicas, layers
+  CHECK(routed_layers("dropless") == of_one);
+  // With a capacity GPUs of a group share slots, and micro-batches have more of them.
+  CHECK(routed_layers("top2") == 12 * of_one);
+}
+
+TEST_CASE("a scenario has the figures in a prefill search that it has alone") {
+  std::size_t compared = 0;
+  for (const char* gpus : {"8", "16"}) {
+    for (const char* router : {"dropless", "top2", "top1+fr"}) {
+      for (const char* routing :
+           {"gaussian:1", "zipf:1.2", "unknown", "hot-rank:8", "burst:16:0.5"}) {
+        PrefillSearch search = search_of_sizes(router, routing, gpus);
+        search.evaluate = [&](const moesim::scenario::Scenario& scenario,
+                              moesim::routing::RoutingCache& cache) {
+          Outcome found = evaluate(scenario, cache);
+          moesim::routing::RoutingCache empty;
+          const Outcome alone = evaluate(scenario, empty);
+          CHECK(result_row(scenario, found) == result_row(scenario, alone));
+          ++compared;
+          return found;
+        };
+        search_prefill(search);
+      }
+    }
+  }
+  CHECK(compared > 300);
+}
+
 TEST_CASE("an error that is no answer to a scenario ends a prefill search") {
   using Catch::Matchers::Message;
   CHECK_THROWS_MATCHES(search_prefill(search_with(moesim::Error("the disk is full"))),

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/cluster/measured_between.hpp"
 #include "sim/profile/residual.hpp"
 
@@ -183,7 +184,7 @@ void MeasuredDispatcher::take_others(const cluster::Cluster& cluster, int nodes)
       origins.insert(
           fmt::format("half of the factor on {} nodes ({})", nearest->nodes, there.origin_));
     } catch (const Error&) {
-      // The law does not know that place, such as domains of unequal numbers of GPUs.
+      why_unanswered();  // by the law at that place, such as domains of unequal numbers of GPUs
     }
   }
   if (origins.empty()) return;

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/network/exchange/port_clock.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
@@ -79,13 +79,13 @@ std::string shared_links(const network::Topology& topology, const engine::Partit
 
 namespace {
 
-// Whether the fast network has ports for the cluster's shape.
+// Whether the fast network has ports for the cluster's shape. Throws as topology_of().
 bool ports_suffice(const scenario::Scenario& scenario) {
   try {
     const network::PortClock clock(
         network::topology_of(*scenario.cluster, cluster::contiguous_placement(scenario.gpus)));
     return true;
-  } catch (const Error&) {
+  } catch (const NoAnswer&) {
     return false;
   }
 }

@@ -86,6 +86,17 @@ TEST_CASE("auto takes flows where fast is not certified, and says why") {
   CHECK(chosen(scenario).used == scenario::Network::flows);
 }
 
+// Too many messages for exact flows: whether the fast network has ports for them is asked.
+TEST_CASE("a cluster that cannot be is an error, whatever network it would take") {
+  scenario::Scenario scenario = on("hgx-h100", 64, 64);
+  scenario.router = routing::parse_router("dropless", 2);
+  CHECK(chosen(scenario, 64).used == scenario::Network::fast);
+  cluster::Cluster broken = *scenario.cluster;
+  broken.nic.bytes_per_second = 0;
+  scenario.cluster = std::make_shared<cluster::Cluster>(broken);
+  CHECK_THROWS_WITH(chosen(scenario, 64), ContainsSubstring("carries nothing"));
+}
+
 TEST_CASE("exact flows say what they cost: by a power of ranks, less with equal blocks") {
   scenario::Scenario asked = on("hgx-h100", 128, 64);
   asked.model =

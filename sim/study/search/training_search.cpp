@@ -23,6 +23,7 @@
 #include "sim/study/search/lossless_first.hpp"
 #include "sim/study/search/possible_jobs.hpp"
 #include "sim/study/search/search_candidate.hpp"
+#include "sim/study/search/unanswered.hpp"
 #include "sim/study/sweep/counted_loss.hpp"
 
 namespace moesim::study {
@@ -92,6 +93,7 @@ class Search {
       count_twins();
     }
     found_.front = front_of(std::move(found_.front), found_.best);
+    unanswered_.add_to(found_.counts);
     found_.counts.simulated += counts.valued - skipped_;
     found_.counts.drawn = drawn_->drawn() - drawn_before_;
     if (any_fits_) found_.smallest.reset();
@@ -289,8 +291,12 @@ class Search {
   }
 
   bool tighten(Candidate& candidate) {
-    return bounding_.tighten(candidate.family, candidate.place, candidate.tightness,
-                             candidate.bound_us);
+    bool is_tighter = false;
+    unanswered_.answers(candidate, [&] {
+      is_tighter = bounding_.tighten(candidate.family, candidate.place, candidate.tightness,
+                                     candidate.bound_us);
+    });
+    return is_tighter;
   }
 
   std::optional<double> tighter_us(Candidate& candidate) {
@@ -298,16 +304,20 @@ class Search {
     return candidate.bound_us;
   }
 
-  // By several threads, each with a candidate of its own.
-  const Timed& simulate(const Candidate& candidate) {
-    const TrainingStep step = counted_step(search_, job(candidate), timed_step(candidate));
-    const Timed timed{step.step_us, step.tokens_per_second_per_gpu, step.peak_memory()};
+  // By several threads, each with a candidate of its own. Null: it is unanswered.
+  const Timed* simulate(const Candidate& candidate) {
+    Timed timed;
+    const auto work = [&] {
+      const TrainingStep step = counted_step(search_, job(candidate), timed_step(candidate));
+      timed = {step.step_us, step.tokens_per_second_per_gpu, step.peak_memory()};
+    };
+    if (!unanswered_.answers(candidate, work)) return nullptr;
     const std::lock_guard lock(mutex_);
     const bool is_one = static_cast<double>(timed.memory.count) <= room_ &&
                         timed.tokens_per_second_per_gpu >= search_.min_speed &&
                         loss(candidate) <= search_.max_loss;
     if (is_one && timed.step_us < fastest_.step_us) fastest_ = timed;
-    return times_.emplace(&candidate, timed).first->second;
+    return &times_.emplace(&candidate, timed).first->second;
   }
 
   // Other graphs with which the best are as fast, those behind the last of them too.
@@ -323,9 +333,10 @@ class Search {
         }
         if (candidate.bound_us > limit) continue;
         const bool is_new = !times_.contains(&candidate);
-        const Timed& timed = is_new ? simulate(candidate) : times_.at(&candidate);
+        const Timed* timed = is_new ? simulate(candidate) : &times_.at(&candidate);
+        if (timed == nullptr) continue;
         found_.counts.simulated += is_new ? 1 : 0;
-        if (static_cast<double>(timed.memory.count) > room_ || timed.step_us > limit) continue;
+        if (static_cast<double>(timed->memory.count) > room_ || timed->step_us > limit) continue;
         found_.best[place].twins.add_as_fast(job(candidate).graphs);
       }
     }
@@ -355,8 +366,10 @@ class Search {
         near.push_back(candidate);
         if (!times_.contains(candidate)) untimed.push_back(candidate);
       }
+      const std::size_t timed_before = times_.size();
       parallel_for(untimed.size(), search_.jobs, [&](std::size_t at) { simulate(*untimed[at]); });
-      found_.counts.simulated += untimed.size();
+      found_.counts.simulated += times_.size() - timed_before;
+      std::erase_if(near, [&](const Candidate* candidate) { return !times_.contains(candidate); });
       for (const Candidate* candidate : near) {
         const Timed& timed = times_.at(candidate);
         if (static_cast<double>(timed.memory.count) > room_ || timed.step_us > limit) continue;
@@ -410,24 +423,24 @@ class Search {
     candidate.is_open = false;
     // What is known not to fit matters where nothing fits, which is then told the smallest of.
     const bool is_idle = does_any_fit_ && std::isinf(candidate.bound_us);
-    if (is_idle || !is_wanted(candidate)) {
+    const Timed* step = is_idle || !is_wanted(candidate) ? nullptr : simulate(candidate);
+    if (step == nullptr) {
       ++skipped_;
       return std::nullopt;
     }
-    const Timed& step = simulate(candidate);
-    if (static_cast<double>(step.memory.count) > room_) {
-      note_too_large(candidate, step.memory);
+    if (static_cast<double>(step->memory.count) > room_) {
+      note_too_large(candidate, step->memory);
       return std::nullopt;
     }
     any_fits_ = true;
-    if (step.tokens_per_second_per_gpu < search_.min_speed) return std::nullopt;
-    return step.step_us;
+    if (step->tokens_per_second_per_gpu < search_.min_speed) return std::nullopt;
+    return step->step_us;
   }
 
   bool accept(const Candidate& candidate, double simulated_us) {
-    if (is_wanted(candidate)) {
-      FoundStep found{job(candidate), {}, family(candidate).routing(), 0, {}, {}};
-      set_step(search_, drawn_step(candidate), found);
+    FoundStep found{job(candidate), {}, family(candidate).routing(), 0, {}, {}};
+    const auto draw = [&] { set_step(search_, drawn_step(candidate), found); };
+    if (is_wanted(candidate) && unanswered_.answers(candidate, draw)) {
       const double difference = found.step.step_us / simulated_us - 1;
       if (std::abs(difference) > same_time) ++found_.counts.violations;
       if (loses_less(candidate)) {
@@ -459,7 +472,8 @@ class Search {
   std::vector<FamilyBounds> bounds_;  // of each family
   std::size_t unbounded_ = 0;         // candidates whose losses were not drawn: stopped before
   std::vector<Candidate> candidates_;
-  std::unordered_map<const Candidate*, Timed> times_;              // of those simulated
+  std::unordered_map<const Candidate*, Timed> times_;  // of those simulated
+  Unanswered unanswered_;
   Timed fastest_{std::numeric_limits<double>::infinity(), 0, {}};  // that is acceptable
   TrainingFound found_;
   std::vector<const Candidate*> best_;  // of found_.best

@@ -75,10 +75,12 @@ struct SearchCounts {
   std::size_t simulated = 0;
   std::size_t drawn = 0;       // routings of all layers that steps were simulated with
   std::size_t violations = 0;  // simulated below their bound: the order is then not proven
-  std::size_t unpriced = 0;    // candidates that the profile or the dispatcher cannot price
-  std::string an_unpriced;     // why not, of one
-  std::size_t undrawn = 0;     // candidates with a training::routing_misfit()
-  std::string an_undrawn;      // why not, of one
+  // Candidates that the profile, the cluster or the dispatcher cannot price: before a simulation,
+  // or of those to simulate.
+  std::size_t unpriced = 0;
+  std::string an_unpriced;  // why not, of one
+  std::size_t undrawn = 0;  // candidates with a training::routing_misfit()
+  std::string an_undrawn;   // why not, of one
 };
 
 // What a search that was stopped leaves open: the front and twins in any case.

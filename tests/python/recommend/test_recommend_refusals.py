@@ -153,6 +153,24 @@ def test_candidates_without_measured_links_are_left_out_and_said(tmp_path):
     expect_error(moesim("recommend", *words, "--expert-parallel", 8), 1, "profile h100-sxm has no curve for all-to-all")
 
 
+def test_candidates_whose_gradients_nobody_measured_are_left_out_when_they_are_simulated(tmp_path):
+    """A profile without a curve for reduce-scatter: bounds need none, steps of several replicas do. In a pipeline of all GPUs there is one replica."""
+    profile = tmp_path / "no_reduce_scatter.json"
+    whole = json.loads((PROFILES / "hardware" / "h100-sxm.json").read_text(encoding="utf-8"))
+    whole["curves"] = [curve for curve in whole["curves"] if curve["op"] != "reduce-scatter"]
+    profile.write_text(json.dumps(whole), encoding="utf-8")
+    words = ("--model", "qwen3-30b-a3b", "--gpus", 8, "--global-batch", 64, "--profile", profile, "--tensor-parallel", 1,
+             "--context-parallel", 1, "--optimizer-moments", "bf16")
+    reason = "profile h100-sxm has no curve for reduce-scatter"
+    both = succeed("recommend", *words, "--pipeline-parallel", "2,8")
+    assert re.search(rf"^[\d,]+ candidates left out, such as: {reason};", both, re.M), both
+    alone = succeed("recommend", *words, "--pipeline-parallel", 8)
+    assert "left out" not in alone
+    commands = [text.split("to reproduce:\n")[1].splitlines()[0] for text in (both, alone)]
+    assert commands[0] == commands[1]
+    expect_error(moesim("recommend", *words, "--pipeline-parallel", 2), 1, reason)
+
+
 def test_a_broken_document_of_one_of_several_machines_ends_the_command(tmp_path):
     broken = tmp_path / "broken.json"
     broken.write_text('{"format": "moesim profile 1",', encoding="utf-8")

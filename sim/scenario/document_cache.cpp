@@ -14,14 +14,21 @@ Value remembered(std::mutex& mutex, std::map<std::string, Value>& known, const s
 
 }  // namespace
 
+// Only a document of moesim calibrate is taken by one of the two and not by the other.
 std::shared_ptr<const profile::Profile> DocumentCache::profile(const std::string& name) {
   return remembered(mutex_, profiles_, name, [&] {
+    const auto known = calibrated_profiles_.find(name);
+    if (known != calibrated_profiles_.end() && known->second->calibration().empty()) {
+      return known->second;
+    }
     return std::make_shared<const profile::Profile>(profile::Profile::load(name));
   });
 }
 
 std::shared_ptr<const profile::Profile> DocumentCache::calibrated_profile(const std::string& name) {
   return remembered(mutex_, calibrated_profiles_, name, [&] {
+    const auto known = profiles_.find(name);
+    if (known != profiles_.end()) return known->second;
     return std::make_shared<const profile::Profile>(
         profile::Profile::load(name, profile::Profile::Calibrated::taken));
   });

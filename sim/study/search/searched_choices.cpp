@@ -259,9 +259,10 @@ bool SearchedChoice::is_default(const TrainingJob& job) const {
   return text(job) == job::job_option_named(option()).default_text;
 }
 
-void SearchedChoice::set(const std::string& text, TrainingJob& job) const {
+void SearchedChoice::set(const std::string& text, TrainingJob& job,
+                         scenario::DocumentCache* documents) const {
   const scenario::OptionValues typed = {{option(), text}};
-  job::Resolution at{typed, job};
+  job::Resolution at{typed, job, documents};
   job::job_option_named(option()).set(text, at);
 }
 

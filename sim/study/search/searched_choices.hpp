@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/scenario/document_cache.hpp"
 #include "sim/study/search/training_space.hpp"
 
 namespace moesim::study {
@@ -60,8 +61,10 @@ class SearchedChoice {
   std::string text(const training::TrainingJob& job) const;
   // Whether a job has it without the option.
   bool is_default(const training::TrainingJob& job) const;
-  // Sets the value of a job. Throws UsageError naming the flag.
-  void set(const std::string& text, training::TrainingJob& job) const;
+  // Sets the value of a job. `documents`: read before; null: it is read. Throws UsageError naming
+  // the flag.
+  void set(const std::string& text, training::TrainingJob& job,
+           scenario::DocumentCache* documents = nullptr) const;
 
   virtual std::size_t count(const TrainingSpace& space) const = 0;
   // Gives a job value number `at` of a space.

@@ -5,9 +5,11 @@ import io
 import json
 import re
 import shlex
+import shutil
+import subprocess
 
 import pytest
-from command_line import as_json, as_rows, expect_error, moesim, needs_binary, succeed
+from command_line import BINARY, as_json, as_rows, expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -337,3 +339,20 @@ def test_a_padded_capacity_is_noted_where_a_software_is_named():
     note = "note: capacity is padded, as papers have it; Megatron-LM without --moe-pad-expert-input-to-capacity"
     assert note in moesim(*words, "--software", "megatron-bridge").stderr and note not in moesim(*words).stderr
     assert note not in moesim(*words, "--router-dialect", "megatron").stderr
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.parametrize("words", [
+    ("--gpus", 16, "--max-loss", "1%", "--dispatcher", "deepep,all-to-all"),
+    ("--gpus", 8, "--profile", "h100-sxm,h200-sxm", "--precision", "bf16,fp8-current")])
+def test_a_search_reads_each_document_once(tmp_path, words):
+    trace = tmp_path / "trace"
+    search = ("recommend", "--model", "qwen3-30b-a3b", "--global-batch", 64, "--tensor-parallel", 1, "--micro-batch", 1, *words)
+    result = subprocess.run(["strace", "-f", "-e", "trace=open,openat", "-o", trace, BINARY, *map(str, search)], capture_output=True,
+                            text=True, timeout=300, check=False)
+    if "ptrace" in result.stderr:
+        pytest.skip("processes may not be traced here")
+    assert result.returncode == 0, result.stderr
+    opened = re.findall(r"/((?:models|clusters|hardware|dispatchers)/[\w.-]+\.json)", trace.read_text(encoding="utf-8"))
+    assert "models/qwen3-30b-a3b.json" in opened
+    assert sorted(opened) == sorted(set(opened))

@@ -277,3 +277,9 @@ TEST_CASE("a cache knows what the commands of steps refuse as a profile") {
                   UsageError);
   CHECK(documents.profile("a100-sxm-80gb-deepspeed")->software());
 }
+
+TEST_CASE("a profile that steps and routing ask for is read once") {
+  scenario::DocumentCache documents;
+  CHECK(documents.calibrated_profile("h100-sxm") == documents.profile("h100-sxm"));
+  CHECK(documents.profile("a100-sxm-80gb") == documents.calibrated_profile("a100-sxm-80gb"));
+}

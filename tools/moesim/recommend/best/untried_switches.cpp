@@ -49,7 +49,7 @@ std::optional<training::DrawnRouting> without_capacity(const RecommendRequest& r
   options.erase(capacity);
   options.try_emplace("routing-draws", "per-layer");
   job::RoutingNotes ignored;
-  return job::drawn_routing(options, job, ignored);
+  return job::drawn_routing(options, job, *request.documents, ignored);
 }
 
 // Those that nobody gave a value, and that may have an effect on the job.
@@ -91,7 +91,7 @@ void apply(const Switch& chosen, const RecommendRequest& request, const Training
     space.routings = {without_capacity(request, job)};
   } else if (const study::SearchedChoice* choice = study::searched_choice(chosen.flag)) {
     TrainingJob with = job;
-    choice->set(chosen.value, with);
+    choice->set(chosen.value, with, request.documents.get());
     choice->keep(with, space);
   } else {
     job::Resolution at{request.line.values, space.base};

@@ -56,7 +56,7 @@ void place_experts(const CommandLine& line, const TrainingSpace& space, Training
 // all, or why there is none.
 void set_step_of(const StartingPoint& start, const RecommendRequest& request, Yours& yours) {
   try {
-    TrainingJob job = resolved_job(start.line, true).job;
+    TrainingJob job = resolved_job(start.line, true, request.documents.get()).job;
     job.host.factor = request.search.space.base.host.factor;
     training::check_job(job);
     if (!job.routing && request.search.space.routings.front()) {
@@ -157,11 +157,13 @@ void take_limits(const CommandLine& line, TrainingSearch& search) {
 RecommendRequest requested_search(const SearchSource& source) {
   const CommandLine& line = source.line;
   check_flags(line);
-  TrainingJob usual = resolved_job(first_values(line), true).job;  // that routing is checked with
+  // That routing is checked with.
+  TrainingJob usual = resolved_job(first_values(line), true, source.documents.get()).job;
   training::check_decoder(usual);
   TrainingJob base = without_layout(line, usual);
   RecommendRequest request;
   request.line = line;
+  request.documents = source.documents;
   TrainingSearch& search = request.search;
   search.drawn = std::make_shared<study::DrawnRoutings>();
   if (auto own = own_software(line, base)) {
@@ -170,8 +172,11 @@ RecommendRequest requested_search(const SearchSource& source) {
   }
   request.software = search.software ? search.software->software : line.get("software");
   search.space = study::usual_training_space(base);
-  take_lists(line, search.space);
-  if (source.start) add_layout(line, resolved_job(source.start->line, true).job, search.space);
+  take_lists(line, *source.documents, search.space);
+  if (source.start) {
+    add_layout(line, resolved_job(source.start->line, true, source.documents.get()).job,
+               search.space);
+  }
   note_idle_options(line, search.space);
   take_depths(line, base, search.space);
   take_limits(line, search);
@@ -189,7 +194,7 @@ TrainingJob RecommendRequest::drawn(const TrainingJob& job) const {
   for (const char* searched : {"router", "capacity-factor"}) drawn.values.erase(searched);
   TrainingJob found = job;
   job::RoutingNotes ignored;
-  found.routing = job::drawn_routing(drawn.values, job, ignored);
+  found.routing = job::drawn_routing(drawn.values, job, *documents, ignored);
   return found;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ struct Yours {
 
 struct RecommendRequest {
   CommandLine line;
+  std::shared_ptr<scenario::DocumentCache> documents;  // of its source
   study::TrainingSearch search;
   std::string software;  // of published steps: --software, or what one's own was compared with
   std::vector<CommandLine> routings;  // the flags of each of search.space.routings

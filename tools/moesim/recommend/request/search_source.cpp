@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include "sim/job/job_options.hpp"
 #include "tools/moesim/bands/train_band.hpp"
@@ -54,13 +55,13 @@ StartingPoint starting_point(const CommandLine& line, const std::string& flag) {
 }
 
 // The job of a row with what its other options follow from, and of the rest the defaults.
-TrainingJob usual_job(const CommandLine& row) {
+TrainingJob usual_job(const CommandLine& row, scenario::DocumentCache& documents) {
   CommandLine line;
   for (const char* name : {"model", "profile", "gpus", "precision", "router", "capacity-factor",
                            "router-dialect", "routing-draws"}) {
     if (row.has(name)) line.values[name] = row.get(name);
   }
-  return resolved_job(line, true).job;
+  return resolved_job(line, true, &documents).job;
 }
 
 // Whether an option of routing, which a job has no column of, has its usual value.
@@ -89,10 +90,11 @@ bool is_usual_schedule(const job::JobOption& option, const std::string& text) {
 }
 
 // What of the starting point a search takes.
-void take_start(const StartingPoint& start, bool is_row, CommandLine& line) {
-  const TrainingJob job = resolved_job(start.line, true).job;
+void take_start(const StartingPoint& start, bool is_row, scenario::DocumentCache& documents,
+                CommandLine& line) {
+  const TrainingJob job = resolved_job(start.line, true, &documents).job;
   std::optional<TrainingJob> usual;
-  if (is_row) usual = usual_job(start.line);
+  if (is_row) usual = usual_job(start.line, documents);
   for (const job::JobOption& option : job::job_options()) {
     if (line.has(option.name) || !start.line.has(option.name)) continue;
     const std::string text = start.line.get(option.name);
@@ -147,8 +149,9 @@ CommandLine with_config(CommandLine typed) {
   return typed;
 }
 
-SearchSource requested_source(const CommandLine& typed) {
-  SearchSource source{typed, std::nullopt};
+SearchSource requested_source(const CommandLine& typed,
+                              std::shared_ptr<scenario::DocumentCache> documents) {
+  SearchSource source{typed, std::nullopt, std::move(documents)};
   CommandLine& line = source.line;
   const bool from = line.has("from");
   if (from && line.has("megatron")) {
@@ -158,8 +161,10 @@ SearchSource requested_source(const CommandLine& typed) {
   const std::string flag = from ? "from" : "megatron";
   source.start = starting_point(line, flag);
   line.values.erase(flag);
-  take_start(*source.start, from, line);
-  if (!from && resolved_job(source.start->line, true).job.model->moe) take_capacity(typed, line);
+  take_start(*source.start, from, *source.documents, line);
+  const bool has_experts =
+      resolved_job(source.start->line, true, source.documents.get()).job.model->moe.has_value();
+  if (!from && has_experts) take_capacity(typed, line);
   return source;
 }
 

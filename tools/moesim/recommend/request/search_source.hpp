@@ -1,8 +1,10 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "sim/scenario/document_cache.hpp"
 #include "tools/moesim/base/command.hpp"
 
 namespace moesim::tool {
@@ -18,6 +20,8 @@ struct StartingPoint {
 struct SearchSource {
   CommandLine line;
   std::optional<StartingPoint> start;
+  // What the search reads, each document once. Never null; several searches may share it.
+  std::shared_ptr<scenario::DocumentCache> documents;
 };
 
 // A command line with the options of --config below those typed.
@@ -27,6 +31,8 @@ CommandLine with_config(CommandLine typed);
 // a search does not choose: model, machine, batch, precision, dispatcher, routing; their layout is
 // what the search's are compared with. Capacities that are searched pad, choose and drop as those
 // of the script would. Throws UsageError for both, and as take_config() and with_megatron().
-SearchSource requested_source(const CommandLine& typed);
+SearchSource requested_source(const CommandLine& typed,
+                              std::shared_ptr<scenario::DocumentCache> documents =
+                                  std::make_shared<scenario::DocumentCache>());
 
 }  // namespace moesim::tool

@@ -57,14 +57,14 @@ class SearchNotes {
 // The routers that are searched unless some are asked for: where tokens may be lost, what rectifies
 // the model's own, or the one that takes its place at a capacity factor. "": the model's own.
 std::vector<std::string> usual_routers(const CommandLine& line, const TrainingJob& base,
-                                       bool may_lose) {
+                                       bool may_lose, scenario::DocumentCache& documents) {
   std::vector<std::string> routers = {""};
   if (!may_lose || !base.model->moe || line.get("capacity-factor") == dropless) return routers;
   CommandLine one = line;
   one.values["capacity-factor"] = "1";
   job::RoutingNotes ignored;
   const std::optional<training::DrawnRouting> routing =
-      job::drawn_routing(one.values, base, ignored);
+      job::drawn_routing(one.values, base, documents, ignored);
   if (!routing) return routers;
   const routing::RouterConfig& router = routing->router;
   const bool is_plain = router.rectification == routing::Rectification::none && !router.fill_in;
@@ -138,8 +138,9 @@ void note_dialect(const CommandLine& line, const TrainingSpace& space) {
 
 void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lose,
                    RecommendRequest& request) {
+  scenario::DocumentCache& documents = *request.documents;
   const std::vector<std::string> routers =
-      line.has("router") ? list_of(line, "router") : usual_routers(line, base, may_lose);
+      line.has("router") ? list_of(line, "router") : usual_routers(line, base, may_lose, documents);
   std::vector<std::string> factors = {dropless};
   if (may_lose && base.model->moe) {
     for (const char* factor : usual_factors) factors.emplace_back(factor);
@@ -171,7 +172,8 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
       }
       for (const auto& [flag, value] : chosen.values) one.values[flag] = value;
       job::RoutingNotes of_one;
-      std::optional<training::DrawnRouting> routing = job::drawn_routing(one.values, base, of_one);
+      std::optional<training::DrawnRouting> routing =
+          job::drawn_routing(one.values, base, documents, of_one);
       notes.add(of_one);
       // The same at every factor, and without one.
       const bool is_idle = factor != dropless && routing && !routing->router.has_capacity();

@@ -36,14 +36,14 @@ std::vector<TrainingJob> varied_jobs(const TrainingSpace& space) {
 
 // Sets a value of a job. Throws UsageError naming the flag.
 void set_value(const CommandLine& line, const study::SearchedChoice& choice,
-               const std::string& text, TrainingJob& job) {
+               const std::string& text, scenario::DocumentCache& documents, TrainingJob& job) {
   if (!choice.traits().checked_with_others) {
-    choice.set(text, job);
+    choice.set(text, job, &documents);
     return;
   }
   CommandLine one = first_values(line);
   one.values[choice.option()] = text;
-  job = resolved_job(one, true).job;
+  job = resolved_job(one, true, &documents).job;
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ CommandLine first_values(const CommandLine& line) {
   return first;
 }
 
-void take_lists(const CommandLine& line, TrainingSpace& space) {
+void take_lists(const CommandLine& line, scenario::DocumentCache& documents, TrainingSpace& space) {
   for (const auto& [option, value] : line.values) space.typed.insert(option);
   space.zero_under_pipeline = line.has("zero");
   for (const auto& choice : study::searched_choices()) {
@@ -77,7 +77,7 @@ void take_lists(const CommandLine& line, TrainingSpace& space) {
     choice->clear(space);
     TrainingJob job = space.base;
     for (const std::string& text : list_of(line, choice->option())) {
-      set_value(line, *choice, text, job);
+      set_value(line, *choice, text, documents, job);
       choice->add(job, space);
     }
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/scenario/document_cache.hpp"
 #include "sim/study/search/training_space.hpp"
 #include "tools/moesim/base/command.hpp"
 
@@ -10,7 +11,8 @@ CommandLine first_values(const CommandLine& line);
 
 // Puts the lists that were typed in the place of the usual values. Throws UsageError naming the
 // flag.
-void take_lists(const CommandLine& line, study::TrainingSpace& space);
+void take_lists(const CommandLine& line, scenario::DocumentCache& documents,
+                study::TrainingSpace& space);
 
 // Adds the values of a job's layout that are not among the usual ones, so that it is a candidate,
 // but for how its layers are divided. What was typed stays as it is.

@@ -34,7 +34,8 @@ struct Start {
 
 // Leaves out those of several precisions that the machine's GPU does not have, and says so; where
 // it has none of them the search says why.
-void take_own_precisions(const std::string& machine, CommandLine& line) {
+void take_own_precisions(const std::string& machine, scenario::DocumentCache& documents,
+                         CommandLine& line) {
   if (!line.has("precision")) return;
   const std::vector<int> gpus = requested_gpus(line);
   std::vector<std::string> own;
@@ -45,7 +46,7 @@ void take_own_precisions(const std::string& machine, CommandLine& line) {
     one.values["precision"] = text;
     if (!gpus.empty()) one.values["gpus"] = fmt::format("{}", gpus.front());
     try {
-      resolved_job(one, true);
+      resolved_job(one, true, &documents);
       own.push_back(text);
     } catch (const Error&) {
       others.push_back(fmt::format("note: not searched on {}: {}", machine, why_unanswered()));
@@ -60,11 +61,12 @@ std::vector<Start> starts_of(const std::vector<Machine>& machines) {
   const EachNoteOnce once;
   std::vector<Start> starts;
   std::exception_ptr last;
+  const auto documents = std::make_shared<scenario::DocumentCache>();
   for (const Machine& machine : machines) {
     starts.push_back({&machine, std::nullopt, ""});
     try {
-      SearchSource source = requested_source(machine.typed);
-      take_own_precisions(machine.name, source.line);
+      SearchSource source = requested_source(machine.typed, documents);
+      take_own_precisions(machine.name, *documents, source.line);
       starts.back().source = std::move(source);
     } catch (const Error&) {
       starts.back().refusal = why_unanswered();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cassert>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -14,16 +13,43 @@
 
 namespace moesim {
 
+namespace {
+
+constexpr double most = 9.2e18;  // of 63 bits
+
+constexpr const char* reach = "simulated time reaches 106 days: is a rate or a size right?";
+
+}  // namespace
+
+void throw_time_too_long() {
+  throw Error(fmt::format("simulated times that add up to more than 106 days: {}", reach));
+}
+
+void throw_too_many_bytes() {
+  throw Error("amounts of data that add up to more than 9.2e18 bytes: is a size right?");
+}
+
 Picoseconds Picoseconds::from_us(double microseconds) {
-  assert(std::isfinite(microseconds) && microseconds >= 0);
-  constexpr double most_us = 9.2e12;  // 63 bits of picoseconds
-  if (microseconds > most_us) {
-    throw Error(fmt::format(
-        "a simulated time of {:.0f} days: simulated time reaches 106 days: is a rate or a size "
-        "right?",
-        microseconds / 86400e6));
+  if (!(microseconds >= 0)) {
+    throw Error(fmt::format("a simulated time of {:g} us: a duration is 0 or more", microseconds));
   }
-  return Picoseconds(std::llround(microseconds * 1e6));
+  return rounded(microseconds * 1e6);
+}
+
+Picoseconds Picoseconds::rounded(double picoseconds) {
+  if (std::isnan(picoseconds)) throw Error("a simulated time that is no number");
+  if (std::abs(picoseconds) > most) {
+    throw Error(fmt::format("a simulated time of {:.0f} days: {}", std::abs(picoseconds) / 86400e12,
+                            reach));
+  }
+  return Picoseconds(std::llround(picoseconds));
+}
+
+Bytes Bytes::rounded(double bytes) {
+  if (!(bytes >= 0 && bytes <= most)) {
+    throw Error(fmt::format("an amount of {:g} bytes: it is 0 to 9.2e18: is a size right?", bytes));
+  }
+  return Bytes(std::llround(bytes));
 }
 
 Bytes parse_bytes(std::string_view text, const std::string& what) {

@@ -85,7 +85,7 @@ void check(const StageMemoryQuery& query) {
   }
 }
 
-Bytes whole_bytes(double bytes) { return Bytes(std::llround(bytes)); }
+Bytes whole_bytes(double bytes) { return Bytes::rounded(bytes); }
 
 // The layers of a stage of which something is recomputed: under FullRecompute::block the first ones
 // of each chunk, and prediction depths.

@@ -6,7 +6,6 @@
 #include <array>
 #include <bit>
 #include <cassert>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
@@ -325,7 +324,7 @@ void PortClock::finish(std::span<const int> members, const ByteMatrix& bytes,
     settle(source, bytes.row(static_cast<int>(source)), count);
   }
   for (std::size_t member = 0; member < count; ++member) {
-    finish[member] = first + Picoseconds(std::llround(end_[member]));
+    finish[member] = first + Picoseconds::rounded(end_[member]);
   }
 }
 

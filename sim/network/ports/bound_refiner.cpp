@@ -166,8 +166,8 @@ void BoundRefiner::note_ends(const BoundedLinks& links, PortBound& bound) {
   std::vector<Picoseconds> upper(bound.rank_upper.size());
   for (std::size_t flow = 0; flow < flows_.upper.size(); ++flow) {
     least_rates(flow);
-    const Picoseconds lasts(std::llround(std::floor(longest_duration(flow, links))));
-    const Picoseconds ends(std::llround(std::ceil(flows_.upper[flow])));
+    const auto lasts = Picoseconds::rounded(std::floor(longest_duration(flow, links)));
+    const auto ends = Picoseconds::rounded(std::ceil(flows_.upper[flow]));
     for (const auto rank : {index_of(flows_.source[flow]), index_of(flows_.destination[flow])}) {
       upper[rank] = std::max(upper[rank], ends);
       bound.rank_lower[rank] = std::max(bound.rank_lower[rank], lasts);

@@ -20,7 +20,7 @@ void slow_down(network::Topology& topology, const std::vector<int>& links, doubl
   network::scale(topology, links, 1 / factor);
   for (const int number : links) {
     Picoseconds& latency = topology.links[static_cast<std::size_t>(number)].latency;
-    latency = Picoseconds(std::llround(static_cast<double>(latency.count) * factor));
+    latency = Picoseconds::rounded(static_cast<double>(latency.count) * factor);
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "sim/profile/hidden_share.hpp"
 
@@ -25,7 +24,7 @@ bool waits_for_gradients(const engine::Program& program, const engine::Operation
 }
 
 Picoseconds part_of(Picoseconds time, double share) {
-  return Picoseconds(std::llround(share * static_cast<double>(time.count)));
+  return Picoseconds::rounded(share * static_cast<double>(time.count));
 }
 
 }  // namespace

@@ -48,6 +48,18 @@ TEST_CASE("a stream runs its operations one after another") {
   CHECK(execution.end_of(1) == Picoseconds(42));
 }
 
+// Each of 60 days, which simulated time holds; both do not.
+TEST_CASE("a run beyond the reach of simulated time is an error") {
+  Program program;
+  program.ranks = 1;
+  program.add(compute("a"));
+  program.add(compute("b"));
+  const std::int64_t sixty_days = Picoseconds::from_us(60 * 86400e6).count;
+  CHECK_NOTHROW(run_alone(program, uniform({sixty_days, 1})));
+  CHECK_THROWS_WITH(run_alone(program, uniform({sixty_days, sixty_days})),
+                    ContainsSubstring("106 days"));
+}
+
 TEST_CASE("a collective begins with its last member and ends for all at once") {
   // Rank 0 computes 10, rank 1 computes 70; the exchange of 5 runs from 70 to 75 on both, and what
   // follows it starts at 75.

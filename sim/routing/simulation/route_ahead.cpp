@@ -48,12 +48,17 @@ void route_ahead(std::span<const RoutingJob> jobs, int replicas, int threads, Ro
   // Threads that find no replica left ask for the last ones too: they route layers of those that
   // are not finished.
   const std::size_t helpers = static_cast<std::size_t>(std::max(threads, 1)) - 1;
-  parallel_for(tasks + helpers, threads, [&](std::size_t at) {
-    const bool helps = at >= tasks;
-    const std::size_t task = helps ? tasks - 1 - (at - tasks) % tasks : at;
-    cache.get(jobs[task % jobs.size()], static_cast<int>(task / jobs.size()));
-    if (!by_layer && !helps) count();
-  });
+  try {
+    parallel_for(tasks + helpers, threads, [&](std::size_t at) {
+      const bool helps = at >= tasks;
+      const std::size_t task = helps ? tasks - 1 - (at - tasks) % tasks : at;
+      cache.get(jobs[task % jobs.size()], static_cast<int>(task / jobs.size()));
+      if (!by_layer && !helps) count();
+    });
+  } catch (...) {
+    cache.forget(jobs);
+    throw;
+  }
 }
 
 }  // namespace moesim::routing

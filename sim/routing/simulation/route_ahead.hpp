@@ -19,7 +19,7 @@ using RoutedWatcher = std::function<void(std::size_t done, std::size_t total)>;
 
 // Routes the replicas of all `jobs` on `threads` threads into `cache`: a scenario is evaluated by a
 // single thread, and most of its work is routing. Throws the exception of the first failing
-// replica.
+// replica; the cache then forgets the jobs.
 void route_ahead(std::span<const RoutingJob> jobs, int replicas, int threads, RoutingCache& cache,
                  const RoutedWatcher& watcher = nullptr);
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <limits>
 #include <list>
 #include <map>
 #include <mutex>
@@ -15,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/base/check_range.hpp"
 #include "sim/base/error.hpp"
 #include "sim/routing/jobs/fidelity.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
@@ -63,8 +65,13 @@ double weight_of(const RoutingJob& job) {
 // Jobs that are routed together, in the order in which they will be requested, the passes they are
 // routed in, and what these took. A unit is a layer of a replica under one job.
 struct Announced {
+  struct Units {
+    int announced = 0;  // how often the job was; 0: it was forgotten
+    double all = 0, done = 0;
+  };
   std::vector<RoutingJob> jobs;
-  std::unordered_map<std::string, std::size_t> place;  // by key
+  std::vector<Units> units_of;                         // [job]
+  std::unordered_map<std::string, std::size_t> place;  // by key, without forgotten jobs
   std::vector<std::size_t> pass_ends;                  // the first job behind each pass, of jobs
   std::set<std::pair<std::size_t, int>> begun;         // passes and their replicas
   bool measures = false;                               // a thread finds out the cost
@@ -78,7 +85,36 @@ struct Announced {
     return routed_in_passes() - (passes < 2 ? 0 : pass_ends[passes - 2]);
   }
 
-  void add_layer(std::size_t routed, double taken) {
+  void add(const RoutingJob& job, double layers) {
+    const auto [found, is_new] = place.emplace(job.key(), jobs.size());
+    if (is_new) {
+      jobs.push_back(job);
+      units_of.push_back({0, layers, 0});
+      units += layers;
+    }
+    ++units_of[found->second].announced;
+  }
+  void forget(const RoutingJob& job) {
+    const auto found = place.find(job.key());
+    if (found == place.end()) return;
+    Units& of_job = units_of[found->second];
+    if (--of_job.announced > 0) return;
+    units -= of_job.all - of_job.done;
+    place.erase(found);
+  }
+  bool is_forgotten(std::size_t job) const { return units_of[job].announced == 0; }
+  // Those that are left, up to `most`.
+  std::vector<RoutingJob> first_jobs(std::size_t most) const {
+    std::vector<RoutingJob> first;
+    for (std::size_t job = 0; job < jobs.size() && first.size() < most; ++job) {
+      if (!is_forgotten(job)) first.push_back(jobs[job]);
+    }
+    return first;
+  }
+
+  // `members`: places in jobs, of those routed that are there.
+  void add_layer(std::span<const std::size_t> members, std::size_t routed, double taken) {
+    for (const std::size_t job : members) ++units_of[job].done;
     units_done += static_cast<double>(routed);
     seconds += taken;
     if (cost) expected += cost->of_layer(routed);
@@ -99,7 +135,8 @@ struct Batch {
   std::vector<RoutingJob> jobs;
   std::vector<std::string> keys;
   int replica = 0;
-  Announced* group = nullptr;  // of the jobs, if they were announced
+  std::shared_ptr<Announced> group;  // of the jobs, if they were announced
+  std::vector<std::size_t> members;  // of the group: places of the jobs that it has
   std::atomic<int> next_layer{0};
   std::vector<ReplicaRouting> working;  // [job], layers preallocated
 
@@ -168,17 +205,17 @@ struct RoutingCache::State {
   std::list<std::string> uses;  // most recent first
   std::unordered_map<std::string, Entry> entries;
   std::unordered_map<std::string, std::shared_ptr<Batch>> in_flight;
-  std::unordered_map<std::string, Announced> announced;       // by shared_keys()
-  std::unordered_map<std::string, std::string> group_of_job;  // by key
+  std::unordered_map<std::string, std::shared_ptr<Announced>> announced;  // by shared_keys()
+  std::unordered_map<std::string, std::string> group_of_job;              // by key
   int replicas = 1;
   PassLimit limit;
   double seconds_spent = 0;
   std::function<void()> on_layer;
 
   // All need the mutex to be held.
-  Announced* group_of(const RoutingJob& job) {
+  std::shared_ptr<Announced> group_of(const RoutingJob& job) const {
     const auto found = group_of_job.find(job.key());
-    return found == group_of_job.end() ? nullptr : &announced.at(found->second);
+    return found == group_of_job.end() ? nullptr : announced.at(found->second);
   }
 
   Result find(const std::string& key) {
@@ -192,7 +229,7 @@ struct RoutingCache::State {
     auto batch = std::make_shared<Batch>();
     batch->replica = replica;
     batch->jobs.push_back(job);
-    if (Announced* const group = group_of(job)) {
+    if (const auto group = group_of(job)) {
       batch->group = group;
       add_followers(*group, *batch);
     }
@@ -211,7 +248,13 @@ struct RoutingCache::State {
   // The jobs of the pass of the first one: of a replica that was not begun all, otherwise those
   // behind it.
   void add_followers(Announced& group, Batch& batch) {
-    const std::size_t first = group.place.at(batch.jobs.front().key());
+    const auto place = group.place.find(batch.jobs.front().key());
+    if (place == group.place.end()) {
+      group.units += static_cast<double>(batch.jobs.front().layers);
+      return;
+    }
+    const std::size_t first = place->second;
+    batch.members.push_back(first);
     while (first >= group.routed_in_passes()) plan_pass(group);
     const auto end = std::upper_bound(group.pass_ends.begin(), group.pass_ends.end(), first);
     const auto pass = static_cast<std::size_t>(end - group.pass_ends.begin());
@@ -219,8 +262,10 @@ struct RoutingCache::State {
     const std::size_t begin = is_new && pass > 0 ? group.pass_ends[pass - 1] : is_new ? 0 : first;
     for (std::size_t next = begin; next < *end; ++next) {
       const std::string key = entry_key(group.jobs[next], batch.replica);
-      if (next == first || entries.contains(key) || in_flight.contains(key)) continue;
+      if (next == first || group.is_forgotten(next)) continue;
+      if (entries.contains(key) || in_flight.contains(key)) continue;
       batch.jobs.push_back(group.jobs[next]);
+      batch.members.push_back(next);
     }
   }
 
@@ -249,12 +294,12 @@ struct RoutingCache::State {
 
   // The group of a job whose cost is to be found out before its first pass, so that this is not too
   // long. Not where a layer more than needed counts.
-  Announced* to_measure(const RoutingJob& job) {
+  std::shared_ptr<Announced> to_measure(const RoutingJob& job) {
     constexpr double least_layers = 64;
     if (limit.seconds <= 0 || layers_of(job) < least_layers) return nullptr;
-    Announced* const group = group_of(job);
+    const auto group = group_of(job);
     if (group == nullptr || group->cost) return nullptr;
-    const bool can_split = group->jobs.size() > 1 && room_for(job) > 1;
+    const bool can_split = group->place.size() > 1 && room_for(job) > 1;
     return can_split ? group : nullptr;
   }
 
@@ -266,8 +311,7 @@ struct RoutingCache::State {
       return;
     }
     group.measures = true;
-    std::vector<RoutingJob> jobs = group.jobs;
-    jobs.resize(std::min(jobs.size(), room_for(jobs.front())));
+    const std::vector<RoutingJob> jobs = group.first_jobs(room_for(group.jobs.front()));
     lock.unlock();
     const auto done = [&](std::optional<PassCost> cost) {
       lock.lock();
@@ -294,7 +338,9 @@ struct RoutingCache::State {
   void count_layer(const Batch& batch, double seconds) {
     const std::lock_guard<std::mutex> lock(mutex);
     seconds_spent += seconds;
-    if (batch.group != nullptr) batch.group->add_layer(batch.jobs.size(), seconds);
+    if (batch.group != nullptr) {
+      batch.group->add_layer(batch.members, batch.jobs.size(), seconds);
+    }
   }
 
   // The seconds per weight that routed groups took: those of a fidelity, or of any.
@@ -302,11 +348,11 @@ struct RoutingCache::State {
     double seconds = 0;
     double weight = 0;
     for (const auto& [key, group] : announced) {
-      const RoutingJob& job = group.jobs.front();
-      const std::optional<double> pace = group.pace();
+      const RoutingJob& job = group->jobs.front();
+      const std::optional<double> pace = group->pace();
       if (!pace || (fidelity && job.fidelity != *fidelity)) continue;
-      seconds += *pace * group.units;
-      weight += weight_of(job) * group.units;
+      seconds += *pace * group->units;
+      weight += weight_of(job) * group->units;
     }
     if (weight > 0) return seconds / weight;
     return fidelity ? pace_of_weight(std::nullopt) : std::nullopt;
@@ -316,11 +362,11 @@ struct RoutingCache::State {
     double seconds = 0;
     std::map<Fidelity, double> weight;  // of the groups of which nothing was routed
     for (const auto& [key, group] : announced) {
-      if (const std::optional<double> pace = group.pace()) {
-        seconds += *pace * group.units_left();
+      if (const std::optional<double> pace = group->pace()) {
+        seconds += *pace * group->units_left();
       } else {
-        const RoutingJob& job = group.jobs.front();
-        weight[job.fidelity] += weight_of(job) * group.units_left();
+        const RoutingJob& job = group->jobs.front();
+        weight[job.fidelity] += weight_of(job) * group->units_left();
       }
     }
     for (const auto& [fidelity, left] : weight) {
@@ -359,8 +405,11 @@ RoutingCache::~RoutingCache() = default;
 
 void RoutingCache::announce(std::span<const RoutingJob> jobs, int replicas,
                             const PassLimit& limit) {
+  check_range("replicas", replicas, 1, std::numeric_limits<int>::max());
+  check_range("PassLimit::seconds", limit.seconds, 0, std::numeric_limits<double>::max());
+  check_range("PassLimit::threads", limit.threads, 1, std::numeric_limits<int>::max());
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  state_->replicas = std::max(1, replicas);
+  state_->replicas = replicas;
   state_->limit = limit;
   std::vector<RoutingJob> possible;
   for (const RoutingJob& job : jobs) {
@@ -374,11 +423,24 @@ void RoutingCache::announce(std::span<const RoutingJob> jobs, int replicas,
   const std::vector<std::string> keys = shared_keys(possible);
   for (std::size_t at = 0; at < possible.size(); ++at) {
     const RoutingJob& job = possible[at];
-    if (!state_->group_of_job.emplace(job.key(), keys[at]).second) continue;
-    Announced& group = state_->announced[keys[at]];
-    group.place.emplace(job.key(), group.jobs.size());
-    group.jobs.push_back(job);
-    group.units += state_->layers_of(job);
+    const auto group_key = state_->group_of_job.emplace(job.key(), keys[at]).first;
+    std::shared_ptr<Announced>& group = state_->announced[group_key->second];
+    if (!group) group = std::make_shared<Announced>();
+    group->add(job, state_->layers_of(job));
+  }
+}
+
+void RoutingCache::forget(std::span<const RoutingJob> jobs) {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  for (const RoutingJob& job : jobs) {
+    const auto group = state_->group_of(job);
+    if (group == nullptr) continue;
+    group->forget(job);
+    // What was routed of a group says how long others take.
+    if (group->place.empty() && group->units_done == 0) {
+      state_->announced.erase(state_->group_of_job.at(job.key()));
+      for (const RoutingJob& member : group->jobs) state_->group_of_job.erase(member.key());
+    }
   }
 }
 
@@ -398,12 +460,13 @@ void RoutingCache::on_layer(std::function<void()> watcher) {
 
 std::shared_ptr<const ReplicaRouting> RoutingCache::get(const RoutingJob& job, int replica) {
   check(job);
+  check_range("replica", replica, 0, std::numeric_limits<int>::max());
   const std::string key = entry_key(job, replica);
   std::shared_ptr<Batch> batch;
   {
     std::unique_lock<std::mutex> lock(state_->mutex);
     if (Result hit = state_->find(key)) return hit;
-    while (Announced* group = state_->to_measure(job)) state_->measure(*group, lock);
+    while (const auto group = state_->to_measure(job)) state_->measure(*group, lock);
     if (Result hit = state_->find(key)) return hit;
     const auto running = state_->in_flight.find(key);
     batch = running != state_->in_flight.end() ? running->second : state_->start(job, replica);

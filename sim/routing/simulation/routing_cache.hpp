@@ -28,8 +28,15 @@ class RoutingCache {
   // Announces jobs that will be requested, in this order (the rows of a sweep), `replicas` each.
   // The first get() of one of them then also routes later jobs that share its logits in the same
   // pass, as many as the memory bound and `limit` allow. Affects run time only, never a result.
-  // Invalid jobs are skipped.
+  // Invalid jobs are skipped. Throws UsageError for fewer than one replica, and for a limit below 0
+  // seconds or one thread.
   void announce(std::span<const RoutingJob> jobs, int replicas, const PassLimit& limit = {});
+
+  // Announced jobs that nobody will request any more, such as that of a scenario that failed: no
+  // pass routes them along, and they no longer count as left. A job that was announced n times is
+  // forgotten with the n-th call. Requested all the same, it is routed by itself. Other jobs are
+  // passed over.
+  void forget(std::span<const RoutingJob> jobs);
 
   // The seconds that all threads have spent on routing so far.
   double seconds_spent() const;
@@ -42,7 +49,7 @@ class RoutingCache {
   // another thread is in get().
   void on_layer(std::function<void()> watcher);
 
-  // Throws the errors of check().
+  // Throws the errors of check(), and UsageError for a replica below 0.
   std::shared_ptr<const ReplicaRouting> get(const RoutingJob& job, int replica);
 
  private:

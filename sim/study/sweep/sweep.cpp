@@ -165,6 +165,7 @@ class Workers {
       routed.push_back(points_[index].scenario->routing_job());
       replicas = std::max(replicas, points_[index].scenario->replicas);
     }
+    if (routed.empty()) return;
     cache_.announce(routed, replicas, {settings_.seconds_of_pass, static_cast<int>(threads_)});
   }
 
@@ -203,6 +204,10 @@ class Workers {
       }
       return result_row(*point.scenario, outcome);
     } catch (const Error& error) {
+      if (routes(point)) {
+        const routing::RoutingJob job = point.scenario->routing_job();
+        cache_.forget({&job, 1});  // nobody asks for what is left of it
+      }
       return refused(point, error.what());
     }
   }

@@ -87,6 +87,7 @@ TEST_CASE("routing ahead passes on what a replica throws, and no jobs are no wor
   RoutingCache cache;
   const std::vector<RoutingJob> jobs{make("top2"), make("dense")};
   CHECK_THROWS_AS(route_ahead(jobs, 2, 2, cache), UsageError);
+  CHECK(cache.seconds_left().value_or(0) == 0.0);  // nobody asks for what it had announced
   Watched watched;
   route_ahead({}, 2, 2, cache, watched.watcher());
   CHECK(watched.done.empty());

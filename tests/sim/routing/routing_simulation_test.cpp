@@ -224,6 +224,47 @@ TEST_CASE("a pass has all its jobs, whichever of them is asked for first") {
   CHECK(layers == 3);
 }
 
+// Of a row that failed before it asked for its routing.
+TEST_CASE("announced jobs that are forgotten are not routed with others, and are not left") {
+  const std::vector<RoutingJob> jobs = {make("top1", "1"), make("top1", "1.5"), make("top2", "1")};
+  RoutingCache cache;
+  int layers = 0;
+  cache.on_layer([&] { ++layers; });
+  cache.announce(jobs, 1);
+  cache.forget({&jobs[1], 1});
+  cache.get(jobs[0], 0);
+  CHECK(layers == 3);
+  CHECK(cache.seconds_left() == 0.0);
+  check_same(*cache.get(jobs[1], 0), simulate_routing(jobs[1], 0));  // by itself
+  CHECK(layers == 6);
+  cache.get(jobs[2], 0);  // it was routed with the first
+  CHECK(layers == 6);
+  CHECK(cache.seconds_left() == 0.0);
+}
+
+TEST_CASE("jobs that several announced are forgotten when all of them forget them") {
+  const std::vector<RoutingJob> jobs = {make("top1", "1"), make("top1", "1.5")};
+  RoutingCache cache;
+  cache.announce(jobs, 1);
+  cache.announce(jobs, 1);
+  cache.forget(jobs);
+  cache.forget({&jobs[0], 1});
+  cache.get(jobs[0], 0);
+  CHECK(*cache.seconds_left() > 0);  // the second job
+  cache.forget({&jobs[1], 1});
+  CHECK(cache.seconds_left() == 0.0);
+  // With no job left, the cache is as one that was told of none.
+  RoutingCache other;
+  other.announce(jobs, 1);
+  CHECK_FALSE(other.seconds_left().has_value());
+  other.forget(jobs);
+  CHECK(other.seconds_left() == 0.0);
+  other.forget(jobs);
+  other.announce(jobs, 1);
+  check_same(*other.get(jobs[1], 0), simulate_routing(jobs[1], 0));
+  CHECK(other.seconds_left() == 0.0);
+}
+
 TEST_CASE("a stop while a job is measured leaves the cache as it was") {
   const std::vector<RoutingJob> jobs = {make("top1", "1"), make("top1", "1.5")};
   RoutingCache cache;

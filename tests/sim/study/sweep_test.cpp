@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <limits>
 #include <mutex>
+#include <optional>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
@@ -126,6 +127,28 @@ TEST_CASE("an error of one evaluation is its row's reason, anything else ends th
     throw std::logic_error("a bug");
   };
   CHECK_THROWS_AS(sweep_by(points(), broken, {}), std::logic_error);
+}
+
+// It shares its logits with the row behind it.
+TEST_CASE("the routing of a row that fails is not done, and not counted as left") {
+  scenario::DocumentCache documents;
+  const auto planned = study::plan(study::grid({{"router", "top1,top2"},
+                                                {"gpus", "8"},
+                                                {"tokens-per-gpu", "64"},
+                                                {"sequence-length", "64"},
+                                                {"replicas", "1"}}),
+                                   documents);
+  std::optional<double> left;
+  const auto fussy = [&](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
+    if (scenario.router.top_k == 1) throw Error("the profile has no such curve");
+    cache.get(scenario.routing_job(), 0);
+    left = cache.seconds_left();
+    return speed_of_factor(scenario, cache);
+  };
+  const auto rows = rows_of(sweep_by(planned, fussy, {}));
+  CHECK(rows[0][1] == "refused: the profile has no such curve");
+  CHECK_FALSE(rows[1][1].starts_with("refused"));
+  CHECK(left == 0.0);
 }
 
 TEST_CASE("an interrupted sweep resumes with the rows it has") {

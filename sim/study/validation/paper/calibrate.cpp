@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -161,36 +162,11 @@ StudyRouting routing_of(const std::vector<StudyRow>& rows) {
   return routing;
 }
 
-}  // namespace
-
-StudyRouting routing_of(const PublishedStudy& study, scenario::DocumentCache& documents) {
-  return routing_of(resolve_rows(study, documents));
-}
-
-std::vector<StudyRow> uncalibrated(const PublishedStudy& study, scenario::DocumentCache& documents,
-                                   routing::RoutingCache& cache) {
-  std::vector<StudyRow> rows = resolve_rows(study, documents);
-  const StudyRouting routing = routing_of(rows);
-  cache.announce(routing.jobs, routing.replicas);
-  const Fit fit(study, cache);
-  for (StudyRow& row : rows) {
-    row.outcome = fit.predict(row.scenario, Vector(study.unknowns.size(), 1.0));
-    row.uncalibrated_tokens_per_s = row.outcome.tokens_per_s_per_gpu;
-  }
-  return rows;
-}
-
-StudyResult calibrate(const PublishedStudy& study, scenario::DocumentCache& documents,
-                      routing::RoutingCache& cache) {
-  StudyResult result;
-  result.rows = resolve_rows(study, documents);
+void fit_and_check(const PublishedStudy& study, const Fit& fit, StudyResult& result) {
   std::vector<const StudyRow*> fitted;
   for (const StudyRow& row : result.rows) {
     if (row.published.role == RowRole::fit) fitted.push_back(&row);
   }
-  const StudyRouting routing = routing_of(result.rows);
-  cache.announce(routing.jobs, routing.replicas);
-  const Fit fit(study, cache);
   const Vector ones(study.unknowns.size(), 1.0);
   result.multipliers = fit.run(fitted, ones);
   for (StudyRow& row : result.rows) {
@@ -203,6 +179,46 @@ StudyResult calibrate(const PublishedStudy& study, scenario::DocumentCache& docu
     if (row.published.role == RowRole::excluded) add(result.excluded, *row.error);
   }
   leave_one_out(fit, fitted, result);
+}
+
+// Announces the routing of rows whose predictions `predict` makes.
+void predict_together(const std::vector<StudyRow>& rows, routing::RoutingCache& cache,
+                      const std::function<void()>& predict) {
+  const StudyRouting routing = routing_of(rows);
+  cache.announce(routing.jobs, routing.replicas);
+  try {
+    predict();
+  } catch (...) {
+    cache.forget(routing.jobs);
+    throw;
+  }
+}
+
+}  // namespace
+
+StudyRouting routing_of(const PublishedStudy& study, scenario::DocumentCache& documents) {
+  return routing_of(resolve_rows(study, documents));
+}
+
+std::vector<StudyRow> uncalibrated(const PublishedStudy& study, scenario::DocumentCache& documents,
+                                   routing::RoutingCache& cache) {
+  std::vector<StudyRow> rows = resolve_rows(study, documents);
+  const Fit fit(study, cache);
+  predict_together(rows, cache, [&] {
+    for (StudyRow& row : rows) {
+      row.outcome = fit.predict(row.scenario, Vector(study.unknowns.size(), 1.0));
+      row.uncalibrated_tokens_per_s = row.outcome.tokens_per_s_per_gpu;
+    }
+  });
+  return rows;
+}
+
+StudyResult calibrate(const PublishedStudy& study, scenario::DocumentCache& documents,
+                      routing::RoutingCache& cache) {
+  StudyResult result;
+  result.rows = resolve_rows(study, documents);
+  const Fit fit(study, cache);
+  predict_together(result.rows, cache, [&] { fit_and_check(study, fit, result); });
   return result;
 }
 

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
-#include <cmath>
 #include <queue>
 #include <tuple>
 #include <utility>
 
+#include "sim/base/check_range.hpp"
 #include "sim/base/numbers.hpp"
 #include "sim/engine/program_queues.hpp"
 
@@ -141,7 +140,7 @@ class Run {
     work.slowdown = slowdown;
   }
   void announce(Work& work, bool is_exchange, int number) {
-    const auto rest = Picoseconds(std::llround(work.left * work.slowdown));
+    const auto rest = Picoseconds::rounded(work.left * work.slowdown);
     events_.push({work.since + rest, is_exchange, number, ++work.version});
   }
 
@@ -236,7 +235,8 @@ class Run {
 
 Execution run_contended(const Program& program, const Durations& durations,
                         const Slowdowns& slowdowns) {
-  assert(slowdowns.compute >= 1 && slowdowns.exchange >= 1);
+  check_range("Slowdowns::compute", slowdowns.compute, 1, Slowdowns::most);
+  check_range("Slowdowns::exchange", slowdowns.exchange, 1, Slowdowns::most);
   return Run(program, durations, slowdowns).run();
 }
 

@@ -390,7 +390,9 @@ void declare_loads(JobOptionTable& table) {
       })
       .checked(check_expert_load)
       .help("rows of experts on the fullest rank over balance, such as 1.1, instead of drawn ones");
-  table.whole("redundant-experts", 0, 1 << 16, field(&TrainingJob::redundant_experts))
+  table
+      .whole("redundant-experts", 0, training::most_redundant_experts,
+             field(&TrainingJob::redundant_experts))
       .by_default("0")
       .help(
           "copies of hot experts in each MoE layer, placed by measured load (EPLB); with drawn "

@@ -12,8 +12,6 @@ using parallel::LayoutRequest;
 using parallel::ParallelLayout;
 using training::TrainingJob;
 
-constexpr std::int64_t most_sequences = 1 << 30;
-
 constexpr EnumNames<bool, 2> switch_names{{{false, "off"}, {true, "on"}}};
 
 constexpr EnumNames<int, 4> zero_names{{
@@ -167,7 +165,9 @@ void declare_layout(JobOptionTable& table) {
 
 void declare_batch(JobOptionTable& table) {
   table.begin(Section::job);
-  table.whole("sequence-length", 1, most_sequences, in_layout(&LayoutRequest::sequence_length))
+  table
+      .whole("sequence-length", 1, parallel::most_sequences,
+             in_layout(&LayoutRequest::sequence_length))
       .by_default("the model's", use_usual_sequence)
       .in_layout()
       .megatron("seq-length")
@@ -178,7 +178,7 @@ void declare_batch(JobOptionTable& table) {
       .searched()
       .megatron("micro-batch-size")
       .help("sequences that pass the pipeline together");
-  table.whole("global-batch", 1, most_sequences, in_layout(&LayoutRequest::global_batch))
+  table.whole("global-batch", 1, parallel::most_sequences, in_layout(&LayoutRequest::global_batch))
       .by_default("4 of --micro-batch per pipeline rank", nullptr)
       .in_layout()
       .megatron("global-batch-size")

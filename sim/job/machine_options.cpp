@@ -132,16 +132,18 @@ void declare_kernels(JobOptionTable& table) {
 
 void declare_host(JobOptionTable& table) {
   table.begin(Section::machine);
-  table.number("launch-us", "US", 1000, in_host(&HostCosts::launch_us))
+  table.number("launch-us", "US", HostCosts::most_launch_us, in_host(&HostCosts::launch_us))
       .by_default("15")
       .assumed_by(in_host(&HostCosts::assumes_launch))
       .help("host time for each kernel launched outside graphs (assumed)");
-  table.number("host-read-us", "US", 1e6, in_host(&HostCosts::sync_us))
+  table.number("host-read-us", "US", HostCosts::most_sync_us, in_host(&HostCosts::sync_us))
       .by_default("20")
       .assumed_by(in_host(&HostCosts::assumes_read))
       .idle(idle_host_read)
       .help("GPU idle after the host read row counts (assumed)");
-  table.number("step-overhead-ms", "MS", 1e6, in_host(&HostCosts::step_us), 1e3)
+  table
+      .number("step-overhead-ms", "MS", HostCosts::most_step_us / 1e3, in_host(&HostCosts::step_us),
+              1e3)
       .by_default("2")
       .assumed_by(in_host(&HostCosts::assumes_step))
       .help("fixed host time per step (assumed)");

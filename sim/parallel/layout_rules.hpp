@@ -13,6 +13,8 @@
 
 namespace moesim::parallel {
 
+// The most sequences of a step, and tokens of a sequence.
+inline constexpr std::int64_t most_sequences = 1 << 30;
 // The most sequences of a micro-batch, and micro-batches of a group.
 inline constexpr std::int64_t most_micro_batch = 1 << 20;
 

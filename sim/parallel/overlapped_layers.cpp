@@ -1,12 +1,18 @@
 #include "sim/parallel/overlapped_layers.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
+
+#include "sim/base/check_range.hpp"
+#include "sim/base/error.hpp"
 
 namespace moesim::parallel {
 namespace {
@@ -32,12 +38,20 @@ struct Stream {
 class TwoStreams {
  public:
   explicit TwoStreams(const OverlapRules& rules) : rules_(rules) {
-    assert(rules.exchange_sms >= 0 && rules.exchange_sms < rules.sms);
+    check_range("OverlapRules::sms", rules.sms, 1, 1 << 20);
+    check_range("OverlapRules::exchange_sms", rules.exchange_sms, 0, rules.sms - 1);
   }
 
   // Returns the number of the piece on its stream; `after` is one on the other stream.
   std::size_t add(LayerPiece piece, std::size_t layer, Picoseconds duration, std::size_t after) {
     std::vector<Piece>& pieces = streams_[is_exchange(piece) ? exchange : compute].pieces;
+    if (duration.count > std::numeric_limits<std::int64_t>::max() / rules_.sms - 1) {
+      throw Error(fmt::format(
+          "a simulated time of {:.0f} hours beside an exchange: on {} SMs it may be {:.0f}: is a "
+          "rate or a size right?",
+          duration.seconds() / 3600, rules_.sms,
+          static_cast<double>(std::numeric_limits<std::int64_t>::max()) / rules_.sms / 3600e12));
+    }
     pieces.push_back({duration.count * rules_.sms, {piece, layer, {}, {}}, after});
     return pieces.size() - 1;
   }

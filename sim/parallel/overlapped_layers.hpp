@@ -73,7 +73,7 @@ struct OverlapRules {
 // streams, each in its order:
 //   exchange: combine_bwd | dispatch_fwd, dispatch_bwd           | combine_fwd
 //   compute:  attention   | experts_bwd, experts_W, experts_fwd  | attention_bwd, attention_W
-// Event simulation in whole picoseconds; precondition: 0 <= exchange_sms < sms.
+// Event simulation in whole picoseconds. Throws UsageError unless 0 <= exchange_sms < sms.
 Picoseconds overlapped_time(std::span<const LayerPieces> forward,
                             std::span<const LayerPieces> backward, const OverlapRules& rules);
 // The same, piece by piece, in the order in which they ended; the last end is that time.

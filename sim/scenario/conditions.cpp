@@ -16,7 +16,7 @@ namespace moesim::scenario {
 namespace {
 
 Picoseconds scaled(Picoseconds time, double factor) {
-  return Picoseconds(std::llround(static_cast<double>(time.count) * factor));
+  return Picoseconds::rounded(static_cast<double>(time.count) * factor);
 }
 
 std::vector<double> by_gpu(const GpuFactors& factors, int gpus) {
@@ -79,11 +79,10 @@ std::pair<std::string, std::string> halves(const std::string& text, const std::s
 }
 
 double parse_slowdown(const std::string& text, const std::string& flag) {
-  constexpr double most = 1e6;
   const double factor = Decimal::parse(text, flag).to_double();
-  if (factor >= 1 && factor <= most) return factor;
+  if (factor >= 1 && factor <= engine::Slowdowns::most) return factor;
   throw UsageError(fmt::format("{}: a factor of {}: give one from 1 (as fast as ever) to {:g}",
-                               flag, text, most));
+                               flag, text, engine::Slowdowns::most));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/base/check_range.hpp"
 #include "sim/base/error.hpp"
 #include "sim/scenario/scenario.hpp"
 
@@ -10,7 +11,8 @@ namespace {
 
 void check_numbers(const char* flag, const GpuFactors& factors, int gpus) {
   for (const GpuFactor& slow : factors) {
-    if (slow.gpu < gpus) continue;
+    check_range(flag, slow.factor, 1, engine::Slowdowns::most);
+    if (slow.gpu >= 0 && slow.gpu < gpus) continue;
     throw UsageError(
         fmt::format("{}: there is no GPU {}: --gpus {} are numbered from 0", flag, slow.gpu, gpus));
   }
@@ -43,7 +45,11 @@ void use_slowdowns_of_profile(Resolution& at) {
 }
 
 void check_slowdowns(const Scenario& scenario, Use use) {
-  if (use == Use::routing || scenario.conditions.slowdowns.none()) return;
+  if (use == Use::routing) return;
+  const engine::Slowdowns& slowdowns = scenario.conditions.slowdowns;
+  check_range("--overlap-slowdown", slowdowns.compute, 1, engine::Slowdowns::most);
+  check_range("--overlap-slowdown", slowdowns.exchange, 1, engine::Slowdowns::most);
+  if (slowdowns.none()) return;
   if (scenario.network == Network::flows) {
     throw UsageError(
         "--overlap-slowdown: exact flows do not slow down for compute; use --network fast");

@@ -6,6 +6,8 @@
 #include <limits>
 #include <set>
 
+#include "sim/base/cell.hpp"
+#include "sim/base/check_range.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
@@ -145,10 +147,26 @@ Scenario fill_in(const OptionValues& values, DocumentCache& documents, Use use) 
   return scenario;
 }
 
+namespace {
+
+// A number that was typed is inside; a field may have been set otherwise.
+void check_range_of(const Option& option, const Scenario& scenario) {
+  if (is_absent(option.minimum)) return;
+  const Cell cell = option.cell(scenario);
+  if (is_absent(cell)) return;
+  check_range(option.flag(), number_in(cell), number_in(option.minimum), number_in(option.maximum));
+}
+
+}  // namespace
+
 void check(const Scenario& scenario, Use use) {
-  if (scenario.replicas < 1) {
-    throw UsageError(fmt::format("--replicas {}: at least 1", scenario.replicas));
-  }
+  const auto check_document = [](bool is_there, const char* name) {
+    if (!is_there) throw UsageError(fmt::format("--{}: the scenario has none: read one", name));
+  };
+  check_document(scenario.model != nullptr, "model");
+  check_document(scenario.profile != nullptr || use != Use::step, "profile");
+  check_document(scenario.cluster != nullptr, "cluster");
+  for (const Option& option : scenario_options()) check_range_of(option, scenario);
   for (const Option& option : scenario_options()) {
     if (option.check != nullptr) option.check(scenario, use);
   }

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstdint>
+#include <limits>
 
+#include "sim/base/check_range.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/numbers.hpp"
 #include "sim/profile/moe_exchange_law.hpp"
@@ -36,10 +39,15 @@ void check_request(const ExchangeRequest& request) {
     throw UsageError(fmt::format("a distinct share of {}: expected more than 0, at most 1",
                                  settings.distinct_share));
   }
-  if (settings.slices < 1 || settings.nccl.channels < 1 || settings.nccl.batch < 1 ||
-      settings.nccl.parts < 1 || !(settings.nccl.low_latency_overhead >= 1)) {
-    throw UsageError("slices, channels, batch, parts and LL overhead are at least 1");
-  }
+  constexpr int most = 1 << 20;
+  check_range("ExchangeSettings::tolerance", settings.tolerance, 0, 1);
+  check_range("ExchangeSettings::slices", settings.slices, 1, most);
+  check_range("NcclSettings::channels", settings.nccl.channels, 1, most);
+  check_range("NcclSettings::batch", settings.nccl.batch, 1, most);
+  check_range("NcclSettings::parts", settings.nccl.parts, 1, most);
+  check_range("NcclSettings::low_latency_bytes", settings.nccl.low_latency_bytes, 0,
+              std::numeric_limits<std::int64_t>::max());
+  check_range("NcclSettings::low_latency_overhead", settings.nccl.low_latency_overhead, 1, most);
 }
 
 }  // namespace

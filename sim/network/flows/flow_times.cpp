@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <utility>
 
+#include "sim/base/check_range.hpp"
 #include "sim/base/error.hpp"
 #include "sim/network/flows/dense_flows.hpp"
 #include "sim/network/flows/flow_folding.hpp"
@@ -153,7 +153,7 @@ void run_tolerantly(FlowMatrix matrix, Picoseconds tolerance, Ended&& ended, Flo
   counts.level_changes = made.level_changes;
   counts.moves = made.moves;
   counts.fillings = made.fillings;
-  counts.correction = Picoseconds(std::llround(made.correction));
+  counts.correction = Picoseconds::rounded(made.correction);
 }
 
 bool run_dense(const FlowTable& table, Picoseconds tolerance, FlowTimes& times) {
@@ -201,6 +201,7 @@ void run_table(const FlowTable& table, const FlowOptions& options, FlowTimes& ti
 
 FlowTimes run_flows(const Topology& topology, std::span<const Flow> flows,
                     const FlowOptions& options) {
+  check_range("FlowOptions::tolerance, in ps,", options.tolerance.count, 0, latest);
   Collector collector(topology, flows.size());
   for (const Flow& flow : flows) check(topology, flow);
   collector.reserve(flows.size());

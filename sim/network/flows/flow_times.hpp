@@ -46,7 +46,7 @@ struct FlowTimes {
   FlowCounts counts;
 };
 
-// Throws as check(topology) and check(topology, flow) do.
+// Throws as check(topology) and check(topology, flow) do, UsageError for a tolerance below 0.
 FlowTimes run_flows(const Topology& topology, std::span<const Flow> flows,
                     const FlowOptions& options = {});
 

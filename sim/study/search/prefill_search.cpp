@@ -13,6 +13,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/no_answer.hpp"
+#include "sim/study/search/search_limits.hpp"
 #include "sim/study/search/search_stopped.hpp"
 #include "sim/study/sweep/baseline.hpp"
 #include "sim/study/sweep/counted_loss.hpp"
@@ -183,6 +184,8 @@ std::string FoundPass::text(const std::string& column) const {
 }
 
 PrefillFound search_prefill(const PrefillSearch& search) {
+  check_limits(search.best, search.memory_share, search.max_loss, search.min_speed);
+  check_jobs(search.jobs);
   scenario::DocumentCache documents;
   std::vector<SweepPoint> points = plan(search.scenarios, documents);
   for (const SweepPoint& point : points) {

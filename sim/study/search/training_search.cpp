@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "sim/base/check_range.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/no_answer.hpp"
 #include "sim/base/parallel.hpp"
@@ -23,8 +24,10 @@
 #include "sim/study/search/lossless_first.hpp"
 #include "sim/study/search/possible_jobs.hpp"
 #include "sim/study/search/search_candidate.hpp"
+#include "sim/study/search/search_limits.hpp"
 #include "sim/study/search/unanswered.hpp"
 #include "sim/study/sweep/counted_loss.hpp"
+#include "sim/study/sweep/sweep.hpp"
 
 namespace moesim::study {
 namespace {
@@ -490,6 +493,11 @@ class Search {
 
 }  // namespace
 
-TrainingFound search_training(const TrainingSearch& search) { return Search(search).run(); }
+TrainingFound search_training(const TrainingSearch& search) {
+  check_limits(search.best, search.memory_share, search.max_loss, search.min_speed);
+  check_range("TrainingSearch::twin_margin", search.twin_margin, 0, 1);
+  check_jobs(search.jobs);
+  return Search(search).run();
+}
 
 }  // namespace moesim::study

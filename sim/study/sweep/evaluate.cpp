@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "sim/base/check_range.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/engine/critical_path.hpp"
@@ -347,6 +348,19 @@ void fill_step(const scenario::Scenario& scenario, const std::vector<Replica>& r
 
 }  // namespace
 
+namespace {
+
+void check_calibration(const step::Calibration& calibration) {
+  const std::size_t classes = calibration.multiplier.size();
+  check_range("Calibration::multiplier, classes of kernels,", classes, step::kernel_class_count,
+              step::kernel_class_count);
+  for (const double multiplier : calibration.multiplier) {
+    check_range("Calibration::multiplier", multiplier, 0, 1e6);
+  }
+}
+
+}  // namespace
+
 std::optional<uncertainty::LossBand> band_of_losses(const routing::RoutingJob& job,
                                                     const std::vector<double>& losses) {
   const int distinct = job.scores.distinct_replicas(static_cast<int>(losses.size()));
@@ -362,6 +376,8 @@ Outcome evaluate(const scenario::Scenario& scenario, routing::RoutingCache& cach
 
 Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& settings,
                  routing::RoutingCache& cache) {
+  scenario::check(scenario);
+  check_calibration(settings.calibration);
   Outcome outcome;
   step::StepModel model(scenario, settings.calibration);
   ReplicaRunner runner(model, settings, cache);

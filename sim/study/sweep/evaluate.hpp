@@ -13,7 +13,8 @@ struct EvaluateSettings {
   engine::Timeline* timeline = nullptr;  // receives the bars of the median replica
 };
 
-// As evaluate() of outcome.hpp, with more to set.
+// As evaluate() of outcome.hpp, with more to set. Throws UsageError for multipliers outside 0 to
+// 1e6.
 Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& settings,
                  routing::RoutingCache& cache);
 

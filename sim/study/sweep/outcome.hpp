@@ -75,8 +75,9 @@ struct Outcome {
 std::optional<uncertainty::LossBand> band_of_losses(const routing::RoutingJob& job,
                                                     const std::vector<double>& losses);
 
-// Simulates the scenario. The same scenario gives the same bits, whatever is in the cache. If
-// `timeline` is given, it receives the bars of the median replica, all ranks.
+// Simulates the scenario, which throws UsageError as scenario::check() where it cannot be. The same
+// scenario gives the same bits, whatever is in the cache. If `timeline` is given, it receives the
+// bars of the median replica, all ranks.
 Outcome evaluate(const scenario::Scenario& scenario, routing::RoutingCache& cache,
                  engine::Timeline* timeline = nullptr);
 

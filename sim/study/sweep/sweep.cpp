@@ -13,6 +13,7 @@
 
 #include <boost/functional/hash.hpp>
 
+#include "sim/base/check_range.hpp"
 #include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
@@ -131,7 +132,7 @@ class Workers {
     for (const std::size_t index : evaluation_order(points)) {
       if (!result_.rows[index] && !points[index].repeats) waiting_.push_back(index);
     }
-    threads_ = std::min(static_cast<std::size_t>(std::max(1, settings.jobs)), waiting_.size());
+    threads_ = std::min(static_cast<std::size_t>(settings.jobs), waiting_.size());
     forecast_.expect(points, waiting_);
     announce();
     cache_.on_layer([this] {
@@ -266,6 +267,8 @@ void fill(SweepPoint& point, scenario::DocumentCache& documents) {
 
 }  // namespace
 
+void check_jobs(int jobs) { check_range("--jobs", jobs, 1, most_jobs); }
+
 bool SweepResult::complete() const {
   const auto present =
       std::count_if(rows.begin(), rows.end(), [](const auto& row) { return row.has_value(); });
@@ -306,6 +309,11 @@ std::vector<SweepPoint> plan(const std::vector<scenario::OptionValues>& grid,
 }
 
 SweepResult sweep(const std::vector<SweepPoint>& points, const SweepSettings& settings) {
+  check_jobs(settings.jobs);
+  check_range("SweepSettings::seconds_of_pass", settings.seconds_of_pass, 0, 1e9);
+  const std::size_t baselines = settings.baseline_of.size();
+  check_range("SweepSettings::baseline_of, points,", baselines, baselines == 0 ? 0 : points.size(),
+              points.size());
   return Workers(points, settings).run();
 }
 

@@ -64,6 +64,10 @@ struct SweepSettings {
       };
 };
 
+// Threads, of sweeps and searches. Throws UsageError, which names --jobs, outside 1 to 4096.
+inline constexpr int most_jobs = 4096;
+void check_jobs(int jobs);
+
 struct SweepResult {
   std::vector<std::optional<Row>> rows;  // in grid order; absent for repeats, and after `stop`
   std::size_t total = 0;                 // rows of a whole sweep
@@ -72,7 +76,8 @@ struct SweepResult {
 
 // The rows of every scenario that repeats none, evaluated on `settings.jobs` threads. They depend
 // on the points alone, not on jobs, order or resumption. An Error of one scenario makes its row a
-// refused one; anything else ends the sweep.
+// refused one; anything else ends the sweep. Throws UsageError that names the setting for one
+// outside of its range.
 SweepResult sweep(const std::vector<SweepPoint>& points, const SweepSettings& settings);
 
 // A text that differs whenever the points, the files behind them, the columns of their rows or the

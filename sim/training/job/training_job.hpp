@@ -39,6 +39,11 @@ const char* product_type(model::Precision precision);
 // What the host costs. None of it is measured on the machine that is asked about: see README.md of
 // this room.
 struct HostCosts {
+  // What is no host any more.
+  static constexpr double most_launch_us = 1000;
+  static constexpr double most_sync_us = 1e6;
+  static constexpr double most_step_us = 1e9;
+
   double launch_us = 15;  // of the framework, for each kernel that it launches
   double sync_us = 20;    // GPU idle after the host has read a result
   double step_us = 2000;  // per step: data, logging, clipping's host read
@@ -98,6 +103,8 @@ struct KeptGroups {
   int groups = 1;
   int kept = 1;
 };
+
+inline constexpr int most_redundant_experts = 1 << 16;
 
 // One optimizer step of training on a whole cluster. Without `routing` the rows of experts are
 // balanced but for the chance of independent draws ("forced balance" of Megatron-Core, random

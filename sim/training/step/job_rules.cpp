@@ -9,6 +9,7 @@
 #include "sim/training/drawn/block_routing.hpp"
 #include "sim/training/drawn/rank_capacity.hpp"
 #include "sim/training/drawn/routing_misfit.hpp"
+#include "sim/training/job/job_ranges.hpp"
 #include "sim/training/prices/dispatched_rows.hpp"
 
 namespace moesim::training {
@@ -244,6 +245,7 @@ void check_decoder(const TrainingJob& job) {
 }
 
 void check_job(const TrainingJob& job) {
+  check_ranges(job);
   TrainingJob changed = job;
   parallel::check_layout(*job.model, job.layout, [&](const parallel::LayoutRequest& request) {
     changed.layout = request;

@@ -25,9 +25,9 @@ std::optional<std::string> graphs_refusal(const TrainingJob& job);
 // check_job(), which would propose other sizes.
 void check_decoder(const TrainingJob& job);
 
-// Throws UsageError with option_refusal(), and as parallel::check_layout() for a layout that cannot
-// be; with the nearest layouts that break no rule of either kind, and whose ranks the drawn routing
-// fits.
+// Throws UsageError as check_ranges(), with option_refusal(), and as parallel::check_layout() for a
+// layout that cannot be; with the nearest layouts that break no rule of either kind, and whose
+// ranks the drawn routing fits.
 void check_job(const TrainingJob& job);
 
 }  // namespace moesim::training

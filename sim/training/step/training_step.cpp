@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/base/numbers.hpp"
+#include "sim/training/job/job_ranges.hpp"
 #include "sim/training/step/job_rules.hpp"
 #include "sim/training/step/pair_spans.hpp"
 #include "sim/training/step/pipelines.hpp"
@@ -285,6 +286,7 @@ double TrainingStep::gpu_hours_per_1e12_tokens() const {
 
 TrainingStep training_step(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads,
                            bool with_forced_step) {
+  check_documents(job);
   check_decoder(job);
   check_job(job);
   if (!job.routing) return Step(job).run();

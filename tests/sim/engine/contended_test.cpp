@@ -1,5 +1,7 @@
 #include "sim/engine/contended.hpp"
 
+#include <cmath>
+
 #include "sim/engine/dataflow.hpp"
 #include "tests/support/catch.hpp"
 
@@ -49,6 +51,17 @@ TEST_CASE("without slowdowns the contended run is the plain one") {
   CHECK(contended.start == plain.start);
   CHECK(contended.began == plain.began);
   CHECK(contended.finish == plain.finish);
+}
+
+TEST_CASE("a slowdown is a factor from 1 on") {
+  const Program program = beside_an_exchange(1);
+  for (const double factor : {0.5, 0.0, -1.0, 1e7, std::nan("")}) {
+    CAPTURE(factor);
+    CHECK_THROWS_WITH(run_contended(program, uniform({10, 50, 30, 7}), {factor, 1}),
+                      ContainsSubstring("Slowdowns::compute"));
+    CHECK_THROWS_WITH(run_contended(program, uniform({10, 50, 30, 7}), {1, factor}),
+                      ContainsSubstring("Slowdowns::exchange"));
+  }
 }
 
 TEST_CASE("compute beside an exchange is slowed while the exchange lasts") {

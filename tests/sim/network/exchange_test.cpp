@@ -1,11 +1,14 @@
 #include "sim/network/exchange/exchange.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <vector>
 
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
 #include "sim/network/exchange/collective_exchange.hpp"
+#include "sim/network/flows/flow_times.hpp"
 #include "sim/network/ports/port_bounder.hpp"
 #include "sim/network/schedules/nccl_schedule.hpp"
 #include "tests/sim/network/exchange_shapes.hpp"
@@ -219,6 +222,31 @@ TEST_CASE("DeepEP's rows cross once for all experts of a domain") {
   }
   settings.distinct_share = 0;
   CHECK_THROWS_AS(simulate_exchange(topology, bytes, {}, schedules::deepep, settings), UsageError);
+}
+
+TEST_CASE("settings of an exchange outside of their range are refused by their names") {
+  const Topology topology = ideal_node8(4, 2);
+  ByteMatrix bytes(4);
+  bytes.at(0, 2) = 3'000'000;
+  const auto refused = [&](auto change, const char* part) {
+    ExchangeSettings settings;
+    change(settings);
+    CHECK_THROWS_WITH(simulate_exchange(topology, bytes, {}, schedules::nccl, settings),
+                      ContainsSubstring(part));
+  };
+  refused([](ExchangeSettings& asked) { asked.tolerance = std::nan(""); }, "tolerance nan");
+  refused([](ExchangeSettings& asked) { asked.tolerance = -0.1; }, "from 0 to 1");
+  refused([](ExchangeSettings& asked) { asked.slices = 0; }, "slices 0");
+  refused([](ExchangeSettings& asked) { asked.nccl.channels = 0; }, "channels 0");
+  refused([](ExchangeSettings& asked) { asked.nccl.batch = -1; }, "batch -1");
+  refused([](ExchangeSettings& asked) { asked.nccl.parts = 0; }, "parts 0");
+  refused([](ExchangeSettings& asked) { asked.nccl.low_latency_bytes = -1; },
+          "low_latency_bytes -1");
+  refused([](ExchangeSettings& asked) { asked.nccl.low_latency_overhead = 0.5; },
+          "low_latency_overhead 0.5");
+  const std::vector<Flow> flows = {{0, 2, 100, Picoseconds(0)}};
+  CHECK_THROWS_WITH(run_flows(topology, flows, {.fold = true, .tolerance = Picoseconds(-1)}),
+                    ContainsSubstring("FlowOptions::tolerance"));
 }
 
 TEST_CASE("how many domains a token's choices reach") {

@@ -63,6 +63,18 @@ TEST_CASE("an exchange on SMs slows the compute beside it") {
   CHECK(overlapped_time(std::vector{ahead}, std::vector{back}, rules).count == 10);
 }
 
+TEST_CASE("rules and durations that cannot be are errors") {
+  CHECK_THROWS_WITH(overlapped_time(layers(1, 3), {}, {.sms = 0, .exchange_sms = 0}),
+                    ContainsSubstring("OverlapRules::sms 0"));
+  CHECK_THROWS_WITH(overlapped_time(layers(1, 3), {}, {.sms = 4, .exchange_sms = 4}),
+                    ContainsSubstring("exchange_sms 4: out of range: from 0 to 3"));
+  // 30 days of 132 SMs are more than 63 bits of picoseconds x SMs.
+  LayerPieces long_one{};
+  long_one.attention_forward = Picoseconds::from_us(30 * 86400e6);
+  CHECK_THROWS_WITH(overlapped_time(std::vector{long_one}, {}, {.sms = 132, .exchange_sms = 32}),
+                    ContainsSubstring("720 hours"));
+}
+
 TEST_CASE("the pieces of a pair of layers ran where the times say") {
   // compute: attention 0-4, then experts wait for combine_bwd, 6; exchange: combine_bwd 0-6,
   // dispatch_fwd 6-12, dispatch_bwd 12-18, combine_fwd 18-24.

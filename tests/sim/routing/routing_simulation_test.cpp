@@ -265,6 +265,16 @@ TEST_CASE("jobs that several announced are forgotten when all of them forget the
   CHECK(other.seconds_left() == 0.0);
 }
 
+TEST_CASE("replicas and limits that cannot be are refused by their names") {
+  const RoutingJob job = make("top1", "1");
+  RoutingCache cache;
+  CHECK_THROWS_WITH(cache.get(job, -1), ContainsSubstring("replica -1: out of range: from 0"));
+  CHECK_THROWS_WITH(cache.announce({&job, 1}, 0), ContainsSubstring("replicas 0"));
+  CHECK_THROWS_WITH(cache.announce({&job, 1}, 1, {-1, 1}), ContainsSubstring("seconds -1"));
+  CHECK_THROWS_WITH(cache.announce({&job, 1}, 1, {std::nan(""), 1}), ContainsSubstring("nan"));
+  CHECK_THROWS_WITH(cache.announce({&job, 1}, 1, {0, 0}), ContainsSubstring("threads 0"));
+}
+
 TEST_CASE("a stop while a job is measured leaves the cache as it was") {
   const std::vector<RoutingJob> jobs = {make("top1", "1"), make("top1", "1.5")};
   RoutingCache cache;

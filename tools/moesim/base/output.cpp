@@ -15,6 +15,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/base/text.hpp"
+#include "sim/study/sweep/sweep.hpp"
 #include "tools/moesim/base/notes_off.hpp"
 
 namespace moesim::tool {
@@ -140,7 +141,7 @@ Flag jobs_flag() { return {"jobs", "N", "all cores", "threads; the result does n
 
 int chosen_jobs(const CommandLine& line) {
   if (line.has("jobs")) {
-    return static_cast<int>(parse_whole("--jobs", line.get("jobs"), 1, 4096));
+    return static_cast<int>(parse_whole("--jobs", line.get("jobs"), 1, study::most_jobs));
   }
   return core_count();
 }

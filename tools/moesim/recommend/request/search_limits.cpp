@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/text.hpp"
+#include "sim/study/search/search_limits.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -36,14 +37,16 @@ void check_max_loss(const CommandLine& line) {
 SearchLimits requested_limits(const CommandLine& line) {
   SearchLimits limits;
   if (line.has("best")) {
-    limits.best = static_cast<std::size_t>(parse_whole("--best", line.get("best"), 1, 1000));
+    limits.best =
+        static_cast<std::size_t>(parse_whole("--best", line.get("best"), 1, study::most_best));
   }
   check_max_loss(line);
   limits.max_loss = share_of(line, "max-loss", 0, 0, 0.5);
-  limits.memory_share = share_of(line, "memory-share", limits.memory_share, 0.01, 90);
+  limits.memory_share =
+      share_of(line, "memory-share", limits.memory_share, study::least_memory_share, 90);
   if (line.has("min-speed")) {
-    limits.min_speed =
-        static_cast<double>(parse_whole("--min-speed", line.get("min-speed"), 0, 1'000'000'000));
+    limits.min_speed = static_cast<double>(
+        parse_whole("--min-speed", line.get("min-speed"), 0, study::most_min_speed));
   }
   return limits;
 }

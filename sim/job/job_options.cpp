@@ -120,8 +120,10 @@ const JobOption& job_option_named(const std::string& name) {
   if (found == nullptr) {
     std::vector<std::string> names;
     for (const JobOption& option : job_options()) names.push_back(option.name);
-    throw UsageError(
-        fmt::format("a training job has no option {}{}", name, suggestion(name, names)));
+    const bool is_of_prediction = name == "software" || name == "replicas";
+    throw UsageError(fmt::format(
+        "a training job has no option {}{}", name,
+        is_of_prediction ? ": study::predict_training() takes it" : suggestion(name, names)));
   }
   return *found;
 }
@@ -149,10 +151,18 @@ std::vector<std::string> idle_notes(const scenario::OptionValues& asked,
   return notes;
 }
 
-ResolvedJob resolve_job(const scenario::OptionValues& typed) { return resolve_job(typed, typed); }
+ResolvedJob resolve_job(const scenario::OptionValues& typed) {
+  scenario::DocumentCache documents;
+  return resolve_job(typed, documents);
+}
 
 ResolvedJob resolve_job(const scenario::OptionValues& typed, scenario::DocumentCache& documents) {
-  return resolve_job(typed, typed, documents);
+  ResolvedJob resolved = resolve_job(typed, typed, documents);
+  if (resolved.job.profile->calibration().empty()) return resolved;
+  throw UsageError(
+      fmt::format("--profile {}: a document of one's own software, whose factors no training job "
+                  "has: study::predict_training() takes it",
+                  resolved.job.typed.profile));
 }
 
 ResolvedJob resolve_job(const scenario::OptionValues& typed, const scenario::OptionValues& asked) {

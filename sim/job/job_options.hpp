@@ -37,6 +37,8 @@ struct ResolvedJob {
 // `documents` keeps the profiles, models, clusters, dispatchers and scores for the next job, which
 // shares them (megabytes, and what curves know of sizes that were asked for): one for many jobs,
 // also in threads. Without it each call reads them.
+// A document of one's own software as "profile" brings curves, and factors of whole steps that are
+// not in the job: study::predict_training() applies them. So those without `asked` refuse it.
 ResolvedJob resolve_job(const scenario::OptionValues& typed, const scenario::OptionValues& asked,
                         scenario::DocumentCache& documents);
 ResolvedJob resolve_job(const scenario::OptionValues& typed,

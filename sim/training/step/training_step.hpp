@@ -59,6 +59,8 @@ struct TrainingStep {
   double gpu_hours_per_1e12_tokens() const;
 };
 
+// As the curves of the profile have it: without what one's own software makes of it, and without a
+// band. study::predict_training() is what `moesim train` answers.
 // Throws UsageError as check_job() for what cannot be, and as DrawnLoads for routing that training
 // cannot draw; Error for curves that the profile does not have.
 // `loads`: those of the job's routing and drawn_shape(), drawn before; null: drawn here.

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from command_line import BINARY, as_json, needs_binary
+from command_line import BINARY, as_json, needs_binary, succeed
 
 pytestmark = needs_binary
 ROOT = Path(__file__).resolve().parents[3]
@@ -42,14 +42,6 @@ def configure(folder, *settings):
                           "MOESIM_WERROR")]
     return call("cmake", "-S", CONSUMER, "-B", folder, "-G", "Ninja", "--no-warn-unused-cli", *alike,
                 *settings)
-
-
-def step_ms(program, **environment):
-    return float(re.match(r"step ([0-9.]+) ms", call(program, **environment))[1])
-
-
-def expected_ms():
-    return as_json("simulate", *SCENARIO)["step_ms"]
 
 
 @pytest.fixture(name="prefix", scope="module")
@@ -88,12 +80,55 @@ def test_copied_command_falls_back_to_its_sources(prefix, tmp_path):
     call(lone, "simulate", "--gpus", "8", "--replicas", "1", "--mode", "prefill")
 
 
-def test_find_package(prefix, tmp_path):
-    configure(tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}")
-    call("cmake", "--build", tmp_path)
+@pytest.fixture(name="consumer", scope="module")
+def built_on_the_package(prefix, tmp_path_factory):
+    """Programs of another project that links the installed library, by name: their output for words."""
+    folder = tmp_path_factory.mktemp("consumer")
+    configure(folder, f"-DCMAKE_PREFIX_PATH={prefix}")
+    call("cmake", "--build", folder)
     profiles = prefix / "share" / "moesim" / "profiles"
-    assert step_ms(tmp_path / "simulate", MOESIM_PROFILES=str(profiles)) == pytest.approx(
-        expected_ms(), abs=1e-6)
+    return lambda name, *words: call(folder / name, *words, MOESIM_PROFILES=str(profiles))
+
+
+def test_find_package(consumer):
+    assert float(re.match(r"step ([0-9.]+) ms", consumer("simulate"))[1]) == pytest.approx(
+        as_json("simulate", *SCENARIO)["step_ms"], abs=1e-6)
+
+
+STEP = {"model": "qwen3-30b-a3b", "gpus": 16, "sequence-length": 2048, "global-batch": 64}
+
+
+@pytest.fixture(name="own_software", scope="module")
+def document_of_calibrate(tmp_path_factory):
+    """Software that takes half again as long as predicted, with a slower host."""
+    folder = tmp_path_factory.mktemp("own")
+    rows = ["pipeline_parallel,global_batch,measured_ms"]
+    for stages, batch in ((1, 64), (2, 64), (1, 128)):
+        step = as_json("train", *flags(STEP | {"global-batch": batch, "pipeline-parallel": stages, "launch-us": 25}))
+        rows.append(f"{stages},{batch},{1.5 * step['step_ms']}")
+    (folder / "steps.csv").write_text("\n".join(rows) + "\n")
+    common = {name: value for name, value in STEP.items() if name != "global-batch"}
+    succeed("calibrate", folder / "steps.csv", *flags(common), "--out", folder / "mine.json")
+    return folder / "mine.json"
+
+
+def flags(options):
+    return [word for name, value in options.items() for word in (f"--{name}", value)]
+
+
+@pytest.mark.parametrize("more", [
+    {}, {"software": "megatron-bridge"}, {"cluster": "hgx-h200"}, {"router": "topk", "capacity-factor": 1},
+    {"software": "OWN"}, {"profile": "OWN"}], ids=lambda more: "-".join(more) or "plain")
+def test_a_library_user_gets_the_step_and_the_band_of_train(consumer, own_software, more):
+    options = STEP | {name: own_software if value == "OWN" else value for name, value in more.items()}
+    answer = consumer("train", *(word for pair in options.items() for word in pair))
+    step, level, low, high, p05, p95 = map(
+        float, re.match(r"step (\S+) ms\nband (\S+): (\S+) to (\S+) ms\np05 to p95: (\S+) to (\S+) ms", answer).groups())
+    row = as_json("train", *flags(options))
+    assert level == row["band_level"]
+    assert [step, low, high] == pytest.approx([row["step_ms"], row["step_ms_low"], row["step_ms_high"]], rel=1e-8)
+    # The widest level that published steps allow is 90 or 80 %.
+    assert (p05, p95) == (low, high) if level == 0.9 else p05 < low < step < high < p95
 
 
 def test_the_library_alone_is_found(tmp_path):

@@ -10,7 +10,7 @@
 #include "sim/study/search/prefill_search.hpp"
 #include "sim/study/sweep/evaluate.hpp"
 #include "sim/study/sweep/sweep.hpp"
-#include "sim/training/step/training_step.hpp"
+#include "sim/study/training_prediction.hpp"
 #include "tests/sim/study/small_search.hpp"
 #include "tests/support/catch.hpp"
 
@@ -98,6 +98,7 @@ TEST_CASE("a training job with a field outside of its range is refused by its na
     training::TrainingJob job = small_job();
     change(job);
     refused([&] { training::training_step(job); }, parts);
+    refused([&] { predict_training(job, {}); }, parts);
   };
   using training::TrainingJob;
   check([](TrainingJob& job) { job.layout.sizes.gpus = 0; }, {"--gpus 0", "from 1 to"});
@@ -125,7 +126,8 @@ TEST_CASE("a training job with a field outside of its range is refused by its na
   check([](TrainingJob& job) { job.cluster = nullptr; }, {"--cluster", "none"});
 }
 
-TEST_CASE("settings of sweeps and searches are refused by their names") {
+TEST_CASE("settings of predictions, sweeps and searches are refused by their names") {
+  refused([] { predict_training(small_job(), {"", 0, {}, nullptr}); }, {"--replicas 0"});
   const auto of_sweep = [](auto change, const Parts& parts) {
     SweepSettings settings;
     change(settings);

@@ -47,27 +47,14 @@ std::string model_in(const std::string& typed) {
 uncertainty::Band own_ratio_band(const uncertainty::StepSoftware& software,
                                  const std::string& cluster, const uncertainty::OwnStep& one,
                                  const uncertainty::OwnStep& other, double unmeasured) {
-  uncertainty::Band band = uncertainty::own_ratio_band(software.on(cluster), one, other,
-                                                       shipped_errors().residuals().components);
-  shipped_errors().widen_by(unmeasured, band);
+  uncertainty::Band band = uncertainty::own_ratio_band(
+      software.on(cluster), one, other, study::published_errors().residuals().components);
+  study::published_errors().widen_by(unmeasured, band);
   return band;
 }
 
 bool is_narrower(const uncertainty::Band& one, const uncertainty::Band& other) {
   return one.widest().log_ratios.width() < other.widest().log_ratios.width();
-}
-
-std::string own_rows_text(const uncertainty::StepSoftware& software) {
-  std::vector<std::string> words;
-  for (const auto& kind : uncertainty::row_kind_names) {
-    const int rows = software.scatter(kind.value).rows;
-    if (rows == 0) continue;
-    const std::string name = fmt::format("{}{}", kind.name, rows == 1 ? "" : "s");
-    words.push_back(!words.empty() ? fmt::format("{} {}", rows, name)
-                    : rows == 1    ? fmt::format("1 {} of your own", name)
-                                   : fmt::format("{} of your own {}", rows, name));
-  }
-  return fmt::format("{}", fmt::join(words, ", "));
 }
 
 }  // namespace moesim::tool

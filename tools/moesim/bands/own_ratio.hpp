@@ -39,7 +39,4 @@ uncertainty::Band own_ratio_band(const uncertainty::StepSoftware& software,
 // Whether the first of two bands of one ratio is narrower, at the widest level of either.
 bool is_narrower(const uncertainty::Band& one, const uncertainty::Band& other);
 
-// "3 of your own steps, 4 layers and 6 exchanges".
-std::string own_rows_text(const uncertainty::StepSoftware& software);
-
 }  // namespace moesim::tool

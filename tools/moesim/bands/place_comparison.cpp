@@ -17,7 +17,8 @@ namespace {
 // "megatron-bridge": which software was measured on two machines.
 std::string software_of_pairs() {
   std::set<std::string> names;
-  for (const uncertainty::MachinePairs& group : shipped_errors().residuals().machine_ratios) {
+  for (const uncertainty::MachinePairs& group :
+       study::published_errors().residuals().machine_ratios) {
     names.insert(group.software);
   }
   return fmt::format("{}", fmt::join(names, " or "));
@@ -29,10 +30,10 @@ KnownRatio compare_machines(const std::string& software, const StepElsewhere& st
                             const StepElsewhere& other) {
   const double precision = step.low_precision == other.low_precision
                                ? 0
-                               : shipped_errors().residuals().components.precision;
+                               : study::published_errors().residuals().components.precision;
   const double distance = uncertainty::share_distance(step.parts, other.parts);
   KnownRatio known;
-  known.band = shipped_errors().machine_ratio_band(
+  known.band = study::published_errors().machine_ratio_band(
       software, moves_between(step.moves, other.moves), distance,
       std::hypot(unmeasured_between(step.unmeasured, other.unmeasured),
                  precision * std::sqrt(2.0)));
@@ -63,8 +64,8 @@ KnownRatio compare_clusters(const std::string& software, const StepElsewhere& st
     return known;
   }
   const double distance = uncertainty::step_distance(step.parts, other.parts);
-  known.band = shipped_errors().ratio_band(software, true, distance,
-                                           unmeasured_between(step.unmeasured, other.unmeasured));
+  known.band = study::published_errors().ratio_band(
+      software, true, distance, unmeasured_between(step.unmeasured, other.unmeasured));
   uncertainty::widen_levels(links, known.band.levels);
   widen_by_hidden(step.unmeasured, other.unmeasured, known.band);
   known.known_by = fmt::format(

@@ -5,19 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <set>
 
-#include "sim/base/contains.hpp"
-#include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/report/formats.hpp"
-#include "sim/training/step/job_rules.hpp"
-#include "sim/training/step/layer_time.hpp"
-#include "sim/uncertainty/published/built_options.hpp"
-#include "sim/uncertainty/published/shipped_errors.hpp"
-#include "sim/uncertainty/software/step_software.hpp"
 #include "tools/moesim/bands/own_ratio.hpp"
 #include "tools/moesim/base/output.hpp"
 #include "tools/moesim/rows/named_cells.hpp"
@@ -29,7 +21,6 @@ using training::TrainingStep;
 using uncertainty::Band;
 using uncertainty::Basis;
 
-constexpr const char* published_steps = "training";
 constexpr const char* none_published = "no published step";
 constexpr const char* none_of_own = "none of your calibrated steps";
 
@@ -53,7 +44,8 @@ std::string basis_text(const TrainBand& answer) {
                                  band.models == 1 ? "" : "s");
   if (band.basis == Basis::nothing) {
     what += fmt::format(" with {}, {} systems",
-                        fmt::join(shipped_errors().residuals().software(), ", "), band.machines);
+                        fmt::join(study::published_errors().residuals().software(), ", "),
+                        band.machines);
   } else if (band.basis == Basis::software) {
     what += fmt::format(" with {} on {} other machine{}", answer.subject.software, band.machines,
                         band.machines == 1 ? "" : "s");
@@ -101,105 +93,6 @@ std::string hidden_text(const TrainBand& answer, const TrainingStep& step) {
       duration_text(us));
 }
 
-std::string left_out_text(const uncertainty::StepSoftware& software) {
-  if (!software.median_error || !software.worst_error) {
-    return "one configuration, which tells nothing of how far others scatter";
-  }
-  return fmt::format("each left out: {:.0f} % off in the median, {:.0f} % at worst",
-                     100 * *software.median_error, 100 * *software.worst_error);
-}
-
-TrainBand own_band(const std::string& path, const uncertainty::StepSoftware& calibrated,
-                   const training::TrainingJob& job, TrainingStep& step) {
-  const std::string& cluster = job.cluster->name;
-  const uncertainty::StepSoftware software = calibrated.on(cluster);
-  const bool elsewhere = software.covariance != calibrated.covariance;
-  const uncertainty::StepErrors& errors = shipped_errors();
-  const uncertainty::Components& parts = errors.residuals().components;
-  TrainBand found;
-  found.own = path;
-  found.subject = subject_of(job, software.software);
-  const uncertainty::CrossingParts crossing = training::crossing_parts(job);
-  uncertainty::add_host_gain(software, job, step);
-  found.band = software.band(uncertainty::classes_of(step, crossing), found.subject,
-                             model::name_of(job.states.precision), parts.model, parts.precision);
-  errors.widen_by(software.unmeasured(uncertainty::traits_of(job, step)), found.band);
-  found.fitted =
-      fmt::format("{} of {} model{} ({}); {}\n", own_rows_text(software), software.models.size(),
-                  software.models.size() == 1 ? "" : "s", software.source, left_out_text(software));
-  if (elsewhere) {
-    found.fitted +=
-        fmt::format("  none of them on {}: its exchanges are known to 25 % at best\n", cluster);
-  }
-  step = software.applied(step, crossing);
-  found.terms = uncertainty::own_terms(errors, found.band, found.subject, software);
-  return found;
-}
-
-// Says where software was fitted to what another profile predicts than that of the step. Given as
-// --profile it brings its own.
-void note_other_profile(const CommandLine& line, const training::TrainingJob& job) {
-  if (!line.has("software")) return;
-  const auto own = own_software(line, job);
-  if (!own || own->profile.empty()) return;
-  // The same profile may be typed by name or path.
-  const auto name = [](const std::string& typed) {
-    return std::filesystem::path(typed).stem().string();
-  };
-  const std::string used = job.typed.profile;
-  if (used == line.get("software") || name(own->profile) == name(used)) return;
-  note(fmt::format(
-      "note: --software {0} was fitted to what {1} predicts, this step is predicted by {2}: where "
-      "their curves differ, that counts twice or not at all: give --profile {0} in its place, or "
-      "calibrate with --profile {2}",
-      line.get("software"), own->profile, used));
-}
-
-// Says where the published steps on the GPU of a job, of `software` if that is known, had other
-// NICs than its cluster has. Whether it did.
-bool note_other_nics(const training::TrainingJob& job, const std::string& software) {
-  const uncertainty::Subject asked = subject_of(job, software);
-  double measured = 0;
-  for (const uncertainty::ResidualGroup& group : shipped_errors().residuals().groups) {
-    if (group.subject.machine != asked.machine) continue;
-    if (!software.empty() && group.subject.software != software) continue;
-    if (nics_alike(group.subject, asked)) return false;
-    measured = group.subject.nic_gbit_per_s;
-  }
-  if (measured == 0) return false;
-  note(fmt::format(
-      "note: published steps on {} are in line with {:g} Gb/s a GPU between nodes; {} has {:g}, so "
-      "that the band is that of other machines: give --cluster the NICs that yours has "
-      "(sim/training/ACCURACY.md)",
-      asked.machine, measured, job.cluster->name, asked.nic_gbit_per_s));
-  return true;
-}
-
-// Says which options the measured steps of the software had that this step has not because nobody
-// typed them. `left_out`: options that are not to be named.
-void note_other_build(const CommandLine& line, const training::TrainingJob& job,
-                      const std::string& software, const std::set<std::string>& left_out) {
-  uncertainty::BuiltOptions options = job::built_options(job);
-  std::set<std::string> typed;
-  for (const std::string& name : left_out) options.erase(name);
-  for (const auto& [name, value] : options) {
-    if (line.has(name)) typed.insert(name);
-  }
-  const uncertainty::Subject asked = subject_of(job, software);
-  const auto nearest =
-      uncertainty::nearest_build(shipped_errors().residuals(), asked, options, typed);
-  if (!nearest || nearest->differing.empty()) return;
-  std::vector<std::string> theirs;
-  for (const auto& [name, value] : nearest->differing) {
-    theirs.push_back(fmt::format("--{} {}", name, value));
-  }
-  note(fmt::format(
-      "note: the measured steps that the band is based on ({} on {}{}) had {}, this one has the "
-      "defaults: give the options that your software has",
-      asked.software, asked.machine, nearest->of_model ? ", " + asked.model : "",
-      fmt::join(theirs, " ")));
-}
-
 // A line on what was not measured, for the steps held against published ones, or against one's own.
 std::string not_measured_line(const std::vector<UnmeasuredStep>& steps, bool of_own) {
   std::vector<std::pair<std::string, std::vector<std::string>>> places;  // by what was not
@@ -222,49 +115,15 @@ std::string not_measured_line(const std::vector<UnmeasuredStep>& steps, bool of_
                      of_own ? none_of_own : none_published, parts.size() == 1 ? "this" : "these");
 }
 
-void check_published(const std::string& software) {
-  const std::vector<std::string> known = shipped_errors().residuals().software();
-  if (contains(known, software)) return;
-  throw UsageError(
-      fmt::format("--software: unknown '{}'{}; with published steps: {}; or a document that "
-                  "moesim calibrate wrote (a path, or a name ending in .json)",
-                  software, suggestion(software, known), fmt::join(known, ", ")));
-}
-
 }  // namespace
-
-// A path, as find_document() tells paths from names.
-bool names_own_software(const std::string& name) {
-  return name.find('/') != std::string::npos ||
-         (name.size() > 5 && name.compare(name.size() - 5, 5, ".json") == 0);
-}
 
 const std::string& software_cell(const TrainBand& band) {
   return band.own.empty() ? band.subject.software : band.own;
 }
 
 double unmeasured_deviation(const TrainBand& answer) {
-  return shipped_errors().deviation_of(answer.band.unmeasured);
+  return study::published_errors().deviation_of(answer.band.unmeasured);
 }
-
-const uncertainty::StepErrors& shipped_errors() {
-  return uncertainty::shipped_errors(published_steps);
-}
-
-void check_software(const std::string& name) {
-  if (names_own_software(name)) {
-    uncertainty::StepSoftware::load(name);
-  } else {
-    check_published(name);
-  }
-}
-
-uncertainty::Subject subject_of(const training::TrainingJob& job, const std::string& software) {
-  if (!software.empty()) check_published(software);
-  return uncertainty::subject_of(job, software);
-}
-
-std::vector<std::string> software_words() { return shipped_errors().residuals().software(); }
 
 Flag software_flag() {
   return with_words(
@@ -272,7 +131,7 @@ Flag software_flag() {
        "whose measured steps the band is based on: megatron-bridge, simumax (Megatron as "
        "SimuMax measured it), aws (Megatron on EFA), or your own: a document of moesim "
        "calibrate"},
-      software_words);
+      study::published_software);
 }
 
 std::vector<Flag> band_flags() {
@@ -287,81 +146,36 @@ std::vector<Flag> band_flags() {
   return flags;
 }
 
-std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
-                                                      const training::TrainingJob& job) {
-  const std::string& profiled = job.profile->calibration();
-  const std::string software = line.get("software", profiled);
-  if (!profiled.empty() && software != profiled) {
-    throw UsageError(fmt::format(
-        "--software {} with --profile {}: that is a software too: give one of them, or its profile "
-        "{}",
-        software, profiled, job.profile->name()));
-  }
-  if (!names_own_software(software)) return std::nullopt;
-  auto own = uncertainty::StepSoftware::load(software);
-  if (own.machine == job.profile->device().name) return own;
-  throw UsageError(fmt::format(
-      "--software {0}: calibrated on {1}, this step is one of {2}: {3}, or calibrate with steps of "
-      "{2}",
-      software, own.machine, job.profile->device().name,
-      own.profile.empty() ? "give the --profile of " + own.machine
-                          : fmt::format("give --profile {} in its place", software)));
-}
-
-TrainingStep requested_step(const CommandLine& line, training::TrainingJob& job,
-                            const training::DrawProgress& progress, training::SharedDraws* shared) {
-  const auto own = own_software(line, job);
-  const bool prices_host = own && own->prices_host;
-  if (prices_host) job.host.factor = own->host_factor();
-  training::check_decoder(job);
-  training::check_job(job);
-  std::shared_ptr<const training::DrawnLoads> loads;
-  if (job.routing) {
-    loads = shared == nullptr
-                ? std::make_shared<const training::DrawnLoads>(job, true, nullptr, progress)
-                : shared->loads(job, progress);
-  }
-  TrainingStep step = training::training_step(job, loads);
-  training::add_hidden_parts(job, step, loads);
-  if (!own) training::add_host_moves(job, step, loads);
-  if (prices_host) uncertainty::add_host_gain(*own, job, step, loads);
-  return step;
+std::string requested_software(const CommandLine& line, const training::TrainingJob& job) {
+  return line.get(software_option, job.profile->calibration());
 }
 
 void note_software(const CommandLine& line, const training::TrainingJob& job, Asked what) {
-  const std::string software = line.get("software", job.profile->calibration());
-  if (names_own_software(software)) {
-    note_other_profile(line, job);
-  } else {
-    std::set<std::string> left_out;
-    if (note_other_nics(job, software)) left_out.insert("cluster");
-    for (const job::JobOption& option : job::job_options()) {
-      const bool is_searched = option.in_search == job::InSearch::searched;
-      if (what == Asked::search && is_searched) left_out.insert(option.name);
-    }
-    note_other_build(line, job, software, left_out);
+  std::set<std::string> chosen;
+  if (line.has(software_option)) chosen.insert(software_option);
+  for (const job::JobOption& option : job::job_options()) {
+    const bool is_searched = what == Asked::search && option.in_search == job::InSearch::searched;
+    if (is_searched || line.has(option.name)) chosen.insert(option.name);
+  }
+  for (const std::string& text :
+       study::software_notes(requested_software(line, job), job, chosen)) {
+    note(text);
   }
 }
 
 TrainBand requested_band(const CommandLine& line, const training::TrainingJob& job,
                          TrainingStep& step) {
-  const std::string software = line.get("software", job.profile->calibration());
-  TrainBand found;
-  const auto own = own_software(line, job);
-  training::add_hidden_parts(job, step);
-  if (own) {
-    found = own_band(software, *own, job, step);
-  } else {
-    const uncertainty::StepErrors& errors = shipped_errors();
-    found.subject = subject_of(job, software);
-    found.moves = uncertainty::moves_of(job, step);
-    found.band = errors.band(found.subject, uncertainty::usual_levels(),
-                             uncertainty::traits_of(job, step), found.moves);
-    found.terms = uncertainty::terms_of(errors, found.subject, found.band, job, step);
-  }
+  return requested_band(line, job, step,
+                        study::apply_software(requested_software(line, job), job, step));
+}
+
+TrainBand requested_band(const CommandLine& line, const training::TrainingJob& job,
+                         const TrainingStep& step, study::TrainingBand band) {
+  TrainBand found{std::move(band), std::nullopt, {}, std::nullopt};
   found.cost = requested_run_cost(line);
   check_run(found.cost, step.tokens);
   if (line.has("baseline")) {
+    const auto own = study::own_software(requested_software(line, job), job);
     found.baseline =
         requested_baseline(line.get("baseline"), job, step, found, own ? &*own : nullptr);
   }
@@ -434,13 +248,14 @@ std::vector<std::pair<std::string, Cell>> band_cells(const TrainBand& answer,
   const uncertainty::BandLevel& widest = answer.band.widest();
   const double low = std::exp(widest.log_ratios.low);
   const double high = std::exp(widest.log_ratios.high);
+  const study::StepTimes times = study::step_times(answer.band, step);
   const std::string& software = software_cell(answer);
   std::vector<std::pair<std::string, Cell>> cells = {
       {"software", software.empty() ? Cell() : Cell(software)},
-      {"band_level", figure_cell(widest.level)},
-      {"step_ms_low", figure_cell(low * step.step_us / 1e3)},
-      {"step_ms_likely", figure_cell(std::exp(answer.band.expected.mean) * step.step_us / 1e3)},
-      {"step_ms_high", figure_cell(high * step.step_us / 1e3)},
+      {"band_level", figure_cell(times.level)},
+      {"step_ms_low", figure_cell(times.low_ms)},
+      {"step_ms_likely", figure_cell(times.likely_ms)},
+      {"step_ms_high", figure_cell(times.high_ms)},
       {"tokens_per_s_per_gpu_low", figure_cell(step.tokens_per_second_per_gpu / high)},
       {"tokens_per_s_per_gpu_high", figure_cell(step.tokens_per_second_per_gpu / low)},
       {"tflops_per_gpu_low", figure_cell(step.tflops_per_gpu / high)},

@@ -85,8 +85,8 @@ Places places_of(const std::string& path, const WrittenStep& baseline,
 // ratio would be that of a calibration.
 void check_same(const std::string& path, const WrittenStep& baseline, const std::string& software,
                 Places places) {
-  const bool was_fitted = names_own_software(baseline.software);
-  const bool is_fitted = names_own_software(software);
+  const bool was_fitted = study::names_own_software(baseline.software);
+  const bool is_fitted = study::names_own_software(software);
   if (was_fitted || is_fitted) {
     if (was_fitted && is_fitted && is_one_document("hardware", baseline.software, software)) {
       if (places == Places::one_cluster) return;
@@ -246,10 +246,10 @@ BaselineRatio ratio_to(const WrittenStep& baseline, const std::string& path,
     other.model = same_model ? job.model->name : model_in(baseline.model);
     ratio.band =
         own_ratio_band(*own_software, job.cluster->name, own_step(job, step), other, unmeasured);
-    ratio.known_by = own_rows_text(*own_software);
+    ratio.known_by = study::own_rows_text(*own_software);
   } else {
-    ratio.band =
-        shipped_errors().ratio_band(answer.subject.software, same_model, distance, unmeasured);
+    ratio.band = study::published_errors().ratio_band(answer.subject.software, same_model, distance,
+                                                      unmeasured);
     const bool is_named_once = baseline.software.empty() != software_cell(answer).empty();
     ratio.known_by = fmt::format(
         "{} groups of pairs of steps{} on one machine{}{}", ratio.band.held_out,

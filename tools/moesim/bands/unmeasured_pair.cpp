@@ -40,10 +40,11 @@ bool names_zero(const std::vector<std::string>& texts) {
 }  // namespace
 
 UnmeasuredOfRow unmeasured_of(const uncertainty::Band& band) {
-  UnmeasuredOfRow found{texts_of(band), shipped_errors().deviation_of(band.unmeasured), {}};
+  UnmeasuredOfRow found{
+      texts_of(band), study::published_errors().deviation_of(band.unmeasured), {}};
   found.hidden = uncertainty::hidden_gain(band.unmeasured);
   for (const uncertainty::UnmeasuredTrait& each : band.unmeasured) {
-    found.deviations.push_back(shipped_errors().deviation_of({each}));
+    found.deviations.push_back(study::published_errors().deviation_of({each}));
   }
   return found;
 }

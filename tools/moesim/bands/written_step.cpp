@@ -229,7 +229,7 @@ WrittenStep read_written_step(const std::string& path, const cluster::Cluster& b
   written.unmeasured = unmeasured_of(text_in);
   written.all_but_machine = all_but_machine(text_in);
   written.all_but_capacity = all_but_capacity(text_in);
-  if (!written.parts.empty() && names_own_software(written.software)) {
+  if (!written.parts.empty() && study::names_own_software(written.software)) {
     const auto exchanges = exchanges_of(row, beside);
     const double step_ms = row.positive("step_ms");
     if (exchanges) {

@@ -143,7 +143,7 @@ std::vector<Flag> flags() {
       {"name", "NAME", "that of the file", "its name"},
       with_words({"software", "NAME", "the column software",
                   "whose published steps are known before: megatron-bridge, simumax, aws"},
-                 software_words),
+                 study::published_software),
       {"fit", "LIST", "what the rows can carry", "parameters:", {}}};
   for (const auto& unknown : uncertainty::unknown_names) {
     flags.back().choices.push_back({unknown.name, unknown.meaning});

@@ -187,8 +187,8 @@ RowPrediction TrainRows::predict(const std::string& op, const CommandLine& asked
 std::vector<std::string> TrainRows::result_columns(const RowPrediction& row) const {
   if (!row.step) return {};
   TrainBand band;
-  band.subject = subject_of(*row.job, "");
-  band.band = shipped_errors().band(band.subject);
+  band.subject = study::subject_of(*row.job, "");
+  band.band = study::published_errors().band(band.subject);
   band.terms.emplace_back();
   std::vector<std::string> results = training_columns(*row.job, *row.step);
   results.insert(results.end(), {host_gain_column, unmeasured_each_column});

@@ -26,10 +26,10 @@ namespace {
 // Whose published steps a row's column software names: a document stands for what it was fitted
 // from. "": nobody's.
 std::string software_in(const CalibrationRow& row) {
-  const std::vector<std::string> known = shipped_errors().residuals().software();
+  const std::vector<std::string> known = study::published_errors().residuals().software();
   const bool is_known = std::find(known.begin(), known.end(), row.software) != known.end();
   if (row.software.empty() || is_known) return row.software;
-  if (names_own_software(row.software)) {
+  if (study::names_own_software(row.software)) {
     try {
       return uncertainty::StepSoftware::load(row.software).software;
     } catch (const Error& error) {
@@ -97,16 +97,16 @@ uncertainty::SoftwarePrior prior_for(const std::vector<CalibrationRow>& rows,
                                      const std::string& software) {
   std::vector<uncertainty::Subject> subjects;
   for (const CalibrationRow& row : rows) {
-    if (is_step(row)) subjects.push_back(subject_of(*row.prediction.job, software));
+    if (is_step(row)) subjects.push_back(study::subject_of(*row.prediction.job, software));
   }
   for (const CalibrationRow& row : rows) {
     if (!subjects.empty() || !row.prediction.job) continue;
-    subjects.push_back(subject_of(*row.prediction.job, software));
+    subjects.push_back(study::subject_of(*row.prediction.job, software));
   }
   if (subjects.empty()) subjects.push_back({software, rows.front().prediction.machine, "", false});
   std::vector<uncertainty::SoftwarePrior> priors;
   for (const uncertainty::Subject& subject : subjects) {
-    priors.push_back(uncertainty::prior_of(shipped_errors(), subject));
+    priors.push_back(uncertainty::prior_of(study::published_errors(), subject));
   }
   return uncertainty::prior_with(uncertainty::mixture_of(priors), steps);
 }

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "sim/base/contains.hpp"
-#include "sim/base/statistics.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/result_row.hpp"
 #include "tools/moesim/bands/run_cost.hpp"
@@ -22,8 +21,6 @@ using training::TrainingPart;
 using training::TrainingStep;
 
 using Cells = std::map<std::string, Cell>;
-
-constexpr double level_of_columns = 0.9;  // p05 to p95
 
 // Options of a scenario that a training job lacks, each with its default here. Not --fusion,
 // --expert-products and --overlap: a job has kernels and an overlap of its own.
@@ -109,18 +106,10 @@ void add_memory(const TrainingStep& step, Cells& cells) {
 }
 
 void add_band(const TrainingStep& step, const TrainBand& band, Cells& cells) {
-  const uncertainty::BandLevel& widest = band.band.widest();
-  const double middle = band.band.expected.mean;
-  const double stretch =
-      widest.level >= level_of_columns
-          ? 1
-          : normal_quantile(0.5 + level_of_columns / 2) / normal_quantile(0.5 + widest.level / 2);
-  const auto at = [&](double log_ratio) {
-    return figure_cell(std::exp(middle + stretch * (log_ratio - middle)) * step.step_us / 1e3);
-  };
-  cells["step_ms_p05"] = at(widest.log_ratios.low);
-  cells["step_ms_p50"] = at(middle);
-  cells["step_ms_p95"] = at(widest.log_ratios.high);
+  const study::StepTimes times = study::step_times(band.band, step);
+  cells["step_ms_p05"] = figure_cell(times.p05_ms);
+  cells["step_ms_p50"] = figure_cell(times.likely_ms);
+  cells["step_ms_p95"] = figure_cell(times.p95_ms);
   cells["narrower_with"] = band.terms.front().remedy;
 }
 

@@ -61,8 +61,10 @@ TrainPoint predicted(const TrainGrid& grid, std::size_t at, const RowOf& row,
     note_left_out(*job.model, job.typed.model);
     note_step_depths(job, true);
     note_software(line, job);
-    training::TrainingStep step = step_of_options(line, job, {}, &shared);
-    TrainBand band = requested_band(line, job, step);
+    study::TrainingPrediction made = predicted_training(line, std::move(job), {}, &shared);
+    job = std::move(made.job);
+    const training::TrainingStep& step = made.step;
+    TrainBand band = requested_band(line, job, step, std::move(made.band));
     // Rows are computed in parallel: one thread each.
     band.loss = requested_loss_band(line, job, step, 1, {}, &shared);
     point.row = row(line, job, step, band);
@@ -260,7 +262,7 @@ void check_values(const TrainGrid& grid) {
     std::set<std::string> checked;
     for (const std::vector<std::string>& values : grid.values) {
       if (!checked.insert(values[at]).second) continue;
-      if (option == software_option) check_software(values[at]);
+      if (option == software_option) study::check_software(values[at]);
       const job::JobOption* const of_job = job::find_job_option(option);
       if (of_job != nullptr) of_job->check_text(values[at]);
     }

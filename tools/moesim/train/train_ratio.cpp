@@ -77,11 +77,11 @@ CapacityRows capacity_rows(const std::vector<TrainPoint>& points) {
 // software that made the rows; nothing: published software did.
 struct OwnRatio {
   uncertainty::Band band;
-  std::string rows;  // own_rows_text()
+  std::string rows;  // study::own_rows_text()
 };
 std::optional<OwnRatio> own_ratio(const TrainPoint& first, const std::vector<TrainPoint>& points) {
   const std::string path = first.text("software");
-  if (!names_own_software(path)) return std::nullopt;
+  if (!study::names_own_software(path)) return std::nullopt;
   const auto software = uncertainty::StepSoftware::load(path);
   const cluster::Cluster cluster = cluster::Cluster::load(first.text("cluster"));
   std::map<std::string, std::string> models;  // as typed: the name of the document
@@ -94,7 +94,7 @@ std::optional<OwnRatio> own_ratio(const TrainPoint& first, const std::vector<Tra
                     number_in(point.cell("step_ms")), *exchanges,
                     parse_number<double>(point.text(host_gain_column)));
   };
-  OwnRatio found{{}, own_rows_text(software)};
+  OwnRatio found{{}, study::own_rows_text(software)};
   const auto one = step_of(first);
   for (const TrainPoint& point : points) {
     if (!one || !point.row || &point == &first) continue;
@@ -139,7 +139,7 @@ std::string published_text(const CommandLine& line, const TrainPoint& first,
     farthest = std::max(farthest, uncertainty::step_distance(part_times(first), part_times(point)));
   }
   uncertainty::Band ratio =
-      shipped_errors().ratio_band(first.software, same_model, farthest, unmeasured);
+      study::published_errors().ratio_band(first.software, same_model, farthest, unmeasured);
   widen_by_hidden(of_first, most_hidden, ratio);
   widen_by_hidden(of_first, least_hidden, ratio);
   return fmt::format(

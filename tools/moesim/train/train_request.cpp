@@ -2,13 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <limits>
 
-#include "sim/base/no_answer.hpp"
 #include "sim/base/text.hpp"
 #include "sim/parallel/layout_rules.hpp"
-#include "sim/profile/kernels/attention_curve.hpp"
 #include "sim/scenario/document_cache.hpp"
 #include "sim/study/search/searched_choices.hpp"
 #include "tools/moesim/bands/train_band.hpp"
@@ -26,34 +23,14 @@ Flag flag_of(const job::JobOption& option) {
   return flag;
 }
 
-// The options to lower where a layer has more rows than a GPU holds.
-std::string options_of_rows(const training::TrainingJob& job) {
-  if (job.routing && job.routing->router.has_capacity()) {
-    const routing::RouterConfig& router = job.routing->router;
-    const std::int64_t tokens = std::llround(job.tokens_per_rank());
-    const std::int64_t slots = router.capacity(tokens, job.model->moe->experts);
-    if (slots > tokens) {
-      return router.min_capacity >= slots ? "a lower --min-capacity" : "a lower --capacity-factor";
-    }
-  }
-  return "a lower --micro-batch or --sequence-length, or more --context-parallel";
-}
-
 }  // namespace
 
-training::TrainingStep step_of_options(const CommandLine& line, training::TrainingJob& job,
-                                       const training::DrawProgress& progress,
-                                       training::SharedDraws* shared) {
-  try {
-    return median_of_replicas(job, requested_replicas(line), [&](training::TrainingJob& drawn) {
-      return requested_step(line, drawn, progress, shared);
-    });
-  } catch (const BeyondMemory& error) {
-    throw UsageError(fmt::format("{}: {}", error.what(), options_of_rows(job)));
-  } catch (const profile::SequenceTooLong& error) {
-    throw UsageError(
-        fmt::format("--sequence-length {}: {}", job.layout.sequence_length, error.what()));
-  }
+study::TrainingPrediction predicted_training(const CommandLine& line, training::TrainingJob job,
+                                             const training::DrawProgress& progress,
+                                             training::SharedDraws* shared) {
+  const std::string software = requested_software(line, job);
+  return study::predict_training(std::move(job),
+                                 {software, requested_replicas(line), progress, shared});
 }
 
 std::vector<Flag> train_flags() {

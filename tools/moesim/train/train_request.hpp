@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sim/job/job_options.hpp"
+#include "sim/study/training_prediction.hpp"
 #include "sim/training/drawn/shared_draws.hpp"
 #include "sim/training/step/training_step.hpp"
 #include "tools/moesim/base/command.hpp"
@@ -31,11 +32,10 @@ bool is_layout_choice(const job::JobOption& option);
 // A whole number, within the bounds of the job's option. Throws UsageError naming the flag.
 std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int64_t fallback);
 
-// requested_step(), whose errors name the options of a training job that they follow from. Throws
-// UsageError for more tokens, or slots of experts, than a GPU holds. `shared`: as there.
-training::TrainingStep step_of_options(const CommandLine& line, training::TrainingJob& job,
-                                       const training::DrawProgress& progress = {},
-                                       training::SharedDraws* shared = nullptr);
+// study::predict_training() with --software and --replicas. `shared`: as there.
+study::TrainingPrediction predicted_training(const CommandLine& line, training::TrainingJob job,
+                                             const training::DrawProgress& progress = {},
+                                             training::SharedDraws* shared = nullptr);
 
 // Says where --cluster is of other NVLink domains than the GPU's usual one.
 void note_cluster(const CommandLine& line, const training::TrainingJob& job);

@@ -138,21 +138,24 @@ ExitCode run_train_step(const CommandLine& line, const RowOf& row) {
   note_software(line, job);
   const TimelineFiles files(line, job.layout.sizes.gpus);
   ProgressLine progress("layers routed");
-  training::TrainingStep step = step_of_options(
-      line, job, [&](std::size_t drawn, std::size_t layers) { progress.show(drawn, layers); });
+  study::TrainingPrediction made = predicted_training(
+      line, std::move(job),
+      [&](std::size_t drawn, std::size_t layers) { progress.show(drawn, layers); });
   progress.finish();
+  job = std::move(made.job);
+  const training::TrainingStep& step = made.step;
   if (files.wanted()) {
-    files.write(training::step_timeline(job, step), timeline_title(job), "one pipeline");
-    note_shown_step(step);
+    files.write(training::step_timeline(job, made.before_software), timeline_title(job),
+                "one pipeline");
+    note_shown_step(made.before_software);
   }
-  const double predicted_us = step.step_us;
-  TrainBand band = requested_band(line, job, step);
+  TrainBand band = requested_band(line, job, step, std::move(made.band));
   ProgressLine further("layers of further steps routed");
   band.loss = requested_loss_band(
       line, job, step, chosen_jobs(line),
       [&](std::size_t drawn, std::size_t layers) { further.show(drawn, layers); });
   further.finish();
-  if (files.wanted()) note_timeline(band, predicted_us, step.step_us);
+  if (files.wanted()) note_timeline(band, made.before_software.step_us, step.step_us);
   std::string text = rendered_training(line, job, step, band, format, row);
   if (measured && format == report::Format::json) {
     auto object = nlohmann::ordered_json::parse(text);

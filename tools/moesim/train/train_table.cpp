@@ -264,7 +264,7 @@ std::string unmeasured_text(const std::vector<TrainPoint>& rows) {
     const auto* text = std::get_if<std::string>(&cell);
     steps.push_back({fmt::format("row {}", at + 1),
                      text == nullptr ? std::vector<std::string>() : listed(*text),
-                     names_own_software(rows[at].text("software"))});
+                     study::names_own_software(rows[at].text("software"))});
   }
   return not_measured_lines(steps);
 }

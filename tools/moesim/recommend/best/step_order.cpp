@@ -43,7 +43,7 @@ std::vector<uncertainty::UnmeasuredTrait> unmeasured_of(const RecommendRequest& 
   const std::vector<uncertainty::StepTrait> traits =
       uncertainty::traits_of(found.job, found.predicted.value_or(found.step));
   if (request.search.software) return request.search.software->unmeasured(traits);
-  return uncertainty::unmeasured_traits(shipped_errors().residuals().measured,
+  return uncertainty::unmeasured_traits(study::published_errors().residuals().measured,
                                         found.job.profile->device().name, traits);
 }
 
@@ -62,17 +62,17 @@ StepRatios step_ratios(const RecommendRequest& request, const FoundStep& one,
   const auto of_other = unmeasured_of(request, other);
   // The error by what one of them alone has: what both have cancels, but for what computing hides
   // of it in one and not in the other.
-  const double unmeasured = shipped_errors().deviation_of(traits_apart(of_one, of_other));
+  const double unmeasured = study::published_errors().deviation_of(traits_apart(of_one, of_other));
   const double hidden = uncertainty::hidden_gain(of_one);
   const double other_hidden = uncertainty::hidden_gain(of_other);
   ratios.has_unmeasured = unmeasured > 0 || hidden != other_hidden;
   if (const auto& own = request.search.software) {
     ratios.band = own_ratio_band(*own, one.job.cluster->name, own_step(one.job, one.step),
                                  own_step(other.job, other.step), unmeasured);
-    ratios.known_by = own_rows_text(*own);
+    ratios.known_by = study::own_rows_text(*own);
   } else {
-    ratios.band =
-        shipped_errors().ratio_band(request.software, true, distance(one, other), unmeasured);
+    ratios.band = study::published_errors().ratio_band(request.software, true, distance(one, other),
+                                                       unmeasured);
     ratios.known_by = fmt::format("{} groups of pairs", ratios.band.held_out);
   }
   uncertainty::widen_by_hidden(hidden, other_hidden, ratios.band);
@@ -201,10 +201,10 @@ OrderNoise order_noise(const RecommendRequest& request, const study::TrainingFou
     }
     if (noise.of_capacity || noise.of_others) return noise;
   }
-  noise.of_others = noise_of(
-      request.search.software && !found.best.empty()
-          ? step_ratios(request, found.best.front(), found.best.front()).band
-          : shipped_errors().ratio_band(request.software, true, uncertainty::usual_distance));
+  noise.of_others = noise_of(request.search.software && !found.best.empty()
+                                 ? step_ratios(request, found.best.front(), found.best.front()).band
+                                 : study::published_errors().ratio_band(
+                                       request.software, true, uncertainty::usual_distance));
   return noise;
 }
 

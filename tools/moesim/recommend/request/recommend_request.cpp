@@ -166,7 +166,7 @@ RecommendRequest requested_search(const SearchSource& source) {
   request.documents = source.documents;
   TrainingSearch& search = request.search;
   search.drawn = std::make_shared<study::DrawnRoutings>();
-  if (auto own = own_software(line, base)) {
+  if (auto own = study::own_software(requested_software(line, base), base)) {
     base.host.factor = own->host_factor();
     search.software = std::make_shared<const uncertainty::StepSoftware>(std::move(*own));
   }

@@ -36,8 +36,8 @@ using training::TrainingJob;
 using training::TrainingStep;
 
 double room_of(const TrainingSearch& search) {
-  const Bytes memory = search.space.base.profile->device().hbm_bytes;
-  return search.memory_share * static_cast<double>(memory.count);
+  return search.memory_share *
+         static_cast<double>(search.space.base.profile->device().hbm_bytes.count);
 }
 
 class Search {
@@ -110,9 +110,8 @@ class Search {
   // Between two batches. To count those that are left takes a while, where there are millions.
   void show_progress(std::size_t simulated) {
     if (!search_.progress) return;
-    constexpr std::chrono::milliseconds pause(100);
     const auto now = std::chrono::steady_clock::now();
-    if (now - shown_ < pause) return;
+    if (now - shown_ < std::chrono::milliseconds(100)) return;
     shown_ = now;
     SearchProgress progress{possible_.count, simulated, 1};
     progress.tokens_per_second_per_gpu = fastest_.tokens_per_second_per_gpu;
@@ -289,8 +288,7 @@ class Search {
     const TrainingJob made = job(candidate);
     const BalancedJob balanced(made);
     if (balanced.is_exact) return training::training_step(balanced.job);
-    const DrawnRoutings::Loads loads = drawn_->rows(made);
-    return training::training_step(made, loads, false);
+    return training::training_step(made, drawn_->rows(made), false);
   }
 
   bool tighten(Candidate& candidate) {
@@ -444,8 +442,7 @@ class Search {
     FoundStep found{job(candidate), {}, family(candidate).routing(), 0, {}, {}};
     const auto draw = [&] { set_step(search_, drawn_step(candidate), found); };
     if (is_wanted(candidate) && unanswered_.answers(candidate, draw)) {
-      const double difference = found.step.step_us / simulated_us - 1;
-      if (std::abs(difference) > same_time) ++found_.counts.violations;
+      if (std::abs(found.step.step_us / simulated_us - 1) > same_time) ++found_.counts.violations;
       if (loses_less(candidate)) {
         front_loss_ = loss(candidate);
         found_.front.push_back(found);

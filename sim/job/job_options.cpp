@@ -136,6 +136,23 @@ std::map<std::string, std::string> built_options(const training::TrainingJob& jo
   return built;
 }
 
+bool can_be_built(TrainingJob job, const std::map<std::string, std::string>& options) {
+  const scenario::OptionValues typed(options.begin(), options.end());
+  Resolution at{typed, job};
+  try {
+    for (const JobOption& option : job_options()) {
+      const auto found = options.find(option.name);
+      if (option.built_in && found != options.end()) option.set(found->second, at);
+    }
+    for (const JobOption& option : job_options()) {
+      if (option.built_in && option.check != nullptr) option.check(job);
+    }
+  } catch (const UsageError&) {
+    return false;
+  }
+  return true;
+}
+
 std::vector<std::string> idle_notes(const scenario::OptionValues& asked,
                                     std::span<const TrainingJob> jobs) {
   std::vector<std::string> notes;

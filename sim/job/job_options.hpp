@@ -19,6 +19,8 @@ const JobOption& job_option_named(const std::string& name);
 // How the software of a job is built, by option: those of `built_in`, as they would be typed, and
 // "cluster", its document's name. {"cuda-graphs", "layers"}, {"gradients", "bf16"}, ...
 std::map<std::string, std::string> built_options(const training::TrainingJob& job);
+// Whether a job can have these instead, besides its cluster.
+bool can_be_built(training::TrainingJob job, const std::map<std::string, std::string>& options);
 
 // On the options of `asked` that are not at their default and change nothing in any of the jobs, a
 // line each: "note: --tensor-overlap has no effect: ...", with the reason in the first job.

@@ -103,8 +103,11 @@ std::string other_nics_note(const training::TrainingJob& job, const std::string&
 std::string other_build_note(const training::TrainingJob& job, const std::string& software,
                              const std::set<std::string>& chosen) {
   const uncertainty::Subject asked = subject_of(job, software);
-  const auto nearest = uncertainty::nearest_build(published_errors().residuals(), asked,
-                                                  job::built_options(job), chosen);
+  const auto nearest =
+      uncertainty::nearest_build(published_errors().residuals(), asked, job::built_options(job),
+                                 chosen, [&](const uncertainty::BuiltOptions& differing) {
+                                   return job::can_be_built(job, differing);
+                                 });
   if (!nearest || nearest->differing.empty()) return "";
   std::vector<std::string> theirs;
   for (const auto& [name, value] : nearest->differing) {

@@ -30,9 +30,10 @@ BuiltOptions differing(const BuiltOptions& options, const BuiltOptions& asked) {
 
 }  // namespace
 
-std::optional<NearestBuild> nearest_build(const Residuals& residuals, const Subject& asked,
-                                          const BuiltOptions& options,
-                                          const std::set<std::string>& typed) {
+std::optional<NearestBuild> nearest_build(
+    const Residuals& residuals, const Subject& asked, const BuiltOptions& options,
+    const std::set<std::string>& typed,
+    const std::function<bool(const BuiltOptions& differing)>& can_have) {
   std::vector<const ResidualGroup*> groups;
   for (const ResidualGroup& group : residuals.groups) {
     const Subject& subject = group.subject;
@@ -54,7 +55,7 @@ std::optional<NearestBuild> nearest_build(const Residuals& residuals, const Subj
       const std::size_t all = apart.size();
       for (const std::string& name : typed) apart.erase(name);
       const std::pair distance(all - apart.size(), apart.size());
-      if (nearest && distance >= least) continue;
+      if ((nearest && distance >= least) || !can_have(apart)) continue;
       least = distance;
       nearest = {group->subject.model == asked.model, std::move(apart)};
     }

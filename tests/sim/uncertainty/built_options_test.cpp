@@ -11,6 +11,8 @@ using namespace moesim::uncertainty;
 
 namespace {
 
+bool any_build(const BuiltOptions&) { return true; }
+
 const BuiltOptions plain = {{"graphs", "none"}, {"gradients", "fp32"}, {"head", "bf16"}};
 const BuiltOptions recipe = {{"graphs", "layers"}, {"gradients", "bf16"}, {"head", "low"}};
 const BuiltOptions older = {{"graphs", "none"}, {"gradients", "bf16"}, {"head", "bf16"}};
@@ -33,7 +35,7 @@ TEST_CASE("the nearest build differs in fewest options, those that were typed fi
   CHECK(residuals.groups.front().builds == std::set<BuiltOptions>{recipe, older});
   const Subject asked = {"its", "gpu", "model", false};
   const auto apart = [&](BuiltOptions options, const std::set<std::string>& typed) {
-    const auto nearest = nearest_build(residuals, asked, options, typed);
+    const auto nearest = nearest_build(residuals, asked, options, typed, any_build);
     REQUIRE(nearest);
     CHECK(nearest->of_model);
     return nearest->differing;
@@ -45,6 +47,16 @@ TEST_CASE("the nearest build differs in fewest options, those that were typed fi
   CHECK(apart(with_graphs, {"graphs"}) == BuiltOptions{{"gradients", "bf16"}, {"head", "low"}});
   CHECK(apart(with_graphs, {"graphs", "head"}) == BuiltOptions{{"gradients", "bf16"}});
   CHECK(apart(plain, {"gradients"}).empty());
+  // Not one that the step cannot have, such as graphs that its exchange does not allow.
+  const auto without_graphs = [](const BuiltOptions& differing) {
+    return !differing.contains("graphs");
+  };
+  BuiltOptions low_head = recipe;
+  low_head["graphs"] = "none";
+  CHECK(apart(low_head, {}) == BuiltOptions{{"graphs", "layers"}});
+  CHECK(nearest_build(residuals, asked, low_head, {}, without_graphs)->differing ==
+        BuiltOptions{{"head", "bf16"}});
+  CHECK_FALSE(nearest_build(residuals, asked, plain, {}, [](const auto&) { return false; }));
   BuiltOptions fewer = plain;
   fewer.erase("gradients");  // not asked
   CHECK(apart(fewer, {}).empty());
@@ -55,7 +67,9 @@ TEST_CASE("builds are those of the software and machine, of its model and precis
       {step("its", "gpu", "model", false, plain), step("its", "gpu", "model", true, recipe),
        step("its", "gpu", "another", false, older), step("its", "other gpu", "model", false, older),
        step("other", "gpu", "model", false, older), step("silent", "gpu", "model", false, {})});
-  const auto of = [&](const Subject& asked) { return nearest_build(residuals, asked, plain, {}); };
+  const auto of = [&](const Subject& asked) {
+    return nearest_build(residuals, asked, plain, {}, any_build);
+  };
   CHECK(of({"its", "gpu", "model", false})->differing.empty());
   CHECK(of({"its", "gpu", "model", true})->differing.size() == 3);
   CHECK(of({"its", "gpu", "another", true})->differing == BuiltOptions{{"gradients", "bf16"}});

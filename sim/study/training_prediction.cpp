@@ -134,6 +134,7 @@ TrainingPrediction predict_training(const scenario::OptionValues& options,
   append(resolved.routing_notes.replaced, notes);
   append(resolved.routing_notes.scores, notes);
   append(resolved.routing_notes.slots, notes);
+  append(resolved.routing_notes.priority, notes);
   for (const scenario::IdleOption& idle : resolved.routing_notes.idle) {
     notes.push_back(fmt::format("note: --{} has no effect: {}", idle.option, idle.why));
   }

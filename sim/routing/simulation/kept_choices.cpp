@@ -66,6 +66,7 @@ void KeptChoices::route(std::span<const RoutingJob> jobs, int replica, int layer
     results[at].capacity = job.router.capacity(job.tokens_per_gpu, job.experts);
     results[at].ir_rows.resize(static_cast<std::size_t>(job.gpus));
     results[at].demand.resize(experts_);
+    results[at].kept_rows.reserve(static_cast<std::size_t>(job.gpus) * experts_);
   }
   ends_.assign(ends.begin(), ends.end());
   tile_.grow(experts_);

@@ -299,7 +299,7 @@ struct RoutingCache::State {
     if (limit.seconds <= 0 || layers_of(job) < least_layers) return nullptr;
     const auto group = group_of(job);
     if (group == nullptr || group->cost) return nullptr;
-    const bool can_split = group->place.size() > 1 && room_for(job) > 1;
+    const bool can_split = group->place.size() > 1 && room_for(group->jobs.front()) > 1;
     return can_split ? group : nullptr;
   }
 

@@ -191,3 +191,5 @@ def test_weights_of_one_expert_tell_no_tokens_apart():
     train = ("train", "--model", "mixtral-8x7b", "--gpus", 8, "--expert-parallel", 8, "--capacity-factor", 1, "--priority", "own-weight", "--router")
     assert moesim(*train, "top1").stderr.count(note) == 1 and "note: --priority" not in moesim(*train, "top2").stderr
     assert moesim(*train, "top1,top2").stderr.count(note) == 1
+    small = ("--max-loss", "100%", "--micro-batch", 1, "--tensor-parallel", 1, "--pipeline-parallel", 1, "--zero", 1)
+    assert moesim("recommend", *train[1:], "top1", *small).stderr.count(note) == 1

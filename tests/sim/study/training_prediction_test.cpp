@@ -54,6 +54,15 @@ TEST_CASE("a cluster that is named alone has its own GPUs") {
   CHECK_THAT(made.notes.front(), ContainsSubstring("--profile h200-sxm"));
 }
 
+TEST_CASE("notes of a routing are those of the command") {
+  auto routed = with(with(usual, "router", "top1"), "capacity-factor", "1");
+  routed = with(routed, "priority", "own-weight");
+  const std::vector<std::string> notes = predicted(routed).notes;
+  CHECK(std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+    return note.starts_with("note: --priority own-weight");
+  }));
+}
+
 TEST_CASE("of several replicas the step with the median time is predicted") {
   const auto routed = with(with(usual, "router", "topk"), "capacity-factor", "1");
   std::vector<double> times;

@@ -35,6 +35,7 @@ class SearchNotes {
   void add(const job::RoutingNotes& notes) {
     for (const std::string& text : notes.replaced) add(text);
     for (const std::string& text : notes.scores) add(text);
+    for (const std::string& text : notes.priority) add(text);
     if (routings_++ == 0) idle_ = notes.idle;
     std::erase_if(idle_, [&](const scenario::IdleOption& idle) {
       return std::find(notes.idle.begin(), notes.idle.end(), idle) == notes.idle.end();

@@ -272,7 +272,7 @@ def test_the_models_own_router_without_capacity_loses_nothing():
 def test_notes_say_what_holds_for_all_routers_of_a_search_and_say_it_once():
     words = ("recommend", "--model", "mixtral-8x7b", "--gpus", 32, "--global-batch", 64, "--micro-batch", 1,
              "--recompute", "moe_act", "--tensor-parallel", 1, "--pipeline-parallel", 2, "--expert-parallel", 8,
-             "--expert-tensor-parallel", 1, "--virtual-pipeline", 1, "--zero", 1)
+             "--expert-tensor-parallel", 1, "--virtual-pipeline", 1, "--zero", 1, "--gradients", "bf16")
     paper = ("--capacity-convention", "paper", "--capacity-scope", "source", "--priority", "token-max")
     result = moesim(*words, "--router", "top2", "--capacity-factor", 1, *paper)
     assert result.returncode == 0 and "note" not in result.stderr
